@@ -1,0 +1,55 @@
+# memnb: `make` lists the targets. Everything lives in .venv; PYTHON=... picks the interpreter it is made from.
+PYTHON  ?= python3
+PROFILE  = laptop
+BIN     := .venv/bin
+COMMA   := ,
+export OMP_WAIT_POLICY := PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce smoke plan test lab export readme clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
+
+reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper
+	$(BIN)/memnb fetch
+	$(BIN)/memnb run $(PROFILE)
+
+smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small default parameters
+	$(BIN)/memnb fetch
+	$(BIN)/memnb run smoke
+
+plan: .venv/.ready-dev-lab  ## say what `make reproduce` would run, and for how long
+	$(BIN)/memnb plan $(PROFILE)
+
+test: .venv/.ready-dev-lab-serve  ## set up and run the whole test suite
+	$(BIN)/memnb fetch
+	$(BIN)/pytest tests -q
+
+lab: .venv/.ready-dev-lab  ## open JupyterLab on the notebooks
+	$(BIN)/jupyter lab --notebook-dir=nbs
+
+export: .venv/.ready-dev-lab  ## write memnb/*.py from the notebooks and clean the notebooks
+	$(BIN)/nbdev_export
+	$(BIN)/nbdev_clean
+
+readme: .venv/.ready-dev-lab  ## write README.md from nbs/index.ipynb
+	$(BIN)/memnb readme
+
+clean:  ## remove the environment and build leftovers (results, figures and the answer store stay)
+	rm -rf .venv build dist *.egg-info .pytest_cache
+
+# .ready-dev-lab-serve means: memnb is installed with the extras dev, lab and serve. The torch build comes first
+# (a CPU build where pip is set up to find one), so that nothing after it pulls another.
+.venv/.ready-%: settings.ini setup.py pyproject.toml constraints.txt | .venv/bin/pip
+	$(BIN)/pip install -q $(shell grep '^torch==' constraints.txt)
+	$(BIN)/pip install -q -c constraints.txt -e '.[$(subst -,$(COMMA),$*)]'
+	@touch $@
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys, configparser as c; p = c.ConfigParser(); p.read("settings.ini"); \
+	low = p["DEFAULT"]["min_python"]; ok = sys.version_info >= tuple(map(int, low.split("."))); \
+	ok or sys.exit(f"memnb needs Python {low} or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=python{low} ...")'
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,28 @@
+"Environment of the whole suite: quiet threads (before torch is imported) and an answer store of its own."
+import os, shutil, tempfile
+from pathlib import Path
+import pytest
+
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+os.environ.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 2) // 2)))
+os.environ.setdefault('MPLBACKEND', 'agg')
+os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
+_folder = tempfile.mkdtemp(prefix='memnb-')
+os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
+os.environ.pop('MEMNB_HOME', None)
+
+def pytest_unconfigure(config):
+    shutil.rmtree(_folder, ignore_errors=True)
+
+@pytest.fixture(scope='session')
+def top():
+    "The checkout"
+    return Path(__file__).resolve().parents[1]
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    "A folder that takes the place of the checkout for everything that memnb writes"
+    folder = tmp_path/'home'
+    folder.mkdir()
+    monkeypatch.setenv('MEMNB_HOME', str(folder))
+    return folder

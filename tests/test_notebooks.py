@@ -1,0 +1,55 @@
+"Every notebook runs top to bottom with its default parameters, writes nothing and tells nothing."
+import hashlib, tempfile
+import nbformat, papermill, pytest
+from traitlets.config import Config
+from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP
+
+MARKER = 'sk-marker-that-must-stay-out-of-sight'
+
+def execute(path, out):
+    "Run a notebook through papermill as a batch does, kernels on local sockets"
+    with tempfile.TemporaryDirectory() as sockets:  # their paths must be short
+        config = Config(KernelManager=dict(transport='ipc', ip=f'{sockets}/k'))
+        return papermill.execute_notebook(path, out, cwd=TOP/'nbs', progress_bar=False, config=config,
+                                          execution_timeout=900)
+
+def said(nb):
+    "Everything a reader sees below the code cells, images aside"
+    for c in nb.cells:
+        for o in c.get('outputs', []):
+            if 'text' in o: yield o['text']
+            yield from (str(v) for k, v in o.get('data', {}).items() if not k.startswith('image/'))
+
+def prints():
+    "Checksums of the results in the checkout, and the names of what lies beside the notebooks"
+    files = [p for d in ['data', 'figures'] for p in (TOP/d).rglob('*') if p.is_file()]
+    found = {str(p.relative_to(TOP)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    beside = {f'nbs/{p.name}': '' for p in (TOP/'nbs').iterdir() if not p.name.startswith('kernel-ipc-')}
+    return {**found, **beside}
+
+@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs(path, tmp_path, home, monkeypatch):
+    monkeypatch.setenv('OPENAI_API_KEY', MARKER)
+    monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
+    before = prints()
+    nb = execute(path, tmp_path/path.name)
+    after = prints()
+    changed = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
+    assert not changed, f'the default run wrote into the checkout: {changed}'
+    paths = [m[0] for text in said(nb) for m in MACHINE.finditer(text)]
+    assert not paths, f'machine paths in the outputs: {paths}'
+    told = [p.name for p in tmp_path.rglob('*') if p.is_file() and MARKER.encode() in p.read_bytes()]
+    assert not told, f'the key of the environment is in {told}'
+
+@pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
+def test_parameters_are_honoured(path, tmp_path):
+    "A parameter given to papermill comes after the defaults and wins over them"
+    ready = papermill.execute_notebook(path, tmp_path/'ready.ipynb', dict(seed=4711), prepare_only=True,
+                                       progress_bar=False)
+    tags = [c.metadata.get('tags', []) for c in ready.cells]
+    defaults = next(i for i, t in enumerate(tags) if 'parameters' in t)
+    assert 'injected-parameters' in tags[defaults + 1], 'papermill did not inject behind the parameters cell'
+    ready.cells = ready.cells[:defaults + 2] + [nbformat.v4.new_code_cell("print('seed is', seed)")]
+    nbformat.write(ready, tmp_path/'short.ipynb')
+    nb = execute(tmp_path/'short.ipynb', tmp_path/'out.ipynb')
+    assert 'seed is 4711' in ''.join(said(nb))

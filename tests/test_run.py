@@ -1,0 +1,287 @@
+"The room `run` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+import pytest
+from nbformat import read
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
+from memnb import run
+
+PARAMS = "profile: str = 'smoke'\nn: int = 2  # throws\nsides: list = [1, 6]\nrate: float = .5\nfair: bool = True"
+DRIVER = '''
+import sys
+from pathlib import Path
+from memnb import run
+run.share_dir = lambda kind: Path(sys.argv[1])
+sys.exit(run.main(sys.argv[2:]))
+'''
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    "A folder with notebooks and profiles of its own, and the working directory in it"
+    monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, 'share_dir', lambda kind: tmp_path)
+    return tmp_path
+
+def write(folder, name, *codes, params=PARAMS):
+    cells = [new_markdown_cell('# ' + name.title()), new_code_cell(params, metadata=dict(tags=['parameters'])),
+             new_markdown_cell('## Measure'), *map(new_code_cell, codes)]
+    kernel = dict(name='a-kernel-of-somebody-else', display_name='x', language='python')
+    path = folder/f'{name}.ipynb'
+    path.write_text(writes(new_notebook(cells=cells, metadata=dict(kernelspec=kernel))))
+    return path
+
+def yaml(folder, text, name='mine'):
+    (folder/f'{name}.yaml').write_text(text)
+
+def outputs(path):
+    "Everything that the code cells of a notebook put out"
+    return json.dumps([c['outputs'] for c in json.loads(path.read_text())['cells'] if c['cell_type'] == 'code'])
+
+def failed_cells(path):
+    "Cells that papermill marked as failed"
+    return [c for c in read(path, 4).cells if c.metadata.get('papermill', {}).get('status') == 'failed']
+
+def typed(capsys, *argv):
+    "Exit code, stdout and stderr of a command"
+    capsys.readouterr()
+    code = run.main(list(argv))
+    return (code, *capsys.readouterr())
+
+def refused(capsys, *argv):
+    "The one line that answers a mistake"
+    code, out, err = typed(capsys, *argv)
+    assert code == 2 and out == '' and err.startswith('memnb: ') and err.count('\n') == 1, (code, out, err)
+    return err
+
+def alive(marker):
+    "Processes that carry `marker` in their environment, where the system shows it"
+    found = []
+    for p in Path('/proc').glob('[0-9]*/environ'):
+        try: found += [p] if marker.encode() in p.read_bytes() else []
+        except (PermissionError, FileNotFoundError, ProcessLookupError): pass
+    return found
+
+def wait(test, seconds=30):
+    end = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(.05)
+
+# ---- running
+
+def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
+    write(house, '10_dice', 'print(profile, n, sides, fair)',
+          'import os, warnings; warnings.warn("odd"); print(os.getcwd())')
+    write(house, '11_broken', 'import json; json.loads("{")', 'print("never")')
+    yaml(house, '- notebook: broken\n- notebook: dice\n  grid: {n: [3]}\n')
+    code, out, err = typed(capsys, 'run', 'mine', '-p', 'sides', '2,4', '-p', 'fair', 'no')
+    assert code == 1
+    good, bad = house/'runs/mine/dice-n=3.ipynb', house/'runs/mine/broken.partial.ipynb'
+    assert sorted(p.name for p in good.parent.iterdir()) == [bad.name, good.name]
+    assert 'mine 3 [2, 4] False' in outputs(good)
+    assert 'memnb: dice-n=3  cell 3/4  Measure  ' in err and '  FAILED\n' in err
+    assert 'memnb: broken failed: JSONDecodeError: ' in err and 'see runs/mine/broken.partial.ipynb\n' in err
+    assert 'Traceback' not in err and '1 failed, 1 done' in out
+    assert out.endswith('executed notebooks: runs/mine\nfigures: figures\ntables: data/measured\n')
+    assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
+    assert 'never' not in outputs(bad) and 'memnb' not in json.loads(bad.read_text())['metadata']
+    for file in good, bad:
+        for place in house, Path.home(), sys.prefix, Path(run.__file__).parent:
+            assert str(place) not in file.read_text()
+    assert 'UserWarning: odd' in outputs(good)
+
+    # again: nothing starts, papermill is not even imported
+    before = good.stat().st_mtime_ns
+    args = ['run', 'mine', '--only', 'dice', '-p', 'sides', '2,4', '-p', 'fair', 'no']
+    heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
+    child = subprocess.run([sys.executable, '-c', DRIVER.replace('sys.exit(', 'code = (') + heavy, str(house), *args],
+                           capture_output=True, text=True, cwd=house)
+    assert child.stdout.endswith('0 []\n') and '1 skipped' in child.stdout and child.stderr == ''
+    assert good.stat().st_mtime_ns == before
+
+    # what counts as another run, without running it
+    changes = []
+    monkeypatch.setattr(run, 'execute', lambda nb, *a, **kw: changes.append(nb.stem))
+    assert run.main(args) == 0 and changes == []
+    assert run.main([*args, '--force']) == 0 and len(changes) == 1
+    assert run.main([*args, '-p', 'rate', '0.25']) == 0 and len(changes) == 2
+    write(house, '10_dice', 'print("changed")')
+    assert run.main(args) == 0 and len(changes) == 3
+    capsys.readouterr()
+
+def test_a_failure_leaves_the_finished_run_of_before_alone(house):
+    nb = write(house, '10_dice', 'print(1/n)')
+    out = run.execute(nb, house/'out'/'dice.ipynb', dict(n=1))
+    text = out.read_text()
+    with pytest.raises(Exception, match='division by zero'): run.execute(nb, out, dict(n=0))
+    assert out.read_text() == text and run.partial_file(out).exists()
+    assert run.finished(out, run.identity(nb, dict(n=1))) and not run.finished(out, run.identity(nb, dict(n=0)))
+
+def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
+    write(house, '10_dead', 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
+    write(house, '11_hang', 'while n:\n    pass')
+    yaml(house, '- notebook: dead\n- notebook: hang\n')
+    start = time.monotonic()
+    results = run.batch('mine', timeout=4, quiet=True)
+    assert time.monotonic() - start < 25
+    assert [o.status for o in results] == ['failed', 'failed']
+    assert results[0].error.startswith('DeadKernelError: the kernel died')
+    assert results[1].error == 'TimeoutError: the run took longer than 4 s'
+    for o in results:
+        assert len(failed_cells(o.file)) == 1
+        assert 'Execution using papermill encountered an exception' in o.file.read_text()
+    assert 'memnb: hang failed: TimeoutError' in capsys.readouterr().err
+
+@pytest.mark.skipif(not Path('/proc/self/environ').exists(), reason='finds the kernel through /proc')
+@pytest.mark.parametrize('how, code', [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_stopped_by_hand_or_killed(house, how, code):
+    wait_cell = 'open("here", "w").close()\nimport time\ntime.sleep(60 if n else 0)'
+    nb = write(house, '10_slow', 'print("begun")', wait_cell)
+    yaml(house, '- notebook: slow\n- notebook: slow\n  grid: {n: [0]}\n')
+    mark = f'MEMNB_TEST_MARK={os.urandom(8).hex()}'
+    key, _, value = mark.partition('=')
+    child = subprocess.Popen([sys.executable, '-c', DRIVER, str(house), 'run', 'mine'], cwd=house, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, key: value})
+    wait((house/'here').exists)
+    child.send_signal(how)
+    out, err = child.communicate(timeout=30)
+    assert child.returncode == code
+    files = [p.name for p in (house/'runs/mine').iterdir()]
+    assert files == ['slow.partial.ipynb'] and 'begun' in outputs(house/'runs/mine/slow.partial.ipynb')
+    if how == signal.SIGINT:
+        assert 'Traceback' not in err and '1 stopped' in out
+        assert 'stopped by hand' in outputs(house/'runs/mine/slow.partial.ipynb')
+    wait(lambda: not alive(mark))
+    assert not run.finished(house/'runs/mine/slow.ipynb', run.identity(nb, {}))
+
+def test_names_with_braces_and_a_relative_home(house, monkeypatch):
+    (house/'a{b}').mkdir()
+    nb = write(house/'a{b}', '10_dice', 'import os\nprint(os.environ["MEMNB_HOME"][0], os.environ["OMP_WAIT_POLICY"])')
+    monkeypatch.setenv('MEMNB_HOME', '.')
+    monkeypatch.delenv('OMP_WAIT_POLICY', raising=False)
+    out = run.execute(nb, Path('out{x}/dice.ipynb'))
+    assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} PASSIVE' in outputs(out)
+
+def test_a_full_disk_is_a_failed_run(house, monkeypatch):
+    write(house, '10_dice')
+    yaml(house, '- notebook: dice\n')
+    def full(*a, **kw): raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(run, 'execute', full)
+    assert run.batch('mine', quiet=True)[0].error == 'OSError: [Errno 28] No space left on device'
+
+# ---- parameters
+
+def test_parameters_are_read_with_type_default_and_help(house):
+    text = 'a = 1\nb: str = "x=y"  # not a = b\n# words\nc: list[int] = [1,\n  2] # two lines'
+    nb = write(house, '10_dice', params=text)
+    got = run.parameters(nb)
+    assert {k: (p.type, p.default, p.help) for k, p in got.items()} == dict(
+        a=('int', 1, ''), b=('str', 'x=y', 'not a = b'), c=('list[int]', [1, 2], 'two lines'))
+    with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
+        run.parameters(write(house, '11_code', params='d = open("x")'))
+
+def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
+    write(house, '10_dice', 'raise SystemExit(1)')
+    yaml(house, '- notebook: dice\n')
+    given = dict(n='25', rate=1, fair='off', sides='[1, 2]')
+    assert run.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
+    assert "parameter 'n' must be int, got 'ten' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', 'ten')
+    assert "parameter 'n' must be int, got '2.5' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', '2.5')
+    assert "parameter 'fair' must be bool" in refused(capsys, 'run', 'mine', '-p', 'fair', 'perhaps')
+    err = refused(capsys, 'run', 'mine', '-p', 'side', '3')
+    assert "did you mean 'sides'? Known: profile, n, sides, rate, fair" in err
+    yaml(house, '# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n')
+    assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in refused(capsys, 'run', 'mine')
+    assert not (house/'runs').exists()
+
+def test_negative_and_text_values_reach_the_notebook(house):
+    assert run.cast('-5', 'int') == -5
+    write(house, '10_dice')
+    yaml(house, '- notebook: dice\n')
+    args = run._parser().parse_args(['run', 'mine', '-p', 'n', '-5'])
+    assert run.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
+
+# ---- profiles
+
+def test_a_grid_makes_one_run_for_each_combination(house):
+    write(house, '10_dice')
+    yaml(house, '- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n')
+    runs = run.select('mine')
+    assert [r.name for r in runs] == [f'dice-n={n}-fair={f}' for n in (1, 2) for f in (True, False)]
+    assert all(r.parameters['sides'] == [1, 2] for r in runs)
+    assert [r.name for r in run.select('mine', params=dict(n='9'))] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
+
+@pytest.mark.parametrize('text, says', [
+    ('', 'mine.yaml: a profile is a list of at least one run'),
+    ('[]', 'at least one run'),
+    ('- notebook: dice\n- {notebok: dice}\n', "line 2: unknown key 'notebok'; did you mean 'notebook'?"),
+    ('- notebook: dice\n  grid: {n: []}\n', "line 1: grid: 'n' needs a list of at least one value"),
+    ('- notebook: dice\n  parameters:\n    n: 1\n    n: 2\n', "line 4: 'n' is written twice"),
+    ('- notebook: [dice\n', 'line 2: not YAML'),
+    ('- notebook: !!python/object/apply:os.getcwd []\n', 'not YAML'),
+    ('- notebook: dcie\n', "mine.yaml line 1: no paper 'dcie'; did you mean 'dice'?"),
+    ('- notebook: icl\n', "'icl' has no notebook yet. Known: dice"),
+    ('- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n', 'would both write dice.ipynb')])
+def test_a_faulty_profile_is_refused_with_its_line(house, capsys, text, says):
+    write(house, '10_dice')
+    yaml(house, text)
+    assert says in refused(capsys, 'run', 'mine')
+    assert not (house/'runs').exists()
+
+def test_unknown_names_on_the_command_line(house, capsys):
+    write(house, '10_dice'), write(house, '11_coin')
+    yaml(house, '- notebook: dice\n')
+    assert "no profile 'mien'; did you mean 'mine'?" in refused(capsys, 'run', 'mien')
+    assert 'no profile file absent.yaml' in refused(capsys, 'run', 'absent.yaml')
+    assert "profile 'mine' has no run of 'coin'. It has: dice" in refused(capsys, 'run', 'mine', '--only', 'coin')
+    assert "no paper 'dicee'" in refused(capsys, 'run', 'mine', '--only', 'dicee')
+    assert 'see memnb --help' in refused(capsys, 'runn')
+    assert 'unrecognized arguments: --fast' in refused(capsys, 'run', 'mine', '--fast')
+    assert typed(capsys, 'run', '--help')[0] == 0 and typed(capsys)[0] == 2
+    (house/'latin.yaml').write_bytes('- notebook: dicé\n'.encode('latin1'))
+    assert 'latin.yaml is not UTF-8 text' in refused(capsys, 'run', 'latin')
+
+def test_the_shipped_profiles_are_sound():
+    for name in 'smoke', 'laptop', 'gpu', 'paper':
+        words = {r.notebook for r in run.profile(name)}
+        assert words and words <= set(run.PAPERS)
+        have = [w for w in words if w in run.notebooks()]
+        if have: assert run.select(name, have)
+
+# ---- plan, list, readme
+
+def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
+    write(house, '10_dice', 'open("ran", "w")')
+    yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
+    known = lambda word, params: dict.fromkeys(run.COSTS) | dict(calls=params['n']*10, seconds=90)
+    monkeypatch.setattr(run, 'costs', known)
+    code, out, err = typed(capsys, 'plan', 'mine')
+    lines = [l.split() for l in out.splitlines()]
+    assert code == 0 and err == '' and not (house/'ran').exists() and not (house/'runs').exists()
+    assert lines[1] == 'dice profile=mine n=1 to do 10 ? ? ? ? 90 s'.split()
+    assert lines[-1] == 'sum 2 of 2 to do 30 ? ? ? ? 3 min'.split()
+
+def test_list_shows_papers_parameters_and_profiles(house, capsys):
+    write(house, '10_dice'), write(house, '05_room')
+    yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
+    code, out, err = typed(capsys, 'list')
+    assert code == 0 and 'dice: 10_Dice\n' in out and 'n: int = 2' in out and 'throws' in out
+    assert 'profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n' in out and 'room' not in out
+
+def test_readme_and_its_check(house, capsys, monkeypatch):
+    book = new_notebook(cells=[new_markdown_cell('# x\n\n[a](../LICENSE) [b](10_x.ipynb)'),
+                               new_code_cell('#| hide\nz = 1')])
+    (house/'index.ipynb').write_text(writes(book))
+    monkeypatch.setattr(run, 'checkout', lambda: house)
+    assert typed(capsys, 'readme', '--check')[0] == 1
+    assert run.main(['readme']) == 0 and run.main(['readme', '--check']) == 0
+    assert (house/'README.md').read_text() == '# x\n\n[a](LICENSE) [b](nbs/10_x.ipynb)\n'
+    book.cells[0].source = '# y'
+    (house/'index.ipynb').write_text(writes(book))
+    code, out, err = typed(capsys, 'readme', '--check')
+    assert code == 1 and 'older than nbs/index.ipynb' in err and (house/'README.md').read_text().startswith('# x')
+
+def test_module_runs_as_a_command():
+    child = subprocess.run([sys.executable, '-m', 'memnb.run', 'run', 'no-such'], capture_output=True, text=True)
+    assert child.returncode == 2 and child.stderr.startswith("memnb: no profile 'no-such'") and child.stdout == ''
