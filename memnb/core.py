@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'color', 'style', 'savefig', 'Claim', 'board', 'binom_ci', 'mean_ci']
+           'color', 'style', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -203,6 +203,18 @@ def savefig(
         figures_dir().mkdir(parents=True, exist_ok=True)
         with style(): fig.savefig(figures_dir()/f'{name}.png', metadata={'Software': None})
     plt.close(fig)
+    return fig
+
+# %% ../nbs/00_core.ipynb #8b8243b4
+def blank(
+    why: str # what is missing, one line
+):           # matplotlib figure with that line in it
+    "A figure that says what was not measured"
+    import matplotlib.pyplot as plt
+    with style():
+        fig, ax = plt.subplots(figsize=(5, .8))
+        ax.text(.5, .5, why, ha='center', va='center')
+        ax.axis('off')
     return fig
 
 # %% ../nbs/00_core.ipynb #668bd012

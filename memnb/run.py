@@ -55,10 +55,11 @@ class Param:
     default: object
     help: str = '' # the comment on its line
 
-# %% ../nbs/05_run.ipynb #c77931f7
+# %% ../nbs/05_run.ipynb #3236566b
 def _cells(nb, kind):
     "Sources of the cells of one kind, with their tags"
-    cells = json.loads(nb.read_text(encoding='utf-8'))['cells']
+    try: cells = json.loads(nb.read_text(encoding='utf-8'))['cells']
+    except (ValueError, KeyError): raise ValueError(f'{nb.name} is no notebook') from None
     return [(''.join(c['source']), c['metadata'].get('tags', [])) for c in cells if c['cell_type'] == kind]
 
 # %% ../nbs/05_run.ipynb #0a14b1e6
@@ -69,31 +70,40 @@ def _comments(source):
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     return {t.start[0]: t.string.lstrip('# ') for t in tokens if t.type == tokenize.COMMENT}
 
-# %% ../nbs/05_run.ipynb #aff6d413
-def _param(stmt, notes, nb):
-    "One assignment of the parameters cell as (name, `Param`)"
+# %% ../nbs/05_run.ipynb #2bf897b1
+def _assigned(source, nb):
+    "Assignments of the parameters cell: (name, annotation, value, last line)"
     import ast
-    target = stmt.target if isinstance(stmt, ast.AnnAssign) else stmt.targets[0]
-    try: value = ast.literal_eval(stmt.value)
-    except (ValueError, TypeError):
-        raise ValueError(f"{nb.name}: the default of parameter '{target.id}' must be a plain value") from None
-    kind = ast.unparse(stmt.annotation) if isinstance(stmt, ast.AnnAssign) else type(value).__name__
-    return target.id, Param(kind, value, notes.get(stmt.end_lineno, ''))
+    try: body = ast.parse(source).body
+    except SyntaxError as e:
+        raise ValueError(f"{nb.name}: line {e.lineno} of the cell tagged 'parameters' is not Python") from None
+    for s in body:
+        target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, 'target', None)
+        if isinstance(target, ast.Name) and getattr(s, 'value', None):
+            yield target.id, getattr(s, 'annotation', None), s.value, s.end_lineno
 
-# %% ../nbs/05_run.ipynb #fa07ad93
+# %% ../nbs/05_run.ipynb #161ff165
+def _param(name, note, value, help, nb):
+    "A `Param` from the syntax of its annotation and of its value"
+    import ast
+    try: default = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"{nb.name}: the default of parameter '{name}' must be a plain value") from None
+    return Param(ast.unparse(note) if note else type(default).__name__, default, help)
+
+# %% ../nbs/05_run.ipynb #f574288d
 def parameters(
     nb,                 # word of a paper, or path of a notebook
     folder: Path = None # folder of notebooks; default: those of memnb
 ) -> dict:              # name -> `Param`; empty when no cell is tagged
     "Parameters of a notebook, from its cell tagged `parameters`"
-    import ast
     nb = find(nb, folder)
     source = next((s for s, tags in _cells(nb, 'code') if 'parameters' in tags), '')
+    lines = list(_assigned(source, nb))
     notes = _comments(source)
-    stmts = [s for s in ast.parse(source).body if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value]
-    return dict(_param(s, notes, nb) for s in stmts)
+    return {name: _param(name, note, value, notes.get(end, ''), nb) for name, note, value, end in lines}
 
-# %% ../nbs/05_run.ipynb #b506f397
+# %% ../nbs/05_run.ipynb #cbd177e3
 WORDS = dict(true=True, yes=True, on=True, false=False, no=False, off=False)
 
 def _int(x):
@@ -105,6 +115,7 @@ def _float(x):
     if isinstance(x, bool): raise ValueError
     return float(x)
 
+# %% ../nbs/05_run.ipynb #4054b25c
 def _bool(x):
     if isinstance(x, bool): return x
     return WORDS[x.lower()]
@@ -382,7 +393,7 @@ class _Watch:
 
     def left(self, cell): return max(.1, self.end - time.monotonic())
 
-# %% ../nbs/05_run.ipynb #d0e1e911
+# %% ../nbs/05_run.ipynb #2e888a16
 @patch
 def done(self: _Watch, cell, cell_index, execute_reply=None):
     "A code cell has ended, well or not"
@@ -391,6 +402,7 @@ def done(self: _Watch, cell, cell_index, execute_reply=None):
     self.tell(self.codes.index(cell_index) + 1, len(self.codes), _section(self.nb.cells, cell_index),
               time.monotonic() - self.since, ok)
 
+# %% ../nbs/05_run.ipynb #9e83961b
 def _section(cells, i):
     "Heading above cell `i`"
     heads = [c.source for c in cells[:i] if c.cell_type == 'markdown' and c.source.startswith('#')]
@@ -505,7 +517,7 @@ class Outcome:
     seconds: float
     error: str = ''  # first line of the error
 
-# %% ../nbs/05_run.ipynb #05c4826c
+# %% ../nbs/05_run.ipynb #1ee83513
 def first_line(
     e: Exception # what a run raised
 ) -> str:        # '<class>: <first line of the message>'
@@ -513,6 +525,7 @@ def first_line(
     name, text = (e.ename, e.evalue) if hasattr(e, 'ename') else (type(e).__name__, str(e))
     return scrub(f'{name}: {text}'.strip().splitlines()[0][:300])
 
+# %% ../nbs/05_run.ipynb #f3033936
 def near(
     path: Path # any path
 ) -> str:      # relative to the working directory when inside of it
@@ -533,7 +546,7 @@ def _attempt(run, out, force, timeout, quiet, folder):
     except Exception as e: return Outcome(run, 'failed', partial_file(out), took(), first_line(e))
     return Outcome(run, 'done', out, took())
 
-# %% ../nbs/05_run.ipynb #3416a676
+# %% ../nbs/05_run.ipynb #3ba52b1c
 def batch(
     name: str,             # profile
     only: tuple = (),      # words of papers; all when empty
@@ -545,6 +558,7 @@ def batch(
     folder: Path = None    # folder of notebooks; default: those of memnb
 ) -> list:                 # of `Outcome`; ends early after a run that was stopped by hand
     "Run a profile"
+    if timeout is not None and timeout < 1: raise ValueError(f'timeout is in seconds, at least 1, not {timeout}')
     runs, results = select(name, only, params, folder), []
     where = Path(out or root()/'runs')/profile_file(name).stem
     for r in runs:
@@ -595,7 +609,7 @@ def plan(
         rows.append(dict(notebook=r.notebook, parameters=r.parameters, done=done) | _costs(r, values))
     return rows
 
-# %% ../nbs/05_run.ipynb #5536ce81
+# %% ../nbs/05_run.ipynb #49d53802
 def _big(x):
     "A count or a number of operations; '?' for an unknown one"
     if x is None: return '?'
@@ -606,6 +620,7 @@ def _span(s):
     if s is None: return '?'
     return f'{s:.0f} s' if s < 120 else f'{s/60:.0f} min' if s < 7200 else f'{s/3600:.1f} h'
 
+# %% ../nbs/05_run.ipynb #23af8a8c
 def _pairs(d):
     "Parameters on one line"
     return ' '.join(f'{k}={v}' for k, v in d.items())
@@ -620,13 +635,14 @@ def table(
     line = lambda r: '  '.join(c.ljust(w) for c, w in zip(r, wide)).rstrip()
     return '\n'.join(map(line, [head, *rows]))
 
-# %% ../nbs/05_run.ipynb #4107aa3b
+# %% ../nbs/05_run.ipynb #b4ddb1dc
 def _plan_row(row):
     "One run of a plan as strings"
     numbers = [_big(row[k]) for k in COSTS[:-1]]
     state = 'done' if row['done'] else 'to do'
     return row['notebook'], _pairs(row['parameters']), state, *numbers, _span(row['seconds'])
 
+# %% ../nbs/05_run.ipynb #8a5b3776
 def plan_table(
     rows: list # as `plan` gives them
 ) -> str:      # one line a run, and the sum of what is to do
@@ -649,7 +665,7 @@ def title(
     heads = [s.splitlines()[0].lstrip('# ') for s, _ in _cells(nb, 'markdown') if s.startswith('#')]
     return heads[0] if heads else nb.stem
 
-# %% ../nbs/05_run.ipynb #2ce75aba
+# %% ../nbs/05_run.ipynb #9e996178
 def _list_papers(folder):
     "Lines about the papers"
     known = notebooks(folder)
@@ -660,6 +676,7 @@ def _list_papers(folder):
     missing = [w for w in PAPERS if w not in known]
     if missing: yield f"without a notebook yet: {', '.join(missing)}"
 
+# %% ../nbs/05_run.ipynb #f30cc343
 def _list_profiles():
     "Lines about the profiles"
     for f in sorted(share_dir('profiles').glob('*.yaml')):
@@ -720,7 +737,7 @@ def _run(a):
     print(f"figures: {near(figures_dir())}\ntables: {near(data_dir()/'measured')}")
     return 130 if 'stopped' in states else 1 if 'failed' in states else 0
 
-# %% ../nbs/05_run.ipynb #0ece1d2b
+# %% ../nbs/05_run.ipynb #2b2a8158
 def _plan(a):
     "memnb plan"
     print(plan_table(plan(a.profile, a.only, dict(a.p), a.out)))
@@ -731,6 +748,7 @@ def _list(a):
     print('\n'.join([*_list_papers(None), *_list_profiles()]))
     return 0
 
+# %% ../nbs/05_run.ipynb #95229f42
 def _fetch(a):
     "memnb fetch"
     fetch(a.text)

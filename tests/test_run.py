@@ -6,7 +6,11 @@ from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
 from memnb import run
 
-PARAMS = "profile: str = 'smoke'\nn: int = 2  # throws\nsides: list = [1, 6]\nrate: float = .5\nfair: bool = True"
+PARAMS = """profile: str = 'smoke'
+n: int = 2  # throws
+sides: list = [1, 6]
+rate: float = .5
+fair: bool = True"""
 DRIVER = '''
 import sys
 from pathlib import Path
@@ -24,8 +28,9 @@ def house(tmp_path, monkeypatch):
     return tmp_path
 
 def write(folder, name, *codes, params=PARAMS):
-    cells = [new_markdown_cell('# ' + name.title()), new_code_cell(params, metadata=dict(tags=['parameters'])),
-             new_markdown_cell('## Measure'), *map(new_code_cell, codes)]
+    first = new_code_cell(params, metadata=dict(tags=['parameters']))
+    cells = [new_markdown_cell('# ' + name.title()), first, new_markdown_cell('## Measure'),
+             *map(new_code_cell, codes)]
     kernel = dict(name='a-kernel-of-somebody-else', display_name='x', language='python')
     path = folder/f'{name}.ipynb'
     path.write_text(writes(new_notebook(cells=cells, metadata=dict(kernelspec=kernel))))
@@ -36,7 +41,7 @@ def yaml(folder, text, name='mine'):
 
 def outputs(path):
     "Everything that the code cells of a notebook put out"
-    return json.dumps([c['outputs'] for c in json.loads(path.read_text())['cells'] if c['cell_type'] == 'code'])
+    return json.dumps([c.outputs for c in read(path, 4).cells if c.cell_type == 'code'])
 
 def failed_cells(path):
     "Cells that papermill marked as failed"
@@ -95,8 +100,8 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     before = good.stat().st_mtime_ns
     args = ['run', 'mine', '--only', 'dice', '-p', 'sides', '2,4', '-p', 'fair', 'no']
     heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
-    child = subprocess.run([sys.executable, '-c', DRIVER.replace('sys.exit(', 'code = (') + heavy, str(house), *args],
-                           capture_output=True, text=True, cwd=house)
+    code = DRIVER.replace('sys.exit(', 'code = (') + heavy
+    child = subprocess.run([sys.executable, '-c', code, str(house), *args], cwd=house, capture_output=True, text=True)
     assert child.stdout.endswith('0 []\n') and '1 skipped' in child.stdout and child.stderr == ''
     assert good.stat().st_mtime_ns == before
 
@@ -116,7 +121,8 @@ def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     text = out.read_text()
     with pytest.raises(Exception, match='division by zero'): run.execute(nb, out, dict(n=0))
     assert out.read_text() == text and run.partial_file(out).exists()
-    assert run.finished(out, run.identity(nb, dict(n=1))) and not run.finished(out, run.identity(nb, dict(n=0)))
+    assert run.finished(out, run.identity(nb, dict(n=1)))
+    assert not run.finished(out, run.identity(nb, dict(n=0)))
 
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     write(house, '10_dead', 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
@@ -157,7 +163,8 @@ def test_stopped_by_hand_or_killed(house, how, code):
 
 def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     (house/'a{b}').mkdir()
-    nb = write(house/'a{b}', '10_dice', 'import os\nprint(os.environ["MEMNB_HOME"][0], os.environ["OMP_WAIT_POLICY"])')
+    code = 'import os\nprint(os.environ["MEMNB_HOME"][0], os.environ["OMP_WAIT_POLICY"])'
+    nb = write(house/'a{b}', '10_dice', code)
     monkeypatch.setenv('MEMNB_HOME', '.')
     monkeypatch.delenv('OMP_WAIT_POLICY', raising=False)
     out = run.execute(nb, Path('out{x}/dice.ipynb'))
@@ -192,7 +199,9 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     err = refused(capsys, 'run', 'mine', '-p', 'side', '3')
     assert "did you mean 'sides'? Known: profile, n, sides, rate, fair" in err
     yaml(house, '# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n')
-    assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in refused(capsys, 'run', 'mine')
+    err = refused(capsys, 'run', 'mine')
+    assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in err
+    assert 'at least 1 second, not 0' in refused(capsys, 'run', 'mine', '--timeout', '0')
     assert not (house/'runs').exists()
 
 def test_negative_and_text_values_reach_the_notebook(house):
@@ -210,7 +219,8 @@ def test_a_grid_makes_one_run_for_each_combination(house):
     runs = run.select('mine')
     assert [r.name for r in runs] == [f'dice-n={n}-fair={f}' for n in (1, 2) for f in (True, False)]
     assert all(r.parameters['sides'] == [1, 2] for r in runs)
-    assert [r.name for r in run.select('mine', params=dict(n='9'))] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
+    one = run.select('mine', params=dict(n='9'))
+    assert [r.name for r in one] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
 
 @pytest.mark.parametrize('text, says', [
     ('', 'mine.yaml: a profile is a list of at least one run'),
@@ -234,7 +244,7 @@ def test_unknown_names_on_the_command_line(house, capsys):
     yaml(house, '- notebook: dice\n')
     assert "no profile 'mien'; did you mean 'mine'?" in refused(capsys, 'run', 'mien')
     assert 'no profile file absent.yaml' in refused(capsys, 'run', 'absent.yaml')
-    assert "profile 'mine' has no run of 'coin'. It has: dice" in refused(capsys, 'run', 'mine', '--only', 'coin')
+    assert "'mine' has no run of 'coin'. It has: dice" in refused(capsys, 'run', 'mine', '--only', 'coin')
     assert "no paper 'dicee'" in refused(capsys, 'run', 'mine', '--only', 'dicee')
     assert 'see memnb --help' in refused(capsys, 'runn')
     assert 'unrecognized arguments: --fast' in refused(capsys, 'run', 'mine', '--fast')
@@ -280,8 +290,39 @@ def test_readme_and_its_check(house, capsys, monkeypatch):
     book.cells[0].source = '# y'
     (house/'index.ipynb').write_text(writes(book))
     code, out, err = typed(capsys, 'readme', '--check')
-    assert code == 1 and 'older than nbs/index.ipynb' in err and (house/'README.md').read_text().startswith('# x')
+    assert code == 1 and 'older than nbs/index.ipynb' in err
+    assert (house/'README.md').read_text().startswith('# x')
 
 def test_module_runs_as_a_command():
-    child = subprocess.run([sys.executable, '-m', 'memnb.run', 'run', 'no-such'], capture_output=True, text=True)
-    assert child.returncode == 2 and child.stderr.startswith("memnb: no profile 'no-such'") and child.stdout == ''
+    child = subprocess.run([sys.executable, '-m', 'memnb.run', 'run', 'nope'], capture_output=True, text=True)
+    assert child.returncode == 2 and child.stdout == ''
+    assert child.stderr.startswith("memnb: no profile 'nope'")
+
+def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
+    from memnb import data, lm
+    asked = []
+    monkeypatch.setattr(data, 'fetch', lambda text=False: asked.append(('data', text)))
+    monkeypatch.setattr(lm, 'fetch', lambda: asked.append(('lm',)))
+    assert run.main(['fetch']) == 0 and run.main(['fetch', '--text']) == 0
+    assert asked == [('data', False), ('lm',), ('data', True), ('lm',)]
+    def offline(): raise FileNotFoundError('memnb needs a wheel\nand there is no network')
+    monkeypatch.setattr(lm, 'fetch', offline)
+    assert refused(capsys, 'fetch') == 'memnb: memnb needs a wheel and there is no network\n'
+
+def test_runs_beside_each_other(house):
+    from concurrent.futures import ThreadPoolExecutor
+    nb = write(house, '10_dice', 'import os; print(os.path.basename(os.getcwd()), n)')
+    with ThreadPoolExecutor(3) as pool:
+        files = list(pool.map(lambda n: run.execute(nb, house/f'out/{n}.ipynb', dict(n=n)), range(3)))
+    for n, f in enumerate(files): assert f'{house.name} {n}' in outputs(f)
+
+@pytest.mark.parametrize('text', ['{"cells"', '{}'])
+def test_a_torn_notebook_is_refused(house, capsys, text):
+    (house/'10_odd.ipynb').write_text(text)
+    yaml(house, '- notebook: odd\n')
+    assert '10_odd.ipynb is no notebook' in refused(capsys, 'plan', 'mine')
+
+def test_a_parameters_cell_that_is_not_python(house, capsys):
+    write(house, '10_odd', params='n: int = 1\nm int = 2')
+    yaml(house, '- notebook: odd\n')
+    assert "line 2 of the parameters cell is not Python" in refused(capsys, 'run', 'mine')
