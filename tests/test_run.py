@@ -101,7 +101,8 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     args = ['run', 'mine', '--only', 'dice', '-p', 'sides', '2,4', '-p', 'fair', 'no']
     heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
     code = DRIVER.replace('sys.exit(', 'code = (') + heavy
-    child = subprocess.run([sys.executable, '-c', code, str(house), *args], cwd=house, capture_output=True, text=True)
+    child = subprocess.run([sys.executable, '-c', code, str(house), *args], cwd=house,
+                           capture_output=True, text=True)
     assert child.stdout.endswith('0 []\n') and '1 skipped' in child.stdout and child.stderr == ''
     assert good.stat().st_mtime_ns == before
 

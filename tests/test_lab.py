@@ -1,0 +1,201 @@
+"JupyterLab, started as `make lab` starts it: it lists the notebooks, and a real browser runs one to its end."
+import json, os, re, secrets, shlex, shutil, socket, subprocess, sys, time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+import nbformat, pytest
+from test_repo import NOTEBOOKS, TOP
+
+pytestmark = pytest.mark.skipif(not find_spec('jupyterlab'), reason="JupyterLab is missing: install the extra 'lab'")
+NOTEBOOK = '10_tabular.ipynb'
+SETTINGS = {  # no request for news or updates, and every cell in the page at once
+    'apputils-extension/notification': dict(fetchNews='false', checkForUpdates=False, doNotDisturbMode=True),
+    'notebook-extension/tracker': dict(windowingMode='none')}
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run
+ --disable-background-networking --disable-component-update --disable-sync --window-size=1400,1000""".split()
+HARMLESS = []  # patterns of console errors that come from Lab itself, whatever the notebook
+
+# --- the server ---
+
+def lab_command():
+    "The recipe of `make lab`, with the environment that runs this test"
+    recipe = re.search(r'^lab:.*\n\t(.+)$', (TOP/'Makefile').read_text(encoding='utf8'), re.M)[1]
+    return shlex.split(recipe.replace('$(BIN)', str(Path(sys.executable).parent)))
+
+def write_settings(config):
+    "Settings and disabled extensions of a Lab that must not reach for the network"
+    for name, values in SETTINGS.items():
+        path = config/f'lab/user-settings/@jupyterlab/{name}.jupyterlab-settings'
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(values))
+    (config/'labconfig').mkdir()
+    off = {'@jupyterlab/apputils-extension:announcements': True}
+    (config/'labconfig/page_config.json').write_text(json.dumps(dict(disabledExtensions=off)))
+
+def environment(folder, token):
+    "The environment of a reader whose Jupyter, results and answers are all below `folder`"
+    mine = dict(MEMNB_HOME=folder/'home', MEMNB_STORE=folder/'store.sqlite', IPYTHONDIR=folder/'ipython',
+                JUPYTER_CONFIG_DIR=folder/'config', JUPYTER_DATA_DIR=folder/'share',
+                JUPYTER_RUNTIME_DIR=folder/'runtime', JUPYTER_TOKEN=token)
+    (folder/'home').mkdir()
+    # the suite's MPLBACKEND would keep the figures out of the notebook
+    rest = {k: v for k, v in os.environ.items() if k != 'MPLBACKEND' and not k.startswith('JUPYTER')}
+    return {**rest, **{k: str(v) for k, v in mine.items()}}
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+class Lab:
+    "A running JupyterLab: its address, its token, its folder of notebooks"
+    def __init__(self, nbs, port):
+        self.nbs, self.url, self.token = nbs, f'http://127.0.0.1:{port}', secrets.token_hex(16)
+    def get(self, path, token=True):
+        head = {'Authorization': f'token {self.token}'} if token else {}
+        with urlopen(Request(f'{self.url}/{path}', headers=head), timeout=30) as r: return r.read().decode()
+    def ready(self):
+        try: return bool(self.get('api/status'))
+        except (URLError, ConnectionError, TimeoutError): return False
+
+@contextmanager
+def serving(folder):
+    "JupyterLab on a copy of the notebooks"
+    lab, log = Lab(folder/'nbs', port := free_port()), folder/'lab.log'
+    lab.nbs.mkdir()
+    for p in NOTEBOOKS: shutil.copy(p, lab.nbs)
+    write_settings(folder/'config')
+    extra = ['--no-browser', '--ip=127.0.0.1', f'--port={port}', '--ServerApp.port_retries=0']
+    if hasattr(os, 'geteuid') and os.geteuid() == 0: extra.append('--allow-root')
+    with open(log, 'w') as out:
+        p = subprocess.Popen(lab_command() + extra, cwd=folder, env=environment(folder, lab.token),
+                             stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        wait(lambda: lab.ready() or p.poll() is not None, 60, lambda: log.read_text()[-2000:])
+        assert p.poll() is None, f'JupyterLab ended at once:\n{log.read_text()[-2000:]}'
+        yield lab
+    finally:
+        p.terminate()
+        try: p.wait(30)
+        except subprocess.TimeoutExpired: p.kill(); p.wait()
+
+def wait(test, seconds, report=lambda: ''):
+    "Wait until `test()` is true, and fail with `report()` when it never is"
+    end = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < end, f'waited {seconds} s in vain {report()}'
+        time.sleep(.3)
+
+def test_make_lab_lists_the_notebooks(tmp_path):
+    with serving(tmp_path) as lab:
+        files = [f['name'] for f in json.loads(lab.get('api/contents'))['content']]
+        assert files.count(NOTEBOOK) == 1 and sorted(files) == [p.name for p in NOTEBOOKS]
+        kernels = json.loads(lab.get('api/kernelspecs'))['kernelspecs']
+        wanted = nbformat.read(lab.nbs/NOTEBOOK, 4).metadata.kernelspec.name
+        assert wanted in kernels, f'{NOTEBOOK} asks for the kernel {wanted!r}, Lab has {sorted(kernels)}'
+        assert 'jupyter-config-data' in lab.get('lab')
+        with pytest.raises(HTTPError, match='403'): lab.get('api/contents', token=False)
+
+# --- the browser ---
+
+def major(program):
+    "Major version of a browser or driver"
+    said = subprocess.run([program, '--version'], capture_output=True, text=True, timeout=60).stdout
+    return re.search(r'(\d+)\.\d+', said)[1]
+
+def browser():
+    "Paths of a Chromium and its driver; skips the test where they are missing"
+    pytest.importorskip('selenium', reason="selenium is missing: install the extra 'browser'")
+    driver = shutil.which('chromedriver')
+    if not driver: pytest.skip('chromedriver is missing: install chromium and chromium-driver')
+    names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome']
+    found = [p for p in map(shutil.which, names) if p]
+    fit = [p for p in found if major(p) == major(driver)]
+    if not fit: pytest.skip(f'no Chromium of version {major(driver)}, which chromedriver needs; found {found}')
+    return fit[0], driver
+
+@contextmanager
+def chromium(folder):
+    "A headless Chromium with a new profile"
+    binary, driver = browser()
+    from selenium import webdriver
+    opts = webdriver.ChromeOptions()
+    opts.binary_location = binary
+    opts.set_capability('goog:loggingPrefs', dict(browser='ALL'))
+    for flag in [*FLAGS, f'--user-data-dir={folder/"profile"}']: opts.add_argument(flag)
+    env = {**os.environ, 'HOME': str(folder)}
+    page = webdriver.Chrome(opts, webdriver.ChromeService(driver, log_output=subprocess.DEVNULL, env=env))
+    try: yield page
+    finally: page.quit()
+
+class Page:
+    "A notebook open in Lab, as a reader sees it"
+    def __init__(self, driver, lab):
+        self.driver, self.path = driver, lab.nbs/NOTEBOOK
+        driver.get(f'{lab.url}/lab/tree/{quote(NOTEBOOK)}?token={lab.token}')
+    def count(self, css): return len(self.driver.find_elements('css selector', css))
+    def prompts(self):
+        "Text of every code cell's prompt, as in '[12]:'"
+        return self.driver.execute_script("""return [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')]
+            .map(c => c.querySelector('.jp-InputPrompt').textContent)""")
+    def menu(self, name, command):
+        "Click a command in the menu bar"
+        bar = self.driver.find_elements('css selector', '.lm-MenuBar-itemLabel')
+        next(x for x in bar if x.text == name).click()
+        css = f'.lm-Menu-item[data-command="{command}"]'
+        wait(lambda: self.count(css), 10, lambda: f'for {command} in the menu {name}')
+        self.driver.find_element('css selector', css).click()
+    def saved(self): return [c for c in nbformat.read(self.path, 4).cells if c.cell_type == 'code']
+    def images(self):
+        "Widths of the figures, 0 for one that the browser could not show"
+        return self.driver.execute_script("""return [...document.querySelectorAll('.jp-OutputArea-output img')]
+            .map(i => i.complete ? i.naturalWidth : 0)""")
+
+def numbered(prompts): return all(re.fullmatch(r'\[\d+\]:?', p) for p in prompts)
+
+def run_all(page, seconds):
+    "Run all cells and wait until every prompt shows a number, or the notebook has stopped at an error"
+    page.menu('Run', 'runmenu:run-all')
+    wait(lambda: any('*' in p for p in page.prompts()), 60, lambda: 'for the first cell to run')
+    idle = 0
+    def over():
+        nonlocal idle
+        now = page.prompts()
+        idle = 0 if any('*' in p for p in now) else idle + 1
+        return idle > 20 or numbered(now)
+    wait(over, seconds, lambda: f'for the cells, which show {page.prompts()}')
+
+def save(page):
+    "Save as a reader does, and wait for the file"
+    before = page.path.stat().st_mtime_ns
+    page.menu('File', 'docmanager:save')
+    wait(lambda: page.path.stat().st_mtime_ns != before and not page.count('.jp-mod-dirty'), 60,
+         lambda: 'for the notebook to be saved')
+
+def outputs(cells, kind): return [o for c in cells for o in c.outputs if o.output_type == kind]
+
+@pytest.mark.browser
+def test_notebook_runs_in_lab(tmp_path):
+    (tmp_path/'browser').mkdir()
+    with chromium(tmp_path/'browser') as driver, serving(tmp_path) as lab:
+        page = Page(driver, lab)
+        codes = len(page.saved())
+        wait(lambda: len(page.prompts()) == codes, 60, lambda: f'for {codes} code cells, got {len(page.prompts())}')
+        wait(lambda: page.count('.jp-Notebook-ExecutionIndicator[data-status="idle"]'), 60,
+             lambda: 'for the kernel to be idle')
+        run_all(page, 900)
+        save(page)
+        cells = page.saved()
+        errors = [f'{o.ename}: {o.evalue}' for o in outputs(cells, 'error')]
+        assert not errors, f'the notebook fails in Lab: {errors}'
+        assert numbered(page.prompts()) and len(page.prompts()) == len(cells) == codes
+        assert page.prompts() == [f'[{c.execution_count}]:' for c in cells]
+        figures = [o for o in outputs(cells, 'execute_result') + outputs(cells, 'display_data')
+                   if any(k.startswith('image/') for k in o.data)]
+        assert figures and len(page.images()) == len(figures) and min(page.images()) > 100
+        severe = [e['message'] for e in driver.get_log('browser') if e['level'] == 'SEVERE'
+                  and not any(re.search(h, e['message']) for h in HARMLESS)]
+        assert not severe, f'errors in the console of the browser: {severe}'

@@ -1,0 +1,688 @@
+"""The backend `openai:<model>` against servers on loopback.
+
+First a server that answers wrongly in every way that servers do, when told to; then (marked `serve`) the
+server of the transformers library, which holds the packaged model.
+"""
+import json, os, re, signal, socket, sqlite3, subprocess, sys, textwrap, threading, time, traceback
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
+import pytest
+from memnb import lm, tabular
+
+KEY = 'sk-test-0123456789abcdef'
+MODES = ['chat', 'completion']
+each_mode = pytest.mark.parametrize('mode', MODES)
+VARIABLES = ['OPENAI_BASE_URL', 'OPENAI_API_KEY', 'OPENAI_ORG_ID', 'OPENAI_PROJECT_ID', 'OPENAI_API_VERSION',
+             'AZURE_OPENAI_ENDPOINT', 'AZURE_OPENAI_API_KEY', 'AZURE_OPENAI_AD_TOKEN',
+             'http_proxy', 'https_proxy', 'all_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY']
+
+def wait(test, seconds=30):
+    end = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(.02)
+
+# ---- a server that does as it is told
+
+class Server(ThreadingHTTPServer):
+    "Answers a prompt with its capitals, unless `plan` has faults for that prompt"
+    daemon_threads, request_queue_size = True, 128
+    def __init__(self):
+        super().__init__(('127.0.0.1', 0), Handler)
+        self.plan = {}    # prompt -> faults, used up one a request; a single fault instead of a list stays
+        self.asked = []   # (prompt, time, path, headers, body), one a request
+        self.delay, self.now, self.most = 0, 0, 0
+        self.gather = 0   # replies wait until as many requests have been here together
+        self.lock, self.over, self.full = threading.Lock(), threading.Event(), threading.Event()
+        self.url = f'http://127.0.0.1:{self.server_port}'
+        threading.Thread(target=self.serve_forever, kwargs=dict(poll_interval=.02), daemon=True).start()
+    def handle_error(self, request, client_address): pass  # a client went away; the tests look at the client
+    def close(self):
+        self.over.set()
+        self.shutdown()
+        self.server_close()
+    def times(self, prompt): return [t for p, t, *_ in self.asked if p == prompt]
+    def take(self, prompt):
+        "The fault of this request, or None"
+        faults = self.plan.get(prompt)
+        if isinstance(faults, list): return faults.pop(0) if faults else None
+        return faults
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def log_message(self, *args): pass
+    def do_POST(self):
+        srv, body = self.server, json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        prompt = body['messages'][-1]['content'] if 'messages' in body else body['prompt']
+        with srv.lock:
+            srv.asked.append((prompt, time.monotonic(), self.path, self.headers, body))
+            fault = srv.take(prompt)
+            srv.now += 1
+            srv.most = max(srv.most, srv.now)
+            if srv.now >= srv.gather: srv.full.set()
+        srv.full.wait(10)
+        srv.over.wait(srv.delay)
+        with srv.lock: srv.now -= 1
+        if fault: fault(self, body)
+        else: self.reply(whole(body))
+    def reply(self, data, code=200, kind='application/json', **headers):
+        raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+        self.send_response(code)
+        for k, v in {'Content-Type': kind, 'Content-Length': len(raw), **headers}.items():
+            self.send_header(k.replace('_', '-'), str(v))
+        self.end_headers()
+        self.wfile.write(raw)
+
+def whole(body, **changes):
+    "A flawless reply to a request, with changes to its one choice"
+    if 'messages' in body:
+        text = body['messages'][-1]['content'].upper()
+        kind, said = 'chat.completion', dict(message=dict(role='assistant', content=text))
+    else: kind, said = 'text_completion', dict(text=body['prompt'].upper())
+    choice = {**dict(index=0, finish_reason='stop', logprobs=None), **said, **changes}
+    return dict(id='1', object=kind, created=0, model=body['model'],
+                choices=[{k: v for k, v in choice.items() if v is not ...}])
+
+# ---- its faults
+
+def status(code, data=None, **headers):
+    return lambda h, body: h.reply(data or dict(error=dict(message='not now')), code, **headers)
+
+def raw(data, **kw): return lambda h, body: h.reply(data, **kw)
+
+def changed(**changes): return lambda h, body: h.reply(whole(body, **changes))
+
+def content(text):
+    "A reply whose text is `text`"
+    return changed(message=dict(role='assistant', content=text), text=text)
+
+def hang(h, body):
+    h.server.over.wait(20)
+    h.close_connection = True
+
+def gone(h, body):
+    "The connection closes without a word"
+    h.close_connection = True
+    h.connection.shutdown(socket.SHUT_RDWR)
+
+def half(h, body):
+    "Half of the announced bytes, then the connection is cut"
+    data = json.dumps(whole(body)).encode()
+    h.send_response(200)
+    h.send_header('Content-Type', 'application/json')
+    h.send_header('Content-Length', str(len(data)))
+    h.end_headers()
+    h.wfile.write(data[:len(data)//2])
+    gone(h, body)
+
+def half_unannounced(h, body):
+    "Half of a reply whose length was not announced: for HTTP it is whole"
+    data = json.dumps(whole(body)).encode()
+    h.send_response(200)
+    h.send_header('Content-Type', 'application/json')
+    h.send_header('Connection', 'close')
+    h.end_headers()
+    h.wfile.write(data[:len(data)//2])
+    h.close_connection = True
+
+PAGE = b'<html><body>Bad gateway</body></html>'
+HALF_CHARACTER = b"""{"id": "1", "choices": [{"index": 0, "finish_reason": "length", "text": "caf\\ud83d",
+    "message": {"role": "assistant", "content": "caf\\ud83d"}}]}"""
+FAULTS = {
+    '429': status(429), '429 retry-after': status(429, Retry_After=1), '500': status(500), '503': status(503),
+    '502 page': status(502, PAGE, kind='text/html'), '408': status(408),
+    'hang': hang, 'gone': gone, 'half': half, 'half, unannounced': half_unannounced,
+    'page': raw(PAGE, kind='text/html'), 'no json': raw(b'{"id": "1", "choices": [{"text": oops'),
+    'not utf-8': raw(b'{"choices": [{"text": "\xff\xfe"}]}'), 'nothing': raw(b''), 'null': raw(None),
+    'a list': raw([]), 'a string': raw('stop'), 'an error': raw(dict(error=dict(message='overloaded'))),
+    'no choices': raw(dict(id='1', choices=[])), 'choices missing': raw(dict(id='1', object='completion')),
+    'choices null': raw(dict(id='1', choices=None)), 'choices a number': raw(dict(id='1', choices=7)),
+    'choice null': raw(dict(id='1', choices=[None])), 'choice a string': raw(dict(id='1', choices=['stop'])),
+    'no text': changed(text=..., message=...), 'text null': content(None), 'text a list': content(['A', 'B']),
+    'half a character': raw(HALF_CHARACTER),
+    'not ended': changed(finish_reason=None), 'no reason': changed(finish_reason=...),
+    'filtered': changed(finish_reason='content_filter'), 'tools': changed(finish_reason='tool_calls')}
+each_fault = pytest.mark.parametrize('fault', FAULTS)
+
+# ---- fixtures and what the store holds
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    "No variable of the machine reaches the client"
+    for k in VARIABLES: monkeypatch.delenv(k, raising=False)
+
+@pytest.fixture
+def server(monkeypatch):
+    srv = Server()
+    monkeypatch.setenv('OPENAI_BASE_URL', f'{srv.url}/v1')
+    monkeypatch.setenv('OPENAI_API_KEY', KEY)
+    yield srv
+    srv.close()
+
+@pytest.fixture
+def at(tmp_path): return tmp_path/'answers.sqlite'
+
+def load(at, mode='chat', timeout=5., retries=1, name='openai:loud', **kw):
+    return lm.load(name, store=lm.Store(at), mode=mode, timeout=timeout, retries=retries, **kw)
+
+def asks(mode, words): return [lm.chat('', [], w) if mode == 'chat' else w for w in words]
+
+def table(at, what='key, model, settings, prompt, answer'):
+    "The rows of the store, read past memnb"
+    with sqlite3.connect(at) as db: return db.execute(f'SELECT {what} FROM answers').fetchall()
+
+def stored(at):
+    "Last words of each stored prompt -> answer; the keys must be what they claim"
+    found = {}
+    for key, model, *rest in table(at):
+        settings, prompt, answer = map(json.loads, rest)
+        assert key == lm.key_of(model, settings, prompt)
+        last = prompt[-1] if isinstance(prompt, list) else prompt
+        name = last['content'] if isinstance(last, dict) else last
+        assert name not in found, f'{name!r} is stored twice'
+        found[name] = answer
+    return found
+
+def upper(words): return {w: w.upper() for w in words}
+
+WORDS = ['first', 'second', 'third']
+SECONDS = {'hang': .4}  # the client's patience where a fault tries it
+
+# ---- a fault that passes
+
+BOTH = WORDS + ['fourth', 'fifth', 'sixth']
+def both(): return asks('chat', WORDS) + asks('completion', BOTH[3:])
+
+@each_fault
+def test_fault_then_answer(server, at, fault):
+    "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
+    server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
+    assert load(at, timeout=SECONDS.get(fault, 5.)).generate(both()) == [w.upper() for w in BOTH]
+    assert stored(at) == upper(BOTH)
+    assert [len(server.times(w)) for w in BOTH] == [1, 2, 1, 1, 2, 1]
+    again = load(at)
+    assert again.generate(both()) == [w.upper() for w in BOTH]
+    assert len(server.asked) == 8 and again.calls == 0, 'the second run must be answered from the store'
+
+@pytest.mark.parametrize('headers, least', [({}, .3), (dict(Retry_After=1), 1)], ids=['own', 'told'])
+def test_pause_after_429(server, at, headers, least):
+    "About half a second by the client's own judgement, or as long as the server says"
+    server.plan['first'] = [status(429, **headers)]
+    load(at).generate(asks('chat', ['first']))
+    a, b = server.times('first')
+    assert b - a >= least
+
+def test_all_faults_in_one_run(server, at):
+    "Every kind of fault at once, two in a row for each prompt: nothing lost, nothing mixed up"
+    words = [f'{n} of many' for n in FAULTS]
+    for w, n in zip(words, FAULTS): server.plan[w] = [FAULTS[n], status(500)]
+    assert load(at, 'completion', timeout=.5, retries=3).generate(words) == [w.upper() for w in words]
+    assert stored(at) == upper(words)
+
+# ---- a fault that stays
+
+@each_mode
+def test_faults_for_good(server, at, mode):
+    "Every fault on a prompt of its own, among good prompts: the good ones are stored, the others counted"
+    server.plan, n = {f'word, {k}': f for k, f in FAULTS.items()}, len(FAULTS)
+    words = [w for k in FAULTS for w in (f'good, {k}', f'word, {k}')]
+    with pytest.raises(lm.NoAnswer, match=f'^{n} of {2*n} prompts.* other {n} are in the store') as e:
+        load(at, mode, timeout=.5).generate(asks(mode, words))
+    assert stored(at) == upper(words[::2])
+    assert 'because of' in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
+    assert {w: len(server.times(w)) for w in words} == {w: 1 + (w in server.plan) for w in words}
+    server.plan.clear()
+    server.asked.clear()
+    assert load(at, mode).generate(asks(mode, words)) == [w.upper() for w in words]
+    assert sorted(p for p, *_ in server.asked) == sorted(words[1::2]), 'only what is missing is asked'
+    assert stored(at) == upper(words)
+
+@pytest.mark.parametrize('retries', [0, 2])
+def test_retries(server, at, retries):
+    server.plan.update(first=status(429, retry_after_ms=10), second=FAULTS['no choices'])
+    model = load(at, retries=retries)
+    with pytest.raises(lm.NoAnswer, match='2 of 3 prompts'): model.generate(asks('chat', WORDS))
+    assert [len(server.times(w)) for w in WORDS] == [retries + 1, retries + 1, 1]
+
+def test_some_prompts_fail_for_good(server, at):
+    "A prompt that is too long for the server (400) is not repeated and does not stop the others"
+    words = [f'word {i}' for i in range(40)]
+    for w in words[::8]: server.plan[w] = status(400, dict(error=dict(message='too many tokens')))
+    with pytest.raises(lm.NoAnswer, match='5 of 40 prompts.*BadRequestError.*35 are in the store'):
+        load(at).generate(asks('chat', words))
+    assert stored(at) == upper(set(words) - set(words[::8])) and len(server.asked) == 40
+    server.plan.clear()
+    model = load(at)
+    assert model.generate(asks('chat', words)) == [w.upper() for w in words]
+    assert len(server.asked) == 45 and model.calls == 5
+
+def test_what_is_not_stored_is_not_promised(server, at):
+    "Samples without a seed are fresh each time: an error must not say that the others are in the store"
+    server.plan['second'] = status(400)
+    with pytest.raises(lm.NoAnswer) as e: load(at).generate(asks('chat', WORDS), temperature=1.)
+    assert stored(at) == {} and 'in the store' not in str(e.value), str(e.value)
+
+def test_nobody_listens(at, monkeypatch):
+    with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
+    monkeypatch.setenv('OPENAI_BASE_URL', f'http://127.0.0.1:{port}/v1')
+    monkeypatch.setenv('OPENAI_API_KEY', KEY)
+    with pytest.raises(lm.NoAnswer, match='3 of 3 prompts.*APIConnectionError'):
+        load(at, retries=0).generate(asks('chat', WORDS))
+    assert stored(at) == {}
+
+@each_mode
+@pytest.mark.parametrize('text', ['', '  \n'], ids=['empty', 'blank'])
+def test_an_empty_answer_is_not_stored(server, at, mode, text):
+    "It counts as an answer, as it does for a local model, but the next run asks again"
+    server.plan['second'] = content(text)
+    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', text, 'THIRD']
+    assert stored(at) == upper(['first', 'third'])
+    server.plan.clear()
+    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+    assert len(server.asked) == 4
+
+# ---- errors that hit every prompt alike
+
+REFUSALS = [(401, 'AuthenticationError'), (403, 'PermissionDeniedError'), (404, 'NotFoundError')]
+
+@pytest.mark.parametrize('code, name', REFUSALS, ids=lambda x: str(x))
+def test_refusal_stops_at_once(server, at, code, name):
+    "One clear error, no repetition, and no key in it though the server repeats the key"
+    told = dict(error=dict(message=f'Incorrect API key provided: {KEY}, or no such model'))
+    words = [f'word {i}' for i in range(200)]
+    for w in words: server.plan[w] = status(code, told)
+    server.delay, model = .05, load(at, retries=5)
+    with pytest.raises(RuntimeError, match=f'openai:loud.*{name}') as e: model.generate(asks('chat', words))
+    text = ''.join(traceback.format_exception(e.value))
+    assert KEY not in text and server.url not in str(e.value)
+    assert 'key' in str(e.value) and 'OPENAI_BASE_URL' in str(e.value)
+    assert len(server.asked) <= 48, f'{len(server.asked)} of 200 prompts were sent to a server that refuses'
+    assert stored(at) == {}
+
+def test_an_account_without_money_stops_at_once(server, at):
+    "It comes as a 429, but no pause helps"
+    told = dict(error=dict(message='You exceeded your current quota', code='insufficient_quota'))
+    words = [f'word {i}' for i in range(200)]
+    server.plan, server.delay = {w: status(429, told, retry_after_ms=10) for w in words}, .05
+    model = load(at)
+    with pytest.raises(RuntimeError, match='openai:loud refused.*quota'): model.generate(asks('chat', words))
+    assert len(server.asked) <= 96 and stored(at) == {}
+
+@pytest.mark.parametrize('code', [400, 500])
+def test_no_key_in_the_reason(server, at, code):
+    told = dict(error=dict(message=f'the header "Bearer {KEY}" and https://x.y/z'))
+    server.plan['second'] = status(code, told, retry_after_ms=10)
+    with pytest.raises(lm.NoAnswer, match='the header') as e: load(at).generate(asks('chat', WORDS))
+    assert KEY not in ''.join(traceback.format_exception(e.value))
+
+def test_no_key_and_no_address_in_the_store(server, at):
+    model = load(at)
+    model.generate(asks('chat', WORDS))
+    model.store.export(at.with_suffix('.jsonl'))
+    files = list(at.parent.iterdir())
+    assert {'answers.sqlite', 'answers.jsonl'} <= {f.name for f in files}
+    for f in files:
+        text = f.read_bytes()
+        assert KEY.encode() not in text and str(server.server_port).encode() not in text, f.name
+
+def test_a_folder_as_model_name_stays_out_of_the_store(server, at):
+    "Some servers call a model by its folder: the server must get it whole, the store only its last part"
+    model = load(at, name='openai:/srv/models/loud')
+    assert model.generate(asks('chat', ['first'])) == ['FIRST']
+    assert server.asked[0][-1]['model'] == '/srv/models/loud'
+    assert table(at, 'model') == [('openai:loud',)]
+    assert '/srv' not in model.name + model.id + repr(model)
+
+# ---- log-probabilities
+
+def echo(lengths=(4, 5, 3, 6), values=(None, -1.5, -.25, -2.), cut=None, **changes):
+    "A reply that echoes the prompt, in tokens of the given lengths, and adds one token"
+    def fault(h, body):
+        assert body['echo'] is True and body['logprobs'] == 1 and body['max_tokens'] == 1
+        text, at = body['prompt'], [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        assert at[-1] == len(text), 'the test has miscounted'
+        parts = [text[a:b] for a, b in zip(at, at[1:])] + ['!']
+        lp = dict(tokens=parts, text_offset=at, token_logprobs=[*values, -9.], top_logprobs=None)
+        lp = {k: v and v[:cut] for k, v in {**lp, **changes}.items()}
+        h.reply(whole(body, text=text + '!', finish_reason='length', logprobs=lp))
+    return fault
+
+def score(at, **kw): return load(at, 'completion', **kw).logprobs('The quick', [' foxes ru'])
+
+def test_logprobs_of_the_continuation(server, at):
+    "Exactly the tokens of the continuation: not the prompt's, not the one that the server added"
+    server.plan['The quick foxes ru'] = echo()
+    assert score(at) == [[-.25, -2.]]
+    assert server.asked[0][2] == '/v1/completions'
+    assert stored(at) == {' foxes ru': [-.25, -2.]}
+    assert score(at) == [[-.25, -2.]] and len(server.asked) == 1
+
+def test_logprobs_of_several(server, at):
+    server.plan['a b c'] = echo((1, 2, 2), (None, -1., -3.))
+    server.plan['a b d'] = echo((1, 2, 1, 1), (None, -1., -4., -5.))
+    assert load(at, 'completion').logprobs('a b', [' c', ' d', ' c']) == [[-3.], [-4., -5.], [-3.]]
+    assert len(server.asked) == 2
+
+def only(place):
+    "Log-probabilities of the added token alone, without the echo"
+    return changed(text='!', logprobs=dict(tokens=['!'], text_offset=[place], token_logprobs=[-9.]))
+
+SILENT = {'null': changed(), 'missing': changed(logprobs=...), 'empty': changed(logprobs={}),
+          'no values': echo(token_logprobs=None), 'no places': echo(text_offset=None),
+          'no echo': only(0), 'no echo, placed': only(len('The quick foxes ru'))}
+
+@pytest.mark.parametrize('fault', SILENT)
+def test_logprobs_silently_missing(server, at, fault):
+    "The error names the tests that still work; the model no longer claims that it can"
+    tails = [f' foxes r{c}' for c in 'abcdefghijklmnopqrstuvwxyz']
+    for t in tails: server.plan['The quick' + t] = SILENT[fault]
+    server.delay, model = .02, load(at, 'completion', concurrency=2)
+    with pytest.raises(lm.Unsupported, match='openai:loud.*log-probabilities.*tabular.row_completion'):
+        model.logprobs('The quick', tails)
+    assert stored(at) == {} and len(server.asked) < 20
+    server.asked.clear()
+    with pytest.raises(lm.Unsupported, match="cannot answer 'logprobs'"): model.logprobs('The quick', tails)
+    assert not server.asked
+    assert model.generate(['hello']) == ['HELLO']
+
+def test_no_logprobs_of_a_chat(server, at):
+    model = load(at)
+    with pytest.raises(lm.Unsupported, match='tabular.row_completion'): model.logprobs('The quick', [' fox'])
+    with pytest.raises(lm.Unsupported, match='tabular.row_completion'): model.next_logits(['The quick'])
+    assert not server.asked
+
+def test_a_conversation_has_no_logprobs_at_the_completions_endpoint(server, at):
+    with pytest.raises((ValueError, lm.Unsupported), match='messages|string'):
+        load(at, 'completion').logprobs(lm.chat('', [], 'The quick'), [' fox'])
+    assert not server.asked and stored(at) == {}
+
+NAN = b"""{"choices": [{"index": 0, "text": "The quick foxes ru!", "finish_reason": "length", "logprobs":
+    {"tokens": ["The quick", " foxes ru"], "text_offset": [0, 9], "token_logprobs": [null, NaN]}}]}"""
+WRONG = {'straddling': echo((4, 7, 4, 3)), 'a hole': echo(values=(None, -1.5, None, -2.)), 'NaN': raw(NAN),
+         'positive': echo(values=(None, -1.5, .25, -2.)), 'text': echo(values=(None, -1.5, 'x', -2.)),
+         'too few values': echo(token_logprobs=[None, -1.5, -.25])}
+
+@pytest.mark.parametrize('fault', WRONG)
+def test_wrong_logprobs_are_refused(server, at, fault):
+    "A token across the border, a missing value, lists of different lengths: no part of a score is passed on"
+    server.plan['The quick foxes ru'] = WRONG[fault]
+    with pytest.raises(lm.NoAnswer, match='1 of 1'): score(at, retries=0)
+    assert stored(at) == {}
+
+@pytest.mark.parametrize('fault', ['no choices', 'choice null', 'no json', '500', 'half'])
+def test_fault_then_logprobs(server, at, fault):
+    "One broken reply is repeated; it does not mean that the server has no log-probabilities"
+    server.plan['The quick foxes ru'] = [FAULTS[fault], echo()]
+    assert score(at) == [[-.25, -2.]]
+
+# ---- what is sent
+
+@each_mode
+def test_the_request(server, at, mode):
+    load(at, mode).generate(asks(mode, ['first']), max_tokens=7, stop=list('vwxyz'))
+    *_, path, headers, body = server.asked[0]
+    assert path == ('/v1/chat/completions' if mode == 'chat' else '/v1/completions')
+    assert headers['Authorization'] == f'Bearer {KEY}'
+    assert body.pop('messages' if mode == 'chat' else 'prompt') == asks(mode, ['first'])[0]
+    assert body == dict(model='loud', max_tokens=7, temperature=0, stop=list('vwxy'))
+
+@each_mode
+def test_stop_is_cut_here_too(server, at, mode):
+    "Servers take four of them, and some leave the stop in the text"
+    said = load(at, mode).generate(asks(mode, ['one; two, three']), stop=['5', '6', '7', '8', ',', ' T'])
+    assert said == ['ONE;'] and stored(at) == {'one; two, three': 'ONE;'}
+
+def test_samples(server, at):
+    "Each draw is a request with a seed of its own, stored by draw; without a seed nothing is stored"
+    kw = dict(temperature=.7, seed=3)
+    load(at).generate(asks('chat', ['first']*3), **kw)
+    seeds = [body['seed'] for *_, body in server.asked]
+    assert len(set(seeds)) == 3 and {body['temperature'] for *_, body in server.asked} == {.7}
+    load(at).generate(asks('chat', ['first']*4), **kw)
+    assert len(server.asked) == 4 and server.asked[-1][-1]['seed'] not in seeds
+    assert len(table(at)) == 4
+    load(at).generate(asks('chat', ['first']), temperature=.7)
+    assert 'seed' not in server.asked[-1][-1] and len(server.asked) == 5 and len(table(at)) == 4
+
+@each_mode
+def test_azure(server, at, mode, monkeypatch):
+    monkeypatch.delenv('OPENAI_BASE_URL')
+    monkeypatch.delenv('OPENAI_API_KEY')
+    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
+    monkeypatch.setenv('OPENAI_API_VERSION', '2024-10-21')
+    with pytest.raises(RuntimeError, match='AZURE_OPENAI_API_KEY'): load(at, mode).generate(asks(mode, WORDS))
+    monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
+    server.plan['second'] = [status(429)]
+    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+    end = 'chat/completions' if mode == 'chat' else 'completions'
+    where = f'/openai/deployments/loud/{end}?api-version=2024-10-21'
+    assert {path for _, _, path, *_ in server.asked} == {where}
+    assert {h['api-key'] for *_, h, _ in server.asked} == {KEY} and stored(at) == upper(WORDS)
+
+def test_azure_without_version(server, at, monkeypatch):
+    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
+    monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
+    model = load(at)
+    with pytest.raises((ValueError, RuntimeError), match='OPENAI_API_VERSION'): model.generate(['first'])
+    assert not server.asked
+
+# ---- many at once
+
+@pytest.mark.parametrize('kw, most', [({}, 16), (dict(concurrency=3), 3)], ids=['default', 'three'])
+def test_requests_in_flight(server, at, kw, most, capsys):
+    server.delay, server.gather = .02, most
+    words = [f'word {i}' for i in range(64)]
+    assert load(at, **kw).generate(asks('chat', words), max_tokens=8) == [w.upper() for w in words]
+    assert server.most == most
+    said = capsys.readouterr().err
+    assert re.search(r'64 requests, about [\d,]+ tokens of prompts and at most 512 of answers', said)
+
+RUN = textwrap.dedent('''
+    import json, openai, signal, sys
+    from memnb import lm
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    at, first, last = sys.argv[1], *map(int, sys.argv[2:])
+    print('ready', flush=True)
+    sys.stdin.readline()
+    model = lm.load('openai:loud', store=lm.Store(at), timeout=5., retries=1, concurrency=4)
+    print(json.dumps(model.generate([lm.chat('', [], f'word {i}') for i in range(first, last)])))
+''')
+OPEN = textwrap.dedent('''
+    import sys
+    from memnb.lm import Store
+    print('ready', flush=True)
+    for path in sys.stdin:
+        Store(path.strip())
+        print('open', flush=True)
+''')
+ALL = [f'word {i}' for i in range(60)]
+
+@contextmanager
+def process(code, *args):
+    "Another Python process, ready to go"
+    p = subprocess.Popen([sys.executable, '-c', code, *map(str, args)], text=True, start_new_session=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert p.stdout.readline() == 'ready\n', p.stderr.read()
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+        for f in (p.stdin, p.stdout, p.stderr): f.close()
+
+def tell(p, line):
+    p.stdin.write(line + '\n')
+    p.stdin.flush()
+
+def said(p):
+    "The answers that a process printed"
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, err
+    return json.loads(out)
+
+def test_two_processes_share_a_store(server, at):
+    "They make it at the same moment and write to it together; a third asks only what neither had"
+    server.delay = .05
+    with process(RUN, at, 0, 40) as a, process(RUN, at, 20, 60) as b:
+        for p in (a, b): tell(p, 'go')
+        wait(lambda: len(server.asked) > 20)
+        assert len(lm.Store(at)) < 60, 'the run should still be on'
+        assert said(a) == [w.upper() for w in ALL[:40]] and said(b) == [w.upper() for w in ALL[20:]]
+    assert stored(at) == upper(ALL)
+    server.asked.clear()
+    more = ALL + ['one more']
+    assert load(at).generate(asks('chat', more)) == [w.upper() for w in more]
+    assert [p for p, *_ in server.asked] == ['one more']
+
+def test_a_store_made_by_many_at_once(tmp_path):
+    "Opening a new file from several processes in the same instant fails in none of them"
+    with process(OPEN) as a, process(OPEN) as b, process(OPEN) as c:
+        for i in range(100):
+            for p in (a, b, c): tell(p, f'{tmp_path}/{i}.sqlite')
+            for p in (a, b, c): assert p.stdout.readline() == 'open\n', p.stderr.read()
+
+def test_kill_and_run_again(server, at):
+    "After kill -9 the next run asks what is missing, no more, and has all answers"
+    server.delay = .1
+    with process(RUN, at, 0, 60) as p:
+        tell(p, 'go')
+        wait(lambda: len(server.asked) > 24)
+        os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+    there = stored(at)
+    assert 8 <= len(there) < 60 and there.items() <= upper(ALL).items()
+    server.delay = 0
+    server.asked.clear()
+    assert load(at).generate(asks('chat', ALL)) == [w.upper() for w in ALL]
+    assert sorted(p for p, *_ in server.asked) == sorted(set(ALL) - set(there))
+    assert stored(at) == upper(ALL)
+
+def test_interrupt_stops_asking(server, at):
+    "Ctrl-C ends a run after the requests in flight, not after all that were planned"
+    server.delay = .1
+    with process(RUN, at, 0, 60) as p:
+        tell(p, 'go')
+        wait(lambda: len(server.asked) > 12)
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=30)[1]
+    assert p.returncode and 'KeyboardInterrupt' in err
+    assert len(server.asked) < 30, f'{len(server.asked)} of 60 prompts were asked, interrupted after about 13'
+    assert len(stored(at)) >= 8
+
+def test_a_store_that_fails_stops_asking(server, at, monkeypatch):
+    "When answers cannot be kept (a full disk, say), no more of them are bought"
+    server.delay, model, put = .05, load(at, concurrency=4), lm.Store.put
+    def full(self, *args):
+        if len(self) == 5: raise sqlite3.OperationalError('database or disk is full')
+        return put(self, *args)
+    monkeypatch.setattr(lm.Store, 'put', full)
+    with pytest.raises(sqlite3.OperationalError, match='disk is full'): model.generate(asks('chat', ALL))
+    assert len(server.asked) < 30, f'{len(server.asked)} of 60 prompts were asked'
+
+# ---- a real server with the packaged model
+
+class Real:
+    "`transformers serve` on loopback, started when needed"
+    def __init__(self, folder):
+        self.folder, self.process = folder, None
+        (folder/'smollm2').symlink_to(lm.fetch(), target_is_directory=True)
+    def answers(self):
+        try: return build_opener(ProxyHandler({})).open(f'{self.url}/health', timeout=5).status == 200
+        except OSError: return False
+    def log(self): return (self.folder/'log').read_text(errors='replace')[-3000:]
+    def up(self):
+        "Start in the folder that holds the model, so that its name at the server is no path"
+        if self.process and self.process.poll() is None: return self
+        with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
+        self.url = f'http://127.0.0.1:{port}'
+        cmd = [Path(sys.executable).parent/'transformers', 'serve', 'smollm2', '--host', '127.0.0.1',
+               '--port', str(port), '--device', 'cpu', '--dtype', 'float32']
+        env = {**os.environ, 'HF_HUB_OFFLINE': '1'}
+        with open(self.folder/'log', 'w') as log:
+            self.process = subprocess.Popen(cmd, cwd=self.folder, env=env, stdout=log, stderr=log,
+                                            start_new_session=True)
+        end = time.monotonic() + 180
+        while not self.answers():
+            if self.process.poll() is not None: pytest.fail(f'transformers serve ended\n{self.log()}')
+            if time.monotonic() > end: pytest.fail(f'transformers serve is silent for 180 s\n{self.log()}')
+            time.sleep(.2)
+        return self
+    def down(self):
+        if not self.process: return
+        for sig in (signal.SIGTERM, signal.SIGKILL):
+            try: os.killpg(self.process.pid, sig)
+            except ProcessLookupError: break
+            try: self.process.wait(10)
+            except subprocess.TimeoutExpired: continue
+        self.process = None
+
+@pytest.fixture(scope='session')
+def one_real(tmp_path_factory):
+    missing = [m for m in ('fastapi', 'uvicorn') if find_spec(m) is None]
+    if missing: pytest.skip(f"no {' and no '.join(missing)} here: the extra 'serve' is not installed")
+    srv = Real(tmp_path_factory.mktemp('serve'))
+    yield srv
+    srv.down()
+
+@pytest.fixture
+def real(one_real, monkeypatch):
+    srv = one_real.up()
+    monkeypatch.setenv('OPENAI_BASE_URL', f'{srv.url}/v1')
+    monkeypatch.setenv('OPENAI_API_KEY', 'none')
+    return srv
+
+REAL = {
+    'chat': [lm.chat('', [], 'What is the capital of France?'),
+             lm.chat('Answer with one word.', [('2+2?', '4')], '3+4?'),
+             lm.chat('Complete rows of a csv file.', [('5.1,3.5,1.4,', '0.2,Iris-setosa')], '4.9,3.0,1.4,'),
+             lm.chat('', [], 'Say: naïve café — “quotes” 日本 😀')],
+    'completion': ['sepal_length,sepal_width,species\n5.1,3.5,setosa\n4.9,3.0,setosa\n',
+                   'The capital of France is', 'He said , " hello ! " and do n\'t',
+                   '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n']}
+each_kw = pytest.mark.parametrize('kw', [dict(max_tokens=16), dict(max_tokens=16, stop=['\n', ' the '])],
+                                  ids=['plain', 'stop'])
+
+def served(at, mode): return lm.load('openai:smollm2', store=lm.Store(at), mode=mode, timeout=300., retries=0)
+
+@pytest.mark.serve
+@each_mode
+@each_kw
+def test_same_answers_as_the_local_model(real, at, tmp_path, mode, kw):
+    local = lm.load('smollm2', store=lm.Store(tmp_path/'local.sqlite'))
+    here, there = local.generate(REAL[mode], **kw), served(at, mode).generate(REAL[mode], **kw)
+    assert there == here and all(here)
+    text = b''.join(f.read_bytes() for f in at.parent.glob('answers*'))
+    assert str(real.folder).encode() not in text and str(lm.fetch()).encode() not in text
+
+@pytest.mark.serve
+def test_the_real_server_has_no_logprobs(real, at):
+    "It takes the request for them and ignores it"
+    model = served(at, 'completion')
+    with pytest.raises(lm.Unsupported, match='openai:smollm2.*log-probabilities.*tabular.row_completion'):
+        model.logprobs('The capital of France is', [' Paris', ' Rome'])
+    assert stored(at) == {} and model.generate(['The capital of France is'], max_tokens=2) == [' Paris.']
+
+@pytest.mark.serve
+def test_a_paper_test_on_the_real_server(real, at, tmp_path):
+    "Row completion of a table gives the same rows as the local model"
+    local = lm.load('smollm2', store=lm.Store(tmp_path/'local.sqlite'))
+    here, there = (tabular.row_completion(m, 'iris', n=2) for m in (local, served(at, 'chat')))
+    assert list(here.columns) == list(there.columns) and len(here) == 2
+    assert list(here.answer) == list(there.answer)
+
+@pytest.mark.serve
+def test_answers_outlive_the_server(real, at, monkeypatch):
+    "A second call is answered from the store though the server is dead and the key gone"
+    first = served(at, 'chat').generate(REAL['chat'][:2], max_tokens=4)
+    real.down()
+    assert not real.answers()
+    monkeypatch.delenv('OPENAI_API_KEY')
+    again = served(at, 'chat')
+    assert again.generate(REAL['chat'][:2], max_tokens=4) == first and again.calls == 0
+    with pytest.raises(RuntimeError, match='OPENAI_API_KEY'): again.generate(REAL['chat'][2:3], max_tokens=4)
+    monkeypatch.setenv('OPENAI_API_KEY', 'none')
+    with pytest.raises(lm.NoAnswer, match='1 of 1.*APIConnectionError'):
+        served(at, 'chat').generate(REAL['chat'][1:3], max_tokens=4)
