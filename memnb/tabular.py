@@ -8,10 +8,10 @@ __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'COLUMNS', 'FIGURE12', 'FORM', 'RUL
            'GuardError', 'no_leak', 'other_sets', 'summary', 'feature_names', 'sample', 'form', 'forms',
            'feature_values', 'feature_distribution', 'pearson', 'conditional_distribution', 'conditional_completion',
            'common_features', 'completion_rates', 'header', 'completed', 'row_queries', 'row_completion',
-           'row_independence', 'row_statistics', 'feature_completion', 'token_length', 'token_baseline', 'first_token',
-           'ngram', 'copies', 'predict', 'baselines', 'sign', 'paper_signs', 'measure', 'explain',
-           'temperature_samples', 'run_all', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5', 'chosen', 'shown', 'fig1',
-           'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion']
+           'row_independence', 'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length',
+           'token_baseline', 'first_token', 'ngram', 'copies', 'predict', 'baselines', 'sign', 'paper_signs', 'measure',
+           'explain', 'temperature_samples', 'run_all', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5', 'chosen',
+           'shown', 'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion']
 
 # %% ../nbs/10_tabular.ipynb #ada5a7a7
 import re
@@ -19,29 +19,35 @@ from . import core, data, lm
 from .core import Claim, binom_ci, mean_ci, record, reported, savefig, say
 from .lm import needs
 
-# %% ../nbs/10_tabular.ipynb #386fea56
+# %% ../nbs/10_tabular.ipynb #cd7f6b71
 SYSTEM = dict(
-    names="You are an expert assistant for tabular datasets. Your task is to list the names of the features of "
-        "different datasets. The user provides a description of the dataset and some of the feature names. You then "
-        "provide the names of the remaining features.",
-    observation="You are a helpful autocomplete bot for tabular datasets. You will be prompted with a portion of a "
-        "sample from a machine learning dataset. Your task is to complete the observation from the dataset. The "
-        'observations are presented to you in the format "Feature Name = Feature Value".',
-    sample="You are an expert assistant for tabular datasets. You provide random samples from different datasets. "
-        "The user provides the name of the dataset and the names of the features. You then provide a sample from the "
-        "dataset.",
-    header="You are an autocomplete bot for tabular datasets. You will be prompted with parts of a tabular dataset. "
-        "Your task is to complete the dataset.",
-    rows="You are a helpful autocomplete bot for tabular datasets. Your task is to provide rows as they are contained "
-        "in tabular datasets. The user provides a number of contiguous rows from a tabular dataset. You then provide "
-        "the next row from the dataset.")
+    names=
+        "You are an expert assistant for tabular datasets. Your task is to list the names of the "
+        "features of different datasets. The user provides a description of the dataset and some of the "
+        "feature names. You then provide the names of the remaining features.",
+    observation=
+        "You are a helpful autocomplete bot for tabular datasets. You will be prompted with a portion of "
+        "a sample from a machine learning dataset. Your task is to complete the observation from the "
+        'dataset. The observations are presented to you in the format "Feature Name = Feature Value".',
+    sample=
+        "You are an expert assistant for tabular datasets. You provide random samples from different "
+        "datasets. The user provides the name of the dataset and the names of the features. You then "
+        "provide a sample from the dataset.",
+    header=
+        "You are an autocomplete bot for tabular datasets. You will be prompted with parts of a tabular "
+        "dataset. Your task is to complete the dataset.",
+    rows=
+        "You are a helpful autocomplete bot for tabular datasets. Your task is to provide rows as they "
+        "are contained in tabular datasets. The user provides a number of contiguous rows from a tabular "
+        "dataset. You then provide the next row from the dataset.")
 
-# %% ../nbs/10_tabular.ipynb #85630aef
-PRESETS = dict( # rows: rows shown before the one asked for; shots, feature_shots: solved examples; chars: of a header
+# %% ../nbs/10_tabular.ipynb #2958f819
+# rows: shown before the one asked for; shots, feature_shots: solved examples; chars: of a header
+PRESETS = dict(
     paper=dict(rows=15, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
     tabmemcheck=dict(rows=10, shots=7, feature_shots=5, sets=5, chars=500, n=25, samples=10),
     colm_open=dict(rows=8, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
-    quick=dict(rows=8, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25))
+    quick=dict(rows=6, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25))
 
 def sizes(
     preset: str,  # one of PRESETS
@@ -106,7 +112,7 @@ def no_leak(
     hit = answer in text.split('\n') if line else re.search(rf'(?<![\w.]){re.escape(answer)}(?![\w.])', text)
     if answer.strip() and hit: raise GuardError(f'the answer stands in the prompt: {answer[:60]!r}')
 
-# %% ../nbs/10_tabular.ipynb #d646f9b5
+# %% ../nbs/10_tabular.ipynb #1f951b1a
 SHOT_SETS = ['iris', 'adult', 'titanic', 'wine', 'california-housing']  # Supplement D
 
 def other_sets(
@@ -121,7 +127,8 @@ def other_sets(
         same = set(s.rows) & set(table.rows)
         if s.name == table.name or s.header == table.header or len(same) > .1*min(len(s), len(table)):
             if len(names) > count: return other_sets(table, count, [x for x in names if x != s.name])
-            raise GuardError(f'{table.name} is among its own solved examples (as {s.name}): choose other data sets')
+            raise GuardError(f'{table.name} is among its own solved examples (as {s.name}): '
+                             'choose other data sets')
     return sets
 
 # %% ../nbs/10_tabular.ipynb #ed774e67
@@ -143,7 +150,7 @@ def summary(
 
 COLUMNS = ['dataset', 'what', 'item', 'value', 'k', 'n', 'low', 'high', 'note']
 
-# %% ../nbs/10_tabular.ipynb #2e30afe7
+# %% ../nbs/10_tabular.ipynb #f564c8e7
 @needs('generate')
 def feature_names(
     model,            # lm.LM or its name
@@ -154,9 +161,8 @@ def feature_names(
 ):                    # DataFrame, one row a remaining name
     "Does the model know the names of the features?"
     t = data.load(dataset)
-    ask = lambda t: (f"Dataset: {t.title}. Feature Names: {', '.join(t.names[:_first(t)])}", ', '.join(t.names[_first(t):]))
-    shots = [ask(s) for s in other_sets(t, sets, names)]
-    query, answer = ask(t)
+    shots = [_ask_names(s) for s in other_sets(t, sets, names)]
+    query, answer = _ask_names(t)
     p = prompts(mode or model.mode, SYSTEM['names'], shots, [query], ', ')
     said = model.generate(p, max_tokens=budget(answer) + 20, stop=['\n'])[0]
     rest, listed = t.names[_first(t):], [w.strip(' .') for w in said.split(',')]
@@ -164,6 +170,11 @@ def feature_names(
     return _result('feature_names', t, rest, listed[:len(rest)], [a == b for a, b in zip(rest, listed)])
 
 def _first(t): return max(1, len(t.names)//4)
+
+def _ask_names(t):
+    "Question and answer about the names of a table"
+    first, rest = t.names[:_first(t)], t.names[_first(t):]
+    return f"Dataset: {t.title}. Feature Names: {', '.join(first)}", ', '.join(rest)
 
 # %% ../nbs/10_tabular.ipynb #73dba652
 @needs('generate')
@@ -188,10 +199,10 @@ def sample(
     said = model.generate(p*n, max_tokens=size, temperature=temperature, seed=seed, stop=['\n'])
     return pd.DataFrame([parse(s, t.names) for s in said], columns=t.names)
 
-# %% ../nbs/10_tabular.ipynb #a8ea7cc2
+# %% ../nbs/10_tabular.ipynb #3b338be7
 def _some(t, n, seed):
-    "Random rows of a table, the same for a seed"
-    return t.df.sample(min(n, len(t)), random_state=seed)
+    "Random rows of a table, the same for a seed; more rows continue the series"
+    return t.df.sample(frac=1, random_state=seed)[:n]
 
 def _positive(n):
     if n < 1: raise ValueError(f'the number of queries must be at least 1, not {n}')
@@ -265,7 +276,7 @@ def pearson(
     ok = [x*y > 0 for x, y in zip(r, s)]
     return _result('pearson', t, r, s, ok, item=[f'{f}|{g}' for f, g in pairs], counts=np.abs(r) >= .1)
 
-# %% ../nbs/10_tabular.ipynb #12e31e15
+# %% ../nbs/10_tabular.ipynb #384ead47
 def conditional_distribution(
     pairs # DataFrame from `pearson`
 ):        # one row: agreement of the two matrices (Pearson's r over pairs) and signs that agree
@@ -274,19 +285,20 @@ def conditional_distribution(
     from scipy.stats import binomtest
     use = pairs[pairs.counts & pairs.said.notna()]
     both = pairs.dropna(subset=['truth', 'said'])
-    r = np.corrcoef(both.truth.astype(float), both.said.astype(float))[0, 1] if both.said.nunique() > 2 else np.nan
+    truth, said = both.truth.astype(float), both.said.astype(float)
+    r = np.corrcoef(truth, said)[0, 1] if said.nunique() > 2 else np.nan
     k, n = int(use.ok.sum()), len(use)
     p = binomtest(k, n, alternative='greater').pvalue if n else 1.
     return pd.DataFrame([(pairs.dataset.iloc[0], 'conditional_distribution', '', r, k, n, *binom_ci(k, n),
                           f'sign test p={p:.2g}')], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #1c50afbd
+# %% ../nbs/10_tabular.ipynb #ca7de7fa
 @needs('generate')
 def conditional_completion(
     model,            # lm.LM or its name
     dataset,          # name, path, DataFrame or data.Table
     n: int = 25,      # queries a feature
-    features: list = None, # features to complete; default: the first eight after the first that are not nearly unique
+    features: list = None, # default: the first eight after the first that are not nearly unique
     sets: int = 5,    # other data sets shown as solved examples
     seed: int = 0,    # choice of rows
     names: list = None, # which other data sets; default: the paper's
@@ -298,11 +310,12 @@ def conditional_completion(
     t = data.load(dataset)
     others, parts = other_sets(t, sets, names), []
     for f in features or common_features(t):
-        if f not in t.names[1:]: raise ValueError(f'{f!r} is not a feature of {t.name} with another one before it')
+        if f not in t.names[1:]:
+            raise ValueError(f'{f!r} is not a feature of {t.name} with another one before it')
         parts.append(_complete(model, t, f, n, others, seed, mode or model.mode))
     return pd.concat(parts, ignore_index=True)
 
-# %% ../nbs/10_tabular.ipynb #3bb3f072
+# %% ../nbs/10_tabular.ipynb #6981281e
 def common_features(
     t,             # data.Table
     most: int = 8  # how many at most, as in Figure 1
@@ -312,7 +325,8 @@ def common_features(
 
 def _cut(t, row, i):
     "Question and answer for the features from the i-th on"
-    text = f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}\nFeature Values: {spell(row, t.names[:i])}"
+    given = spell(row, t.names[:i])
+    text = f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}\nFeature Values: {given}"
     return text, spell(row, t.names[i:])
 
 # %% ../nbs/10_tabular.ipynb #54832306
@@ -337,7 +351,7 @@ def _spelled(value):
     import pandas as pd
     return _plain(pd.Series([value])).fillna('nan').iloc[0]
 
-# %% ../nbs/10_tabular.ipynb #3fe3c316
+# %% ../nbs/10_tabular.ipynb #4d5b1e28
 def completion_rates(
     result # DataFrame from `conditional_completion`
 ):         # DataFrame: valid rates of the model and, as item 'marginal: <feature>', of the marginal
@@ -351,10 +365,11 @@ def completion_rates(
         p = ttest_1samp(d, 0).pvalue if d.nunique() > 1 else np.nan
         own.loc[i, 'note'] = f'against the marginal: {d.mean():+.3f}, t-test p={p:.2g}'
         m, lo, hi = mean_ci(g.base)
-        own.loc[len(own)] = (g.dataset.iloc[0], g.what.iloc[0], f'marginal: {f}', m, np.nan, len(g), lo, hi, '')
+        name = g.dataset.iloc[0], g.what.iloc[0], f'marginal: {f}'
+        own.loc[len(own)] = (*name, m, np.nan, len(g), lo, hi, '')
     return own
 
-# %% ../nbs/10_tabular.ipynb #ac109c0c
+# %% ../nbs/10_tabular.ipynb #3dfa5c5d
 @needs('generate')
 def header(
     model,             # lm.LM or its name
@@ -370,19 +385,16 @@ def header(
     t, mode = data.load(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
     others = other_sets(t, sets, names) if mode == 'chat' else []
-    asked, truth, shots = [], [], []
-    for s in splits:
-        q, a = _split(t, s, seed)
-        asked.append(q); truth.append(a)
-        shots.append([(p, r[:chars]) for p, r in (_split(o, min(s, len(o)), seed) for o in others)])
-        no_leak(q, a[:60])
+    asked, truth = zip(*(_split(t, s, seed) for s in splits))
+    for q, a in zip(asked, truth): no_leak(q, a[:60])
+    shots = [_header_shots(others, s, chars, seed) for s in splits]
     ps = [prompts(mode, SYSTEM['header'], sh, [q])[0] for sh, q in zip(shots, asked)]
-    said = model.generate(ps, max_tokens=budget(max((a[:chars] for a in truth), key=len)))
+    cut, item = [a[:chars] for a in truth], [f'line {s}' for s in splits]
+    said = model.generate(ps, max_tokens=budget(max(cut, key=len)))
     lines = [completed(a, s) for a, s in zip(truth, said)]
-    cut = [a[:chars] for a in truth]
-    return _result('header', t, cut, said, [l > 0 for l in lines], item=[f'line {s}' for s in splits], lines=lines)
+    return _result('header', t, cut, said, [l > 0 for l in lines], item=item, lines=lines)
 
-# %% ../nbs/10_tabular.ipynb #9fba9117
+# %% ../nbs/10_tabular.ipynb #4eec9d08
 def _split(t, line, seed):
     "The file cut strictly inside a line, at a random place"
     import random
@@ -390,6 +402,11 @@ def _split(t, line, seed):
     at = random.Random(f'{t.name} {line} {seed}').randint(1, max(1, len(lines[line-1]) - 1))
     cut = sum(len(l) + 1 for l in lines[:line-1]) + at
     return t.text[:cut], t.text[cut:cut+5000]
+
+def _header_shots(others, line, chars, seed):
+    "Solved examples of the header test: other files, cut inside the same line"
+    cuts = [_split(o, min(line, len(o)), seed) for o in others]
+    return [(q, a[:chars]) for q, a in cuts]
 
 def completed(
     truth: str, # how the file goes on
@@ -399,16 +416,20 @@ def completed(
     a, b = truth.split('\n'), said.strip('\n').rstrip().split('\n')
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x.strip() != y.strip()), min(len(a), len(b)))
 
-# %% ../nbs/10_tabular.ipynb #0e315c36
+# %% ../nbs/10_tabular.ipynb #c878b22d
 def _windows(t, rows, shots, seed):
     "Two disjoint sets of solved examples (start lines), fixed for a seed"
     import random
     step, lines = rows + 1, len(t) + 1
-    if lines < (shots + 1)*step: raise ValueError(f'{t.name} has {len(t)} rows, but {shots} examples and a query, '
-        f'each of {rows} rows and an answer, need {(shots + 1)*step - 1}: use fewer rows or shots')
-    starts = random.Random(f'{t.name} {seed}').sample(range(0, lines - step + 1, step), min(2*shots, lines//step))
+    least = (shots + 1)*step
+    if lines < least:
+        raise ValueError(f'{t.name} has {len(t)} rows, but {shots} examples and a query, each of {rows} rows '
+                         f'and an answer, need {least - 1}: use fewer rows or shots')
+    places = range(0, lines - step + 1, step)
+    starts = random.Random(f'{t.name} {seed}').sample(places, min(2*shots, lines//step))
     return starts[:shots], starts[shots:]
 
+# %% ../nbs/10_tabular.ipynb #3da353fd
 def row_queries(
     t,              # data.Table
     n: int,         # queries wanted
@@ -425,7 +446,7 @@ def row_queries(
     for i in range(rows, len(lines)):
         use, seen = (b, tb) if i in shown else (a, ta)
         if lines[i] not in seen and lines[i] not in lines[i-rows:i]: good.append((i, use))
-    return random.Random(f'{seed} rows').sample(good, min(n, len(good)))
+    return random.Random(f'{seed} rows').sample(good, len(good))[:n]
 
 # %% ../nbs/10_tabular.ipynb #bf18ecb9
 @needs('generate')
@@ -453,7 +474,7 @@ def row_completion(
     at = [i for i, _ in queries]
     return _rows_result(t, lines, at, [_first_line(said[i]) for i in at], seed)
 
-# %% ../nbs/10_tabular.ipynb #ac442932
+# %% ../nbs/10_tabular.ipynb #718f64ed
 def _first_line(said): return next((l.strip() for l in said.split('\n') if l.strip()), '')
 
 def _rows_result(t, lines, at, said, seed):
@@ -463,8 +484,10 @@ def _rows_result(t, lines, at, said, seed):
     d, rng = Levenshtein.normalized_distance, random.Random(f'{seed} far')
     other = [lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])] for i in at]
     true = [lines[i].strip() for i in at]
-    return _result('row_completion', t, true, said, [a == b for a, b in zip(true, said)], item=[f'line {i+1}' for i in at],
-                   near=[d(s, a) for s, a in zip(said, true)], far=[d(s, o.strip()) for s, o in zip(said, other)])
+    ok, item = [a == b for a, b in zip(true, said)], [f'line {i+1}' for i in at]
+    near = [d(s, a) for s, a in zip(said, true)]
+    far = [d(s, o.strip()) for s, o in zip(said, other)]
+    return _result('row_completion', t, true, said, ok, item=item, near=near, far=far)
 
 # %% ../nbs/10_tabular.ipynb #1019793d
 def row_independence(
@@ -496,7 +519,7 @@ def row_statistics(
     return pd.DataFrame([(result.dataset.iloc[0], 'row_levenshtein', '', m, np.nan, len(gap), lo, hi,
                           f'paired p={paired:.2g}, Welch p={welch:.2g}')], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #ca5e1d27
+# %% ../nbs/10_tabular.ipynb #1d2cfdd2
 @needs('generate')
 def feature_completion(
     model,            # lm.LM or its name
@@ -510,20 +533,63 @@ def feature_completion(
     "Can the model give a nearly unique value of a row?"
     _positive(n)
     t = data.load(dataset)
-    f = feature or t.unique
-    if f is None: raise ValueError(f'{t.name} has no feature with nearly unique values: name one with feature=')
-    if f not in t.names: raise ValueError(f"{t.name} has no feature {f!r}; it has {', '.join(t.names)}")
-    if len(t) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved examples')
+    f = _asked_feature(t, feature, shots)
     rest, rows = [x for x in t.names if x != f], t.df.sample(frac=1, random_state=seed)
     solved, asked = rows[:shots], rows[shots:]
     asked = asked[~asked[f].isin(solved[f]) & (asked[f].str.strip() != '')][:n]
-    ps = prompts(mode or model.mode, SYSTEM['observation'], [(spell(r, rest), spell(r, [f])) for _, r in solved.iterrows()],
-                 [spell(r, rest) for _, r in asked.iterrows()], ', ')
-    for p, (_, r) in zip(ps, asked.iterrows()): no_leak(p, spell(r, [f]))
-    said = model.generate(ps, max_tokens=budget(*(spell(r, [f]) for _, r in asked.iterrows())), stop=['\n'])
+    tell = lambda rows, names: [spell(r, names) for _, r in rows.iterrows()]
+    shown, answers = list(zip(tell(solved, rest), tell(solved, [f]))), tell(asked, [f])
+    ps = prompts(mode or model.mode, SYSTEM['observation'], shown, tell(asked, rest), ', ')
+    for p, a in zip(ps, answers): no_leak(p, a)
+    said = model.generate(ps, max_tokens=budget(*answers), stop=['\n'])
     said = [parse(s, [f]).get(f, s.strip()) for s in said]
     true = asked[f].str.strip().tolist()
     return _result('feature_completion', t, true, said, [a == b for a, b in zip(true, said)], item=f)
+
+# %% ../nbs/10_tabular.ipynb #304e1af1
+def _asked_feature(t, feature, shots):
+    "The feature to complete, or an error that says why there is none"
+    f = feature or t.unique
+    if f is None:
+        raise ValueError(f'{t.name} has no feature with nearly unique values: name one with feature=')
+    if f not in t.names: raise ValueError(f"{t.name} has no feature {f!r}; it has {', '.join(t.names)}")
+    if len(t) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved examples')
+    return f
+
+# %% ../nbs/10_tabular.ipynb #20cad18f
+def longest_run(
+    line: str,  # csv line of an answer
+    text: str,  # the file
+    shown: str, # the prompt
+    cells: int = 3, chars: int = 10 # least size of a run
+) -> str:       # the longest run of cells that is in the file and not in the prompt, or ''
+    "The longest piece of an answer that the file has and the prompt has not"
+    parts, best = line.split(','), ''
+    for i in range(len(parts)):
+        for j in range(i + cells, len(parts) + 1):
+            run = ','.join(parts[i:j])
+            if len(run) < max(chars, len(best) + 1) or run in shown: continue
+            if 1 <= text.count(f',{run},') <= 2: best = run
+    return best
+
+# %% ../nbs/10_tabular.ipynb #90e7e5cd
+def fragments(
+    dataset,   # name, path, DataFrame or data.Table
+    result,    # DataFrame from `row_completion`
+    rows: int = 15, shots: int = 5, seed: int = 0 # as for `row_completion`, so that the prompts are the same
+):             # DataFrame, one row a query; `chance`: the same in a row drawn cell by cell
+    "Do the answers hold pieces of the file that the prompt does not show?"
+    t = data.load(dataset)
+    lines, text = [t.header, *t.rows], ',\n,'.join(t.rows)
+    text = f',{text},'
+    drawn = t.df.sample(len(result), replace=True, random_state=seed).copy()
+    for k, f in enumerate(t.names): drawn[f] = t.df[f].sample(len(result), replace=True, random_state=seed + k).values
+    said, chance = [], []
+    for (i, use), s, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, drawn.values):
+        shown = '\n'.join(l for a in [i - rows, *use] for l in lines[a:a + rows + (a != i - rows)])
+        said.append(longest_run(s, text, shown))
+        chance.append(longest_run(','.join(d), text, shown) != '')
+    return _result('fragments', t, '', said, [s != '' for s in said], chance=chance)
 
 # %% ../nbs/10_tabular.ipynb #86020515
 def token_length(
@@ -621,38 +687,42 @@ def ngram(
         best.append(same.max())
     return np.array(best)
 
-# %% ../nbs/10_tabular.ipynb #f58739ac
+# %% ../nbs/10_tabular.ipynb #6569ecfc
 def copies(
     dataset,    # name, path, DataFrame or data.Table
     drawn,      # DataFrame from `sample`
     most: int = 500, # real rows used for the expected n-gram match
     seed: int = 0    # their choice
-):              # DataFrame: copied_observations, best_ngram_match, copied_feature_values; item 'data' for real rows
+):              # DataFrame: the three measures of Table 3, item 'data' for real rows
     "Are samples copies? (Table 3)"
     import numpy as np, pandas as pd
     t = data.load(dataset)
     best, d = ngram(t.df, drawn), len(t.names)
     k, n = int((best == d).sum()), len(drawn)
     cells = (_codes(t.df, drawn)[1] >= 0) & drawn.notna().values
+    hit = int(cells.sum())
     own = np.random.default_rng(seed).permutation(len(t))[:most]
     rows = [('copied_observations', '', k/n, k, n, *binom_ci(k, n)),
             ('best_ngram_match', '', best.mean(), np.nan, d, *mean_ci(best)[1:]),
-            ('copied_feature_values', '', cells.mean(), int(cells.sum()), cells.size, *binom_ci(int(cells.sum()), cells.size))]
+            ('copied_feature_values', '', cells.mean(), hit, cells.size, *binom_ci(hit, cells.size))]
     m, lo, hi = mean_ci(ngram(t.df, t.df.iloc[own], own))
     rows.append(('best_ngram_match', 'data', m, np.nan, d, lo, hi))
     return pd.DataFrame([(t.name, *r, '') for r in rows], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #2f8adc5a
-FIGURE12 = ("You are a helpful statistician, data scientist, and board-certified medical doctor with expertise in treating "
-    "diabetes.\n\nYou help to make predictions on the openml diabetes dataset. This dataset contains the following "
-    "features: {features}.\n\nYour task is to predict whether a patient tested positive or negative for diabetes.\n\n"
-    "The user provides you with the data of different individuals. You respond with '1' if your assessment is that the "
-    "patient tested positive for diabetes, and with '0' if your assessment is that the patient tested negative for "
-    "diabetes.\n\nRead all the provided inputs carefully and provide your best overall assessment.")
-FORM = ("You are a helpful statistician and data scientist.\n\nYou help to make predictions on the {title} dataset. This "
-    "dataset contains the following features: {features}.\n\nYour task is to predict {target}.\n\nThe user provides you "
-    "with the data of different individuals. You respond with one of {labels}.\n\nRead all the provided inputs carefully "
-    "and provide your best overall assessment.")
+# %% ../nbs/10_tabular.ipynb #ae745aed
+FIGURE12 = (
+    "You are a helpful statistician, data scientist, and board-certified medical doctor with expertise in "
+    "treating diabetes.\n\nYou help to make predictions on the openml diabetes dataset. This dataset "
+    "contains the following features: {features}.\n\nYour task is to predict whether a patient tested "
+    "positive or negative for diabetes.\n\nThe user provides you with the data of different individuals. "
+    "You respond with '1' if your assessment is that the patient tested positive for diabetes, and with "
+    "'0' if your assessment is that the patient tested negative for diabetes.\n\nRead all the provided "
+    "inputs carefully and provide your best overall assessment.")
+FORM = (
+    "You are a helpful statistician and data scientist.\n\nYou help to make predictions on the {title} "
+    "dataset. This dataset contains the following features: {features}.\n\nYour task is to predict "
+    "{target}.\n\nThe user provides you with the data of different individuals. You respond with one of "
+    "{labels}.\n\nRead all the provided inputs carefully and provide your best overall assessment.")
 
 def _task(t):
     "System prompt of the prediction task"
@@ -662,7 +732,7 @@ def _task(t):
     labels = ', '.join(repr(v.strip()) for v in sorted(t.df[t.target].unique()))
     return FORM.format(title=t.title, features=features, target=t.target, labels=labels)
 
-# %% ../nbs/10_tabular.ipynb #acdc172f
+# %% ../nbs/10_tabular.ipynb #5c352106
 @needs('generate')
 def predict(
     model,            # lm.LM or its name
@@ -683,10 +753,11 @@ def predict(
     label = rows[t.target].str.strip()
     solved = [(ask(r), label[i]) for i, r in rows[:shots].iterrows()]
     test = rows[shots:shots+n]
+    true = label[test.index]
     ps = prompts(mode or model.mode, _task(t), solved, [ask(r) for _, r in test.iterrows()], ' ')
     said = model.generate(ps, max_tokens=budget(*label.unique()), stop=['\n'])
     said = [s.strip(" '.") for s in said]
-    return _result('accuracy', t, label[test.index].values, said, [a == b for a, b in zip(label[test.index], said)])
+    return _result('accuracy', t, true.values, said, [a == b for a, b in zip(true, said)])
 
 # %% ../nbs/10_tabular.ipynb #76185447
 def baselines(
@@ -727,7 +798,7 @@ def _signs(r):
     p = float(r.note.split('p=')[1])
     return '✓' if p < .05 and r.value >= .5 else '✗' if p >= .05 else '?'
 
-# %% ../nbs/10_tabular.ipynb #d3837c88
+# %% ../nbs/10_tabular.ipynb #598a6129
 def _token(r):
     from scipy.stats import binomtest
     base = float(r.note.split('baseline ')[1].split()[0])
@@ -737,8 +808,8 @@ def _token(r):
 
 RULES = dict(
     feature_names=_share(1, .5), feature_values=_share(.9, .5), feature_distribution=_share(2/3, 1/3),
-    conditional_distribution=(_signs, '✓ when the signs of correlations agree beyond chance (p < 0.05) and the matrices '
-                                      'correlate by at least 0.5, ✗ when the signs do not'),
+    conditional_distribution=(_signs, '✓ when the signs of correlations agree beyond chance (p < 0.05) and '
+                                      'the matrices correlate by at least 0.5, ✗ when the signs do not'),
     header=(_lines, '✓ from two whole lines on, ✗ without one'),
     row_completion=_interval(), feature_completion=_interval(),
     first_token=(_token, '✓ when better than the best baseline with p < 0.0001, ? with p < 0.05, - when the '
@@ -768,9 +839,9 @@ def paper_signs(
         rows.append((r.dataset, r.model, r.what, f'{r.k:.0f}/{r.n:.0f}', got, t1[r.dataset, r.model, r.what]))
     return pd.DataFrame(rows, columns=['dataset', 'model', 'what', 'count', 'rule', 'paper'])
 
-# %% ../nbs/10_tabular.ipynb #bdea1ea4
-PARTS = ['feature_names', 'sampling', 'conditional_completion', 'header', 'row_completion', 'feature_completion',
-         'accuracy']
+# %% ../nbs/10_tabular.ipynb #837ee112
+PARTS = ['feature_names', 'sampling', 'conditional_completion', 'header', 'row_completion',
+         'feature_completion', 'accuracy']
 
 def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
@@ -781,10 +852,10 @@ def _sampling(model, t, z, mode, seed):
     pairs = pearson(t, warm)
     cells = [(t.name, 'pearson', i, s, float('nan'), len(warm), float('nan'), float('nan'), f'data {r:.4f}')
              for i, r, s in zip(pairs['item'], pairs.truth, pairs.said)]
-    return [summary(feature_values(t, warm)), summary(feature_distribution(t, cold)), conditional_distribution(pairs),
-            copies(t, warm, seed=seed), pd.DataFrame(cells, columns=COLUMNS)]
+    return [summary(feature_values(t, warm)), summary(feature_distribution(t, cold)),
+            conditional_distribution(pairs), copies(t, warm, seed=seed), pd.DataFrame(cells, columns=COLUMNS)]
 
-# %% ../nbs/10_tabular.ipynb #32d65c82
+# %% ../nbs/10_tabular.ipynb #a39c0f1f
 def _rows_parts(model, t, z, mode, seed):
     "Row completion and what is read off its answers"
     r = row_completion(model, t, n=z['n'], rows=z['rows'], shots=z['shots'], seed=seed, mode=mode)
@@ -793,7 +864,16 @@ def _rows_parts(model, t, z, mode, seed):
     own = summary(r)
     room = len(row_queries(t, len(t), z['rows'], z['shots'], seed))
     own['note'] = f'{room} places to ask, {t.duplicates} duplicate rows'
-    return [own, row_statistics(r), row_independence(t), first]
+    order, near = row_independence(t), row_statistics(r)
+    if float(order.note[0][2:]) < .01: near['note'] += '; rows are not in random order, so this is no evidence'
+    return [own, near, order, first, _fragment_part(t, r, z, seed)]
+
+def _fragment_part(t, r, z, seed):
+    found = fragments(t, r, z['rows'], z['shots'], seed)
+    own = summary(found)
+    pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
+    own['note'] = f'chance {found.chance.mean():.2f}' + (f"; {' ; '.join(pieces)}" if pieces else '')
+    return own
 
 def _header_part(model, t, z, mode, seed):
     h = header(model, t, chars=z['chars'], sets=z['sets'], seed=seed, mode=mode)
@@ -801,7 +881,7 @@ def _header_part(model, t, z, mode, seed):
     s['value'], s['note'] = h.lines.max(), f'lines completed in the best of {len(h)} splits'
     return [s]
 
-# %% ../nbs/10_tabular.ipynb #3e7b66f4
+# %% ../nbs/10_tabular.ipynb #54346ae7
 def _part(part, model, t, z, mode, seed):
     "Tidy rows of one part of Table 1, Figure 1 or Table 2"
     ask = dict(seed=seed, mode=mode)
@@ -812,11 +892,12 @@ def _part(part, model, t, z, mode, seed):
     if part == 'header': return _header_part(model, t, z, mode, seed)
     if part == 'row_completion': return _rows_parts(model, t, z, mode, seed)
     if part == 'feature_completion':
-        return [summary(feature_completion(model, t, n=z['n'], shots=z['feature_shots'], **ask), 'item')] if t.unique else []
+        if not t.unique: return []
+        return [summary(feature_completion(model, t, n=z['n'], shots=z['feature_shots'], **ask), 'item')]
     if not t.target or t.df[t.target].nunique() > 10: return []
     return [summary(predict(model, t, n=z['n'], shots=min(20, len(t)//2), **ask)), baselines(t, seed=seed)]
 
-# %% ../nbs/10_tabular.ipynb #6db1b282
+# %% ../nbs/10_tabular.ipynb #678a1ca5
 @needs('generate')
 def measure(
     model,               # lm.LM or its name
@@ -837,7 +918,8 @@ def measure(
     _positive(z['n']); _positive(z['samples'])
     _windows(t, z['rows'], z['shots'], seed)
     out = [r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)]
-    out = pd.concat([r.dropna(axis=1, how='all') for r in out if len(r)], ignore_index=True).reindex(columns=COLUMNS)
+    out = pd.concat([r.dropna(axis=1, how='all') for r in out if len(r)], ignore_index=True)
+    out = out.reindex(columns=COLUMNS)
     out['item'], out['note'] = out['item'].fillna(''), out.note.fillna('')
     if show: print(explain(out))
     return out
@@ -863,11 +945,11 @@ def _evidence(r):
     extra = f", {r.note.split(' (')[0]}" if r.what == 'first_token' else ''
     return f'{r.k:.0f} of {r.n:.0f}{extra}'
 
-# %% ../nbs/10_tabular.ipynb #199b38ca
+# %% ../nbs/10_tabular.ipynb #f5319981
 def temperature_samples(
     model,                 # lm.LM or its name
     dataset='california-housing', # as in Figure 2
-    features: tuple = ('longitude', 'latitude', 'housing_median_age', 'median_income'), # numeric features to keep
+    features: tuple = ('longitude', 'latitude', 'housing_median_age', 'median_income'), # numeric features
     temperatures: tuple = (.2, .7, 1.2),
     n: int = 25,           # samples a temperature
     sets: int = 5,         # other data sets shown as solved examples
@@ -876,15 +958,15 @@ def temperature_samples(
 ):                         # DataFrame: one row a sampled value, item '<temperature>|<feature>'
     "Samples at several temperatures (Figure 2)"
     import pandas as pd
-    t, rows = data.load(dataset), []
+    t, rows, nan = data.load(dataset), [], float('nan')
     for temp in temperatures:
         drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
         for f in features:
             values = pd.to_numeric(drawn[f], errors='coerce').dropna()
-            rows += [(t.name, 'temperature', f'{temp}|{f}', v, float('nan'), n, *[float('nan')]*2, '') for v in values]
+            rows += [(t.name, 'temperature', f'{temp}|{f}', v, nan, n, nan, nan, '') for v in values]
     return pd.DataFrame(rows, columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #e61e0a42
+# %% ../nbs/10_tabular.ipynb #d1178021
 def run_all(
     model,                # name of a model
     datasets: list,       # names of data sets
@@ -894,17 +976,30 @@ def run_all(
 ):                        # DataFrame of everything measured
     "The measurements of a batch profile, recorded after each data set"
     import pandas as pd
-    m, parts = lm.load(model, mode=mode or None), []
-    for d in datasets:
-        t = data.load(d)
-        parts.append(measure(m, t, n=n, samples=samples, preset=preset, seed=seed, show=False, tests=_asked(t, profile)))
+    tables, m, parts = _tables(datasets), lm.load(model, mode=mode or None), []
+    ask = dict(n=n, samples=samples, preset=preset, seed=seed)
+    for t in tables:
+        parts.append(measure(m, t, tests=_asked(t, profile), show=False, **ask))
         _keep(parts[-1], m, profile, seed)
         say(f'{t.name} is measured')
-    if profile != 'smoke' and 'california-housing' in datasets:
-        parts.append(temperature_samples(m, temperatures=temperatures, n=samples, sets=sizes(preset)['sets'], seed=seed))
+    if profile != 'smoke' and 'california-housing' in [t.name for t in tables]:
+        sets = sizes(preset)['sets']
+        parts.append(temperature_samples(m, temperatures=temperatures, n=samples, sets=sets, seed=seed))
         _keep(parts[-1], m, profile, seed)
     return pd.concat(parts, ignore_index=True)
 
+# %% ../nbs/10_tabular.ipynb #166ac7cc
+def _tables(names):
+    "The data sets of a run, all read beforehand"
+    tables = []
+    for name in names:
+        try: tables.append(data.load(name))
+        except FileNotFoundError:
+            if name != 'spaceship-titanic': raise
+            say('spaceship-titanic is left out: put its Kaggle file train.csv into MEMNB_DATA/spaceship_titanic')
+    return tables
+
+# %% ../nbs/10_tabular.ipynb #d75d2039
 FIGURE1 = ['adult', 'openml-diabetes']
 
 def _asked(t, profile):
@@ -913,27 +1008,28 @@ def _asked(t, profile):
 
 def _keep(table, m, profile, seed):
     "Record a table, except for the smoke profile"
-    if profile != 'smoke': record('tabular', table.round(6), m.name, profile, seed, m.mode, by=('dataset', 'what', 'item'))
+    by = ('dataset', 'what', 'item')
+    if profile != 'smoke': record('tabular', table.round(6), m.name, profile, seed, m.mode, by=by)
 
-# %% ../nbs/10_tabular.ipynb #967d8594
+# %% ../nbs/10_tabular.ipynb #b237e342
 def plan(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 4, samples: int = 4,
     preset: str = 'quick', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2)
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
     m, z = lm.dry(model, mode=mode or None), sizes(preset, n=n, samples=samples)
-    for d in datasets:
-        t = data.load(d)
+    for t in _tables(datasets):
         for part in _asked(t, profile)[:-1]: _part(part, m, t, z, m.mode, seed)
-        if t.target and t.df[t.target].nunique() <= 10: predict(m, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
+        if t.target and t.df[t.target].nunique() <= 10:
+            predict(m, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
     if profile != 'smoke' and 'california-housing' in datasets:
         temperature_samples(m, temperatures=temperatures, n=samples, sets=z['sets'], seed=seed)
     return m.estimate()
 
-# %% ../nbs/10_tabular.ipynb #226338d8
+# %% ../nbs/10_tabular.ipynb #945cd6c4
 MODELS = ['GPT-3.5', 'GPT-4']
-NAMES = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes', 'fico',
-         'spaceship-titanic', 'pneumonia']
+NAMES = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes',
+         'fico', 'spaceship-titanic', 'pneumonia']
 
 def tab1(
     measured, # rows of ours: from `measure`, or of data/measured
@@ -946,7 +1042,8 @@ def tab1(
     names = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
     names += [d for d in measured.dataset.unique() if d not in names]
     ours = {(r['dataset'], r['what']): sign(r) for _, r in measured.iterrows() if r['what'] in RULES}
-    cell = lambda d, w: '/'.join(t1.get((d, w, m), '·') for m in MODELS) + ' | ' + ours.get((d, w), _none(d, measured))
+    paper = lambda d, w: '/'.join(t1.get((d, w, m), '·') for m in MODELS)
+    cell = lambda d, w: f'{paper(d, w)} | {ours.get((d, w), _none(d, measured))}'
     return pd.DataFrame([[cell(d, w) for w in TESTS] for d in names], index=names, columns=TESTS)
 
 def _none(d, measured): return '-' if d in set(measured.dataset) else 'not measured'
@@ -964,7 +1061,7 @@ def _beside(measured, rep, what, tables, fmt, item=''):
 
 def _count(r): return f'{r.k:.0f} / {r.n:.0f}'
 
-# %% ../nbs/10_tabular.ipynb #0259ce2a
+# %% ../nbs/10_tabular.ipynb #48e6abdd
 def tab2(measured, reported):
     "Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours"
     import pandas as pd
@@ -977,18 +1074,24 @@ def tab2(measured, reported):
     both = pd.concat({'paper': paper, 'ours': ours}).reindex(columns=paper.columns)
     return both[[d for d in NAMES if d in both]].fillna('not measured')
 
+# %% ../nbs/10_tabular.ipynb #d2cb41e0
 def tab3(measured, reported):
     "Table 3: how far samples are copies, paper beside ours"
     import pandas as pd
     kinds = ['copied_observations', 'best_ngram_match', 'copied_feature_values']
-    show = lambda r: f'{float(r.value):.1f} / {r.n:.0f}' if r.what == 'best_ngram_match' else f'{float(r.value):.1%}'
+    who = {'': 'ours', 'data': 'data (ours)'}
     p = reported[(reported['where'] == 'Table 3') | (reported.model == 'data') & reported.what.isin(kinds)]
-    own = measured[measured.what.isin(kinds)].assign(model=lambda d: d['item'].map({'': 'ours', 'data': 'data (ours)'}))
+    own = measured[measured.what.isin(kinds)].assign(model=lambda d: d['item'].map(who))
     both = pd.concat([p.assign(model=p.model.replace('data', 'data (paper)')), own])
-    both['text'] = both.apply(show, axis=1)
-    return both.pivot_table(index=['dataset', 'what'], columns='model', values='text', aggfunc='first').fillna('')
+    both['text'] = both.apply(_copied_text, axis=1)
+    both = both.pivot_table(index=['dataset', 'what'], columns='model', values='text', aggfunc='first')
+    return both.fillna('')
 
-# %% ../nbs/10_tabular.ipynb #9094207c
+def _copied_text(r):
+    "A number of Table 3 as text"
+    return f'{float(r.value):.1f} / {r.n:.0f}' if r.what == 'best_ngram_match' else f'{float(r.value):.1%}'
+
+# %% ../nbs/10_tabular.ipynb #cd8699e8
 def tab4(measured, reported):
     "Table 4: rows and features completed, paper beside ours"
     import pandas as pd
@@ -999,13 +1102,15 @@ def tab4(measured, reported):
 
 def _counted(rep):
     "The paper's counts as text"
-    return rep.assign(text=[f'{k:.0f} / {n:.0f}' if k == k else v for k, n, v in zip(rep.k, rep.n, rep.value)])
+    text = [f'{k:.0f} / {n:.0f}' if k == k else v for k, n, v in zip(rep.k, rep.n, rep.value)]
+    return rep.assign(text=text)
 
 def tab5(measured, reported):
     "Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours"
     out = _beside(measured, _counted(reported), 'first_token', ['Table 5'], _count)
     base = reported[reported.what == 'first_token_baseline'].set_index('dataset').value
-    own = measured[measured.what == 'first_token'].set_index('dataset').note.str.extract(r'baseline ([\d.]+)')[0]
+    note = measured[measured.what == 'first_token'].set_index('dataset').note
+    own = note.str.extract(r'baseline ([\d.]+)')[0]
     out['baseline (paper)'] = base.reindex(out.index)
     out['baseline (ours)'] = own.astype(float).map('{:.2f}'.format).reindex(out.index).fillna('not measured')
     return out
@@ -1023,7 +1128,7 @@ def chosen(
     m = m[(m.seed == m.seed.min()) & (m['mode'] == m['mode'].iloc[0])]
     return m.assign(item=m['item'].fillna(''), note=m.note.fillna(''))
 
-# %% ../nbs/10_tabular.ipynb #ad78c495
+# %% ../nbs/10_tabular.ipynb #d5d22013
 def shown(
     now,           # rows that `measure` just gave
     model,         # lm.LM that gave them
@@ -1031,7 +1136,16 @@ def shown(
 ):                 # rows to draw: the recorded run of this model, else what ships with memnb, else `now`
     "What the figures show"
     try: return chosen(core.measured('tabular'), model.name, profile)
-    except FileNotFoundError: return now.assign(model=model.name, mode=model.mode, profile=profile, seed=seed, version='')
+    except FileNotFoundError:
+        return now.assign(model=model.name, mode=model.mode, profile=profile, seed=seed, version='')
+
+# %% ../nbs/10_tabular.ipynb #ab5b195d
+def tab_x_fragments(measured):
+    "Fragments of the file in row completions that are not verbatim (not in the paper)"
+    own = measured[measured.what == 'fragments'].set_index('dataset')
+    out = own[['k', 'n']].astype(int)
+    out[['by chance', 'examples']] = own.note.str.extract(r'chance ([\d.]+)(?:; (.*))?').fillna('').values
+    return out.rename(columns=dict(k='with a fragment', n='queries'))
 
 # %% ../nbs/10_tabular.ipynb #31779c73
 def _panel1(ax, m, dataset, model, reported):
@@ -1063,32 +1177,51 @@ def fig1(measured, reported):
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
-# %% ../nbs/10_tabular.ipynb #d6312795
+# %% ../nbs/10_tabular.ipynb #e87c0f2e
+def _panel2(ax, real, v, model):
+    "Samples of one feature at one temperature, over the data"
+    import numpy as np
+    lo, hi = real.quantile([.001, .999])
+    bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
+    v = v.clip(bins[0], bins[-1])
+    ax.hist(real, bins, density=True, histtype='step', color='black', label='data')
+    ax.hist(v, bins, density=True, alpha=.7, label='samples', color=core.color(model))
+    ax.yaxis.label.set(rotation=0, ha='right', va='center')
+
+# %% ../nbs/10_tabular.ipynb #091bca44
 def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
-    import matplotlib.pyplot as plt, numpy as np
+    import matplotlib.pyplot as plt
     m = measured[(measured.what == 'temperature') & (measured.dataset == dataset)].copy()
     if not len(m): return core.blank(f'samples of {dataset} at several temperatures: not measured')
     m[['temp', 'feature']] = m['item'].str.split('|', expand=True).values
-    temps, feats, real = sorted(m.temp.unique(), key=float), list(m.feature.unique()), data.load(dataset).typed()
+    temps, feats = sorted(m.temp.unique(), key=float), list(m.feature.unique())
+    real, size = data.load(dataset).typed(), (7, 1.35*len(feats))
     with core.style():
-        fig, axs = plt.subplots(len(feats), len(temps), figsize=(7, 1.35*len(feats)), squeeze=False, sharex='row')
+        fig, axs = plt.subplots(len(feats), len(temps), figsize=size, squeeze=False, sharex='row')
         for i, f in enumerate(feats):
-            lo, hi = real[f].quantile([.001, .999])
-            bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
             for j, temp in enumerate(temps):
                 v, ax = m[(m.temp == temp) & (m.feature == f)].value, axs[i][j]
-                ax.hist(real[f], bins, density=True, histtype='step', color='black', label='data')
-                ax.hist(v.clip(bins[0], bins[-1]), bins, density=True, alpha=.7, label='samples', color=core.color(measured.model.iloc[0]))
-                ax.set(yticks=[], title=f'temperature {temp} (n={len(v)})' if i == 0 else '', ylabel=f if j == 0 else '')
-                ax.yaxis.label.set(rotation=0, ha='right', va='center')
+                _panel2(ax, real[f], v, measured.model.iloc[0])
+                title = f'temperature {temp} (n={len(v)})' if i == 0 else ''
+                ax.set(yticks=[], title=title, ylabel=f if j == 0 else '')
         axs[0][-1].legend(loc='upper right', fontsize=8)
     return fig
 
-# %% ../nbs/10_tabular.ipynb #530aeb55
+# %% ../nbs/10_tabular.ipynb #73315817
+def _symmetric(feats, pairs, r):
+    "Correlations of pairs as a matrix, NaN masked"
+    import numpy as np
+    M = np.eye(len(feats))
+    for (a, b), v in zip(pairs, r):
+        i, j = feats.index(a), feats.index(b)
+        M[i, j] = M[j, i] = v
+    return np.ma.masked_invalid(M)
+
+# %% ../nbs/10_tabular.ipynb #a606700f
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
-    import matplotlib.pyplot as plt, numpy as np
+    import matplotlib.pyplot as plt
     m = measured[measured.what == 'pearson']
     have = [d for d in datasets if d in set(m.dataset)]
     if not have: return core.blank(f"samples of {', '.join(datasets)}: not measured")
@@ -1098,12 +1231,11 @@ def matrices(measured, datasets):
             g = m[m.dataset == d]
             pairs = [i.split('|') for i in g['item']]
             feats = list(dict.fromkeys(f for p in pairs for f in p))
-            for i, (name, r) in enumerate((('data', g.note.str.removeprefix('data ').astype(float)), ('samples', g.value))):
-                M = np.eye(len(feats))
-                for (a, b), v in zip(pairs, r): M[feats.index(a), feats.index(b)] = M[feats.index(b), feats.index(a)] = v
+            real = g.note.str.removeprefix('data ').astype(float)
+            for i, (name, r) in enumerate((('data', real), ('samples', g.value))):
                 ax = axs[i][j]
                 ax.set_facecolor('#bbbbbb')
-                im = ax.imshow(np.ma.masked_invalid(M), cmap='RdBu', vmin=-1, vmax=1)
+                im = ax.imshow(_symmetric(feats, pairs, r), cmap='RdBu', vmin=-1, vmax=1)
                 ax.set(xticks=[], yticks=[], title=d if i == 0 else '', ylabel=name if j == 0 else '')
         fig.colorbar(im, ax=axs, shrink=.6, label="Pearson's r")
     return fig
@@ -1121,13 +1253,13 @@ def fig5(measured, reported=None):
     "Figure 5: correlations, other data sets"
     return matrices(measured, ['adult', 'california-housing', 'scikit-diabetes', 'fico'])
 
-# %% ../nbs/10_tabular.ipynb #56b1f265
+# %% ../nbs/10_tabular.ipynb #8d8eb305
 def _dots(ax, name, g, dy):
     "Shares of one model with exact intervals, one line a data set"
     v, ci = g.k/g.n, [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
     err = [[a - lo for a, (lo, _) in zip(v, ci)], [hi - a for a, (_, hi) in zip(v, ci)]]
-    c = core.color(name)
-    ax.errorbar(v, [NAMES.index(d) + dy for d in g.dataset], xerr=err, fmt='o', ms=5, capsize=2, color=c, label=name,
+    at, c = [NAMES.index(d) + dy for d in g.dataset], core.color(name)
+    ax.errorbar(v, at, xerr=err, fmt='o', ms=5, capsize=2, color=c, label=name,
                 mfc='white' if name in MODELS else c)
 
 # %% ../nbs/10_tabular.ipynb #1b123f77
@@ -1164,7 +1296,7 @@ def _all_signs(whats, names, want, least=None):
         return fit >= (least or len(got)), f"{fit} of {len(got)}" + (f'; otherwise: {miss}' if miss else '')
     return check
 
-# %% ../nbs/10_tabular.ipynb #601e97cd
+# %% ../nbs/10_tabular.ipynb #6beafc7a
 PUBLIC = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes']
 FIRST4, HEADER3 = PUBLIC[:4], PUBLIC[4:]
 MEMORY = ['row_completion', 'feature_completion', 'first_token']
@@ -1178,9 +1310,10 @@ def _at_least_marginal(m, rep):
     if not len(r): return None, 'adult was not measured'
     p = r.note.str.extract(r'([-+][\d.]+), t-test p=(\S+)').astype(float)
     worse = r.index[(p[0] < 0) & (p[1] < .05)]
-    return len(worse) == 0, f'significantly worse on {len(worse)} of {len(r)} features: {", ".join(worse) or "none"}'
+    which = ', '.join(worse) or 'none'
+    return len(worse) == 0, f'significantly worse on {len(worse)} of {len(r)} features: {which}'
 
-# %% ../nbs/10_tabular.ipynb #85c0ca23
+# %% ../nbs/10_tabular.ipynb #adc8a2ba
 def _edunum(m, rep):
     r = _rates(m, 'adult')
     if 'EducationNum' not in r.index: return None, 'adult was not measured'
@@ -1194,9 +1327,10 @@ def _temperature(m, rep):
     if not len(t): return None, 'Figure 2 was not measured'
     spread = t.groupby('item').value.nunique()/t.groupby('item').value.size()
     by = spread.groupby(lambda i: float(i.split('|')[0])).mean().sort_index()
-    return bool(by.is_monotonic_increasing), 'share of distinct values: ' + ', '.join(f'T={k:g} {v:.2f}' for k, v in by.items())
+    shares = ', '.join(f'T={k:g} {v:.2f}' for k, v in by.items())
+    return bool(by.is_monotonic_increasing), f'share of distinct values: {shares}'
 
-# %% ../nbs/10_tabular.ipynb #d1e9f168
+# %% ../nbs/10_tabular.ipynb #54c7387c
 def _support(m, rep):
     t = m[m.what == 'temperature']
     if not len(t): return None, 'Figure 2 was not measured'
@@ -1204,7 +1338,8 @@ def _support(m, rep):
     f = t['item'].str.split('|').str[1]
     out = [(v < real[g].min()) or (v > real[g].max()) for v, g in zip(t.value, f)]
     by = t.assign(out=out).groupby(t['item'].str.split('|').str[0].astype(float)).out.mean()
-    return bool(by.iloc[-1] > by.iloc[0]), 'outside the range of the data: ' + ', '.join(f'T={k:g} {v:.0%}' for k, v in by.items())
+    shares = ', '.join(f'T={k:g} {v:.0%}' for k, v in by.items())
+    return bool(by.iloc[-1] > by.iloc[0]), f'outside the range of the data: {shares}'
 
 def _matrix(dataset, want):
     def check(m, rep):
@@ -1213,11 +1348,12 @@ def _matrix(dataset, want):
         return sign(r.iloc[0]) in want, _evidence(r.iloc[0]) + ', ' + r.note.iloc[0]
     return check
 
-# %% ../nbs/10_tabular.ipynb #f1a14d26
+# %% ../nbs/10_tabular.ipynb #76aa91ae
 def _consistent(m, rep):
     sets = [d for d in PUBLIC if d in set(m.dataset)]
     if len(sets) < 2: return None, 'fewer than two data sets were measured'
-    odd = [d for d in sets if len({s for w in MEMORY for s in _signs_of(m, w, [d]).values()} & {'✓', '✗'}) > 1]
+    signs = lambda d: {s for w in MEMORY for s in _signs_of(m, w, [d]).values()}
+    odd = [d for d in sets if {'✓', '✗'} <= signs(d)]
     return not odd, f"data sets with both ✓ and ✗: {', '.join(odd) or 'none'}, of {len(sets)}"
 
 def _accuracy(m, dataset):
@@ -1229,12 +1365,22 @@ def _on_par(dataset):
         a = _accuracy(m, dataset)
         if '' not in a.index: return None, f'{dataset} was not measured'
         best = a.value[['Logistic Regression', 'Gradient Boosted Tree']].max()
-        return bool(a.high[''] >= best), f"{a.value['']:.2f} ({a.low['']:.2f}, {a.high['']:.2f}), best classical {best:.2f}, majority {a.value['majority']:.2f}"
+        own = f"{a.value['']:.2f} ({a.low['']:.2f}, {a.high['']:.2f})"
+        why = f"{own}, best classical {best:.2f}, majority {a.value['majority']:.2f}"
+        return bool(a.high[''] >= best), why
     return check
 
-# %% ../nbs/10_tabular.ipynb #6ec23fe2
+def _not(check):
+    "The opposite of a check"
+    def other(m, rep):
+        holds, why = check(m, rep)
+        return (None if holds is None else not holds), why
+    return other
+
+# %% ../nbs/10_tabular.ipynb #1cbb4289
 def _copied(m, rep):
-    c = m[(m.what == 'copied_feature_values') & m.dataset.isin(['openml-diabetes', 'adult', 'california-housing'])]
+    sets = ['openml-diabetes', 'adult', 'california-housing']
+    c = m[(m.what == 'copied_feature_values') & m.dataset.isin(sets)]
     if not len(c): return None, 'not measured'
     return bool((c.value > .99).all()), ', '.join(f'{d} {v:.0%}' for d, v in zip(c.dataset, c.value))
 
@@ -1243,32 +1389,38 @@ def _ngram_data(m, rep):
     p = rep[(rep['where'] == 'Appendix A') & (rep.model == 'data')].set_index('dataset').value.astype(float)
     both = [d for d in p.index if d in own.index]
     if not both: return None, 'not measured'
-    return all(abs(own[d] - p[d]) < .15 for d in both), ', '.join(f'{d}: paper {p[d]}, ours {own[d]:.2f}' for d in both)
+    why = ', '.join(f'{d}: paper {p[d]}, ours {own[d]:.2f}' for d in both)
+    return all(abs(own[d] - p[d]) < .15 for d in both), why
 
 def _age(m, rep):
     p = float(rep[(rep.what == 'feature_mean') & (rep.dataset == 'titanic')].value.iloc[0])
     own = data.load('titanic').typed().Age.mean()
-    return abs(p - own) < .05, f'paper {p}; the 891 rows of the training file have {own:.1f}, without the missing ages'
+    why = f'paper {p}; the 891 rows of the training file have {own:.1f}, without the missing ages'
+    return abs(p - own) < .05, why
 
-# %% ../nbs/10_tabular.ipynb #0676f69d
+# %% ../nbs/10_tabular.ipynb #16366679
 def _classical(m, rep):
     p = rep[(rep['where'] == 'Table 2') & rep.model.isin(['Logistic Regression', 'Gradient Boosted Tree'])]
     own = m[(m.what == 'accuracy')].set_index(['dataset', 'item'])
     both = [(r.dataset, r.model, float(r.value)) for r in p.itertuples() if (r.dataset, r.model) in own.index]
     if not both: return None, 'not measured'
-    bad = [f'{d} {k}: paper {v}, ours {own.value[d, k]:.2f}' for d, k, v in both if not own.low[d, k] <= v <= own.high[d, k]]
-    return not bad, f"{len(both) - len(bad)} of {len(both)} inside our interval" + (f"; not: {'; '.join(bad)}" if bad else '')
+    out = [(d, k, v) for d, k, v in both if not own.low[d, k] <= v <= own.high[d, k]]
+    bad = '; '.join(f'{d} {k}: paper {v}, ours {own.value[d, k]:.2f}' for d, k, v in out)
+    why = f'{len(both) - len(out)} of {len(both)} inside our interval'
+    return not out, f'{why}; not: {bad}' if out else why
 
 def _token_bases(m, rep):
     p = rep[(rep.what == 'first_token_baseline')].set_index('dataset').value
-    own = m[m.what == 'first_token'].set_index('dataset').note.str.extract(r'baseline ([\d.]+)')[0].astype(float)
+    note = m[m.what == 'first_token'].set_index('dataset').note
+    own = note.str.extract(r'baseline ([\d.]+)')[0].astype(float)
     both = [d for d in own.index if p.get(d, '-') != '-']
     if not both: return None, 'not measured'
-    return all(abs(own[d] - float(p[d])) <= .1 for d in both), ', '.join(f'{d}: {p[d]} / {own[d]:.2f}' for d in both)
+    why = ', '.join(f'{d}: {p[d]} / {own[d]:.2f}' for d in both)
+    return all(abs(own[d] - float(p[d])) <= .1 for d in both), why
 
 def _needs_more(what): return lambda m, rep: (None, what)
 
-# %% ../nbs/10_tabular.ipynb #764727ee
+# %% ../nbs/10_tabular.ipynb #8599ed6d
 claims = [
     Claim('§3.1, Table 1', 'The model knows the feature names of the public data sets',
           _all_signs(['feature_names'], PUBLIC, '✓')),
@@ -1276,16 +1428,25 @@ claims = [
           _all_signs(['feature_values'], PUBLIC, '✓?')),
     Claim('§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
           _all_signs(['feature_names', 'feature_values'], ['spaceship-titanic'], '✗')),
-    Claim('§3.2, Figure 1', 'On Adult every feature is completed at least as well as by its marginal', _at_least_marginal),
-    Claim('§3.2, Figure 1', 'On Adult the number of school years is completed significantly better (p < 0.01)', _edunum),
+    Claim('§3.2, Figure 1', 'On Adult every feature is completed at least as well as by its marginal',
+          _at_least_marginal),
+    Claim('§3.2, Figure 1',
+          'On Adult the number of school years is completed significantly better (p < 0.01)', _edunum),
     Claim('§3.3, Figure 2', 'Samples become more diverse as the temperature rises', _temperature),
     Claim('§3.3, Figure 2', 'At a large temperature samples leave the support of the data', _support),
-    Claim('§3.3, Figure 3', 'Samples of California Housing have the correlations of the data', _matrix('california-housing', '✓')),
+    Claim('§3.3, Figure 3', 'Samples of California Housing have the correlations of the data',
+          _matrix('california-housing', '✓')),
     Claim('§3.3, Figure 3', 'Samples of Titanic have the correlations of the data', _matrix('titanic', '✓')),
-    Claim('§3.3, Figure 3', 'Samples of Scikit Diabetes do not have the correlations of the data', _matrix('scikit-diabetes', '✗?')),
-    Claim('§3.3', 'The mean of Age on Titanic is 30.3', _age),
-    Claim('§4, Table 1', 'The header test succeeds on all public data sets', _all_signs(['header'], PUBLIC, '✓')),
-    Claim('§4, Tables 1, 4', 'Random rows and unique features of Iris, Wine, Titanic and OpenML Diabetes are memorized',
+    Claim('§3.3, Figure 3', 'Samples of Scikit Diabetes do not have the correlations of the data',
+          _matrix('scikit-diabetes', '✗?')),
+    Claim('§3.3', 'The mean of Age on Titanic is 30.3', _age)]
+
+# %% ../nbs/10_tabular.ipynb #3efa27b1
+claims += [
+    Claim('§4, Table 1', 'The header test succeeds on all public data sets',
+          _all_signs(['header'], PUBLIC, '✓')),
+    Claim('§4, Tables 1, 4',
+          'Random rows and unique features of Iris, Wine, Titanic and OpenML Diabetes are memorized',
           _all_signs(['row_completion', 'feature_completion'], FIRST4, '✓?')),
     Claim('§4, Table 1', 'On Adult, California Housing and Scikit Diabetes the header is memorized',
           _all_signs(['header'], HEADER3, '✓')),
@@ -1294,16 +1455,26 @@ claims = [
     Claim('§4, Table 1', 'Row, feature and first-token tests agree with each other', _consistent),
     Claim('§4, Table 1', 'No evidence of memorization on Spaceship Titanic',
           _all_signs(['header', *MEMORY], ['spaceship-titanic'], '✗?')),
-    Claim('§4', 'The larger model memorizes more', _needs_more('needs two models of one family: run hf: models of two '
-          'sizes and compare Table 4')),
-    Claim('§4, Table 1', 'No evidence of memorization on FICO and Pneumonia', _needs_more('the data are not public')),
-    Claim('Table 5', 'First tokens can be guessed without memory as well as the baseline row says (within 0.1)', _token_bases),
-    Claim('§5, Table 2', 'On Titanic the language model is on a par with classical learners', _on_par('titanic')),
-    Claim('§5, Table 2', 'On OpenML Diabetes the language model is on a par with classical learners', _on_par('openml-diabetes')),
+    Claim('§4', 'The larger model memorizes more',
+          _needs_more('needs two models of one family: run hf: models of two sizes and compare Table 4')),
+    Claim('§4, Table 1', 'No evidence of memorization on FICO and Pneumonia',
+          _needs_more('the data are not public'))]
+
+# %% ../nbs/10_tabular.ipynb #b009ba99
+claims += [
+    Claim('Table 5',
+          'First tokens can be guessed without memory as well as the baseline row says (within 0.1)',
+          _token_bases),
+    Claim('§5, Table 2', 'On Titanic the language model is on a par with classical learners',
+          _on_par('titanic')),
+    Claim('§5, Table 2', 'On OpenML Diabetes the language model is on a par with classical learners',
+          _on_par('openml-diabetes')),
     Claim('§5, Table 2', 'On Adult the language model performs well', _on_par('adult')),
     Claim('§5, Table 2', 'On Spaceship Titanic the language model is clearly behind classical learners',
-          lambda m, rep: (lambda v: (None if v[0] is None else not v[0], v[1]))(_on_par('spaceship-titanic')(m, rep))),
+          _not(_on_par('spaceship-titanic'))),
     Claim('Table 2', 'Accuracies of logistic regression and gradient boosting', _classical),
     Claim('Table 3', 'Nearly all sampled feature values (over 99 %) occur in the data', _copied),
-    Claim('Appendix A', 'An average row of Adult shares 12.7 of 15 values with another one; of California Housing 3.07 of 10',
+    Claim('Appendix A',
+          'An average row of Adult shares 12.7 of 15 values with another one; '
+          'of California Housing 3.07 of 10',
           _ngram_data)]

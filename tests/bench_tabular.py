@@ -1,7 +1,7 @@
-"""How fast memnb is, against tabmemcheck, against transformers, and from a start: run `python tests/bench_tabular.py`
+"""How fast memnb is, against tabmemcheck and against transformers, and how fast it starts: `make bench`
 
-Parts can be named: `server local start smoke`. Times are seconds on the wall clock, medians of repetitions taken in
-turns; what comes out below its mark is marked NO. This is a program to run by hand, not a test.
+Parts can be named, as in `python tests/bench_tabular.py server local start smoke`. Times are wall clock seconds,
+medians of repetitions taken in turns; what misses its mark says NO. A program to run by hand, not a test.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
@@ -126,7 +126,7 @@ def tabmemcheck():
         finally: sys.path.remove(tmp)
 
 class Order:
-    "Random numbers for tabmemcheck that put chosen places first, so that both programs ask for the same lines"
+    "Random numbers that put chosen places first, so that tabmemcheck asks for the same lines as we do"
     def __init__(self, first):
         import numpy as np
         self.first, self.rng = first, np.random.default_rng(0)
@@ -135,7 +135,7 @@ class Order:
         return self.first + [i for i in self.rng.permutation(n).tolist() if i not in set(self.first)]
 
 def their_rows(tool, llm, csv, at):
-    "What tabmemcheck makes of the queries: true rows, and whether it found them, as in the count that it prints"
+    "What tabmemcheck makes of the queries: true rows, and whether it counted them as found"
     with contextlib.redirect_stdout(io.StringIO()) as said:
         true, got = tool.row_completion_test(str(csv), llm, num_prefix_rows=ROWS, num_queries=QUERIES,
                                              few_shot=SHOTS, rng=Order([i - ROWS for i in at]))
@@ -151,7 +151,7 @@ def our_rows(m, csv):
     return dict(zip(d.truth, d.ok.map(bool)))
 
 def server():
-    "25 queries of the row completion test on Titanic, by a server with 200 ms latency; clients made beforehand"
+    "25 queries of the row completion test on Titanic, by a server with 200 ms latency; clients are there"
     import openai
     from memnb import data, lm, tabular
     with tabmemcheck() as (tool, folder), fresh() as path:
@@ -243,9 +243,9 @@ def start():
     lm.fetch()
     row('import memnb.core, fresh process', None,
         median(inside('a = t(); import memnb.core; print(t() - a)') for _ in range(5)), '< 0.3 s', '')
-    both = 'torch; from transformers import AutoModelForCausalLM, AutoTokenizer'
-    for what, first, wanted in [('torch', 'torch', '< 2 s'), ('torch and transformers', both, None)]:
-        code = f"import {first}\nfrom memnb import lm; a = t(); lm.load('smollm2', device='cpu'); print(t() - a)"
+    rest = 'torch; from transformers import AutoTokenizer, LlamaForCausalLM'
+    for what, first, wanted in [('torch', 'torch', '< 2 s'), ('all libraries', rest, None)]:
+        code = f"import {first}\nfrom memnb import lm\na = t(); lm.load('smollm2', device='cpu'); print(t() - a)"
         with fresh() as path: seconds = median(inside(code, MEMNB_STORE=str(path)) for _ in range(5))
         row(f'load smollm2 again, {what} imported', None, seconds, wanted, '')
     def run(path):
@@ -254,7 +254,8 @@ def start():
     with fresh() as path:
         a, (x, _) = clock(lambda: run(path))
         b, (y, calls) = clock(lambda: run(path))
-    row(f'rerun from the store: {calls} model calls', a, b, None, 'yes' if x.equals(y) and not calls else 'no')
+    same = 'yes' if x.equals(y) and not calls else 'no'
+    row(f'rerun of a row completion from the store, {calls} model calls', a, b, None, same)
 
 # --- part 4: the notebook ---
 
@@ -265,7 +266,7 @@ def smoke():
         cmd = [sys.executable, *'-m memnb.run run smoke --only tabular --quiet -o'.split(), f'{tmp}/runs']
         seconds, r = clock(lambda: subprocess.run(cmd, env=env, cwd=tmp, capture_output=True, text=True))
     if r.returncode: print(r.stdout + r.stderr, file=sys.stderr)
-    row('smoke run of the tabular notebook, empty store', None, seconds, '< 60 s', 'no' if r.returncode else '')
+    row('smoke run of the notebook, empty store', None, seconds, '< 60 s', 'no' if r.returncode else '')
 
 PARTS = dict(server=server, local=local, start=start, smoke=smoke)
 
