@@ -6,7 +6,7 @@ COMMA   := ,
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke plan test lab export readme clean
+.PHONY: help reproduce smoke plan test bench lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -27,6 +27,10 @@ plan: .venv/.ready-dev-lab  ## say what `make reproduce` would run, and for how 
 test: .venv/.ready-dev-lab-serve  ## set up and run the whole test suite
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q
+
+bench: .venv/.ready-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
+	$(BIN)/memnb fetch
+	$(BIN)/python tests/bench_tabular.py
 
 lab: .venv/.ready-dev-lab  ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir=nbs

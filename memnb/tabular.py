@@ -98,7 +98,7 @@ def budget(
     count = lambda t: sum(c.isdigit() for c in t) + .5*sum(not c.isdigit() for c in t)
     return int(1.15*max(map(count, texts))) + 8
 
-# %% ../nbs/10_tabular.ipynb #d191697f
+# %% ../nbs/10_tabular.ipynb #84a1a39e
 class GuardError(ValueError):
     "A test would give away what it asks for"
 
@@ -109,7 +109,8 @@ def no_leak(
 ):
     "Raise `GuardError` when the answer stands in the prompt"
     text = prompt if isinstance(prompt, str) else '\n'.join(m['content'] for m in prompt)
-    hit = answer in text.split('\n') if line else re.search(rf'(?<![\w.]){re.escape(answer)}(?![\w.])', text)
+    start = r'(?:^|\n|, )' if ' = ' in answer else r'(?<![\w.])'
+    hit = answer in text.split('\n') if line else re.search(rf'{start}{re.escape(answer)}(?![\w.])', text)
     if answer.strip() and hit: raise GuardError(f'the answer stands in the prompt: {answer[:60]!r}')
 
 # %% ../nbs/10_tabular.ipynb #1f951b1a
@@ -239,13 +240,14 @@ def feature_values(
     item, said, ok = zip(*cells)
     return _result('feature_values', t, '', said, ok, item=item)
 
-# %% ../nbs/10_tabular.ipynb #f1accea5
+# %% ../nbs/10_tabular.ipynb #ac5451a6
 def _plain(values):
-    "Values as text, numbers in one spelling"
+    "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts"
     import pandas as pd
     text = values.astype('string').str.strip()
+    text = text.mask(text.isin(data.MISSING), 'nan')
     num = pd.to_numeric(text, errors='coerce')
-    return text.where(num.isna(), num.map('{:g}'.format)).mask(text.isna())
+    return text.where(num.isna(), num.map('{:.15g}'.format)).mask(text.isna())
 
 def feature_distribution(
     dataset, # name, path, DataFrame or data.Table
@@ -254,10 +256,11 @@ def feature_distribution(
     "Is the likeliest value the mode of the data?"
     t, rows = data.load(dataset), []
     for f in t.names:
-        share = _plain(t.df[f]).value_counts(normalize=True)
-        said = _plain(drawn[f]).dropna()
-        if share.iloc[0] > .01: rows.append((f, share.index[0], said.mode().iloc[0] if len(said) else ''))
-    item, truth, said = zip(*rows)
+        count, said = _plain(t.df[f]).value_counts(), _plain(drawn[f]).dropna()
+        modes = list(count.index[count == count.iloc[0]])
+        likely = said.mode().iloc[0] if len(said) else ''
+        if count.iloc[0] > max(1, .01*len(t)): rows.append((f, likely if likely in modes else modes[0], likely))
+    item, truth, said = zip(*rows) if rows else ((), (), ())
     return _result('feature_distribution', t, truth, said, [a == b for a, b in zip(truth, said)], item=item)
 
 # %% ../nbs/10_tabular.ipynb #713fd874
@@ -329,7 +332,7 @@ def _cut(t, row, i):
     text = f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}\nFeature Values: {given}"
     return text, spell(row, t.names[i:])
 
-# %% ../nbs/10_tabular.ipynb #54832306
+# %% ../nbs/10_tabular.ipynb #a7de03b2
 def _complete(model, t, f, n, others, seed, mode):
     "Conditional completion of one feature"
     i = t.names.index(f)
@@ -343,7 +346,7 @@ def _complete(model, t, f, n, others, seed, mode):
     heads = cells[t.names[:i]].fillna('').agg('\x1f'.join, axis=1)
     share = cells[f].fillna('nan').value_counts(normalize=True)
     valid = [set(cells[f].fillna('nan')[heads == heads[j]]) for j in rows.index]
-    ok = [_spelled(s) in v for s, v in zip(said, valid)]
+    ok = [bool(s.strip()) and _spelled(s) in v for s, v in zip(said, valid)]
     return _result('conditional_completion', t, rows[f].values, said, ok, item=f,
                    base=[share[list(v)].sum() for v in valid])
 
@@ -429,7 +432,7 @@ def _windows(t, rows, shots, seed):
     starts = random.Random(f'{t.name} {seed}').sample(places, min(2*shots, lines//step))
     return starts[:shots], starts[shots:]
 
-# %% ../nbs/10_tabular.ipynb #3da353fd
+# %% ../nbs/10_tabular.ipynb #16f6a551
 def row_queries(
     t,              # data.Table
     n: int,         # queries wanted
@@ -445,10 +448,11 @@ def row_queries(
     ta, tb, good = text(a), text(b), []
     for i in range(rows, len(lines)):
         use, seen = (b, tb) if i in shown else (a, ta)
-        if lines[i] not in seen and lines[i] not in lines[i-rows:i]: good.append((i, use))
+        known = lines[i] in seen or lines[i] in lines[i-rows:i]
+        if not known and '\n' not in lines[i]: good.append((i, use))
     return random.Random(f'{seed} rows').sample(good, len(good))[:n]
 
-# %% ../nbs/10_tabular.ipynb #bf18ecb9
+# %% ../nbs/10_tabular.ipynb #1dea48bc
 @needs('generate')
 def row_completion(
     model,            # lm.LM or its name
@@ -463,6 +467,7 @@ def row_completion(
     _positive(n)
     t, mode = data.load(dataset), mode or model.mode
     lines, said, queries = [t.header, *t.rows], {}, row_queries(data.load(dataset), n, rows, shots, seed)
+    if not queries: raise ValueError(f'{t.name} has too few different rows: each stands in the prompt already')
     size = budget(*(lines[i] for i, _ in queries))
     window = lambda i: '\n'.join(lines[i-rows:i])
     for use in {tuple(u) for _, u in queries}:
@@ -556,15 +561,15 @@ def _asked_feature(t, feature, shots):
     if len(t) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved examples')
     return f
 
-# %% ../nbs/10_tabular.ipynb #20cad18f
+# %% ../nbs/10_tabular.ipynb #b366448f
 def longest_run(
     line: str,  # csv line of an answer
     text: str,  # the file
     shown: str, # the prompt
-    cells: int = 3, chars: int = 10 # least size of a run
+    cells: int = 3, chars: int = 14 # least size of a run
 ) -> str:       # the longest run of cells that is in the file and not in the prompt, or ''
     "The longest piece of an answer that the file has and the prompt has not"
-    parts, best = line.split(','), ''
+    parts, best = re.split(r',(?=(?:[^"]*"[^"]*")*[^"]*$)', line), ''
     for i in range(len(parts)):
         for j in range(i + cells, len(parts) + 1):
             run = ','.join(parts[i:j])
@@ -572,7 +577,7 @@ def longest_run(
             if 1 <= text.count(f',{run},') <= 2: best = run
     return best
 
-# %% ../nbs/10_tabular.ipynb #90e7e5cd
+# %% ../nbs/10_tabular.ipynb #2f8fb42d
 def fragments(
     dataset,   # name, path, DataFrame or data.Table
     result,    # DataFrame from `row_completion`
@@ -580,16 +585,21 @@ def fragments(
 ):             # DataFrame, one row a query; `chance`: the same in a row drawn cell by cell
     "Do the answers hold pieces of the file that the prompt does not show?"
     t = data.load(dataset)
-    lines, text = [t.header, *t.rows], ',\n,'.join(t.rows)
-    text = f',{text},'
-    drawn = t.df.sample(len(result), replace=True, random_state=seed).copy()
-    for k, f in enumerate(t.names): drawn[f] = t.df[f].sample(len(result), replace=True, random_state=seed + k).values
-    said, chance = [], []
-    for (i, use), s, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, drawn.values):
+    lines, text = [t.header, *t.rows], ',' + ',\n,'.join(t.rows) + ','
+    said, chance, control = [], [], _recombined(t, len(result), seed)
+    for (i, use), s, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, control):
         shown = '\n'.join(l for a in [i - rows, *use] for l in lines[a:a + rows + (a != i - rows)])
         said.append(longest_run(s, text, shown))
-        chance.append(longest_run(','.join(d), text, shown) != '')
+        chance.append(longest_run(d, text, shown) != '')
     return _result('fragments', t, '', said, [s != '' for s in said], chance=chance)
+
+def _recombined(t, n, seed):
+    "Csv rows whose cells are drawn from their columns, each on its own"
+    import io, csv, pandas as pd
+    cells = [t.df[f].sample(n, replace=True, random_state=seed + k).values for k, f in enumerate(t.names)]
+    out = io.StringIO()
+    csv.writer(out, lineterminator='\n').writerows(zip(*cells))
+    return out.getvalue().split('\n')[:n]
 
 # %% ../nbs/10_tabular.ipynb #86020515
 def token_length(
@@ -621,11 +631,12 @@ def _learners(seed):
     return {'Logistic Regression': make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
             'Gradient Boosted Tree': XGBClassifier(n_estimators=60, max_depth=4, random_state=seed, n_jobs=1)}
 
-# %% ../nbs/10_tabular.ipynb #0d6f8ac7
+# %% ../nbs/10_tabular.ipynb #84577fc7
 def _token_scores(t, most, seed):
     import numpy as np
     from sklearn.model_selection import cross_val_score
     size = token_length(t.rows)
+    if not size: return {'mode': 1.}
     y = np.unique([r[:size] for r in t.rows[1:]], return_inverse=True)[1]
     counts = np.bincount(y)
     use = np.random.default_rng(seed).permutation(len(y))[:most]
@@ -661,13 +672,13 @@ def first_token(
     ok = [size > 0 and a == b for a, b in zip(cut('truth'), cut('said'))]
     return _result('first_token', t, cut('truth'), cut('said'), ok)
 
-# %% ../nbs/10_tabular.ipynb #aacb37dc
+# %% ../nbs/10_tabular.ipynb #b367f9f3
 def _codes(real, drawn):
     "Cells as integers, the same number for the same value; -1 for a value that the data does not have"
     import numpy as np, pandas as pd
     out = []
     for f in real:
-        a, b = _plain(real[f]).fillna('nan'), _plain(drawn[f]).fillna('nan')
+        a, b = _plain(real[f]), _plain(drawn[f]).fillna('\0')
         known = pd.Index(a.unique())
         out.append((known.get_indexer(a), known.get_indexer(b)))
     return tuple(np.stack(x, 1) for x in zip(*out))
@@ -709,7 +720,7 @@ def copies(
     rows.append(('best_ngram_match', 'data', m, np.nan, d, lo, hi))
     return pd.DataFrame([(t.name, *r, '') for r in rows], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #ae745aed
+# %% ../nbs/10_tabular.ipynb #4735958b
 FIGURE12 = (
     "You are a helpful statistician, data scientist, and board-certified medical doctor with expertise in "
     "treating diabetes.\n\nYou help to make predictions on the openml diabetes dataset. This dataset "
@@ -727,12 +738,12 @@ FORM = (
 def _task(t):
     "System prompt of the prediction task"
     *most, last = [f for f in t.names if f != t.target]
-    features = f"{', '.join(most)}, and {last}"
-    if t.name == 'openml-diabetes': return FIGURE12.format(features=features)
+    features = f"{', '.join(most)}, and {last}" if most else last
+    if t.name == 'openml-diabetes' and t.target == 'Outcome': return FIGURE12.format(features=features)
     labels = ', '.join(repr(v.strip()) for v in sorted(t.df[t.target].unique()))
     return FORM.format(title=t.title, features=features, target=t.target, labels=labels)
 
-# %% ../nbs/10_tabular.ipynb #5c352106
+# %% ../nbs/10_tabular.ipynb #a2980751
 @needs('generate')
 def predict(
     model,            # lm.LM or its name
@@ -757,9 +768,10 @@ def predict(
     ps = prompts(mode or model.mode, _task(t), solved, [ask(r) for _, r in test.iterrows()], ' ')
     said = model.generate(ps, max_tokens=budget(*label.unique()), stop=['\n'])
     said = [s.strip(" '.") for s in said]
-    return _result('accuracy', t, true.values, said, [a == b for a, b in zip(true, said)])
+    ok = [a.strip(" '.") == b for a, b in zip(true, said)]
+    return _result('accuracy', t, true.values, said, ok)
 
-# %% ../nbs/10_tabular.ipynb #76185447
+# %% ../nbs/10_tabular.ipynb #846a0381
 def baselines(
     dataset,          # name, path, DataFrame or data.Table, with a target
     most: int = 4000, # rows used, at random
@@ -769,7 +781,9 @@ def baselines(
     import numpy as np, pandas as pd
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
     t = data.load(dataset)
-    df = t.typed().sample(min(most, len(t)), random_state=seed)
+    df = t.typed().dropna(subset=[t.target])
+    df = df[df.groupby(t.target)[t.target].transform('size') >= 5]
+    df = df.sample(min(most, len(df)), random_state=seed)
     y = pd.factorize(df[t.target], sort=True)[0]
     X = _encoded(df.drop(columns=t.target))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
@@ -783,7 +797,7 @@ def baselines(
     return pd.DataFrame([(t.name, 'accuracy', m, k/n, k, n, *binom_ci(k, n), 'nested cross-validation')
                          for m, k in rows], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #e1c92e19
+# %% ../nbs/10_tabular.ipynb #9e3c4021
 def _interval(hi=.25, lo=.10):
     def rule(r): return '✓' if r.low > hi else '✗' if r.high < lo else '?'
     return rule, f'✓ when the 95 % interval of the share lies above {hi:.0%}, ✗ when below {lo:.0%}'
@@ -796,24 +810,24 @@ def _lines(r): return '✓' if r.value >= 2 else '✗' if r.value < 1 else '?'
 
 def _signs(r):
     p = float(r.note.split('p=')[1])
-    return '✓' if p < .05 and r.value >= .5 else '✗' if p >= .05 else '?'
+    return '✓' if p < .05 and r.value >= .5 else '✗' if p >= .05 and .5**r.n < .05 else '?'
 
-# %% ../nbs/10_tabular.ipynb #598a6129
+# %% ../nbs/10_tabular.ipynb #69d99230
 def _token(r):
     from scipy.stats import binomtest
     base = float(r.note.split('baseline ')[1].split()[0])
     if base >= .9: return '-'
     p = binomtest(int(r.k), int(r.n), base, alternative='greater').pvalue
-    return '✓' if p < 1e-4 else '?' if p < .05 else '✗'
+    return '✓' if p < 1e-4 else '?' if p < .05 or r.high >= base + .15 else '✗'
 
 RULES = dict(
     feature_names=_share(1, .5), feature_values=_share(.9, .5), feature_distribution=_share(2/3, 1/3),
     conditional_distribution=(_signs, '✓ when the signs of correlations agree beyond chance (p < 0.05) and '
-                                      'the matrices correlate by at least 0.5, ✗ when the signs do not'),
-    header=(_lines, '✓ from two whole lines on, ✗ without one'),
+                                      'the matrices correlate by at least 0.5, ✗ when the signs do not and there are five or more'),
+    header=(_lines, '✓ when the rest of the cut line and one more line are right, ✗ when not even the rest is'),
     row_completion=_interval(), feature_completion=_interval(),
-    first_token=(_token, '✓ when better than the best baseline with p < 0.0001, ? with p < 0.05, - when the '
-                         'baseline reaches 90 %'))
+    first_token=(_token, '✓ when better than the best baseline with p < 0.0001, ? with p < 0.05 or where '
+                         '15 points more are within the interval, - when the baseline reaches 90 %'))
 TESTS = list(RULES)
 
 # %% ../nbs/10_tabular.ipynb #a177d4e6
@@ -839,7 +853,7 @@ def paper_signs(
         rows.append((r.dataset, r.model, r.what, f'{r.k:.0f}/{r.n:.0f}', got, t1[r.dataset, r.model, r.what]))
     return pd.DataFrame(rows, columns=['dataset', 'model', 'what', 'count', 'rule', 'paper'])
 
-# %% ../nbs/10_tabular.ipynb #837ee112
+# %% ../nbs/10_tabular.ipynb #f682d699
 PARTS = ['feature_names', 'sampling', 'conditional_completion', 'header', 'row_completion',
          'feature_completion', 'accuracy']
 
@@ -852,12 +866,15 @@ def _sampling(model, t, z, mode, seed):
     pairs = pearson(t, warm)
     cells = [(t.name, 'pearson', i, s, float('nan'), len(warm), float('nan'), float('nan'), f'data {r:.4f}')
              for i, r, s in zip(pairs['item'], pairs.truth, pairs.said)]
-    return [summary(feature_values(t, warm)), summary(feature_distribution(t, cold)),
-            conditional_distribution(pairs), copies(t, warm, seed=seed), pd.DataFrame(cells, columns=COLUMNS)]
+    modes = feature_distribution(t, cold)
+    return [summary(feature_values(t, warm)), *([summary(modes)] if len(modes) else []),
+            *([conditional_distribution(pairs)] if len(pairs) else []), copies(t, warm, seed=seed),
+            pd.DataFrame(cells, columns=COLUMNS)]
 
-# %% ../nbs/10_tabular.ipynb #a39c0f1f
+# %% ../nbs/10_tabular.ipynb #59e3bc3c
 def _rows_parts(model, t, z, mode, seed):
     "Row completion and what is read off its answers"
+    if not row_queries(t, 1, z['rows'], z['shots'], seed): return []
     r = row_completion(model, t, n=z['n'], rows=z['rows'], shots=z['shots'], seed=seed, mode=mode)
     first, base = summary(first_token(t, r)), token_baseline(t, seed=seed)
     first['note'] = f'baseline {max(base.values()):.3f} ({max(base, key=base.get)})'
@@ -865,7 +882,8 @@ def _rows_parts(model, t, z, mode, seed):
     room = len(row_queries(t, len(t), z['rows'], z['shots'], seed))
     own['note'] = f'{room} places to ask, {t.duplicates} duplicate rows'
     order, near = row_independence(t), row_statistics(r)
-    if float(order.note[0][2:]) < .01: near['note'] += '; rows are not in random order, so this is no evidence'
+    if float(order.note[0][2:]) < .01:
+        near['note'] += '; rows are not in random order, so this is no evidence'
     return [own, near, order, first, _fragment_part(t, r, z, seed)]
 
 def _fragment_part(t, r, z, seed):
@@ -881,7 +899,12 @@ def _header_part(model, t, z, mode, seed):
     s['value'], s['note'] = h.lines.max(), f'lines completed in the best of {len(h)} splits'
     return [s]
 
-# %% ../nbs/10_tabular.ipynb #54346ae7
+# %% ../nbs/10_tabular.ipynb #5634e410
+def _labelled(t):
+    "Whether a table has a label with two to ten classes of at least five rows"
+    return t.target is not None and 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10
+
+# %% ../nbs/10_tabular.ipynb #bc5aa962
 def _part(part, model, t, z, mode, seed):
     "Tidy rows of one part of Table 1, Figure 1 or Table 2"
     ask = dict(seed=seed, mode=mode)
@@ -894,10 +917,10 @@ def _part(part, model, t, z, mode, seed):
     if part == 'feature_completion':
         if not t.unique: return []
         return [summary(feature_completion(model, t, n=z['n'], shots=z['feature_shots'], **ask), 'item')]
-    if not t.target or t.df[t.target].nunique() > 10: return []
+    if not _labelled(t): return []
     return [summary(predict(model, t, n=z['n'], shots=min(20, len(t)//2), **ask)), baselines(t, seed=seed)]
 
-# %% ../nbs/10_tabular.ipynb #678a1ca5
+# %% ../nbs/10_tabular.ipynb #e8929fbb
 @needs('generate')
 def measure(
     model,               # lm.LM or its name
@@ -916,7 +939,7 @@ def measure(
     odd = set(tests or []) - set(PARTS)
     if odd: raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
     _positive(z['n']); _positive(z['samples'])
-    _windows(t, z['rows'], z['shots'], seed)
+    if 'row_completion' in (tests or PARTS): _windows(t, z['rows'], z['shots'], seed)
     out = [r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)]
     out = pd.concat([r.dropna(axis=1, how='all') for r in out if len(r)], ignore_index=True)
     out = out.reindex(columns=COLUMNS)
@@ -988,7 +1011,7 @@ def run_all(
         _keep(parts[-1], m, profile, seed)
     return pd.concat(parts, ignore_index=True)
 
-# %% ../nbs/10_tabular.ipynb #166ac7cc
+# %% ../nbs/10_tabular.ipynb #881d6b63
 def _tables(names):
     "The data sets of a run, all read beforehand"
     tables = []
@@ -996,7 +1019,8 @@ def _tables(names):
         try: tables.append(data.load(name))
         except FileNotFoundError:
             if name != 'spaceship-titanic': raise
-            say('spaceship-titanic is left out: put its Kaggle file train.csv into MEMNB_DATA/spaceship_titanic')
+            say('spaceship-titanic is left out: put its Kaggle file train.csv into '
+                'MEMNB_DATA/spaceship_titanic')
     return tables
 
 # %% ../nbs/10_tabular.ipynb #d75d2039
@@ -1011,7 +1035,7 @@ def _keep(table, m, profile, seed):
     by = ('dataset', 'what', 'item')
     if profile != 'smoke': record('tabular', table.round(6), m.name, profile, seed, m.mode, by=by)
 
-# %% ../nbs/10_tabular.ipynb #b237e342
+# %% ../nbs/10_tabular.ipynb #61d1201d
 def plan(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 4, samples: int = 4,
     preset: str = 'quick', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2)
@@ -1020,7 +1044,7 @@ def plan(
     m, z = lm.dry(model, mode=mode or None), sizes(preset, n=n, samples=samples)
     for t in _tables(datasets):
         for part in _asked(t, profile)[:-1]: _part(part, m, t, z, m.mode, seed)
-        if t.target and t.df[t.target].nunique() <= 10:
+        if _labelled(t):
             predict(m, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
     if profile != 'smoke' and 'california-housing' in datasets:
         temperature_samples(m, temperatures=temperatures, n=samples, sets=z['sets'], seed=seed)
@@ -1177,7 +1201,7 @@ def fig1(measured, reported):
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
-# %% ../nbs/10_tabular.ipynb #e87c0f2e
+# %% ../nbs/10_tabular.ipynb #6ba2879a
 def _panel2(ax, real, v, model):
     "Samples of one feature at one temperature, over the data"
     import numpy as np
@@ -1186,9 +1210,8 @@ def _panel2(ax, real, v, model):
     v = v.clip(bins[0], bins[-1])
     ax.hist(real, bins, density=True, histtype='step', color='black', label='data')
     ax.hist(v, bins, density=True, alpha=.7, label='samples', color=core.color(model))
-    ax.yaxis.label.set(rotation=0, ha='right', va='center')
 
-# %% ../nbs/10_tabular.ipynb #091bca44
+# %% ../nbs/10_tabular.ipynb #6fc95fd8
 def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
@@ -1205,6 +1228,7 @@ def fig2(measured, reported, dataset='california-housing'):
                 _panel2(ax, real[f], v, measured.model.iloc[0])
                 title = f'temperature {temp} (n={len(v)})' if i == 0 else ''
                 ax.set(yticks=[], title=title, ylabel=f if j == 0 else '')
+                ax.yaxis.label.set(rotation=0, ha='right', va='center')
         axs[0][-1].legend(loc='upper right', fontsize=8)
     return fig
 
@@ -1280,20 +1304,24 @@ def fig_x_completion(measured, reported):
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside upper center', ncol=3)
     return fig
 
-# %% ../nbs/10_tabular.ipynb #4dae025e
+# %% ../nbs/10_tabular.ipynb #973bc7e8
 def _signs_of(m, what, names):
     "Our signs of one test for some data sets, those that were measured"
     own = m[(m.what == what) & m.dataset.isin(names)]
     return {r['dataset']: sign(r) for _, r in own.iterrows()}
 
-def _all_signs(whats, names, want, least=None):
-    "Check: the tests have the wanted sign on the data sets (`-` does not count)"
+def _all_signs(whats, names, want):
+    "Check: wanted signs on all data sets, at least half of them clear (`-` does not count)"
     def check(m, rep):
         got = {f'{d} {w}': s for w in whats for d, s in _signs_of(m, w, names).items() if s != '-'}
-        if not got: return None, 'none of the data sets was measured'
+        if not got: return None, 'no sign on any of the data sets'
         fit = sum(s in want for s in got.values())
+        sure = sum(s in want and s != '?' for s in got.values())
         miss = ', '.join(f'{k} {s}' for k, s in got.items() if s not in want)
-        return fit >= (least or len(got)), f"{fit} of {len(got)}" + (f'; otherwise: {miss}' if miss else '')
+        lack = ', '.join(d for d in names if d not in set(m.dataset))
+        why = f'{fit} of {len(got)}, {sure} clear' + (f'; otherwise: {miss}' if miss else '')
+        why += f'; not measured: {lack}' if lack else ''
+        return (False if miss else None if lack or 2*sure < len(got) else True), why
     return check
 
 # %% ../nbs/10_tabular.ipynb #6beafc7a
@@ -1313,7 +1341,7 @@ def _at_least_marginal(m, rep):
     which = ', '.join(worse) or 'none'
     return len(worse) == 0, f'significantly worse on {len(worse)} of {len(r)} features: {which}'
 
-# %% ../nbs/10_tabular.ipynb #adc8a2ba
+# %% ../nbs/10_tabular.ipynb #770297f9
 def _edunum(m, rep):
     r = _rates(m, 'adult')
     if 'EducationNum' not in r.index: return None, 'adult was not measured'
@@ -1328,9 +1356,10 @@ def _temperature(m, rep):
     spread = t.groupby('item').value.nunique()/t.groupby('item').value.size()
     by = spread.groupby(lambda i: float(i.split('|')[0])).mean().sort_index()
     shares = ', '.join(f'T={k:g} {v:.2f}' for k, v in by.items())
-    return bool(by.is_monotonic_increasing), f'share of distinct values: {shares}'
+    rising = by.is_monotonic_increasing and by.iloc[-1] > by.iloc[0]
+    return bool(rising), f'share of distinct values: {shares}'
 
-# %% ../nbs/10_tabular.ipynb #54c7387c
+# %% ../nbs/10_tabular.ipynb #3bf5b081
 def _support(m, rep):
     t = m[m.what == 'temperature']
     if not len(t): return None, 'Figure 2 was not measured'
@@ -1345,29 +1374,32 @@ def _matrix(dataset, want):
     def check(m, rep):
         r = m[(m.what == 'conditional_distribution') & (m.dataset == dataset)]
         if not len(r): return None, f'{dataset} was not measured'
+        if sign(r.iloc[0]) == '-': return None, 'no usable samples'
         return sign(r.iloc[0]) in want, _evidence(r.iloc[0]) + ', ' + r.note.iloc[0]
     return check
 
-# %% ../nbs/10_tabular.ipynb #76aa91ae
+# %% ../nbs/10_tabular.ipynb #0d1bf356
 def _consistent(m, rep):
-    sets = [d for d in PUBLIC if d in set(m.dataset)]
-    if len(sets) < 2: return None, 'fewer than two data sets were measured'
-    signs = lambda d: {s for w in MEMORY for s in _signs_of(m, w, [d]).values()}
-    odd = [d for d in sets if {'✓', '✗'} <= signs(d)]
-    return not odd, f"data sets with both ✓ and ✗: {', '.join(odd) or 'none'}, of {len(sets)}"
+    clear = {d: [s for w in MEMORY for s in _signs_of(m, w, [d]).values() if s in '✓✗'] for d in PUBLIC}
+    clear = {d: s for d, s in clear.items() if len(s) > 1}
+    if not clear: return None, 'no data set with two clear signs'
+    odd = [d for d, s in clear.items() if len(set(s)) > 1]
+    return 2*len(odd) < len(clear), f"both ✓ and ✗ on {len(odd)} of {len(clear)}: {', '.join(odd) or 'none'}"
 
 def _accuracy(m, dataset):
     own = m[(m.what == 'accuracy') & (m.dataset == dataset)]
     return own.set_index('item')
 
-def _on_par(dataset):
+def _on_par(dataset, rival=True):
+    "Check: better than the majority class and, against a rival, not significantly behind the best classical learner"
     def check(m, rep):
         a = _accuracy(m, dataset)
         if '' not in a.index: return None, f'{dataset} was not measured'
-        best = a.value[['Logistic Regression', 'Gradient Boosted Tree']].max()
-        own = f"{a.value['']:.2f} ({a.low['']:.2f}, {a.high['']:.2f})"
-        why = f"{own}, best classical {best:.2f}, majority {a.value['majority']:.2f}"
-        return bool(a.high[''] >= best), why
+        own, base = a.loc[''], a.value['majority']
+        best = a.loc[['Logistic Regression', 'Gradient Boosted Tree']].sort_values('value').iloc[-1]
+        why = f'{own.value:.2f} ({own.low:.2f}, {own.high:.2f}), best classical {best.value:.2f}, majority {base:.2f}'
+        if rival and own.high < best.low or own.high < base: return False, why
+        return (True if own.low > base else None), why
     return check
 
 def _not(check):
@@ -1420,7 +1452,7 @@ def _token_bases(m, rep):
 
 def _needs_more(what): return lambda m, rep: (None, what)
 
-# %% ../nbs/10_tabular.ipynb #8599ed6d
+# %% ../nbs/10_tabular.ipynb #794cc871
 claims = [
     Claim('§3.1, Table 1', 'The model knows the feature names of the public data sets',
           _all_signs(['feature_names'], PUBLIC, '✓')),
@@ -1428,7 +1460,7 @@ claims = [
           _all_signs(['feature_values'], PUBLIC, '✓?')),
     Claim('§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
           _all_signs(['feature_names', 'feature_values'], ['spaceship-titanic'], '✗')),
-    Claim('§3.2, Figure 1', 'On Adult every feature is completed at least as well as by its marginal',
+    Claim('§3.2, Figure 1', 'No feature of Adult is completed significantly worse than by its marginal',
           _at_least_marginal),
     Claim('§3.2, Figure 1',
           'On Adult the number of school years is completed significantly better (p < 0.01)', _edunum),
@@ -1441,7 +1473,7 @@ claims = [
           _matrix('scikit-diabetes', '✗?')),
     Claim('§3.3', 'The mean of Age on Titanic is 30.3', _age)]
 
-# %% ../nbs/10_tabular.ipynb #3efa27b1
+# %% ../nbs/10_tabular.ipynb #b8cd896a
 claims += [
     Claim('§4, Table 1', 'The header test succeeds on all public data sets',
           _all_signs(['header'], PUBLIC, '✓')),
@@ -1452,7 +1484,7 @@ claims += [
           _all_signs(['header'], HEADER3, '✓')),
     Claim('§4, Tables 1, 4', 'On Adult, California Housing and Scikit Diabetes random rows are not memorized',
           _all_signs(MEMORY, HEADER3, '✗')),
-    Claim('§4, Table 1', 'Row, feature and first-token tests agree with each other', _consistent),
+    Claim('§4, Table 1', 'Row, feature and first-token tests are overall consistent', _consistent),
     Claim('§4, Table 1', 'No evidence of memorization on Spaceship Titanic',
           _all_signs(['header', *MEMORY], ['spaceship-titanic'], '✗?')),
     Claim('§4', 'The larger model memorizes more',
@@ -1460,7 +1492,7 @@ claims += [
     Claim('§4, Table 1', 'No evidence of memorization on FICO and Pneumonia',
           _needs_more('the data are not public'))]
 
-# %% ../nbs/10_tabular.ipynb #b009ba99
+# %% ../nbs/10_tabular.ipynb #465a81e0
 claims += [
     Claim('Table 5',
           'First tokens can be guessed without memory as well as the baseline row says (within 0.1)',
@@ -1469,7 +1501,7 @@ claims += [
           _on_par('titanic')),
     Claim('§5, Table 2', 'On OpenML Diabetes the language model is on a par with classical learners',
           _on_par('openml-diabetes')),
-    Claim('§5, Table 2', 'On Adult the language model performs well', _on_par('adult')),
+    Claim('§5, Table 2', 'On Adult the language model performs well', _on_par('adult', rival=False)),
     Claim('§5, Table 2', 'On Spaceship Titanic the language model is clearly behind classical learners',
           _not(_on_par('spaceship-titanic'))),
     Claim('Table 2', 'Accuracies of logistic regression and gradient boosting', _classical),

@@ -1,7 +1,7 @@
 """How fast memnb is, against tabmemcheck and against transformers, and how fast it starts: `make bench`
 
-Parts can be named, as in `python tests/bench_tabular.py server local start smoke`. Times are wall clock seconds,
-medians of repetitions taken in turns; what misses its mark says NO. A program to run by hand, not a test.
+Parts can be named: `python tests/bench_tabular.py server local start smoke`. Times are wall clock seconds, medians
+of repetitions taken in turns; NO marks what is too slow. This is a program to run by hand, not a test.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
@@ -245,7 +245,7 @@ def start():
         median(inside('a = t(); import memnb.core; print(t() - a)') for _ in range(5)), '< 0.3 s', '')
     rest = 'torch; from transformers import AutoTokenizer, LlamaForCausalLM'
     for what, first, wanted in [('torch', 'torch', '< 2 s'), ('all libraries', rest, None)]:
-        code = f"import {first}\nfrom memnb import lm\na = t(); lm.load('smollm2', device='cpu'); print(t() - a)"
+        code = f"import {first}\nfrom memnb import lm\na = t(); lm.load('smollm2'); print(t() - a)"
         with fresh() as path: seconds = median(inside(code, MEMNB_STORE=str(path)) for _ in range(5))
         row(f'load smollm2 again, {what} imported', None, seconds, wanted, '')
     def run(path):
