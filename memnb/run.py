@@ -683,15 +683,23 @@ def _list_profiles():
         yield f'profile {f.stem}'
         yield from (f'  {r.name}  {_pairs(r.parameters)}'.rstrip() for r in profile(f.stem))
 
-# %% ../nbs/05_run.ipynb #be1565ea
+# %% ../nbs/05_run.ipynb #c99a0b71
 def _link(m):
     "A link of a notebook in `nbs/`, as seen from one folder above"
     from posixpath import join, normpath
     return f']({normpath(join("nbs", m[1]))}{m[2] or ""})'
 
+def _output(cell):
+    "What a cell shows when run, as a Markdown cell"
+    from nbformat.v4 import new_markdown_cell
+    mds = [o.data['text/markdown'] for o in cell.outputs if 'text/markdown' in o.get('data', {})]
+    if not mds: raise ValueError('a `hide_input` cell must end in Markdown(...) and be executed')
+    return new_markdown_cell('\n\n'.join(mds))
+
 def _shown(cell):
     "The cell as the README shows it, or None"
     if re.match(r'#\|\s*(hide|export)\b', cell.source): return None
+    if re.match(r'#\|\s*hide_input\b', cell.source): cell = _output(cell)
     if cell.cell_type == 'code': cell.source = re.sub(r'^#\|.*\n?', '', cell.source, flags=re.M)
     else: cell.source = re.sub(r'\]\((?!\w+:|/|#)([^()\s#]*\.[^()\s#]+)(#[^()\s]*)?\)', _link, cell.source)
     return cell if cell.source.strip() else None
