@@ -53,3 +53,10 @@ def test_parameters_are_honoured(path, tmp_path):
     nbformat.write(ready, tmp_path/'short.ipynb')
     nb = execute(tmp_path/'short.ipynb', tmp_path/'out.ipynb')
     assert 'seed is 4711' in ''.join(said(nb))
+
+def test_readme_shows_what_a_run_shows(tmp_path):
+    "The numbers on the front page are those of the measured table, not of an older one"
+    from memnb import run
+    execute(TOP/'nbs/index.ipynb', tmp_path/'index.ipynb')
+    fresh, page = run.readme(tmp_path/'index.ipynb'), (TOP/'README.md').read_text(encoding='utf8')
+    assert fresh == page, 'run nbs/index.ipynb again, then `make readme`'
