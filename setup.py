@@ -12,7 +12,7 @@ cfg = parser['DEFAULT']
 SUFFIX = '_requirements'
 extras = {k.removesuffix(SUFFIX): cfg[k].split() for k in cfg if k.endswith(SUFFIX)}
 shipped = dict(nbs='nbs/*.ipynb', reported='data/reported/*.csv', measured='data/measured/*.csv',
-               profiles='data/profiles/*.yaml')
+               profiles='data/profiles/*.yaml', planted='data/planted/*/*')
 
 class Build(build_py):
     "A wheel also carries the read-only files, below memnb/_share; an editable install reads the checkout."
@@ -22,8 +22,11 @@ class Build(build_py):
         share = Path(self.build_lib)/cfg['lib_path']/'_share'
         shutil.rmtree(share, ignore_errors=True)  # a renamed notebook must not survive in build/
         for kind, pattern in shipped.items():
-            (share/kind).mkdir(parents=True)
-            for file in sorted(Path().glob(pattern)): shutil.copy(file, share/kind)
+            below = Path(pattern.split('*')[0])
+            for file in sorted(Path().glob(pattern)):
+                target = share/kind/file.relative_to(below)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target)
 
 setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'],

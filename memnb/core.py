@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'color', 'style', 'small', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
+           'chosen', 'shown', 'color', 'style', 'small', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -40,11 +40,12 @@ def figures_dir() -> Path:
     "Folder of the figures"
     return root()/'figures'
 
-# %% ../nbs/00_core.ipynb #88ffeb85
-SHIPPED = dict(nbs='nbs', reported='data/reported', measured='data/measured', profiles='data/profiles')
+# %% ../nbs/00_core.ipynb #f308939a
+SHIPPED = dict(nbs='nbs', reported='data/reported', measured='data/measured', profiles='data/profiles',
+               planted='data/planted')
 
 def share_dir(
-    kind: str # one of 'nbs', 'reported', 'measured', 'profiles'
+    kind: str # one of 'nbs', 'reported', 'measured', 'profiles', 'planted'
 ) -> Path:    # folder of the shipped files of that kind
     "Folder of files that ship with memnb"
     if kind not in SHIPPED: raise ValueError(f"share_dir knows {', '.join(SHIPPED)}, not {kind!r}")
@@ -173,6 +174,30 @@ def _merge(path, new, key):
     new.iloc[name(new).argsort(kind='stable')].to_csv(tmp, index=False, lineterminator='\n')
     os.replace(tmp, path)
 
+# %% ../nbs/00_core.ipynb #a7cdaf4e
+def chosen(
+    measured,          # all measured rows of a paper
+    model: str = None, # name; default: the first that is there
+    profile: str = None # default: the largest that is there
+):                     # DataFrame: rows of one model, mode, profile and seed; empty texts are ''
+    "The rows that a figure shows: one run of one model"
+    m = measured[measured.model == (model if model in set(measured.model) else measured.model.iloc[0])]
+    best = next((p for p in (profile, 'paper', 'gpu', 'laptop') if p in set(m.profile)), m.profile.iloc[0])
+    m = m[m.profile == best]
+    m = m[(m.seed == m.seed.min()) & (m['mode'] == m['mode'].iloc[0])]
+    return m.assign(**{c: m[c].fillna('') for c in {'item', 'note'} & set(m)})
+
+def shown(
+    paper: str,    # word of the paper
+    now,           # rows that the notebook just measured
+    model,         # lm.LM that gave them
+    profile: str, seed: int
+):                 # rows to draw: the recorded run of this model, else what ships with memnb, else `now`
+    "What the figures of a notebook show"
+    try: return chosen(measured(paper), model.name, profile)
+    except FileNotFoundError:
+        return now.assign(model=model.name, mode=model.mode, profile=profile, seed=seed, version='')
+
 # %% ../nbs/00_core.ipynb #cef3c5bd
 COLORS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999']
 FIXED = {'GPT-3.5': '#009E73', 'GPT-4': '#0072B2', 'smollm2': '#D55E00', 'baseline': '#999999'}
@@ -192,18 +217,18 @@ def style():
         'figure.dpi': 80, 'savefig.dpi': 150, 'figure.facecolor': 'white', 'legend.frameon': False,
         'figure.constrained_layout.use': True})
 
-# %% ../nbs/00_core.ipynb #45338522
+# %% ../nbs/00_core.ipynb #e4abcb59
 def small(
     fig,          # matplotlib figure
-    dpi: int = 80 # dots an inch
-):                # IPython Image with at most 64 colours
+    dpi: int = 72 # dots an inch
+):                # IPython Image with at most 48 colours
     "A figure as a small picture, so that notebooks with outputs stay small"
     import io
     from IPython.display import Image
     from PIL import Image as Pillow
     big, out = io.BytesIO(), io.BytesIO()
     with style(): fig.savefig(big, dpi=dpi)
-    Pillow.open(big).convert('RGB').quantize(64).save(out, 'png', optimize=True)
+    Pillow.open(big).convert('RGB').quantize(48).save(out, 'png', optimize=True)
     return Image(out.getvalue())
 
 # %% ../nbs/00_core.ipynb #badef1c6

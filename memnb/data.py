@@ -440,15 +440,22 @@ def _load_table(k, split, name, target, unique):
     if not unique and k.unique in t.names: t.unique = k.unique
     return t
 
-# %% ../nbs/02_data.ipynb #f729f33a
+# %% ../nbs/02_data.ipynb #675e059d
 def _load_file(path, split, name, target, unique):
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f'no file {path}: check the path, which is taken from the working directory')
     if path.is_dir(): raise DataError(f'{path} is a folder; give the csv file in it')
+    was = path.stat()
+    t = _read_file(path.absolute(), was.st_mtime_ns, was.st_size, split, name, target, unique)
+    return replace(t, df=t.df.copy())
+
+@lru_cache(8)
+def _read_file(path, changed, size, split, name, target, unique):
+    "A csv file, read once while it stays the same"
     raw, name = path.read_bytes(), name or path.stem
     origin = _origin(f'local: {path.name}', raw)
-    return _table(raw, str(path), name, None, split or 'all', origin, target, unique or ...)
+    return _table(raw, path.name, name, None, split or 'all', origin, target, unique or ...)
 
 def _load_frame(df, split, name, target, unique):
     import pandas as pd

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['USES', 'SMOLLM2', 'BACKENDS', 'chat', 'mode_of', 'Store', 'key_of', 'is_empty', 'Unsupported', 'NoAnswer',
-           'ContextError', 'LM', 'needs', 'HF', 'common_prefix', 'fetch', 'load', 'OpenAI', 'Broken', 'Dry', 'dry']
+           'ContextError', 'LM', 'needs', 'HF', 'common_prefix', 'fetch', 'planted_names', 'planted_dir', 'load',
+           'OpenAI', 'Broken', 'Dry', 'dry']
 
-# %% ../nbs/01_lm.ipynb #ef466980
+# %% ../nbs/01_lm.ipynb #ae1bfc45
 import base64, hashlib, json, os, sqlite3, threading, time
 from contextlib import closing
 from functools import lru_cache, wraps
 from pathlib import Path
 from fastcore.basics import patch
-from .core import cache_dir, say, wheel_file
+from .core import cache_dir, data_dir, say, share_dir, wheel_file
 
 # %% ../nbs/01_lm.ipynb #4ca575d9
 def chat(
@@ -45,7 +46,7 @@ class Store:
             if isinstance(e, sqlite3.OperationalError): raise
             self.db = self._set_aside()
 
-# %% ../nbs/01_lm.ipynb #67e783d1
+# %% ../nbs/01_lm.ipynb #2aaf54c9
 def _wal(db, tries=200):
     "Switch to a write-ahead log; SQLite does not wait by itself while another process does the same"
     for i in range(tries):
@@ -58,6 +59,7 @@ def _wal(db, tries=200):
 def _open(self: Store):
     db = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
     _wal(db)
+    db.execute('PRAGMA synchronous=NORMAL')  # a killed process loses nothing; a power cut the last answers
     db.execute('CREATE TABLE IF NOT EXISTS answers '
                '(key TEXT PRIMARY KEY, model TEXT, settings TEXT, prompt TEXT, answer TEXT)')
     return db
@@ -269,16 +271,19 @@ def generate(self: LM,
     if temperature: s['seed'] = seed
     return self._ask(_checked(prompts), s, reuse=not temperature or seed is not None)
 
-# %% ../nbs/01_lm.ipynb #fcc9e8fb
+# %% ../nbs/01_lm.ipynb #9e4cd936
 @patch
 def logprobs(self: LM,
-    prefix,             # a prompt: string or messages
+    prefix,             # a prompt (string or messages), or a list of them, one for each continuation
     continuations: list # texts to score after it
 ) -> list:              # for each continuation its tokens' natural log-probabilities
     "Score given continuations of a prompt"
     if any(not c for c in continuations): raise ValueError('a continuation is empty')
-    _checked([prefix])
-    return self._ask([[prefix, c] for c in continuations], dict(request='logprobs'))
+    many = isinstance(prefix, list) and not (prefix and isinstance(prefix[0], dict))
+    prefixes = _checked(prefix) if many else _checked([prefix])*len(continuations)
+    if len(prefixes) != len(continuations):
+        raise ValueError(f'{len(prefixes)} prompts, but {len(continuations)} continuations')
+    return self._ask([[p, c] for p, c in zip(prefixes, continuations)], dict(request='logprobs'))
 
 # %% ../nbs/01_lm.ipynb #0b4732f8
 @patch
@@ -450,14 +455,28 @@ def common_prefix(
     a, b, n = min(ids), max(ids), min(map(len, ids)) - 1
     return next((i for i in range(n) if a[i] != b[i]), n)
 
-# %% ../nbs/01_lm.ipynb #bfe0346e
+# %% ../nbs/01_lm.ipynb #dcb5c704
+def _families(ids):
+    "Positions of prompts, grouped where a much longer beginning is shared"
+    order = sorted(range(len(ids)), key=lambda i: ids[i])
+    near = [common_prefix([ids[a], ids[b]]) for a, b in zip(order, order[1:])]
+    cuts = [j + 1 for j in range(len(near)) if 2*near[j] < min(max(near[:j], default=0), max(near[j+1:], default=0))]
+    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)])]
+    return parts if min(map(len, parts), default=0) > 3 else [order]
+
 @patch
 def _batches(self: HF, ids, more, own=1):
     "Yield (positions in the call, model inputs); `own` last tokens of a prompt stay out of the shared prefix"
     self._fit(ids, more)
-    p = min(common_prefix(ids), min(map(len, ids)) - own) if self.shares and len(ids) > 1 else 0
-    start = self._start(ids[0][:p]) if p > 0 else None
-    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    for part in _families(ids) if self.shares else [range(len(ids))]:
+        yield from self._family(ids, sorted(part, key=lambda i: -len(ids[i])), more, own)
+
+@patch
+def _family(self: HF, ids, order, more, own):
+    "Batches of prompts with one shared prefix, longest first"
+    few = [ids[i] for i in order]
+    p = min(common_prefix(few), min(map(len, few)) - own) if self.shares and len(few) > 1 else 0
+    start = self._start(few[0][:p]) if p > 0 else None
     while order:
         size = len(ids[order[0]]) - max(p, 0) + more
         n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
@@ -656,7 +675,7 @@ def _fingerprint(folder):
             h.update(r.read())
     return h.hexdigest()[:12]
 
-# %% ../nbs/01_lm.ipynb #d24fd197
+# %% ../nbs/01_lm.ipynb #50061fd6
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
@@ -670,14 +689,50 @@ def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     if local and name.startswith('hf:'): name = f'hf:{Path(ref).name}'
     return HF(name, f'{name}@{mark}/{dtype}', net, tok, **kw)
 
-def _load_smollm2(rest, **kw): return _load_hf('smollm2', fetch(), **kw)
+def _load_smollm2(rest, **kw):
+    if rest: raise ValueError(f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'")
+    return _load_hf('smollm2', fetch(), **kw)
 def _load_hub(rest, **kw): return _load_hf(f'hf:{rest}', rest, **kw)
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 
-# %% ../nbs/01_lm.ipynb #7079a9ba
+# %% ../nbs/01_lm.ipynb #cdcffd2c
+def planted_names() -> list: # as in ['news', 'tables']
+    "Names of the planted models that are here"
+    tops = data_dir()/'planted', share_dir('planted')
+    return sorted({f.parent.name for t in tops for f in t.glob('*/adapter_model.safetensors')})
+
+def planted_dir(
+    name: str # of a planted model, as 'tables'
+) -> Path:    # its folder; FileNotFoundError names those there are
+    "Folder of a planted model"
+    for top in (data_dir()/'planted', share_dir('planted')):
+        if name and (top/name/'adapter_model.safetensors').is_file(): return top/name
+    raise FileNotFoundError(f"there is no planted model {name!r}: there are {', '.join(planted_names()) or 'none'}; "
+                            'plant.make makes one')
+
+# %% ../nbs/01_lm.ipynb #f2a06d99
+@lru_cache(maxsize=2)
+def _planted(folder, mark, base, device):
+    "The base model with the adapter added to its weights"
+    import copy, logging
+    from peft import PeftModel
+    m = load(base, device=device)
+    net = PeftModel.from_pretrained(copy.deepcopy(m.net), folder).merge_and_unload()
+    return m, net
+
+def _load_planted(rest, store=None, mode=None, device=None, **kw):
+    import json
+    folder = planted_dir(rest)
+    base, mark = json.loads((folder/'recipe.json').read_text())['base'], _fingerprint(folder)
+    m, net = _planted(str(folder), mark, base, device)
+    return HF(f'planted:{rest}', f'planted:{rest}@{mark}+{m.id}', net, m.tok, store=store, mode=mode or 'completion', **kw)
+
+BACKENDS['planted'] = _load_planted
+
+# %% ../nbs/01_lm.ipynb #c89745f4
 def load(
-    name,                # 'smollm2', 'hf:<id or folder>', 'openai:<model>', or a loaded model
+    name,                # 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>', or a loaded model
     store: Store = None, # where answers are kept
     mode: str = None,    # 'chat' or 'completion'; default: chat where the model has a chat format
     **kw                 # local: device, dtype, revision, rows, memory; openai: concurrency, timeout, retries
@@ -686,11 +741,11 @@ def load(
     if isinstance(name, LM): return name
     from difflib import get_close_matches
     kind, _, rest = str(name).partition(':')
-    if kind not in BACKENDS or (kind in ('hf', 'openai') and not rest):
+    if kind not in BACKENDS or (kind in ('hf', 'openai', 'planted') and not rest):
         near = get_close_matches(kind, BACKENDS, 1)
         hint = f' (did you mean {near[0]!r}?)' if near else ''
         raise ValueError(f"no model is called {name!r}{hint}: use 'smollm2', "
-            "'hf:<hub id or folder>' or 'openai:<model>'")
+            "'hf:<hub id or folder>', 'planted:<name>' or 'openai:<model>'")
     return BACKENDS[kind](rest, store=store, mode=mode, **kw)
 
 # %% ../nbs/01_lm.ipynb #746ecfb6
@@ -725,22 +780,28 @@ def client(self: OpenAI):
     self._client = openai.AzureOpenAI(**kw) if azure else openai.OpenAI(**kw)
     return self._client
 
-# %% ../nbs/01_lm.ipynb #b55e5c83
+# %% ../nbs/01_lm.ipynb #6e976553
 class Broken(RuntimeError):
     "A server's answer that cannot be used"
 
-def _text(reply, chat):
+def _text(choice, chat):
     "Text of a server's reply, or `Broken`"
-    choices = getattr(reply, 'choices', None)
-    if not choices: raise Broken('the reply has no choices')
-    c = choices[0]
-    text = (c.message.content if c.message else None) if chat else c.text
-    if c.finish_reason not in ('stop', 'length'): raise Broken(f'the reply ended with {c.finish_reason!r}')
+    text = (choice.get('message') or {}).get('content') if chat else choice.get('text')
+    end = choice.get('finish_reason')
+    if end not in ('stop', 'length'): raise Broken(f'the reply ended with {end!r}')
     if not isinstance(text, str): raise Broken('the reply has no text')
     text.encode()  # fails for half a character
     return text
 
-# %% ../nbs/01_lm.ipynb #ae5bcf9e
+# %% ../nbs/01_lm.ipynb #0c8be352
+@patch
+def _post(self: OpenAI, path, **body):
+    "Send a request, retried as the client does; the reply as a dictionary"
+    reply = self.client().post('/' + path, body=body, cast_to=object)
+    if not isinstance(reply, dict) or not reply.get('choices'): raise Broken('the reply has no choices')
+    return reply['choices'][0]
+
+# %% ../nbs/01_lm.ipynb #e7ea30e5
 @patch
 def _request(self: OpenAI, settings, prompt):
     "One reply of the server, as text"
@@ -748,32 +809,33 @@ def _request(self: OpenAI, settings, prompt):
     if s['stop']: kw['stop'] = s['stop'][:4]
     if s['temperature'] and s['seed'] is not None: kw['seed'] = int(s['seed'])*100003 + s['draw']
     kw.update(model=self.model, max_tokens=s['max_tokens'], temperature=s['temperature'])
-    if isinstance(prompt, str): text = _text(self.client().completions.create(prompt=prompt, **kw), False)
-    else: text = _text(self.client().chat.completions.create(messages=prompt, **kw), True)
+    chat = not isinstance(prompt, str)
+    text = _text(self._post('chat/completions', messages=prompt, **kw) if chat else
+                 self._post('completions', prompt=prompt, **kw), chat)
     return text[:min((text.index(e) for e in s['stop'] if e in text), default=None)]
 
-# %% ../nbs/01_lm.ipynb #11d17d23
+# %% ../nbs/01_lm.ipynb #ce4f2b14
 @patch
 def _score(self: OpenAI, prefix, tail):
     "Log-probabilities of the tokens of `tail`, from an echoed completion"
     if not isinstance(prefix, str): raise Unsupported(f'{self.name}: a server has no log-probabilities '
         'after messages; pass the prompt as one string, or use hf:<model>')
-    r = self.client().completions.create(model=self.model, prompt=prefix + tail, max_tokens=1, temperature=0,
-                                         echo=True, logprobs=1)
-    if not getattr(r, 'choices', None): raise Broken('the reply has no choices')
-    lp = r.choices[0].logprobs
-    if not lp or not lp.token_logprobs or not lp.text_offset or len(lp.text_offset) < 2:
+    choice = self._post('completions', model=self.model, prompt=prefix + tail, max_tokens=1, temperature=0,
+                        echo=True, logprobs=1)
+    lp = choice.get('logprobs') or {}
+    at, values = lp.get('text_offset') or [], lp.get('token_logprobs') or []
+    if len(at) < 2 or not values:
         self.caps -= {'logprobs'}
         raise Unsupported(f'{self.name}: the server ignores the request for log-probabilities of its prompt. '
                           f'Use hf:<model> for tests that need them. {_fine(self.caps)}')
-    return _span(lp, len(prefix), len(prefix + tail))
+    return _span(at, values, len(prefix), len(prefix + tail))
 
-def _span(lp, start, end):
+def _span(at, values, start, end):
     "Log-probabilities of the tokens between two places of the text, or an error when one is not a number"
-    if start not in lp.text_offset: raise ValueError('a token of the server crosses the end of the prompt: '
+    if start not in at: raise ValueError('a token of the server crosses the end of the prompt: '
         'end it where a word ends, and begin the continuation with the space')
-    if len(lp.text_offset) != len(lp.token_logprobs): raise Broken('tokens and their values differ in number')
-    found = [v for at, v in zip(lp.text_offset, lp.token_logprobs) if start <= at < end]
+    if len(at) != len(values): raise Broken('tokens and their values differ in number')
+    found = [v for a, v in zip(at, values) if start <= a < end]
     good = all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found)
     if not good: raise Broken('a log-probability is missing or impossible')
     return found
@@ -794,7 +856,7 @@ def _persist(self: OpenAI, job):
             if attempt < min(self.retries, 3): time.sleep(min(8, .25*2**attempt)*(1 + random.random()))
     raise Broken(f'{type(why).__name__}: {str(why)[:150]}') from why
 
-# %% ../nbs/01_lm.ipynb #76e2ed58
+# %% ../nbs/01_lm.ipynb #605bc3a9
 @patch
 def _answer(self: OpenAI, todo):
     import openai
@@ -802,16 +864,18 @@ def _answer(self: OpenAI, todo):
     self.client()
     self._estimate(todo)
     fatal = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError, Unsupported)
-    lost, pool = [], ThreadPoolExecutor(self.concurrency)
+    lost, jobs = [], {}
+    if not getattr(self, '_pool', None): self._pool = ThreadPoolExecutor(self.concurrency)
     try:
-        jobs = {pool.submit(self._persist, job): i for i, job in enumerate(todo)}
+        for i, job in enumerate(todo): jobs[self._pool.submit(self._persist, job)] = i
         for job in as_completed(jobs):
             err = job.exception()
             if isinstance(err, fatal) or getattr(err, 'code', None) == 'insufficient_quota':
                 raise _explain(err, self.name)
             if err: lost.append(err)
             else: yield jobs[job], job.result()
-    finally: pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        for job in jobs: job.cancel()
     if lost: raise NoAnswer(_missing(todo, lost, self.name))
 
 # %% ../nbs/01_lm.ipynb #879f42b4

@@ -10,8 +10,8 @@ __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'COLUMNS', 'FIGURE12', 'FORM', 'RUL
            'common_features', 'completion_rates', 'header', 'completed', 'row_queries', 'row_completion',
            'row_independence', 'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length',
            'token_baseline', 'first_token', 'ngram', 'copies', 'predict', 'baselines', 'sign', 'paper_signs', 'measure',
-           'explain', 'temperature_samples', 'run_all', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5', 'chosen',
-           'shown', 'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion']
+           'explain', 'temperature_samples', 'run_all', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
+           'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion']
 
 # %% ../nbs/10_tabular.ipynb #ada5a7a7
 import re
@@ -452,7 +452,7 @@ def row_queries(
         if not known and '\n' not in lines[i]: good.append((i, use))
     return random.Random(f'{seed} rows').sample(good, len(good))[:n]
 
-# %% ../nbs/10_tabular.ipynb #1dea48bc
+# %% ../nbs/10_tabular.ipynb #146d9ae1
 @needs('generate')
 def row_completion(
     model,            # lm.LM or its name
@@ -466,18 +466,16 @@ def row_completion(
     "Can the model give the next row, verbatim?"
     _positive(n)
     t, mode = data.load(dataset), mode or model.mode
-    lines, said, queries = [t.header, *t.rows], {}, row_queries(data.load(dataset), n, rows, shots, seed)
+    lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: each stands in the prompt already')
-    size = budget(*(lines[i] for i, _ in queries))
-    window = lambda i: '\n'.join(lines[i-rows:i])
-    for use in {tuple(u) for _, u in queries}:
-        at = [i for i, u in queries if tuple(u) == use]
+    window, ps = (lambda i: '\n'.join(lines[i-rows:i])), []
+    for i, use in queries:
         solved = [(window(s + rows), lines[s + rows]) for s in use] if mode == 'chat' else []
-        ps = prompts(mode, SYSTEM['rows'], solved, [window(i) for i in at], '\n')
-        for i, p in zip(at, ps): no_leak(p, lines[i], line=True)
-        said |= zip(at, model.generate(ps, max_tokens=size, stop=['\n'] if mode == 'completion' else None))
-    at = [i for i, _ in queries]
-    return _rows_result(t, lines, at, [_first_line(said[i]) for i in at], seed)
+        ps += prompts(mode, SYSTEM['rows'], solved, [window(i)], '\n')
+        no_leak(ps[-1], lines[i], line=True)
+    size = budget(*(lines[i] for i, _ in queries))
+    said = model.generate(ps, max_tokens=size, stop=['\n'] if mode == 'completion' else None)
+    return _rows_result(t, lines, [i for i, _ in queries], [_first_line(a) for a in said], seed)
 
 # %% ../nbs/10_tabular.ipynb #718f64ed
 def _first_line(said): return next((l.strip() for l in said.split('\n') if l.strip()), '')
@@ -631,29 +629,30 @@ def _learners(seed):
     return {'Logistic Regression': make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
             'Gradient Boosted Tree': XGBClassifier(n_estimators=60, max_depth=4, random_state=seed, n_jobs=1)}
 
-# %% ../nbs/10_tabular.ipynb #84577fc7
+# %% ../nbs/10_tabular.ipynb #7cf34258
 def _token_scores(t, most, seed):
     import numpy as np
     from sklearn.model_selection import cross_val_score
     size = token_length(t.rows)
     if not size: return {'mode': 1.}
-    y = np.unique([r[:size] for r in t.rows[1:]], return_inverse=True)[1]
+    tokens = np.array([r[:size] for r in t.rows])
+    y = np.unique(tokens[1:], return_inverse=True)[1]
     counts = np.bincount(y)
     use = np.random.default_rng(seed).permutation(len(y))[:most]
     often = use[np.bincount(y[use])[y[use]] >= 3]  # rarer tokens count as missed
     X, label = _encoded(t.typed()[:-1]).iloc[often], np.unique(y[often], return_inverse=True)[1]
     hits = {m: cross_val_score(clf, X, label, cv=3).mean() for m, clf in _learners(seed).items()}
     scores = {m: hit*len(often)/len(use) for m, hit in hits.items()}
-    return {'mode': counts.max()/len(y)} | scores
+    return {'mode': counts.max()/len(y), 'row before': np.mean(tokens[1:] == tokens[:-1])} | scores
 
-# %% ../nbs/10_tabular.ipynb #3fc90473
+# %% ../nbs/10_tabular.ipynb #9c1fa4cb
 _SCORES = {}
 
 def token_baseline(
     dataset,          # name, path, DataFrame or data.Table
     most: int = 1500, # rows used, at random
     seed: int = 0     # of the choice and of the folds
-) -> dict:            # accuracy of mode, logistic regression and gradient boosting
+) -> dict:            # accuracy of mode, row before, logistic regression and gradient boosting
     "How well can the first token be guessed without memory?"
     t = data.load(dataset)
     key = t.name, hash(t.text), most, seed
@@ -1138,30 +1137,6 @@ def tab5(measured, reported):
     out['baseline (paper)'] = base.reindex(out.index)
     out['baseline (ours)'] = own.astype(float).map('{:.2f}'.format).reindex(out.index).fillna('not measured')
     return out
-
-# %% ../nbs/10_tabular.ipynb #65051b5a
-def chosen(
-    measured,          # all rows of data/measured/tabular.csv
-    model: str = None, # name; default: the first that is there
-    profile: str = None # default: the largest that is there
-):                     # DataFrame: rows of one model, mode, profile and seed
-    "The rows that a figure shows: one run of one model"
-    m = measured[measured.model == (model if model in set(measured.model) else measured.model.iloc[0])]
-    best = next((p for p in (profile, 'paper', 'gpu', 'laptop') if p in set(m.profile)), m.profile.iloc[0])
-    m = m[m.profile == best]
-    m = m[(m.seed == m.seed.min()) & (m['mode'] == m['mode'].iloc[0])]
-    return m.assign(item=m['item'].fillna(''), note=m.note.fillna(''))
-
-# %% ../nbs/10_tabular.ipynb #d5d22013
-def shown(
-    now,           # rows that `measure` just gave
-    model,         # lm.LM that gave them
-    profile: str, seed: int
-):                 # rows to draw: the recorded run of this model, else what ships with memnb, else `now`
-    "What the figures show"
-    try: return chosen(core.measured('tabular'), model.name, profile)
-    except FileNotFoundError:
-        return now.assign(model=model.name, mode=model.mode, profile=profile, seed=seed, version='')
 
 # %% ../nbs/10_tabular.ipynb #ab5b195d
 def tab_x_fragments(measured):

@@ -1,15 +1,15 @@
 """How fast memnb is, against tabmemcheck and against transformers, and how fast it starts: `make bench`
 
 Parts can be named: `python tests/bench_tabular.py server local start smoke`. Times are wall clock seconds, medians
-of repetitions taken in turns; NO marks what is too slow. This is a program to run by hand, not a test.
+of repetitions taken in turns (the long part 2 is run once, after a warm-up); NO marks what is too slow. This is a
+program to run by hand, not a test.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
 os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
 
-import contextlib, io, json, subprocess, sys, tempfile, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import asyncio, contextlib, io, json, subprocess, sys, tempfile, time
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -38,7 +38,8 @@ def race(theirs, ours, repeats=REPEATS):
 def row(what, theirs, ours, wanted, same):
     "Add a measurement: `wanted` is the least ratio, or as '< 2 s' the most seconds"
     TABLE.append((what, theirs, ours, wanted, same))
-    print(f'measured: {what}', file=sys.stderr, flush=True)
+    times = f'{theirs:.2f} s, ours ' if theirs else ''
+    print(f'measured: {what}: {times}{ours:.3f} s {same}', file=sys.stderr, flush=True)
 
 def met(theirs, ours, wanted):
     "Whether a measurement is what was wanted"
@@ -62,38 +63,54 @@ def fresh():
     "A path for an answer store that does not exist yet"
     with tempfile.TemporaryDirectory(prefix='memnb-bench-') as tmp: yield Path(tmp)/'store.sqlite'
 
+@contextlib.contextmanager
+def empty(m):
+    "Give a model a new, empty store before each call of its `generate`, made beforehand"
+    from memnb import lm
+    with tempfile.TemporaryDirectory(prefix='memnb-bench-') as tmp:
+        stores = [lm.Store(f'{tmp}/{i}.sqlite') for i in range(20)]
+        for s in stores: s.get(['opened'])
+        ask = m.generate
+        def generate(*args, **kw):
+            m.store = stores.pop()
+            return ask(*args, **kw)
+        m.generate = generate
+        try: yield
+        finally: del m.generate
+
 # --- a server that knows a file by heart ---
 
 def spoil(line):
     "A line with every digit changed"
     return ''.join(str((int(c) + 1) % 10) if c.isdecimal() else c for c in line)
 
-def handler(lines):
-    "Handler of chat requests that goes on after the last line of the last message"
-    after = {a: i for i, a in enumerate(lines[:-1], 1)}
-    class Heart(BaseHTTPRequestHandler):
-        protocol_version, disable_nagle_algorithm = 'HTTP/1.1', True
-        def do_POST(self):
-            ask = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
-            at, k = after[ask['messages'][-1]['content'].split('\n')[-1]], ERRS[ask['model']]
-            said = spoil(lines[at]) if k and at % k == 0 else lines[at]
-            time.sleep(LATENCY)
-            self.reply(ask['model'], dict(role='assistant', content=said))
-        def reply(self, model, message):
-            choice = dict(index=0, finish_reason='stop', message=message)
-            about = dict(id='0', object='chat.completion', created=0, model=model)
-            body = json.dumps(about | dict(choices=[choice])).encode()
-            head = f'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n'
-            self.wfile.write(head.encode() + body)
-        def log_message(self, *args): pass
-    return Heart
+def reply(lines, after, ask):
+    "What the server says to a chat request: the line after the last line of the last message"
+    at, k = after[ask['messages'][-1]['content'].split('\n')[-1]], ERRS[ask['model']]
+    said = spoil(lines[at]) if k and at % k == 0 else lines[at]
+    choice = dict(index=0, finish_reason='stop', message=dict(role='assistant', content=said))
+    about = dict(id='0', object='chat.completion', created=0, model=ask['model'])
+    body = json.dumps(about | dict(choices=[choice])).encode()
+    return f'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n'.encode() + body
 
 def serve(lines, pipe):
-    "Run the server, in a process of its own, and tell its port"
-    ThreadingHTTPServer.request_queue_size = 128
-    server = ThreadingHTTPServer(('127.0.0.1', 0), handler(lines))
-    pipe.send(server.server_port)
-    server.serve_forever()
+    "Run the server, in a process of its own, and tell its port; each request waits for LATENCY and nothing else"
+    after = {a: i for i, a in enumerate(lines[:-1], 1)}
+    async def talk(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b'\r\n\r\n')).lower()
+                size = int(head.split(b'content-length:')[1].split(b'\r\n')[0])
+                ask = json.loads(await reader.readexactly(size))
+                await asyncio.sleep(LATENCY)
+                writer.write(reply(lines, after, ask))
+                await writer.drain()
+        writer.close()
+    async def main():
+        server = await asyncio.start_server(talk, '127.0.0.1', 0)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+    asyncio.run(main())
 
 @contextlib.contextmanager
 def serving(lines):
@@ -143,15 +160,13 @@ def their_rows(tool, llm, csv, at):
     return {a.strip(): a.strip() in b.strip() for a, b in zip(true, got)}
 
 def our_rows(m, csv):
-    "What memnb makes of the queries, on an empty store: true rows, and whether they were given"
-    from memnb import lm, tabular
-    with fresh() as path:
-        m.store = lm.Store(path)
-        d = tabular.row_completion(m, csv, n=QUERIES, rows=ROWS, shots=SHOTS)
+    "What memnb makes of the queries: true rows, and whether they were given"
+    from memnb import tabular
+    d = tabular.row_completion(m, csv, n=QUERIES, rows=ROWS, shots=SHOTS)
     return dict(zip(d.truth, d.ok.map(bool)))
 
 def server():
-    "25 queries of the row completion test on Titanic, by a server with 200 ms latency; clients are there"
+    "25 queries of the row completion test on Titanic, by a server with 200 ms latency (with 16 in flight: 13 at best)"
     import openai
     from memnb import data, lm, tabular
     with tabmemcheck() as (tool, folder), fresh() as path:
@@ -159,12 +174,12 @@ def server():
         t, store = data.load(csv), lm.Store(path)
         at = [i for i, _ in tabular.row_queries(t, QUERIES, ROWS, SHOTS)]
         with serving([t.header, *t.rows]):
-            for knows in ERRS:
-                m = lm.load(f'openai:{knows}', store=store)
+            for knows, flight in [(k, 16) for k in ERRS] + [('all', 32)]:
+                m = lm.load(f'openai:{knows}', store=store, concurrency=flight)
                 llm = tool.llm.OpenAILLM(openai.OpenAI(), knows, chat_mode=True)
                 theirs, ours = lambda: their_rows(tool, llm, csv, at), lambda: our_rows(m, csv)
                 theirs(), ours()
-                a, b, x, y = race(theirs, ours)
+                with empty(m): a, b, x, y = race(theirs, ours, 5)
                 same, counts = x == y, [sum(z[0].values()) for z in (x, y)]
                 row(f'row completion, server knows {knows} lines, {m.concurrency} in flight', a, b, 12,
                     f"{'yes' if same else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
@@ -218,7 +233,7 @@ def local():
             m.store = lm.Store(path)
             return m.generate(prompts, max_tokens=size)
     def both(what, prompts, size, wanted, **kw):
-        a, b, x, y = race(lambda: plain(net, m.tok, m, prompts, size, **kw), lambda: ours(prompts, size))
+        a, b, x, y = race(lambda: plain(net, m.tok, m, prompts, size, **kw), lambda: ours(prompts, size), 1)
         k = sum(p == q for p, q in zip(x[0], y[0]))
         row(what, a, b, wanted, f"{'yes' if k == len(prompts) else 'no'}, {k}/{len(prompts)} texts")
     asked = {mode: row_prompts(mode) for mode in ('chat', 'completion')}
