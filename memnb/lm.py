@@ -455,12 +455,13 @@ def common_prefix(
     a, b, n = min(ids), max(ids), min(map(len, ids)) - 1
     return next((i for i in range(n) if a[i] != b[i]), n)
 
-# %% ../nbs/01_lm.ipynb #dcb5c704
+# %% ../nbs/01_lm.ipynb #938b6187
 def _families(ids):
     "Positions of prompts, grouped where a much longer beginning is shared"
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     near = [common_prefix([ids[a], ids[b]]) for a, b in zip(order, order[1:])]
-    cuts = [j + 1 for j in range(len(near)) if 2*near[j] < min(max(near[:j], default=0), max(near[j+1:], default=0))]
+    most = lambda part: max(part, default=0)
+    cuts = [j + 1 for j in range(len(near)) if 2*near[j] < min(most(near[:j]), most(near[j+1:]))]
     parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)])]
     return parts if min(map(len, parts), default=0) > 3 else [order]
 
@@ -696,7 +697,7 @@ def _load_hub(rest, **kw): return _load_hf(f'hf:{rest}', rest, **kw)
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 
-# %% ../nbs/01_lm.ipynb #cdcffd2c
+# %% ../nbs/01_lm.ipynb #b1567a64
 def planted_names() -> list: # as in ['news', 'tables']
     "Names of the planted models that are here"
     tops = data_dir()/'planted', share_dir('planted')
@@ -708,10 +709,11 @@ def planted_dir(
     "Folder of a planted model"
     for top in (data_dir()/'planted', share_dir('planted')):
         if name and (top/name/'adapter_model.safetensors').is_file(): return top/name
-    raise FileNotFoundError(f"there is no planted model {name!r}: there are {', '.join(planted_names()) or 'none'}; "
+    raise FileNotFoundError(f"there is no planted model {name!r}: there are "
+                            f"{', '.join(planted_names()) or 'none'}; "
                             'plant.make makes one')
 
-# %% ../nbs/01_lm.ipynb #f2a06d99
+# %% ../nbs/01_lm.ipynb #875b1313
 @lru_cache(maxsize=2)
 def _planted(folder, mark, base, device):
     "The base model with the adapter added to its weights"
@@ -726,13 +728,14 @@ def _load_planted(rest, store=None, mode=None, device=None, **kw):
     folder = planted_dir(rest)
     base, mark = json.loads((folder/'recipe.json').read_text())['base'], _fingerprint(folder)
     m, net = _planted(str(folder), mark, base, device)
-    return HF(f'planted:{rest}', f'planted:{rest}@{mark}+{m.id}', net, m.tok, store=store, mode=mode or 'completion', **kw)
+    ident = f'planted:{rest}@{mark}+{m.id}'
+    return HF(f'planted:{rest}', ident, net, m.tok, store=store, mode=mode or 'completion', **kw)
 
 BACKENDS['planted'] = _load_planted
 
-# %% ../nbs/01_lm.ipynb #c89745f4
+# %% ../nbs/01_lm.ipynb #2060ba1f
 def load(
-    name,                # 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>', or a loaded model
+    name,                # 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>' or a model
     store: Store = None, # where answers are kept
     mode: str = None,    # 'chat' or 'completion'; default: chat where the model has a chat format
     **kw                 # local: device, dtype, revision, rows, memory; openai: concurrency, timeout, retries

@@ -240,7 +240,7 @@ def feature_values(
     item, said, ok = zip(*cells)
     return _result('feature_values', t, '', said, ok, item=item)
 
-# %% ../nbs/10_tabular.ipynb #ac5451a6
+# %% ../nbs/10_tabular.ipynb #d2d4fb36
 def _plain(values):
     "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts"
     import pandas as pd
@@ -259,7 +259,8 @@ def feature_distribution(
         count, said = _plain(t.df[f]).value_counts(), _plain(drawn[f]).dropna()
         modes = list(count.index[count == count.iloc[0]])
         likely = said.mode().iloc[0] if len(said) else ''
-        if count.iloc[0] > max(1, .01*len(t)): rows.append((f, likely if likely in modes else modes[0], likely))
+        if count.iloc[0] <= max(1, .01*len(t)): continue
+        rows.append((f, likely if likely in modes else modes[0], likely))
     item, truth, said = zip(*rows) if rows else ((), (), ())
     return _result('feature_distribution', t, truth, said, [a == b for a, b in zip(truth, said)], item=item)
 
@@ -452,7 +453,7 @@ def row_queries(
         if not known and '\n' not in lines[i]: good.append((i, use))
     return random.Random(f'{seed} rows').sample(good, len(good))[:n]
 
-# %% ../nbs/10_tabular.ipynb #146d9ae1
+# %% ../nbs/10_tabular.ipynb #d4dedc2d
 @needs('generate')
 def row_completion(
     model,            # lm.LM or its name
@@ -467,17 +468,21 @@ def row_completion(
     _positive(n)
     t, mode = data.load(dataset), mode or model.mode
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
-    if not queries: raise ValueError(f'{t.name} has too few different rows: each stands in the prompt already')
+    if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
+    ps, truth = _row_prompts(lines, queries, rows, mode), [lines[i] for i, _ in queries]
+    said = model.generate(ps, max_tokens=budget(*truth), stop=['\n'] if mode == 'completion' else None)
+    return _rows_result(t, lines, [i for i, _ in queries], [_first_line(a) for a in said], seed)
+
+# %% ../nbs/10_tabular.ipynb #080c6157
+def _row_prompts(lines, queries, rows, mode):
+    "Windows of lines, each with solved windows before it in chat mode"
     window, ps = (lambda i: '\n'.join(lines[i-rows:i])), []
     for i, use in queries:
         solved = [(window(s + rows), lines[s + rows]) for s in use] if mode == 'chat' else []
         ps += prompts(mode, SYSTEM['rows'], solved, [window(i)], '\n')
         no_leak(ps[-1], lines[i], line=True)
-    size = budget(*(lines[i] for i, _ in queries))
-    said = model.generate(ps, max_tokens=size, stop=['\n'] if mode == 'completion' else None)
-    return _rows_result(t, lines, [i for i, _ in queries], [_first_line(a) for a in said], seed)
+    return ps
 
-# %% ../nbs/10_tabular.ipynb #718f64ed
 def _first_line(said): return next((l.strip() for l in said.split('\n') if l.strip()), '')
 
 def _rows_result(t, lines, at, said, seed):
@@ -492,7 +497,7 @@ def _rows_result(t, lines, at, said, seed):
     far = [d(s, o.strip()) for s, o in zip(said, other)]
     return _result('row_completion', t, true, said, ok, item=item, near=near, far=far)
 
-# %% ../nbs/10_tabular.ipynb #1019793d
+# %% ../nbs/10_tabular.ipynb #30680dbd
 def row_independence(
     dataset # name, path, DataFrame or data.Table
 ):          # one row: largest lag-1 correlation, Bonferroni-corrected p in the note
@@ -502,7 +507,8 @@ def row_independence(
     t = data.load(dataset)
     codes = t.typed().apply(lambda s: s if s.dtype.kind in 'if' else pd.Series(pd.factorize(s)[0]))
     codes = codes.fillna(codes.median())
-    r = {f: np.corrcoef(codes[f][1:], codes[f][:-1])[0, 1] for f in codes if codes[f].nunique() > 1}
+    pairs = {f: (codes[f].values[1:], codes[f].values[:-1]) for f in codes}
+    r = {f: np.corrcoef(a, b)[0, 1] for f, (a, b) in pairs.items() if len(set(a)) > 1 and len(set(b)) > 1}
     f = max(r, key=lambda f: abs(r[f]))
     p = min(1., len(r)*2*norm.sf(abs(r[f])*np.sqrt(len(t))))
     return pd.DataFrame([(t.name, 'row_independence', f, r[f], np.nan, len(t), np.nan, np.nan, f'p={p:.2g}')],
@@ -742,7 +748,7 @@ def _task(t):
     labels = ', '.join(repr(v.strip()) for v in sorted(t.df[t.target].unique()))
     return FORM.format(title=t.title, features=features, target=t.target, labels=labels)
 
-# %% ../nbs/10_tabular.ipynb #a2980751
+# %% ../nbs/10_tabular.ipynb #6c8d8608
 @needs('generate')
 def predict(
     model,            # lm.LM or its name
@@ -765,8 +771,7 @@ def predict(
     test = rows[shots:shots+n]
     true = label[test.index]
     ps = prompts(mode or model.mode, _task(t), solved, [ask(r) for _, r in test.iterrows()], ' ')
-    said = model.generate(ps, max_tokens=budget(*label.unique()), stop=['\n'])
-    said = [s.strip(" '.") for s in said]
+    said = [s.strip(" '.") for s in model.generate(ps, max_tokens=budget(*label.unique()), stop=['\n'])]
     ok = [a.strip(" '.") == b for a, b in zip(true, said)]
     return _result('accuracy', t, true.values, said, ok)
 
@@ -811,7 +816,7 @@ def _signs(r):
     p = float(r.note.split('p=')[1])
     return '✓' if p < .05 and r.value >= .5 else '✗' if p >= .05 and .5**r.n < .05 else '?'
 
-# %% ../nbs/10_tabular.ipynb #69d99230
+# %% ../nbs/10_tabular.ipynb #8485b1a6
 def _token(r):
     from scipy.stats import binomtest
     base = float(r.note.split('baseline ')[1].split()[0])
@@ -821,9 +826,10 @@ def _token(r):
 
 RULES = dict(
     feature_names=_share(1, .5), feature_values=_share(.9, .5), feature_distribution=_share(2/3, 1/3),
-    conditional_distribution=(_signs, '✓ when the signs of correlations agree beyond chance (p < 0.05) and '
-                                      'the matrices correlate by at least 0.5, ✗ when the signs do not and there are five or more'),
-    header=(_lines, '✓ when the rest of the cut line and one more line are right, ✗ when not even the rest is'),
+    conditional_distribution=(
+        _signs, '✓ when the signs of correlations agree beyond chance (p < 0.05) and the matrices correlate '
+                'by at least 0.5, ✗ when the signs do not and there are five or more'),
+    header=(_lines, '✓ when the rest of the cut line and one more line are right, ✗ when not even the rest'),
     row_completion=_interval(), feature_completion=_interval(),
     first_token=(_token, '✓ when better than the best baseline with p < 0.0001, ? with p < 0.05 or where '
                          '15 points more are within the interval, - when the baseline reaches 90 %'))
@@ -1176,7 +1182,7 @@ def fig1(measured, reported):
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
-# %% ../nbs/10_tabular.ipynb #6ba2879a
+# %% ../nbs/10_tabular.ipynb #8e761684
 def _panel2(ax, real, v, model):
     "Samples of one feature at one temperature, over the data"
     import numpy as np
@@ -1184,9 +1190,9 @@ def _panel2(ax, real, v, model):
     bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
     v = v.clip(bins[0], bins[-1])
     ax.hist(real, bins, density=True, histtype='step', color='black', label='data')
-    ax.hist(v, bins, density=True, alpha=.7, label='samples', color=core.color(model))
+    if len(v): ax.hist(v, bins, density=True, alpha=.7, label='samples', color=core.color(model))
 
-# %% ../nbs/10_tabular.ipynb #6fc95fd8
+# %% ../nbs/10_tabular.ipynb #0b773c10
 def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
@@ -1199,7 +1205,7 @@ def fig2(measured, reported, dataset='california-housing'):
         fig, axs = plt.subplots(len(feats), len(temps), figsize=size, squeeze=False, sharex='row')
         for i, f in enumerate(feats):
             for j, temp in enumerate(temps):
-                v, ax = m[(m.temp == temp) & (m.feature == f)].value, axs[i][j]
+                v, ax = m[(m.temp == temp) & (m.feature == f)].value.dropna(), axs[i][j]
                 _panel2(ax, real[f], v, measured.model.iloc[0])
                 title = f'temperature {temp} (n={len(v)})' if i == 0 else ''
                 ax.set(yticks=[], title=title, ylabel=f if j == 0 else '')
@@ -1353,7 +1359,7 @@ def _matrix(dataset, want):
         return sign(r.iloc[0]) in want, _evidence(r.iloc[0]) + ', ' + r.note.iloc[0]
     return check
 
-# %% ../nbs/10_tabular.ipynb #0d1bf356
+# %% ../nbs/10_tabular.ipynb #bb55a661
 def _consistent(m, rep):
     clear = {d: [s for w in MEMORY for s in _signs_of(m, w, [d]).values() if s in '✓✗'] for d in PUBLIC}
     clear = {d: s for d, s in clear.items() if len(s) > 1}
@@ -1361,18 +1367,20 @@ def _consistent(m, rep):
     odd = [d for d, s in clear.items() if len(set(s)) > 1]
     return 2*len(odd) < len(clear), f"both ✓ and ✗ on {len(odd)} of {len(clear)}: {', '.join(odd) or 'none'}"
 
+# %% ../nbs/10_tabular.ipynb #fa6f805d
 def _accuracy(m, dataset):
     own = m[(m.what == 'accuracy') & (m.dataset == dataset)]
     return own.set_index('item')
 
 def _on_par(dataset, rival=True):
-    "Check: better than the majority class and, against a rival, not significantly behind the best classical learner"
+    "Check: better than the majority and, against a rival, not clearly behind the best classical learner"
     def check(m, rep):
         a = _accuracy(m, dataset)
         if '' not in a.index: return None, f'{dataset} was not measured'
         own, base = a.loc[''], a.value['majority']
         best = a.loc[['Logistic Regression', 'Gradient Boosted Tree']].sort_values('value').iloc[-1]
-        why = f'{own.value:.2f} ({own.low:.2f}, {own.high:.2f}), best classical {best.value:.2f}, majority {base:.2f}'
+        why = (f'{own.value:.2f} ({own.low:.2f}, {own.high:.2f}), best classical {best.value:.2f}, '
+               f'majority {base:.2f}')
         if rival and own.high < best.low or own.high < base: return False, why
         return (True if own.low > base else None), why
     return check

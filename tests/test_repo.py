@@ -295,7 +295,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
     assert lines[0].startswith(str(site)) and lines[1] == 'True', lines
     want = {'nbs': 'nbs/*.ipynb', 'reported': 'data/reported/*.csv', 'measured': 'data/measured/*.csv',
-            'profiles': 'data/profiles/*.yaml'}
+            'profiles': 'data/profiles/*.yaml', 'planted': 'data/planted/*'}
     assert lines[2:-1] == [f'{k} {len(list(TOP.glob(p)))}' for k, p in want.items()]
     assert lines[-1] == str(away/'figures')
 
