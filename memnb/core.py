@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'chosen', 'shown', 'color', 'style', 'small', 'savefig', 'blank', 'Claim', 'board', 'binom_ci', 'mean_ci']
+           'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board', 'binom_ci',
+           'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -217,32 +218,40 @@ def style():
         'figure.dpi': 80, 'savefig.dpi': 150, 'figure.facecolor': 'white', 'legend.frameon': False,
         'figure.constrained_layout.use': True})
 
-# %% ../nbs/00_core.ipynb #e4abcb59
+# %% ../nbs/00_core.ipynb #b5db5f8f
 def small(
     fig,          # matplotlib figure
     dpi: int = 72 # dots an inch
-):                # IPython Image with at most 48 colours
+):                # IPython Image with at most 32 colours
     "A figure as a small picture, so that notebooks with outputs stay small"
     import io
+    import matplotlib.pyplot as plt
     from IPython.display import Image
     from PIL import Image as Pillow
     big, out = io.BytesIO(), io.BytesIO()
     with style(): fig.savefig(big, dpi=dpi)
-    Pillow.open(big).convert('RGB').quantize(48).save(out, 'png', optimize=True)
+    plt.close(fig)
+    Pillow.open(big).convert('RGB').quantize(32).save(out, 'png', optimize=True)
     return Image(out.getvalue())
 
-# %% ../nbs/00_core.ipynb #badef1c6
+# %% ../nbs/00_core.ipynb #d490d416
+def sheet(
+    table # DataFrame
+):        # HTML
+    "A table for display, without the plain copy that notebooks keep beside it"
+    from IPython.display import HTML
+    return HTML(table.to_html(border=0))
+
+# %% ../nbs/00_core.ipynb #bedac0fd
 def savefig(
     fig,                    # matplotlib figure
     name: str,              # '<paper>_fig<N>' or '<paper>_x_<word>'
     profile: str = 'laptop' # 'smoke' writes nothing
 ):                          # a small picture of it, for display
     "Save a figure of ours under the paper's number"
-    import matplotlib.pyplot as plt
     if profile != 'smoke':
         figures_dir().mkdir(parents=True, exist_ok=True)
         with style(): fig.savefig(figures_dir()/f'{name}.png', metadata={'Software': None})
-    plt.close(fig)
     return small(fig)
 
 # %% ../nbs/00_core.ipynb #8b8243b4

