@@ -940,7 +940,7 @@ class Dry(LM):
         self.encode, self.n_params = encode, n_params
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
 
-# %% ../nbs/01_lm.ipynb #23b4ee92
+# %% ../nbs/01_lm.ipynb #394b8192
 @patch
 def _ask(self: Dry, prompts, settings, reuse=True):
     plans, have, todo = self._plan(prompts, settings, reuse)
@@ -951,7 +951,7 @@ def _ask(self: Dry, prompts, settings, reuse=True):
     if jobs:
         ids = [self.encode(p) if mode_of(p) == 'completion' or isinstance(p[0], dict) else
                self.encode(p[0]) + self.encode(p[1]) for p in jobs]
-        shared = common_prefix(ids) if len(ids) > 1 else 0
+        shared = common_prefix(ids) if self.n_params and len(ids) > 1 else 0 # a server is paid for all
         c['prompt_tokens'] += sum(map(len, ids)) - shared*(len(ids) - 1)
         c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
     return [have.get(k, blank[settings['request']]) for k, *_ in plans]
