@@ -3,7 +3,7 @@ PYTHON  ?= python3
 PROFILE  = laptop
 BIN     := .venv/bin
 COMMA   := ,
-export OMP_WAIT_POLICY := PASSIVE
+export GOMP_SPINCOUNT := 100000
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce smoke plan test bench lab export readme clean

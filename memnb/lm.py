@@ -7,8 +7,8 @@ __all__ = ['USES', 'SMOLLM2', 'BACKENDS', 'chat', 'mode_of', 'Store', 'key_of', 
            'ContextError', 'LM', 'needs', 'HF', 'common_prefix', 'fetch', 'planted_names', 'planted_dir', 'load',
            'OpenAI', 'Broken', 'Dry', 'dry']
 
-# %% ../nbs/01_lm.ipynb #ae1bfc45
-import base64, hashlib, json, os, sqlite3, threading, time
+# %% ../nbs/01_lm.ipynb #0f6e90f6
+import base64, hashlib, json, os, sqlite3, threading, time, weakref
 from contextlib import closing
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -381,7 +381,7 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.,
     w = (b - back(a)).sigmoid()[..., None].to(query.dtype)
     return torch.lerp(back(pre, D), own, w).transpose(1, 2).contiguous(), None
 
-# %% ../nbs/01_lm.ipynb #8acd9a8f
+# %% ../nbs/01_lm.ipynb #8b1e4da1
 def _share(net):
     "Switch a model to attention with a shared prefix; False where its kind does not allow it"
     from transformers import AttentionInterface
@@ -395,6 +395,42 @@ def _share(net):
     net.set_attn_implementation('memnb')
     return True
 
+# %% ../nbs/01_lm.ipynb #03209bb8
+def _can_pack(net):
+    "Whether a model gains from packed weights: float32 on a CPU, at most 4 GB"
+    import torch
+    some = net.dtype == torch.float32 and net.device.type == 'cpu' and torch.backends.mkldnn.is_available()
+    if not some or not hasattr(torch.ops.mkldnn, '_reorder_linear_weight'): return False
+    return sum(p.numel()*p.element_size() for p in net.parameters()) <= 4e9
+
+@lru_cache(None)
+def _packed_layer():
+    import torch
+    class Packed(torch.nn.Module):
+        "A linear layer for inference, its weights in the order of the processor"
+        def __init__(self, layer):
+            super().__init__()
+            self.w, self.b = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), layer.bias
+        def forward(self, x): return torch.ops.mkldnn._linear_pointwise(x, self.w, self.b, 'none', [], '')
+    return Packed
+
+def _packed(net):
+    "A twin of a model with packed layers, which shares all else with it"
+    import copy, torch
+    shared = {id(p): p for p in [*net.parameters(), *net.buffers()]}
+    layers = {id(l): _packed_layer()(l) for l in net.modules() if type(l) is torch.nn.Linear}
+    return copy.deepcopy(net, shared | layers)
+
+# %% ../nbs/01_lm.ipynb #a7e197e0
+_TWINS = weakref.WeakKeyDictionary() # model: state of its weights, packed twin
+
+def _twin(net):
+    "The model to compute with: a packed twin of the weights as they are now, or the model itself"
+    if not _can_pack(net): return net
+    now = [(id(p), p._version) for p in net.parameters()]
+    if _TWINS.get(net, [None])[0] != now: _TWINS[net] = now, _packed(net)
+    return _TWINS[net][1]
+
 @patch
 def _run(self: HF, x, keep=1):
     "Scores of the last `keep` positions of a batch"
@@ -402,7 +438,7 @@ def _run(self: HF, x, keep=1):
     _HERE.kv = x.get('shared')
     try:
         with torch.inference_mode():
-            return self.net(**{k: v for k, v in x.items() if k != 'shared'}, logits_to_keep=keep).logits
+            return _twin(self.net)(**{k: v for k, v in x.items() if k != 'shared'}, logits_to_keep=keep).logits
     finally: _HERE.kv = None
 
 # %% ../nbs/01_lm.ipynb #94e3768b

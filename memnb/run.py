@@ -338,14 +338,14 @@ def _kernel(folder):
     return AsyncKernelManager(kernel_name='python3', kernel_spec_manager=Ours(), transport=way,
                               connection_file=f'{folder}/kernel.json')
 
-# %% ../nbs/05_run.ipynb #b837985e
+# %% ../nbs/05_run.ipynb #67d02860
 FOLDERS = 'MEMNB_CACHE', 'MEMNB_DATA', 'MEMNB_WHEELS', 'MEMNB_STORE'
 
 def kernel_env() -> dict: # copy of the environment, completed
     "Environment of a kernel"
     env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
     env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
-    env.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+    env.setdefault('GOMP_SPINCOUNT', '100000') # threads wait awake between the small steps of a model, not long
     env.setdefault('OMP_NUM_THREADS', str(os.cpu_count()))
     return env
 
@@ -434,12 +434,13 @@ def _client(man, watch, folder, tmp, quiet):
         iopub_timeout=60, timeout_func=watch.left if watch.timeout else None,
         stderr_file=None if quiet else _Relay(), on_cell_start=watch.start, on_cell_executed=watch.done)
 
-# %% ../nbs/05_run.ipynb #1f7aa609
+# %% ../nbs/05_run.ipynb #686ab251
 def _drive(man, folder, timeout, tell, quiet):
     "Run the cells of a notebook under papermill's manager `man`"
     import tempfile
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     watch = _Watch(man.nb, tell, timeout, folder)
+    man.save = lambda **kw: Path(man.output_path).write_text(json.dumps(man.nb), encoding='utf-8')
     with tempfile.TemporaryDirectory(prefix='memnb-') as tmp, open(Path(tmp)/'kernel.log', 'wb') as log:
         client = _client(man, watch, folder, tmp, quiet)
         try: client.execute(env=kernel_env(), cleanup_kc=True, stdout=log, stderr=log)
@@ -448,6 +449,7 @@ def _drive(man, folder, timeout, tell, quiet):
         except KeyboardInterrupt:
             if watch.at is not None: watch.lost(man, 'KeyboardInterrupt', 'stopped by hand')
             raise
+        finally: del man.save
 
 # %% ../nbs/05_run.ipynb #ad35a654
 class _Relay:

@@ -42,13 +42,14 @@ SYSTEM = dict(
         "are contained in tabular datasets. The user provides a number of contiguous rows from a tabular "
         "dataset. You then provide the next row from the dataset.")
 
-# %% ../nbs/10_tabular.ipynb #2958f819
+# %% ../nbs/10_tabular.ipynb #b7ddfd47
 # rows: shown before the one asked for; shots, feature_shots: solved examples; chars: of a header
 PRESETS = dict(
     paper=dict(rows=15, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
     tabmemcheck=dict(rows=10, shots=7, feature_shots=5, sets=5, chars=500, n=25, samples=10),
     colm_open=dict(rows=8, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
-    quick=dict(rows=6, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25))
+    quick=dict(rows=6, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25),
+    smoke=dict(rows=4, shots=1, feature_shots=2, sets=1, chars=40, n=2, samples=4))
 
 def sizes(
     preset: str,  # one of PRESETS
@@ -740,13 +741,13 @@ def against_truth(
             parts.append(r.assign(times=times)[[bool(times) or x not in seen for x in r.row]])
     return pd.concat(parts, ignore_index=True)[['dataset', 'what', 'times', 'truth', 'said', 'ok']]
 
-# %% ../nbs/10_tabular.ipynb #82ceb8a8
+# %% ../nbs/10_tabular.ipynb #b004e28c
 def _truth_tests(m, t, n, rows, seed):
     "Header, row, first-token and cell completions on a block of rows, each with the row asked for"
     r = row_completion(m, t, n, rows, shots=0, seed=seed, mode='completion')
     first = first_token(data.load(t.name), r)
     splits = range(2, 2 + min(n, 8))
-    h = header(m, t, splits=splits, chars=120, seed=seed, mode='completion')
+    h = header(m, t, splits=splits, chars=min(120, 20*n), seed=seed, mode='completion')
     own = [h.assign(row=[t.rows[s-2] for s in splits]), r.assign(row=r.truth), first.assign(row=r.truth)]
     if not t.unique: return own
     return [*own, cell_completion(m, t, n, rows, seed=seed).assign(row='')]
@@ -961,7 +962,7 @@ def _sampling(model, t, z, mode, seed):
             *([conditional_distribution(pairs)] if len(pairs) else []), copies(t, warm, seed=seed),
             pd.DataFrame(cells, columns=COLUMNS)]
 
-# %% ../nbs/10_tabular.ipynb #59e3bc3c
+# %% ../nbs/10_tabular.ipynb #5248b622
 def _rows_parts(model, t, z, mode, seed):
     "Row completion and what is read off its answers"
     if not row_queries(t, 1, z['rows'], z['shots'], seed): return []
@@ -984,7 +985,8 @@ def _fragment_part(t, r, z, seed):
     return own
 
 def _header_part(model, t, z, mode, seed):
-    h = header(model, t, chars=z['chars'], sets=z['sets'], seed=seed, mode=mode)
+    splits = (2, 4, 6, 8)[:z['n']]
+    h = header(model, t, splits, chars=z['chars'], sets=z['sets'], seed=seed, mode=mode)
     s = summary(h)
     s['value'], s['note'] = h.lines.max(), f'lines completed in the best of {len(h)} splits'
     return [s]
@@ -1010,7 +1012,7 @@ def _part(part, model, t, z, mode, seed):
     if not _labelled(t): return []
     return [summary(predict(model, t, n=z['n'], shots=min(20, len(t)//2), **ask)), baselines(t, seed=seed)]
 
-# %% ../nbs/10_tabular.ipynb #e8929fbb
+# %% ../nbs/10_tabular.ipynb #73460daa
 @needs('generate')
 def measure(
     model,               # lm.LM or its name
@@ -1031,8 +1033,8 @@ def measure(
     _positive(z['n']); _positive(z['samples'])
     if 'row_completion' in (tests or PARTS): _windows(t, z['rows'], z['shots'], seed)
     out = [r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)]
-    out = pd.concat([r.dropna(axis=1, how='all') for r in out if len(r)], ignore_index=True)
-    out = out.reindex(columns=COLUMNS)
+    out = [pd.DataFrame(columns=COLUMNS), *(r.dropna(axis=1, how='all') for r in out if len(r))]
+    out = pd.concat(out[1:] or out, ignore_index=True).reindex(columns=COLUMNS)
     out['item'], out['note'] = out['item'].fillna(''), out.note.fillna('')
     if show: print(explain(out))
     return out
@@ -1079,7 +1081,7 @@ def temperature_samples(
             rows += [(t.name, 'temperature', f'{temp}|{f}', v, nan, n, nan, nan, '') for v in values]
     return pd.DataFrame(rows, columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #d1178021
+# %% ../nbs/10_tabular.ipynb #8a5684af
 def run_all(
     model,                # name of a model
     datasets: list,       # names of data sets
@@ -1092,7 +1094,7 @@ def run_all(
     tables, m, parts = _tables(datasets), lm.load(model, mode=mode or None), []
     ask = dict(n=n, samples=samples, preset=preset, seed=seed)
     for t in tables:
-        parts.append(measure(m, t, tests=_asked(t, profile), show=False, **ask))
+        parts.append(measure(m, t, tests=_asked(t), show=False, **ask))
         _keep(parts[-1], m, profile, seed)
         say(f'{t.name} is measured')
     if profile != 'smoke' and 'california-housing' in [t.name for t in tables]:
@@ -1113,19 +1115,19 @@ def _tables(names):
                 'MEMNB_DATA/spaceship_titanic')
     return tables
 
-# %% ../nbs/10_tabular.ipynb #d75d2039
+# %% ../nbs/10_tabular.ipynb #dc965c8d
 FIGURE1 = ['adult', 'openml-diabetes']
 
-def _asked(t, profile):
+def _asked(t):
     "Parts to measure: conditional completion only for the data sets of Figure 1, which it is for"
-    return [p for p in PARTS if p != 'conditional_completion' or t.name in FIGURE1 or profile == 'smoke']
+    return [p for p in PARTS if p != 'conditional_completion' or t.name in FIGURE1]
 
 def _keep(table, m, profile, seed):
     "Record a table, except for the smoke profile"
     by = ('dataset', 'what', 'item')
     if profile != 'smoke': record('tabular', table.round(6), m.name, profile, seed, m.mode, by=by)
 
-# %% ../nbs/10_tabular.ipynb #0ad9a3f7
+# %% ../nbs/10_tabular.ipynb #154bb545
 def run_truth(
     name: str,     # of a planted model; '' asks nothing
     profile: str,  # 'smoke' asks little and records nothing
@@ -1141,17 +1143,17 @@ def run_truth(
     return out
 
 def _truth_size(profile, n):
-    return dict(n=min(n, 4), sources=['iris'], doses=[64, 0]) if profile == 'smoke' else dict(n=n)
+    return dict(n=min(n, 2), sources=['iris'], doses=[64]) if profile == 'smoke' else dict(n=n)
 
-# %% ../nbs/10_tabular.ipynb #dcf221c7
+# %% ../nbs/10_tabular.ipynb #ceaa7ba2
 def plan(
-    model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 4, samples: int = 4,
-    preset: str = 'quick', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2), truth: str = ''
+    model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
+    preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2), truth: str = ''
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
     m, z = lm.dry(model, mode=mode or None), sizes(preset, n=n, samples=samples)
     for t in _tables(datasets):
-        for part in _asked(t, profile)[:-1]: _part(part, m, t, z, m.mode, seed)
+        for part in _asked(t)[:-1]: _part(part, m, t, z, m.mode, seed)
         if _labelled(t):
             predict(m, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
     if profile != 'smoke' and 'california-housing' in datasets:

@@ -5,7 +5,7 @@ baseline asks every fourth and its time is multiplied (said in the table). Parts
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+os.environ.setdefault('GOMP_SPINCOUNT', '100000')
 
 import sys
 from bench_tabular import TABLE, clock, fresh, plain, row, show
