@@ -369,7 +369,7 @@ Candidate Text: {said}
 
 Answer:'''
 
-# %% ../nbs/11_icl.ipynb #588c4dc0
+# %% ../nbs/11_icl.ipynb #4bcc9393
 @needs('generate')
 def llm_judge(
     model,         # lm.LM or its name
@@ -378,7 +378,7 @@ def llm_judge(
     mode: str = None # 'chat' or 'completion'; default: the model's
 ) -> list:         # 'exact', 'near', 'inexact' or 'unclear', one a pair
     "The paper's judge (Figure 5)"
-    texts = [FIGURE5.format(truth=a, said=b or '(empty)') for a, b in zip(truths, said)]
+    texts = [FIGURE5.format(truth=a, said=b) for a, b in zip(truths, said)]
     chat = (mode or model.mode) == 'chat'
     answers = model.generate([lm.chat('', [], t) if chat else t for t in texts], max_tokens=10)
     return [_verdict(a, t, s) if s else 'inexact' for a, t, s in zip(answers, truths, said)]
@@ -733,9 +733,9 @@ def fig2(measured, reported=None):
         axs[0, 0].legend()
     return fig
 
-# %% ../nbs/11_icl.ipynb #7af868d5
+# %% ../nbs/11_icl.ipynb #5821f03e
 def _printed_range(ax, ks, reported):
-    "The range over the paper's data sets that §5.1 prints, as grey bars"
+    "The range over the paper's data sets that §5.1 prints, as frames"
     if reported is None or not len(reported): return
     r = reported[reported['where'] == '§5.1, observation 1'].set_index(['k', 'what']).value.astype(float)
     for i, k in enumerate(ks):
@@ -888,12 +888,11 @@ def tab1(measured, reported=None, most: int = 5):
                              near=[f'k={k:.0f}: {c[1]}' for k, c in zip(m.times, cells)],
                              exact=[f'k={k}: {c[2]}' for k, c in zip(m.k, cells)]))
 
-# %% ../nbs/11_icl.ipynb #31bee610
-def _doses(measured, **where):
+# %% ../nbs/11_icl.ipynb #55d0676d
+def _doses(measured):
     "Replications of models with known memories, by the number of times shown"
     m = measured[(measured.what == 'replication') & measured.times.notna()]
     m = m[m.model == 'planted:' + m.dataset.str.split(',').str[0]]
-    for c, v in where.items(): m = m[m[c] == v]
     return m.assign(times=m.times.astype(int))
 
 # %% ../nbs/11_icl.ipynb #f8b97658

@@ -421,7 +421,7 @@ def _packed(net):
     layers = {id(l): _packed_layer()(l) for l in net.modules() if type(l) is torch.nn.Linear}
     return copy.deepcopy(net, shared | layers)
 
-# %% ../nbs/01_lm.ipynb #a7e197e0
+# %% ../nbs/01_lm.ipynb #a6a794c3
 _TWINS = weakref.WeakKeyDictionary() # model: state of its weights, packed twin
 
 def _twin(net):
@@ -435,10 +435,9 @@ def _twin(net):
 def _run(self: HF, x, keep=1):
     "Scores of the last `keep` positions of a batch"
     import torch
-    _HERE.kv = x.get('shared')
+    _HERE.kv, x = x.get('shared'), {k: v for k, v in x.items() if k != 'shared'}
     try:
-        with torch.inference_mode():
-            return _twin(self.net)(**{k: v for k, v in x.items() if k != 'shared'}, logits_to_keep=keep).logits
+        with torch.inference_mode(): return _twin(self.net)(**x, logits_to_keep=keep).logits
     finally: _HERE.kv = None
 
 # %% ../nbs/01_lm.ipynb #94e3768b

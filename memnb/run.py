@@ -338,14 +338,14 @@ def _kernel(folder):
     return AsyncKernelManager(kernel_name='python3', kernel_spec_manager=Ours(), transport=way,
                               connection_file=f'{folder}/kernel.json')
 
-# %% ../nbs/05_run.ipynb #67d02860
+# %% ../nbs/05_run.ipynb #ef0bb7e1
 FOLDERS = 'MEMNB_CACHE', 'MEMNB_DATA', 'MEMNB_WHEELS', 'MEMNB_STORE'
 
 def kernel_env() -> dict: # copy of the environment, completed
     "Environment of a kernel"
     env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
     env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
-    env.setdefault('GOMP_SPINCOUNT', '100000') # threads wait awake between the small steps of a model, not long
+    env.setdefault('GOMP_SPINCOUNT', '100000') # threads wait awake a little between steps of a model
     env.setdefault('OMP_NUM_THREADS', str(os.cpu_count()))
     return env
 
