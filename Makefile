@@ -30,7 +30,7 @@ test: .venv/.ready-dev-lab-serve  ## set up and run the whole test suite
 
 bench: .venv/.ready-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch
-	$(BIN)/python tests/bench_tabular.py
+	for part in tabular icl capacity; do $(BIN)/python tests/bench_$$part.py || exit 1; done
 
 lab: .venv/.ready-dev-lab  ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir=nbs
