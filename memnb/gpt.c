@@ -1,4 +1,4 @@
-/* Tiny GPT-2s on one core: training and scoring, float32.
+/* Tiny GPT-2s on a CPU: training and scoring, float32.
 
    The optional engine behind memnb.gpt.fit, which compiles this file at first use and checks it against torch.
    All weights of a model lie in one vector, in the order of gpt.shapes: wte (V x d), wpe (S x d), then for each layer

@@ -506,7 +506,7 @@ def finish(self: _Run, tell=None):
     return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device)
             for g, p in enumerate(self.plans)]
 
-# %% ../nbs/03_gpt.ipynb #8b7a7004
+# %% ../nbs/03_gpt.ipynb #f99d0ca7
 def fit(
     config, data,         # Config; int array N x S or lists of token ids; for several runs lists of them
     epochs: float = 100, batch: int = 32, # times that a sequence is seen, sequences a step
@@ -525,10 +525,12 @@ def fit(
     many, cores = isinstance(config, list) or _is_runs(data), threads or os.cpu_count()
     groups = _groups(_runs(config, data, epochs, batch, lr, seed, precision, more), device)
     ask = dict(watch=watch or {}, every=every, patience=patience, folder=folder, engine=engine, device=device)
-    side = min(cores, len(groups))
-    go = lambda g: _group(*g, **ask, threads=cores//side).finish(tell)
-    with ThreadPoolExecutor(side) as pool: done = list(pool.map(go, groups))
-    fits = dict(p for (at, *_), f in zip(groups, done) for p in zip(at, f))
+    side, total = min(cores, len(groups)), sum(len(g[0]) for g in groups)
+    began, fits = time.perf_counter(), {}
+    def go(g):
+        fits.update(zip(g[0], _group(*g, **ask, threads=cores//side).finish(tell)))
+        if time.perf_counter() > began + 20: say(f'{len(fits)} of {total} models are trained')
+    with ThreadPoolExecutor(side) as pool: list(pool.map(go, groups))
     return [fits[i] for i in range(len(fits))] if many else fits[0]
 
 # %% ../nbs/03_gpt.ipynb #86c07e1f
@@ -561,14 +563,16 @@ def _runs(config, data, epochs, batch, lr, seed, precision, more):
         out.append((c, plan, ids))
     return out
 
-# %% ../nbs/03_gpt.ipynb #1e36e585
+# %% ../nbs/03_gpt.ipynb #dd08de62
 def _groups(runs, device):
-    "(numbers, Config, Plans, data) of runs that go together: on a GPU those of one size and as many steps"
+    "(numbers, Config, Plans, data) of runs that go together, longest first: on a GPU those of one size"
     from itertools import groupby
     alone = device == 'cpu'
     key = lambda i: (i*alone, astuple(runs[i][0]), runs[i][1].steps, runs[i][1].batch, runs[i][1].lr)
     out = [list(g) for _, g in groupby(sorted(range(len(runs)), key=key), key=key)]
-    return [(at, runs[at[0]][0], [runs[i][1] for i in at], [runs[i][2] for i in at]) for at in out]
+    cost = lambda at: sum(runs[i][0].flops*runs[i][1].steps*runs[i][1].batch for i in at)
+    return [(at, runs[at[0]][0], [runs[i][1] for i in at], [runs[i][2] for i in at])
+            for at in sorted(out, key=cost, reverse=True)]
 
 # %% ../nbs/03_gpt.ipynb #9f95b47e
 @lru_cache(None)

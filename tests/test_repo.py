@@ -290,6 +290,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
     pip = [sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-build-isolation']
     r = subprocess.run([*pip, '--target', site, source], cwd=away, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
+    assert (site/'memnb/gpt.c').is_file(), 'the engine in C is not in the wheel'
     code = ("import memnb, memnb.core as c; print(memnb.__file__); print(len(c.reported('tabular')) > 0)\n"
             "for k in c.SHIPPED: print(k, len(list(c.share_dir(k).glob('*'))))\nprint(c.figures_dir())")
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
