@@ -506,7 +506,7 @@ def finish(self: _Run, tell=None):
     return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device)
             for g, p in enumerate(self.plans)]
 
-# %% ../nbs/03_gpt.ipynb #f99d0ca7
+# %% ../nbs/03_gpt.ipynb #fd74dccd
 def fit(
     config, data,         # Config; int array N x S or lists of token ids; for several runs lists of them
     epochs: float = 100, batch: int = 32, # times that a sequence is seen, sequences a step
@@ -529,7 +529,7 @@ def fit(
     began, fits = time.perf_counter(), {}
     def go(g):
         fits.update(zip(g[0], _group(*g, **ask, threads=cores//side).finish(tell)))
-        if time.perf_counter() > began + 20: say(f'{len(fits)} of {total} models are trained')
+        if total > 1 and time.perf_counter() > began + 20: say(f'{len(fits)} of {total} models trained')
     with ThreadPoolExecutor(side) as pool: list(pool.map(go, groups))
     return [fits[i] for i in range(len(fits))] if many else fits[0]
 

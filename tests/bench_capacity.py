@@ -91,8 +91,8 @@ def ours(lr, epochs):
 def best_of_ours():
     "The shortest schedule of ours, over three learning rates, that ends at WANT or above"
     times = []
-    for lr in (.014, .02, .028):
-        for epochs in (170, 180, 190, 210, 240):
+    for lr in (.016, .02, .028):
+        for epochs in (180, 190, 200, 220, 250):
             s, got = ours(lr, epochs)
             print(f'ours lr {lr} {epochs} epochs: {got:.3f} bits a parameter, {s:.1f} s', file=sys.stderr, flush=True)
             if got >= WANT:
