@@ -402,15 +402,15 @@ def engine_for(
     use = _Native if engine == 'c' or engine == 'auto' and len(data) == 1 and fits and c_engine() else _Torch
     return use(c, plan, data, threads=threads) if use is _Native else use(c, plan, data, device)
 
-# %% ../nbs/03_gpt.ipynb #4c891be5
+# %% ../nbs/03_gpt.ipynb #dbf4c2f3
 def most_bits(
     c: Config, # size of the model
     data       # sequences
 ) -> float:    # bits
     "The most that a model of any size can memorize of sequences"
     ids, lens = data if isinstance(data, tuple) else packed(c, data)
-    k = np.unique(ids, axis=0, return_counts=True)[1]
-    return float(lens.sum()*np.log2(c.vocab) + (k*np.log2(k/len(ids))).sum())
+    all_bits, k = float(lens.sum()*np.log2(c.vocab)), np.unique(ids, axis=0, return_counts=True)[1]
+    return all_bits + float((k*np.log2(k/len(ids))).sum()) if lens.min() == lens.max() else all_bits
 
 # %% ../nbs/03_gpt.ipynb #dcba35d6
 class _Run:
