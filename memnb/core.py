@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board', 'binom_ci',
-           'mean_ci']
+           'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board', 'vote',
+           'binom_ci', 'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -290,6 +290,18 @@ def board(
             holds, why = c.check(m, reported)
             rows.append((model, c.where, c.says, VERDICTS[None if holds is None else bool(holds)], why))
     return pd.DataFrame(rows, columns=['model', 'where', 'says', 'verdict', 'evidence'])
+
+# %% ../nbs/00_core.ipynb #635f452d
+def vote(
+    parts: dict,     # name -> (verdict, evidence)
+    none: str = 'not measured' # evidence where there are no parts
+) -> tuple:          # (verdict, evidence)
+    "One verdict out of several"
+    if not parts: return None, none
+    why = '; '.join(f'{k}: {w}' for k, (_, w) in parts.items())
+    votes = [v for v, _ in parts.values()]
+    yes, no = votes.count(True), votes.count(False)
+    return (True if 2*yes > len(votes) else False if 2*no > len(votes) else None), why
 
 # %% ../nbs/00_core.ipynb #202274ca
 def binom_ci(

@@ -10,12 +10,12 @@ __all__ = ['PAIRS', 'TITLES', 'INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', '
            'run_all', 'plan', 'fig2', 'side_by_side', 'fig3', 'fig4', 'correlation', 'pearsons', 'tab2', 'tab3', 'tab1',
            'fig_x_dose', 'fig_x_cost']
 
-# %% ../nbs/11_icl.ipynb #053b8854
+# %% ../nbs/11_icl.ipynb #dd5608a1
 import bisect, random, re
 from itertools import cycle
 from pathlib import Path
 from . import core, data, lm, plant
-from .core import Claim, binom_ci, record, reported, savefig, say
+from .core import Claim, binom_ci, record, reported, savefig, say, vote
 from .lm import needs
 
 # %% ../nbs/11_icl.ipynb #91ecb65e
@@ -947,7 +947,7 @@ def fig_x_cost(measured, reported=None):
         if len(one): axs[1].text(.05, .9, 'dotted: one call each', transform=axs[1].transAxes, color='#777')
     return fig
 
-# %% ../nbs/11_icl.ipynb #32ca8935
+# %% ../nbs/11_icl.ipynb #7d51defd
 def _rate(m, setting, k):
     "Hits and instances of a setting at one k: {dataset: (hits, n)}"
     g = _series(m, setting=setting, k=k)
@@ -963,15 +963,7 @@ def _more(a, b, looks=1):
     high = v - u + 1.96*(u*(1 - u)/(n + 2) + v*(1 - v)/(k + 2))**.5
     return (False if high < .1 else None), why
 
-def _most(parts):
-    "One verdict out of one a data set"
-    if not parts: return None, 'not measured'
-    why = '; '.join(f'{d}: {w}' for d, (_, w) in parts.items())
-    votes = [v for v, _ in parts.values()]
-    yes, no = votes.count(True), votes.count(False)
-    return (True if 2*yes > len(votes) else False if 2*no > len(votes) else None), why
-
-# %% ../nbs/11_icl.ipynb #5d95e118
+# %% ../nbs/11_icl.ipynb #6b300bca
 def _shots(m): return sorted(k for k in _series(m).k.unique() if k)
 
 def _raised(m, setting, ks):
@@ -983,13 +975,13 @@ def _raised(m, setting, ks):
         best = max(few, key=lambda k: few[k][0]/few[k][1])
         holds, why = _more(a, few[best], len(few))
         parts[d] = holds, f'{why} (k = {best})'
-    return _most(parts)
+    return vote(parts)
 
 def _o1(m, rep): return _raised(m, MAIN, _shots(m))
 def _o2(m, rep): return _raised(m, MAIN, _shots(m)[:1])
 def _o6(m, rep): return _raised(m, 'pairs', _shots(m))
 
-# %% ../nbs/11_icl.ipynb #623cf548
+# %% ../nbs/11_icl.ipynb #5ca358c3
 def _o3(m, rep):
     many = [k for k in _shots(m) if k >= 100]
     if len(many) < 2: return None, 'needs two many-shot regimes (k = 100 and 200)'
@@ -1000,7 +992,7 @@ def _o3(m, rep):
         stable = abs(x - y) < .05 and b.exact[d] >= a.exact[d]
         why = f'rate {x:.2f}, {y:.2f}; exact {a.exact[d]:.0f}, {b.exact[d]:.0f}'
         parts[d] = (stable if seen else None), why
-    return _most(parts)
+    return vote(parts)
 
 def _o4(m, rep):
     from scipy.stats import spearmanr
@@ -1010,9 +1002,9 @@ def _o4(m, rep):
         x, y = (g.exact + g.near)/g.n, g.exact/g.n
         r = spearmanr(x, y).statistic if len(g) > 3 and min(x.nunique(), y.nunique()) > 1 else float('nan')
         parts[f'{d} {s}'] = (None if r != r else bool(r >= .9)), f'rank correlation {r:.2f}'
-    return _most(parts)
+    return vote(parts)
 
-# %% ../nbs/11_icl.ipynb #061c4dbe
+# %% ../nbs/11_icl.ipynb #03a3e4f9
 def _same(m, a, b):
     "Does setting b reach setting a? By data set, at the k > 0 where a finds most"
     parts = {}
@@ -1022,7 +1014,7 @@ def _same(m, a, b):
         if other is None: continue
         lost, why = _more(other, full)
         parts[d] = (None if lost is None or not full[0] else not lost), f'{b} {why} of {a} (k = {top.k})'
-    return _most(parts)
+    return vote(parts)
 
 def _o5(m, rep): return _same(m, 'full', 'pairs_labels')
 def _o7(m, rep): return _same(m, 'full', 'pairs')
@@ -1041,7 +1033,7 @@ def _improved(m, dataset):
     holds, why = _more(a, b, len(p) - 1)
     return holds, f'accuracy {why} (k = {best})'
 
-# %% ../nbs/11_icl.ipynb #137b4a51
+# %% ../nbs/11_icl.ipynb #e648187b
 def _p1(m, rep):
     parts, any_high = {}, False
     for d in dict.fromkeys(_series(m).dataset):
@@ -1052,10 +1044,10 @@ def _p1(m, rep):
         any_high |= high
         why = f'few-shot memorization {max(few):.2f}, {why}'
         parts[d] = (gain if high or gain is None else not gain), why
-    holds, why = _most(parts)
+    holds, why = vote(parts)
     return (None if holds and not any_high else holds), why
 
-# %% ../nbs/11_icl.ipynb #78afa857
+# %% ../nbs/11_icl.ipynb #811f4c00
 def _p2(m, rep):
     parts = {}
     for d in dict.fromkeys(_series(m).dataset):
@@ -1066,7 +1058,7 @@ def _p2(m, rep):
             k = max(both, key=lambda k: min(x.n[k], y.n[k]))
             holds, why = _more(*((round(g.exact[k]), int(g.n[k])) for g in (x, y)), len(SETTINGS))
             parts[f'{d} {s}'] = holds, f'{why} (k = {k})'
-    return _most(parts)
+    return vote(parts)
 
 def _p3(m, rep):
     parts = {}
@@ -1075,7 +1067,7 @@ def _p3(m, rep):
         holds = None if r.r != r.r or r.points < 5 else r.r > 0 and r.p < .05
         parts[f'{r.dataset} {r.setting}'] = holds, f'r = {r.r:.2f}, p = {r.p:.2g}, {r.points} points'
     if not parts: return None, 'demonstrations did not clearly improve performance'
-    return _most(parts)
+    return vote(parts)
 
 # %% ../nbs/11_icl.ipynb #5898aa36
 def _table(where, exact):
