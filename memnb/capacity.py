@@ -20,7 +20,7 @@ from . import core, data, gpt, lm
 from .core import Claim, mean_ci, record, reported, savefig, say, vote
 from .lm import needs
 
-# %% ../nbs/14_capacity.ipynb #29c80e90
+# %% ../nbs/14_capacity.ipynb #c1380585
 def n_weights(
     layers: int,       # L
     d: int,            # width
@@ -28,7 +28,7 @@ def n_weights(
     length: int = 64   # S
 ) -> int:              # P
     "Parameters of a GPT-2 with tied head"
-    return vocab*d + length*d + layers*(12*d*d + 13*d) + 2*d
+    return gpt.Config(layers, d, vocab, length, heads=1).n_params
 
 def shape(
     name,              # 'LxD', layers and width, as '1x32'; or a gpt.Config
@@ -39,8 +39,6 @@ def shape(
     if isinstance(name, gpt.Config): return name
     found = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', str(name))
     if not found: raise ValueError(f"a model is spelled LxD, layers and width, as '1x32'; not {name!r}")
-    if vocab < 2: raise ValueError(f'a vocabulary of {vocab} holds no information: take 2 tokens at least')
-    if length < 2: raise ValueError(f'a sequence of {length} token has no order to learn: take 2 at least')
     return gpt.Config(layers=int(found[1]), d=int(found[2]), vocab=vocab, length=length)
 
 # %% ../nbs/14_capacity.ipynb #feea7e18
@@ -738,7 +736,7 @@ def run_all(
     todo = [p for p in _steps(parts) if p != 'given' or items is not None]
     return pd.concat([_keep(step(p), profile, seed) for p in todo], ignore_index=True)
 
-# %% ../nbs/14_capacity.ipynb #aad4e608
+# %% ../nbs/14_capacity.ipynb #9bbcf81b
 def plan(
     profile: str = 'smoke', parts: list = ('synthetic',), models: list = ('1x8',), sizes: list = (8,),
     text_models: list = (), text_sizes: list = (), text_all: int = 0, epochs: int = 60, batch: int = 8,
@@ -754,7 +752,7 @@ def plan(
     if 'vocab' in parts: jobs += [(shape(last, v, length), sweep_n) for v in vocabs]
     every = [*_sizes(text_sizes), text_all] if 'text' in parts else []
     texts = [(shape(m, text_vocab, length), n) for m in text_models for n in every]
-    cost = lambda runs, times: sum(6.*c.n_params*c.length*n*times for c, n in runs)
+    cost = lambda runs, times: float(sum(c.flops*c.length*n*times for c, n in runs))
     flops = cost(jobs, epochs) + cost(texts, text_epochs)
     return dict(calls=len(jobs + texts), cached=0, prompt_tokens=0, new_tokens=0, flops=flops,
                 seconds=round(flops/lm._speed()/(.75 if gpt.c_engine() else .125)))

@@ -412,7 +412,7 @@ def most_bits(
     all_bits, k = float(lens.sum()*np.log2(c.vocab)), np.unique(ids, axis=0, return_counts=True)[1]
     return all_bits + float((k*np.log2(k/len(ids))).sum()) if lens.min() == lens.max() else all_bits
 
-# %% ../nbs/03_gpt.ipynb #dcba35d6
+# %% ../nbs/03_gpt.ipynb #69de9f03
 class _Run:
     "One or several models of one size in training, side by side"
     def __init__(self, c, plans, data, watch, every, patience, file, engine, device, threads):
@@ -422,6 +422,7 @@ class _Run:
         first = np.stack([start(c, p.seed) for p in plans])
         self.state = [first, np.zeros_like(first), np.zeros_like(first)]
         self.rows, self.done, self.spent, self.note = [[] for _ in data], 0, 0., ['']*len(data)
+        self.most = [most_bits(c, d) for d in data]
         if file and Path(file).exists(): self.resume()
 
 # %% ../nbs/03_gpt.ipynb #40c6c6c9
@@ -450,16 +451,22 @@ def resume(self: _Run):
         self.state = [f[f'arr_{i}'] for i in range(3)]
         self.rows, self.done, self.spent, self.note = json.loads(str(f['rest']))
 
-# %% ../nbs/03_gpt.ipynb #1195004b
+# %% ../nbs/03_gpt.ipynb #728e01a8
 def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
+
+@patch
+def look(self: _Run):
+    "Log-probabilities of the sequences of each model, and behind them of those that are watched"
+    sets = [_joined([d, *self.watch.values()]) for d in self.data]
+    self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
 
 @patch
 def evaluate(self: _Run, losses):
     "Add a row to the table of each model that has not diverged"
-    sets = [_joined([d, *self.watch.values()]) for d in self.data]
-    for g, (lp, _) in enumerate(self.engine.score(self.state, sets)):
+    self.look()
+    for g, own in enumerate(self.seen):
         if self.note[g]: continue
-        (ids, lens), own = self.data[g], lp.sum(1, dtype=float)
+        ids, lens = self.data[g]
         epoch, tokens, at = self.done/-(-len(ids)//self.plan.batch), int(lens.sum()), len(ids)
         row = dict(step=self.done, epoch=epoch, tokens=round(epoch*tokens),
                    loss=float(losses[g]) if len(losses) else -own[:at].sum()/tokens,
@@ -468,7 +475,7 @@ def evaluate(self: _Run, losses):
             row[name], at = -own[at:at+len(n)].sum()/int(n.sum()), at + len(n)
         self.rows[g].append(row)
 
-# %% ../nbs/03_gpt.ipynb #142e9854
+# %% ../nbs/03_gpt.ipynb #5194c2e3
 @patch
 def advance(self: _Run, steps):
     "Train for some steps; returns the mean losses"
@@ -484,25 +491,24 @@ def advance(self: _Run, steps):
     self.done += steps
     return losses.mean(1) if losses.size else losses.sum(1)
 
-def _idle(rows, patience, c, data):
+def _idle(rows, patience, most):
     "Whether nothing is left to memorize, or the bits have not grown by a thousandth lately"
     bits = [r['bits'] for r in rows]
-    if bits[-1] > .999*most_bits(c, data): return True
+    if bits[-1] > .999*most: return True
     return bool(patience) and len(bits) > patience and bits[-1] < bits[-1-patience] + .001*abs(bits[-1])
 
-# %% ../nbs/03_gpt.ipynb #8b9ce3f3
+# %% ../nbs/03_gpt.ipynb #c6dcf8ac
 @patch
 def finish(self: _Run, tell=None):
     "Train to the end; returns a Fit for each model"
     import pandas as pd
-    if not self.done: self.evaluate([])
-    runs = lambda: zip(self.note, self.rows, self.data)
-    idle = lambda: all(n or _idle(r, self.patience, self.c, d) for n, r, d in runs())
+    self.evaluate([]) if not self.done else self.look()
+    idle = lambda: all(n or _idle(r, self.patience, m) for n, r, m in zip(self.note, self.rows, self.most))
     while self.done < self.plan.steps and not idle():
         self.evaluate(self.advance(min(self.every, self.plan.steps - self.done)))
         self.save()
         if tell: tell(self.c, self.rows)
-    own = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, self.data)]
+    own = [s[:len(d[0])] for s, d in zip(self.seen, self.data)]
     return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device)
             for g, p in enumerate(self.plans)]
 

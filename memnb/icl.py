@@ -428,7 +428,7 @@ def review(
     show()
     return w.VBox([text, w.HBox(buttons)])
 
-# %% ../nbs/11_icl.ipynb #8c48d254
+# %% ../nbs/11_icl.ipynb #19a4180f
 def judged(
     result,            # DataFrame from `replicate`
     by='rule',         # 'rule', an lm.LM or its name, or a csv file of `review`
@@ -438,11 +438,16 @@ def judged(
         near = [rule(a, b) for a, b in zip(result.truth, result.said)]
         verdicts = ['inexact' if v == 'near' and o else v for v, o in zip(near, result.other)]
     elif str(by).endswith('.csv'):
-        if not Path(by).exists(): raise FileNotFoundError(f'{by}: no file of verdicts; `review` makes one')
-        said = {(r.truth, r.said): r.verdict for r in reviewed(by).itertuples()}
+        said = {(r.truth, r.said): r.verdict for r in reviewed(_verdicts(by)).itertuples()}
         verdicts = [said.get(p, 'unclear') for p in zip(result.truth, result.said)]
     else: verdicts = llm_judge(by, result.truth.tolist(), result.said.tolist())
     return result.assign(match=verdicts)
+
+# %% ../nbs/11_icl.ipynb #4683adb2
+def _verdicts(file):
+    "The name of a file of verdicts that is there"
+    if not Path(file).exists(): raise FileNotFoundError(f'{file}: no file of verdicts; `review` makes one')
+    return file
 
 def agreement(
     a, b # verdicts of two judges, in the same order
@@ -609,13 +614,12 @@ def measure(
     out['note'] = out.note.fillna('')
     return out.assign(model=m.name, judge=getattr(judge, 'name', str(judge)))
 
-# %% ../nbs/11_icl.ipynb #5ea1056f
+# %% ../nbs/11_icl.ipynb #89763db6
 def _judge(judge, model):
     "A judge made ready, before anything is asked: 'model' is the model itself"
     if judge == 'rule' or isinstance(judge, lm.LM): return judge
     if not str(judge).endswith('.csv'): return model if judge == 'model' else lm.load(judge)
-    if not Path(judge).exists(): raise FileNotFoundError(f'{judge}: no file of verdicts; `review` makes one')
-    return judge
+    return _verdicts(judge)
 
 # %% ../nbs/11_icl.ipynb #088ad5c6
 def became_exact(

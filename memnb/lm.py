@@ -421,15 +421,14 @@ def _packed(net):
     layers = {id(l): _packed_layer()(l) for l in net.modules() if type(l) is torch.nn.Linear}
     return copy.deepcopy(net, shared | layers)
 
-# %% ../nbs/01_lm.ipynb #a6a794c3
-_TWINS = weakref.WeakKeyDictionary() # model: state of its weights, packed twin
+# %% ../nbs/01_lm.ipynb #8069421f
+_TWINS = weakref.WeakKeyDictionary() # model: state of its weights, packed twin or None
 
 def _twin(net):
     "The model to compute with: a packed twin of the weights as they are now, or the model itself"
-    if not _can_pack(net): return net
-    now = [(id(p), p._version) for p in net.parameters()]
-    if _TWINS.get(net, [None])[0] != now: _TWINS[net] = now, _packed(net)
-    return _TWINS[net][1]
+    now = [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
+    if _TWINS.get(net, [None])[0] != now: _TWINS[net] = now, _packed(net) if _can_pack(net) else None
+    return _TWINS[net][1] or net
 
 @patch
 def _run(self: HF, x, keep=1):
