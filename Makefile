@@ -24,7 +24,7 @@ smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small def
 plan: .venv/.ready-dev-lab  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)
 
-test: .venv/.ready-dev-lab-serve  ## set up and run the whole test suite
+test: .venv/.ready-dask-dev-lab-serve  ## set up and run the whole test suite
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q
 
@@ -45,7 +45,7 @@ readme: .venv/.ready-dev-lab  ## write README.md from nbs/index.ipynb
 clean:  ## remove the environment and build leftovers (results, figures and the answer store stay)
 	rm -rf .venv build dist *.egg-info .pytest_cache
 
-# .ready-dev-lab-serve means: memnb is installed with the extras dev, lab and serve. The torch build comes first
+# .ready-dev-lab means: memnb is installed with the extras dev and lab. The torch build comes first
 # (a CPU build where pip is set up to find one), so that nothing after it pulls another.
 .venv/.ready-%: settings.ini setup.py pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/pip install -q $(shell grep '^torch==' constraints.txt)

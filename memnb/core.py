@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
-           'share_dir', 'cache_dir', 'say', 'version', 'sha256', 'wheel_file', 'reported', 'measured', 'record',
-           'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board', 'vote',
-           'binom_ci', 'mean_ci']
+           'share_dir', 'cache_dir', 'say', 'cores', 'version', 'sha256', 'wheel_file', 'reported', 'measured',
+           'record', 'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board',
+           'vote', 'binom_ci', 'mean_ci']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -67,6 +67,13 @@ def say(
 ):
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
     print(f'memnb: {msg}', file=sys.stderr, flush=True)
+
+# %% ../nbs/00_core.ipynb #a8858f88
+def cores() -> int: # at least 1
+    "Cores that this process may use"
+    given = os.environ.get('OMP_NUM_THREADS', '').split(',')[0].strip()
+    if given.isdigit() and int(given): return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 # %% ../nbs/00_core.ipynb #9d5dfc5f
 def version() -> str:

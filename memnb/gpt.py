@@ -6,7 +6,7 @@
 __all__ = ['FLAGS', 'Config', 'shapes', 'parts', 'start', 'c_engine', 'Plan', 'order', 'Fit', 'packed', 'random_data',
            'engine_for', 'most_bits', 'fit']
 
-# %% ../nbs/03_gpt.ipynb #e4428761
+# %% ../nbs/03_gpt.ipynb #5f4e0cac
 import ctypes, hashlib, json, os, platform, shutil, subprocess, tempfile, time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field
@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from .core import cache_dir, package_dir, say
+from .core import cache_dir, cores, package_dir, say
 
 # %% ../nbs/03_gpt.ipynb #0576312b
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def c_engine() -> bool: # whether the engine in C can be used here
     if not same: say('the engine in C is not used: its numbers differ from those of torch on this machine')
     return bool(same)
 
-# %% ../nbs/03_gpt.ipynb #27fe5ba4
+# %% ../nbs/03_gpt.ipynb #566e0a72
 @dataclass(frozen=True)
 class Plan:
     "How a model is trained"
@@ -210,13 +210,19 @@ class Plan:
     warmup: float = .3  # share of the steps in which the rate rises
     betas: tuple = (.95, .995)
     decay: float = 0.   # weight decay, apart from the gradient
+    schedule: str = 'cosine' # how the rate falls to zero: 'cosine' or 'linear'
     precision: str = 'fp32' # 'bf16': steps and scores see weights rounded to bfloat16
     seed: int = 0       # of the start and of the order of the sequences
+
+    def __post_init__(self):
+        if self.schedule not in ('cosine', 'linear'):
+            raise ValueError(f"no schedule {self.schedule!r}: 'cosine' or 'linear'")
 
     def rates(self, done: int, n: int): # float32 array: rates of n steps after `done`
         k = np.arange(done, done + n)
         up = max(1, round(self.warmup*self.steps))
-        down = .5 + .5*np.cos(np.pi*(k - up)/max(1, self.steps - up))
+        x = (k - up)/max(1, self.steps - up)
+        down = 1 - x if self.schedule == 'linear' else .5 + .5*np.cos(np.pi*x)
         return (self.lr*np.where(k < up, (k + 1)/up, down)).astype('float32')
 
 # %% ../nbs/03_gpt.ipynb #2b49a978
@@ -331,7 +337,7 @@ def score(self: _Torch, state, sets, rows=256):
             out.append((lp*real, hits & real))
     return out
 
-# %% ../nbs/03_gpt.ipynb #6ddc66e1
+# %% ../nbs/03_gpt.ipynb #c92c7f5d
 @dataclass
 class Fit:
     "A trained model"
@@ -342,6 +348,7 @@ class Fit:
     logprobs: np.ndarray      # natural log-probability of each training sequence
     note: str = ''            # what went wrong, if anything
     device: str = 'cpu'
+    watched: np.ndarray = None # log-probabilities of watched sequences, evaluations x sequences, in order
 
     @property
     def bits(self): return float(self.table.bits.iloc[-1])
@@ -412,11 +419,13 @@ def most_bits(
     all_bits, k = float(lens.sum()*np.log2(c.vocab)), np.unique(ids, axis=0, return_counts=True)[1]
     return all_bits + float((k*np.log2(k/len(ids))).sum()) if lens.min() == lens.max() else all_bits
 
-# %% ../nbs/03_gpt.ipynb #69de9f03
+# %% ../nbs/03_gpt.ipynb #ae606dcd
 class _Run:
     "One or several models of one size in training, side by side"
-    def __init__(self, c, plans, data, watch, every, patience, file, engine, device, threads):
+    def __init__(self, c, plans, data, watch, every, patience, file, engine, device, threads, bits=True):
         self.c, self.plan, self.data, self.watch, self.every = c, plans[0], data, watch, every
+        self.bits, self.each = bits, [[] for _ in data]
+        if not bits and not watch: raise ValueError('without `bits` nothing is evaluated: give `watch`')
         self.plans, self.patience, self.file, self.device = plans, patience, file, device
         self.engine = engine_for(c, self.plan, device, data, engine, threads)
         first = np.stack([start(c, p.seed) for p in plans])
@@ -425,7 +434,7 @@ class _Run:
         self.most = [most_bits(c, d) for d in data]
         if file and Path(file).exists(): self.resume()
 
-# %% ../nbs/03_gpt.ipynb #40c6c6c9
+# %% ../nbs/03_gpt.ipynb #ed96e345
 @patch
 def settings(self: _Run):
     "What a checkpoint must agree with"
@@ -438,7 +447,9 @@ def save(self: _Run):
     if not self.file: return
     Path(self.file).parent.mkdir(parents=True, exist_ok=True)
     rest = json.dumps([self.rows, self.done, self.spent, self.note])
-    with open(f'{self.file}.part', 'wb') as f: np.savez(f, *self.state, settings=self.settings(), rest=rest)
+    each = {f'each_{g}': np.array(e) for g, e in enumerate(self.each)}
+    with open(f'{self.file}.part', 'wb') as f:
+        np.savez(f, *self.state, settings=self.settings(), rest=rest, **each)
     os.replace(f'{self.file}.part', self.file)
 
 @patch
@@ -450,14 +461,15 @@ def resume(self: _Run):
                              'use another folder, or delete it')
         self.state = [f[f'arr_{i}'] for i in range(3)]
         self.rows, self.done, self.spent, self.note = json.loads(str(f['rest']))
+        self.each = [list(f[f'each_{g}']) for g in range(len(self.data))]
 
-# %% ../nbs/03_gpt.ipynb #728e01a8
+# %% ../nbs/03_gpt.ipynb #4524e7d1
 def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
 
 @patch
 def look(self: _Run):
-    "Log-probabilities of the sequences of each model, and behind them of those that are watched"
-    sets = [_joined([d, *self.watch.values()]) for d in self.data]
+    "Log-probabilities of the sequences of each model, where `bits`, and behind them of those watched"
+    sets = [_joined([d]*self.bits + [*self.watch.values()]) for d in self.data]
     self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
 
 @patch
@@ -467,10 +479,12 @@ def evaluate(self: _Run, losses):
     for g, own in enumerate(self.seen):
         if self.note[g]: continue
         ids, lens = self.data[g]
-        epoch, tokens, at = self.done/-(-len(ids)//self.plan.batch), int(lens.sum()), len(ids)
+        epoch, tokens, at = self.done/-(-len(ids)//self.plan.batch), int(lens.sum()), len(ids)*self.bits
+        total = own[:at].sum() if self.bits else np.nan
         row = dict(step=self.done, epoch=epoch, tokens=round(epoch*tokens),
-                   loss=float(losses[g]) if len(losses) else -own[:at].sum()/tokens,
-                   bits=tokens*np.log2(self.c.vocab) + own[:at].sum()/np.log(2), seconds=self.spent)
+                   loss=float(losses[g]) if len(losses) else -total/tokens,
+                   bits=tokens*np.log2(self.c.vocab) + total/np.log(2), seconds=self.spent)
+        self.each[g].append(own[at:])
         for name, (_, n) in self.watch.items():
             row[name], at = -own[at:at+len(n)].sum()/int(n.sum()), at + len(n)
         self.rows[g].append(row)
@@ -497,30 +511,34 @@ def _idle(rows, patience, most):
     if bits[-1] > .999*most: return True
     return bool(patience) and len(bits) > patience and bits[-1] < bits[-1-patience] + .001*abs(bits[-1])
 
-# %% ../nbs/03_gpt.ipynb #c6dcf8ac
+# %% ../nbs/03_gpt.ipynb #51cbd713
 @patch
 def finish(self: _Run, tell=None):
     "Train to the end; returns a Fit for each model"
     import pandas as pd
     self.evaluate([]) if not self.done else self.look()
-    idle = lambda: all(n or _idle(r, self.patience, m) for n, r, m in zip(self.note, self.rows, self.most))
+    idle = lambda: all(n or self.bits and _idle(r, self.patience, m)
+                       for n, r, m in zip(self.note, self.rows, self.most))
     while self.done < self.plan.steps and not idle():
         self.evaluate(self.advance(min(self.every, self.plan.steps - self.done)))
         self.save()
         if tell: tell(self.c, self.rows)
+    if not self.bits:
+        self.bits = True
+        self.look()
     own = [s[:len(d[0])] for s, d in zip(self.seen, self.data)]
-    return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device)
-            for g, p in enumerate(self.plans)]
+    return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device,
+                np.array(self.each[g])) for g, p in enumerate(self.plans)]
 
-# %% ../nbs/03_gpt.ipynb #fd74dccd
+# %% ../nbs/03_gpt.ipynb #7477b014
 def fit(
     config, data,         # Config; int array N x S or lists of token ids; for several runs lists of them
     epochs: float = 100, batch: int = 32, # times that a sequence is seen, sequences a step
     lr: float = None,     # peak rate; default: 0.64/d
-    seed: int = 0,        # of start and order; runs after the first count up
+    seed: int = 0,        # of start and order; runs after the first count up, unless it is a list of seeds
     precision: str = 'fp32', # or 'bf16', see `Plan`
     watch: dict = None,   # name -> sequences whose loss is to be recorded
-    every: int = None,    # steps between evaluations; default: a twentieth of all
+    every=None, bits: bool = True, # steps between evaluations or 'epoch'; False: score `watch` only, no stop
     patience: int = None, # evaluations without growth after which to stop; default: none
     folder: Path = None,  # where states are kept, to go on from
     engine: str = 'auto', device: str = 'cpu', # 'c', 'torch' or 'auto'; of torch
@@ -528,25 +546,26 @@ def fit(
     tell=None, **more     # called after each evaluation: (config, rows so far); warmup, betas, decay
 ):                        # Fit, or a list of them
     "Train models"
-    many, cores = isinstance(config, list) or _is_runs(data), threads or os.cpu_count()
+    many, n = isinstance(config, list) or _is_runs(data), threads or cores()
     groups = _groups(_runs(config, data, epochs, batch, lr, seed, precision, more), device)
-    ask = dict(watch=watch or {}, every=every, patience=patience, folder=folder, engine=engine, device=device)
-    side, total = min(cores, len(groups)), sum(len(g[0]) for g in groups)
+    ask = dict(watch=watch or {}, every=every, bits=bits, patience=patience, folder=folder, engine=engine)
+    side, total = min(n, len(groups)), sum(len(g[0]) for g in groups)
     began, fits = time.perf_counter(), {}
     def go(g):
-        fits.update(zip(g[0], _group(*g, **ask, threads=cores//side).finish(tell)))
+        fits.update(zip(g[0], _group(*g, **ask, device=device, threads=n//side).finish(tell)))
         if total > 1 and time.perf_counter() > began + 20: say(f'{len(fits)} of {total} models trained')
     with ThreadPoolExecutor(side) as pool: list(pool.map(go, groups))
     return [fits[i] for i in range(len(fits))] if many else fits[0]
 
-# %% ../nbs/03_gpt.ipynb #86c07e1f
+# %% ../nbs/03_gpt.ipynb #dca7379c
 def _group(at, c, plans, data, watch, every, folder, **kw):
     "Runs that go together, ready to train"
     watch = {k: packed(c, v) for k, v in watch.items()}
     file = folder and Path(folder)/f'{at[0]}.npz'
+    if every == 'epoch': every = -(-len(data[0][0])//plans[0].batch)
     return _Run(c, plans, data, watch, every or max(1, -(-plans[0].steps//20)), file=file, **kw)
 
-# %% ../nbs/03_gpt.ipynb #1476beeb
+# %% ../nbs/03_gpt.ipynb #5a796174
 def _is_runs(data):
     "Whether this is the data of several runs: a list of matrices, or of lists of token lists"
     depth, x = 0, data
@@ -561,20 +580,23 @@ def _runs(config, data, epochs, batch, lr, seed, precision, more):
     sizes = config if isinstance(config, list) else [config]*len(sets)
     if len(sets) == 1 < len(sizes): sets = sets*len(sizes)
     if len(sets) != len(sizes): raise ValueError(f'{len(sizes)} models, but {len(sets)} data sets')
+    seeds = seed if isinstance(seed, list) else range(seed, seed + len(sets))
+    if len(seeds) != len(sets): raise ValueError(f'{len(seeds)} seeds, but {len(sets)} runs')
     out = []
     for i, (c, x) in enumerate(zip(sizes, sets)):
         ids = packed(c, x)
         steps = max(1, round(epochs*-(-len(ids[0])//batch)))
-        plan = Plan(steps, min(batch, len(ids[0])), lr or .64/c.d, precision=precision, seed=seed + i, **more)
+        plan = Plan(steps, min(batch, len(ids[0])), lr or .64/c.d, precision=precision, seed=seeds[i], **more)
         out.append((c, plan, ids))
     return out
 
-# %% ../nbs/03_gpt.ipynb #dd08de62
+# %% ../nbs/03_gpt.ipynb #69889e19
 def _groups(runs, device):
     "(numbers, Config, Plans, data) of runs that go together, longest first: on a GPU those of one size"
     from itertools import groupby
     alone = device == 'cpu'
-    key = lambda i: (i*alone, astuple(runs[i][0]), runs[i][1].steps, runs[i][1].batch, runs[i][1].lr)
+    key = lambda i: (i*alone, astuple(runs[i][0]), runs[i][1].steps, runs[i][1].batch, runs[i][1].lr,
+                     len(runs[i][2][0]))
     out = [list(g) for _, g in groupby(sorted(range(len(runs)), key=key), key=key)]
     cost = lambda at: sum(runs[i][0].flops*runs[i][1].steps*runs[i][1].batch for i in at)
     return [(at, runs[at[0]][0], [runs[i][1] for i in at], [runs[i][2] for i in at])

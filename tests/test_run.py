@@ -39,6 +39,10 @@ def write(folder, name, *codes, params=PARAMS):
 def yaml(folder, text, name='mine'):
     (folder/f'{name}.yaml').write_text(text)
 
+def notebooks(folder):
+    "File names of the notebooks in a folder"
+    return sorted(p.name for p in folder.glob('*.ipynb'))
+
 def outputs(path):
     "Everything that the code cells of a notebook put out"
     return json.dumps([c.outputs for c in read(path, 4).cells if c.cell_type == 'code'])
@@ -83,11 +87,13 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     code, out, err = typed(capsys, 'run', 'mine', '-p', 'sides', '2,4', '-p', 'fair', 'no')
     assert code == 1
     good, bad = house/'runs/mine/dice-n=3.ipynb', house/'runs/mine/broken.partial.ipynb'
-    assert sorted(p.name for p in good.parent.iterdir()) == [bad.name, good.name]
+    assert notebooks(good.parent) == [bad.name, good.name]
     assert 'mine 3 [2, 4] False' in outputs(good)
     assert 'memnb: dice-n=3  cell 3/4  Measure  ' in err and '  FAILED\n' in err
     assert 'memnb: broken failed: JSONDecodeError: ' in err and 'see runs/mine/broken.partial.ipynb\n' in err
     assert 'Traceback' not in err and '1 failed, 1 done' in out
+    log = [json.loads(l) for l in (good.parent/'batch.jsonl').read_text().splitlines()]
+    assert [e['what'] for e in log if e['run'] == 'dice-n=3'] == ['started', *['cell']*4, 'done']
     assert out.endswith('executed notebooks: runs/mine\nfigures: figures\ntables: data/measured\n')
     assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
     assert 'never' not in outputs(bad) and 'memnb' not in json.loads(bad.read_text())['metadata']
@@ -141,7 +147,8 @@ def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     assert 'memnb: hang failed: TimeoutError' in capsys.readouterr().err
 
 @pytest.mark.skipif(not Path('/proc/self/environ').exists(), reason='finds the kernel through /proc')
-@pytest.mark.parametrize('how, code', [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize('how, code', [(signal.SIGINT, 130), (signal.SIGTERM, 130),
+                                       (signal.SIGKILL, -signal.SIGKILL)])
 def test_stopped_by_hand_or_killed(house, how, code):
     wait_cell = 'open("here", "w").close()\nimport time\ntime.sleep(60 if n else 0)'
     nb = write(house, '10_slow', 'print("begun")', wait_cell)
@@ -154,9 +161,9 @@ def test_stopped_by_hand_or_killed(house, how, code):
     child.send_signal(how)
     out, err = child.communicate(timeout=30)
     assert child.returncode == code
-    files = [p.name for p in (house/'runs/mine').iterdir()]
-    assert files == ['slow.partial.ipynb'] and 'begun' in outputs(house/'runs/mine/slow.partial.ipynb')
-    if how == signal.SIGINT:
+    assert notebooks(house/'runs/mine') == ['slow.partial.ipynb']
+    assert 'begun' in outputs(house/'runs/mine/slow.partial.ipynb')
+    if code == 130:
         assert 'Traceback' not in err and '1 stopped' in out
         assert 'stopped by hand' in outputs(house/'runs/mine/slow.partial.ipynb')
     wait(lambda: not alive(mark))
@@ -171,12 +178,143 @@ def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     out = run.execute(nb, Path('out{x}/dice.ipynb'))
     assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} 100000' in outputs(out)
 
-def test_a_full_disk_is_a_failed_run(house, monkeypatch):
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs the device that is always full')
+def test_a_full_disk_is_a_failed_run(house, capsys):
+    write(house, '10_dice')
+    yaml(house, '- notebook: dice\n- notebook: dice\n  grid: {n: [5]}\n')
+    (house/'runs/mine').mkdir(parents=True)
+    (house/'runs/mine/dice.partial.ipynb').symlink_to('/dev/full')
+    (house/'runs/mine/batch.jsonl').symlink_to('/dev/full')
+    full, fine = run.batch('mine', quiet=True)
+    assert (full.status, full.error) == ('failed', 'OSError: [Errno 28] No space left on device')
+    assert 'free some space, then the same command goes on' in capsys.readouterr().err
+    (house/'runs/mine/batch.jsonl').unlink()
+    assert fine.status == 'done' and run.status('mine')[1][1] == 'done'
+    assert run.status('mine')[0][1] == 'broken off' and not (house/'runs/mine/dice.ipynb').exists()
+
+# ---- several at a time
+
+MEET = """import time
+from pathlib import Path
+Path(f'here-{n}').touch()
+end = time.monotonic() + 20
+while len(list(Path().glob('here-*'))) < 2 and time.monotonic() < end: time.sleep(.05)
+print('met', len(list(Path().glob('here-*'))))"""
+
+@pytest.mark.parametrize('dask', [False, True])
+def test_two_workers_run_beside_each_other(house, capsys, dask):
+    if dask: pytest.importorskip('distributed', reason="install the extra 'dask'")
+    write(house, '10_meet', MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
+    yaml(house, '- notebook: meet\n  grid: {n: [1, 2, 3]}\n')
+    code, out, err = typed(capsys, 'run', 'mine', '--workers', '2', *['--dask']*dask)
+    assert code == 0 and '3 done' in out and 'meet-n=1  cell 4/4' in err
+    for n in 1, 2: assert 'met 2' in outputs(house/f'runs/mine/meet-n={n}.ipynb')
+    if 'OMP_NUM_THREADS' not in os.environ:
+        assert f'threads {max(1, run.cores()//2)}' in outputs(house/'runs/mine/meet-n=1.ipynb')
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGKILL])
+def test_stopping_two_workers_ends_both_kernels(house, how):
+    write(house, '10_slow', 'open(f"here-{n}", "w").close()\nimport time\ntime.sleep(60)')
+    yaml(house, '- notebook: slow\n  grid: {n: [1, 2, 3]}\n')
+    mark = os.urandom(8).hex()
+    child = subprocess.Popen([sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--workers', '2'],
+                             cwd=house, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             env={**os.environ, 'MEMNB_TEST_MARK': mark})
+    wait(lambda: len(list(house.glob('here-*'))) == 2)
+    assert [s for _, s, _ in run.status('mine')] == ['running', 'running', 'to do']
+    with pytest.raises(ValueError, match='a batch is at slow'): run.tidy('mine')
+    child.send_signal(how)
+    out, err = child.communicate(timeout=30)
+    assert 'Traceback' not in err and (how == signal.SIGKILL or '2 stopped' in out)
+    wait(lambda: not alive(mark))
+    assert [s for _, s, _ in run.status('mine')][2] == 'to do'
+    assert len(run.tidy('mine')) >= 3 and notebooks(house/'runs/mine') == []
+
+def test_two_batches_share_one_folder(house):
+    write(house, '10_count', "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
+    yaml(house, '- notebook: count\n  grid: {n: [1, 2, 3, 4]}\n')
+    command = [sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--quiet']
+    both = [subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [p.communicate(timeout=60)[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0]
+    assert [(house/f'ran-{n}').read_text() for n in range(1, 5)] == ['x']*4
+    assert sum(o.count(' done  ') for o in said) == 4 and sum(o.count(' skipped') for o in said) >= 4
+
+def test_a_dask_worker_that_is_killed_is_replaced(house):
+    distributed = pytest.importorskip('distributed', reason="install the extra 'dask'")
+    die = "import os, signal, pathlib\nfirst = not pathlib.Path('died').exists()\n" \
+          "pathlib.Path('died').touch()\nif first: os.kill(os.getppid(), signal.SIGKILL)\nprint('alive')"
+    write(house, '10_die', die)
+    yaml(house, '- notebook: die\n')
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None,
+                                  silence_logs=50) as cluster:
+        got = run.batch('mine', quiet=True, scheduler=cluster.scheduler_address)
+    assert [o.status for o in got] == ['done'] and 'alive' in outputs(got[0].file)
+
+def test_no_scheduler_there(house, capsys):
+    pytest.importorskip('distributed', reason="install the extra 'dask'")
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n')
-    def full(*a, **kw): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(run, 'execute', full)
-    assert run.batch('mine', quiet=True)[0].error == 'OSError: [Errno 28] No space left on device'
+    assert 'no Dask scheduler answers at nowhere' in refused(capsys, 'run', 'mine', '--scheduler', 'nowhere')
+
+# ---- faults
+
+FAULTY = """import os, time
+Path = __import__('pathlib').Path
+time.sleep(.05*n)
+Path(f'ledger-{n}').open('a').write('x')"""
+
+def test_fifty_kills_lose_nothing(house):
+    "Batches are killed at random moments, or their kernels; nothing finished is touched again"
+    import random
+    write(house, '10_faulty', 'print("a")', FAULTY, 'print("end")')
+    yaml(house, '- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n')
+    folder, rng, seen, mark = house/'runs/mine', random.Random(0), {}, os.urandom(8).hex()
+    command = [sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--quiet', '--workers', '2']
+    env = {**os.environ, 'MEMNB_TEST_MARK': mark}
+    def whole():
+        "Finished notebooks with their inodes; each is whole, and none changes"
+        for f in folder.glob('faulty-n=?.ipynb'):
+            made = json.loads(f.read_text())
+            assert made['metadata']['memnb']['identity'] and 'end' in outputs(f)
+            assert seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino, f'{f.name} ran again'
+        return len(seen)
+    for kill in range(50):
+        if whole() == 8: # all are done: begin again
+            for f in folder.glob('*.ipynb'): f.unlink()
+            seen.clear()
+        child = subprocess.Popen(command, cwd=house, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+        time.sleep(rng.uniform(.1, 2))
+        if kill % 5 == 4: # a kernel rather than the batch
+            for p in alive(mark):
+                pid = int(p.parent.name)
+                if pid != child.pid: os.kill(pid, signal.SIGKILL)
+            child.wait(60)
+        else: child.kill(), child.wait()
+    whole()
+    assert subprocess.run(command, cwd=house, env=env, stdout=subprocess.DEVNULL).returncode == 0
+    assert whole() == 8 and not list(folder.glob('*.partial.ipynb'))
+    wait(lambda: not alive(mark))
+
+# ---- nothing of this machine goes out
+
+def test_no_key_path_host_or_user_goes_out(house, monkeypatch, capsys):
+    import socket
+    key, host = 'sk-' + os.urandom(12).hex(), 'node-of-ann'
+    monkeypatch.setattr(socket, 'gethostname', lambda: host)
+    monkeypatch.setenv('OPENAI_API_KEY', key)
+    tell = 'import os, sys\nkey = os.environ["OPENAI_API_KEY"]\n' \
+           'print(key, "node-of-" + "ann", sys.prefix, os.path.expanduser("~"))\n' \
+           'print(f"memnb: {key}", file=sys.stderr)\n'
+    write(house, '10_leak', tell, 'raise ValueError(f"wrong key {key} at {os.getcwd()}")')
+    write(house, '11_fine', tell)
+    yaml(house, '- notebook: leak\n- notebook: fine\n')
+    code, out, err = typed(capsys, 'run', 'mine')
+    files = [f for f in (house/'runs').rglob('*') if f.is_file()]
+    assert {'leak.partial.ipynb', 'fine.ipynb', 'batch.jsonl'} <= {f.name for f in files}
+    for text in [f.read_text() for f in files] + [out, err]:
+        for word in key, host, sys.prefix, str(Path.home()), str(house):
+            assert word not in text, word
 
 # ---- parameters
 
