@@ -6,12 +6,15 @@ COMMA   := ,
 export GOMP_SPINCOUNT := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke plan test bench lab export readme clean
+.PHONY: help setup reproduce smoke plan test bench lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
+
+setup: .venv/.ready-dev-lab  ## make the environment, fetch the model and the data
+	$(BIN)/memnb fetch
 
 reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper
 	$(BIN)/memnb fetch

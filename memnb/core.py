@@ -6,7 +6,7 @@
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
            'share_dir', 'cache_dir', 'say', 'cores', 'version', 'sha256', 'wheel_file', 'reported', 'measured',
            'record', 'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board',
-           'vote', 'binom_ci', 'mean_ci']
+           'vote', 'binom_ci', 'mean_ci', 'graded']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -336,3 +336,11 @@ def mean_ci(
     if len(x) < 2: return (float(x.mean()) if len(x) else np.nan), np.nan, np.nan
     half = stats.sem(x)*stats.t.ppf((1 + level)/2, len(x) - 1)
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
+
+# %% ../nbs/00_core.ipynb #b2943b5e
+def graded(
+    check: Callable, # answer -> 'right', or what is wrong
+    answer           # what was filled in; None as long as nothing was
+) -> str:
+    "What the check of an exercise says"
+    return 'fill in the cell above, run it, then this one' if answer is None else check(answer)

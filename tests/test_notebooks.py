@@ -27,12 +27,26 @@ def prints():
     beside = {f'nbs/{p.name}': '' for p in (TOP/'nbs').iterdir() if not p.name.startswith('kernel-ipc-')}
     return {**found, **beside}
 
+def solutions(nb):
+    "Folded solutions of exercises, each with the check that it must pass"
+    for i, c in enumerate(nb.cells):
+        if c.cell_type != 'markdown' or '<summary>Solution</summary>' not in c.source: continue
+        code = c.source.split('```python\n')[1].split('```')[0]
+        yield f"{code}assert {nb.cells[i - 1].source.splitlines()[-1]} == 'right'"
+
+def solved(path, out):
+    "A copy of a notebook with its exercises solved at the end"
+    nb = nbformat.read(path, 4)
+    nb.cells += [nbformat.v4.new_code_cell(s) for s in solutions(nb)]
+    nbformat.write(nb, out)
+    return out
+
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path, tmp_path, home, monkeypatch):
     monkeypatch.setenv('OPENAI_API_KEY', MARKER)
     monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
     before = prints()
-    nb = execute(path, tmp_path/path.name)
+    nb = execute(solved(path, tmp_path/path.name), tmp_path/path.name)
     after = prints()
     changed = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
     assert not changed, f'the default run wrote into the checkout: {changed}'
@@ -40,6 +54,12 @@ def test_notebook_runs(path, tmp_path, home, monkeypatch):
     assert not paths, f'machine paths in the outputs: {paths}'
     told = [p.name for p in tmp_path.rglob('*') if p.is_file() and MARKER.encode() in p.read_bytes()]
     assert not told, f'the key of the environment is in {told}'
+
+@pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
+def test_exercises_have_a_check_and_a_folded_solution(path):
+    nb = nbformat.read(path, 4)
+    todo = [c for c in nb.cells if c.cell_type == 'code' and c.source.endswith('= None # your line here')]
+    assert len(todo) == len(list(solutions(nb))) >= 2
 
 @pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
 def test_parameters_are_honoured(path, tmp_path):

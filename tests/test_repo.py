@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 TOP = Path(__file__).resolve().parents[1]
 PAPERS = ['tabular', 'icl', 'iclinf', 'contextual', 'capacity']
 ARROWS = dict(core=[], lm=['core'], data=['core'], gpt=['core'], run=['core'],
+              report=['core', 'run'],
               plant=['core', 'data', 'gpt', 'lm'],
               **{p: ['core', 'data', 'gpt', 'lm', 'plant'] for p in PAPERS})
 HEADINGS = ['Idea', 'Method', 'Measure', 'Figures', 'Claims', 'What differs', 'For the reading group']
@@ -316,6 +317,18 @@ def test_citation():
     for r in cff['references']:
         assert r['type'] and r['title'] and r['year'] and r['authors']
         assert all(a['family-names'] and a['given-names'] for a in r['authors']), r['title']
+
+def test_containers_set_up_as_everybody_does():
+    "Binder and the dev container call targets of the Makefile, with the Python of the settings or a newer one"
+    targets = set(re.findall(r'^([a-z]+):.*##', (TOP/'Makefile').read_text(), re.M))
+    dev = json.loads((TOP/'.devcontainer/devcontainer.json').read_text())
+    called = [dev['postCreateCommand'], *(TOP/'binder/postBuild').read_text().splitlines()]
+    called = [c.split()[1] for c in called if c.startswith('make ')]
+    assert called == ['setup', 'setup'] and {'setup', 'reproduce', 'test'} <= targets
+    assert os.access(TOP/'binder/postBuild', os.X_OK)
+    low = settings()['min_python']
+    for text in (TOP/'binder/runtime.txt').read_text(), (TOP/'.devcontainer/Dockerfile').read_text():
+        assert re.search(r'python[-:](\d+\.\d+)', text)[1] >= low
 
 def test_ci_runs_the_same_command():
     run = (TOP/'.ci/run')

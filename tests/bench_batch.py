@@ -1,0 +1,62 @@
+"""What a batch costs beyond its notebooks, in one run on this machine:
+
+- overhead: seconds a run beyond the cells of its notebook (start and end of the kernel, checks, files)
+- rerun:    seconds of `memnb run` on a finished batch with as many runs as the laptop profile
+- pair:     two training notebooks at a time against one after the other, on the same cores
+
+python tests/bench_batch.py [overhead rerun pair]
+"""
+import json, os, subprocess, sys, tempfile, time
+from pathlib import Path
+from nbformat.v4 import new_code_cell, new_notebook, writes
+from memnb import run
+
+PARAMS = "profile: str = 'smoke'\nn: int = 1"
+TRAIN = """from memnb import gpt
+fit = gpt.fit(gpt.Config(1, 32, 2048, 64), gpt.random_data(384, 64, 2048, seed=n), epochs=50, batch=8, seed=n)
+print(round(fit.bits))"""
+
+def house(folder, *codes, n=1):
+    "A folder with one notebook and a profile of n runs"
+    cells = [new_code_cell(PARAMS, metadata=dict(tags=['parameters'])), *map(new_code_cell, codes)]
+    (folder/'10_one.ipynb').write_text(writes(new_notebook(cells=cells)))
+    (folder/'mine.yaml').write_text(f'- notebook: one\n  grid: {{n: {list(range(1, n + 1))}}}\n')
+
+def batch(folder, **kw):
+    "Seconds of a batch"
+    start = time.perf_counter()
+    got = run.batch(folder/'mine.yaml', quiet=True, folder=folder, out=folder/'runs', **kw)
+    took = time.perf_counter() - start
+    assert {o.status for o in got} <= {'done', 'skipped'}, [o.error for o in got]
+    return took
+
+def overhead(folder, n=8):
+    house(folder, 'import time\ntime.sleep(.5)', n=n)
+    took, inside = batch(folder), 0
+    for f in (folder/'runs/mine').glob('*.ipynb'):
+        inside += sum(c['metadata']['papermill']['duration'] for c in json.loads(f.read_text())['cells'])
+    print(f'overhead: {(took - inside)/n:.2f} s a run ({n} runs, {inside/n:.2f} s in the cells of each)')
+
+def rerun(folder):
+    n = len(run.profile('laptop'))
+    house(folder, 'print(1)', n=n)
+    batch(folder)
+    code = 'from memnb import run; import sys; from pathlib import Path\n' \
+           f'run.share_dir = lambda kind: Path({str(folder)!r})\n' \
+           f'sys.exit(run.main(["run", "mine", "-o", {str(folder/"runs")!r}]))'
+    start = time.perf_counter()
+    subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    print(f'rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started')
+
+def pair(folder, n=4):
+    "As many runs as make the fixed costs small beside the training"
+    os.environ.pop('OMP_NUM_THREADS', None)
+    house(folder, TRAIN, n=n)
+    alone = batch(folder)
+    both = batch(folder, workers=2, force=True)
+    print(f'pair: {n} training notebooks {alone:.1f} s one after the other, {both:.1f} s two at a time: '
+          f'{alone/both:.2f} times ({run.cores()} cores)')
+
+if __name__ == '__main__':
+    for part in sys.argv[1:] or ['overhead', 'rerun', 'pair']:
+        with tempfile.TemporaryDirectory() as tmp: globals()[part](Path(tmp))
