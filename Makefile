@@ -6,7 +6,7 @@ COMMA   := ,
 export GOMP_SPINCOUNT := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce smoke plan test bench lab export readme clean
+.PHONY: help setup reproduce smoke plan test bench docs lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -18,7 +18,7 @@ setup: .venv/.ready-dev-lab  ## make the environment, fetch the model and the da
 
 reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper
 	$(BIN)/memnb fetch
-	$(BIN)/memnb run $(PROFILE)
+	$(BIN)/memnb run $(PROFILE); code=$$?; $(BIN)/memnb report; exit $$code
 
 smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small default parameters
 	$(BIN)/memnb fetch
@@ -27,13 +27,17 @@ smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small def
 plan: .venv/.ready-dev-lab  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)
 
-test: .venv/.ready-dask-dev-lab-serve  ## set up and run the whole test suite
+test: .venv/.ready-browser-dask-dev-docs-lab-serve  ## set up and run the whole test suite
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q
 
 bench: .venv/.ready-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch
-	for part in tabular icl capacity; do $(BIN)/python tests/bench_$$part.py || exit 1; done
+	for part in tabular icl iclinf contextual capacity batch report; do $(BIN)/python tests/bench_$$part.py || exit 1; done
+
+docs: .venv/.ready-docs  ## build the site below _docs: the notebooks and the report, readable offline
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs
+	@echo 'open _docs/index.html'
 
 lab: .venv/.ready-dev-lab  ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir=nbs

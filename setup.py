@@ -35,7 +35,7 @@ setup(
     long_description=Path('README.md').read_text(encoding='utf8') if Path('README.md').exists() else '',
     long_description_content_type='text/markdown',
     python_requires='>=' + cfg['min_python'],
-    packages=[cfg['lib_path']], include_package_data=False, package_data={cfg['lib_path']: ['*.c']},
+    packages=[cfg['lib_path']], include_package_data=False, package_data={cfg['lib_path']: ['*.c', '*.css', '*.js']},
     cmdclass={'build_py': Build},
     install_requires=cfg['requirements'].split(), extras_require=extras,
     entry_points={'console_scripts': cfg['console_scripts'].split(),

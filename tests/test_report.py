@@ -1,0 +1,428 @@
+"The report of a batch: what it says, what it must not say, and how it works in a browser."
+import json, os, re, shutil, socket
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+import pytest
+from memnb import report
+from memnb.core import VERDICTS
+from memnb.report import batch_report
+from test_lab import chromium, wait
+from test_notebooks import MARKER
+from test_repo import MACHINE, PAPER_NOTEBOOKS
+
+YES, NO, NONE = VERDICTS.values()
+EVIL = '<script>document.title="owned"</script><img src=x onerror="document.title=1">'
+DOT = ('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')
+
+# --- small executed notebooks ---
+
+def stream(text): return dict(output_type='stream', name='stdout', text=text)
+def shown(**data):
+    return dict(output_type='display_data', metadata={}, data={k.replace('_', '/'): v for k, v in data.items()})
+def picture(): return shown(image_png=DOT, text_plain='<Figure>')
+
+def html_table(head, rows):
+    "A table as pandas writes it, its words escaped"
+    import pandas as pd
+    return shown(text_html=pd.DataFrame(rows, columns=head).to_html(border=0), text_plain='table')
+
+def board(*rows): return html_table(['model', 'where', 'says', 'verdict', 'evidence'], rows)
+
+def cell(source, *outputs): return dict(cell_type='code', metadata={}, source=source, outputs=list(outputs))
+def text(source): return dict(cell_type='markdown', metadata={}, source=source)
+
+def notebook(path, *cells, word='dice', params=None, **meta):
+    "Write an executed notebook of memnb"
+    params = dict(profile=path.parent.name, model='m', seed=0) | (params or {})
+    first = [text('# Dice'), cell(f'#| default_exp {word}')]
+    own = dict(papermill=dict(parameters=params, duration=61.5, end_time='2026-01-02T03:04:05'),
+               memnb=dict(identity='f'*64, version='0.1.0', machine='2 cores, CPU',
+                          versions=dict(torch='2.13.0')))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nb = dict(cells=[*first, *cells], metadata=own | meta, nbformat=4, nbformat_minor=5)
+    path.write_text(json.dumps(nb))
+    return path
+
+def claims(*rows): return [text('## Claims'), cell('core.sheet(board)', board(*rows))]
+
+def beside(out): return sorted((out.parent/f'{out.stem}_files').iterdir())
+
+def pages(out): return {p.name: p.read_text() for p in [out, *beside(out)]}
+
+def words(html):
+    "What a reader sees of a page"
+    html = re.sub(r'<(style|script)>.*?</\1>', '', html, flags=re.S)
+    return unescape(re.sub(r'<[^>]+>', ' ', html))
+
+def row_of(page, says):
+    "(model, verdict) of each cell of a claim"
+    row = next(r for r in re.findall(r'<tr data-has.*?</tr>', page, re.S) if f'>{says}</th>' in r)
+    return dict(re.findall(r'<td data-label="([^"]*)" data-sort="([^"]*)"', row))
+
+# --- what it says ---
+
+def test_counts_are_those_of_the_notebooks(tmp_path):
+    "The real boards: as many verdicts of each kind in the report as in the outputs of the notebooks"
+    said = {v: 0 for v in VERDICTS.values()}
+    for p in PAPER_NOTEBOOKS:
+        (tmp_path/'smoke').mkdir(exist_ok=True)
+        shutil.copy(p, tmp_path/'smoke')
+        for v in said: said[v] += p.read_text(encoding='utf8').count(f'<td>{v}</td>')
+    page = batch_report(tmp_path).read_text()
+    tiles = re.findall(r'<b>(\d+)</b> ([a-z ]+)</li>', page)
+    assert {v: int(n) for n, v in tiles} == said and sum(said.values()) > 50
+    in_table = [tuple(map(int, re.findall(r'<td class="n"[^>]*>(\d+)<', r))) for r in
+                re.search(r'class="summary.*?</table>', page, re.S)[0].split('<tr>')[2:]]
+    assert [sum(c) for c in zip(*in_table)] == [said[v] for v in (YES, NO, NONE)]
+
+def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
+    (tmp_path/'smoke').mkdir()
+    shutil.copy(next(p for p in PAPER_NOTEBOOKS if 'icl' in p.stem), tmp_path/'smoke')
+    found = pages(batch_report(tmp_path))
+    alts = re.findall(r'<img [^>]*alt="([^"]*)"', found['report.html'])
+    assert len(alts) >= 5 and all(alts) and any(a.startswith('Figure 4') for a in alts), alts
+    page = next(v for k, v in found.items() if 'icl' in k)
+    assert '<mfrac>' in page and page.count('<math') > 20 and 'class="tex"' not in page
+
+def test_a_grid_agrees_or_differs(tmp_path):
+    for seed, (a, b) in enumerate([(YES, YES), (NONE, NO), (YES, YES)]):
+        notebook(tmp_path/f'grid/dice-seed={seed}.ipynb', *claims(('m', '§1', 'one', a, f's{seed}'),
+                 ('m', '§1', 'two', b, f's{seed}')), params=dict(seed=seed))
+    page = batch_report(tmp_path).read_text()
+    assert row_of(page, 'one') == {'m': YES} and row_of(page, 'two') == {'m': 'runs differ'}
+    assert '2 of 3 runs' in page
+    assert all(f'href="#grid-dice-seed={i}"' in page and f's{i}' in page for i in range(3))
+
+def test_smoke_and_foreign_models_give_way(tmp_path):
+    "A run speaks for its own model, and a smoke run counts only where there is no larger one"
+    own, hearsay = ('m', '§1', 'x', YES, 'own'), ('o', '§1', 'x', YES, 'hearsay')
+    notebook(tmp_path/'laptop/a.ipynb', *claims(own, hearsay))
+    notebook(tmp_path/'laptop/b.ipynb', *claims(('o', '§1', 'x', NO, 'own o')), params=dict(model='o'))
+    tiny, only = ('m', '§1', 'x', NO, 'tiny'), ('m', '§2', 'y', YES, 'only smoke')
+    notebook(tmp_path/'smoke/a.ipynb', *claims(tiny, only))
+    page = batch_report(tmp_path).read_text()
+    assert row_of(page, 'x') == {'m': YES, 'o': NO} and 'hearsay' not in page and 'tiny' not in page
+    assert row_of(page, 'y') == {'m': YES, 'o': '~'} and 'not judged' in page
+
+def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
+    table = html_table(['where', 'says', 'verdict', 'evidence'], [('§1', 'x', YES, 'e')])
+    notebook(tmp_path/'a.ipynb', text('## Claims'), cell('b', table), params=dict(model='mine'))
+    assert row_of(batch_report(tmp_path).read_text(), 'x') == {'mine': YES}
+
+def test_provenance(tmp_path):
+    notebook(tmp_path/'laptop/a.ipynb', *claims(('m', '§1', 'x', YES, 'e')), params=dict(ks=[1, 2]))
+    notebook(tmp_path/'laptop/b.ipynb', memnb={}, papermill={})
+    page = words(batch_report(tmp_path).read_text())
+    first, second = page.split('The executed notebook')[1:]
+    for fact in ('2 cores, CPU', '62 s', '2026-01-02', '2.13.0', '1, 2'): assert fact in first, fact
+    assert 'duration unknown' in ' '.join(second.split()) and '2026' not in second
+
+def test_pictures_and_tables_that_two_runs_share_are_shown_once(tmp_path):
+    for n in 'ab': notebook(tmp_path/f'laptop/{n}.ipynb', text('## Figures'), cell('fig1(x)', picture()))
+    page = batch_report(tmp_path).read_text()
+    assert page.count(DOT) == 1 and 'the same as in <a href="#laptop-a">' in page
+
+def test_failed_unfinished_and_unknown_runs(tmp_path):
+    oops = dict(output_type='error', ename='ValueError', evalue=f'no {EVIL}\nsecond',
+                traceback=['\x1b[31mTrace\x1b[0m'])
+    notebook(tmp_path/'p/bad.partial.ipynb', text('## Measure'), cell('1/0', oops), cell('2'))
+    half = cell('1') | dict(metadata=dict(papermill=dict(status='completed')))
+    notebook(tmp_path/'p/half.partial.ipynb', half, cell('2'))
+    rows = [dict(run='next', notebook='dice', what='cell', cell=3, of=9), dict(run='next'), [], 7,
+            dict(run='gone', what='failed', error='OSError: disk full'), dict(run='half', what='started')]
+    (tmp_path/'p/batch.jsonl').write_text('\n'.join(map(json.dumps, rows)) + '\n{"run": "to')
+    page = words(batch_report(tmp_path).read_text())
+    assert '4 runs did not finish' in page and 'Trace' in page and '\x1b' not in page
+    lines = 'cell 2 of 3, Measure: ValueError: no <script>', '1 of 3 cells had ended', 'OSError: disk full'
+    assert [l for l in lines if l not in page] == []
+
+def test_torn_and_foreign_files_are_named(tmp_path):
+    notebook(tmp_path/'a.ipynb', *claims(('m', '§1', 'x', YES, 'e')))
+    bad = {'torn': '{"cells": [{"cell_ty', 'list': '[1]', 'binary': '\x00', 'deep': '['*10**5, 'empty': '',
+           'foreign': '{"cells": [], "metadata": {}}',
+           'odd': '{"cells": [{"cell_type": 3}], "metadata": {}}',
+           'outs': '{"cells": [{"cell_type": "code", "source": "", "outputs": [3]}], "metadata": {}}'}
+    for name, content in bad.items(): (tmp_path/f'{name}.ipynb').write_text(content)
+    (tmp_path/'latin.ipynb').write_bytes(b'\xff\xfe')
+    page = batch_report(tmp_path).read_text()
+    left = page[page.index('id="odd"'):]
+    assert all(f'<li>{n}.ipynb: ' in left for n in [*bad, 'latin']) and row_of(page, 'x') == {'m': YES}
+
+def test_empty_folders_say_what_to_do(tmp_path):
+    for folder in (tmp_path, tmp_path/'absent'):
+        with pytest.raises(ValueError, match='memnb run smoke'): batch_report(folder)
+
+# --- what it must not say ---
+
+def hostile(path, **kw):
+    "A notebook with HTML wherever text can stand"
+    bad = dict(output_type='error', ename=EVIL, evalue=EVIL, traceback=[EVIL])
+    link, table = '<a href="javascript:x">y</a>', f'<table><tr><td>{EVIL}</td><td>%s</td></tr></table>'
+    outs = [stream(EVIL), bad, html_table(['said', EVIL], [(EVIL, '"'), ('a', "'")]),
+            shown(text_html=f'<div>{EVIL}</div>', text_plain=EVIL), shown(text_html=table % link),
+            shown(text_markdown=f'**{EVIL}**'), shown(application_javascript='alert(1)', text_plain='j'),
+            shown(image_png=f'{DOT}"><script>x</script>', text_plain='p'),
+            shown(**{'image_svg+xml': EVIL}, text_plain='s')]
+    prose = (f'# {EVIL}\n\n{EVIL} [x](javascript:alert(1)) ![p](http://x.org/p.png) ${EVIL}$\n\n'
+             rf'$\text{{{EVIL}}}$ $\text{{<iframe>x</iframe>}}$ $\href{{javascript:x}}{{y}}$')
+    return notebook(path, text(prose), text('## Measure'), cell(EVIL, *outs),
+                    *claims((EVIL, EVIL, EVIL, EVIL, EVIL), ('m', '"', "'", YES, '</td></table>')),
+                    params=dict(model=EVIL, note=EVIL), memnb=dict(machine=EVIL, versions={EVIL: EVIL}), **kw)
+
+def test_output_is_escaped(tmp_path):
+    hostile(tmp_path/'laptop/a"><script>.ipynb')
+    hostile(tmp_path/'laptop/b.partial.ipynb')
+    row = dict(run=EVIL, notebook=EVIL, what=EVIL, cell=EVIL, of=1, error=EVIL)
+    (tmp_path/'laptop/batch.jsonl').write_text(json.dumps(row))
+    for name, page in pages(batch_report(tmp_path)).items():
+        scripts = re.findall(r'<script\b[^>]*>', page)
+        assert scripts == ['<script>'] and page.rstrip().endswith('</body></html>'), name
+        tags = {t.lower() for t in re.findall(r'<([a-zA-Z]+)', page)}
+        assert not tags & {'iframe', 'object', 'embed', 'form', 'input', 'base'}, name
+        assert not re.findall(r'<[^>]*\s(?:on\w+|style)\s*=', re.sub('"[^"]*"', '""', page)), name
+        known = r'#|data:|https?://|report_files/|\.\./report\.html'
+        assert not re.findall(rf'(?:src|href)="(?!{known})[^"]*"', page), name
+        pictures = re.findall(r'<img [^>]*?src="([^"]*)"', page)
+        assert all(u.startswith('data:image/png;base64,') for u in pictures)
+
+def test_no_key_path_host_or_user(tmp_path, monkeypatch):
+    host = 'gpu-node-17.example.edu'
+    monkeypatch.setenv('OPENAI_API_KEY', MARKER)
+    monkeypatch.setattr(socket, 'gethostname', lambda: host)
+    user, inside = '/ho' 'me/adalovelace', str(Path(report.__file__))
+    leak = (f'{MARKER} {host} {user}/models/x {inside} {tmp_path}/y sk-abcdefghij0123456789 '
+            f'http://{host}:8000/v1')
+    oops = dict(output_type='error', ename='E', evalue=leak, traceback=[leak])
+    notebook(tmp_path/'laptop/a-model=hf__ho' 'me_adalovelace_m.ipynb', text(f'# {leak}\n\n${leak}$'),
+             cell(f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops),
+             *claims((leak, leak, leak, YES, leak)),
+             params=dict(model=f'hf:{user}/models/x'), memnb=dict(machine=leak))
+    for name, page in pages(batch_report(tmp_path)).items():
+        for word in (MARKER, host, 'adalovelace', str(tmp_path), inside, 'sk-abcdefghij'):
+            assert word not in page and word not in name, f'{word} in {name}'
+        assert not MACHINE.search(re.sub('base64,[^"]*', '', page)), name
+
+def test_nothing_is_asked_of_the_network(tmp_path):
+    shutil.copy(PAPER_NOTEBOOKS[0], tmp_path)
+    for name, page in pages(batch_report(tmp_path)).items():
+        policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+        assert policy.startswith("default-src 'none'; img-src data:;") and 'unsafe' not in policy
+        asks = r'url\(|@import|<link(?! rel="icon" href="data:,")|src="(?!data:)|srcset|fetch\(|XMLHttp'
+        assert not re.search(asks, page), name
+
+def test_links_lead_somewhere(tmp_path):
+    for n in 'ab': notebook(tmp_path/f'laptop/{n} x=1,2.ipynb', text('## Figures'), cell('f', picture()),
+                            *claims(('m', '§1', 'x', YES, n)))
+    out = batch_report(tmp_path, tmp_path/'away'/'my report.html')
+    for p in [out, *beside(out)]:
+        page = p.read_text()
+        ids = set(re.findall(r'\bid="([^"]*)"', page))
+        for link in map(unescape, re.findall(r'href="([^"]*)"', page)):
+            file, _, at = link.partition('#')
+            if file.startswith(('data:', 'https:')): continue
+            target = p.parent/unquote(file) if file else p
+            assert target.is_file(), link
+            if not file: assert at in ids, link
+    assert len(beside(out)) == 2
+
+# --- writing ---
+
+def test_same_runs_same_bytes(tmp_path):
+    for n in 'ba': notebook(tmp_path/f'laptop/{n}.ipynb', *claims(('m', '§1', 'x', YES, n)),
+                            text('## Figures'), cell('f', picture()))
+    first = pages(batch_report(tmp_path))
+    shutil.copytree(tmp_path/'laptop', tmp_path/'other/laptop')
+    assert pages(batch_report(tmp_path)) != {} and pages(batch_report(tmp_path/'other')) == first
+
+def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
+    notebook(tmp_path/'a.ipynb', *claims(('m', '§1', 'x', YES, 'e')))
+    before = pages(batch_report(tmp_path))
+    notebook(tmp_path/'a.ipynb', *claims(('m', '§1', 'x', NO, 'e')))
+    monkeypatch.setattr(os, 'replace', lambda *a: (_ for _ in ()).throw(OSError(28, 'No space left on device')))
+    with pytest.raises(OSError): batch_report(tmp_path)
+    assert pages(tmp_path/'report.html') == before and not list(tmp_path.rglob('*.tmp'))
+
+# --- in a browser ---
+
+CONTRAST = '''
+const light = c => { const f = x => (x /= 255) <= .03928 ? x/12.92 : ((x + .055)/1.055)**2.4;
+  return .2126*f(c[0]) + .7152*f(c[1]) + .0722*f(c[2]); };
+const rgb = s => s.match(/[\\d.]+/g).map(Number);
+const back = x => { for (; x; x = x.parentElement) { const c = rgb(getComputedStyle(x).backgroundColor);
+  if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+const own = x => [...x.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+const found = new Map();
+for (const x of document.querySelectorAll('body *')) {
+  if (!own(x) || !x.getClientRects().length || x.closest('.skip')) continue;
+  const [a, b] = [light(rgb(getComputedStyle(x).color)), light(back(x))];
+  const ratio = (Math.max(a, b) + .05)/(Math.min(a, b) + .05);
+  const name = x.tagName + '.' + (x.className.baseVal ?? x.className);
+  found.set(name, Math.min(ratio, found.get(name) ?? 99)); }
+return [...found].filter(([k, v]) => v < 4.5)'''
+
+@pytest.fixture(scope='module')
+def batch(tmp_path_factory):
+    "A report with real notebooks, hostile text, a grid and a failed run"
+    folder = tmp_path_factory.mktemp('batch')
+    (folder/'smoke').mkdir()
+    for p in PAPER_NOTEBOOKS: shutil.copy(p, folder/'smoke')
+    hostile(folder/'laptop/hostile.partial.ipynb')
+    sizes = html_table(['name', 'size'], [('b', '10'), ('a', '9'), ('c', 'NaN'), ('d', '1,000')])
+    for i, v in enumerate([YES, NO]):
+        notebook(folder/f'laptop/dice-seed={i}.ipynb', text('## Measure'), cell('x', sizes),
+                 *claims(('m', '§1', 'differs', v, 'e')), params=dict(seed=i))
+    return batch_report(folder)
+
+@pytest.fixture
+def page(batch, tmp_path):
+    "The report, open in a browser that must not complain"
+    with chromium(tmp_path) as driver:
+        driver.get(batch.as_uri())
+        driver.file = batch
+        yield driver
+        severe = [e['message'] for e in driver.get_log('browser') if e['level'] != 'INFO']
+        assert not severe, f'the console says: {severe}'
+
+def emulate(driver, wide=1280, high=900, dark=False, media=''):
+    size = dict(width=wide, height=high, deviceScaleFactor=1, mobile=wide < 600)
+    driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', size)
+    driver.execute_cdp_cmd('Emulation.setEmulatedMedia', dict(media=media, features=[
+        dict(name='prefers-color-scheme', value='dark' if dark else 'light')]))
+
+def css(driver, selector): return driver.find_elements('css selector', selector)
+
+def each(driver, selector, value):
+    "The JavaScript expression `value` for each element `x`"
+    return driver.execute_script(f'return [...document.querySelectorAll({selector!r})].map(x => {value})')
+
+def open_all(driver): each(driver, 'details', 'x.open = true')
+
+def column(driver, table, n): return driver.execute_script(
+    'return [...arguments[0].tBodies[0].rows].map(r => r.cells[arguments[1]].textContent.trim())', table, n)
+
+@pytest.mark.browser
+def test_opens_without_error_or_request(page, batch):
+    for p in [batch, *beside(batch)]:
+        page.get(p.as_uri())
+        open_all(page)
+        asked = page.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+        assert not [a for a in asked if not a.startswith('data:')], asked
+        assert page.title not in ('owned', '1') and ':' in page.title
+
+@pytest.mark.browser
+def test_pictures_are_drawn_and_formulas_set(page, batch):
+    open_all(page)
+    sizes = each(page, 'img', '[x.complete, x.naturalWidth, x.width, x.alt.length]')
+    assert len(sizes) > 15 and all(done and real > 0 and drawn > 0 and alt for done, real, drawn, alt in sizes)
+    page.get(next((batch.parent/'report_files').glob('*icl*')).as_uri())
+    high = each(page, 'mfrac', 'x.getBoundingClientRect().height')
+    assert high and min(high) > 15, f'fractions are not set as fractions: {high}'
+
+@pytest.mark.browser
+def test_tables_sort_by_mouse_and_by_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+    open_all(page)
+    table = next(t for t in css(page, '.run table.sort') if column(page, t, 1)[:1] == ['10'])
+    head = table.find_elements('css selector', 'thead th')[1]
+    button = head.find_element('css selector', 'button')
+    button.click()
+    assert column(page, table, 1) == ['9', '10', '1,000', 'NaN']
+    assert head.get_attribute('aria-sort') == 'ascending'
+    button.send_keys(Keys.ENTER)
+    assert column(page, table, 1) == ['1,000', '10', '9', 'NaN']
+    assert head.get_attribute('aria-sort') == 'descending'
+    first = table.find_elements('css selector', 'thead button')[0]
+    first.send_keys(Keys.SPACE)
+    assert column(page, table, 0) == ['a', 'b', 'c', 'd'] and head.get_attribute('aria-sort') is None
+
+@pytest.mark.browser
+def test_claims_sort_and_filter(page):
+    emulate(page)
+    table = css(page, 'table.claims')[0]
+    table.find_elements('css selector', 'thead button')[2].click()
+    verdicts = page.execute_script(
+        'return [...arguments[0].tBodies[0].rows].map(r => r.cells[2].dataset.sort)', table)
+    assert verdicts == sorted(verdicts) and len(set(verdicts)) == 3
+    for button in css(page, '.tools [data-show]'):
+        button.click()
+        kind = button.get_attribute('data-show')
+        rows = each(page, 'tr[data-has]', '[x.dataset.has, x.offsetHeight > 0]')
+        assert all(seen == (not kind or kind in has.split()) for has, seen in rows)
+        assert any(seen for _, seen in rows)
+        assert [b.get_attribute('data-show') for b in css(page, '[aria-pressed=true]')] == [kind]
+
+@pytest.mark.browser
+def test_evidence_opens_by_keyboard_and_links_open_runs(page):
+    from selenium.webdriver.common.keys import Keys
+    emulate(page)
+    summary = css(page, 'table.claims summary')[0]
+    evidence = summary.find_element('xpath', '../ul')
+    assert not evidence.is_displayed()
+    summary.send_keys(Keys.ENTER)
+    assert evidence.is_displayed() and evidence.text
+    link = evidence.find_element('css selector', 'a')
+    target = page.find_element('id', unquote(link.get_attribute('href').partition('#')[2]))
+    assert not target.is_displayed()
+    link.send_keys(Keys.ENTER)
+    wait(target.is_displayed, 5)
+    css(page, '[data-open]')[0].click()
+    assert all(d.get_attribute('open') for d in css(page, 'table.claims details'))
+
+@pytest.mark.browser
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(page):
+    from selenium.webdriver.common.keys import Keys
+    emulate(page)
+    page.find_element('css selector', 'body').send_keys(Keys.TAB)
+    first = page.switch_to.active_element
+    assert first.get_attribute('class') == 'skip' and first.rect['x'] >= 0
+    seen = set()
+    for _ in range(25):
+        page.switch_to.active_element.send_keys(Keys.TAB)
+        now = page.switch_to.active_element
+        seen.add(now.tag_name)
+        assert now.value_of_css_property('outline-style') == 'solid', now.get_attribute('outerHTML')[:200]
+    assert {'a', 'button', 'summary'} <= seen
+
+@pytest.mark.browser
+@pytest.mark.parametrize('dark', [False, True], ids=['light', 'dark'])
+def test_contrast(page, batch, dark):
+    for p in (batch, next((batch.parent/'report_files').glob('*icl*'))):
+        page.get(p.as_uri())
+        emulate(page, dark=dark)
+        open_all(page)
+        assert not page.execute_script(CONTRAST)
+    body = page.find_element('css selector', 'body').value_of_css_property('background-color')
+    assert (sum(map(int, re.findall(r'\d+', body)[:3])) < 150) == dark
+
+@pytest.mark.browser
+@pytest.mark.parametrize('wide', [360, 768])
+def test_no_sideways_scrolling(page, batch, wide):
+    for p in [batch, *beside(batch)]:
+        page.get(p.as_uri())
+        emulate(page, wide)
+        open_all(page)
+        got, view = each(page, 'html', '[x.scrollWidth, x.clientWidth]')[0]
+        assert got <= view and wide - 20 < view <= wide, f'{p.name} is {got} wide'
+
+@pytest.mark.browser
+def test_all_is_there_without_script(page, batch):
+    page.execute_cdp_cmd('Emulation.setScriptExecutionDisabled', dict(value=True))
+    page.get(batch.as_uri())
+    summary = css(page, 'table.claims summary')[0]
+    evidence = summary.find_element('xpath', '../ul')
+    summary.click()
+    assert evidence.is_displayed() and not css(page, 'th button') and not css(page, '.tools')[0].is_displayed()
+    assert css(page, '.run img') and css(page, '.summary td.n')
+    page.execute_cdp_cmd('Emulation.setScriptExecutionDisabled', dict(value=False))
+
+@pytest.mark.browser
+@pytest.mark.parametrize('script', [True, False], ids=['script', 'style alone'])
+def test_print_opens_the_evidence(page, script):
+    if script: page.execute_script("dispatchEvent(new Event('beforeprint'))")
+    emulate(page, media='print')
+    high = each(page, 'table.claims td details ul', 'x.checkVisibility() ? x.offsetHeight : 0')
+    assert len(high) > 50 and min(high) > 5
+    assert not css(page, '.tools')[0].is_displayed()
+    if script: page.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert not any(d.get_attribute('open') for d in css(page, 'table.claims details'))
