@@ -1,0 +1,108 @@
+"""How fast memnb trains what Figure 2 needs, against GPT2LMHeadModel with the Hugging Face Trainer: `make bench`
+
+Three strings of L2, three repeats, with and without each string: twelve trainings of 50 epochs on 256 strings, batches
+of 8, linear schedule with a warm-up of 5 %, losses of the three strings before training and after every epoch. Both
+sides start from the same weights, see the same batches at the same rates, and must give the same losses. The Trainer
+trains one repeat (four trainings); its seconds are multiplied by three, which the table says. `whole` trains all
+twelve, `short` five epochs of one repeat on both sides. A program to run by hand, not a test; a few minutes.
+"""
+import os
+os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+import sys, time
+import numpy as np, torch
+from memnb import contextual, gpt
+
+SIZE, EPOCHS, BATCH, LR, CONFIG, WANTED = 256, 50, 8, .002, '2x32', 6
+G = contextual.grammar('L2')
+THREE = contextual.followed(G, SIZE)
+
+def sets_of(repeat): return contextual.data_sets(G, THREE.text, THREE.copies, SIZE, repeat)
+
+def ours(repeats, epochs):
+    "Losses of the followed strings, repeats x trainings x epochs x strings"
+    return [contextual._tiny(G, sets_of(r), list(THREE.text), CONFIG, epochs, BATCH, LR, r, None) for r in repeats]
+
+# --- the Trainer ---
+
+def library_model(c, seed):
+    "GPT2LMHeadModel of the same size, without dropout, with our first weights"
+    from transformers import GPT2Config, GPT2LMHeadModel
+    net = GPT2LMHeadModel(GPT2Config(vocab_size=c.vocab, n_positions=c.length, n_embd=c.d, n_layer=c.layers,
+        n_head=c.heads, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=None))
+    t, names = net.transformer, ['ln_1', 'attn.c_attn', 'attn.c_proj', 'ln_2', 'mlp.c_fc', 'mlp.c_proj']
+    own = [t.wte.weight, t.wpe.weight, *(p for b in t.h for n in names for p in b.get_submodule(n).parameters()),
+           *t.ln_f.parameters()]
+    flat, at = torch.tensor(gpt.start(c, seed)), 0
+    with torch.no_grad():
+        for p in own:
+            p.copy_(flat[at:at + p.numel()].view(p.shape))
+            at += p.numel()
+    return net
+
+def token_losses(net, x):
+    "Loss of each token; the first one is predicted from its position alone (all strings of L2 are equally long)"
+    seen = torch.nn.functional.pad(net.transformer.wte(x[:, :-1]), (0, 0, 1, 0))
+    logits = net(inputs_embeds=seen).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), x.flatten(), reduction='none').view(x.shape)
+
+class Batches(torch.utils.data.Sampler):
+    "The order in which ours sees the strings: another one each epoch"
+    def __init__(self, n, seed): self.n, self.seed, self.epoch = n, seed, 0
+    def __len__(self): return self.n
+    def __iter__(self):
+        per = -(-self.n//BATCH)
+        rows = gpt.order(self.n, BATCH, self.epoch*per, per, self.seed).ravel()
+        self.epoch += 1
+        return iter(rows[rows >= 0].tolist())
+
+def trainer(strings, epochs, seed):
+    "Losses of the followed strings, epochs x strings, and the seconds of the training with its evaluations"
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+    ids, watch = (torch.tensor(contextual._ids(G, s)) for s in (strings, list(THREE.text)))
+    c = contextual._shape(CONFIG, G, ids.shape[1], None)
+    net, out, steps = library_model(c, seed), [], epochs*-(-len(ids)//BATCH)
+    rates = gpt.Plan(steps, BATCH, LR, contextual.WARMUP, schedule='linear').rates(0, steps)
+    opt = torch.optim.AdamW(net.parameters(), lr=1., betas=(.95, .995), weight_decay=0.)
+    sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda k: float(rates[min(k, steps - 1)]))
+    class Own(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **kw):
+            return token_losses(model, inputs['input_ids']).mean()
+        def _get_train_sampler(self, *a): return Batches(len(ids), seed)
+    class Watch(TrainerCallback):
+        def look(self):
+            with torch.no_grad(): out.append(token_losses(net, watch).mean(1).tolist())
+        def on_train_begin(self, *a, **kw): self.look()
+        def on_epoch_end(self, *a, **kw): self.look()
+    args = TrainingArguments('unused', per_device_train_batch_size=BATCH, num_train_epochs=epochs, report_to=[],
+        save_strategy='no', logging_strategy='no', disable_tqdm=True, use_cpu=True, max_grad_norm=0., seed=seed)
+    run = Own(net, args, train_dataset=[dict(input_ids=r) for r in ids], callbacks=[Watch()], optimizers=(opt, sched))
+    began = time.perf_counter()
+    run.train()
+    return np.array(out), time.perf_counter() - began
+
+def bench(repeats, epochs, scale):
+    "Both sides, their seconds, and how far their losses are apart"
+    gpt.c_engine()
+    began = time.perf_counter()
+    a = ours(range(3) if scale > 1 else repeats, epochs)
+    own, spent, far = time.perf_counter() - began, 0., []
+    for r in repeats:
+        for i, strings in enumerate(sets_of(r)):
+            b, s = trainer(strings, epochs, r)
+            spent += s
+            far.append(np.abs(a[r][i] - b))
+            print(f'repeat {r}, training {i}: {s:.1f} s', file=sys.stderr, flush=True)
+    far = np.max(far, (0, 2))
+    told = f', of {len(repeats)} repeat times {scale}' if scale > 1 else ''
+    print(f'Figure 2, {epochs} epochs: Trainer {scale*spent:.1f} s{told}; ours {own:.1f} s; ratio '
+          f'{scale*spent/own:.1f}, wanted >= {WANTED}, met: {"yes" if scale*spent >= WANTED*own else "NO"}')
+    print('largest distance of a loss, nats a token: ' +
+          ', '.join(f'epoch {e}: {far[e]:.1e}' for e in sorted({0, 1, 2, 5, epochs//2, epochs}) if e < len(far)))
+
+PARTS = dict(part=lambda: bench([0], EPOCHS, 3), whole=lambda: bench([0, 1, 2], EPOCHS, 1),
+             short=lambda: bench([0], 5, 1))
+
+if __name__ == '__main__':
+    names = sys.argv[1:] or ['part']
+    if wrong := [n for n in names if n not in PARTS]: sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    for n in names: PARTS[n]()
