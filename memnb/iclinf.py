@@ -701,7 +701,7 @@ def neighbour_rdp(
     down = [((K[2 + 2*i] - a*K[0])/(a - 1)).max() for i, a in enumerate(alphas)]
     return np.maximum(0., np.array([max(u.item(), d.item()) for u, d in zip(up, down)]))
 
-# %% ../nbs/12_iclinf.ipynb #6e253b19
+# %% ../nbs/12_iclinf.ipynb #62e78dc3
 def _log_means(x, logp, ts, columns=2048):
     "log of the mean of exp(t x) under a distribution, for each t and each row of x"
     import torch
@@ -709,12 +709,12 @@ def _log_means(x, logp, ts, columns=2048):
     if (top - low).max()*max(map(abs, ts)) > 600: return [torch.logsumexp(t*x + logp, 1) for t in ts]
     p, sums = logp.exp(), torch.zeros(len(ts), len(x), dtype=x.dtype, device=x.device)
     for a in range(0, x.shape[1], columns):
-        part, w = x[:, a:a + columns], p[a:a + columns]
-        for y, up in ((part - top, True), (low - part, False)):
-            powers = {}
+        e, w = (x[:, a:a + columns] - top).exp_(), p[a:a + columns]
+        for base, up in ((e, True), ((low - top).exp()/e, False)):
+            powers = {1: base}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
                 h = next((h for h in powers if k - h in powers), None)
-                powers[k] = (k*y).exp_() if h is None else powers[h]*powers[k - h]
+                if k not in powers: powers[k] = base**k if h is None else powers[h]*powers[k - h]
                 sums[i] += powers[k] @ w
     return [s.log() + t*(top if t > 0 else low)[:, 0] for s, t in zip(sums, ts)]
 
