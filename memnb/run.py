@@ -615,7 +615,7 @@ class Outcome:
     seconds: float = 0
     error: str = ''    # first line of the error
 
-# %% ../nbs/05_run.ipynb #58e5ae1f
+# %% ../nbs/05_run.ipynb #2a813248
 @dataclass
 class Job:
     "A run with all that a worker needs to know"
@@ -625,6 +625,7 @@ class Job:
     force: bool = False  # run again what is finished
     timeout: int = None  # seconds
     threads: int = None  # threads of the kernel; default: all cores
+    env: dict = field(default_factory=dict) # further environment of the kernel
 
 @patch(as_prop=True)
 def ready(self: Job):
@@ -703,7 +704,7 @@ def work(
         return Outcome(job.run, 'failed', part, took(), first_line(e))
     return Outcome(job.run, 'done', job.out, took())
 
-# %% ../nbs/05_run.ipynb #16eee9b4
+# %% ../nbs/05_run.ipynb #fdc3b938
 def _execute(job, tell, stop):
     "Execute a run that nobody else is at, and tell of its cells"
     from contextlib import nullcontext
@@ -713,15 +714,16 @@ def _execute(job, tell, stop):
     tell(dict(run=job.run.name, what='started'))
     with _gpu(stop) if job.run.gpu else nullcontext({}) as env:
         execute(job.nb, job.out, job.run.parameters, job.timeout, cell, None, hear, stop,
-                kernel_env(job.threads) | env)
+                kernel_env(job.threads) | job.env | env)
 
-# %% ../nbs/05_run.ipynb #48b3ba5f
+# %% ../nbs/05_run.ipynb #2b4155bd
 class _Progress:
     "Shows and logs what happens in a batch"
     def __init__(self, folder, quiet):
-        from threading import Lock
+        from threading import Event, Lock, Thread
         self.folder, self.quiet, self.lines, self.lock, self.pace = folder, quiet, {}, Lock(), {}
-        self.live = not quiet and sys.stderr.isatty()
+        self.live, self.up, self.over = not quiet and sys.stderr.isatty(), 0, Event()
+        if self.live: Thread(target=self.tick, daemon=True).start()
 
     def tell(self, event):
         with self.lock:
@@ -775,7 +777,7 @@ def text(self: _Progress, e):
     return (f"{name}  cell {i}/{e['of']}  {e['section']}  {spent:.1f} s"
             f"{'' if left is None else f', about {_span(left)} left'}{'' if e['ok'] else '  FAILED'}")
 
-# %% ../nbs/05_run.ipynb #b1bccc9a
+# %% ../nbs/05_run.ipynb #3f8bcb30
 @patch
 def show(self: _Progress, e):
     "Show an event"
@@ -783,26 +785,36 @@ def show(self: _Progress, e):
     elif e['what'] == 'cell':
         line = self.text(e)
         new, self.pace[e['run']][2] = self.pace[e['run']][2] != e['section'], e['section']
-        if self.live: self.lines[e['run']] = line
+        if self.live: self.lines[e['run']] = line, time.monotonic()
         elif new or not e['ok'] or e['cell'] == e['of']: self.put(line)
         self.put()
-    elif e['what'] != 'started': self.lines.pop(e['run'], None), self.put()
+    elif e['what'] == 'started': self.lines[e['run']] = f"{e['run']}  starting", time.monotonic()
+    else: self.lines.pop(e['run'], None), self.put()
 
+# %% ../nbs/05_run.ipynb #fa00b720
 @patch
 def put(self: _Progress, line=None):
     "Print a line above the lines that change"
-    if self.live: sys.stderr.write(f'\x1b[{self.up}A\x1b[J' if getattr(self, 'up', 0) else '\x1b[J')
+    if self.live: sys.stderr.write(f'\x1b[{self.up}A\x1b[J' if self.up else '\x1b[J')
     if line: say(line)
-    if self.live:
-        import shutil
-        wide = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(''.join(f'{l[:wide]}\n' for l in self.lines.values()))
-        sys.stderr.flush()
-        self.up = len(self.lines)
+    if not self.live: return
+    import shutil
+    wide = shutil.get_terminal_size().columns - 1
+    for text, since in self.lines.values():
+        more = time.monotonic() - since
+        sys.stderr.write(f"{f'{text}  (+ {_span(more)})' if more > 2 else text}"[:wide] + '\n')
+    sys.stderr.flush()
+    self.up = len(self.lines)
 
-# %% ../nbs/05_run.ipynb #743a0252
+@patch
+def tick(self: _Progress):
+    "Once a second: how long the cells that run have taken so far"
+    while not self.over.wait(1):
+        with self.lock: self.put()
+
+# %% ../nbs/05_run.ipynb #07f1b8e4
 @contextmanager
-def _threads(workers, tell, folder):
+def _threads(workers, address, tell, folder):
     "(submit, stop): start a job in a thread; end all"
     from concurrent.futures import ThreadPoolExecutor
     from threading import Event
@@ -879,14 +891,16 @@ def _all(jobs, submit, stop, note):
     order = {j.run.name: i for i, j in enumerate(jobs)}
     return sorted(results, key=lambda o: order[o.run.name])
 
-# %% ../nbs/05_run.ipynb #895a06e5
+# %% ../nbs/05_run.ipynb #6f68f02e
 def _jobs(name, only, params, out, folder, **kw):
     "Jobs of a profile"
     where = (Path(out or root()/'runs')/profile_file(name).stem).resolve()
-    return where, [Job(r, find(r.notebook, folder), where/f'{r.name}.ipynb', **kw)
+    here = kernel_env()
+    env = {k: here[k] for k in ('MEMNB_HOME', *FOLDERS) if k in here} # the same on every worker
+    return where, [Job(r, find(r.notebook, folder).resolve(), where/f'{r.name}.ipynb', env=env, **kw)
                    for r in select(name, only, params, folder)]
 
-# %% ../nbs/05_run.ipynb #620b4be3
+# %% ../nbs/05_run.ipynb #6e326c75
 def batch(
     name: str,              # profile
     only: tuple = (),       # words of papers; all when empty
@@ -908,9 +922,10 @@ def batch(
     if force or not all(j.ready for j in jobs): where.mkdir(parents=True, exist_ok=True)
     else: return [Outcome(j.run, 'skipped', j.out) for j in jobs]
     shown = _Progress(where, quiet)
-    pool = _dask(workers, scheduler, shown.tell, where) if dask or scheduler else \
-        _threads(workers, shown.tell, where)
-    with pool as (submit, stop): return _all(jobs, submit, stop, lambda got: _note(got, shown))
+    try:
+        with (_dask if dask or scheduler else _threads)(workers, scheduler, shown.tell, where) as (submit, stop):
+            return _all(jobs, submit, stop, lambda got: _note(got, shown))
+    finally: shown.over.set()
 
 # %% ../nbs/05_run.ipynb #2ac8d252
 def _note(got, shown):
@@ -1132,12 +1147,13 @@ def fetch_all(
         if fun: fun(**kw)
     say('model and data are ready')
 
-# %% ../nbs/05_run.ipynb #acd975f1
+# %% ../nbs/05_run.ipynb #05ab3813
 def _run(a):
     "memnb run"
     results = batch(a.profile, a.only, dict(a.p), a.out, a.force, a.timeout, a.quiet, None, a.workers,
                     a.dask, a.scheduler)
-    rows = [(o.run.name, o.status, _span(o.seconds) if o.seconds else '', o.error) for o in results]
+    told = lambda o: f'{o.error}; see {near(o.file)}' if o.status == 'failed' else o.error
+    rows = [(o.run.name, o.status, _span(o.seconds) if o.seconds else '', told(o)) for o in results]
     print(table(('run', 'status', 'time', 'error'), rows))
     states = [o.status for o in results]
     print(', '.join(f'{states.count(s)} {s}' for s in dict.fromkeys(states)))
