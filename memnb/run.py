@@ -900,7 +900,7 @@ def _jobs(name, only, params, out, folder, **kw):
     return where, [Job(r, find(r.notebook, folder).resolve(), where/f'{r.name}.ipynb', env=env, **kw)
                    for r in select(name, only, params, folder)]
 
-# %% ../nbs/05_run.ipynb #6e326c75
+# %% ../nbs/05_run.ipynb #fcacd08b
 def batch(
     name: str,              # profile
     only: tuple = (),       # words of papers; all when empty
@@ -923,8 +923,8 @@ def batch(
     else: return [Outcome(j.run, 'skipped', j.out) for j in jobs]
     shown = _Progress(where, quiet)
     try:
-        with (_dask if dask or scheduler else _threads)(workers, scheduler, shown.tell, where) as (submit, stop):
-            return _all(jobs, submit, stop, lambda got: _note(got, shown))
+        with (_dask if dask or scheduler else _threads)(workers, scheduler, shown.tell, where) as pool:
+            return _all(jobs, *pool, lambda got: _note(got, shown))
     finally: shown.over.set()
 
 # %% ../nbs/05_run.ipynb #2ac8d252
