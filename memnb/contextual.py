@@ -586,7 +586,7 @@ def _by_rank(d, copies, n, size):
     at = [round(i) for i in np.linspace(0, len(d) - 1, n)]
     return d.loc[at].reset_index(drop=True).assign(copies=copies)
 
-# %% ../nbs/13_contextual.ipynb #39cb04aa
+# %% ../nbs/13_contextual.ipynb #dbb7dd9e
 def data_sets(
     language,          # name, text or Grammar
     texts: list,       # strings to leave out
@@ -596,6 +596,7 @@ def data_sets(
 ) -> list:             # D', D_0, D_1, ...: lists of strings
     "Training data without the strings, and with each of them"
     g, left, rest, draws = grammar(language), set(texts), [], 0
+    for t in texts: g.tree(t) # refuses a string that is not in the language
     while len(rest) < size:
         if draws == 50: raise ValueError(f'nearly all strings of {_name(g)} are among those left out')
         rest += [s for s in g.sample(size, [seed, 3, draws]) if s not in left]
