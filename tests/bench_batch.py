@@ -2,7 +2,7 @@
 
 - overhead: seconds a run beyond the cells of its notebook (start and end of the kernel, checks, files)
 - rerun:    seconds of `memnb run` on a finished batch with as many runs as the laptop profile
-- pair:     two training notebooks at a time against one after the other, on the same cores
+- pair:     the smoke runs of the notebooks that train, two at a time against one after the other, same cores
 
 python tests/bench_batch.py [overhead rerun pair]
 """
@@ -12,9 +12,6 @@ from nbformat.v4 import new_code_cell, new_notebook, writes
 from memnb import run
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
-TRAIN = """from memnb import gpt
-fit = gpt.fit(gpt.Config(1, 32, 2048, 64), gpt.random_data(384, 64, 2048, seed=n), epochs=50, batch=8, seed=n)
-print(round(fit.bits))"""
 
 def house(folder, *codes, n=1):
     "A folder with one notebook and a profile of n runs"
@@ -48,14 +45,18 @@ def rerun(folder):
     subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
     print(f'rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started')
 
-def pair(folder, n=4):
-    "As many runs as make the fixed costs small beside the training"
+def pair(folder):
+    "The smoke runs of the two notebooks that train, two seeds each"
     os.environ.pop('OMP_NUM_THREADS', None)
-    house(folder, TRAIN, n=n)
-    alone = batch(folder)
-    both = batch(folder, workers=2, force=True)
-    print(f'pair: {n} training notebooks {alone:.1f} s one after the other, {both:.1f} s two at a time: '
-          f'{alone/both:.2f} times ({run.cores()} cores)')
+    profile, took = folder/'train.yaml', []
+    profile.write_text(''.join(f'- notebook: {w}\n  grid: {{seed: [0, 1]}}\n' for w in ('contextual', 'capacity')))
+    for workers in 1, 2:
+        start = time.perf_counter()
+        got = run.batch(profile, quiet=True, out=folder/f'runs{workers}', workers=workers)
+        took.append(time.perf_counter() - start)
+        assert {o.status for o in got} == {'done'}, [o.error for o in got]
+    print(f'pair: {len(got)} training notebooks {took[0]:.1f} s one after the other, {took[1]:.1f} s two at a time: '
+          f'{took[0]/took[1]:.2f} times ({run.cores()} cores)')
 
 if __name__ == '__main__':
     for part in sys.argv[1:] or ['overhead', 'rerun', 'pair']:
