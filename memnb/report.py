@@ -7,7 +7,7 @@ __all__ = ['DIFFER', 'MARKS', 'hush', 'Frame', 'frames', 'Out', 'Step', 'Book', 
            'votes', 'summed', 'scoreboard', 'mathml', 'Exhibit', 'exhibits', 'book_page', 'tally', 'report_page',
            'batch_report']
 
-# %% ../nbs/06_report.ipynb #2bf69a84
+# %% ../nbs/06_report.ipynb #a4dafa2d
 import ast, base64, hashlib, json, os, re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -16,9 +16,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
 from .core import VERDICTS, package_dir, root, version
-from .run import PAPERS, _last, _places, _span, parameters
+from .run import PAPERS, _last, _places, _secrets, _span, parameters
 
-# %% ../nbs/06_report.ipynb #36aace9f
+# %% ../nbs/06_report.ipynb #1fc24770
 _HOME = re.compile(r'(?<![\w.~-])(?:(?:/home|/Users|[A-Z]:[\\/]+Users)[\\/]+[\w.-]+|/root(?![\w.-]))')
 _AWAY = re.compile(r'(?<![\w.~-])/(?:tmp|work|opt|mnt|media|scratch|srv|var|private)'
                    r'(?:/[\w.@+-]+)*/(?=[\w.@+-])')
@@ -28,11 +28,7 @@ _SERVER = re.compile(r'(https?://)(?:[^\s/@]+@)?[\w.-]+(?=:\d+)')
 @cache
 def _exact():
     "Pattern of the secrets and the name of this machine, and (folder, word) pairs"
-    import socket
-    found = {v for k, v in os.environ.items() if re.search('KEY|TOKEN|SECRET|PASSW', k) and len(v) > 7}
-    host = socket.gethostname()
-    if len(host) > 5 and host != 'localhost': found.add(host)
-    words = '|'.join(sorted(map(re.escape, found), key=len, reverse=True))
+    words = '|'.join(sorted({re.escape(v) for v, _ in _secrets()}, key=len, reverse=True))
     return re.compile(f'(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])') if words else None, _places()
 
 # %% ../nbs/06_report.ipynb #eeb596ee

@@ -368,8 +368,8 @@ def _places(folder=None):
     both = {f(p): w for p, w in known.items() for f in (os.path.abspath, os.path.realpath)}
     return sorted(((p, w) for p, w in both.items() if p != os.sep), key=lambda pw: -len(pw[0]))
 
-# %% ../nbs/05_run.ipynb #7140ffbf
-SECRET = r'(KEY|TOKEN|SECRET|PASSWORD)$'
+# %% ../nbs/05_run.ipynb #a5a80fc6
+SECRET = r'KEY|TOKEN|SECRET|PASSW'
 
 def _secrets():
     "What the environment keeps secret, and the name of this machine, each with the word that stands for it"
