@@ -1,6 +1,7 @@
 # memnb: `make` lists the targets. Everything lives in .venv; PYTHON=... picks the interpreter it is made from.
 PYTHON  ?= python3
 PROFILE  = laptop
+WORKERS  = 2
 BIN     := .venv/bin
 COMMA   := ,
 export GOMP_SPINCOUNT := 100000
@@ -16,9 +17,9 @@ help:  ## list the targets
 setup: .venv/.ready-dev-lab  ## make the environment, fetch the model and the data
 	$(BIN)/memnb fetch
 
-reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper
+reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
 	$(BIN)/memnb fetch
-	$(BIN)/memnb run $(PROFILE); code=$$?; $(BIN)/memnb report; exit $$code
+	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; $(BIN)/memnb report; exit $$code
 
 smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small default parameters
 	$(BIN)/memnb fetch

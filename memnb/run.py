@@ -234,9 +234,9 @@ def _expand(entry, where):
     return [Run(entry['notebook'], {**params, **dict(zip(grid, values))}, tuple(grid), where, gpu)
             for values in product(*grid.values())]
 
-# %% ../nbs/05_run.ipynb #5e04b257
+# %% ../nbs/05_run.ipynb #dabec7f8
 def profile_file(
-    name: str # 'smoke', 'laptop', 'gpu', 'paper', or a path
+    name: str # 'smoke', 'laptop', 'night', 'gpu', 'paper', or a path
 ) -> Path:    # the YAML file; ValueError when there is none
     "File of a profile"
     known = {f.stem: f for f in sorted(share_dir('profiles').glob('*.yaml'))}
@@ -245,9 +245,9 @@ def profile_file(
     if path.suffix in ('.yaml', '.yml'): raise FileNotFoundError(f'no profile file {name}')
     raise ValueError(f"no profile '{name}'{_close(name, known)}, or the path of a YAML file")
 
-# %% ../nbs/05_run.ipynb #32199ef0
+# %% ../nbs/05_run.ipynb #9dd0e7bf
 def profile(
-    name: str # 'smoke', 'laptop', 'gpu', 'paper', or the path of a YAML file
+    name: str # 'smoke', 'laptop', 'night', 'gpu', 'paper', or the path of a YAML file
 ) -> list:    # of `Run`, grids expanded, parameters not yet checked
     "Runs of a profile"
     path = profile_file(name)
@@ -1203,11 +1203,11 @@ def _readme(a):
     if stale: say('README.md is older than nbs/index.ipynb: run `memnb readme`')
     return int(stale)
 
-# %% ../nbs/05_run.ipynb #a1975df1
+# %% ../nbs/05_run.ipynb #9514c54e
 def _runs(sub, name, fun, about):
     "A subcommand that takes a profile"
     p = sub.add_parser(name, help=about, description=about)
-    p.add_argument('profile', metavar='PROFILE', help='smoke, laptop, gpu, paper, or the path of a YAML file')
+    p.add_argument('profile', metavar='PROFILE', help='smoke, laptop, night, gpu, paper, or the path of a YAML file')
     p.add_argument('--only', nargs='+', action='extend', default=[], metavar='WORD', help='only these papers')
     p.add_argument('-p', nargs=2, action='append', default=[], metavar=('NAME', 'VALUE'),
                    help='set a parameter in every notebook that has it')

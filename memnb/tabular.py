@@ -1081,7 +1081,7 @@ def temperature_samples(
             rows += [(t.name, 'temperature', f'{temp}|{f}', v, nan, n, nan, nan, '') for v in values]
     return pd.DataFrame(rows, columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #8a5684af
+# %% ../nbs/10_tabular.ipynb #b4f0cea6
 def run_all(
     model,                # name of a model
     datasets: list,       # names of data sets
@@ -1093,15 +1093,28 @@ def run_all(
     import pandas as pd
     tables, m, parts = _tables(datasets), lm.load(model, mode=mode or None), []
     ask = dict(n=n, samples=samples, preset=preset, seed=seed)
+    lm.ahead(m, lambda d: _asks(d, tables, sizes(preset, n=n, samples=samples), temperatures, seed))
     for t in tables:
         parts.append(measure(m, t, tests=_asked(t), show=False, **ask))
         _keep(parts[-1], m, profile, seed)
         say(f'{t.name} is measured')
-    if profile != 'smoke' and 'california-housing' in [t.name for t in tables]:
-        sets = sizes(preset)['sets']
-        parts.append(temperature_samples(m, temperatures=temperatures, n=samples, sets=sets, seed=seed))
+    for args in _warm(tables, temperatures, sizes(preset, samples=samples), seed):
+        parts.append(temperature_samples(m, **args))
         _keep(parts[-1], m, profile, seed)
     return pd.concat(parts, ignore_index=True)
+
+# %% ../nbs/10_tabular.ipynb #14e5cc48
+def _asks(model, tables, z, temperatures, seed):
+    "Everything that a run asks"
+    for t in tables:
+        for part in _asked(t)[:-1]: _part(part, model, t, z, model.mode, seed)
+        if _labelled(t): predict(model, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
+    for args in _warm(tables, temperatures, z, seed): temperature_samples(model, **args)
+
+def _warm(tables, temperatures, z, seed):
+    "Arguments for Figure 2, when its data set is measured"
+    if temperatures and 'california-housing' in [t.name for t in tables]:
+        yield dict(temperatures=temperatures, n=z['samples'], sets=z['sets'], seed=seed)
 
 # %% ../nbs/10_tabular.ipynb #881d6b63
 def _tables(names):
@@ -1127,40 +1140,36 @@ def _keep(table, m, profile, seed):
     by = ('dataset', 'what', 'item')
     if profile != 'smoke': record('tabular', table.round(6), m.name, profile, seed, m.mode, by=by)
 
-# %% ../nbs/10_tabular.ipynb #154bb545
+# %% ../nbs/10_tabular.ipynb #abf9d0d5
 def run_truth(
     name: str,     # of a planted model; '' asks nothing
     profile: str,  # 'smoke' asks little and records nothing
-    n: int = 15,   # queries a test and block
+    n: int = 8,    # queries a test and block
     seed: int = 0  # choice of places
 ):                 # DataFrame, see `truth_rates`
     "Put the memorization tests to the proof, and record what they found"
     import pandas as pd
     if not name: return pd.DataFrame(columns=COLUMNS)
-    m = lm.load(f'planted:{name}')
-    out = truth_rates(against_truth(m, name=name, seed=seed, **_truth_size(profile, n)))
+    m, ask = lm.load(f'planted:{name}'), dict(name=name, seed=seed, **_truth_size(profile, n))
+    lm.ahead(m, lambda d: against_truth(d, **ask))
+    out = truth_rates(against_truth(m, **ask))
     _keep(out, m, profile, seed)
     return out
 
 def _truth_size(profile, n):
     return dict(n=min(n, 2), sources=['iris'], doses=[64]) if profile == 'smoke' else dict(n=n)
 
-# %% ../nbs/10_tabular.ipynb #ceaa7ba2
+# %% ../nbs/10_tabular.ipynb #4ed18c35
 def plan(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
-    preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2), truth: str = ''
+    preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2), truth: str = '', truth_n: int = 2
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
-    m, z = lm.dry(model, mode=mode or None), sizes(preset, n=n, samples=samples)
-    for t in _tables(datasets):
-        for part in _asked(t)[:-1]: _part(part, m, t, z, m.mode, seed)
-        if _labelled(t):
-            predict(m, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
-    if profile != 'smoke' and 'california-housing' in datasets:
-        temperature_samples(m, temperatures=temperatures, n=samples, sets=z['sets'], seed=seed)
+    m = lm.dry(model, mode=mode or None)
+    _asks(m, _tables(datasets), sizes(preset, n=n, samples=samples), temperatures, seed)
     if not truth: return m.estimate()
     known = lm.dry(f'planted:{truth}')
-    against_truth(known, name=truth, seed=seed, **_truth_size(profile, 15))
+    against_truth(known, name=truth, seed=seed, **_truth_size(profile, truth_n))
     return {k: v + known.estimate()[k] for k, v in m.estimate().items() if v is not None}
 
 # %% ../nbs/10_tabular.ipynb #945cd6c4

@@ -392,7 +392,7 @@ def test_unknown_names_on_the_command_line(house, capsys):
     assert 'latin.yaml is not UTF-8 text' in refused(capsys, 'run', 'latin')
 
 def test_the_shipped_profiles_are_sound():
-    for name in 'smoke', 'laptop', 'gpu', 'paper':
+    for name in 'smoke', 'laptop', 'night', 'gpu', 'paper':
         words = {r.notebook for r in run.profile(name)}
         assert words and words <= set(run.PAPERS)
         have = [w for w in words if w in run.notebooks()]
