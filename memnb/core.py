@@ -182,7 +182,7 @@ def _merge(path, new, key):
     new.iloc[name(new).argsort(kind='stable')].to_csv(tmp, index=False, lineterminator='\n')
     os.replace(tmp, path)
 
-# %% ../nbs/00_core.ipynb #8a997a29
+# %% ../nbs/00_core.ipynb #25704939
 def chosen(
     measured,          # all measured rows of a paper
     model: str = None, # name; default: the first that is there
@@ -190,7 +190,8 @@ def chosen(
 ):                     # DataFrame: rows of one model, mode, profile and seed; empty texts are ''
     "The rows that a figure shows: one run of one model"
     m = measured[measured.model == (model if model in set(measured.model) else measured.model.iloc[0])]
-    best = next((p for p in (profile, 'paper', 'gpu', 'night', 'laptop') if p in set(m.profile)), m.profile.iloc[0])
+    order = profile, 'paper', 'gpu', 'night', 'laptop', m.profile.iloc[0]
+    best = next(p for p in order if p in set(m.profile))
     m = m[m.profile == best]
     m = m[(m.seed == m.seed.min()) & (m['mode'] == m['mode'].iloc[0])]
     return m.assign(**{c: m[c].fillna('') for c in {'item', 'note'} & set(m)})

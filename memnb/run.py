@@ -1203,11 +1203,12 @@ def _readme(a):
     if stale: say('README.md is older than nbs/index.ipynb: run `memnb readme`')
     return int(stale)
 
-# %% ../nbs/05_run.ipynb #9514c54e
+# %% ../nbs/05_run.ipynb #81f520af
 def _runs(sub, name, fun, about):
     "A subcommand that takes a profile"
     p = sub.add_parser(name, help=about, description=about)
-    p.add_argument('profile', metavar='PROFILE', help='smoke, laptop, night, gpu, paper, or the path of a YAML file')
+    p.add_argument('profile', metavar='PROFILE',
+                   help='smoke, laptop, night, gpu, paper, or the path of a YAML file')
     p.add_argument('--only', nargs='+', action='extend', default=[], metavar='WORD', help='only these papers')
     p.add_argument('-p', nargs=2, action='append', default=[], metavar=('NAME', 'VALUE'),
                    help='set a parameter in every notebook that has it')

@@ -1159,10 +1159,11 @@ def run_truth(
 def _truth_size(profile, n):
     return dict(n=min(n, 2), sources=['iris'], doses=[64]) if profile == 'smoke' else dict(n=n)
 
-# %% ../nbs/10_tabular.ipynb #4ed18c35
+# %% ../nbs/10_tabular.ipynb #6a935536
 def plan(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
-    preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2), truth: str = '', truth_n: int = 2
+    preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2),
+    truth: str = '', truth_n: int = 2
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
     m = lm.dry(model, mode=mode or None)

@@ -1,7 +1,8 @@
 """How fast many-shot replication is, against one `generate` call per instance: `python tests/bench_icl.py`
 
 Both sides use the same weights and give the same tokens. Calls one by one cost the same each, so of 64 instances the
-baseline asks every fourth and its time is multiplied (said in the table). Parts: `ratio`, `cost`.
+baseline asks every fourth and its time is multiplied (said in the table). `labels` scores the labels of the task, with a
+row for each query against a row for each label of each query. Parts: `ratio`, `labels`, `cost`.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
@@ -40,6 +41,23 @@ def ratio():
         row(f'k = {k}, {n} instances{scaled}', a*every, b, wanted,
             f"{'yes' if same == len(x) else 'no'}, {same}/{len(x)} texts")
 
+def labels():
+    "Labels side by side behind their prompt, against each with a prompt of its own"
+    from functools import partialmethod
+    from memnb import icl, lm
+    for k, n in ((0, 36), (25, 36)):
+        t, _, m = ready(k, n)
+        prompts, found, side = icl.performance_prompts(t, k, m.mode), {}, lm.HF._packs
+        for name, packs in (('single', partialmethod(side, most=0)), ('ours', side)):
+            lm.HF._packs = packs
+            with fresh() as path:
+                m.store = lm.Store(path)
+                found[name] = clock(lambda: m.logprobs([p for p in prompts for _ in t.labels],
+                                                       [f'{l}\n' for _ in prompts for l in t.labels]))
+        (a, x), (b, y) = found['single'], found['ours']
+        far = max(abs(p - q) for u, v in zip(x, y) for p, q in zip(u, v))
+        row(f'labels, k = {k}, {n} instances, {len(t.labels)} labels', a, b, 2, f'to {far:.0e} nats')
+
 def cost():
     "How the time grows with demonstrations and with instances"
     for k, n in ((0, 32), (25, 32), (50, 32), (100, 32), (100, 1), (100, 8), (100, 64)):
@@ -47,7 +65,7 @@ def cost():
         seconds, _ = clock(lambda: ours(m, prompts))
         row(f'ours, k = {k}, {n} instances', None, seconds, None, '')
 
-PARTS = dict(ratio=ratio, cost=cost)
+PARTS = dict(ratio=ratio, labels=labels, cost=cost)
 
 def main(names):
     "Run the named parts, or all"

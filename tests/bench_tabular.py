@@ -1,6 +1,6 @@
 """How fast memnb is, against tabmemcheck and against transformers, and how fast it starts: `make bench`
 
-Parts can be named: `python tests/bench_tabular.py server local start smoke`. Times are wall clock seconds, medians
+Parts can be named: `python tests/bench_tabular.py server local ahead start smoke`. Times are wall clock seconds, medians
 of repetitions taken in turns (the long part 2 is run once, after a warm-up); NO marks what is too slow. This is a
 program to run by hand, not a test.
 """
@@ -245,6 +245,19 @@ def local():
     both('16 prompts that share 1500 tokens, against one by one', shared, 32, 3)
     both('the same, against one padded batch', shared, 32, None, together=16)
 
+def ahead():
+    "Many small tests whose questions are asked ahead, all in the same batches, and one test after the other"
+    from memnb import lm, tabular
+    m, tests = lm.load('planted:tables', device='cpu'), lambda m: tabular.against_truth(m, n=4)
+    def run(first):
+        with fresh() as path:
+            m.store = lm.Store(path)
+            if first: lm.ahead(m, tests)
+            return tests(m)
+    (a, x), (b, y) = clock(lambda: run(False)), clock(lambda: run(True))
+    k = (x.said == y.said).sum()
+    row(f'{len(x)} answers of 40 tests, asked ahead', a, b, None, f"{'yes' if k == len(x) else 'no'}, {k}/{len(x)} texts")
+
 # --- part 3: starting, and starting again ---
 
 def inside(code, **env):
@@ -283,7 +296,7 @@ def smoke():
     if r.returncode: print(r.stdout + r.stderr, file=sys.stderr)
     row('smoke run of the notebook, empty store', None, seconds, '< 60 s', 'no' if r.returncode else '')
 
-PARTS = dict(server=server, local=local, start=start, smoke=smoke)
+PARTS = dict(server=server, local=local, ahead=ahead, start=start, smoke=smoke)
 
 def main(names):
     "Run the named parts, or all"
