@@ -495,47 +495,51 @@ def common_prefix(
     a, b, n = min(ids), max(ids), min(map(len, ids)) - 1
     return next((i for i in range(n) if a[i] != b[i]), n)
 
-# %% ../nbs/01_lm.ipynb #a0f7981a
+# %% ../nbs/01_lm.ipynb #c5881891
 def _families(
-    ids: list,       # lists of token ids
-    least: int = 256 # tokens that a family must save, since it takes passes of its own
-) -> list:           # of lists of positions; the last one has what is left over
-    "Prompts in groups that share a long beginning"
-    order = sorted(range(len(ids)), key=lambda i: ids[i])
+    ids: list,  # lists of token ids
+    costs: list # of a batch with this prompt, in tokens
+) -> list:      # of lists of positions
+    "Prompts in groups that share a long beginning, inner groups first"
+    order, out = sorted(range(len(ids)), key=lambda i: ids[i]), []
     near = [common_prefix([ids[a], ids[b]]) for a, b in zip(order, order[1:])]
-    cuts = [j + 1 for j, n in enumerate(near) if 2*n + 64 < max(near)]
-    if not cuts: return [order]
-    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)])]
-    saved = lambda p: (common_prefix([ids[i] for i in p]) - min(near))*(len(p) - 1)
-    good = [p for p in parts if saved(p) > least]
-    rest = [i for p in parts if p not in good for i in p]
-    if not good or not rest: return good or [order]
-    return good + [[rest[i] for i in p] for p in _families([ids[i] for i in rest], least)]
+    def left(a, b, base, deep=0):
+        "Those of a stretch that find no family in it; around it `base` tokens are shared"
+        inner = near[a:b-1]
+        if (max(inner, default=0) - base)*(b - a - 1) <= min(costs) or deep > 99: return order[a:b]
+        cuts = [j + 1 for j in range(a, b - 1) if near[j] == min(inner)]
+        rest = [i for x, y in zip([a, *cuts], [*cuts, b]) for i in left(x, y, min(inner), deep + 1)]
+        if not rest or (min(inner) - base)*(len(rest) - 1) <= max(costs[i] for i in rest): return rest
+        out.append(rest)
+        return []
+    rest = left(0, len(ids), 0)
+    return out + [rest]*bool(rest)
 
+# %% ../nbs/01_lm.ipynb #a84f0c41
 def _filled(
     lengths: list, # of the prompts in line, in tokens
-    least: int     # tokens that a new batch costs
+    cost: int      # of a new batch, in tokens
 ) -> int:          # how many of them make a batch
     "Prompts to put together, until their padding costs more than a new batch"
     longest = total = 0
     for n, l in enumerate(lengths):
         longest, total = max(longest, l), total + l
-        if longest*(n + 1) - total > least: return n
+        if longest*(n + 1) - total > cost: return n
     return len(lengths)
 
-# %% ../nbs/01_lm.ipynb #69a7e469
+# %% ../nbs/01_lm.ipynb #9fe6f97b
 @patch
 def _batches(self: HF, ids, more, own=1):
     "Yield (positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
     self._fit(ids, more)
     more, own = _each(more, ids), _each(own, ids)
-    least = 256 + 20*max(more) # reading 20 tokens takes as long as a step of writing
-    for part in _families(ids, least) if self.shares else [range(len(ids))]:
+    costs = [256 + 20*n for n in more] # reading 20 tokens takes as long as a step of writing
+    for part in _families(ids, costs) if self.shares else [range(len(ids))]:
         order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
-        yield from self._family(ids, order, more, own, least)
+        yield from self._family(ids, order, more, own, costs)
 
 @patch
-def _family(self: HF, ids, order, more, own, least):
+def _family(self: HF, ids, order, more, own, costs):
     "Batches of prompts with one shared prefix, long answers first"
     few = [ids[i] for i in order]
     end = min(len(ids[i]) - own[i] for i in order)
@@ -544,7 +548,7 @@ def _family(self: HF, ids, order, more, own, least):
     while order:
         size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
         n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
-        n = _filled([len(ids[i]) for i in order[:n]], least)
+        n = _filled([len(ids[i]) for i in order[:n]], costs[order[0]])
         rows, order = order[:n], order[n:]
         yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
 
