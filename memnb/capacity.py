@@ -812,7 +812,7 @@ def paper_capacity(
     r = r.rename(columns=dict(bits='capacity')).reset_index()
     return r.assign(params=[n_weights(*map(int, c.split('x'))) for c in r.config]).sort_values('params')
 
-# %% ../nbs/14_capacity.ipynb #c28be826
+# %% ../nbs/14_capacity.ipynb #0553ac7b
 def fig2(measured, reported):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = of_part(measured, 'synthetic'), of_part(measured, 'text')
@@ -828,7 +828,7 @@ def fig2(measured, reported):
         b.set(title='text, against the oracle', ylabel='bits memorized, total')
         for ax, t in ((a, syn), (b, text)):
             if len(t): _by_n(ax, t.n)
-            if len(t): ax.legend(fontsize=7, loc='upper left' if ax is a else 'upper right')
+            if len(t): ax.legend(fontsize=7, loc='upper left')
     return _picture(fig, 'squares: paper, Table 1, fp32; its curves are pictures without numbers')
 
 # %% ../nbs/14_capacity.ipynb #4ab821e5
