@@ -687,7 +687,7 @@ def measure(
     c = data if isinstance(data, Corpus) else corpus(data, 4*sizes[-1], held, vocab, length, seed=seed)
     return text_runs(models, sizes, c, _prefixes(c.train.shape[1]), precision, seed=seed, **train)
 
-# %% ../nbs/14_capacity.ipynb #e9c527a6
+# %% ../nbs/14_capacity.ipynb #46c0c258
 BY = ('part', 'what', 'config', 'vocab', 'length', 'precision', 'n', 'run')
 
 def _keep(rows, profile, seed):
@@ -701,8 +701,8 @@ def _keep(rows, profile, seed):
     return rows
 
 def _upper(sizes):
-    "Sizes for the comparison of precisions: those near capacity, without the largest"
-    return sizes[len(sizes)//2:-1] or sizes
+    "Size for the comparison of precisions: the largest but one, near capacity"
+    return sizes[-2:-1] or sizes
 
 def _steps(parts):
     "Names of parts, checked"
