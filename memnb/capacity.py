@@ -779,12 +779,13 @@ def _picture(fig, text='the paper has a picture, whose numbers its text does not
     fig.supxlabel(text, fontsize=7, color='#777777')
     return fig
 
-# %% ../nbs/14_capacity.ipynb #738cf237
+# %% ../nbs/14_capacity.ipynb #93d85caf
 def _by_n(ax, ns, name='sequences'):
     "A logarithmic axis with the sizes that were measured"
     ns = sorted(set(ns))
     ax.set(xscale='log', xlabel=name)
-    room = [n for i, n in enumerate(ns) if i in (0, len(ns) - 1) or n > 1.4*ns[i-1]]
+    room = ns[-1:]
+    for n in ns[::-1]: room += [n]*(room[-1] > 1.4*n)
     ax.set_xticks(ns, [str(n) if n in room else '' for n in ns], fontsize=8 if len(ns) < 7 else 7)
     ax.minorticks_off()
 
