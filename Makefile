@@ -56,8 +56,8 @@ clean:  ## remove the environment and build leftovers (results, figures and the 
 # .ready-dev-lab means: memnb is installed with the extras dev and lab. The torch build comes first
 # (a CPU build where pip is set up to find one), so that nothing after it pulls another.
 .venv/.ready-%: settings.ini setup.py pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/pip install -q $(shell grep '^torch==' constraints.txt)
-	$(BIN)/pip install -q -c constraints.txt -e '.[$(subst -,$(COMMA),$*)]'
+	$(BIN)/pip install -q --no-compile $(shell grep '^torch==' constraints.txt)
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[$(subst -,$(COMMA),$*)]'
 	@touch $@
 
 .venv/bin/pip:
