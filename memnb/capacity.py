@@ -177,7 +177,21 @@ def _rows(rows, kind):
             rows = rows + _spread(r, {f'{kind} train': rates[0], f'{kind} held-out': rates[1]})
     return pd.DataFrame(rows)
 
-# %% ../nbs/14_capacity.ipynb #148cb013
+# %% ../nbs/14_capacity.ipynb #37390c3c
+ALPHA = dict(tables=3.54, figure=3.64)
+
+def _filling(cfg, sizes):
+    "The first size that a model cannot hold at the paper's bits per parameter, else the largest"
+    room = ALPHA['tables']*cfg.n_params
+    return next((n for n in sizes if data_bits(n, cfg.length, cfg.vocab) > room), sizes[-1])
+
+def _jobs(models, sizes, vocab, length, part):
+    "Trainings of a part, as (part, config, sequences): of precision one size a model, near its capacity"
+    sizes = _sizes(sizes)
+    return [(part, c, n) for c in (shape(m, vocab, length) for m in _names(models))
+            for n in (sizes if part != 'precision' else [_filling(c, sizes)])]
+
+# %% ../nbs/14_capacity.ipynb #b5cb7c5e
 def synthetic(
     models,                 # names as '1x32', or a gpt.Config
     sizes: list,            # numbers of sequences, growing
@@ -187,12 +201,11 @@ def synthetic(
     seeds: int = 1,         # runs of each, with data and weights of their own
     held: int = 256,        # held-out sequences, for membership
     seed: int = 0,          # of the first run
-    part: str = 'synthetic', # name of these rows
+    part: str = 'synthetic', # name of these rows; 'precision': one size a model, near its capacity
     **train                 # for gpt.fit: epochs, batch, lr, patience, device, folder
 ):                          # DataFrame: a row a run; rows `curve` (bits by step), rows `rates` (histograms)
     "Bits that models memorize of random data"
-    cfgs = [shape(m, vocab, length) for m in _names(models)]
-    jobs = [(part, c, n) for c in cfgs for n in _sizes(sizes)]
+    jobs = _jobs(models, sizes, vocab, length, part)
     rows = [r for s in range(seeds) for r in _trained(jobs, precision, held, seed + s, **train)]
     return _rows(rows, 'synthetic')
 
@@ -241,9 +254,7 @@ def capacity_slope(
     out = dict(slope=r.slope, low=r.slope - half, high=r.slope + half, intercept=r.intercept)
     return {k: float(v) for k, v in out.items()} | dict(points=len(caps))
 
-# %% ../nbs/14_capacity.ipynb #d525e2b2
-ALPHA = dict(tables=3.54, figure=3.64)
-
+# %% ../nbs/14_capacity.ipynb #a3ccc826
 def expected_bits(
     params: int,  # P
     n: int,       # N
@@ -687,7 +698,7 @@ def measure(
     c = data if isinstance(data, Corpus) else corpus(data, 4*sizes[-1], held, vocab, length, seed=seed)
     return text_runs(models, sizes, c, _prefixes(c.train.shape[1]), precision, seed=seed, **train)
 
-# %% ../nbs/14_capacity.ipynb #46c0c258
+# %% ../nbs/14_capacity.ipynb #0125a694
 BY = ('part', 'what', 'config', 'vocab', 'length', 'precision', 'n', 'run')
 
 def _keep(rows, profile, seed):
@@ -700,10 +711,6 @@ def _keep(rows, profile, seed):
         say(f"{', '.join(dict.fromkeys(rows.part))}: recorded")
     return rows
 
-def _upper(sizes):
-    "Size for the comparison of precisions: the largest but one, near capacity"
-    return sizes[-2:-1] or sizes
-
 def _steps(parts):
     "Names of parts, checked"
     known = ['synthetic', 'precision', 'length', 'vocab', 'text', 'given']
@@ -711,7 +718,7 @@ def _steps(parts):
     if wrong: raise ValueError(f"no part {wrong[0]!r}: there are {', '.join(known)}")
     return [p for p in known if p in parts]
 
-# %% ../nbs/14_capacity.ipynb #46e354c1
+# %% ../nbs/14_capacity.ipynb #fe6344da
 def run_all(
     profile: str, parts: list, models: list, sizes: list, text_models: list, text_sizes: list, text_all: int,
     epochs: int, batch: int = 8, lr: float = 0., seeds: int = 1, vocab: int = 2048, length: int = 64,
@@ -725,8 +732,8 @@ def run_all(
     over = dict(length=lengths, vocab=vocabs)
     def step(part):
         if part in ('synthetic', 'precision'):
-            how, ns = ('fp32', sizes) if part == 'synthetic' else ('bf16', _upper(sizes))
-            return synthetic(models, ns, vocab, length, how, seeds, held, seed, part, **train)
+            how = 'fp32' if part == 'synthetic' else 'bf16'
+            return synthetic(models, sizes, vocab, length, how, seeds, held, seed, part, **train)
         if part in over:
             return sweep(models[-1], part, over[part], sweep_n, vocab, length, held=held, seed=seed, **train)
         if part == 'given': return given_rows(model, reference, items)
@@ -736,7 +743,7 @@ def run_all(
     todo = [p for p in _steps(parts) if p != 'given' or items is not None]
     return pd.concat([_keep(step(p), profile, seed) for p in todo], ignore_index=True)
 
-# %% ../nbs/14_capacity.ipynb #9bbcf81b
+# %% ../nbs/14_capacity.ipynb #c7effb47
 def plan(
     profile: str = 'smoke', parts: list = ('synthetic',), models: list = ('1x8',), sizes: list = (8,),
     text_models: list = (), text_sizes: list = (), text_all: int = 0, epochs: int = 60, batch: int = 8,
@@ -745,9 +752,8 @@ def plan(
 ) -> dict: # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train; nothing is trained"
     parts, last = _steps(parts), models[-1]
-    grid = [(shape(m, vocab, length), n) for m in models for n in _sizes(sizes)]
-    jobs = grid*seeds*('synthetic' in parts)
-    if 'precision' in parts: jobs += [j for j in grid if j[1] in _upper(_sizes(sizes))]*seeds
+    jobs = [j[1:] for p in ('synthetic', 'precision') if p in parts
+            for j in _jobs(models, sizes, vocab, length, p)*seeds]
     if 'length' in parts: jobs += [(shape(last, vocab, s), sweep_n) for s in lengths]
     if 'vocab' in parts: jobs += [(shape(last, v, length), sweep_n) for v in vocabs]
     every = [*_sizes(text_sizes), text_all] if 'text' in parts else []
