@@ -27,7 +27,7 @@ def checkout() -> Path | None:
     top = package_dir().parent
     return top if (top/'settings.ini').exists() and (top/'nbs').is_dir() else None
 
-# %% ../nbs/00_core.ipynb #545dc35a
+# %% ../nbs/00_core.ipynb #4a67de2d
 def root() -> Path:
     "Where memnb writes: `MEMNB_HOME`, else the checkout, else the working directory"
     home = os.environ.get('MEMNB_HOME')
@@ -37,9 +37,11 @@ def data_dir() -> Path:
     "Folder of the tables"
     return root()/'data'
 
-def figures_dir() -> Path:
+def figures_dir(
+    profile: str = 'laptop' # other profiles have a folder of their own in it
+) -> Path:
     "Folder of the figures"
-    return root()/'figures'
+    return root()/'figures'/('' if profile == 'laptop' else profile)
 
 # %% ../nbs/00_core.ipynb #f308939a
 SHIPPED = dict(nbs='nbs', reported='data/reported', measured='data/measured', profiles='data/profiles',
@@ -242,15 +244,16 @@ def small(
     Pillow.open(big).convert('RGB').quantize(32).save(out, 'png', optimize=True)
     return Image(out.getvalue())
 
-# %% ../nbs/00_core.ipynb #d490d416
+# %% ../nbs/00_core.ipynb #70beb156
 def sheet(
     table # DataFrame
 ):        # HTML
     "A table for display, without the plain copy that notebooks keep beside it"
+    import re
     from IPython.display import HTML
-    return HTML(table.to_html(border=0))
+    return HTML(re.sub(r'\n +(<(?:t[dh]|/tr)\b)', r'\1', table.to_html(border=0))) # a line a row
 
-# %% ../nbs/00_core.ipynb #bedac0fd
+# %% ../nbs/00_core.ipynb #881334d4
 def savefig(
     fig,                    # matplotlib figure
     name: str,              # '<paper>_fig<N>' or '<paper>_x_<word>'
@@ -258,8 +261,9 @@ def savefig(
 ):                          # a small picture of it, for display
     "Save a figure of ours under the paper's number"
     if profile != 'smoke':
-        figures_dir().mkdir(parents=True, exist_ok=True)
-        with style(): fig.savefig(figures_dir()/f'{name}.png', metadata={'Software': None})
+        place = figures_dir(profile)
+        place.mkdir(parents=True, exist_ok=True)
+        with style(): fig.savefig(place/f'{name}.png', metadata={'Software': None})
     return small(fig)
 
 # %% ../nbs/00_core.ipynb #8b8243b4

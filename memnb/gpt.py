@@ -365,13 +365,14 @@ class Fit:
     def greedy(self, sequences): # bool array, sequences x tokens: is each token the likeliest?
         return self._score(sequences)[1]
 
-# %% ../nbs/03_gpt.ipynb #f64defae
+# %% ../nbs/03_gpt.ipynb #9abfd209
 def packed(
     c: Config, # size of the model
     sequences  # int array, N x S, or lists of token ids
 ):             # (int32 array N x S, int32 array of N lengths)
     "Token sequences as an engine wants them"
     rows = [np.asarray(s).ravel() for s in sequences]
+    if any(r.dtype.kind == 'f' and (r % 1).any() for r in rows): raise ValueError('tokens are whole numbers')
     if not rows: raise ValueError('there are no sequences to train on or to score: give at least one')
     lens = np.array([len(r) for r in rows], 'int32')
     if lens.min() < 1: raise ValueError(f'sequence {lens.argmin()} is empty: leave it out')
@@ -434,12 +435,13 @@ class _Run:
         self.most = [most_bits(c, d) for d in data]
         if file and Path(file).exists(): self.resume()
 
-# %% ../nbs/03_gpt.ipynb #ed96e345
+# %% ../nbs/03_gpt.ipynb #d625d92f
 @patch
 def settings(self: _Run):
     "What a checkpoint must agree with"
-    marks = [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in self.data]
-    return json.dumps([asdict(self.c), [asdict(p) for p in self.plans], marks])
+    marks = lambda sets: [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
+    own = [asdict(self.c), [asdict(p) for p in self.plans], self.every, self.bits, self.patience]
+    return json.dumps([*own, marks(self.data), list(self.watch), marks(self.watch.values())])
 
 @patch
 def save(self: _Run):
@@ -452,6 +454,7 @@ def save(self: _Run):
         np.savez(f, *self.state, settings=self.settings(), rest=rest, **each)
     os.replace(f'{self.file}.part', self.file)
 
+# %% ../nbs/03_gpt.ipynb #3d5260a6
 @patch
 def resume(self: _Run):
     "Go on from the state in the file"
@@ -463,7 +466,7 @@ def resume(self: _Run):
         self.rows, self.done, self.spent, self.note = json.loads(str(f['rest']))
         self.each = [list(f[f'each_{g}']) for g in range(len(self.data))]
 
-# %% ../nbs/03_gpt.ipynb #4524e7d1
+# %% ../nbs/03_gpt.ipynb #b804f4d5
 def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
 
 @patch
@@ -472,10 +475,15 @@ def look(self: _Run):
     sets = [_joined([d]*self.bits + [*self.watch.values()]) for d in self.data]
     self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
 
+# %% ../nbs/03_gpt.ipynb #fdc0f41b
 @patch
 def evaluate(self: _Run, losses):
     "Add a row to the table of each model that has not diverged"
     self.look()
+    lost = [g for g, own in enumerate(self.seen) if not (self.note[g] or np.isfinite(own).all())]
+    if lost: # finite weights can give scores that are not
+        self.undo(lost)
+        self.look()
     for g, own in enumerate(self.seen):
         if self.note[g]: continue
         ids, lens = self.data[g]
@@ -489,35 +497,42 @@ def evaluate(self: _Run, losses):
             row[name], at = -own[at:at+len(n)].sum()/int(n.sum()), at + len(n)
         self.rows[g].append(row)
 
-# %% ../nbs/03_gpt.ipynb #5194c2e3
+# %% ../nbs/03_gpt.ipynb #df81177e
 @patch
 def advance(self: _Run, steps):
     "Train for some steps; returns the mean losses"
-    before, began = [s.copy() for s in self.state], time.perf_counter()
+    self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
     orders = [order(len(d[0]), p.batch, self.done, steps, p.seed) for d, p in zip(self.data, self.plans)]
     losses = self.engine.train(self.state, self.done, orders, self.plan.rates(self.done, steps))
     self.spent += time.perf_counter() - began
     bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
-    for g in np.flatnonzero(bad):
-        why = f'diverged between steps {self.done} and {self.done + steps}: try a smaller lr'
-        self.note[g] = self.note[g] or why
-        for s, b in zip(self.state, before): s[g] = b[g]
     self.done += steps
+    self.undo(np.flatnonzero(bad))
     return losses.mean(1) if losses.size else losses.sum(1)
 
-def _idle(rows, patience, most):
-    "Whether nothing is left to memorize, or the bits have not grown by a thousandth lately"
-    bits = [r['bits'] for r in rows]
-    if bits[-1] > .999*most: return True
+@patch
+def undo(self: _Run, which):
+    "Take diverged models back to the last evaluation"
+    for g in which:
+        why = f'diverged between steps {self.before[0]} and {self.done}: try a smaller lr'
+        self.note[g] = self.note[g] or why
+        for s, b in zip(self.state, self.before[1]): s[g] = b[g]
+
+# %% ../nbs/03_gpt.ipynb #a5d134b2
+def _idle(rows, patience, most, warm):
+    "Whether nothing is left to memorize, or since the warm-up the bits have not grown by a thousandth lately"
+    if rows[-1]['bits'] > .999*most: return True
+    bits = [r['bits'] for r in rows if r['step'] >= warm]
     return bool(patience) and len(bits) > patience and bits[-1] < bits[-1-patience] + .001*abs(bits[-1])
 
-# %% ../nbs/03_gpt.ipynb #51cbd713
+# %% ../nbs/03_gpt.ipynb #bf89f7bf
 @patch
 def finish(self: _Run, tell=None):
     "Train to the end; returns a Fit for each model"
     import pandas as pd
     self.evaluate([]) if not self.done else self.look()
-    idle = lambda: all(n or self.bits and _idle(r, self.patience, m)
+    warm = self.plan.warmup*self.plan.steps
+    idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
                        for n, r, m in zip(self.note, self.rows, self.most))
     while self.done < self.plan.steps and not idle():
         self.evaluate(self.advance(min(self.every, self.plan.steps - self.done)))
@@ -530,7 +545,7 @@ def finish(self: _Run, tell=None):
     return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device,
                 np.array(self.each[g])) for g, p in enumerate(self.plans)]
 
-# %% ../nbs/03_gpt.ipynb #7477b014
+# %% ../nbs/03_gpt.ipynb #58cdb4d3
 def fit(
     config, data,         # Config; int array N x S or lists of token ids; for several runs lists of them
     epochs: float = 100, batch: int = 32, # times that a sequence is seen, sequences a step
@@ -539,7 +554,7 @@ def fit(
     precision: str = 'fp32', # or 'bf16', see `Plan`
     watch: dict = None,   # name -> sequences whose loss is to be recorded
     every=None, bits: bool = True, # steps between evaluations or 'epoch'; False: score `watch` only, no stop
-    patience: int = None, # evaluations without growth after which to stop; default: none
+    patience: int = None, # evaluations without growth, after the warm-up, after which to stop; default: none
     folder: Path = None,  # where states are kept, to go on from
     engine: str = 'auto', device: str = 'cpu', # 'c', 'torch' or 'auto'; of torch
     threads: int = None,  # cores; default: all
@@ -621,7 +636,7 @@ def module(self: Fit):
     "The model as a torch module"
     return _module()(self.config, self.params)
 
-# %% ../nbs/03_gpt.ipynb #6529d35e
+# %% ../nbs/03_gpt.ipynb #7463ce3d
 @patch
 def generate(self: Fit,
     prefixes, # int array, N x k
@@ -629,6 +644,9 @@ def generate(self: Fit,
 ):            # int array, N x n
     "The likeliest continuation, token by token"
     import torch
+    if n < 1 or np.shape(prefixes)[1] + n > self.config.length:
+        raise ValueError(f'{np.shape(prefixes)[1]} tokens and {n} more: add one at least, and no more than '
+                         f'makes {self.config.length}')
     ids, net = torch.tensor(np.asarray(prefixes)).long(), self.module()
     with torch.no_grad():
         for _ in range(n):

@@ -234,9 +234,9 @@ def _expand(entry, where):
     return [Run(entry['notebook'], {**params, **dict(zip(grid, values))}, tuple(grid), where, gpu)
             for values in product(*grid.values())]
 
-# %% ../nbs/05_run.ipynb #dabec7f8
+# %% ../nbs/05_run.ipynb #3f0f7ce2
 def profile_file(
-    name: str # 'smoke', 'laptop', 'night', 'gpu', 'paper', or a path
+    name: str # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or a path
 ) -> Path:    # the YAML file; ValueError when there is none
     "File of a profile"
     known = {f.stem: f for f in sorted(share_dir('profiles').glob('*.yaml'))}
@@ -245,9 +245,9 @@ def profile_file(
     if path.suffix in ('.yaml', '.yml'): raise FileNotFoundError(f'no profile file {name}')
     raise ValueError(f"no profile '{name}'{_close(name, known)}, or the path of a YAML file")
 
-# %% ../nbs/05_run.ipynb #9dd0e7bf
+# %% ../nbs/05_run.ipynb #e086c3d9
 def profile(
-    name: str # 'smoke', 'laptop', 'night', 'gpu', 'paper', or the path of a YAML file
+    name: str # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or the path of a YAML file
 ) -> list:    # of `Run`, grids expanded, parameters not yet checked
     "Runs of a profile"
     path = profile_file(name)
@@ -1147,7 +1147,7 @@ def fetch_all(
         if fun: fun(**kw)
     say('model and data are ready')
 
-# %% ../nbs/05_run.ipynb #05ab3813
+# %% ../nbs/05_run.ipynb #71a4d079
 def _run(a):
     "memnb run"
     results = batch(a.profile, a.only, dict(a.p), a.out, a.force, a.timeout, a.quiet, None, a.workers,
@@ -1158,7 +1158,7 @@ def _run(a):
     states = [o.status for o in results]
     print(', '.join(f'{states.count(s)} {s}' for s in dict.fromkeys(states)))
     print(f'executed notebooks: {near(results[0].file.parent)}')
-    print(f"figures: {near(figures_dir())}\ntables: {near(data_dir()/'measured')}")
+    print(f"figures: {near(figures_dir(results[0].file.parent.name))}\ntables: {near(data_dir()/'measured')}")
     return 130 if 'stopped' in states else 1 if 'failed' in states else 0
 
 # %% ../nbs/05_run.ipynb #c72fdaff
@@ -1203,12 +1203,12 @@ def _readme(a):
     if stale: say('README.md is older than nbs/index.ipynb: run `memnb readme`')
     return int(stale)
 
-# %% ../nbs/05_run.ipynb #81f520af
+# %% ../nbs/05_run.ipynb #0fdb3da3
 def _runs(sub, name, fun, about):
     "A subcommand that takes a profile"
     p = sub.add_parser(name, help=about, description=about)
     p.add_argument('profile', metavar='PROFILE',
-                   help='smoke, laptop, night, gpu, paper, or the path of a YAML file')
+                   help='smoke, laptop, night, table1, gpu, paper, or the path of a YAML file')
     p.add_argument('--only', nargs='+', action='extend', default=[], metavar='WORD', help='only these papers')
     p.add_argument('-p', nargs=2, action='append', default=[], metavar=('NAME', 'VALUE'),
                    help='set a parameter in every notebook that has it')

@@ -94,7 +94,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     assert 'Traceback' not in err and '1 failed, 1 done' in out
     log = [json.loads(l) for l in (good.parent/'batch.jsonl').read_text().splitlines()]
     assert [e['what'] for e in log if e['run'] == 'dice-n=3'] == ['started', *['cell']*4, 'done']
-    assert out.endswith('executed notebooks: runs/mine\nfigures: figures\ntables: data/measured\n')
+    assert out.endswith('executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/measured\n')
     assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
     assert 'never' not in outputs(bad) and 'memnb' not in json.loads(bad.read_text())['metadata']
     for file in good, bad:
@@ -392,7 +392,7 @@ def test_unknown_names_on_the_command_line(house, capsys):
     assert 'latin.yaml is not UTF-8 text' in refused(capsys, 'run', 'latin')
 
 def test_the_shipped_profiles_are_sound():
-    for name in 'smoke', 'laptop', 'night', 'gpu', 'paper':
+    for name in 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper':
         words = {r.notebook for r in run.profile(name)}
         assert words and words <= set(run.PAPERS)
         have = [w for w in words if w in run.notebooks()]
