@@ -393,7 +393,7 @@ def random_data(
     "Sequences of uniform random tokens"
     return np.random.default_rng([seed, n]).integers(vocab, size=(n, length)).astype('int32')
 
-# %% ../nbs/03_gpt.ipynb #9e2529b3
+# %% ../nbs/03_gpt.ipynb #530eba7f
 def engine_for(
     c: Config, plan: Plan,
     device: str = 'cpu',   # torch device
@@ -403,12 +403,19 @@ def engine_for(
 ):                         # an object with `train` and `score`
     "The engine that a model is trained with"
     if engine not in ('auto', 'c', 'torch'): raise ValueError(f"no engine {engine!r}: 'auto', 'c' or 'torch'")
+    if str(device).startswith('cuda'): _need_cuda(device)
     fits = device == 'cpu' and c.d % 8 == 0 and (c.d//c.heads) % 8 == 0
     if engine == 'c' and not (fits and c_engine()):
         raise ValueError('the engine in C needs a compiler, a CPU, and width and heads in multiples of 8')
     data = data or [(np.zeros((1, c.length), 'int32'), np.ones(1, 'int32'))]
     use = _Native if engine == 'c' or engine == 'auto' and len(data) == 1 and fits and c_engine() else _Torch
     return use(c, plan, data, threads=threads) if use is _Native else use(c, plan, data, device)
+
+def _need_cuda(device):
+    "Refuse a GPU that is not there"
+    import torch
+    if not torch.cuda.is_available():
+        raise ValueError(f"torch sees no {device} here: take device='cpu', or a build of torch with CUDA")
 
 # %% ../nbs/03_gpt.ipynb #dbf4c2f3
 def most_bits(

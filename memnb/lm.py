@@ -775,16 +775,17 @@ def _net(ref, revision, dtype, device):
             "or has in its cache; `smollm2` works offline.") from e
     return net.to(device), tok
 
-# %% ../nbs/01_lm.ipynb #71caa966
+# %% ../nbs/01_lm.ipynb #299f4b23
 def _reach(ref, revision):
     "Fail at once, not after minutes of retries, when a hub id is neither in the local cache nor within reach"
     from huggingface_hub import HfApi, try_to_load_from_cache
-    if isinstance(try_to_load_from_cache(ref, 'config.json', revision=revision), str): return
-    try: HfApi().model_info(ref, revision=revision, timeout=10)
+    try:
+        if isinstance(try_to_load_from_cache(ref, 'config.json', revision=revision), str): return
+        HfApi().model_info(ref, revision=revision, timeout=10)
     except Exception as e:
         raise FileNotFoundError(f'the model {ref!r} is not a folder here, not in the local hub cache, '
-            f'and the hub did not give it ({type(e).__name__}). Check the spelling and the network, '
-            'or load it from a folder; `smollm2` works offline.') from None
+            f'and the hub did not give it ({type(e).__name__}). Check the spelling (a hub id is owner/name) '
+            'and the network, or load it from a folder; `smollm2` works offline.') from None
 
 # %% ../nbs/01_lm.ipynb #92f6cb4c
 def _fingerprint(folder):
@@ -798,12 +799,14 @@ def _fingerprint(folder):
             h.update(r.read())
     return h.hexdigest()[:12]
 
-# %% ../nbs/01_lm.ipynb #50061fd6
+# %% ../nbs/01_lm.ipynb #ad506444
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
         raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
+    if str(device).startswith('cuda') and not torch.cuda.is_available():
+        raise ValueError(f'torch sees no {device} here: leave `device` out, or take a build of torch with CUDA')
     local = Path(ref).is_dir()
     if not local: _reach(ref, revision)
     net, tok = _net(str(ref), revision, dtype, str(device))
