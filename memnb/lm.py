@@ -799,14 +799,14 @@ def _fingerprint(folder):
             h.update(r.read())
     return h.hexdigest()[:12]
 
-# %% ../nbs/01_lm.ipynb #ad506444
+# %% ../nbs/01_lm.ipynb #cc951491
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
         raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if str(device).startswith('cuda') and not torch.cuda.is_available():
-        raise ValueError(f'torch sees no {device} here: leave `device` out, or take a build of torch with CUDA')
+        raise ValueError(f'torch sees no {device} here: leave `device` out, or take a torch with CUDA')
     local = Path(ref).is_dir()
     if not local: _reach(ref, revision)
     net, tok = _net(str(ref), revision, dtype, str(device))
