@@ -1049,24 +1049,23 @@ def table(
     line = lambda r: '  '.join(c.ljust(w) for c, w in zip(r, wide)).rstrip()
     return '\n'.join(map(line, [head, *rows]))
 
-# %% ../nbs/05_run.ipynb #b4ddb1dc
+# %% ../nbs/05_run.ipynb #de771ec2
 def _plan_row(row):
     "One run of a plan as strings"
     numbers = [_big(row[k]) for k in COSTS[:-1]]
     state = 'done' if row['done'] else 'to do'
-    return row['notebook'], _pairs(row['parameters']), state, *numbers, _span(row['seconds'])
+    return row['notebook'], state, *numbers, _span(row['seconds']), _pairs(row['parameters'])
 
-# %% ../nbs/05_run.ipynb #17fabf17
+# %% ../nbs/05_run.ipynb #09c4e564
 def plan_table(
     rows: list # as `plan_batch` gives them
 ) -> str:      # one line a run, and the sum of what is to do
     "A plan as text"
-    head = 'notebook', 'parameters', 'state', \
-        'calls', 'cached', 'prompt tokens', 'new tokens', 'FLOPs', 'time'
+    head = 'notebook', 'state', 'calls', 'cached', 'prompt tokens', 'new tokens', 'FLOPs', 'time', 'parameters'
     todo = [r for r in rows if not r['done']]
     total = {k: None if any(r[k] is None for r in todo) else sum(r[k] for r in todo) for k in COSTS}
     numbers = [_big(total[k]) for k in COSTS[:-1]]
-    last = 'sum', f'{len(todo)} of {len(rows)} to do', '', *numbers, _span(total['seconds'])
+    last = 'sum', f'{len(todo)} of {len(rows)} to do', *numbers, _span(total['seconds']), ''
     return table(head, [*map(_plan_row, rows), last])
 
 # %% ../nbs/05_run.ipynb #acb1dc9c

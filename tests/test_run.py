@@ -408,7 +408,7 @@ def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     code, out, err = typed(capsys, 'plan', 'mine')
     lines = [l.split() for l in out.splitlines()]
     assert code == 0 and err == '' and not (house/'ran').exists() and not (house/'runs').exists()
-    assert lines[1] == 'dice profile=mine n=1 to do 10 ? ? ? ? 90 s'.split()
+    assert lines[1] == 'dice to do 10 ? ? ? ? 90 s profile=mine n=1'.split()
     assert lines[-1] == 'sum 2 of 2 to do 30 ? ? ? ? 3 min'.split()
 
 def test_list_shows_papers_parameters_and_profiles(house, capsys):
