@@ -476,7 +476,7 @@ def _of_hub(source):
         how = f'`hf download {repo} {file} --repo-type dataset`'
         raise FileNotFoundError(f'{source}: {e}. With a network {how} gets it; its path is a source') from e
 
-# %% ../nbs/14_capacity.ipynb #243a85fb
+# %% ../nbs/14_capacity.ipynb #6c95bae4
 def _frame(source):
     "A DataFrame of texts, from a name that `data.load` knows, a file, or a file of the hub"
     import pandas as pd
@@ -484,7 +484,7 @@ def _frame(source):
     if source.startswith('hub:'): path = _of_hub(source)
     elif not path.is_file() and kind not in ('txt', 'md', 'csv', 'jsonl', 'parquet'): return data.load(source)
     if not path.is_file(): raise FileNotFoundError(f'no file {path}: give its path from the working folder')
-    if kind == 'csv': return pd.read_csv(path, keep_default_na=False)
+    if kind == 'csv': return data.user_csv(path)
     if kind == 'jsonl': return pd.read_json(path, lines=True)
     if kind == 'parquet': return pd.read_parquet(path, columns=['text'])
     return pd.DataFrame(dict(text=re.split(r'\n\s*\n', path.read_text(encoding='utf8'))))

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['A_TYPE', 'A_EVEN', 'A_UNEVEN', 'B_TYPE', 'B_EVEN', 'B_UNEVEN', 'GRAMMARS', 'NOTIONS', 'RULES_OF_START', 'LOG',
-           'NATURAL', 'WARMUP', 'RUN_OF', 'COLUMNS_OF_RUNS', 'BY_RUN', 'HUES', 'MEASURE_HUES', 'PICTURE', 'RELATIONS',
-           'TAU', 'NOT_MEASURED', 'claims', 'Grammar', 'grammar', 'language_table', 'thresholds', 'begins', 'measures',
-           'starts', 'lemma', 'followed', 'data_sets', 'string_losses', 'dynamics', 'onsets', 'order_of', 'spelled',
-           'averaged', 'orders', 'weighted', 'loss_log', 'paired_logs', 'measure', 'run_all', 'plan', 'rule_table',
-           'fig3', 'fig4', 'fig5', 'fig6', 'fig7', 'levels', 'fig8', 'fig1', 'fig2', 'fig11', 'fig9', 'fig10', 'fig12',
-           'fig13', 'every_order', 'fig_x_languages', 'fig_x_best', 'approximations', 'fig_x_near', 'tab1']
+           'NATURAL', 'WARMUP', 'RUN_OF', 'COLUMNS_OF_RUNS', 'OF_FIT', 'BY_RUN', 'HUES', 'MEASURE_HUES', 'LINES',
+           'PICTURE', 'RELATIONS', 'TAU', 'NOT_MEASURED', 'claims', 'Grammar', 'grammar', 'language_table',
+           'thresholds', 'begins', 'measures', 'starts', 'lemma', 'followed', 'data_sets', 'string_losses', 'dynamics',
+           'onsets', 'order_of', 'spelled', 'averaged', 'orders', 'weighted', 'loss_log', 'paired_logs', 'measure',
+           'run_all', 'plan', 'rule_table', 'fig3', 'fig4', 'fig5', 'fig6', 'fig7', 'levels', 'fig8', 'fig1', 'fig2',
+           'fig11', 'fig9', 'fig10', 'fig12', 'fig13', 'every_order', 'fig_x_languages', 'fig_x_best', 'approximations',
+           'fig_x_near', 'tab1']
 
 # %% ../nbs/13_contextual.ipynb #cdd0c1ee
 import hashlib, heapq, json, math, os, re, time
@@ -439,12 +440,12 @@ def begins(
     if not len(at) or at[0] >= len(holds): return math.nan
     return float(at[0] if epochs is None else np.asarray(epochs)[at[0]])
 
-# %% ../nbs/13_contextual.ipynb #095398c7
+# %% ../nbs/13_contextual.ipynb #dd4ba86a
 def _score(measure, loss, bar, start, epochs):
     "Score by epoch: 0 before the start"
     on = np.asarray(epochs) >= start if start == start else np.zeros(len(loss), bool)
     if measure == 'recollection': return (on & (loss < bar)).astype(float)
-    share = np.where(bar > 0, (bar - loss)/np.where(bar > 0, bar, 1), 0)
+    with np.errstate(over='ignore'): share = np.where(bar > 0, (bar - loss)/np.where(bar > 0, bar, 1), 0)
     return np.where(on, np.clip(share, 0, 1), 0)
 
 def _measure_one(loss, test, tau, rule, epochs):
@@ -455,18 +456,33 @@ def _measure_one(loss, test, tau, rule, epochs):
         out[m] = start, _score(m, loss, bar, start, epochs)
     return out
 
-# %% ../nbs/13_contextual.ipynb #27c11409
+# %% ../nbs/13_contextual.ipynb #3ad74e9b
 LOG = ['string', 'epoch', 'train_loss', 'test_loss']
 
-def _logged(source):
-    "A table of losses: a DataFrame, a csv file, or two series of one string"
+def _logged(source, needs=LOG):
+    "A table of losses, a DataFrame or csv file, if it has these columns and rows"
     import pandas as pd
-    d = source if isinstance(source, pd.DataFrame) else pd.read_csv(source)
-    lacks = [c for c in LOG if c not in d]
-    if lacks: raise ValueError(f"the table lacks {', '.join(lacks)}: it needs the columns {', '.join(LOG)}")
-    if not len(d): raise ValueError('the table has no rows')
+    what, d = 'the table', source
+    if isinstance(source, (str, os.PathLike)): what, d = source, _read_log(source, needs)
+    if not isinstance(d, pd.DataFrame):
+        raise ValueError('losses with the string need those without it: give both, or a table of them')
+    lacks = [c for c in needs if c not in d]
+    if lacks: raise ValueError(f"{what} lacks {', '.join(lacks)}: its columns are "
+        f"{', '.join(map(str, d)) or 'none'}; rename them" + ', or join two by `paired_logs`'*(needs == LOG))
+    if not len(d): raise ValueError(f'{what} has no rows: it needs one for each string and epoch')
     return d
 
+def _read_log(file, needs):
+    "A csv file, if it is one"
+    import pandas as pd
+    if not Path(file).is_file(): raise FileNotFoundError(
+        f'no file {file}: check the path, which is taken from the working directory')
+    try: return pd.read_csv(file)
+    except pd.errors.EmptyDataError: why = 'is empty'
+    except ValueError: why = 'is no csv table'
+    raise ValueError(f"{file} {why}: its first line must be {','.join(needs)}, with values below")
+
+# %% ../nbs/13_contextual.ipynb #6e1db093
 def _check_losses(name, epochs, *losses):
     "Refuse losses that no training gives, and epochs with holes"
     e = np.asarray(epochs, float)
@@ -663,11 +679,16 @@ def string_losses(
         lp = logits.log_softmax(-1).gather(-1, x[:, 1:, None])[..., 0]
         return -(lp*real).sum(1)/real.sum(1)
 
-# %% ../nbs/13_contextual.ipynb #633d5531
+# %% ../nbs/13_contextual.ipynb #f984aee9
+def _weights_of(m):
+    "Parameters of a pretrained model, whose weights must be here"
+    if not m.n_params: raise ValueError(f'{m.name} has no weights here: take smollm2 or hf:<folder>')
+    return m.n_params
+
 def _pretrained(g, sets, watch, model, epochs, batch, lr, seed, context, **more):
     "As `_tiny`, fine-tuning a pretrained model"
     m = lm.load(model)
-    if not hasattr(m, 'net'): raise ValueError(f'{m.name} has no weights here: take smollm2 or hf:<folder>')
+    _weights_of(m)
     ids, start = _vocabulary(m, g)
     spell = lambda strings: [[ids[i] for i in s] for s in _ids(g, strings)]
     data, seen = [spell(s) for s in sets], spell(watch)
@@ -733,34 +754,47 @@ def _key(g, size, config, model, three, tests, ask):
     texts, times = map(list, (three.text, three.copies))
     return json.dumps([str(g.rules), size, config, model, texts, times, tests, same])
 
-# %% ../nbs/13_contextual.ipynb #c9392f2b
+# %% ../nbs/13_contextual.ipynb #eb894e16
 def dynamics(
     language,            # name, text or Grammar
     size: int = 256, config: str = '2x32', # training strings; layers x width of the tiny model
     model: str = 'gpt',  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    n: int = 3,          # strings to follow
-    copies: list = (),   # copies of each; default: by natural frequency
+    n: int = 3, copies: list = (), # strings to follow; copies of each, default: by natural frequency
     repeats: int = 3,    # with new data and weights
     epochs: int = 50, batch: int = 8, lr: float = 0., # the schedule; lr 0: the engine's own
     tests: int = 1024, seed: int = 0, # test strings; of every random choice
     context: int = None, # most tokens of a string; default: what the strings need
     folder: Path = None, # where finished repeats are kept, to go on from
-    **more               # for gpt.fit
+    **more               # for gpt.fit: those in `OF_FIT`
 ):                       # DataFrame: language, size, config, repeat, string, copies, exact, epoch, losses
     "Losses of strings of falling frequency, with and without them in training"
     import pandas as pd
+    _check_names(dynamics, more, model)
     g, ask = grammar(language), dict(epochs=epochs, batch=batch, lr=lr, context=context, **more)
     if size < 1 or repeats < 1 or tests < 1: raise ValueError('size, repeats and tests are numbers from 1 up')
     three, config = followed(g, size, n, copies, seed), config if model == 'gpt' else model
-    engine = dict(config=config) if model == 'gpt' else dict(model=model)
-    train = partial(_tiny if model == 'gpt' else _pretrained, **engine, **ask)
+    how = partial(_tiny, config=config) if model == 'gpt' else partial(_pretrained, model=model)
+    train = partial(how, **ask)
     what, parts = _key(g, size, config, model, three, tests, ask), []
     for r in range(1000*seed, 1000*seed + repeats):
         part = _kept(folder, f'{what} {r}', partial(_repeat, g, three, size, tests, r, train))
         parts.append(part.assign(language=g.name or 'own', size=size, repeat=r % 1000))
     return pd.concat(parts, ignore_index=True).assign(config=Path(config).name)[COLUMNS_OF_RUNS]
 
-# %% ../nbs/13_contextual.ipynb #f9969962
+# %% ../nbs/13_contextual.ipynb #cafda1a3
+OF_FIT = ['warmup', 'betas', 'decay', 'schedule', 'precision', 'engine', 'device', 'threads', 'tell']
+
+def _check_names(f, asked, model):
+    "Refuse arguments that neither f, nor `dynamics`, nor the training knows"
+    from difflib import get_close_matches
+    from inspect import signature
+    names = lambda f: [*signature(f).parameters]
+    known = names(f)[:3] + names(dynamics)[3:-1] + OF_FIT*(model == 'gpt')
+    for k in [k for k in asked if k not in known]:
+        near = get_close_matches(k, known, 1)
+        hint = f' (did you mean {near[0]!r}?)' if near else ''
+        raise TypeError(f"{f.__name__} takes no {k!r}{hint}: there are {', '.join(known)}")
+
 def _kept(folder, what, make):
     "A table from the folder, or made and put there, whole or not at all"
     import pandas as pd
@@ -881,29 +915,30 @@ def loss_log(
                 for name, x in zip(sequences, losses): f.write(f'{json.dumps(name)},{epoch},{x:.6f}\n')
     return LossLog()
 
-# %% ../nbs/13_contextual.ipynb #58f037c8
+# %% ../nbs/13_contextual.ipynb #96442d64
 def paired_logs(
     with_,   # csv file of `loss_log` of a training with the strings, column train_loss
     without  # of a training without them, column test_loss
 ):           # DataFrame with the columns of `LOG`
     "The logs of two trainings as one table"
-    import pandas as pd
-    a, b = (pd.read_csv(f) for f in (with_, without))
+    a, b = (_logged(f, [*LOG[:2], c]) for f, c in zip((with_, without), LOG[2:]))
     out = a.merge(b, on=['string', 'epoch'], how='outer', indicator=True).sort_values(['string', 'epoch'])
     odd = out[out._merge != 'both']
     if len(odd): raise ValueError(f'{odd.string.iloc[0]}, epoch {odd.epoch.iloc[0]}: only one log has it')
-    return _logged(out.drop(columns='_merge').reset_index(drop=True))
+    return out.drop(columns='_merge').reset_index(drop=True)
 
-# %% ../nbs/13_contextual.ipynb #eacd6bd8
+# %% ../nbs/13_contextual.ipynb #76b37f1f
 def measure(
     languages='L2',      # name, text or Grammar; or several
     sizes=256,           # training strings; or several
     configs='2x32',      # layers x width of tiny models; or several
     model: str = 'gpt',  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    **how                # for `dynamics`: n, copies, repeats, epochs, batch, lr, tests, seed, folder
-):                       # DataFrame as from `dynamics`
+    **how                # for `dynamics`: n, copies, repeats, epochs, batch, lr, tests, seed, folder, ...
+):                       # DataFrame as from `dynamics`, and `part`, for the figures
     "Losses of strings of falling frequency in these languages, with and without them in training"
     import pandas as pd
+    _check_names(measure, how, model)
+    if model != 'gpt': _weights_of(lm.load(model))
     listed = lambda x: list(x) if isinstance(x, (list, tuple)) else [x]
     cells = [(g, s, c) for g in map(grammar, listed(languages)) for s in listed(sizes)
              for c in (listed(configs) if model == 'gpt' else [model])]
@@ -914,7 +949,7 @@ def measure(
         out.append(dynamics(g, s, c, model, **how))
         if i < len(cells) and time.perf_counter() > began + 20:
             say(f'{g.name or "own grammar"}, {s} strings, {c}: {i} of {len(cells)} done')
-    return pd.concat(out, ignore_index=True)
+    return pd.concat(out, ignore_index=True).assign(part='loss')
 
 # %% ../nbs/13_contextual.ipynb #57796940
 BY_RUN = ('part', 'language', 'size', 'config', 'repeat', 'string', 'epoch')
@@ -957,7 +992,7 @@ def run_all(
         out.append(_keep(_both(t, tau, rule), 'sweep', model, profile, seed))
     return pd.concat(out, ignore_index=True)
 
-# %% ../nbs/13_contextual.ipynb #2dc2dd13
+# %% ../nbs/13_contextual.ipynb #bbb932ba
 def plan(
     profile: str = 'smoke', model: str = 'gpt', n: int = 3, main: list = (), size: int = 256,
     config: str = '2x32', repeats: int = 3, epochs: int = 50, tests: int = 1024, languages: list = (),
@@ -967,12 +1002,13 @@ def plan(
     cells = [(g, size, config, (), repeats, tests) for g in main]
     cells += [(g, s, c, copies, max(1, repeats//3), sweep_tests)
               for g in languages for s in sizes for c in (configs if model == 'gpt' else [model])]
+    if model != 'gpt': weights = _weights_of(lm.dry(model))
     flops = calls = 0
     for name, s, c, given, times, held in cells:
         g = grammar(name)
         mean = _mean_length(g) + 1
         extra = sum(followed(g, s, n, given, seed).copies)
-        each = _shape(c, g, math.ceil(mean), None).flops if model == 'gpt' else 6*lm.dry(model).n_params
+        each = _shape(c, g, math.ceil(mean), None).flops if model == 'gpt' else 6*weights
         seen = (n + 1)*s + extra + (n + 1)*(held + n)/3
         calls, flops = calls + times*(n + 1), flops + times*epochs*mean*each*seen
     speed = lm._speed()*(.5 if model != 'gpt' else .4 if gpt.c_engine() else .05)
@@ -1012,12 +1048,12 @@ def fig6(measured=None, reported=None):
     "Figure 6: rules of G7 and G8, printed / ours"
     return rule_table(('G7', 'G8'), reported)
 
-# %% ../nbs/13_contextual.ipynb #344fe8b3
+# %% ../nbs/13_contextual.ipynb #e6d9297c
 def fig7(measured=None, reported=None, names=tuple(f'L{i}' for i in range(1, 9)), seed=0):
     "Figure 7: lengths of strings, 10,000 samples (bars) and exact (line)"
     import matplotlib.pyplot as plt
     with core.style():
-        fig, axs = plt.subplots(2, -(-len(names)//2), figsize=(6.6, 2.9), sharex=True, squeeze=False)
+        fig, axs = plt.subplots(2, -(-len(names)//2), figsize=(5.8, 2.5), sharex=True, squeeze=False)
         for ax, name in zip(axs.flat, names):
             g = grammar(name)
             p, got = g.facts()['lengths'], np.bincount([len(s.split()) for s in g.sample(10000, seed)])
@@ -1065,10 +1101,12 @@ def _levels_panel(ax, g, string):
     ax.set_ylabel(g.name, rotation=0, ha='right', va='center')
     for side in ax.spines.values(): side.set_visible(False)
 
-# %% ../nbs/13_contextual.ipynb #5924b3e0
+# %% ../nbs/13_contextual.ipynb #21721c0c
 HUES = dict(s0='#0072B2', s1='#E69F00', s2='#009E73')
 MEASURE_HUES = dict(zip(NOTIONS, ('#000000', '#0072B2', '#999999', '#D55E00')))
-PICTURE = 'the paper has a picture, whose numbers its text does not print'
+LINES = 'curves: in training; dotted: left out, the threshold of counterfactual\n' \
+        'dash-dotted: other thresholds; vertical: start, its epoch below'
+PICTURE = 'paper: a picture without numbers'
 
 def _curves(measured):
     "Rows of losses, each curve in the order of its epochs"
@@ -1083,23 +1121,38 @@ def _losses_of(measured, language):
         language = names[language] if language < len(names) else ''
     return m[m.language == language].copy()
 
+# %% ../nbs/13_contextual.ipynb #0f1502f9
 def _main_of(measured, wanted, place):
-    "The language of a figure: the paper's, or what was measured in its place"
+    "The runs of a figure: the paper's language, or what was measured in its place; one size and model"
     m = _losses_of(measured, wanted)
-    return m if len(m) else _losses_of(measured, place)
+    m = m if len(m) else _losses_of(measured, place)
+    return _alike(m, m.iloc[0], ['size', 'config']) if len(m) else m
+
+def _alike(m, row, columns):
+    "Rows that agree with a row in some columns"
+    return m[(m[columns] == row[columns].values).all(axis=1)]
 
 def _note(fig, text): fig.supxlabel(text, fontsize=7, color='#777777')
 
+def _below(ax, n):
+    "A legend of n columns below a panel and its axis"
+    ax.legend(fontsize=7, loc='upper center', bbox_to_anchor=(.5, 0), borderaxespad=5.2, ncols=n,
+              handlelength=1.7, handletextpad=.4, columnspacing=.8)
+
+def _beside(ax):
+    "A legend to the right of the last panel"
+    ax.legend(fontsize=7, loc='center left', bbox_to_anchor=(1, .5), handlelength=1.2)
+
 def _hue(string, i): return HUES.get(string, core.COLORS[(i + 3) % len(core.COLORS)])
 
-# %% ../nbs/13_contextual.ipynb #03b9e251
+# %% ../nbs/13_contextual.ipynb #ae96ad54
 def _one_string(ax, g, tau, rule, arrows=False):
     "Losses of one string with and without it in training, thresholds and starts"
     got = _measure_one(g.train_loss.values, g.test_loss.values, tau, rule, g.epoch.values)
     low = g.test_loss.min()
     ax.plot(g.epoch, g.train_loss, color='#000000', lw=1.2, label='in training')
     ax.plot(g.epoch, g.test_loss, color='#000000', lw=1, ls=':', label='left out')
-    ax.axhline(low, color=MEASURE_HUES['contextual'], lw=1, ls='-.')
+    ax.axhline(low, color=MEASURE_HUES['contextual'], lw=1, ls='-.', label='lowest left out')
     for m in ('counterfactual', 'contextual'):
         if got[m][0] == got[m][0]: ax.axvline(got[m][0], color=MEASURE_HUES[m], lw=1, ls=':')
     if arrows: _arrows(ax, g, low)
@@ -1117,7 +1170,7 @@ def _arrows(ax, g, low):
 
 def _spell(start): return 'never' if start != start else f'{start:.0f}'
 
-# %% ../nbs/13_contextual.ipynb #a27e0df2
+# %% ../nbs/13_contextual.ipynb #802017e4
 def fig1(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 1: the string whose contextual memorization starts latest after its counterfactual one"
     import matplotlib.pyplot as plt
@@ -1126,43 +1179,44 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     s = onsets(m, tau, rule)
     gap = (s.start_contextual - s.start_counterfactual).fillna(-1)
     r = s.loc[gap.idxmax()]
-    g = m[(m.language == r.language) & (m.string == r.string) & (m['repeat'] == r['repeat'])]
+    g = _alike(m, r, [*RUN_OF, 'string'])
     with core.style():
-        fig, ax = plt.subplots(figsize=(4, 2.3))
+        fig, ax = plt.subplots(figsize=(4, 2.5))
         got = _one_string(ax, g, tau, rule, arrows=True)
         ax.set(ylabel='nats a token', title=f'{r.language}, {r.string}: counterfactual\nfrom '
                f'{_spell(got["counterfactual"][0])}, contextual from {_spell(got["contextual"][0])}')
-        ax.legend(fontsize=8)
-        _note(fig, 'paper: counterfactual from 4, contextual from 6 (another string)')
+        _below(ax, 3)
+        _note(fig, 'blue: counterfactual, orange: contextual; vertical: start, arrow: score\n'
+                   'paper: counterfactual from 4, contextual from 6 (another string)')
     return fig
 
-# %% ../nbs/13_contextual.ipynb #02d9fa95
+# %% ../nbs/13_contextual.ipynb #cca2823b
 def _start_panels(m, tau, rule, title):
     "Three panels: losses with the threshold of each measure and its starts"
     import matplotlib.pyplot as plt
     mean = averaged(m)
     s = onsets(mean, tau, rule).set_index('string')
     with core.style():
-        fig, axs = plt.subplots(1, 3, figsize=(6, 2.4), sharey=True)
+        fig, axs = plt.subplots(1, 3, figsize=(6.2, 2.5), sharey=True)
         for ax, measure_ in zip(axs, ('recollection', 'counterfactual', 'contextual')):
             for i, (name, g) in enumerate(mean.groupby('string')):
                 hue, start = _hue(name, i), s[f'start_{measure_}'][name]
                 ax.plot(g.epoch, g.train_loss, color=hue, lw=1.2, label=f'{name}: {_spell(start)}')
                 if measure_ == 'counterfactual': ax.plot(g.epoch, g.test_loss, color=hue, lw=1, ls=':')
                 if measure_ == 'contextual': ax.axhline(g.test_loss.min(), color=hue, lw=1, ls='-.')
-                if start == start: ax.axvline(start, color=hue, lw=1, ls=(0, (1, 2)))
+                if start == start: ax.axvline(start, color=hue, lw=1)
             if measure_ == 'recollection': ax.axhline(tau, color='#777777', lw=1, ls='-.')
             ax.set(title=f'{measure_}\n{spelled(s["start_" + measure_])}', xlabel='epoch', yscale='log')
-            ax.legend(fontsize=7, title='start', title_fontsize=7, loc='upper right')
-        axs[0].set(ylabel='nats a token', ylim=(None, 14))
+            _below(ax, 3)
+        axs[0].set_ylabel('nats a token')
         fig.suptitle(title, fontsize=9)
     return fig
 
 def _printed_orders(reported, language):
-    "What the paper prints of its orders"
-    if reported is None: return PICTURE
+    "What the lines are, and what the paper prints of its orders"
+    if reported is None: return f'{LINES}\n{PICTURE}'
     r = reported[(reported.what == 'order') & (reported.language == language)]
-    return 'paper: ' + ', '.join(f'{m} {v}' for m, v in zip(r.measure, r.value))
+    return f'{LINES}\npaper: ' + ', '.join(f'{m} {v}' for m, v in zip(r.measure, r.value))
 
 # %% ../nbs/13_contextual.ipynb #b7bf8432
 def fig2(measured, reported=None, tau=.2, rule='sustained'):
@@ -1186,7 +1240,7 @@ def _title(m):
     copies = ', '.join(f'{s} {c:.0f}' for s, c in m.drop_duplicates('string')[['string', 'copies']].values)
     return f'{m.language.iloc[0]}, {m["size"].iloc[0]:.0f} strings, {m.config.iloc[0]}; copies: {copies}'
 
-# %% ../nbs/13_contextual.ipynb #a203df37
+# %% ../nbs/13_contextual.ipynb #d269c8d6
 def fig9(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 9: start of memorization by measure (L2); bars from mean curves, dots from single repeats"
     import matplotlib.pyplot as plt
@@ -1199,7 +1253,8 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
             for i, r in enumerate(s.itertuples()):
                 v = getattr(r, f'start_{k}')
                 if v == v: ax.bar(i, v, color=_hue(r.string, i))
-                else: ax.text(i, 1, 'never', rotation=90, ha='center', fontsize=8)
+                else: ax.text(i, .06, 'never', rotation=90, ha='center', va='bottom', fontsize=8,
+                              transform=ax.get_xaxis_transform())
                 dots = each[each.string == r.string][f'start_{k}'].dropna()
                 ax.plot([i]*len(dots), dots, 'o', mfc='none', color='#000000', ms=3)
             ax.set(title=k)
@@ -1208,7 +1263,7 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
         _note(fig, 'paper, recollection: s0 6, s1 10, s2 12; the rest is a picture')
     return fig
 
-# %% ../nbs/13_contextual.ipynb #11973fbf
+# %% ../nbs/13_contextual.ipynb #730ead4f
 def _score_panels(m, tau, rule):
     "Mean score by epoch, a panel a measure"
     import matplotlib.pyplot as plt
@@ -1221,7 +1276,7 @@ def _score_panels(m, tau, rule):
                 ax.plot(g.epoch, g.score, color=_hue(name, i), lw=1.2, label=name)
             ax.set(title=k, xlabel='epoch', ylim=(-.03, 1.03))
         axs[0].set_ylabel('score')
-        axs[-1].legend(fontsize=7, loc='upper right')
+        _beside(axs[-1])
         _note(fig, f'{_title(m)}; {PICTURE}')
     return fig
 
@@ -1235,7 +1290,7 @@ def fig12(measured, reported=None, tau=.2, rule='sustained'):
     m = _main_of(measured, 'L4m', 1)
     return _score_panels(m, tau, rule) if len(m) else core.blank('a second language: not measured')
 
-# %% ../nbs/13_contextual.ipynb #652a8ff5
+# %% ../nbs/13_contextual.ipynb #9f2844ed
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual is stricter than counterfactual; a panel a string (L2)"
     import matplotlib.pyplot as plt
@@ -1248,8 +1303,8 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
             got = _one_string(ax, g, tau, rule, arrows=True)
             ax.set(title=f'{name}\ncf {_spell(got["counterfactual"][0])}, ctx {_spell(got["contextual"][0])}')
         axs[0, 0].set_ylabel('nats a token')
-        axs[0, -1].legend(fontsize=7)
-        _note(fig, f'blue: counterfactual, orange: contextual; {PICTURE}')
+        _note(fig, 'solid: in training; dotted: left out; dash-dotted: lowest left out; vertical: start, '
+                   f'arrow: score\nblue: counterfactual, orange: contextual; {PICTURE}')
     return fig
 
 # %% ../nbs/13_contextual.ipynb #b30cfb28
@@ -1276,7 +1331,7 @@ def _contradicts(d, measure_):
         return any((x[s] - x[t])*(y[s] - y[t]) < 0 for s in x for t in x)
     return [opposite(a, b) for a, b in zip(d.recollection_order, d[f'{measure_}_order'])]
 
-# %% ../nbs/13_contextual.ipynb #82d4ea92
+# %% ../nbs/13_contextual.ipynb #8e9da23f
 def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
     "Relation of order and frequency in every language, size and model"
     import matplotlib.pyplot as plt
@@ -1286,7 +1341,7 @@ def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
     rows, cols = list(dict.fromkeys(zip(d.copies, d.language))), list(dict.fromkeys(zip(d['size'], d.config)))
     cols = sorted(cols)
     with core.style():
-        fig, axs = plt.subplots(1, 3, figsize=(7.4, .25*len(rows) + 1.5), sharey=True)
+        fig, axs = plt.subplots(1, 3, figsize=(6.4, .22*len(rows) + 1.5), sharey=True)
         for ax, k in zip(axs, ('recollection', 'counterfactual', 'contextual')):
             for r in d.itertuples():
                 x, y = cols.index((r.size, r.config)), rows.index((r.copies, r.language))
@@ -1298,7 +1353,7 @@ def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
         fig.legend(marks, list(RELATIONS), ncols=4, fontsize=7, loc='outside lower center')
     return fig
 
-# %% ../nbs/13_contextual.ipynb #d9c5d3d1
+# %% ../nbs/13_contextual.ipynb #2aef9094
 def _sweep_of(measured): return measured[(measured.part == 'sweep') & (measured.repeat >= 0)]
 
 def fig_x_best(measured, reported=None):
@@ -1318,11 +1373,11 @@ def fig_x_best(measured, reported=None):
             ax.set_xticks(sorted(w['size'].unique()), [f'{s:.0f}' for s in sorted(w['size'].unique())])
             ax.minorticks_off()
         axs[0].set_ylabel('weighted score')
-        axs[-1].legend(fontsize=7)
+        _beside(axs[-1])
         _note(fig, 'mean over languages, bars from the least to the most')
     return fig
 
-# %% ../nbs/13_contextual.ipynb #9400cfea
+# %% ../nbs/13_contextual.ipynb #17713091
 def approximations(
     measured, tau: float = .2, rule: str = 'sustained'
 ):            # DataFrame: a row a string and repeat, with near_* columns
@@ -1339,7 +1394,7 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     d = approximations(measured, tau, rule)
     if not len(d): return core.blank('no held-out string to approximate with')
     with core.style():
-        fig, axs = plt.subplots(1, 2, figsize=(5, 2.2), sharey=True)
+        fig, axs = plt.subplots(1, 2, figsize=(4.8, 2.1), sharey=True)
         for ax, k in zip(axs, ('counterfactual', 'contextual')):
             for i, (name, g) in enumerate(d.groupby('string')):
                 x, y = g[f'score_{k}'], g[f'near_score_{k}']
@@ -1347,7 +1402,7 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
             ax.plot([0, 1], [0, 1], color='#777777', lw=1, ls=':')
             ax.set(title=k, xlabel='score, retrained')
         axs[0].set_ylabel('score, approximated')
-        axs[0].legend(fontsize=7)
+        _beside(axs[-1])
     return fig
 
 # %% ../nbs/13_contextual.ipynb #8b8a829e

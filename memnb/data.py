@@ -76,16 +76,16 @@ def _read_csv(raw, what):
     if len(rest) < 2: raise DataError(f'{what} has {len(rest)} rows below its header; two are needed')
     return header, [r for _, r, _ in rest], pd.DataFrame([v for _, _, v in rest], columns=names)
 
-# %% ../nbs/02_data.ipynb #e16b0c6d
+# %% ../nbs/02_data.ipynb #19cfa05c
 def user_csv(
     path, # of a csv file
-    **kw  # for pandas.read_csv
+    **kw  # for pandas.read_csv; empty texts stay empty unless it says otherwise
 ):        # DataFrame
     "A csv file of the user's, as pandas reads it"
     import pandas as pd
     if not Path(path).is_file():
         raise FileNotFoundError(f'no file {path}: give its path from the working folder')
-    try: return pd.read_csv(path, **kw)
+    try: return pd.read_csv(path, **dict(keep_default_na=False) | kw)
     except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as e:
         raise DataError(f'{Path(path).name} is no table that pandas can read: {e}') from e
 

