@@ -1079,7 +1079,7 @@ def _law_panel(ax, text, hues):
     ax.set(title='membership law', xlabel='tokens a parameter', ylabel='F1', xscale='log')
     ax.legend(fontsize=7)
 
-# %% ../nbs/14_capacity.ipynb #8db227fc
+# %% ../nbs/14_capacity.ipynb #8cf2ed8f
 def fig_x_total(measured, reported=None):
     "Total unintended memorization of text by data size, beside the capacity on random tokens"
     text, caps = of_part(measured, 'text'), capacities(measured, parts=('synthetic',))
@@ -1092,7 +1092,7 @@ def fig_x_total(measured, reported=None):
             a.axhline(r.capacity, color=hues[r.config], ls=':', lw=1)
         a.set(title='same-size reference', ylabel='bits memorized, total')
         _by_n(a, text.n[text.n < text.n.max()])
-        a.legend(fontsize=8)
+        a.legend(fontsize=8, loc='center right', bbox_to_anchor=(1, .7))
     return _picture(fig, 'dotted: capacity on random tokens; the paper has a picture without numbers')
 
 # %% ../nbs/14_capacity.ipynb #c69dc4ba

@@ -1452,7 +1452,7 @@ def _contradiction(s, g):
           f'contextual {o.contextual_order[0]}'
     return (True if got else False if known_ else None), why
 
-# %% ../nbs/13_contextual.ipynb #5009ff65
+# %% ../nbs/13_contextual.ipynb #4dc79a6b
 def _among(kind, need=None):
     "The same over the sweep: in how many runs?"
     def check(m, rep):
@@ -1464,7 +1464,7 @@ def _among(kind, need=None):
             told = (d.recollection != 'tie') & ((d.counterfactual != 'tie') | (d.contextual != 'tie'))
         by = d[yes & told].groupby('language').size()
         n, k, langs = int(told.sum()), int((yes & told).sum()), d.language.nunique()
-        why = f'in {k} of {n} runs with an order ({len(d)} runs), in {len(by)} of {langs} languages'
+        why = f'in {k} of the {n} runs (of {len(d)}) that have an order, in {len(by)} of {langs} languages'
         return (None if 2*k == n else 2*k > n), why
     return check
 
