@@ -1159,7 +1159,7 @@ def tab_x_small(measured, reported):
     t = tab1(measured, reported)
     return t[t.bpp != ''].reset_index(drop=True) if 'bpp' in t else t[:0]
 
-# %% ../nbs/14_capacity.ipynb #4b5b35c8
+# %% ../nbs/14_capacity.ipynb #655b1c38
 def _sweep_table(measured, reported, part, where):
     "Paper's errors and our rows of a sweep, with the alpha of the same training"
     import pandas as pd
@@ -1168,7 +1168,7 @@ def _sweep_table(measured, reported, part, where):
     paper = {int(float(x)): f'{float(v):.2f}' for x, v in zip(r.x, r.value)}
     rows = {v: dict(paper_error=paper.get(v, '')) for v in sorted({*paper, *(t[part] if len(t) else ())})}
     for r in with_expected(t, own).itertuples() if len(t) else ():
-        rows[getattr(r, part)].update({'params': f'{r.params:,.0f}', 'N': r.n, 'H': f'{r.entropy:.3g}',
+        rows[getattr(r, part)].update({'params': f'{r.params:,.0f}', 'N': f'{r.n}', 'H': f'{r.entropy:.3g}',
             f'expected, alpha {own:.2f}': f'{r.expected:.3g}', 'memorized': f'{r.bits:.3g}',
             'error': f'{r.error:.2f}', 'error without order': f'{r.off:.2f}'})
     return pd.DataFrame([{part: v} | r for v, r in rows.items()]).fillna('')
