@@ -12,7 +12,7 @@ __all__ = ['A_TYPE', 'A_EVEN', 'A_UNEVEN', 'B_TYPE', 'B_EVEN', 'B_UNEVEN', 'GRAM
            'fig11', 'fig9', 'fig10', 'fig12', 'fig13', 'every_order', 'fig_x_languages', 'fig_x_best', 'approximations',
            'fig_x_near', 'tab1']
 
-# %% ../nbs/13_contextual.ipynb #cdd0c1ee
+# %% ../nbs/13_contextual.ipynb #4b6b5816
 import hashlib, heapq, json, math, os, re, time
 from collections import Counter
 from fractions import Fraction
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from . import core, gpt, lm
+from . import core, data, gpt, lm
 from .core import Claim, mean_ci, record, reported, savefig, say, vote
 
 # %% ../nbs/13_contextual.ipynb #73416b3d
@@ -456,14 +456,14 @@ def _measure_one(loss, test, tau, rule, epochs):
         out[m] = start, _score(m, loss, bar, start, epochs)
     return out
 
-# %% ../nbs/13_contextual.ipynb #3ad74e9b
+# %% ../nbs/13_contextual.ipynb #b7c28ff4
 LOG = ['string', 'epoch', 'train_loss', 'test_loss']
 
 def _logged(source, needs=LOG):
     "A table of losses, a DataFrame or csv file, if it has these columns and rows"
     import pandas as pd
     what, d = 'the table', source
-    if isinstance(source, (str, os.PathLike)): what, d = source, _read_log(source, needs)
+    if isinstance(source, (str, os.PathLike)): what, d = source, data.user_csv(source, keep_default_na=True)
     if not isinstance(d, pd.DataFrame):
         raise ValueError('losses with the string need those without it: give both, or a table of them')
     lacks = [c for c in needs if c not in d]
@@ -471,16 +471,6 @@ def _logged(source, needs=LOG):
         f"{', '.join(map(str, d)) or 'none'}; rename them" + ', or join two by `paired_logs`'*(needs == LOG))
     if not len(d): raise ValueError(f'{what} has no rows: it needs one for each string and epoch')
     return d
-
-def _read_log(file, needs):
-    "A csv file, if it is one"
-    import pandas as pd
-    if not Path(file).is_file(): raise FileNotFoundError(
-        f'no file {file}: check the path, which is taken from the working directory')
-    try: return pd.read_csv(file)
-    except pd.errors.EmptyDataError: why = 'is empty'
-    except ValueError: why = 'is no csv table'
-    raise ValueError(f"{file} {why}: its first line must be {','.join(needs)}, with values below")
 
 # %% ../nbs/13_contextual.ipynb #6e1db093
 def _check_losses(name, epochs, *losses):

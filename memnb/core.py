@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'RUN', 'COLORS', 'FIXED', 'VERDICTS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir',
-           'share_dir', 'cache_dir', 'say', 'cores', 'version', 'sha256', 'wheel_file', 'reported', 'measured',
-           'record', 'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim', 'board',
-           'vote', 'binom_ci', 'mean_ci', 'graded']
+           'share_dir', 'cache_dir', 'say', 'need_device', 'cores', 'version', 'sha256', 'wheel_file', 'reported',
+           'measured', 'record', 'chosen', 'shown', 'color', 'style', 'small', 'sheet', 'savefig', 'blank', 'Claim',
+           'board', 'vote', 'binom_ci', 'mean_ci', 'graded']
 
 # %% ../nbs/00_core.ipynb #35c7f543
 import hashlib, os, sys, zipfile
@@ -63,12 +63,21 @@ def cache_dir() -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
 
-# %% ../nbs/00_core.ipynb #6723f873
+# %% ../nbs/00_core.ipynb #b4d06e7b
 def say(
     msg: str # one line
 ):
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
     print(f'memnb: {msg}', file=sys.stderr, flush=True)
+
+def need_device(
+    device # of torch, as 'cpu' or 'cuda:0'
+):         # ValueError where torch does not see that GPU
+    "Refuse a GPU that is not there"
+    if not str(device).startswith('cuda'): return
+    import torch
+    if not torch.cuda.is_available():
+        raise ValueError(f"torch sees no {device} here: take device='cpu', or a build of torch with CUDA")
 
 # %% ../nbs/00_core.ipynb #a8858f88
 def cores() -> int: # at least 1

@@ -7,13 +7,13 @@ __all__ = ['USES', 'SMOLLM2', 'BACKENDS', 'chat', 'mode_of', 'Store', 'key_of', 
            'ContextError', 'LM', 'needs', 'HF', 'common_prefix', 'fetch', 'planted_names', 'planted_dir', 'load',
            'OpenAI', 'Broken', 'Dry', 'dry', 'ahead']
 
-# %% ../nbs/01_lm.ipynb #0f6e90f6
+# %% ../nbs/01_lm.ipynb #6b23fa9e
 import base64, hashlib, json, os, sqlite3, threading, time, weakref
 from contextlib import closing
 from functools import lru_cache, wraps
 from pathlib import Path
 from fastcore.basics import patch
-from .core import cache_dir, data_dir, say, share_dir, wheel_file
+from .core import cache_dir, data_dir, need_device, say, share_dir, wheel_file
 
 # %% ../nbs/01_lm.ipynb #4ca575d9
 def chat(
@@ -799,14 +799,13 @@ def _fingerprint(folder):
             h.update(r.read())
     return h.hexdigest()[:12]
 
-# %% ../nbs/01_lm.ipynb #cc951491
+# %% ../nbs/01_lm.ipynb #9ae38ab8
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
         raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
-    if str(device).startswith('cuda') and not torch.cuda.is_available():
-        raise ValueError(f'torch sees no {device} here: leave `device` out, or take a torch with CUDA')
+    need_device(device)
     local = Path(ref).is_dir()
     if not local: _reach(ref, revision)
     net, tok = _net(str(ref), revision, dtype, str(device))
