@@ -65,12 +65,13 @@ def collect():
     "Copies of notebooks and figures below this folder; only what changed is written"
     for folder in ('nbs', 'figures'): (HERE/folder).mkdir(exist_ok=True)
     for p in sorted((TOP/'figures').glob('*.png')): shutil.copy2(p, HERE/'figures')
-    known = sorted((TOP/'nbs').glob('*.ipynb'))
-    for p in known:
-        text, target = json.dumps(page(json.loads(p.read_text(encoding='utf8')))), HERE/'nbs'/p.name
+    known = {p.relative_to(TOP): p for p in sorted((TOP/'nbs').rglob('*.ipynb')) if '.ipynb_checkpoints' not in p.parts}
+    for name, p in known.items():
+        text, target = json.dumps(page(json.loads(p.read_text(encoding='utf8')))), HERE/name
+        target.parent.mkdir(exist_ok=True)
         if not target.exists() or target.read_text() != text: target.write_text(text)
-    for p in (HERE/'nbs').glob('*.ipynb'):
-        if p.name not in {k.name for k in known}: p.unlink()
+    for p in (HERE/'nbs').rglob('*.ipynb'):
+        if p.relative_to(HERE) not in known: p.unlink()
 
 def report():
     "The report: of the runs in this checkout, else of the notebooks as they stand"

@@ -17,8 +17,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from . import core, data, gpt, lm
-from .core import Claim, mean_ci, record, reported, savefig, say, vote
+from . import data, gpt, lm, plots, results
+from .core import say
+from .plots import savefig
+from .results import Claim, record, reported, vote
+from .stats import mean_ci
 from .lm import needs
 
 # %% ../nbs/14_capacity.ipynb #c1380585
@@ -815,7 +818,7 @@ def _hues(measured):
     "A colour for each trained model, by size, the same in all figures of a run"
     t = measured.dropna(subset=['params'])
     order = t.groupby('config').params.max().sort_values(kind='stable').index
-    return {c: core.COLORS[i % len(core.COLORS)] for i, c in enumerate(order)}
+    return {c: plots.COLORS[i % len(plots.COLORS)] for i, c in enumerate(order)}
 
 def _lines(ax, t, y, hues, x='n', **kw):
     "A line for each model, mean of its runs; triangles where training had not converged"
@@ -868,9 +871,9 @@ def paper_capacity(
 def fig2(measured, reported):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = of_part(measured, 'synthetic'), of_part(measured, 'text')
-    if not len(syn) and not len(text): return core.blank('no training was measured')
+    if not len(syn) and not len(text): return plots.blank('no training was measured')
     hues = _hues(measured)
-    with core.style():
+    with plots.style():
         fig, (a, b) = _panels()
         if len(syn): _plateau(a, syn, hues, reported)
         else: _say_none(a, 'not measured')
@@ -899,9 +902,9 @@ def _plateau(ax, syn, hues, reported):
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text sample by data size; train and held-out loss by data over capacity"
     text = of_part(measured, 'text')
-    if not len(text): return core.blank('text: not measured')
+    if not len(text): return plots.blank('text: not measured')
     hues, text = _hues(measured), text.assign(each=text.unintended/text.n)
-    with core.style():
+    with plots.style():
         fig, (a, b) = _panels()
         _lines(a, text[text.n < text.n.max()], 'each', hues)
         a.set(title='same-size reference', ylabel='bits memorized a sample')
@@ -918,10 +921,10 @@ def fig4(measured, reported=None):
 def fig6(measured, reported):
     "Figure 6: capacity by parameters; convergence of the largest model"
     caps, curve = capacities(measured), of_part(measured, 'curve')
-    if not len(caps): return core.blank('random tokens: not measured')
-    with core.style():
+    if not len(caps): return plots.blank('random tokens: not measured')
+    with plots.style():
         fig, (a, b) = _panels()
-        for p, hue in zip(('fp32', 'bf16'), core.COLORS):
+        for p, hue in zip(('fp32', 'bf16'), plots.COLORS):
             _points(a, p, hue, paper_capacity(reported, p), caps[caps.precision == p])
         a.set(title='capacity', xlabel='parameters', ylabel='bits', xscale='log', yscale='log')
         a.legend(fontsize=7)
@@ -956,9 +959,9 @@ def _convergence(ax, curve):
 def fig11(measured, reported=None):
     "Figure 11: membership on text by data size; extraction against membership"
     text = of_part(measured, 'text')
-    if not len(text): return core.blank('text: not measured')
+    if not len(text): return plots.blank('text: not measured')
     hues, ks = _hues(measured), _shown_prefixes(text)
-    with core.style():
+    with plots.style():
         fig, (a, b) = _panels()
         _lines(a, text, 'f1', hues)
         a.axhline(.5, color='#777777', lw=1, ls=':')
@@ -985,9 +988,9 @@ def _alpha(measured):
 
 def fig13(measured, reported=None):
     "Figure 13: memorization while length or vocabulary varies, beside min(alpha P, H)"
-    if not len(of_part(measured, 'length', 'vocab')): return core.blank('length and vocabulary: not measured')
+    if not len(of_part(measured, 'length', 'vocab')): return plots.blank('length and vocabulary: not measured')
     own = _alpha(measured)
-    with core.style():
+    with plots.style():
         fig, axs = _panels()
         for ax, part in zip(axs, ('length', 'vocab')):
             t, x = of_part(measured, part), part
@@ -1005,8 +1008,8 @@ def fig13(measured, reported=None):
 def fig15(measured, reported=None):
     "Figure 15: membership on random tokens by data size"
     syn = of_part(measured, 'synthetic')
-    if not len(syn): return core.blank('random tokens: not measured')
-    with core.style():
+    if not len(syn): return plots.blank('random tokens: not measured')
+    with plots.style():
         fig, axs = _panels(3, sharey=True)
         for ax, y, title in zip(axs, ('f1', 'auc', 'tpr'), ('F1, median threshold', 'AUC', 'TPR at 1 % FPR')):
             _lines(ax, syn, y, _hues(measured))
@@ -1019,14 +1022,14 @@ def fig15(measured, reported=None):
 def fig16(measured, reported=None):
     "Figure 16: compression rates of training and held-out sequences, random tokens and text"
     t = of_part(measured, 'rates')
-    if not len(t): return core.blank('compression rates: not measured')
-    with core.style():
+    if not len(t): return plots.blank('compression rates: not measured')
+    with plots.style():
         fig, axs = _panels()
         for ax, kind in zip(axs, ('synthetic', 'text')):
             g = t[t.what.str.startswith(kind)]
             if not len(g): _say_none(ax, f'{kind}: not measured'); continue
             g = g[g.params == g.params.max()]
-            for side, hue in (('train', core.COLORS[0]), ('held-out', core.COLORS[1])):
+            for side, hue in (('train', plots.COLORS[0]), ('held-out', plots.COLORS[1])):
                 h = g[g.what == f'{kind} {side}']
                 ax.bar(h.x, h.value/h.value.sum(), BINS[1], color=hue, alpha=.6, label=side)
             ax.set(title=f"{kind}: {g.config.iloc[0]}, {g.n.iloc[0]} sequences", ylabel='share of sequences',
@@ -1038,11 +1041,11 @@ def fig16(measured, reported=None):
 def fig17(measured, reported=None):
     "Figure 17: rarity of the words of a text and its memorization"
     t = of_part(measured, 'words')
-    if not len(t): return core.blank('rare words: not measured')
+    if not len(t): return plots.blank('rare words: not measured')
     d = t[t.what == 'sample']
-    with core.style():
+    with plots.style():
         fig, (ax,) = _one()
-        ax.plot(d.x, d.value, 'o', ms=3, alpha=.5, color=core.COLORS[0])
+        ax.plot(d.x, d.value, 'o', ms=3, alpha=.5, color=plots.COLORS[0])
         ax.set(title=f'{d.config.iloc[0]}, {d.n.iloc[0]} texts', xlabel='TF-IDF (mean rarity of words)',
                ylabel='bits memorized')
     return _picture(fig)
@@ -1051,11 +1054,11 @@ def fig17(measured, reported=None):
 def fig18(measured, reported=None):
     "Figure 18: extraction of training and held-out text; the law of membership"
     text = of_part(measured, 'text')
-    if not len(text): return core.blank('text: not measured')
-    with core.style():
+    if not len(text): return plots.blank('text: not measured')
+    with plots.style():
         fig, (a, b) = _panels()
         g = text[text.params == text.params.max()].sort_values('n')
-        for k, hue in zip(_shown_prefixes(text), core.COLORS):
+        for k, hue in zip(_shown_prefixes(text), plots.COLORS):
             a.plot(g.n, g[f'extract_{k}'], 'o-', color=hue, ms=4, lw=1, label=f'prefix {k}')
             a.plot(g.n, g[f'extract_test_{k}'], 's--', color=hue, ms=3, lw=1, mfc='none')
         name = f'{g.config.iloc[0]}: train (line), held-out (dashed)'
@@ -1082,9 +1085,9 @@ def _law_panel(ax, text, hues):
 def fig_x_total(measured, reported=None):
     "Total unintended memorization of text by data size, beside the capacity on random tokens"
     text, caps = of_part(measured, 'text'), capacities(measured, parts=('synthetic',))
-    if not len(text): return core.blank('text: not measured')
+    if not len(text): return plots.blank('text: not measured')
     hues = _hues(measured)
-    with core.style():
+    with plots.style():
         fig, (a,) = _one()
         _lines(a, text[text.n < text.n.max()], 'unintended', hues)
         for r in caps[caps.config.isin(text.config)].itertuples():
@@ -1100,11 +1103,11 @@ def fig_x_law(measured, reported):
     r = reported[(reported['where'] == '§5.2.2, table') & (reported.what == 'samples')]
     p = np.array([n_weights(*map(int, c.split('x')), 50257) for c in r.config])
     x = np.geomspace(.001, 1, 200)
-    with core.style():
+    with plots.style():
         fig, (ax,) = _one()
         ax.plot(r.value.astype(float)/p, r.x.astype(float), 's', mfc='none', color='k', label='paper, table')
-        ax.plot(x, law_curve(x, **LAWS['consistent']), color=core.COLORS[0], label='consistent form')
-        ax.plot(x, membership_law(x, 1, 'printed'), color=core.COLORS[1], ls='--', label='printed form')
+        ax.plot(x, law_curve(x, **LAWS['consistent']), color=plots.COLORS[0], label='consistent form')
+        ax.plot(x, membership_law(x, 1, 'printed'), color=plots.COLORS[1], ls='--', label='printed form')
         ax.axhline(.5, color='#777777', ls=':', lw=1)
         ax.set(xlabel='samples a parameter', ylabel='F1', xscale='log')
         ax.legend(fontsize=8)
@@ -1114,13 +1117,13 @@ def fig_x_law(measured, reported):
 def fig_x_given(measured, reported=None):
     "Bits of given texts by the times that the model was shown them"
     g = of_part(measured, 'given')
-    if not len(g) or 'x' not in g: return core.blank('no model with known memories was asked')
+    if not len(g) or 'x' not in g: return plots.blank('no model with known memories was asked')
     doses = sorted(g.x.unique())
-    with core.style():
+    with plots.style():
         fig, (ax,) = _one()
         for i, d in enumerate(doses):
             v = g.value[g.x == d]
-            ax.plot([i]*len(v), v, 'o', ms=4, alpha=.5, color=core.COLORS[0])
+            ax.plot([i]*len(v), v, 'o', ms=4, alpha=.5, color=plots.COLORS[0])
             ax.plot([i - .25, i + .25], [v.mean()]*2, color='k')
         ax.set_xticks(range(len(doses)), [f'{d:.0f}' for d in doses])
         ax.set(title=g.config.iloc[0], xlabel='times shown', ylabel=f'bits beyond {g.what.iloc[0]}')

@@ -20,8 +20,11 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from . import core, data, gpt, lm
-from .core import Claim, mean_ci, record, reported, savefig, say, vote
+from . import core, data, gpt, hf, lm, plots, results
+from .core import say
+from .plots import savefig
+from .results import Claim, record, reported, vote
+from .stats import mean_ci
 
 # %% ../nbs/13_contextual.ipynb #73416b3d
 class Grammar:
@@ -1042,13 +1045,13 @@ def fig6(measured=None, reported=None):
 def fig7(measured=None, reported=None, names=tuple(f'L{i}' for i in range(1, 9)), seed=0):
     "Figure 7: lengths of strings, 10,000 samples (bars) and exact (line)"
     import matplotlib.pyplot as plt
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(2, -(-len(names)//2), figsize=(5.8, 2.5), sharex=True, squeeze=False)
         for ax, name in zip(axs.flat, names):
             g = grammar(name)
             p, got = g.facts()['lengths'], np.bincount([len(s.split()) for s in g.sample(10000, seed)])
-            ax.bar(range(len(got)), got/got.sum(), 1, color=core.COLORS[5])
-            ax.plot(np.arange(len(p)), p, color=core.COLORS[0], lw=.8)
+            ax.bar(range(len(got)), got/got.sum(), 1, color=plots.COLORS[5])
+            ax.plot(np.arange(len(p)), p, color=plots.COLORS[0], lw=.8)
             ax.set(title=g.name, ylim=(0, 1.1*max(p.max(), (got/got.sum()).max())))
         for ax in axs[-1]: ax.set_xlabel('tokens')
         for ax in axs[:, 0]: ax.set_ylabel('share')
@@ -1069,7 +1072,7 @@ def levels(
 def fig8(measured=None, reported=None, names=('L2', 'L4', 'L8'), seed=0):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
     import matplotlib.pyplot as plt
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(len(names), figsize=(6.8, 1.2*len(names)))
         for ax, name in zip(axs, names):
             g = grammar(name)
@@ -1084,7 +1087,7 @@ def _levels_panel(ax, g, string):
     kinds = sorted({x for row in rows for x, _, _ in row})
     for y, row in enumerate(rows):
         for x, a, b in row:
-            ax.barh(-y, b - a, 1, a, color=core.COLORS[kinds.index(x) % 8], alpha=.45, ec='white', lw=.5)
+            ax.barh(-y, b - a, 1, a, color=plots.COLORS[kinds.index(x) % 8], alpha=.45, ec='white', lw=.5)
             if b - a >= len(x)*len(words)/110: ax.text((a + b)/2, -y, x, ha='center', va='center', fontsize=6)
     for i, w in enumerate(words): ax.text(i + .5, -len(rows), w, ha='center', va='center', fontsize=6)
     ax.set(xlim=(0, len(words)), ylim=(-len(rows) - .6, .6), yticks=[], xticks=[])
@@ -1133,7 +1136,7 @@ def _beside(ax):
     "A legend to the right of the last panel"
     ax.legend(fontsize=7, loc='center left', bbox_to_anchor=(1, .5), handlelength=1.2)
 
-def _hue(string, i): return HUES.get(string, core.COLORS[(i + 3) % len(core.COLORS)])
+def _hue(string, i): return HUES.get(string, plots.COLORS[(i + 3) % len(plots.COLORS)])
 
 # %% ../nbs/13_contextual.ipynb #ae96ad54
 def _one_string(ax, g, tau, rule, arrows=False):
@@ -1165,12 +1168,12 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 1: the string whose contextual memorization starts latest after its counterfactual one"
     import matplotlib.pyplot as plt
     m = _curves(measured)
-    if not len(m): return core.blank('losses: not measured')
+    if not len(m): return plots.blank('losses: not measured')
     s = onsets(m, tau, rule)
     gap = (s.start_contextual - s.start_counterfactual).fillna(-1)
     r = s.loc[gap.idxmax()]
     g = _alike(m, r, [*RUN_OF, 'string'])
-    with core.style():
+    with plots.style():
         fig, ax = plt.subplots(figsize=(4, 2.5))
         got = _one_string(ax, g, tau, rule, arrows=True)
         ax.set(ylabel='nats a token', title=f'{r.language}, {r.string}: counterfactual\nfrom '
@@ -1186,7 +1189,7 @@ def _start_panels(m, tau, rule, title):
     import matplotlib.pyplot as plt
     mean = averaged(m)
     s = onsets(mean, tau, rule).set_index('string')
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, 3, figsize=(6.2, 2.5), sharey=True)
         for ax, measure_ in zip(axs, ('recollection', 'counterfactual', 'contextual')):
             for i, (name, g) in enumerate(mean.groupby('string')):
@@ -1212,7 +1215,7 @@ def _printed_orders(reported, language):
 def fig2(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 2: start of memorization of three strings of falling frequency, by measure (L2)"
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return core.blank('losses: not measured')
+    if not len(m): return plots.blank('losses: not measured')
     fig = _start_panels(m, tau, rule, _title(m))
     _note(fig, _printed_orders(reported, 'L2'))
     return fig
@@ -1220,7 +1223,7 @@ def fig2(measured, reported=None, tau=.2, rule='sustained'):
 def fig11(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 11: as Figure 2, for modified L4"
     m = _main_of(measured, 'L4m', 1)
-    if not len(m): return core.blank('a second language: not measured')
+    if not len(m): return plots.blank('a second language: not measured')
     fig = _start_panels(m, tau, rule, _title(m))
     _note(fig, _printed_orders(reported, 'L4m'))
     return fig
@@ -1235,9 +1238,9 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 9: start of memorization by measure (L2); bars from mean curves, dots from single repeats"
     import matplotlib.pyplot as plt
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return core.blank('losses: not measured')
+    if not len(m): return plots.blank('losses: not measured')
     s, each = onsets(averaged(m), tau, rule), onsets(m, tau, rule)
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(6.6, 2.2), sharey=True)
         for ax, k in zip(axs, NOTIONS):
             for i, r in enumerate(s.itertuples()):
@@ -1259,7 +1262,7 @@ def _score_panels(m, tau, rule):
     import matplotlib.pyplot as plt
     d = measures(m, tau=tau, rule=rule, by=RUN_OF, strict=False)
     d = d.groupby(['measure', 'string', 'epoch']).score.mean().reset_index()
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(6, 1.9), sharey=True)
         for ax, k in zip(axs, NOTIONS):
             for i, (name, g) in enumerate(d[d.measure == k].groupby('string')):
@@ -1273,21 +1276,21 @@ def _score_panels(m, tau, rule):
 def fig10(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 10: memorization score by epoch (L2)"
     m = _main_of(measured, 'L2', 0)
-    return _score_panels(m, tau, rule) if len(m) else core.blank('losses: not measured')
+    return _score_panels(m, tau, rule) if len(m) else plots.blank('losses: not measured')
 
 def fig12(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 12: memorization score by epoch (modified L4)"
     m = _main_of(measured, 'L4m', 1)
-    return _score_panels(m, tau, rule) if len(m) else core.blank('a second language: not measured')
+    return _score_panels(m, tau, rule) if len(m) else plots.blank('a second language: not measured')
 
 # %% ../nbs/13_contextual.ipynb #9f2844ed
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual is stricter than counterfactual; a panel a string (L2)"
     import matplotlib.pyplot as plt
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return core.blank('losses: not measured')
+    if not len(m): return plots.blank('losses: not measured')
     groups = list(averaged(m).groupby('string'))
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, len(groups), figsize=(6, 2.1), squeeze=False)
         for ax, (name, g) in zip(axs[0], groups):
             got = _one_string(ax, g, tau, rule, arrows=True)
@@ -1326,11 +1329,11 @@ def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
     "Relation of order and frequency in every language, size and model"
     import matplotlib.pyplot as plt
     d = every_order(measured, tau, rule)
-    if not len(d): return core.blank('no language was measured')
+    if not len(d): return plots.blank('no language was measured')
     d = d.sort_values(['copies', 'language', 'size', 'config'], ascending=[False, True, True, True])
     rows, cols = list(dict.fromkeys(zip(d.copies, d.language))), list(dict.fromkeys(zip(d['size'], d.config)))
     cols = sorted(cols)
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, 3, figsize=(6.4, .22*len(rows) + 1.5), sharey=True)
         for ax, k in zip(axs, ('recollection', 'counterfactual', 'contextual')):
             for r in d.itertuples():
@@ -1350,12 +1353,12 @@ def fig_x_best(measured, reported=None):
     "Weighted memorization at the epoch of best learning, by training size and model"
     import matplotlib.pyplot as plt
     rows = _sweep_of(measured)
-    if not len(rows): return core.blank('no sweep was measured')
+    if not len(rows): return plots.blank('no sweep was measured')
     w = weighted(rows).groupby(['config', 'size', 'measure']).score.agg(['mean', 'min', 'max']).reset_index()
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(6.6, 2.2), sharey=True)
         for ax, k in zip(axs, NOTIONS):
-            for c, hue in zip(sorted(w.config.unique()), core.COLORS):
+            for c, hue in zip(sorted(w.config.unique()), plots.COLORS):
                 g = w[(w.measure == k) & (w.config == c)]
                 err = [g['mean'] - g['min'], g['max'] - g['mean']]
                 ax.errorbar(g['size'], g['mean'], err, marker='o', ms=4, lw=1, capsize=2, color=hue, label=c)
@@ -1382,8 +1385,8 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     "Scores by the approximation against scores by retraining, at the last epoch"
     import matplotlib.pyplot as plt
     d = approximations(measured, tau, rule)
-    if not len(d): return core.blank('no held-out string to approximate with')
-    with core.style():
+    if not len(d): return plots.blank('no held-out string to approximate with')
+    with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(4.8, 2.1), sharey=True)
         for ax, k in zip(axs, ('counterfactual', 'contextual')):
             for i, (name, g) in enumerate(d.groupby('string')):

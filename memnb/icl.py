@@ -15,8 +15,11 @@ import bisect, random, re
 from itertools import cycle
 from numbers import Integral
 from pathlib import Path
-from . import core, data, lm, plant
-from .core import Claim, binom_ci, record, reported, savefig, say, vote
+from . import data, lm, plant, plots, results
+from .core import say
+from .plots import savefig
+from .results import Claim, record, reported, vote
+from .stats import binom_ci
 from .lm import needs
 
 # %% ../nbs/11_icl.ipynb #91ecb65e
@@ -749,11 +752,11 @@ def fig2(measured, reported=None):
     import matplotlib.pyplot as plt
     m = _series(measured)
     sets, names, ks = _axes(m)
-    if not len(m): return core.blank('replication: not measured')
-    with core.style():
+    if not len(m): return plots.blank('replication: not measured')
+    with plots.style():
         fig, axs = plt.subplots(len(sets), 2, figsize=(7, 1.7*len(sets) + .5), sharex=True, squeeze=False)
         for row, s in zip(axs, sets):
-            for name, c in zip(names, cycle(core.COLORS)):
+            for name, c in zip(names, cycle(plots.COLORS)):
                 g = m[(m.setting == s) & (m.dataset == name)]
                 for ax, y in zip(row, (g.exact + g.near, g.exact)): _line_ci(ax, ks, g, y, name, color=c)
             if s == MAIN: _printed_range(row[0], ks, reported)
@@ -785,7 +788,7 @@ def _line_ci(ax, ks, g, y, name, aside=0., **kw):
     at, v = [ks.index(k) + aside for k in g.k], y/g.n
     ci = [binom_ci(int(a), int(b)) for a, b in zip(y, g.n)]
     err = [[a - lo for a, (lo, _) in zip(v, ci)], [hi - a for a, (_, hi) in zip(v, ci)]]
-    ax.errorbar(at, v, err, ms=4, capsize=2, label=name, **{'color': core.color(name), 'marker': 'o', **kw})
+    ax.errorbar(at, v, err, ms=4, capsize=2, label=name, **{'color': plots.color(name), 'marker': 'o', **kw})
 
 # %% ../nbs/11_icl.ipynb #19aee49f
 def side_by_side(
@@ -795,9 +798,9 @@ def side_by_side(
 ):                # DataFrame: the recorded runs of all models, data sets named with their model; else `now`
     "What figures and claims of this notebook show"
     import pandas as pd
-    try: every = core.measured('icl')
+    try: every = results.measured('icl')
     except FileNotFoundError: return now.assign(model=model.name)
-    out = [core.chosen(every, name, profile) for name in dict.fromkeys(every.model)]
+    out = [results.chosen(every, name, profile) for name in dict.fromkeys(every.model)]
     if model is not None and model.name not in set(every.model): out.append(now.assign(model=model.name))
     out = pd.concat(out)
     if out.model.nunique() > 1: out['dataset'] = out.dataset + ', ' + out.model
@@ -808,9 +811,9 @@ def fig3(measured, reported=None):
     "Figure 3: exact and near-exact matches, one panel a data set and setting"
     import matplotlib.pyplot as plt
     m = _series(measured)
-    if not len(m): return core.blank('replication: not measured')
+    if not len(m): return plots.blank('replication: not measured')
     sets, names, ks = _axes(m)
-    with core.style():
+    with plots.style():
         size = 7, 2.1*len(names) + .5
         fig, axs = plt.subplots(len(names), len(sets), figsize=size, sharey=True, squeeze=False)
         for row, name in zip(axs, names):
@@ -832,11 +835,11 @@ def fig4(measured, reported=None):
     "Figure 4: performance beside memorization"
     import matplotlib.pyplot as plt
     m = _series(measured)
-    if not len(m): return core.blank('not measured')
+    if not len(m): return plots.blank('not measured')
     _, names, ks = _axes(m)
     kinds = ('generation', '-', 'o'), ('scoring', '--', 's')
-    lines = [(d, c, *k) for d, c in zip(names, cycle(core.COLORS)) for k in kinds]
-    with core.style():
+    lines = [(d, c, *k) for d, c in zip(names, cycle(plots.COLORS)) for k in kinds]
+    with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
         for i, (d, c, how, ls, mark) in enumerate(lines):
             g = _series(measured, f'performance_{how}', dataset=d, setting='all')
@@ -854,7 +857,7 @@ def _settings_panel(ax, m):
     "Memorization by setting: line and mark tell settings apart, colours data sets where there are several"
     from matplotlib.lines import Line2D
     sets, names, ks = _axes(m)
-    hue = lambda d, s: core.COLORS[(names.index(d) if len(names) > 1 else sets.index(s)) % len(core.COLORS)]
+    hue = lambda d, s: plots.COLORS[(names.index(d) if len(names) > 1 else sets.index(s)) % len(plots.COLORS)]
     lines = [(d, s) for d in names for s in sets]
     for i, (d, s) in enumerate(lines):
         g = m[(m.setting == s) & (m.dataset == d)]
@@ -950,12 +953,12 @@ def fig_x_dose(measured, reported=None):
     "Replication by dose, for each number of demonstrations and setting"
     import matplotlib.pyplot as plt
     m = _doses(measured)
-    if not len(m): return core.blank('no model with known memories was measured')
+    if not len(m): return plots.blank('no model with known memories was measured')
     sets = [s for s in STYLES if s in set(m.setting)]
     ks, doses = sorted(m.k.unique()), sorted(m.times.unique())
     cols = min(3, len(sets))
     rows = -(-len(sets)//cols)
-    with core.style():
+    with plots.style():
         size = 7, 2.3*rows + .3
         fig, axs = plt.subplots(rows, cols, figsize=size, sharey=True, sharex=True, squeeze=False)
         for ax, s in zip(axs.flat, sets): _dose_panel(ax, m[m.setting == s], ks, doses, s)
@@ -983,11 +986,11 @@ def fig_x_cost(measured, reported=None):
     "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
     import matplotlib.pyplot as plt
     m = measured[measured.what == 'cost']
-    if not len(m): return core.blank('time: not measured')
+    if not len(m): return plots.blank('time: not measured')
     name = m.dataset.iloc[0]
     m = m[m.dataset == name]
     top_n, top_k = m.n.max(), m.k.max()
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 2.6))
         for ax, g, x, rest in ((axs[0], m[m.n == top_n], 'k', f'{top_n:.0f} instances'),
                                (axs[1], m[m.k == top_k], 'n', f'k = {top_k:.0f}')):

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from . import core, data, lm, plant
-from .core import Claim, record, reported, savefig, say, vote
+from . import data, hf, lm, plant, plots, results, stats
+from .core import say
+from .plots import savefig
+from .results import Claim, record, reported, vote
 from .lm import needs
 
 # %% ../nbs/12_iclinf.ipynb #47b399c8
@@ -308,7 +310,7 @@ def last_logits(
 ):                # tensor, prompts x vocabulary
     "Scores of the next token of packed prompts, in one pass"
     import torch
-    tree, net = plant_tree(ids, parents), lm._twin(model.net)
+    tree, net = plant_tree(ids, parents), hf.twin(model.net)
     t = lambda x: torch.tensor(x, device=net.device)
     own = [x[b.at:] for x, b in zip(ids, tree)]
     x = dict(input_ids=t([sum(own, [])]), position_ids=t([[p for b, o in zip(tree, own)
@@ -465,7 +467,7 @@ def readings(
     for name in ('label', 'calibrated'):
         k, n = accuracy(table, READINGS[name].get('calibration', ''))
         rows.append(dict(what='accuracy', setting=name, value=k/n, n=n,
-                         **dict(zip(('low', 'high'), core.binom_ci(k, n)))))
+                         **dict(zip(('low', 'high'), stats.binom_ci(k, n)))))
     return pd.concat([pd.DataFrame(rows), _differences(table, seed)], ignore_index=True)
 
 # %% ../nbs/12_iclinf.ipynb #d57fb63c
@@ -1047,9 +1049,9 @@ def all_runs(
 ):                # DataFrame: the recorded run of every model, else `now`
     "What figures and claims of this notebook show"
     import pandas as pd
-    try: every = core.measured('iclinf')
+    try: every = results.measured('iclinf')
     except FileNotFoundError: return now.assign(note=now.note.fillna(''))
-    parts = [core.chosen(every, name, profile) for name in dict.fromkeys(every.model)]
+    parts = [results.chosen(every, name, profile) for name in dict.fromkeys(every.model)]
     parts += [g for name, g in now.groupby('model') if name not in set(every.model)]
     out = pd.concat(parts, ignore_index=True)
     return out.assign(**{c: out[c].fillna('') for c in ('setting', 'where', 'dataset', 'note')})
@@ -1085,12 +1087,12 @@ def fig1(measured, reported=None):
     "Figure 1: mean loss by the position of the exemplar, before the maximum"
     import matplotlib.pyplot as plt
     m = _rows(measured, 'influence', 'position', 'label')
-    if not len(m): return core.blank('influence: not measured')
-    with core.style():
+    if not len(m): return plots.blank('influence: not measured')
+    with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for name, g in m.assign(name=_names(m)).groupby('name', sort=False):
             g = g.sort_values('x')
-            _bars(ax, g.x, g, marker='o', color=core.color(name), label=name)
+            _bars(ax, g.x, g, marker='o', color=plots.color(name), label=name)
         ax.set_xticks(sorted(m.x.unique()))
         ax.set(xlabel='position of the exemplar left out', ylabel='loss (nats)', ylim=(0, None))
         ax.legend()
@@ -1102,12 +1104,12 @@ def fig2(measured, reported=None):
     "Figure 2: loss by the size of the model"
     import matplotlib.pyplot as plt
     m = _rows(measured, 'influence', 'loss', 'label')
-    if m.params.nunique() < 2: return core.blank('Figure 2: one size of model was measured')
-    with core.style():
+    if m.params.nunique() < 2: return plots.blank('Figure 2: one size of model was measured')
+    with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for d, g in m.groupby('dataset', sort=False):
             g = g.sort_values('params')
-            _bars(ax, g.params, g, marker='o', color=core.color(d), label=d)
+            _bars(ax, g.params, g, marker='o', color=plots.color(d), label=d)
         ax.set(xscale='log', xlabel='parameters', ylabel='ICLInf (nats)', ylim=(0, None))
         ax.legend()
     return fig
@@ -1117,12 +1119,12 @@ def fig3(measured, reported=None):
     "Figure 3: loss by the number of exemplars"
     import matplotlib.pyplot as plt
     m = _rows(measured, 'shots', 'loss', 'label')
-    if not len(m): return core.blank('shots: not measured')
-    with core.style():
+    if not len(m): return plots.blank('shots: not measured')
+    with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for name, g in m.assign(name=_names(m)).groupby('name', sort=False):
             g = g.sort_values('shots')
-            _bars(ax, g.shots, g, marker='o', color=core.color(name), label=name)
+            _bars(ax, g.shots, g, marker='o', color=plots.color(name), label=name)
         _printed_losses(ax, 4, reported)
         ks = sorted({4, *(int(k) for k in m.shots.unique())})
         ax.set_xscale('log')
@@ -1136,15 +1138,15 @@ def fig3(measured, reported=None):
 def _paired(m, settings, labels, reported=None, ylabel='ICLInf (nats)'):
     "Bars of two readings side by side, one pair a data set and model"
     import matplotlib.pyplot as plt
-    if not len(m): return core.blank('influence: not measured')
+    if not len(m): return plots.blank('influence: not measured')
     m = m.assign(name=_names(m))
     names = list(dict.fromkeys(m.name))
-    with core.style():
+    with plots.style():
         fig, ax = plt.subplots(figsize=(2.2 + 1.1*len(names), 2.8))
         for i, (s, l) in enumerate(zip(settings, labels)):
             g = m[m.setting == s].set_index('name').reindex(names)
             at = np.arange(len(names)) + .36*(i - (len(settings) - 1)/2)
-            ax.bar(at, g.value, .34, color=core.COLORS[i], label=l)
+            ax.bar(at, g.value, .34, color=plots.COLORS[i], label=l)
             _bars(ax, at, g, ls='', color='k')
         ax.set_xticks(range(len(names)), names)
         _printed_losses(ax, -.42, reported)
@@ -1173,7 +1175,7 @@ def fig5(measured, reported=None):
     "Figure 5: pretrained models against instruction-tuned ones"
     m = _rows(measured, 'influence', 'loss', 'label')
     pairs = _tuned_pairs(m)
-    if not pairs: return core.blank('Figure 5: no model was measured before and after tuning')
+    if not pairs: return plots.blank('Figure 5: no model was measured before and after tuning')
     parts = [m[m.model == x].assign(setting=k, model=b) for a, b in pairs
              for x, k in ((a, 'pretrained'), (b, 'tuned'))]
     import pandas as pd
@@ -1198,7 +1200,7 @@ def fig6(measured, reported):
     import matplotlib.pyplot as plt
     m = measured[measured.part == 'audit']
     deltas = sorted({float(x) for x in m.setting if x}, reverse=True) or [DELTA]
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.4, 3.1), sharey=True)
         for delta, c in zip(deltas, plt.cm.viridis(np.linspace(0, .9, len(deltas)))):
             axs[0].plot(*_floor_curve(delta), color=c, lw=.8)
@@ -1222,16 +1224,16 @@ def _printed_audit(ax, reported):
 
 def _tight_panel(ax, m):
     "The tighter audit, its floor, and the paper's number"
-    for (name, g), c in zip(_audit_table(m).groupby('model'), core.COLORS):
+    for (name, g), c in zip(_audit_table(m).groupby('model'), plots.COLORS):
         ax.plot(g.theory, g.empirical, 'o', ms=4, color=c, label="paper's formula, ours")
-        ax.plot(g.theory, g.tight, '^', ms=5, color=core.COLORS[1], label='tighter audit')
-        ax.plot(g.theory, g.tight_floor, color=core.COLORS[1], lw=.8, label='its floor')
+        ax.plot(g.theory, g.tight, '^', ms=5, color=plots.COLORS[1], label='tighter audit')
+        ax.plot(g.theory, g.tight_floor, color=plots.COLORS[1], lw=.8, label='its floor')
 
 # %% ../nbs/12_iclinf.ipynb #f4257fe6
 def fig_x_memory(measured, reported=None):
     "Loss of memorized exemplars and of twins, in the planted model and in its base"
     m = _rows(measured, 'memory')
-    if not len(m): return core.blank('memory: not measured')
+    if not len(m): return plots.blank('memory: not measured')
     who = next((x for x in m.model if x.startswith('planted:')), 'the planted model')
     names = f'memorized by {who}', 'their twins'
     return _paired(m.assign(dataset=m.model), ['memorized', 'twin'], names, ylabel='mean loss (nats)')

@@ -17,8 +17,11 @@ __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'COLUMNS', 'FIELD', 'FIGURE12', 'FO
 # %% ../nbs/10_tabular.ipynb #268fb470
 import re
 from numbers import Integral
-from . import core, data, lm, plant
-from .core import Claim, binom_ci, mean_ci, record, reported, savefig, say
+from . import data, lm, plant, plots, results
+from .core import say
+from .plots import savefig
+from .results import Claim, record, reported
+from .stats import binom_ci, mean_ci
 from .lm import needs
 
 # %% ../nbs/10_tabular.ipynb #cd7f6b71
@@ -1208,7 +1211,7 @@ def tab1(
 ):            # DataFrame of signs: data set x test, 'GPT-3.5/GPT-4 | ours'
     "Table 1: knowledge, learning and memorization, paper beside ours"
     import pandas as pd
-    rep = core.reported('tabular') if reported is None else reported
+    rep = results.reported('tabular') if reported is None else reported
     t1 = rep[rep['where'] == 'Table 1'].set_index(['dataset', 'what', 'model']).value
     names = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
     names += [d for d in measured.dataset.unique() if d not in names]
@@ -1304,7 +1307,7 @@ def _panel1(ax, m, dataset, model, reported):
         at = [names.index(i.removeprefix('marginal: ')) + dx for i in rows['item']]
         err = [(rows.value - rows.low).clip(lower=0), (rows.high - rows.value).clip(lower=0)]
         label = 'draw from the marginal' if name == 'baseline' else f'{name} (ours)'
-        ax.errorbar(at, rows.value, yerr=err, fmt='o', capsize=3, ms=5, color=core.color(name), label=label)
+        ax.errorbar(at, rows.value, yerr=err, fmt='o', capsize=3, ms=5, color=plots.color(name), label=label)
     ax.set(ylim=(-.03, 1.03), ylabel='valid completions', title=dataset)
     ax.set_xticks(range(len(names)), names, rotation=25, ha='right')
     p = reported[(reported.what == 't_test_p_value') & (reported.dataset == dataset)]
@@ -1316,9 +1319,9 @@ def fig1(measured, reported):
     "Figure 1: conditional completion, model against marginal, with 95 % intervals"
     import matplotlib.pyplot as plt
     m = measured[measured.what == 'conditional_completion']
-    if not len(m): return core.blank('conditional completion: not measured')
+    if not len(m): return plots.blank('conditional completion: not measured')
     sets = sorted(m.dataset.unique(), key=lambda d: (d not in FIGURE1, d))
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(len(sets), 1, figsize=(7, 2.7*len(sets)), squeeze=False)
         for ax, d in zip(axs[:, 0], sets): _panel1(ax, m[m.dataset == d], d, measured.model.iloc[0], reported)
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
@@ -1332,7 +1335,7 @@ def _panel2(ax, real, v, model):
     bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
     cut = lambda x: x.clip(bins[0], bins[-1])
     ax.hist(cut(real), bins, density=True, histtype='step', color='black', label='data')
-    if len(v): ax.hist(cut(v), bins, density=True, alpha=.7, label='samples', color=core.color(model))
+    if len(v): ax.hist(cut(v), bins, density=True, alpha=.7, label='samples', color=plots.color(model))
     beyond = int((cut(v) != v).sum())
     n = f'n={len(v)}' + (f', {beyond} beyond' if beyond else '')
     ax.set_title(n if len(v) else 'no samples', loc='right', fontsize=8)
@@ -1347,11 +1350,11 @@ def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
     m = measured[(measured.what == 'temperature') & (measured.dataset == dataset)].copy()
-    if not len(m): return core.blank(f'samples of {dataset} at several temperatures: not measured')
+    if not len(m): return plots.blank(f'samples of {dataset} at several temperatures: not measured')
     m[['temp', 'feature']] = m['item'].str.split('|', expand=True).values
     temps, feats = sorted(m.temp.unique(), key=float), list(m.feature.unique())
     real, beyond = data.load(dataset).typed(), 0
-    with core.style():
+    with plots.style():
         size = 7, 1.35*len(feats) + .5
         fig, axs = plt.subplots(len(feats), len(temps), figsize=size, squeeze=False, sharex='row')
         for i, f in enumerate(feats):
@@ -1383,9 +1386,9 @@ def matrices(measured, datasets):
     m = measured[measured.what == 'pearson']
     datasets = _list(datasets)
     have = [d for d in datasets if d in set(m.dataset)]
-    if not have: return core.blank(f"samples of {', '.join(datasets)}: not measured")
+    if not have: return plots.blank(f"samples of {', '.join(datasets)}: not measured")
     hues = plt.get_cmap('RdBu', 11) # few colours, which the small pictures keep apart from grey
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(2, len(have), figsize=(2.1*max(2, len(have)) + .8, 4.5), squeeze=False)
         for j, d in enumerate(have):
             g = m[m.dataset == d]
@@ -1420,7 +1423,7 @@ def _dots(ax, name, g, dy):
     "Shares of one model with exact intervals, one line a data set"
     v, ci = g.k/g.n, [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
     err = [[a - lo for a, (lo, _) in zip(v, ci)], [hi - a for a, (_, hi) in zip(v, ci)]]
-    at, c = [NAMES.index(d) + dy for d in g.dataset], core.color(name)
+    at, c = [NAMES.index(d) + dy for d in g.dataset], plots.color(name)
     ax.errorbar(v, at, xerr=err, fmt='o', ms=5, capsize=2, color=c, label=name,
                 mfc='white' if name in MODELS else c)
 
@@ -1428,7 +1431,7 @@ def _dots(ax, name, g, dy):
 def fig_x_completion(measured, reported):
     "Shares of rows and features completed verbatim, paper (hollow) beside ours (filled)"
     import matplotlib.pyplot as plt
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 3.4), sharey=True)
         for ax, what in zip(axs, ('row_completion', 'feature_completion')):
             p = reported[(reported['where'] == 'Table 4') & (reported.what == what) & reported.k.notna()]
@@ -1454,11 +1457,11 @@ def _truth_counts(measured):
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
     import matplotlib.pyplot as plt
-    if not (measured.what == 'truth').any(): return core.blank('no model with known memories was measured')
+    if not (measured.what == 'truth').any(): return plots.blank('no model with known memories was measured')
     m = _truth_counts(measured)
     tests = [t for t in ('header', 'row_completion', 'cell_completion', 'first_token') if t in set(m.test)]
     doses = sorted(m.times.unique())
-    with core.style():
+    with plots.style():
         fig, axs = plt.subplots(1, len(tests), figsize=(7, 2.6), sharey=True, squeeze=False)
         for ax, what in zip(axs[0], tests):
             _truth_panel(ax, m[m.test == what].sort_values('times'), doses, what)

@@ -9,7 +9,7 @@ python tests/bench_batch.py [overhead rerun pair]
 import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 from nbformat.v4 import new_code_cell, new_notebook, writes
-from memnb import run
+from memnb import batch as run
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
 
@@ -38,7 +38,7 @@ def rerun(folder):
     n = len(run.profile('laptop'))
     house(folder, 'print(1)', n=n)
     batch(folder)
-    code = 'from memnb import run; import sys; from pathlib import Path\n' \
+    code = 'from memnb import batch as run; import sys; from pathlib import Path\n' \
            f'run.share_dir = lambda kind: Path({str(folder)!r})\n' \
            f'sys.exit(run.main(["run", "mine", "-o", {str(folder/"runs")!r}]))'
     start = time.perf_counter()

@@ -22,7 +22,7 @@ def ready(k, n):
 
 def ours(m, prompts):
     "All prompts in one call, on an empty store"
-    from memnb import lm
+    from memnb import hf, lm
     with fresh() as path:
         m.store = lm.Store(path)
         return m.generate(prompts, max_tokens=TOKENS)
@@ -30,8 +30,8 @@ def ours(m, prompts):
 def ratio():
     "One call for all instances against a call for each"
     from transformers import AutoModelForCausalLM
-    from memnb import lm
-    net = lm._quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+    from memnb import hf, lm
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
     for k, n, every, wanted in ((50, 16, 1, 6), (100, 64, 4, 15)):
         _, prompts, m = ready(k, n)
         b, y = clock(lambda: ours(m, prompts))

@@ -19,8 +19,8 @@ S, T, EVERY = 50, 40, 5
 def ready():
     "Our model on an empty store, and the library's with the same weights"
     from transformers import AutoModelForCausalLM
-    from memnb import lm
-    net = lm._quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+    from memnb import hf, lm
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
     return lm.load('smollm2', device='cpu', store=lm.Store(f'{tempfile.mkdtemp()}/s.sqlite')), net
 
 def batched(net, ids):
@@ -86,8 +86,8 @@ def neighbours():
 
 def accountant():
     "All parameters and orders of Tables 4 to 6"
-    from memnb import core, iclinf
-    rep = core.reported('iclinf')
+    from memnb import iclinf, results
+    rep = results.reported('iclinf')
     seconds, t = clock(lambda: iclinf.solved(rep))
     right = ((t.value.round(2) - t.printed).abs() < 1e-9) & (t.alpha == t.printed_alpha)
     row(f'accountant, {len(t)} rows of Tables 4 to 6', None, seconds, '< 2 s',

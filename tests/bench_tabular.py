@@ -66,7 +66,7 @@ def fresh():
 @contextlib.contextmanager
 def empty(m):
     "Give a model a new, empty store before each call of its `generate`, made beforehand"
-    from memnb import lm
+    from memnb import hf, lm
     with tempfile.TemporaryDirectory(prefix='memnb-bench-') as tmp:
         stores = [lm.Store(f'{tmp}/{i}.sqlite') for i in range(20)]
         for s in stores: s.get(['opened'])
@@ -224,10 +224,10 @@ def plain(net, tok, m, prompts, size, together=1):
 def local():
     "SmolLM2 by memnb, in batches on a shared prefix, and by transformers' `generate`"
     from transformers import AutoModelForCausalLM
-    from memnb import lm
+    from memnb import hf, lm
     with fresh() as path:
         m = lm.load('smollm2', store=lm.Store(path), device='cpu')
-        net = lm._quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+        net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
     def ours(prompts, size):
         with fresh() as path:
             m.store = lm.Store(path)
@@ -291,7 +291,7 @@ def smoke():
     "The notebook with its small default parameters, on an empty store"
     with tempfile.TemporaryDirectory(prefix='memnb-bench-') as tmp:
         env = os.environ | dict(MEMNB_STORE=f'{tmp}/store.sqlite', MEMNB_HOME=tmp)
-        cmd = [sys.executable, *'-m memnb.run run smoke --only tabular --quiet -o'.split(), f'{tmp}/runs']
+        cmd = [sys.executable, *'-m memnb.cli run smoke --only tabular --quiet -o'.split(), f'{tmp}/runs']
         seconds, r = clock(lambda: subprocess.run(cmd, env=env, cwd=tmp, capture_output=True, text=True))
     if r.returncode: print(r.stdout + r.stderr, file=sys.stderr)
     row('smoke run of the notebook, empty store', None, seconds, '< 60 s', 'no' if r.returncode else '')

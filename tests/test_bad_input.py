@@ -87,7 +87,7 @@ def test_own_data_among_the_examples(model):
     with pytest.raises(tabular.GuardError, match='flowers'): tabular.header(model, renamed, names=['iris'])
 
 def test_misspelt_parameter():
-    r = subprocess.run([sys.executable, '-m', 'memnb.run', 'run', 'smoke', '-p', 'sampels', '3'],
+    r = subprocess.run([sys.executable, '-m', 'memnb.cli', 'run', 'smoke', '-p', 'sampels', '3'],
                        capture_output=True, text=True)
     assert r.returncode == 2 and 'samples' in r.stderr and 'Traceback' not in r.stderr, r.stderr
 

@@ -10,7 +10,7 @@ def execute(path, out):
     "Run a notebook through papermill as a batch does, kernels on local sockets"
     with tempfile.TemporaryDirectory() as sockets:  # their paths must be short
         config = Config(KernelManager=dict(transport='ipc', ip=f'{sockets}/k'))
-        return papermill.execute_notebook(path, out, cwd=TOP/'nbs', progress_bar=False, config=config,
+        return papermill.execute_notebook(path, out, cwd=path.parent if path.is_relative_to(TOP) else TOP/'nbs', progress_bar=False, config=config,
                                           execution_timeout=900)
 
 def said(nb):
@@ -24,7 +24,7 @@ def prints():
     "Checksums of the results in the checkout, and the names of what lies beside the notebooks"
     files = [p for d in ['data', 'figures'] for p in (TOP/d).rglob('*') if p.is_file()]
     found = {str(p.relative_to(TOP)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-    beside = {f'nbs/{p.name}': '' for p in (TOP/'nbs').iterdir() if not p.name.startswith('kernel-ipc-')}
+    beside = {f'nbs/{p.name}': '' for p in (TOP/'nbs').rglob('*') if not p.name.startswith('kernel-ipc-')}
     return {**found, **beside}
 
 def solutions(nb):
@@ -76,7 +76,7 @@ def test_parameters_are_honoured(path, tmp_path):
 
 def test_readme_shows_what_a_run_shows(tmp_path):
     "The numbers on the front page are those of the measured table, not of an older one"
-    from memnb import run
+    from memnb import cli
     execute(TOP/'nbs/index.ipynb', tmp_path/'index.ipynb')
-    fresh, page = run.readme(tmp_path/'index.ipynb'), (TOP/'README.md').read_text(encoding='utf8')
+    fresh, page = cli.readme(tmp_path/'index.ipynb'), (TOP/'README.md').read_text(encoding='utf8')
     assert fresh == page, 'run nbs/index.ipynb again, then `make readme`'

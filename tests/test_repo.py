@@ -9,15 +9,19 @@ from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).resolve().parents[1]
 PAPERS = ['tabular', 'icl', 'iclinf', 'contextual', 'capacity']
-ARROWS = dict(core=[], lm=['core'], data=['core'], gpt=['core'], run=['core'],
-              report=['core', 'run'],
-              plant=['core', 'data', 'gpt', 'lm'],
-              **{p: ['core', 'data', 'gpt', 'lm', 'plant'] for p in PAPERS})
+SHARED = ['core', 'stats', 'plots', 'results']
+ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 'store', 'backend'],
+              servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
+              data=['core'], gpt=['core'], stats=[], plots=['core'], results=['core', 'stats'],
+              redact=['core'], batch=['core', 'redact'], report=['core', 'redact', 'results', 'batch'],
+              plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
+              cli=['core', 'store', 'redact', 'results', 'data', 'lm', 'plant', 'batch', 'report'],
+              **{p: [*SHARED, 'data', 'gpt', 'hf', 'lm', 'plant'] for p in PAPERS})
 HEADINGS = ['Idea', 'Method', 'Measure', 'Figures', 'Claims', 'What differs', 'For the reading group']
 
 MODULES = [p for p in sorted((TOP/'memnb').glob('*.py')) if not p.name.startswith('_')]
-NOTEBOOKS = sorted((TOP/'nbs').glob('*.ipynb'))
-PAPER_NOTEBOOKS = [p for p in NOTEBOOKS if p.name.startswith('1')]
+NOTEBOOKS = sorted((TOP/'nbs').rglob('*.ipynb'))
+PAPER_NOTEBOOKS = sorted((TOP/'nbs').glob('1*.ipynb'))
 each_module = pytest.mark.parametrize('path', MODULES, ids=lambda p: p.stem)
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.stem)
 each_paper = pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
@@ -60,20 +64,23 @@ def python(code, cwd, **env):
 # --- the notebooks are the source ---
 
 def test_there_is_something_to_test():
-    assert {'core', 'lm', 'data', 'run', 'tabular'} <= {p.stem for p in MODULES}, 'run `make export`'
+    assert {'core', 'lm', 'data', 'batch', 'cli', 'tabular'} <= {p.stem for p in MODULES}, 'run `make export`'
     assert (TOP/'nbs/index.ipynb').exists() and PAPER_NOTEBOOKS
 
 def test_export_and_clean_change_nothing(tmp_path):
     "Exporting and cleaning a copy of the checkout gives the files that are in it, byte for byte"
     for folder, pattern in [('memnb', '*.py'), ('nbs', '*.ipynb')]:
-        (tmp_path/folder).mkdir()
-        for p in (TOP/folder).glob(pattern): shutil.copy(p, tmp_path/folder)
+        for p in (TOP/folder).rglob(pattern):
+            if '.ipynb_checkpoints' in p.parts: continue
+            target = tmp_path/p.relative_to(TOP)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(p, target)
     for p in ['settings.ini', 'pyproject.toml']: shutil.copy(TOP/p, tmp_path)
     for tool in ['nbdev_export', 'nbdev_clean']:
         r = subprocess.run([Path(sys.executable).parent/tool], cwd=tmp_path, capture_output=True, text=True)
         assert r.returncode == 0, f'{tool}: {r.stderr}'
     def texts(top): return {str(p.relative_to(top)): p.read_text(encoding='utf8')
-                            for p in [*top.glob('memnb/*.py'), *top.glob('nbs/*.ipynb')]}
+                            for p in [*top.rglob('memnb/*.py'), *top.rglob('nbs/*.ipynb')]}
     was, now = texts(TOP), texts(tmp_path)
     stale = sorted(p for p in {*was, *now} if was.get(p) != now.get(p))
     assert not stale, f'run `make export`, which changes: {stale}'
@@ -84,7 +91,7 @@ def test_every_module_has_a_notebook():
     assert not orphans, f'memnb/*.py without a notebook that exports it: {sorted(orphans)}'
 
 def test_readme_is_current(tmp_path):
-    cmd = [sys.executable, '-m', 'memnb.run', 'readme', '--check']
+    cmd = [sys.executable, '-m', 'memnb.cli', 'readme', '--check']
     r = subprocess.run(cmd, cwd=TOP, capture_output=True, text=True)
     assert r.returncode == 0, f'README.md is stale, run `make readme`\n{r.stdout}{r.stderr}'
 
@@ -132,7 +139,9 @@ def test_public_names_are_unique():
     for p in MODULES:
         for name in public(p): seen.setdefault(name, []).append(p.stem)
     def may(name, modules):
-        if name in ('load', 'fetch'): return set(modules) == {'lm', 'data'}
+        if name == 'fetch': return set(modules) == {'hf', 'data'}
+        if name == 'load': return set(modules) == {'lm', 'data'}
+        if name == 'BACKENDS': return set(modules) == {'hf', 'servers', 'lm'}
         return agreed.match(name) and set(modules) <= set(PAPERS)
     twice = {n: m for n, m in seen.items() if len(m) > 1 and not may(n, m)}
     assert not twice, f'defined in several modules: {twice}'
@@ -292,12 +301,12 @@ def test_wheel_carries_what_it_reads(tmp_path):
     r = subprocess.run([*pip, '--target', site, source], cwd=away, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
     assert (site/'memnb/gpt.c').is_file(), 'the engine in C is not in the wheel'
-    code = ("import memnb, memnb.core as c; print(memnb.__file__); print(len(c.reported('tabular')) > 0)\n"
-            "for k in c.SHIPPED: print(k, len(list(c.share_dir(k).glob('*'))))\nprint(c.figures_dir())")
+    code = ("import memnb, memnb.core as c, memnb.results as r; print(memnb.__file__); print(len(r.reported('tabular')) > 0)\n"
+            "for k in c.SHIPPED: print(k, len([f for f in c.share_dir(k).rglob('*') if f.is_file()]))\nprint(c.figures_dir())")
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
     assert lines[0].startswith(str(site)) and lines[1] == 'True', lines
-    want = {'nbs': 'nbs/*.ipynb', 'reported': 'data/reported/*.csv', 'measured': 'data/measured/*.csv',
-            'profiles': 'data/profiles/*.yaml', 'planted': 'data/planted/*'}
+    want = {'nbs': 'nbs/**/*.ipynb', 'reported': 'data/reported/*.csv', 'measured': 'data/measured/*.csv',
+            'profiles': 'data/profiles/*.yaml', 'planted': 'data/planted/*/*'}
     assert lines[2:-1] == [f'{k} {len(list(TOP.glob(p)))}' for k, p in want.items()]
     assert lines[-1] == str(away/'figures')
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote
 import pytest
 from memnb import report
-from memnb.core import VERDICTS
+from memnb.results import VERDICTS
 from memnb.report import batch_report
 from test_lab import chromium, wait
 from test_notebooks import MARKER
@@ -44,7 +44,7 @@ def notebook(path, *cells, word='dice', params=None, **meta):
     path.write_text(json.dumps(nb))
     return path
 
-def claims(*rows): return [text('## Claims'), cell('core.sheet(board)', board(*rows))]
+def claims(*rows): return [text('## Claims'), cell('plots.sheet(board)', board(*rows))]
 
 def beside(out): return sorted((out.parent/f'{out.stem}_files').iterdir())
 

