@@ -99,7 +99,7 @@ class _Pages:
         self.size = (_int(head[16:18]) if good else 0) or 4096
         if self.size == 1: self.size = 65536
         if self.size < 512 or self.size & self.size - 1: self.size = 4096
-        self.usable = self.size - (head[20] if good and head[20] < 64 else 0)
+        self.spare = {0, head[20] if good else 0}  # bytes at the end of each page that are not used
         self.n = -(-os.stat(path).st_size//self.size)
         self.log, self.frames = self._log(Path(f'{path}-wal'))
     def _log(self, path):
@@ -118,18 +118,17 @@ class _Pages:
         f, at = (self.log, self.frames[i]) if i in self.frames else (self.file, (i - 1)*self.size)
         f.seek(at)
         return f.read(self.size).ljust(self.size, b'\0')
-    def rows(self):
+    def rows(self, spare=0):
         "Rows (lists of columns) of all pages that look like leaves of a table; None for an unreadable one"
-        for i in range(1, max(self.n, *self.frames, 1) + 1):
-            b, at = self.page(i), 100 if i == 1 else 0
-            if b[at] != 13: continue
-            for j in range(min(_int(b[at+3:at+5]), (self.size - at - 8)//2)):
-                cell = _int(b[at+8+2*j:at+10+2*j])
-                try: yield _columns(self._payload(b, cell))
+        for i in range(2, max([self.n, *self.frames]) + 1):  # the first page is the table of contents
+            b = self.page(i)
+            if b[0] != 13: continue
+            for j in range(min(_int(b[3:5]), self.size//2 - 4)):
+                cell = _int(b[8+2*j:10+2*j])
+                try: yield _columns(self._payload(b, cell, self.size - spare))
                 except (ValueError, IndexError): yield None
-    def _payload(self, b, at):
-        "The bytes of the row in a cell, with its overflow pages"
-        u = self.usable
+    def _payload(self, b, at, u):
+        "The bytes of the row in a cell, with its overflow pages, of which the first `u` bytes count"
         size, at = _varint(b, at)
         _, at = _varint(b, at)
         if size > (self.n + len(self.frames))*self.size: raise ValueError('a row longer than the file')
@@ -149,10 +148,14 @@ class _Pages:
 
 def _salvage(path):
     "Sound rows of a store, damaged or not, oldest first where pages lie in order; None for each that is not"
-    for c in _Pages(path).rows():
-        row = c and (c + [None, None] if len(c) == 5 else c)
-        if row and len(row) == 7 and _sound(row): yield tuple(row)
-        elif not row or len(row) == 7: yield None
+    pages = _Pages(path)
+    def read(spare):
+        for c in pages.rows(spare):
+            row = c and (c + [None, None] if len(c) == 5 else c)
+            if row and len(row) == 7 and _sound(row): yield tuple(row)
+            elif not row or len(row) == 7: yield None
+    if len(pages.spare) == 1: return read(0)
+    return read(max(pages.spare, key=lambda spare: sum(map(bool, read(spare)))))
 
 # %% ../nbs/rooms/store.ipynb #29e6b277
 _NETWORK = set('9p acfs afs beegfs ceph cifs coda gfs gfs2 glusterfs gpfs lustre mmfs ncpfs nfs nfs4 ocfs2 '
@@ -235,6 +238,7 @@ class _File:
         try: os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError: pass
         except OSError as e: raise self._cannot('made', e) from None
+        if os.stat(self.path).st_size == 1 and self._begin(1) != b'S': raise self._strange()  # for SQLite it is empty
         try: self._connect()
         except sqlite3.DatabaseError as e:
             if not self._damaged(e): raise
@@ -344,10 +348,7 @@ class _File:
     def need_write(self):
         "Raise PermissionError where the store cannot be written, before somebody pays for an answer"
         if self.wrote: return
-        def op(db):
-            db.execute('BEGIN IMMEDIATE')
-            db.execute('ROLLBACK')
-        try: self.run(op)
+        try: self.run(lambda db: db.execute('DELETE FROM answers WHERE 0'))
         except sqlite3.OperationalError as e:
             if _code(e) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN): raise
             raise self._cannot('written, so new answers would be lost', e) from None
@@ -370,7 +371,8 @@ class _File:
         guard = self._guard()
         try:
             first = self._begin(4096)
-            ours = _MAGIC.startswith(first[:16]) and (len(first) < 100 or b'TABLE answers' in first)
+            cut = len(first) < max(100, _int(first[16:18]))  # nothing of a table is left
+            ours = _MAGIC.startswith(first[:16]) and (cut or b'TABLE answers' in first)
             if not ours and not any(_salvage(self.path)): raise self._strange()
             for p in self.path.parent.glob(f'.{self._ready().name[:80]}.*.part'): p.unlink()
             mode = os.stat(self.path).st_mode & 0o777
