@@ -1,5 +1,5 @@
 "The store of answers against damage, kills, other processes, other versions, and folders of all kinds."
-import json, os, random, re, shutil, signal, sqlite3, subprocess, sys, tempfile, textwrap, threading, time
+import json, os, random, re, shutil, signal, sqlite3, subprocess, sys, tempfile, textwrap
 from contextlib import contextmanager
 from pathlib import Path
 import pytest
@@ -281,16 +281,16 @@ def test_one_goes_on_while_another_mends(whole, at):
     stop = at.with_name('stop')
     with process(code, at, stop) as a:
         assert a.stdout.readline() == 'ready\n', a.stderr.read()
-        for _ in range(3):
-            time.sleep(.3)
-            st = Store(at)
+        for _ in range(4):
+            n = len(st := Store(at))
+            while len(st) < n + 20: assert a.poll() is None, a.stderr.read()
             with st._alone():
                 st._mend()
                 st._open()
-        time.sleep(.3)
+            assert len(st) >= n + 20
         stop.touch()
         last = int(ends(a)[0])
-    assert last > 210 and Store(at).get([key(i) for i in range(200, last)]) == {
+    assert Store(at).get([key(i) for i in range(200, last)]) == {
         key(i): answer(i) for i in range(200, last)}
 
 KILL = '''
