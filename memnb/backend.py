@@ -131,7 +131,7 @@ def _ask(self: LM, prompts, settings, reuse=True):
     answers = [have[k] for k, *_ in plans]
     if settings['request'] != 'generate' and (n := refusals(answers)):
         why = next(a.reason for a in answers if isinstance(a, Refused))
-        raise NoAnswer(f'{self.name} refused {n} of {len(plans)} prompts for good ({why}), which have no scores: '
+        raise NoAnswer(f'{self.name} refused {n} of {len(plans)} prompts for good ({why}): no scores; '
                        'leave them out; the other answers are in the store')
     return answers
 
