@@ -326,7 +326,7 @@ def leave_one_out(
     most: int = 2048 # tokens of a pass
 ) -> list:        # a dict a case: label, blank (prompts x labels), up, down (exemplars), in nats
     "Scores of the labels with all exemplars and with each one left out"
-    s = dict(request='leave_one_out', tokens=[int(t) for t in tokens])
+    s = dict(request='leave_one_out', tokens=[int(t) for t in tokens], engine=model.engine)
     keys = [lm.key_of(model.id, s, c) for c in cases]
     have = model.store.get(keys)
     todo = {k: c for k, c in zip(keys, cases) if k not in have}

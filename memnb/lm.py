@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from . import hf, servers
 from .core import say
 from .store import Store, is_empty, key_of
-from .backend import LM, USES, ContextError, NoAnswer, Unsupported, chat, mode_of
+from .backend import LM, USES, ContextError, NoAnswer, Refused, Unsupported, chat, mode_of, refusals
 from .hf import HF, SMOLLM2, common_prefix, fetch, planted_dir, planted_names
 from .servers import Broken, OpenAI
 
@@ -63,10 +63,11 @@ class Dry(LM):
         mode: str,            # 'chat' or 'completion'
         encode,               # function: prompt -> token ids
         n_params: int = None, # parameters of the model; None where they are not known
+        engine: int = 1,      # number of the model's engine, which belongs to the keys
         **kw                  # `store`
     ):
         super().__init__(name, id, mode, **kw)
-        self.encode, self.n_params = encode, n_params
+        self.encode, self.n_params, self.engine = encode, n_params, engine
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
         self.todo = {} # key: (settings, prompt) of what the store lacks and would keep
 
@@ -119,7 +120,7 @@ def dry(
     "A model that counts instead of answering; for local models only the tokenizer is read"
     m = load(name, store=store, mode=mode)
     encode = getattr(m, 'encode', lambda p: list(json.dumps(p))[::4])
-    return Dry(m.name, m.id, m.mode, encode, m.n_params, store=store)
+    return Dry(m.name, m.id, m.mode, encode, m.n_params, m.engine, store=store)
 
 # %% ../nbs/rooms/lm.ipynb #973ca7a8
 def ahead(
@@ -128,13 +129,15 @@ def ahead(
 ):
     "Put the answers to all that a function will ask into the model's store"
     if not isinstance(model, HF): return
-    plan = Dry(model.name, model.id, model.mode, model.encode, model.n_params, store=model.store)
+    m = model
+    plan = Dry(m.name, m.id, m.mode, m.encode, m.n_params, m.engine, store=m.store)
     asks(plan)
+    if plan.todo: model.store.need_write()
     kinds = {}
     for s, p in plan.todo.values(): kinds.setdefault(s['request'], []).append((s, p))
     for todo in kinds.values():
         with closing(model._answer(todo)) as answers:
             for n, (i, a) in enumerate(answers, 1):
                 model.calls += 1
-                model.store.put(model.id, *todo[i], a)
+                model._keep(*todo[i], a)
                 if n % 100 == 0: say(f'{n} of {len(todo)} answers')
