@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DEFAULT_URL', 'LIMITS', 'BACKENDS', 'Broken', 'OpenAI']
 
-# %% ../nbs/rooms/servers.ipynb #1feeadc1
+# %% ../nbs/rooms/servers.ipynb #46d0a407
 import asyncio, hashlib, json, os, queue, random, re, threading, time, weakref, zlib
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
@@ -16,7 +16,7 @@ from .core import say
 from .backend import LM, NoAnswer, Refused, Unsupported, works_with
 from .store import Store, key_of
 
-# %% ../nbs/rooms/servers.ipynb #3593063a
+# %% ../nbs/rooms/servers.ipynb #caf6b25e
 DEFAULT_URL = 'https://api.openai.com/v1'
 
 def _place(url):
@@ -30,7 +30,7 @@ def _place(url):
         raise ValueError('OPENAI_BASE_URL or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1')
     return hashlib.sha256(where.encode()).hexdigest()[:8]
 
-# %% ../nbs/rooms/servers.ipynb #4e7f64de
+# %% ../nbs/rooms/servers.ipynb #bd809f11
 class Broken(RuntimeError):
     "A server's answer that cannot be used"
 
@@ -62,7 +62,7 @@ def _limited():
             return type(reply)(reply.status_code, headers=headers, content=body, request=request)
     return Limited
 
-# %% ../nbs/rooms/servers.ipynb #bfba960a
+# %% ../nbs/rooms/servers.ipynb #1ff19e25
 def _choice(reply):
     "The choice of a reply that counts, that of index 0"
     first = [c for c in reply['choices'] if not c.get('index')]
@@ -89,7 +89,7 @@ def _refusal(err):
     known = 'content_filter', 'content_policy_violation', 'ResponsibleAIPolicyViolation', 'invalid_prompt'
     return next((c for c in codes if c in known), None)
 
-# %% ../nbs/rooms/servers.ipynb #23d340e6
+# %% ../nbs/rooms/servers.ipynb #49fe9026
 def _bytes(token):
     "What a token of a server stands for"
     if not token.startswith('bytes:'): return token.encode()
@@ -112,7 +112,7 @@ def _span(tokens, values, prefix, tail):
     if not good: raise Broken('a log-probability is missing or impossible')
     return found
 
-# %% ../nbs/rooms/servers.ipynb #f5ff2eec
+# %% ../nbs/rooms/servers.ipynb #ade5e085
 LIMITS = 'max_completion_tokens', 'max_tokens'
 _NOT_TAKEN = (r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|unexpected|extra_forbidden|"
               r"extra (inputs|fields)|not (permitted|allowed)|deprecated|"
@@ -120,19 +120,25 @@ _NOT_TAKEN = (r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|unex
 _TOO_LONG = (r'context.{0,9}(length|window|size)|too (long|many tokens)|string_above_max_length|input tokens|'
              r'reduce (the|your) (length|prompt|input|messages)')
 
+def _words(err):
+    "All that an error says, also where the server does not put it into a `message`"
+    body = getattr(err, 'body', None)
+    said = isinstance(body, dict) and isinstance(body.get('message'), str)
+    return (str(err) if said or not body else f'{err} {body}')[:2000]
+
 def _of_prompt(err):
     "Whether an error is about the length of one prompt"
     code = getattr(err, 'status_code', None)
-    return code == 413 or code in (400, 422) and bool(re.search(_TOO_LONG, str(err)[:2000], re.I))
+    return code == 413 or code in (400, 422) and bool(re.search(_TOO_LONG, _words(err), re.I))
 
 def _unknown(err, fields):
     "Which of the `fields` of a request the server does not take, by its error; None for another error"
-    text, param = str(err)[:2000], getattr(err, 'param', None)
+    text, param = _words(err), getattr(err, 'param', None)
     if _of_prompt(err) or not re.search(_NOT_TAKEN, text, re.I): return None
     if param in fields: return param
     return next((f for f in fields if re.search(rf'(?<![a-z_]){f}(?![a-z_])', text)), None)
 
-# %% ../nbs/rooms/servers.ipynb #898d7740
+# %% ../nbs/rooms/servers.ipynb #4c883a0c
 def _told(headers):
     "Seconds that a server wants to be left alone, 0 when it does not say"
     try: return float(headers['retry-after-ms'])/1000
@@ -157,7 +163,7 @@ def _pause(err, n):
     if not again or told > 120: return None
     return told if told > 0 else own
 
-# %% ../nbs/rooms/servers.ipynb #969297b1
+# %% ../nbs/rooms/servers.ipynb #c19ba8a8
 def _has_key(word):
     "Whether a word shows a piece of a key of the environment"
     for name in ('OPENAI_API_KEY', 'AZURE_OPENAI_API_KEY', 'AZURE_OPENAI_AD_TOKEN'):
@@ -170,11 +176,11 @@ def _has_key(word):
 
 def _reason(err):
     "First line of an error, without addresses and keys"
-    line = re.sub(r'\w+://\S+', '<address>', (str(err).strip().splitlines() or [''])[0][:500])
+    line = re.sub(r'\w+://\S+', '<address>', (_words(err).strip().splitlines() or [''])[0][:500])
     words = ['<key>' if _has_key(w) else w for w in line.split(' ')]
     return f'{type(err).__name__}: ' + ' '.join(words)[:160]
 
-# %% ../nbs/rooms/servers.ipynb #f4076184
+# %% ../nbs/rooms/servers.ipynb #ef90e799
 class _Again(Exception):
     "What was learned on the way changes the keys in the store"
 
@@ -201,7 +207,7 @@ def _same_model(asked, said):
     a, b = plain(asked), plain(said)
     return a.startswith(b) or b.startswith(a)
 
-# %% ../nbs/rooms/servers.ipynb #b555201a
+# %% ../nbs/rooms/servers.ipynb #71dd4de1
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
     def __init__(self,
@@ -464,6 +470,6 @@ class OpenAI(LM):
             f'and at most {new:,} of answers; about {max(1, round(secs/60))} min '
             f'at one second and 50 tokens/s a request, {self.concurrency} at once')
 
-# %% ../nbs/rooms/servers.ipynb #e43078ce
+# %% ../nbs/rooms/servers.ipynb #23142ef0
 def _load_openai(rest, **kw): return OpenAI(rest, **kw)
 BACKENDS = dict(openai=_load_openai)
