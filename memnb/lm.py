@@ -25,7 +25,7 @@ def load(
     name,                # 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>' or a model
     store: Store = None, # where answers are kept
     mode: str = None,    # 'chat' or 'completion'; default: chat where the model has a chat format
-    **kw                 # local: device, dtype, revision, rows, memory; openai: concurrency, timeout, retries
+    **kw                 # revision; device, dtype, rows, memory; openai: concurrency, timeout, retries, body
 ) -> LM:                 # raises ValueError for a name nobody knows
     "A language model by name"
     if isinstance(name, LM): return name

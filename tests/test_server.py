@@ -3,7 +3,7 @@
 First a server that answers wrongly in every way that servers do, when told to; then (marked `serve`) the
 server of the transformers library, which holds the packaged model.
 """
-import json, os, re, signal, socket, sqlite3, subprocess, sys, textwrap, threading, time, traceback
+import gzip, json, os, re, signal, socket, sqlite3, subprocess, sys, textwrap, threading, time, traceback
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 import pytest
 from memnb import lm, tabular
+from memnb.backend import Refused
 
 KEY = 'sk-test-0123456789abcdef'
 MODES = ['chat', 'completion']
@@ -35,6 +36,7 @@ class Server(ThreadingHTTPServer):
         self.plan = {}    # prompt -> faults, used up one a request; a single fault instead of a list stays
         self.asked = []   # (prompt, time, path, headers, body), one a request
         self.delay, self.now, self.most = 0, 0, 0
+        self.not_taken = {}   # field -> the fault of requests that have it
         self.gather = 0   # replies wait until as many requests have been here together
         self.lock, self.over, self.full = threading.Lock(), threading.Event(), threading.Event()
         self.url = f'http://127.0.0.1:{self.server_port}'
@@ -59,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         prompt = body['messages'][-1]['content'] if 'messages' in body else body['prompt']
         with srv.lock:
             srv.asked.append((prompt, time.monotonic(), self.path, self.headers, body))
-            fault = srv.take(prompt)
+            fault = next((srv.not_taken[f] for f in body if f in srv.not_taken), None) or srv.take(prompt)
             srv.now += 1
             srv.most = max(srv.most, srv.now)
             if srv.now >= srv.gather: srv.full.set()
@@ -100,7 +102,7 @@ def content(text):
     return changed(message=dict(role='assistant', content=text), text=text)
 
 def hang(h, body):
-    h.server.over.wait(20)
+    h.server.over.wait(120)
     h.close_connection = True
 
 def gone(h, body):
@@ -128,6 +130,30 @@ def half_unannounced(h, body):
     h.wfile.write(data[:len(data)//2])
     h.close_connection = True
 
+def trickle(h, body, head=False):
+    "A reply, byte by byte: each comes in time, the whole does not"
+    data = json.dumps(whole(body)).encode()
+    top = f'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n'.encode()
+    if not head: h.wfile.write(top)
+    for b in top + data if head else data:
+        if h.server.over.wait(.03): break
+        h.wfile.write(bytes([b]))
+    h.close_connection = True
+
+def endless(h, body):
+    "A reply of 40 MB, all of it JSON"
+    h.send_response(200)
+    h.send_header('Content-Type', 'application/json')
+    h.send_header('Connection', 'close')
+    h.end_headers()
+    for _ in range(40): h.wfile.write(b' '*10**6)
+    h.wfile.write(json.dumps(whole(body)).encode())
+    h.close_connection = True
+
+def bomb(h, body):
+    "40 kB that unpack to 40 MB"
+    h.reply(gzip.compress(b' '*40_000_000 + json.dumps(whole(body)).encode()), Content_Encoding='gzip')
+
 PAGE = b'<html><body>Bad gateway</body></html>'
 HALF_CHARACTER = b"""{"id": "1", "choices": [{"index": 0, "finish_reason": "length", "text": "caf\\ud83d",
     "message": {"role": "assistant", "content": "caf\\ud83d"}}]}"""
@@ -144,7 +170,9 @@ FAULTS = {
     'no text': changed(text=..., message=...), 'text null': content(None), 'text a list': content(['A', 'B']),
     'half a character': raw(HALF_CHARACTER),
     'not ended': changed(finish_reason=None), 'no reason': changed(finish_reason=...),
-    'filtered': changed(finish_reason='content_filter'), 'tools': changed(finish_reason='tool_calls')}
+    'tools': changed(finish_reason='tool_calls'), 'second choice only': changed(index=1),
+    'trickle': trickle, 'trickled head': lambda h, body: trickle(h, body, head=True),
+    'endless': endless, 'bomb': bomb, 'packed badly': raw(b'oops', Content_Encoding='gzip')}
 each_fault = pytest.mark.parametrize('fault', FAULTS)
 
 # ---- fixtures and what the store holds
@@ -189,7 +217,7 @@ def stored(at):
 def upper(words): return {w: w.upper() for w in words}
 
 WORDS = ['first', 'second', 'third']
-SECONDS = {'hang': .4}  # the client's patience where a fault tries it
+SECONDS = {'hang': .4, 'trickle': 1., 'trickled head': 1.}  # the client's patience where a fault tries it
 
 # ---- a fault that passes
 
@@ -219,7 +247,7 @@ def test_all_faults_in_one_run(server, at):
     "Every kind of fault at once, two in a row for each prompt: nothing lost, nothing mixed up"
     words = [f'{n} of many' for n in FAULTS]
     for w, n in zip(words, FAULTS): server.plan[w] = [FAULTS[n], status(500)]
-    assert load(at, 'completion', timeout=.5, retries=3).generate(words) == [w.upper() for w in words]
+    assert load(at, 'completion', timeout=2., retries=3).generate(words) == [w.upper() for w in words]
     assert stored(at) == upper(words)
 
 # ---- a fault that stays
@@ -230,7 +258,7 @@ def test_faults_for_good(server, at, mode):
     server.plan, n = {f'word, {k}': f for k, f in FAULTS.items()}, len(FAULTS)
     words = [w for k in FAULTS for w in (f'good, {k}', f'word, {k}')]
     with pytest.raises(lm.NoAnswer, match=f'^{n} of {2*n} prompts.* other {n} are in the store') as e:
-        load(at, mode, timeout=.5).generate(asks(mode, words))
+        load(at, mode, timeout=2.).generate(asks(mode, words))
     assert stored(at) == upper(words[::2])
     assert 'because of' in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
     assert {w: len(server.times(w)) for w in words} == {w: 1 + (w in server.plan) for w in words}
@@ -299,7 +327,7 @@ def test_refusal_stops_at_once(server, at, code, name):
     text = ''.join(traceback.format_exception(e.value))
     assert KEY not in text and server.url not in str(e.value)
     assert 'key' in str(e.value) and 'OPENAI_BASE_URL' in str(e.value)
-    assert len(server.asked) <= 48, f'{len(server.asked)} of 200 prompts were sent to a server that refuses'
+    assert len(server.asked) == 1, f'{len(server.asked)} of 200 prompts were sent to a server that refuses'
     assert stored(at) == {}
 
 def test_an_account_without_money_stops_at_once(server, at):
@@ -309,7 +337,7 @@ def test_an_account_without_money_stops_at_once(server, at):
     server.plan, server.delay = {w: status(429, told, retry_after_ms=10) for w in words}, .05
     model = load(at)
     with pytest.raises(RuntimeError, match='openai:loud refused.*quota'): model.generate(asks('chat', words))
-    assert len(server.asked) <= 96 and stored(at) == {}
+    assert len(server.asked) == 1 and stored(at) == {}
 
 @pytest.mark.parametrize('code', [400, 500])
 def test_no_key_in_the_reason(server, at, code):
@@ -326,15 +354,233 @@ def test_no_key_and_no_address_in_the_store(server, at):
     assert {'answers.sqlite', 'answers.jsonl'} <= {f.name for f in files}
     for f in files:
         text = f.read_bytes()
-        assert KEY.encode() not in text and str(server.server_port).encode() not in text, f.name
+        for secret in (KEY, '127.0.0.1', f':{server.server_port}'): assert secret.encode() not in text, f.name
 
 def test_a_folder_as_model_name_stays_out_of_the_store(server, at):
     "Some servers call a model by its folder: the server must get it whole, the store only its last part"
     model = load(at, name='openai:/srv/models/loud')
     assert model.generate(asks('chat', ['first'])) == ['FIRST']
     assert server.asked[0][-1]['model'] == '/srv/models/loud'
-    assert table(at, 'model') == [('openai:loud',)]
+    assert re.fullmatch('openai:loud#[0-9a-f]{8}', table(at, 'model')[0][0])
     assert '/srv' not in model.name + model.id + repr(model)
+
+def test_no_piece_of_a_key_is_shown(server, at):
+    "OpenAI's message has the first and the last letters of a wrong key"
+    masked = f'Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY[9:18]}'
+    server.plan['first'] = status(401, dict(error=dict(message=masked)))
+    with pytest.raises(RuntimeError, match='Incorrect API key') as e: load(at).generate(asks('chat', WORDS))
+    assert not any(k in str(e.value) for k in (KEY[:8], KEY[-4:], KEY[9:18])), str(e.value)
+
+@pytest.mark.parametrize('code', [301, 302, 303, 307, 308])
+def test_prompts_do_not_follow_to_another_server(server, at, code):
+    other = Server()
+    try:
+        for w in WORDS: server.plan[w] = status(code, Location=f'{other.url}/v1/chat/completions')
+        with pytest.raises(RuntimeError, match=f'elsewhere.*{code}.*OPENAI_BASE_URL') as e:
+            load(at).generate(asks('chat', WORDS))
+        assert not other.asked and len(server.asked) == 1 and stored(at) == {}
+        assert other.url not in str(e.value)
+    finally: other.close()
+
+def test_answers_of_two_servers_stay_apart(server, at, monkeypatch):
+    "The same model name behind another address is another model; a user in the address is no difference"
+    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+    monkeypatch.setenv('OPENAI_BASE_URL', f'http://me:secret@127.0.0.1:{server.server_port}/v1/')
+    again = load(at)
+    assert again.generate(asks('chat', WORDS)) and again.calls == 0
+    other = Server()
+    try:
+        for w in WORDS: other.plan[w] = content(w.title())
+        monkeypatch.setenv('OPENAI_BASE_URL', f'{other.url}/v1')
+        assert load(at).generate(asks('chat', WORDS)) == ['First', 'Second', 'Third']
+    finally: other.close()
+    monkeypatch.delenv('OPENAI_BASE_URL')
+    public = load(at).id
+    monkeypatch.setenv('OPENAI_BASE_URL', 'https://API.openai.com:443/v1/')
+    assert load(at).id == public
+    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', 'https://ours.azure.com')
+    assert len({m for m, in table(at, 'model')} | {public, load(at).id}) == 4
+
+# ---- fields that a server does not take
+
+def no_field(field, form):
+    "The error of a server that does not take a field, as one of them words it"
+    openai = f"Unsupported parameter: '{field}' is not supported with this model."
+    if field == 'max_tokens': openai += " Use 'max_completion_tokens' instead."
+    value = f"Unsupported value: '{field}' does not support 0 with this model. Only the default is supported."
+    azure = f'Unrecognized request argument supplied: {field}'
+    return dict(
+        openai=status(400, dict(error=dict(message=openai, param=field, code='unsupported_parameter'))),
+        value=status(400, dict(error=dict(message=value, param=field))),
+        azure=status(400, dict(error=dict(message=azure, param=None))),
+        fastapi=status(422, dict(detail=[dict(type='extra_forbidden', loc=['body', field],
+                                              msg='Extra inputs are not permitted', input=3)])))[form]
+
+@pytest.mark.parametrize('form', ['openai', 'value', 'azure', 'fastapi'])
+@pytest.mark.parametrize('field', ['max_tokens', 'max_completion_tokens', 'temperature', 'stop', 'seed'])
+def test_a_field_that_the_server_does_not_take(server, at, monkeypatch, field, form):
+    "One request finds it out, all prompts are answered, and the model remembers"
+    server.not_taken[field] = no_field(field, form)
+    if field == 'max_completion_tokens':  # the first choice at OpenAI and Azure
+        monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
+        monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
+        monkeypatch.setenv('OPENAI_API_VERSION', '2024-10-21')
+    words, model = [f'word {i}' for i in range(30)], load(at)
+    kw = dict(max_tokens=7, stop=['zzz'], **dict(temperature=.5, seed=1) if field == 'seed' else {})
+    assert model.generate(asks('chat', words), **kw) == [w.upper() for w in words]
+    assert len(server.asked) == 31 and sum(field in body for *_, body in server.asked) == 1
+    assert all(bool({'max_tokens', 'max_completion_tokens'} & set(body)) for *_, body in server.asked)
+    assert model.generate(asks('chat', ['more']), **kw) == ['MORE'] and len(server.asked) == 32
+    settings = {json.dumps(json.loads(s)['temperature']) for s, in table(at, 'settings')}
+    assert settings == {'null' if field == 'temperature' else '0.5' if field == 'seed' else '0.0'}
+
+def test_a_limit_by_another_name_keeps_the_keys(server, at):
+    load(at).generate(asks('chat', WORDS))
+    server.not_taken['max_tokens'] = no_field('max_tokens', 'openai')
+    again = load(at)
+    assert again.generate(asks('chat', WORDS + ['more']))[3] == 'MORE' and again.calls == 1
+
+def test_several_fields_are_not_taken(server, at):
+    "As with the newer models of OpenAI"
+    for f in ('max_tokens', 'temperature', 'stop'): server.not_taken[f] = no_field(f, 'openai')
+    assert load(at).generate(asks('chat', WORDS), stop=['IRD']) == ['FIRST', 'SECOND', 'TH']
+    assert len(server.asked) == 6
+    assert set(server.asked[-1][-1]) == {'model', 'messages', 'max_completion_tokens'}
+
+def test_neither_limit_is_taken(server, at):
+    "Then there is an error, not a request without a limit, and not one after the other without end"
+    for f in ('max_tokens', 'max_completion_tokens'): server.not_taken[f] = no_field(f, 'openai')
+    with pytest.raises(RuntimeError, match='refused.*all prompts'): load(at).generate(asks('chat', ALL))
+    assert len(server.asked) == 2
+
+def test_a_server_without_temperature(server, at, capsys, monkeypatch):
+    "Its answers are kept as of its own temperature, this is said, and a later run knows it from the store"
+    server.not_taken['temperature'] = no_field('temperature', 'value')
+    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+    assert capsys.readouterr().err.count('takes no temperature') == 1
+    assert {json.loads(s)['temperature'] for s, in table(at, 'settings')} == {None}
+    server.asked.clear()
+    assert load(at).generate(asks('chat', WORDS + ['more']))[3] == 'MORE' and len(server.asked) == 1
+    assert 'takes no temperature' in capsys.readouterr().err
+    monkeypatch.delenv('OPENAI_API_KEY')
+    offline = load(at)
+    assert offline.generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD'] and offline.calls == 0
+
+def test_samples_of_a_server_without_temperature(server, at):
+    server.not_taken['temperature'] = no_field('temperature', 'openai')
+    for n in (3, 4): load(at).generate(asks('chat', ['first']*n), temperature=.7, seed=3)
+    assert len(server.asked) == 5 and len({b['seed'] for *_, b in server.asked}) == 4
+    found = [json.loads(s) for s, in table(at, 'settings')]
+    assert sorted((s['draw'], s['temperature']) for s in found) == [(i, None) for i in range(4)]
+
+# ---- an error 400 of one prompt, of all
+
+def bad(param=None, message='something is wrong here', **kw):
+    return status(400, dict(error=dict(message=message, param=param, **kw)))
+
+@pytest.mark.parametrize('fault, n', [(bad('response_format'), 1), (bad(), 3), (bad('messages'), 3),
+    (bad('max_tokens', 'max_tokens is too large: 64. This model supports at most 32 completion tokens'), 1)])
+def test_an_error_that_hits_all_alike(server, at, fault, n):
+    words = [f'word {i}' for i in range(200)]
+    server.plan, server.delay = {w: fault for w in words}, .02
+    with pytest.raises(RuntimeError, match='openai:loud refused.*all prompts') as e:
+        load(at).generate(asks('chat', words))
+    assert not isinstance(e.value, lm.NoAnswer) and len(server.asked) == n and stored(at) == {}
+
+def test_an_error_of_two_prompts_does_not_stop_the_others(server, at):
+    words = [f'word {i}' for i in range(30)]
+    for w in words[:2]: server.plan[w] = bad()
+    with pytest.raises(lm.NoAnswer, match='2 of 30 prompts.*something is wrong.*28 are in the store'):
+        load(at).generate(asks('chat', words))
+    assert len(server.asked) == 30 and stored(at) == upper(words[2:])
+
+def test_many_prompts_that_are_too_long(server, at):
+    "However many they are, the others are asked"
+    words = [f'word {i}' for i in range(60)]
+    for w in words[:50]: server.plan[w] = bad('messages', "This model's maximum context length is 8 tokens.")
+    with pytest.raises(lm.NoAnswer, match='50 of 60 prompts.*10 are in the store'):
+        load(at).generate(asks('chat', words))
+    assert len(server.asked) == 60 and stored(at) == upper(words[50:])
+
+# ---- prompts that are refused
+
+REFUSED = {
+    'ended': changed(finish_reason='content_filter'),
+    'ended, null': changed(finish_reason='content_filter', text=None, message=dict(content=None)),
+    'azure': bad('prompt', 'The response was filtered', code='content_filter'),
+    'inner': bad('prompt', 'filtered', code=None, innererror=dict(code='ResponsibleAIPolicyViolation')),
+    'policy': bad(None, 'flagged', code='content_policy_violation')}
+
+@each_mode
+@pytest.mark.parametrize('how', REFUSED)
+def test_a_refused_prompt(server, at, mode, how, capsys):
+    "It is an answer: asked once, and the others are answered as well, wherever it stands"
+    for w in ('first', 'third'): server.plan[w] = REFUSED[how]
+    said = load(at, mode).generate(asks(mode, WORDS))
+    assert said == ['', 'SECOND', ''] and len(server.asked) == 3
+    assert [isinstance(a, Refused) for a in said] == [True, False, True] and said[0].reason and said[2].reason
+    assert 'refused 2 of 3 prompts' in capsys.readouterr().err
+
+def test_a_model_that_declines(server, at):
+    message = dict(role='assistant', content='', refusal='I cannot help with that')
+    server.plan['second'] = changed(message=message)
+    said = load(at).generate(asks('chat', WORDS))
+    assert said == ['FIRST', '', 'THIRD'] and said[1].reason == 'I cannot help with that'
+
+# ---- a server that dies
+
+@pytest.mark.parametrize('fault', ['500', 'gone', 'choices null', '429'])
+def test_a_server_that_dies(server, at, fault):
+    "The run ends soon, and what was answered is kept"
+    words = [f'word {i}' for i in range(300)]
+    server.plan = {w: FAULTS[fault] for w in words[30:]}
+    with pytest.raises(lm.NoAnswer, match='20 prompts in a row.*stopped.*30 are in the store') as e:
+        load(at, retries=0).generate(asks('chat', words))
+    most = 30 + 16 + 20 + 16  # answered; failed beside the last of these; in a row; in flight then
+    assert len(server.asked) <= most and stored(at) == upper(words[:30])
+    assert server.url not in str(e.value)
+
+def test_a_server_that_never_was(at, monkeypatch):
+    with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
+    monkeypatch.setenv('OPENAI_BASE_URL', f'http://127.0.0.1:{port}/v1')
+    monkeypatch.setenv('OPENAI_API_KEY', KEY)
+    with pytest.raises(lm.NoAnswer, match='20 prompts in a row.*APIConnectionError.*0 are in the store'):
+        load(at, retries=0).generate(asks('chat', [f'word {i}' for i in range(300)]))
+
+def test_failures_between_answers_do_not_stop_a_run(server, at):
+    "Half of 100 prompts fail, but never 20 in a row"
+    words = [f'word {i}' for i in range(100)]
+    for w in words[::2]: server.plan[w] = status(500)
+    with pytest.raises(lm.NoAnswer, match='50 of 100 prompts'):
+        load(at, retries=0, concurrency=2).generate(asks('chat', words))
+    assert stored(at) == upper(words[1::2])
+
+# ---- whose answers they are
+
+def test_the_choice_that_counts(server, at):
+    "Choices come in any order: the first by number is taken"
+    def reply(h, body):
+        r = whole(body)
+        wrong = dict(r['choices'][0], index=1, message=dict(role='assistant', content='wrong'))
+        r['choices'].insert(0, wrong)
+        h.reply(r)
+    server.plan['second'] = reply
+    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+
+def test_another_model_answers(server, at, capsys):
+    def by(name): return lambda h, body: h.reply(whole(body) | dict(model=name))
+    server.plan = dict(first=by('loud-2024-08-06'), second=by('quiet'), third=by('quiet'))
+    server.plan['fourth'] = by('/srv/loud')
+    load(at).generate(asks('chat', WORDS + ['fourth']))
+    said = capsys.readouterr().err
+    assert said.count('quiet') == 1 and 'loud-2024' not in said and 'srv' not in said
+
+def test_thoughts_that_take_all_tokens(server, at, capsys):
+    server.plan['second'] = changed(message=dict(role='assistant', content=None), finish_reason='length')
+    model = load(at, body=dict(reasoning_effort='high'))
+    assert model.generate(asks('chat', WORDS)) == ['FIRST', '', 'THIRD'] and len(server.asked) == 3
+    assert 'reasoning_effort' in capsys.readouterr().err
+    assert server.asked[0][-1]['reasoning_effort'] == 'high' and model.id != load(at).id
 
 # ---- log-probabilities
 
@@ -401,7 +647,9 @@ def test_a_conversation_has_no_logprobs_at_the_completions_endpoint(server, at):
 
 NAN = b"""{"choices": [{"index": 0, "text": "The quick foxes ru!", "finish_reason": "length", "logprobs":
     {"tokens": ["The quick", " foxes ru"], "text_offset": [0, 9], "token_logprobs": [null, NaN]}}]}"""
-WRONG = {'straddling': echo((4, 7, 4, 3)), 'a hole': echo(values=(None, -1.5, None, -2.)), 'NaN': raw(NAN),
+OTHER = ['Thy ', 'quick', ' fo', 'xes ru', '!']
+WRONG = {'other text': echo(tokens=OTHER), 'straddling': echo((4, 7, 4, 3)),
+         'a hole': echo(values=(None, -1.5, None, -2.)), 'NaN': raw(NAN),
          'positive': echo(values=(None, -1.5, .25, -2.)), 'text': echo(values=(None, -1.5, 'x', -2.)),
          'too few values': echo(token_logprobs=[None, -1.5, -.25])}
 
@@ -411,6 +659,26 @@ def test_wrong_logprobs_are_refused(server, at, fault):
     server.plan['The quick foxes ru'] = WRONG[fault]
     with pytest.raises(lm.NoAnswer, match='1 of 1'): score(at, retries=0)
     assert stored(at) == {}
+
+def test_offsets_in_bytes(server, at):
+    "Places are computed from the tokens, whatever a server counts"
+    lp = dict(tokens=['éé', ' x', ' y', ' z', '!'], text_offset=[0, 4, 6, 8, 10], top_logprobs=None,
+              token_logprobs=[None, -10., -30., -40., -2.])
+    server.plan['éé x y z'] = lambda h, body: h.reply(whole(body, text='éé x y z!', logprobs=lp))
+    assert load(at, 'completion').logprobs('éé x', [' y z']) == [[-30., -40.]]
+
+def test_a_token_before_the_text(server, at):
+    lp = dict(tokens=['<s>', 'a', ' b', '!'], text_offset=[0, 0, 1, 3], token_logprobs=[None, -1., -2., -9.])
+    server.plan['a b'] = lambda h, body: h.reply(whole(body, text='a b!', logprobs=lp))
+    assert load(at, 'completion').logprobs('a', [' b']) == [[-2.]]
+
+def test_a_server_that_does_not_take_echo(server, at):
+    told = "Setting 'echo' and 'logprobs' at the same time is not supported for this model."
+    server.not_taken['echo'] = status(400, dict(error=dict(message=told, param=None)))
+    model = load(at, 'completion')
+    with pytest.raises(lm.Unsupported, match='tabular.row_completion'):
+        model.logprobs('The quick', [' fox', ' cat'])
+    assert len(server.asked) == 1 and model.generate(['hello']) == ['HELLO']
 
 @pytest.mark.parametrize('fault', ['no choices', 'choice null', 'no json', '500', 'half'])
 def test_fault_then_logprobs(server, at, fault):
@@ -473,9 +741,11 @@ def test_azure_without_version(server, at, monkeypatch):
 
 @pytest.mark.parametrize('kw, most', [({}, 16), (dict(concurrency=3), 3)], ids=['default', 'three'])
 def test_requests_in_flight(server, at, kw, most, capsys):
-    server.delay, server.gather = .02, most
-    words = [f'word {i}' for i in range(64)]
-    assert load(at, **kw).generate(asks('chat', words), max_tokens=8) == [w.upper() for w in words]
+    words, model = [f'word {i}' for i in range(64)], load(at, **kw)
+    model.generate(asks('chat', ['known']))
+    server.delay, server.gather, server.most = .02, most, 0
+    server.full.clear()
+    assert model.generate(asks('chat', words), max_tokens=8) == [w.upper() for w in words]
     assert server.most == most
     said = capsys.readouterr().err
     assert re.search(r'64 requests, about [\d,]+ tokens of prompts and at most 512 of answers', said)
@@ -571,6 +841,17 @@ def test_interrupt_stops_asking(server, at):
     assert p.returncode and 'KeyboardInterrupt' in err
     assert len(server.asked) < 30, f'{len(server.asked)} of 60 prompts were asked, interrupted after about 13'
     assert len(stored(at)) >= 8
+
+def test_interrupt_ends_a_process_whose_server_is_silent(server, at):
+    "Ctrl-C does not wait for what is in flight, here for up to ten minutes"
+    server.plan = {w: hang for w in ALL[8:]}
+    with process(RUN.replace('timeout=5.', 'timeout=600.'), at, 0, 60) as p:
+        tell(p, 'go')
+        wait(lambda: len(server.asked) >= 12)
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=60)[1]
+    assert p.returncode and 'KeyboardInterrupt' in err and 'Task' not in err
+    assert len(server.asked) == 12 and stored(at) == upper(ALL[:8])
 
 def test_a_store_that_fails_stops_asking(server, at, monkeypatch):
     "When answers cannot be kept (a full disk, say), no more of them are bought"
