@@ -1131,7 +1131,7 @@ PICTURE = 'paper: a picture without numbers'
 def _curves(measured):
     "Rows of losses, each curve in the order of its epochs"
     rows = measured[measured.part == 'loss']
-    return rows.sort_values(['language', 'repeat', 'string', 'epoch'], kind='stable')
+    return rows.sort_values(['language', 'repeat', 'string', 'epoch'], kind='stable') if len(rows) else rows
 
 def _losses_of(measured, language):
     "Rows of losses of one language; that at a position, where an int is given"
