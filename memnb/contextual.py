@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['A_TYPE', 'A_EVEN', 'A_UNEVEN', 'B_TYPE', 'B_EVEN', 'B_UNEVEN', 'GRAMMARS', 'NOTIONS', 'RULES_OF_START', 'LOG',
-           'NATURAL', 'WARMUP', 'RUN_OF', 'COLUMNS_OF_RUNS', 'OF_FIT', 'BY_RUN', 'HUES', 'MEASURE_HUES', 'LINES',
-           'PICTURE', 'RELATIONS', 'TAU', 'NOT_MEASURED', 'claims', 'Grammar', 'grammar', 'language_table',
-           'thresholds', 'begins', 'measures', 'starts', 'lemma', 'followed', 'data_sets', 'string_losses', 'dynamics',
-           'onsets', 'order_of', 'spelled', 'averaged', 'orders', 'weighted', 'loss_log', 'paired_logs', 'measure',
-           'run_all', 'plan', 'rule_table', 'fig3', 'fig4', 'fig5', 'fig6', 'fig7', 'levels', 'fig8', 'fig1', 'fig2',
-           'fig11', 'fig9', 'fig10', 'fig12', 'fig13', 'every_order', 'fig_x_languages', 'fig_x_best', 'approximations',
-           'fig_x_near', 'tab1']
+           'NATURAL', 'WARMUP', 'RUN_OF', 'LOSSES', 'COLUMNS_OF_RUNS', 'OF_FIT', 'OF_STRING', 'BY_RUN', 'HUES',
+           'MEASURE_HUES', 'LINES', 'PICTURE', 'RELATIONS', 'TAU', 'NOT_MEASURED', 'late', 'early', 'swapped', 'claims',
+           'Grammar', 'grammar', 'language_table', 'thresholds', 'begins', 'measures', 'starts', 'lemma', 'followed',
+           'data_sets', 'string_losses', 'dynamics', 'onsets', 'order_of', 'spelled', 'averaged', 'orders', 'weighted',
+           'loss_log', 'paired_logs', 'measure', 'to_long', 'from_long', 'run_all', 'plan', 'rule_table', 'fig3',
+           'fig4', 'fig5', 'fig6', 'fig7', 'levels', 'fig8', 'fig1', 'fig2', 'fig11', 'fig9', 'fig10', 'fig12', 'fig13',
+           'every_order', 'fig_x_languages', 'fig_x_best', 'approximations', 'fig_x_near', 'tab1', 'training']
 
 # %% ../nbs/13_contextual.ipynb #4b6b5816
 import hashlib, heapq, json, math, os, re, time
@@ -20,10 +20,9 @@ from functools import partial
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from . import core, data, gpt, hf, lm, plots, results
+from . import core, data, gpt, lm, plots, results
 from .core import say
-from .plots import savefig
-from .results import Claim, record, reported, vote
+from .results import MODEL, THEOREM, Claim, vote
 from .stats import mean_ci
 
 # %% ../nbs/13_contextual.ipynb #73416b3d
@@ -738,14 +737,20 @@ def _repeat(g, three, size, tests, seed, train):
 
 # %% ../nbs/13_contextual.ipynb #66537082
 RUN_OF = ('language', 'size', 'config', 'repeat')
-COLUMNS_OF_RUNS = [*RUN_OF, 'string', 'copies', 'exact', 'epoch', 'train_loss', 'test_loss', 'mean_loss',
-                   'near_loss']
+LOSSES = ['train_loss', 'test_loss', 'mean_loss', 'near_loss']
+COLUMNS_OF_RUNS = [*RUN_OF, 'string', 'copies', 'exact', 'epoch', *LOSSES]
+
+def _code():
+    "Checksum of the code that decides a training: this module, and the engine of the tiny models"
+    files = [core.package_dir()/f for f in ('contextual.py', 'gpt.py', 'gpt.c')]
+    return hashlib.sha256(b''.join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 def _key(g, size, config, model, three, tests, ask):
-    "What a kept repeat depends on, besides its number"
+    "What a kept repeat depends on, besides its number: code, weights, data, settings"
     same = str({k: v for k, v in ask.items() if k not in ('threads', 'engine', 'device')})
     texts, times = map(list, (three.text, three.copies))
-    return json.dumps([str(g.rules), size, config, model, texts, times, tests, same])
+    weights = '' if model == 'gpt' else lm.load(model).id
+    return json.dumps([_code(), str(g.rules), size, config, weights, texts, times, tests, same])
 
 # %% ../nbs/13_contextual.ipynb #eb894e16
 def dynamics(
@@ -779,25 +784,27 @@ OF_FIT = ['warmup', 'betas', 'decay', 'schedule', 'precision', 'engine', 'device
 
 def _check_names(f, asked, model):
     "Refuse arguments that neither f, nor `dynamics`, nor the training knows"
-    from difflib import get_close_matches
     from inspect import signature
     names = lambda f: [*signature(f).parameters]
     known = names(f)[:3] + names(dynamics)[3:-1] + OF_FIT*(model == 'gpt')
     for k in [k for k in asked if k not in known]:
-        near = get_close_matches(k, known, 1)
-        hint = f' (did you mean {near[0]!r}?)' if near else ''
-        raise TypeError(f"{f.__name__} takes no {k!r}{hint}: there are {', '.join(known)}")
+        raise TypeError(f'{f.__name__} takes no {k!r}{core.did_you_mean(k, known)}')
 
 def _kept(folder, what, make):
-    "A table from the folder, or made and put there, whole or not at all"
+    "A table from the folder, if all of it is there; else made, and put there whole. `MEMNB_FRESH` makes it anew"
+    import io
     import pandas as pd
     if not folder: return make()
     file = Path(folder)/f'{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv'
-    if file.exists(): return pd.read_csv(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    sha = lambda text: f'# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n'
+    if file.exists() and not os.environ.get('MEMNB_FRESH'):
+        text = file.read_text(encoding='utf8', errors='replace')
+        rows = text.partition('\n')[2]
+        if text == sha(rows) + rows: return pd.read_csv(io.StringIO(rows), float_precision='round_trip')
+        say(f'the kept training {file.name} is damaged: it is trained again')
     d = make()
-    d.to_csv(f'{file}.part', index=False)
-    os.replace(f'{file}.part', file)
+    rows = d.to_csv(index=False)
+    with core.replacing(file) as part: part.write_text(sha(rows) + rows, encoding='utf8')
     return d
 
 # %% ../nbs/13_contextual.ipynb #f4d73891
@@ -945,16 +952,34 @@ def measure(
     return pd.concat(out, ignore_index=True).assign(part='loss')
 
 # %% ../nbs/13_contextual.ipynb #57796940
-BY_RUN = ('part', 'language', 'size', 'config', 'repeat', 'string', 'epoch')
+OF_STRING = ['copies', 'exact'] # what does not change from epoch to epoch
+BY_RUN = ['part', *RUN_OF, 'string', 'epoch']
 
-def _keep(rows, part, model, profile, seed):
-    "Record a part, unless it is the smoke run"
-    rows = rows.assign(part=part)
-    if 'epoch' not in rows: rows['epoch'] = -1
-    if profile != 'smoke':
-        record('contextual', rows.round(5), _label(model), profile, seed, 'train', by=BY_RUN)
-        say(f"{part} of {', '.join(dict.fromkeys(rows.language))}: recorded")
-    return rows
+def to_long(
+    rows # DataFrame from `run_all`: parts `loss` and `sweep`
+):       # DataFrame in the long form of `results`; parts `loss` (by epoch), `string`, `sweep`
+    "Losses and summaries as measured rows"
+    import pandas as pd
+    loss = rows[rows.part == 'loss']
+    sweep = rows[rows.part == 'sweep'].drop(columns=['epoch', *LOSSES], errors='ignore')
+    once = loss.drop_duplicates([*RUN_OF, 'string'])[[*RUN_OF, 'string', *OF_STRING]].assign(part='string')
+    keys = [c for c in BY_RUN if c in sweep]
+    quantities = [c for c in sweep if c not in results.COLUMNS]
+    sweep = sweep[keys + quantities].assign(**{'lemma': sweep.lemma.astype(float)} if len(sweep) else {})
+    return pd.concat([results.long(loss[[*BY_RUN, *LOSSES]], LOSSES), results.long(once, OF_STRING),
+                      results.long(sweep, quantities)], ignore_index=True)
+
+def from_long(
+    rows # measured rows of this paper
+):       # DataFrame: parts `loss` and `sweep`, as from `run_all`
+    "Measured rows as losses and summaries"
+    import pandas as pd
+    named = [c for c in ('model', 'profile', 'seed', *RUN_OF, 'string') if c in rows]
+    wide = {p: results.wide(g.dropna(axis=1, how='all')) for p, g in rows.groupby('part')}
+    parts = []
+    if 'loss' in wide: parts.append(wide['loss'].merge(wide['string'][[*named, *OF_STRING]], on=named, how='left'))
+    if 'sweep' in wide: parts.append(wide['sweep'].assign(lemma=wide['sweep'].lemma == 1))
+    return pd.concat(parts, ignore_index=True)
 
 def _label(model):
     "Name of a model in tables, without the path of a folder"
@@ -971,19 +996,21 @@ def run_all(
     batch: int, lr: float, tests: int, tau: float, rule: str, languages: list = (), configs: list = (),
     sizes: list = (), copies: list = (), sweep_tests: int = 128, seed: int = 0, folder: Path = None
 ):                        # DataFrame: rows `loss` (curves of main languages) and `sweep` (from `onsets`)
-    "The measurements of a batch profile, recorded after each language"
+    "The measurements of a batch profile, recorded"
     import pandas as pd
     if folder is None and profile != 'smoke': folder = core.cache_dir()/'contextual'
     how = dict(model=model, n=n, epochs=epochs, batch=batch, lr=lr, seed=seed, folder=folder)
     for g in main: followed(g, size, n, (), seed)
     for g in languages:
         for s in sizes: followed(g, s, n, copies, seed)
-    out = [_keep(measure(g, size, config, repeats=repeats, tests=tests, **how), 'loss', model, profile, seed)
-           for g in main]
+    out = [measure(g, size, config, repeats=repeats, tests=tests, **how) for g in main]
     for g in languages:
         t = measure(g, sizes, configs, copies=copies, repeats=max(1, repeats//3), tests=sweep_tests, **how)
-        out.append(_keep(_both(t, tau, rule), 'sweep', model, profile, seed))
-    return pd.concat(out, ignore_index=True)
+        out.append(_both(t, tau, rule).assign(part='sweep'))
+        say(f'{g}: measured')
+    rows = pd.concat(out, ignore_index=True).round(5)
+    with results.Recorder('contextual', profile, seed) as rec: rec.add(to_long(rows), _label(model), 'train')
+    return rows
 
 # %% ../nbs/13_contextual.ipynb #bbb932ba
 def plan(
@@ -1104,7 +1131,7 @@ PICTURE = 'paper: a picture without numbers'
 def _curves(measured):
     "Rows of losses, each curve in the order of its epochs"
     rows = measured[measured.part == 'loss']
-    return rows.sort_values(['language', 'repeat', 'string', 'epoch'], kind='stable')
+    return rows.sort_values(['language', 'repeat', 'string', 'epoch'], kind='stable') if len(rows) else rows
 
 def _losses_of(measured, language):
     "Rows of losses of one language; that at a position, where an int is given"
@@ -1433,7 +1460,7 @@ def _relation(measure_, holds, only=''):
         by = s.sort_values('string').set_index('string')[f'start_{measure_}']
         kind = order_of(by)
         why = ', '.join(f'{k} {_spell(v)}' for k, v in by.items())
-        return (None if kind == 'tie' else kind in holds), f'{spelled(by)} (epochs {why})'
+        return ('undecided' if kind == 'tie' else kind in holds), f'{spelled(by)} (epochs {why})'
     return _by_language(check, only)
 
 def _contradiction(s, g):
@@ -1443,7 +1470,7 @@ def _contradiction(s, g):
     known_ = [m for m in ('counterfactual', 'contextual') if o[m][0] != 'tie' and o.recollection[0] != 'tie']
     why = f'recollection {o.recollection_order[0]}, counterfactual {o.counterfactual_order[0]}, ' \
           f'contextual {o.contextual_order[0]}'
-    return (True if got else False if known_ else None), why
+    return (True if got else False if known_ else 'undecided'), why
 
 # %% ../nbs/13_contextual.ipynb #4dc79a6b
 def _among(kind, need=None):
@@ -1458,7 +1485,7 @@ def _among(kind, need=None):
         by = d[yes & told].groupby('language').size()
         n, k, langs = int(told.sum()), int((yes & told).sum()), d.language.nunique()
         why = f'in {k} of the {n} runs (of {len(d)}) that have an order, in {len(by)} of {langs} languages'
-        return (None if 2*k == n else 2*k > n), why
+        return ('undecided' if 2*k == n else 2*k > n), why
     return check
 
 # %% ../nbs/13_contextual.ipynb #71702359
@@ -1476,7 +1503,7 @@ def _c_lemma(m, rep):
 def _c_precedes(m, rep):
     s = _all_rows(m)
     both = s[s.start_contextual.notna()]
-    if not len(both): return None, 'no string was contextually memorized'
+    if not len(both): return 'undecided', 'no string was contextually memorized'
     early = (both.start_counterfactual < both.start_contextual).sum()
     late = (both.start_counterfactual > both.start_contextual).sum()
     same = len(both) - early - late
@@ -1485,7 +1512,7 @@ def _c_precedes(m, rep):
 def _c_over(m, rep):
     s = _all_rows(m)
     on = s[s.score_counterfactual > 0]
-    if not len(on): return None, 'no string was counterfactually memorized'
+    if not len(on): return 'undecided', 'no string was counterfactually memorized'
     over = (on.score_counterfactual > on.score_contextual + 1e-9).sum()
     why = f'for {over} of {len(on)} strings; mean {on.score_counterfactual.mean():.2f} against ' \
           f'{on.score_contextual.mean():.2f}'
@@ -1526,13 +1553,13 @@ def _grows(s, g):
     curves = [x for _, x in d.groupby(['measure', 'string']) if x.score.nunique() > 1]
     r = [spearmanr(x.epoch, x.score).statistic for x in curves]
     up = sum(v > .5 for v in r)
-    return (None if not r else 2*up > len(r)), f'rank correlation above 0.5 in {up} of {len(r)} curves'
+    return ('undecided' if not r else 2*up > len(r)), f'rank correlation above 0.5 in {up} of {len(r)} curves'
 
 def _spread_of(s, g):
     "Are the final scores of the strings alike, for the measures that grade?"
     each = onsets(g, TAU).groupby('string')[['score_counterfactual', 'score_contextual']].mean()
     gaps = each.max() - each.min()
-    if each.max().max() == 0: return None, 'no string was memorized'
+    if each.max().max() == 0: return 'undecided', 'no string was memorized'
     why = f'largest less smallest: counterfactual {gaps.iloc[0]:.2f}, contextual {gaps.iloc[1]:.2f}'
     return bool(gaps.max() < .1), why
 
@@ -1549,7 +1576,7 @@ def _c_near(m, rep):
     if not len(d): return None, 'no held-out string to approximate with'
     share, off = d.near_share.mean(), (d.score_contextual - d.near_score_contextual).abs().mean()
     why = f'mean error of the loss {100*share:.0f} %, of the contextual score {off:.2f} ({len(d)} strings)'
-    return (True if share < .1 else False if share > .25 else None), why
+    return (True if share < .1 else False if share > .25 else 'undecided'), why
 
 def _nearest(s, g):
     "Is the nearest string a better stand-in than the mean of all test strings?"
@@ -1557,61 +1584,110 @@ def _nearest(s, g):
     a, b = ((g[c] - g.test_loss).abs().mean() for c in ('near_loss', 'mean_loss'))
     return bool(a < b), f'error {a:.3f} against {b:.3f} nats'
 
-def _strict(s, g):
+def _c_strict(m, rep):
     "Is tau looser than the contextual threshold for some strings and stricter for others?"
-    low = averaged(g).groupby('string').test_loss.min()
+    loss = _curves(m)
+    if not len(loss): return None, NOT_MEASURED
+    low = averaged(loss).groupby(['language', 'string']).test_loss.min()
     loose = int((TAU > low).sum())
-    return (True if 0 < loose < len(low) else None), f'looser for {loose} of {len(low)} strings'
+    return bool(0 < loose < len(low)), f'looser for {loose} of {len(low)} strings'
 
 # %% ../nbs/13_contextual.ipynb #0b89c64c
 _ODD = ['mixed', 'inverse']
+
+def training(
+    language: str = 'L2', # name
+    mean=.3, near=1.,     # mean loss of the language; what the approximation gives, a share of the test loss
+    part: str = 'loss',   # or 'sweep'
+    **strings             # name: (copies, losses in training, losses left out), by epoch
+):                        # DataFrame as from `run_all`
+    "A training with known losses, on which claims are tried"
+    import pandas as pd
+    d = pd.concat([pd.DataFrame(dict(part='loss', model='toy', language=language, size=8, config='1x8', repeat=0,
+        string=s, copies=float(c), exact=min(b), epoch=range(len(a)), train_loss=a, test_loss=b, mean_loss=mean,
+        near_loss=np.array(b, float)*near)) for s, (c, a, b) in strings.items()], ignore_index=True).astype(
+        dict(train_loss=float, test_loss=float))
+    return d if part == 'loss' else _both(d, TAU, 'sustained').assign(part='sweep', model='toy')
+
+_LATE = dict( # s0 falls below tau first, and below its test loss last
+    s0=(9, [2, .15, .1, .1, .09, .01], [2, .1, .1, .1, .05, .05]),
+    s1=(3, [2, 1., .15, .1, .1, .1], [2, 1, .2, .2, .2, .2]),
+    s2=(1, [2, 1, .5, .15, .1, .1], [2]*6))
+_EARLY = dict( # s0 is first by every measure, s2 last
+    s0=(9, [2, .1, .09, .08, .07, .06], [2, .9, .9, .9, .9, .9]),
+    s1=(3, [2, 1, .1, .09, .08, .07], [2, 1, .95, .95, .95, .95]),
+    s2=(1, [2, 1, .99, .1, .09, .08], [2, 1, .99, .97, .97, .97]))
+_SWAPPED = dict(s0=_LATE['s2'], s1=_LATE['s1'], s2=_LATE['s0'])
+late, early, swapped = (partial(training, **s) for s in (_LATE, _EARLY, _SWAPPED))
+
+def _changed(make, **columns):
+    "A training with other columns, on which a claim fails"
+    return lambda: make().assign(**columns)
+
 def _order_claims(figure, k):
     "The claims on order for one language; `figure` is a, b and c of Figure 2, or Figure 11"
     at = lambda part: f'Figure {figure}{part if figure == "2" else ""} ({k})'
+    on = dict(holds_on=partial(late, k), fails_on=partial(early, k))
     return [
-        Claim(at('a'), 'Recollection: the more frequent a string, the earlier',
-              _relation('recollection', ['agrees'], k)),
-        Claim(at('b'), 'Counterfactual: the order does not follow frequency',
-              _relation('counterfactual', _ODD, k)),
-        Claim(at('c'), 'Contextual: the order does not follow frequency', _relation('contextual', _ODD, k)),
-        Claim(at(''), 'Recollection and the others put strings in contradictory orders',
-              _by_language(_contradiction, k))]
+        Claim(f'recollection-{k}', MODEL, at('a'), 'Recollection: the more frequent a string, the earlier',
+              _relation('recollection', ['agrees'], k), partial(late, k), partial(swapped, k)),
+        Claim(f'counterfactual-{k}', MODEL, at('b'), 'Counterfactual: the order does not follow frequency',
+              _relation('counterfactual', _ODD, k), **on),
+        Claim(f'contextual-{k}', MODEL, at('c'), 'Contextual: the order does not follow frequency',
+              _relation('contextual', _ODD, k), **on),
+        Claim(f'contradiction-{k}', MODEL, at(''), 'Recollection and the others put strings in contradictory orders',
+              _by_language(_contradiction, k), **on)]
 
 claims = [
     *_order_claims('2', 'L2'), *_order_claims('11', 'L4m'),
-    Claim('§3.2, Figure 2b', 'Counterfactual: the order is the inverse of frequency',
-          _relation('counterfactual', ['inverse'], 'L2')),
-    Claim('§3.2, Figure 2c', 'Contextual: the order is the inverse of frequency',
-          _relation('contextual', ['inverse'], 'L2')),
-    Claim('§3.2, Figure 2c', 'More frequent strings have a lower optimal contextual loss',
-          _by_language(_optimal)),
-    Claim('Figure 2', 'The loss of all strings of the language is nearest to that of the middle string',
-          _by_language(_mid))]
+    Claim('counterfactual-inverse', MODEL, '§3.2, Figure 2b', 'Counterfactual: the order is the inverse of frequency',
+          _relation('counterfactual', ['inverse'], 'L2'), late, early),
+    Claim('contextual-inverse', MODEL, '§3.2, Figure 2c', 'Contextual: the order is the inverse of frequency',
+          _relation('contextual', ['inverse'], 'L2'), late, early),
+    Claim('optimal', MODEL, '§3.2, Figure 2c', 'More frequent strings have a lower optimal contextual loss',
+          _by_language(_optimal), late, swapped),
+    Claim('middle', MODEL, 'Figure 2', 'The loss of all strings of the language is nearest to that of the middle string',
+          _by_language(_mid), late, partial(late, mean=1.9))]
 
 # %% ../nbs/13_contextual.ipynb #a513899b
+_sweep_with = lambda **columns: _changed(partial(late, part='sweep'), **columns)
+_rising = dict(s0=(1, [.1, .2, .3, .4], [1]*4), s1=(1, [.1, .2, .3, .5], [1]*4))
+_alike_ = dict(s0=(9, [2, .3, .2], [2, 1, 1]), s1=(3, [2, .3, .2], [2, 1, 1]))
+_overfit = dict(s0=(9, [2, .5, .1], [2, 1, 2.5]), s1=(3, [2, .5, .1], [2, 1, 2.5]))
+
 claims += [
-    Claim('Lemma 3.1', 'Contextual starts no earlier and scores no higher than counterfactual', _c_lemma),
-    Claim('§3.2, Figure 13', 'Counterfactual memorization starts no later than contextual', _c_precedes),
-    Claim('§3.2, Figure 10', 'Counterfactual memorization often scores higher than contextual', _c_over),
-    Claim('§3.1 (a)', 'The training loss of a string falls monotonically', _by_language(_falls)),
-    Claim('appendix B, proof', 'The training loss is never above the counterfactual test loss',
-          _by_language(_assumed)),
-    Claim('appendix D, Figures 10, 12', 'Memorization scores usually grow with epochs', _by_language(_grows)),
-    Claim('appendix D, Figure 10', 'Final scores hardly differ between strings', _by_language(_spread_of)),
-    Claim('appendix B', 'Strings of like probability have like losses: retraining can be avoided', _c_near),
-    Claim('Table 1', 'Recollection is stricter than contextual for some strings, looser for others',
-          _by_language(_strict))]
+    Claim('lemma', THEOREM, 'Lemma 3.1', 'Contextual starts no earlier and scores no higher than counterfactual', _c_lemma,
+          late, _sweep_with(lemma=False)),
+    Claim('precedes', THEOREM, '§3.2, Figure 13', 'Counterfactual memorization starts no later than contextual', _c_precedes,
+          late, _sweep_with(start_counterfactual=5., start_contextual=1.)),
+    Claim('over', MODEL, '§3.2, Figure 10', 'Counterfactual memorization often scores higher than contextual', _c_over,
+          partial(training, **_overfit), partial(training, **_alike_)),
+    Claim('falls', MODEL, '§3.1 (a)', 'The training loss of a string falls monotonically', _by_language(_falls),
+          late, partial(training, **_rising)),
+    Claim('assumed', MODEL, 'appendix B, proof', 'The training loss is never above the counterfactual test loss',
+          _by_language(_assumed), early, late),
+    Claim('grows', MODEL, 'appendix D, Figures 10, 12', 'Memorization scores usually grow with epochs', _by_language(_grows),
+          early, partial(training, **_rising)),
+    Claim('alike', MODEL, 'appendix D, Figure 10', 'Final scores hardly differ between strings', _by_language(_spread_of),
+          partial(training, **_alike_), late),
+    Claim('near', MODEL, 'appendix B', 'Strings of like probability have like losses: retraining can be avoided', _c_near,
+          late, partial(late, near=2.)),
+    Claim('strict', MODEL, 'Table 1', 'Recollection is stricter than contextual for some strings, looser for others',
+          _c_strict, late, early)]
 
 # %% ../nbs/13_contextual.ipynb #5b1fd4b0
+_swept = dict(holds_on=partial(late, part='sweep'), fails_on=partial(early, part='sweep'))
+
 claims += [
-    Claim('ours', 'The nearest held-out string is a better stand-in than the mean of all',
-          _by_language(_nearest)),
-    Claim('ours', 'Left-out strings come to the loss that the language itself has', _by_language(_learned)),
-    Claim('ours, all languages', 'Recollection: the more frequent, the earlier',
-          _among('recollection', ['agrees'])),
-    Claim('ours, all languages', 'Counterfactual: the order does not follow frequency',
-          _among('counterfactual', ['mixed', 'inverse'])),
-    Claim('ours, all languages', 'Contextual: the order does not follow frequency',
-          _among('contextual', ['mixed', 'inverse'])),
-    Claim('ours, all languages', 'Recollection and the others contradict each other',
-          _among('contradiction'))]
+    Claim('nearest', MODEL, 'ours', 'The nearest held-out string is a better stand-in than the mean of all',
+          _by_language(_nearest), late, partial(late, mean=.3, near=9.)),
+    Claim('learned', MODEL, 'ours', 'Left-out strings come to the loss that the language itself has', _by_language(_learned),
+          late, _changed(late, exact=.01)),
+    Claim('all-recollection', MODEL, 'ours, all languages', 'Recollection: the more frequent, the earlier',
+          _among('recollection', ['agrees']), partial(late, part='sweep'), partial(swapped, part='sweep')),
+    Claim('all-counterfactual', MODEL, 'ours, all languages', 'Counterfactual: the order does not follow frequency',
+          _among('counterfactual', ['mixed', 'inverse']), **_swept),
+    Claim('all-contextual', MODEL, 'ours, all languages', 'Contextual: the order does not follow frequency',
+          _among('contextual', ['mixed', 'inverse']), **_swept),
+    Claim('all-contradict', MODEL, 'ours, all languages', 'Recollection and the others contradict each other',
+          _among('contradiction'), **_swept)]
