@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import Callable
-from .core import data_dir, did_you_mean, package_dir, replacing, share_dir, version
+from .core import data_dir, did_you_mean, package_dir, replacing, say, share_dir, version
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(
@@ -208,15 +208,19 @@ class Recorder:
 
     def __exit__(self, kind, *_):
         if kind is None: self.write()
+        elif self.rows and self.profile != 'smoke': # what was measured is not lost, and not taken for a whole run
+            for file in self.write('.unfinished'): say(f'the run stopped: what it had measured is in {file.name}')
 
-    def write(self) -> list: # files
+    def write(self,
+        end: str = '' # behind the file name; `measured` reads only files without
+    ) -> list:        # files
         "Write the rows: a file a model, each whole or not at all"
         import pandas as pd
         if self.profile == 'smoke': return []
         files = []
         for (run, model, mode), d in self.rows.items():
-            file = data_dir()/'measured'/self.paper/_file_name(run, model, mode, self.seed)
-            if file.exists():
+            file = data_dir()/'measured'/self.paper/(_file_name(run, model, mode, self.seed) + end)
+            if file.exists() and not end:
                 old = _read(file)
                 if file in _WRITTEN: # an earlier part of this very run
                     d = pd.concat([old, d]).fillna('')
@@ -380,7 +384,8 @@ def vote(
     "One verdict out of several"
     said = {k: v for k, v in parts.items() if v[0] is not None}
     if not said: return None, '; '.join(f'{k}: {w}' for k, (_, w) in parts.items()) or none
-    votes, why = [v for v, _ in parts.values()], '; '.join(f'{k}: {w}' for k, (_, w) in parts.items())
+    votes = [v if v is None or isinstance(v, str) else bool(v) for v, _ in parts.values()]
+    why = '; '.join(f'{k}: {w}' for k, (_, w) in parts.items())
     yes, no = sum(v is True for v in votes), sum(v is False for v in votes)
     if 'mixed' in votes or yes and no: return 'mixed', why
     return (True if 2*yes > len(votes) else False if 2*no > len(votes) else 'undecided'), why
