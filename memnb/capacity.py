@@ -763,7 +763,7 @@ def to_long(
     part = lambda *names: d[d.part.isin(names)].dropna(axis=1, how='all')
     runs, words, given = part(*RUNS), part('words'), part('given')
     out = [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]),
-           runs[runs.note != ''].assign(quantity='note', text=runs.note)[['part', *OF_RUN, 'quantity', 'text']]]
+           runs[runs.note != ''].assign(quantity='note', text=lambda d: d.note)[['part', *OF_RUN, 'quantity', 'text']]]
     for kind, name in (('curve', 'bits'), ('rates', 'count')):
         if len(g := part(kind)): out.append(g[['part', *OF_RUN, 'setting', 'x', 'value']].assign(quantity=name))
     if len(words):
