@@ -767,16 +767,17 @@ def to_long(
     for kind, name in (('curve', 'bits'), ('rates', 'count')):
         if len(g := part(kind)): out.append(g[['part', *OF_RUN, 'setting', 'x', 'value']].assign(quantity=name))
     if len(words):
-        words = words.assign(item=words.groupby(['setting', *OF_RUN]).cumcount(), text=words.note)
+        words = words.assign(item=words.groupby(['setting', *OF_RUN]).cumcount().astype(str), text=words.note)
         keys = ['part', *OF_RUN, 'setting', 'item']
         out += [words.assign(quantity='bits')[[*keys, 'quantity', 'value', 'text']],
                 words.assign(quantity='tfidf', value=words.x)[[*keys, 'quantity', 'value']].dropna(subset='value')]
     if len(given):
-        given = given.assign(item=given.sequences, other=given.setting, times=given.get('x'), unintended=given.value)
+        given = given.assign(item=given.sequences.map('{:.0f}'.format), other=given.setting, times=given.get('x'), unintended=given.value)
         out.append(long(given[['part', 'config', 'other', 'item', 'times', 'unintended', 'bits', 'saved']],
                         ['unintended', 'bits', 'saved']))
+    out = [o for o in out if len(o)]
     names = [c for c in results.COLUMNS if any(c in o for o in out)]
-    return pd.concat([o for o in out if len(o)], ignore_index=True)[names].drop_duplicates(ignore_index=True)
+    return pd.concat(out, ignore_index=True)[names].drop_duplicates(ignore_index=True)
 
 def from_long(
     rows # measured rows of this paper
@@ -804,6 +805,7 @@ def from_long(
                             sequences=w.item.astype(int), run=0, vocab=0, length=0, precision='', note=''))
     d = pd.concat([o for o in out if len(o)], ignore_index=True).rename(columns=dict(sequences='n', setting='what'))
     if 'what' in d: d['what'] = d.what.fillna('')
+    d = d.astype({c: int for c in ('n', 'run', 'vocab', 'length') if d[c].notna().all()})
     return d.drop(columns=[c for c in ('item', 'other', 'times', 'tfidf', 'paper', 'mode', 'variant', 'text') if c in d]
                   ).assign(note=d.note.fillna('') if 'note' in d else '')
 
@@ -1651,6 +1653,7 @@ def _scores_by(form):
         rep = results.reported('capacity').copy()
         at = (rep['where'] == '§5.2.2, table') & (rep.what == 'samples')
         p = np.array([n_weights(*map(int, c.split('x')), 50257) for c in rep.config[at]])
+        rep['x'] = rep.x.astype(object)
         rep.loc[at, 'x'] = membership_law(rep.value[at].astype(float), p, form)
         return filled()[:0], rep
     return make
