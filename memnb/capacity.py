@@ -760,7 +760,9 @@ def to_long(
     import pandas as pd
     d, long = rows.rename(columns=dict(n='sequences', what='setting')), results.long
     d = d.assign(**{c: d[c].fillna('') if c in d else '' for c in ('precision', 'setting', 'note')})
-    part = lambda *names: d[d.part.isin(names)].dropna(axis=1, how='all')
+    def part(*names):
+        g = d[d.part.isin(names)]
+        return g.dropna(axis=1, how='all') if len(g) else g
     runs, words, given = part(*RUNS), part('words'), part('given')
     out = [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]),
            runs[runs.note != ''].assign(quantity='note', text=lambda d: d.note)[['part', *OF_RUN, 'quantity', 'text']]]
