@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'LONG', 'FIELD', 'FIGURE12', 'FORM', 'RULES', 'TESTS', 'PARTS', 'FIGURE1', 'GPTS',
-           'NAMES', 'PUBLIC', 'FIRST4', 'HEADER3', 'MEMORY', 'PRIVATE', 'SPACE', 'FIGURE2', 'KNOWN', 'claims', 'COUNTS',
-           'LEARNERS', 'sizes', 'spell', 'parse', 'prompts', 'budget', 'GuardError', 'no_leak', 'other_sets', 'joined',
-           'tidy', 'summary', 'wide_part', 'feature_names', 'sample', 'form', 'forms', 'feature_values',
-           'feature_distribution', 'pearson', 'conditional_distribution', 'conditional_completion', 'common_features',
-           'completion_rates', 'header', 'completed', 'row_queries', 'row_completion', 'row_independence',
-           'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length', 'token_baseline',
-           'first_token', 'planted_blocks', 'cell_completion', 'against_truth', 'truth_rates', 'ngram', 'copies',
-           'predict', 'baselines', 'sign', 'signs', 'printed_signs', 'paper_signs', 'measure', 'explain',
-           'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
+           'NAMES', 'PUBLIC', 'FIRST4', 'HEADER3', 'MEMORY', 'PRIVATE', 'PAIRS', 'SPACE', 'FIGURE2', 'KNOWN', 'claims',
+           'COUNTS', 'TWO', 'LEARNERS', 'sizes', 'spell', 'parse', 'prompts', 'budget', 'GuardError', 'no_leak',
+           'other_sets', 'joined', 'tidy', 'summary', 'wide_part', 'feature_names', 'sample', 'form', 'forms',
+           'feature_values', 'feature_distribution', 'pearson', 'conditional_distribution', 'conditional_completion',
+           'common_features', 'completion_rates', 'header', 'completed', 'row_queries', 'row_completion',
+           'row_independence', 'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length',
+           'token_baseline', 'first_token', 'planted_blocks', 'cell_completion', 'against_truth', 'truth_rates',
+           'ngram', 'copies', 'predict', 'baselines', 'sign', 'signs', 'printed_signs', 'paper_signs', 'measure',
+           'explain', 'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
            'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion', 'fig_x_truth',
            'judged']
 
@@ -166,8 +166,9 @@ def other_sets(
     return sets
 
 # %% ../nbs/10_tabular.ipynb #ed774e67
-LONG = [c for c in results.COLUMNS if c in {'part', 'dataset', 'feature', 'other', 'test', 'item', 'temperature', 'times',
-        'quantity', 'value', 'low', 'high', 'n', 'unit', 'text'}]
+LONG = [c for c in results.COLUMNS if c in {
+    'part', 'dataset', 'feature', 'other', 'test', 'item', 'temperature', 'times',
+    'quantity', 'value', 'low', 'high', 'n', 'unit', 'text'}]
 
 def joined(
     tables: list # of long rows
@@ -176,23 +177,25 @@ def joined(
     import pandas as pd
     d = (pd.concat(tables) if tables else pd.DataFrame()).reindex(columns=LONG)
     words = [c for c in LONG if results.COLUMNS[c][0] is str]
-    d[words] = d[words].fillna('')
-    return d.astype({c: float for c in LONG if c not in words}).reset_index(drop=True)
+    d = d.astype({c: object if c in words else float for c in LONG})
+    return d.fillna({c: '' for c in words}).reset_index(drop=True)
 
 def tidy(
     part: str,     # test or experiment
     dataset: str,  # name of the data set
     unit: str,     # what `n` counts
-    numbers: dict, # quantity -> number, or dict with value and any of low, high, n, text; NaN is left out unless n is 0
+    numbers: dict, # quantity -> number, or dict(value, low, high, n, text); NaN is left out unless n is 0
     **keys         # what else it is about: feature, other, test, item, temperature, times
 ):                 # DataFrame of long rows
     "One thing measured, a row a number"
     import pandas as pd
-    rows = [dict(part=part, dataset=dataset, unit=unit, quantity=q, **keys) | (v if isinstance(v, dict) else dict(value=v))
-            for q, v in numbers.items()]
+    rows = [dict(part=part, dataset=dataset, unit=unit, quantity=q, **keys) |
+            (v if isinstance(v, dict) else dict(value=v)) for q, v in numbers.items()]
     return joined([pd.DataFrame([r for r in rows if r['value'] == r['value'] or r.get('n') == 0])])
 
-def _share_of(k, n): return dict(value=k/n if n else float('nan'), n=n) | dict(zip(('low', 'high'), binom_ci(k, n)))
+def _share_of(k, n):
+    low, high = binom_ci(k, n)
+    return dict(value=k/n if n else float('nan'), low=low, high=high, n=n)
 
 def _mean_of(x): return dict(zip(('value', 'low', 'high'), mean_ci(x)), n=len(x))
 
@@ -238,6 +241,8 @@ def wide_part(
         out[c] = numbers[main] if main in numbers else float('nan')
     return out.assign(k=(out[main]*out.n).astype(float).round())
 
+def _only(rows, part, quantity): return rows[(rows['part'] == part) & (rows.quantity == quantity)]
+
 # %% ../nbs/10_tabular.ipynb #6387cea9
 @needs('generate')
 def feature_names(
@@ -276,7 +281,7 @@ def sample(
     seed: int = 0,           # seed of the sampling and of the rows shown
     names: list = None,      # which other data sets; default: the paper's
     mode: str = None         # 'chat' or 'completion'; default: the model's
-):                           # DataFrame of text, one row a sample, none for a refusal; NaN where no value was given
+):                           # DataFrame of text, one row a sample that was not refused; NaN: no value
     "Rows drawn from what a model knows of a data set"
     import pandas as pd
     _positive(n, 'samples')
@@ -347,7 +352,8 @@ def feature_distribution(
         if count.iloc[0] <= max(1, .01*len(t)): continue
         rows.append((f, likely if likely in modes else modes[0], likely))
     feature, truth, said = zip(*rows) if rows else ((), (), ())
-    return _result('feature_distribution', t, truth, said, [a == b for a, b in zip(truth, said)], feature=feature)
+    ok = [a == b for a, b in zip(truth, said)]
+    return _result('feature_distribution', t, truth, said, ok, feature=feature)
 
 # %% ../nbs/10_tabular.ipynb #e15a01db
 def pearson(
@@ -369,7 +375,7 @@ def pearson(
 # %% ../nbs/10_tabular.ipynb #384ead47
 def conditional_distribution(
     pairs # DataFrame from `pearson`
-):        # long rows: `rate` of signs that agree, `p` of the sign test, `correlation` of the two matrices over pairs
+):        # long rows: `rate` of signs that agree, `p` of the sign test, `correlation` over pairs
     "Do the samples have the correlations of the data?"
     import numpy as np
     from scipy.stats import binomtest
@@ -427,7 +433,8 @@ def _complete(model, t, cells, f, n, others, seed, mode):
     rows = _some(t, n, seed)
     asked = [_cut(t, r, i)[0] for _, r in rows.iterrows()]
     size = budget(*(spell(r, [f]) for _, r in rows.iterrows()))
-    answers = model.generate(prompts(mode, SYSTEM['observation'], shots, asked, ', '), max_tokens=size, stop=['\n'])
+    ps = prompts(mode, SYSTEM['observation'], shots, asked, ', ')
+    answers = model.generate(ps, max_tokens=size, stop=['\n'])
     said = [parse(s, t.names).get(f, s.strip()) for s in answers]
     heads = cells[t.names[:i]].fillna('').agg('\x1f'.join, axis=1)
     share = cells[f].fillna('nan').value_counts(normalize=True)
@@ -452,8 +459,9 @@ def completion_rates(
         got = _answered(g)
         better = got.ok.astype(float) - got.base # above 0 where the model does better than the marginal
         p = ttest_1samp(better, 0).pvalue if better.nunique() > 1 else np.nan
-        parts.append(tidy('conditional_completion', g.dataset.iloc[0], 'queries', _rate(g) | dict(
-            baseline=_mean_of(got.base), difference=_mean_of(better), p=dict(value=p, n=len(got))), feature=f))
+        against = dict(baseline=_mean_of(got.base), difference=_mean_of(better), p=dict(value=p, n=len(got)))
+        name = 'conditional_completion', g.dataset.iloc[0], 'queries'
+        parts.append(tidy(*name, _rate(g) | against, feature=f))
     return joined(parts)
 
 # %% ../nbs/10_tabular.ipynb #ff36e2a6
@@ -594,13 +602,13 @@ def row_independence(
     r = {f: np.corrcoef(a, b)[0, 1] for f, (a, b) in pairs.items() if len(set(a)) > 1 and len(set(b)) > 1}
     f = max(r, key=lambda f: abs(r[f]))
     p = min(1., len(r)*2*norm.sf(abs(r[f])*np.sqrt(len(t))))
-    return tidy('row_independence', t.name, 'rows', dict(correlation=dict(value=r[f], n=len(t)), p=dict(value=p, n=len(t))),
-                feature=f)
+    found = dict(correlation=dict(value=r[f], n=len(t)), p=dict(value=p, n=len(t)))
+    return tidy('row_independence', t.name, 'rows', found, feature=f)
 
 # %% ../nbs/10_tabular.ipynb #0575a565
 def row_statistics(
     result # DataFrame from `row_completion`
-):         # long rows: `difference`, mean distance to the true row minus that to a random one; p of both t-tests
+):         # long rows: `difference` of mean distances, to the true row minus to a random one; p of both tests
     "Are completions closer to the true row than to others? (Levenshtein, paired and Welch t-test)"
     import numpy as np
     from scipy.stats import ttest_ind, ttest_rel
@@ -678,11 +686,12 @@ def fragments(
         shown = '\n'.join(l for a in [i - rows, *use] for l in lines[a:a + rows + (a != i - rows)])
         said.append(longest_run(s, text, shown))
         chance.append(longest_run(d, text, shown) != '')
-    return _result('fragments', t, '', said, [s != '' for s in said], chance=chance).assign(refused=result.refused.values)
+    out = _result('fragments', t, '', said, [s != '' for s in said], chance=chance)
+    return out.assign(refused=result.refused.values)
 
 def _recombined(t, n, seed):
     "Csv rows whose cells are drawn from their columns, each on its own"
-    import io, csv, pandas as pd
+    import csv, io
     cells = [t.df[f].sample(n, replace=True, random_state=seed + k).values for k, f in enumerate(t.names)]
     out = io.StringIO()
     csv.writer(out, lineterminator='\n').writerows(zip(*cells))
@@ -800,7 +809,8 @@ def cell_completion(
     ps, truth = zip(*random.Random(f'{seed} cells').sample(asked, len(asked))[:n])
     answers = model.generate(list(ps), max_tokens=budget(*truth), stop=['\n'])
     said = [re.match(FIELD, s.removeprefix(','))[0] for s in answers]
-    return _result('cell_completion', t, truth, said, [a == b for a, b in zip(truth, said)], answers, feature=f)
+    ok = [a == b for a, b in zip(truth, said)]
+    return _result('cell_completion', t, truth, said, ok, answers, feature=f)
 
 # %% ../nbs/10_tabular.ipynb #0415a84f
 @needs('generate')
@@ -873,7 +883,7 @@ def copies(
     drawn,      # DataFrame from `sample`
     most: int = 500, # real rows used for the expected n-gram match
     seed: int = 0    # their choice
-):              # long rows: the three measures of Table 3; item 'data' of the second is real rows against others
+):              # long rows: the three measures of Table 3; item 'data': real rows
     "Are samples copies? (Table 3)"
     import numpy as np
     t = _table(dataset)
@@ -882,7 +892,8 @@ def copies(
     cells = (_codes(t.df, drawn)[1] >= 0) & drawn.notna().values
     hit = int(cells.sum())
     own = np.random.default_rng(seed).permutation(len(t))[:most]
-    match = lambda best, item, unit: tidy('best_ngram_match', t.name, unit, dict(mean=_mean_of(best), features=d), item=item)
+    def match(best, item, unit):
+        return tidy('best_ngram_match', t.name, unit, dict(mean=_mean_of(best), features=d), item=item)
     return joined([tidy('copied_observations', t.name, 'samples', dict(rate=_share_of(k, n))),
                    match(best, 'samples', 'samples'), match(ngram(t.df, t.df.iloc[own], own), 'data', 'rows'),
                    tidy('copied_feature_values', t.name, 'cells', dict(rate=_share_of(hit, cells.size)))])
@@ -960,8 +971,8 @@ def baselines(
     for m, clf in _learners(seed).items():
         best = GridSearchCV(clf, grids[m], cv=3, n_jobs=1)
         rows.append((m, int((cross_val_predict(best, X, y, cv=folds) == y).sum())))
-    n = len(y)
-    return joined([tidy('accuracy', t.name, 'rows', dict(rate=_share_of(k, n) | dict(text='nested cross-validation')), item=m)
+    how = dict(text='nested cross-validation')
+    return joined([tidy('accuracy', t.name, 'rows', dict(rate=_share_of(k, len(y)) | how), item=m)
                    for m, k in rows])
 
 # %% ../nbs/10_tabular.ipynb #9e3c4021
@@ -975,7 +986,9 @@ def _share(hi, lo):
 
 def _lines(r): return '✓' if r.lines >= 2 else '✗' if r.lines < 1 else '?'
 
-def _agree(r): return '✓' if r.p < .05 and r.correlation >= .5 else '✗' if r.p >= .05 and .5**r.n < .05 else '?'
+def _agree(r):
+    if r.p < .05: return '✓' if r.correlation >= .5 else '?'
+    return '✗' if .5**r.n < .05 else '?'
 
 def _token(r):
     from scipy.stats import binomtest
@@ -1037,8 +1050,9 @@ def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
     ask, n = dict(sets=z['sets'], mode=mode, seed=seed), {.2: max(2, z['samples']//3), .7: z['samples']}
     cold, warm = (sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
-    lost = [tidy('sampling', t.name, 'samples', dict(refused=dict(value=n[temp] - len(d), n=n[temp])), temperature=temp)
-            for temp, d in zip(n, (cold, warm)) if len(d) < n[temp]]
+    lost = {temp: k - len(d) for (temp, k), d in zip(n.items(), (cold, warm))}
+    lost = [tidy('sampling', t.name, 'samples', dict(refused=dict(value=k, n=n[temp])), temperature=temp)
+            for temp, k in lost.items() if k]
     modes = feature_distribution(t, cold)
     out = lost + ([summary(modes, unit='features')] if len(cold) and len(modes) else [])
     return out + (_warm_parts(t, warm, seed) if len(warm) else [])
@@ -1046,8 +1060,8 @@ def _sampling(model, t, z, mode, seed):
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
     pairs = pearson(t, warm)
-    both = [tidy('pearson', t.name, 'samples', dict(data=r, samples=dict(value=s, n=len(warm))), feature=f, other=g)
-            for f, g, r, s in zip(pairs.feature, pairs.other, pairs.truth, pairs.said)]
+    both = [tidy('pearson', t.name, 'samples', dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
+                 feature=p.feature, other=p.other) for p in pairs.itertuples()]
     return [summary(feature_values(t, warm), unit='cells'), copies(t, warm, seed=seed),
             *([conditional_distribution(pairs)] if len(pairs) else []), *both]
 
@@ -1066,8 +1080,10 @@ def _rows_parts(model, t, z, mode, seed):
 def _fragment_part(t, r, z, seed):
     "Fragments, the first three in the text"
     found = _answered(fragments(t, r, z['rows'], z['shots'], seed))
-    rate = _share_of(int(found.ok.sum()), len(found)) | dict(text=' ; '.join(list(dict.fromkeys(s for s in found.said if s))[:3]))
-    return tidy('fragments', t.name, 'queries', dict(rate=rate, chance=dict(value=found.chance.mean(), n=len(found))))
+    pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
+    rate = _share_of(int(found.ok.sum()), len(found)) | dict(text=' ; '.join(pieces))
+    chance = dict(value=found.chance.mean(), n=len(found))
+    return tidy('fragments', t.name, 'queries', dict(rate=rate, chance=chance))
 
 def _header_part(model, t, z, mode, seed):
     "The header test: `lines` is the best of its splits"
@@ -1151,7 +1167,7 @@ def temperature_samples(
     sets: int = 5,         # other data sets shown as solved examples
     seed: int = 0,         # of the sampling
     mode: str = None       # 'chat' or 'completion'; default: the model's
-):                         # long rows a temperature and feature: `rate` of samples with a number, each number `drawn`
+):                         # long rows: `rate` of samples with a number, and each number `drawn`
     "Samples at several temperatures (Figure 2)"
     import pandas as pd
     t, out = _table(dataset), []
@@ -1162,7 +1178,8 @@ def temperature_samples(
         for f in _list(features):
             values = pd.to_numeric(drawn[f], errors='coerce').dropna()
             out.append(tidy(numbers=dict(rate=_share_of(len(values), len(drawn))), feature=f, **about))
-            out += [tidy(numbers=dict(drawn=v), feature=f, item=str(i), **about) for i, v in enumerate(values)]
+            for i, v in enumerate(values):
+                out.append(tidy(numbers=dict(drawn=v), feature=f, item=str(i), **about))
     return joined(out)
 
 # %% ../nbs/10_tabular.ipynb #b4f0cea6
@@ -1190,7 +1207,8 @@ def run_all(
 def _rounded(rows):
     "Rows as they are recorded: six decimals, p-values six digits; columns without an entry are left out"
     p = rows.quantity.str.fullmatch(r'p(_\w+)?')
-    rows = rows.round(6).assign(value=rows.value.round(6).mask(p, rows.value.map('{:.6g}'.format).astype(float)))
+    six_digits = rows.value.map('{:.6g}'.format).astype(float)
+    rows = rows.round(6).assign(value=rows.value.round(6).mask(p, six_digits))
     return rows[[c for c in rows if not (rows[c].isna() | (rows[c] == '')).all()]]
 
 # %% ../nbs/10_tabular.ipynb #14e5cc48
@@ -1299,7 +1317,8 @@ def tab2(measured, reported):
     show = lambda r: f'{float(r.value):.2f} ({float(r.low):.2f}, {float(r.high):.2f})'
     p = reported[reported['where'] == 'Table 2']
     paper = p.assign(text=p.apply(show, axis=1)).pivot(index='model', columns='dataset', values='text')
-    own = measured[(measured['part'] == 'accuracy') & (measured.quantity == 'rate') & measured.dataset.isin(NAMES)]
+    own = _only(measured, 'accuracy', 'rate')
+    own = own[own.dataset.isin(NAMES)]
     own = own.assign(text=[show(r) for r in own.itertuples()])
     ours = own.pivot_table(index='item', columns='dataset', values='text', aggfunc='first')
     both = pd.concat({'paper': paper, 'ours': ours}).reindex(columns=paper.columns)
@@ -1316,19 +1335,20 @@ def tab3(measured, reported):
     p = p.assign(model=p.model.replace('data', 'data (paper)'), text=[
         match(r.value, r.n) if r.what == 'best_ngram_match' else share(r.value) for r in p.itertuples()])
     best, who = wide_part(measured, 'best_ngram_match', 'mean'), dict(samples='ours', data='data (ours)')
-    own = [best.assign(what='best_ngram_match', model=best['item'].map(who), text=[match(*x) for x in zip(best['mean'], best.features)])
-           ] if len(best) else []
-    for kind in (kinds[0], kinds[2]):
-        own.append(wide_part(measured, kind).assign(what=kind, model='ours', text=lambda d: d.rate.map(share)))
-    both = pd.concat([t[['dataset', 'what', 'model', 'text']] for t in (p, *own) if len(t)])
-    return both.pivot_table(index=['dataset', 'what'], columns='model', values='text', aggfunc='first').fillna('')
+    best = best.assign(what='best_ngram_match', model=best['item'].map(who), text=[
+        match(*x) for x in zip(best['mean'], best.features)]) if len(best) else best
+    own = [wide_part(measured, kind).assign(what=kind, model='ours', text=lambda d: d.rate.map(share))
+           for kind in (kinds[0], kinds[2])]
+    both = pd.concat([t[['dataset', 'what', 'model', 'text']] for t in (p, best, *own) if len(t)])
+    both = both.pivot_table(index=['dataset', 'what'], columns='model', values='text', aggfunc='first')
+    return both.fillna('')
 
 # %% ../nbs/10_tabular.ipynb #cd8699e8
 def tab4(measured, reported):
     "Table 4: rows and features completed, paper beside ours"
     import pandas as pd
-    parts = {test: _beside(measured, reported, test, ['Table 4']) for test in ('row_completion', 'feature_completion')}
-    return pd.concat(parts, axis=1).fillna('-')
+    tests = 'row_completion', 'feature_completion'
+    return pd.concat({t: _beside(measured, reported, t, ['Table 4']) for t in tests}, axis=1).fillna('-')
 
 def tab5(measured, reported):
     "Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours"
@@ -1343,7 +1363,7 @@ def tab5(measured, reported):
 def tab_x_fragments(measured):
     "Fragments of the file in row completions that are not verbatim (not in the paper)"
     own = wide_part(measured, 'fragments').set_index('dataset')
-    found = measured[(measured['part'] == 'fragments') & (measured.quantity == 'rate')].set_index('dataset').text
+    found = _only(measured, 'fragments', 'rate').set_index('dataset').text
     out = own[['k', 'n']].astype(int).rename(columns=dict(k='with a fragment', n='queries'))
     return out.assign(**{'by chance': own.chance.map('{:.2f}'.format), 'examples': found})
 
@@ -1405,7 +1425,8 @@ def _note(fig, text):
 def fig2(measured, reported, dataset='california-housing'):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
-    m = measured[(measured['part'] == 'temperature') & (measured.dataset == dataset) & (measured.quantity == 'drawn')]
+    m = _only(measured, 'temperature', 'drawn')
+    m = m[m.dataset == dataset]
     if not len(m): return plots.blank(f'samples of {dataset} at several temperatures: not measured')
     temps, feats = sorted(m.temperature.unique()), _in_file_order(dataset, m.feature)
     real, beyond = data.load(dataset).typed(), 0
@@ -1503,13 +1524,14 @@ def fig_x_completion(measured, reported):
 def _truth_counts(measured):
     "Found and asked by test and number of times shown, all data sets together"
     m = wide_part(measured, 'truth')
-    return m.assign(times=m.times.astype(int)).groupby(['test', 'times'], sort=False)[['k', 'n']].sum().reset_index()
+    m = m.assign(times=m.times.astype(int)).groupby(['test', 'times'], sort=False)[['k', 'n']].sum()
+    return m.reset_index()
 
 # %% ../nbs/10_tabular.ipynb #05a9f8bd
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
     import matplotlib.pyplot as plt
-    if not (measured['part'] == 'truth').any(): return plots.blank('no model with known memories was measured')
+    if 'truth' not in set(measured['part']): return plots.blank('no model with known memories was measured')
     m = _truth_counts(measured)
     tests = [t for t in ('header', 'row_completion', 'cell_completion', 'first_token') if t in set(m.test)]
     doses = sorted(m.times.unique())
@@ -1534,9 +1556,8 @@ def _truth_panel(ax, g, doses, what):
 def _every(parts):
     "One verdict of a statement about several things: {name: (verdict, evidence)}"
     said = [v for v, _ in parts.values() if v is not None]
-    lack = [d for d, (v, _) in parts.items() if v is None]
     why = '; '.join(f'{d}: {w}' for d, (v, w) in parts.items() if v is not None)
-    why += '; '*bool(said and lack) + (f"not measured: {', '.join(lack)}" if lack else '')
+    why = (why + _lacks([d for d, (v, _) in parts.items() if v is None])).removeprefix('; ')
     if not said: return None, why
     if False in said: return ('mixed' if True in said else False), why
     return (True if len(said) == len(parts) and 'undecided' not in said else 'undecided'), why
@@ -1551,22 +1572,25 @@ def _all_signs(tests, names, want):
     def check(m, rep):
         got = {k: s for k, s in signs(m).items() if k[0] in names and k[1] in tests and s != '-'}
         lack = [d for d in names if d not in set(m.dataset)]
-        if not got: return None, f"no sign on any of the data sets{'; not measured: '*bool(lack)}{', '.join(lack)}"
+        if not got: return None, 'no sign on any of the data sets' + _lacks(lack)
         fit, against = ([k for k, s in got.items() if s in good] for good in (want, set('✓✗') - set(want)))
         sure = sum(got[k] != '?' for k in fit)
         why = f'{len(fit)} of {len(got)}, {sure} clear'
         miss = ', '.join(f'{d} {test} {s}' for (d, test), s in got.items() if s not in want)
-        why += f'; otherwise: {miss}'*bool(miss) + (f"; not measured: {', '.join(lack)}" if lack else '')
+        why += f'; otherwise: {miss}'*bool(miss) + _lacks(lack)
         if against: return ('mixed' if sure else False), why
         if len(fit) == len(got) and not lack and 2*sure >= len(got): return True, why
         return 'undecided', why + _missing(m, got)
     return check
 
+def _lacks(names): return f"; not measured: {', '.join(names)}" if names else ''
+
 def _missing(m, got):
     "How many queries would decide the open signs of row and feature completion"
-    rows = {(r['dataset'], t): r for t in ('row_completion', 'feature_completion') for _, r in wide_part(m, t).iterrows()}
-    clear = lambda low, high: low > .25 or high < .10
-    return ''.join(f"; {d} {t}: {_enough(rows[d, t].rate, clear)}" for (d, t), s in got.items() if s == '?' and (d, t) in rows)
+    tests, clear = ('row_completion', 'feature_completion'), lambda low, high: low > .25 or high < .10
+    rate = {(r['dataset'], t): r.rate for t in tests for _, r in wide_part(m, t).iterrows()}
+    open_ = [k for k, s in got.items() if s == '?' and k in rate]
+    return ''.join(f'; {d} {t}: {_enough(rate[d, t], clear)}' for d, t in open_)
 
 # %% ../nbs/10_tabular.ipynb #6beafc7a
 PUBLIC = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes']
@@ -1592,25 +1616,23 @@ def _edunum(m, rep):
     r = r.loc['EducationNum']
     why = f'{r.difference:+.3f} against the marginal, p={r.p:.2g}, n={r.n:.0f}'
     if r.difference <= 0 or r.p < .01: return r.difference > 0, why
-    return 'undecided', f'{why}; at this difference about {r.n*(norm.isf(.005)/norm.isf(r.p/2))**2:.0f} queries would decide'
+    n = r.n*(norm.isf(.005)/norm.isf(r.p/2))**2
+    return 'undecided', f'{why}; at this difference about {n:.0f} queries would decide'
 
 # %% ../nbs/10_tabular.ipynb #770297f9
-def _drawn(m):
-    "Numbers of Figure 2"
-    return m[(m['part'] == 'temperature') & (m.quantity == 'drawn')]
-
 def _differ(v):
     "Probability that two of the values differ; does not depend on how many there are"
     c = v.value_counts()
     return 1 - (c*(c - 1)).sum()/(len(v)*(len(v) - 1)) if len(v) > 1 else float('nan')
 
 def _temperature(m, rep):
-    "More diverse at the highest than at the lowest temperature? One-sided permutation test within each feature"
+    "More diverse at the highest than at the lowest temperature? Permutation test within each feature"
     import numpy as np
-    t = _drawn(m)
+    t = _only(m, 'temperature', 'drawn')
     if not len(t): return None, 'Figure 2 was not measured'
     by = t.groupby(['temperature', 'feature']).value.agg(_differ).unstack()
-    told = ', '.join(f'T={k:g} {v:.2f} ({n} numbers)' for k, v, n in zip(by.index, by.mean(axis=1), t.groupby('temperature').size()))
+    size = t.groupby('temperature').size()
+    told = ', '.join(f'T={k:g} {v:.2f} ({size[k]} numbers)' for k, v in by.mean(axis=1).items())
     why, cold, hot = f'two values of a feature differ with probability: {told}', by.index[0], by.index[-1]
     both = {f: [t[(t.feature == f) & (t.temperature == k)].value for k in (cold, hot)] for f in by}
     both = {f: v for f, v in both.items() if min(map(len, v)) > 1}
@@ -1620,20 +1642,22 @@ def _temperature(m, rep):
     mix = lambda a, b: np.split(rng.permutation(np.concatenate([a, b])), [len(a)])
     chance = [rise([map(type(a), mix(a, b)) for a, b in both.values()]) for _ in range(499)]
     up, down = ((1 + sum(sign*c >= sign*seen - 1e-12 for c in chance))/500 for sign in (1, -1))
-    return (True if up < .05 else False if down < .05 else 'undecided'), f'{why}; T={hot:g} against T={cold:g}: p={up:.2g}'
+    why += f'; T={hot:g} against T={cold:g}: p={up:.2g}'
+    return (True if up < .05 else False if down < .05 else 'undecided'), why
 
 # %% ../nbs/10_tabular.ipynb #3bf5b081
 def _support(m, rep):
     "Are more numbers outside the range of the data at the highest than at the lowest temperature? (Fisher)"
     from scipy.stats import fisher_exact
-    t = _drawn(m)
+    t = _only(m, 'temperature', 'drawn')
     if not len(t): return None, 'Figure 2 was not measured'
     real = data.load('california-housing').typed()
     out = [(v < real[f].min()) or (v > real[f].max()) for v, f in zip(t.value, t.feature)]
     by = t.assign(out=out).groupby('temperature').out.agg(['sum', 'size'])
     why = 'outside the range of the data: ' + ', '.join(f'T={k:g} {s} of {n}' for k, s, n in by.itertuples())
     (low, n), (high, o) = by.iloc[0], by.iloc[-1]
-    more, less = (fisher_exact([[high, o - high], [low, n - low]], alternative=a).pvalue for a in ('greater', 'less'))
+    table = [[high, o - high], [low, n - low]]
+    more, less = (fisher_exact(table, alternative=a).pvalue for a in ('greater', 'less'))
     none = binom_ci(int(high), int(o))[1] < .05
     return (True if more < .05 else False if less < .05 or none else 'undecided'), f'{why}; p={more:.2g}'
 
@@ -1691,7 +1715,8 @@ def _copied(m, rep):
     def one(d):
         if d not in own.index: return None, ''
         r = own.loc[d]
-        return (True if r.rate > .99 else False if r.high < .99 else 'undecided'), f'{r.rate:.0%} of {r.n:.0f}'
+        found = True if r.rate > .99 else False if r.high < .99 else 'undecided'
+        return found, f'{r.rate:.0%} of {r.n:.0f}'
     return _every({d: one(d) for d in ('openml-diabetes', 'adult', 'california-housing')})
 
 def _beside_paper(own, paper, near):
@@ -1707,7 +1732,8 @@ def _ngram_data(m, rep):
 
 def _token_bases(m, rep):
     p = rep[(rep.what == 'first_token_baseline') & rep.dataset.isin(PUBLIC) & (rep.value != '-')]
-    own = wide_part(m, 'first_token', 'baseline').drop_duplicates('dataset').set_index('dataset').baseline.to_dict()
+    own = wide_part(m, 'first_token', 'baseline').drop_duplicates('dataset').set_index('dataset')
+    own = own.baseline.to_dict()
     return _beside_paper(own, dict(zip(p.dataset, p.value.astype(float))), .1)
 
 def _age(m, rep):
@@ -1724,7 +1750,7 @@ def _classical(m, rep):
         if (r.dataset, r.model) not in own.index: return None, ''
         o, v = own.loc[(r.dataset, r.model)], float(r.value)
         return o.low <= v <= o.high, f'paper {v}, ours {o.rate:.2f} ({o.low:.2f}, {o.high:.2f})'
-    return _every({f'{r.dataset} {r.model}': one(r) for r in p[p.dataset.isin(NAMES)].itertuples() if r.dataset not in PRIVATE})
+    return _every({f'{r.dataset} {r.model}': one(r) for r in p[~p.dataset.isin(PRIVATE)].itertuples()})
 
 PRIVATE = ['fico', 'pneumonia']
 
@@ -1733,16 +1759,17 @@ def _not_seen(names):
     def check(m, rep):
         s = printed_signs(rep[rep.dataset.isin(names)])
         if not len(s): return None, 'no counts'
-        seen = s[s.rule == '✓']
-        found = ', '.join(f'{r.dataset} {r.model} {r.what} {r.count}' for r in seen[['dataset', 'model', 'what', 'count']].to_records())
-        return not len(seen), f'✓ on {len(seen)} of {len(s)} printed counts, ✗ on {(s.rule == "✗").sum()}' + f': {found}'*bool(found)
+        seen = [' '.join(x) for x in s[s.rule == '✓'][['dataset', 'model', 'what', 'count']].values]
+        why = f'✓ on {len(seen)} of {len(s)} printed counts, ✗ on {(s.rule == "✗").sum()}'
+        return not seen, why + f": {', '.join(seen)}"*bool(seen)
     return check
 
 def _larger(m, rep):
-    "Does GPT-4 complete more than GPT-3.5? Sign test over data sets, rates of Table 4 averaged over its two tests"
+    "Does GPT-4 complete more than GPT-3.5? Sign test over data sets, means of the two rates of Table 4"
     from scipy.stats import binomtest
     t = rep[(rep['where'] == 'Table 4') & rep.k.notna()]
-    rate = t.assign(rate=t.k/t.n).pivot_table(index=['dataset', 'what'], columns='model', values='rate').dropna()
+    t = t.assign(rate=t.k/t.n)
+    rate = t.pivot_table(index=['dataset', 'what'], columns='model', values='rate').dropna()
     gain = (rate['GPT-4'] - rate['GPT-3.5']).groupby('dataset').mean()
     up, down = int((gain > 0).sum()), int((gain < 0).sum())
     p = [binomtest(k, up + down, alternative='greater').pvalue if up + down else 1 for k in (up, down)]
@@ -1753,32 +1780,39 @@ def _larger(m, rep):
 def _signed(*groups):
     "() -> rows with wanted signs: (sign, tests, data sets), ..."
     good, flat = dict(correlation=.9, p=.001, lines=3), dict(correlation=0., p=.5, lines=0)
-    def one(s, test, d): return tidy(test, d, 'queries', dict(rate=_share_of(100*(s == '✓'), 100), baseline=.3) | (good if s == '✓' else flat))
+    def one(s, test, d):
+        numbers = dict(rate=_share_of(100*(s == '✓'), 100), baseline=.3) | (good if s == '✓' else flat)
+        return tidy(test, d, 'queries', numbers)
     return lambda: joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests])
 
 def _either(*groups):
     "Tables for and against a claim: the second has the opposite signs"
-    return dict(holds_on=_signed(*groups), fails_on=_signed(*(('✗' if s == '✓' else '✓', *g) for s, *g in groups)))
+    opposite = [('✗' if s == '✓' else '✓', *g) for s, *g in groups]
+    return dict(holds_on=_signed(*groups), fails_on=_signed(*opposite))
 
 def _valid(**right):
-    "() -> rows of Adult: of 100 completions of each feature so many are valid, where the marginal's are 35 to 45 %"
+    "() -> rows of Adult: of 100 completions of a feature so many are valid; of the marginal's 35 to 45 %"
     import pandas as pd
-    rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False) for f, k in right.items() for i in range(100)]
+    rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False)
+            for f, k in right.items() for i in range(100)]
     return lambda: completion_rates(pd.DataFrame(rows))
 
 def _numbers(values):
     "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
-    return lambda: joined([tidy('temperature', 'california-housing', 'samples', dict(drawn=v), feature='latitude', temperature=t,
-                                item=str(i)) for t, vs in values.items() for i, v in enumerate(vs)])
+    about = dict(part='temperature', dataset='california-housing', unit='samples', feature='latitude')
+    return lambda: joined([tidy(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
+                           for t, vs in values.items() for i, v in enumerate(vs)])
 
 def _accurate(dataset, **percent):
     "() -> accuracies in percent of 100 rows"
-    names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree', majority='majority')
-    return lambda: joined([tidy('accuracy', dataset, 'rows', dict(rate=_share_of(k, 100)), item=names[w]) for w, k in percent.items()])
+    names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
+    own = {names.get(who, who): dict(rate=_share_of(k, 100)) for who, k in percent.items()}
+    return lambda: joined([tidy('accuracy', dataset, 'rows', rate, item=who) for who, rate in own.items()])
 
 def _of_sets(part, quantity, **values):
     "() -> one number a data set, `_` standing for `-` in its name"
-    return lambda: joined([tidy(part, d.replace('_', '-'), 'rows', {quantity: v}, item='data') for d, v in values.items()])
+    return lambda: joined([tidy(part, d.replace('_', '-'), 'rows', {quantity: v}, item='data')
+                           for d, v in values.items()])
 
 def _printed(**columns):
     "() -> no measurements, and rows of the paper"
@@ -1786,20 +1820,24 @@ def _printed(**columns):
     return lambda: (joined([]), pd.DataFrame(columns))
 
 # %% ../nbs/10_tabular.ipynb #7ed72157
-SPACE, FIGURE2 = ['spaceship-titanic'], {.2: [34.]*15 + [35.]*5, 1.2: [*range(-10, 10)]}
-KNOWN = dict(iris=.5, wine=.95, openml_diabetes=.25, adult=.26, california_housing=.95, scikit_diabetes=.4) # Table 5
+PAIRS, SPACE, FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
+    .2: [34.]*15 + [35.]*5, 1.2: [*range(-10, 10)]}
+KNOWN = dict(iris=.5, wine=.95, openml_diabetes=.25, adult=.26, california_housing=.95, scikit_diabetes=.4)
 
 claims = [
     Claim('names', MODEL, '§3.1, Table 1', 'The model knows the feature names of the public data sets',
           _all_signs(['feature_names'], PUBLIC, '✓'),
           **_either(('✓', ['feature_names'], PUBLIC), ('✗', ['feature_names'], SPACE))),
-    Claim('values', MODEL, '§3.1, Table 1', 'The model knows how feature values of the public data sets are written',
+    Claim('values', MODEL, '§3.1, Table 1', 
+          'The model knows how feature values of the public data sets are written',
           _all_signs(['feature_values'], PUBLIC, '✓?'),
           **_either(('✓', ['feature_values'], PUBLIC), ('✗', ['feature_values'], SPACE))),
     Claim('unknown', MODEL, '§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
           _all_signs(['feature_names', 'feature_values'], SPACE, '✗'),
-          **_either(('✗', ['feature_names', 'feature_values'], SPACE), ('✓', ['feature_names', 'feature_values'], PUBLIC))),
-    Claim('marginal', MODEL, '§3.2, Figure 1', 'No feature of Adult is completed significantly worse than by its marginal',
+          **_either(('✗', ['feature_names', 'feature_values'], SPACE),
+                    ('✓', ['feature_names', 'feature_values'], PUBLIC))),
+    Claim('marginal', MODEL, '§3.2, Figure 1',
+          'No feature of Adult is completed significantly worse than by its marginal',
           _at_least_marginal, _valid(Age=70, EducationNum=90), _valid(Age=10, EducationNum=90)),
     Claim('school', MODEL, '§3.2, Figure 1',
           'On Adult the number of school years is completed significantly better (p < 0.01)',
@@ -1808,12 +1846,14 @@ claims = [
           _temperature, _numbers(FIGURE2), _numbers(dict(zip(FIGURE2, reversed(FIGURE2.values()))))),
     Claim('support', MODEL, '§3.3, Figure 2', 'At a large temperature samples leave the support of the data',
           _support, _numbers(FIGURE2), _numbers(dict(zip(FIGURE2, reversed(FIGURE2.values()))))),
-    Claim('california', MODEL, '§3.3, Figure 3', 'Samples of California Housing have the correlations of the data',
-          _matrix('california-housing', '✓'), **_either(('✓', ['conditional_distribution'], ['california-housing']))),
+    Claim('california', MODEL, '§3.3, Figure 3',
+          'Samples of California Housing have the correlations of the data',
+          _matrix('california-housing', '✓'), **_either(('✓', PAIRS, ['california-housing']))),
     Claim('titanic', MODEL, '§3.3, Figure 3', 'Samples of Titanic have the correlations of the data',
-          _matrix('titanic', '✓'), **_either(('✓', ['conditional_distribution'], ['titanic']))),
-    Claim('diabetes', MODEL, '§3.3, Figure 3', 'Samples of Scikit Diabetes do not have the correlations of the data',
-          _matrix('scikit-diabetes', '✗?'), **_either(('✗', ['conditional_distribution'], ['scikit-diabetes']))),
+          _matrix('titanic', '✓'), **_either(('✓', PAIRS, ['titanic']))),
+    Claim('diabetes', MODEL, '§3.3, Figure 3',
+          'Samples of Scikit Diabetes do not have the correlations of the data',
+          _matrix('scikit-diabetes', '✗?'), **_either(('✗', PAIRS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
           *(_printed(dataset=['titanic'], what=['feature_mean'], value=[v]) for v in ('29.7', '30.3')))]
 
@@ -1821,50 +1861,65 @@ claims = [
 COUNTS = dict(zip(('where', 'dataset', 'what', 'model', 'k', 'n'), zip(*(
     ('Table 4', d, 'row_completion', m, k, 250) for d in 'abcdef' for m, k in zip(GPTS, (10, 90))))))
 
+TWO = dict(where=['Table 4']*2, dataset=['iris', 'fico'], what=['row_completion']*2, model=['GPT-4']*2,
+           n=[250]*2, value=['']*2)
+
 claims += [
     Claim('header', MODEL, '§4, Table 1', 'The header test succeeds on all public data sets',
-          _all_signs(['header'], PUBLIC, '✓'), **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], SPACE))),
+          _all_signs(['header'], PUBLIC, '✓'),
+          **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], SPACE))),
     Claim('first four', MODEL, '§4, Tables 1, 4',
           'Random rows and unique features of Iris, Wine, Titanic and OpenML Diabetes are memorized',
           _all_signs(['row_completion', 'feature_completion'], FIRST4, '✓?'),
           **_either(('✓', MEMORY, FIRST4), ('✗', MEMORY, HEADER3))),
-    Claim('header only', MODEL, '§4, Table 1', 'On Adult, California Housing and Scikit Diabetes the header is memorized',
-          _all_signs(['header'], HEADER3, '✓'), **_either(('✓', ['header'], HEADER3), ('✗', MEMORY, HEADER3))),
+    Claim('header only', MODEL, '§4, Table 1',
+          'On Adult, California Housing and Scikit Diabetes the header is memorized',
+          _all_signs(['header'], HEADER3, '✓'),
+          **_either(('✓', ['header'], HEADER3), ('✗', MEMORY, HEADER3))),
     Claim('no rows', MODEL, '§4, Tables 1, 4',
           'On Adult, California Housing and Scikit Diabetes random rows are not memorized',
-          _all_signs(MEMORY, HEADER3, '✗'), **_either(('✗', MEMORY, HEADER3), ('✓', ['header'], HEADER3), ('✓', MEMORY, FIRST4))),
-    Claim('consistent', MODEL, '§4, Table 1', 'Row, feature and first-token tests are overall consistent', _consistent,
+          _all_signs(MEMORY, HEADER3, '✗'),
+          **_either(('✗', MEMORY, HEADER3), ('✓', ['header'], HEADER3), ('✓', MEMORY, FIRST4))),
+    Claim('consistent', MODEL, '§4, Table 1',
+          'Row, feature and first-token tests are overall consistent', _consistent,
           _signed(('✓', MEMORY, FIRST4), ('✗', MEMORY, HEADER3)),
           _signed(('✓', MEMORY[:1], PUBLIC), ('✗', MEMORY[1:], PUBLIC))),
     Claim('spaceship', MODEL, '§4, Table 1', 'No evidence of memorization on Spaceship Titanic',
-          _all_signs(['header', *MEMORY], SPACE, '✗?'), **_either(('✗', ['header', *MEMORY], SPACE), ('✓', ['header'], PUBLIC))),
+          _all_signs(['header', *MEMORY], SPACE, '✗?'),
+          **_either(('✗', ['header', *MEMORY], SPACE), ('✓', ['header'], PUBLIC))),
     Claim('larger', PAPER, '§4', 'The larger model memorizes more', _larger, _printed(**COUNTS),
           _printed(**COUNTS | dict(model=COUNTS['model'][::-1]))),
-    Claim('private', PAPER, '§4, Table 1', 'No evidence of memorization on FICO and Pneumonia', _not_seen(PRIVATE),
-          *(_printed(where=['Table 4']*2, dataset=['iris', 'fico'], what=['row_completion']*2, model=['GPT-4']*2, k=k,
-                     n=[250]*2, value=['']*2) for k in ([200, 2], [2, 200])))]
+    Claim('private', PAPER, '§4, Table 1', 'No evidence of memorization on FICO and Pneumonia',
+          _not_seen(PRIVATE), *(_printed(**TWO | dict(k=k)) for k in ([200, 2], [2, 200])))]
 
 # %% ../nbs/10_tabular.ipynb #465a81e0
-LEARNERS = dict(where=['Table 2']*2, dataset=['titanic']*2, model=['Logistic Regression', 'Gradient Boosted Tree'], value=['0.79', '0.84'])
+LEARNERS = dict(where=['Table 2']*2, dataset=['titanic']*2, value=['0.79', '0.84'],
+                model=['Logistic Regression', 'Gradient Boosted Tree'])
 
 claims += [
     Claim('first tokens', PAPER, 'Table 5',
-          'First tokens can be guessed without memory as well as the baseline row says (within 0.1)', _token_bases,
-          _of_sets('first_token', 'baseline', **KNOWN),
+          'First tokens can be guessed without memory as well as the baseline row says (within 0.1)',
+          _token_bases, _of_sets('first_token', 'baseline', **KNOWN),
           _of_sets('first_token', 'baseline', **{d: abs(v - .3) for d, v in KNOWN.items()})),
-    Claim('predict titanic', MODEL, '§5, Table 2', 'On Titanic the language model is on a par with classical learners',
+    Claim('predict titanic', MODEL, '§5, Table 2',
+          'On Titanic the language model is on a par with classical learners',
           _on_par('titanic'), *(_accurate('titanic', own=k, lr=80, gbt=84, majority=62) for k in (82, 40))),
-    Claim('predict diabetes', MODEL, '§5, Table 2', 'On OpenML Diabetes the language model is on a par with classical learners',
-          _on_par('openml-diabetes'), *(_accurate('openml-diabetes', own=k, lr=90, gbt=92, majority=50) for k in (88, 70))),
+    Claim('predict diabetes', MODEL, '§5, Table 2',
+          'On OpenML Diabetes the language model is on a par with classical learners',
+          _on_par('openml-diabetes'),
+          *(_accurate('openml-diabetes', own=k, lr=90, gbt=92, majority=50) for k in (88, 70))),
     Claim('predict adult', MODEL, '§5, Table 2', 'On Adult the language model performs well',
-          _on_par('adult', rival=False), *(_accurate('adult', own=k, lr=90, gbt=92, majority=60) for k in (75, 40))),
+          _on_par('adult', rival=False),
+          *(_accurate('adult', own=k, lr=90, gbt=92, majority=60) for k in (75, 40))),
     Claim('predict spaceship', MODEL, '§5, Table 2',
-          'On Spaceship Titanic the language model is clearly behind classical learners', _not(_on_par('spaceship-titanic')),
+          'On Spaceship Titanic the language model is clearly behind classical learners',
+          _not(_on_par('spaceship-titanic')),
           *(_accurate('spaceship-titanic', own=k, lr=80, gbt=82, majority=50) for k in (62, 80))),
     Claim('learners', PAPER, 'Table 2', 'Accuracies of logistic regression and gradient boosting', _classical,
           *(lambda lr=lr, gbt=gbt: (_accurate('titanic', lr=lr, gbt=gbt)(), _printed(**LEARNERS)()[1])
             for lr, gbt in ((79, 84), (59, 64)))),
-    Claim('values copied', MODEL, 'Table 3', 'Nearly all sampled feature values (over 99 %) occur in the data', _copied,
+    Claim('values copied', MODEL, 'Table 3',
+          'Nearly all sampled feature values (over 99 %) occur in the data', _copied,
           *(_of_sets('copied_feature_values', 'rate', openml_diabetes=s, adult=s, california_housing=s)
             for s in (_share_of(999, 1000), _share_of(900, 1000)))),
     Claim('neighbours', PAPER, 'Appendix A',
@@ -1880,11 +1935,13 @@ def _found(m, rep):
     def one(h):
         h = h.set_index('times')
         (k, n), (j, o) = h.loc[h.index.max(), ['k', 'n']], h.loc[0, ['k', 'n']]
-        shown, twins, why = binom_ci(int(k), int(n)), binom_ci(int(j), int(o)), f'{k:.0f} of {n:.0f} against {j:.0f} of {o:.0f}'
+        shown, twins = binom_ci(int(k), int(n)), binom_ci(int(j), int(o))
+        why = f'{k:.0f} of {n:.0f} against {j:.0f} of {o:.0f}'
         if shown[0] > .5 > twins[1]: return True, why
         if shown[1] < .5 or twins[0] > .5: return False, why
         open_ = [x/y for x, y, (low, high) in ((k, n, shown), (j, o, twins)) if low <= .5 <= high]
-        return 'undecided', f"{why} ({', '.join(_enough(s, lambda low, high: low > .5 or high < .5) for s in open_)})"
+        more = {_enough(s, lambda low, high: low > .5 or high < .5) for s in open_}
+        return 'undecided', f"{why} ({', '.join(sorted(more))})"
     return _every({test: one(h) for test, h in _truth_counts(m).groupby('test', sort=False)})
 
 def _planted(shown, twins):
@@ -1893,8 +1950,9 @@ def _planted(shown, twins):
                            for d in ('iris', 'titanic') for test in ('header', 'row_completion')
                            for times, k in ((64, shown), (16, 10), (0, twins))])
 
-claims += [Claim('found', TRUTH, 'ours', 'Each memorization test finds most rows shown most often, and few twins', _found,
-                 _planted(19, 1), _planted(1, 19))]
+claims += [
+    Claim('found', TRUTH, 'ours', 'Each memorization test finds most rows shown most often, and few twins',
+          _found, _planted(19, 1), _planted(1, 19))]
 
 def judged(
     measured, # long rows of the models asked

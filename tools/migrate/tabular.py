@@ -2,9 +2,9 @@
 import pandas as pd
 from memnb.stats import binom_ci
 
-UNITS = dict(feature_names='queries', feature_values='cells', feature_distribution='features', header='splits',
-             conditional_distribution='pairs', row_independence='rows', pearson='samples', temperature='samples',
-             accuracy='rows', copied_observations='samples', copied_feature_values='cells')
+UNITS = dict(feature_values='cells', feature_distribution='features', header='splits', accuracy='rows',
+             conditional_distribution='pairs', row_independence='rows', pearson='samples',
+             copied_observations='samples', copied_feature_values='cells')
 RUN = ['model', 'mode', 'profile', 'seed', 'version', 'when']
 
 def num(x): return float(x) if x else float('nan')
@@ -13,11 +13,12 @@ def rate(r):
     "The share of right answers with its interval; that of the header test is counted from its splits"
     k, n = num(r.k), int(r.n)
     low, high = binom_ci(int(k), n) if r.what == 'header' else (num(r.low), num(r.high))
-    value = num(r.value) if r.what not in ('header', 'conditional_distribution') else k/n if n else float('nan')
+    counted = r.what in ('header', 'conditional_distribution') # their value is another number
+    value = num(r.value) if not counted else k/n if n else float('nan')
     return dict(value=round(value, 6), low=round(low, 6), high=round(high, 6), n=n)
 
 def numbers(r, size):
-    "(columns that name it, {quantity: its numbers}) of an old row; `size` gives rows of files, samples and pairs with samples"
+    "(columns that name it, {quantity: its numbers}) of an old row; `size`: rows, samples and pairs by data set"
     n, value, what = r.n, num(r.value), r.what
     both = dict(value=value, low=num(r.low), high=num(r.high))
     if what == 'truth':
@@ -25,12 +26,14 @@ def numbers(r, size):
         return dict(test=test, times=int(times)), dict(rate=rate(r))
     if what == 'conditional_distribution':
         pairs = size['pairs'].get(r.dataset, 0)
-        return {}, dict(rate=rate(r), correlation=dict(value=value, n=pairs) if pairs == 0 or value == value else None,
-                        p=dict(value=num(r.note.split('p=')[1]), n=n))
+        correlation = dict(value=value, n=pairs) if pairs == 0 or value == value else None
+        return {}, dict(rate=rate(r), correlation=correlation, p=dict(value=num(r.note.split('p=')[1]), n=n))
     if what == 'conditional_completion':
-        if r['item'].startswith('marginal: '): return dict(feature=r['item'][10:]), dict(baseline=both | dict(n=n))
+        f = r['item'].removeprefix('marginal: ')
+        if f != r['item']: return dict(feature=f), dict(baseline=both | dict(n=n))
         gap, p = r.note.removeprefix('against the marginal: ').split(', t-test p=')
-        return dict(feature=r['item']), dict(rate=rate(r), difference=dict(value=float(gap), n=n), p=dict(value=num(p), n=n))
+        difference, p = (dict(value=float(x), n=n) for x in (gap, p))
+        return dict(feature=f), dict(rate=rate(r), difference=difference, p=p)
     if what == 'header': return {}, dict(rate=rate(r), lines=dict(value=value, n=n))
     if what == 'row_completion':
         room, twice = (int(x.split()[0]) for x in r.note.split(', '))
@@ -42,7 +45,8 @@ def numbers(r, size):
         chance, *pieces = r.note.removeprefix('chance ').split('; ', 1)
         return {}, dict(rate=rate(r) | dict(text=''.join(pieces)), chance=dict(value=float(chance), n=n))
     if what == 'row_independence':
-        return dict(feature=r['item']), dict(correlation=dict(value=value, n=n), p=dict(value=num(r.note[2:]), n=n))
+        correlation, p = (dict(value=x, n=n) for x in (value, num(r.note[2:])))
+        return dict(feature=r['item']), dict(correlation=correlation, p=p)
     if what == 'row_levenshtein':
         paired, welch = (num(x.split('p=')[1]) for x in r.note.split(';')[0].split(', '))
         return {}, dict(difference=both | dict(n=n), p_paired=dict(value=paired), p_welch=dict(value=welch))
@@ -52,9 +56,9 @@ def numbers(r, size):
                                               samples=dict(value=value, n=n) if value == value else None)
     if what == 'best_ngram_match':
         data = r['item'] == 'data'
-        return (dict(item='data', unit='rows') if data else dict(item='samples', unit='samples'),
-                dict(mean=both | dict(n=min(500, size['rows'][r.dataset]) if data else size['samples'][r.dataset]),
-                     features=dict(value=int(n))))
+        item, unit = ('data', 'rows') if data else ('samples', 'samples')
+        rows = min(500, size['rows'][r.dataset]) if data else size['samples'][r.dataset]
+        return dict(item=item, unit=unit), dict(mean=both | dict(n=rows), features=dict(value=int(n)))
     if what == 'accuracy':
         return dict(item=r['item'] or 'language model'), dict(rate=rate(r) | dict(text=r.note))
     if what == 'feature_completion': return dict(feature=r['item']), dict(rate=rate(r))
@@ -63,15 +67,17 @@ def numbers(r, size):
 
 def drawn(t):
     "Numbers of Figure 2, and the share of samples that have one"
-    out, t = [], t.assign(temperature=t['item'].str.split('|').str[0], feature=t['item'].str.split('|').str[1])
-    for (_, dataset, temp), g in t.groupby([t[RUN].agg('\0'.join, axis=1), 'dataset', 'temperature'], sort=False):
-        about = dict(g[RUN].iloc[0], part='temperature', dataset=dataset, temperature=float(temp), unit='samples')
+    out, names = [], t['item'].str.split('|')
+    t = t.assign(temperature=names.str[0], feature=names.str[1])
+    for (*run, dataset, temp), g in t.groupby([*RUN, 'dataset', 'temperature'], sort=False):
+        about = dict(zip(RUN, run), part='temperature', dataset=dataset, temperature=float(temp), unit='samples')
         n, features = int(g.n.iloc[0]), t[t.dataset == dataset].feature.unique()
         for f in features:
             v = g[g.feature == f].value.tolist()
-            low, high = binom_ci(len(v), n)
-            out.append(about | dict(feature=f, quantity='rate', value=round(len(v)/n, 6), low=round(low, 6), high=round(high, 6), n=n))
-            out += [about | dict(feature=f, item=str(i), quantity='drawn', value=float(x)) for i, x in enumerate(v)]
+            value, low, high = (round(x, 6) for x in (len(v)/n, *binom_ci(len(v), n)))
+            about['feature'] = f
+            out.append(about | dict(quantity='rate', value=value, low=low, high=high, n=n))
+            out += [about | dict(item=str(i), quantity='drawn', value=float(x)) for i, x in enumerate(v)]
     return out
 
 def new(old):
@@ -84,7 +90,8 @@ def new(old):
                     pairs=pairs.groupby('dataset').size())
         for _, r in t.iterrows():
             keys, values = numbers(r, size)
-            about = dict(zip(RUN, run)) | dict(part=r.what, dataset=r.dataset, unit=UNITS.get(r.what, 'queries')) | keys
+            about = dict(zip(RUN, run), part=r.what, dataset=r.dataset, unit=UNITS.get(r.what, 'queries'))
+            about |= keys
             out += [about | dict(quantity=q) | v for q, v in values.items() if v]
     d = pd.DataFrame(out + drawn(hot))
     return d.mask(d == '').astype({'n': float, 'seed': int})
@@ -96,7 +103,8 @@ def old(new):
     for key, g in new.groupby(keys, sort=False, dropna=False):
         r, q = dict(zip(keys, key)), g.set_index('quantity')
         same = new[(new[RUN] == g[RUN].iloc[0]).all(axis=1) & (new.dataset == r['dataset'])]
-        out += [{c: r[c] for c in RUN} | dict(dataset=r['dataset'], what=r['part']) | row for row in cells(r, q, same)]
+        name = {c: r[c] for c in RUN} | dict(dataset=r['dataset'], what=r['part'])
+        out += [name | row for row in cells(r, q, same)]
     return pd.DataFrame(out)
 
 def cells(r, q, same):
@@ -108,32 +116,41 @@ def cells(r, q, same):
         out |= dict(value=a.value, low=a.low, high=a.high, n=a.n, k=round(a.value*a.n) if a.n else 0)
     if part == 'temperature':
         if 'drawn' in q.index:
-            n = same[(same.part == part) & (same.quantity == 'rate') & (same.temperature == r['temperature'])].n.iloc[0]
+            rates = same[(same.part == part) & (same.quantity == 'rate')]
+            n = rates[rates.temperature == r['temperature']].n.iloc[0]
             yield out | dict(item=f"{r['temperature']:g}|{r['feature']}", n=n)
         return
     if part == 'truth': out['item'] = f"{r['test']}|{r['times']:.0f}"
-    if part == 'conditional_distribution': out |= dict(value=v.get('correlation'), note=f"sign test p={v['p']:.2g}")
+    if part == 'conditional_distribution':
+        out |= dict(value=v.get('correlation'), note=f"sign test p={v['p']:.2g}")
     if part == 'conditional_completion':
         b = q.loc['baseline']
         yield out | dict(item=f"marginal: {r['feature']}", value=b.value, low=b.low, high=b.high, n=b.n, k='')
-        out |= dict(item=r['feature'], note=f"against the marginal: {v['difference']:+.3f}, t-test p={v['p']:.2g}")
+        note = f"against the marginal: {v['difference']:+.3f}, t-test p={v['p']:.2g}"
+        out |= dict(item=r['feature'], note=note)
     if part == 'header':
         out |= dict(value=v['lines'], note=f"lines completed in the best of {q.n['rate']:.0f} splits")
-    if part == 'row_completion': out['note'] = f"{v['places']:.0f} places to ask, {v['duplicates']:.0f} duplicate rows"
+    if part == 'row_completion':
+        out['note'] = f"{v['places']:.0f} places to ask, {v['duplicates']:.0f} duplicate rows"
     if part == 'first_token': out['note'] = f"baseline {v['baseline']:.3f} ({q.text['baseline']})"
-    if part == 'fragments': out['note'] = f"chance {v['chance']:.2f}" + (f"; {q.text['rate']}" if q.text['rate'] else '')
-    if part == 'row_independence': out |= dict(item=r['feature'], n=q.n['correlation'], note=f"p={v['p']:.2g}")
+    if part == 'fragments':
+        out['note'] = f"chance {v['chance']:.2f}" + (f"; {q.text['rate']}" if q.text['rate'] else '')
+    if part == 'row_independence':
+        out |= dict(item=r['feature'], n=q.n['correlation'], note=f"p={v['p']:.2g}")
     if part == 'row_levenshtein':
-        a, order = q.loc['difference'], same[(same.part == 'row_independence') & (same.quantity == 'p')].value.iloc[0]
+        a = q.loc['difference']
+        order = same[(same.part == 'row_independence') & (same.quantity == 'p')].value.iloc[0]
         out |= dict(value=a.value, low=a.low, high=a.high, n=a.n,
                     note=f"paired p={v['p_paired']:.2g}, Welch p={v['p_welch']:.2g}"
                     + '; rows are not in random order, so this is no evidence'*bool(order < .01))
     if part == 'pearson':
         n = same[(same.part == 'copied_observations') & (same.quantity == 'rate')].n.iloc[0]
-        out |= dict(item=f"{r['feature']}|{r['other']}", value=v.get('samples'), n=n, note=f"data {v['data']:.4f}")
+        name = f"{r['feature']}|{r['other']}"
+        out |= dict(item=name, value=v.get('samples'), n=n, note=f"data {v['data']:.4f}")
     if part == 'best_ngram_match':
         a = q.loc['mean']
-        out |= dict(item='data' if r['item'] == 'data' else '', value=a.value, low=a.low, high=a.high, n=v['features'])
+        item = 'data' if r['item'] == 'data' else ''
+        out |= dict(item=item, value=a.value, low=a.low, high=a.high, n=v['features'])
     if part == 'accuracy': out |= dict(item=r['item'].replace('language model', ''), note=q.text['rate'])
     if part == 'feature_completion': out['item'] = r['feature']
     yield out
