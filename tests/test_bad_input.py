@@ -50,7 +50,7 @@ def test_columns_without_values_are_measured(tmp_path, model):
     t = data.load(csv(tmp_path, f'id,gone,kind\n{rows}\n'))
     assert t.empty == ['gone']
     m = tabular.measure(model, t, n=4, samples=3, show=False)
-    assert set(m.what) >= {'row_completion', 'header', 'feature_values'}
+    assert set(m['part']) >= {'row_completion', 'header', 'feature_values'}
 
 def test_too_few_rows_for_the_prefix(tmp_path, model):
     rows = '\n'.join(f'{i},{i+1}' for i in range(20))
@@ -107,7 +107,7 @@ def test_what_was_answered_is_kept(tmp_path):
 def test_measure_takes_a_dataframe(model):
     df = pd.DataFrame(dict(a=range(60), b=[i*7 % 11 for i in range(60)], c=list('xyz')*20))
     m = tabular.measure(model, df, n=3, samples=3, show=False)
-    assert m.dataset.unique().tolist() == ['table'] and m[m.what == 'row_completion'].n.iloc[0] == 3
+    assert m.dataset.unique().tolist() == ['table'] and m[m['part'] == 'row_completion'].n.iloc[0] == 3
 
 # --- icl ---
 
