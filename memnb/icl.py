@@ -4,23 +4,24 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'TITLES', 'INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', 'MAIN', 'STOP', 'RULE', 'GANYMEDE', 'PRINTED',
-           'FIGURE5', 'STYLES', 'SHAPES', 'claims', 'cut', 'pieces', 'Task', 'task', 'shot', 'replication_prompts',
-           'fitting', 'replicate', 'rule', 'false_calls', 'llm_judge', 'reviewed', 'review', 'judged', 'agreement',
+           'FIGURE5', 'WORDS', 'SIZES', 'KINDS', 'STYLES', 'SHAPES', 'SHARE', 'COUNTS', 'FLOOR', 'WIDE', 'KS', 'UP',
+           'DOWN', 'SAME', 'LOW', 'claims', 'cut', 'pieces', 'Task', 'task', 'shot', 'replication_prompts', 'fitting',
+           'replicate', 'rule', 'false_calls', 'llm_judge', 'reviewed', 'review', 'judged', 'agreement',
            'performance_prompts', 'read_label', 'perform', 'counted', 'replications', 'measure', 'became_exact', 'cost',
-           'run_all', 'plan', 'fig2', 'side_by_side', 'fig3', 'fig4', 'correlation', 'pearsons', 'tab2', 'tab3', 'tab1',
-           'fig_x_dose', 'fig_x_cost']
+           'run_all', 'plan', 'cells', 'fig2', 'side_by_side', 'fig3', 'fig4', 'correlation', 'pearsons', 'tab2',
+           'tab3', 'tab1', 'fig_x_dose', 'fig_x_cost']
 
 # %% ../nbs/11_icl.ipynb #52ffbbd5
 import bisect, random, re
+from functools import partial
 from itertools import cycle
 from numbers import Integral
 from pathlib import Path
 from . import data, lm, plant, plots, results
 from .core import say
-from .plots import savefig
-from .results import Claim, record, reported, vote
-from .stats import binom_ci
 from .lm import needs
+from .results import MODEL, PAPER, TRUTH, Claim, vote
+from .stats import binom_ci
 
 # %% ../nbs/11_icl.ipynb #91ecb65e
 def cut(
@@ -244,15 +245,17 @@ def replicate(
     max_tokens: int = 100, # most tokens of an answer
     mode: str = None,   # 'chat' or 'completion'; default: the model's
     seed: int = 0       # of the controls
-):                      # DataFrame, one row an instance: idx, times where known, truth, said, other
+):                      # DataFrame, one row an instance: idx, times where known, truth, said, other, refused
     "Ask a model for the second pieces of all instances"
     import pandas as pd
     q = task.queries
     ps = replication_prompts(task, k, setting, mode or model.mode, seed)
-    said = [_line(s) for s in model.generate(ps, max_tokens=max_tokens, stop=['\n'])]
+    answers = model.generate(ps, max_tokens=max_tokens, stop=['\n'])
+    said = [_line(s) for s in answers]
     other = [_rival(s, b, task.rivals[a]) for a, b, s in zip(q['first'], q.second, said)]
     out = pd.DataFrame(dict(dataset=task.name, setting=setting, k=k, idx=q.idx, label=q.label,
-                            first=q['first'], truth=q.second, said=said, other=other))
+                            first=q['first'], truth=q.second, said=said, other=other,
+                            refused=[_refused(s) for s in answers]))
     return out.assign(times=q.times) if 'times' in q else out
 
 # %% ../nbs/11_icl.ipynb #d2275f9f
@@ -262,6 +265,10 @@ def _rival(said, truth, seconds):
     if said == truth or not said: return False
     far = lambda second: Levenshtein.normalized_distance(said, second)
     return any(far(s) <= far(truth) for s in seconds if s != truth)
+
+def _refused(answer):
+    "Did a server refuse to answer? Such an answer is an empty string with a reason"
+    return hasattr(answer, 'reason')
 
 def _line(said):
     "The first line of an answer, without the name of the piece if the model repeats it"
@@ -455,7 +462,8 @@ def judged(
         said = {(r.truth, r.said): r.verdict for r in reviewed(_verdicts(by)).itertuples()}
         verdicts = [said.get(p, 'unclear') for p in zip(result.truth, result.said)]
     else: verdicts = llm_judge(by, result.truth.tolist(), result.said.tolist())
-    return result.assign(match=verdicts)
+    refused = result.get('refused', [False]*len(result))
+    return result.assign(match=['refused' if r else v for r, v in zip(refused, verdicts)])
 
 # %% ../nbs/11_icl.ipynb #4683adb2
 def _verdicts(file):
@@ -515,15 +523,17 @@ def perform(
     how: str = 'scoring', # 'scoring' or 'generation'
     order: int = 0,   # of the demonstrations
     mode: str = None  # 'chat' or 'completion'; default: the model's
-):                    # DataFrame, one row an instance: idx, label, said, ok
+):                    # DataFrame, one row an instance: idx, label, said, refused, ok
     "Classify all instances"
     model = lm.load(model)
     ps = performance_prompts(task, k, mode or model.mode, order)
+    refused = False
     if how == 'generation':
-        said = [read_label(s, task.labels) for s in model.generate(ps, max_tokens=10, stop=['\n'])]
+        answers = model.generate(ps, max_tokens=10, stop=['\n'])
+        said, refused = [read_label(s, task.labels) for s in answers], [_refused(s) for s in answers]
     elif how == 'scoring': said = _likeliest(model, ps, list(task.labels))
     else: raise ValueError(f"labels are read by 'scoring' or 'generation', not {how!r}")
-    d = task.queries[['idx', 'label']].assign(said=said, k=k, how=how, order=order)
+    d = task.queries[['idx', 'label']].assign(said=said, refused=refused, k=k, how=how, order=order)
     return d.assign(dataset=task.name, ok=[a == b for a, b in zip(d.label, said)])
 
 def _likeliest(model, prompts, labels):
@@ -536,47 +546,65 @@ def _likeliest(model, prompts, labels):
     return [labels[max(range(n), key=lambda j: sums[i*n + j])] for i in range(len(prompts))]
 
 # %% ../nbs/11_icl.ipynb #bcb38e0c
-def _counts(d, **names):
-    "One row of the table"
-    kinds = d.match.value_counts()
-    e, c, unclear = (int(kinds.get(kind, 0)) for kind in ('exact', 'near', 'unclear'))
-    n = len(d) - unclear
-    low, high = binom_ci(e + c, n) if n else (0., 1.)
-    rate = (e + c)/n if n else float('nan')
-    return dict(names, exact=e, near=c, unclear=unclear, n=n, rate=rate, low=low, high=high)
+WORDS = 'part', 'dataset', 'setting', 'group', 'judge', 'item', 'unit', 'quantity', 'text'
+SIZES = 'k', 'times', 'near', 'instances', 'value', 'low', 'high', 'n'
 
+def _frame(*parts):
+    "Rows of several parts of the measurement as one long table with all its columns"
+    import pandas as pd
+    frames = [pd.DataFrame(p) for p in parts if len(p)]
+    d = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    d = d.reindex(columns=[*WORDS, *SIZES, *(c for c in d if c not in WORDS + SIZES)])
+    return d.assign(**{c: d[c].astype(object).where(d[c].notna(), '') for c in WORDS})
+
+def _cell(at, counts, share, hits, n):
+    "Rows of one cell: counts, and the share of n instances with its exact interval"
+    rows = [dict(at, quantity=q, value=v) for q, v in counts.items() if q != 'refused' or v]
+    low, high = binom_ci(round(hits), n)
+    if n: rows.append(dict(at, quantity=share, value=hits/n, low=low, high=high))
+    return [dict(r, n=n, unit='texts') for r in rows]
+
+# %% ../nbs/11_icl.ipynb #61302838
 def counted(
     result # DataFrame from `judged`
-):         # DataFrame, one row a data set, setting, k and number of times shown (NaN: all together)
-    "Counts of exact and near-exact matches"
-    import pandas as pd
+):         # DataFrame, the long rows of each data set, setting, k and number of times shown
+    "Counts and share of exact and near-exact matches"
     rows = []
     for (name, setting, k), g in result.groupby(['dataset', 'setting', 'k'], sort=False):
-        at = dict(dataset=name, what='replication', setting=setting, k=k)
-        rows.append(_counts(g, **at, times=float('nan'), other=int(g.other.sum())))
-        if 'times' in g: rows += [_counts(h, **at, times=float(t)) for t, h in g.groupby('times')]
-    return pd.DataFrame(rows)
+        at = dict(part='replication', dataset=name, setting=setting, k=k)
+        rows += _matches(g, at, other=int(g.other.sum()))
+        if 'times' in g:
+            for t, h in g.groupby('times'): rows += _matches(h, at | dict(times=int(t)))
+    return _frame(rows)
+
+KINDS = dict(exact='exact', near='near_exact', unclear='unclear', refused='refused') # of match -> quantity
+
+def _matches(g, at, **more):
+    "Rows of the matches of one cell"
+    c = {q: int((g.match == kind).sum()) for kind, q in KINDS.items()}
+    return _cell(at, c | more, 'rate', c['exact'] + c['near_exact'], len(g) - c['unclear'] - c['refused'])
 
 # %% ../nbs/11_icl.ipynb #cb38df34
-def _hits(g, **names):
-    "One row of performance: hits are means over the repeats, so that each instance counts once"
-    hits, n = g.groupby('idx').ok.mean().sum(), g.idx.nunique()
-    return dict(names, exact=hits, n=n, rate=hits/n, **dict(zip(('low', 'high'), binom_ci(round(hits), n))))
+def _hits(g, at):
+    "Rows of one cell of performance: hits are means over the repeats, so that each instance counts once"
+    own = g[~g.refused.astype(bool)]
+    hits, n = float(own.groupby('idx').ok.mean().sum()), own.idx.nunique()
+    return _cell(at, dict(hits=hits, refused=len(g) - len(own)), 'accuracy', hits, n)
 
 def _split_performance(hits, matches):
     "Hits of all instances, and of those memorized or not in each setting at the same k"
-    import pandas as pd
     kind = dict(exact='memorized', near='memorized', inexact='not memorized')
     keys = zip(matches.setting, matches.k, matches.idx)
     known = {key: kind.get(v) for key, v in zip(keys, matches.match)}
     rows = []
     for (name, how, k), g in hits.groupby(['dataset', 'how', 'k'], sort=False):
-        at = dict(dataset=name, what=f'performance_{how}', k=k)
-        rows.append(_hits(g, **at, setting='all'))
+        at = dict(part=how, dataset=name, k=k)
+        rows += _hits(g, at)
         for s in dict.fromkeys(matches.setting):
-            group = g.assign(part=[known.get((s, k, i)) or '' for i in g.idx])
-            rows += [_hits(h, **at, setting=f'{part}, {s}') for part, h in group.groupby('part') if part]
-    return pd.DataFrame(rows)
+            group = g.assign(group=[known.get((s, k, i)) or '' for i in g.idx])
+            for name_, h in group.groupby('group'):
+                if name_: rows += _hits(h, at | dict(setting=s, group=name_))
+    return _frame(rows)
 
 # %% ../nbs/11_icl.ipynb #eb2aff01
 def _sizes(ks, settings, **counts):
@@ -628,7 +656,7 @@ def measure(
     mode: str = None,     # 'chat' or 'completion'; default: the model's
     seed: int = 0,        # of every random choice
     split: str = 'train'  # split that instances and demonstrations come from, see `task`
-):                        # DataFrame: dataset, what, setting, k, times, exact, near, n, rate, low, high
+):                        # DataFrame in the long form, with `model`
     "Replication and performance of one data set"
     import pandas as pd
     ks, settings = _sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
@@ -639,8 +667,9 @@ def measure(
     hows = ['generation'] + ['scoring']*('logprobs' in m.caps)
     runs = [(k, how, order) for k in ks for how in hows for order in range(repeats)]
     hits = pd.concat([perform(m, t, *run, mode) for run in runs], ignore_index=True)
-    out = pd.concat([counted(r), _split_performance(hits, r), became_exact(r)], ignore_index=True)
-    return out.assign(note=out.note.fillna(''), model=m.name, judge=getattr(judge, 'name', str(judge)))
+    out = _frame(counted(r), _split_performance(hits, r), became_exact(r)).round(6)
+    judged_by = getattr(judge, 'name', Path(str(judge)).name)
+    return out.assign(model=m.name, judge=[judged_by if s else '' for s in out.setting]) # '': nothing judged
 
 # %% ../nbs/11_icl.ipynb #89763db6
 def _judge(judge, model):
@@ -652,18 +681,19 @@ def _judge(judge, model):
 # %% ../nbs/11_icl.ipynb #088ad5c6
 def became_exact(
     result # DataFrame from `judged`
-):         # DataFrame: dataset, what, setting, k (of the exact match), times (k of the near one), note
+):         # DataFrame in the long form: k of the exact match, `near` of the near one, three pieces of text
     "Instances whose near-exact match becomes exact with more demonstrations"
-    import json
-    import pandas as pd
     rows = []
     for (name, setting, idx), g in result.sort_values('k').groupby(['dataset', 'setting', 'idx'], sort=False):
         near, exact = g[g.match == 'near'], g[g.match == 'exact']
         if not len(near) or not len(exact) or near.k.min() >= exact.k.max(): continue
         a, b = near.iloc[0], exact[exact.k > near.k.min()].iloc[0]
-        rows.append(dict(dataset=name, what='became_exact', setting=setting, k=b.k, times=float(a.k), n=1,
-                         note=json.dumps([a['first'], a.said, b.said], ensure_ascii=False)))
-    return pd.DataFrame(rows, columns=['dataset', 'what', 'setting', 'k', 'times', 'n', 'note'])
+        at = dict(part='became_exact', dataset=name, setting=setting, item=str(idx), k=b.k, near=a.k,
+                  n=1, unit='texts')
+        if 'times' in g: at['times'] = int(a.times)
+        pieces = dict(first=a['first'], near_answer=a.said, exact_answer=b.said)
+        rows += [dict(at, quantity=q, text=text) for q, text in pieces.items()]
+    return _frame(rows)
 
 # %% ../nbs/11_icl.ipynb #d46cfd4b
 def cost(
@@ -672,38 +702,39 @@ def cost(
     ks: list,          # numbers of demonstrations
     ns: list,          # numbers of instances
     max_tokens: int = 24 # of an answer
-):                     # DataFrame: dataset, what, setting, k, n, rate (seconds)
+):                     # DataFrame in the long form: seconds by k and instances
     "Measure the time of a replication by demonstrations and instances"
-    import pandas as pd, tempfile, time
+    import tempfile, time
     m, rows, most = lm.load(model), [], min(max(ns), len(task.queries))
     was = m.store
-    for k, n in [(k, most) for k in ks] + [(max(ks), n) for n in ns if 0 < n < most]:
+    for k, n in [(k, most) for k in ks] + [(max(ks), n) for n in dict.fromkeys(ns) if 0 < n < most]:
         ps = replication_prompts(task, k, 'full', m.mode)[:n]
         with tempfile.TemporaryDirectory() as d:
             m.store, start = lm.Store(f'{d}/s.sqlite'), time.perf_counter()
             try: m.generate(ps, max_tokens=max_tokens, stop=['\n'])
             finally: m.store = was
-            rows.append((task.name, 'cost', f'{len(ps)} instances', k, len(ps), time.perf_counter() - start))
-    return pd.DataFrame(rows, columns=['dataset', 'what', 'setting', 'k', 'n', 'rate'])
+            rows.append(dict(part='cost', dataset=task.name, k=k, instances=len(ps), quantity='seconds',
+                             value=time.perf_counter() - start, n=1, unit='timings'))
+    return _frame(rows)
 
 # %% ../nbs/11_icl.ipynb #51a8c3a2
 def run_all(
     model, datasets: list, profile: str, n: int, ks: list, settings: list, max_tokens: int = 100,
     repeats: int = 3, judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
-):                        # DataFrame of everything measured
-    "The measurements of a batch profile, recorded after each data set"
-    import pandas as pd
+):                        # DataFrame of everything measured, in the long form
+    "The measurements of a batch profile, recorded when they are complete"
     ks, settings = _sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
     m, parts = lm.load(model, mode=mode or None), []
     tasks, judge = [task(d, n, max(ks), split, seed) for d in datasets], _judge(judge, m)
     for t in tasks: fitting(m, t, ks, max_tokens, settings)
-    for t in tasks:
-        parts.append(measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed))
-        if profile == 'smoke': continue
-        if hasattr(m, 'net'): parts[-1] = pd.concat([parts[-1], cost(m, t, ks, [1, n//4, n])])
-        rows = parts[-1].assign(judge=parts[-1].judge.iloc[0]).drop(columns='model').round(6)
-        record('icl', rows, m.name, profile, seed, m.mode, by=('dataset', 'judge'))
-    return pd.concat(parts, ignore_index=True)
+    with results.Recorder('icl', profile, seed) as rec:
+        for t in tasks:
+            d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
+            if profile != 'smoke' and hasattr(m, 'net'):
+                d = _frame(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
+            rec.add(d.drop(columns='model').mask(d.eq('')).dropna(axis=1, how='all'), m.name, m.mode)
+            parts.append(d)
+    return _frame(*parts)
 
 # %% ../nbs/11_icl.ipynb #6fcc51a3
 def plan(
@@ -729,12 +760,31 @@ def plan(
 # %% ../nbs/11_icl.ipynb #4b950d7c
 STYLES = dict(full='-', pairs_labels='--', pairs=':', shuffled='-.', foreign=(0, (6, 1, 1, 1, 1, 1)))
 SHAPES = dict(zip(STYLES, 'os^Dv'))
+SHARE = dict(replication='rate', generation='accuracy', scoring='accuracy') # by part
+COUNTS = dict(replication=['exact', 'near_exact'], generation=['hits'], scoring=['hits'])
 
-def _series(measured, what='replication', **where):
-    "Rows of one kind, all doses together"
-    m = measured[(measured.what == what) & measured.times.isna()]
+def cells(
+    rows,                      # long rows, of one model or several
+    part: str = 'replication', # or 'generation', 'scoring'
+    **where                    # values of key columns
+):                             # DataFrame by k: keys, counts, share, low, high, n; `name` for figures
+    "A row a cell, a column for each quantity"
+    import pandas as pd
+    m, found = rows[rows.part == part], {}
     for c, v in where.items(): m = m[m[c] == v]
-    return m.sort_values('k')
+    keys = ['model', 'dataset', 'setting', 'group', 'judge', 'k', 'times']
+    for r in m[[*keys, 'quantity', 'value', 'low', 'high', 'n']].to_dict('records'):
+        cell = found.setdefault(tuple(str(r[c]) for c in keys), {c: r[c] for c in keys})
+        cell |= {r['quantity']: r['value'], 'n': int(r['n'])}
+        if r['quantity'] == SHARE[part]: cell |= dict(low=r['low'], high=r['high'])
+    d = pd.DataFrame(list(found.values()), columns=[*keys, *COUNTS[part], SHARE[part], 'low', 'high', 'n'])
+    several = rows.model.nunique() > 1
+    d['name'] = [f'{r.dataset}, {r.model}' if several else r.dataset for r in d.itertuples()]
+    return d.sort_values('k', kind='stable').reset_index(drop=True)
+
+def _series(measured, part='replication', **where):
+    "Cells of one part, all doses together; of the performance those of all instances"
+    return cells(measured[measured.times.isna()], part, **where)
 
 def _ticks(ax, ks):
     ax.set_xticks(range(len(ks)), [str(k) for k in ks])
@@ -744,7 +794,7 @@ def _ticks(ax, ks):
 def _axes(m):
     "Settings, data sets and numbers of demonstrations that there are"
     sets = [s for s in STYLES if s in set(m.setting)]
-    return sets, list(dict.fromkeys(m.dataset)), sorted(m.k.unique())
+    return sets, list(dict.fromkeys(m.name)), sorted(m.k.unique())
 
 # %% ../nbs/11_icl.ipynb #6d8dbf5b
 def fig2(measured, reported=None):
@@ -757,8 +807,9 @@ def fig2(measured, reported=None):
         fig, axs = plt.subplots(len(sets), 2, figsize=(7, 1.7*len(sets) + .5), sharex=True, squeeze=False)
         for row, s in zip(axs, sets):
             for name, c in zip(names, cycle(plots.COLORS)):
-                g = m[(m.setting == s) & (m.dataset == name)]
-                for ax, y in zip(row, (g.exact + g.near, g.exact)): _line_ci(ax, ks, g, y, name, color=c)
+                g = m[(m.setting == s) & (m.name == name)]
+                _line_ci(row[0], ks, g, g.exact + g.near_exact, name, color=c)
+                _line_ci(row[1], ks, g, g.exact, name, color=c)
             if s == MAIN: _printed_range(row[0], ks, reported)
             row[0].set_ylabel(_spelled(s))
             for ax in row: _ticks(ax, ks)
@@ -786,25 +837,29 @@ def _aside(i, n, step):
 def _line_ci(ax, ks, g, y, name, aside=0., **kw):
     "A share with its exact interval, over the numbers of demonstrations"
     at, v = [ks.index(k) + aside for k in g.k], y/g.n
-    ci = [binom_ci(int(a), int(b)) for a, b in zip(y, g.n)]
+    ci = [binom_ci(round(a), int(b)) for a, b in zip(y, g.n)]
     err = [[a - lo for a, (lo, _) in zip(v, ci)], [hi - a for a, (_, hi) in zip(v, ci)]]
     ax.errorbar(at, v, err, ms=4, capsize=2, label=name, **{'color': plots.color(name), 'marker': 'o', **kw})
 
 # %% ../nbs/11_icl.ipynb #19aee49f
 def side_by_side(
-    now,          # rows that the notebook just measured
+    now,          # long rows that the notebook just measured, or None
     model,        # lm.LM that gave them
     profile: str  # batch profile
-):                # DataFrame: the recorded runs of all models, data sets named with their model; else `now`
+):                # DataFrame in the long form: the recorded run of every model, and what else `now` has
     "What figures and claims of this notebook show"
-    import pandas as pd
     try: every = results.measured('icl')
     except FileNotFoundError: return now.assign(model=model.name)
-    out = [results.chosen(every, name, profile) for name in dict.fromkeys(every.model)]
-    if model is not None and model.name not in set(every.model): out.append(now.assign(model=model.name))
-    out = pd.concat(out)
-    if out.model.nunique() > 1: out['dataset'] = out.dataset + ', ' + out.model
-    return out.reset_index(drop=True)
+    out = [_one_judge(results.selected(every, name, profile)) for name in dict.fromkeys(every.model)]
+    if now is not None:
+        seen = {d for o in out for d in o.dataset[o.model == model.name]}
+        out.append(now[~now.dataset.isin(seen)].assign(model=model.name))
+    return _frame(*out)
+
+def _one_judge(rows):
+    "The rows of one judge, of the rule where it judged"
+    judges = [j for j in dict.fromkeys(rows.judge) if j]
+    return rows[rows.judge.isin(['', 'rule' if 'rule' in judges else judges[0]])] if judges else rows
 
 # %% ../nbs/11_icl.ipynb #df0d51f0
 def fig3(measured, reported=None):
@@ -818,12 +873,13 @@ def fig3(measured, reported=None):
         fig, axs = plt.subplots(len(names), len(sets), figsize=size, sharey=True, squeeze=False)
         for row, name in zip(axs, names):
             for ax, s in zip(row, sets):
-                g = m[(m.setting == s) & (m.dataset == name)]
-                if not (g.exact + g.near).any(): ax.text(.5, .5, 'none' if len(g) else 'not measured',
+                g = m[(m.setting == s) & (m.name == name)]
+                if not (g.exact + g.near_exact).any(): ax.text(.5, .5, 'none' if len(g) else 'not measured',
                                                          transform=ax.transAxes, ha='center')
                 at = [ks.index(k) for k in g.k]
                 ax.bar(at, g.exact/g.n, color='#0072B2', label='exact')
-                ax.bar(at, g.near/g.n, bottom=g.exact/g.n, color='#E69F00', hatch='//', label='near-exact')
+                ax.bar(at, g.near_exact/g.n, bottom=g.exact/g.n, color='#E69F00', hatch='//',
+                       label='near-exact')
                 _ticks(ax, ks)
                 ax.set(title=_spelled(s), xlabel='k', xlim=(-.6, len(ks) - .4))
             row[0].set_ylabel(name)
@@ -842,9 +898,10 @@ def fig4(measured, reported=None):
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
         for i, (d, c, how, ls, mark) in enumerate(lines):
-            g = _series(measured, f'performance_{how}', dataset=d, setting='all')
+            g = _series(measured, how, group='')
+            g = g[g.name == d]
             look = dict(aside=_aside(i, len(lines), .06), color=c, ls=ls, marker=mark)
-            if len(g): _line_ci(axs[0], ks, g, g.exact, f'{d}, {how}', **look)
+            if len(g): _line_ci(axs[0], ks, g, g.hits, f'{d}, {how}', **look)
         axs[0].legend(fontsize=7, handlelength=4)
         _settings_panel(axs[1], m)
         for ax, title in zip(axs, ('performance', 'memorization (exact and near)')):
@@ -860,9 +917,9 @@ def _settings_panel(ax, m):
     hue = lambda d, s: plots.COLORS[(names.index(d) if len(names) > 1 else sets.index(s)) % len(plots.COLORS)]
     lines = [(d, s) for d in names for s in sets]
     for i, (d, s) in enumerate(lines):
-        g = m[(m.setting == s) & (m.dataset == d)]
+        g = m[(m.setting == s) & (m.name == d)]
         look = dict(aside=_aside(i, len(lines), .06), color=hue(d, s), ls=STYLES[s], marker=SHAPES[s])
-        if len(g): _line_ci(ax, ks, g, g.exact + g.near, s, **look)
+        if len(g): _line_ci(ax, ks, g, g.exact + g.near_exact, s, **look)
     ink = lambda s: hue(names[0], s) if len(names) == 1 else '#555555'
     ax.legend(handles=[Line2D([], [], color=ink(s), ls=STYLES[s], marker=SHAPES[s], ms=4, label=_spelled(s))
                        for s in sets], fontsize=8, handlelength=4.5)
@@ -880,40 +937,40 @@ def correlation(
 
 # %% ../nbs/11_icl.ipynb #1adfd4b4
 def _how(m, dataset):
-    "How performance is read: 'generation', or 'scoring' where no answer was ever right"
-    g = _series(m, 'performance_generation', dataset=dataset, setting='all')
-    s = _series(m, 'performance_scoring', dataset=dataset, setting='all')
-    return 'scoring' if len(s) and not g.exact.sum() else 'generation'
+    "How performance of one model is read: 'generation', or 'scoring' where no answer was ever right"
+    g, s = (_series(m, part, dataset=dataset, group='') for part in ('generation', 'scoring'))
+    return 'scoring' if len(s) and not g.hits.sum() else 'generation'
 
 # %% ../nbs/11_icl.ipynb #f3522817
 def pearsons(
-    measured,           # rows of ours
+    measured,           # long rows of ours
     exact: bool = False, # memorization counted by exact matches only (Table 3)
     how: str = None     # 'generation' or 'scoring'; default: see `_how`
-):                      # DataFrame: dataset, setting, how, r, p, points
+):                      # DataFrame: name (of data set and model), dataset, setting, how, r, p, points
     "Correlation of performance and memorization over k"
     import pandas as pd
     rows = []
-    for (name, s), g in _series(measured).groupby(['dataset', 'setting'], sort=False):
-        a = g.set_index('k')
-        read = how or _how(measured, name)
-        b = _series(measured, f'performance_{read}', dataset=name, setting='all').set_index('k').rate
+    keys = ['name', 'model', 'dataset', 'setting']
+    for (name, model, d, s), g in _series(measured).groupby(keys, sort=False):
+        m, a = measured[measured.model == model], g.set_index('k')
+        read = how or _how(m, d)
+        b = _series(m, read, dataset=d, group='').set_index('k').accuracy
         ks = [k for k in a.index if k in b.index]
-        y = (a.exact if exact else a.exact + a.near)[ks]/a.n[ks]
-        rows.append((name, s, read, *correlation(y, b[ks]), len(ks)))
-    return pd.DataFrame(rows, columns=['dataset', 'setting', 'how', 'r', 'p', 'points'])
+        y = (a.exact if exact else a.exact + a.near_exact)[ks]/a.n[ks]
+        rows.append((name, d, s, read, *correlation(y, b[ks]), len(ks)))
+    return pd.DataFrame(rows, columns=['name', 'dataset', 'setting', 'how', 'r', 'p', 'points'])
 
 # %% ../nbs/11_icl.ipynb #e5225542
 def _pearson_table(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
     own = pearsons(measured, exact)
     rep = reported[reported['where'] == where]
-    out = {d: {r.setting: f'{r.value} (p={_p_of(float(r.value), 5):.2g})' for r in g.itertuples()}
+    out = {d: {r.setting: f'{r.value} ({_p_text(float(r.value))})' for r in g.itertuples()}
            for d, g in rep.groupby('dataset', sort=False)}
     for r in own.itertuples():
         why = 'too few points' if r.points < 3 else 'constant'
         cell = why if r.r != r.r else f'{r.r:.2f} (p={r.p:.2g}, {r.points} points)'
-        out.setdefault(f'ours: {r.dataset} ({r.how})', {})[r.setting] = cell
+        out.setdefault(f'ours: {r.name} ({r.how})', {})[r.setting] = cell
     import pandas as pd
     return pd.DataFrame(out).reindex(SETTINGS).fillna('')
 
@@ -921,6 +978,10 @@ def _p_of(r, n):
     "Two-sided p of a correlation of n points"
     from scipy.stats import t
     return float(2*t.sf(abs(r)*((n - 2)/(1 - r*r))**.5, n - 2)) if abs(r) < 1 else 0.
+
+def _p_text(r):
+    "The p of a printed correlation; 1.00 stands for .995 and more"
+    return f'p={_p_of(r, 5):.2g}' if abs(r) < 1 else 'p<0.001'
 
 def tab2(measured, reported):
     "Table 2: correlation of performance with exact and near-exact matches"
@@ -933,20 +994,23 @@ def tab3(measured, reported):
 # %% ../nbs/11_icl.ipynb #5003f194
 def tab1(measured, reported=None, most: int = 5):
     "Table 1: near-exact matches that become exact with more demonstrations"
-    import json
     import pandas as pd
-    m = measured[measured.what == 'became_exact'].head(most)
-    cells = [json.loads(n) for n in m.note]
-    return pd.DataFrame(dict(dataset=m.dataset.values, setting=m.setting.values, first=[c[0] for c in cells],
-                             near=[f'k={k:.0f}: {c[1]}' for k, c in zip(m.times, cells)],
-                             exact=[f'k={k}: {c[2]}' for k, c in zip(m.k, cells)]))
+    m = measured[measured.part == 'became_exact']
+    if not len(m): return pd.DataFrame(columns=['dataset', 'setting', 'shown', 'first', 'near', 'exact'])
+    d = results.wide(m, 'text').sort_values(['model', 'dataset', 'setting', 'near', 'k'], kind='stable')
+    d = d.head(most)
+    known = d.model == 'planted:' + d.dataset
+    shown = [f'{t:.0f} times' if ok else '' for t, ok in zip(d.times, known)]
+    out = dict(dataset=d.dataset, setting=d.setting, shown=shown, first=d['first'], 
+               near=[f'k = {k:.0f}: {x}' for k, x in zip(d.near, d.near_answer)],
+               exact=[f'k = {k:.0f}: {x}' for k, x in zip(d.k, d.exact_answer)])
+    return pd.DataFrame(out).reset_index(drop=True)
 
 # %% ../nbs/11_icl.ipynb #55d0676d
 def _doses(measured):
     "Replications of models with known memories, by the number of times shown"
-    m = measured[(measured.what == 'replication') & measured.times.notna()]
-    m = m[m.model == 'planted:' + m.dataset.str.split(',').str[0]]
-    return m.assign(times=m.times.astype(int))
+    m = measured[measured.times.notna() & (measured.model == 'planted:' + measured.dataset)]
+    return cells(m).astype(dict(times=int))
 
 # %% ../nbs/11_icl.ipynb #11bd9934
 def fig_x_dose(measured, reported=None):
@@ -977,7 +1041,8 @@ def _dose_panel(ax, m, ks, doses, setting):
     for i, (k, c) in enumerate(zip(ks, plt.cm.viridis([i/len(ks) for i in range(len(ks))]))):
         g = m[m.k == k].rename(columns=dict(k='shots', times='k')).sort_values('k')
         aside = _aside(i, len(ks), .15)
-        if len(g): _line_ci(ax, doses, g, g.exact + g.near, f'k = {k}', aside, color=c, marker='os^Dv'[i % 5])
+        look = dict(color=c, marker='os^Dv'[i % 5])
+        if len(g): _line_ci(ax, doses, g, g.exact + g.near_exact, f'k = {k}', aside, **look)
     _ticks(ax, doses)
     ax.set(title=_spelled(setting))
 
@@ -985,17 +1050,16 @@ def _dose_panel(ax, m, ks, doses, setting):
 def fig_x_cost(measured, reported=None):
     "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
     import matplotlib.pyplot as plt
-    m = measured[measured.what == 'cost']
+    m = measured[measured.part == 'cost']
     if not len(m): return plots.blank('time: not measured')
-    name = m.dataset.iloc[0]
-    m = m[m.dataset == name]
-    top_n, top_k = m.n.max(), m.k.max()
+    m = m[(m.dataset == m.dataset.iloc[0]) & (m.model == m.model.iloc[0])]
+    top_n, top_k = m.instances.max(), m.k.max()
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 2.6))
-        for ax, g, x, rest in ((axs[0], m[m.n == top_n], 'k', f'{top_n:.0f} instances'),
-                               (axs[1], m[m.k == top_k], 'n', f'k = {top_k:.0f}')):
+        for ax, g, x, rest in ((axs[0], m[m.instances == top_n], 'k', f'{top_n:.0f} instances'),
+                               (axs[1], m[m.k == top_k], 'instances', f'k = {top_k:.0f}')):
             g = g.sort_values(x)
-            ax.plot(g[x], g.rate, marker='o', color='#D55E00')
+            ax.plot(g[x], g.value, marker='o', color='#D55E00')
             ax.set(title=rest, xlabel='demonstrations' if x == 'k' else 'instances', ylabel='seconds')
         axs[0].set_ylim(0, None)
         _one_call_each(axs[1], m[m.k == top_k])
@@ -1005,7 +1069,7 @@ def fig_x_cost(measured, reported=None):
 def _one_call_each(ax, m):
     "Beside the seconds measured, those of as many calls of one instance; logarithmic axes"
     from matplotlib.ticker import LogLocator
-    ns, one = sorted(int(n) for n in m.n), m[m.n == 1].rate
+    ns, one = sorted(int(n) for n in m.instances), m[m.instances == 1].value
     if len(one) and ns[-1] > 1:
         ax.plot([1, ns[-1]], [one.iloc[0], one.iloc[0]*ns[-1]], ls=':', color='#777777')
         middle = ns[-1]**.5
@@ -1018,20 +1082,43 @@ def _one_call_each(ax, m):
     ax.minorticks_off()
 
 # %% ../nbs/11_icl.ipynb #7d51defd
+FLOOR = .05 # the interval of a rate must lie above it before something is said to reach that rate
+WIDE = .15  # two rates are the same when the interval of their difference is no wider than this
+
 def _rate(m, setting, k):
     "Hits and instances of a setting at one k: {dataset: (hits, n)}"
     g = _series(m, setting=setting, k=k)
-    return {r.dataset: (int(r.exact + r.near), int(r.n)) for r in g.itertuples() if r.n}
+    return {r.dataset: (int(r.exact + r.near_exact), int(r.n)) for r in g.itertuples() if r.n}
 
-def _more(a, b, looks=1):
-    "Is share b larger than share a? True or False at 5 % over all looks, else None; with the evidence"
+def _difference(a, b):
+    "The 95 % interval of share b minus share a (Agresti and Caffo, 2000)"
+    (x, n), (y, k) = a, b
+    u, v = (x + 1)/(n + 2), (y + 1)/(k + 2)
+    half = 1.96*(u*(1 - u)/(n + 2) + v*(1 - v)/(k + 2))**.5
+    return v - u - half, v - u + half
+
+def _decided(a, b, looks):
+    "Is share b larger than share a? True, False, or None where these numbers are too small to tell"
     from scipy.stats import fisher_exact
     (x, n), (y, k) = a, b
-    why = f'{x}/{n} against {y}/{k}'
-    if fisher_exact([[y, k - y], [x, n - x]]).pvalue*looks < .05: return y/k > x/n, why
-    u, v = (x + 1)/(n + 2), (y + 1)/(k + 2)
-    high = v - u + 1.96*(u*(1 - u)/(n + 2) + v*(1 - v)/(k + 2))**.5
-    return (False if high < .1 else None), why
+    if fisher_exact([[y, k - y], [x, n - x]]).pvalue*looks < .05: return y/k > x/n
+    return False if _difference(a, b)[1] < .1 else None
+
+def _more(a, b, looks=1):
+    "Is share b larger than share a? True, False or 'undecided', with the evidence"
+    (x, n), (y, k) = a, b
+    why, found = f'{x}/{n} against {y}/{k}', _decided(a, b, looks)
+    if found is not None: return found, why
+    grown = lambda f: [(round(hits*f), round(size*f)) for hits, size in (a, b)]
+    enough = next((f for f in (1.1**i for i in range(1, 50)) if _decided(*grown(f), looks) is not None), None)
+    if enough: why += f'; the same shares of {round(n*enough)} and {round(k*enough)} would decide'
+    return 'undecided', why
+
+def _all(*parts):
+    "One verdict of several conditions: all must be met"
+    why = '; '.join(w for _, w in parts)
+    votes = [v for v, _ in parts]
+    return False if False in votes else True if all(v is True for v in votes) else 'undecided', why
 
 # %% ../nbs/11_icl.ipynb #6b300bca
 def _shots(m): return sorted(k for k in _series(m).k.unique() if k)
@@ -1040,11 +1127,12 @@ def _raised(m, setting, ks):
     "Do demonstrations raise memorization over k = 0? By data set, at the best of some k"
     zero, parts = _rate(m, setting, 0), {}
     for d, a in zero.items():
-        few = {k: _rate(m, setting, k)[d] for k in ks if d in _rate(m, setting, k)}
+        few = {k: r[d] for k in ks if d in (r := _rate(m, setting, k))}
         if not few: continue
         best = max(few, key=lambda k: few[k][0]/few[k][1])
         holds, why = _more(a, few[best], len(few))
-        parts[d] = holds, f'{why} (k = {best})'
+        if not a[0] and not few[best][0]: holds, why = 'undecided', f'{why}, nothing to bring to the surface'
+        parts[d] = holds, f'k = 0, {best}: {why}'
     return vote(parts)
 
 def _o1(m, rep): return _raised(m, MAIN, _shots(m))
@@ -1058,95 +1146,134 @@ def _o3(m, rep):
     a, b = (_series(m, setting=MAIN, k=k).set_index('dataset') for k in (many[0], many[-1]))
     parts = {}
     for d in a.index.intersection(b.index):
-        x, y, seen = a.rate[d], b.rate[d], max(a.low[d], b.low[d]) > .05
-        stable = abs(x - y) < .05 and b.exact[d] >= a.exact[d]
-        why = f'rate {x:.2f}, {y:.2f}; exact {a.exact[d]:.0f}, {b.exact[d]:.0f}'
-        parts[d] = (stable if seen else None), why
+        total = [(int(g.exact[d] + g.near_exact[d]), int(g.n[d])) for g in (a, b)]
+        exact = [(int(g.exact[d]), int(g.n[d])) for g in (a, b)]
+        why = '; '.join('{} {}/{}, {}/{}'.format(q, *x, *y) for q, (x, y) in dict(all=total, exact=exact).items())
+        low, high = _difference(*total)
+        if _clear(*total) or _clear(*exact) < 0: parts[d] = False, why
+        elif max(a.low[d], b.low[d]) < FLOOR: parts[d] = 'undecided', f'{why}: too little comes back'
+        else: parts[d] = (-WIDE < low and high < WIDE and _difference(*exact)[0] > -WIDE) or 'undecided', why
     return vote(parts)
 
+def _clear(a, b):
+    "Does a share change at 5 %? 1 up, -1 down, 0 not clearly"
+    from scipy.stats import fisher_exact
+    (x, n), (y, k) = a, b
+    if fisher_exact([[y, k - y], [x, n - x]]).pvalue >= .05: return 0
+    return 1 if y/k > x/n else -1
+
 def _o4(m, rep):
-    from scipy.stats import spearmanr
     parts = {}
     own = _series(m)[lambda g: g.setting.isin(SETTINGS)]
     for (d, s), g in own.groupby(['dataset', 'setting'], sort=False):
-        x, y = (g.exact + g.near)/g.n, g.exact/g.n
-        r = spearmanr(x, y).statistic if len(g) > 3 and min(x.nunique(), y.nunique()) > 1 else float('nan')
-        parts[f'{d} {s}'] = (None if r != r else bool(r >= .9)), f'rank correlation {r:.2f}'
+        g = g[g.n > 0].set_index('k')
+        if len(g) < 2: continue
+        if not g.rate.any():
+            parts[f'{d} {s}'] = 'undecided', 'nothing comes back'
+            continue
+        total, low, high = g.exact + g.near_exact, g.rate.idxmin(), g.rate.idxmax()
+        pair = lambda y, g=g, low=low, high=high: [(int(y[k]), int(g.n[k])) for k in (low, high)]
+        rises, why = _more(*pair(total), len(g)*(len(g) - 1)//2)
+        where = f'k = {low}, {high}: all {why}'
+        if rises is not True: parts[f'{d} {s}'] = 'undecided', f'{where}: no clear change'
+        else:
+            holds, why = _more(*pair(g.exact))
+            parts[f'{d} {s}'] = holds, f'{where}, exact {why}'
     return vote(parts)
 
 # %% ../nbs/11_icl.ipynb #03a3e4f9
 def _same(m, a, b):
     "Does setting b reach setting a? By data set, at the k > 0 where a finds most"
     parts = {}
-    for d, g in _series(m, setting=a)[lambda g: g.k > 0].groupby('dataset', sort=False):
+    for d, g in _series(m, setting=a)[lambda g: (g.k > 0) & (g.n > 0)].groupby('dataset', sort=False):
         top = g.loc[g.rate.idxmax()]
         full, other = _rate(m, a, top.k)[d], _rate(m, b, top.k).get(d)
         if other is None: continue
         lost, why = _more(other, full)
-        parts[d] = (None if lost is None or not full[0] else not lost), f'{b} {why} of {a} (k = {top.k})'
+        why = f'{b} against {a}, k = {top.k}: {why}'
+        if top.low < FLOOR: parts[d] = 'undecided', f'{why}; too little comes back in {a}'
+        else: parts[d] = not lost if lost in (True, False) else lost, why
     return vote(parts)
 
 def _o5(m, rep): return _same(m, 'full', 'pairs_labels')
-def _o7(m, rep): return _same(m, 'full', 'pairs')
+
+def _o7(m, rep):
+    reached, raised = _same(m, 'full', 'pairs'), _o6(m, rep)
+    if reached[0] is None or raised[0] is None: return None, 'full, pairs, or no demonstrations: not measured'
+    parts = [reached, raised]
+    if (foreign := _same(m, 'pairs', 'foreign'))[0] is not None:
+        parts.append((not foreign[0] if foreign[0] in (True, False) else 'undecided', foreign[1]))
+    return _all(*parts)
 
 # %% ../nbs/11_icl.ipynb #c531e707
-def _accuracy_by_k(m, dataset, setting='all'):
+def _accuracy_by_k(m, dataset, group='', setting=''):
     "Hits of k-shot classification by k"
-    return _series(m, f'performance_{_how(m, dataset)}', dataset=dataset, setting=setting).set_index('k')
+    p = _series(m, _how(m, dataset), dataset=dataset, group=group, setting=setting)
+    return p[p.n > 0].set_index('k')
 
 def _improved(m, dataset):
     "Do demonstrations improve performance? At the best k; with the evidence"
     p = _accuracy_by_k(m, dataset)
     if 0 not in p.index or len(p) < 2: return None, 'not measured'
-    best = p.rate[p.index > 0].idxmax()
-    a, b = ((round(p.exact[k]), int(p.n[k])) for k in (0, best))
+    best = p.accuracy[p.index > 0].idxmax()
+    a, b = ((round(p.hits[k]), int(p.n[k])) for k in (0, best))
     holds, why = _more(a, b, len(p) - 1)
-    return holds, f'accuracy {why} (k = {best})'
+    return holds, f'k = 0, {best}: {why}'
 
 # %% ../nbs/11_icl.ipynb #e648187b
 def _p1(m, rep):
     parts, any_high = {}, False
     for d in dict.fromkeys(_series(m).dataset):
-        few = [x/n for k in _shots(m) if k <= 50 for x, n in [_rate(m, MAIN, k).get(d, (0, 1))]]
+        few = [r[d] for k in _shots(m) if k <= 50 and d in (r := _rate(m, MAIN, k))]
         if not few: continue
+        best = max(x/n for x, n in few)
         gain, why = _improved(m, d)
-        high = max(few) >= .4
-        any_high |= high
-        why = f'few-shot memorization {max(few):.2f}, {why}'
-        parts[d] = (gain if high or gain is None else not gain), why
+        any_high |= best >= .4
+        why = f'few-shot memorization {best:.2f}, accuracy {why}'
+        parts[d] = (gain if best >= .4 or gain not in (True, False) else not gain), why
     holds, why = vote(parts)
-    return (None if holds and not any_high else holds), why
+    return ('undecided', f'nowhere 40 %; {why}') if holds is True and not any_high else (holds, why)
 
 # %% ../nbs/11_icl.ipynb #811f4c00
 def _p2(m, rep):
     parts = {}
     for d in dict.fromkeys(_series(m).dataset):
         for s in SETTINGS:
-            x, y = (_accuracy_by_k(m, d, f'{part}, {s}') for part in ('not memorized', 'memorized'))
+            x, y = (_accuracy_by_k(m, d, group, s) for group in ('not memorized', 'memorized'))
             both = x.index.intersection(y.index)
             if not len(both): continue
             k = max(both, key=lambda k: min(x.n[k], y.n[k]))
-            holds, why = _more(*((round(g.exact[k]), int(g.n[k])) for g in (x, y)), len(SETTINGS))
-            parts[f'{d} {s}'] = holds, f'{why} (k = {k})'
+            holds, why = _more(*((round(g.hits[k]), int(g.n[k])) for g in (x, y)), len(SETTINGS))
+            parts[f'{d} {s}'] = holds, f'k = {k}: {why}'
     return vote(parts)
 
 def _p3(m, rep):
     parts = {}
     for r in pearsons(m).itertuples():
-        if r.setting not in SETTINGS or not _improved(m, r.dataset)[0]: continue
-        holds = None if r.r != r.r or r.points < 5 else r.r > 0 and r.p < .05
-        parts[f'{r.dataset} {r.setting}'] = holds, f'r = {r.r:.2f}, p = {r.p:.2g}, {r.points} points'
-    if not parts: return None, 'demonstrations did not clearly improve performance'
+        if r.setting not in SETTINGS: continue
+        why = f'r = {r.r:.2f}, p = {r.p:.2g}, {r.points} points'
+        improved, gain = _improved(m, r.dataset)
+        if improved is None: holds, why = None, gain
+        elif improved is not True: holds, why = 'undecided', f'no clear gain in performance, {gain}'
+        elif r.points < 5: holds, why = 'undecided', f'{why}; needs five'
+        elif r.r != r.r: holds, why = 'undecided', 'one of the two is constant'
+        else: holds = False if r.r <= 0 else True if r.p < .05 else 'undecided'
+        parts[f'{r.dataset} {r.setting}'] = holds, why
     return vote(parts)
 
 # %% ../nbs/11_icl.ipynb #5898aa36
-def _table(where, exact):
+def _table(where):
     "Check of the paper's own table: which of its correlations differ from 0 at 5 % with five points?"
     def check(m, rep):
         r = rep[rep['where'] == where]
-        clear = [_p_of(float(v), 5) < .05 for v in r.value]
-        weak = ', '.join(f'{d} {s} {v}' for d, s, v, c in zip(r.dataset, r.setting, r.value, clear) if not c)
-        return all(clear), f'{sum(clear)} of {len(clear)} reach |r| = 0.878; not: {weak}'
+        p = [[_p_of(min(abs(float(v)) + d, 1), 5) for d in (.005, -.005)] for v in r.value] # of two digits
+        clear, weak = [high < .05 for _, high in p], [low >= .05 for low, _ in p]
+        names = [f'{d} {s} {v}' for d, s, v in zip(r.dataset, r.setting, r.value)]
+        named = lambda these: ', '.join(x for x, c in zip(names, these) if c)
+        between = [not c and not w for c, w in zip(clear, weak)]
+        why = f'{sum(clear)} of {len(clear)} surely reach |r| = 0.878'
+        why += f'; not: {named(weak)}'*any(weak) + f'; open, being rounded: {named(between)}'*any(between)
+        return False if any(weak) else True if all(clear) else 'undecided', why
     return check
 
 # %% ../nbs/11_icl.ipynb #008046fe
@@ -1154,67 +1281,117 @@ def _needs_truth(f):
     "A check of models with known memories"
     def check(m, rep):
         d = _doses(m)
-        return f(m, d) if len(d) else (None, 'nobody knows what this model memorized')
+        return f(d[d.setting.isin(SETTINGS)]) if len(d) else (None, 'nobody knows what this model memorized')
     return check
 
 # %% ../nbs/11_icl.ipynb #9e4f11fa
-def _known(m, d):
-    cells = {}
-    for (s, k), g in d[d.setting.isin(SETTINGS)].groupby(['setting', 'k'], sort=False):
-        g = g.assign(hits=g.exact + g.near).set_index('times')
-        cells[f'{s} k = {k}'] = [(int(g.hits[t]), int(g.n[t])) for t in (0, g.index.max())]
-    found = {c: _more(*pair, len(cells)) for c, pair in cells.items()}
-    yes = [f'{c}: {why}' for c, (v, why) in found.items() if v]
-    none = all(v is False for v, _ in found.values())
-    return True if yes else False if none else None, f"in {len(yes)} of {len(cells)} cells; {'; '.join(yes)}"
+def _found(shots):
+    "Do instances shown most often come back more than twins? Without demonstrations, or with them"
+    def check(d):
+        pairs = {}
+        for (s, k), g in d[(d.k > 0) == shots].groupby(['setting', 'k'], sort=False):
+            g = g.assign(hits=g.exact + g.near_exact).set_index('times')
+            if {0, g.index.max()} <= set(g.index[g.n > 0]) and g.index.max():
+                pairs[f'{s} k = {k}'] = [(int(g.hits[t]), int(g.n[t])) for t in (0, g.index.max())]
+        parts = {c: _more(*pair, len(pairs)) for c, pair in pairs.items()}
+        return vote(parts, 'no twins, or no demonstrations')
+    return _needs_truth(check)
 
-def _monotone(m, d):
+def _trend(d):
+    "Does an instance come back more, the more often it was shown? Rank correlation over instances, by cell"
     from scipy.stats import spearmanr
     if d.times.nunique() < 4: return None, 'needs four doses'
-    r = {}
-    for (s, k), g in d[d.setting.isin(SETTINGS)].groupby(['setting', 'k']):
-        y = (g.exact + g.near)/g.n
-        r[f'{s} k = {k}'] = spearmanr(g.times, y).statistic if y.nunique() > 1 else float('nan')
-    good = [c for c, v in r.items() if v >= .9]
-    why = f"rank correlation at least 0.9 in {len(good)} of {len(r)} cells: {', '.join(good) or 'none'}"
-    return 2*len(good) > len(r), why
+    cells, parts = list(d[d.n > 0].groupby(['setting', 'k'], sort=False)), {}
+    for (s, k), g in cells:
+        hits = (g.exact + g.near_exact).astype(int)
+        dose = [t for t, n in zip(g.times, g.n) for _ in range(int(n))]
+        back = [i < h for h, n in zip(hits, g.n) for i in range(int(n))]
+        r, p = spearmanr(dose, back) if any(back) and not all(back) else (0., 1.)
+        ends = [(int(hits[i]), int(g.n[i])) for i in (g.times.idxmin(), g.times.idxmax())]
+        clear = p*len(cells) < .05
+        holds = r > 0 if clear else False if _decided(*ends, 1) is False else 'undecided'
+        parts[f'{s} k = {k}'] = bool(holds) if holds != 'undecided' else holds, f'r = {r:.2f}, p = {p:.2g}'
+    return vote(parts)
 
 # %% ../nbs/11_icl.ipynb #7e7e2bab
 def _control(setting):
     "Does a control reach the full setting?"
-    def check(m, rep):
-        if setting not in set(m.setting): return None, 'not measured'
-        return _same(m, 'full', setting)
-    return check
+    return lambda m, rep: _same(m, 'full', setting)
+
+# %% ../nbs/11_icl.ipynb #13549af6
+KS = 0, 25, 50, 100, 200
+UP, DOWN, SAME, LOW = (.1, .4, .4, .4, .4), (.4, .1, .1, .1, .1), (.4,)*5, (.05,)*5
+
+def _made(rates=None, accuracy=None, doses=None, n=200):
+    """Long rows of a made-up model: {setting: shares at KS}, a share half exact, or a pair (exact, near);
+    {'' or (group, setting): accuracies}; {times: shares} in the full setting"""
+    rows, toy = [], dict(dataset='toy')
+    lines = [(s, None, v) for s, v in (rates or {}).items()]
+    lines += [('full', t, v) for t, v in (doses or {}).items()]
+    for setting, times, shares in lines:
+        at = toy | dict(part='replication', setting=setting, times=times)
+        for k, s in zip(KS, shares):
+            e, c = (round(x*n) for x in (s if isinstance(s, tuple) else (s/2, s/2)))
+            rows += _cell(at | dict(k=k), dict(exact=e, near_exact=c), 'rate', e + c, n)
+    for of, shares in (accuracy or {}).items():
+        group, setting = of or ('', '')
+        at = toy | dict(part='generation', group=group, setting=setting)
+        for k, s in zip(KS, shares): rows += _cell(at | dict(k=k), dict(hits=s*n), 'accuracy', s*n, n)
+    return _frame(rows).assign(model='planted:toy' if doses else 'toy')
+
+def _printed(where, *values):
+    "A table of correlations as the paper would print it"
+    import pandas as pd
+    return None, pd.DataFrame([dict(where=where, dataset='toy', setting='full', value=v) for v in values])
 
 # %% ../nbs/11_icl.ipynb #0fd336c3
 claims = [
-    Claim('§5.1, observation 1',
-          'Demonstrations bring more memorization to the surface than zero-shot prompts', _o1),
-    Claim('§5.1, observation 2', 'The smallest number of demonstrations already does so', _o2),
-    Claim('§5.1, observation 3',
-          'From k = 100 to 200 memorization is stable, and exact matches do not get fewer', _o3),
-    Claim('§5.1, observation 4', 'Exact matches alone show the same pattern over k', _o4),
-    Claim('§5.1, observation 5',
-          'Pairs with labels reach the full setting once there are demonstrations', _o5),
-    Claim('§5.1, observation 6', 'Other instances alone, as context, raise memorization', _o6),
-    Claim('§5.1, observation 7',
-          'Pairs without labels reach the full setting: they are the key element', _o7),
-    Claim('§5.1, observation 8',
-          'Contamination shows more in few-shot and many-shot prompts than in zero-shot ones', _o1)]
+    Claim('surface', MODEL, '§5.1, observations 1, 8',
+          'Demonstrations bring more memorization, or contamination, to the surface than zero-shot prompts',
+          _o1, lambda: _made({MAIN: (.1, .1, .1, .1, .4)}), lambda: _made({MAIN: DOWN})),
+    Claim('smallest', MODEL, '§5.1, observation 2', 'The smallest number of demonstrations already does so',
+          _o2, lambda: _made({MAIN: UP}), lambda: _made({MAIN: (.1, .1, .4, .4, .4)})),
+    Claim('stable', MODEL, '§5.1, observation 3',
+          'From k = 100 to 200 memorization is stable, and exact matches do not get fewer', _o3,
+          lambda: _made({MAIN: (.1, .2, .3, .4, .42)}),
+          lambda: _made({MAIN: (.4, .4, .4, (.3, .1), (.1, .3))})),
+    Claim('exact', MODEL, '§5.1, observation 4', 'Exact matches alone show the same pattern over k', _o4,
+          lambda: _made({MAIN: UP}), lambda: _made({MAIN: [(.1, .1)] + [(.05, .5)]*4})),
+    Claim('labels', MODEL, '§5.1, observation 5',
+          'Pairs with labels reach the full setting once there are demonstrations', _o5,
+          lambda: _made(dict(full=UP, pairs_labels=UP)), lambda: _made(dict(full=UP, pairs_labels=LOW))),
+    Claim('context', MODEL, '§5.1, observation 6', 'Other instances alone, as context, raise memorization',
+          _o6, lambda: _made(dict(pairs=UP)), lambda: _made(dict(pairs=DOWN))),
+    Claim('key', MODEL, '§5.1, observation 7',
+          'Pairs without labels reach the full setting: they are the key element', _o7,
+          lambda: _made(dict(full=UP, pairs=UP, foreign=LOW)),
+          lambda: _made(dict(full=UP, pairs=UP, foreign=UP)))]
 
 # %% ../nbs/11_icl.ipynb #85b7379b
 claims += [
-    Claim('§5.2, observations 1, 4',
-          'Demonstrations improve performance where few-shot memorization reaches 40 %, '
-          'and not elsewhere', _p1),
-    Claim('§5.2, observation 2', 'Performance is higher on memorized instances', _p2),
-    Claim('§5.2, observation 3', 'Where performance improves it correlates with memorization', _p3),
-    Claim('ours, of Table 2',
-          'The printed correlations differ from 0 at 5 %, given their five points', _table('Table 2', False)),
-    Claim('ours, of Table 3',
-          'The printed correlations differ from 0 at 5 %, given their five points', _table('Table 3', True)),
-    Claim('ours', 'Instances shown most often are replicated more than twins', _needs_truth(_known)),
-    Claim('ours', 'The replication rate recovers the order of the doses', _needs_truth(_monotone)),
-    Claim('ours', 'Demonstrations with shuffled labels do as well', _control('shuffled')),
-    Claim('ours', 'Demonstrations from another data set do as well', _control('foreign'))]
+    Claim('performance', MODEL, '§5.2, observations 1, 4',
+          'Demonstrations improve performance where few-shot memorization reaches 40 %, and not elsewhere',
+          _p1, lambda: _made({MAIN: UP}, {'': UP}), lambda: _made({MAIN: LOW}, {'': UP})),
+    Claim('memorized', MODEL, '§5.2, observation 2', 'Performance is higher on memorized instances', _p2,
+          lambda: _made({MAIN: UP}, {'': UP, ('memorized', MAIN): SAME, ('not memorized', MAIN): LOW}),
+          lambda: _made({MAIN: UP}, {'': UP, ('memorized', MAIN): LOW, ('not memorized', MAIN): SAME})),
+    Claim('correlates', MODEL, '§5.2, observation 3',
+          'Where performance improves it correlates with memorization', _p3,
+          lambda: _made({MAIN: (.1, .2, .3, .4, .5)}, {'': (.5, .6, .7, .8, .85)}),
+          lambda: _made({MAIN: (.5, .4, .3, .2, .1)}, {'': (.5, .6, .7, .8, .85)})),
+    *(Claim(id, PAPER, f'ours, of {table}',
+            'The printed correlations differ from 0 at 5 %, given their five points',
+            _table(table), partial(_printed, table, .95, 1.), partial(_printed, table, .95, .3))
+      for id, table in (('table2', 'Table 2'), ('table3', 'Table 3'))),
+    Claim('twins', TRUTH, 'ours',
+          'Without demonstrations, instances shown most often are replicated more than twins',
+          _found(False), lambda: _made(doses={0: LOW, 64: SAME}), lambda: _made(doses={0: SAME, 64: LOW})),
+    Claim('twins_shots', TRUTH, 'ours', 'With demonstrations, too', _found(True),
+          lambda: _made(doses={0: LOW, 64: SAME}), lambda: _made(doses={0: LOW, 64: (.4,) + LOW[1:]})),
+    Claim('doses', TRUTH, 'ours', 'The more often an instance was shown, the more often it comes back',
+          _needs_truth(_trend),
+          lambda: _made(doses={t: (s,)*5 for t, s in ((0, .1), (1, .2), (4, .3), (16, .4))}),
+          lambda: _made(doses={t: (s,)*5 for t, s in ((0, .4), (1, .3), (4, .2), (16, .1))})),
+    *(Claim(c, MODEL, 'ours', f'Demonstrations {what} do as well', _control(c),
+            lambda c=c: _made({'full': UP, c: UP}), lambda c=c: _made({'full': UP, c: LOW}))
+      for c, what in (('shuffled', 'with shuffled labels'), ('foreign', 'from another data set')))]

@@ -143,7 +143,7 @@ def test_labels_of_any_kind(labels, names):
 
 def test_rows_without_a_name_of_their_own(model):
     m = icl.measure(model, texts().assign(idx=0, text=[None, 7, *texts().text[2:]]), n=4, ks=[0, 2], repeats=2)
-    assert set(m[m.what == 'performance_generation'].n) == {4}  # repeats are no further instances
+    assert set(m[(m.part == 'generation') & (m.group == '')].n) == {4}  # repeats are no further instances
 
 def test_verdicts_that_do_not_exist(model, tmp_path):
     with pytest.raises(FileNotFoundError, match='review'):
@@ -160,8 +160,8 @@ def test_an_instance_is_never_its_own_demonstration():
 def test_silence_is_no_match_and_no_label(model):
     model.says = ''
     m = icl.measure(model, texts(), n=4, ks=[0, 2], repeats=1)
-    own = m[m.what.isin(['replication', 'performance_generation'])]
-    assert len(own) and (own.rate == 0).all()
+    own = m[m.part.isin(['replication', 'generation']) & m.quantity.isin(['rate', 'accuracy'])]
+    assert len(own) and (own.value == 0).all()
 
 def test_judge_that_neither_agrees_nor_denies(model):
     assert icl.llm_judge(model, ['a b', 'c'], ['a c', 'c']) == ['unclear', 'exact']
