@@ -1086,15 +1086,17 @@ def _prompts(where, target, s):
 
 # %% ../nbs/12_iclinf.ipynb #ff97bac2
 def all_runs(
-    now,          # rows that the notebook just measured
-    profile: str  # batch profile
-):                # DataFrame: the recorded run of every model, else `now`
+    now=None,           # rows that the notebook just measured; default: none
+    profile: str = None # batch profile; default: the largest that is there
+):                      # DataFrame: the recorded run of every model, else `now`
     "What figures and claims of this notebook show"
     import pandas as pd
     try: every = results.measured('iclinf')
-    except FileNotFoundError: return _whole(now)
+    except FileNotFoundError:
+        if now is None: raise
+        return _whole(now)
     parts = [results.selected(every, name, profile) for name in dict.fromkeys(every.model)]
-    parts += [g for name, g in now.groupby('model') if name not in set(every.model)]
+    if now is not None: parts += [g for name, g in now.groupby('model') if name not in set(every.model)]
     return _whole(pd.concat(parts, ignore_index=True))
 
 def _names(g):
