@@ -7,7 +7,7 @@ __all__ = ['SHIPPED', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_di
            'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'require', 'sha256', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
-import hashlib, os, re, sys, zipfile
+import hashlib, os, sys, zipfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
