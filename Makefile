@@ -7,53 +7,57 @@ COMMA   := ,
 export GOMP_SPINCOUNT := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce smoke plan test bench docs lab export readme clean
+.PHONY: help setup reproduce smoke plan check test bench docs lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
 
-setup: .venv/.ready-dev-lab  ## make the environment, fetch the model and the data
+setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the data
 	$(BIN)/memnb fetch
 
-reproduce: .venv/.ready-dev-lab  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
+reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
 	$(BIN)/memnb fetch
 	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; $(BIN)/memnb report; exit $$code
 
-smoke: .venv/.ready-dev-lab  ## run every paper notebook once with its small default parameters
+smoke: .venv/.ready-all-dev  ## run every paper notebook once with its small default parameters
 	$(BIN)/memnb fetch
 	$(BIN)/memnb run smoke
 
-plan: .venv/.ready-dev-lab  ## say what `make reproduce` would run, and for how long
+plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)
 
-test: .venv/.ready-browser-dask-dev-docs-lab-serve  ## set up and run the whole test suite
+check: .venv/.ready-all-dev  ## before a commit, a minute: lint, exports, arrows, links, packaging; no notebook runs
+	$(BIN)/ruff check memnb tests docs
+	$(BIN)/pytest tests/test_repo.py -q
+
+test: .venv/.ready-all-browser-dask-dev-docs-serve  ## set up and run the whole test suite, `make check` included
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q
 
-bench: .venv/.ready-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
+bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch
 	for part in tabular icl iclinf contextual capacity batch report; do $(BIN)/python tests/bench_$$part.py || exit 1; done
 
-docs: .venv/.ready-docs  ## build the site below _docs: the notebooks and the report, readable offline
+docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs
 	@echo 'open _docs/index.html'
 
-lab: .venv/.ready-dev-lab  ## open JupyterLab on the notebooks
+lab: .venv/.ready-all-dev  ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir=nbs
 
-export: .venv/.ready-dev-lab  ## write memnb/*.py from the notebooks and clean the notebooks
+export: .venv/.ready-all-dev  ## write memnb/*.py from the notebooks and clean the notebooks
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 
-readme: .venv/.ready-dev-lab  ## write README.md from nbs/index.ipynb
+readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
 	$(BIN)/memnb readme
 
 clean:  ## remove the environment and build leftovers (results, figures and the answer store stay)
-	rm -rf .venv build dist *.egg-info .pytest_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
 
-# .ready-dev-lab means: memnb is installed with the extras dev and lab. The torch build comes first
+# .ready-all-dev means: memnb is installed with the extras all and dev. The torch build comes first
 # (a CPU build where pip is set up to find one), so that nothing after it pulls another.
 .venv/.ready-%: settings.ini setup.py pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/pip install -q --no-compile $(shell grep '^torch==' constraints.txt)

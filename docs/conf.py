@@ -7,6 +7,7 @@ site opens from disk and asks for nothing from the network.
 import json, re, shutil
 from configparser import ConfigParser
 from pathlib import Path
+from posixpath import join, normpath
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -39,26 +40,32 @@ html_extra_path = ['_extra']
 
 # --- notebooks as pages ---
 
-def reader(source):
+def linked(found, at):
+    "A link of the notebook `at`: kept inside the site, else to the repository where it has an address, else words"
+    words, to = found.groups()
+    target = normpath(join(at.parent.as_posix(), to))
+    if ':' in to or to.startswith('#') or target.startswith(('nbs/', 'figures/')): return found[0]
+    return f'[{words}](<{_cfg["git_url"]}/blob/{_cfg["branch"]}/{target}>)' if _cfg['git_url'] else words
+
+def reader(cell, at):
     "A cell as a reader wants it: no directives of nbdev, links that lead somewhere"
-    source = re.sub(r'^#\|.*\n?', '', source, flags=re.M)
-    out = rf'](<{_cfg["git_url"]}/blob/{_cfg["branch"]}/\1>)'
-    source = re.sub(r'\]\(\.\./nbs/', '](', source)
-    return re.sub(r'\]\(\.\./((?!figures/)[^)]*)\)', out, source)
+    source = ''.join(cell['source'])
+    if cell['cell_type'] == 'code': return re.sub(r'^#\|.*\n?', '', source, flags=re.M)
+    return re.sub(r'(?<!!)\[([^\]]*)\]\(([^)\s]+)\)', lambda m: linked(m, at), source)
 
 def wanted(cell, source):
     "Cells that only serve the export are left out"
     return source.strip() and not re.match(r'#\|\s*(hide(?!_input)|default_exp)\b', source)
 
-def page(nb):
-    "A notebook without what only its author needs"
+def page(nb, at):
+    "The notebook `at` without what only its author needs"
     cells = []
     for c in nb['cells']:
         source = ''.join(c['source'])
         if not wanted(c, source): continue
         tags = ['remove-input'] if re.match(r'#\|\s*hide_input', source) else []
         meta = dict(tags=tags + c['metadata'].get('tags', []))
-        cells.append(c | dict(source=reader(source), metadata=meta))
+        cells.append(c | dict(source=reader(c, at), metadata=meta))
     return nb | dict(cells=cells)
 
 def collect():
@@ -67,9 +74,9 @@ def collect():
     for p in sorted((TOP/'figures').glob('*.png')): shutil.copy2(p, HERE/'figures')
     known = {p.relative_to(TOP): p for p in sorted((TOP/'nbs').rglob('*.ipynb')) if '.ipynb_checkpoints' not in p.parts}
     for name, p in known.items():
-        text, target = json.dumps(page(json.loads(p.read_text(encoding='utf8')))), HERE/name
-        target.parent.mkdir(exist_ok=True)
-        if not target.exists() or target.read_text() != text: target.write_text(text)
+        text, target = json.dumps(page(json.loads(p.read_text(encoding='utf8')), name)), HERE/name
+        target.parent.mkdir(exist_ok=True, parents=True)
+        if not target.exists() or target.read_text() != text: target.write_text(text) # ASCII
     for p in (HERE/'nbs').rglob('*.ipynb'):
         if p.relative_to(HERE) not in known: p.unlink()
 

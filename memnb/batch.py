@@ -815,7 +815,8 @@ def _dask(workers, address, tell, folder):
 def _client_of(workers, address):
     "Client of the cluster at an address, or of one of our own on this machine"
     try: from distributed import Client, LocalCluster
-    except ImportError: raise ValueError("Dask is missing: pip install 'memnb[dask]'") from None
+    except ImportError:
+        raise ValueError("Dask is missing: pip install '.[dask]' in the folder of memnb brings it") from None
     if address:
         try: client = Client(address, timeout=10)
         except (OSError, TimeoutError, ValueError) as e:

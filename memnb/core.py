@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'private_dir', 'cache_dir',
-           'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'sha256', 'wheel_file']
+           'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'require', 'sha256', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
-import hashlib, os, re, sys, zipfile
+import hashlib, os, sys, zipfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -70,7 +70,8 @@ def cache_dir() -> Path:
     path = Path(os.environ.get('MEMNB_CACHE') or user_cache_path('memnb', appauthor=False))
     try: return private_dir(path)
     except OSError as e:
-        raise OSError(f'the cache folder {path} cannot be made ({e.strerror}): set MEMNB_CACHE to one that can') from None
+        why = f'the cache folder {path} cannot be made ({e.strerror}): set MEMNB_CACHE to one that can'
+        raise OSError(why) from None
 
 # %% ../nbs/rooms/core.ipynb #b4d06e7b
 def say(
@@ -106,7 +107,7 @@ def version() -> str:
 def replacing(
     path: Path,         # file to write, whole or not at all
     mode: int = None    # permissions, as 0o600; default: as of any new file
-):                      # a path in the same folder to write to; renamed when the block ends well, else removed
+):                      # a path beside it to write to; renamed when the block ends well, else removed
     "Replace a file in one step: a reader sees the old one or the new one, and two writers do not meet"
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +129,17 @@ def did_you_mean(
     close = difflib.get_close_matches(str(name).lower(), lower, 1)
     known = ', '.join(map(str, names)) or 'nothing'
     return (f"; did you mean '{lower[close[0]]}'?" if close else '.') + f' Known: {known}'
+
+# %% ../nbs/rooms/core.ipynb #73e0dbbf
+def require(
+    module: str, # as it is imported, 'torch'
+    extra: str   # extra of memnb that brings it, 'local'
+):               # ModuleNotFoundError where it is missing
+    "Say what to install before a missing package is an error deep inside"
+    from importlib.util import find_spec
+    if find_spec(module) is None:
+        why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
+        raise ModuleNotFoundError(why, name=module)
 
 # %% ../nbs/rooms/core.ipynb #64c2cadd
 def sha256(

@@ -9,7 +9,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '2')
 os.environ.setdefault('GOMP_SPINCOUNT', '100000')
 
 import sys
-from bench_tabular import TABLE, clock, fresh, plain, row, show
+from bench_tabular import clock, fresh, plain, row, show
 
 TOKENS = 24 # of an answer
 
@@ -22,7 +22,7 @@ def ready(k, n):
 
 def ours(m, prompts):
     "All prompts in one call, on an empty store"
-    from memnb import hf, lm
+    from memnb import lm
     with fresh() as path:
         m.store = lm.Store(path)
         return m.generate(prompts, max_tokens=TOKENS)

@@ -12,7 +12,7 @@ os.environ.setdefault('GOMP_SPINCOUNT', '100000')
 
 import sys, tempfile
 import numpy as np, torch
-from bench_tabular import TABLE, clock, race, row, show
+from bench_tabular import clock, race, row, show
 
 S, T, EVERY = 50, 40, 5
 

@@ -66,7 +66,7 @@ def fresh():
 @contextlib.contextmanager
 def empty(m):
     "Give a model a new, empty store before each call of its `generate`, made beforehand"
-    from memnb import hf, lm
+    from memnb import lm
     with tempfile.TemporaryDirectory(prefix='memnb-bench-') as tmp:
         stores = [lm.Store(f'{tmp}/{i}.sqlite') for i in range(20)]
         for s in stores: s.get(['opened'])

@@ -21,20 +21,21 @@ def site(tmp_path_factory):
     return top/'_docs'
 
 def test_site_has_every_notebook_and_the_report(site):
-    lost = [p.stem for p in NOTEBOOKS if not (site/f'nbs/{p.stem}.html').is_file()]
+    pages = [p.relative_to(TOP).with_suffix('.html').as_posix() for p in NOTEBOOKS]
+    lost = [p for p in pages if not (site/p).is_file()]
     assert not lost and (site/'report.html').is_file() and (site/'index.html').is_file()
-    front = (site/'index.html').read_text()
-    assert all(f'nbs/{p.stem}.html' in front for p in NOTEBOOKS)
+    front = (site/'index.html').read_text(encoding='utf8')
+    assert all(p in front for p in pages)
 
 def test_site_names_no_server_in_what_it_loads(site):
     for p in site.rglob('*.html'):
-        tags = re.findall(r'<(?:script|link|img|iframe|source)\b[^>]*>', p.read_text())
+        tags = re.findall(r'<(?:script|link|img|iframe|source)\b[^>]*>', p.read_text(encoding='utf8'))
         loads = [t for t in tags if re.search(r'(?:src|href)="(?:https?:)?//', t) and 'rel="canonical"' not in t]
         assert not loads, f'{p.name}: {loads[:3]}'
 
 def test_links_inside_of_the_site_lead_somewhere(site):
-    for p in [*site.glob('*.html'), *site.glob('nbs/*.html')]:
-        for link in re.findall(r'<a [^>]*href="([^"]*)"', p.read_text()):
+    for p in [*site.glob('*.html'), *site.glob('nbs/**/*.html')]:
+        for link in re.findall(r'<a [^>]*href="([^"]*)"', p.read_text(encoding='utf8')):
             file = unquote(link.partition('#')[0])
             if file and ':' not in file: assert (p.parent/file).exists(), f'{p.name} -> {link}'
 
@@ -42,7 +43,7 @@ def test_links_inside_of_the_site_lead_somewhere(site):
 def test_site_opens_from_disk(site, tmp_path):
     "No request beyond the folder, no error, mathematics set, search finds"
     with chromium(tmp_path) as page:
-        for p in [site/'index.html', *sorted(site.glob('nbs/*.html'))]:
+        for p in [site/'index.html', *sorted(site.glob('nbs/**/*.html'))]:
             page.get(p.as_uri())
             asked = page.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
             away = [a for a in asked if not a.startswith(('file:', 'data:'))]
