@@ -42,7 +42,7 @@ class Grammar:
 def _number(text):
     "A probability as a fraction: '0.95', '1/3'"
     try: p = Fraction(text.strip())
-    except (ValueError, ZeroDivisionError): raise ValueError(f'[{text}] is no probability: write [1/3]')
+    except (ValueError, ZeroDivisionError): raise ValueError(f'[{text}] is no probability: write [1/3]') from None
     if not 0 < p <= 1: raise ValueError(f'[{text}] is no probability: it must lie above 0, and be 1 at most')
     return p
 

@@ -71,10 +71,10 @@ def _int(b): return int.from_bytes(b, 'big')
 def _varint(b, i):
     "A number of up to nine bytes, and the place behind it"
     n = 0
-    for i in range(i, i + 8):
-        n = n << 7 | b[i] & 127
-        if b[i] < 128: return n, i + 1
-    return n << 8 | b[i+1], i + 2
+    for at in range(i, i + 8):
+        n = n << 7 | b[at] & 127
+        if b[at] < 128: return n, at + 1
+    return n << 8 | b[i+8], i + 9
 
 def _columns(row):
     "The columns of a row: texts and None; numbers and blobs, of which we have none, as None"

@@ -2,8 +2,7 @@
 
     python tests/bench_store.py [rows, default 200000]
 """
-import json, os, resource, sqlite3, subprocess, sys, tempfile, time
-from pathlib import Path
+import json, resource, sqlite3, subprocess, sys, tempfile, time
 from memnb.store import Store, key_of
 
 ASK = dict(request='generate', max_tokens=5)

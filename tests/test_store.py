@@ -364,7 +364,7 @@ def test_the_first_answer_stays(at):
     class Late(backend.LM):
         caps = frozenset({'generate'})
         def _answer(self, todo):
-            for i, (s, p) in enumerate(todo):
+            for i, (_, p) in enumerate(todo):
                 Store(at).put(self.id, s, p, 'of another process')
                 yield i, 'mine'
     assert Late('late', 'late', store=a).generate(['p']) == ['of another process']
@@ -420,7 +420,7 @@ def test_many_upgrade_at_once(at):
 class Echo(backend.LM):
     caps = frozenset({'generate', 'logprobs'})
     def _answer(self, todo):
-        for i, (s, p) in enumerate(todo): yield i, f'{p} {self.calls}'
+        for i, (_, p) in enumerate(todo): yield i, f'{p} {self.calls}'
 
 def test_the_engine_is_in_the_key(at):
     st = Store(at)
@@ -461,7 +461,7 @@ def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
 class Prude(backend.LM):
     caps = frozenset({'generate', 'logprobs'})
     def _answer(self, todo):
-        for i, (s, p) in enumerate(todo): yield i, backend.Refused('content_filter') if 'no' in p else 'yes'
+        for i, (_, p) in enumerate(todo): yield i, backend.Refused('content_filter') if 'no' in p else 'yes'
 
 def test_a_refusal_is_kept(at):
     for calls in (3, 0):
