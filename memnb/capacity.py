@@ -764,8 +764,10 @@ def to_long(
         g = d[d.part.isin(names)]
         return g.dropna(axis=1, how='all') if len(g) else g
     runs, words, given = part(*RUNS), part('words'), part('given')
-    out = [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]),
-           runs[runs.note != ''].assign(quantity='note', text=lambda d: d.note)[['part', *OF_RUN, 'quantity', 'text']]]
+    out = []
+    if len(runs):
+        noted = runs[runs.note != ''].assign(quantity='note', text=lambda d: d.note)
+        out += [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]), noted[['part', *OF_RUN, 'quantity', 'text']]]
     for kind, name in (('curve', 'bits'), ('rates', 'count')):
         if len(g := part(kind)): out.append(g[['part', *OF_RUN, 'setting', 'x', 'value']].assign(quantity=name))
     if len(words):

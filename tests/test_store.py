@@ -364,7 +364,7 @@ def test_the_first_answer_stays(at):
     class Late(backend.LM):
         caps = frozenset({'generate'})
         def _answer(self, todo):
-            for i, (_, p) in enumerate(todo):
+            for i, (s, p) in enumerate(todo):
                 Store(at).put(self.id, s, p, 'of another process')
                 yield i, 'mine'
     assert Late('late', 'late', store=a).generate(['p']) == ['of another process']
