@@ -338,7 +338,7 @@ class _File:
                     if last or self._inode() == self.inode: return got
                 except sqlite3.DatabaseError as e:
                     if self.db is not None and self.db.in_transaction: self._back()
-                    if 'decode' in str(e) and self.db.text_factory is str:  # a damaged text; this way is slower
+                    if 'decode' in str(e) and self.db.text_factory is str:  # damaged text
                         self.db.text_factory = lambda b: b.decode('utf-8', 'replace')
                         continue
                     if last or not (_busy(e) or self._damaged(e)): raise
