@@ -1234,6 +1234,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.tabular._support': ('tabular.html#_support', 'memnb/tabular.py'),
                                'memnb.tabular._symmetric': ('tabular.html#_symmetric', 'memnb/tabular.py'),
                                'memnb.tabular._table': ('tabular.html#_table', 'memnb/tabular.py'),
+                               'memnb.tabular._table_of': ('tabular.html#_table_of', 'memnb/tabular.py'),
                                'memnb.tabular._tables': ('tabular.html#_tables', 'memnb/tabular.py'),
                                'memnb.tabular._task': ('tabular.html#_task', 'memnb/tabular.py'),
                                'memnb.tabular._temperature': ('tabular.html#_temperature', 'memnb/tabular.py'),

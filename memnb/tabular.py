@@ -175,10 +175,14 @@ def joined(
 ):               # DataFrame with the columns LONG, words missing are ''
     "Long rows of several measurements"
     import pandas as pd
-    d = (pd.concat(tables) if tables else pd.DataFrame()).reindex(columns=LONG)
-    words = [c for c in LONG if results.COLUMNS[c][0] is str]
-    d = d.astype({c: object if c in words else float for c in LONG})
-    return d.fillna({c: '' for c in words}).reset_index(drop=True)
+    return pd.concat([t for t in tables if len(t)] or [_table_of([])], ignore_index=True)
+
+def _table_of(rows):
+    "Dicts as long rows"
+    import pandas as pd
+    word = {c: results.COLUMNS[c][0] is str for c in LONG}
+    return pd.DataFrame({c: pd.Series([r.get(c, '' if word[c] else float('nan')) for r in rows],
+                                      dtype=object if word[c] else float) for c in LONG})
 
 def tidy(
     part: str,     # test or experiment
@@ -188,10 +192,9 @@ def tidy(
     **keys         # what else it is about: feature, other, test, item, temperature, times
 ):                 # DataFrame of long rows
     "One thing measured, a row a number"
-    import pandas as pd
     rows = [dict(part=part, dataset=dataset, unit=unit, quantity=q, **keys) |
             (v if isinstance(v, dict) else dict(value=v)) for q, v in numbers.items()]
-    return joined([pd.DataFrame([r for r in rows if r['value'] == r['value'] or r.get('n') == 0])])
+    return _table_of([r for r in rows if r['value'] == r['value'] or r.get('n') == 0])
 
 def _share_of(k, n):
     low, high = binom_ci(k, n)
@@ -233,12 +236,11 @@ def wide_part(
     main: str = 'rate' # quantity whose low, high and n are wanted
 ):             # DataFrame, a row for each thing measured: a column for each quantity, low, high, n, k
     "One part of what was measured"
-    own = rows[rows['part'] == part]
-    out = results.wide(own)
-    if main not in out: out[main] = float('nan')
-    for c in ('low', 'high', 'n'):
-        numbers = results.wide(own, c)
-        out[c] = numbers[main] if main in numbers else float('nan')
+    import pandas as pd
+    own, more = rows[rows['part'] == part], ['low', 'high', 'n']
+    first = own[own.quantity == main]
+    out = results.wide(pd.concat([own, *(first.assign(quantity=c, value=first[c]) for c in more)]) if len(first) else own)
+    out = out.assign(**{c: float('nan') for c in [main, *more] if c not in out})
     return out.assign(k=(out[main]*out.n).astype(float).round())
 
 def _only(rows, part, quantity): return rows[(rows['part'] == part) & (rows.quantity == quantity)]
@@ -1622,7 +1624,8 @@ def _edunum(m, rep):
 # %% ../nbs/10_tabular.ipynb #770297f9
 def _differ(v):
     "Probability that two of the values differ; does not depend on how many there are"
-    c = v.value_counts()
+    import numpy as np
+    c = np.unique(v, return_counts=True)[1]
     return 1 - (c*(c - 1)).sum()/(len(v)*(len(v) - 1)) if len(v) > 1 else float('nan')
 
 def _temperature(m, rep):
@@ -1634,13 +1637,13 @@ def _temperature(m, rep):
     size = t.groupby('temperature').size()
     told = ', '.join(f'T={k:g} {v:.2f} ({size[k]} numbers)' for k, v in by.mean(axis=1).items())
     why, cold, hot = f'two values of a feature differ with probability: {told}', by.index[0], by.index[-1]
-    both = {f: [t[(t.feature == f) & (t.temperature == k)].value for k in (cold, hot)] for f in by}
+    both = {f: [t[(t.feature == f) & (t.temperature == k)].value.values for k in (cold, hot)] for f in by}
     both = {f: v for f, v in both.items() if min(map(len, v)) > 1}
     if not both or cold == hot: return 'undecided', why + '; too few numbers to compare'
     rise = lambda pairs: sum(_differ(b) - _differ(a) for a, b in pairs)
     rng, seen = np.random.default_rng(0), rise(both.values())
     mix = lambda a, b: np.split(rng.permutation(np.concatenate([a, b])), [len(a)])
-    chance = [rise([map(type(a), mix(a, b)) for a, b in both.values()]) for _ in range(499)]
+    chance = [rise(mix(a, b) for a, b in both.values()) for _ in range(499)]
     up, down = ((1 + sum(sign*c >= sign*seen - 1e-12 for c in chance))/500 for sign in (1, -1))
     why += f'; T={hot:g} against T={cold:g}: p={up:.2g}'
     return (True if up < .05 else False if down < .05 else 'undecided'), why
