@@ -1147,7 +1147,7 @@ def _o3(m, rep):
     for d in a.index.intersection(b.index):
         total = [(int(g.exact[d] + g.near_exact[d]), int(g.n[d])) for g in (a, b)]
         exact = [(int(g.exact[d]), int(g.n[d])) for g in (a, b)]
-        why = '; '.join(f'{q} {x[0]}/{x[1]}, {y[0]}/{y[1]}' for q, (x, y) in (('all', total), ('exact', exact)))
+        why = f'all {total[0][0]}, {total[1][0]}, exact {exact[0][0]}, {exact[1][0]} of {total[0][1]}'
         low, high = _difference(*total)
         if _clear(*total) or _clear(*exact) < 0: parts[d] = False, why
         elif max(a.low[d], b.low[d]) < FLOOR: parts[d] = 'undecided', f'{why}: too little comes back'
@@ -1322,14 +1322,13 @@ KS = 0, 25, 50, 100, 200
 UP, DOWN, SAME, LOW = (.1, .4, .4, .4, .4), (.4, .1, .1, .1, .1), (.4,)*5, (.05,)*5
 
 def _made(rates=None, accuracy=None, doses=None, n=200):
-    """Long rows of a made-up model: {setting: shares at KS}, a share half exact, or a pair (exact, near);
-    {'' or (group, setting): accuracies}; {times: shares} in the full setting"""
+    "Long rows of a made-up model: {setting: shares}, {'' or (group, setting): accuracies}, {times: shares}"
     rows, toy = [], dict(dataset='toy')
     lines = [(s, None, v) for s, v in (rates or {}).items()]
     lines += [('full', t, v) for t, v in (doses or {}).items()]
     for setting, times, shares in lines:
         at = toy | dict(part='replication', setting=setting, times=times)
-        for k, s in zip(KS, shares):
+        for k, s in zip(KS, shares): # a share is half exact, or a pair (exact, near)
             e, c = (round(x*n) for x in (s if isinstance(s, tuple) else (s/2, s/2)))
             rows += _cell(at | dict(k=k), dict(exact=e, near_exact=c), 'rate', e + c, n)
     for of, shares in (accuracy or {}).items():
