@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'TITLES', 'INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', 'MAIN', 'STOP', 'RULE', 'GANYMEDE', 'PRINTED',
-           'FIGURE5', 'WORDS', 'SIZES', 'KINDS', 'STYLES', 'SHAPES', 'SHARE', 'COUNTS', 'FLOOR', 'WIDE', 'KS', 'UP',
-           'DOWN', 'SAME', 'LOW', 'claims', 'cut', 'pieces', 'Task', 'task', 'shot', 'replication_prompts', 'fitting',
-           'replicate', 'rule', 'false_calls', 'llm_judge', 'reviewed', 'review', 'judged', 'agreement',
-           'performance_prompts', 'read_label', 'perform', 'counted', 'replications', 'measure', 'became_exact', 'cost',
-           'run_all', 'plan', 'cells', 'fig2', 'side_by_side', 'fig3', 'fig4', 'correlation', 'pearsons', 'tab2',
-           'tab3', 'tab1', 'fig_x_dose', 'fig_x_cost']
+           'FIGURE5', 'KINDS', 'STYLES', 'SHAPES', 'SHARE', 'COUNTS', 'FLOOR', 'WIDE', 'claims', 'cut', 'pieces',
+           'Task', 'task', 'shot', 'replication_prompts', 'fitting', 'replicate', 'rule', 'false_calls', 'llm_judge',
+           'reviewed', 'review', 'judged', 'agreement', 'performance_prompts', 'read_label', 'perform', 'counted',
+           'replications', 'measure', 'became_exact', 'cost', 'run_all', 'plan', 'cells', 'fig2', 'side_by_side',
+           'fig3', 'fig4', 'correlation', 'pearsons', 'tab2', 'tab3', 'tab1', 'fig_x_dose', 'fig_x_cost']
 
 # %% ../nbs/11_icl.ipynb #52ffbbd5
 import bisect, random, re
@@ -546,16 +545,16 @@ def _likeliest(model, prompts, labels):
     return [labels[max(range(n), key=lambda j: sums[i*n + j])] for i in range(len(prompts))]
 
 # %% ../nbs/11_icl.ipynb #bcb38e0c
-WORDS = 'part', 'dataset', 'setting', 'group', 'judge', 'item', 'unit', 'quantity', 'text'
-SIZES = 'k', 'times', 'near', 'instances', 'value', 'low', 'high', 'n'
+_WORDS = 'part', 'dataset', 'setting', 'group', 'judge', 'item', 'unit', 'quantity', 'text'
+_SIZES = 'k', 'times', 'near', 'instances', 'value', 'low', 'high', 'n'
 
 def _frame(*parts):
     "Rows of several parts of the measurement as one long table with all its columns"
     import pandas as pd
     frames = [pd.DataFrame(p) for p in parts if len(p)]
     d = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    d = d.reindex(columns=[*WORDS, *SIZES, *(c for c in d if c not in WORDS + SIZES)])
-    return d.assign(**{c: d[c].astype(object).where(d[c].notna(), '') for c in WORDS})
+    d = d.reindex(columns=[*_WORDS, *_SIZES, *(c for c in d if c not in _WORDS + _SIZES)])
+    return d.assign(**{c: d[c].astype(object).where(d[c].notna(), '') for c in _WORDS})
 
 def _cell(at, counts, share, hits, n):
     "Rows of one cell: counts, and the share of n instances with its exact interval"
@@ -1148,7 +1147,7 @@ def _o3(m, rep):
     for d in a.index.intersection(b.index):
         total = [(int(g.exact[d] + g.near_exact[d]), int(g.n[d])) for g in (a, b)]
         exact = [(int(g.exact[d]), int(g.n[d])) for g in (a, b)]
-        why = '; '.join('{} {}/{}, {}/{}'.format(q, *x, *y) for q, (x, y) in dict(all=total, exact=exact).items())
+        why = f'all {total[0][0]}, {total[1][0]}, exact {exact[0][0]}, {exact[1][0]} of {total[0][1]}'
         low, high = _difference(*total)
         if _clear(*total) or _clear(*exact) < 0: parts[d] = False, why
         elif max(a.low[d], b.low[d]) < FLOOR: parts[d] = 'undecided', f'{why}: too little comes back'
@@ -1323,14 +1322,13 @@ KS = 0, 25, 50, 100, 200
 UP, DOWN, SAME, LOW = (.1, .4, .4, .4, .4), (.4, .1, .1, .1, .1), (.4,)*5, (.05,)*5
 
 def _made(rates=None, accuracy=None, doses=None, n=200):
-    """Long rows of a made-up model: {setting: shares at KS}, a share half exact, or a pair (exact, near);
-    {'' or (group, setting): accuracies}; {times: shares} in the full setting"""
+    "Long rows of a made-up model: {setting: shares}, {'' or (group, setting): accuracies}, {times: shares}"
     rows, toy = [], dict(dataset='toy')
     lines = [(s, None, v) for s, v in (rates or {}).items()]
     lines += [('full', t, v) for t, v in (doses or {}).items()]
     for setting, times, shares in lines:
         at = toy | dict(part='replication', setting=setting, times=times)
-        for k, s in zip(KS, shares):
+        for k, s in zip(KS, shares): # a share is half exact, or a pair (exact, near)
             e, c = (round(x*n) for x in (s if isinstance(s, tuple) else (s/2, s/2)))
             rows += _cell(at | dict(k=k), dict(exact=e, near_exact=c), 'rate', e + c, n)
     for of, shares in (accuracy or {}).items():

@@ -1,4 +1,4 @@
-"Memorization in in-context learning: refused answers, two judges, what is recorded, and checks that notice a swap."
+"Replication and its claims: refused answers, two judges, what is recorded, and checks that notice a swap."
 import pandas as pd
 import pytest
 from memnb import icl, lm, results
@@ -71,5 +71,5 @@ def test_checks_notice_shares_that_are_swapped(monkeypatch):
     right = icl._more
     monkeypatch.setattr(icl, '_more', lambda a, b, looks=1: right(b, a, looks))
     wrong = {s.split(':')[0] for s in results.untried(icl.claims, results.reported('icl'))}
-    assert wrong >= {'surface', 'smallest', 'exact', 'labels', 'context', 'key', 'performance', 'memorized', 'twins',
-                     'twins_shots', 'shuffled', 'foreign'}
+    assert wrong >= {'surface', 'smallest', 'exact', 'labels', 'context', 'key', 'performance', 'memorized',
+                     'twins', 'twins_shots', 'shuffled', 'foreign'}

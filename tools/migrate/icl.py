@@ -10,9 +10,10 @@ PIECES = 'first', 'near_answer', 'exact_answer'
 
 @cache
 def planted():
-    "First words of planted items: (text, number as `icl` counts them, times shown)"
+    "Planted items: (text, number as `icl` counts them, times shown)"
     from memnb import plant
-    return [(t, str(i), n) for i, (t, n) in enumerate(zip(plant.truth('news').text, plant.truth('news').times))]
+    truth = plant.truth('news')
+    return [(t, str(i), n) for i, (t, n) in enumerate(zip(truth.text, truth.times))]
 
 def item(first):
     "Number and dose of the planted item that begins so"
@@ -21,8 +22,9 @@ def item(first):
 
 def cell(r, part, at):
     "Rows of a cell of shares"
-    counts = dict(exact=r['exact'], near_exact=r['near'], unclear=r['unclear'], other=r['other']) if part == 'replication' else dict(
-        hits=r['exact'])
+    counts = dict(hits=r['exact'])
+    if part == 'replication':
+        counts = dict(exact=r['exact'], near_exact=r['near'], unclear=r['unclear'], other=r['other'])
     rows = [dict(quantity=q, value=v) for q, v in counts.items() if v]
     rows.append(dict(quantity=SHARE[part], value=r['rate'], low=r['low'], high=r['high']))
     return [at | dict(n=r['n'], unit='texts') | x for x in rows]
@@ -31,18 +33,21 @@ def rows_of(r):
     "Long rows of one old row"
     what, at = r['what'], {c: r[c] for c in RUN} | dict(dataset=r['dataset'], k=r['k'])
     if what == 'cost':
-        return [at | dict(part='cost', instances=r['n'], quantity='seconds', value=r['rate'], n='1', unit='timings')]
+        at |= dict(part='cost', instances=r['n'], n='1', unit='timings')
+        return [at | dict(quantity='seconds', value=r['rate'])]
     if what == 'became_exact':
         texts = json.loads(r['note'])
         i, dose = item(texts[0])
-        at |= dict(part=what, setting=r['setting'], judge=r['judge'], item=i, times=dose, near=r['times'], n=r['n'], unit='texts')
+        at |= dict(part=what, setting=r['setting'], judge=r['judge'], item=i, times=dose, near=r['times'],
+                   n=r['n'], unit='texts')
         return [at | dict(quantity=q, text=t) for q, t in zip(PIECES, texts)]
     if what == 'replication':
         at |= dict(part=what, setting=r['setting'], judge=r['judge'], times=r['times'])
         return cell(r, 'replication', at)
     part = what.removeprefix('performance_')
     group, _, setting = r['setting'].partition(', ')
-    return cell(r, part, at | (dict(part=part) if group == 'all' else dict(part=part, setting=setting, group=group, judge=r['judge'])))
+    if group != 'all': at |= dict(setting=setting, group=group, judge=r['judge'])
+    return cell(r, part, at | dict(part=part))
 
 def new(old):
     "Long rows"
@@ -54,18 +59,21 @@ def old(new):
     "The old table"
     new = new.astype(object).where(new.notna() & (new != ''), '')
     judge, rows = new[new.judge != ''].groupby('model').judge.first(), {}
+    keys = [*RUN, 'part', 'dataset', 'setting', 'group', 'k', 'times', 'near', 'item', 'instances']
     for r in new.to_dict('records'):
-        key = tuple(r[c] for c in [*RUN, 'part', 'dataset', 'setting', 'group', 'k', 'times', 'near', 'item', 'instances'])
-        part, q, was = r['part'], r['quantity'], rows.setdefault(key, {c: r[c] for c in RUN})
+        was = rows.setdefault(tuple(r[c] for c in keys), {c: r[c] for c in RUN})
+        part, q = r['part'], r['quantity']
         was |= dict(dataset=r['dataset'], judge=judge[r['model']], k=r['k'])
         if part == 'cost':
-            was |= dict(what=part, setting=f"{int(r['instances'])} instances", n=int(r['instances']), rate=r['value'])
+            n = int(r['instances'])
+            was |= dict(what=part, setting=f'{n} instances', n=n, rate=r['value'])
         elif part == 'became_exact':
-            was |= {'what': part, 'setting': r['setting'], 'n': r['n'], 'times': r['near'], q: r['text']}
+            was |= dict(what=part, setting=r['setting'], n=r['n'], times=r['near']) | {q: r['text']}
         else:
-            performed = part != 'replication'
-            setting = (f"{r['group']}, {r['setting']}" if r['group'] else 'all') if performed else r['setting']
-            was |= dict(what=f'performance_{part}' if performed else part, setting=setting, n=r['n'], times=r['times'])
+            what, setting = part, r['setting']
+            if part != 'replication':
+                what, setting = f'performance_{part}', f"{r['group']}, {setting}" if setting else 'all'
+            was |= dict(what=what, setting=setting, n=r['n'], times=r['times'])
             was[OLD.get(q, q)] = r['value']
             if q == SHARE[part]: was |= dict(low=r['low'], high=r['high'])
     for r in rows.values():
