@@ -81,7 +81,7 @@ def own_dir(
     path = private_dir(cache_dir()/f'{name}{user}')
     s = path.lstat()
     if not stat.S_ISDIR(s.st_mode) or user and (s.st_uid != os.getuid() or s.st_mode & 0o022):
-        raise OSError(f'the folder {path} is not yours alone: remove it, or set MEMNB_CACHE to a folder of yours')
+        raise OSError(f'{path} is not yours alone: remove it, or set MEMNB_CACHE to a folder of yours')
     return path
 
 # %% ../nbs/rooms/core.ipynb #b4d06e7b
