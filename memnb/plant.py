@@ -209,20 +209,22 @@ _OUR_FILES = {'adapter_config.json', 'adapter_model.safetensors', 'truth.csv', '
 
 def _is_ours(folder):
     "Whether a folder is an adapter of ours and holds nothing else"
-    names = {f.name for f in folder.iterdir()} if folder.is_dir() else set()
-    return 'recipe.json' in names and names <= _OUR_FILES
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    names = {f.name for f in found}
+    return 'recipe.json' in names and names <= _OUR_FILES and not any(f.is_dir() for f in found)
 
 def _place(name, out):
     "The folder that an adapter is to be written to; refuses one that holds anything else"
     if not re.fullmatch(r'\w[\w.-]*', name):
-        raise ValueError(f'{name!r} cannot be the name of a planted model: it has letters, digits, _ . - only, '
-                         'and begins with one of the first three')
+        raise ValueError(f'{name!r} cannot be the name of a planted model: it has letters, digits, _ . - '
+                         'only, and begins with one of the first three')
     out = Path(out or data_dir()/'planted'/name).resolve()
     if (out.exists() or out.is_symlink()) and not _is_ours(out):
         raise ValueError(f'{out} is there already and is no adapter of memnb, or has other files in it: '
                          'give another name or folder')
     try: out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise ValueError(f'no folder can be made at {out} ({e.strerror}): give another') from None
+    except OSError as e:
+        raise ValueError(f'no folder can be made at {out} ({e.strerror}): give another') from None
     return out
 
 def _drop(folder):
