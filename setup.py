@@ -12,7 +12,7 @@ cfg = parser['DEFAULT']
 SUFFIX = '_requirements'
 extras = {k.removesuffix(SUFFIX): cfg[k].split() for k in cfg if k.endswith(SUFFIX)}
 shipped = dict(nbs='nbs/**/*.ipynb', reported='data/reported/*.csv', measured='data/measured/*.csv',
-               profiles='data/profiles/*.yaml', planted='data/planted/*/*')
+               profiles='data/profiles/*', planted='data/planted/*/*')
 
 class Build(build_py):
     "A wheel also carries the read-only files, below memnb/_share; an editable install reads the checkout."
