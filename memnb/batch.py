@@ -5,18 +5,19 @@
 # %% auto #0
 __all__ = ['DEEPEST', 'WORDS', 'CASTS', 'KEYS', 'MOST_RUNS', 'INPUTS', 'MOST_OUTPUT', 'COSTS', 'notebooks', 'find', 'Param',
            'source_cells', 'parameters_of', 'parameters', 'cast', 'check', 'Run', 'profile_file', 'profile', 'select',
-           'modules_used', 'parts', 'identity', 'finished', 'what_changed', 'runtime_dir', 'kernel_env', 'core_speed',
-           'gpu_ids', 'partial_file', 'execute', 'duration', 'Outcome', 'Job', 'first_line', 'relative_path', 'work',
-           'pace', 'time_left', 'runs_dir', 'batch', 'last_events', 'status', 'tidy', 'costs', 'plan_batch', 'pairs',
-           'table', 'plan_table']
+           'modules_used', 'run_parts', 'identity', 'finished', 'what_changed', 'runtime_dir', 'kernel_env',
+           'core_speed', 'gpu_ids', 'partial_file', 'execute', 'duration', 'Outcome', 'Job', 'first_line',
+           'relative_path', 'work', 'pace', 'time_left', 'runs_dir', 'batch', 'last_events', 'status', 'tidy', 'costs',
+           'plan_batch', 'pairs', 'table', 'plan_table']
 
-# %% ../nbs/rooms/batch.ipynb #6c570bc1
+# %% ../nbs/rooms/batch.ipynb #06097d7d
 import hashlib, importlib, json, os, re, sys, time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from .core import cache_dir, cores, did_you_mean, package_dir, private_dir, replacing, root, say, share_dir, version
+from .core import (cache_dir, cores, did_you_mean, package_dir, private_dir, replacing, root, say, share_dir,
+                        version)
 from .redact import FOLDERS, Redactor, redact, redact_notebook
 
 # %% ../nbs/rooms/batch.ipynb #54a5f957
@@ -37,7 +38,7 @@ def find(
     if nb in known: return known[nb]
     raise ValueError(f"no paper '{nb}'{did_you_mean(nb, known)}")
 
-# %% ../nbs/rooms/batch.ipynb #530fb8d2
+# %% ../nbs/rooms/batch.ipynb #203e430b
 @dataclass
 class Param:
     "A parameter of a notebook"
@@ -68,14 +69,16 @@ def parameters_of(
     "Parameters that a cell assigns"
     import ast
     try: body = ast.parse(source).body
-    except SyntaxError as e: raise ValueError(f'{name}: line {e.lineno} of the parameters cell is not Python') from None
+    except SyntaxError as e:
+        raise ValueError(f'{name}: line {e.lineno} of the parameters cell is not Python') from None
     helps, out = {line: text.lstrip('# ') for line, _, text in _comments(source)}, {}
     for s in body:
         target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, 'target', None)
         if not isinstance(target, ast.Name) or not getattr(s, 'value', None): continue
         try: default = ast.literal_eval(s.value)
         except (ValueError, TypeError):
-            raise ValueError(f"{name}: the default of parameter '{target.id}' must be a plain value") from None
+            what = f"the default of parameter '{target.id}' must be a plain value"
+            raise ValueError(f'{name}: {what}') from None
         note = getattr(s, 'annotation', None)
         kind = ast.unparse(note) if note else type(default).__name__
         out[target.id] = Param(kind, default, helps.get(s.end_lineno, ''))
@@ -88,7 +91,8 @@ def _stamp(path):
 
 @lru_cache(256)
 def _parameters(nb, stamp):
-    return parameters_of(next((s for s, tags in source_cells(nb, 'code') if 'parameters' in tags), ''), nb.name)
+    tagged = (s for s, tags in source_cells(nb, 'code') if 'parameters' in tags)
+    return parameters_of(next(tagged, ''), nb.name)
 
 def parameters(
     nb,                 # word of a paper, or path of a notebook
@@ -98,7 +102,7 @@ def parameters(
     nb = find(nb, folder)
     return dict(_parameters(nb, _stamp(nb)))
 
-# %% ../nbs/rooms/batch.ipynb #a87e7450
+# %% ../nbs/rooms/batch.ipynb #3ac20d02
 DEEPEST = 20 # lists within lists that anybody writes by hand
 
 @cache
@@ -111,7 +115,8 @@ def _yaml_loader():
             raise ValueError(f'line {node.start_mark.line + 1}: {text}')
         def compose_node(self, parent, index):
             event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent): self.fault(event, f"write the value of '*{event.anchor}' out")
+            if isinstance(event, yaml.AliasEvent):
+                self.fault(event, f"write the value of '*{event.anchor}' out")
             if self.depth > DEEPEST: self.fault(event, f'more than {DEEPEST} lists or mappings in each other')
             self.depth += 1
             try: return super().compose_node(parent, index)
@@ -130,7 +135,8 @@ def _yaml_loader():
                 self.fault(node, f"YAML reads {node.value} as {value}: write that, or put it into quotes")
             return value
         def other(self, node):
-            what = 'a date' if node.tag.endswith('timestamp') else f"of the kind {node.tag.rpartition(':')[2]}"
+            kind = node.tag.rpartition(':')[2]
+            what = 'a date' if kind == 'timestamp' else f'of the kind {kind}'
             self.fault(node, f'a value here is {what}: put it into quotes, or write it as a list')
     for kind in 'int', 'float': Loader.add_constructor(f'tag:yaml.org,2002:{kind}', Loader.number)
     for kind in 'timestamp', 'binary', 'set', 'omap', 'pairs':
@@ -149,9 +155,10 @@ def _read_yaml(text):
     except yaml.YAMLError as e:
         mark = getattr(e, 'problem_mark', None)
         at = f'line {mark.line + 1}: ' if mark else ''
-        raise ValueError(f"{at}not YAML, {getattr(e, 'problem', None) or getattr(e, 'reason', None) or e}") from None
+        why = getattr(e, 'problem', None) or getattr(e, 'reason', None) or e
+        raise ValueError(f'{at}not YAML, {why}') from None
 
-# %% ../nbs/rooms/batch.ipynb #84799840
+# %% ../nbs/rooms/batch.ipynb #ff716676
 WORDS = dict(true=True, yes=True, on=True, false=False, no=False, off=False)
 
 def _int(x):
@@ -166,7 +173,7 @@ def _float(x):
 def _bool(x): return x if isinstance(x, bool) else WORDS[x.lower()]
 
 def _str(x):
-    x.encode() # half a character of a broken terminal or file is refused now, not when the notebook is written
+    x.encode() # half a character, of a broken terminal, is refused now and not when the notebook is written
     return x
 
 def _plain(x):
@@ -209,13 +216,14 @@ def check(
         except ValueError as e: raise ValueError(f"{nb.stem}: parameter '{k}' {e}") from None
     return out
 
-# %% ../nbs/rooms/batch.ipynb #c29fd579
+# %% ../nbs/rooms/batch.ipynb #3d9ffffe
 def _file_name(*parts, most=120):
     "Parts of a name, as characters that any file system takes; a long name ends in a checksum"
     full = '-'.join(parts)
     safe = re.sub(r'[^\w.,=+-]', '_', redact(full) if re.search(r'[/\\~]', full) else full)
     if len(safe.encode()) <= most: return safe
-    return f"{safe.encode()[:most - 10].decode(errors='ignore')}-{hashlib.sha256(full.encode()).hexdigest()[:9]}"
+    begin = safe.encode()[:most - 10].decode(errors='ignore')
+    return f'{begin}-{hashlib.sha256(full.encode()).hexdigest()[:9]}'
 
 def _value(v): return ','.join(map(str, v)) if isinstance(v, list) else str(v)
 
@@ -230,20 +238,20 @@ class Run:
     profile: str = ''                              # word of the profile
     replaced: tuple = ()                           # names whose value differs from that of the profile
 
-    def pairs(self, names): return [f'{k}={_value(self.parameters[k])}' for k in names]
+    def _pairs(self, names): return [f'{k}={_value(self.parameters[k])}' for k in names]
     @property
     def name(self):
         "Name of the output file, without extension"
-        return _file_name(self.notebook, *self.pairs(self.grid))
+        return _file_name(self.notebook, *self._pairs(self.grid))
     @property
     def results_name(self):
         "Name of the tables that the run writes"
-        return _file_name(self.profile, *self.pairs(self.grid),
-                          *self.pairs(sorted(set(self.replaced) - set(self.grid))))
+        return _file_name(self.profile, *self._pairs(self.grid),
+                          *self._pairs(sorted(set(self.replaced) - set(self.grid))))
     @property
     def variant(self):
         "What was replaced, as text; empty for a run of the profile as it is"
-        return redact(' '.join(self.pairs(sorted(self.replaced))))
+        return redact(' '.join(self._pairs(sorted(self.replaced))))
 
 # %% ../nbs/rooms/batch.ipynb #ceb52583
 KEYS = 'notebook', 'parameters', 'grid', 'gpu'
@@ -403,10 +411,10 @@ def modules_used(
             todo += more
     return out
 
-# %% ../nbs/rooms/batch.ipynb #7ebb37ad
+# %% ../nbs/rooms/batch.ipynb #5c7f4ec1
 INPUTS = [] # functions: (values of all parameters, folder of the notebook) -> dict of name: checksum
 
-def parts(
+def run_parts(
     nb,                  # word of a paper, or path of a notebook
     params: dict,        # name -> value
     folder: Path = None, # folder of notebooks; default: those of memnb
@@ -418,7 +426,7 @@ def parts(
     code, word = [s for s, _ in source_cells(nb, 'code')], nb.stem[3:]
     plain = (re.sub(r'^\s*[%!].*$', '', s, flags=re.M) for s in code)
     names = [f'memnb.{word}', *(n for s in plain for n in _imports(s))]
-    out = {'notebook': _checksum(code)} | {f'parameter {k}': _checksum(json.dumps(v)) for k, v in values.items()}
+    out = {f'parameter {k}': _checksum(json.dumps(v)) for k, v in values.items()} | {'notebook': _checksum(code)}
     out |= {f'code of {k}': v for k, v in modules_used(names).items()}
     table = share_dir('reported')/f'{word}.csv'
     if table.is_file(): out['reported numbers'] = _checksum(table.read_text(encoding='utf-8'))
@@ -432,7 +440,7 @@ def identity(
     inputs=None          # functions as in `INPUTS`; default: those
 ) -> str:                # 64 hexadecimal digits
     "Fingerprint of a run: all that it depends on"
-    return _identity(parts(nb, params, folder, inputs))
+    return _identity(run_parts(nb, params, folder, inputs))
 
 def _identity(parts): return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -514,7 +522,7 @@ def kernel_env(
     env.setdefault('OMP_NUM_THREADS', str(threads or cores()))
     return env
 
-# %% ../nbs/rooms/batch.ipynb #8d948945
+# %% ../nbs/rooms/batch.ipynb #69c58980
 def _kill(pid):
     "End a kernel and its children"
     import signal
@@ -538,22 +546,23 @@ class _Guard:
     def watch(self):
         while not self.over.wait(.2):
             if not self.reason:
-                self.reason = 'stopped' if self.should_stop() else 'timeout' if time.monotonic() > self.end else ''
+                late = time.monotonic() > self.end
+                self.reason = 'stopped' if self.should_stop() else 'timeout' if late else ''
             pid = getattr(self.km.provisioner, 'pid', None) # none while the kernel starts
             if self.reason and pid: return _kill(pid)
 
-# %% ../nbs/rooms/batch.ipynb #292f619d
+# %% ../nbs/rooms/batch.ipynb #59ad4dfe
 MOST_OUTPUT = 10_000_000 # characters that a cell may put out
 
 def _joined(outputs):
-    "Outputs in which neighbouring pieces of one stream are one: a key that was printed in two goes is seen whole"
+    "Outputs in which neighbouring pieces of one stream are one, so that a key printed in two goes is seen"
     out = []
     for o in outputs:
-        same = out and o['output_type'] == 'stream' == out[-1][0]['output_type'] and o['name'] == out[-1][0]['name']
-        if same: out[-1].append(o)
-        else: out.append([o])
+        kind = o['output_type'], o.get('name')
+        if out and kind[0] == 'stream' and kind == out[-1][0]: out[-1][1].append(o)
+        else: out.append((kind, [o]))
     def text(o): return ''.join(o['text']) if isinstance(o['text'], list) else o['text']
-    return [os_[0] if len(os_) == 1 else type(os_[0])({**os_[0], 'text': ''.join(map(text, os_))}) for os_ in out]
+    return [g[0] if len(g) == 1 else type(g[0])({**g[0], 'text': ''.join(map(text, g))}) for _, g in out]
 
 def _redacted_cell(cell, redactor):
     "A cell as it may be passed on"
@@ -576,7 +585,7 @@ def _last_words(log):
     words = [l for l in log.read_text(errors='replace').splitlines() if l.strip()]
     return 'the kernel died; was there enough memory?' + (f' Its last words: {words[-1]}' if words else '')
 
-# %% ../nbs/rooms/batch.ipynb #bec8c0a8
+# %% ../nbs/rooms/batch.ipynb #eb774400
 @cache
 def _papermill_parts():
     "(manager, client) of ours; papermill is slow to import"
@@ -605,7 +614,8 @@ def _papermill_parts():
 
         def fail(self, i, name, why):
             "Give a cell that did not end an error output"
-            cell, error = self.nb.cells[i], new_output('error', ename=name, evalue=why, traceback=[f'{name}: {why}'])
+            cell = self.nb.cells[i]
+            error = new_output('error', ename=name, evalue=why, traceback=[f'{name}: {why}'])
             cell.outputs = [o for o in cell.outputs if o.output_type != 'error'] + [error]
             self.cell_exception(cell, cell_index=i)
 
@@ -622,8 +632,8 @@ def _papermill_parts():
 
         def ends(self, cell, cell_index, execute_reply=None):
             ok = execute_reply is not None and execute_reply['content']['status'] == 'ok'
-            self.on_cell(self.codes.index(cell_index) + 1, len(self.codes), _section(self.nb.cells, cell_index),
-                         time.monotonic() - self.since, ok)
+            number, section = self.codes.index(cell_index) + 1, _section(self.nb.cells, cell_index)
+            self.on_cell(number, len(self.codes), section, time.monotonic() - self.since, ok)
 
         def output(self, outs, msg, display_id, i):
             if self.clear_before_next_output: self.sizes[i] = 0
@@ -635,7 +645,8 @@ def _papermill_parts():
             if msg['msg_type'] == 'stream':
                 content['text'] = content['text'][:MOST_OUTPUT - used]
                 super().output(outs, msg, display_id, i)
-            note = f'\nmemnb: more than {MOST_OUTPUT/1e6:g} million characters; the rest of this output is left out\n'
+            most = f'{MOST_OUTPUT/1e6:g} million characters'
+            note = f'\nmemnb: more than {most}; the rest of this output is left out\n'
             outs.append(new_output('stream', name='stderr', text=note))
 
         def clear_output(self, outs, msg, i):
@@ -650,8 +661,7 @@ def _engine():
     from papermill.engines import Engine, papermill_engines
     class Ours(Engine):
         @classmethod
-        def execute_notebook(cls, nb, kernel_name, output_path=None, source='', progress_bar=None, log_output=None,
-                             autosave_cell_every=None, input_path=None, **kw):
+        def execute_notebook(cls, nb, kernel_name, output_path=None, source='', **kw):
             nb.metadata.papermill.update(input_path=source, output_path=Path(output_path).name)
             man = _papermill_parts()[0](nb, output_path)
             man.notebook_start()
@@ -693,12 +703,12 @@ class _Relay:
             if line.startswith('memnb: '): self.on_message(line.removeprefix('memnb: '))
     def flush(self): pass
 
-# %% ../nbs/rooms/batch.ipynb #11e7e03a
+# %% ../nbs/rooms/batch.ipynb #f4e6219b
 @cache
 def core_speed() -> float:
-    "Floating point operations a second of one core: the best of five rounds of small products, in processor time"
+    "Floating point operations a second of one core: the best of six rounds of products, in processor time"
     import numpy as np
-    a = np.ones((500, 64, 64), 'float32') # small ones are not spread over threads, which would wait for each other
+    a = np.ones((500, 64, 64), 'float32') # small ones: threads, which wait for each other, are not used
     def once():
         start = time.thread_time()
         a@a
@@ -729,10 +739,10 @@ def _made(start):
     "What an executed notebook says about how it was made"
     from importlib.metadata import version as installed
     packages = {p: installed(p) for p in ('numpy', 'torch', 'transformers')}
-    return dict(version=version(), machine=_machine(), seconds=round(time.monotonic() - start, 2), speed=core_speed(),
-                versions=dict(python=sys.version.split()[0], **packages))
+    return dict(version=version(), machine=_machine(), seconds=round(time.monotonic() - start, 2),
+                speed=core_speed(), versions=dict(python=sys.version.split()[0], **packages))
 
-# %% ../nbs/rooms/batch.ipynb #fe752a56
+# %% ../nbs/rooms/batch.ipynb #304e3ed9
 def partial_file(
     out: Path # where the finished notebook goes
 ) -> Path:    # where it is until then
@@ -751,17 +761,18 @@ def execute(
     should_stop=None,     # called several times a second: whether to end the kernel
     env: dict = None,     # environment of the kernel; default `kernel_env()`
     inputs=None,          # functions as in `INPUTS`; default: those
-    lock_fd: int = None   # file that the kernel keeps open, so that its lock is held as long as the kernel lives
+    lock_fd: int = None   # file that the kernel keeps open, and so locked as long as the kernel lives
 ) -> Path:                # `out`; an error in a cell raises papermill's PapermillExecutionError
     "Run one notebook"
     import nbformat, papermill
     nb, out, start = find(nb, folder), Path(out).resolve(), time.monotonic()
-    params, made_of, part = check(nb, params or {}), parts(nb, params or {}, None, inputs), partial_file(out)
+    params, part = check(nb, params or {}), partial_file(out)
+    made_of = run_parts(nb, params, None, inputs)
     out.parent.mkdir(parents=True, exist_ok=True)
     got = papermill.execute_notebook(
         nbformat.read(nb, 4), re.sub('([{}])', r'\1\1', str(part)), params, engine_name=_engine(),
-        progress_bar=False, kernel_name='python3', language='python', source=nb.name, folder=nb.parent.resolve(),
-        timeout=timeout, on_message=on_message, env=env or kernel_env(), lock_fd=lock_fd,
+        progress_bar=False, kernel_name='python3', language='python', source=nb.name,
+        folder=nb.parent.resolve(), timeout=timeout, on_message=on_message, env=env or kernel_env(), lock_fd=lock_fd,
         on_cell=on_cell or (lambda *a: None), should_stop=should_stop or (lambda: False))
     got.metadata.papermill.output_path = out.name
     got.metadata['memnb'] = dict(identity=_identity(made_of), parts=made_of, **_made(start))
@@ -862,7 +873,7 @@ def _gpu(should_stop):
         time.sleep(.2)
     raise KeyboardInterrupt
 
-# %% ../nbs/rooms/batch.ipynb #c95ce4f5
+# %% ../nbs/rooms/batch.ipynb #f4aa5863
 def work(
     job: Job,         # what to run
     on_event,         # called with a dict for each event
@@ -895,9 +906,9 @@ def _execute(job, on_event, should_stop, lock_fd):
     on_event(dict(run=job.run.name, what='started'))
     named = dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant) if job.run.profile else {}
     with _gpu(should_stop) if job.run.gpu else nullcontext({}) as gpu:
+        env = kernel_env(job.threads) | job.env | named | gpu
         execute(job.nb, job.out, job.run.parameters, timeout=job.timeout, on_cell=cell, on_message=message,
-                should_stop=should_stop, env=kernel_env(job.threads) | job.env | named | gpu, inputs=job.inputs,
-                lock_fd=lock_fd)
+                should_stop=should_stop, env=env, inputs=job.inputs, lock_fd=lock_fd)
 
 # %% ../nbs/rooms/batch.ipynb #31c271c1
 def pace(
@@ -1062,7 +1073,7 @@ def _all(jobs, submit, stop, note):
     order = {j.run.name: i for i, j in enumerate(jobs)}
     return sorted(results, key=lambda o: order[o.run.name])
 
-# %% ../nbs/rooms/batch.ipynb #7bfbbe9a
+# %% ../nbs/rooms/batch.ipynb #254e5f36
 def runs_dir(
     name: str,       # profile
     out: Path = None # folder of the executed notebooks; default `runs`
@@ -1072,8 +1083,8 @@ def runs_dir(
     try: mark = (where/'.profile').read_text(encoding='utf-8').strip()
     except (OSError, ValueError): mark = ''
     if mark and mark != _profile_mark(file, where):
-        raise ValueError(f'{relative_path(where)} holds the runs of another {file.name}: give this profile another '
-                         'name, or another folder with --out')
+        raise ValueError(f'{relative_path(where)} holds the runs of another {file.name}: '
+                         'give this profile another name, or another folder with --out')
     return where
 
 def _profile_mark(file, where):
@@ -1088,8 +1099,8 @@ def _jobs(name, only, params, out, folder, **kw):
     where, here = runs_dir(name, out), kernel_env()
     env = {k: here[k] for k in ('MEMNB_HOME', *FOLDERS) if k in here} # the same on every worker
     env |= kw.pop('env', {})
-    jobs = [Job(r, find(r.notebook, folder).resolve(), where/f'{r.name}.ipynb', env=env, inputs=tuple(INPUTS), **kw)
-            for r in select(name, only, params, folder)]
+    jobs = [Job(r, find(r.notebook, folder).resolve(), where/f'{r.name}.ipynb', env=env, inputs=tuple(INPUTS),
+                **kw) for r in select(name, only, params, folder)]
     for j in jobs:
         if j.out.is_dir(): raise ValueError(f'{relative_path(j.out)} is a folder: move it away')
     return where, jobs
@@ -1121,7 +1132,8 @@ def batch(
     if not todo: return [Outcome(j.run, 'skipped', j.out) for j in jobs]
     if seconds and not (force or fresh or scheduler): _look_ahead(todo, seconds)
     where.mkdir(parents=True, exist_ok=True)
-    with replacing(where/'.profile') as part: part.write_text(_profile_mark(profile_file(name).resolve(), where))
+    mark = _profile_mark(profile_file(name).resolve(), where)
+    with replacing(where/'.profile') as part: part.write_text(mark)
     shown = _Progress(where, quiet)
     try:
         with (_dask if dask or scheduler else _threads)(workers, scheduler, shown.tell, where) as pool:
@@ -1136,7 +1148,7 @@ def _note(got, shown):
     hint = '; free some space, then the same command goes on' if 'No space left' in got.error else ''
     say(f'{got.run.name} failed: {got.error}{hint}; see {relative_path(got.file)}')
 
-# %% ../nbs/rooms/batch.ipynb #e863a3bf
+# %% ../nbs/rooms/batch.ipynb #95d73fe9
 def _has_plan(word):
     from importlib.util import find_spec
     return find_spec(f'memnb.{word}') is not None
@@ -1147,7 +1159,7 @@ def _look_at_plans(asked):
     "In a process of its own: a line of JSON for each run whose plan has been asked"
     out, sys.stdout = sys.stdout, sys.stderr
     tell = lambda *x: print(json.dumps(x), file=out, flush=True)
-    for module in ('torch', 'transformers', 'pandas', *(f'memnb.{w}' for _, w, _ in asked)): importlib.import_module(module)
+    for name in ('torch', 'transformers', 'pandas', *(f'memnb.{w}' for _, w, _ in asked)): importlib.import_module(name)
     tell('ready', '')
     for name, word, values in asked:
         try: costs(word, values)
@@ -1163,9 +1175,10 @@ def _look_ahead(jobs, seconds):
     asked = [(j.run.name, j.run.notebook, _values(j)) for j in jobs if _has_plan(j.run.notebook)]
     if not asked: return
     code = 'import json, sys; from memnb.batch import _look_at_plans as f; f(json.load(sys.stdin))'
+    path = os.pathsep.join([str(package_dir().parent), os.environ.get('PYTHONPATH', '')])
     child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, text=True, cwd=jobs[0].nb.parent, env=kernel_env() | dict(
-                             PYTHONPATH=os.pathsep.join([str(package_dir().parent), os.environ.get('PYTHONPATH', '')])))
+                             stderr=subprocess.DEVNULL, text=True, cwd=jobs[0].nb.parent,
+                             env=kernel_env() | dict(PYTHONPATH=path))
     lines = Queue()
     def read():
         for line in child.stdout: lines.put(line)
@@ -1185,7 +1198,7 @@ def _look_ahead(jobs, seconds):
         child.kill()
         child.wait()
 
-# %% ../nbs/rooms/batch.ipynb #a6938b07
+# %% ../nbs/rooms/batch.ipynb #17374834
 def last_events(
     where: Path # folder with a log
 ) -> dict:      # name of a run -> its last event; torn lines are passed over
@@ -1210,7 +1223,7 @@ def _state(job, last):
     if what == 'failed': return 'failed', f"{last.get('error')}; see {relative_path(partial_file(job.out))}"
     if what == 'stopped': return 'stopped', 'the same command goes on from here'
     if partial_file(job.out).exists(): return 'broken off', 'the same command runs it again'
-    return 'to do', what_changed(job.out, parts(job.nb, job.run.parameters, None, job.inputs))
+    return 'to do', what_changed(job.out, run_parts(job.nb, job.run.parameters, None, job.inputs))
 
 def status(
     name: str,             # profile
@@ -1244,7 +1257,7 @@ def tidy(
         for f in gone: f.unlink()
     return gone
 
-# %% ../nbs/rooms/batch.ipynb #8f121c76
+# %% ../nbs/rooms/batch.ipynb #548e89a4
 COSTS = 'calls', 'cached', 'prompt_tokens', 'new_tokens', 'flops', 'seconds'
 
 def costs(
@@ -1265,13 +1278,14 @@ def _seconds_known(job):
     "Seconds that a run took before, as this machine would take; None where it was not made"
     import csv
     meta = _metadata(job.out)
-    old, now = meta.get('parts'), parts(job.nb, job.run.parameters, None, job.inputs)
+    old, now = meta.get('parts'), run_parts(job.nb, job.run.parameters, None, job.inputs)
     mine = lambda d: {k: v for k, v in d.items() if k.startswith('parameter ')}
     took = meta if isinstance(old, dict) and mine(old) == mine(now) else {}
     table = share_dir('profiles')/'durations.csv'
     if not took and not job.run.replaced and table.is_file():
         with open(table, newline='', encoding='utf-8') as f:
-            found = [r for r in csv.DictReader(f) if (r['profile'], r['run']) == (job.run.profile, job.run.name)]
+            same = job.run.profile, job.run.name
+            found = [r for r in csv.DictReader(f) if (r['profile'], r['run']) == same]
         took = {k: float(found[-1][k]) for k in ('seconds', 'speed')} if found else {}
     seconds, speed = took.get('seconds'), took.get('speed')
     if type(seconds) not in (int, float) or seconds <= 0: return None
@@ -1292,7 +1306,8 @@ def plan_batch(
             say(f'no estimate for {job.run.name}: {first_line(e)}')
             cost = dict.fromkeys(COSTS)
         known = _seconds_known(job)
-        if known and not (cost['cached'] and not cost['calls']): cost['seconds'] = known # else answers are there
+        answered = cost['cached'] and not cost['calls'] # what was kept makes this run a short one
+        if known and not answered: cost['seconds'] = known
         rows.append(dict(notebook=job.run.notebook, parameters=job.run.parameters, done=job.ready) | cost)
     return rows
 

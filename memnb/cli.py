@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['title', 'readme', 'fetch_all', 'named_files', 'main']
 
-# %% ../nbs/rooms/cli.ipynb #95fd5611
+# %% ../nbs/rooms/cli.ipynb #f519eaaa
 import re, sys
 from pathlib import Path
 from . import data, hf, lm
-from .batch import (INPUTS, batch, duration, find, notebooks, pairs, parameters, plan_batch, plan_table, profile,
-                         relative_path, runs_dir, source_cells, status, table, tidy)
+from .batch import (INPUTS, batch, duration, find, notebooks, pairs, parameters, plan_batch, plan_table,
+                         profile, relative_path, runs_dir, source_cells, status, table, tidy)
 from .core import checkout, data_dir, did_you_mean, figures_dir, say, sha256, share_dir
 from .report import batch_report
 from .store import Store
@@ -88,7 +88,7 @@ def fetch_all(
     lm.fetch()
     say('model and data are ready')
 
-# %% ../nbs/rooms/cli.ipynb #d7d9e4ca
+# %% ../nbs/rooms/cli.ipynb #d9853955
 def _words(values):
     "All texts among the values of parameters, lists included"
     for v in values:
@@ -111,7 +111,8 @@ def named_files(
     out = {}
     for word in dict.fromkeys(_words(values.values())):
         if mark := _model_mark(word): out[f'model {word}'] = mark
-        path = next((p for p in (Path(folder)/word, Path(word)) if p.suffix and len(word) < 1000 and p.is_file()), None)
+        near = [Path(folder)/word, Path(word)] if len(word) < 1000 and Path(word).suffix else []
+        path = next((p for p in near if p.is_file()), None)
         if path: out[f'data {path.name}'] = sha256(path)
         elif hasattr(data, 'identity') and word in _own_data(): out[f'data {word}'] = data.identity(word)
     return out
@@ -124,7 +125,7 @@ def _own_data():
 
 if named_files not in INPUTS: INPUTS.append(named_files)
 
-# %% ../nbs/rooms/cli.ipynb #81bfe301
+# %% ../nbs/rooms/cli.ipynb #7fd01d76
 def _run(a):
     "memnb run"
     where = runs_dir(a.profile, a.out)
@@ -135,9 +136,11 @@ def _run(a):
     rows = [(o.run.name, o.status, duration(o.seconds) if o.seconds else '', told(o)) for o in results]
     print(table(('run', 'status', 'time', 'error'), rows))
     states = [o.status for o in results]
-    print(', '.join(f'{states.count(s)} {s}' for s in dict.fromkeys(states)) or 'stopped before a run had begun')
+    counts = ', '.join(f'{states.count(s)} {s}' for s in dict.fromkeys(states))
+    print(counts or 'stopped before a run had begun')
     print(f'executed notebooks: {relative_path(where)}')
-    print(f"figures: {relative_path(figures_dir(where.name))}\ntables: {relative_path(data_dir()/'measured')}")
+    print(f'figures: {relative_path(figures_dir(where.name))}')
+    print(f"tables: {relative_path(data_dir()/'measured')}")
     return 130 if 'stopped' in states or not states else 1 if 'failed' in states else 0
 
 def _plan(a):
@@ -179,7 +182,7 @@ def _readme(a):
     if stale: say('README.md is older than nbs/index.ipynb: run `memnb readme`')
     return int(stale)
 
-# %% ../nbs/rooms/cli.ipynb #640fb453
+# %% ../nbs/rooms/cli.ipynb #fcebebe6
 def _megabytes(n): return f'{n/1e6:.1f} MB'
 
 def _store(a):
@@ -187,21 +190,25 @@ def _store(a):
     store = Store(a.store)
     if a.what in ('export', 'import') and not a.path: raise ValueError(f'memnb store {a.what}: name a file')
     if a.what not in ('export', 'import') and a.path: raise ValueError(f'memnb store {a.what} takes no file')
-    if a.model and a.what not in ('forget', 'export'): raise ValueError(f'memnb store {a.what} takes no --model')
+    if a.model and a.what not in ('forget', 'export'):
+        raise ValueError(f'memnb store {a.what} takes no --model')
     models = store.models() if a.what in ('list', 'forget') else []
     if a.what == 'list':
-        rows = [(m['model'], str(m.get('engine', '')), f"{m['answers']:,}", _megabytes(m.get('bytes', m.get('chars'))),
-                 str(m.get('first') or '?')[:10], str(m.get('last') or '?')[:10]) for m in models]
+        day = lambda m, k: str(m.get(k) or '?')[:10]
+        rows = [(m['model'], str(m.get('engine', '')), f"{m['answers']:,}",
+                 _megabytes(m.get('bytes', m.get('chars'))), day(m, 'first'), day(m, 'last')) for m in models]
         head = 'model', 'engine', 'answers', 'size', 'first', 'last'
         print(table(head, rows) if rows else 'no answers yet')
     if a.what == 'forget':
-        if not a.model: raise ValueError('memnb store forget: say whose answers with --model (memnb store list)')
+        if not a.model: raise ValueError('memnb store forget: say whose with --model (memnb store list)')
         have = {}
         for m in models: have[m['model']] = have.get(m['model'], 0) + m['answers']
         if a.model not in have: raise ValueError(f"no answers of '{a.model}'{did_you_mean(a.model, have)}")
         if a.yes: print(f'{store.forget(a.model):,} answers of {a.model} forgotten')
         else: print(f'{have[a.model]:,} answers of {a.model} would be forgotten: add --yes to do it')
-    if a.what == 'export': print(f"{store.export(a.path, a.model or ''):,} answers written to {relative_path(a.path)}")
+    if a.what == 'export':
+        n = store.export(a.path, a.model or '')
+        print(f'{n:,} answers written to {relative_path(a.path)}')
     if a.what == 'import':
         if not a.path.is_file(): raise FileNotFoundError(f'no file {a.path}')
         print(f'{store.load(a.path):,} answers taken in')
@@ -210,11 +217,12 @@ def _store(a):
         print(f"{_megabytes(got['before'] - got['after'] if isinstance(got, dict) else got)} freed")
     if a.what == 'check':
         found = store.check()
-        for k, v in found.items(): print(f"{k}: {', '.join(map(str, v)) or 'none' if isinstance(v, list) else v}")
+        text = lambda v: ', '.join(map(str, v)) or 'none' if isinstance(v, list) else v
+        for k, v in found.items(): print(f'{k}: {text(v)}')
         return int(bool(found.get('damaged') or found.get('bad') or found.get('problems')))
     return 0
 
-# %% ../nbs/rooms/cli.ipynb #11d3080a
+# %% ../nbs/rooms/cli.ipynb #05d46b86
 def _parser():
     "Parser of the command line, whose errors are ValueErrors"
     from argparse import ArgumentParser
@@ -232,13 +240,14 @@ def _parser():
         p.add_argument('profile', metavar='PROFILE', help=f'{known}, or the path of a YAML file')
         p.add_argument('-o', '--out', type=Path, help='folder of the executed notebooks (runs)')
         if fun is _tidy: return p
-        p.add_argument('--only', nargs='+', action='extend', default=[], metavar='WORD', help='only these papers')
+        p.add_argument('--only', nargs='+', action='extend', default=[], metavar='WORD',
+                       help='only these papers')
         p.add_argument('-p', nargs=2, action='append', default=[], metavar=('NAME', 'VALUE'),
                        help='set a parameter in every notebook that has it')
         return p
     p = of_profile('run', _run, 'run the notebooks of a profile; what is finished is skipped')
     p.add_argument('--force', action='store_true', help='run again what is finished')
-    p.add_argument('--fresh', action='store_true', help='as --force, and ask and train again what is kept, too')
+    p.add_argument('--fresh', action='store_true', help='as --force, and ask and train anew what is kept')
     p.add_argument('--no-check', action='store_true', help='do not look beforehand for runs that cannot work')
     p.add_argument('--timeout', type=int, metavar='S', help='seconds for each notebook')
     p.add_argument('--quiet', action='store_true', help='no progress, only what failed')
@@ -257,7 +266,7 @@ def _parser():
     p.add_argument('what', choices=['list', 'forget', 'export', 'import', 'check', 'compact'])
     p.add_argument('path', nargs='?', type=Path, metavar='FILE', help='file to write or to read')
     p.add_argument('--model', help='identity of a model, as `memnb store list` shows it')
-    p.add_argument('--store', type=Path, metavar='FILE', help='the store (MEMNB_STORE, else that of the user)')
+    p.add_argument('--store', type=Path, metavar='FILE', help='the store (MEMNB_STORE, else the cache)')
     p.add_argument('--yes', action='store_true', help='really forget')
     p = command('readme', _readme, 'make README.md from nbs/index.ipynb')
     p.add_argument('--check', action='store_true', help='only say whether it is current')

@@ -31,12 +31,12 @@ HOME = re.compile(r'/(?<![\w.~-]/)(?:(?:home|Users)/+[\w.-]+|root(?![\w.-]))'  #
 OTHER = re.compile(r'/(?<![\w.~-]/)(?:tmp|work|opt|mnt|media|scratch|srv|var|private|Volumes)'
                    r'(?:/[\w.@+-]+)*/(?=[\w.@+-])')
 
-# %% ../nbs/rooms/redact.ipynb #99f3e288
+# %% ../nbs/rooms/redact.ipynb #fd29fadf
 SECRET = re.compile('KEY|TOKEN|SECRET|PASSW', re.I)  # in the name of a variable
 TOKEN = re.compile('(?<![A-Za-z0-9])(?:' + '|'.join([
     r'(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]*\d)[\w-]{16,}', r'hf_[A-Za-z0-9]{20,}', r'gh[pousr]_[A-Za-z0-9]{20,}',
-    r'github_pat_\w{20,}', r'glpat-[\w-]{16,}', r'AKIA[0-9A-Z]{16}', r'AIza[\w-]{30,}', r'xox[abprs]-[\w-]{10,}',
-    r'eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}']) + ')')
+    r'github_pat_\w{20,}', r'glpat-[\w-]{16,}', r'AKIA[0-9A-Z]{16}', r'AIza[\w-]{30,}',
+    r'xox[abprs]-[\w-]{10,}', r'eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}']) + ')')
 HINTS = 'sk-', 'pk-', 'rk-', 'sk_', 'pk_', 'rk_', 'xai', 'hf_', 'gh', 'glpat', 'AKIA', 'AIza', 'xox', 'eyJ'
 LOGIN = re.compile(r'''://[^\s/"'<>]+@''')
 SERVER = re.compile(r'(://(?:…@)?)(?!localhost|127\.0\.0\.1)[\w.-]+(?=:\d)')
@@ -52,14 +52,15 @@ def _secrets():
             if len(word) >= 6: found |= {word: k, unquote(word): k}
     return found
 
-# %% ../nbs/rooms/redact.ipynb #e454c155
+# %% ../nbs/rooms/redact.ipynb #91d90489
 def _host_pattern(host):
     "Pattern of the name of this machine, and of its part before the first dot; None for a name of no meaning"
     every = {n for n in (host, host.partition('.')[0]) if len(n) > 2 and n != 'localhost'}
     telling = [re.escape(n) for n in every if re.search(r'[\d.-]', n) and len(n) > 3]
     words = [re.escape(n) for n in every if not re.search(r'[\d.-]', n)]
     out = [rf'(?<![\w-]){n}(?![\w-])' for n in sorted(telling, key=len, reverse=True)]
-    out += [rf'(?:(?<=@)|(?<=//)){n}(?![\w-])|(?<![\w.-]){n}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)'
+    out += [rf'(?:(?<=@)|(?<=//)){n}(?![\w-])'
+            rf'|(?<![\w.-]){n}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)'
             rf'|(?<=/net/){n}(?![\w-])|(?<=/nfs/){n}(?![\w-])' for n in words]
     return re.compile('|'.join(out), re.I) if out else None
 
@@ -82,10 +83,10 @@ class Redactor:
     def __call__(self, text):
         if text not in self.seen:
             if len(self.seen) > 2**16: self.seen.clear()
-            self.seen[text] = self.redact(text)
+            self.seen[text] = self._redact(text)
         return self.seen[text]
 
-    def redact(self, text):
+    def _redact(self, text):
         for secret, word, pattern in self.secrets:
             if secret in text: text = pattern.sub(lambda _: word, text)
         if any(h in text for h in HINTS): text = TOKEN.sub('…', text)
@@ -105,7 +106,7 @@ def redact(
     "Text that may be passed on"
     return Redactor()(text)
 
-# %% ../nbs/rooms/redact.ipynb #e4534e44
+# %% ../nbs/rooms/redact.ipynb #cfd44334
 BINARY = re.compile(r'(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*')  # PNG, JPEG, GIF, PDF, WebP
 
 def redact_notebook(
@@ -118,7 +119,7 @@ def redact_notebook(
         if isinstance(x, str): return x if BINARY.fullmatch(x) else text(x)
         if isinstance(x, dict): return type(x)((walk(k), walk(v)) for k, v in x.items())
         if not isinstance(x, (list, tuple)): return x
-        if len(x) > 1 and all(isinstance(o, str) for o in x): # lines, or words: what is torn apart is seen as one
+        if len(x) > 1 and all(isinstance(o, str) for o in x): # lines: what is torn apart is seen as one
             whole = ''.join(x)
             clean = walk(whole)
             if clean == whole: return list(x)

@@ -201,7 +201,7 @@ class Book:
     @property
     def model(self): return str(self.params.get('model', ''))
 
-# %% ../nbs/rooms/report.ipynb #67dc4025
+# %% ../nbs/rooms/report.ipynb #fac114c0
 def _raw(path, redactor):
     "Content of a notebook file, redacted, and checked as far as this page needs it"
     try: raw = redact_notebook(json.loads(path.read_text(encoding='utf-8')), redactor)
@@ -209,7 +209,8 @@ def _raw(path, redactor):
     try: steps, meta = list(_steps(raw['cells'])), dict(raw['metadata'])
     except (KeyError, TypeError, AttributeError, ValueError): raise ValueError('no notebook') from None
     parts = {k: meta.get(k) for k in ('memnb', 'papermill', 'language_info')}
-    tagged = [_join(c['source']) for c in raw['cells'] if 'parameters' in c.get('metadata', {}).get('tags', [])]
+    tags = lambda c: c.get('metadata', {}).get('tags', [])
+    tagged = [_join(c['source']) for c in raw['cells'] if 'parameters' in tags(c)]
     return steps, {k: v if isinstance(v, dict) else {} for k, v in parts.items()}, (tagged or [''])[0]
 
 def _word(steps, meta):
@@ -301,7 +302,7 @@ def read_books(
     papers = {w: i for i, w in enumerate(notebooks())}
     return sorted(books, key=lambda b: (papers.get(b.word, 99), b.word, b.profile, b.name, b.state)), odd
 
-# %% ../nbs/rooms/report.ipynb #1989dc3a
+# %% ../nbs/rooms/report.ipynb #c7ec733c
 DIFFER = 'runs differ'
 MARKS = {'holds': 'yes', 'does not hold': 'no', 'mixed': 'mixed', 'undecided': 'open', 'not measured': 'gone',
          'not testable here': 'none', DIFFER: 'differ'} # verdict -> kind of its mark; other words are 'none'
@@ -322,8 +323,8 @@ def votes(
 ) -> list:     # of `Vote`
     "The claims that a run judges"
     rows = [r for s in book.steps for o in s.outs if o.kind == 'board' for r in o.value]
-    return [Vote(book, r.get('model') or book.model, r['where'], r['says'], r['verdict'], r.get('evidence', ''))
-            for r in rows]
+    words = lambda r: (r['where'], r['says'], r['verdict'], r.get('evidence', ''))
+    return [Vote(book, r.get('model') or book.model, *words(r)) for r in rows]
 
 def _votes_that_count(votes):
     "Of those on one claim and one model"
@@ -753,10 +754,10 @@ def _top(books, board, titles):
             'each claim and model.</p></header>\n'
             f'<main>\n<section id="summary"><h2>In one minute</h2>\n{score}</section>\n{_bad(books)}')
 
-# %% ../nbs/rooms/report.ipynb #186b7a5a
-_RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the evidence says '
-          'how much would. <b>Not measured</b>: these runs did not look. A run speaks for its own model, and a <code>smoke</code> run counts '
-          'only where there is no larger one.')
+# %% ../nbs/rooms/report.ipynb #142ef401
+_RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the evidence '
+          'says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its own model, and '
+          'a <code>smoke</code> run counts only where there is no larger one.')
 _TOOLS = ('<div class="tools" hidden><span role="group" aria-label="Show claims by verdict">'
          '<button type="button" data-show="" aria-pressed="true">all</button>{}</span> '
          '<button type="button" data-open>open all evidence</button></div>')

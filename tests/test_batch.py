@@ -507,7 +507,7 @@ def test_files_that_parameters_name_belong_to_the_run(house):
     folder.mkdir()
     (folder/'model.safetensors').write_bytes(b'0'*100), own.write_text('a\n1\n')
     given = dict(model=f'hf:{folder}', source='own.csv')
-    of = lambda: batch.parts('dice', given, house)
+    of = lambda: batch.run_parts('dice', given, house)
     before = of()
     (folder/'model.safetensors').write_bytes(b'1'*100)
     weights = of()
