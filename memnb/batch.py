@@ -411,7 +411,7 @@ def modules_used(
             todo += more
     return out
 
-# %% ../nbs/rooms/batch.ipynb #5c7f4ec1
+# %% ../nbs/rooms/batch.ipynb #f5ab0787
 INPUTS = [] # functions: (values of all parameters, folder of the notebook) -> dict of name: checksum
 
 def run_parts(
@@ -426,7 +426,8 @@ def run_parts(
     code, word = [s for s, _ in source_cells(nb, 'code')], nb.stem[3:]
     plain = (re.sub(r'^\s*[%!].*$', '', s, flags=re.M) for s in code)
     names = [f'memnb.{word}', *(n for s in plain for n in _imports(s))]
-    out = {f'parameter {k}': _checksum(json.dumps(v)) for k, v in values.items()} | {'notebook': _checksum(code)}
+    out = {f'parameter {k}': _checksum(json.dumps(v)) for k, v in values.items()}
+    out['notebook'] = _checksum(code)
     out |= {f'code of {k}': v for k, v in modules_used(names).items()}
     table = share_dir('reported')/f'{word}.csv'
     if table.is_file(): out['reported numbers'] = _checksum(table.read_text(encoding='utf-8'))
@@ -742,7 +743,7 @@ def _made(start):
     return dict(version=version(), machine=_machine(), seconds=round(time.monotonic() - start, 2),
                 speed=core_speed(), versions=dict(python=sys.version.split()[0], **packages))
 
-# %% ../nbs/rooms/batch.ipynb #304e3ed9
+# %% ../nbs/rooms/batch.ipynb #c80ff42f
 def partial_file(
     out: Path # where the finished notebook goes
 ) -> Path:    # where it is until then
@@ -772,8 +773,8 @@ def execute(
     got = papermill.execute_notebook(
         nbformat.read(nb, 4), re.sub('([{}])', r'\1\1', str(part)), params, engine_name=_engine(),
         progress_bar=False, kernel_name='python3', language='python', source=nb.name,
-        folder=nb.parent.resolve(), timeout=timeout, on_message=on_message, env=env or kernel_env(), lock_fd=lock_fd,
-        on_cell=on_cell or (lambda *a: None), should_stop=should_stop or (lambda: False))
+        folder=nb.parent.resolve(), timeout=timeout, on_message=on_message, env=env or kernel_env(),
+        lock_fd=lock_fd, on_cell=on_cell or (lambda *a: None), should_stop=should_stop or (lambda: False))
     got.metadata.papermill.output_path = out.name
     got.metadata['memnb'] = dict(identity=_identity(made_of), parts=made_of, **_made(start))
     with open(part, 'wb') as f:
@@ -1148,7 +1149,7 @@ def _note(got, shown):
     hint = '; free some space, then the same command goes on' if 'No space left' in got.error else ''
     say(f'{got.run.name} failed: {got.error}{hint}; see {relative_path(got.file)}')
 
-# %% ../nbs/rooms/batch.ipynb #95d73fe9
+# %% ../nbs/rooms/batch.ipynb #b776cdcc
 def _has_plan(word):
     from importlib.util import find_spec
     return find_spec(f'memnb.{word}') is not None
@@ -1159,7 +1160,8 @@ def _look_at_plans(asked):
     "In a process of its own: a line of JSON for each run whose plan has been asked"
     out, sys.stdout = sys.stdout, sys.stderr
     tell = lambda *x: print(json.dumps(x), file=out, flush=True)
-    for name in ('torch', 'transformers', 'pandas', *(f'memnb.{w}' for _, w, _ in asked)): importlib.import_module(name)
+    for module in ('torch', 'transformers', 'pandas', *(f'memnb.{w}' for _, w, _ in asked)):
+        importlib.import_module(module)
     tell('ready', '')
     for name, word, values in asked:
         try: costs(word, values)

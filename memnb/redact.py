@@ -106,8 +106,8 @@ def redact(
     "Text that may be passed on"
     return Redactor()(text)
 
-# %% ../nbs/rooms/redact.ipynb #cfd44334
-BINARY = re.compile(r'(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*')  # PNG, JPEG, GIF, PDF, WebP
+# %% ../nbs/rooms/redact.ipynb #54414356
+BINARY = re.compile(r'(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*') # PNG, JPEG, GIF, PDF
 
 def redact_notebook(
     nb,            # a notebook: the content of its file, or nbformat's object

@@ -27,13 +27,13 @@ def copy(nb, i, path):
     "One run out of a notebook with outputs"
     rng, nb = random.Random(i), json.loads(nb)
     model = f'model{i % 10}'
-    from memnb.report import BOARD
+    from memnb.report import BOARD_TYPE
     for o in (o for c in nb['cells'] for o in c.get('outputs', []) if 'data' in o):
         d = o['data']
         if 'text/html' in d:
             html = varied(''.join(d['text/html']), rng)
             d['text/html'] = re.sub('(?<=<td>)(smollm2|planted:news|gpt)(?=</td>)', model, html)
-        for r in d.get(BOARD, ()): r |= dict(model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}")
+        for r in d.get(BOARD_TYPE, ()): r |= dict(model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}")
         if 'image/png' in d and i % 2: d['image/png'] = repainted(''.join(d['image/png']), rng)
     params = dict(model=model, seed=i // 10, profile='night')
     nb['metadata'] |= dict(papermill=dict(parameters=params, duration=60.), memnb=dict(identity=f'{i:064}'))

@@ -29,17 +29,17 @@ def html_table(head, rows):
 def board(*rows, head=('model', 'where', 'says', 'verdict', 'evidence')):
     "A board as `results.show_board` shows it: a table for people, records for programs"
     out = html_table(head, rows)
-    out['data'][report.BOARD] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
+    out['data'][report.BOARD_TYPE] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
     return out
 
 def with_boards(path):
     "A paper notebook; a board that was stored before boards were data gets its records from its table"
     nb = json.loads(path.read_text(encoding='utf8'))
     for data in (o['data'] for c in nb['cells'] for o in c.get('outputs', []) if 'data' in o):
-        if report.BOARD in data: continue
+        if report.BOARD_TYPE in data: continue
         for f in report.frames(''.join(data.get('text/html', ''))):
             if {'where', 'says', 'verdict', 'evidence'} <= set(f.head):
-                data[report.BOARD] = [dict(zip(f.head, r)) for r in f.rows]
+                data[report.BOARD_TYPE] = [dict(zip(f.head, r)) for r in f.rows]
     return nb
 
 def copy_paper(path, folder):
@@ -84,8 +84,8 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
     said = {}
     for p in PAPER_NOTEBOOKS:
         copy_paper(p, tmp_path/'smoke')
-        for o in (o for c in with_boards(p)['cells'] for o in c.get('outputs', []) if report.BOARD in o.get('data', {})):
-            rows = o['data'][report.BOARD]
+        for o in (o for c in with_boards(p)['cells'] for o in c.get('outputs', []) if report.BOARD_TYPE in o.get('data', {})):
+            rows = o['data'][report.BOARD_TYPE]
             for r in rows['claims'] if isinstance(rows, dict) else rows: said[r['verdict']] = said.get(r['verdict'], 0) + 1
     page = batch_report(tmp_path).read_text()
     tiles = {v: int(n) for n, v in re.findall(r'<b>(\d+)</b> ([a-z ]+)</li>', page)}
@@ -130,7 +130,7 @@ def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
     "Whatever a table shows, only the records of a board are verdicts; odd records are passed over"
     head = ['model', 'where', 'says', 'verdict', 'evidence']
-    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={report.BOARD: x, 'text/plain': 'y'})
+    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={report.BOARD_TYPE: x, 'text/plain': 'y'})
     odd = [3, {}, dict(says='z'), dict(where='§1', says='x', verdict=YES, evidence=None, id='a', about='a model', n=[1])]
     notebook(tmp_path/'a.ipynb', text('## Claims'), cell('t', html_table(head, [('m', '§1', 'looks', YES, 'e')])),
              cell('b', data(odd), data(None), data(7), data({'claims': 'x'})))
