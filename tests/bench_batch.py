@@ -38,9 +38,9 @@ def rerun(folder):
     n = len(run.profile('laptop'))
     house(folder, 'print(1)', n=n)
     batch(folder)
-    code = 'from memnb import batch as run; import sys; from pathlib import Path\n' \
-           f'run.share_dir = lambda kind: Path({str(folder)!r})\n' \
-           f'sys.exit(run.main(["run", "mine", "-o", {str(folder/"runs")!r}]))'
+    code = 'from memnb import batch, cli; import sys; from pathlib import Path\n' \
+           f'batch.share_dir = cli.share_dir = lambda kind: Path({str(folder)!r})\n' \
+           f'sys.exit(cli.main(["run", "mine", "-o", {str(folder/"runs")!r}]))'
     start = time.perf_counter()
     subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
     print(f'rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started')
@@ -52,7 +52,7 @@ def pair(folder):
     profile.write_text(''.join(f'- notebook: {w}\n  grid: {{seed: [0, 1]}}\n' for w in ('contextual', 'capacity')))
     for workers in 1, 2:
         start = time.perf_counter()
-        got = run.batch(profile, quiet=True, out=folder/f'runs{workers}', workers=workers)
+        got = run.batch(profile, quiet=True, out=folder/f'runs{workers}', workers=workers, seconds=0)
         took.append(time.perf_counter() - start)
         assert {o.status for o in got} == {'done'}, [o.error for o in got]
     print(f'pair: {len(got)} training notebooks {took[0]:.1f} s one after the other, {took[1]:.1f} s two at a time: '

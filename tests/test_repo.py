@@ -16,7 +16,7 @@ ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 's
               data=['core'], gpt=['core'], stats=[], plots=['core'], results=['core', 'stats'],
               redact=['core'], batch=['core', 'redact'], report=['core', 'redact', 'results', 'batch'],
               plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
-              cli=['core', 'store', 'redact', 'results', 'data', 'lm', 'plant', 'batch', 'report'],
+              cli=['core', 'store', 'redact', 'results', 'data', 'hf', 'lm', 'plant', 'batch', 'report'],
               **{p: [*SHARED, 'data', 'gpt', 'hf', 'lm', 'plant'] for p in PAPERS})
 # modules named in a string, '*' for one put together: `batch.costs` asks the module of a paper for its `plan`
 HIDDEN = {'batch': {'*'}}
