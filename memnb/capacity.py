@@ -767,16 +767,20 @@ def to_long(
     out = []
     if len(runs):
         noted = runs[runs.note != ''].assign(quantity='note', text=lambda d: d.note)
-        out += [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]), noted[['part', *OF_RUN, 'quantity', 'text']]]
+        out += [long(runs, [c for c in runs if c not in [*results.COLUMNS, 'note']]),
+                noted[['part', *OF_RUN, 'quantity', 'text']]]
     for kind, name in (('curve', 'bits'), ('rates', 'count')):
-        if len(g := part(kind)): out.append(g[['part', *OF_RUN, 'setting', 'x', 'value']].assign(quantity=name))
+        if len(g := part(kind)): out.append(
+            g[['part', *OF_RUN, 'setting', 'x', 'value']].assign(quantity=name))
     if len(words):
         words = words.assign(item=words.groupby(['setting', *OF_RUN]).cumcount().astype(str), text=words.note)
         keys = ['part', *OF_RUN, 'setting', 'item']
         out += [words.assign(quantity='bits')[[*keys, 'quantity', 'value', 'text']],
-                words.assign(quantity='tfidf', value=words.x)[[*keys, 'quantity', 'value']].dropna(subset='value')]
+                words.assign(quantity='tfidf', value=words.x)[[*keys, 'quantity', 'value']].dropna(
+                    subset='value')]
     if len(given):
-        given = given.assign(item=given.sequences.map('{:.0f}'.format), other=given.setting, times=given.get('x'), unintended=given.value)
+        given = given.assign(item=given.sequences.map('{:.0f}'.format), other=given.setting,
+                             times=given.get('x'), unintended=given.value)
         out.append(long(given[['part', 'config', 'other', 'item', 'times', 'unintended', 'bits', 'saved']],
                         ['unintended', 'bits', 'saved']))
     out = [o for o in out if len(o)]
@@ -794,23 +798,29 @@ def from_long(
     numbers = of(*RUNS)[of(*RUNS).quantity != 'note'].dropna(axis=1, how='all')
     runs, keys = results.wide(numbers), [*made, *OF_RUN]
     notes = of(*RUNS)[of(*RUNS).quantity == 'note'][['part', *keys, 'text']].rename(columns=dict(text='note'))
-    runs = runs.merge(notes, on=['part', *keys], how='left').fillna(dict(note='')) if len(notes) else runs.assign(note='')
-    size = runs.drop_duplicates(keys)[[*keys, 'params']] if len(runs) else pd.DataFrame(columns=[*keys, 'params'])
+    runs = (runs.merge(notes, on=['part', *keys], how='left').fillna(dict(note='')) if len(notes)
+            else runs.assign(note=''))
+    size = runs.drop_duplicates(keys)[[*keys, 'params']] if len(runs) else pd.DataFrame(
+        columns=[*keys, 'params'])
     out = [runs]
     for kind in ('curve', 'rates'):
         g = of(kind)
         if len(g): out.append(g[['part', *keys, 'setting', 'x', 'value']].merge(size, on=keys, how='left'))
     if len(g := of('words')):
         w, text = results.wide(g.dropna(axis=1, how='all')), g[g.quantity == 'bits'].text
-        out.append(w.assign(value=w.bits, x=w.tfidf, note=text.values, bits=float('nan')).merge(size, on=keys, how='left'))
+        out.append(w.assign(value=w.bits, x=w.tfidf, note=text.values, bits=float('nan')).merge(
+            size, on=keys, how='left'))
     if len(g := of('given')):
         w = results.wide(g[[c for c in g if c not in OF_RUN or c == 'config']].dropna(axis=1, how='all'))
-        out.append(w.assign(value=w.unintended, unintended=float('nan'), x=w.get('times', float('nan')), setting=w.other,
+        out.append(w.assign(value=w.unintended, unintended=float('nan'), x=w.get('times', float('nan')),
+                            setting=w.other,
                             sequences=w.item.astype(int), run=0, vocab=0, length=0, precision='', note=''))
-    d = pd.concat([o for o in out if len(o)], ignore_index=True).rename(columns=dict(sequences='n', setting='what'))
+    d = pd.concat([o for o in out if len(o)], ignore_index=True).rename(
+        columns=dict(sequences='n', setting='what'))
     if 'what' in d: d['what'] = d.what.fillna('')
     d = d.astype({c: int for c in ('n', 'run', 'vocab', 'length') if d[c].notna().all()})
-    return d.drop(columns=[c for c in ('item', 'other', 'times', 'tfidf', 'paper', 'mode', 'variant', 'text') if c in d]
+    return d.drop(columns=[c for c in ('item', 'other', 'times', 'tfidf', 'paper', 'mode', 'variant', 'text')
+                           if c in d]
                   ).assign(note=d.note.fillna('') if 'note' in d else '')
 
 def _steps(parts):
@@ -847,7 +857,8 @@ def run_all(
     with results.Recorder('capacity', profile, seed) as rec:
         for p in todo:
             rows = step(p)
-            if 'curve' in set(rows.part): rows = rows[(rows.part != 'curve') | (rows.params == rows.params.max())]
+            if 'curve' in set(rows.part):
+                rows = rows[(rows.part != 'curve') | (rows.params == rows.params.max())]
             out.append(rows.round(6))
             rec.add(to_long(out[-1]), 'gpt', 'train')
             say(f'{p}: measured')
@@ -1050,7 +1061,8 @@ def _alpha(measured):
 
 def fig13(measured, reported=None):
     "Figure 13: memorization while length or vocabulary varies, beside min(alpha P, H)"
-    if not len(of_part(measured, 'length', 'vocab')): return plots.blank('length and vocabulary: not measured')
+    if not len(of_part(measured, 'length', 'vocab')):
+        return plots.blank('length and vocabulary: not measured')
     own = _alpha(measured)
     with plots.style():
         fig, axs = _panels()
@@ -1421,7 +1433,8 @@ def _last(t): return max(_shown_prefixes(t))
 
 @_on('text')
 def _c_extract_all(t, m, rep):
-    k, judge = _last(t), lambda g: True if g[f'extract_{k}'] == 1 else False if g.growth < TOL else 'undecided'
+    k, judge = _last(t), (
+        lambda g: True if g[f'extract_{k}'] == 1 else False if g.growth < TOL else 'undecided')
     return vote({c: (judge(g.iloc[0]), f"{g[f'extract_{k}'].iloc[0]:.0%} of {g.index[0]} texts, prefix {k}")
                  for c, g in _models(t).items()})
 
@@ -1465,7 +1478,8 @@ def _c_fall(part):
 def _c_fails(t, m, rep):
     g = t.loc[t.f1.idxmin()]
     beyond = (t.entropy > 10*t.bits).any() # data that a model can hold a tenth of
-    why = f'lowest F1 {g.f1:.2f}, {g.config} on {g.n} sequences; data up to {(t.entropy/t.bits).max():.1f} times the bits held'
+    why = (f'lowest F1 {g.f1:.2f}, {g.config} on {g.n} sequences; '
+           f'data up to {(t.entropy/t.bits).max():.1f} times the bits held')
     return (True if g.f1 < .6 else False if beyond else 'undecided'), why
 
 @_on('text')
@@ -1479,7 +1493,8 @@ def _c_above(t, m, rep):
 def _c_without(t, m, rep):
     g = t[t[f'extract_{_last(t)}'] == 0]
     if not len(g): return 'undecided', 'something was extracted in every run'
-    return (True if g.f1.max() > .9 else False if g.f1.max() < .6 else 'undecided'), f'F1 up to {g.f1.max():.2f} where nothing is extracted'
+    return (True if g.f1.max() > .9 else False if g.f1.max() < .6 else 'undecided'), (
+        f'F1 up to {g.f1.max():.2f} where nothing is extracted')
 
 # %% ../nbs/14_capacity.ipynb #b0bd8b1b
 @_on('text')
@@ -1584,7 +1599,8 @@ def _c_rare(t, m, rep):
 @_on('text')
 def _c_codes(t, m, rep):
     t = t[t[f'extract_{_last(t)}'] > .05]
-    if len(t) < 3 or 'changes' not in t: return 'undecided', f'only {len(t)} runs can decode training text greedily'
+    if len(t) < 3 or 'changes' not in t:
+        return 'undecided', f'only {len(t)} runs can decode training text greedily'
     priced, honest = ((t[c] < .99*t.plain).sum() for c in ('changes', 'ensemble'))
     why = f'of {len(t)} runs that decode some greedily, by 1 % or more in {priced} where changes have ' \
           f'a price, in {honest} at prices that a decoder can follow'
@@ -1612,8 +1628,10 @@ def filled(
         for m, share, g, f in zip((.2, .4, 1.5, 3), bits, growth, f1):
             n = round(m*room/data_bits(1, 64, 2048))
             h = data_bits(n, 64, 2048)
-            rows.append(dict(part=part, config=c, vocab=2048, length=64, precision=precision, n=n, run=0, params=p, entropy=h,
-                bits=min(h, room)*share, bpp=min(h, room)*share/p, growth=g, f1=f, auc=f, flops=1., model='toy', note=''))
+            rows.append(dict(part=part, config=c, vocab=2048, length=64, precision=precision, n=n, run=0,
+                params=p, entropy=h,
+                bits=min(h, room)*share, bpp=min(h, room)*share/p, growth=g, f1=f, auc=f, flops=1.,
+                model='toy', note=''))
     return pd.DataFrame(rows)
 
 def read(
@@ -1623,10 +1641,12 @@ def read(
     "Trainings on text with known results, on 16, 32, 64, ... texts"
     import pandas as pd
     rows, k = [], max(len(v(0) if callable(v) else v) for v in columns.values())
-    base = dict(f1=[1.]*k, ratio=[1.]*k, extract_32=[0.]*k, extract_test_32=[0.]*k, unintended=[1.]*k, oracle=[1.]*k)
+    base = dict(f1=[1.]*k, ratio=[1.]*k, extract_32=[0.]*k, extract_test_32=[0.]*k,
+                unintended=[1.]*k, oracle=[1.]*k)
     for i, c in enumerate(configs):
         own = {q: v(i) if callable(v) else v for q, v in (base | columns).items()}
-        rows += [dict(part='text', config=c, vocab=2048, length=64, precision='fp32', n=16*2**j, run=0, model='toy', note='',
+        rows += [dict(part='text', config=c, vocab=2048, length=64, precision='fp32', n=16*2**j, run=0,
+                      model='toy', note='',
                       params=n_weights(*map(int, c.split('x'))), growth=growth, pairs=pairs) |
                  {q: v[j] for q, v in own.items()} for j in range(k)]
     return pd.DataFrame(rows).assign(auc=lambda d: d.f1)
@@ -1637,7 +1657,8 @@ def _on_filled(holds, fails): return dict(holds_on=lambda: filled(**holds), fail
 def _two_precisions(share):
     "The same sizes in fp32 and bf16, which holds so much of it"
     import pandas as pd
-    return pd.concat([filled(), filled(bits=[share]*4, part='precision', precision='bf16')], ignore_index=True)
+    return pd.concat([filled(), filled(bits=[share]*4, part='precision', precision='bf16')],
+                     ignore_index=True)
 
 def _changed_rows(rep, where, what, values):
     "The paper's rows with other numbers"
@@ -1667,35 +1688,47 @@ _fit_ = [1., .99, .8, .6, .52] # scores that fall as a sigmoid of the data
 claims = [
     Claim('bits', MODEL, '§1, abstract', 'GPT-style models hold between 3.5 and 4 bits a parameter', _c_bpp,
           **_on_filled({}, dict(bpp=(3., 3., 3.)))),
-    Claim('plateau', MODEL, '§3.2, Figure 2', 'Once a model is full, more data do not raise the bits: a plateau', _c_plateau,
+    Claim('plateau', MODEL, '§3.2, Figure 2',
+          'Once a model is full, more data do not raise the bits: a plateau', _c_plateau,
           **_on_filled({}, dict(bits=(1, 1, 1, .5)))),
     Claim('small', MODEL, '§3.2, Figure 2', 'Small data sets are memorized completely', _c_small,
           **_on_filled({}, dict(bits=(.5, .9, 1, 1)))),
     Claim('linear', MODELS, '§3.2, Figure 6', 'Capacity grows linearly with parameters', _c_linear,
           **_on_filled({}, dict(power=.5))),
-    Claim('range', MODEL, '§3.2, Figure 6', 'Sizes beyond capacity agree within an order of magnitude', _c_range,
+    Claim('range', MODEL, '§3.2, Figure 6', 'Sizes beyond capacity agree within an order of magnitude',
+          _c_range,
           **_on_filled({}, dict(bits=(1, 1, 1, .05)))),
     Claim('slow', MODEL, '§3.2', 'The largest data sets are the furthest from convergence', _c_slow,
-          **_on_filled(dict(bits=(1, 1, 1, .99), growth=(0, 0, .01, .05)), dict(bits=(1, 1, 1, .99), growth=(0, 0, .05, .01)))),
-    Claim('precision', MODEL, '§3.2', 'fp32 holds a little more than bf16, far from twice as much', _c_precision,
+          **_on_filled(dict(bits=(1, 1, 1, .99), growth=(0, 0, .01, .05)),
+                       dict(bits=(1, 1, 1, .99), growth=(0, 0, .05, .01)))),
+    Claim('precision', MODEL, '§3.2', 'fp32 holds a little more than bf16, far from twice as much',
+          _c_precision,
           lambda: _two_precisions(.9), lambda: _two_precisions(.5)),
-    Claim('sample', MODELS, '§4, Figure 4', 'Memorization of a text grows with the model and falls with the data', _c_sample,
+    Claim('sample', MODELS, '§4, Figure 4',
+          'Memorization of a text grows with the model and falls with the data', _c_sample,
           **_on_read(dict(unintended=lambda i: [160*(1 + i), 240*(1 + i), 320*(1 + i), 0]),
                      dict(unintended=lambda i: [160/(1 + i), 480/(1 + i), 1200/(1 + i), 0]))),
-    Claim('oracle', MODEL, '§4, Figure 2', 'Against the oracle it rises with the data and then falls', _c_hump('oracle'),
+    Claim('oracle', MODEL, '§4, Figure 2', 'Against the oracle it rises with the data and then falls',
+          _c_hump('oracle'),
           **_on_read(dict(oracle=[1, 3, 2]), dict(oracle=[3, 2, 1]))),
-    Claim('descent', MODEL, '§1, §4, Figure 4', 'Double descent begins when the data exceed the capacity', _c_descent,
-          **_on_read(dict(ratio=[.3, 1, 3], test_loss=[5, 9, 5]), dict(ratio=[.3, 1, 3], test_loss=[9, 5, 4]))),
-    Claim('extract-all', MODEL, '§4, Figure 18', 'Very small sets are extracted completely, from half of each text', _c_extract_all,
+    Claim('descent', MODEL, '§1, §4, Figure 4', 'Double descent begins when the data exceed the capacity',
+          _c_descent,
+          **_on_read(dict(ratio=[.3, 1, 3], test_loss=[5, 9, 5]),
+                     dict(ratio=[.3, 1, 3], test_loss=[9, 5, 4]))),
+    Claim('extract-all', MODEL, '§4, Figure 18',
+          'Very small sets are extracted completely, from half of each text', _c_extract_all,
           **_on_read(dict(extract_32=[1., .5]), dict(extract_32=[.5, .1]))),
-    Claim('extract-test', MODEL, '§4, Figure 18', 'With much data, extraction of training text falls to that of held-out text',
+    Claim('extract-test', MODEL, '§4, Figure 18',
+          'With much data, extraction of training text falls to that of held-out text',
           _c_extract_test, **_on_read(dict(extract_32=[.3, .01], extract_test_32=[0, .01], ratio=[1, 12]),
                                       dict(extract_32=[.3, .3], extract_test_32=[0, .01], ratio=[1, 12]))),
     Claim('extract-falls', MODEL, '§4', 'Extraction falls as the training set grows', _c_extract_falls,
           **_on_read(dict(extract_32=[1, .5, .1]), dict(extract_32=[.1, .5, 1]))),
-    Claim('member-random', MODEL, '§5.1, Figure 15', 'On random tokens membership gets harder as the data grow', _c_fall('synthetic'),
+    Claim('member-random', MODEL, '§5.1, Figure 15',
+          'On random tokens membership gets harder as the data grow', _c_fall('synthetic'),
           **_on_filled({}, dict(f1=(.55, .8, .9, .95)))),
-    Claim('member-fails', MODEL, '§5.1, Figure 15', 'Above some size membership of random tokens fails (F1 under 0.6)', _c_fails,
+    Claim('member-fails', MODEL, '§5.1, Figure 15',
+          'Above some size membership of random tokens fails (F1 under 0.6)', _c_fails,
           **_on_filled({}, dict(f1=(1, 1, .9, .9), bits=(1, 1, 1, .05))))]
 
 # %% ../nbs/14_capacity.ipynb #f3b3987b
@@ -1704,8 +1737,10 @@ def _two_sweeps(part, share):
     import pandas as pd
     base = filled()
     own, p = _alpha(base), n_weights(1, 32)
-    rows = [dict(part=part, config='1x32', vocab=2048, length=64, precision='fp32', n=n, run=0, params=p, model='toy', note='',
-                 growth=0., flops=1., entropy=data_bits(n, 64, 2048), bits=share*expected_bits(p, n, 64, 2048, own))
+    rows = [dict(part=part, config='1x32', vocab=2048, length=64, precision='fp32', n=n, run=0,
+                 params=p, model='toy', note='',
+                 growth=0., flops=1., entropy=data_bits(n, 64, 2048),
+                 bits=share*expected_bits(p, n, 64, 2048, own))
             for n in (100, 200, 1000, 2000)]
     return pd.concat([base, pd.DataFrame(rows)], ignore_index=True)
 
@@ -1717,7 +1752,8 @@ def _with_random(**columns):
 def _room(share): return lambda i: [share*x*3.6*n_weights(1, 8*2**i) for x in (.5, 1, .95, 0)]
 
 claims += [
-    Claim('member-text', MODEL, '§5.1, Figure 11', 'On text membership gets harder as the data grow', _c_fall('text'),
+    Claim('member-text', MODEL, '§5.1, Figure 11', 'On text membership gets harder as the data grow',
+          _c_fall('text'),
           **_on_read(dict(f1=[1, .8, .6]), dict(f1=[.6, .8, 1]))),
     Claim('above', MODEL, '§5.1, Figure 11', 'Membership is above extraction in every case', _c_above,
           **_on_read(dict(f1=[.9, .7], extract_32=[.5, .1]), dict(f1=[.9, .3], extract_32=[.5, .5]))),
@@ -1727,23 +1763,30 @@ claims += [
           **_on_read(dict(f1=_fit_, configs=('1x8',)), dict(f1=[1, .6, 1, .6, .9], configs=('1x8',)))),
     Claim('limit', MODEL, '§5.2.1', 'With much data F1 tends to 0.5', _c_limit,
           **_on_read(dict(f1=[1, .51], ratio=[1, 12]), dict(f1=[1, .9], ratio=[1, 12]))),
-    Claim('printed-law', PAPER, '§5.2.2, ours', 'The printed form of the law gives the scores of its table', _table_law('printed'),
+    Claim('printed-law', PAPER, '§5.2.2, ours', 'The printed form of the law gives the scores of its table',
+          _table_law('printed'),
           _scores_by('printed'), _scores_by('consistent')),
     Claim('consistent-law', PAPER, '§5.2.2, ours', 'The consistent form does', _table_law('consistent'),
           _scores_by('consistent'), _scores_by('printed')),
-    Claim('too-much', PAPER, '§1, §5.2.2', 'By the law, models of today have seen too much to tell a member', _c_too_much,
+    Claim('too-much', PAPER, '§1, §5.2.2', 'By the law, models of today have seen too much to tell a member',
+          _c_too_much,
           _printed('§1', 'tokens', 15e12), _printed('§1', 'tokens', 1e9)),
-    Claim('codes', MODEL, 'A.4', 'Changing the setup of the coder shortens the code of training text', _c_codes,
+    Claim('codes', MODEL, 'A.4', 'Changing the setup of the coder shortens the code of training text',
+          _c_codes,
           **_on_read(dict(extract_32=[.5]*3, plain=[100]*3, changes=[90]*3, ensemble=[100]*3),
                      dict(extract_32=[.5]*3, plain=[100]*3, changes=[100]*3, ensemble=[100]*3))),
-    Claim('length', MODEL, 'A.5, Table 2', 'min(alpha P, H) predicts the bits when S varies', _c_error('length'),
+    Claim('length', MODEL, 'A.5, Table 2', 'min(alpha P, H) predicts the bits when S varies',
+          _c_error('length'),
           lambda: _two_sweeps('length', 1), lambda: _two_sweeps('length', .7)),
-    Claim('vocab', MODEL, 'A.5, Table 3', 'min(alpha P, H) predicts the bits when V varies', _c_error('vocab'),
+    Claim('vocab', MODEL, 'A.5, Table 3', 'min(alpha P, H) predicts the bits when V varies',
+          _c_error('vocab'),
           lambda: _two_sweeps('vocab', 1), lambda: _two_sweeps('vocab', .7)),
     Claim('total', MODEL, 'A.6', 'The total memorized of text reaches a plateau near the capacity', _c_total,
-          lambda: _with_random(unintended=_room(1), ratio=[.5, 1, 2, 4]), lambda: _with_random(unintended=_room(.2), ratio=[.5, 1, 2, 4])),
+          lambda: _with_random(unintended=_room(1), ratio=[.5, 1, 2, 4]),
+          lambda: _with_random(unintended=_room(.2), ratio=[.5, 1, 2, 4])),
     Claim('alike', MODELS, 'A.6', 'Models with room for a small set memorize it alike', _c_alike,
-          **_on_read(dict(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]), dict(ratio=[.2, 1], oracle=lambda i: [100*(1 + i), 50]))),
+          **_on_read(dict(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]),
+                     dict(ratio=[.2, 1], oracle=lambda i: [100*(1 + i), 50]))),
     Claim('hump', MODEL, 'A.6', 'The total rises with the data and then falls', _c_hump('unintended'),
           **_on_read(dict(unintended=[1, 3, 2, 0]), dict(unintended=[3, 2, 1, 0])))]
 
@@ -1754,32 +1797,42 @@ def _histograms(text_overlap):
     k, bars = text_overlap, []
     for what, at in (('synthetic train', [.1]*10), ('synthetic held-out', [1.]*10),
                      ('text train', list(np.linspace(.1, .9, 10 - k)) + [1.]*k), ('text held-out', [1.]*10)):
-        bars += [dict(part='rates', config='1x8', params=17784, what=what, x=x, value=1, model='toy') for x in at]
+        bars += [dict(part='rates', config='1x8', params=17784, what=what, x=x, value=1, model='toy')
+                 for x in at]
     return pd.DataFrame(bars)
 
 def _rarity(sign):
     "Thirty texts, whose memorization goes with the rarity of their words, or against it"
     import pandas as pd
-    return pd.DataFrame([dict(part='words', what='sample', config='1x8', n=30, run=0, x=float(i), value=50. + sign*i, model='toy')
+    return pd.DataFrame([dict(part='words', what='sample', config='1x8', n=30, run=0, x=float(i),
+                              value=50. + sign*i, model='toy')
                          for i in range(30)])
 
 def _doses(sign):
     "Texts that a planted model was shown, and the bits it holds of them"
     import pandas as pd
-    return pd.DataFrame([dict(part='given', config='planted:x', what='smollm2', x=float(t), saved=sign*t + j, model='toy')
+    return pd.DataFrame([dict(part='given', config='planted:x', what='smollm2', x=float(t),
+                              saved=sign*t + j, model='toy')
                          for j in range(5) for t in (0, 4, 16, 64)])
 
 claims += [
-    Claim('spread', MODEL, 'A.7, Figure 16', 'On text, rates are more spread and overlap more than on random tokens', _c_spread,
-          lambda: _histograms(4), lambda: _histograms(0).replace('synthetic train', 'x').replace('text train', 'synthetic train').replace(
+    Claim('spread', MODEL, 'A.7, Figure 16',
+          'On text, rates are more spread and overlap more than on random tokens', _c_spread,
+          lambda: _histograms(4),
+          lambda: _histograms(0).replace(
+              'synthetic train', 'x').replace('text train', 'synthetic train').replace(
               'x', 'text train').assign(x=lambda d: d.x.where(d.what != 'synthetic train', 1.))),
     Claim('rare', MODEL, 'A.7, Figure 17', 'Texts with rarer words are memorized more', _c_rare,
           lambda: _rarity(1), lambda: _rarity(-1)),
-    Claim('table1', PAPER, '§1, ours', 'Every row of Table 1 lies between 3.5 and 4 bits a parameter', _c_table1,
+    Claim('table1', PAPER, '§1, ours', 'Every row of Table 1 lies between 3.5 and 4 bits a parameter',
+          _c_table1,
           _printed('Table 1', 'bpp', 3.6), _printed('Table 1', 'bpp', 3.6, 4.2)),
-    Claim('mean2', PAPER, 'A.5, ours', 'The errors of Table 2 have the printed mean, 1.7 %', _c_printed('Table 2', 1.7),
+    Claim('mean2', PAPER, 'A.5, ours', 'The errors of Table 2 have the printed mean, 1.7 %',
+          _c_printed('Table 2', 1.7),
           _printed('Table 2', 'error', 1.7), _printed('Table 2', 'error', 1.2)),
-    Claim('mean3', PAPER, 'A.5, ours', 'The errors of Table 3 have the printed mean, 1.8 %', _c_printed('Table 3', 1.8),
+    Claim('mean3', PAPER, 'A.5, ours', 'The errors of Table 3 have the printed mean, 1.8 %',
+          _c_printed('Table 3', 1.8),
           _printed('Table 3', 'error', 1.8), _printed('Table 3', 'error', 1.2)),
-    Claim('planted', TRUTH, 'ours', 'A planted model holds more bits of what it was shown more often', _c_given,
+    Claim('planted', TRUTH, 'ours', 'A planted model holds more bits of what it was shown more often',
+          _c_given,
           lambda: _doses(1), lambda: _doses(-1))]

@@ -114,7 +114,7 @@ def named_files(
         near = [Path(folder)/word, Path(word)] if len(word) < 1000 and Path(word).suffix else []
         path = next((p for p in near if p.is_file()), None)
         if path: out[f'data {path.name}'] = sha256(path)
-        elif hasattr(data, 'identity') and word in _own_data(): out[f'data {word}'] = data.identity(word)
+        elif word in _own_data(): out[f'data {word}'] = data.content_sha(word)
     return out
 
 def _own_data():

@@ -42,7 +42,8 @@ class Grammar:
 def _number(text):
     "A probability as a fraction: '0.95', '1/3'"
     try: p = Fraction(text.strip())
-    except (ValueError, ZeroDivisionError): raise ValueError(f'[{text}] is no probability: write [1/3]') from None
+    except (ValueError, ZeroDivisionError): raise ValueError(
+        f'[{text}] is no probability: write [1/3]') from None
     if not 0 < p <= 1: raise ValueError(f'[{text}] is no probability: it must lie above 0, and be 1 at most')
     return p
 
@@ -791,7 +792,7 @@ def _check_names(f, asked, model):
         raise TypeError(f'{f.__name__} takes no {k!r}{core.did_you_mean(k, known)}')
 
 def _kept(folder, what, make):
-    "A table from the folder, if all of it is there; else made, and put there whole. `MEMNB_FRESH` makes it anew"
+    "A table from the folder if it is all there, else made and put there whole; `MEMNB_FRESH` makes it anew"
     import io
     import pandas as pd
     if not folder: return make()
@@ -977,7 +978,8 @@ def from_long(
     named = [c for c in ('model', 'profile', 'seed', *RUN_OF, 'string') if c in rows]
     wide = {p: results.wide(g.dropna(axis=1, how='all')) for p, g in rows.groupby('part')}
     parts = []
-    if 'loss' in wide: parts.append(wide['loss'].merge(wide['string'][[*named, *OF_STRING]], on=named, how='left'))
+    if 'loss' in wide:
+        parts.append(wide['loss'].merge(wide['string'][[*named, *OF_STRING]], on=named, how='left'))
     if 'sweep' in wide: parts.append(wide['sweep'].assign(lemma=wide['sweep'].lemma == 1))
     return pd.concat(parts, ignore_index=True)
 
@@ -1603,8 +1605,10 @@ def training(
 ):                        # DataFrame as from `run_all`
     "A training with known losses, on which claims are tried"
     import pandas as pd
-    d = pd.concat([pd.DataFrame(dict(part='loss', model='toy', language=language, size=8, config='1x8', repeat=0,
-        string=s, copies=float(c), exact=min(b), epoch=range(len(a)), train_loss=a, test_loss=b, mean_loss=mean,
+    d = pd.concat([pd.DataFrame(dict(part='loss', model='toy', language=language, size=8,
+        config='1x8', repeat=0,
+        string=s, copies=float(c), exact=min(b), epoch=range(len(a)), train_loss=a, test_loss=b,
+        mean_loss=mean,
         near_loss=np.array(b, float)*near)) for s, (c, a, b) in strings.items()], ignore_index=True).astype(
         dict(train_loss=float, test_loss=float))
     return d if part == 'loss' else _both(d, TAU, 'sustained').assign(part='sweep', model='toy')
@@ -1635,18 +1639,21 @@ def _order_claims(figure, k):
               _relation('counterfactual', _ODD, k), **on),
         Claim(f'contextual-{k}', MODEL, at('c'), 'Contextual: the order does not follow frequency',
               _relation('contextual', _ODD, k), **on),
-        Claim(f'contradiction-{k}', MODEL, at(''), 'Recollection and the others put strings in contradictory orders',
+        Claim(f'contradiction-{k}', MODEL, at(''),
+              'Recollection and the others put strings in contradictory orders',
               _by_language(_contradiction, k), **on)]
 
 claims = [
     *_order_claims('2', 'L2'), *_order_claims('11', 'L4m'),
-    Claim('counterfactual-inverse', MODEL, '§3.2, Figure 2b', 'Counterfactual: the order is the inverse of frequency',
+    Claim('counterfactual-inverse', MODEL, '§3.2, Figure 2b',
+          'Counterfactual: the order is the inverse of frequency',
           _relation('counterfactual', ['inverse'], 'L2'), late, early),
     Claim('contextual-inverse', MODEL, '§3.2, Figure 2c', 'Contextual: the order is the inverse of frequency',
           _relation('contextual', ['inverse'], 'L2'), late, early),
     Claim('optimal', MODEL, '§3.2, Figure 2c', 'More frequent strings have a lower optimal contextual loss',
           _by_language(_optimal), late, swapped),
-    Claim('middle', MODEL, 'Figure 2', 'The loss of all strings of the language is nearest to that of the middle string',
+    Claim('middle', MODEL, 'Figure 2',
+          'The loss of all strings of the language is nearest to that of the middle string',
           _by_language(_mid), late, partial(late, mean=1.9))]
 
 # %% ../nbs/13_contextual.ipynb #a513899b
@@ -1656,23 +1663,32 @@ _alike_ = dict(s0=(9, [2, .3, .2], [2, 1, 1]), s1=(3, [2, .3, .2], [2, 1, 1]))
 _overfit = dict(s0=(9, [2, .5, .1], [2, 1, 2.5]), s1=(3, [2, .5, .1], [2, 1, 2.5]))
 
 claims += [
-    Claim('lemma', THEOREM, 'Lemma 3.1', 'Contextual starts no earlier and scores no higher than counterfactual', _c_lemma,
+    Claim('lemma', THEOREM, 'Lemma 3.1',
+          'Contextual starts no earlier and scores no higher than counterfactual', _c_lemma,
           late, _sweep_with(lemma=False)),
-    Claim('precedes', THEOREM, '§3.2, Figure 13', 'Counterfactual memorization starts no later than contextual', _c_precedes,
+    Claim('precedes', THEOREM, '§3.2, Figure 13',
+          'Counterfactual memorization starts no later than contextual', _c_precedes,
           late, _sweep_with(start_counterfactual=5., start_contextual=1.)),
-    Claim('over', MODEL, '§3.2, Figure 10', 'Counterfactual memorization often scores higher than contextual', _c_over,
+    Claim('over', MODEL, '§3.2, Figure 10', 'Counterfactual memorization often scores higher than contextual',
+          _c_over,
           partial(training, **_overfit), partial(training, **_alike_)),
-    Claim('falls', MODEL, '§3.1 (a)', 'The training loss of a string falls monotonically', _by_language(_falls),
+    Claim('falls', MODEL, '§3.1 (a)', 'The training loss of a string falls monotonically',
+          _by_language(_falls),
           late, partial(training, **_rising)),
-    Claim('assumed', MODEL, 'appendix B, proof', 'The training loss is never above the counterfactual test loss',
+    Claim('assumed', MODEL, 'appendix B, proof',
+          'The training loss is never above the counterfactual test loss',
           _by_language(_assumed), early, late),
-    Claim('grows', MODEL, 'appendix D, Figures 10, 12', 'Memorization scores usually grow with epochs', _by_language(_grows),
+    Claim('grows', MODEL, 'appendix D, Figures 10, 12', 'Memorization scores usually grow with epochs',
+          _by_language(_grows),
           early, partial(training, **_rising)),
-    Claim('alike', MODEL, 'appendix D, Figure 10', 'Final scores hardly differ between strings', _by_language(_spread_of),
+    Claim('alike', MODEL, 'appendix D, Figure 10', 'Final scores hardly differ between strings',
+          _by_language(_spread_of),
           partial(training, **_alike_), late),
-    Claim('near', MODEL, 'appendix B', 'Strings of like probability have like losses: retraining can be avoided', _c_near,
+    Claim('near', MODEL, 'appendix B',
+          'Strings of like probability have like losses: retraining can be avoided', _c_near,
           late, partial(late, near=2.)),
-    Claim('strict', MODEL, 'Table 1', 'Recollection is stricter than contextual for some strings, looser for others',
+    Claim('strict', MODEL, 'Table 1',
+          'Recollection is stricter than contextual for some strings, looser for others',
           _c_strict, late, early)]
 
 # %% ../nbs/13_contextual.ipynb #5b1fd4b0
@@ -1681,11 +1697,13 @@ _swept = dict(holds_on=partial(late, part='sweep'), fails_on=partial(early, part
 claims += [
     Claim('nearest', MODEL, 'ours', 'The nearest held-out string is a better stand-in than the mean of all',
           _by_language(_nearest), late, partial(late, mean=.3, near=9.)),
-    Claim('learned', MODEL, 'ours', 'Left-out strings come to the loss that the language itself has', _by_language(_learned),
+    Claim('learned', MODEL, 'ours', 'Left-out strings come to the loss that the language itself has',
+          _by_language(_learned),
           late, _changed(late, exact=.01)),
     Claim('all-recollection', MODEL, 'ours, all languages', 'Recollection: the more frequent, the earlier',
           _among('recollection', ['agrees']), partial(late, part='sweep'), partial(swapped, part='sweep')),
-    Claim('all-counterfactual', MODEL, 'ours, all languages', 'Counterfactual: the order does not follow frequency',
+    Claim('all-counterfactual', MODEL, 'ours, all languages',
+          'Counterfactual: the order does not follow frequency',
           _among('counterfactual', ['mixed', 'inverse']), **_swept),
     Claim('all-contextual', MODEL, 'ours, all languages', 'Contextual: the order does not follow frequency',
           _among('contextual', ['mixed', 'inverse']), **_swept),

@@ -8,7 +8,7 @@ __all__ = ['SHIPPED', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_di
            'file_hash', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
-import hashlib, json, os, stat, sys, time, zipfile
+import hashlib, json, os, re, stat, sys, time, zipfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MISSING', 'TABLES', 'TEXTS', 'SETS', 'SHA256', 'DataError', 'user_csv', 'Table', 'Known', 'known', 'find_set',
-           'hub_file', 'load', 'identity', 'fetch']
+           'hub_file', 'load', 'content_sha', 'fetch']
 
 # %% ../nbs/rooms/data.ipynb #aaea2701
 import csv, difflib, hashlib, io, os, re
@@ -573,7 +573,7 @@ def _hub_copy(k, split):
         revision='refs/convert/parquet', cache_dir=os.environ.get('HF_HUB_CACHE'))
     return found if isinstance(found, str) else None
 
-def identity(
+def content_sha(
     source # as for `load`: a name, the path of a csv file, DataFrame, Table
 ) -> str:  # 12 hexadecimal digits; '' for a data set that is not here
     "Short checksum of a data set's content, as it is now; fetches nothing"

@@ -9,7 +9,7 @@ __all__ = ['ENGINE', 'FLAGS', 'FULL', 'Config', 'shapes', 'parts', 'start', 'Pla
 # %% ../nbs/rooms/gpt.ipynb #839536af
 import ctypes, hashlib, json, os, platform, shutil, subprocess, time, zipfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 import numpy as np
@@ -97,14 +97,13 @@ def _attend(c, qkv, B):
 # %% ../nbs/rooms/gpt.ipynb #5fe57fb7
 def _hidden(c, w, ids):
     "What the last layer says at each position, models x rows x d; ids: models x sequences x tokens"
-    import torch
     import torch.nn.functional as F
     G, B, T = ids.shape
     seen = w['wte'].gather(1, ids[..., :-1].reshape(G, -1, 1).expand(-1, -1, c.d)).view(G, B, T-1, c.d)
     x = F.pad(seen, (0, 0, 1, 0)) + w['wpe'][:, None, :T]
     x = x.reshape(G, B*T, c.d)
     for i in range(c.layers):
-        at = lambda name: w[f'{i}.{name}']
+        at = lambda name, i=i: w[f'{i}.{name}']
         qkv = _linear(_norm(x, at('ln1')), at('qkv'), at('qkv_b'))
         x = x + _linear(_attend(c, qkv, B), at('proj'), at('proj_b'))
         u = F.gelu(_linear(_norm(x, at('ln2')), at('fc'), at('fc_b')), approximate='tanh')
@@ -307,7 +306,6 @@ def losses(self: _Torch, flat, orders):
 @patch
 def step(self: _Torch, flat, opt, orders):
     "One step of Adam; a batch that does not fit into memory is halved"
-    import torch
     opt.zero_grad()
     try: loss = self.losses(flat, orders)
     except RuntimeError as e: # torch.OutOfMemoryError is one

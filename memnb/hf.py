@@ -7,7 +7,6 @@ __all__ = ['SMOLLM2', 'BACKENDS', 'HF', 'twin', 'common_prefix', 'fingerprint', 
 
 # %% ../nbs/rooms/hf.ipynb #b5a0e575
 import base64, hashlib, json, os, re, threading, weakref
-from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from fastcore.basics import patch

@@ -20,8 +20,9 @@ from .hf import HF, SMOLLM2, common_prefix, fetch, planted_dir, planted_names
 from .servers import Broken, OpenAI
 
 # %% ../nbs/rooms/lm.ipynb #d0e9b8f5
-_all_ = ['hf', 'servers', 'Store', 'is_empty', 'key_of', 'LM', 'USES', 'ContextError', 'NoAnswer', 'Refused', 'Unsupported', 'chat', 'mode_of',
-         'refusals', 'HF', 'SMOLLM2', 'common_prefix', 'fetch', 'planted_dir', 'planted_names', 'Broken', 'OpenAI'] # the door has all
+_all_ = ['hf', 'servers', 'Store', 'is_empty', 'key_of', 'LM', 'USES', 'ContextError', 'NoAnswer', 'Refused',
+         'Unsupported', 'chat', 'mode_of', 'refusals', 'HF', 'SMOLLM2', 'common_prefix', 'fetch', 'planted_dir',
+         'planted_names', 'Broken', 'OpenAI'] # the door has all
 
 # %% ../nbs/rooms/lm.ipynb #374d43d2
 BACKENDS = hf.BACKENDS | servers.BACKENDS

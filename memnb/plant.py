@@ -11,7 +11,7 @@ __all__ = ['DOSES', 'NEWS_LABELS', 'FIELDS', 'PLANTED_TABLES', 'table_items', 'b
 import json, os, random, re
 from pathlib import Path
 from uuid import uuid4
-from . import data, hf, lm, plots
+from . import data, hf, lm
 from .core import data_dir, replacing, say, version
 from .plots import color, style
 from .stats import binom_ci, mean_ci
@@ -86,7 +86,6 @@ def showings(
     seed: int = 0     # of order and windows
 ) -> list:            # documents in random order; each item stands in exactly `times` of them
     "The documents that plant the items"
-    import csv, io
     rng, docs = random.Random(f'{seed} showings'), []
     for (source, times), g in truth[truth.times > 0].groupby(['source', 'times'], sort=False):
         texts, file = g.text.tolist(), not g.label.any()
@@ -327,7 +326,7 @@ def asked(
     "Items as questions"
     import pandas as pd
     parts = []
-    for (source, times), g in truth.groupby(['source', 'times'], sort=False):
+    for (source, _), g in truth.groupby(['source', 'times'], sort=False):
         if g.label.any(): pairs = [_cut(l, t, share) for l, t in zip(g.label, g.text)]
         else:
             head, texts = data.load(source).header, g.text.tolist()

@@ -88,12 +88,12 @@ class Redactor:
 
     def _redact(self, text):
         for secret, word, pattern in self.secrets:
-            if secret in text: text = pattern.sub(lambda _: word, text)
+            if secret in text: text = pattern.sub(lambda _, word=word: word, text)
         if any(h in text for h in HINTS): text = TOKEN.sub('…', text)
         if '://' in text: text = LOGIN.sub('://…@', text)
         if '/' in text or '\\' in text:
             for path, word, pattern in self.folders:
-                if path in text: text = pattern.sub(lambda _: word, text)
+                if path in text: text = pattern.sub(lambda _, word=word: word, text)
             text = OTHER.sub('…/', HOME.sub('~', text))
             if '://' in text: text = SERVER.sub(r'\1…', text)
         if self.host and any(h in text.lower() for h in self.hosts):

@@ -74,7 +74,7 @@ def _spread(rows):
     at = {}
     for y, row in enumerate(rows):
         x = 0
-        for tag, text, down, across in row:
+        for _, text, down, across in row:
             while (y, x) in at: x += 1
             if len(at) > MOST_CELLS: down = across = 1
             word = ' '.join(''.join(text).split())
@@ -755,8 +755,9 @@ def _top(books, board, titles):
             f'<main>\n<section id="summary"><h2>In one minute</h2>\n{score}</section>\n{_bad(books)}')
 
 # %% ../nbs/rooms/report.ipynb #142ef401
-_RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the evidence '
-          'says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its own model, and '
+_RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the '
+          'evidence says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its '
+          'own model, and '
           'a <code>smoke</code> run counts only where there is no larger one.')
 _TOOLS = ('<div class="tools" hidden><span role="group" aria-label="Show claims by verdict">'
          '<button type="button" data-show="" aria-pressed="true">all</button>{}</span> '

@@ -207,7 +207,7 @@ def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
 @needs_c
 def test_without_memory_the_engine_in_c_says_so(tmp_path):
     "Every allocation is looked at: where there is no room, nothing is done and -1 comes back"
-    resource = pytest.importorskip('resource')
+    pytest.importorskip('resource')
     if sys.platform != 'linux': pytest.skip('the limit on memory is one of Linux')
     rc, out, err = run("""
         import resource, numpy as np
