@@ -4,17 +4,16 @@
 
 # %% auto #0
 __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'LONG', 'FIELD', 'FIGURE12', 'FORM', 'RULES', 'TESTS', 'PARTS', 'FIGURE1', 'GPTS',
-           'NAMES', 'PUBLIC', 'FIRST4', 'HEADER3', 'MEMORY', 'PRIVATE', 'PAIRS', 'SPACE', 'FIGURE2', 'KNOWN', 'claims',
-           'COUNTS', 'TWO', 'LEARNERS', 'sizes', 'spell', 'parse', 'prompts', 'budget', 'GuardError', 'no_leak',
-           'other_sets', 'joined', 'tidy', 'summary', 'wide_part', 'feature_names', 'sample', 'form', 'forms',
-           'feature_values', 'feature_distribution', 'pearson', 'conditional_distribution', 'conditional_completion',
-           'common_features', 'completion_rates', 'header', 'completed', 'row_queries', 'row_completion',
-           'row_independence', 'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length',
-           'token_baseline', 'first_token', 'planted_blocks', 'cell_completion', 'against_truth', 'truth_rates',
-           'ngram', 'copies', 'predict', 'baselines', 'sign', 'signs', 'printed_signs', 'paper_signs', 'measure',
-           'explain', 'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
-           'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion', 'fig_x_truth',
-           'judged']
+           'NAMES', 'PUBLIC', 'FIRST4', 'HEADER3', 'MEMORY', 'claims', 'sizes', 'spell', 'parse', 'prompts', 'budget',
+           'GuardError', 'no_leak', 'other_sets', 'joined', 'entry', 'summary', 'wide_part', 'feature_names', 'sample',
+           'form', 'forms', 'feature_values', 'feature_distribution', 'pearson', 'conditional_distribution',
+           'conditional_completion', 'common_features', 'completion_rates', 'header', 'completed', 'row_queries',
+           'row_completion', 'row_independence', 'row_statistics', 'feature_completion', 'longest_run', 'fragments',
+           'token_length', 'token_baseline', 'first_token', 'planted_blocks', 'cell_completion', 'against_truth',
+           'truth_rates', 'ngram', 'copies', 'predict', 'baselines', 'sign', 'signs', 'printed_signs', 'paper_signs',
+           'measure', 'explain', 'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4',
+           'tab5', 'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion',
+           'fig_x_truth', 'verdicts_on']
 
 # %% ../nbs/10_tabular.ipynb #268fb470
 import re
@@ -184,7 +183,7 @@ def _table_of(rows):
     return pd.DataFrame({c: pd.Series([r.get(c, '' if word[c] else float('nan')) for r in rows],
                                       dtype=object if word[c] else float) for c in LONG})
 
-def tidy(
+def entry(
     part: str,     # test or experiment
     dataset: str,  # name of the data set
     unit: str,     # what `n` counts
@@ -225,7 +224,7 @@ def summary(
     **keys        # what else it is about, as item='language model'
 ):                # DataFrame of long rows
     "Rate of right answers with its exact interval"
-    parts = [tidy(g['part'].iloc[0], g.dataset.iloc[0], unit, _rate(g), **(keys | ({by: x} if by else {})))
+    parts = [entry(g['part'].iloc[0], g.dataset.iloc[0], unit, _rate(g), **(keys | ({by: x} if by else {})))
              for x, g in (result.groupby(by, sort=False) if by else [('', result)])]
     return joined(parts)
 
@@ -239,7 +238,8 @@ def wide_part(
     import pandas as pd
     own, more = rows[rows['part'] == part], ['low', 'high', 'n']
     first = own[own.quantity == main]
-    out = results.wide(pd.concat([own, *(first.assign(quantity=c, value=first[c]) for c in more)]) if len(first) else own)
+    also = [first.assign(quantity=c, value=first[c]) for c in more] if len(first) else []
+    out = results.wide(pd.concat([own, *also]))
     out = out.assign(**{c: float('nan') for c in [main, *more] if c not in out})
     return out.assign(k=(out[main]*out.n).astype(float).round())
 
@@ -387,7 +387,7 @@ def conditional_distribution(
     r = np.corrcoef(truth, said)[0, 1] if said.nunique() > 2 else np.nan
     k, n = int(use.ok.sum()), len(use)
     p = binomtest(k, n, alternative='greater').pvalue if n else 1.
-    return tidy('conditional_distribution', pairs.dataset.iloc[0], 'pairs', dict(
+    return entry('conditional_distribution', pairs.dataset.iloc[0], 'pairs', dict(
         rate=_share_of(k, n), correlation=dict(value=r, n=len(both)), p=dict(value=p, n=n)))
 
 # %% ../nbs/10_tabular.ipynb #ccd96db2
@@ -463,7 +463,7 @@ def completion_rates(
         p = ttest_1samp(better, 0).pvalue if better.nunique() > 1 else np.nan
         against = dict(baseline=_mean_of(got.base), difference=_mean_of(better), p=dict(value=p, n=len(got)))
         name = 'conditional_completion', g.dataset.iloc[0], 'queries'
-        parts.append(tidy(*name, _rate(g) | against, feature=f))
+        parts.append(entry(*name, _rate(g) | against, feature=f))
     return joined(parts)
 
 # %% ../nbs/10_tabular.ipynb #ff36e2a6
@@ -605,7 +605,7 @@ def row_independence(
     f = max(r, key=lambda f: abs(r[f]))
     p = min(1., len(r)*2*norm.sf(abs(r[f])*np.sqrt(len(t))))
     found = dict(correlation=dict(value=r[f], n=len(t)), p=dict(value=p, n=len(t)))
-    return tidy('row_independence', t.name, 'rows', found, feature=f)
+    return entry('row_independence', t.name, 'rows', found, feature=f)
 
 # %% ../nbs/10_tabular.ipynb #0575a565
 def row_statistics(
@@ -618,7 +618,7 @@ def row_statistics(
     gap = got.near - got.far
     paired = ttest_rel(got.near, got.far).pvalue if gap.nunique() > 1 else np.nan
     welch = ttest_ind(got.near, got.far, equal_var=False).pvalue if gap.nunique() > 1 else np.nan
-    return tidy('row_levenshtein', result.dataset.iloc[0], 'queries',
+    return entry('row_levenshtein', result.dataset.iloc[0], 'queries',
                 dict(difference=_mean_of(gap), p_paired=paired, p_welch=welch))
 
 # %% ../nbs/10_tabular.ipynb #78d184fe
@@ -850,7 +850,7 @@ def truth_rates(
 ):         # long rows, part 'truth': `rate` by data set, test and number of times shown
     "What the tests found, by test, data set and number of times shown"
     by = ['part', 'times', 'dataset']
-    return joined([tidy('truth', d, 'queries', _rate(g), test=test, times=times)
+    return joined([entry('truth', d, 'queries', _rate(g), test=test, times=times)
                    for (test, times, d), g in result.groupby(by, sort=False)])
 
 # %% ../nbs/10_tabular.ipynb #b367f9f3
@@ -895,10 +895,10 @@ def copies(
     hit = int(cells.sum())
     own = np.random.default_rng(seed).permutation(len(t))[:most]
     def match(best, item, unit):
-        return tidy('best_ngram_match', t.name, unit, dict(mean=_mean_of(best), features=d), item=item)
-    return joined([tidy('copied_observations', t.name, 'samples', dict(rate=_share_of(k, n))),
+        return entry('best_ngram_match', t.name, unit, dict(mean=_mean_of(best), features=d), item=item)
+    return joined([entry('copied_observations', t.name, 'samples', dict(rate=_share_of(k, n))),
                    match(best, 'samples', 'samples'), match(ngram(t.df, t.df.iloc[own], own), 'data', 'rows'),
-                   tidy('copied_feature_values', t.name, 'cells', dict(rate=_share_of(hit, cells.size)))])
+                   entry('copied_feature_values', t.name, 'cells', dict(rate=_share_of(hit, cells.size)))])
 
 # %% ../nbs/10_tabular.ipynb #4735958b
 FIGURE12 = (
@@ -974,7 +974,7 @@ def baselines(
         best = GridSearchCV(clf, grids[m], cv=3, n_jobs=1)
         rows.append((m, int((cross_val_predict(best, X, y, cv=folds) == y).sum())))
     how = dict(text='nested cross-validation')
-    return joined([tidy('accuracy', t.name, 'rows', dict(rate=_share_of(k, len(y)) | how), item=m)
+    return joined([entry('accuracy', t.name, 'rows', dict(rate=_share_of(k, len(y)) | how), item=m)
                    for m, k in rows])
 
 # %% ../nbs/10_tabular.ipynb #9e3c4021
@@ -1053,7 +1053,7 @@ def _sampling(model, t, z, mode, seed):
     ask, n = dict(sets=z['sets'], mode=mode, seed=seed), {.2: max(2, z['samples']//3), .7: z['samples']}
     cold, warm = (sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
     lost = {temp: k - len(d) for (temp, k), d in zip(n.items(), (cold, warm))}
-    lost = [tidy('sampling', t.name, 'samples', dict(refused=dict(value=k, n=n[temp])), temperature=temp)
+    lost = [entry('sampling', t.name, 'samples', dict(refused=dict(value=k, n=n[temp])), temperature=temp)
             for temp, k in lost.items() if k]
     modes = feature_distribution(t, cold)
     out = lost + ([summary(modes, unit='features')] if len(cold) and len(modes) else [])
@@ -1062,7 +1062,7 @@ def _sampling(model, t, z, mode, seed):
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
     pairs = pearson(t, warm)
-    both = [tidy('pearson', t.name, 'samples', dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
+    both = [entry('pearson', t.name, 'samples', dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
                  feature=p.feature, other=p.other) for p in pairs.itertuples()]
     return [summary(feature_values(t, warm), unit='cells'), copies(t, warm, seed=seed),
             *([conditional_distribution(pairs)] if len(pairs) else []), *both]
@@ -1075,8 +1075,8 @@ def _rows_parts(model, t, z, mode, seed):
     base, room = token_baseline(t, seed=seed), len(row_queries(t, len(t), z['rows'], z['shots'], seed))
     best = max(base, key=base.get)
     first = _rate(first_token(t, r)) | dict(baseline=dict(value=base[best], text=best))
-    return [tidy('row_completion', t.name, 'queries', _rate(r) | dict(places=room, duplicates=t.duplicates)),
-            row_statistics(r), row_independence(t), tidy('first_token', t.name, 'queries', first),
+    return [entry('row_completion', t.name, 'queries', _rate(r) | dict(places=room, duplicates=t.duplicates)),
+            row_statistics(r), row_independence(t), entry('first_token', t.name, 'queries', first),
             _fragment_part(t, r, z, seed)]
 
 def _fragment_part(t, r, z, seed):
@@ -1085,14 +1085,14 @@ def _fragment_part(t, r, z, seed):
     pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
     rate = _share_of(int(found.ok.sum()), len(found)) | dict(text=' ; '.join(pieces))
     chance = dict(value=found.chance.mean(), n=len(found))
-    return tidy('fragments', t.name, 'queries', dict(rate=rate, chance=chance))
+    return entry('fragments', t.name, 'queries', dict(rate=rate, chance=chance))
 
 def _header_part(model, t, z, mode, seed):
     "The header test: `lines` is the best of its splits"
     splits = (2, 4, 6, 8)[:z['n']]
     h = header(model, t, splits, chars=z['chars'], sets=z['sets'], seed=seed, mode=mode)
     got = _answered(h)
-    return [tidy('header', t.name, 'splits', _rate(h) | dict(lines=dict(value=got.lines.max(), n=len(got))))]
+    return [entry('header', t.name, 'splits', _rate(h) | dict(lines=dict(value=got.lines.max(), n=len(got))))]
 
 # %% ../nbs/10_tabular.ipynb #5634e410
 def _labelled(t):
@@ -1128,7 +1128,7 @@ def measure(
     seed: int = 0,       # of every random choice
     mode: str = None,    # 'chat' or 'completion'; default: the model's
     show: bool = True    # print the signs of Table 1 with their rules
-):                       # DataFrame of long rows, see `tidy` and `wide_part`
+):                       # DataFrame of long rows, see `entry` and `wide_part`
     "All tests of the paper on one data set"
     z, mode, tests = sizes(preset, n=n, samples=samples), _mode(mode or model.mode), _list(tests)
     odd = set(tests or []) - set(PARTS)
@@ -1176,12 +1176,12 @@ def temperature_samples(
     for temp in temperatures:
         drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
         about = dict(part='temperature', dataset=t.name, unit='samples', temperature=temp)
-        if len(drawn) < n: out.append(tidy(numbers=dict(refused=dict(value=n - len(drawn), n=n)), **about))
+        if len(drawn) < n: out.append(entry(numbers=dict(refused=dict(value=n - len(drawn), n=n)), **about))
         for f in _list(features):
             values = pd.to_numeric(drawn[f], errors='coerce').dropna()
-            out.append(tidy(numbers=dict(rate=_share_of(len(values), len(drawn))), feature=f, **about))
+            out.append(entry(numbers=dict(rate=_share_of(len(values), len(drawn))), feature=f, **about))
             for i, v in enumerate(values):
-                out.append(tidy(numbers=dict(drawn=v), feature=f, item=str(i), **about))
+                out.append(entry(numbers=dict(drawn=v), feature=f, item=str(i), **about))
     return joined(out)
 
 # %% ../nbs/10_tabular.ipynb #b4f0cea6
@@ -1753,9 +1753,9 @@ def _classical(m, rep):
         if (r.dataset, r.model) not in own.index: return None, ''
         o, v = own.loc[(r.dataset, r.model)], float(r.value)
         return o.low <= v <= o.high, f'paper {v}, ours {o.rate:.2f} ({o.low:.2f}, {o.high:.2f})'
-    return _every({f'{r.dataset} {r.model}': one(r) for r in p[~p.dataset.isin(PRIVATE)].itertuples()})
+    return _every({f'{r.dataset} {r.model}': one(r) for r in p[~p.dataset.isin(_PRIVATE)].itertuples()})
 
-PRIVATE = ['fico', 'pneumonia']
+_PRIVATE = ['fico', 'pneumonia']
 
 def _not_seen(names):
     "Check: no ✓ on the counts that the paper prints for these data sets"
@@ -1785,7 +1785,7 @@ def _signed(*groups):
     good, flat = dict(correlation=.9, p=.001, lines=3), dict(correlation=0., p=.5, lines=0)
     def one(s, test, d):
         numbers = dict(rate=_share_of(100*(s == '✓'), 100), baseline=.3) | (good if s == '✓' else flat)
-        return tidy(test, d, 'queries', numbers)
+        return entry(test, d, 'queries', numbers)
     return lambda: joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests])
 
 def _either(*groups):
@@ -1803,18 +1803,18 @@ def _valid(**right):
 def _numbers(values):
     "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
     about = dict(part='temperature', dataset='california-housing', unit='samples', feature='latitude')
-    return lambda: joined([tidy(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
+    return lambda: joined([entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
                            for t, vs in values.items() for i, v in enumerate(vs)])
 
 def _accurate(dataset, **percent):
     "() -> accuracies in percent of 100 rows"
     names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
     own = {names.get(who, who): dict(rate=_share_of(k, 100)) for who, k in percent.items()}
-    return lambda: joined([tidy('accuracy', dataset, 'rows', rate, item=who) for who, rate in own.items()])
+    return lambda: joined([entry('accuracy', dataset, 'rows', rate, item=who) for who, rate in own.items()])
 
 def _of_sets(part, quantity, **values):
     "() -> one number a data set, `_` standing for `-` in its name"
-    return lambda: joined([tidy(part, d.replace('_', '-'), 'rows', {quantity: v}, item='data')
+    return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: v}, item='data')
                            for d, v in values.items()])
 
 def _printed(**columns):
@@ -1823,21 +1823,21 @@ def _printed(**columns):
     return lambda: (joined([]), pd.DataFrame(columns))
 
 # %% ../nbs/10_tabular.ipynb #7ed72157
-PAIRS, SPACE, FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
+_CORRELATIONS, _SPACESHIP, _FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
     .2: [34.]*15 + [35.]*5, 1.2: [*range(-10, 10)]}
-KNOWN = dict(iris=.5, wine=.95, openml_diabetes=.25, adult=.26, california_housing=.95, scikit_diabetes=.4)
+_TABLE5 = dict(iris=.5, wine=.95, openml_diabetes=.25, adult=.26, california_housing=.95, scikit_diabetes=.4)
 
 claims = [
     Claim('names', MODEL, '§3.1, Table 1', 'The model knows the feature names of the public data sets',
           _all_signs(['feature_names'], PUBLIC, '✓'),
-          **_either(('✓', ['feature_names'], PUBLIC), ('✗', ['feature_names'], SPACE))),
+          **_either(('✓', ['feature_names'], PUBLIC), ('✗', ['feature_names'], _SPACESHIP))),
     Claim('values', MODEL, '§3.1, Table 1', 
           'The model knows how feature values of the public data sets are written',
           _all_signs(['feature_values'], PUBLIC, '✓?'),
-          **_either(('✓', ['feature_values'], PUBLIC), ('✗', ['feature_values'], SPACE))),
+          **_either(('✓', ['feature_values'], PUBLIC), ('✗', ['feature_values'], _SPACESHIP))),
     Claim('unknown', MODEL, '§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
-          _all_signs(['feature_names', 'feature_values'], SPACE, '✗'),
-          **_either(('✗', ['feature_names', 'feature_values'], SPACE),
+          _all_signs(['feature_names', 'feature_values'], _SPACESHIP, '✗'),
+          **_either(('✗', ['feature_names', 'feature_values'], _SPACESHIP),
                     ('✓', ['feature_names', 'feature_values'], PUBLIC))),
     Claim('marginal', MODEL, '§3.2, Figure 1',
           'No feature of Adult is completed significantly worse than by its marginal',
@@ -1846,31 +1846,31 @@ claims = [
           'On Adult the number of school years is completed significantly better (p < 0.01)',
           _edunum, _valid(Age=10, EducationNum=90), _valid(Age=90, EducationNum=10)),
     Claim('diverse', MODEL, '§3.3, Figure 2', 'Samples become more diverse as the temperature rises',
-          _temperature, _numbers(FIGURE2), _numbers(dict(zip(FIGURE2, reversed(FIGURE2.values()))))),
+          _temperature, _numbers(_FIGURE2), _numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('support', MODEL, '§3.3, Figure 2', 'At a large temperature samples leave the support of the data',
-          _support, _numbers(FIGURE2), _numbers(dict(zip(FIGURE2, reversed(FIGURE2.values()))))),
+          _support, _numbers(_FIGURE2), _numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('california', MODEL, '§3.3, Figure 3',
           'Samples of California Housing have the correlations of the data',
-          _matrix('california-housing', '✓'), **_either(('✓', PAIRS, ['california-housing']))),
+          _matrix('california-housing', '✓'), **_either(('✓', _CORRELATIONS, ['california-housing']))),
     Claim('titanic', MODEL, '§3.3, Figure 3', 'Samples of Titanic have the correlations of the data',
-          _matrix('titanic', '✓'), **_either(('✓', PAIRS, ['titanic']))),
+          _matrix('titanic', '✓'), **_either(('✓', _CORRELATIONS, ['titanic']))),
     Claim('diabetes', MODEL, '§3.3, Figure 3',
           'Samples of Scikit Diabetes do not have the correlations of the data',
-          _matrix('scikit-diabetes', '✗?'), **_either(('✗', PAIRS, ['scikit-diabetes']))),
+          _matrix('scikit-diabetes', '✗?'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
           *(_printed(dataset=['titanic'], what=['feature_mean'], value=[v]) for v in ('29.7', '30.3')))]
 
 # %% ../nbs/10_tabular.ipynb #b8cd896a
-COUNTS = dict(zip(('where', 'dataset', 'what', 'model', 'k', 'n'), zip(*(
+_TABLE4 = dict(zip(('where', 'dataset', 'what', 'model', 'k', 'n'), zip(*(
     ('Table 4', d, 'row_completion', m, k, 250) for d in 'abcdef' for m, k in zip(GPTS, (10, 90))))))
 
-TWO = dict(where=['Table 4']*2, dataset=['iris', 'fico'], what=['row_completion']*2, model=['GPT-4']*2,
+_TWO = dict(where=['Table 4']*2, dataset=['iris', 'fico'], what=['row_completion']*2, model=['GPT-4']*2,
            n=[250]*2, value=['']*2)
 
 claims += [
     Claim('header', MODEL, '§4, Table 1', 'The header test succeeds on all public data sets',
           _all_signs(['header'], PUBLIC, '✓'),
-          **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], SPACE))),
+          **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], _SPACESHIP))),
     Claim('first four', MODEL, '§4, Tables 1, 4',
           'Random rows and unique features of Iris, Wine, Titanic and OpenML Diabetes are memorized',
           _all_signs(['row_completion', 'feature_completion'], FIRST4, '✓?'),
@@ -1888,22 +1888,22 @@ claims += [
           _signed(('✓', MEMORY, FIRST4), ('✗', MEMORY, HEADER3)),
           _signed(('✓', MEMORY[:1], PUBLIC), ('✗', MEMORY[1:], PUBLIC))),
     Claim('spaceship', MODEL, '§4, Table 1', 'No evidence of memorization on Spaceship Titanic',
-          _all_signs(['header', *MEMORY], SPACE, '✗?'),
-          **_either(('✗', ['header', *MEMORY], SPACE), ('✓', ['header'], PUBLIC))),
-    Claim('larger', PAPER, '§4', 'The larger model memorizes more', _larger, _printed(**COUNTS),
-          _printed(**COUNTS | dict(model=COUNTS['model'][::-1]))),
+          _all_signs(['header', *MEMORY], _SPACESHIP, '✗?'),
+          **_either(('✗', ['header', *MEMORY], _SPACESHIP), ('✓', ['header'], PUBLIC))),
+    Claim('larger', PAPER, '§4', 'The larger model memorizes more', _larger, _printed(**_TABLE4),
+          _printed(**_TABLE4 | dict(model=_TABLE4['model'][::-1]))),
     Claim('private', PAPER, '§4, Table 1', 'No evidence of memorization on FICO and Pneumonia',
-          _not_seen(PRIVATE), *(_printed(**TWO | dict(k=k)) for k in ([200, 2], [2, 200])))]
+          _not_seen(_PRIVATE), *(_printed(**_TWO | dict(k=k)) for k in ([200, 2], [2, 200])))]
 
 # %% ../nbs/10_tabular.ipynb #465a81e0
-LEARNERS = dict(where=['Table 2']*2, dataset=['titanic']*2, value=['0.79', '0.84'],
+_TABLE2 = dict(where=['Table 2']*2, dataset=['titanic']*2, value=['0.79', '0.84'],
                 model=['Logistic Regression', 'Gradient Boosted Tree'])
 
 claims += [
     Claim('first tokens', PAPER, 'Table 5',
           'First tokens can be guessed without memory as well as the baseline row says (within 0.1)',
-          _token_bases, _of_sets('first_token', 'baseline', **KNOWN),
-          _of_sets('first_token', 'baseline', **{d: abs(v - .3) for d, v in KNOWN.items()})),
+          _token_bases, _of_sets('first_token', 'baseline', **_TABLE5),
+          _of_sets('first_token', 'baseline', **{d: abs(v - .3) for d, v in _TABLE5.items()})),
     Claim('predict titanic', MODEL, '§5, Table 2',
           'On Titanic the language model is on a par with classical learners',
           _on_par('titanic'), *(_accurate('titanic', own=k, lr=80, gbt=84, majority=62) for k in (82, 40))),
@@ -1919,7 +1919,7 @@ claims += [
           _not(_on_par('spaceship-titanic')),
           *(_accurate('spaceship-titanic', own=k, lr=80, gbt=82, majority=50) for k in (62, 80))),
     Claim('learners', PAPER, 'Table 2', 'Accuracies of logistic regression and gradient boosting', _classical,
-          *(lambda lr=lr, gbt=gbt: (_accurate('titanic', lr=lr, gbt=gbt)(), _printed(**LEARNERS)()[1])
+          *(lambda lr=lr, gbt=gbt: (_accurate('titanic', lr=lr, gbt=gbt)(), _printed(**_TABLE2)()[1])
             for lr, gbt in ((79, 84), (59, 64)))),
     Claim('values copied', MODEL, 'Table 3',
           'Nearly all sampled feature values (over 99 %) occur in the data', _copied,
@@ -1949,7 +1949,7 @@ def _found(m, rep):
 
 def _planted(shown, twins):
     "() -> rows of two tests on two data sets: of 20 shown 64 times, and of 20 twins, so many are found"
-    return lambda: joined([tidy('truth', d, 'queries', dict(rate=_share_of(k, 20)), test=test, times=times)
+    return lambda: joined([entry('truth', d, 'queries', dict(rate=_share_of(k, 20)), test=test, times=times)
                            for d in ('iris', 'titanic') for test in ('header', 'row_completion')
                            for times, k in ((64, shown), (16, 10), (0, twins))])
 
@@ -1957,7 +1957,7 @@ claims += [
     Claim('found', TRUTH, 'ours', 'Each memorization test finds most rows shown most often, and few twins',
           _found, _planted(19, 1), _planted(1, 19))]
 
-def judged(
+def verdicts_on(
     measured, # long rows of the models asked
     truth,    # long rows of models with known memories
     reported  # the paper's rows
