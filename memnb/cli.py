@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['title', 'readme', 'fetch_all', 'named_files', 'main']
 
-# %% ../nbs/rooms/cli.ipynb #f519eaaa
-import re, sys
+# %% ../nbs/rooms/cli.ipynb #c6c18f6b
+import os, re, sys
 from pathlib import Path
 from . import data, hf, lm
 from .batch import (INPUTS, batch, duration, find, notebooks, pairs, parameters, plan_batch, plan_table,
                          profile, relative_path, runs_dir, source_cells, status, table, tidy)
 from .core import checkout, data_dir, did_you_mean, figures_dir, say, sha256, share_dir
+from .redact import redact
 from .report import batch_report
 from .store import Store
 
@@ -88,7 +89,7 @@ def fetch_all(
     lm.fetch()
     say('model and data are ready')
 
-# %% ../nbs/rooms/cli.ipynb #d9853955
+# %% ../nbs/rooms/cli.ipynb #4c07e063
 def _words(values):
     "All texts among the values of parameters, lists included"
     for v in values:
@@ -99,7 +100,7 @@ def _model_mark(name):
     "Checksum of a model that lies in a folder; None for any other name"
     kind, _, rest = name.partition(':')
     if kind == 'planted' and rest in hf.planted_names(): folder = hf.planted_dir(rest)
-    elif kind == 'hf' and Path(rest).expanduser().is_dir(): folder = Path(rest).expanduser()
+    elif kind == 'hf' and os.path.isdir(os.path.expanduser(rest)): folder = Path(os.path.expanduser(rest))
     else: return None
     return getattr(hf, 'fingerprint', getattr(hf, '_fingerprint', None))(folder)
 
@@ -110,16 +111,15 @@ def named_files(
     "Checksums of the models and files that parameters name"
     out = {}
     for word in dict.fromkeys(_words(values.values())):
-        if mark := _model_mark(word): out[f'model {word}'] = mark
-        near = [Path(folder)/word, Path(word)] if len(word) < 1000 and Path(word).suffix else []
-        path = next((p for p in near if p.is_file()), None)
-        if path: out[f'data {path.name}'] = sha256(path)
+        if mark := _model_mark(word): out[f'model {redact(word)}'] = mark
+        near = os.path.join(folder, word), word
+        path = next((p for p in near if os.path.splitext(p)[1] and os.path.isfile(p)), None)
+        if path: out[f'data {redact(word)}'] = sha256(path)
         elif hasattr(data, 'identity') and word in _own_data(): out[f'data {word}'] = data.identity(word)
     return out
 
 def _own_data():
     "Names of the files in the user's folder of data"
-    import os
     own = os.environ.get('MEMNB_DATA')
     return {f.stem for f in Path(own).iterdir()} if own and Path(own).is_dir() else set()
 
