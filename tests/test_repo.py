@@ -199,7 +199,7 @@ def defined(path):
 
 def test_public_names_are_unique():
     "Only what all paper modules share may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|claims|plan|(fig|tab)\d*\w*)$'), {}
+    agreed, seen = re.compile(r'(measure|run_all|claims|plan|to_long|from_long|(fig|tab)\d*\w*)$'), {}
     for p in MODULES:
         for name in {*public(p)} & {*defined(p)}: seen.setdefault(name, []).append(p.stem)
     def may(name, modules):
