@@ -1795,10 +1795,12 @@ def _either(*groups):
 
 def _valid(**right):
     "() -> rows of Adult: of 100 completions of a feature so many are valid; of the marginal's 35 to 45 %"
-    import pandas as pd
-    rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False)
-            for f, k in right.items() for i in range(100)]
-    return lambda: completion_rates(pd.DataFrame(rows))
+    def make():
+        import pandas as pd
+        rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False)
+                for f, k in right.items() for i in range(100)]
+        return completion_rates(pd.DataFrame(rows))
+    return make
 
 def _numbers(values):
     "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
@@ -1809,18 +1811,22 @@ def _numbers(values):
 def _accurate(dataset, **percent):
     "() -> accuracies in percent of 100 rows"
     names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
-    own = {names.get(who, who): dict(rate=_share_of(k, 100)) for who, k in percent.items()}
-    return lambda: joined([entry('accuracy', dataset, 'rows', rate, item=who) for who, rate in own.items()])
+    own = {names.get(who, who): k for who, k in percent.items()}
+    return lambda: joined([entry('accuracy', dataset, 'rows', dict(rate=_share_of(k, 100)), item=who)
+                           for who, k in own.items()])
 
 def _of_sets(part, quantity, **values):
-    "() -> one number a data set, `_` standing for `-` in its name"
-    return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: v}, item='data')
+    "() -> one number a data set, or a share (k, n); `_` stands for `-` in its name"
+    number = lambda v: _share_of(*v) if isinstance(v, tuple) else v
+    return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: number(v)}, item='data')
                            for d, v in values.items()])
 
 def _printed(**columns):
     "() -> no measurements, and rows of the paper"
-    import pandas as pd
-    return lambda: (joined([]), pd.DataFrame(columns))
+    def make():
+        import pandas as pd
+        return joined([]), pd.DataFrame(columns)
+    return make
 
 # %% ../nbs/10_tabular.ipynb #7ed72157
 _CORRELATIONS, _SPACESHIP, _FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
@@ -1924,7 +1930,7 @@ claims += [
     Claim('values copied', MODEL, 'Table 3',
           'Nearly all sampled feature values (over 99 %) occur in the data', _copied,
           *(_of_sets('copied_feature_values', 'rate', openml_diabetes=s, adult=s, california_housing=s)
-            for s in (_share_of(999, 1000), _share_of(900, 1000)))),
+            for s in ((999, 1000), (900, 1000)))),
     Claim('neighbours', PAPER, 'Appendix A',
           'An average row of Adult shares 12.7 of 15 values with another one; '
           'of California Housing 3.07 of 10', _ngram_data,
