@@ -456,8 +456,8 @@ def accuracy(
 # %% ../nbs/12_iclinf.ipynb #4a795add
 READINGS = {'label': {}, 'full': dict(vocab='full'), 'calibrated': dict(calibration='shared'),
             'calibrated, own': dict(calibration='own'), 'signed': dict(signed=True)}
-KEYS_OF_ROWS = ('part', 'dataset', 'setting', 'where', 'item', 'other', 'position', 'shots', 'target', 'delta',
-           'quantity', 'value', 'low', 'high', 'sd', 'n', 'unit', 'text')
+KEYS_OF_ROWS = ('part', 'dataset', 'setting', 'where', 'item', 'other', 'position', 'shots',
+                'target', 'delta', 'quantity', 'value', 'low', 'high', 'sd', 'n', 'unit', 'text')
 
 def _whole(rows, **names):
     "Rows with all columns of this paper's long table"

@@ -15,14 +15,15 @@ from fastcore.basics import patch
 from . import hf, servers
 from .core import say
 from .store import Store, is_empty, key_of
-from .backend import LM, USES, ContextError, NoAnswer, Refused, Unsupported, chat, mode_of, refusals
+from .backend import (LM, USES, ContextError, NoAnswer, Refused, Unsupported, chat, mode_of,
+                           refusals)
 from .hf import HF, SMOLLM2, common_prefix, fetch, planted_dir, planted_names
 from .servers import Broken, OpenAI
 
 # %% ../nbs/rooms/lm.ipynb #d0e9b8f5
 _all_ = ['hf', 'servers', 'Store', 'is_empty', 'key_of', 'LM', 'USES', 'ContextError', 'NoAnswer', 'Refused',
-         'Unsupported', 'chat', 'mode_of', 'refusals', 'HF', 'SMOLLM2', 'common_prefix', 'fetch', 'planted_dir',
-         'planted_names', 'Broken', 'OpenAI'] # the door has all
+         'Unsupported', 'chat', 'mode_of', 'refusals', 'HF', 'SMOLLM2', 'common_prefix', 'fetch',
+         'planted_dir', 'planted_names', 'Broken', 'OpenAI'] # the door has all
 
 # %% ../nbs/rooms/lm.ipynb #374d43d2
 BACKENDS = hf.BACKENDS | servers.BACKENDS
