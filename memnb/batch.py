@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from .core import (cache_dir, cores, did_you_mean, package_dir, private_dir, replacing, root, say, share_dir,
-                        version)
+from .core import (cache_dir, cores, did_you_mean, package_dir, private_dir, replacing, require, root, say,
+                        share_dir, version)
 from .redact import FOLDERS, Redactor, redact, redact_notebook
 
 # %% ../nbs/rooms/batch.ipynb #54a5f957
@@ -1132,6 +1132,7 @@ def batch(
                         threads=max(1, cores()//workers), env=dict(MEMNB_FRESH=now) if fresh else {})
     todo = [j for j in jobs if j.force or not j.ready]
     if not todo: return [Outcome(j.run, 'skipped', j.out) for j in jobs]
+    require('papermill', 'batch')
     if seconds and not (force or fresh or scheduler): _look_ahead(todo, seconds)
     where.mkdir(parents=True, exist_ok=True)
     mark = _profile_mark(profile_file(name).resolve(), where)

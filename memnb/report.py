@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
 from .batch import duration, last_events, notebooks, parameters_of
-from .core import package_dir, replacing, root, version
+from .core import package_dir, replacing, require, root, version
 from .redact import Redactor, redact_notebook
 
 # %% ../nbs/rooms/report.ipynb #ac2dd9b0
@@ -824,6 +824,7 @@ def batch_report(
     out: Path = None   # file to write; default `report.html` in that folder
 ) -> Path:             # the file
     "Write the report of a batch, and a page for each notebook beside it"
+    require('mistune', 'report')
     for f in (_esc, _md, _code, mathml, _grid, _asset): f.cache_clear()
     runs = _folder(runs)
     out = Path(out or runs/'report.html')

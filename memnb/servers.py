@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
-from .core import say
+from .core import require, say
 from .backend import LM, NoAnswer, Refused, Unsupported, works_with
 from .store import Store, key_of
 
@@ -242,6 +242,7 @@ class OpenAI(LM):
         if not os.environ.get(key):
             raise RuntimeError(f'{self.name} needs the environment variable {key} (any value for a '
                 'server without keys, whose address is in OPENAI_BASE_URL). Answers in the store need none.')
+        require('openai', 'api')
         import openai
         kw = dict(max_retries=0, timeout=None, http_client=_limited()(follow_redirects=False, timeout=None),
                   default_headers={'Accept-Encoding': 'identity'})
