@@ -71,7 +71,8 @@ def cache_dir() -> Path:
     path = Path(os.environ.get('MEMNB_CACHE') or user_cache_path('memnb', appauthor=False))
     try: return private_dir(path)
     except OSError as e:
-        raise OSError(f'the cache folder {path} cannot be made ({e.strerror}): set MEMNB_CACHE to one that can') from None
+        raise OSError(f'the cache folder {path} cannot be made ({e.strerror}): '
+                      'set MEMNB_CACHE to one that can') from None
 
 def own_dir(
     name: str # of a folder in the cache
@@ -118,7 +119,7 @@ def version() -> str:
 def replacing(
     path: Path,         # file to write, whole or not at all
     mode: int = None    # permissions, as 0o600; default: as of any new file
-):                      # a path in the same folder to write to; renamed when the block ends well, else removed
+):                      # a path in the same folder to write to, renamed when the block ends well
     "Replace a file in one step: a reader sees the old one or the new one, and two writers do not meet"
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
