@@ -162,9 +162,11 @@ _SOUND = {} # kind of a model: whether it may be computed the fast way, see belo
 
 def _kind(net): return type(net), net.dtype, net.device
 
+def _now(net): return [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
+
 def twin(net):
     "The model to compute with: a packed twin of the weights as they are now, or the model itself"
-    now = [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
+    now = _now(net)
     if _TWINS.get(net, [None])[0] != now:
         _TWINS[net] = now, _packed(net) if _SOUND.get(_kind(net), True) and _can_pack(net) else None
     return _TWINS[net][1] or net
@@ -466,10 +468,21 @@ def _sound(model):
     if not _SOUND[kind] and model.can_share: net.set_attn_implementation('sdpa')
     return _SOUND[kind]
 
+def _shallow(net, layers=2):
+    "A model of the first layers of another one, which shares all with it"
+    import copy, torch
+    config, lists = net.config.get_text_config(), [m for m in net.modules() if type(m) is torch.nn.ModuleList]
+    same = [net.config, config, net.generation_config, *net.parameters(), *net.buffers(),
+            *(m for m in net.modules() if not next(m.children(), None))]
+    few = {id(l): torch.nn.ModuleList([*l][:layers]) for l in lists if len(l) == config.num_hidden_layers}
+    return copy.deepcopy(net, {id(x): x for x in same} | few)
+
 def _difference(model):
-    "How the fast way and the plain way differ on a few tokens, or None where they do not"
-    import torch
-    net, n = model.net, 3*model.can_share # tokens of the shared prefix
+    "How the fast way and the plain way differ on a few tokens in the first layers, or None where they do not"
+    import copy, torch
+    net, model = _shallow(model.net), copy.copy(model)
+    _TWINS[net], model.net = (_now(net), _shallow(twin(model.net))), net
+    n = 3*model.can_share # tokens of the shared prefix
     a, b, c, d, e, f, g = (k*net.config.get_text_config().vocab_size//8 for k in range(1, 8))
     heads, tails = [[a, b, c, d], [a, b, c, e, d]], [[f, f], [g, g]]
     rows = [head + tail[:1] for head in heads for tail in tails]
