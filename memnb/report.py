@@ -754,10 +754,10 @@ def _top(books, board, titles):
             'each claim and model.</p></header>\n'
             f'<main>\n<section id="summary"><h2>In one minute</h2>\n{score}</section>\n{_bad(books)}')
 
-# %% ../nbs/rooms/report.ipynb #acc7ced1
+# %% ../nbs/rooms/report.ipynb #f072a677
 _RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the '
-          'evidence says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its own '
-          'model, and a <code>smoke</code> run counts only where there is no larger one.')
+          'evidence says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its '
+          'own model, and a <code>smoke</code> run counts only where there is no larger one.')
 _TOOLS = ('<div class="tools" hidden><span role="group" aria-label="Show claims by verdict">'
          '<button type="button" data-show="" aria-pressed="true">all</button>{}</span> '
          '<button type="button" data-open>open all evidence</button></div>')
