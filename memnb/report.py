@@ -754,7 +754,7 @@ def _top(books, board, titles):
             'each claim and model.</p></header>\n'
             f'<main>\n<section id="summary"><h2>In one minute</h2>\n{score}</section>\n{_bad(books)}')
 
-# %% ../nbs/rooms/report.ipynb #142ef401
+# %% ../nbs/rooms/report.ipynb #f072a677
 _RULES = ('A verdict opens to its evidence. <b>Undecided</b>: too little was measured to tell, and the '
           'evidence says how much would. <b>Not measured</b>: these runs did not look. A run speaks for its '
           'own model, and '

@@ -38,9 +38,9 @@ def rerun(folder):
     n = len(run.profile('laptop'))
     house(folder, 'print(1)', n=n)
     batch(folder)
-    code = 'from memnb import batch, cli; import sys; from pathlib import Path\n' \
-           f'batch.share_dir = cli.share_dir = lambda kind: Path({str(folder)!r})\n' \
-           f'sys.exit(cli.main(["run", "mine", "-o", {str(folder/"runs")!r}]))'
+    code = 'from memnb import batch, cli; import sys; from pathlib import Path; share = batch.share_dir\n' \
+           f'batch.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n' \
+           f'sys.exit(cli.main(["run", {str(folder/"mine.yaml")!r}, "-o", {str(folder/"runs")!r}]))'
     start = time.perf_counter()
     subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
     print(f'rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started')
