@@ -102,7 +102,7 @@ def _model_mark(name):
     if kind == 'planted' and rest in hf.planted_names(): folder = hf.planted_dir(rest)
     elif kind == 'hf' and os.path.isdir(os.path.expanduser(rest)): folder = Path(os.path.expanduser(rest))
     else: return None
-    return getattr(hf, 'fingerprint', getattr(hf, '_fingerprint', None))(folder)
+    return hf.fingerprint(folder)
 
 def named_files(
     values: dict, # name -> value of all parameters of a run

@@ -32,19 +32,11 @@ def board(*rows, head=('model', 'where', 'says', 'verdict', 'evidence')):
     out['data'][report.BOARD_TYPE] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
     return out
 
-def with_boards(path):
-    "A paper notebook; a board that was stored before boards were data gets its records from its table"
-    nb = json.loads(path.read_text(encoding='utf8'))
-    for data in (o['data'] for c in nb['cells'] for o in c.get('outputs', []) if 'data' in o):
-        if report.BOARD_TYPE in data: continue
-        for f in report.frames(''.join(data.get('text/html', ''))):
-            if {'where', 'says', 'verdict', 'evidence'} <= set(f.head):
-                data[report.BOARD_TYPE] = [dict(zip(f.head, r)) for r in f.rows]
-    return nb
+def read(path): return json.loads(path.read_text(encoding='utf8'))
 
 def copy_paper(path, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder/path.name).write_text(json.dumps(with_boards(path)))
+    (folder/path.name).write_text(path.read_text(encoding='utf8'))
 
 def cell(source, *outputs): return dict(cell_type='code', metadata={}, source=source, outputs=list(outputs))
 def text(source): return dict(cell_type='markdown', metadata={}, source=source)
@@ -84,7 +76,7 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
     said = {}
     for p in PAPER_NOTEBOOKS:
         copy_paper(p, tmp_path/'smoke')
-        for o in (o for c in with_boards(p)['cells'] for o in c.get('outputs', []) if report.BOARD_TYPE in o.get('data', {})):
+        for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if report.BOARD_TYPE in o.get('data', {})):
             rows = o['data'][report.BOARD_TYPE]
             for r in rows['claims'] if isinstance(rows, dict) else rows: said[r['verdict']] = said.get(r['verdict'], 0) + 1
     page = batch_report(tmp_path).read_text()

@@ -520,6 +520,8 @@ def test_a_refused_prompt(server, at, mode, how, capsys):
     assert said == ['', 'SECOND', ''] and len(server.asked) == 3
     assert [isinstance(a, Refused) for a in said] == [True, False, True] and said[0].reason and said[2].reason
     assert 'refused 2 of 3 prompts' in capsys.readouterr().err
+    again = load(at, mode).generate(asks(mode, WORDS)) # it is stored: not paid for again
+    assert again == said and again[0].reason == said[0].reason and len(server.asked) == 3
 
 def test_a_model_that_declines(server, at):
     message = dict(role='assistant', content='', refusal='I cannot help with that')
