@@ -801,7 +801,7 @@ def _kept(folder, what, make):
     if file.exists() and not os.environ.get('MEMNB_FRESH'):
         text = file.read_text(encoding='utf8', errors='replace')
         rows = text.partition('\n')[2]
-        if text == sha(rows) + rows: return pd.read_csv(io.StringIO(rows), float_precision='round_trip')
+        if text == sha(rows) + rows: return pd.read_csv(io.StringIO(rows))
         say(f'the kept training {file.name} is damaged: it is trained again')
     d = make()
     rows = d.to_csv(index=False)
