@@ -324,7 +324,7 @@ def votes(
     "The claims that a run judges"
     rows = [r for s in book.steps for o in s.outs if o.kind == 'board' for r in o.value]
     words = lambda r: (r['where'], r['says'], r['verdict'], r.get('evidence', ''))
-    return [Vote(book, r.get('model') or book.model, *words(r)) for r in rows]
+    return [Vote(book, r.get('model', book.model) or 'all models', *words(r)) for r in rows]
 
 def _votes_that_count(votes):
     "Of those on one claim and one model"
