@@ -17,7 +17,7 @@ import math, random, threading, weakref
 from dataclasses import dataclass, replace
 from functools import partial
 import numpy as np
-from . import data, hf, lm, plant, plots, results, stats
+from . import data, hf, lm, plant, plots, results, store, stats
 from .core import say
 from .lm import needs
 from .results import MODEL, MODELS, PAPER, THEOREM, Claim, vote
@@ -333,16 +333,16 @@ def leave_one_out(
     "Scores of the labels with all exemplars and with each one left out"
     s = dict(request='leave_one_out', tokens=[int(t) for t in tokens], engine=model.engine)
     keys = [lm.key_of(model.id, s, c) for c in cases]
-    have = model.store.get(keys)
+    have = model.store.get(keys, store.fresh_since())
     todo = {k: c for k, c in zip(keys, cases) if k not in have}
+    if todo: model.store.need_write()
     ids = {k: [model.encode(p) for p in c] for k, c in todo.items()}
     for i in ids.values(): model._fit(i, 0)
     for done, k in enumerate(todo):
         if k in have: continue
         group = _some(list(todo)[done:], ids, most) if model.shares else [k]
         for g, lp in zip(group, _case_scores(model, [ids[g] for g in group])):
-            have[g] = _kept(lp, tokens)
-            model.store.put(model.id, s, todo[g], have[g])
+            have[g] = model._keep(s, todo[g], _kept(lp, tokens)) # that of another process, if it was first
             model.calls += 1
         if (done + len(group))//20 > done//20: say(f'{done + len(group)} of {len(todo)} queries')
     return [have[k] for k in keys]

@@ -18,7 +18,7 @@ ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 's
               plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
               cli=['core', 'store', 'redact', 'results', 'data', 'hf', 'lm', 'plant', 'batch', 'report'],
               capacity_claims=['capacity', 'results'], tabular_claims=['tabular', 'results', 'stats', 'data'],
-              **{p: [*SHARED, 'data', 'gpt', 'hf', 'lm', 'plant'] for p in PAPERS})
+              **{p: [*SHARED, 'store', 'data', 'gpt', 'hf', 'lm', 'plant'] for p in PAPERS})
 # modules named in a string, '*' for one put together: `batch.costs` asks the module of a paper for its `plan`
 HIDDEN = {'batch': {'*'}}
 HEADINGS = ['Idea', 'Method', 'Measure', 'Figures', 'Claims', 'What differs', 'For the reading group']
