@@ -65,8 +65,9 @@ class Lab:
 def serving(folder):
     "JupyterLab on a copy of the notebooks"
     lab, log = Lab(folder/'nbs', port := free_port()), folder/'lab.log'
-    lab.nbs.mkdir()
-    for p in NOTEBOOKS: shutil.copy(p, lab.nbs)
+    for p in NOTEBOOKS: # pages, and below them workshops and rooms
+        (target := lab.nbs/p.relative_to(TOP/'nbs')).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(p, target)
     write_settings(folder/'config')
     extra = ['--no-browser', '--ip=127.0.0.1', f'--port={port}', '--ServerApp.port_retries=0']
     if hasattr(os, 'geteuid') and os.geteuid() == 0: extra.append('--allow-root')
@@ -91,8 +92,11 @@ def wait(test, seconds, report=lambda: ''):
 
 def test_make_lab_lists_the_notebooks(tmp_path):
     with serving(tmp_path) as lab:
-        files = [f['name'] for f in json.loads(lab.get('api/contents'))['content']]
-        assert files.count(NOTEBOOK) == 1 and sorted(files) == [p.name for p in NOTEBOOKS]
+        def listed(folder=''):
+            return sorted(f['name'] for f in json.loads(lab.get(f'api/contents{folder}'))['content'])
+        below = lambda folder: sorted(p.name for p in folder.iterdir() if p.suffix in ('', '.ipynb') and p.name[0] != '.')
+        assert listed().count(NOTEBOOK) == 1 and listed() == below(lab.nbs)
+        assert listed('/rooms') == sorted(p.name for p in NOTEBOOKS if p.parent.name == 'rooms')
         kernels = json.loads(lab.get('api/kernelspecs'))['kernelspecs']
         wanted = nbformat.read(lab.nbs/NOTEBOOK, 4).metadata.kernelspec.name
         assert wanted in kernels, f'{NOTEBOOK} asks for the kernel {wanted!r}, Lab has {sorted(kernels)}'
