@@ -1268,12 +1268,12 @@ def costs(
     word: str,   # word of a paper
     params: dict # values of all its parameters
 ) -> dict:       # calls, cached, prompt_tokens, new_tokens, flops, seconds; None for unknown
-    "What a run of a paper costs, from the `plan` of its module"
+    "What a run of a paper costs, from the `estimate` of its module"
     from inspect import signature
     none = dict.fromkeys(COSTS)
     module = importlib.import_module(f'memnb.{word}') if _has_plan(word) else None
-    if not hasattr(module, 'plan'): return none
-    fun = module.plan
+    if not hasattr(module, 'estimate'): return none
+    fun = module.estimate
     takes = signature(fun).parameters
     every = any(p.kind == p.VAR_KEYWORD for p in takes.values())
     return none | fun(**{k: v for k, v in params.items() if every or k in takes})

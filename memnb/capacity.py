@@ -8,9 +8,9 @@ __all__ = ['LN2', 'HELD_SEED', 'BINS', 'ALPHA', 'LAWS', 'GPT2', 'SETUPS', 'RUNS'
            'capacities', 'capacity_slope', 'expected_bits', 'with_expected', 'shared_start_bits', 'sweep', 'law_curve',
            'membership_law', 'samples_for', 'predictions', 'fit_law', 'token_bits', 'ensemble_bits', 'escape',
            'compressed', 'lm_logits', 'Corpus', 'corpus', 'extraction', 'tfidf', 'text_runs', 'unintended',
-           'given_rows', 'measure', 'to_long', 'from_long', 'run_all', 'plan', 'paper_capacity', 'fig2', 'fig4', 'fig6',
-           'fig11', 'fig13', 'fig15', 'fig16', 'fig17', 'fig18', 'fig_x_total', 'fig_x_law', 'fig_x_given', 'tab1',
-           'tab_x_small', 'tab2', 'tab3', 'tab4', 'tab_x_membership', 'tab_x_scores']
+           'given_rows', 'measure', 'to_long', 'from_long', 'run_all', 'estimate', 'paper_capacity', 'fig2', 'fig4',
+           'fig6', 'fig11', 'fig13', 'fig15', 'fig16', 'fig17', 'fig18', 'fig_x_total', 'fig_x_law', 'fig_x_given',
+           'tab1', 'tab_x_small', 'tab2', 'tab3', 'tab4', 'tab_x_membership', 'tab_x_scores']
 
 # %% ../nbs/14_capacity.ipynb #7bcfcea9
 import re
@@ -864,7 +864,7 @@ def run_all(
     return pd.concat(out, ignore_index=True)
 
 # %% ../nbs/14_capacity.ipynb #204bb750
-def plan(
+def estimate(
     profile: str = 'smoke', parts: list = ('synthetic',), models: list = ('1x8',), sizes: list = (8,),
     text_models: list = (), text_sizes: list = (), text_all: int = 0, epochs: int = 60, batch: int = 8,
     seeds: int = 1, vocab: int = 2048, length: int = 64, lengths: list = (), vocabs: list = (),
@@ -943,7 +943,7 @@ def paper_capacity(
 def fig2(measured, reported):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = of_part(measured, 'synthetic'), of_part(measured, 'text')
-    if not len(syn) and not len(text): return plots.blank('no training was measured')
+    if not len(syn) and not len(text): return plots.placeholder('no training was measured')
     hues = _hues(measured)
     with plots.style():
         fig, (a, b) = _panels()
@@ -974,7 +974,7 @@ def _plateau(ax, syn, hues, reported):
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text sample by data size; train and held-out loss by data over capacity"
     text = of_part(measured, 'text')
-    if not len(text): return plots.blank('text: not measured')
+    if not len(text): return plots.placeholder('text: not measured')
     hues, text = _hues(measured), text.assign(each=text.unintended/text.n)
     with plots.style():
         fig, (a, b) = _panels()
@@ -993,7 +993,7 @@ def fig4(measured, reported=None):
 def fig6(measured, reported):
     "Figure 6: capacity by parameters; convergence of the largest model"
     caps, curve = capacities(measured), of_part(measured, 'curve')
-    if not len(caps): return plots.blank('random tokens: not measured')
+    if not len(caps): return plots.placeholder('random tokens: not measured')
     with plots.style():
         fig, (a, b) = _panels()
         for p, hue in zip(('fp32', 'bf16'), plots.COLORS):
@@ -1031,7 +1031,7 @@ def _convergence(ax, curve):
 def fig11(measured, reported=None):
     "Figure 11: membership on text by data size; extraction against membership"
     text = of_part(measured, 'text')
-    if not len(text): return plots.blank('text: not measured')
+    if not len(text): return plots.placeholder('text: not measured')
     hues, ks = _hues(measured), _shown_prefixes(text)
     with plots.style():
         fig, (a, b) = _panels()
@@ -1061,7 +1061,7 @@ def _alpha(measured):
 def fig13(measured, reported=None):
     "Figure 13: memorization while length or vocabulary varies, beside min(alpha P, H)"
     if not len(of_part(measured, 'length', 'vocab')):
-        return plots.blank('length and vocabulary: not measured')
+        return plots.placeholder('length and vocabulary: not measured')
     own = _alpha(measured)
     with plots.style():
         fig, axs = _panels()
@@ -1081,7 +1081,7 @@ def fig13(measured, reported=None):
 def fig15(measured, reported=None):
     "Figure 15: membership on random tokens by data size"
     syn = of_part(measured, 'synthetic')
-    if not len(syn): return plots.blank('random tokens: not measured')
+    if not len(syn): return plots.placeholder('random tokens: not measured')
     with plots.style():
         fig, axs = _panels(3, sharey=True)
         for ax, y, title in zip(axs, ('f1', 'auc', 'tpr'), ('F1, median threshold', 'AUC', 'TPR at 1 % FPR')):
@@ -1095,7 +1095,7 @@ def fig15(measured, reported=None):
 def fig16(measured, reported=None):
     "Figure 16: compression rates of training and held-out sequences, random tokens and text"
     t = of_part(measured, 'rates')
-    if not len(t): return plots.blank('compression rates: not measured')
+    if not len(t): return plots.placeholder('compression rates: not measured')
     with plots.style():
         fig, axs = _panels()
         for ax, kind in zip(axs, ('synthetic', 'text')):
@@ -1114,7 +1114,7 @@ def fig16(measured, reported=None):
 def fig17(measured, reported=None):
     "Figure 17: rarity of the words of a text and its memorization"
     t = of_part(measured, 'words')
-    if not len(t): return plots.blank('rare words: not measured')
+    if not len(t): return plots.placeholder('rare words: not measured')
     d = t[t.what == 'sample']
     with plots.style():
         fig, (ax,) = _one()
@@ -1127,7 +1127,7 @@ def fig17(measured, reported=None):
 def fig18(measured, reported=None):
     "Figure 18: extraction of training and held-out text; the law of membership"
     text = of_part(measured, 'text')
-    if not len(text): return plots.blank('text: not measured')
+    if not len(text): return plots.placeholder('text: not measured')
     with plots.style():
         fig, (a, b) = _panels()
         g = text[text.params == text.params.max()].sort_values('n')
@@ -1158,7 +1158,7 @@ def _law_panel(ax, text, hues):
 def fig_x_total(measured, reported=None):
     "Total unintended memorization of text by data size, beside the capacity on random tokens"
     text, caps = of_part(measured, 'text'), capacities(measured, parts=('synthetic',))
-    if not len(text): return plots.blank('text: not measured')
+    if not len(text): return plots.placeholder('text: not measured')
     hues = _hues(measured)
     with plots.style():
         fig, (a,) = _one()
@@ -1190,7 +1190,7 @@ def fig_x_law(measured, reported):
 def fig_x_given(measured, reported=None):
     "Bits of given texts by the times that the model was shown them"
     g = of_part(measured, 'given')
-    if not len(g) or 'x' not in g: return plots.blank('no model with known memories was asked')
+    if not len(g) or 'x' not in g: return plots.placeholder('no model with known memories was asked')
     doses = sorted(g.x.unique())
     with plots.style():
         fig, (ax,) = _one()

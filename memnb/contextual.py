@@ -8,7 +8,7 @@ __all__ = ['A_TYPE', 'A_EVEN', 'A_UNEVEN', 'B_TYPE', 'B_EVEN', 'B_UNEVEN', 'GRAM
            'MEASURE_HUES', 'LINES', 'PICTURE', 'RELATIONS', 'TAU', 'NOT_MEASURED', 'late', 'early', 'swapped', 'claims',
            'Grammar', 'grammar', 'language_table', 'thresholds', 'begins', 'measures', 'starts', 'lemma', 'followed',
            'data_sets', 'string_losses', 'dynamics', 'onsets', 'order_of', 'spelled', 'averaged', 'orders', 'weighted',
-           'loss_log', 'paired_logs', 'measure', 'to_long', 'from_long', 'run_all', 'plan', 'rule_table', 'fig3',
+           'loss_log', 'paired_logs', 'measure', 'to_long', 'from_long', 'run_all', 'estimate', 'rule_table', 'fig3',
            'fig4', 'fig5', 'fig6', 'fig7', 'levels', 'fig8', 'fig1', 'fig2', 'fig11', 'fig9', 'fig10', 'fig12', 'fig13',
            'every_order', 'fig_x_languages', 'fig_x_best', 'approximations', 'fig_x_near', 'tab1', 'training']
 
@@ -636,7 +636,7 @@ def _tiny(g, sets, watch, config, epochs, batch, lr, seed, context, **more):
     c = _shape(config, g, max(map(len, [*ids, *(x for d in data for x in d)])), context)
     more = dict(warmup=WARMUP, schedule='linear') | more
     fits = gpt.fit([c]*len(data), data, epochs=epochs, batch=batch, lr=lr or None, seed=[seed]*len(data),
-                   watch=dict(watched=ids), every='epoch', bits=False, **more)
+                   eval_sets=dict(watched=ids), every='epoch', bits=False, **more)
     for f in fits:
         if f.note: raise RuntimeError(f'a training {f.note}')
     return [-f.watched/np.array([len(x) for x in ids]) for f in fits]
@@ -695,12 +695,12 @@ def _tuned(net, data, watch, start, epochs, batch, lr, seed):
     "Losses of watched sequences by epoch while a copy of a network is trained on data"
     import copy, torch
     net, per = copy.deepcopy(net).eval(), -(-len(data)//batch)
-    rates = gpt.Plan(per*epochs, batch, lr, WARMUP, schedule='linear').rates(0, per*epochs)
+    rates = gpt.Schedule(per*epochs, batch, lr, WARMUP, schedule='linear').rates(0, per*epochs)
     opt = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.)
     cuts = range(0, len(watch), 64)
     look = lambda: np.concatenate([string_losses(net, watch[i:i+64], start).cpu() for i in cuts])
     out = [look()]
-    for k, (at, rate) in enumerate(zip(gpt.order(len(data), batch, 0, per*epochs, seed), rates), 1):
+    for k, (at, rate) in enumerate(zip(gpt.batch_order(len(data), batch, 0, per*epochs, seed), rates), 1):
         opt.param_groups[0]['lr'], now = float(rate), [data[i] for i in at if i >= 0]
         loss = string_losses(net, now, start, True)
         size = torch.tensor([len(s) for s in now], device=net.device)
@@ -1015,7 +1015,7 @@ def run_all(
     return rows
 
 # %% ../nbs/13_contextual.ipynb #bbb932ba
-def plan(
+def estimate(
     profile: str = 'smoke', model: str = 'gpt', n: int = 3, main: list = (), size: int = 256,
     config: str = '2x32', repeats: int = 3, epochs: int = 50, tests: int = 1024, languages: list = (),
     configs: list = (), sizes: list = (), copies: list = (), sweep_tests: int = 128, seed: int = 0
@@ -1197,7 +1197,7 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 1: the string whose contextual memorization starts latest after its counterfactual one"
     import matplotlib.pyplot as plt
     m = _curves(measured)
-    if not len(m): return plots.blank('losses: not measured')
+    if not len(m): return plots.placeholder('losses: not measured')
     s = onsets(m, tau, rule)
     gap = (s.start_contextual - s.start_counterfactual).fillna(-1)
     r = s.loc[gap.idxmax()]
@@ -1244,7 +1244,7 @@ def _printed_orders(reported, language):
 def fig2(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 2: start of memorization of three strings of falling frequency, by measure (L2)"
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return plots.blank('losses: not measured')
+    if not len(m): return plots.placeholder('losses: not measured')
     fig = _start_panels(m, tau, rule, _title(m))
     _note(fig, _printed_orders(reported, 'L2'))
     return fig
@@ -1252,7 +1252,7 @@ def fig2(measured, reported=None, tau=.2, rule='sustained'):
 def fig11(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 11: as Figure 2, for modified L4"
     m = _main_of(measured, 'L4m', 1)
-    if not len(m): return plots.blank('a second language: not measured')
+    if not len(m): return plots.placeholder('a second language: not measured')
     fig = _start_panels(m, tau, rule, _title(m))
     _note(fig, _printed_orders(reported, 'L4m'))
     return fig
@@ -1267,7 +1267,7 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 9: start of memorization by measure (L2); bars from mean curves, dots from single repeats"
     import matplotlib.pyplot as plt
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return plots.blank('losses: not measured')
+    if not len(m): return plots.placeholder('losses: not measured')
     s, each = onsets(averaged(m), tau, rule), onsets(m, tau, rule)
     with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(6.6, 2.2), sharey=True)
@@ -1305,19 +1305,19 @@ def _score_panels(m, tau, rule):
 def fig10(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 10: memorization score by epoch (L2)"
     m = _main_of(measured, 'L2', 0)
-    return _score_panels(m, tau, rule) if len(m) else plots.blank('losses: not measured')
+    return _score_panels(m, tau, rule) if len(m) else plots.placeholder('losses: not measured')
 
 def fig12(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 12: memorization score by epoch (modified L4)"
     m = _main_of(measured, 'L4m', 1)
-    return _score_panels(m, tau, rule) if len(m) else plots.blank('a second language: not measured')
+    return _score_panels(m, tau, rule) if len(m) else plots.placeholder('a second language: not measured')
 
 # %% ../nbs/13_contextual.ipynb #9f2844ed
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual is stricter than counterfactual; a panel a string (L2)"
     import matplotlib.pyplot as plt
     m = _main_of(measured, 'L2', 0)
-    if not len(m): return plots.blank('losses: not measured')
+    if not len(m): return plots.placeholder('losses: not measured')
     groups = list(averaged(m).groupby('string'))
     with plots.style():
         fig, axs = plt.subplots(1, len(groups), figsize=(6, 2.1), squeeze=False)
@@ -1358,7 +1358,7 @@ def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
     "Relation of order and frequency in every language, size and model"
     import matplotlib.pyplot as plt
     d = every_order(measured, tau, rule)
-    if not len(d): return plots.blank('no language was measured')
+    if not len(d): return plots.placeholder('no language was measured')
     d = d.sort_values(['copies', 'language', 'size', 'config'], ascending=[False, True, True, True])
     rows, cols = list(dict.fromkeys(zip(d.copies, d.language))), list(dict.fromkeys(zip(d['size'], d.config)))
     cols = sorted(cols)
@@ -1382,7 +1382,7 @@ def fig_x_best(measured, reported=None):
     "Weighted memorization at the epoch of best learning, by training size and model"
     import matplotlib.pyplot as plt
     rows = _sweep_of(measured)
-    if not len(rows): return plots.blank('no sweep was measured')
+    if not len(rows): return plots.placeholder('no sweep was measured')
     w = weighted(rows).groupby(['config', 'size', 'measure']).score.agg(['mean', 'min', 'max']).reset_index()
     with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(6.6, 2.2), sharey=True)
@@ -1414,7 +1414,7 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     "Scores by the approximation against scores by retraining, at the last epoch"
     import matplotlib.pyplot as plt
     d = approximations(measured, tau, rule)
-    if not len(d): return plots.blank('no held-out string to approximate with')
+    if not len(d): return plots.placeholder('no held-out string to approximate with')
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(4.8, 2.1), sharey=True)
         for ax, k in zip(axs, ('counterfactual', 'contextual')):

@@ -7,7 +7,7 @@ __all__ = ['PAIRS', 'TITLES', 'INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', '
            'FIGURE5', 'KINDS', 'STYLES', 'SHAPES', 'SHARE', 'COUNTS', 'FLOOR', 'WIDE', 'claims', 'cut', 'pieces',
            'Task', 'task', 'shot', 'replication_prompts', 'fitting', 'replicate', 'rule', 'false_calls', 'llm_judge',
            'reviewed', 'review', 'judged', 'agreement', 'performance_prompts', 'read_label', 'perform', 'counted',
-           'replications', 'measure', 'became_exact', 'cost', 'run_all', 'plan', 'cells', 'fig2', 'side_by_side',
+           'replications', 'measure', 'became_exact', 'cost', 'run_all', 'estimate', 'cells', 'fig2', 'side_by_side',
            'fig3', 'fig4', 'correlation', 'pearsons', 'tab2', 'tab3', 'tab1', 'fig_x_dose', 'fig_x_cost']
 
 # %% ../nbs/11_icl.ipynb #52ffbbd5
@@ -736,7 +736,7 @@ def run_all(
     return _frame(*parts)
 
 # %% ../nbs/11_icl.ipynb #6fcc51a3
-def plan(
+def estimate(
     model: str = 'planted:news', datasets: list = ('news',), profile: str = 'smoke', n: int = 8,
     ks: list = (0, 4), settings: list = SETTINGS, max_tokens: int = 100, repeats: int = 1,
     judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
@@ -801,7 +801,7 @@ def fig2(measured, reported=None):
     import matplotlib.pyplot as plt
     m = _series(measured)
     sets, names, ks = _axes(m)
-    if not len(m): return plots.blank('replication: not measured')
+    if not len(m): return plots.placeholder('replication: not measured')
     with plots.style():
         fig, axs = plt.subplots(len(sets), 2, figsize=(7, 1.7*len(sets) + .5), sharex=True, squeeze=False)
         for row, s in zip(axs, sets):
@@ -865,7 +865,7 @@ def fig3(measured, reported=None):
     "Figure 3: exact and near-exact matches, one panel a data set and setting"
     import matplotlib.pyplot as plt
     m = _series(measured)
-    if not len(m): return plots.blank('replication: not measured')
+    if not len(m): return plots.placeholder('replication: not measured')
     sets, names, ks = _axes(m)
     with plots.style():
         size = 7, 2.1*len(names) + .5
@@ -890,7 +890,7 @@ def fig4(measured, reported=None):
     "Figure 4: performance beside memorization"
     import matplotlib.pyplot as plt
     m = _series(measured)
-    if not len(m): return plots.blank('not measured')
+    if not len(m): return plots.placeholder('not measured')
     _, names, ks = _axes(m)
     kinds = ('generation', '-', 'o'), ('scoring', '--', 's')
     lines = [(d, c, *k) for d, c in zip(names, cycle(plots.COLORS)) for k in kinds]
@@ -1016,7 +1016,7 @@ def fig_x_dose(measured, reported=None):
     "Replication by dose, for each number of demonstrations and setting"
     import matplotlib.pyplot as plt
     m = _doses(measured)
-    if not len(m): return plots.blank('no model with known memories was measured')
+    if not len(m): return plots.placeholder('no model with known memories was measured')
     sets = [s for s in STYLES if s in set(m.setting)]
     ks, doses = sorted(m.k.unique()), sorted(m.times.unique())
     cols = min(3, len(sets))
@@ -1050,7 +1050,7 @@ def fig_x_cost(measured, reported=None):
     "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
     import matplotlib.pyplot as plt
     m = measured[measured.part == 'cost']
-    if not len(m): return plots.blank('time: not measured')
+    if not len(m): return plots.placeholder('time: not measured')
     m = m[(m.dataset == m.dataset.iloc[0]) & (m.model == m.model.iloc[0])]
     top_n, top_k = m.instances.max(), m.k.max()
     with plots.style():

@@ -9,7 +9,7 @@ __all__ = ['FIRST', 'FORMS', 'VOCAB', 'CALIBRATION', 'READINGS', 'KEYS_OF_ROWS',
            'last_logits', 'leave_one_out', 'scores', 'losses', 'accuracy', 'readings', 'measure', 'memory', 'pure_rdp',
            'token_rdp', 'conversion', 'Guarantee', 'rdp_to_approxdp', 'theory', 'solve', 'solved', 'clipped',
            'neighbour_rdp', 'Ensemble', 'write', 'audit_prompts', 'audit_orders', 'compare', 'printed_floor', 'leaks',
-           'audit', 'audit_table', 'Settings', 'memory_rows', 'model_sizes', 'steps', 'run_all', 'plan', 'all_runs',
+           'audit', 'audit_table', 'Settings', 'memory_rows', 'model_sizes', 'steps', 'run_all', 'estimate', 'all_runs',
            'fig1', 'fig2', 'fig3', 'fig4', 'fig7', 'fig5', 'fig6', 'fig_x_memory', 'tab1', 'tab4', 'tab5', 'tab6']
 
 # %% ../nbs/12_iclinf.ipynb #23b224e8
@@ -1053,7 +1053,7 @@ def run_all(
     return pd.concat(out, ignore_index=True).drop_duplicates(['model', *KEYS_OF_ROWS], ignore_index=True)
 
 # %% ../nbs/12_iclinf.ipynb #f48391b0
-def plan(
+def estimate(
     model: str = 'smollm2', # name
     profile: str = 'smoke', # batch profile
     **settings              # see `Settings`
@@ -1125,7 +1125,7 @@ def fig1(measured, reported=None):
     "Figure 1: mean loss by the position of the exemplar, before the maximum"
     import matplotlib.pyplot as plt
     m = _rows(measured, 'influence', 'loss at position', setting='label')
-    if not len(m): return plots.blank('influence: not measured')
+    if not len(m): return plots.placeholder('influence: not measured')
     with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for name, g in m.assign(name=_names(m)).groupby('name', sort=False):
@@ -1148,7 +1148,7 @@ def fig2(measured, reported=None):
     "Figure 2: loss by the size of the model"
     import matplotlib.pyplot as plt
     m = _by_size(measured)
-    if m['size'].nunique() < 2: return plots.blank('Figure 2: one size of model was measured')
+    if m['size'].nunique() < 2: return plots.placeholder('Figure 2: one size of model was measured')
     with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for d, g in m.groupby('dataset', sort=False):
@@ -1162,7 +1162,7 @@ def fig3(measured, reported=None):
     "Figure 3: loss by the number of exemplars"
     import matplotlib.pyplot as plt
     m = _rows(measured, 'shots', setting='label')
-    if not len(m): return plots.blank('shots: not measured')
+    if not len(m): return plots.placeholder('shots: not measured')
     with plots.style():
         fig, ax = plt.subplots(figsize=(4.5, 2.8))
         for name, g in m.assign(name=_names(m)).groupby('name', sort=False):
@@ -1181,7 +1181,7 @@ def fig3(measured, reported=None):
 def _paired(m, by, kinds, labels, reported=None, ylabel='ICLInf (nats)'):
     "Bars of two kinds of the column `by` side by side, one pair a data set and model"
     import matplotlib.pyplot as plt
-    if not len(m): return plots.blank('influence: not measured')
+    if not len(m): return plots.placeholder('influence: not measured')
     m = m.assign(name=_names(m))
     names = list(dict.fromkeys(m.name))
     with plots.style():
@@ -1220,7 +1220,7 @@ def fig5(measured, reported=None):
     "Figure 5: pretrained models against instruction-tuned ones"
     m = _rows(measured, 'influence', setting='label')
     pairs = _tuned_pairs(m)
-    if not pairs: return plots.blank('Figure 5: no model was measured before and after tuning')
+    if not pairs: return plots.placeholder('Figure 5: no model was measured before and after tuning')
     parts = [m[m.model == x].assign(setting=k, model=b) for a, b in pairs
              for x, k in ((a, 'pretrained'), (b, 'tuned'))]
     import pandas as pd
@@ -1272,7 +1272,7 @@ def _tight_panel(ax, m):
 def fig_x_memory(measured, reported=None):
     "Loss of memorized exemplars and of twins, in the planted model and in its base"
     m = _rows(measured, 'memory')
-    if not len(m): return plots.blank('memory: not measured')
+    if not len(m): return plots.placeholder('memory: not measured')
     who = next((x for x in m.model if x.startswith('planted:')), 'the planted model')
     names = f'memorized by {who}', 'their twins'
     return _paired(m.assign(dataset=m.model), 'item', ['memorized', 'twin'], names, ylabel='mean loss (nats)')

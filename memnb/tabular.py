@@ -11,7 +11,7 @@ __all__ = ['SYSTEM', 'PRESETS', 'SHOT_SETS', 'ROW_KEYS', 'FIELD', 'FIGURE12', 'F
            'row_statistics', 'feature_completion', 'longest_run', 'fragments', 'token_length', 'token_baseline',
            'first_token', 'planted_blocks', 'cell_completion', 'against_truth', 'truth_rates', 'ngram', 'copies',
            'predict', 'baselines', 'sign', 'signs', 'printed_signs', 'paper_signs', 'measure', 'explain',
-           'temperature_samples', 'run_all', 'run_truth', 'plan', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
+           'temperature_samples', 'run_all', 'run_truth', 'estimate', 'tab1', 'tab2', 'tab3', 'tab4', 'tab5',
            'tab_x_fragments', 'fig1', 'fig2', 'matrices', 'fig3', 'fig4', 'fig5', 'fig_x_completion', 'fig_x_truth']
 
 # %% ../nbs/10_tabular.ipynb #268fb470
@@ -1193,7 +1193,7 @@ def run_all(
     "The measurements of a batch profile, recorded together"
     tables, m, parts = _tables(datasets), lm.load(model, mode=mode or None), []
     ask = dict(n=n, samples=samples, preset=preset, seed=seed)
-    lm.ahead(m, lambda d: _asks(d, tables, sizes(preset, n=n, samples=samples), temperatures, seed))
+    lm.prefetch(m, lambda d: _asks(d, tables, sizes(preset, n=n, samples=samples), temperatures, seed))
     with results.Recorder('tabular', profile, seed) as rec:
         for t in tables:
             parts.append(measure(m, t, tests=_asked(t), show=False, **ask))
@@ -1253,7 +1253,7 @@ def run_truth(
     "Put the memorization tests to the proof, and record what they found"
     if not name: return joined([])
     m, ask = lm.load(f'planted:{name}'), dict(name=name, seed=seed, **_truth_size(profile, n))
-    lm.ahead(m, lambda d: against_truth(d, **ask))
+    lm.prefetch(m, lambda d: against_truth(d, **ask))
     out = truth_rates(against_truth(m, **ask))
     results.record('tabular', _rounded(out), m.name, profile, seed, m.mode)
     return out
@@ -1262,7 +1262,7 @@ def _truth_size(profile, n):
     return dict(n=min(n, 2), sources=['iris'], doses=[64]) if profile == 'smoke' else dict(n=n)
 
 # %% ../nbs/10_tabular.ipynb #6a935536
-def plan(
+def estimate(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
     preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2),
     truth: str = '', truth_n: int = 2
@@ -1395,7 +1395,7 @@ def fig1(measured, reported):
     "Figure 1: conditional completion, model against marginal, with 95 % intervals"
     import matplotlib.pyplot as plt
     m = measured[measured['part'] == 'conditional_completion']
-    if not len(m): return plots.blank('conditional completion: not measured')
+    if not len(m): return plots.placeholder('conditional completion: not measured')
     sets = sorted(m.dataset.unique(), key=lambda d: (d not in FIGURE1, d))
     with plots.style():
         fig, axs = plt.subplots(len(sets), 1, figsize=(7, 2.7*len(sets)), squeeze=False)
@@ -1427,7 +1427,7 @@ def fig2(measured, reported, dataset='california-housing'):
     import matplotlib.pyplot as plt
     m = _only(measured, 'temperature', 'drawn')
     m = m[m.dataset == dataset]
-    if not len(m): return plots.blank(f'samples of {dataset} at several temperatures: not measured')
+    if not len(m): return plots.placeholder(f'samples of {dataset} at several temperatures: not measured')
     temps, feats = sorted(m.temperature.unique()), _in_file_order(dataset, m.feature)
     real, beyond = data.load(dataset).typed(), 0
     with plots.style():
@@ -1462,7 +1462,7 @@ def matrices(measured, datasets):
     m = measured[measured['part'] == 'pearson']
     datasets = _list(datasets)
     have = [d for d in datasets if d in set(m.dataset)]
-    if not have: return plots.blank(f"samples of {', '.join(datasets)}: not measured")
+    if not have: return plots.placeholder(f"samples of {', '.join(datasets)}: not measured")
     hues = plt.get_cmap('RdBu', 11) # few colours, which the small pictures keep apart from grey
     with plots.style():
         fig, axs = plt.subplots(2, len(have), figsize=(2.1*max(2, len(have)) + .8, 4.5), squeeze=False)
@@ -1531,7 +1531,7 @@ def _truth_counts(measured):
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
     import matplotlib.pyplot as plt
-    if 'truth' not in set(measured['part']): return plots.blank('no model with known memories was measured')
+    if 'truth' not in set(measured['part']): return plots.placeholder('no model with known memories was measured')
     m = _truth_counts(measured)
     tests = [t for t in ('header', 'row_completion', 'cell_completion', 'first_token') if t in set(m.test)]
     doses = sorted(m.times.unique())

@@ -32,7 +32,7 @@ def library_model(c, seed):
     t, names = net.transformer, ['ln_1', 'attn.c_attn', 'attn.c_proj', 'ln_2', 'mlp.c_fc', 'mlp.c_proj']
     own = [t.wte.weight, t.wpe.weight, *(p for b in t.h for n in names for p in b.get_submodule(n).parameters()),
            *t.ln_f.parameters()]
-    flat, at = torch.tensor(gpt.start(c, seed)), 0
+    flat, at = torch.tensor(gpt.init_weights(c, seed)), 0
     with torch.no_grad():
         for p in own:
             p.copy_(flat[at:at + p.numel()].view(p.shape))
@@ -51,7 +51,7 @@ class Batches(torch.utils.data.Sampler):
     def __len__(self): return self.n
     def __iter__(self):
         per = -(-self.n//BATCH)
-        rows = gpt.order(self.n, BATCH, self.epoch*per, per, self.seed).ravel()
+        rows = gpt.batch_order(self.n, BATCH, self.epoch*per, per, self.seed).ravel()
         self.epoch += 1
         return iter(rows[rows >= 0].tolist())
 
@@ -61,7 +61,7 @@ def trainer(strings, epochs, seed):
     ids, watch = (torch.tensor(contextual._ids(G, s)) for s in (strings, list(THREE.text)))
     c = contextual._shape(CONFIG, G, ids.shape[1], None)
     net, out, steps = library_model(c, seed), [], epochs*-(-len(ids)//BATCH)
-    rates = gpt.Plan(steps, BATCH, LR, contextual.WARMUP, schedule='linear').rates(0, steps)
+    rates = gpt.Schedule(steps, BATCH, LR, contextual.WARMUP, schedule='linear').rates(0, steps)
     opt = torch.optim.AdamW(net.parameters(), lr=1., betas=(.95, .995), weight_decay=0.)
     sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda k: float(rates[min(k, steps - 1)]))
     class Own(Trainer):

@@ -252,7 +252,7 @@ def ahead():
     def run(first):
         with fresh() as path:
             m.store = lm.Store(path)
-            if first: lm.ahead(m, tests)
+            if first: lm.prefetch(m, tests)
             return tests(m)
     (a, x), (b, y) = clock(lambda: run(False)), clock(lambda: run(True))
     k = (x.said == y.said).sum()

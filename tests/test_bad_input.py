@@ -182,5 +182,5 @@ def test_second_pieces_of_the_same_first_piece_are_shown(model):
 def test_plan_of_the_paper_for_an_api(monkeypatch):
     "No key and no call: the plan alone"
     monkeypatch.delenv('OPENAI_API_KEY', raising=False)
-    todo = icl.plan('openai:some-model', ['news'], 'paper', n=8, ks=[0, 4], settings=['full'], repeats=1)
+    todo = icl.estimate('openai:some-model', ['news'], 'paper', n=8, ks=[0, 4], settings=['full'], repeats=1)
     assert todo['calls'] == 32 and todo['prompt_tokens'] > 1000

@@ -167,8 +167,8 @@ needs_c = pytest.mark.skipif(not gpt._compiler()[0], reason='no C compiler')
 
 SCORE = """
     from memnb import gpt
-    c, (ids, lens) = gpt.Config(1, 16, 20, 8), gpt.packed(gpt.Config(1, 16, 20, 8), gpt.random_data(3, 8, 20))
-    print('library', gpt._c_score(c, gpt.start(c), ids, lens)[0].sum() if gpt._library() else 'none')
+    c, (ids, lens) = gpt.Config(1, 16, 20, 8), gpt.pad(gpt.Config(1, 16, 20, 8), gpt.random_data(3, 8, 20))
+    print('library', gpt._c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if gpt._library() else 'none')
 """
 
 def run(code, **env):

@@ -53,7 +53,7 @@ def notebook(path, *cells, word='dice', params=None, **meta):
     path.write_text(json.dumps(nb))
     return path
 
-def claims(*rows): return [text('## Claims'), cell('plots.sheet(board)', board(*rows))]
+def claims(*rows): return [text('## Claims'), cell('plots.to_html(board)', board(*rows))]
 
 def beside(out): return sorted((out.parent/f'{out.stem}_files').iterdir())
 
