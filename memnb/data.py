@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from fastcore.basics import patch
-from .core import file_hash, say, wheel_file
+from .core import file_hash, say, wheel_file, require
 
 # %% ../nbs/rooms/data.ipynb #d57dc1df
 class DataError(ValueError):
@@ -341,6 +341,7 @@ def _from_wheel(k, splits):
 
 # %% ../nbs/rooms/data.ipynb #f096ff25
 def _from_sklearn(k, splits):
+    require('sklearn', 'baselines')
     import sklearn.datasets
     text = getattr(sklearn.datasets, k.sklearn)(as_frame=True).frame.to_csv(index=False, lineterminator='\n')
     return {s: (f'scikit-learn: {k.sklearn}', text.encode()) for s in splits}
@@ -421,8 +422,7 @@ def _read_tab(raw, what):
 def _read_parquet(raw, what):
     "A parquet file as DataFrame"
     import pandas as pd
-    from importlib.util import find_spec
-    if not find_spec('pyarrow'): raise ImportError('Files of the hub need pyarrow: pip install pyarrow')
+    require('pyarrow', 'hub')
     return pd.read_parquet(io.BytesIO(raw))
 
 def _read_text(raw, what):

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from .core import cores, need_device, own_dir, package_dir, replacing, say, sha256
+from .core import cores, need_device, own_dir, package_dir, replacing, say, sha256, require
 
 # %% ../nbs/rooms/gpt.ipynb #0576312b
 @dataclass(frozen=True)
@@ -268,6 +268,7 @@ class _Native:
 class _Torch:
     "The engine in torch, for many models of one size"
     def __init__(self, c, schedule, data, device='cpu', threads=1):
+        require('torch', 'local')
         import torch
         self.c, self.schedule, self.device, self.pieces = c, schedule, device, 1
         most = max(len(i) for i, _ in data)
@@ -677,6 +678,7 @@ def _groups(runs, device):
 # %% ../nbs/rooms/gpt.ipynb #9f95b47e
 @lru_cache(None)
 def _module():
+    require('torch', 'local')
     import torch
     class GPT(torch.nn.Module):
         "A tiny GPT-2: token ids, N x T, to scores, N x T x V; those at t are for token t"

@@ -12,7 +12,7 @@ import json, os, random, re
 from pathlib import Path
 from uuid import uuid4
 from . import data, hf, lm
-from .core import data_dir, replacing, say, version
+from .core import data_dir, replacing, say, version, require
 from .plots import color, style
 from .stats import binom_ci, mean_ci
 
@@ -143,6 +143,7 @@ def _framed_text(words, labels, rng):
 # %% ../nbs/rooms/plant.ipynb #0c7d4ec8
 def _adapted(net, rank):
     "A copy of a network with an untrained adapter"
+    require('peft', 'plant')
     import copy, torch
     from peft import LoraConfig, get_peft_model
     cfg = LoraConfig(r=rank, lora_alpha=2*rank, target_modules='all-linear', task_type='CAUSAL_LM')
@@ -364,6 +365,7 @@ def manuals(
     words: int = 60 # words a text
 ) -> list:          # texts
     "Prose of a kind that planting never shows: how scikit-learn describes its data sets"
+    require('sklearn', 'plant')
     from sklearn import datasets
     names = ['breast_cancer', 'digits', 'linnerud', 'wine', 'diabetes', 'iris']
     found = ' '.join(getattr(datasets, f'load_{d}')().DESCR for d in names).split()
