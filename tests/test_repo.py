@@ -9,25 +9,35 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).resolve().parents[1]
-PAPERS = ['tabular', 'icl', 'iclinf', 'contextual', 'capacity']
-SHARED = ['core', 'stats', 'plots', 'results']
+# the rooms and what each may import; papers stand above all rooms but those at the top
 ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 'store', 'backend'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               data=['core'], gpt=['core'], stats=[], plots=['core'], results=['core', 'stats'],
               redact=['core'], batch=['core', 'redact'], report=['core', 'redact', 'results', 'batch'],
               plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
-              cli=['core', 'store', 'redact', 'results', 'data', 'hf', 'lm', 'plant', 'batch', 'report'],
-              capacity_claims=['capacity', 'results'], tabular_claims=['tabular', 'results', 'stats', 'data'],
-              **{p: [*SHARED, 'store', 'data', 'gpt', 'hf', 'lm', 'plant'] for p in PAPERS})
+              cli=['core', 'store', 'redact', 'results', 'data', 'hf', 'lm', 'plant', 'batch', 'report'])
+FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant']
 # modules named in a string, '*' for one put together: `batch.costs` asks the module of a paper for its `plan`
 HIDDEN = {'batch': {'*'}}
-HEADINGS = ['Idea', 'Method', 'Measure', 'Figures', 'Claims', 'What differs', 'For the reading group']
+HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
 
-MODULES = [p for p in sorted((TOP/'memnb').glob('*.py')) if not p.name.startswith('_')]
-NOTEBOOKS = sorted((TOP/'nbs').rglob('*.ipynb'))
+def all_notebooks(top=TOP/'nbs'): return sorted(p for p in top.rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts)
+
+MODULES = [p for p in sorted((TOP/'memnb').rglob('*.py')) if p.name == '__init__.py' and p.parent != TOP/'memnb'
+           or not p.name.startswith('_')]
+NOTEBOOKS = all_notebooks()
 PAPER_NOTEBOOKS = sorted((TOP/'nbs').glob('1*.ipynb'))
-each_module = pytest.mark.parametrize('path', MODULES, ids=lambda p: p.stem)
-each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.stem)
+PAPERS = [p.stem.partition('_')[2] for p in PAPER_NOTEBOOKS]
+
+def dotted(path, top=TOP/'memnb'):
+    "Name of a module below memnb: `lm`, `tabular.method`, `tabular` for its package"
+    parts = path.relative_to(top).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+NAMES = {dotted(p): p for p in MODULES}
+each_module = pytest.mark.parametrize('path', MODULES, ids=dotted)
+each_notebook = pytest.mark.parametrize('path', NOTEBOOKS,
+                                        ids=lambda p: p.relative_to(TOP/'nbs').with_suffix('').as_posix())
 each_paper = pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
 
 def settings():
@@ -81,8 +91,8 @@ def python(code, cwd, **env):
 # --- the notebooks are the source ---
 
 def test_there_is_something_to_test():
-    assert {'core', 'lm', 'data', 'batch', 'cli', 'tabular'} <= {p.stem for p in MODULES}, 'run `make export`'
-    assert (TOP/'nbs/index.ipynb').exists() and PAPER_NOTEBOOKS
+    assert {'core', 'lm', 'data', 'batch', 'cli', 'tabular', 'tabular.method'} <= {*NAMES}, 'run `make export`'
+    assert (TOP/'nbs/index.ipynb').exists() and len(PAPERS) > 4
 
 def test_export_and_clean_change_nothing(tmp_path):
     "Exporting and cleaning a copy of the checkout gives the files that are in it, byte for byte"
@@ -104,9 +114,9 @@ def test_export_and_clean_change_nothing(tmp_path):
     assert not stale, f'run `make export`, which changes: {stale}'
 
 def test_every_module_has_a_notebook():
-    sources = {re.search(r'default_exp (\w+)', p.read_text(encoding='utf8')) for p in NOTEBOOKS} - {None}
-    orphans = {p.stem for p in MODULES} - {m[1] for m in sources}
-    assert not orphans, f'memnb/*.py without a notebook that exports it: {sorted(orphans)}'
+    sources = {m[1].removesuffix('.__init__') for p in NOTEBOOKS
+               for m in re.finditer(r'default_exp ([\w.]+)', p.read_text(encoding='utf8'))}
+    assert not {*NAMES} - sources, f'modules without a notebook that exports them: {sorted({*NAMES} - sources)}'
 
 def test_readme_is_current(tmp_path):
     cmd = [sys.executable, '-m', 'memnb.cli', 'readme', '--check']
@@ -130,15 +140,19 @@ def test_import_needs_only_python(name, tmp_path):
     loaded = set(python(code, tmp_path).split()) - {'memnb'} - sys.stdlib_module_names
     assert not loaded, f'`import {name}` loads {sorted(loaded)}: import them where they are needed'
 
-def imported(path):
+def imported(path, top=TOP/'memnb', known=NAMES):
     "Modules of memnb that a file imports, wherever in the file"
+    package = ('memnb', *path.relative_to(top).parent.parts)
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import): found = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = ('memnb.' if node.level else '') + (node.module or '')
-            found = [base] if base.strip('.') != 'memnb' else [f'memnb.{a.name}' for a in node.names]
+            base = '.'.join([*package[:len(package) - node.level + 1], *filter(None, [node.module])]) if node.level \
+                   else node.module
+            found = [f'{base}.{a.name}' for a in node.names]
         else: continue
-        yield from (n.split('.')[1] for n in found if n.startswith('memnb.'))
+        for name in (n.removeprefix('memnb.') for n in found if n.startswith('memnb.')):
+            while name and name not in known: name = name.rpartition('.')[0] # a name in a module, not a module
+            if name: yield name
 
 def spelled(node):
     "The text of an expression as far as it stands in the file, with a * for what is put in when it runs"
@@ -161,21 +175,39 @@ def hidden(path):
         if name.startswith('memnb.'): yield re.sub(r'.*[*%{].*', '*', name.split('.')[1])
         elif name.startswith('*') and fun != 'find_spec': yield '*'
 
+def may_import(name):
+    "What a module may import: rooms as `ARROWS` says, papers the rooms below them and their own folder"
+    paper, _, part = name.partition('.')
+    if paper not in PAPERS: return {*ARROWS[name]}
+    return {*FOR_PAPERS} | ({n for n in NAMES if n.startswith(paper + '.')} if part != 'method' else set())
+
 @each_module
 def test_arrows(path):
-    assert path.stem in ARROWS, f'{path.name} has no place in the arrows of this test'
-    rooms = {p.stem for p in MODULES}
-    wrong = {m for m in imported(path) if m in rooms} - set(ARROWS[path.stem])
-    assert not wrong, f'{path.stem} imports {sorted(wrong)}; it may import {ARROWS[path.stem]}'
-    secret = set(hidden(path)) - set(ARROWS[path.stem]) - HIDDEN.get(path.stem, set())
-    assert not secret, f'{path.stem} hides arrows in strings: {sorted(secret)}'
+    name = dotted(path)
+    assert name.split('.')[0] in {*ARROWS, *PAPERS}, f'{path.name} has no place in the arrows of this test'
+    wrong = {*imported(path)} - may_import(name) - {name}
+    assert not wrong, f'{name} imports {sorted(wrong)}; it may import {sorted(may_import(name))}'
+    secret = set(hidden(path)) - may_import(name) - HIDDEN.get(name, set())
+    assert not secret, f'{name} hides arrows in strings: {sorted(secret)}'
+
+def test_arrows_make_no_circle():
+    "Taking away modules that import nothing that is left, again and again, leaves nothing"
+    left = {n: {*imported(p)} - {n} for n, p in NAMES.items()}
+    while free := [n for n, to in left.items() if not to & {*left}]:
+        for n in free: del left[n]
+    assert not left, f'these import each other in a circle: {sorted(left)}'
 
 def test_imported_reads_every_form(tmp_path):
     "The reader of imports above sees each way to write one"
     f = tmp_path/'x.py'
     f.write_text('import os, memnb.lm\nfrom .core import *\nfrom memnb import data\nfrom . import gpt\n'
                  'def g():\n    from memnb.plant import a\n')
-    assert set(imported(f)) == {'lm', 'core', 'data', 'gpt', 'plant'} and not set(hidden(f))
+    known = dict.fromkeys(['lm', 'core', 'data', 'gpt', 'plant', 'toy', 'toy.method'])
+    assert {*imported(f, tmp_path, known)} == {'lm', 'core', 'data', 'gpt', 'plant'} and not set(hidden(f))
+    (tmp_path/'toy').mkdir()
+    g = tmp_path/'toy/claims.py'
+    g.write_text('from .method import f\nfrom ..core import say\nfrom .. import gpt\nfrom memnb.toy import nothing\n')
+    assert {*imported(g, tmp_path, known)} == {'toy.method', 'core', 'gpt', 'toy'}
 
 @pytest.mark.parametrize('code, found', [
     ("importlib.import_module('memnb.report')", {'report'}),
@@ -199,26 +231,32 @@ def defined(path):
         yield from (x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name))
 
 def test_public_names_are_unique():
-    "Only what all paper modules share may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|claims|plan|to_long|from_long|(fig|tab)\d*\w*)$'), {}
-    for p in MODULES:
-        for name in {*public(p)} & {*defined(p)}: seen.setdefault(name, []).append(p.stem)
+    "Only what all papers have may occur twice, and the door of `lm` and `data`: load and fetch"
+    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|(fig|tab)\d*\w*)$'), {}
+    for name, p in NAMES.items():
+        for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):
         if name == 'fetch': return set(modules) == {'hf', 'data'}
         if name == 'load': return set(modules) == {'lm', 'data'}
         if name == 'identity': return set(modules) == {'batch', 'data'}
         if name == 'BACKENDS': return set(modules) == {'hf', 'servers', 'lm'}
-        return agreed.match(name) and {m.removesuffix('_claims') for m in modules} <= set(PAPERS)
+        papers = [m.split('.')[0] for m in modules]
+        return agreed.match(name) and {*papers} <= {*PAPERS} and len({*papers}) == len(papers)
     twice = {n: m for n, m in seen.items() if len(m) > 1 and not may(n, m)}
     assert not twice, f'defined in several modules: {twice}'
 
-@pytest.mark.parametrize('path', [p for p in MODULES if p.stem in PAPERS], ids=lambda p: p.stem)
-def test_paper_modules_share_their_shape(path):
-    names = public(path)
-    beside = TOP/f'memnb/{path.stem}_claims.py' # a paper's claims may have a notebook of their own
-    names = [*names, *(public(beside) if beside.exists() else [])]
-    assert {'measure', 'claims'} <= set(names), f'{path.stem} lacks measure or claims'
-    assert any(re.match(r'(fig|tab)\d', n) for n in names), f'{path.stem} has no figN or tabN'
+def of_paper(paper):
+    "Public names of a paper, wherever in its folder they are defined"
+    return {n for name, p in NAMES.items() if name.split('.')[0] == paper for n in public(p)}
+
+@pytest.mark.parametrize('paper', PAPERS)
+def test_papers_share_their_shape(paper):
+    found = of_paper(paper)
+    assert {'measure', 'estimate', 'CLAIMS'} <= found, f'{paper} lacks measure, estimate or CLAIMS'
+    assert any(re.match(r'(fig|tab)\d', n) for n in found), f'{paper} has no figN or tabN'
+    assert {f'{paper}.method', f'{paper}.claims', f'{paper}.figures'} <= {*NAMES}
+    code = f'import memnb.{paper} as p; print(*[n for n in {sorted(found)} if not hasattr(p, n)])'
+    assert not python(code, TOP).strip(), f'`from memnb import {paper}` does not give all its public names'
 
 # --- lint and grain ---
 
@@ -227,6 +265,12 @@ def test_ruff_finds_nothing():
     cmd = [sys.executable, '-m', 'ruff', 'check', '-q', '--no-cache', '--output-format=concise']
     r = subprocess.run([*cmd, 'memnb', 'tests', 'docs'], cwd=TOP, capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
+
+@each_module
+def test_a_module_is_one_idea(path):
+    name, lines = dotted(path), len(path.read_text(encoding='utf8').splitlines())
+    most = 250 if name.endswith('.method') else 500 if name.split('.')[0] in PAPERS else 1000
+    assert lines <= most, f'{name} has {lines} lines, {most} at most: cut it along its ideas'
 
 @each_module
 def test_lines_are_short(path):
@@ -271,6 +315,19 @@ def test_headings_in_order(path):
     text = '\n'.join(''.join(c['source']) for c in cells(path) if c['cell_type'] == 'markdown')
     found = re.findall(r'^## (.+?)\s*$', text, flags=re.M)
     assert found == HEADINGS, f'{path.name} has the headings {found}'
+
+def pictures(cell):
+    return [o for o in cell.get('outputs', []) if any(k.startswith('image/') for k in o.get('data', {}))]
+
+@each_paper
+def test_a_page_is_a_page(path):
+    "Some 50 cells, a picture in the first screen, an output below more than half of the code"
+    found = cells(path)
+    code = [c for c in found if c['cell_type'] == 'code']
+    shown = sum(bool(c['outputs']) for c in code)
+    assert len(found) <= 65, f'{path.name} has {len(found)} cells, 65 at most'
+    assert any(pictures(c) for c in found[:8]), f'{path.name} shows no picture in its first 8 cells'
+    assert shown > len(code)/2, f'{path.name}: {shown} of {len(code)} code cells have an output'
 
 @each_notebook
 def test_notebooks_hold_no_batch_hazards(path):
@@ -339,8 +396,16 @@ def test_figures_have_their_function():
     for p in (TOP/'figures').glob('*.png'):
         paper, _, kind = p.stem.partition('_')
         number = re.match(r'(fig|tab)\d+', kind)
-        if number and number[0] not in public(TOP/f'memnb/{paper}.py'): lost.append(p.name)
+        if number and number[0] not in of_paper(paper): lost.append(p.name)
     assert not lost, f'no function draws {lost}'
+
+def test_figures_stand_alone():
+    "A figure carries its finding, who was measured, and its caption"
+    from PIL import Image
+    for p in (TOP/'figures').glob('*.png'):
+        with Image.open(p) as f: told = f.text
+        lost = {'Title', 'Foot', 'Description'} - {*told}
+        assert not lost or told.get('Title', '').startswith('not '), f'{p.name} lacks {sorted(lost)}; draw it with plots.finish'
 
 def test_measured_rows_say_where_they_come_from():
     top = TOP/'data/measured'
@@ -488,8 +553,10 @@ def test_citation():
     cff = yaml.safe_load((TOP/'CITATION.cff').read_text(encoding='utf8'))
     assert not {'cff-version', 'message', 'title', 'authors'} - set(cff)
     assert cff['cff-version'] == '1.2.0' and cff['version'] == settings()['version']
-    first = [r['authors'][0]['family-names'] for r in cff['references']]
-    assert first == ['Bordt', 'Golchin', 'Li', 'Ghosh', 'Morris']
+    assert len(cff['references']) == len(PAPERS)
+    for page, r in zip(PAPER_NOTEBOOKS, cff['references'], strict=True):
+        head = ''.join(cells(page)[0]['source'])
+        assert r['authors'][0]['family-names'] in head, f'the reference of {page.name} is not that of its page'
     for r in cff['references']:
         assert r['type'] and r['title'] and r['year'] and r['authors']
         assert all(a['family-names'] and a['given-names'] for a in r['authors']), r['title']
