@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/iclinf/index.ipynb #99e6fd07
+# %% ../../nbs/iclinf/index.ipynb #4cfaf527
 from .method import *
 from .table import *
 from .prompts import *
-from .packing import *
 from .influence import *
 from .twins import *
 from .accounting import *

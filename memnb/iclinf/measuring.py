@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['MEASURES', 'Settings', 'model_sizes', 'measurements', 'run_all', 'estimate']
 
-# %% ../../nbs/iclinf/measuring.ipynb #fba9e3d2
+# %% ../../nbs/iclinf/measuring.ipynb #91c0e178
 from dataclasses import dataclass, replace
 from functools import partial
 import numpy as np
 from .. import lm, results
+from ..hf import plant_tree
 from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
-from .influence import measure
+from .influence import case_parents, measure
 from .method import case
-from .packing import case_parents, plant_tree
 from .prompts import draw, pool
 from .table import KEYS_OF_ROWS, long_rows
 from .twins import memory, memory_rows
