@@ -34,7 +34,7 @@ def batched(net, ids):
 
 def score():
     "Label log-probabilities of one query with all exemplars and with each one left out"
-    from memnb import iclinf
+    from memnb import hf, iclinf
     m, net = ready()
     p = iclinf.pool('news', 4)
     at = iclinf.label_tokens(m, p.labels)
@@ -42,7 +42,7 @@ def score():
         prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[:shots + 1]
         ids = [m.encode(x) for x in prompts]
         parents = [-1, *[0]*shots]
-        packed = lambda: iclinf.last_logits(m, ids, parents).log_softmax(-1)
+        packed = lambda: hf.last_logits(m, ids, parents).log_softmax(-1)
         packed()
         a, b, x, y = race(lambda: batched(net, ids)[:, at], lambda: packed()[:, at], 3)
         far = max(float((u - v).abs().max()) for u, v in zip(x, y))
