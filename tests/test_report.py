@@ -6,6 +6,7 @@ from urllib.parse import unquote
 import pytest
 from memnb import report
 from memnb.report import batch_report
+from memnb.results import BOARD_MIME
 from test_lab import chromium, wait
 from test_notebooks import MARKER
 from test_repo import MACHINE, PAPER_NOTEBOOKS
@@ -29,7 +30,7 @@ def html_table(head, rows):
 def board(*rows, head=('model', 'where', 'says', 'verdict', 'evidence')):
     "A board as `results.show_board` shows it: a table for people, records for programs"
     out = html_table(head, rows)
-    out['data'][report.BOARD_TYPE] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
+    out['data'][BOARD_MIME] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
     return out
 
 def read(path): return json.loads(path.read_text(encoding='utf8'))
@@ -76,8 +77,8 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
     said = {}
     for p in PAPER_NOTEBOOKS:
         copy_paper(p, tmp_path/'smoke')
-        for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if report.BOARD_TYPE in o.get('data', {})):
-            rows = o['data'][report.BOARD_TYPE]
+        for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if BOARD_MIME in o.get('data', {})):
+            rows = o['data'][BOARD_MIME]
             for r in rows['claims'] if isinstance(rows, dict) else rows: said[r['verdict']] = said.get(r['verdict'], 0) + 1
     page = batch_report(tmp_path).read_text()
     tiles = {v: int(n) for n, v in re.findall(r'<b>(\d+)</b> ([a-z ]+)</li>', page)}
@@ -122,7 +123,7 @@ def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
     "Whatever a table shows, only the records of a board are verdicts; odd records are passed over"
     head = ['model', 'where', 'says', 'verdict', 'evidence']
-    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={report.BOARD_TYPE: x, 'text/plain': 'y'})
+    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={BOARD_MIME: x, 'text/plain': 'y'})
     odd = [3, {}, dict(says='z'), dict(where='§1', says='x', verdict=YES, evidence=None, id='a', about='a model', n=[1])]
     notebook(tmp_path/'a.ipynb', text('## Claims'), cell('t', html_table(head, [('m', '§1', 'looks', YES, 'e')])),
              cell('b', data(odd), data(None), data(7), data({'claims': 'x'})))
