@@ -1053,6 +1053,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.report._words': ('rooms/report.html#_words', 'memnb/report.py'),
                               'memnb.report._write': ('rooms/report.html#_write', 'memnb/report.py'),
                               'memnb.report.batch_report': ('rooms/report.html#batch_report', 'memnb/report.py'),
+                              'memnb.report.caption_of': ('rooms/report.html#caption_of', 'memnb/report.py'),
                               'memnb.report.code_html': ('rooms/report.html#code_html', 'memnb/report.py'),
                               'memnb.report.exhibits': ('rooms/report.html#exhibits', 'memnb/report.py'),
                               'memnb.report.lead': ('rooms/report.html#lead', 'memnb/report.py'),

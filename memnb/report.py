@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MOST_CELLS', 'MOST_ROWS', 'DIFFER', 'MARKS', 'DECIDED', 'LEAD', 'RESULTS', 'Cleaner', 'run_name', 'Table', 'tables',
-           'Image', 'read_image', 'Output', 'outputs_of', 'Cell', 'Notebook', 'read_notebook', 'read_notebooks', 'Vote',
-           'Judged', 'votes', 'scoreboard', 'tally', 'mathml', 'markdown_html', 'code_html', 'notebook_html', 'lead',
-           'exhibits', 'Paper', 'report_html', 'batch_report']
+           'Image', 'read_image', 'Output', 'caption_of', 'outputs_of', 'Cell', 'Notebook', 'read_notebook',
+           'read_notebooks', 'Vote', 'Judged', 'votes', 'scoreboard', 'tally', 'mathml', 'markdown_html', 'code_html',
+           'notebook_html', 'lead', 'exhibits', 'Paper', 'report_html', 'batch_report']
 
 # %% ../nbs/rooms/report.ipynb #8f052d0d
 import base64, hashlib, json, re
@@ -135,7 +135,7 @@ def read_image(
     if all(type(s) in (int, float) and 1 <= s <= 10_000 for s in size): width, height = map(round, size)
     return Image(png, width, height, str(meta.get('alt') or ''))
 
-# %% ../nbs/rooms/report.ipynb #ae59ce66
+# %% ../nbs/rooms/report.ipynb #a4937cc3
 @dataclass
 class Output:
     "An output of a cell"
@@ -144,9 +144,9 @@ class Output:
     about: str = '' # what it shows, for who cannot see it
     @property
     def table(self):
-        "A table, or a board as one"
+        "A table, or a board as people see it"
         if self.kind != 'board': return self.value
-        head = list(dict.fromkeys(k for r in self.value for k in r))
+        head = [k for k in dict.fromkeys(k for r in self.value for k in r) if k not in ('id', 'about')]
         return Table(head, [[r.get(k, '') for k in head] for r in self.value])
     @cached_property
     def html(self): return _templates().get_template('parts.html').module.output(self)
@@ -170,6 +170,12 @@ def _best_form(data, meta):
         if form in data: return [Output(kind, _text(data[form]))]
     return []
 
+def caption_of(
+    markdown: str # output below a picture
+) -> str:         # Markdown
+    "A caption without the asterisks that set all of it in italics"
+    return re.sub(r'(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z', r'\1', markdown.strip())
+
 def outputs_of(
     cell: dict # of a notebook file
 ) -> list:     # of `Output`
@@ -184,11 +190,11 @@ def outputs_of(
         else: new = []
         last = out[-1].value if out and out[-1].kind == 'picture' else None
         if last and not last.caption and [n.kind for n in new] == ['markdown']:
-            last.caption = re.sub(r'(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z', r'\1', new[0].value.strip()) # all of it in italics
+            last.caption = caption_of(new[0].value)
         else: out += new
     return out
 
-# %% ../nbs/rooms/report.ipynb #8d7a8855
+# %% ../nbs/rooms/report.ipynb #fd365127
 @dataclass
 class Cell:
     "A cell of an executed notebook"
@@ -198,6 +204,7 @@ class Cell:
     section: str  # heading of level 2 above
     heading: str  # nearest heading above
     state: str    # 'completed', 'failed', 'pending' or '', as papermill says
+    folded: bool  # code that only its author needs
 
 @dataclass
 class Notebook:
@@ -250,7 +257,8 @@ def _cells(cells):
             heading, section = text, text if len(level) < 3 else section
         outputs = outputs_of(c) if code else []
         for o in outputs: o.about = _about(o, source, heading)
-        yield Cell(source, code, outputs, section, heading, str(meta.get('papermill', {}).get('status') or ''))
+        folded = bool(code and (re.match(r'#\|\s*hide\b', source) or meta.get('jupyter', {}).get('source_hidden')))
+        yield Cell(source, code, outputs, section, heading, str(meta.get('papermill', {}).get('status') or ''), folded)
 
 @lru_cache(2**8)
 def _defaults(source):
