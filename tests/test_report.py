@@ -56,10 +56,18 @@ def notebook(path, *cells, word='dice', params=None, **meta):
 
 def claims(*rows): return [text('## Claims'), cell('plots.to_html(board)', board(*rows))]
 
-def toy(path, **kw):
+def wide_picture():
+    "A picture of 400 times 200 dots, in base64"
+    import base64, io
+    from PIL import Image
+    out = io.BytesIO()
+    Image.new('RGB', (400, 200), 'white').save(out, 'png')
+    return base64.b64encode(out.getvalue()).decode()
+
+def toy(path, dots=DOT, points=(3, 2), **kw):
     "A page as papers have them: what was found first, pictures with captions, a picture of the paper's own number"
-    size = {'image/png': dict(width=3, height=2, alt=f'Throws & {EVIL}')}
-    pic = lambda: picture() | dict(metadata=size)
+    size = {'image/png': dict(width=points[0], height=points[1], alt=f'Throws & {EVIL}')}
+    pic = lambda: shown(image_png=dots, text_plain='<Figure>') | dict(metadata=size)
     return notebook(path, text('## What we found'), cell('found(m)', shown(text_markdown=f'Fair in **3 of 6**, $2^3$ {EVIL}')),
         cell('savefig(figures.fig1(m))', pic(), shown(text_markdown=f'*The die {EVIL} is thrown. By $n$.*', text_plain='x')),
         text('## Findings'), cell('savefig(figures.fig2(m))', pic(), shown(text_markdown='*Again.*')),
@@ -391,6 +399,7 @@ def batch(tmp_path_factory):
     folder = tmp_path_factory.mktemp('batch')
     for p in PAPER_NOTEBOOKS: copy_paper(p, folder/'smoke')
     hostile(folder/'laptop/hostile.partial.ipynb')
+    toy(folder/'laptop/toy.ipynb', dots=wide_picture(), points=(200, 100))
     sizes = html_table(['name', 'size'], [('b', '10'), ('a', '9'), ('c', 'NaN'), ('d', '1,000')])
     for i, v in enumerate([YES, NO]):
         notebook(folder/f'laptop/dice-seed={i}.ipynb', text('## Measure'), cell('x', sizes),
@@ -441,6 +450,15 @@ def test_pictures_are_drawn_and_formulas_set(page, batch):
     page.get(next((batch.parent/'report_files').glob('*icl*')).as_uri())
     high = each(page, 'mfrac', 'x.getBoundingClientRect().height')
     assert high and min(high) > 15, f'fractions are not set as fractions: {high}'
+
+@pytest.mark.browser
+@pytest.mark.parametrize('wide, drawn', [(1280, 200), (180, 0)])
+def test_two_dots_of_a_picture_are_one_point_of_the_page(page, wide, drawn):
+    "As wide as the notebook says, so that a screen with two dots a point shows every dot; narrower where there is no room"
+    emulate(page, wide)
+    open_all(page)
+    found = each(page, 'img[width="200"]', '[x.naturalWidth, x.getBoundingClientRect().width, x.getBoundingClientRect().height]')
+    assert found and all(dots == 400 and abs(w - 2*h) < 1.5 and (w == drawn or not drawn and 50 < w < wide) for dots, w, h in found), found
 
 @pytest.mark.browser
 def test_tables_sort_by_mouse_and_by_keyboard(page):
