@@ -278,7 +278,7 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, 'gethostname', lambda: host)
     user, inside = '/ho' 'me/adalovelace', str(Path(report.__file__))
     leak = (f'{MARKER} {host} {user}/models/x {inside} {tmp_path}/y sk-abcdefghij0123456789 '
-            f'http://{host}:8000/v1')
+            f'http://{host}:8000/v1 {MARKER[:7]}\x1b[31m{MARKER[7:]} sk-abcde\x1b[0mfghij0123456789')
     oops = dict(output_type='error', ename='E', evalue=leak, traceback=[leak])
     notebook(tmp_path/'laptop/a-model=hf__ho' 'me_adalovelace_m.ipynb', text(f'# {leak}\n\n${leak}$'),
              cell(f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops),
