@@ -36,7 +36,7 @@ def write_toy(top):
                           image_png=base64.b64encode(png(Comment=f'{n}')).decode())
     def caption(n): return shown(text_markdown=f'*Number {n} is thrown $x^{n}$ times.*', text_plain='x')
     say, after = shown(text_markdown='We see **3 of 6**, $y^2$.', text_plain='x'), shown(text_plain='behind')
-    write_notebook(top/'nbs/16_toy.ipynb', '# Toy dice', '## What we found', ('found = 1', [say, pic(1), caption(1), pic(2), caption(2), after]),
+    write_notebook(top/'nbs/16_toy.ipynb', '# Toy dice', ('#| default_exp toy.method', []), '## What we found', ('found = 1', [say, pic(1), caption(1), pic(2), caption(2), after]),
                    '## Findings', ('plain = 2', [pic(3), after]), 'See:\n\n![dice](../figures/toy_fig1.png)\n\n![old](../figures/toy_fig2.png)')
     write_notebook(top/'nbs/toy/index.ipynb', '# Workshops of the dice')
     write_notebook(top/'nbs/toy/bones.ipynb', '# How bones are cut', ('#| hide\nsecret = 3', []))
