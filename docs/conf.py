@@ -94,7 +94,8 @@ def captioned(cell):
         about = dict(image=dict(alt=own.get('alt', ''), **shape), figure=dict(caption=text))
         part([picture], dict(tags=['remove-input'], mystnb=about))
         at = i + 2
-    if at < len(outs) or not done: part(outs[at:], cell['metadata'] if not done else dict(tags=['remove-input']), first=not done)
+    if not done: part(outs, cell['metadata'], first=True)
+    elif at < len(outs): part(outs[at:], dict(tags=['remove-input']))
     return done
 
 def page(nb, at):
@@ -135,8 +136,9 @@ def workshops(app, name, source):
     order = [p.stem[3:] for p in sorted((HERE/'nbs').glob('[1-9][0-9]_*.ipynb'))]
     order = [w for w in order if w in folders] + sorted(folders - set(order))
     def listed(w):
-        first = f'nbs/{w}/index\n'*(HERE/f'nbs/{w}/index.ipynb').is_file()
-        return f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n:glob:\n\n{first}nbs/{w}/*\n```'
+        pages = sorted((p.stem for p in (HERE/'nbs'/w).glob('*.ipynb')), key=lambda p: (p != 'index', p))
+        return '\n'.join([f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n',
+                          *[f'nbs/{w}/{p}' for p in pages], '```'])
     source[0] = source[0].replace('% workshops', '\n\n'.join(map(listed, order)))
 
 # --- formulas ---
