@@ -8,6 +8,7 @@ import json, re, shutil
 from configparser import ConfigParser
 from pathlib import Path
 from posixpath import join, normpath
+from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -25,6 +26,7 @@ suppress_warnings = ['mystnb.unknown_mime_type', 'misc.highlighting_failure']
 
 nb_execution_mode = 'off'
 nb_ipywidgets_js = {}
+nb_render_markdown_format = 'myst'  # sentences and captions that cells compute hold formulas, too
 nb_mime_priority_overrides = [('html', 'text/html', 5), ('html', 'image/png', 1)]
 myst_enable_extensions = ['dollarmath', 'amsmath']
 myst_heading_anchors = 4
@@ -47,25 +49,62 @@ def linked(found, at):
     if ':' in to or to.startswith('#') or target.startswith(('nbs/', 'figures/')): return found[0]
     return f'[{words}](<{_cfg["git_url"]}/blob/{_cfg["branch"]}/{target}>)' if _cfg['git_url'] else words
 
+def figure(found, at):
+    "A picture of figures/ that stands alone in its line, with the title and the caption that its file holds"
+    from PIL import Image
+    alt, to = found.groups()
+    file = TOP/normpath(join(at.parent.as_posix(), to))
+    if not file.is_file(): return found[0]
+    with Image.open(file) as im: said, wide, dpi = im.info, im.width, im.info.get('dpi', [200])[0]
+    if not said.get('Description'): return found[0]
+    head = f'````{{figure}} {to}\n:alt: {" ".join((said.get("Title") or alt).split())}\n:width: {wide*72/dpi:.0f}px'
+    return f'{head}\n\n{said["Description"]}\n````'
+
 def reader(cell, at):
-    "A cell as a reader wants it: no directives of nbdev, links that lead somewhere"
+    "A cell as a reader wants it: no directives of nbdev, links that lead somewhere, pictures with captions"
     source = ''.join(cell['source'])
     if cell['cell_type'] == 'code': return re.sub(r'^#\|.*\n?', '', source, flags=re.M)
+    source = re.sub(r'^!\[([^\]]*)\]\(([^)\s]+\.png)\)$', lambda m: figure(m, at), source, flags=re.M)
     return re.sub(r'(?<!!)\[([^\]]*)\]\(([^)\s]+)\)', lambda m: linked(m, at), source)
 
 def wanted(cell, source):
     "Cells that only serve the export are left out"
     return source.strip() and not re.match(r'#\|\s*(hide(?!_input)|default_exp)\b', source)
 
+def tags(cell):
+    "Tags of a cell: what nbdev hides is left out, and what Jupyter folds is folded"
+    hidden = re.match(r'#\|\s*hide_input', ''.join(cell['source']))
+    folded = cell['metadata'].get('jupyter', {}).get('source_hidden')
+    return cell['metadata'].get('tags', []) + ['remove-input']*bool(hidden) + ['hide-input']*bool(folded and not hidden)
+
+def captioned(cell):
+    "A cell, cut so that each picture with a caption behind it is a figure with that caption"
+    from memnb.report import caption_of
+    outs, at, done = cell.get('outputs', []), 0, []
+    def part(outputs, meta, first=False):
+        rest = dict(source=cell['source']) if first else dict(source='0', id=f"{cell.get('id', 'cell')}-{len(done)}")
+        done.append(cell | rest | dict(outputs=outputs, metadata=meta))
+    kinds = [o.get('data', {}) for o in outs]
+    for i in [i for i in range(len(outs) - 1) if 'image/png' in kinds[i] and set(kinds[i + 1]) & {'text/markdown'}]:
+        own = outs[i].get('metadata', {}).get('image/png', {})
+        text = caption_of(''.join(kinds[i + 1]['text/markdown']))
+        if i > at or not done: part(outs[at:i], cell['metadata'], first=not done)
+        shape = {k: f'{own[k]}px' for k in ['width'] if k in own}  # the height follows, on a phone too
+        picture = outs[i] | dict(metadata={})
+        about = dict(image=dict(alt=own.get('alt', ''), **shape), figure=dict(caption=text))
+        part([picture], dict(tags=['remove-input'], mystnb=about))
+        at = i + 2
+    if not done: part(outs, cell['metadata'], first=True)
+    elif at < len(outs): part(outs[at:], dict(tags=['remove-input']))
+    return done
+
 def page(nb, at):
     "The notebook `at` without what only its author needs"
     cells = []
     for c in nb['cells']:
-        source = ''.join(c['source'])
-        if not wanted(c, source): continue
-        tags = ['remove-input'] if re.match(r'#\|\s*hide_input', source) else []
-        meta = dict(tags=tags + c['metadata'].get('tags', []))
-        cells.append(c | dict(source=reader(c, at), metadata=meta))
+        if not wanted(c, ''.join(c['source'])): continue
+        c = c | dict(source=reader(c, at), metadata=dict(tags=tags(c)))
+        cells += captioned(c) if c['cell_type'] == 'code' else [c]
     return nb | dict(cells=cells)
 
 def collect():
@@ -81,10 +120,26 @@ def collect():
         if p.relative_to(HERE) not in known: p.unlink()
 
 def report():
-    "The report: of the runs in this checkout, else of the notebooks as they stand"
+    "The report: of the runs in this checkout, else of the pages as they stand"
+    from memnb.batch import notebooks
     from memnb.report import batch_report
-    runs = TOP/'runs' if any((TOP/'runs').glob('*/*.ipynb')) else TOP/'nbs'
-    batch_report(runs, HERE/'_extra/report.html')
+    with TemporaryDirectory() as tmp:
+        for p in notebooks(TOP/'nbs').values(): shutil.copy(p, tmp)
+        batch_report(TOP/'runs' if any((TOP/'runs').glob('*/*.ipynb')) else tmp, HERE/'_extra/report.html')
+
+# --- the table of contents ---
+
+def workshops(app, name, source):
+    "One list for each folder of workshops, in the order of the pages"
+    if name != 'index': return
+    folders = {p.parent.name for p in (HERE/'nbs').glob('*/*.ipynb')} - {'rooms'}
+    order = [p.stem[3:] for p in sorted((HERE/'nbs').glob('[1-9][0-9]_*.ipynb'))]
+    order = [w for w in order if w in folders] + sorted(folders - set(order))
+    def listed(w):
+        pages = sorted((p.stem for p in (HERE/'nbs'/w).glob('*.ipynb')), key=lambda p: (p != 'index', p))
+        return '\n'.join([f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n',
+                          *[f'nbs/{w}/{p}' for p in pages], '```'])
+    source[0] = source[0].replace('% workshops', '\n\n'.join(map(listed, order)))
 
 # --- formulas ---
 
@@ -99,7 +154,9 @@ def formula(display):
     return visit
 
 def setup(app):
-    "Register the renderer of formulas"
+    "Register the renderer of formulas and the lists of workshops"
+    app.connect('source-read', workshops)
+    app.connect('env-get-outdated', lambda *args: ['index'])  # a folder may be new
     app.add_html_math_renderer('mathml', (formula(False), None), (formula(True), None))
     return dict(parallel_read_safe=True, parallel_write_safe=True)
 

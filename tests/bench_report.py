@@ -8,7 +8,6 @@ import json, random, re, sys, tempfile
 from pathlib import Path
 from bench_tabular import clock, row, show
 from test_repo import PAPER_NOTEBOOKS
-from test_report import with_boards
 
 RUNS = 200
 
@@ -27,13 +26,13 @@ def copy(nb, i, path):
     "One run out of a notebook with outputs"
     rng, nb = random.Random(i), json.loads(nb)
     model = f'model{i % 10}'
-    from memnb.report import BOARD_TYPE
+    from memnb.results import BOARD_MIME
     for o in (o for c in nb['cells'] for o in c.get('outputs', []) if 'data' in o):
         d = o['data']
         if 'text/html' in d:
             html = varied(''.join(d['text/html']), rng)
             d['text/html'] = re.sub('(?<=<td>)(smollm2|planted:news|gpt)(?=</td>)', model, html)
-        for r in d.get(BOARD_TYPE, ()): r |= dict(model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}")
+        for r in d.get(BOARD_MIME, {}).get('claims', ()): r |= dict(model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}")
         if 'image/png' in d and i % 2: d['image/png'] = repainted(''.join(d['image/png']), rng)
     params = dict(model=model, seed=i // 10, profile='night')
     nb['metadata'] |= dict(papermill=dict(parameters=params, duration=60.), memnb=dict(identity=f'{i:064}'))
@@ -42,7 +41,7 @@ def copy(nb, i, path):
 
 def folder(top, n=RUNS):
     "A folder of n runs"
-    texts = [(p.stem[3:], json.dumps(with_boards(p))) for p in PAPER_NOTEBOOKS]
+    texts = [(p.stem[3:], p.read_text(encoding='utf8')) for p in PAPER_NOTEBOOKS]
     for i in range(n):
         word, nb = texts[i % len(texts)]
         copy(nb, i, top/f'night/{word}-model=model{i % 10}-seed={i}.ipynb')

@@ -1,5 +1,6 @@
 "The site: built without a warning, complete, and quiet towards the network."
-import re, shutil, subprocess, sys
+import base64, io, json, re, shutil, subprocess, sys
+from html import unescape
 from importlib.util import find_spec
 from urllib.parse import unquote
 import pytest
@@ -8,6 +9,40 @@ from test_repo import NOTEBOOKS, TOP
 
 pytestmark = pytest.mark.skipif(not find_spec('myst_nb'), reason="no Sphinx with myst-nb: install the extra 'docs'")
 
+def png(**said):
+    "A picture with words in its file"
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+    info, out = PngInfo(), io.BytesIO()
+    for k, v in said.items(): info.add_text(k, v)
+    Image.new('RGB', (400, 200), 'white').save(out, 'png', pnginfo=info, dpi=(200, 200))
+    return out.getvalue()
+
+def write_notebook(path, *cells):
+    "A notebook out of markdown texts and (source, outputs) pairs"
+    made = [dict(cell_type='markdown', id=f'c{i}', metadata={}, source=c) if isinstance(c, str) else
+            dict(cell_type='code', id=f'c{i}', metadata={}, execution_count=None, source=c[0], outputs=c[1])
+            for i, c in enumerate(cells)]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(dict(cells=made, metadata=dict(kernelspec=dict(
+        name='python3', display_name='Python 3', language='python')), nbformat=4, nbformat_minor=5)))
+
+def shown(meta=None, **data):
+    return dict(output_type='display_data', metadata=meta or {}, data={k.replace('_', '/'): v for k, v in data.items()})
+
+def write_toy(top):
+    "A sixth paper: a page with captions, a folder of workshops, a figure; nothing else says that it is there"
+    pic = lambda n: shown({'image/png': dict(width=200, height=100, alt=f'Throw {n}')}, text_plain='<Image>',
+                          image_png=base64.b64encode(png(Comment=f'{n}')).decode())
+    def caption(n): return shown(text_markdown=f'*Number {n} is thrown $x^{n}$ times.*', text_plain='x')
+    say, after = shown(text_markdown='We see **3 of 6**, $y^2$.', text_plain='x'), shown(text_plain='behind')
+    write_notebook(top/'nbs/16_toy.ipynb', '# Toy dice', ('#| default_exp toy.method', []), '## What we found', ('found = 1', [say, pic(1), caption(1), pic(2), caption(2), after]),
+                   '## Findings', ('plain = 2', [pic(3), after]), 'See:\n\n![dice](../figures/toy_fig1.png)\n\n![old](../figures/toy_fig2.png)')
+    write_notebook(top/'nbs/toy/index.ipynb', '# Workshops of the dice')
+    write_notebook(top/'nbs/toy/bones.ipynb', '# How bones are cut', ('#| hide\nsecret = 3', []))
+    (top/'figures/toy_fig1.png').write_bytes(png(Title='Dice fall', Foot='n = 6', Description='Each falls *once*.'))
+    (top/'figures/toy_fig2.png').write_bytes(png())
+
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
     "The site, built from a copy of what it needs"
@@ -15,6 +50,7 @@ def site(tmp_path_factory):
     for d in ['nbs', 'figures']: shutil.copytree(TOP/d, top/d, ignore=shutil.ignore_patterns('.*', 'kernel-*'))
     shutil.copytree(TOP/'docs', top/'docs', ignore=shutil.ignore_patterns('nbs', 'figures', '_extra'))
     shutil.copy(TOP/'settings.ini', top)
+    write_toy(top)
     cmd = [sys.executable, '-m', 'sphinx', '-q', '-W', '--keep-going', '-b', 'html', 'docs', '_docs']
     r = subprocess.run(cmd, cwd=top, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
@@ -26,6 +62,36 @@ def test_site_has_every_notebook_and_the_report(site):
     assert not lost and (site/'report.html').is_file() and (site/'index.html').is_file()
     front = (site/'index.html').read_text(encoding='utf8')
     assert all(p in front for p in pages)
+
+def test_a_sixth_paper_appears_by_itself(site):
+    "Pages first, then the workshops of each paper in the order of the pages, then rooms; and its claims in the report"
+    front = (site/'index.html').read_text(encoding='utf8')
+    body = front[front.index('toctree-wrapper'):front.index('</article>')]
+    links = [unquote(l) for l in re.findall(r'<a [^>]*href="(nbs/[^"#]*)\.html"', body)]
+    kinds = [re.sub(r'nbs/(?:\d\d_.*|(index$)|(\w+)/.*)', r'\1\2', l) or 'page' for l in links]
+    order = [k for k, before in zip(kinds, [None, *kinds]) if k != before]
+    assert order[:2] == ['index', 'page'] and order[-2:] == ['toy', 'rooms'] and len(set(order)) == len(order), order
+    assert links[kinds.index('toy'):][:2] == ['nbs/toy/index', 'nbs/toy/bones'] and 'Workshops: toy' in front
+    papers = [p.stem[3:] for p in sorted((TOP/'nbs').glob('[1-9][0-9]_*.ipynb'))]
+    assert [k for k in order[2:-2]] == [w for w in papers if (TOP/'nbs'/w).is_dir()]
+    report = (site/'report.html').read_text(encoding='utf8')
+    assert 'Toy dice' in report and 'Throw 1' in report and 'Files that were left out' not in report
+    assert 'rooms' not in re.findall(r'<tr><th scope="row"><a[^>]*>[^<]*</a></th><td>(\w+)</td>', report)
+
+def test_captions_stand_below_their_pictures(site):
+    "Pictures of cells, and files of figures/, with alternative text, width and caption"
+    page = (site/'nbs/16_toy.html').read_text(encoding='utf8')
+    found = re.findall(r'<figure\b.*?</figure>', page, re.S)
+    assert len(found) == 3, found
+    def seen(html): return ' '.join(unescape(re.sub('<[^>]+>', '', html)).split()).removesuffix('#').rstrip('¶ ')
+    assert [re.search('alt="([^"]*)"', f)[1] for f in found] == ['Throw 1', 'Throw 2', 'Dice fall']
+    captions = [seen(re.search('<figcaption>(.*)</figcaption>', f, re.S)[1]) for f in found]
+    assert captions == ['Number 1 is thrown x1 times.', 'Number 2 is thrown x2 times.', 'Each falls once.']
+    assert '<msup>' in found[0] and '<em>once</em>' in found[2]
+    assert ['200px' in f for f in found[:2]] == [True]*2 and '144px' in found[2] # half of 400 dots; 2 inches of 72 points
+    assert page.count('found') and page.count('is thrown') == 2 and '<strong>3 of 6</strong>' in page and 'behind' in page
+    places = [page.index(x) for x in ('3 of 6', 'Throw 1', 'Throw 2', 'behind')]
+    assert places == sorted(places) and 'toy_fig2.png' in page and 'secret' not in (site/'nbs/toy/bones.html').read_text()
 
 def test_site_names_no_server_in_what_it_loads(site):
     for p in site.rglob('*.html'):

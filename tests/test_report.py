@@ -6,9 +6,10 @@ from urllib.parse import unquote
 import pytest
 from memnb import report
 from memnb.report import batch_report
+from memnb.results import BOARD_MIME
 from test_lab import chromium, wait
 from test_notebooks import MARKER
-from test_repo import MACHINE, PAPER_NOTEBOOKS
+from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
 
 YES, NO, MIXED, OPEN, GONE, NONE = 'holds', 'does not hold', 'mixed', 'undecided', 'not measured', 'not testable here'
 EVIL = '<script>document.title="owned"</script><img src=x onerror="document.title=1">'
@@ -29,7 +30,7 @@ def html_table(head, rows):
 def board(*rows, head=('model', 'where', 'says', 'verdict', 'evidence')):
     "A board as `results.show_board` shows it: a table for people, records for programs"
     out = html_table(head, rows)
-    out['data'][report.BOARD_TYPE] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
+    out['data'][BOARD_MIME] = dict(paper='dice', claims=[dict(zip(head, r)) for r in rows])
     return out
 
 def read(path): return json.loads(path.read_text(encoding='utf8'))
@@ -55,6 +56,23 @@ def notebook(path, *cells, word='dice', params=None, **meta):
 
 def claims(*rows): return [text('## Claims'), cell('plots.to_html(board)', board(*rows))]
 
+def wide_picture():
+    "A picture of 400 times 200 dots, in base64"
+    import base64, io
+    from PIL import Image
+    out = io.BytesIO()
+    Image.new('RGB', (400, 200), 'white').save(out, 'png')
+    return base64.b64encode(out.getvalue()).decode()
+
+def toy(path, dots=DOT, points=(3, 2), **kw):
+    "A page as papers have them: what was found first, pictures with captions, a picture of the paper's own number"
+    size = {'image/png': dict(width=points[0], height=points[1], alt=f'Throws & {EVIL}')}
+    pic = lambda: shown(image_png=dots, text_plain='<Figure>') | dict(metadata=size)
+    return notebook(path, text('## What we found'), cell('found(m)', shown(text_markdown=f'Fair in **3 of 6**, $2^3$ {EVIL}')),
+        cell('savefig(figures.fig1(m))', pic(), shown(text_markdown=f'*The die {EVIL} is thrown. By $n$.*', text_plain='x')),
+        text('## Findings'), cell('savefig(figures.fig2(m))', pic(), shown(text_markdown='*Again.*')),
+        *claims(('m', '§1', 'toy claim', YES, 'e')), word=kw.pop('word', 'toy.method'), **kw)
+
 def beside(out): return sorted((out.parent/f'{out.stem}_files').iterdir())
 
 def pages(out): return {p.name: p.read_text() for p in [out, *beside(out)]}
@@ -76,8 +94,8 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
     said = {}
     for p in PAPER_NOTEBOOKS:
         copy_paper(p, tmp_path/'smoke')
-        for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if report.BOARD_TYPE in o.get('data', {})):
-            rows = o['data'][report.BOARD_TYPE]
+        for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if BOARD_MIME in o.get('data', {})):
+            rows = o['data'][BOARD_MIME]
             for r in rows['claims'] if isinstance(rows, dict) else rows: said[r['verdict']] = said.get(r['verdict'], 0) + 1
     page = batch_report(tmp_path).read_text()
     tiles = {v: int(n) for n, v in re.findall(r'<b>(\d+)</b> ([a-z ]+)</li>', page)}
@@ -122,7 +140,7 @@ def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
     "Whatever a table shows, only the records of a board are verdicts; odd records are passed over"
     head = ['model', 'where', 'says', 'verdict', 'evidence']
-    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={report.BOARD_TYPE: x, 'text/plain': 'y'})
+    data = lambda x: shown(text_html='<table><tr><td>y</table>', text_plain='y') | dict(data={BOARD_MIME: x, 'text/plain': 'y'})
     odd = [3, {}, dict(says='z'), dict(where='§1', says='x', verdict=YES, evidence=None, id='a', about='a model', n=[1])]
     notebook(tmp_path/'a.ipynb', text('## Claims'), cell('t', html_table(head, [('m', '§1', 'looks', YES, 'e')])),
              cell('b', data(odd), data(None), data(7), data({'claims': 'x'})))
@@ -151,6 +169,45 @@ def test_pictures_and_tables_that_two_runs_share_are_shown_once(tmp_path):
     for n in 'ab': notebook(tmp_path/f'laptop/{n}.ipynb', text('## Figures'), cell('fig1(x)', picture()))
     page = batch_report(tmp_path).read_text()
     assert page.count(DOT) == 1 and 'the same as in <a href="#laptop-a">' in page
+
+def test_what_was_found_leads_a_paper(tmp_path):
+    "Sentences and first picture of a page stand above its claims, those of a larger run first; without any, the claims alone"
+    toy(tmp_path/'smoke/toy.ipynb')
+    (tmp_path/'laptop').mkdir()
+    large = (tmp_path/'smoke/toy.ipynb').read_text().replace('3 of 6', '30 of 60').replace('"smoke"', '"laptop"')
+    (tmp_path/'laptop/toy.ipynb').write_text(large)
+    notebook(tmp_path/'smoke/a.ipynb', *claims(('m', '§1', 'x', YES, 'e')))
+    page = batch_report(tmp_path).read_text()
+    paper = page[page.index('id="paper-toy"'):page.index('id="runs"')]
+    before, table = paper.split('<table', 1)
+    assert 'Fair in <strong>30 of 60</strong>' in before and before.count('<figure>') == 1 and '<msup>' in before
+    assert '3 of 6<' not in page[:page.index('id="runs"')] and 'toy claim' in table
+    plain = page[page.index('id="paper-dice"'):].split('</section>')[0]
+    assert '<figure' not in plain and 'x</th>' in plain
+    assert 'Throws' in page[page.index('id="runs"'):] and page.count('the same as in <a href="#paper-toy">') == 2
+
+def test_captions_stand_below_their_pictures_and_widths_are_kept(tmp_path):
+    toy(tmp_path/'smoke/toy.ipynb')
+    for name, page in pages(batch_report(tmp_path)).items():
+        found = re.findall(r'<figure>(.*?)</figure>', page, re.S)
+        assert len(found) == 2 and page.count('<figcaption>') == 2, name
+        assert all('width="3" height="2"' in f for f in found) # points of the page, not dots of the picture
+        assert [unescape(re.search('alt="([^"]*)"', f)[1]) for f in found] == [f'Figure {n}: Throws & {EVIL}' for n in (1, 2)]
+        captions = [' '.join(words(f.split('<figcaption>')[1]).split()) for f in found]
+        assert captions == [f'The die {EVIL} is thrown. By n .', 'Again.'], captions
+        assert page.count('<math') >= 1 and '*The die' not in page and page.count('is thrown') == 1
+
+def test_a_sixth_paper_appears_by_itself(tmp_path):
+    "No list of papers: a run of a notebook that memnb has never seen has its title, its counts and its claims"
+    nb = json.loads(toy(tmp_path/'smoke/toy.ipynb').read_text())
+    nb['cells'][0]['source'] = '# Toy dice: `a` & b'
+    (tmp_path/'smoke/toy.ipynb').write_text(json.dumps(nb))
+    copy_paper(PAPER_NOTEBOOKS[0], tmp_path/'smoke')
+    page = batch_report(tmp_path).read_text()
+    assert '2 runs, 2 papers' in page and 'Toy dice: `a` &amp; b</h3>' in page and row_of(page, 'toy claim') == {'m': YES}
+    own = [Path(report.__file__), *(Path(report.__file__).parent/'templates').iterdir(), TOP/'docs/conf.py', TOP/'docs/index.md']
+    named = [(p.name, w) for p in own for w in re.findall(r'\b(tabular|icl|iclinf|contextual|capacity|[Ff]ive|Elephants)\b', p.read_text())]
+    assert not named, named
 
 def test_failed_unfinished_and_unknown_runs(tmp_path):
     oops = dict(output_type='error', ename='ValueError', evalue=f'no {EVIL}\nsecond',
@@ -221,7 +278,7 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, 'gethostname', lambda: host)
     user, inside = '/ho' 'me/adalovelace', str(Path(report.__file__))
     leak = (f'{MARKER} {host} {user}/models/x {inside} {tmp_path}/y sk-abcdefghij0123456789 '
-            f'http://{host}:8000/v1')
+            f'http://{host}:8000/v1 {MARKER[:7]}\x1b[31m{MARKER[7:]} sk-abcde\x1b[0mfghij0123456789')
     oops = dict(output_type='error', ename='E', evalue=leak, traceback=[leak])
     notebook(tmp_path/'laptop/a-model=hf__ho' 'me_adalovelace_m.ipynb', text(f'# {leak}\n\n${leak}$'),
              cell(f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops),
@@ -242,6 +299,28 @@ def test_nothing_is_asked_of_the_network(tmp_path):
         assert policy.startswith("default-src 'none'; img-src data:;") and 'unsafe' not in policy
         asks = r'url\(|@import|<link(?! rel="icon" href="data:,")|src="(?!data:)|srcset|fetch\(|XMLHttp'
         assert not re.search(asks, page), name
+
+def test_every_word_of_a_template_is_escaped(tmp_path):
+    "A model, a paper, a run, a verdict, a fact, a figure: named <script>, each stays a word"
+    toy(tmp_path/'laptop/toy.ipynb', params={'model': EVIL, 'seed': EVIL, EVIL: [EVIL]})
+    hostile(tmp_path/f'{re.sub("/", "", EVIL)}/b.ipynb', word='other')
+    for name, page in pages(batch_report(tmp_path)).items():
+        assert page.count('<script') == 1 and '<img src=x' not in page, name
+        assert not re.findall(r'<[^>]*\son\w+\s*=', re.sub('"[^"]*"', '""', page)), name
+        for attribute in re.findall(r'="([^"]*)"', page): assert '<' not in attribute, (name, attribute)
+    env = report._templates()
+    assert env.autoescape is True and all('|safe' not in (env.loader.get_source(env, t)[0]) for t in env.list_templates())
+
+def test_the_policy_allows_what_the_page_has(tmp_path):
+    "Checksums of style and script are of the very bytes in the page, so that a browser takes them and nothing else"
+    import base64, hashlib
+    toy(tmp_path/'smoke/toy.ipynb')
+    for page in pages(batch_report(tmp_path)).values():
+        policy = re.search(r'Security-Policy" content="([^"]*)"', page)[1]
+        for kind, body in re.findall(r'<(style|script)>(.*?)</\1>', page, re.S):
+            sha = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+            assert f"{kind}-src 'sha256-{sha}'" in policy
+        assert sorted(d.split()[0] for d in policy.split(';')) == sorted('default-src img-src style-src script-src base-uri form-action'.split())
 
 def test_links_lead_somewhere(tmp_path):
     for n in 'ab': notebook(tmp_path/f'laptop/{n} x=1,2.ipynb', text('## Figures'), cell('f', picture()),
@@ -285,6 +364,17 @@ def test_what_is_huge_is_cut_and_takes_no_minutes(tmp_path, output):
     out = batch_report(tmp_path)
     assert all(len(p) < 5e6 for p in pages(out).values())
 
+def test_templates_are_packaged():
+    "Each file of the package that is no Python has a pattern in pyproject.toml, and one in MANIFEST.in"
+    import tomllib
+    package = Path(report.__file__).parent
+    patterns = tomllib.loads((TOP/'pyproject.toml').read_text())['tool']['setuptools']['package-data']['memnb']
+    have = {f for p in patterns for f in package.glob(p)}
+    files = {f for f in package.rglob('*') if f.is_file() and f.suffix not in ('.py', '.pyc', '.so') and '_share' not in f.parts}
+    assert files - have == set() and len(list(package.glob('templates/*.html'))) >= 4
+    manifest = re.search(r'recursive-include memnb (.*)', (TOP/'MANIFEST.in').read_text())[1].split()
+    assert {f'*{f.suffix}' for f in files} <= {*manifest}
+
 # --- in a browser ---
 
 CONTRAST = '''
@@ -309,6 +399,7 @@ def batch(tmp_path_factory):
     folder = tmp_path_factory.mktemp('batch')
     for p in PAPER_NOTEBOOKS: copy_paper(p, folder/'smoke')
     hostile(folder/'laptop/hostile.partial.ipynb')
+    toy(folder/'laptop/toy.ipynb', dots=wide_picture(), points=(200, 100))
     sizes = html_table(['name', 'size'], [('b', '10'), ('a', '9'), ('c', 'NaN'), ('d', '1,000')])
     for i, v in enumerate([YES, NO]):
         notebook(folder/f'laptop/dice-seed={i}.ipynb', text('## Measure'), cell('x', sizes),
@@ -359,6 +450,15 @@ def test_pictures_are_drawn_and_formulas_set(page, batch):
     page.get(next((batch.parent/'report_files').glob('*icl*')).as_uri())
     high = each(page, 'mfrac', 'x.getBoundingClientRect().height')
     assert high and min(high) > 15, f'fractions are not set as fractions: {high}'
+
+@pytest.mark.browser
+@pytest.mark.parametrize('wide, drawn', [(1280, 200), (180, 0)])
+def test_two_dots_of_a_picture_are_one_point_of_the_page(page, wide, drawn):
+    "As wide as the notebook says, so that a screen with two dots a point shows every dot; narrower where there is no room"
+    emulate(page, wide)
+    open_all(page)
+    found = each(page, 'img[width="200"]', '[x.naturalWidth, x.getBoundingClientRect().width, x.getBoundingClientRect().height]')
+    assert found and all(dots == 400 and abs(w - 2*h) < 1.5 and (w == drawn or not drawn and 50 < w < wide) for dots, w, h in found), found
 
 @pytest.mark.browser
 def test_tables_sort_by_mouse_and_by_keyboard(page):
