@@ -91,28 +91,28 @@ def finish(
 ):                     # the same figure
     "Title, foot and caption of a figure"
     from textwrap import fill
-    wide = int(fig.get_figwidth()*15)
+    wide = int(fig.get_figwidth()*12) # letters of the title that fit
     with style():
         if title: fig.suptitle(fill(title, wide), x=.01, ha='left', fontsize=10, fontweight='bold')
-        if foot: fig.supxlabel(fill(foot, int(wide*1.35)), x=.01, ha='left', fontsize=7, color='#555555')
+        if foot: fig.supxlabel(fill(foot, int(wide*1.7)), x=.01, ha='left', fontsize=7, color='#555555')
     fig.said = dict(Title=title, Foot=foot, Description=caption)
     return fig
 
 # %% ../nbs/rooms/plots.ipynb #6249654e
 class Picture:
     "A figure as a notebook shows it: a crisp picture, and its caption below"
-    def __init__(self, png: bytes, dpi: int = 144, said: dict = None): self.png, self.dpi, self.said = png, dpi, said or {}
+    def __init__(self, png: bytes, dpi: int = 192, said: dict = None): self.png, self.dpi, self.said = png, dpi, said or {}
 
     def _ipython_display_(self):
         from IPython.display import Image, Markdown, display
-        wide, high = (int.from_bytes(self.png[i:i + 4], 'big')*72//self.dpi for i in (16, 20))
+        wide, high = (int.from_bytes(self.png[i:i + 4], 'big')*96//self.dpi for i in (16, 20))
         shown = Image(self.png, width=wide, height=high, alt=self.said.get('Title') or None)
         display(shown)
         if self.said.get('Description'): display(Markdown(f"*{self.said['Description']}*"))
 
 def picture(
     fig,           # matplotlib figure; it is closed
-    dpi: int = 144 # dots an inch: two for each of a common screen
+    dpi: int = 192 # dots an inch: two for each of a common screen
 ) -> Picture:      # for display
     "A figure as a notebook shows it, all its colours kept"
     import matplotlib.pyplot as plt
