@@ -113,15 +113,16 @@ def _trained(jobs, precision, held, run, at=None, **train):
                  for e, b in zip(f.table.epoch, f.table.bits) if part == 'synthetic']
     return rows
 
-# %% ../../nbs/capacity/bits.ipynb #a9bb8034
+# %% ../../nbs/capacity/bits.ipynb #b8284e93
 def random_jobs(
     models, sizes: list, vocab: int, length: int, # as `synthetic`
     part: str  # 'synthetic', or 'precision': one size a model, the first that it cannot hold, else the last
 ) -> dict:     # number -> (part, gpt.Config, sequences)
     "The trainings on random tokens"
     sizes = growing_sizes(sizes)
-    def fills(c): return next((n for n in sizes if data_bits(n, c.length, c.vocab) > ALPHA['tables']*c.n_params),
-                              sizes[-1])
+    def fills(c):
+        room = ALPHA['tables']*c.n_params
+        return next((n for n in sizes if data_bits(n, c.length, c.vocab) > room), sizes[-1])
     every = [(part, c, n) for c in (shape(m, vocab, length) for m in listed_models(models)) for n in sizes]
     return {i: j for i, j in enumerate(every) if part != 'precision' or j[2] == fills(j[1])}
 

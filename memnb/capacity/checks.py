@@ -36,7 +36,7 @@ def on_part(
 
 def _still_growing(t): return (t.growth >= TOL).any()
 
-# %% ../../nbs/capacity/checks.ipynb #603c1887
+# %% ../../nbs/capacity/checks.ipynb #ea9c2fa8
 @on_part('synthetic')
 def bits_a_parameter(t, m, rep):
     "Between 3.5 and 4"
@@ -67,7 +67,8 @@ def small_sets(t, m, rep):
         g = g[g.entropy < .5*g.bits.max()]
         if not len(g): continue
         share = (g.bits/g.entropy).min()
-        parts[c] = (True if share > .95 else 'undecided' if _still_growing(g) else False), f'{100*share:.0f} %'
+        verdict = True if share > .95 else 'undecided' if _still_growing(g) else False
+        parts[c] = verdict, f'{100*share:.0f} %'
     return vote(parts, NO_SIZES)
 
 @on_part('synthetic')

@@ -128,7 +128,7 @@ def _doses(sign):
                               saved=sign*t + j, model='toy')
                          for j in range(5) for t in (0, 4, 16, 64)])
 
-# %% ../../nbs/capacity/claims.ipynb #7d542c25
+# %% ../../nbs/capacity/claims.ipynb #d8557074
 _SIGMOID = [1., .99, .8, .6, .52] # scores that fall as a sigmoid of the data
 
 CLAIMS = [
@@ -188,14 +188,16 @@ CLAIMS = [
     Claim('without', MODEL, '§5.1', 'Membership can be told where nothing is extracted',
           checks.without_extraction,
           **_on_read(dict(f1=[1, .95], extract_32=[1, 0]), dict(f1=[1, .55], extract_32=[1, 0]))),
-    Claim('law', MODEL, '§5.2.1, A.8', 'A sigmoid of data over parameters describes membership', checks.law_fits,
+    Claim('law', MODEL, '§5.2.1, A.8', 'A sigmoid of data over parameters describes membership',
+          checks.law_fits,
           **_on_read(dict(f1=_SIGMOID, configs=('1x8',)), dict(f1=[1, .6, 1, .6, .9], configs=('1x8',)))),
     Claim('limit', MODEL, '§5.2.1', 'With much data F1 tends to 0.5', checks.limit_half,
           **_on_read(dict(f1=[1, .51], ratio=[1, 12]), dict(f1=[1, .9], ratio=[1, 12]))),
     Claim('printed-law', PAPER, '§5.2.2, ours', 'The printed form of the law gives the scores of its table',
           checks.table_by_law('printed'),
           _scores_by('printed'), _scores_by('consistent')),
-    Claim('consistent-law', PAPER, '§5.2.2, ours', 'The consistent form does', checks.table_by_law('consistent'),
+    Claim('consistent-law', PAPER, '§5.2.2, ours', 'The consistent form does',
+          checks.table_by_law('consistent'),
           _scores_by('consistent'), _scores_by('printed')),
     Claim('too-much', PAPER, '§1, §5.2.2', 'By the law, models of today have seen too much to tell a member',
           checks.seen_too_much,
@@ -214,7 +216,8 @@ CLAIMS = [
           checks.total_plateau,
           lambda: _with_random(unintended=_room(1), ratio=[.5, 1, 2, 4]),
           lambda: _with_random(unintended=_room(.2), ratio=[.5, 1, 2, 4])),
-    Claim('alike', MODELS, 'A.6', 'Models with room for a small set memorize it alike', checks.small_set_alike,
+    Claim('alike', MODELS, 'A.6', 'Models with room for a small set memorize it alike',
+          checks.small_set_alike,
           **_on_read(dict(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]),
                      dict(ratio=[.2, 1], oracle=lambda i: [100*(1 + i), 50]))),
     Claim('hump', MODEL, 'A.6', 'The total rises with the data and then falls',

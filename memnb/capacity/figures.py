@@ -6,17 +6,17 @@
 __all__ = ['MARKS', 'size_colors', 'fig_x_found', 'fig2', 'fig6', 'fig13', 'fig15', 'fig4', 'fig_x_total', 'fig11', 'fig18',
            'fig_x_law', 'fig16', 'fig17', 'fig_x_given']
 
-# %% ../../nbs/capacity/figures.ipynb #759e41ef
+# %% ../../nbs/capacity/figures.ipynb #14efaa32
 import numpy as np
 from .. import plots
 from .attack import LAWS, fit_law, law_curve, membership_law
-from .bits import (BINS, beyond_capacity, by_model, capacity_slope, paper_capacity, reached_alpha,
-                                 with_expected)
+from .bits import (BINS, beyond_capacity, by_model, capacity_slope, paper_capacity,
+                                 reached_alpha, with_expected)
 from .method import ALPHA, TOL, capacities, n_weights, of_part
 from .text import shown_prefixes
 from ..stats import mean_ci
 
-# %% ../../nbs/capacity/figures.ipynb #0b724a71
+# %% ../../nbs/capacity/figures.ipynb #b288dd8b
 MARKS = {'converged': 'o', 'lower bound': '^'}
 
 def size_colors(
@@ -51,11 +51,11 @@ def _size_axis(ax, ns, name='training sequences'):
 
 def _panels(n=2, high=3.5, **kw):
     import matplotlib.pyplot as plt
-    return plt.subplots(1, n, figsize=(7.2 if n > 1 else 5, high), **kw)
+    return plt.subplots(1, n, figsize=(7.2, high), **kw)
 
-def _said_trainings(t): return f'{len(t)} trainings' + ', each a model and size with data and weights of its own'
+def _each_once(t): return f'{len(t)} trainings, each with data and weights of its own'
 
-# %% ../../nbs/capacity/figures.ipynb #a8637696
+# %% ../../nbs/capacity/figures.ipynb #837425f1
 def fig_x_found(measured, reported):
     "Bits a parameter, the paper's and ours, by size of the model"
     caps, paper = capacities(measured, parts=('synthetic',)), paper_capacity(reported, 'fp32')
@@ -63,26 +63,27 @@ def fig_x_found(measured, reported):
     caps = caps.loc[caps.groupby('config').bpp.idxmax()] # of several profiles the one that held most
     with plots.style():
         fig, ax = _panels(1)
-        fig.set_size_inches(7.2, 3.5)
         ax.axhspan(3.5, 4, color=plots.GREY, alpha=.25, lw=0, label='3.5 to 4, the abstract')
         ax.plot(paper.params, paper.bpp, **plots.PAPER, label='paper, Table 1')
-        for mark, g, name in (('o', caps[caps.bound == ''], 'ours'), ('^', caps[caps.bound != ''], 'ours, lower bound')):
+        for name, mark in (('ours', 'o'), ('ours, lower bound', '^')):
+            g = caps[(caps.bound != '') == (mark == '^')]
             if len(g): ax.plot(g.params, g.bpp, mark, color=plots.REAL, ms=7, label=name)
         for r in caps.itertuples():
-            ax.annotate(r.config, (r.params, r.bpp), (0, -12), textcoords='offset points', ha='center', fontsize=7)
-        ax.set(xscale='log', xlabel='parameters', ylabel='bits a parameter', ylim=(0, 4.6))
+            ax.annotate(r.config, (r.params, r.bpp), (7, -8), textcoords='offset points', fontsize=7)
+        ax.set(xscale='log', xlabel='parameters', ylabel='bits a parameter',
+               ylim=(min(2, caps.bpp.min() - .2), 4.4))
         ax.legend(loc='lower right')
     runs = of_part(measured, 'synthetic')
     bound = (caps.bound != '').sum()
     return plots.finish(fig,
         f'Tiny GPT-2s trained here hold {caps.bpp.min():.1f} to {caps.bpp.max():.1f} bits a parameter, '
         f'those of the paper {paper.bpp.min():.1f} to {paper.bpp.max():.1f}',
-        plots.foot(runs, f'{len(caps)} models (layers x width) in {len(runs)} trainings on random tokens, fp32'),
-        f'Each point is the most that a model held of any number of random sequences. {bound} of our {len(caps)} '
-        'models are lower bounds, as their training still grew when it ended. The paper trains a model on a GPU '
-        'for a million steps, ours train on two cores.')
+        plots.foot(runs, f'{len(caps)} models (layers x width), {len(runs)} trainings, fp32'),
+        f'Each point is the most that a model held of any number of random sequences. {bound} of our '
+        f'{len(caps)} models are lower bounds, as their training still grew when it ended. The paper '
+        'trains a model on a GPU for a million steps, ours train on two cores.')
 
-# %% ../../nbs/capacity/figures.ipynb #67e94211
+# %% ../../nbs/capacity/figures.ipynb #5b217154
 def _plateau_found(syn):
     "What the sizes beyond capacity say, a sentence"
     full = {c: f.bits for c, g in by_model(syn).items() if len(f := beyond_capacity(g)) > 1}
@@ -111,21 +112,21 @@ def fig2(measured, reported):
             a.set_ylim(0, min(h.max(), 1.7*syn.bits.max()/1000))
             same = (syn.vocab.iloc[0], syn.length.iloc[0]) == (2048, 64)
             for i, c in enumerate(c for c in hues if c in paper.index and same):
-                a.plot([h.index.max()], [paper.capacity[c]/1000], **plots.PAPER, label='paper, capacity'*(i == 0))
-                a.annotate(f'{c} ', (h.index.max(), paper.capacity[c]/1000), (-6, 0), ha='right', va='center',
-                           textcoords='offset points', fontsize=7)
+                at = h.index.max(), paper.capacity[c]/1000
+                a.plot(*at, **plots.PAPER, label='paper, capacity'*(i == 0))
+                a.annotate(c, at, (-12, 4), ha='right', va='center', textcoords='offset points', fontsize=7)
             a.legend(loc='upper left')
         a.set(title='random tokens', ylabel='kbit memorized')
-        b.set(title='text, against the oracle', ylabel='kbit memorized')
+        b.set(title='text, against the oracle', ylabel='kbit memorized', ylim=(0, None))
     both = of_part(measured, 'synthetic', 'text')
     return plots.finish(fig, _plateau_found(syn) if len(syn) else 'Random tokens were not measured',
-        plots.foot(both, _said_trainings(both)),
-        'Left: small sets are memorized to the last bit (along the dashed line), then each model comes to its '
-        'own ceiling. Right: against a better model, what is memorized of text rises while the model can hold '
-        'the texts, and falls when it begins to generalize. Triangles are lower bounds; the curves of the paper '
-        'are a picture without numbers.')
+        plots.foot(both, _each_once(both)),
+        'Left: small sets are memorized to the last bit (along the dashed line), then each model comes '
+        'to its own ceiling. Right: against a better model, what is memorized of text rises while the '
+        'model can hold the texts, and falls when it begins to generalize. Triangles are lower bounds; '
+        'the curves of the paper are a picture without numbers.')
 
-# %% ../../nbs/capacity/figures.ipynb #3ee76a5a
+# %% ../../nbs/capacity/figures.ipynb #6400e1f5
 def fig6(measured, reported):
     "Figure 6: capacity by parameters; convergence of the largest model"
     caps, curve = capacities(measured), of_part(measured, 'curve')
@@ -136,11 +137,13 @@ def fig6(measured, reported):
         fig, (a, b) = _panels()
         for p, shape, hue in (('fp32', 'o', plots.REAL), ('bf16', 's', '#7A3E00')):
             paper, own = paper_capacity(reported, p), caps[caps.precision == p]
-            a.plot(paper.params, paper.capacity/1000, **plots.PAPER | dict(marker=shape, ms=4), label=f'paper, {p}')
+            a.plot(paper.params, paper.capacity/1000, **plots.PAPER | dict(marker=shape, ms=4),
+                   label=f'paper, {p}')
             if not len(own): continue
             bound = own.bound != ''
             for mark, g in ((shape, own[~bound]), ('^', own[bound])):
-                a.plot(g.params, g.capacity/1000, mark, color=hue, ms=6, label=f'ours, {p}'*bool(len(g)))
+                a.plot(g.params, g.capacity/1000, mark, color=hue, ms=6)
+            a.plot([], [], shape, color=hue, ms=5, label=f'ours, {p}')
             slope[p], s = capacity_slope(paper), capacity_slope(own)
             if p == 'fp32': ours = s
             if s['slope'] == s['slope']:
@@ -151,21 +154,25 @@ def fig6(measured, reported):
             t = curve[curve.params == curve.params.max()]
             t = t.assign(kbit=t.value/1000, sequences=t.n.astype(str))
             order = list(map(str, sorted(set(t.n))))
-            sns.lineplot(t, x='x', y='kbit', hue='sequences', hue_order=order, palette='flare', errorbar=None, ax=b)
+            sns.lineplot(t, x='x', y='kbit', hue='sequences', hue_order=order, palette='flare', errorbar=None,
+                         ax=b)
             b.legend(title='sequences', ncols=2)
         b.set(title=f'convergence of {t.config.iloc[0]}' if len(curve) else 'convergence: not measured',
               xlabel='epochs', ylabel='kbit memorized')
-    found = (f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
-             f"in the paper {slope['fp32']['slope']:.2f}" if slope.get('fp32') and ours['slope'] == ours['slope']
-             else f'{caps.config.nunique()} models are too few for a slope')
+    found = f'{caps.config.nunique()} models are too few for a slope'
+    if 'fp32' in slope and ours['slope'] == ours['slope']: found = (
+        f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
+        f"in the paper {slope['fp32']['slope']:.2f}")
     runs = of_part(measured, 'synthetic', 'precision')
     return plots.finish(fig, found,
-        plots.foot(runs, f'{caps.config.nunique()} models, {len(runs)} trainings; in brackets: 95 % t interval of the slope'),
-        'Left: capacity against parameters on logarithmic axes, with a line through each precision; triangles '
-        'are lower bounds. Right: the bits that the largest model holds while it trains, by data size; curves '
-        'that still rise at the end are why. The convergence curves of the paper are a picture without numbers.')
+        plots.foot(runs, f'{caps.config.nunique()} models, {len(runs)} trainings')
+        + ' · in brackets: 95 % t interval of the slope',
+        'Left: capacity against parameters on logarithmic axes, with a line through each precision; '
+        'triangles are lower bounds. Right: the bits that the largest model holds while it trains, by '
+        'data size; curves that still rise at the end are why. The convergence curves of the paper are a '
+        'picture without numbers.')
 
-# %% ../../nbs/capacity/figures.ipynb #1f69512a
+# %% ../../nbs/capacity/figures.ipynb #70631528
 def fig13(measured, reported=None):
     "Figure 13: memorization while length or vocabulary varies, beside min(alpha P, H)"
     runs = of_part(measured, 'length', 'vocab')
@@ -178,22 +185,29 @@ def fig13(measured, reported=None):
             if not len(t):
                 ax.text(.5, .5, 'not measured', transform=ax.transAxes, ha='center')
                 continue
-            for alpha, ls in ((ALPHA['tables'], ':'), (own, '--')):
-                e = with_expected(t, alpha).sort_values(part)
-                ax.plot(e[part], e.expected/1000, color=plots.GREY, ls=ls, lw=1.2, label=f'min({alpha:.2f} P, H)')
-            off[part] = e.off.mean()
-            _lines(ax, t.assign(kbit=t.bits/1000), 'kbit', size_colors(measured), x=part, line='', legend=False)
-            ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]} sequences', ylabel='kbit memorized', yscale='log')
+            paper, e = (with_expected(t, alpha).sort_values(part) for alpha in (ALPHA['tables'], own))
+            free = np.minimum(own*e.params, e.entropy - e.n*np.log2(e.n))
+            ax.plot(e[part], paper.expected/1000, color=plots.GREY, ls=':',
+                    label=f"min({ALPHA['tables']} P, H)")
+            ax.plot(e[part], free/1000, color=plots.GREY, ls='--', label=f'min({own:.2f} P, H without order)')
+            off[part], t = e.off.mean(), t.assign(kbit=t.bits/1000)
+            _lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
+            ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]:.0f} sequences', yscale='log',
+                   ylabel='kbit memorized')
             _size_axis(ax, t[part], name)
+            ticks = 2, 5, 10, 20, 50, 100, 200, 500, 1000
+            ax.set_yticks([v for v in ticks if .7*runs.bits.min() < 1000*v < 1.5*runs.bits.max()])
+            ax.yaxis.set_major_formatter('{x:g}')
+            ax.minorticks_off()
             ax.legend(loc='lower right')
     names = dict(length='lengths', vocab='vocabularies')
-    return plots.finish(fig, f'One number, {own:.2f} bits a parameter, misses what is held by '
-        + ' and '.join(f'{v:.1f} % over {names[k]}' for k, v in off.items()),
-        plots.foot(runs, _said_trainings(runs)),
-        'Points: what the model of the sweeps memorized. Dotted: what is expected with the bits a parameter of '
-        "the paper's tables; dashed: with those that the same training reached on this model elsewhere. The "
-        'distances in the title are from the dashed line, without the order of the sequences, which no model '
-        'can know. The paper prints errors (tables below) and a picture.')
+    return plots.finish(fig, f'One number, {own:.2f} bits a parameter: '
+        + ', '.join(f'{v:.1f} % off over {names[k]}' for k, v in off.items()),
+        plots.foot(runs, _each_once(runs)),
+        'Points: what the model of the sweeps memorized. Dotted: what is expected with the bits a '
+        "parameter of the paper's tables; dashed: with those that the same training reached on this model "
+        'elsewhere, and without the order of the sequences, which no model can know. The distances in the '
+        'title are from the dashed line. The paper prints errors (tables below) and a picture.')
 
 def fig15(measured, reported=None):
     "Figure 15: membership on random tokens by data size"
@@ -204,28 +218,27 @@ def fig15(measured, reported=None):
     scores = [y for y in ('f1', 'auc', 'tpr') if y in syn and syn[y].min() < 1]
     with plots.style():
         fig, axs = _panels(len(scores) + 1, squeeze=False)
-        if not scores: fig.set_size_inches(5.6, 3.4)
         for ax, y in zip(axs[0], scores):
             _lines(ax, syn, y, hues, legend=False)
-            ax.set(title=dict(f1='F1, median threshold', auc='AUC', tpr='TPR at 1 % FPR')[y], ylim=(-.02, 1.05),
-                   ylabel='score')
+            name = dict(f1='F1, median threshold', auc='AUC', tpr='TPR at 1 % FPR')[y]
+            ax.set(title=name, ylim=(-.02, 1.05), ylabel='score')
             _size_axis(ax, syn.n)
         ax, h = axs[0, -1], syn.groupby('n')[[]].first()
         if 'loss' in syn: _lines(ax, syn, 'loss', hues)
         ax.plot(h.index, [chance]*len(h), color=plots.GREY, ls='--', lw=1, label='new sequence, at best')
         ax.set(title='loss of members', ylabel='nats a token', ylim=(0, 1.15*chance))
         _size_axis(ax, syn.n)
-        ax.legend(loc='lower right')
+        ax.legend(loc='center left')
     most = (syn.entropy/syn.bits).max()
     found = (f'Every member is told, up to data of {most:.1f} times the bits held' if not scores else
-             f'Membership of random tokens {"fails" if low.f1 < .6 else "gets harder"}: F1 falls to {low.f1:.2f} '
-             f'({low.config}, {low.n:.0f} sequences)')
-    return plots.finish(fig, found, plots.foot(syn, _said_trainings(syn)),
+             f'Membership of random tokens {"fails" if low.f1 < .6 else "gets harder"}: F1 falls to '
+             f'{low.f1:.2f} ({low.config}, {low.n:.0f} sequences)')
+    return plots.finish(fig, found, plots.foot(syn, _each_once(syn)),
         'A random sequence that was never seen costs ln V nats a token or more. As long as members cost less '
         'a threshold on the loss tells them. The paper has a picture, in which the scores fall for data far '
         'beyond capacity.')
 
-# %% ../../nbs/capacity/figures.ipynb #d6a72de9
+# %% ../../nbs/capacity/figures.ipynb #6766ec38
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text sample by data size; train and held-out loss by data over capacity"
     text = of_part(measured, 'text')
@@ -235,23 +248,28 @@ def fig4(measured, reported=None):
     with plots.style():
         fig, (a, b) = _panels()
         _lines(a, part, 'each', hues)
-        a.set(title='same-size reference', ylabel='bits memorized a text', yscale='log')
+        a.set(title='same-size reference', ylabel='bits memorized a text', ylim=(0, None))
         a.legend(loc='lower left')
         _size_axis(a, part.n, 'training texts')
         _lines(b, text, 'test_loss', hues, x='ratio', legend=False)
         if 'loss' in text: _lines(b, text, 'loss', hues, x='ratio', line=':', legend=False)
         b.axvline(1, color=plots.GREY, lw=1)
-        for ls, name in (('-', 'held-out'), (':', 'training')): b.plot([], [], color='#555555', ls=ls, label=name)
+        for ls, name in (('-', 'held-out'), (':', 'training')):
+            b.plot([], [], color='#555555', ls=ls, label=name)
         b.set(title='loss', xlabel='data / capacity', ylabel='nats a token', xscale='log')
         b.legend(loc='upper right')
     big = part[part.params == part.params.max()].groupby('n').each.mean().dropna()
-    first, last = big.iloc[0], big.iloc[-1]
-    return plots.finish(fig, f'The more texts, the {"fewer" if last < first else "more"} bits of each: '
-        f'{text.config[text.params.idxmax()]} holds {first:.0f} of each of {big.index[0]}, {last:.0f} of each of {big.index[-1]}',
+    first, last = (big.iloc[0], big.iloc[-1]) if len(big) else (np.nan, np.nan)
+    found = 'One size of text only, or a reference that diverged'
+    if len(big) > 1: found = (
+        f'The more texts, the {"fewer" if last < first else "more"} bits of each: {first:.0f} of each of '
+        f'{big.index[0]}, {last:.0f} of each of {big.index[-1]}')
+    return plots.finish(fig, found,
         plots.foot(text, f'{len(text)} trainings on text'),
-        'Left: unintended memorization of a text, against a model of the same size that was trained on all texts. '
-        'Right: loss by the size of the data over that of the model; the vertical line is where the data '
-        'exceed the capacity. Triangles are trainings that still grew; the paper has pictures without numbers.')
+        'Left: unintended memorization of a text, against a model of the same size that was trained on '
+        'all texts. Right: loss by the size of the data over that of the model; the vertical line is '
+        'where the data exceed the capacity. Triangles are trainings that still grew; the paper has '
+        'pictures without numbers.')
 
 def fig_x_total(measured, reported=None):
     "Total unintended memorization of text by data size, beside the capacity on random tokens"
@@ -269,15 +287,16 @@ def fig_x_total(measured, reported=None):
         _size_axis(ax, part.n, 'training texts')
         ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     share = {c: g.unintended.max()/room[c] for c, g in by_model(part).items() if c in room}
-    return plots.finish(fig, 'Of text the models memorize at most ' + ', '.join(
-            f'{100*v:.0f} % ({c})' for c, v in share.items()) + ' of what they hold of random tokens' if share else
-            'Total memorization of text, without a capacity to compare with',
+    most = ', '.join(f'{100*v:.0f} % ({c})' for c, v in share.items())
+    return plots.finish(fig, f'Text fills at most {most} of the capacity on random tokens'
+        if share else 'Total memorization of text, without a capacity to compare with',
         plots.foot(part, f'{len(part)} trainings on text'),
-        'Lines: unintended memorization of all texts together, against a model of the same size trained on all '
-        'texts; dotted: what the same model holds of random tokens. Part of the fall comes with the definition, '
-        'as the reference has seen these texts. The paper has a picture whose number is lost.')
+        'Lines: unintended memorization of all texts together, against a model of the same size trained '
+        'on all texts; dotted: what the same model holds of random tokens. Part of the fall comes with '
+        'the definition, as the reference has seen these texts. The paper has a picture whose number is '
+        'lost.')
 
-# %% ../../nbs/capacity/figures.ipynb #6ffc6c2e
+# %% ../../nbs/capacity/figures.ipynb #109db9a9
 def fig11(measured, reported=None):
     "Figure 11: membership on text by data size; extraction against membership"
     text = of_part(measured, 'text')
@@ -290,20 +309,21 @@ def fig11(measured, reported=None):
         _lines(a, text, 'f1', hues)
         a.axhline(.5, color=plots.GREY, lw=1, ls=':', label='guessing')
         a.set(title='membership', ylabel='F1, median threshold', ylim=(.45, 1.03))
-        a.legend(loc='lower left')
+        a.legend(loc='center left')
         _size_axis(a, text.n, 'training texts')
         sns.scatterplot(text, x='f1', y=f'extract_{k}', hue='config', palette=hues, s=34, ax=b, legend=False)
         b.plot([0, 1], [0, 1], color=plots.GREY, lw=1, ls=':')
-        b.set(title=f'against extraction, {k} tokens shown', xlabel='F1', ylabel='texts extracted', xlim=(.45, 1.03),
-              ylim=(-.03, 1.05))
+        b.set(title=f'against extraction, {k} tokens shown', xlabel='F1', ylabel='texts extracted',
+              xlim=(.45, 1.03), ylim=(-.03, 1.05))
+    best = none.f1.max()
     found = ('Something is extracted in every training' if not len(none) else
-             f'Membership is told where nothing is extracted: F1 up to {none.f1.max():.2f} in {len(none)} such trainings'
-             if none.f1.max() > .6 else f'Where nothing is extracted, membership is not told: F1 up to {none.f1.max():.2f}')
-    return plots.finish(fig, found, plots.foot(text, f'{len(text)} trainings, scores from {text.pairs.min():.0f} to '
-                                                     f'{text.pairs.max():.0f} pairs of texts'),
-        'Left: a threshold at the median of all losses; 0.5 is guessing. Right: each training by both scores; '
-        'below the diagonal membership is easier than extraction. The paper has pictures without numbers, and '
-        'says that membership is above extraction in every case.')
+             f'Membership is told where nothing is extracted: F1 up to {best:.2f} in {len(none)} trainings'
+             if best > .6 else f'Where nothing is extracted, membership is not told: F1 up to {best:.2f}')
+    return plots.finish(fig, found, plots.foot(text, f'{len(text)} trainings, scores from '
+        f'{text.pairs.min():.0f} to {text.pairs.max():.0f} pairs of texts'),
+        'Left: a threshold at the median of all losses; 0.5 is guessing. Right: each training by both '
+        'scores; below the diagonal membership is easier than extraction. The paper has pictures without '
+        'numbers, and says that membership is above extraction in every case.')
 
 def fig18(measured, reported=None):
     "Figure 18: extraction of training and held-out text; the law of membership"
@@ -315,26 +335,29 @@ def fig18(measured, reported=None):
     law, x = fit_law(ratio, text.f1), np.geomspace(ratio.min(), max(ratio.max(), .2), 100)
     with plots.style():
         fig, (a, b) = _panels()
-        for k, hue in zip(shown_prefixes(text), plots.COLORS):
-            a.plot(g.n, g[f'extract_{k}'], 'o-', color=hue, ms=4, label=f'{k} tokens shown')
-            a.plot(g.n, g[f'extract_test_{k}'], 's--', color=hue, ms=3, lw=1)
-        a.plot([], [], 's--', color='#555555', ms=3, lw=1, label='held-out')
+        for i, (k, hue) in enumerate(zip(shown_prefixes(text), plots.COLORS)): # thinner, as they may coincide
+            a.plot(g.n, g[f'extract_{k}'], 'o-', color=hue, ms=9 - 3*i, lw=4 - 1.5*i, label=f'{k} tokens shown')
+            a.plot(g.n, g[f'extract_test_{k}'], 's--', color=hue, ms=7 - 2*i, lw=1)
+        a.plot([], [], 's--', color='#555555', ms=4, lw=1, label='held-out')
         a.set(title=f'extraction, {g.config.iloc[0]}', ylabel='texts extracted', ylim=(-.03, 1.05))
         a.legend(loc='upper right')
         _size_axis(a, g.n, 'training texts')
-        sns.scatterplot(text.assign(tokens=ratio*s), x='tokens', y='f1', hue='config', palette=hues, s=34, ax=b,
-                        hue_order=[c for c in hues if c in set(text.config)])
+        sns.scatterplot(text.assign(tokens=ratio*s), x='tokens', y='f1', hue='config', palette=hues, s=34,
+                        hue_order=[c for c in hues if c in set(text.config)], ax=b)
         b.plot(x*64, law_curve(x, **LAWS['consistent']), color='black', ls=':', lw=1.2, label="paper's law")
         if law['c1'] == law['c1']:
-            b.plot(x*s, law_curve(x, *(law[k] for k in ('c1', 'k', 'b'))), color=plots.GREY, lw=1.4, label='our fit')
+            own = law_curve(x, *(law[k] for k in ('c1', 'k', 'b')))
+            b.plot(x*s, own, color=plots.GREY, label='our fit')
         b.set(title='law of membership', xlabel='tokens a parameter', ylabel='F1', xscale='log')
         b.legend(loc='lower left')
-    return plots.finish(fig, f"A sigmoid of data over parameters describes membership to within {law['error']:.2f} of F1"
-            if law['c1'] == law['c1'] else f"No law can be fitted to {law['points']} trainings whose F1 does not fall",
+    found = (f"A sigmoid of data over parameters describes membership to within {law['error']:.2f} of F1"
+             if law['c1'] == law['c1'] else
+             f"No law can be fitted to {law['points']} trainings whose F1 does not fall")
+    return plots.finish(fig, found,
         plots.foot(text, f'{len(text)} trainings on text'),
-        'Left: share of texts that greedy decoding completes word for word from their first tokens, of training '
-        'texts and of held-out ones. Right: F1 of the attack on each training, the law of the paper in its '
-        'consistent form, and the same form fitted to ours.')
+        'Left: share of texts that greedy decoding completes word for word from their first tokens, of '
+        'training texts and of held-out ones. Right: F1 of the attack on each training, the law of the '
+        'paper in its consistent form, and the same form fitted to ours.')
 
 def fig_x_law(measured, reported):
     "Both forms of the law and the six sizes that the paper prints"
@@ -351,13 +374,14 @@ def fig_x_law(measured, reported):
         ax.set(xlabel='samples a parameter', ylabel='F1', xscale='log', ylim=(.45, 1.05))
         ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     good = [k for k, v in far.items() if v < .005]
-    return plots.finish(fig, f"{'Both forms' if len(good) == 2 else f'Only the {good[0]} form' if good else 'No form'} "
-        'of the law gives the six scores of its own table'.replace('gives', 'give' if len(good) == 2 else 'gives'),
-        'paper, §5.2.2 · n = 6 printed sizes',
-        f"The printed form is {far['printed']:.2f} off at most and rises with the data, to 1 where the text says 0.5. "
-        f"With two constants trading places it is {far['consistent']:.3f} off. Nothing here was measured by us.")
+    who = ('Both forms of the law give' if len(good) == 2 else
+           f'Only the {good[0]} form of the law gives' if good else 'No form of the law gives')
+    return plots.finish(fig, f'{who} the six scores of its own table', 'paper, §5.2.2 · n = 6 printed sizes',
+        f"The printed form is {far['printed']:.2f} off at most and rises with the data, to 1 where the text "
+        f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. Nothing here was "
+        'measured by us.')
 
-# %% ../../nbs/capacity/figures.ipynb #b56dc449
+# %% ../../nbs/capacity/figures.ipynb #c0ca2977
 def fig16(measured, reported=None):
     "Figure 16: compression rates of training and held-out sequences, random tokens and text"
     t = of_part(measured, 'rates')
@@ -373,22 +397,25 @@ def fig16(measured, reported=None):
                 continue
             g = g[g.params == g.params.max()]
             g = g.assign(side=g.what.str.removeprefix(f'{kind} ').replace('train', 'training'))
-            sns.histplot(g, x='x', weights='value', hue='side', hue_order=['training', 'held-out'], bins=BINS,
-                         stat='proportion', common_norm=False, palette=[plots.REAL, plots.GREY], lw=0, ax=ax)
-            ax.set(title=f"{dict(synthetic='random tokens')[kind] if kind != 'text' else kind}: {g.config.iloc[0]}, "
-                         f'{g.n.iloc[0]:.0f} sequences', ylabel='share of sequences',
-                   xlabel='bits of the model / bits by chance', xlim=(g.x.min() - .1, g.x.max() + .1))
+            sns.histplot(g, x='x', weights='value', hue='side', hue_order=['training', 'held-out'],
+                         bins=list(BINS), stat='proportion', common_norm=False, palette=[plots.REAL, plots.GREY], lw=0, ax=ax)
+            name = kind.replace('synthetic', 'random tokens')
+            ax.set(title=f'{name}: {g.config.iloc[0]}, {g.n.iloc[0]:.0f} sequences',
+                   ylabel='share of sequences', xlabel='bits of the model / bits by chance',
+                   xlim=(g.x.min() - .1, g.x.max() + .1))
             ax.get_legend().set_title('')
             bars = g.pivot_table(index='x', columns='side', values='value', aggfunc='sum', fill_value=0)
             shared[kind] = float((bars/bars.sum()).min(axis=1).sum())
     both = len(shared) == 2
     more = both and shared['text'] > shared['synthetic'] + .01
-    return plots.finish(fig, (f"Rates of training and held-out sequences overlap {'more' if more else 'no more'} on text "
-        f"({100*shared['text']:.0f} %) than on random tokens ({100*shared['synthetic']:.0f} %)") if both else
-        'Compression rates of one kind of data only', plots.foot(t, f'{t.value.sum():.0f} sequences'),
-        'Histograms of compression rates for the first data size beyond the capacity of the largest model: 1 is no '
-        'compression, 0 is free, the last bar is that or more. Where both sides overlap, the loss cannot tell '
-        'members. The paper has a picture without numbers.')
+    found = 'Compression rates of one kind of data only'
+    if both: found = (
+        f"Rates of both sides overlap {'more' if more else 'no more'} on text "
+        f"({100*shared['text']:.0f} %) than on random tokens ({100*shared['synthetic']:.0f} %)")
+    return plots.finish(fig, found, plots.foot(t, f'{t.value.sum():.0f} sequences'),
+        'Histograms of compression rates for the first data size beyond the capacity of the largest '
+        'model: 1 is no compression, 0 is free, the last bar is that or more. Where both sides overlap, '
+        'the loss cannot tell members. The paper has a picture without numbers.')
 
 def fig17(measured, reported=None):
     "Figure 17: rarity of the words of a text and its memorization"
@@ -402,12 +429,15 @@ def fig17(measured, reported=None):
         fig, ax = _panels(1)
         sns.scatterplot(d, x='x', y='value', color=plots.REAL, s=18, alpha=.6, ax=ax)
         ax.set(xlabel='mean rarity of the words (TF-IDF)', ylabel='bits memorized', ylim=(0, None))
-    found = f"Texts with rarer words are memorized {'more' if r.statistic > 0 else 'less'}: rank correlation {r.statistic:.2f}"
-    return plots.finish(fig, found if r.pvalue < .05 else 'Whether rarer words are memorized more is not decided',
+    found = 'Whether rarer words are memorized more is not decided'
+    way = 'more' if r.statistic > 0 else 'less'
+    if r.pvalue < .05:
+        found = f'Texts with rarer words are memorized {way}: rank correlation {r.statistic:.2f}'
+    return plots.finish(fig, found,
         plots.foot(d, f'{len(d)} texts of one training ({d.config.iloc[0]} on {d.n.iloc[0]:.0f})'),
-        'Each point is a training text: how rare its words are in all texts, and its unintended memorization against '
-        f'the same-size reference (p = {r.pvalue:.1g}, texts with positive memorization). The formula of the paper is '
-        'lost; ours is a mean over words.')
+        'Each point is a training text: how rare its words are in all texts, and its unintended '
+        f'memorization against the same-size reference (p = {r.pvalue:.1g}, texts with positive '
+        'memorization). The formula of the paper is lost; ours is a mean over words.')
 
 def fig_x_given(measured, reported=None):
     "Bits of given texts by the times that the model was shown them"
@@ -416,19 +446,23 @@ def fig_x_given(measured, reported=None):
     import pandas as pd, seaborn as sns
     g = g.assign(model=g.config, times=g.x.astype(int).astype(str))
     doses = sorted(g.x.astype(int).unique())
-    mean = pd.DataFrame([(str(d), *mean_ci(g.value[g.x == d])) for d in doses], columns=['times', 'value', 'low', 'high'])
+    mean = pd.DataFrame([(str(d), *mean_ci(g.value[g.x == d])) for d in doses],
+                        columns=['times', 'value', 'low', 'high'])
     with plots.style():
         fig, ax = _panels(1)
         hues = {str(d): c for d, c in plots.dose_colors(doses).items()}
-        sns.stripplot(g, x='times', y='value', hue='times', order=[*hues], palette=hues, size=4, alpha=.6, jitter=.15,
-                      legend=False, ax=ax)
+        sns.stripplot(g, x='times', y='value', hue='times', order=[*hues], palette=hues, size=4, alpha=.6,
+                      jitter=.15, legend=False, ax=ax)
         plots.errorbar(ax, mean, 'times', color='#333333', marker='_', ms=14, zorder=4)
         ax.set(xlabel='times shown in training', ylabel=f'bits beyond {plots.label(g.what.iloc[0])}')
     a, b = mean.iloc[0], mean.iloc[-1]
-    found = (f"Shown {b.times} times, a text holds {b.value:.0f} bits, never shown {a.value:.0f}" if doses[0] == 0 else
-             f"Shown {b.times} times, a text holds {b.value:.0f} bits, shown {a.times} times {a.value:.0f}")
-    apart = b.low > a.high or b.high < a.low
-    return plots.finish(fig, found if apart else 'Whether a text shown more often holds more bits is not decided',
-        plots.foot(g, f'{len(g)} texts, {g.groupby("times").size().min()} or more a dose', '95 % t interval of the mean'),
-        'Each point is a text: the bits that it takes fewer with the planted model than with the one it was trained '
-        'from. Texts never shown are the twins of those shown: what is saved on them is knowledge of such texts, not memory.')
+    other = 'never shown' if doses[0] == 0 else f'shown {a.times} times'
+    found = f'Of texts shown {b.times} times {b.value:.0f} bits are held, of those {other} {a.value:.0f}'
+    if not (b.low > a.high or b.high < a.low):
+        found = 'Whether a text shown more often holds more bits is not decided'
+    return plots.finish(fig, found,
+        plots.foot(g, f'{len(g)} texts, {g.groupby("times").size().min()} or more a dose',
+                   '95 % t interval of the mean'),
+        'Each point is a text: the bits that it takes fewer with the planted model than with the one it '
+        'was trained from. Texts never shown are the twins of those shown: what is saved on them is '
+        'knowledge of such texts, not memory.')

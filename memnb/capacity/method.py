@@ -55,8 +55,8 @@ def memorized_bits(
     "Memorization of random sequences"
     return data_bits(1, length, vocab) + np.asarray(logprobs, float)/LN2
 
-# %% ../../nbs/14_capacity.ipynb #bd194e77
-ALPHA = dict(tables=3.54, figure=3.64) # the paper's bits a parameter: implied by Tables 2 and 3, and in Figure 6
+# %% ../../nbs/14_capacity.ipynb #829142f7
+ALPHA = dict(tables=3.54, figure=3.64) # the paper's bits a parameter: implied by its tables; Figure 6
 TOL = .02 # growth from which a training counts as unfinished
 
 def of_part(

@@ -10,7 +10,7 @@ from .attack import fit_law, predictions, samples_for
 from .bits import paper_capacity, reached_alpha, with_expected
 from .method import capacities, of_part
 
-# %% ../../nbs/capacity/tables.ipynb #208cabf8
+# %% ../../nbs/capacity/tables.ipynb #295d4382
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours"
     import pandas as pd
@@ -26,8 +26,10 @@ def tab1(measured, reported):
         far = lambda to: '' if to is None else f'{100*(o.bpp/to - 1):+.0f} %'
         note = [f'lower bound: {o.bound}']*bool(o.bound) + ['one size']*(o.sizes == 1)
         return row | dict(bits=f'{o.capacity:.3g}', bpp=f'{o.bpp:.2f}', distance=far(bpp),
-                          of_mean=far(paper[precision].bpp.mean()), flops=f'{o.flops:.1e}', bound=', '.join(note))
-    out = [line(r.config, r.params, p, f'{r.capacity:.3g}', r.bpp) for p, t in paper.items() for r in t.itertuples()]
+                          of_mean=far(paper[precision].bpp.mean()), flops=f'{o.flops:.1e}',
+                          bound=', '.join(note))
+    out = [line(r.config, r.params, p, f'{r.capacity:.3g}', r.bpp)
+           for p, t in paper.items() for r in t.itertuples()]
     out += [line(c, o.params, p) for (c, p), o in list(own.items())]
     return pd.DataFrame(out).fillna('')
 

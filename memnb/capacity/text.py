@@ -17,7 +17,7 @@ from .compression import compressed
 from .method import ALPHA, LN2, shape, unintended_bits
 from ..core import require
 
-# %% ../../nbs/capacity/text.ipynb #71bb99d3
+# %% ../../nbs/capacity/text.ipynb #4b1b1dbc
 def _hub_file(source):
     "A file of the hub, from 'hub:<repository>:<file>'"
     repo, _, file = source[4:].partition(':')
@@ -50,7 +50,7 @@ def _documents(source):
     return [t for t in d.text.dropna().astype(str).str.strip() if t]
 
 def _tokenizer(name, docs, vocab):
-    "(function: texts -> lists of ids, function: ids -> text, V): that of a model, or a BPE trained on the texts"
+    "(function: texts -> lists of ids, function: ids -> text, V): that of a model, or a BPE"
     if name:
         tok = lm.load(name).tok
         return (lambda ts: tok(ts, add_special_tokens=False).input_ids), tok.decode, len(tok)
@@ -155,7 +155,7 @@ def tfidf(
     tf = Counter(w for ws in words for w in ws)
     return np.array([np.mean([np.log(len(texts)/tf[w]) for w in ws]) if ws else np.nan for ws in words])
 
-# %% ../../nbs/capacity/text.ipynb #598b46c5
+# %% ../../nbs/capacity/text.ipynb #e1afb2d5
 def _mean_codes(fit, ids):
     "Mean bits of a sequence in both codes"
     import pandas as pd, torch
@@ -171,7 +171,8 @@ def _scored(fit, c, most, prefixes):
     "Extraction, membership and codes of one model, on the first sequences of each side"
     lp = fit.scores(c.test).sum(1)
     a, b = (-x/c.train.shape[1] for x in (fit.logprobs, lp))
-    out = dict(test_loss=float(b.mean()), rates=[compression_rates(x, fit.config) for x in (fit.logprobs, lp)])
+    rates = [compression_rates(x, fit.config) for x in (fit.logprobs, lp)]
+    out = dict(test_loss=float(b.mean()), rates=rates)
     own = c.train[:min(len(fit.logprobs), most)]
     for side, x in (('', own), ('_test', c.test[:most])):
         out |= {f'extract{side}_{k}': v for k, v in extraction(fit, x, prefixes).items()}
@@ -205,7 +206,8 @@ def text_runs(
     if sizes[-1] >= full:
         raise ValueError(f'the reference is trained on all {full} texts, so sizes stay below: {sizes}')
     k = len(sizes) + 1
-    jobs = [(shape(m, texts.vocab, texts.train.shape[1]), n) for m in listed_models(models) for n in [*sizes, full]]
+    jobs = [(shape(m, texts.vocab, texts.train.shape[1]), n)
+            for m in listed_models(models) for n in [*sizes, full]]
     cfgs, sets = [c for c, _ in jobs], [texts.train[:n] for _, n in jobs]
     fits = gpt.fit(cfgs, sets, precision=precision, seed=seed, **train)
     rows = [run_row('text', c, f, n, seed, precision) | _scored(f, texts, most, prefixes)
