@@ -296,7 +296,7 @@ def fig_x_total(measured, reported=None):
         'the definition, as the reference has seen these texts. The paper has a picture whose number is '
         'lost.')
 
-# %% ../../nbs/capacity/figures.ipynb #109db9a9
+# %% ../../nbs/capacity/figures.ipynb #d2d368a0
 def fig11(measured, reported=None):
     "Figure 11: membership on text by data size; extraction against membership"
     text = of_part(measured, 'text')
@@ -378,10 +378,10 @@ def fig_x_law(measured, reported):
            f'Only the {good[0]} form of the law gives' if good else 'No form of the law gives')
     return plots.finish(fig, f'{who} the six scores of its own table', 'paper, §5.2.2 · n = 6 printed sizes',
         f"The printed form is {far['printed']:.2f} off at most and rises with the data, to 1 where the text "
-        f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. Nothing here was "
-        'measured by us.')
+        f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. Two models share each "
+        'point; nothing here was measured by us.')
 
-# %% ../../nbs/capacity/figures.ipynb #c0ca2977
+# %% ../../nbs/capacity/figures.ipynb #dcd9d58a
 def fig16(measured, reported=None):
     "Figure 16: compression rates of training and held-out sequences, random tokens and text"
     t = of_part(measured, 'rates')
@@ -451,8 +451,8 @@ def fig_x_given(measured, reported=None):
     with plots.style():
         fig, ax = _panels(1)
         hues = {str(d): c for d, c in plots.dose_colors(doses).items()}
-        sns.stripplot(g, x='times', y='value', hue='times', order=[*hues], palette=hues, size=4, alpha=.6,
-                      jitter=.15, legend=False, ax=ax)
+        sns.swarmplot(g, x='times', y='value', hue='times', order=[*hues], palette=hues, size=4, legend=False,
+                      ax=ax)
         plots.errorbar(ax, mean, 'times', color='#333333', marker='_', ms=14, zorder=4)
         ax.set(xlabel='times shown in training', ylabel=f'bits beyond {plots.label(g.what.iloc[0])}')
     a, b = mean.iloc[0], mean.iloc[-1]
