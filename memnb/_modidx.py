@@ -953,6 +953,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                           'memnb.lm.needs': ('rooms/lm.html#needs', 'memnb/lm.py'),
                           'memnb.lm.prefetch': ('rooms/lm.html#prefetch', 'memnb/lm.py')},
             'memnb.papers': { 'memnb.papers.Param': ('rooms/papers.html#param', 'memnb/papers.py'),
+                              'memnb.papers._modules': ('rooms/papers.html#_modules', 'memnb/papers.py'),
                               'memnb.papers._parameters': ('rooms/papers.html#_parameters', 'memnb/papers.py'),
                               'memnb.papers.claims_of': ('rooms/papers.html#claims_of', 'memnb/papers.py'),
                               'memnb.papers.comments': ('rooms/papers.html#comments', 'memnb/papers.py'),

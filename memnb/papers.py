@@ -106,25 +106,26 @@ def title(
     return heads[0] if heads else nb.stem
 
 # %% ../nbs/rooms/papers.ipynb #1d3b8f5b
+def _modules(*names):
+    "Those of these modules that there are, imported"
+    for name in names:
+        try: yield importlib.import_module(name)
+        except ModuleNotFoundError as e: # something else that is missing is a fault of its own
+            if not f'{name}.'.startswith(f'{e.name}.'): raise
+
 def offered(
     word: str, # word of a paper
     name: str  # what is wanted of its package, as 'estimate'
 ):             # None where the paper has no package, or the package no such name
-    "What the package of a paper has under a name"
-    try: return getattr(importlib.import_module(f'memnb.{word}'), name, None)
-    except ModuleNotFoundError as e:
-        if e.name != f'memnb.{word}': raise # something that the package itself needs
-        return None
+    "What the package of a paper, else its method, has under a name"
+    found = (getattr(m, name, None) for m in _modules(f'memnb.{word}', f'memnb.{word}.method'))
+    return next((f for f in found if f is not None), None)
 
 def claims_of(
     word: str # word of a paper
 ) -> list:    # of `results.Claim`; empty where the paper has none
     "The claims of a paper, from its workshop `claims` or from its package"
-    for name in f'memnb.{word}.claims', f'memnb.{word}_claims', f'memnb.{word}':
-        try: module = importlib.import_module(name)
-        except ModuleNotFoundError as e:
-            if not name.startswith(str(e.name)): raise
-            continue
-        found = getattr(module, 'CLAIMS', getattr(module, 'claims', None))
+    for m in _modules(f'memnb.{word}.claims', f'memnb.{word}_claims', f'memnb.{word}'):
+        found = getattr(m, 'CLAIMS', getattr(m, 'claims', None))
         if isinstance(found, list): return found
     return []
