@@ -349,7 +349,8 @@ def test_negative_and_text_values_reach_the_notebook(house):
     assert batch.cast('-5', 'int') == -5
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n')
-    args = cli._parser().parse_args(['run', 'mine', '-p', 'n', '-5'])
+    words = ['run', 'mine', '-p', 'n', '-5']
+    args = cli._parser(words).parse_args(words)
     assert batch.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
 
 # ---- profiles
