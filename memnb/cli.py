@@ -9,11 +9,14 @@ __all__ = ['Deed', 'COMMANDS', 'KINDS', 'readme', 'fetch_all', 'named_files', 'm
 import os, re, sys
 from pathlib import Path
 from typing import Literal
-from .batch import (INPUTS, batch, duration, pairs, plan_batch, plan_table, profile, relative_path, runs_dir,
-                         status, table, tidy)
+from .batch import batch, estimates, runs_dir, status, tidy
 from .core import checkout, data_dir, did_you_mean, figures_dir, say, sha256, share_dir
+from .estimate import estimate_table
+from .identity import INPUTS
 from .papers import notebooks, parameters, title
+from .profiles import profile
 from .redact import redact
+from .terminal import duration, pairs, relative_path, table
 
 # %% ../nbs/rooms/cli.ipynb #a6eb056b
 def _list_papers(folder):
@@ -156,7 +159,7 @@ def _plan(
     p: dict = (),     # set a parameter in every notebook that has it
 ):
     "what a run would do and cost"
-    print(plan_table(plan_batch(profile, only, dict(p), out)))
+    print(estimate_table(estimates(profile, only, dict(p), out)))
 
 def _status(
     profile: str,     # PROFILE: {profiles}, or the path of a YAML file

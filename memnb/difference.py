@@ -98,7 +98,6 @@ def compared(
     was, now     # DataFrames of measured rows, typed: as shipped, and as they are
 ) -> list:       # of `Difference`, one a run
     "What differs between two sets of rows, run by run"
-    import pandas as pd
     columns = [c for c in COLUMNS if c in {*was, *now, *RUN, *NUMBERS, 'quantity'}]
     was, now = _completed(was, columns), _completed(now, columns)
     keys, found = key_columns(columns), []

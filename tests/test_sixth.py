@@ -64,12 +64,12 @@ def page(path, sources):
     path.write_text(writes(new_notebook(cells=cells)), encoding='utf8')
 
 def files():
-    "The files of the checkout: those that git tracks, else all that no tool has made"
-    try: found = subprocess.run(['git', 'ls-files', '-z'], cwd=TOP, capture_output=True, text=True).stdout.split('\0')
-    except OSError: found = []
-    if '' in found: found.remove('')
+    "The files of the checkout: those that git does not ignore, else all that no tool has made"
+    git = ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard']
+    try: found = subprocess.run(git, cwd=TOP, capture_output=True, text=True).stdout.strip('\0').split('\0')
+    except OSError: found = ['']
     made = {'.venv', '.git', 'runs', '_docs', '__pycache__', 'build', 'dist'}
-    found = found or [p.relative_to(TOP) for p in TOP.rglob('*') if not made & {*p.relative_to(TOP).parts}]
+    if found == ['']: found = [p.relative_to(TOP) for p in TOP.rglob('*') if not made & {*p.relative_to(TOP).parts}]
     return [f for f in map(Path, found) if (TOP/f).is_file()]
 
 def added(text, path):
