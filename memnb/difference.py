@@ -78,9 +78,10 @@ class Difference:
 def _completed(d, columns):
     "Rows with all of these columns, what is missing empty"
     import numpy as np
-    return d.reindex(columns=columns).assign(
+    d = d.reindex(columns=columns).assign(
         **{c: d[c].fillna('') if c in d else '' for c in columns if COLUMNS[c][0] is str},
         **{c: d[c].astype(float) if c in d else np.nan for c in columns if COLUMNS[c][0] is not str})
+    return d.assign(seed=d.seed.fillna(0))
 
 def _moved(both):
     "Which quantities changed, in how many rows, and by how much at most"

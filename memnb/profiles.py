@@ -6,7 +6,7 @@
 __all__ = ['DEEPEST', 'MOST_RUNS', 'FAULTS', 'read_yaml', 'cast', 'check', 'Run', 'profile_file', 'profile', 'select']
 
 # %% ../nbs/rooms/profiles.ipynb #7caf3c16
-import hashlib, re
+import hashlib, json, re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -84,9 +84,8 @@ def _from_text(x):
     return read_yaml(x if x.lstrip().startswith('[') else f'[{x}]')[0] if isinstance(x, str) else x
 
 def _whole(x):
-    "Text, and text in lists, of whole characters"
-    str(x).encode()
-    for o in x if isinstance(x, list) else []: _whole(o)
+    "A value whose text is of whole characters"
+    json.dumps(x, ensure_ascii=False).encode()
     return x
 
 @cache
