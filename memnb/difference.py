@@ -28,8 +28,8 @@ def shipped_dir():
     except OSError: known = False # no git on this machine
     if not known:
         if data_dir().resolve() == (top/'data').resolve():
-            raise ValueError('memnb diff compares with what git has committed, and this folder has no commit: '
-                             'set MEMNB_HOME to another folder before a run')
+            raise ValueError('memnb diff compares with what git has committed, and this folder has no commit; '
+                             'a run with MEMNB_HOME set to another folder can be compared')
         yield share_dir('measured')
         return
     with tempfile.TemporaryDirectory() as tmp:
@@ -86,9 +86,10 @@ def _completed(d, columns):
 def _moved(both):
     "Which quantities changed, in how many rows, and by how much at most"
     import numpy as np
-    was, now = both.value_was, both.value_now
-    other = np.any([~((both[f'{c}_was'] == both[f'{c}_now']) | both[f'{c}_was'].isna() & both[f'{c}_now'].isna())
-                    for c in NUMBERS], axis=0)
+    def unlike(c):
+        a, b = both[f'{c}_was'], both[f'{c}_now']
+        return (a != b) & ~(a.isna() & b.isna())
+    was, now, other = both.value_was, both.value_now, np.any([unlike(c) for c in NUMBERS], axis=0)
     size = np.maximum(was.abs(), now.abs()).replace(0, 1)
     far = ((now - was).abs()/size).fillna(0)
     rows = both[other].assign(far=far[other])
@@ -116,8 +117,9 @@ def _verdicts(paper, rows):
     "Verdict by claim and model"
     if not len(rows): return {}
     rows = rows.dropna(axis=1, how='all')
-    if judge := offered(paper, 'verdicts'): found = judge(rows, reported(paper))
-    else: found = board(claims_of(paper), (offered(paper, 'from_long') or (lambda d: d))(rows), reported(paper))
+    judge, read = offered(paper, 'verdicts'), offered(paper, 'from_long')
+    if judge: found = judge(rows, reported(paper))
+    else: found = board(claims_of(paper), read(rows) if read else rows, reported(paper))
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
 def _judge(one, was, now):
@@ -158,10 +160,11 @@ def _lines(d):
     profile, variant, seed = d.run
     which = f"{d.paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
     counts = [f'{n:,} {what}' for n, what in ((d.changed, 'changed'), (d.new, 'new'), (d.gone, 'gone')) if n]
-    whole = 'no longer there' if not d.now else 'a run that does not ship' if d.new == d.now else ', '.join(counts)
-    yield f"{which}: {whole}{f' of {d.now:,} rows' if d.new != d.now and d.now else f', {d.new or d.gone:,} rows'}"
+    if not d.now: yield f'{which}: no longer there, {d.gone:,} rows'
+    elif d.new == d.now: yield f'{which}: a run that does not ship, {d.new:,} rows'
+    else: yield f"{which}: {', '.join(counts)} of {d.now:,} rows"
     far = sorted(d.moved.items(), key=lambda kv: -kv[1][1])
-    parts = [f'{q} by up to {100*x:.2g} % ({n:,})' if x else f'{q} beside its value ({n:,})' for q, (n, x) in far]
+    parts = [f"{q} {f'by up to {100*x:.2g} %' if x else 'beside its value'} ({n:,})" for q, (n, x) in far]
     if parts: yield '  ' + ', '.join(parts[:MOST_NAMES]) + (f' and {len(parts) - MOST_NAMES} more quantities'
                                                             if len(parts) > MOST_NAMES else '')
     for claim, model, old, new in d.turned[:MOST_CLAIMS]:

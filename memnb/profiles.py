@@ -94,8 +94,8 @@ def _types():
     from typing import Annotated
     from pydantic import AfterValidator, BeforeValidator, JsonValue
     listed = lambda of: Annotated[list[of], BeforeValidator(_from_text), AfterValidator(_whole)]
-    plain = dict(int=Annotated[int, _no(bool)], float=Annotated[float, _no(bool)], str=Annotated[str, AfterValidator(_whole)],
-                 bool=Annotated[bool, _no(int, float)])
+    plain = dict(int=Annotated[int, _no(bool)], float=Annotated[float, _no(bool)],
+                 bool=Annotated[bool, _no(int, float)], str=Annotated[str, AfterValidator(_whole)])
     return plain | {'list': listed(JsonValue)} | {f'list[{k}]': listed(v) for k, v in plain.items()}
 
 @cache

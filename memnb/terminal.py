@@ -130,7 +130,8 @@ class Progress:
         name, what = e['run'], e['what']
         if name not in self.runs:
             line = self.live and self.live.add_task('', run=name, section='starting', left='', total=None)
-            self.runs[name] = dict(pace=pace(self.folder, name.split('-')[0]), spent=0., section='', line=line)
+            past = pace(self.folder, name.split('-')[0])
+            self.runs[name] = dict(pace=past, spent=0., section='', line=line)
         run = self.runs[name]
         if what == 'says': say(f"{name}: {e['text']}")
         elif what == 'cell': self.cell(run, e)
@@ -142,7 +143,8 @@ class Progress:
         run['spent'] += e['seconds']
         left = time_left(run['pace'], e['cell'], run['spent'])
         left = '' if left is None else f', about {duration(left)} left'
-        if self.live: self.live.update(run['line'], section=e['section'], left=left, completed=e['cell'], total=e['of'])
+        how = dict(section=e['section'], left=left, completed=e['cell'], total=e['of'])
+        if self.live: self.live.update(run['line'], **how)
         if not e['ok'] or not self.live and (new or e['cell'] == e['of']):
             say(f"{e['run']}  cell {e['cell']}/{e['of']}  {e['section']}  {run['spent']:.1f} s{left}"
                 f"{'' if e['ok'] else '  FAILED'}")
