@@ -28,8 +28,8 @@ def shipped_dir():
     except OSError: known = False # no git on this machine
     if not known:
         if data_dir().resolve() == (top/'data').resolve():
-            raise ValueError('memnb diff compares with what git has committed; this folder has no commit, and '
-                             'only a run with MEMNB_HOME set to another one can be compared')
+            raise ValueError('memnb diff compares with what git has committed, and this folder '
+                             'has no commit: only a run with MEMNB_HOME set to another one can be compared')
         yield share_dir('measured')
         return
     with tempfile.TemporaryDirectory() as tmp:
