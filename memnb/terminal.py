@@ -89,8 +89,8 @@ def _display():
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     text = TextColumn('{task.fields[run]}  {task.fields[section]}{task.fields[left]}', markup=False)
     return Progress(text, BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
-                    console=Console(stderr=True, highlight=False, markup=False), transient=True,
-                    refresh_per_second=2)
+                    console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
+                    transient=True, refresh_per_second=2)
 
 class Progress:
     "Shows and logs what happens in a batch"
