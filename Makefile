@@ -38,7 +38,7 @@ test: .venv/.ready-all-browser-dask-dev-docs-serve  ## set up and run the whole 
 
 bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch
-	for part in tabular icl iclinf contextual capacity batch report; do $(BIN)/python tests/bench_$$part.py || exit 1; done
+	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs

@@ -94,17 +94,17 @@ def works_with(caps):
 
 # %% ../nbs/rooms/backend.ipynb #f56eecc8
 @patch
-def _plan(self: LM, prompts, settings, reuse):
+def _requests(self: LM, prompts, settings, reuse):
     "Keys of the prompts in order, the answers that the store has, and what is to be asked"
-    plans, seen, settings = [], {}, dict(settings, engine=self.engine)
+    requests, seen, settings = [], {}, dict(settings, engine=self.engine)
     for p in prompts:
         s, text = settings, json.dumps(p)
         seen[text] = seen.get(text, -1) + 1
         if settings.get('temperature'): s = dict(settings, draw=seen[text])
-        plans.append((key_of(self.id, s, p), s, p))
-    have = self.store.get([k for k, *_ in plans], fresh_since()) if reuse else {}
+        requests.append((key_of(self.id, s, p), s, p))
+    have = self.store.get([k for k, *_ in requests], fresh_since()) if reuse else {}
     have = {k: _told(a) for k, a in have.items()}
-    return plans, have, {k: (s, p) for k, s, p in plans if k not in have}
+    return requests, have, {k: (s, p) for k, s, p in requests if k not in have}
 
 def _told(answer):
     "An answer as the store has it, as it is given back"
@@ -121,17 +121,17 @@ def _keep(self: LM, settings, prompt, answer):
 def _ask(self: LM, prompts, settings, reuse=True):
     "Answers to `prompts` in order: from the store, or from the backend and then into the store"
     self.require(settings['request'])
-    plans, have, todo = self._plan(prompts, settings, reuse)
+    requests, have, todo = self._requests(prompts, settings, reuse)
     keys = list(todo)
     if reuse and keys: self.store.need_write()
     with closing(self._answer(list(todo.values())) if keys else (x for x in ())) as answers:
         for i, a in answers:
             self.calls += 1
             have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
-    answers = [have[k] for k, *_ in plans]
+    answers = [have[k] for k, *_ in requests]
     if settings['request'] != 'generate' and (n := refusals(answers)):
         why = next(a.reason for a in answers if isinstance(a, Refused))
-        raise NoAnswer(f'{self.name} refused {n} of {len(plans)} prompts for good ({why}): no scores; '
+        raise NoAnswer(f'{self.name} refused {n} of {len(requests)} prompts for good ({why}): no scores; '
                        'leave them out; the other answers are in the store')
     return answers
 

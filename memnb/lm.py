@@ -82,12 +82,12 @@ class Dry(LM):
 # %% ../nbs/rooms/lm.ipynb #f7ed17a5
 @patch
 def _ask(self: Dry, prompts, settings, reuse=True):
-    plans, have, todo = self._plan(prompts, settings, reuse)
+    requests, have, todo = self._requests(prompts, settings, reuse)
     blank = {'generate': '', 'logprobs': [0.], 'next_logits': base64.b64encode(bytes(4*50000)).decode()}
     c, jobs = self.cost, [p for _, p in todo.values()]
     if reuse: self.todo |= todo
     c['calls'] += len(jobs)
-    c['cached'] += len(set(k for k, *_ in plans)) - len(jobs)
+    c['cached'] += len(set(k for k, *_ in requests)) - len(jobs)
     if jobs and settings['request'] == 'logprobs':
         c['prompt_tokens'] += sum(len(self.encode(end)) for _, end in jobs)
         starts = [p for p, _ in jobs] # a server is paid for all, a local model reads each once
@@ -97,7 +97,7 @@ def _ask(self: Dry, prompts, settings, reuse=True):
         shared = common_prefix(ids) if self.n_params and len(ids) > 1 else 0
         c['prompt_tokens'] += sum(map(len, ids)) - shared*(len(ids) - 1)
         c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
-    return [have.get(k, blank[settings['request']]) for k, *_ in plans]
+    return [have.get(k, blank[settings['request']]) for k, *_ in requests]
 
 # %% ../nbs/rooms/lm.ipynb #d5fa33af
 @lru_cache(None)
@@ -145,11 +145,11 @@ def prefetch(
     "Put the answers to all that a function will ask into the model's store"
     if not isinstance(model, HF): return
     m = model
-    plan = Dry(m.name, m.id, m.mode, m.encode, m.n_params, m.engine, store=m.store)
-    asks(plan)
-    if plan.todo: model.store.need_write()
+    trial = Dry(m.name, m.id, m.mode, m.encode, m.n_params, m.engine, store=m.store)
+    asks(trial)
+    if trial.todo: model.store.need_write()
     kinds = {}
-    for s, p in plan.todo.values(): kinds.setdefault(s['request'], []).append((s, p))
+    for s, p in trial.todo.values(): kinds.setdefault(s['request'], []).append((s, p))
     for todo in kinds.values():
         with closing(model._answer(todo)) as answers:
             for n, (i, a) in enumerate(answers, 1):

@@ -266,14 +266,14 @@ class OpenAI(LM):
             "server's own, and are kept as such")
         if field == 'seed': self._say_once(' takes no seed: to ask again would give other samples')
 
-    def _plan(self, prompts, settings, reuse):
+    def _requests(self, prompts, settings, reuse):
         "As for all models; where the server takes no temperature, the keys say so"
-        plans, have, todo = super()._plan(prompts, settings, reuse)
-        if 'temperature' not in settings: return plans, have, todo
-        own = [(key_of(self.id, t, p), t, p) for _, s, p in plans for t in [s | dict(temperature=None)]]
+        requests, have, todo = super()._requests(prompts, settings, reuse)
+        if 'temperature' not in settings: return requests, have, todo
+        own = [(key_of(self.id, t, p), t, p) for _, s, p in requests for t in [s | dict(temperature=None)]]
         if 'temperature' not in self.not_taken:
-            lacking = [o[0] for o, p in zip(own, plans) if p[0] in todo]
-            if not (reuse and lacking and self.store.get(lacking)): return plans, have, todo
+            lacking = [o[0] for o, p in zip(own, requests) if p[0] in todo]
+            if not (reuse and lacking and self.store.get(lacking)): return requests, have, todo
             self._learn('temperature')  # in an earlier run
         have = self.store.get([k for k, *_ in own]) if reuse else {}
         return own, have, {k: (s, p) for k, s, p in own if k not in have}

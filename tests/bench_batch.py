@@ -9,7 +9,7 @@ python tests/bench_batch.py [overhead rerun pair]
 import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 from nbformat.v4 import new_code_cell, new_notebook, writes
-from memnb import batch as run
+from memnb import batch as run, profiles
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
 
@@ -35,11 +35,11 @@ def overhead(folder, n=8):
     print(f'overhead: {(took - inside)/n:.2f} s a run ({n} runs, {inside/n:.2f} s in the cells of each)')
 
 def rerun(folder):
-    n = len(run.profile('laptop'))
+    n = len(profiles.profile('laptop'))
     house(folder, 'print(1)', n=n)
     batch(folder)
-    code = 'from memnb import batch, cli; import sys; from pathlib import Path; share = batch.share_dir\n' \
-           f'batch.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n' \
+    code = 'from memnb import papers, cli; import sys; from pathlib import Path; share = papers.share_dir\n' \
+           f'papers.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n' \
            f'sys.exit(cli.main(["run", {str(folder/"mine.yaml")!r}, "-o", {str(folder/"runs")!r}]))'
     start = time.perf_counter()
     subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)

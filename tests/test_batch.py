@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
-from memnb import batch, cli
+from memnb import batch, cli, estimate, identity, kernels, papers, profiles, terminal
 from memnb.redact import redact
 
 PARAMS = """profile: str = 'smoke'
@@ -15,10 +15,10 @@ fair: bool = True"""
 DRIVER = '''
 import signal, sys
 from pathlib import Path
-from memnb import batch, cli
+from memnb import batch, cli, estimate, identity, papers, profiles
 if sys.argv[1] == 'deaf': del sys.argv[1]
 else: signal.signal(signal.SIGINT, signal.default_int_handler) # ignored where the tests run in the background
-batch.share_dir = cli.share_dir = lambda kind: Path(sys.argv[1])
+for room in batch, cli, estimate, identity, papers, profiles: room.share_dir = lambda kind: Path(sys.argv[1])
 sys.exit(cli.main(sys.argv[2:]))
 '''
 
@@ -27,8 +27,8 @@ def house(tmp_path, monkeypatch):
     "A folder with notebooks and profiles of its own, and the working directory in it"
     monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(batch, 'share_dir', lambda kind: tmp_path)
-    monkeypatch.setattr(cli, 'share_dir', lambda kind: tmp_path)
+    for room in batch, cli, estimate, identity, papers, profiles:
+        monkeypatch.setattr(room, 'share_dir', lambda kind: tmp_path)
     return tmp_path
 
 def write(folder, name, *codes, params=PARAMS):
@@ -131,9 +131,9 @@ def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     out = batch.execute(nb, house/'out'/'dice.ipynb', dict(n=1))
     text = out.read_text()
     with pytest.raises(Exception, match='division by zero'): batch.execute(nb, out, dict(n=0))
-    assert out.read_text() == text and batch.partial_file(out).exists()
-    assert batch.finished(out, batch.identity(nb, dict(n=1)))
-    assert not batch.finished(out, batch.identity(nb, dict(n=0)))
+    assert out.read_text() == text and kernels.partial_file(out).exists()
+    assert identity.finished(out, identity.run_identity(nb, dict(n=1)))
+    assert not identity.finished(out, identity.run_identity(nb, dict(n=0)))
 
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     write(house, '10_dead', 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
@@ -169,7 +169,7 @@ def test_stopped_by_hand_or_killed(house, how, code):
         assert 'Traceback' not in err and '1 stopped' in out
         assert 'stopped by hand' in outputs(house/'runs/mine/slow.partial.ipynb')
     wait(lambda: not alive(mark))
-    assert not batch.finished(house/'runs/mine/slow.ipynb', batch.identity(nb, {}))
+    assert not identity.finished(house/'runs/mine/slow.ipynb', identity.run_identity(nb, {}))
 
 def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     (house/'a{b}').mkdir()
@@ -323,17 +323,17 @@ def test_no_key_path_host_or_user_goes_out(house, monkeypatch, capsys):
 def test_parameters_are_read_with_type_default_and_help(house):
     text = 'a = 1\nb: str = "x=y"  # not a = b\n# words\nc: list[int] = [1,\n  2] # two lines'
     nb = write(house, '10_dice', params=text)
-    got = batch.parameters(nb)
+    got = papers.parameters(nb)
     assert {k: (p.type, p.default, p.help) for k, p in got.items()} == dict(
         a=('int', 1, ''), b=('str', 'x=y', 'not a = b'), c=('list[int]', [1, 2], 'two lines'))
     with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
-        batch.parameters(write(house, '11_code', params='d = open("x")'))
+        papers.parameters(write(house, '11_code', params='d = open("x")'))
 
 def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     write(house, '10_dice', 'raise SystemExit(1)')
     yaml(house, '- notebook: dice\n')
     given = dict(n='25', rate=1, fair='off', sides='[1, 2]')
-    assert batch.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
+    assert profiles.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
     assert "parameter 'n' must be int, got 'ten' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', 'ten')
     assert "parameter 'n' must be int, got '2.5' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', '2.5')
     assert "parameter 'fair' must be bool" in refused(capsys, 'run', 'mine', '-p', 'fair', 'perhaps')
@@ -346,21 +346,22 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     assert not (house/'runs').exists()
 
 def test_negative_and_text_values_reach_the_notebook(house):
-    assert batch.cast('-5', 'int') == -5
+    assert profiles.cast('-5', 'int') == -5
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n')
-    args = cli._parser().parse_args(['run', 'mine', '-p', 'n', '-5'])
-    assert batch.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
+    words = ['run', 'mine', '-p', 'n', '-5']
+    args = cli._parser(words).parse_args(words)
+    assert profiles.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
 
 # ---- profiles
 
 def test_a_grid_makes_one_run_for_each_combination(house):
     write(house, '10_dice')
     yaml(house, '- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n')
-    runs = batch.select('mine')
+    runs = profiles.select('mine')
     assert [r.name for r in runs] == [f'dice-n={n}-fair={f}' for n in (1, 2) for f in (True, False)]
     assert all(r.parameters['sides'] == [1, 2] for r in runs)
-    one = batch.select('mine', params=dict(n='9'))
+    one = profiles.select('mine', params=dict(n='9'))
     assert [r.name for r in one] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
 
 @pytest.mark.parametrize('text, says', [
@@ -406,16 +407,16 @@ def test_unknown_names_on_the_command_line(house, capsys):
 
 def test_the_shipped_profiles_are_sound():
     for name in 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper':
-        words = {r.notebook for r in batch.profile(name)}
-        assert words and words <= set(batch.notebooks())
-        assert batch.select(name)
+        words = {r.notebook for r in profiles.profile(name)}
+        assert words and words <= set(papers.notebooks())
+        assert profiles.select(name)
 
 # ---- plan, list, readme
 
 def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     write(house, '10_dice', 'open("ran", "w")')
     yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
-    known = lambda word, params: dict.fromkeys(batch.COSTS) | dict(calls=params['n']*10, seconds=90)
+    known = lambda word, params: dict.fromkeys(estimate.COSTS) | dict(calls=params['n']*10, seconds=90)
     monkeypatch.setattr(batch, 'costs', known)
     code, out, err = typed(capsys, 'plan', 'mine')
     lines = [l.split() for l in out.splitlines()]
@@ -485,7 +486,7 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
     package.mkdir()
     (package/'lucky.py').write_text('from .charm import x\n'), (package/'charm.py').write_text('x = 1\n')
     (package/'away.py').write_text('y = 1\n')
-    monkeypatch.setattr(batch, 'package_dir', lambda: package)
+    monkeypatch.setattr(identity, 'package_dir', lambda: package)
     write(house, '10_dice', 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
     yaml(house, '- notebook: dice\n')
     say = lambda: batch.status('mine')[0][1:]
@@ -508,7 +509,7 @@ def test_files_that_parameters_name_belong_to_the_run(house):
     folder.mkdir()
     (folder/'model.safetensors').write_bytes(b'0'*100), own.write_text('a\n1\n')
     given = dict(model=f'hf:{folder}', source='own.csv')
-    of = lambda: batch.run_parts('dice', given, house)
+    of = lambda: identity.run_parts('dice', given, house)
     before = of()
     (folder/'model.safetensors').write_bytes(b'1'*100)
     weights = of()
@@ -560,8 +561,8 @@ def test_a_broken_notebook_in_runs_is_to_do(house, capsys, text):
     (house/'runs/mine').mkdir(parents=True)
     (house/'runs/mine/dice.ipynb').write_text(text)
     (house/'runs/mine/batch.jsonl').write_text('{"run": 5}\n{"run": ["x"]}\n{"run": "dice", "what": "failed"}\n')
-    assert batch.status('mine')[0][1] == 'failed' and not batch.plan_batch('mine')[0]['done']
-    assert batch.pace(house/'runs/mine', 'dice') == []
+    assert batch.status('mine')[0][1] == 'failed' and not batch.estimates('mine')[0]['done']
+    assert terminal.pace(house/'runs/mine', 'dice') == []
     if text == '[]':
         assert typed(capsys, 'run', 'mine')[0] == 0 and batch.status('mine')[0][1] == 'done'
         typed(capsys, 'report', 'runs')
@@ -673,21 +674,21 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     from memnb.core import share_dir
     with open(share_dir('profiles')/'durations.csv', newline='') as f: rows = list(csv.DictReader(f))
     for name in {r['profile'] for r in rows}:
-        assert {r['run'] for r in rows if r['profile'] == name} <= {r.name for r in batch.select(name)}
-    monkeypatch.setattr(batch, 'core_speed', lambda: float(rows[0]['speed'])/2) # half as fast: twice the time
+        assert {r['run'] for r in rows if r['profile'] == name} <= {r.name for r in profiles.select(name)}
+    monkeypatch.setattr(estimate, 'core_speed', lambda: float(rows[0]['speed'])/2) # half as fast: twice the time
     jobs = {j.run.name: j for j in batch._jobs('laptop', (), {}, Path('nowhere'), None)[1]}
-    for r in rows: assert batch._seconds_known(jobs[r['run']]) == pytest.approx(2*float(r['seconds']))
+    for r in rows: assert estimate.seconds_known(jobs[r['run']]) == pytest.approx(2*float(r['seconds']))
     job = batch._jobs('laptop', ('capacity',), dict(seed=7), Path('nowhere'), None)[1][0]
-    assert batch._seconds_known(job) is None
+    assert estimate.seconds_known(job) is None
 
 def test_speed_is_that_of_the_processor_not_of_the_clock(monkeypatch):
     "On a busy machine more time goes by, but no more is worked"
     from memnb import lm
     ticks = iter(range(1000))
     monkeypatch.setattr(time, 'thread_time', lambda: float(next(ticks)))
-    for f in batch.core_speed, lm._speed: f.cache_clear()
-    try: assert batch.core_speed() == 500*2*64**3
-    finally: batch.core_speed.cache_clear()
+    for f in kernels.core_speed, lm._speed: f.cache_clear()
+    try: assert kernels.core_speed() == 500*2*64**3
+    finally: kernels.core_speed.cache_clear()
     import torch
     if not torch.cuda.is_available(): assert lm._speed() == 2*1024**3*torch.get_num_threads()
     lm._speed.cache_clear()

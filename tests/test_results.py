@@ -4,8 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 import pandas as pd
 import pytest
-from memnb import results
-from test_repo import PAPERS
+from memnb import papers, results
 
 WRITER = '''
 import sys
@@ -113,14 +112,13 @@ def test_smoke_writes_nothing(home):
 def test_a_paper_cannot_lead_out_of_the_folder(home):
     with pytest.raises(ValueError, match='one word'): results.record('../../escape', rows(), 'm', 'laptop')
 
-@pytest.mark.parametrize('paper', PAPERS)
+@pytest.mark.parametrize('paper', papers.notebooks())
 def test_every_claim_can_come_out_both_ways(paper):
-    import importlib
-    claims = importlib.import_module(f'memnb.{paper}').CLAIMS
+    claims = papers.claims_of(paper)
     assert len(claims) > 5 and results.untried(claims, results.reported(paper)) == []
     assert len({c.id for c in claims}) == len(claims)
 
-@pytest.mark.parametrize('paper', PAPERS)
+@pytest.mark.parametrize('paper', papers.notebooks())
 def test_shipped_rows_are_sound(paper):
     got = results.measured(paper)
     results.checked(got)
