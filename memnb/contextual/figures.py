@@ -250,14 +250,14 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(7.6, 3), sharey=True)
         for ax, k in zip(axs, NOTIONS):
             sns.stripplot(each, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=4, alpha=.5,
-                          jitter=.12, legend=False, ax=ax)
+                          jitter=False, legend=False, ax=ax)
             sns.stripplot(s, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=11, marker='_',
                           linewidth=2, jitter=False, legend=False, ax=ax)
             for i, v in enumerate(s.set_index('string')[f'start_{k}'][names]):
                 if v != v: ax.text(i, .97, 'never', ha='center', va='top', transform=ax.get_xaxis_transform())
             if len(printed): ax.plot([names.index(x) for x in printed[printed.measure == k]['item']],
                 printed[printed.measure == k].value.astype(float), ms=6, label='paper', **plots.PAPER)
-            ax.set(title=k, xlabel='', ylabel='start (epoch)', ylim=(0, 1.15*m.epoch.max()))
+            ax.set(title=k, xlabel='', ylabel='start (epoch)', xlim=(-.5, len(names) - .5), ylim=(0, 1.15*m.epoch.max()))
         marks = [plt.Line2D([], [], color='black', marker=a, ls='none', **kw) for a, kw in
                  (('_', dict(ms=9, mew=2)), ('o', dict(ms=4, alpha=.5)), ('o', dict(ms=6, mfc='white')))]
         said = ['mean of the repeats', 'one repeat', 'paper']
@@ -333,7 +333,7 @@ def fig_x_orders(measured, reported, tau=.2, rule='sustained'):
     told = {k: [ok for l, ok in pairs if l == k] for k in dict.fromkeys(r.language)}
     said = ', '.join(f'{k} {sum(v)} of {len(v)}' for k, v in told.items())
     return plots.finish(fig, f'Pairs of strings that are in the order that the paper prints: {said}',
-        plots.foot(rows, f'mean curves of {repeats_of(rows)}'), 'When three strings of falling frequency (s0 the most '
+        plots.foot(rows, f'{repeats_of(rows)}, mean curves'), 'When three strings of falling frequency (s0 the most '
         'frequent) begin to be memorized: first, second or third; strings at the same place start at the same epoch. '
         'A line that falls to the right is frequency first, one that rises is its inverse.')
 
@@ -382,13 +382,13 @@ def fig_x_best(measured, reported=None):
             ax.set(title=k, xlabel='training strings', ylabel='weighted score', ylim=(-.03, 1.05))
         marks = axs[-1].get_legend_handles_labels()
         axs[-1].get_legend().remove()
-        fig.legend(*marks, loc='outside right center', handlelength=1.6)
+        fig.legend(*marks, loc='outside right center', handlelength=1.6, title='layers x width')
     mean = w.groupby('measure').score.mean()
     most, least = mean[NOTIONS].idxmax(), mean[NOTIONS].idxmin()
-    return plots.finish(fig, f'Where test loss is lowest: {most} {mean[most]:.2f}, {least} {mean[least]:.2f} on average', plots.foot(rows, f'{w.language.nunique()} languages', 'least to most of the languages'),
+    return plots.finish(fig, f'Weighted memorization where test loss is lowest: {most} {mean[most]:.2f}, {least} {mean[least]:.2f}', plots.foot(rows, f'{w.language.nunique()} languages', 'least to most of the languages'),
         'Mean score of the strings, weighted by their copies, at the epoch where test strings have their lowest loss; '
-        'points are means over languages. To stop training there keeps out what is memorized contextually, not what is '
-        'recollected.')
+        'points are means over languages. Recollection says yes or no, so its mean is a share of copies below the '
+        'threshold; the other measures grade.')
 
 def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     "Scores by the approximation against scores by retraining, at the last epoch"
@@ -411,8 +411,8 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     return plots.finish(fig, f'Without retraining, the contextual score is off by {off[0]:.2f} on average',
         plots.foot(d, f'{len(d)} strings and repeats') + f' · 95 % interval of that mean: {off[1]:.2f} to {off[2]:.2f}',
         'The approximation of appendix B takes, for the loss of the string left out, that of a held-out string of about '
-        'the same probability in the same training. On the grey line it gives what retraining gives. A column of '
-        'points at zero: strings that retraining does not find memorized, but the approximation does.')
+        'the same probability in the same training. On the grey line it gives what retraining gives. Far above '
+        'it: strings that the approximation finds memorized and retraining does not; far below: the reverse.')
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
 def tab1(measured, reported, tau=.2, rule='sustained'):

@@ -12,7 +12,7 @@ from pathlib import Path
 from .. import core, gpt, lm, results
 from ..core import say
 from .automaton import grammar
-from .method import contradict
+from .method import NOTIONS, contradict
 from .notions import averaged, onsets, orders, single_and_mean
 from .retraining import (LOSSES, RUN_OF, check_names, dynamics, followed, model_config,
                                          need_weights)
@@ -69,7 +69,9 @@ def from_long(
     parts = []
     if 'loss' in wide:
         parts.append(wide['loss'].merge(wide['string'][[*named, *OF_STRING]], on=named, how='left'))
-    if 'sweep' in wide: parts.append(wide['sweep'].assign(lemma=wide['sweep'].lemma == 1))
+    if 'sweep' in wide: # where no string of the sweep started, no row says so
+        never = {f'start_{m}': math.nan for m in NOTIONS if f'start_{m}' not in wide['sweep']}
+        parts.append(wide['sweep'].assign(lemma=wide['sweep'].lemma == 1, **never))
     return pd.concat(parts, ignore_index=True)
 
 def model_name(
