@@ -164,11 +164,11 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     a, z = got['counterfactual'][0], got['contextual'][0]
     title = f'{r.language}, {r.string}: counterfactually memorized from epoch {_epoch(a)}, contextually ' + (
         f'from {_epoch(z)}' if z > a else 'at once' if z == a else 'never')
-    return plots.finish(fig, title, plots.foot(g, f'1 string, of {len(s)} strings and repeats the one with the '
-        'longest wait'), 'Losses of a string in training and left out. Counterfactual memorization begins where the '
+    return plots.finish(fig, title, plots.foot(g, '1 string' + (f', of {len(s)} strings and repeats '
+        'the one with the longest wait' if len(s) > 1 else '')), 'Losses of a string in training and left out. Counterfactual memorization begins where the '
         'loss in training stays below that left out (dotted), contextual where it stays below the lowest of all '
-        'epochs (grey). Arrows: what the two scores compare at the end. Hollow: the epochs that the paper prints '
-        'for a string of its own.')
+        'epochs (grey). Arrows: what the two scores compare at the end.' + (
+        '' if reported is None else ' Hollow: the epochs that the paper prints for a string of its own.'))
 
 def _three_measures(m, reported, tau, rule):
     "Losses with the threshold of each measure and its starts, a panel a measure"
