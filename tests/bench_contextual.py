@@ -20,7 +20,7 @@ def sets_of(repeat): return contextual.data_sets(G, THREE.text, THREE.copies, SI
 
 def ours(repeats, epochs):
     "Losses of the followed strings, repeats x trainings x epochs x strings"
-    return [contextual._tiny(G, sets_of(r), list(THREE.text), CONFIG, epochs, BATCH, LR, r, None) for r in repeats]
+    return [contextual.train_tiny(G, sets_of(r), list(THREE.text), CONFIG, epochs, BATCH, LR, r, None) for r in repeats]
 
 # --- the Trainer ---
 
@@ -58,8 +58,8 @@ class Batches(torch.utils.data.Sampler):
 def trainer(strings, epochs, seed):
     "Losses of the followed strings, epochs x strings, and the seconds of the training with its evaluations"
     from transformers import Trainer, TrainerCallback, TrainingArguments
-    ids, watch = (torch.tensor(contextual._ids(G, s)) for s in (strings, list(THREE.text)))
-    c = contextual._shape(CONFIG, G, ids.shape[1], None)
+    ids, watch = (torch.tensor(contextual.token_ids(G, s)) for s in (strings, list(THREE.text)))
+    c = contextual.model_config(CONFIG, G, ids.shape[1], None)
     net, out, steps = library_model(c, seed), [], epochs*-(-len(ids)//BATCH)
     rates = gpt.Schedule(steps, BATCH, LR, contextual.WARMUP, schedule='linear').rates(0, steps)
     opt = torch.optim.AdamW(net.parameters(), lr=1., betas=(.95, .995), weight_decay=0.)

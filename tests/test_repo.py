@@ -9,16 +9,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).resolve().parents[1]
-# the rooms and what each may import; papers stand above all rooms but those at the top
+# the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
 ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 'store', 'backend'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               data=['core'], gpt=['core'], stats=[], plots=['core'], results=['core', 'stats'],
-              redact=['core'], batch=['core', 'redact'], report=['core', 'redact', 'results', 'batch'],
               plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
-              cli=['core', 'store', 'redact', 'results', 'data', 'hf', 'lm', 'plant', 'batch', 'report'])
+              redact=['core'], papers=['core'], terminal=['core', 'redact'], profiles=['core', 'papers', 'redact'],
+              identity=['core', 'papers', 'profiles'], difference=['core', 'papers', 'results'],
+              kernels=['core', 'identity', 'papers', 'profiles', 'redact'],
+              estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
+              batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
+              report=['core', 'redact', 'results', 'papers', 'batch'])
+ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant']
-# modules named in a string, '*' for one put together: `batch.costs` asks the module of a paper for its `plan`
-HIDDEN = {'batch': {'*'}}
+# modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
+HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
 
 def all_notebooks(top=TOP/'nbs'): return sorted(p for p in top.rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts)
