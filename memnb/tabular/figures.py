@@ -21,6 +21,11 @@ def _in_file_order(dataset, features):
     except (FileNotFoundError, ValueError): return features
     return sorted(features, key=lambda f: names.index(f) if f in names else len(names))
 
+def _range(n):
+    "The smallest and the largest of some numbers, in words"
+    n = sorted({int(x) for x in n if x == x})
+    return '-'.join(map(str, dict.fromkeys([n[0], n[-1]]))) if n else 'no'
+
 def fig1(measured, reported):
     "Figure 1: conditional completion, model against marginal, with 95 % intervals"
     import matplotlib.pyplot as plt
@@ -41,12 +46,11 @@ def fig1(measured, reported):
         axs[0, 0].legend(loc='upper left', bbox_to_anchor=(1, 1))
     r = wide_part(m, 'conditional_completion', 'difference')
     up, down = (int(((s*r.difference > 0) & (r.p < .05)).sum()) for s in (1, -1))
-    title = (f'{who} continues {up} of {len(r)} features better than a draw from the column would, and {down} worse'
-             if up + down else f'On none of {len(r)} features does {who} differ clearly from draws from the column')
+    title = (f'{who}: {up} of {len(r)} features continued better than by the marginal, {down} worse'
+             if up + down else f'{who}: none of {len(r)} features differs clearly from draws of the marginal')
     told = [f"{x.note.split(':')[0]} is completed better than by the marginal there (p{x.value})"
             for x in reported[(reported.what == 't_test_p_value') & (reported.dataset == 'adult')].itertuples()]
-    n = sorted({int(x) for x in wide_part(m, 'conditional_completion').n})
-    return plots.finish(fig, title, plots.foot(m, f"{'-'.join(map(str, {n[0]: 0, n[-1]: 0}))} queries a feature",
+    return plots.finish(fig, title, plots.foot(m, f"{_range(wide_part(m, 'conditional_completion').n)} queries a feature",
         '95 %, Clopper-Pearson and Student t'), "Share of completions that some row of the data has after the same beginning. "
         "Grey: what draws from the column alone would reach. Better and worse: paired t-test, p < 0.05. The paper shows Adult "
         f"Income and FICO without printed numbers{'; ' + told[0] if told else ''}.")
@@ -79,15 +83,14 @@ def fig2(measured, reported, dataset='california-housing'):
                 if i == 0: ax.set_title(f'temperature {temp:g}\n') # above the line with n
                 ax.yaxis.label.set(rotation=0, ha='right', va='center')
         fig.legend(handles=[Patch(color=plots.GREY, alpha=.45, label='data'), Patch(color=color, alpha=.75, label='samples')],
-                   loc='outside right upper')
+                   loc='outside right center')
     outside = m.assign(out=[not real[f].min() <= v <= real[f].max() for f, v in zip(m.feature, m.value)])
     told = outside.groupby('temperature').out.agg(['sum', 'size'])
-    title = (f'Of {plots.label(model)}\'s samples of {dataset_label(dataset)} '
-             + ', '.join(f"{s} of {n} numbers lie outside the data's range at T={t:g}" if i == 0 else f'{s} of {n} at T={t:g}'
-                         for i, (t, s, n) in enumerate(told.itertuples())))
+    told = [f'{s} of {n} numbers at T={t:g}' for t, s, n in told.itertuples()]
+    title = f"Outside the data's range: {', '.join(dict.fromkeys([told[0], told[-1]]))}"
     edges = ' Edge bars: that or beyond.' if beyond else ''
-    return plots.finish(fig, title, plots.foot(m.assign(model=model), 'samples with a number, above each panel'),
-        'Densities of four features, data (grey) and samples, one column a temperature. The paper prints no numbers; its samples '
+    return plots.finish(fig, title, plots.foot(m.assign(model=model), f'{len(m)} numbers'),
+        f'Densities of features of {dataset_label(dataset)}, data (grey) and zero-knowledge samples, one column a temperature. The paper prints no numbers; its samples '
         f'repeat the mode at a low temperature and leave the support of the data at a high one.{edges}')
 
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
@@ -100,7 +103,9 @@ def matrices(measured, datasets):
     if not have: return plots.placeholder(f"samples of {', '.join(map(dataset_label, datasets))}: not measured")
     agree = pairs = 0
     with plots.style():
-        fig, axs = plt.subplots(2, len(have), figsize=(2.3*max(2, len(have)) + .9, 5.7), squeeze=False, layout='constrained')
+        k = len(have) # a single data set: beside each other
+        fig, axs = plt.subplots(2 if k > 1 else 1, max(2, k), figsize=(2.3*max(2, k) + .9, 5.7 if k > 1 else 3.8))
+        axs = axs.reshape(2, k)
         for j, d in enumerate(have):
             g = wide_part(m[m.dataset == d], 'pearson', 'samples')
             feats = _in_file_order(d, [f for p in zip(g.feature, g.other) for f in p])
@@ -113,16 +118,16 @@ def matrices(measured, datasets):
                 ax = axs[i][j]
                 ax.set_facecolor('#BBBBBB')
                 sns.heatmap(r, mask=np.isnan(r), vmin=-1, vmax=1, cmap='RdBu', cbar=False, square=True, ax=ax,
-                            xticklabels=feats if i else False, yticklabels=False)
+                            xticklabels=feats if i or k == 1 else False, yticklabels=False)
                 ax.tick_params(bottom=False, labelsize=6)
-                ax.set(title='' if i else dataset_label(d), ylabel='' if j else f'in the {name}', xlabel='')
+                ax.set(title=dataset_label(d) if i == 0 else '', ylabel=f'in the {name}' if j == 0 else '', xlabel='')
         fig.colorbar(axs[0][0].collections[0], ax=axs, shrink=.5, label="Pearson's r")
     lack = [dataset_label(d) + ' (not public)'*(d == 'fico') for d in datasets if d not in have]
     who = plots.label(measured.model.iloc[0]) if 'model' in measured else 'the model'
-    title = (f'In samples of {who} the sign of {agree} of {pairs} correlations is that of the data' if pairs
-             else f'Samples of {who} do not vary enough to correlate')
+    title = (f"{who}'s samples: {agree} of {pairs} correlations have the data's sign" if pairs
+             else f"{who}'s samples do not vary enough to correlate")
     n = only(m, 'pearson', 'samples').n.dropna()
-    return plots.finish(fig, title, plots.foot(m, f'{n.min():.0f} to {n.max():.0f} samples a data set' if len(n) else ''),
+    return plots.finish(fig, title, plots.foot(m, f'{_range(n)} samples a data set'),
         'Correlations of numeric features in the data (above) and in zero-knowledge samples at temperature 0.7 (below); grey: a '
         'feature that does not vary in the samples. Counted are pairs of at least 0.1 in the data.'
         + f" Of the paper's figure not measured: {', '.join(lack)}."*bool(lack))
@@ -144,21 +149,17 @@ def _completion_panel(ax, measured, reported, test, title):
     "Shares completed of one test: the paper hollow, ours filled"
     p = reported[(reported['where'] == 'Table 4') & (reported.what == test) & reported.k.notna()]
     own = wide_part(measured, test).query('dataset in @NAMES')
-    looks = {'GPT-3.5': plots.PAPER | dict(marker='s'), 'GPT-4': plots.PAPER}
+    hollow = {k: v for k, v in plots.PAPER.items() if k != 'linestyle'} # `errorbar` draws no line
+    looks = {'GPT-3.5': hollow | dict(marker='s'), 'GPT-4': hollow}
     for (who, kw), dy in zip([*looks.items(), (measured.model.iloc[0], None)], (-.24, 0, .24)):
         g = p[p.model == who] if kw else own
         ci = [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
         g = g.assign(at=[NAMES.index(d) + dy for d in g.dataset], value=g.k/g.n, low=[a for a, _ in ci], high=[b for _, b in ci])
         plots.errorbar(ax, g, 'at', across=True, label=f'{who} (paper)' if kw else plots.label(who),
-                       **({**kw, 'ls': 'none'} if kw else dict(color=plots.color(who), ms=5)))
+                       **(kw or dict(color=plots.color(who), ms=5)))
     ax.axvspan(.1, .25, color=plots.GREY, alpha=.25, lw=0, zorder=0)
     ax.set(title=title, xlabel='share completed verbatim', xlim=(-.03, 1.03), ylim=(len(NAMES) - .5, -.5))
     ax.set_yticks(range(len(NAMES)), map(dataset_label, NAMES))
-
-def _asked(rows):
-    "The sizes of some counts, in words"
-    n = sorted({int(x) for x in rows.n if x})
-    return '-'.join(map(str, dict.fromkeys([n[0], n[-1]]))) if n else 'no'
 
 def fig_x_completion(measured, reported):
     "Shares of rows and features completed verbatim, paper (hollow) beside ours (filled)"
@@ -167,10 +168,10 @@ def fig_x_completion(measured, reported):
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), sharey=True)
         for ax, test, title in zip(axs, ('row_completion', 'feature_completion'), ('next row', 'nearly unique cell')):
             _completion_panel(ax, measured, reported, test, title)
-        fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right upper')
+        axs[1].legend(loc='lower right')
     own = wide_part(measured, 'row_completion').query('dataset in @NAMES')
     return plots.finish(fig, tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for',
-        plots.foot(measured, f'{_asked(own)} queries a data set (ours), 50-250 (paper)', '95 % Clopper-Pearson'),
+        plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)', '95 % Clopper-Pearson'),
         'Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. Hollow: Table 4 of '
         'the paper; filled: ours. The grey band lies between the lines of our rules: an interval above it is evidence of memory, '
         'one below it evidence of absence. Iris has no nearly unique feature.')
@@ -200,13 +201,11 @@ def fig_x_truth(measured, reported=None):
         fig, axs = plt.subplots(1, len(tests), figsize=(7, 3.1), sharey=True, squeeze=False)
         for ax, test in zip(axs[0], tests): ax.set_title(f'{_TESTS[test]}\n{_truth_panel(ax, m, test)}')
         axs[0][0].set_ylabel('share found')
-    most, found = m.times.max(), lambda times: [_TESTS[t] for t in tests for g in [m[(m.test == t) & (m.times == times)]]
-                                                 if len(g) and binom_ci(int(g.k.iloc[0]), int(g.n.iloc[0]))[0] > .5]
-    words = lambda names: ', '.join(names) or 'no test'
-    title = f'Clearly found, rows shown {most} times: {words(found(most))}' + (
-        f'; twins never shown: {words(found(0))}' if 0 in set(m.times) else '')
+    most, sure = m.times.max(), m[[binom_ci(int(k), int(n))[0] > .5 for k, n in zip(m.k, m.n)]]
+    title = f'Shown {most} times, rows are clearly found by {(sure.times == most).sum()} of {len(tests)} tests'
+    if 0 in set(m.times): title += f'; never shown, by {(sure.times == 0).sum()}'
     rows = measured[measured['part'] == 'truth']
-    return plots.finish(fig, title, plots.foot(rows, f'{_asked(m)} rows a test and dose', '95 % Clopper-Pearson'),
+    return plots.finish(fig, title, plots.foot(rows, f'{_range(m.n)} rows a test and dose', '95 % Clopper-Pearson'),
         'Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins from the same files '
         'that it never saw. Clearly found: the interval lies above one half. Sensitivity is the share found of those shown most often, '
         'specificity the share of twins not found; a twin whose first token is right was guessed.')
@@ -231,7 +230,7 @@ def fig_x_found(measured, truth, reported):
         m = truth_counts(truth)
         r = m[(m.test == 'row_completion') & (m.times == m.times.max())]
         if len(r): short += f'; of rows that it was shown {m.times.max()} times, {r.k.iloc[0]:.0f} of {r.n.iloc[0]:.0f}'
-    return plots.finish(fig, short, plots.foot(measured, f'{_asked(own)} queries a data set (ours), 50-250 (paper)',
+    return plots.finish(fig, short, plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)',
         '95 % Clopper-Pearson'), 'Left: share of next rows that come back verbatim; hollow: Table 4 of the paper, filled: ours; '
         'the grey band lies between the lines of our rules. Right: the same test on rows that the model was taught, by how often '
         'it was shown them (0: twins, never). A test that finds the taught rows is not blind.')
