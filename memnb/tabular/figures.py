@@ -11,7 +11,7 @@ from ..stats import binom_ci
 from .counting import only, wide_part
 from .planted import truth_counts
 from .prompting import as_list
-from .tables import NAMES, dataset_label, tell_rows, tell_truth
+from .tables import NAMES, dataset_label, tell_rows
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
 def _in_file_order(dataset, features):
@@ -104,7 +104,7 @@ def matrices(measured, datasets):
     agree = pairs = 0
     with plots.style():
         k = len(have) # a single data set: beside each other
-        fig, axs = plt.subplots(2 if k > 1 else 1, max(2, k), figsize=(2.3*max(2, k) + .9, 5.7 if k > 1 else 3.8))
+        fig, axs = plt.subplots(2 if k > 1 else 1, max(2, k), figsize=(2.3*max(2, k) + .9, 5.7 if k > 1 else 4.7))
         axs = axs.reshape(2, k)
         for j, d in enumerate(have):
             g = wide_part(m[m.dataset == d], 'pearson', 'samples')
@@ -214,23 +214,22 @@ def fig_x_truth(measured, reported=None):
 def fig_x_found(measured, truth, reported):
     "Rows completed verbatim: paper beside ours, and a model whose memories are known"
     import matplotlib.pyplot as plt
-    have = 'truth' in set(truth['part'])
+    known = truth[(truth['part'] == 'truth') & (truth.test == 'row_completion')] if 'test' in truth else truth[:0]
+    own, have = wide_part(measured, 'row_completion').query('dataset in @NAMES'), len(known) > 0
+    title = tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for'
+    n = f'{_range(own.n)} queries a data set (ours), 50-250 (paper)'
     with plots.style():
         fig, axs = plt.subplots(1, 1 + have, figsize=(7.6, 3.9), squeeze=False, gridspec_kw=dict(width_ratios=[3, 2][:1 + have]))
         _completion_panel(axs[0][0], measured, reported, 'row_completion', 'next row, by data set')
         axs[0][0].legend(loc='lower right')
         if have:
-            _truth_panel(axs[0][1], truth_counts(truth), 'row_completion')
-            axs[0][1].set(title=f"next row, {plots.label(truth.model.iloc[0])}", ylabel='share completed verbatim')
-    own = wide_part(measured, 'row_completion').query('dataset in @NAMES')
-    known = tell_truth(truth)
-    said = tell_rows(measured, reported)
-    short = said.split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for'
-    if have and 'finds ' in known:
-        m = truth_counts(truth)
-        r = m[(m.test == 'row_completion') & (m.times == m.times.max())]
-        if len(r): short += f'; of rows that it was shown {m.times.max()} times, {r.k.iloc[0]:.0f} of {r.n.iloc[0]:.0f}'
-    return plots.finish(fig, short, plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)',
-        '95 % Clopper-Pearson'), 'Left: share of next rows that come back verbatim; hollow: Table 4 of the paper, filled: ours; '
+            m = truth_counts(known)
+            k, asked = m[m.times == m.times.max()][['k', 'n']].values[0]
+            title += f'; a model shown rows {m.times.max()} times {k:.0f} of {asked:.0f}'
+            n += f', {_range(m.n)} rows a dose (right)'
+            _truth_panel(axs[0][1], m, 'row_completion')
+            axs[0][1].set(title=f'next row, {plots.label(truth.model.iloc[0])}', ylabel='share completed verbatim')
+    return plots.finish(fig, title, plots.foot(measured, n, '95 % Clopper-Pearson'),
+        'Left: share of next rows that come back verbatim; hollow: Table 4 of the paper, filled: ours; '
         'the grey band lies between the lines of our rules. Right: the same test on rows that the model was taught, by how often '
         'it was shown them (0: twins, never). A test that finds the taught rows is not blind.')
