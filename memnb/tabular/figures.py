@@ -90,7 +90,8 @@ def fig2(measured, reported, dataset='california-housing'):
     title = f"Outside the data's range: {', '.join(dict.fromkeys([told[0], told[-1]]))}"
     edges = ' Edge bars: that or beyond.' if beyond else ''
     return plots.finish(fig, title, plots.foot(m.assign(model=model), f'{len(m)} numbers'),
-        f'Densities of features of {dataset_label(dataset)}, data (grey) and zero-knowledge samples, one column a temperature. The paper prints no numbers; its samples '
+        f'Densities of features of {dataset_label(dataset)}, data (grey) and zero-knowledge samples, one column a '
+        'temperature. The paper prints no numbers; its samples '
         f'repeat the mode at a low temperature and leave the support of the data at a high one.{edges}')
 
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
@@ -170,8 +171,8 @@ def fig_x_completion(measured, reported):
             _completion_panel(ax, measured, reported, test, title)
         axs[1].legend(loc='lower right')
     own = wide_part(measured, 'row_completion').query('dataset in @NAMES')
-    return plots.finish(fig, tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for',
-        plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)', '95 % Clopper-Pearson'),
+    title = tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for'
+    return plots.finish(fig, title, plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)', '95 % Clopper-Pearson'),
         'Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. Hollow: Table 4 of '
         'the paper; filled: ours. The grey band lies between the lines of our rules: an interval above it is evidence of memory, '
         'one below it evidence of absence. Iris has no nearly unique feature.')
@@ -207,8 +208,8 @@ def fig_x_truth(measured, reported=None):
     rows = measured[measured['part'] == 'truth']
     return plots.finish(fig, title, plots.foot(rows, f'{_range(m.n)} rows a test and dose', '95 % Clopper-Pearson'),
         'Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins from the same files '
-        'that it never saw. Clearly found: the interval lies above one half. Sensitivity is the share found of those shown most often, '
-        'specificity the share of twins not found; a twin whose first token is right was guessed.')
+        'that it never saw. Clearly found: the interval lies above one half. Sensitivity is the share found of those shown '
+        'most often, specificity the share of twins not found; a twin whose first token is right was guessed.')
 
 # %% ../../nbs/tabular/figures.ipynb #c8a1e5f0
 def fig_x_found(measured, truth, reported):

@@ -162,7 +162,7 @@ def row_completion(
                      item=[f'line {i+1}' for i in at], near=[d(s, a) for s, a in zip(said, true)],
                      far=[d(s, o) for s, o in zip(said, other)])
 
-# %% ../../nbs/10_tabular.ipynb #c6b733eb
+# %% ../../nbs/10_tabular.ipynb #609bf907
 def proportion(
     k: int, n: int # right, asked
 ) -> dict:         # value, low, high, n
