@@ -52,7 +52,7 @@ def needs(
 ):                 # decorator of a test whose first argument is a model or its name
     "Mark which requests a test makes"
     def deco(f):
-        USES[f"{f.__module__.removeprefix('memnb.')}.{f.__name__}"] = set(requests)
+        USES[f"{f.__module__.removeprefix('memnb.').split('.')[0]}.{f.__name__}"] = set(requests)
         @wraps(f)
         def test(model, *args, **kw):
             model = load(model)

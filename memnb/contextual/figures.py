@@ -159,7 +159,7 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
         if reported is not None:
             at = reported[(reported['where'] == 'Figure 1') & (reported.what == 'start')].value.astype(float)
             ax.plot(at, [.03]*len(at), transform=ax.get_xaxis_transform(), ms=5, label='paper, another string',
-                    **plots.PAPER)
+                    **plots.HOLLOW)
         fig.legend(loc='outside right center')
     a, z = got['counterfactual'][0], got['contextual'][0]
     title = f'{r.language}, {r.string}: counterfactually memorized from epoch {_epoch(a)}, contextually ' + (
@@ -256,7 +256,7 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
             for i, v in enumerate(s.set_index('string')[f'start_{k}'][names]):
                 if v != v: ax.text(i, .97, 'never', ha='center', va='top', transform=ax.get_xaxis_transform())
             if len(printed): ax.plot([names.index(x) for x in printed[printed.measure == k]['item']],
-                printed[printed.measure == k].value.astype(float), ms=6, label='paper', **plots.PAPER)
+                printed[printed.measure == k].value.astype(float), ms=6, label='paper', **plots.HOLLOW)
             ax.set(title=k, xlabel='', ylabel='start (epoch)', xlim=(-.5, len(names) - .5), ylim=(0, 1.15*m.epoch.max()))
         marks = [plt.Line2D([], [], color='black', marker=a, ls='none', **kw) for a, kw in
                  (('_', dict(ms=9, mew=2)), ('o', dict(ms=4, alpha=.5)), ('o', dict(ms=6, mfc='white')))]
@@ -322,7 +322,7 @@ def fig_x_orders(measured, reported, tau=.2, rule='sustained'):
             a, z = places(own), places(x.value)
             pairs += [(x.language, np.sign(a[s] - a[t]) == np.sign(z[s] - z[t])) for s in a for t in a if s < t]
             for order, off, how in ((own, .08, dict(color=plots.REAL, marker='o', label='ours')),
-                                    (x.value, -.08, plots.PAPER | dict(linestyle='-', lw=.8, label='paper'))):
+                                    (x.value, -.08, plots.HOLLOW | dict(ls='-', lw=.8, label='paper'))):
                 at = places(order)
                 ax.plot([i + off for i in range(len(at))], [at[s] + 1 for s in sorted(at)], ms=6, **how)
             ax.set(title=f'{x.language}\n{x.measure}', yticks=[1, 2, 3], xlim=(-.4, 2.4), ylim=(3.3, .7))

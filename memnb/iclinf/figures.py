@@ -98,7 +98,7 @@ def fig2(measured, reported=None):
             plots.errorbar(ax, g, 'size', color=color, ls='-', lw=1, label=f'ours, {DATASETS.get(d, d)}')
         if reported is not None:
             p = printed_losses(reported)
-            ax.plot(p['size'], p.value, **plots.PAPER, ms=5, label='paper, Table 1 (other data sets)')
+            ax.plot(p['size'], p.value, **plots.HOLLOW, ms=5, label='paper, Table 1 (other data sets)')
         ticks = [.1, .3, 1, 3, 10, 30]
         ax.set(xscale='log', xlim=(.08, 40), xlabel='parameters (billions)', ylabel='ICLInf (nats)')
         ax.set_ylim(bottom=0)
@@ -129,7 +129,7 @@ def fig3(measured, reported=None):
             told.append((g.iloc[0], g.iloc[-1]))
         if reported is not None:
             p = printed_losses(reported)
-            ax.plot([4.35]*len(p), p.value, **plots.PAPER, ms=5,
+            ax.plot([4.35]*len(p), p.value, **plots.HOLLOW, ms=5,
                     label='paper, Table 1 (7 to 9 billion parameters)')
         ks = sorted({4, *(int(k) for k in m.shots.unique())})
         ax.set_xscale('log')
@@ -261,7 +261,7 @@ def fig_x_floor(measured, reported):
         ax.fill_between(f.theory, f.floor, .03, color=plots.GREY, alpha=.3, lw=0,
                         label='floor: no leakage at all')
         for name, color, g in _series(t): ax.plot(g.theory, g.empirical, 'o', color=color, ms=6, label=name)
-        ax.plot(p.target, p.empirical, **plots.PAPER, ms=6, mew=1.2, label='paper, Qwen2.5-7B-Instruct')
+        ax.plot(p.target, p.empirical, **plots.HOLLOW, ms=6, mew=1.2, label='paper, Qwen2.5-7B-Instruct')
         _audit_axes(ax)
     def share(x): return f'{100*x.min():.0f} %'
     own = t[t.target <= 10]
@@ -289,7 +289,7 @@ def fig6(measured, reported):
             name = rf'ours, $\delta = 10^{{{np.log10(delta):.0f}}}$'
             if len(g): axs[0].plot(g.theory, g.empirical, 'o', ms=4, color=color, label=name)
         axs[0].plot([], [], color=plots.REAL, lw=.8, label='floor, for each delta')
-        for ax in axs: ax.plot(p.target, p.empirical, **plots.PAPER, label='paper')
+        for ax in axs: ax.plot(p.target, p.empirical, **plots.HOLLOW, label='paper')
         t = audit_table(m)
         for _, color, g in _series(t):
             axs[1].plot(g.theory, g.empirical, 'o', ms=4, color=color, label="paper's formula, ours")

@@ -150,7 +150,7 @@ def _completion_panel(ax, measured, reported, test, title):
     "Shares completed of one test: the paper hollow, ours filled"
     p = reported[(reported['where'] == 'Table 4') & (reported.what == test) & reported.k.notna()]
     own = wide_part(measured, test).query('dataset in @NAMES')
-    hollow = {k: v for k, v in plots.PAPER.items() if k != 'linestyle'} # `errorbar` draws no line
+    hollow = {k: v for k, v in plots.HOLLOW.items() if k != 'ls'} # `errorbar` draws no line
     looks = {'GPT-3.5': hollow | dict(marker='s'), 'GPT-4': hollow}
     for (who, kw), dy in zip([*looks.items(), (measured.model.iloc[0], None)], (-.24, 0, .24)):
         g = p[p.model == who] if kw else own
