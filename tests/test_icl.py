@@ -2,6 +2,7 @@
 import pandas as pd
 import pytest
 from memnb import icl, lm, results
+from memnb.icl import claims
 
 class No(str):
     "An answer that a server refused"
@@ -65,11 +66,11 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     shown = icl.side_by_side(None, None, 'laptop')
     own = shown[shown.model == 'some']
     assert len(own) == len(made) and set(own.judge) == {'', 'rule'}
-    assert len(results.board(icl.claims, own, results.reported('icl')))
+    assert len(results.board(icl.CLAIMS, own, results.reported('icl')))
 
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
-    right = icl._more
-    monkeypatch.setattr(icl, '_more', lambda a, b, looks=1: right(b, a, looks))
-    wrong = {s.split(':')[0] for s in results.untried(icl.claims, results.reported('icl'))}
+    right = claims._more
+    monkeypatch.setattr(claims, '_more', lambda a, b, looks=1: right(b, a, looks))
+    wrong = {s.split(':')[0] for s in results.untried(icl.CLAIMS, results.reported('icl'))}
     assert wrong >= {'surface', 'smallest', 'exact', 'labels', 'context', 'key', 'performance', 'memorized',
                      'twins', 'twins_shots', 'shuffled', 'foreign'}
