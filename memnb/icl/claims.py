@@ -8,7 +8,7 @@ __all__ = ['FLOOR', 'WIDE', 'CLAIMS']
 # %% ../../nbs/icl/claims.ipynb #e2b5e264
 from functools import partial
 from .method import MAIN, SETTINGS, p_of
-from .replication import long_rows, share_rows
+from .replication import in_long_form, share_rows
 from .tables import clear_change, difference_ci, dose_cells, overall, pearsons, read_by
 from ..results import MODEL, PAPER, TRUTH, Claim, vote
 
@@ -248,7 +248,7 @@ def _made(rates=None, accuracy=None, doses=None, n=200):
         group, setting = of or ('', '')
         at = toy | dict(part='generation', group=group, setting=setting)
         for k, s in zip(KS, shares): rows += share_rows(at | dict(k=k), dict(hits=s*n), 'accuracy', s*n, n)
-    return long_rows(rows).assign(model='planted:toy' if doses else 'toy')
+    return in_long_form(rows).assign(model='planted:toy' if doses else 'toy')
 
 def _printed(where, *values):
     "A table of correlations as the paper would print it"

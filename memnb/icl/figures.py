@@ -133,7 +133,7 @@ def _printed_range(ax, ks, reported, label=None):
         span = '0' if k == 0 else '25-50' if 25 <= k <= 50 else '100-200' if k >= 100 else ''
         if not span: continue
         ends = [r[span, 'rate_low'], r[span, 'rate_high']]
-        ax.plot([i - .32]*2, ends, **dict(plots.HOLLOW, linestyle='-', lw=.7, ms=4), label=label)
+        ax.plot([i - .32]*2, ends, **dict(plots.HOLLOW, ls='-', lw=.7, ms=4), label=label)
         label = None
 
 def _instances(*frames):

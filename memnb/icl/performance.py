@@ -9,7 +9,7 @@ __all__ = ['read_label', 'perform', 'performance_rows']
 import re
 from .. import lm
 from .prompts import Task, performance_prompts
-from .replication import long_rows, share_rows, was_refused
+from .replication import in_long_form, share_rows, was_refused
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
 def read_label(
@@ -72,4 +72,4 @@ def performance_rows(
             group = g.assign(group=[known.get((s, k, i)) or '' for i in g.idx])
             for which, h in group.groupby('group'):
                 if which: add(h, at | dict(setting=s, group=which))
-    return long_rows(rows)
+    return in_long_form(rows)

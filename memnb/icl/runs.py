@@ -12,7 +12,7 @@ from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
-from .replication import became_exact, checked_sizes, matches_of, long_rows, replicate, replications
+from .replication import became_exact, checked_sizes, matches_of, in_long_form, replicate, replications
 
 # %% ../../nbs/icl/runs.ipynb #f50390eb
 def measure(
@@ -38,7 +38,7 @@ def measure(
     hows = ['generation'] + ['scoring']*('logprobs' in m.caps)
     runs = [(k, how, order) for k in ks for how in hows for order in range(repeats)]
     hits = pd.concat([perform(m, t, *run, mode) for run in runs], ignore_index=True)
-    out = long_rows(matches_of(r), performance_rows(hits, r), became_exact(r)).round(6)
+    out = in_long_form(matches_of(r), performance_rows(hits, r), became_exact(r)).round(6)
     judged_by = getattr(judge, 'name', Path(str(judge)).name)
     return out.assign(model=m.name, judge=[judged_by if s else '' for s in out.setting]) # '': nothing judged
 
@@ -62,7 +62,7 @@ def cost(
             finally: m.store = was
             rows.append(dict(part='cost', dataset=task.name, k=k, instances=len(ps), quantity='seconds',
                              value=time.perf_counter() - start, n=1, unit='timings'))
-    return long_rows(rows)
+    return in_long_form(rows)
 
 # %% ../../nbs/icl/runs.ipynb #c9f3e2a3
 def run_all(
@@ -78,10 +78,10 @@ def run_all(
         for t in tasks:
             d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
             if profile != 'smoke' and hasattr(m, 'net'):
-                d = long_rows(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
+                d = in_long_form(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
             rec.add(d.drop(columns='model').mask(d.eq('')).dropna(axis=1, how='all'), m.name, m.mode)
             parts.append(d)
-    return long_rows(*parts)
+    return in_long_form(*parts)
 
 # %% ../../nbs/icl/runs.ipynb #f56a68c0
 def estimate(

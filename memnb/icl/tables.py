@@ -9,7 +9,7 @@ __all__ = ['SHARE', 'COUNTS', 'SPELLED', 'side_by_side', 'cells', 'overall', 'do
 # %% ../../nbs/icl/tables.ipynb #bb569cf5
 from .. import plots, results
 from .method import SETTINGS, correlation, p_of
-from .replication import long_rows
+from .replication import in_long_form
 
 # %% ../../nbs/icl/tables.ipynb #849cec04
 def _of_one_judge(rows):
@@ -29,7 +29,7 @@ def side_by_side(
     if now is not None:
         seen = {d for o in out for d in o.dataset[o.model == model.name]}
         out.append(now[~now.dataset.isin(seen)].assign(model=model.name))
-    return long_rows(*out)
+    return in_long_form(*out)
 
 # %% ../../nbs/icl/tables.ipynb #a6d18cff
 SHARE = dict(replication='rate', generation='accuracy', scoring='accuracy') # by part
