@@ -7,7 +7,7 @@ COMMA   := ,
 export GOMP_SPINCOUNT := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce smoke plan check test bench docs lab export readme clean
+.PHONY: help setup reproduce smoke diff plan check test bench docs lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -24,6 +24,9 @@ reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the la
 smoke: .venv/.ready-all-dev  ## run every paper notebook once with its small default parameters
 	$(BIN)/memnb fetch
 	$(BIN)/memnb run smoke
+
+diff: .venv/.ready-all-dev  ## say which numbers and verdicts differ from the ones that ship
+	$(BIN)/memnb diff
 
 plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)

@@ -1378,6 +1378,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.tabular.claims._temperature': ('tabular/claims.html#_temperature', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._token_bases': ('tabular/claims.html#_token_bases', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._valid': ('tabular/claims.html#_valid', 'memnb/tabular/claims.py'),
+                                      'memnb.tabular.claims.verdicts': ('tabular/claims.html#verdicts', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.verdicts_on': ('tabular/claims.html#verdicts_on', 'memnb/tabular/claims.py')},
             'memnb.tabular.copying': { 'memnb.tabular.copying.cell_codes': ('tabular/copying.html#cell_codes', 'memnb/tabular/copying.py'),
                                        'memnb.tabular.copying.copies': ('tabular/copying.html#copies', 'memnb/tabular/copying.py'),
