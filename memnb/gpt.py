@@ -246,7 +246,8 @@ def batch_order(
 class _Native:
     "The engine in C, for one model"
     def __init__(self, c, schedule, data, threads=1):
-        self.c, self.schedule, self.data, (self.ids, self.lens), self.threads = c, schedule, data, data[0], threads
+        self.c, self.schedule, self.data, (self.ids, self.lens), self.threads = \
+            c, schedule, data, data[0], threads
     def train(self, state, done, orders, rates):
         "Steps on `state`; returns the losses, models x steps, fewer where one is not a number"
         losses, k = np.zeros(len(rates)), self.schedule
@@ -479,10 +480,12 @@ def most_bits(
 # %% ../nbs/rooms/gpt.ipynb #ae606dcd
 class _Run:
     "One or several models of one size in training, side by side"
-    def __init__(self, c, schedules, data, eval_sets, every, patience, file, engine, device, threads, bits=True):
+    def __init__(self, c, schedules, data, eval_sets, every, patience, file,
+                 engine, device, threads, bits=True):
         self.c, self.schedule, self.data, self.eval_sets, self.every = c, schedules[0], data, eval_sets, every
         self.bits, self.each = bits, [[] for _ in data]
-        if not bits and not eval_sets: raise ValueError('without `bits` nothing is evaluated: give `eval_sets`')
+        if not bits and not eval_sets:
+            raise ValueError('without `bits` nothing is evaluated: give `eval_sets`')
         self.schedules, self.patience, self.file, self.device = schedules, patience, file, device
         self.engine = engine_for(c, self.schedule, device, data, engine, threads)
         first = np.stack([init_weights(c, p.seed) for p in schedules])
@@ -560,7 +563,8 @@ def evaluate(self: _Run, losses):
 def advance(self: _Run, steps):
     "Train for some steps; returns the mean losses"
     self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
-    orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed) for d, p in zip(self.data, self.schedules)]
+    orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed)
+              for d, p in zip(self.data, self.schedules)]
     losses = self.engine.train(self.state, self.done, orders, self.schedule.rates(self.done, steps))
     self.spent += time.perf_counter() - began
     bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
@@ -611,7 +615,8 @@ def fit(
     seed: int = 0,        # of start and order; runs after the first count up, unless it is a list of seeds
     precision: str = 'fp32', # or 'bf16', see `Schedule`
     eval_sets: dict = None,   # name -> sequences whose loss is to be recorded
-    every=None, bits: bool = True, # steps between evaluations or 'epoch'; False: score `eval_sets` only, no stop
+    every=None,           # steps between evaluations, or 'epoch'
+    bits: bool = True,    # False: score `eval_sets` only, no stop
     patience: int = None, # evaluations without growth, after the warm-up, after which to stop; default: none
     folder: Path = None,  # where states are kept, to go on from
     engine: str = 'auto', device: str = 'cpu', # 'c', 'torch' or 'auto'; of torch
@@ -621,7 +626,8 @@ def fit(
     "Train models"
     many, n = isinstance(config, list) or _is_runs(data), threads or cores()
     groups = _groups(_runs(config, data, epochs, batch, lr, seed, precision, more), device)
-    ask = dict(eval_sets=eval_sets or {}, every=every, bits=bits, patience=patience, folder=folder, engine=engine)
+    ask = dict(eval_sets=eval_sets or {}, every=every, bits=bits, patience=patience, folder=folder,
+               engine=engine)
     side, total = min(n, len(groups)), sum(len(g[0]) for g in groups)
     began, fits = time.perf_counter(), {}
     def go(g):
@@ -659,7 +665,8 @@ def _runs(config, data, epochs, batch, lr, seed, precision, more):
     for i, (c, x) in enumerate(zip(sizes, sets)):
         ids = pad(c, x)
         steps = max(1, round(epochs*-(-len(ids[0])//batch)))
-        schedule = Schedule(steps, min(batch, len(ids[0])), lr or .64/c.d, precision=precision, seed=seeds[i], **more)
+        schedule = Schedule(steps, min(batch, len(ids[0])), lr or .64/c.d, precision=precision,
+                            seed=seeds[i], **more)
         out.append((c, schedule, ids))
     return out
 

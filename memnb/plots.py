@@ -46,8 +46,9 @@ def style():
     size = {'font.size': 9, 'axes.titlesize': 9, 'axes.labelsize': 9, 'legend.fontsize': 8,
             'xtick.labelsize': 8, 'ytick.labelsize': 8, 'legend.title_fontsize': 8}
     rc = sns.axes_style('ticks') | sns.plotting_context('paper') | size | {
-        'axes.spines.top': False, 'axes.spines.right': False, 'axes.linewidth': .8, 'figure.dpi': 80, 'savefig.dpi': 200,
-        'axes.prop_cycle': mpl.cycler(color=COLORS), 'legend.frameon': False, 'figure.constrained_layout.use': True,
+        'axes.spines.top': False, 'axes.spines.right': False, 'axes.linewidth': .8,
+        'figure.dpi': 80, 'savefig.dpi': 200, 'axes.prop_cycle': mpl.cycler(color=COLORS),
+        'legend.frameon': False, 'figure.constrained_layout.use': True,
         'svg.hashsalt': 'memnb', 'lines.linewidth': 1.4}
     return mpl.rc_context(rc)
 
@@ -101,7 +102,8 @@ def finish(
 # %% ../nbs/rooms/plots.ipynb #6249654e
 class Picture:
     "A figure as a notebook shows it: a crisp picture, and its caption below"
-    def __init__(self, png: bytes, dpi: int = 192, said: dict = None): self.png, self.dpi, self.said = png, dpi, said or {}
+    def __init__(self, png: bytes, dpi: int = 192, said: dict = None):
+        self.png, self.dpi, self.said = png, dpi, said or {}
 
     def _ipython_display_(self):
         from IPython.display import Image, Markdown, display

@@ -101,7 +101,8 @@ def key_columns(
 KEYS = [c for c in COLUMNS if c not in NUMBERS + MADE] # what tells one row from another
 
 def _texts(columns):
-    "Columns (name -> list) of measured rows as they stand in the file, in order; ValueError where they are none"
+    "Columns (name -> list) of measured rows as they stand in the file, in order; " \
+    "ValueError where they are none"
     odd = [c for c in columns if c not in COLUMNS]
     if odd: raise ValueError(f"a measured table has no column {odd[0]!r}{did_you_mean(odd[0], COLUMNS)}")
     lacks = [c for c in REQUIRED if c not in columns]
@@ -113,12 +114,14 @@ def _texts(columns):
             raise ValueError(f'column {c!r} of a measured table: {e}') from None
     for c in REQUIRED:
         if '' in out[c]: raise ValueError(f'a measured row without {c!r}')
-    if {'low', 'high'} <= {*out} and any(float(a) > float(b) for a, b in zip(out['low'], out['high']) if a and b):
+    if {'low', 'high'} <= {*out} and any(float(a) > float(b) for a, b in zip(out['low'], out['high'])
+                                         if a and b):
         raise ValueError('an interval whose low end is above its high end')
     return out
 
 def _keyed(texts, again=False):
-    "Rows by their key, each a dict; ValueError where two have one key, unless the later shall replace the earlier"
+    "Rows by their key, each a dict; " \
+    "ValueError where two have one key, unless the later shall replace the earlier"
     found, names = {}, [c for c in KEYS if c in texts]
     for row in zip(*texts.values()):
         row = dict(zip(texts, row))
@@ -269,7 +272,7 @@ class Recorder:
             if file.exists() and not end:
                 old = _read(file)
                 old = _keyed({c: old[c].tolist() for c in old}, again=True)
-                rows = _as_before(old | rows if file in _WRITTEN else rows, old) # written: an earlier part of this run
+                rows = _as_before(old | rows if file in _WRITTEN else rows, old) # written by this run
             with replacing(file) as part: part.write_text(_table_text(rows), encoding='utf-8', newline='')
             _WRITTEN.add(file)
             files.append(file)
@@ -419,7 +422,8 @@ def show_board(
     if profile != 'smoke':
         run = re.sub(r'[^\w.,=+-]', '_', current_run(profile)[0])
         file = data_dir()/'measured'/paper/'board'/f'{run}.csv'
-        with replacing(file) as part: part.write_text(_board_text(board, profile, file), encoding='utf-8', newline='')
+        with replacing(file) as part:
+            part.write_text(_board_text(board, profile, file), encoding='utf-8', newline='')
     class Shown:
         def _repr_mimebundle_(self, include=None, exclude=None):
             html = board.drop(columns=['id', 'about']).to_html(border=0, index=False)

@@ -53,7 +53,8 @@ def read(
     return pd.DataFrame(rows).assign(auc=lambda d: d.f1)
 
 def _on_read(holds, fails): return dict(holds_on=lambda: read(**holds), fails_on=lambda: read(**fails))
-def _on_filled(holds, fails): return dict(holds_on=lambda: filled_models(**holds), fails_on=lambda: filled_models(**fails))
+def _on_filled(holds, fails):
+    return dict(holds_on=lambda: filled_models(**holds), fails_on=lambda: filled_models(**fails))
 
 def _two_precisions(share):
     "The same sizes in fp32 and bf16, which holds so much of it"

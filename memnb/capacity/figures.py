@@ -336,7 +336,8 @@ def fig18(measured, reported=None):
     with plots.style():
         fig, (a, b) = _panels()
         for i, (k, hue) in enumerate(zip(shown_prefixes(text), plots.COLORS)): # thinner, as they may coincide
-            a.plot(g.n, g[f'extract_{k}'], 'o-', color=hue, ms=9 - 3*i, lw=4 - 1.5*i, label=f'{k} tokens shown')
+            a.plot(g.n, g[f'extract_{k}'], 'o-', color=hue, ms=9 - 3*i, lw=4 - 1.5*i,
+                   label=f'{k} tokens shown')
             a.plot(g.n, g[f'extract_test_{k}'], 's--', color=hue, ms=7 - 2*i, lw=1)
         a.plot([], [], 's--', color='#555555', ms=4, lw=1, label='held-out')
         a.set(title=f'extraction, {g.config.iloc[0]}', ylabel='texts extracted', ylim=(-.03, 1.05))
@@ -378,8 +379,8 @@ def fig_x_law(measured, reported):
            f'Only the {good[0]} form of the law gives' if good else 'No form of the law gives')
     return plots.finish(fig, f'{who} the six scores of its own table', 'paper, §5.2.2 · n = 6 printed sizes',
         f"The printed form is {far['printed']:.2f} off at most and rises with the data, to 1 where the text "
-        f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. Two models share each "
-        'point; nothing here was measured by us.')
+        f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. "
+        'Two models share each point; nothing here was measured by us.')
 
 # %% ../../nbs/capacity/figures.ipynb #dcd9d58a
 def fig16(measured, reported=None):
@@ -398,7 +399,8 @@ def fig16(measured, reported=None):
             g = g[g.params == g.params.max()]
             g = g.assign(side=g.what.str.removeprefix(f'{kind} ').replace('train', 'training'))
             sns.histplot(g, x='x', weights='value', hue='side', hue_order=['training', 'held-out'],
-                         bins=list(BINS), stat='proportion', common_norm=False, palette=[plots.REAL, plots.GREY], lw=0, ax=ax)
+                         bins=list(BINS), stat='proportion', common_norm=False,
+                         palette=[plots.REAL, plots.GREY], lw=0, ax=ax)
             name = kind.replace('synthetic', 'random tokens')
             ax.set(title=f'{name}: {g.config.iloc[0]}, {g.n.iloc[0]:.0f} sequences',
                    ylabel='share of sequences', xlabel='bits of the model / bits by chance',

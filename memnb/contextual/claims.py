@@ -38,7 +38,8 @@ def _relation(measure_, holds, only=''):
 def _contradiction(s, g):
     "Does recollection contradict one of the other two?"
     o = orders(s)
-    got = [m for m in ('counterfactual', 'contextual') if contradict(o.recollection_order[0], o[f'{m}_order'][0])]
+    got = [m for m in ('counterfactual', 'contextual')
+           if contradict(o.recollection_order[0], o[f'{m}_order'][0])]
     known_ = [m for m in ('counterfactual', 'contextual') if o[m][0] != 'tie' and o.recollection[0] != 'tie']
     why = f'recollection {o.recollection_order[0]}, counterfactual {o.counterfactual_order[0]}, ' \
           f'contextual {o.contextual_order[0]}'

@@ -61,20 +61,24 @@ def fig7(measured=None, reported=None, names=tuple(f'L{i}' for i in range(1, 9))
         for ax, name in zip(axs.flat, names):
             g = grammar(name)
             p, drawn = g.facts()['lengths'], [len(s.split()) for s in g.sample(n, seed)]
-            far[g.name] = np.abs(np.cumsum(np.bincount(drawn, minlength=len(p))/n)[:len(p)] - np.cumsum(p)).max()
+            far[g.name] = np.abs(np.cumsum(np.bincount(drawn, minlength=len(p))/n)[:len(p)]
+                                 - np.cumsum(p)).max()
             share = np.bincount(drawn)/n
             ax.vlines(np.flatnonzero(p), 0, p[p > 0], color=plots.GREY, lw=1.3, label='exact')
-            sns.scatterplot(x=np.flatnonzero(share), y=share[share > 0], s=5, lw=0, color=plots.COLORS[0], ax=ax,
-                            label='sampled', legend=False, zorder=3)
+            sns.scatterplot(x=np.flatnonzero(share), y=share[share > 0], s=5, lw=0, color=plots.COLORS[0],
+                            ax=ax, label='sampled', legend=False, zorder=3)
             ax.set(title=g.name, ylabel='', ylim=(0, 1.1*p.max()), xlim=(0, 125))
         for ax in axs[-1]: ax.set_xlabel('tokens a string')
         for ax in axs[:, 0]: ax.set_ylabel('share of strings')
         fig.legend(*axs[0, 0].get_legend_handles_labels(), loc='outside right center')
     worst, fits = max(far, key=far.get), max(far.values()) < 1.63/n**.5 # Kolmogorov-Smirnov, 1 %
-    return plots.finish(fig, f"Sampled lengths {'are those' if fits else 'are not those'} that the rules imply",
-        f'n = {n:,} sampled strings a language · largest distance of the cumulative shares: {far[worst]:.3f} ({worst})',
-        'How long strings of the eight languages are. Grey: the exact distribution, worked out from the rules; points: '
-        "a sample as large as the paper's. L1 and L2 have one length only; lengths above 125 are rare and not drawn.")
+    return plots.finish(fig,
+        f"Sampled lengths {'are those' if fits else 'are not those'} that the rules imply",
+        f'n = {n:,} sampled strings a language · '
+        f'largest distance of the cumulative shares: {far[worst]:.3f} ({worst})',
+        'How long strings of the eight languages are. Grey: the exact distribution, worked out from the '
+        "rules; points: a sample as large as the paper's. L1 and L2 have one length only; "
+        'lengths above 125 are rare and not drawn.')
 
 def fig8(measured=None, reported=None, names=('L2', 'L4', 'L8'), seed=0):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
@@ -91,17 +95,20 @@ def fig8(measured=None, reported=None, names=('L2', 'L4', 'L8'), seed=0):
             kinds = sorted({x for row in rows for x, _, _ in row})
             for y, row in enumerate(rows):
                 for x, a, z in row:
-                    ax.barh(-y, z - a, 1, a, color=plots.COLORS[kinds.index(x) % 8], alpha=.45, ec='white', lw=.5)
-                    if z - a >= len(x)*len(words)/110: ax.text((a + z)/2, -y, x, ha='center', va='center', fontsize=6)
+                    ax.barh(-y, z - a, 1, a, color=plots.COLORS[kinds.index(x) % 8], alpha=.45,
+                            ec='white', lw=.5)
+                    if z - a >= len(x)*len(words)/110:
+                        ax.text((a + z)/2, -y, x, ha='center', va='center', fontsize=6)
             for i, w in enumerate(words): ax.text(i + .5, -len(rows), w, ha='center', va='center', fontsize=6)
             ax.set(xlim=(0, len(words)), ylim=(-len(rows) - .6, .6), yticks=[], xticks=[])
             ax.set_ylabel(g.name, rotation=0, ha='right', va='center')
             for side in ax.spines.values(): side.set_visible(False)
     told = ', '.join(f'{v} in {k}' for k, v in deep.items())
-    return plots.finish(fig, f'A string hangs on levels of rules: {told}', 'one sampled string '
-        'a language, the median by length', 'The likeliest derivation of a string, from its tokens (below) up to the '
-        'start symbol. A box is a non-terminal and spans the tokens that it derives. A model that has learned the '
-        'rules predicts a token from the boxes around it, without having seen the string.')
+    return plots.finish(fig, f'A string hangs on levels of rules: {told}',
+        'one sampled string a language, the median by length',
+        'The likeliest derivation of a string, from its tokens (below) up to the start symbol. A box is a '
+        'non-terminal and spans the tokens that it derives. A model that has learned the rules predicts a '
+        'token from the boxes around it, without having seen the string.')
 
 # %% ../../nbs/contextual/figures.ipynb #6907d04f
 MEASURE_HUES = dict(zip(NOTIONS, (plots.COLORS[7], plots.COLORS[2], plots.COLORS[4], plots.COLORS[1])))
@@ -119,7 +126,8 @@ def setting_of(
     m # losses of one run
 ) -> str: # as 'L2, 256 strings, 2x32'
     "What was trained"
-    return f'{m.language.iloc[0]}, {m["size"].iloc[0]:.0f} training strings, {m.config.iloc[0]} (layers x width)'
+    return (f'{m.language.iloc[0]}, {m["size"].iloc[0]:.0f} training strings, '
+            f'{m.config.iloc[0]} (layers x width)')
 
 def repeats_of(
     m # losses of one run
@@ -131,7 +139,8 @@ def repeats_of(
 def _epoch(start): return 'never' if start != start else f'{start:.0f}'
 
 def _loss_panel(ax, g, tau, rule):
-    "Losses of one string, its lowest loss left out, starts, and arrows for the two scores; {measure: (start, scores)}"
+    "Losses of one string, its lowest loss left out, starts, and arrows for the two scores; " \
+    "{measure: (start, scores)}"
     got = memorized(g.train_loss.values, g.test_loss.values, tau, rule, g.epoch.values)
     low, last = g.test_loss.min(), g.iloc[-1]
     ax.plot(g.epoch, g.train_loss, color=plots.PLANTED, lw=1.2, label='in training')
@@ -158,15 +167,16 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
         ax.set_ylabel('loss, nats a token')
         if reported is not None:
             at = reported[(reported['where'] == 'Figure 1') & (reported.what == 'start')].value.astype(float)
-            ax.plot(at, [.03]*len(at), transform=ax.get_xaxis_transform(), ms=5, label='paper, another string',
-                    **plots.HOLLOW)
+            ax.plot(at, [.03]*len(at), transform=ax.get_xaxis_transform(), ms=5,
+                    label='paper, another string', **plots.HOLLOW)
         fig.legend(loc='outside right center')
     a, z = got['counterfactual'][0], got['contextual'][0]
     title = f'{r.language}, {r.string}: counterfactually memorized from epoch {_epoch(a)}, contextually ' + (
         f'from {_epoch(z)}' if z > a else 'at once' if z == a else 'never')
     return plots.finish(fig, title, plots.foot(g, '1 string' + (f', of {len(s)} strings and repeats '
-        'the one with the longest wait' if len(s) > 1 else '')), 'Losses of a string in training and left out. Counterfactual memorization begins where the '
-        'loss in training stays below that left out (dotted), contextual where it stays below the lowest of all '
+        'the one with the longest wait' if len(s) > 1 else '')),
+        'Losses of a string in training and left out. Counterfactual memorization begins where the loss in '
+        'training stays below that left out (dotted), contextual where it stays below the lowest of all '
         'epochs (grey). Arrows: what the two scores compare at the end.' + (
         '' if reported is None else ' Hollow: the epochs that the paper prints for a string of its own.'))
 
@@ -189,7 +199,8 @@ def _three_measures(m, reported, tau, rule):
                 start = s[f'start_{k}'][name]
                 if start == start: ax.axvline(start, color=hue[name], lw=.9, ls=(0, (5, 2)))
             if k == 'recollection': ax.axhline(tau, color=plots.GREY, lw=1, ls='-.')
-            ax.set(title='\n'.join([k, f'ours {order[k]}', *([f'paper {printed[k]}'] if k in printed else [])]),
+            ax.set(title='\n'.join([k, f'ours {order[k]}',
+                                    *([f'paper {printed[k]}'] if k in printed else [])]),
                    xlabel='epoch', ylabel='loss, nats a token', yscale='log')
         marks = [plt.Line2D([], [], color=hue[k], label=f'{k}, {c:.0f} cop{"y" if c == 1 else "ies"}')
                  for k, c in m.groupby('string').copies.first().items()]
@@ -199,10 +210,11 @@ def _three_measures(m, reported, tau, rule):
     against = [k for k in ('counterfactual', 'contextual') if contradict(order['recollection'], order[k])]
     title = f'{lang}: recollection contradicts {" and ".join(against)} memorization' if against else \
         f'{lang}: no two measures put strings in opposite orders'
-    return plots.finish(fig, title, plots.foot(m, repeats_of(m), 'least to most of the repeats')
-        + f' · {setting_of(m)}', 'The same trainings three times. Curves: losses in training, darker for strings with '
-        'more copies. Each panel adds the threshold of its measure, and a vertical dash where a mean curve comes to '
-        'stay below it: the start of memorization. The order of these starts is spelled above, earliest first.')
+    return plots.finish(fig, title,
+        plots.foot(m, repeats_of(m), 'least to most of the repeats') + f' · {setting_of(m)}',
+        'The same trainings three times. Curves: losses in training, darker for strings with more copies. '
+        'Each panel adds the threshold of its measure, and a vertical dash where a mean curve comes to stay '
+        'below it: the start of memorization. The order of these starts is spelled above, earliest first.')
 
 def fig2(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 2: start of memorization of three strings of falling frequency, by measure (L2)"
@@ -212,7 +224,8 @@ def fig2(measured, reported=None, tau=.2, rule='sustained'):
 def fig11(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 11: as Figure 2, for modified L4"
     m = main_runs(measured, 'L4m', 1)
-    return _three_measures(m, reported, tau, rule) if len(m) else plots.placeholder('a second language: not measured')
+    return (_three_measures(m, reported, tau, rule) if len(m)
+            else plots.placeholder('a second language: not measured'))
 
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual is stricter than counterfactual; a panel a string (L2)"
@@ -232,10 +245,11 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
         fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1.6)
     told = ', '.join(f'{late.count(k)} {k}' for k in ('later', 'at the same epoch', 'never') if k in late)
     return plots.finish(fig, f'After its counterfactual start, a string is contextually memorized: {told}'
-        if late else 'No string was counterfactually memorized', plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
-        'Mean losses of each string in training and left out. Green and red lines: starts of counterfactual and '
-        'contextual memorization; arrows: their scores at the end, before division by the threshold. By Lemma 3.1 '
-        'the red line never comes first and the red arrow is never longer.')
+        if late else 'No string was counterfactually memorized',
+        plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
+        'Mean losses of each string in training and left out. Green and red lines: starts of counterfactual '
+        'and contextual memorization; arrows: their scores at the end, before division by the threshold. '
+        'By Lemma 3.1 the red line never comes first and the red arrow is never longer.')
 
 # %% ../../nbs/contextual/figures.ipynb #6a52fbde
 def fig9(measured, reported=None, tau=.2, rule='sustained'):
@@ -245,19 +259,21 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
     if not len(m): return plots.placeholder(NOTHING)
     s, each, hue = onsets(averaged(m), tau, rule), onsets(m, tau, rule), shades(m)
     names = sorted(hue)
-    printed = reported[(reported.what == 'start') & (reported.language == 'L2')] if reported is not None else []
+    printed = (reported[(reported.what == 'start') & (reported.language == 'L2')]
+               if reported is not None else [])
     with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(7.6, 3), sharey=True)
         for ax, k in zip(axs, NOTIONS):
-            sns.stripplot(each, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=4, alpha=.5,
-                          jitter=False, legend=False, ax=ax)
-            sns.stripplot(s, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=11, marker='_',
-                          linewidth=2, jitter=False, legend=False, ax=ax)
+            sns.stripplot(each, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=4,
+                          alpha=.5, jitter=False, legend=False, ax=ax)
+            sns.stripplot(s, x='string', y=f'start_{k}', order=names, hue='string', palette=hue, size=11,
+                          marker='_', linewidth=2, jitter=False, legend=False, ax=ax)
             for i, v in enumerate(s.set_index('string')[f'start_{k}'][names]):
                 if v != v: ax.text(i, .97, 'never', ha='center', va='top', transform=ax.get_xaxis_transform())
             if len(printed): ax.plot([names.index(x) for x in printed[printed.measure == k]['item']],
                 printed[printed.measure == k].value.astype(float), ms=6, label='paper', **plots.HOLLOW)
-            ax.set(title=k, xlabel='', ylabel='start (epoch)', xlim=(-.5, len(names) - .5), ylim=(0, 1.15*m.epoch.max()))
+            ax.set(title=k, xlabel='', ylabel='start (epoch)', xlim=(-.5, len(names) - .5),
+                   ylim=(0, 1.15*m.epoch.max()))
         marks = [plt.Line2D([], [], color='black', marker=a, ls='none', **kw) for a, kw in
                  (('_', dict(ms=9, mew=2)), ('o', dict(ms=4, alpha=.5)), ('o', dict(ms=6, mfc='white')))]
         said = ['mean of the repeats', 'one repeat', 'paper']
@@ -265,11 +281,13 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
     first = {k: spelled(s.set_index('string')[f'start_{k}']).split(' > ')[0].replace(' = ', ' and ')
              for k in ('recollection', 'contextual')}
     never = all(s[f'start_{k}'].isna().all() for k in first)
-    return plots.finish(fig, f'{m.language.iloc[0]}: nothing is memorized' if never else f'{m.language.iloc[0]}: '
-        + f'first by recollection is {first["recollection"]}, first by contextual memorization {first["contextual"]}',
-        plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}', 'The epoch at which each string begins to be memorized, '
-        'by measure; strings fall in frequency from left to right. The paper prints epochs for recollection only; its '
-        'models are pretrained and larger, so only the order is to be compared.')
+    return plots.finish(fig, f'{m.language.iloc[0]}: nothing is memorized' if never else
+        f'{m.language.iloc[0]}: ' + f'first by recollection is {first["recollection"]}, '
+        f'first by contextual memorization {first["contextual"]}',
+        plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
+        'The epoch at which each string begins to be memorized, by measure; strings fall in frequency from '
+        'left to right. The paper prints epochs for recollection only; its models are pretrained and larger, '
+        'so only the order is to be compared.')
 
 def _score_curves(m, tau, rule):
     "Score by epoch, a panel a measure"
@@ -279,8 +297,8 @@ def _score_curves(m, tau, rule):
     with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(7.6, 2.9), sharey=True)
         for ax, k in zip(axs, NOTIONS):
-            sns.lineplot(d[d.measure == k], x='epoch', y='score', hue='string', palette=hue, errorbar=('pi', 100),
-                         err_kws=dict(lw=0, alpha=.15), legend=ax is axs[-1], ax=ax)
+            sns.lineplot(d[d.measure == k], x='epoch', y='score', hue='string', palette=hue,
+                         errorbar=('pi', 100), err_kws=dict(lw=0, alpha=.15), legend=ax is axs[-1], ax=ax)
             ax.set(title=k, ylim=(-.03, 1.03), ylabel='memorization score')
         marks = axs[-1].get_legend_handles_labels()
         axs[-1].get_legend().remove()
@@ -288,12 +306,13 @@ def _score_curves(m, tau, rule):
     graded = end.loc[['counterfactual', 'contextual']]
     apart = (graded.max(axis=1) - graded.min(axis=1)).max()
     a, z = graded.mean(axis=1)
-    return plots.finish(fig, f'{m.language.iloc[0]}: final scores are {a:.2f} counterfactually, {z:.2f} contextually; '
+    return plots.finish(fig,
+        f'{m.language.iloc[0]}: final scores are {a:.2f} counterfactually, {z:.2f} contextually; '
         f"{'hardly' if apart < .1 else f'up to {apart:.2f}'} apart",
         plots.foot(m, repeats_of(m), 'least to most of the repeats') + f' · {setting_of(m)}',
-        'Scores of the three strings by epoch: mean and range over repeats, darker for strings with more copies. '
-        'Recollection knows yes and no only; the others grade. The contextual score is never above the '
-        'counterfactual one (Lemma 3.1).')
+        'Scores of the three strings by epoch: mean and range over repeats, darker for strings with more '
+        'copies. Recollection knows yes and no only; the others grade. The contextual score is never above '
+        'the counterfactual one (Lemma 3.1).')
 
 def fig10(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 10: memorization score by epoch (L2)"
@@ -320,7 +339,8 @@ def fig_x_orders(measured, reported, tau=.2, rule='sustained'):
         for ax, x in zip(axs[0], r.itertuples()):
             own = getattr(ours[x.language], f'{x.measure}_order')
             a, z = places(own), places(x.value)
-            pairs += [(x.language, np.sign(a[s] - a[t]) == np.sign(z[s] - z[t])) for s in a for t in a if s < t]
+            pairs += [(x.language, np.sign(a[s] - a[t]) == np.sign(z[s] - z[t]))
+                      for s in a for t in a if s < t]
             for order, off, how in ((own, .08, dict(color=plots.REAL, marker='o', label='ours')),
                                     (x.value, -.08, plots.HOLLOW | dict(ls='-', lw=.8, label='paper'))):
                 at = places(order)
@@ -333,8 +353,9 @@ def fig_x_orders(measured, reported, tau=.2, rule='sustained'):
     told = {k: [ok for l, ok in pairs if l == k] for k in dict.fromkeys(r.language)}
     said = ', '.join(f'{k} {sum(v)} of {len(v)}' for k, v in told.items())
     return plots.finish(fig, f'Pairs of strings that are in the order that the paper prints: {said}',
-        plots.foot(rows, f'{repeats_of(rows)}, mean curves'), 'When three strings of falling frequency (s0 the most '
-        'frequent) begin to be memorized: first, second or third; strings at the same place start at the same epoch. '
+        plots.foot(rows, f'{repeats_of(rows)}, mean curves'),
+        'When three strings of falling frequency (s0 the most frequent) begin to be memorized: first, second '
+        'or third; strings at the same place start at the same epoch. '
         'A line that falls to the right is frequency first, one that rises is its inverse.')
 
 RELATIONS = dict(agrees=plots.COLORS[0], mixed=plots.COLORS[3], inverse=plots.COLORS[1], tie='#E4E4E4')
@@ -353,19 +374,23 @@ def fig_x_languages(measured, reported=None, tau=.2, rule='sustained'):
     with plots.style():
         fig, axs = plt.subplots(1, 3, figsize=(7.6, .24*row.nunique() + 2), sharey=True)
         for ax, k in zip(axs, three):
-            grid = d.assign(kind=d[k].map(kinds.index)).pivot_table(index='row', columns='column', values='kind', sort=False)
-            sns.heatmap(grid.reindex(columns=columns), cmap=list(RELATIONS.values()), vmin=-.5, vmax=3.5, cbar=False,
-                        linewidths=1, ax=ax)
+            grid = d.assign(kind=d[k].map(kinds.index)).pivot_table(
+                index='row', columns='column', values='kind', sort=False)
+            sns.heatmap(grid.reindex(columns=columns), cmap=list(RELATIONS.values()), vmin=-.5, vmax=3.5,
+                        cbar=False, linewidths=1, ax=ax)
             ax.set(title=k, xlabel='training strings, model', ylabel='')
             ax.tick_params(length=0)
             ax.set_xticks(np.arange(len(columns)) + .5, columns, rotation=90)
         marks = [plt.Rectangle((0, 0), 1, 1, color=c) for c in RELATIONS.values()]
-        fig.legend(marks, ['follows frequency', 'mixed', 'inverse', 'no order'], loc='outside right center', handlelength=1.6)
+        fig.legend(marks, ['follows frequency', 'mixed', 'inverse', 'no order'], loc='outside right center',
+                   handlelength=1.6)
     rec, ctx = (f"{(d[k] == 'agrees').sum()} of {(d[k] != 'tie').sum()} runs" for k in three[::2])
     return plots.finish(fig, f'Frequency orders {rec} by recollection, {ctx} by contextual memorization',
-        plots.foot(measured, f'{len(d)} runs in {d.language.nunique()} languages, those without an order left out of the title'), 'Does the order of memorization '
-        'follow the frequency of the strings? A cell is a run; models are layers x width. Blue: more frequent strings '
-        'are never later; red: never earlier; pink: neither. Grey: all strings start at once, or none does.')
+        plots.foot(measured, f'{len(d)} runs in {d.language.nunique()} languages, '
+                             'those without an order left out of the title'),
+        'Does the order of memorization follow the frequency of the strings? A cell is a run; models are '
+        'layers x width. Blue: more frequent strings are never later; red: never earlier; pink: neither. '
+        'Grey: all strings start at once, or none does.')
 
 def fig_x_best(measured, reported=None):
     "Weighted memorization at the epoch of best learning, by training size and model"
@@ -377,18 +402,21 @@ def fig_x_best(measured, reported=None):
     with plots.style():
         fig, axs = plt.subplots(1, len(NOTIONS), figsize=(7.6, 2.9), sharey=True)
         for ax, k in zip(axs, NOTIONS):
-            sns.pointplot(w[w.measure == k], x='size', y='score', hue='config', palette=plots.COLORS[:w.config.nunique()],
-                          errorbar=('pi', 100), dodge=.25, markersize=4, linewidth=1, legend=ax is axs[-1], ax=ax)
+            sns.pointplot(w[w.measure == k], x='size', y='score', hue='config',
+                          palette=plots.COLORS[:w.config.nunique()], errorbar=('pi', 100), dodge=.25,
+                          markersize=4, linewidth=1, legend=ax is axs[-1], ax=ax)
             ax.set(title=k, xlabel='training strings', ylabel='weighted score', ylim=(-.03, 1.05))
         marks = axs[-1].get_legend_handles_labels()
         axs[-1].get_legend().remove()
         fig.legend(*marks, loc='outside right center', handlelength=1.6, title='layers x width')
     mean = w.groupby('measure').score.mean()
     most, least = mean[NOTIONS].idxmax(), mean[NOTIONS].idxmin()
-    return plots.finish(fig, f'Weighted memorization where test loss is lowest: {most} {mean[most]:.2f}, {least} {mean[least]:.2f}', plots.foot(rows, f'{w.language.nunique()} languages', 'least to most of the languages'),
-        'Mean score of the strings, weighted by their copies, at the epoch where test strings have their lowest loss; '
-        'points are means over languages. Recollection says yes or no, so its mean is a share of copies below the '
-        'threshold; the other measures grade.')
+    return plots.finish(fig, 'Weighted memorization where test loss is lowest: '
+        f'{most} {mean[most]:.2f}, {least} {mean[least]:.2f}',
+        plots.foot(rows, f'{w.language.nunique()} languages', 'least to most of the languages'),
+        'Mean score of the strings, weighted by their copies, at the epoch where test strings have their '
+        'lowest loss; points are means over languages. Recollection says yes or no, so its mean is a share '
+        'of copies below the threshold; the other measures grade.')
 
 def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     "Scores by the approximation against scores by retraining, at the last epoch"
@@ -400,19 +428,23 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 3.2), sharey=True)
         for ax, k in zip(axs, ('counterfactual', 'contextual')):
-            sns.scatterplot(d, x=f'score_{k}', y=f'near_score_{k}', hue='string', palette=hue if len(hue) < 4 else None,
-                            s=18, alpha=.7, legend=ax is axs[-1], ax=ax)
+            sns.scatterplot(d, x=f'score_{k}', y=f'near_score_{k}', hue='string',
+                            palette=hue if len(hue) < 4 else None, s=18, alpha=.7,
+                            legend=ax is axs[-1], ax=ax)
             ax.axline((0, 0), slope=1, color=plots.GREY, lw=1, zorder=0)
-            ax.set(title=k, xlabel='score, retrained', ylabel='score, approximated', xlim=(-.04, 1.04), ylim=(-.04, 1.04))
+            ax.set(title=k, xlabel='score, retrained', ylabel='score, approximated',
+                   xlim=(-.04, 1.04), ylim=(-.04, 1.04))
         marks = axs[-1].get_legend_handles_labels()
         axs[-1].get_legend().remove()
         fig.legend(*marks, loc='outside right center', handlelength=1.6)
     off = mean_ci((d.score_contextual - d.near_score_contextual).abs())
     return plots.finish(fig, f'Without retraining, the contextual score is off by {off[0]:.2f} on average',
-        plots.foot(d, f'{len(d)} strings and repeats') + f' · 95 % interval of that mean: {off[1]:.2f} to {off[2]:.2f}',
-        'The approximation of appendix B takes, for the loss of the string left out, that of a held-out string of about '
-        'the same probability in the same training. On the grey line it gives what retraining gives. Far above '
-        'it: strings that the approximation finds memorized and retraining does not; far below: the reverse.')
+        plots.foot(d, f'{len(d)} strings and repeats')
+        + f' · 95 % interval of that mean: {off[1]:.2f} to {off[2]:.2f}',
+        'The approximation of appendix B takes, for the loss of the string left out, that of a held-out '
+        'string of about the same probability in the same training. On the grey line it gives what '
+        'retraining gives. Far above it: strings that the approximation finds memorized and retraining does '
+        'not; far below: the reverse.')
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
 def tab1(measured, reported, tau=.2, rule='sustained'):

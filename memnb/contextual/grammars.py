@@ -46,11 +46,13 @@ class Grammar:
             seen, todo = set(), list(first[a])
             while todo:
                 b = todo.pop()
-                if b == a: raise ValueError(f'recursion without end: {a} begins with itself; write {a} -> x {a}')
+                if b == a: raise ValueError(
+                    f'recursion without end: {a} begins with itself; write {a} -> x {a}')
                 if b not in seen: todo += first[b]
                 seen.add(b)
         grow = max(abs(np.linalg.eigvals(self.expansions())))
-        if grow > 1 - 1e-9: raise ValueError(f'recursion without end: one expansion makes {grow:.2f} others on '
+        if grow > 1 - 1e-9: raise ValueError(
+            f'recursion without end: one expansion makes {grow:.2f} others on '
             'average in the long run; rules without recursion need more probability')
 
 # %% ../../nbs/contextual/grammars.ipynb #6dae1d76

@@ -99,7 +99,8 @@ def run_all(
         out.append(single_and_mean(t, tau, rule).assign(part='sweep'))
         say(f'{g}: measured')
     rows = pd.concat(out, ignore_index=True).round(5)
-    with results.Recorder('contextual', profile, seed) as rec: rec.add(to_long(rows), model_name(model), 'train')
+    with results.Recorder('contextual', profile, seed) as rec:
+        rec.add(to_long(rows), model_name(model), 'train')
     return rows
 
 # %% ../../nbs/contextual/measuring.ipynb #bbb932ba
@@ -160,7 +161,7 @@ def main_runs(
 # %% ../../nbs/contextual/measuring.ipynb #5fff2c1a
 def every_order(
     measured, tau: float = .2, rule: str = 'sustained'
-):            # DataFrame: language, size, config, copies ('natural' or 'given'), orders by measure, contradictions
+): # DataFrame: language, size, config, copies ('natural' or 'given'), orders by measure, contradictions
     "Orders of all runs, from mean curves: main languages and sweep"
     import pandas as pd
     loss, sweep = curves_of(measured), measured[measured.part == 'sweep']

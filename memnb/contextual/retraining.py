@@ -37,8 +37,9 @@ def followed(
     if not copies: # the middle string of each of n numbers of copies, the most and the fewest among them
         levels = sorted(set(d.copies), reverse=True)
         if len(levels) < n: raise ValueError(
-            f'{n} strings of falling frequency are wanted, but {size} strings of {g.called} have {len(levels)} '
-            f'different number(s) of copies: take a larger size, fewer strings (n), or give the copies, '
+            f'{n} strings of falling frequency are wanted, but {size} strings of {g.called} have '
+            f'{len(levels)} different number(s) of copies: take a larger size, fewer strings (n), '
+            f'or give the copies, '
             f'as {[max(1, size//4**i) for i in range(1, n + 1)]}')
         pick = [levels[round(i)] for i in np.linspace(0, len(levels) - 1, n)]
         at = [d.index[d.copies == c] for c in pick]
@@ -47,9 +48,11 @@ def followed(
         if len(copies) != n: raise ValueError(f'{n} strings, but {len(copies)} numbers of copies given')
         if min(copies) < 1 or sorted(copies, reverse=True) != copies:
             raise ValueError(f'copies fall from the most to the fewest, 1 at least: not {copies}')
-        if max(copies) > size: raise ValueError(f'{max(copies)} copies of one string are more than the {size} '
-                                                'training strings: take fewer copies or a larger size')
-        if len(d) < n: raise ValueError(f'{n} strings are followed, but the sample has {len(d)} different ones')
+        if max(copies) > size: raise ValueError(
+            f'{max(copies)} copies of one string are more than the {size} '
+            'training strings: take fewer copies or a larger size')
+        if len(d) < n: raise ValueError(
+            f'{n} strings are followed, but the sample has {len(d)} different ones')
         at = [round(i) for i in np.linspace(0, len(d) - 1, n)]
         d = d.loc[at].reset_index(drop=True).assign(copies=copies)
     return d.assign(string=[f's{i}' for i in range(len(d))])[['string', 'text', 'copies', 'logprob']]
@@ -98,7 +101,8 @@ def model_config(
     return gpt.Config(int(found[1]), int(found[2]), len(g.terminals) + 1, max(need, 2))
 
 def train_tiny(
-    g: Grammar, sets: list, watch: list, # language; a list of strings for each training; strings whose losses are noted
+    g: Grammar, sets: list, # language; a list of strings for each training
+    watch: list, # strings whose losses are noted
     config: str, epochs: int, batch: int, lr: float, seed: int, context=None, **more # as of `dynamics`
 ) -> list: # an array for each training, epochs (0 included) x watched strings: nats a token
     "Losses of watched strings by epoch, tiny GPT-2s trained from scratch side by side"
@@ -210,7 +214,8 @@ def _repeat(g, three, size, tests, seed, train):
 CODE = 'grammars.py', 'automaton.py', 'method.py', 'retraining.py', '../gpt.py', '../gpt.c'
 
 def _code():
-    "Checksum of the code that decides a training: the modules that it goes through, and the engine of the tiny models"
+    "Checksum of the code that decides a training: " \
+    "the modules that it goes through, and the engine of the tiny models"
     files = [core.package_dir()/'contextual'/f for f in CODE]
     return hashlib.sha256(b''.join(f.read_bytes() for f in files)).hexdigest()[:16]
 
@@ -267,7 +272,8 @@ def dynamics(
     train = partial(how, **ask)
     same = str({k: v for k, v in ask.items() if k not in ('threads', 'engine', 'device')})
     weights = '' if model == 'gpt' else lm.load(model).id
-    what = json.dumps([_code(), str(g.rules), size, config, weights, list(three.text), list(three.copies), tests, same])
+    what = json.dumps([_code(), str(g.rules), size, config, weights,
+                       list(three.text), list(three.copies), tests, same])
     parts = []
     for r in range(1000*seed, 1000*seed + repeats):
         part = _kept(folder, f'{what} {r}', partial(_repeat, g, three, size, tests, r, train))

@@ -99,7 +99,8 @@ def settings_said(
         far = [f'{SPELLED[r.setting]} at k = {r.k} ({_moves(c)})' for r, c in found if c]
         widest = max((max(map(abs, difference_ci(a, b))) for _, a, b in pairs), default=0)
         out.append(f'{name}: clearly unlike full are {", ".join(far)}.' if far else
-                   f'{name}: no setting differs clearly from full; up to {100*widest:.0f} points are possible.')
+                   f'{name}: no setting differs clearly from full; '
+                   f'up to {100*widest:.0f} points are possible.')
     return out
 
 # %% ../../nbs/icl/figures.ipynb #91f868f6

@@ -36,10 +36,12 @@ def fig1(measured, reported):
     with plots.style():
         fig, axs = plt.subplots(len(sets), 1, figsize=(6.5, 2.4*len(sets) + .9), squeeze=False)
         for ax, d in zip(axs[:, 0], sets):
-            own, base = (wide_part(m[m.dataset == d], 'conditional_completion', q) for q in ('rate', 'baseline'))
+            own, base = (wide_part(m[m.dataset == d], 'conditional_completion', q)
+                         for q in ('rate', 'baseline'))
             names = _in_file_order(d, own.feature)
-            for g, y, dx, kw in ((own, 'rate', -.12, dict(color=plots.color(model), label=who)),
-                                 (base, 'baseline', .12, dict(color=plots.GREY, marker='s', label='draws from the marginal'))):
+            for g, y, dx, kw in (
+                (own, 'rate', -.12, dict(color=plots.color(model), label=who)),
+                (base, 'baseline', .12, dict(color=plots.GREY, marker='s', label='draws from the marginal'))):
                 plots.errorbar(ax, g.assign(at=[names.index(f) + dx for f in g.feature]), 'at', y, **kw)
             ax.set(ylim=(-.03, 1.03), ylabel='share of valid completions', title=dataset_label(d))
             ax.set_xticks(range(len(names)), names, rotation=25, ha='right')
@@ -49,11 +51,14 @@ def fig1(measured, reported):
     title = (f'{who}: {up} of {len(r)} features continued better than by the marginal, {down} worse'
              if up + down else f'{who}: none of {len(r)} features differs clearly from draws of the marginal')
     told = [f"{x.note.split(':')[0]} is completed better than by the marginal there (p{x.value})"
-            for x in reported[(reported.what == 't_test_p_value') & (reported.dataset == 'adult')].itertuples()]
-    return plots.finish(fig, title, plots.foot(m, f"{_range(wide_part(m, 'conditional_completion').n)} queries a feature",
-        '95 %, Clopper-Pearson and Student t'), "Share of completions that some row of the data has after the same beginning. "
-        "Grey: what draws from the column alone would reach. Better and worse: paired t-test, p < 0.05. The paper shows Adult "
-        f"Income and FICO without printed numbers{'; ' + told[0] if told else ''}.")
+            for x in reported[(reported.what == 't_test_p_value')
+                              & (reported.dataset == 'adult')].itertuples()]
+    return plots.finish(fig, title,
+        plots.foot(m, f"{_range(wide_part(m, 'conditional_completion').n)} queries a feature",
+                   '95 %, Clopper-Pearson and Student t'),
+        "Share of completions that some row of the data has after the same beginning. "
+        "Grey: what draws from the column alone would reach. Better and worse: paired t-test, p < 0.05. "
+        f"The paper shows Adult Income and FICO without printed numbers{'; ' + told[0] if told else ''}.")
 
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 def fig2(measured, reported, dataset='california-housing'):
@@ -63,10 +68,12 @@ def fig2(measured, reported, dataset='california-housing'):
     m = only(measured, 'temperature', 'drawn')
     m = m[m.dataset == dataset]
     if not len(m): return plots.placeholder(f'samples of {dataset} at several temperatures: not measured')
-    temps, feats, model = sorted(m.temperature.unique()), _in_file_order(dataset, m.feature), measured.model.iloc[0]
+    temps, feats, model = (sorted(m.temperature.unique()), _in_file_order(dataset, m.feature),
+                           measured.model.iloc[0])
     real, beyond, color = data.load(dataset).typed(), 0, plots.color(model)
     with plots.style():
-        fig, axs = plt.subplots(len(feats), len(temps), figsize=(7, 1.25*len(feats) + 1.4), squeeze=False, sharex='row')
+        fig, axs = plt.subplots(len(feats), len(temps), figsize=(7, 1.25*len(feats) + 1.4), squeeze=False,
+                                sharex='row')
         for i, f in enumerate(feats):
             lo, hi = real[f].quantile([.001, .999])
             bins = np.linspace(lo - .1*(hi - lo), hi + .1*(hi - lo), 30)
@@ -78,20 +85,21 @@ def fig2(measured, reported, dataset='california-housing'):
                 if len(v): sns.histplot(x=cut(v), color=color, alpha=.75, **draw | dict(element='bars'))
                 out = int((cut(v) != v).sum())
                 beyond += out
-                ax.set_title(f'n={len(v)}' + f', {out} beyond'*bool(out) if len(v) else 'no samples', loc='right', fontsize=8)
+                ax.set_title(f'n={len(v)}' + f', {out} beyond'*bool(out) if len(v) else 'no samples',
+                             loc='right', fontsize=8)
                 ax.set(yticks=[], ylabel=f.replace('_', '\n') if j == 0 else '', xlabel='')
                 if i == 0: ax.set_title(f'temperature {temp:g}\n') # above the line with n
                 ax.yaxis.label.set(rotation=0, ha='right', va='center')
-        fig.legend(handles=[Patch(color=plots.GREY, alpha=.45, label='data'), Patch(color=color, alpha=.75, label='samples')],
-                   loc='outside right center')
+        fig.legend(handles=[Patch(color=plots.GREY, alpha=.45, label='data'),
+                            Patch(color=color, alpha=.75, label='samples')], loc='outside right center')
     outside = m.assign(out=[not real[f].min() <= v <= real[f].max() for f, v in zip(m.feature, m.value)])
     told = outside.groupby('temperature').out.agg(['sum', 'size'])
     told = [f'{s} of {n} numbers at T={t:g}' for t, s, n in told.itertuples()]
     title = f"Outside the data's range: {', '.join(dict.fromkeys([told[0], told[-1]]))}"
     edges = ' Edge bars: that or beyond.' if beyond else ''
     return plots.finish(fig, title, plots.foot(m.assign(model=model), f'{len(m)} numbers'),
-        f'Densities of features of {dataset_label(dataset)}, data (grey) and zero-knowledge samples, one column a '
-        'temperature. The paper prints no numbers; its samples '
+        f'Densities of features of {dataset_label(dataset)}, data (grey) and zero-knowledge samples, '
+        'one column a temperature. The paper prints no numbers; its samples '
         f'repeat the mode at a low temperature and leave the support of the data at a high one.{edges}')
 
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
@@ -101,11 +109,13 @@ def matrices(measured, datasets):
     m = measured[measured['part'] == 'pearson']
     datasets = as_list(datasets)
     have = [d for d in datasets if d in set(m.dataset)]
-    if not have: return plots.placeholder(f"samples of {', '.join(map(dataset_label, datasets))}: not measured")
+    if not have:
+        return plots.placeholder(f"samples of {', '.join(map(dataset_label, datasets))}: not measured")
     agree = pairs = 0
     with plots.style():
         k = len(have) # a single data set: beside each other
-        fig, axs = plt.subplots(2 if k > 1 else 1, max(2, k), figsize=(2.3*max(2, k) + .9, 5.7 if k > 1 else 4.7))
+        fig, axs = plt.subplots(2 if k > 1 else 1, max(2, k),
+                                figsize=(2.3*max(2, k) + .9, 5.7 if k > 1 else 4.7))
         axs = axs.reshape(2, k)
         for j, d in enumerate(have):
             g = wide_part(m[m.dataset == d], 'pearson', 'samples')
@@ -121,7 +131,8 @@ def matrices(measured, datasets):
                 sns.heatmap(r, mask=np.isnan(r), vmin=-1, vmax=1, cmap='RdBu', cbar=False, square=True, ax=ax,
                             xticklabels=feats if i or k == 1 else False, yticklabels=False)
                 ax.tick_params(bottom=False, labelsize=6)
-                ax.set(title=dataset_label(d) if i == 0 else '', ylabel=f'in the {name}' if j == 0 else '', xlabel='')
+                ax.set(title=dataset_label(d) if i == 0 else '', ylabel=f'in the {name}' if j == 0 else '',
+                       xlabel='')
         fig.colorbar(axs[0][0].collections[0], ax=axs, shrink=.5, label="Pearson's r")
     lack = [dataset_label(d) + ' (not public)'*(d == 'fico') for d in datasets if d not in have]
     who = plots.label(measured.model.iloc[0]) if 'model' in measured else 'the model'
@@ -129,8 +140,9 @@ def matrices(measured, datasets):
              else f"{who}'s samples do not vary enough to correlate")
     n = only(m, 'pearson', 'samples').n.dropna()
     return plots.finish(fig, title, plots.foot(m, f'{_range(n)} samples a data set'),
-        'Correlations of numeric features in the data (above) and in zero-knowledge samples at temperature 0.7 (below); grey: a '
-        'feature that does not vary in the samples. Counted are pairs of at least 0.1 in the data.'
+        'Correlations of numeric features in the data (above) and in zero-knowledge samples at temperature '
+        '0.7 (below); grey: a feature that does not vary in the samples. '
+        'Counted are pairs of at least 0.1 in the data.'
         + f" Of the paper's figure not measured: {', '.join(lack)}."*bool(lack))
 
 def fig3(measured, reported=None):
@@ -155,7 +167,8 @@ def _completion_panel(ax, measured, reported, test, title):
     for (who, kw), dy in zip([*looks.items(), (measured.model.iloc[0], None)], (-.24, 0, .24)):
         g = p[p.model == who] if kw else own
         ci = [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
-        g = g.assign(at=[NAMES.index(d) + dy for d in g.dataset], value=g.k/g.n, low=[a for a, _ in ci], high=[b for _, b in ci])
+        g = g.assign(at=[NAMES.index(d) + dy for d in g.dataset], value=g.k/g.n,
+                     low=[a for a, _ in ci], high=[b for _, b in ci])
         plots.errorbar(ax, g, 'at', across=True, label=f'{who} (paper)' if kw else plots.label(who),
                        **(kw or dict(color=plots.color(who), ms=5)))
     ax.axvspan(.1, .25, color=plots.GREY, alpha=.25, lw=0, zorder=0)
@@ -167,35 +180,44 @@ def fig_x_completion(measured, reported):
     import matplotlib.pyplot as plt
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), sharey=True)
-        for ax, test, title in zip(axs, ('row_completion', 'feature_completion'), ('next row', 'nearly unique cell')):
+        for ax, test, title in zip(axs, ('row_completion', 'feature_completion'),
+                                   ('next row', 'nearly unique cell')):
             _completion_panel(ax, measured, reported, test, title)
         axs[1].legend(loc='lower right')
     own = wide_part(measured, 'row_completion').query('dataset in @NAMES')
-    title = tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for'
-    return plots.finish(fig, title, plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)', '95 % Clopper-Pearson'),
-        'Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. Hollow: Table 4 of '
-        'the paper; filled: ours. The grey band lies between the lines of our rules: an interval above it is evidence of memory, '
-        'one below it evidence of absence. Iris has no nearly unique feature.')
+    title = (tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum()
+             else 'No row was asked for')
+    return plots.finish(fig, title,
+        plots.foot(measured, f'{_range(own.n)} queries a data set (ours), 50-250 (paper)',
+                   '95 % Clopper-Pearson'),
+        'Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. '
+        'Hollow: Table 4 of the paper; filled: ours. The grey band lies between the lines of our rules: an '
+        'interval above it is evidence of memory, one below it evidence of absence. '
+        'Iris has no nearly unique feature.')
 
 # %% ../../nbs/tabular/figures.ipynb #05a9f8bd
-_TESTS = dict(header='header', row_completion='next row', cell_completion='nearly unique cell', first_token='first token')
+_TESTS = dict(header='header', row_completion='next row', cell_completion='nearly unique cell',
+              first_token='first token')
 
 def _truth_panel(ax, counts, test):
     "Share found of one test by times shown, with exact intervals"
     g = counts[counts.test == test].sort_values('times')
     colors, ci = plots.dose_colors(counts.times), [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
     doses = sorted(counts.times.unique())
-    g = g.assign(at=[doses.index(t) for t in g.times], value=g.k/g.n, low=[a for a, _ in ci], high=[b for _, b in ci])
+    g = g.assign(at=[doses.index(t) for t in g.times], value=g.k/g.n,
+                 low=[a for a, _ in ci], high=[b for _, b in ci])
     ax.plot(g['at'], g.value, color=plots.GREY, lw=.8, zorder=1)
     for t in g.times: plots.errorbar(ax, g[g.times == t], 'at', color=colors[t], ms=5)
     ax.set_xticks(range(len(doses)), map(str, doses))
     ax.set(xlabel='times shown', ylim=(-.04, 1.04))
-    return f'sensitivity {g.value.iloc[-1]:.2f}\nspecificity {1 - g.value.iloc[0]:.2f}' if 0 in set(g.times) else ''
+    return (f'sensitivity {g.value.iloc[-1]:.2f}\nspecificity {1 - g.value.iloc[0]:.2f}'
+            if 0 in set(g.times) else '')
 
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
     import matplotlib.pyplot as plt
-    if 'truth' not in set(measured['part']): return plots.placeholder('no model with known memories was measured')
+    if 'truth' not in set(measured['part']):
+        return plots.placeholder('no model with known memories was measured')
     m = truth_counts(measured)
     tests = [t for t in _TESTS if t in set(m.test)]
     with plots.style():
@@ -203,24 +225,30 @@ def fig_x_truth(measured, reported=None):
         for ax, test in zip(axs[0], tests): ax.set_title(f'{_TESTS[test]}\n{_truth_panel(ax, m, test)}')
         axs[0][0].set_ylabel('share found')
     most, sure = m.times.max(), m[[binom_ci(int(k), int(n))[0] > .5 for k, n in zip(m.k, m.n)]]
-    title = f'Shown {most} times, rows are clearly found by {(sure.times == most).sum()} of {len(tests)} tests'
+    title = (f'Shown {most} times, rows are clearly found '
+             f'by {(sure.times == most).sum()} of {len(tests)} tests')
     if 0 in set(m.times): title += f'; never shown, by {(sure.times == 0).sum()}'
     rows = measured[measured['part'] == 'truth']
-    return plots.finish(fig, title, plots.foot(rows, f'{_range(m.n)} rows a test and dose', '95 % Clopper-Pearson'),
-        'Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins from the same files '
-        'that it never saw. Clearly found: the interval lies above one half. Sensitivity is the share found of those shown '
-        'most often, specificity the share of twins not found; a twin whose first token is right was guessed.')
+    return plots.finish(fig, title,
+        plots.foot(rows, f'{_range(m.n)} rows a test and dose', '95 % Clopper-Pearson'),
+        'Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins '
+        'from the same files that it never saw. Clearly found: the interval lies above one half. '
+        'Sensitivity is the share found of those shown most often, specificity the share of twins not found; '
+        'a twin whose first token is right was guessed.')
 
 # %% ../../nbs/tabular/figures.ipynb #c8a1e5f0
 def fig_x_found(measured, truth, reported):
     "Rows completed verbatim: paper beside ours, and a model whose memories are known"
     import matplotlib.pyplot as plt
-    known = truth[(truth['part'] == 'truth') & (truth.test == 'row_completion')] if 'test' in truth else truth[:0]
+    known = (truth[(truth['part'] == 'truth') & (truth.test == 'row_completion')]
+             if 'test' in truth else truth[:0])
     own, have = wide_part(measured, 'row_completion').query('dataset in @NAMES'), len(known) > 0
-    title = tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum() else 'No row was asked for'
+    title = (tell_rows(measured, reported).split(' (')[0] + ' rows verbatim' if own.n.sum()
+             else 'No row was asked for')
     n = f'{_range(own.n)} queries a data set (ours), 50-250 (paper)'
     with plots.style():
-        fig, axs = plt.subplots(1, 1 + have, figsize=(7.6, 3.9), squeeze=False, gridspec_kw=dict(width_ratios=[3, 2][:1 + have]))
+        fig, axs = plt.subplots(1, 1 + have, figsize=(7.6, 3.9), squeeze=False,
+                                gridspec_kw=dict(width_ratios=[3, 2][:1 + have]))
         _completion_panel(axs[0][0], measured, reported, 'row_completion', 'next row, by data set')
         axs[0][0].legend(loc='lower right')
         if have:
@@ -229,8 +257,10 @@ def fig_x_found(measured, truth, reported):
             title += f'; a model shown rows {m.times.max()} times {k:.0f} of {asked:.0f}'
             n += f', {_range(m.n)} rows a dose (right)'
             _truth_panel(axs[0][1], m, 'row_completion')
-            axs[0][1].set(title=f'next row, {plots.label(truth.model.iloc[0])}', ylabel='share completed verbatim')
+            axs[0][1].set(title=f'next row, {plots.label(truth.model.iloc[0])}',
+                          ylabel='share completed verbatim')
     return plots.finish(fig, title, plots.foot(measured, n, '95 % Clopper-Pearson'),
         'Left: share of next rows that come back verbatim; hollow: Table 4 of the paper, filled: ours; '
-        'the grey band lies between the lines of our rules. Right: the same test on rows that the model was taught, by how often '
-        'it was shown them (0: twins, never). A test that finds the taught rows is not blind.')
+        'the grey band lies between the lines of our rules. Right: the same test on rows that the model was '
+        'taught, by how often it was shown them (0: twins, never). '
+        'A test that finds the taught rows is not blind.')

@@ -197,7 +197,8 @@ def conditional_completion(
         said = [parse(s, t.names).get(f, s.strip()) for s in answers]
         heads = cells[t.names[:i]].fillna('').agg('\x1f'.join, axis=1)
         column = cells[f].fillna('nan')
-        valid, marginal = [set(column[heads == heads[j]]) for j in rows.index], column.value_counts(normalize=True)
+        valid, marginal = ([set(column[heads == heads[j]]) for j in rows.index],
+                           column.value_counts(normalize=True))
         spelled = one_spelling(pd.Series(said, dtype=object)).fillna('nan')
         ok = [bool(s.strip()) and w in v for s, w, v in zip(said, spelled, valid)]
         parts.append(per_query('conditional_completion', t, rows[f].values, said, ok, answers, feature=f,

@@ -11,11 +11,13 @@ from ..core import say
 from ..lm import needs
 from .copying import copies
 from .counting import answered, counted, entry, joined, summary
-from .knowledge import (completion_rates, conditional_completion, conditional_distribution, feature_distribution,
-                                     feature_names, feature_values, pearson, sample, temperature_samples)
+from .knowledge import (completion_rates, conditional_completion, conditional_distribution,
+                                     feature_distribution, feature_names, feature_values, pearson, sample,
+                                     temperature_samples)
 from .memorization import (feature_completion, fragments, header, row_independence, row_statistics,
                                         token_baseline)
-from .method import check_mode, example_starts, first_token, load_table, proportion, row_completion, row_queries
+from .method import (check_mode, example_starts, first_token, load_table, proportion,
+                                  row_completion, row_queries)
 from .planted import against_truth, truth_rates
 from .prediction import baselines, predict
 from .prompting import as_list, sizes
@@ -55,7 +57,8 @@ def _row_parts(model, t, z, mode, seed):
     pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
     kept = dict(rate=proportion(int(found.ok.sum()), len(found)) | dict(text=' ; '.join(pieces)),
                 chance=dict(value=found.chance.mean(), n=len(found)))
-    return [entry('row_completion', t.name, 'queries', counted(r) | dict(places=room, duplicates=t.duplicates)),
+    return [entry('row_completion', t.name, 'queries',
+                  counted(r) | dict(places=room, duplicates=t.duplicates)),
             row_statistics(r), row_independence(t), entry('first_token', t.name, 'queries', first),
             entry('fragments', t.name, 'queries', kept)]
 
@@ -63,7 +66,8 @@ def _header_part(model, t, z, mode, seed):
     "The header test: `lines` is the best of its splits"
     h = header(model, t, (2, 4, 6, 8)[:z['n']], chars=z['chars'], sets=z['sets'], seed=seed, mode=mode)
     got = answered(h)
-    return [entry('header', t.name, 'splits', counted(h) | dict(lines=dict(value=got.lines.max(), n=len(got))))]
+    return [entry('header', t.name, 'splits',
+                  counted(h) | dict(lines=dict(value=got.lines.max(), n=len(got))))]
 
 def _labelled(t):
     "Whether a table has a label with two to ten classes of at least five rows"

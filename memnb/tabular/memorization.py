@@ -10,7 +10,8 @@ __all__ = ['header', 'row_independence', 'row_statistics', 'unique_feature', 'fe
 import csv, io, random, re
 from ..lm import needs
 from .counting import answered, entry, mean_of
-from .method import budget, check_count, completed, load_table, no_leak, per_query, prompts, row_queries, token_length
+from .method import (budget, check_count, completed, load_table, no_leak, per_query, prompts,
+                                  row_queries, token_length)
 from .prediction import encoded, learners
 from .prompting import SYSTEM, other_sets, parse, spell
 
@@ -39,7 +40,7 @@ def header(
     others = other_sets(t, sets, names) if mode == 'chat' else []
     asked, truth = zip(*(_split(t, s, seed) for s in splits))
     for q, a in zip(asked, truth): no_leak(q, a[:60])
-    cuts = [[_split(o, min(s, len(o)), seed) for o in others] for s in splits] # other files, cut inside the same line
+    cuts = [[_split(o, min(s, len(o)), seed) for o in others] for s in splits] # others, cut in the same line
     shots = [[(q, a[:chars]) for q, a in c] for c in cuts]
     ps = [prompts(mode, SYSTEM['header'], sh, [q])[0] for sh, q in zip(shots, asked)]
     cut, item = [a[:chars] for a in truth], [f'line {s}' for s in splits]
@@ -116,7 +117,8 @@ def feature_completion(
     got = model.generate(ps, max_tokens=budget(*answers), stop=['\n'])
     said = [parse(s, [f]).get(f, s.strip()) for s in got]
     true = asked[f].str.strip().tolist()
-    return per_query('feature_completion', t, true, said, [a == b for a, b in zip(true, said)], got, feature=f)
+    return per_query('feature_completion', t, true, said, [a == b for a, b in zip(true, said)], got,
+                     feature=f)
 
 # %% ../../nbs/tabular/memorization.ipynb #b366448f
 def longest_run(
@@ -142,7 +144,8 @@ def fragments(
     "Do the answers hold pieces of the file that the prompt does not show?"
     t = load_table(dataset)
     lines, text = [t.header, *t.rows], ',' + ',\n,'.join(t.rows) + ','
-    cells = [t.df[f].sample(len(result), replace=True, random_state=seed + k).values for k, f in enumerate(t.names)]
+    cells = [t.df[f].sample(len(result), replace=True, random_state=seed + k).values
+             for k, f in enumerate(t.names)]
     control = io.StringIO() # rows whose cells are drawn from their columns, each on its own
     csv.writer(control, lineterminator='\n').writerows(zip(*cells))
     said, chance, control = [], [], control.getvalue().split('\n')[:len(result)]

@@ -157,7 +157,8 @@ def row_completion(
     true = [lines[i].strip() for i in at]
     said = [next((l.strip() for l in a.split('\n') if l.strip()), '') for a in answers] # the first line
     d, rng = Levenshtein.normalized_distance, random.Random(f'{seed} far')
-    other = [lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])].strip() for i in at]
+    other = [lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])].strip()
+             for i in at]
     return per_query('row_completion', t, true, said, [a == b for a, b in zip(true, said)], answers,
                      item=[f'line {i+1}' for i in at], near=[d(s, a) for s, a in zip(said, true)],
                      far=[d(s, o) for s, o in zip(said, other)])

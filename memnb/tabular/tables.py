@@ -49,7 +49,8 @@ def tab1(
 
 def tell_signs(measured, reported):
     "How often our signs are GPT-4's, and on what"
-    t1 = reported[(reported['where'] == 'Table 1') & (reported.model == 'GPT-4')].set_index(['dataset', 'what']).value
+    t1 = reported[(reported['where'] == 'Table 1') & (reported.model == 'GPT-4')
+                  ].set_index(['dataset', 'what']).value
     own = {k: s for k, s in signs(measured).items() if k in t1.index and s != '-' and t1[k] != '-'}
     if not own: return 'No test was made that Table 1 has a sign for.'
     names = dict.fromkeys(dataset_label(d) for d, _ in own)
@@ -89,7 +90,8 @@ def tab5(measured, reported):
 
 def _paper_rows(reported, names):
     "GPT-4's completed and asked rows of Table 4 on some data sets"
-    p = reported[(reported['where'] == 'Table 4') & (reported.what == 'row_completion') & (reported.model == 'GPT-4')]
+    p = reported[(reported['where'] == 'Table 4') & (reported.what == 'row_completion')
+                 & (reported.model == 'GPT-4')]
     p = p[p.dataset.isin(names) & p.k.notna()]
     return p.k.sum(), p.n.sum()
 
@@ -110,10 +112,11 @@ def tell_tokens(measured):
     r = wide_part(measured, 'first_token')
     if not len(r): return 'No first token was asked for.'
     able = r[[sign(x) != '-' for _, x in r.iterrows()]]
-    said = '; '.join(f'{dataset_label(x.dataset)} {_of(x.k, x.n)} against {x.baseline:.2f}' for x in able.itertuples())
+    said = '; '.join(f'{dataset_label(x.dataset)} {_of(x.k, x.n)} against {x.baseline:.2f}'
+                     for x in able.itertuples())
     found = sum(sign(x) == '✓' for _, x in able.iterrows())
-    return (f'The first token can be tested on {len(able)} of {len(r)} data sets; it shows memory (better than the best '
-            f'guess with p < 0.0001) on {found}' + (f': {said}.' if said else '.'))
+    return (f'The first token can be tested on {len(able)} of {len(r)} data sets; it shows memory '
+            f'(better than the best guess with p < 0.0001) on {found}' + (f': {said}.' if said else '.'))
 
 # %% ../../nbs/tabular/tables.ipynb #48e6abdd
 def tab2(measured, reported):
@@ -155,7 +158,8 @@ def tell_labels(measured):
         if 'language model' not in g.index or not g.n['language model']: continue
         own, best = g.loc['language model'], g.rate[['Logistic Regression', 'Gradient Boosted Tree']].max()
         behind = 'clearly behind' if own.high < best else 'on a par with' if own.low <= best else 'ahead of'
-        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}, {behind} the best classical learner ({best:.2f})')
+        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}, '
+                    f'{behind} the best classical learner ({best:.2f})')
     if not said: return 'No label was predicted.'
     return f"{_who(measured)} predicts the label: {'; '.join(said)}."
 
@@ -185,7 +189,8 @@ def tell_truth(measured):
     if 'truth' not in set(measured['part']): return 'No model with known memories was measured.'
     m = truth_counts(measured)
     most = m.times.max()
-    def of(test, times): return next(iter(m[(m.test == test) & (m.times == times)][['k', 'n']].values), (0, 0))
+    def of(test, times):
+        return next(iter(m[(m.test == test) & (m.times == times)][['k', 'n']].values), (0, 0))
     row, twin = of('row_completion', most), of('row_completion', 0)
     beside = f', and of twins never shown {_of(*twin)}' if twin[1] else ''
     return f'Of rows that {_who(measured)} was shown {most} times, row completion finds {_of(*row)}{beside}.'
@@ -194,6 +199,7 @@ def what_we_found(measured, truth, reported):
     "Sentences for the head of the page"
     p = printed_signs(reported[reported.what.isin(['row_completion', 'first_token_baseline'])])
     sure = {m: int((g.rule == '✓').sum()) for m, g in p.groupby('model')}
-    paper = (f"In the paper, more than a quarter of the rows come back verbatim (the 95 % interval lies above 25 %) on "
-             f"{sure['GPT-4']} of {p.dataset.nunique()} data sets from GPT-4, and on {sure['GPT-3.5']} from GPT-3.5.")
+    paper = (f"In the paper, more than a quarter of the rows come back verbatim (the 95 % interval lies "
+             f"above 25 %) on {sure['GPT-4']} of {p.dataset.nunique()} data sets from GPT-4, "
+             f"and on {sure['GPT-3.5']} from GPT-3.5.")
     return [paper, tell_rows(measured, reported), tell_signs(measured, reported), tell_truth(truth)]
