@@ -1088,6 +1088,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.plots': { 'memnb.plots.Picture': ('rooms/plots.html#picture', 'memnb/plots.py'),
                              'memnb.plots.Picture.__init__': ('rooms/plots.html#picture.__init__', 'memnb/plots.py'),
                              'memnb.plots.Picture._ipython_display_': ('rooms/plots.html#picture._ipython_display_', 'memnb/plots.py'),
+                             'memnb.plots._small_png': ('rooms/plots.html#_small_png', 'memnb/plots.py'),
                              'memnb.plots.color': ('rooms/plots.html#color', 'memnb/plots.py'),
                              'memnb.plots.dose_colors': ('rooms/plots.html#dose_colors', 'memnb/plots.py'),
                              'memnb.plots.errorbar': ('rooms/plots.html#errorbar', 'memnb/plots.py'),

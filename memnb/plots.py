@@ -112,18 +112,31 @@ class Picture:
         display(shown)
         if self.said.get('Description'): display(Markdown(f"*{self.said['Description']}*"))
 
+def _small_png(image):
+    "A picture as png: its 256 most frequent colours as they are, shades between them as the nearest of these"
+    import numpy as np
+    from PIL import Image
+    codes = np.asarray(image.convert('RGB')).astype(int)@[1 << 16, 1 << 8, 1]
+    found, at, n = np.unique(codes, return_inverse=True, return_counts=True)
+    rgb = np.stack([found >> 16, found >> 8 & 255, found & 255], 1)
+    kept = np.argsort(-n, kind='stable')[:256]
+    nearest = ((rgb[:, None] - rgb[kept])**2).sum(2).argmin(1)
+    out, small = io.BytesIO(), Image.fromarray(nearest[at].reshape(codes.shape).astype('uint8'))
+    small.putpalette(rgb[kept].astype('uint8').tobytes())
+    small.save(out, 'png', optimize=True)
+    return out.getvalue()
+
 def picture(
     fig,           # matplotlib figure; it is closed
     dpi: int = 192 # dots an inch: two for each of a common screen
 ) -> Picture:      # for display
-    "A figure as a notebook shows it, all its colours kept"
+    "A figure as a notebook shows it"
     import matplotlib.pyplot as plt
     from PIL import Image
-    big, out = io.BytesIO(), io.BytesIO()
+    big = io.BytesIO()
     with style(): fig.savefig(big, dpi=dpi)
     plt.close(fig)
-    Image.open(big).convert('RGB').save(out, 'png', optimize=True)
-    return Picture(out.getvalue(), dpi, getattr(fig, 'said', {}))
+    return Picture(_small_png(Image.open(big)), dpi, getattr(fig, 'said', {}))
 
 def savefig(
     fig,                    # matplotlib figure, best through `finish`
@@ -148,7 +161,7 @@ def placeholder(
         fig, ax = plt.subplots(figsize=(5, .8))
         ax.text(.5, .5, why, ha='center', va='center')
         ax.axis('off')
-    fig.said = dict(Title=why)
+    fig.said = dict(Title=why, Comment='a placeholder')
     return fig
 
 # %% ../nbs/rooms/plots.ipynb #5ce75b05
