@@ -8,7 +8,6 @@ __all__ = ['USES', 'chat', 'mode_of', 'Unsupported', 'NoAnswer', 'ContextError',
 # %% ../nbs/rooms/backend.ipynb #8e4e1788
 import base64, json
 from contextlib import closing
-from fastcore.basics import patch
 from .store import Store, fresh_since, key_of
 
 # %% ../nbs/rooms/backend.ipynb #4ca575d9
@@ -72,19 +71,82 @@ class LM:
         self.name, self.id, self.mode, self.calls = name, id, mode, 0
         self.store = Store() if store is None else store
     def __repr__(self): return f'{type(self).__name__}({self.name}, {self.mode})'
-
-# %% ../nbs/rooms/backend.ipynb #929711af
-USES = {}  # test -> the requests that it needs
+    def require(self,
+        request: str # 'generate', 'logprobs' or 'next_logits'
+    ):
+        "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
+        if request in self.caps: return
+        offers = ', '.join(sorted(self.caps)) or 'nothing'
+        raise Unsupported(f"{self.name} cannot answer '{request}': it offers {offers}. "
+                          f'{works_with(self.caps)}')
+    def _requests(self, prompts, settings, reuse):
+        "Keys of the prompts in order, the answers that the store has, and what is to be asked"
+        requests, seen, settings = [], {}, dict(settings, engine=self.engine)
+        for p in prompts:
+            s, text = settings, json.dumps(p)
+            seen[text] = seen.get(text, -1) + 1
+            if settings.get('temperature'): s = dict(settings, draw=seen[text])
+            requests.append((key_of(self.id, s, p), s, p))
+        have = self.store.get([k for k, *_ in requests], fresh_since()) if reuse else {}
+        have = {k: _told(a) for k, a in have.items()}
+        return requests, have, {k: (s, p) for k, s, p in requests if k not in have}
+    def _keep(self, settings, prompt, answer):
+        "Store one answer; what the store has then, which of two processes is the first one's"
+        a = dict(refused=answer.reason) if isinstance(answer, Refused) else answer
+        return _told(self.store.put(self.id, settings, prompt, a, fresh_since()))
+    def _ask(self, prompts, settings, reuse=True):
+        "Answers to `prompts` in order: from the store, or from the backend and then into the store"
+        self.require(settings['request'])
+        requests, have, todo = self._requests(prompts, settings, reuse)
+        keys = list(todo)
+        if reuse and keys: self.store.need_write()
+        with closing(self._answer(list(todo.values())) if keys else (x for x in ())) as answers:
+            for i, a in answers:
+                self.calls += 1
+                have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
+        answers = [have[k] for k, *_ in requests]
+        if settings['request'] != 'generate' and (n := refusals(answers)):
+            why = next(a.reason for a in answers if isinstance(a, Refused))
+            raise NoAnswer(f'{self.name} refused {n} of {len(requests)} prompts for good ({why}): no scores; '
+                           'leave them out; the other answers are in the store')
+        return answers
+    def generate(self,
+        prompts: list,           # strings or message lists
+        max_tokens: int = 64,    # most tokens of an answer, >= 1
+        temperature: float = 0., # 0 takes the likeliest token; above, samples
+        seed: int|None = None,   # of the sampling; without one, samples are fresh each time and not stored
+        stop: list|None = None   # strings that end an answer (left out of it)
+    ) -> list:                   # texts, one a prompt
+        "Continue prompts with text"
+        if max_tokens < 1 or temperature < 0:
+            raise ValueError('max_tokens must be at least 1 and temperature at least 0')
+        s = dict(request='generate', max_tokens=int(max_tokens), temperature=float(temperature),
+                 stop=list(stop or []))
+        if temperature: s['seed'] = seed
+        return self._ask(_checked(prompts), s, reuse=not temperature or seed is not None)
+    def logprobs(self,
+        prefix,             # a prompt (string or messages), or a list of them, one for each continuation
+        continuations: list # texts to score after it
+    ) -> list:              # for each continuation its tokens' natural log-probabilities
+        "Score given continuations of a prompt"
+        if any(not c for c in continuations): raise ValueError('a continuation is empty')
+        many = isinstance(prefix, list) and not (prefix and isinstance(prefix[0], dict))
+        prefixes = _checked(prefix) if many else _checked([prefix])*len(continuations)
+        if len(prefixes) != len(continuations):
+            raise ValueError(f'{len(prefixes)} prompts, but {len(continuations)} continuations')
+        return self._ask([[p, c] for p, c in zip(prefixes, continuations)], dict(request='logprobs'))
+    def next_logits(self,
+        prompts: list,           # strings or message lists
+        tokens: list|None = None # token ids to return; default: all
+    ):                           # float32 array, prompts x tokens
+        "Scores of the next token"
+        import numpy as np
+        s = dict(request='next_logits', tokens=None if tokens is None else [int(t) for t in tokens])
+        return np.array([np.frombuffer(base64.b64decode(a), 'float32')
+                         for a in self._ask(_checked(prompts), s)])
 
 # %% ../nbs/rooms/backend.ipynb #a96c87a8
-@patch
-def require(self: LM,
-    request: str # 'generate', 'logprobs' or 'next_logits'
-):
-    "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
-    if request in self.caps: return
-    offers = ', '.join(sorted(self.caps)) or 'nothing'
-    raise Unsupported(f"{self.name} cannot answer '{request}': it offers {offers}. {works_with(self.caps)}")
+USES = {}  # test -> the requests that it needs
 
 def works_with(caps):
     "What works with a backend of these capabilities, as a sentence"
@@ -92,48 +154,9 @@ def works_with(caps):
     none = 'none loaded; import a paper, as in `from memnb import tabular`'
     return f'Tests that work with it: {fine or none}.'
 
-# %% ../nbs/rooms/backend.ipynb #f56eecc8
-@patch
-def _requests(self: LM, prompts, settings, reuse):
-    "Keys of the prompts in order, the answers that the store has, and what is to be asked"
-    requests, seen, settings = [], {}, dict(settings, engine=self.engine)
-    for p in prompts:
-        s, text = settings, json.dumps(p)
-        seen[text] = seen.get(text, -1) + 1
-        if settings.get('temperature'): s = dict(settings, draw=seen[text])
-        requests.append((key_of(self.id, s, p), s, p))
-    have = self.store.get([k for k, *_ in requests], fresh_since()) if reuse else {}
-    have = {k: _told(a) for k, a in have.items()}
-    return requests, have, {k: (s, p) for k, s, p in requests if k not in have}
-
 def _told(answer):
     "An answer as the store has it, as it is given back"
     return Refused(answer['refused']) if isinstance(answer, dict) and 'refused' in answer else answer
-
-@patch
-def _keep(self: LM, settings, prompt, answer):
-    "Store one answer; what the store has then, which of two processes is the first one's"
-    a = dict(refused=answer.reason) if isinstance(answer, Refused) else answer
-    return _told(self.store.put(self.id, settings, prompt, a, fresh_since()))
-
-# %% ../nbs/rooms/backend.ipynb #d2b057aa
-@patch
-def _ask(self: LM, prompts, settings, reuse=True):
-    "Answers to `prompts` in order: from the store, or from the backend and then into the store"
-    self.require(settings['request'])
-    requests, have, todo = self._requests(prompts, settings, reuse)
-    keys = list(todo)
-    if reuse and keys: self.store.need_write()
-    with closing(self._answer(list(todo.values())) if keys else (x for x in ())) as answers:
-        for i, a in answers:
-            self.calls += 1
-            have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
-    answers = [have[k] for k, *_ in requests]
-    if settings['request'] != 'generate' and (n := refusals(answers)):
-        why = next(a.reason for a in answers if isinstance(a, Refused))
-        raise NoAnswer(f'{self.name} refused {n} of {len(requests)} prompts for good ({why}): no scores; '
-                       'leave them out; the other answers are in the store')
-    return answers
 
 # %% ../nbs/rooms/backend.ipynb #3524b825
 def _checked(prompts):
@@ -146,45 +169,3 @@ def _checked(prompts):
             raise ValueError('a prompt is a string or a list of messages with role and content, '
                              f'got {str(p)[:80]}')
     return list(prompts)
-
-# %% ../nbs/rooms/backend.ipynb #18956359
-@patch
-def generate(self: LM,
-    prompts: list,           # strings or message lists
-    max_tokens: int = 64,    # most tokens of an answer, >= 1
-    temperature: float = 0., # 0 takes the likeliest token; above, samples
-    seed: int|None = None,   # seed of the sampling; without one, samples are fresh each time and not stored
-    stop: list|None = None   # strings that end an answer (left out of it)
-) -> list:                   # texts, one a prompt
-    "Continue prompts with text"
-    if max_tokens < 1 or temperature < 0:
-        raise ValueError('max_tokens must be at least 1 and temperature at least 0')
-    s = dict(request='generate', max_tokens=int(max_tokens), temperature=float(temperature),
-             stop=list(stop or []))
-    if temperature: s['seed'] = seed
-    return self._ask(_checked(prompts), s, reuse=not temperature or seed is not None)
-
-# %% ../nbs/rooms/backend.ipynb #9e4cd936
-@patch
-def logprobs(self: LM,
-    prefix,             # a prompt (string or messages), or a list of them, one for each continuation
-    continuations: list # texts to score after it
-) -> list:              # for each continuation its tokens' natural log-probabilities
-    "Score given continuations of a prompt"
-    if any(not c for c in continuations): raise ValueError('a continuation is empty')
-    many = isinstance(prefix, list) and not (prefix and isinstance(prefix[0], dict))
-    prefixes = _checked(prefix) if many else _checked([prefix])*len(continuations)
-    if len(prefixes) != len(continuations):
-        raise ValueError(f'{len(prefixes)} prompts, but {len(continuations)} continuations')
-    return self._ask([[p, c] for p, c in zip(prefixes, continuations)], dict(request='logprobs'))
-
-# %% ../nbs/rooms/backend.ipynb #0b4732f8
-@patch
-def next_logits(self: LM,
-    prompts: list,           # strings or message lists
-    tokens: list|None = None # token ids to return; default: all
-):                           # float32 array, prompts x tokens
-    "Scores of the next token"
-    import numpy as np
-    s = dict(request='next_logits', tokens=None if tokens is None else [int(t) for t in tokens])
-    return np.array([np.frombuffer(base64.b64decode(a), 'float32') for a in self._ask(_checked(prompts), s)])

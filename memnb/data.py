@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from fastcore.basics import patch
 from .core import file_hash, say, wheel_file, require
 
 # %% ../nbs/rooms/data.ipynb #d57dc1df
@@ -109,21 +108,38 @@ class Table:
         return (f'{self.name} ({self.split}): {len(self)} rows, {len(self.names)} columns, '
                 f'target {self.target}, unique {self.unique}\n{self.origin}')
 
-# %% ../nbs/rooms/data.ipynb #e8217b38
-@patch(as_prop=True)
-def names(self: Table) -> list:
-    "Names of the columns"
-    return list(self.df.columns)
+    @property
+    def names(self) -> list:
+        "Names of the columns"
+        return list(self.df.columns)
 
-@patch(as_prop=True)
-def text(self: Table) -> str:
-    "Header and rows as in the file, without the last line end"
-    return '\n'.join([self.header, *self.rows])
+    @property
+    def text(self) -> str:
+        "Header and rows as in the file, without the last line end"
+        return '\n'.join([self.header, *self.rows])
 
-@patch(as_prop=True)
-def duplicates(self: Table) -> int:
-    "Number of rows that have an equal row elsewhere in the table"
-    return sum(n for n in Counter(self.rows).values() if n > 1)
+    @property
+    def duplicates(self) -> int:
+        "Number of rows that have an equal row elsewhere in the table"
+        return sum(n for n in Counter(self.rows).values() if n > 1)
+
+    def typed(self):
+        "DataFrame with numbers where a column has them, and NaN for missing values"
+        present = self.df.mask(self.df.apply(lambda c: c.str.strip().isin(MISSING)))
+        return present.apply(_numbers)
+
+    @property
+    def empty(self) -> list:
+        "Names of the columns without any value"
+        return [c for c in self.names if self.df[c].str.strip().isin(MISSING).all()]
+
+    def frame(self):
+        "DataFrame of the strings with `row` (verbatim), `row_number`, `split` and `origin`"
+        extra = dict(row=self.rows, row_number=range(len(self)), split=self.split, origin=self.origin)
+        if clash := [c for c in extra if c in self.names]:
+            raise DataError(f'{self.name} has columns named {", ".join(clash)} already; '
+                            'rename them, or use df')
+        return self.df.assign(**extra)
 
 # %% ../nbs/rooms/data.ipynb #ec3ca812
 MISSING = ('', '?', 'NA', 'NaN', 'nan')
@@ -135,26 +151,6 @@ def _numbers(col):
     if not bare.dropna().str.fullmatch(_NUMBER).all(): return col
     whole = not bare.isna().any() and bare.str.fullmatch(r'[+-]?[0-9]{1,18}').all()
     return bare.astype('int64' if whole else 'float64')
-
-@patch
-def typed(self: Table):
-    "DataFrame with numbers where a column has them, and NaN for missing values"
-    present = self.df.mask(self.df.apply(lambda c: c.str.strip().isin(MISSING)))
-    return present.apply(_numbers)
-
-@patch(as_prop=True)
-def empty(self: Table) -> list:
-    "Names of the columns without any value"
-    return [c for c in self.names if self.df[c].str.strip().isin(MISSING).all()]
-
-# %% ../nbs/rooms/data.ipynb #dc175c10
-@patch
-def frame(self: Table):
-    "DataFrame of the strings with `row` (verbatim), `row_number`, `split` and `origin`"
-    extra = dict(row=self.rows, row_number=range(len(self)), split=self.split, origin=self.origin)
-    if clash := [c for c in extra if c in self.names]:
-        raise DataError(f'{self.name} has columns named {", ".join(clash)} already; rename them, or use df')
-    return self.df.assign(**extra)
 
 # %% ../nbs/rooms/data.ipynb #9842065c
 def _most_unique(df, target):

@@ -13,7 +13,6 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 import numpy as np
-from fastcore.basics import patch
 from .core import cores, need_device, own_dir, package_dir, replacing, say, sha256, require
 
 # %% ../nbs/rooms/gpt.ipynb #0576312b
@@ -280,73 +279,60 @@ class _Torch:
         "Weights by name, rounded where asked; the gradient passes through"
         if self.schedule.precision == 'bf16': flat = flat + (flat.bfloat16().float() - flat).detach()
         return parts(self.c, flat)
-
-# %% ../nbs/rooms/gpt.ipynb #091567ef
-@patch
-def take(self: _Torch, orders):
-    "Token ids of a batch and which of them are real, models x sequences x tokens"
-    import torch
-    at = torch.tensor(orders, device=self.device)
-    g = torch.arange(len(at), device=self.device)[:, None]
-    ids, lens = self.ids[g, at.clamp(min=0)], self.lens[g, at.clamp(min=0)]*(at >= 0)
-    return ids, torch.arange(ids.shape[-1], device=self.device) < lens[..., None]
-
-@patch
-def losses(self: _Torch, flat, orders):
-    "Gradient of the mean loss of each model in `flat.grad`; returns the losses"
-    import torch
-    ids, real = self.take(orders)
-    tokens, total = real.sum((1, 2)), 0
-    for i, r in zip(ids.chunk(self.pieces, 1), real.chunk(self.pieces, 1)):
-        lp = _logprobs(self.c, self.weights(flat), i)[0]
-        loss = -torch.where(r, lp, 0).sum((1, 2))/tokens
-        loss.sum().backward()
-        total = total + loss.detach()
-    return total
-
-# %% ../nbs/rooms/gpt.ipynb #8fab1821
-@patch
-def step(self: _Torch, flat, opt, orders):
-    "One step of Adam; a batch that does not fit into memory is halved"
-    opt.zero_grad()
-    try: loss = self.losses(flat, orders)
-    except RuntimeError as e: # torch.OutOfMemoryError is one
-        if 'memory' not in str(e) or self.pieces >= self.schedule.batch: raise
-        self.pieces *= 2
-        say(f'out of memory: each batch is worked through in {self.pieces} pieces')
-        return self.step(flat, opt, orders)
-    opt.step()
-    return loss
-
-# %% ../nbs/rooms/gpt.ipynb #2ef95e53
-@patch
-def train(self: _Torch, state, done, orders, rates):
-    "As `_Native.train`, with torch's AdamW"
-    import torch
-    p, m, v = (torch.tensor(s, device=self.device) for s in state)
-    flat, losses = p.requires_grad_(), []
-    opt = torch.optim.AdamW([flat], betas=self.schedule.betas, weight_decay=self.schedule.decay)
-    opt.state[flat] = dict(step=torch.tensor(float(done)), exp_avg=m, exp_avg_sq=v)
-    for o, lr in zip(np.stack(orders, 1), rates):
-        opt.param_groups[0]['lr'] = float(lr)
-        losses.append(self.step(flat, opt, o).cpu().numpy())
-    for s, t in zip(state, (flat.detach(), m, v)): s[:] = t.cpu().numpy()
-    return np.stack(losses, 1)
-
-# %% ../nbs/rooms/gpt.ipynb #6bbcd32f
-@patch
-def score(self: _Torch, state, sets, rows=256):
-    "As `_Native.score`"
-    import torch
-    flat, out = torch.tensor(state[0], device=self.device), []
-    with torch.no_grad():
-        for g, (ids, lens) in enumerate(sets):
-            w = self.weights(flat[g:g+1])
-            x = torch.tensor(ids, device=self.device).long()[None].split(rows, 1)
-            lp, hits = (torch.cat(o, 1)[0].cpu().numpy() for o in zip(*(_logprobs(self.c, w, b) for b in x)))
-            real = np.arange(ids.shape[1]) < lens[:, None]
-            out.append((lp*real, hits & real))
-    return out
+    def take(self, orders):
+        "Token ids of a batch and which of them are real, models x sequences x tokens"
+        import torch
+        at = torch.tensor(orders, device=self.device)
+        g = torch.arange(len(at), device=self.device)[:, None]
+        ids, lens = self.ids[g, at.clamp(min=0)], self.lens[g, at.clamp(min=0)]*(at >= 0)
+        return ids, torch.arange(ids.shape[-1], device=self.device) < lens[..., None]
+    def losses(self, flat, orders):
+        "Gradient of the mean loss of each model in `flat.grad`; returns the losses"
+        import torch
+        ids, real = self.take(orders)
+        tokens, total = real.sum((1, 2)), 0
+        for i, r in zip(ids.chunk(self.pieces, 1), real.chunk(self.pieces, 1)):
+            lp = _logprobs(self.c, self.weights(flat), i)[0]
+            loss = -torch.where(r, lp, 0).sum((1, 2))/tokens
+            loss.sum().backward()
+            total = total + loss.detach()
+        return total
+    def step(self, flat, opt, orders):
+        "One step of Adam; a batch that does not fit into memory is halved"
+        opt.zero_grad()
+        try: loss = self.losses(flat, orders)
+        except RuntimeError as e: # torch.OutOfMemoryError is one
+            if 'memory' not in str(e) or self.pieces >= self.schedule.batch: raise
+            self.pieces *= 2
+            say(f'out of memory: each batch is worked through in {self.pieces} pieces')
+            return self.step(flat, opt, orders)
+        opt.step()
+        return loss
+    def train(self, state, done, orders, rates):
+        "As `_Native.train`, with torch's AdamW"
+        import torch
+        p, m, v = (torch.tensor(s, device=self.device) for s in state)
+        flat, losses = p.requires_grad_(), []
+        opt = torch.optim.AdamW([flat], betas=self.schedule.betas, weight_decay=self.schedule.decay)
+        opt.state[flat] = dict(step=torch.tensor(float(done)), exp_avg=m, exp_avg_sq=v)
+        for o, lr in zip(np.stack(orders, 1), rates):
+            opt.param_groups[0]['lr'] = float(lr)
+            losses.append(self.step(flat, opt, o).cpu().numpy())
+        for s, t in zip(state, (flat.detach(), m, v)): s[:] = t.cpu().numpy()
+        return np.stack(losses, 1)
+    def score(self, state, sets, rows=256):
+        "As `_Native.score`"
+        import torch
+        flat, out = torch.tensor(state[0], device=self.device), []
+        with torch.no_grad():
+            for g, (ids, lens) in enumerate(sets):
+                w = self.weights(flat[g:g+1])
+                x = torch.tensor(ids, device=self.device).long()[None].split(rows, 1)
+                lp, hits = (torch.cat(o, 1)[0].cpu().numpy()
+                            for o in zip(*(_logprobs(self.c, w, b) for b in x)))
+                real = np.arange(ids.shape[1]) < lens[:, None]
+                out.append((lp*real, hits & real))
+        return out
 
 # %% ../nbs/rooms/gpt.ipynb #039059ce
 def _same_scores(c, rng):
@@ -408,13 +394,34 @@ class Fit:
         return self._score(sequences)[0].astype(float)
     def greedy(self, sequences): # bool array, sequences x tokens: is each token the likeliest?
         return self._score(sequences)[1]
+    @property
+    def flops(self):
+        "Operations of a training"
+        return float(self.table.tokens.iloc[-1])*self.config.flops
+    @property
+    def full(self):
+        "Whether a training ended because nothing was left"
+        return self.bits > FULL*self.most
+    def module(self):
+        "The model as a torch module"
+        return _module()(self.config, self.params)
+    def generate(self,
+        prefixes, # int array, N x k
+        n: int    # tokens to add
+    ):            # int array, N x n
+        "The likeliest continuation, token by token"
+        import torch
+        if n < 1 or np.shape(prefixes)[1] + n > self.config.length:
+            raise ValueError(f'{np.shape(prefixes)[1]} tokens and {n} more: add one at least, and no more '
+                             f'than makes {self.config.length}')
+        ids, net = torch.tensor(np.asarray(prefixes)).long(), self.module()
+        with torch.no_grad():
+            for _ in range(n):
+                more = net(torch.nn.functional.pad(ids, (0, 1)))[:, -1].argmax(-1)
+                ids = torch.cat([ids, more[:, None]], 1)
+        return ids[:, -n:].numpy()
 
 # %% ../nbs/rooms/gpt.ipynb #1166bfe0
-@patch(as_prop=True)
-def flops(self: Fit):
-    "Operations of a training"
-    return float(self.table.tokens.iloc[-1])*self.config.flops
-
 def pad(
     c: Config, # size of the model
     sequences  # int array, N x S, or lists of token ids
@@ -463,11 +470,6 @@ def engine_for(
 # %% ../nbs/rooms/gpt.ipynb #f555d453
 FULL = .999 # share of them from which nothing is left to memorize
 
-@patch(as_prop=True)
-def full(self: Fit):
-    "Whether a training ended because nothing was left"
-    return self.bits > FULL*self.most
-
 def most_bits(
     c: Config, # size of the model
     data       # sequences
@@ -494,118 +496,109 @@ class _Run:
         self.most = [most_bits(c, d) for d in data]
         if file and Path(file).exists(): self.resume()
 
-# %% ../nbs/rooms/gpt.ipynb #d625d92f
-@patch
-def settings(self: _Run):
-    "What a checkpoint must agree with"
-    marks = lambda sets: [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
-    own = [ENGINE, asdict(self.c), [asdict(p) for p in self.schedules], self.every, self.bits, self.patience]
-    return json.dumps([*own, marks(self.data), list(self.eval_sets), marks(self.eval_sets.values())])
+    # --- what a checkpoint holds
 
-@patch
-def save(self: _Run):
-    "Write the state, so that it is there whole or not at all"
-    if not self.file: return
-    rest = json.dumps([self.rows, self.done, self.spent, self.note])
-    each = {f'each_{g}': np.array(e) for g, e in enumerate(self.each)}
-    with replacing(self.file) as part, open(part, 'wb') as f:
-        np.savez(f, *self.state, settings=self.settings(), rest=rest, **each)
+    def settings(self):
+        "What a checkpoint must agree with"
+        marks = lambda sets: [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
+        own = [ENGINE, asdict(self.c), [asdict(p) for p in self.schedules], self.every, self.bits,
+               self.patience]
+        return json.dumps([*own, marks(self.data), list(self.eval_sets), marks(self.eval_sets.values())])
+    def save(self):
+        "Write the state, so that it is there whole or not at all"
+        if not self.file: return
+        rest = json.dumps([self.rows, self.done, self.spent, self.note])
+        each = {f'each_{g}': np.array(e) for g, e in enumerate(self.each)}
+        with replacing(self.file) as part, open(part, 'wb') as f:
+            np.savez(f, *self.state, settings=self.settings(), rest=rest, **each)
+    def resume(self):
+        "Go on from the state in the file"
+        try:
+            with np.load(self.file) as f: found = dict(f)
+            settings, rest = str(found['settings']), json.loads(str(found['rest']))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
+            raise ValueError(f'{Path(self.file).name} is no state of a training, or a damaged one ({e}): '
+                             'delete it, and the training begins anew') from e
+        if settings != self.settings():
+            raise ValueError(f'{Path(self.file).name} was begun with other settings or other data: '
+                             'use another folder, or delete it')
+        self.state, (self.rows, self.done, self.spent, self.note) = \
+            [found[f'arr_{i}'] for i in range(3)], rest
+        self.each = [list(found[f'each_{g}']) for g in range(len(self.data))]
 
-# %% ../nbs/rooms/gpt.ipynb #3d5260a6
-@patch
-def resume(self: _Run):
-    "Go on from the state in the file"
-    try:
-        with np.load(self.file) as f: found = dict(f)
-        settings, rest = str(found['settings']), json.loads(str(found['rest']))
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
-        raise ValueError(f'{Path(self.file).name} is no state of a training, or a damaged one ({e}): delete '
-                         'it, and the training begins anew') from e
-    if settings != self.settings():
-        raise ValueError(f'{Path(self.file).name} was begun with other settings or other data: '
-                         'use another folder, or delete it')
-    self.state, (self.rows, self.done, self.spent, self.note) = [found[f'arr_{i}'] for i in range(3)], rest
-    self.each = [list(found[f'each_{g}']) for g in range(len(self.data))]
+    # --- evaluations
 
-# %% ../nbs/rooms/gpt.ipynb #b804f4d5
-def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
-
-@patch
-def score_sets(self: _Run):
-    "Log-probabilities of the sequences of each model, where `bits`, and behind them of those watched"
-    sets = [_joined([d]*self.bits + [*self.eval_sets.values()]) for d in self.data]
-    self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
-
-# %% ../nbs/rooms/gpt.ipynb #fdc0f41b
-@patch
-def evaluate(self: _Run, losses):
-    "Add a row to the table of each model that has not diverged"
-    self.score_sets()
-    lost = [g for g, own in enumerate(self.seen) if not (self.note[g] or np.isfinite(own).all())]
-    if lost: # finite weights can give scores that are not
-        self.undo(lost)
+    def score_sets(self):
+        "Log-probabilities of the sequences of each model, where `bits`, and behind them of those watched"
+        sets = [_joined([d]*self.bits + [*self.eval_sets.values()]) for d in self.data]
+        self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
+    def evaluate(self, losses):
+        "Add a row to the table of each model that has not diverged"
         self.score_sets()
-    for g, own in enumerate(self.seen):
-        if self.note[g]: continue
-        ids, lens = self.data[g]
-        epoch, tokens, at = self.done/-(-len(ids)//self.schedule.batch), int(lens.sum()), len(ids)*self.bits
-        total = own[:at].sum() if self.bits else np.nan
-        row = dict(step=self.done, epoch=epoch, tokens=round(epoch*tokens),
-                   loss=float(losses[g]) if len(losses) else -total/tokens,
-                   bits=tokens*np.log2(self.c.vocab) + total/np.log(2), seconds=self.spent)
-        self.each[g].append(own[at:])
-        for name, (_, n) in self.eval_sets.items():
-            row[name], at = -own[at:at+len(n)].sum()/int(n.sum()), at + len(n)
-        self.rows[g].append(row)
+        lost = [g for g, own in enumerate(self.seen) if not (self.note[g] or np.isfinite(own).all())]
+        if lost: # finite weights can give scores that are not
+            self.undo(lost)
+            self.score_sets()
+        for g, own in enumerate(self.seen):
+            if self.note[g]: continue
+            ids, lens = self.data[g]
+            epoch, tokens, at = \
+                self.done/-(-len(ids)//self.schedule.batch), int(lens.sum()), len(ids)*self.bits
+            total = own[:at].sum() if self.bits else np.nan
+            row = dict(step=self.done, epoch=epoch, tokens=round(epoch*tokens),
+                       loss=float(losses[g]) if len(losses) else -total/tokens,
+                       bits=tokens*np.log2(self.c.vocab) + total/np.log(2), seconds=self.spent)
+            self.each[g].append(own[at:])
+            for name, (_, n) in self.eval_sets.items():
+                row[name], at = -own[at:at+len(n)].sum()/int(n.sum()), at + len(n)
+            self.rows[g].append(row)
 
-# %% ../nbs/rooms/gpt.ipynb #df81177e
-@patch
-def advance(self: _Run, steps):
-    "Train for some steps; returns the mean losses"
-    self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
-    orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed)
-              for d, p in zip(self.data, self.schedules)]
-    losses = self.engine.train(self.state, self.done, orders, self.schedule.rates(self.done, steps))
-    self.spent += time.perf_counter() - began
-    bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
-    self.done += steps
-    self.undo(np.flatnonzero(bad))
-    return losses.mean(1) if losses.size else losses.sum(1)
+    # --- steps
 
-@patch
-def undo(self: _Run, which):
-    "Take diverged models back to the last evaluation"
-    for g in which:
-        why = f'diverged between steps {self.before[0]} and {self.done}: try a smaller lr'
-        self.note[g] = self.note[g] or why
-        for s, b in zip(self.state, self.before[1]): s[g] = b[g]
+    def advance(self, steps):
+        "Train for some steps; returns the mean losses"
+        self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
+        orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed)
+                  for d, p in zip(self.data, self.schedules)]
+        losses = self.engine.train(self.state, self.done, orders, self.schedule.rates(self.done, steps))
+        self.spent += time.perf_counter() - began
+        bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
+        self.done += steps
+        self.undo(np.flatnonzero(bad))
+        return losses.mean(1) if losses.size else losses.sum(1)
+    def undo(self, which):
+        "Take diverged models back to the last evaluation"
+        for g in which:
+            why = f'diverged between steps {self.before[0]} and {self.done}: try a smaller lr'
+            self.note[g] = self.note[g] or why
+            for s, b in zip(self.state, self.before[1]): s[g] = b[g]
+    def finish(self, tell=None):
+        "Train to the end; returns a Fit for each model"
+        import pandas as pd
+        self.evaluate([]) if not self.done else self.score_sets()
+        warm = self.schedule.warmup*self.schedule.steps
+        idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
+                           for n, r, m in zip(self.note, self.rows, self.most))
+        while self.done < self.schedule.steps and not idle():
+            self.evaluate(self.advance(min(self.every, self.schedule.steps - self.done)))
+            self.save()
+            if tell: tell(self.c, self.rows)
+        if not self.bits:
+            self.bits = True
+            self.score_sets()
+        own = [s[:len(d[0])] for s, d in zip(self.seen, self.data)]
+        return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g],
+                    self.device, np.array(self.each[g]), self.most[g])
+                for g, p in enumerate(self.schedules)]
 
 # %% ../nbs/rooms/gpt.ipynb #0804deb2
+def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
+
 def _idle(rows, patience, most, warm):
     "Whether nothing is left to memorize, or since the warm-up the bits have not grown by a thousandth lately"
     if rows[-1]['bits'] > FULL*most: return True
     bits = [r['bits'] for r in rows if r['step'] >= warm]
     return bool(patience) and len(bits) > patience and bits[-1] < bits[-1-patience] + .001*abs(bits[-1])
-
-# %% ../nbs/rooms/gpt.ipynb #ceb7c301
-@patch
-def finish(self: _Run, tell=None):
-    "Train to the end; returns a Fit for each model"
-    import pandas as pd
-    self.evaluate([]) if not self.done else self.score_sets()
-    warm = self.schedule.warmup*self.schedule.steps
-    idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
-                       for n, r, m in zip(self.note, self.rows, self.most))
-    while self.done < self.schedule.steps and not idle():
-        self.evaluate(self.advance(min(self.every, self.schedule.steps - self.done)))
-        self.save()
-        if tell: tell(self.c, self.rows)
-    if not self.bits:
-        self.bits = True
-        self.score_sets()
-    own = [s[:len(d[0])] for s, d in zip(self.seen, self.data)]
-    return [Fit(self.c, p, self.state[0][g], pd.DataFrame(self.rows[g]), own[g], self.note[g], self.device,
-                np.array(self.each[g]), self.most[g]) for g, p in enumerate(self.schedules)]
 
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3
 def fit(
@@ -696,26 +689,3 @@ def _module():
             w = parts(self.config, self.flat)
             return (_hidden(self.config, w, ids[None])@w['wte'].transpose(1, 2))[0].view(*ids.shape, -1)
     return GPT
-
-@patch
-def module(self: Fit):
-    "The model as a torch module"
-    return _module()(self.config, self.params)
-
-# %% ../nbs/rooms/gpt.ipynb #7463ce3d
-@patch
-def generate(self: Fit,
-    prefixes, # int array, N x k
-    n: int    # tokens to add
-):            # int array, N x n
-    "The likeliest continuation, token by token"
-    import torch
-    if n < 1 or np.shape(prefixes)[1] + n > self.config.length:
-        raise ValueError(f'{np.shape(prefixes)[1]} tokens and {n} more: add one at least, and no more than '
-                         f'makes {self.config.length}')
-    ids, net = torch.tensor(np.asarray(prefixes)).long(), self.module()
-    with torch.no_grad():
-        for _ in range(n):
-            more = net(torch.nn.functional.pad(ids, (0, 1)))[:, -1].argmax(-1)
-            ids = torch.cat([ids, more[:, None]], 1)
-    return ids[:, -n:].numpy()

@@ -11,7 +11,6 @@ import base64, hashlib, json, os, re, threading, weakref
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from fastcore.basics import patch
 from .core import cache_dir, data_dir, file_hash, need_device, replacing, require, say, share_dir, wheel_file
 from .backend import LM, ContextError
 from .store import key_of
@@ -41,11 +40,159 @@ class HF(LM):
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.can_share, self.token_bytes = _share(net), _kv_bytes(net.config, net.dtype.itemsize)
         self.source = name     # a name that `load` finds it by
-
     @property
     def shares(self) -> bool: # before the first answer this is tried out
         "Whether prompts that begin alike share keys and values"
         return _sound(self) and self.can_share
+    def encode(self,
+        prompt # string or messages
+    ) -> list: # token ids
+        "Tokens of a prompt, with the chat format applied to messages"
+        if isinstance(prompt, str): return self.tok(prompt).input_ids
+        if not self.tok.chat_template:
+            raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
+        text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        return self.tok(text, add_special_tokens=False).input_ids
+    def _fit(self, ids, more):
+        worst, more = max(zip(map(len, ids), _each(more, ids)), key=sum)
+        if self.window and worst + more > self.window:
+            raise ContextError(f'the longest prompt has {worst} tokens and its answer up to {more}, '
+                f'but {self.name} sees {self.window}: '
+                f'use fewer shots or rows in the prompt, shorter answers, or another model')
+    def _run(self, x, keep=1):
+        "Scores of the last `keep` positions of a batch, or of those that `keep` names"
+        import torch
+        _HERE.kv, _HERE.tree = x.get('shared'), x.get('tree')
+        x = {k: v for k, v in x.items() if k not in ('shared', 'tree')}
+        try:
+            with torch.inference_mode(): return twin(self.net)(**x, logits_to_keep=keep).logits
+        finally: _HERE.kv = _HERE.tree = None
+    def _start(self, prefix):
+        "Keys and values of the shared prefix, layer by layer"
+        import torch
+        from transformers import DynamicCache
+        cache = DynamicCache(config=self.net.config)
+        ids = torch.tensor([prefix], device=self.net.device)
+        self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
+        return [(l.keys, l.values) for l in cache.layers]
+    def _cache(self, size):
+        "An empty cache with room for `size` tokens a row"
+        from transformers import DynamicCache
+        cache = DynamicCache(config=self.net.config)
+        if self.shares: cache.layers = [_room()(size) for _ in cache.layers]
+        return cache
+
+    # --- a call in batches
+
+    def _batches(self, ids, more, own=1):
+        "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
+        self._fit(ids, more)
+        more, own = _each(more, ids), _each(own, ids)
+        costs = [256 + 20*n for n in more] # reading 20 tokens takes as long as a step of writing
+        for part in _families(ids, costs) if self.shares else [range(len(ids))]:
+            order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
+            yield from self._family(ids, order, more, own, costs)
+    def _family(self, ids, order, more, own, costs):
+        "Batches of prompts with one shared prefix, long answers first"
+        few = [ids[i] for i in order]
+        end = min(len(ids[i]) - own[i] for i in order)
+        p = min(common_prefix(few), end) if self.shares and len(few) > 1 else 0
+        start = self._start(few[0][:p]) if p > 0 else None
+        while order:
+            size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
+            n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
+            n = _filled([len(ids[i]) for i in order[:n]], costs[order[0]])
+            rows, order = order[:n], order[n:]
+            yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
+    def _pad(self, own, start, p, size):
+        "Model inputs of one batch: left-padded ids, mask, positions behind the prefix, cache, and the prefix"
+        import torch
+        dev, w = self.net.device, max(map(len, own))
+        ids = torch.tensor([[0]*(w - len(o)) + o for o in own], device=dev)
+        mask = torch.tensor([[0]*(w - len(o)) + [1]*len(o) for o in own], device=dev)
+        return dict(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0) + p,
+                    past_key_values=self._cache(size), use_cache=True, shared=start)
+
+    # --- scores
+
+    def _next_logits(self, todo):
+        for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
+            out = self._run(x)[:, -1].float().cpu()
+            for i, row in zip(rows, out):
+                tokens = todo[i][0]['tokens']
+                yield i, base64.b64encode((row if tokens is None else row[tokens]).numpy().tobytes()).decode()
+    def _packs(self, todo, most=32):
+        "Rows to score: ids of a prompt, places of continuations in `todo`, their ids (up to `most` tokens)"
+        packs, full = [], {}
+        for i, (_, (p, c)) in enumerate(todo):
+            tail, name = self.tok(c, add_special_tokens=False).input_ids, json.dumps(p) if self.shares else i
+            at = full.get(name)
+            size = 0 if at is None else sum(map(len, packs[at][2])) + len(tail)
+            if at is not None and size <= most and len(packs[at][0]) + size <= (self.window or 1e9):
+                packs[at][1].append(i)
+                packs[at][2].append(tail)
+            else:
+                full[name] = len(packs)
+                packs.append((packs[at][0] if at is not None else self.encode(p), [i], [tail]))
+        return packs
+    def _tree(self, x, packs):
+        "Model inputs for continuations side by side"
+        import torch
+        width, behind = x['input_ids'].shape[1], len(packs[0][0]) - x['attention_mask'][0].sum().item()
+        behind += sum(len(t) - 1 for t in packs[0][2]) # tokens of the shared prefix
+        parts = [_side_by_side(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
+        mask, at = (torch.stack(p).to(self.net.device) for p in zip(*parts))
+        return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
+    def _logprobs(self, todo):
+        packs = self._packs(todo)
+        ids = [a + [t for tail in tails for t in tail[:-1]] for a, _, tails in packs]
+        own = [len(i) - len(a) + 1 for i, (a, *_) in zip(ids, packs)]
+        for rows, x in self._batches(ids, 0, own):
+            few = [packs[r] for r in rows]
+            if any(len(at) > 1 for _, at, _ in few): x = self._tree(x, few)
+            for r, row in zip(rows, self._run(x, max(own[r] for r in rows))):
+                yield from _read(row[-own[r]:].float().log_softmax(-1), *packs[r][1:])
+    def _answer(self, todo):
+        "Answers as they come: (position in `todo`, answer)"
+        return getattr(self, '_' + todo[0][0]['request'])(todo)
+
+    # --- texts
+
+    def _ended(self, tokens, settings):
+        "Whether an answer is complete, and its text if so"
+        end = tokens[-1] in self.eos
+        text = None
+        if settings['stop'] or end or len(tokens) == settings['max_tokens']:
+            text = self.tok.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            cuts = [text.index(s) for s in settings['stop'] if s in text]
+            if cuts: return text[:min(cuts)]
+        return text if end or len(tokens) == settings['max_tokens'] else None
+    def _generate(self, todo):
+        ids = [self.encode(p) for _, p in todo]
+        for rows, x in self._batches(ids, [s['max_tokens'] for s, _ in todo]):
+            hows = [(todo[i][0], _rng(*todo[i])) for i in rows]
+            said = [[] for _ in rows]
+            while rows:
+                nxt = _pick(self._run(x)[:, -1], hows)
+                for t, tokens in zip(nxt.tolist(), said): tokens.append(t)
+                texts = [None if r is None else self._ended(t, s) for r, t, (s, _) in zip(rows, said, hows)]
+                for r, text in zip(rows, texts):
+                    if text is not None: yield r, text
+                rows = [None if text is not None else r for r, text in zip(rows, texts)]
+                rows, said, hows, nxt = self._go_on(rows, said, hows, nxt, x)
+    def _go_on(self, rows, said, hows, nxt, x):
+        "Put the new tokens in, and drop ended rows when they are half of the batch"
+        import torch
+        live = [j for j, r in enumerate(rows) if r is not None]
+        if not live: return [], said, hows, nxt
+        if len(live)*2 <= len(rows):
+            rows, said, hows = ([part[j] for j in live] for part in (rows, said, hows))
+            nxt = nxt[live]
+            x['attention_mask'], x['position_ids'] = x['attention_mask'][live], x['position_ids'][live]
+            x['past_key_values'].batch_select_indices(torch.tensor(live, device=nxt.device))
+        x['input_ids'], x['position_ids'] = nxt[:, None], x['position_ids'][:, -1:] + 1
+        x['attention_mask'] = torch.cat([x['attention_mask'], x['attention_mask'].new_ones(len(rows), 1)], 1)
+        return rows, said, hows, nxt
 
 # %% ../nbs/rooms/hf.ipynb #9888758a
 def _plain_cache(config):
@@ -53,26 +200,6 @@ def _plain_cache(config):
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
     return all(type(l) is DynamicLayer for l in DynamicCache(config=config).layers)
-
-# %% ../nbs/rooms/hf.ipynb #34fdb181
-@patch
-def encode(self: HF,
-    prompt # string or messages
-) -> list: # token ids
-    "Tokens of a prompt, with the chat format applied to messages"
-    if isinstance(prompt, str): return self.tok(prompt).input_ids
-    if not self.tok.chat_template:
-        raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
-    text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-    return self.tok(text, add_special_tokens=False).input_ids
-
-@patch
-def _fit(self: HF, ids, more):
-    worst, more = max(zip(map(len, ids), _each(more, ids)), key=sum)
-    if self.window and worst + more > self.window:
-        raise ContextError(f'the longest prompt has {worst} tokens and its answer up to {more}, '
-            f'but {self.name} sees {self.window}: '
-            f'use fewer shots or rows in the prompt, shorter answers, or another model')
 
 def _each(x, ids): return x if isinstance(x, list) else [x]*len(ids)
 
@@ -174,16 +301,6 @@ def twin(net):
         _TWINS[net] = now, _packed(net) if _SOUND.get(_kind(net), True) and _can_pack(net) else None
     return _TWINS[net][1] or net
 
-@patch
-def _run(self: HF, x, keep=1):
-    "Scores of the last `keep` positions of a batch, or of those that `keep` names"
-    import torch
-    _HERE.kv, _HERE.tree = x.get('shared'), x.get('tree')
-    x = {k: v for k, v in x.items() if k not in ('shared', 'tree')}
-    try:
-        with torch.inference_mode(): return twin(self.net)(**x, logits_to_keep=keep).logits
-    finally: _HERE.kv = _HERE.tree = None
-
 # %% ../nbs/rooms/hf.ipynb #94e3768b
 @lru_cache(None)
 def _room():
@@ -206,25 +323,6 @@ def _room():
             self.space = [x[rows] for x in self.space]
             self.keys, self.values = (x[:, :, :self.used] for x in self.space)
     return Room
-
-# %% ../nbs/rooms/hf.ipynb #b7c4e501
-@patch
-def _start(self: HF, prefix):
-    "Keys and values of the shared prefix, layer by layer"
-    import torch
-    from transformers import DynamicCache
-    cache = DynamicCache(config=self.net.config)
-    ids = torch.tensor([prefix], device=self.net.device)
-    self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
-    return [(l.keys, l.values) for l in cache.layers]
-
-@patch
-def _cache(self: HF, size):
-    "An empty cache with room for `size` tokens a row"
-    from transformers import DynamicCache
-    cache = DynamicCache(config=self.net.config)
-    if self.shares: cache.layers = [_room()(size) for _ in cache.layers]
-    return cache
 
 # %% ../nbs/rooms/hf.ipynb #36f3871c
 def common_prefix(
@@ -266,31 +364,6 @@ def _filled(
         if longest*(n + 1) - total > cost: return n
     return len(lengths)
 
-# %% ../nbs/rooms/hf.ipynb #9fe6f97b
-@patch
-def _batches(self: HF, ids, more, own=1):
-    "Yield (positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
-    self._fit(ids, more)
-    more, own = _each(more, ids), _each(own, ids)
-    costs = [256 + 20*n for n in more] # reading 20 tokens takes as long as a step of writing
-    for part in _families(ids, costs) if self.shares else [range(len(ids))]:
-        order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
-        yield from self._family(ids, order, more, own, costs)
-
-@patch
-def _family(self: HF, ids, order, more, own, costs):
-    "Batches of prompts with one shared prefix, long answers first"
-    few = [ids[i] for i in order]
-    end = min(len(ids[i]) - own[i] for i in order)
-    p = min(common_prefix(few), end) if self.shares and len(few) > 1 else 0
-    start = self._start(few[0][:p]) if p > 0 else None
-    while order:
-        size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
-        n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
-        n = _filled([len(ids[i]) for i in order[:n]], costs[order[0]])
-        rows, order = order[:n], order[n:]
-        yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
-
 # %% ../nbs/rooms/hf.ipynb #d09098a0
 def _kv_bytes(config, itemsize):
     "Bytes of keys and values that one token takes"
@@ -298,43 +371,6 @@ def _kv_bytes(config, itemsize):
     heads = getattr(cfg, 'num_key_value_heads', None) or cfg.num_attention_heads
     width = getattr(cfg, 'head_dim', None) or cfg.hidden_size//cfg.num_attention_heads
     return 2*cfg.num_hidden_layers*heads*width*itemsize
-
-# %% ../nbs/rooms/hf.ipynb #c5ab0245
-@patch
-def _pad(self: HF, own, start, p, size):
-    "Model inputs of one batch: left-padded ids, mask, positions behind the prefix, cache, and the prefix"
-    import torch
-    dev, w = self.net.device, max(map(len, own))
-    ids = torch.tensor([[0]*(w - len(o)) + o for o in own], device=dev)
-    mask = torch.tensor([[0]*(w - len(o)) + [1]*len(o) for o in own], device=dev)
-    return dict(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0) + p,
-                past_key_values=self._cache(size), use_cache=True, shared=start)
-
-# %% ../nbs/rooms/hf.ipynb #7680d2b0
-@patch
-def _next_logits(self: HF, todo):
-    for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
-        out = self._run(x)[:, -1].float().cpu()
-        for i, row in zip(rows, out):
-            tokens = todo[i][0]['tokens']
-            yield i, base64.b64encode((row if tokens is None else row[tokens]).numpy().tobytes()).decode()
-
-# %% ../nbs/rooms/hf.ipynb #b971d904
-@patch
-def _packs(self: HF, todo, most=32):
-    "Rows to score: ids of a prompt, positions of continuations in `todo`, their ids (up to `most` tokens)"
-    packs, full = [], {}
-    for i, (_, (p, c)) in enumerate(todo):
-        tail, name = self.tok(c, add_special_tokens=False).input_ids, json.dumps(p) if self.shares else i
-        at = full.get(name)
-        size = 0 if at is None else sum(map(len, packs[at][2])) + len(tail)
-        if at is not None and size <= most and len(packs[at][0]) + size <= (self.window or 1e9):
-            packs[at][1].append(i)
-            packs[at][2].append(tail)
-        else:
-            full[name] = len(packs)
-            packs.append((packs[at][0] if at is not None else self.encode(p), [i], [tail]))
-    return packs
 
 # %% ../nbs/rooms/hf.ipynb #389d109b
 def _side_by_side(
@@ -350,29 +386,7 @@ def _side_by_side(
     seen = (part == 0) | (part == part[:, None]) & (part >= 0)
     return seen.tril() | torch.eye(width, dtype=bool), at
 
-# %% ../nbs/rooms/hf.ipynb #0a34e05d
-@patch
-def _tree(self: HF, x, packs):
-    "Model inputs for continuations side by side"
-    import torch
-    width, behind = x['input_ids'].shape[1], len(packs[0][0]) - x['attention_mask'][0].sum().item()
-    behind += sum(len(t) - 1 for t in packs[0][2]) # tokens of the shared prefix
-    parts = [_side_by_side(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
-    mask, at = (torch.stack(p).to(self.net.device) for p in zip(*parts))
-    return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
-
 # %% ../nbs/rooms/hf.ipynb #bd8c8fed
-@patch
-def _logprobs(self: HF, todo):
-    packs = self._packs(todo)
-    ids = [a + [t for tail in tails for t in tail[:-1]] for a, _, tails in packs]
-    own = [len(i) - len(a) + 1 for i, (a, *_) in zip(ids, packs)]
-    for rows, x in self._batches(ids, 0, own):
-        few = [packs[r] for r in rows]
-        if any(len(at) > 1 for _, at, _ in few): x = self._tree(x, few)
-        for r, row in zip(rows, self._run(x, max(own[r] for r in rows))):
-            yield from _read(row[-own[r]:].float().log_softmax(-1), *packs[r][1:])
-
 def _read(lp, at, tails):
     "Scores of continuations from those at the prompt's last token and at theirs: (position, list)"
     start = 1
@@ -380,12 +394,6 @@ def _read(lp, at, tails):
         spots = [0, *range(start, start + len(tail) - 1)]
         yield i, lp[spots, tail].tolist()
         start += len(tail) - 1
-
-# %% ../nbs/rooms/hf.ipynb #b5392707
-@patch
-def _answer(self: HF, todo):
-    "Answers as they come: (position in `todo`, answer)"
-    return getattr(self, '_' + todo[0][0]['request'])(todo)
 
 # %% ../nbs/rooms/hf.ipynb #4782c63d
 @dataclass
@@ -480,50 +488,6 @@ def _pick(logits, hows):
     race = torch.stack([torch.empty(p.shape[1]).exponential_(generator=hows[j][1]) for j in hot])
     likely[hot] = (p/race).argmax(-1).to(likely.device)
     return likely
-
-# %% ../nbs/rooms/hf.ipynb #26be5380
-@patch
-def _ended(self: HF, tokens, settings):
-    "Whether an answer is complete, and its text if so"
-    end = tokens[-1] in self.eos
-    text = None
-    if settings['stop'] or end or len(tokens) == settings['max_tokens']:
-        text = self.tok.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        cuts = [text.index(s) for s in settings['stop'] if s in text]
-        if cuts: return text[:min(cuts)]
-    return text if end or len(tokens) == settings['max_tokens'] else None
-
-# %% ../nbs/rooms/hf.ipynb #8bba094d
-@patch
-def _generate(self: HF, todo):
-    ids = [self.encode(p) for _, p in todo]
-    for rows, x in self._batches(ids, [s['max_tokens'] for s, _ in todo]):
-        hows = [(todo[i][0], _rng(*todo[i])) for i in rows]
-        said = [[] for _ in rows]
-        while rows:
-            nxt = _pick(self._run(x)[:, -1], hows)
-            for t, tokens in zip(nxt.tolist(), said): tokens.append(t)
-            texts = [None if r is None else self._ended(t, s) for r, t, (s, _) in zip(rows, said, hows)]
-            for r, text in zip(rows, texts):
-                if text is not None: yield r, text
-            rows = [None if text is not None else r for r, text in zip(rows, texts)]
-            rows, said, hows, nxt = self._go_on(rows, said, hows, nxt, x)
-
-# %% ../nbs/rooms/hf.ipynb #ad062f44
-@patch
-def _go_on(self: HF, rows, said, hows, nxt, x):
-    "Put the new tokens in, and drop ended rows when they are half of the batch"
-    import torch
-    live = [j for j, r in enumerate(rows) if r is not None]
-    if not live: return [], said, hows, nxt
-    if len(live)*2 <= len(rows):
-        rows, said, hows = ([part[j] for j in live] for part in (rows, said, hows))
-        nxt = nxt[live]
-        x['attention_mask'], x['position_ids'] = x['attention_mask'][live], x['position_ids'][live]
-        x['past_key_values'].batch_select_indices(torch.tensor(live, device=nxt.device))
-    x['input_ids'], x['position_ids'] = nxt[:, None], x['position_ids'][:, -1:] + 1
-    x['attention_mask'] = torch.cat([x['attention_mask'], x['attention_mask'].new_ones(len(rows), 1)], 1)
-    return rows, said, hows, nxt
 
 # %% ../nbs/rooms/hf.ipynb #7034320f
 _TRYING = threading.RLock()

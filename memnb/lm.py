@@ -11,7 +11,6 @@ __all__ = ['BACKENDS', 'load', 'needs', 'Dry', 'dry', 'prefetch', 'hf', 'servers
 import base64, json, time
 from contextlib import closing
 from functools import lru_cache, wraps
-from fastcore.basics import patch
 from . import hf, servers
 from .core import say
 from .store import Store, is_empty, key_of
@@ -78,26 +77,29 @@ class Dry(LM):
         self.encode, self.n_params, self.engine = encode, n_params, engine
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
         self.todo = {} # key: (settings, prompt) of what the store lacks and would keep
-
-# %% ../nbs/rooms/lm.ipynb #f7ed17a5
-@patch
-def _ask(self: Dry, prompts, settings, reuse=True):
-    requests, have, todo = self._requests(prompts, settings, reuse)
-    blank = {'generate': '', 'logprobs': [0.], 'next_logits': base64.b64encode(bytes(4*50000)).decode()}
-    c, jobs = self.cost, [p for _, p in todo.values()]
-    if reuse: self.todo |= todo
-    c['calls'] += len(jobs)
-    c['cached'] += len(set(k for k, *_ in requests)) - len(jobs)
-    if jobs and settings['request'] == 'logprobs':
-        c['prompt_tokens'] += sum(len(self.encode(end)) for _, end in jobs)
-        starts = [p for p, _ in jobs] # a server is paid for all, a local model reads each once
-        jobs = list({json.dumps(p): p for p in starts}.values()) if self.n_params else starts
-    if jobs:
-        ids = [self.encode(p) for p in jobs]
-        shared = common_prefix(ids) if self.n_params and len(ids) > 1 else 0
-        c['prompt_tokens'] += sum(map(len, ids)) - shared*(len(ids) - 1)
-        c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
-    return [have.get(k, blank[settings['request']]) for k, *_ in requests]
+    def _ask(self, prompts, settings, reuse=True):
+        requests, have, todo = self._requests(prompts, settings, reuse)
+        blank = {'generate': '', 'logprobs': [0.], 'next_logits': base64.b64encode(bytes(4*50000)).decode()}
+        c, jobs = self.cost, [p for _, p in todo.values()]
+        if reuse: self.todo |= todo
+        c['calls'] += len(jobs)
+        c['cached'] += len(set(k for k, *_ in requests)) - len(jobs)
+        if jobs and settings['request'] == 'logprobs':
+            c['prompt_tokens'] += sum(len(self.encode(end)) for _, end in jobs)
+            starts = [p for p, _ in jobs] # a server is paid for all, a local model reads each once
+            jobs = list({json.dumps(p): p for p in starts}.values()) if self.n_params else starts
+        if jobs:
+            ids = [self.encode(p) for p in jobs]
+            shared = common_prefix(ids) if self.n_params and len(ids) > 1 else 0
+            c['prompt_tokens'] += sum(map(len, ids)) - shared*(len(ids) - 1)
+            c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
+        return [have.get(k, blank[settings['request']]) for k, *_ in requests]
+    def estimate(self) -> dict:
+        "The cost with operations and seconds; None where a server's size and speed are not known"
+        c, n = self.cost, self.n_params
+        if n is None: return c | dict(flops=None, seconds=round(c['calls']*1.5/16))
+        read, write = 2*n*c['prompt_tokens'], 2*n*c['new_tokens']
+        return c | dict(flops=read + write, seconds=round((1.5*read + 5*write)/_speed()))
 
 # %% ../nbs/rooms/lm.ipynb #d5fa33af
 @lru_cache(None)
@@ -117,14 +119,6 @@ def _speed():
         best = min(once() for _ in range(6))
     finally: torch.set_num_threads(threads)
     return 2*1024**3*(1 if gpu else threads)/max(best, 1e-6)
-
-@patch
-def estimate(self: Dry) -> dict:
-    "The cost with operations and seconds; None where a server's size and speed are not known"
-    c, n = self.cost, self.n_params
-    if n is None: return c | dict(flops=None, seconds=round(c['calls']*1.5/16))
-    read, write = 2*n*c['prompt_tokens'], 2*n*c['new_tokens']
-    return c | dict(flops=read + write, seconds=round((1.5*read + 5*write)/_speed()))
 
 # %% ../nbs/rooms/lm.ipynb #5b788360
 def dry(

@@ -9,7 +9,6 @@ __all__ = ['A_TYPE', 'A_EVEN', 'A_UNEVEN', 'B_TYPE', 'B_EVEN', 'B_UNEVEN', 'GRAM
 import math, re
 from fractions import Fraction
 import numpy as np
-from fastcore.basics import patch
 
 # %% ../../nbs/contextual/grammars.ipynb #632a799e
 class Grammar:
@@ -54,6 +53,50 @@ class Grammar:
         if grow > 1 - 1e-9: raise ValueError(
             f'recursion without end: one expansion makes {grow:.2f} others on '
             'average in the long run; rules without recursion need more probability')
+
+    def sample(self,
+        n: int,       # strings
+        seed: int = 0 # of the draw
+    ) -> list:        # strings, as '3 1 2 6'
+        "Draw independent strings from the language"
+        rng, names = np.random.default_rng(seed), [*self.rules, *self.terminals]
+        at = {x: i for i, x in enumerate(names)}
+        alts = [np.array([at[x] for x in rhs]) for a in self.rules for _, rhs in self.rules[a]]
+        size, flat = np.array([len(a) for a in alts]), np.concatenate(alts)
+        where = np.cumsum(size) - size
+        first = np.cumsum([0] + [len(self.rules[a]) for a in self.rules])
+        cdf = [np.cumsum([p for p, _ in self.rules[a]]) for a in self.rules]
+        x, owner = np.full(n, at[self.start]), np.arange(n)
+        while (x < len(self.rules)).any(): # a level: each non-terminal by one of its alternatives
+            rule = np.full(len(x), -1)
+            for a in range(len(cdf)):
+                here = np.flatnonzero(x == a)
+                pick = np.searchsorted(cdf[a], rng.random(len(here)), side='right')
+                rule[here] = first[a] + np.minimum(pick, len(cdf[a]) - 1)
+            reps = np.where(rule < 0, 1, size[rule])
+            inside = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
+            r = np.repeat(rule, reps)
+            x = np.where(r < 0, np.repeat(x, reps), flat[np.where(r < 0, 0, where[r] + inside)])
+            owner = np.repeat(owner, reps)
+        words, cuts = np.array(names)[x].tolist(), np.searchsorted(owner, np.arange(n + 1))
+        return [' '.join(words[a:b]) for a, b in zip(cuts, cuts[1:])]
+
+    def logprob(self,
+        string: str # tokens with blanks in between
+    ) -> float:     # natural logarithm; -inf for a string that is not in the language
+        "Exact log-probability of a string"
+        words = string.split()
+        got = _inside(self, words, self.start, 0, {}).get(len(words))
+        return got[0] if got else -math.inf
+
+    def tree(self,
+        string: str # in the language
+    ) -> tuple:     # (symbol, from, to, children)
+        "The likeliest derivation of a string"
+        words = string.split()
+        got = _inside(self, words, self.start, 0, {}).get(len(words))
+        if not got: raise ValueError(f'{string[:60]!r} is not in {self.called}: its probability is 0')
+        return got[2]
 
 # %% ../../nbs/contextual/grammars.ipynb #6dae1d76
 def grammar(
@@ -176,35 +219,6 @@ GRAMMARS |= {new: re.sub(r'(?<= )[1-9](?=\s)', lambda m: 'abcdefghi'[int(m[0]) -
              for new, old in (('L7', 'L5'), ('L8', 'L6'))} # tokens 1 to 9 as letters a to i
 GRAMMARS |= dict(L4m=filled(B_TYPE + B_EVEN, p=.9, q=.05, s=.9, t='1/30', x=.9, y=.05))
 
-# %% ../../nbs/contextual/grammars.ipynb #79422504
-@patch
-def sample(self: Grammar,
-    n: int,       # strings
-    seed: int = 0 # of the draw
-) -> list:        # strings, as '3 1 2 6'
-    "Draw independent strings from the language"
-    rng, names = np.random.default_rng(seed), [*self.rules, *self.terminals]
-    at = {x: i for i, x in enumerate(names)}
-    alts = [np.array([at[x] for x in rhs]) for a in self.rules for _, rhs in self.rules[a]]
-    size, flat = np.array([len(a) for a in alts]), np.concatenate(alts)
-    where = np.cumsum(size) - size
-    first = np.cumsum([0] + [len(self.rules[a]) for a in self.rules])
-    cdf = [np.cumsum([p for p, _ in self.rules[a]]) for a in self.rules]
-    x, owner = np.full(n, at[self.start]), np.arange(n)
-    while (x < len(self.rules)).any(): # a level: every non-terminal of all strings by one of its alternatives
-        rule = np.full(len(x), -1)
-        for a in range(len(cdf)):
-            here = np.flatnonzero(x == a)
-            pick = np.searchsorted(cdf[a], rng.random(len(here)), side='right')
-            rule[here] = first[a] + np.minimum(pick, len(cdf[a]) - 1)
-        reps = np.where(rule < 0, 1, size[rule])
-        inside = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
-        r = np.repeat(rule, reps)
-        x = np.where(r < 0, np.repeat(x, reps), flat[np.where(r < 0, 0, where[r] + inside)])
-        owner = np.repeat(owner, reps)
-    words, cuts = np.array(names)[x].tolist(), np.searchsorted(owner, np.arange(n + 1))
-    return [' '.join(words[a:b]) for a, b in zip(cuts, cuts[1:])]
-
 # %% ../../nbs/contextual/grammars.ipynb #55f924c7
 def _inside(g, words, x, i, memo):
     "What x can derive from position i: {end: (log-probability, that of the best derivation, its tree)}"
@@ -229,26 +243,6 @@ def _add_way(out, k, total, best, tree):
     else:
         a, b, t = out[k]
         out[k] = float(np.logaddexp(a, total)), max(b, best), tree if best > b else t
-
-# %% ../../nbs/contextual/grammars.ipynb #7eb6b7c9
-@patch
-def logprob(self: Grammar,
-    string: str # tokens with blanks in between
-) -> float:     # natural logarithm; -inf for a string that is not in the language
-    "Exact log-probability of a string"
-    words = string.split()
-    got = _inside(self, words, self.start, 0, {}).get(len(words))
-    return got[0] if got else -math.inf
-
-@patch
-def tree(self: Grammar,
-    string: str # in the language
-) -> tuple:     # (symbol, from, to, children)
-    "The likeliest derivation of a string"
-    words = string.split()
-    got = _inside(self, words, self.start, 0, {}).get(len(words))
-    if not got: raise ValueError(f'{string[:60]!r} is not in {self.called}: its probability is 0')
-    return got[2]
 
 # %% ../../nbs/contextual/grammars.ipynb #afff1422
 def levels(
