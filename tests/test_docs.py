@@ -108,16 +108,19 @@ def test_links_inside_of_the_site_lead_somewhere(site):
 @pytest.mark.browser
 def test_site_opens_from_disk(site, tmp_path):
     "No request beyond the folder, no error, mathematics set, search finds"
+    high = [] # of the fractions of all pages, in pixels
     with chromium(tmp_path) as page:
         for p in [site/'index.html', *sorted(site.glob('nbs/**/*.html'))]:
             page.get(p.as_uri())
             asked = page.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
             away = [a for a in asked if not a.startswith(('file:', 'data:'))]
             assert not away, f'{p.name}: {away}'
-        page.get(next(site.glob('nbs/*capacity.html')).as_uri())
-        high = page.execute_script('return [...document.querySelectorAll("mfrac")].map(x => x.offsetHeight || '
-                                   'x.getBoundingClientRect().height)')
-        assert high and min(high) > 15
+            high += page.execute_script(
+                'return [...document.querySelectorAll("mfrac")].map(x => [document.title, x.closest("math").'
+                'getAttribute("display"), x.offsetHeight || x.getBoundingClientRect().height])')
+        assert {kind for _, kind, _ in high} == {'block', 'inline'} # in a line fractions have smaller letters
+        flat = [h for h in high if h[2] <= (15 if h[1] == 'block' else 10)]
+        assert not flat, f'fractions that are not set as fractions: {flat}'
         page.get((site/'search.html').as_uri() + '?q=demonstrations')
         found = lambda: page.find_elements('css selector', '#search-results li a')
         wait(found, 20)
