@@ -61,7 +61,9 @@ def page(path, sources):
     for c in cells:
         if c.source.startswith('profile: '): c.metadata['tags'] = ['parameters']
     path.parent.mkdir(exist_ok=True)
-    path.write_text(writes(new_notebook(cells=cells)), encoding='utf8')
+    kernel = dict(name='python3', display_name='python3', language='python')
+    nb = new_notebook(cells=cells, metadata=dict(kernelspec=kernel, language_info=dict(name='python')))
+    path.write_text(writes(nb), encoding='utf8')
 
 def files():
     "The files of the checkout: those that git does not ignore, else all that no tool has made"
