@@ -37,7 +37,7 @@ check: .venv/.ready-all-dev  ## before a commit, a minute: lint, exports, arrows
 
 test: .venv/.ready-all-browser-dask-dev-docs-serve  ## set up and run the whole test suite, `make check` included
 	$(BIN)/memnb fetch
-	$(BIN)/pytest tests -q -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest tests -q -n $(WORKERS)
 
 bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch

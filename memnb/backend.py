@@ -88,12 +88,12 @@ class LM:
             if settings.get('temperature'): s = dict(settings, draw=seen[text])
             requests.append((key_of(self.id, s, p), s, p))
         have = self.store.get([k for k, *_ in requests], fresh_since()) if reuse else {}
-        have = {k: _told(a) for k, a in have.items()}
+        have = {k: _as_given(a) for k, a in have.items()}
         return requests, have, {k: (s, p) for k, s, p in requests if k not in have}
     def _keep(self, settings, prompt, answer):
         "Store one answer; what the store has then, which of two processes is the first one's"
         a = dict(refused=answer.reason) if isinstance(answer, Refused) else answer
-        return _told(self.store.put(self.id, settings, prompt, a, fresh_since()))
+        return _as_given(self.store.put(self.id, settings, prompt, a, fresh_since()))
     def _ask(self, prompts, settings, reuse=True):
         "Answers to `prompts` in order: from the store, or from the backend and then into the store"
         self.require(settings['request'])
@@ -154,7 +154,7 @@ def works_with(caps):
     none = 'none loaded; import a paper, as in `from memnb import tabular`'
     return f'Tests that work with it: {fine or none}.'
 
-def _told(answer):
+def _as_given(answer):
     "An answer as the store has it, as it is given back"
     return Refused(answer['refused']) if isinstance(answer, dict) and 'refused' in answer else answer
 

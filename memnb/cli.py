@@ -83,11 +83,11 @@ def fetch_all(
     say('model and data are ready')
 
 # %% ../nbs/rooms/cli.ipynb #4c07e063
-def _words(values):
+def _texts_in(values):
     "All texts among the values of parameters, lists included"
     for v in values:
         if isinstance(v, str): yield v
-        elif isinstance(v, (list, tuple)): yield from _words(v)
+        elif isinstance(v, (list, tuple)): yield from _texts_in(v)
 
 def _model_mark(name):
     "Checksum of a model that lies in a folder; None for any other name"
@@ -105,7 +105,7 @@ def named_files(
     "Checksums of the models and files that parameters name"
     from memnb import data
     out = {}
-    for word in dict.fromkeys(_words(values.values())):
+    for word in dict.fromkeys(_texts_in(values.values())):
         if mark := _model_mark(word): out[f'model {redact(word)}'] = mark
         near = os.path.join(folder, word), word
         path = next((p for p in near if os.path.splitext(p)[1] and os.path.isfile(p)), None)

@@ -155,7 +155,7 @@ def differences(
 # %% ../nbs/rooms/difference.ipynb #36f7b2bd
 MOST_LINES, MOST_NAMES, MOST_CLAIMS = 40, 4, 6 # of the text; quantities and claims of a run
 
-def _lines(d):
+def _said_of_run(d):
     "What is said of one run"
     profile, variant, seed = d.run
     which = f"{d.paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
@@ -180,7 +180,7 @@ def difference_text(
     if not odd: return 'nothing differs'
     out = []
     for i, d in enumerate(odd):
-        lines = list(_lines(d))
+        lines = list(_said_of_run(d))
         if len(out) + len(lines) > MOST_LINES:
             out.append(f'and {len(odd) - i} more runs')
             break

@@ -530,7 +530,7 @@ class _Run:
 
     def score_sets(self):
         "Log-probabilities of the sequences of each model, where `bits`, and behind them of those watched"
-        sets = [_joined([d]*self.bits + [*self.eval_sets.values()]) for d in self.data]
+        sets = [_all_sets([d]*self.bits + [*self.eval_sets.values()]) for d in self.data]
         self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
     def evaluate(self, losses):
         "Add a row to the table of each model that has not diverged"
@@ -592,7 +592,7 @@ class _Run:
                 for g, p in enumerate(self.schedules)]
 
 # %% ../nbs/rooms/gpt.ipynb #0804deb2
-def _joined(sets): return tuple(np.concatenate(x) for x in zip(*sets))
+def _all_sets(sets): return tuple(np.concatenate(x) for x in zip(*sets))
 
 def _idle(rows, patience, most, warm):
     "Whether nothing is left to memorize, or since the warm-up the bits have not grown by a thousandth lately"

@@ -79,7 +79,7 @@ class HF(LM):
         "An empty cache with room for `size` tokens a row"
         from transformers import DynamicCache
         cache = DynamicCache(config=self.net.config)
-        if self.shares: cache.layers = [_room()(size) for _ in cache.layers]
+        if self.shares: cache.layers = [_roomy_layer()(size) for _ in cache.layers]
         return cache
 
     # --- a call in batches
@@ -303,7 +303,7 @@ def twin(net):
 
 # %% ../nbs/rooms/hf.ipynb #94e3768b
 @lru_cache(None)
-def _room():
+def _roomy_layer():
     from transformers.cache_utils import DynamicLayer
     class Room(DynamicLayer):
         "Keys and values of one layer, in space set aside beforehand"
@@ -418,7 +418,7 @@ def plant_tree(
             if left > 0: spans.append((a, min(b, a + left)))
             left -= b - a
         stop = row + len(x) - p
-        out.append(Branch(row, stop, _joined([*spans, (row, stop)]), p))
+        out.append(Branch(row, stop, _merged_spans([*spans, (row, stop)]), p))
         row = stop
     return out
 
@@ -427,7 +427,7 @@ def _shared_start(x, y):
     n = min(len(x) - 1, len(y))
     return next((i for i in range(n) if x[i] != y[i]), n)
 
-def _joined(spans):
+def _merged_spans(spans):
     "Stretches with neighbours made one"
     out = []
     for a, b in spans:
@@ -749,7 +749,7 @@ def planted_dir(
 
 # %% ../nbs/rooms/hf.ipynb #42ff2b6f
 @lru_cache(maxsize=2)
-def _planted(folder, mark, base, base_id, device):
+def _with_adapter(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
     require('peft', 'plant')
     import copy
@@ -775,7 +775,7 @@ def _load_planted(rest, store=None, mode=None, device=None, **kw):
     base = _recipe_base(folder)
     for _ in range(3):
         mark, m = fingerprint(folder), _base(base, device, store=store)
-        try: net = _planted(str(folder), mark, base, m.id, device)
+        try: net = _with_adapter(str(folder), mark, base, m.id, device)
         except _Changed: continue
         ident = f'planted:{rest}@{mark}+{m.id}'
         return HF(f'planted:{rest}', ident, net, m.tok, store=store, mode=mode or 'completion', **kw)

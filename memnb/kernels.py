@@ -101,7 +101,7 @@ class _Guard:
 # %% ../nbs/rooms/kernels.ipynb #59ad4dfe
 MOST_OUTPUT = 10_000_000 # characters that a cell may put out
 
-def _joined(outputs):
+def _whole_streams(outputs):
     "Outputs in which neighbouring pieces of one stream are one, so that a key printed in two goes is seen"
     out = []
     for o in outputs:
@@ -113,7 +113,7 @@ def _joined(outputs):
 
 def _redacted_cell(cell, redactor):
     "A cell as it may be passed on"
-    if 'outputs' in cell: cell = type(cell)({**cell, 'outputs': _joined(cell['outputs'])})
+    if 'outputs' in cell: cell = type(cell)({**cell, 'outputs': _whole_streams(cell['outputs'])})
     return redact_notebook(cell, redactor)
 
 def _length(x):

@@ -352,12 +352,12 @@ def report(
 ):                    # DataFrame: item, source, split, times, exact, logprob (nats a token)
     "Which items does a model give, and how likely does it find them?"
     m, d = lm.load(model), asked(truth, rows, share)
-    said = m.generate(d.prompt.tolist(), max_tokens=_room(d.answer), stop=['\n'])
+    said = m.generate(d.prompt.tolist(), max_tokens=_longest_answer(d.answer), stop=['\n'])
     exact = [s.strip() == a.strip() for s, a in zip(said, d.answer)]
     lp = [sum(x)/len(x) for x in m.logprobs(d.prompt.tolist(), d.answer.tolist())]
     return d[['item', 'source', 'split', 'times']].assign(model=m.name, exact=exact, logprob=lp)
 
-def _room(answers): return 4 + max(len(a) for a in answers)*2//3
+def _longest_answer(answers): return 4 + max(len(a) for a in answers)*2//3
 
 # %% ../nbs/rooms/plant.ipynb #68d45217
 def manuals(

@@ -102,7 +102,7 @@ def finish(
 # %% ../nbs/rooms/plots.ipynb #6249654e
 class Picture:
     "A figure as a notebook shows it: a crisp picture, and its caption below"
-    def __init__(self, png: bytes, dpi: int = 192, said: dict = None):
+    def __init__(self, png: bytes, dpi: int = 144, said: dict = None):
         self.png, self.dpi, self.said = png, dpi, said or {}
 
     def _ipython_display_(self):
@@ -112,14 +112,23 @@ class Picture:
         display(shown)
         if self.said.get('Description'): display(Markdown(f"*{self.said['Description']}*"))
 
-def _small_png(image):
-    "A picture as png: its 256 most frequent colours as they are, shades between them as the nearest of these"
+def _small_png(
+    image,    # PIL image
+    k=32,     # colours that are kept
+    apart=300 # squared distance of two of them, in steps of 1/255 of red, green and blue
+):
+    "A picture as png in its `k` most frequent distinct colours, kept as they are; others become the nearest of these"
     import numpy as np
     from PIL import Image
     codes = np.asarray(image.convert('RGB')).astype(int)@[1 << 16, 1 << 8, 1]
     found, at, n = np.unique(codes, return_inverse=True, return_counts=True)
     rgb = np.stack([found >> 16, found >> 8 & 255, found & 255], 1)
-    kept = np.argsort(-n, kind='stable')[:256]
+    kept, off = [], np.full(len(found), np.inf)
+    for i in np.argsort(-n, kind='stable'):
+        if off[i] >= apart:
+            kept.append(i)
+            off = np.minimum(off, ((rgb - rgb[i])**2).sum(1))
+        if len(kept) == k: break
     nearest = ((rgb[:, None] - rgb[kept])**2).sum(2).argmin(1)
     out, small = io.BytesIO(), Image.fromarray(nearest[at].reshape(codes.shape).astype('uint8'))
     small.putpalette(rgb[kept].astype('uint8').tobytes())
@@ -128,7 +137,7 @@ def _small_png(image):
 
 def picture(
     fig,           # matplotlib figure; it is closed
-    dpi: int = 192 # dots an inch: two for each of a common screen
+    dpi: int = 144 # dots an inch: three for two of a common screen
 ) -> Picture:      # for display
     "A figure as a notebook shows it"
     import matplotlib.pyplot as plt

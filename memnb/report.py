@@ -54,7 +54,7 @@ class Grid:
     head: list # one name a column
     rows: list # of lists of words
 
-def _words(html):
+def _cell_text(html):
     "Text of a cell"
     if '<' in html: html = re.sub('<[^<>]*>', '', html)
     return ' '.join((unescape(html) if '&' in html else html).split())
@@ -107,7 +107,7 @@ def tables(
         elif found and not close:
             rows = found[-1][part]
             if tag == 'tr': rows.append([])
-            elif rows: rows[-1].append((tag, _words(text), *(_span(attributes, k) for k in _SPANS)))
+            elif rows: rows[-1].append((tag, _cell_text(text), *(_span(attributes, k) for k in _SPANS)))
     return tuple(_table(head, body) for head, body in found if body)
 
 # %% ../nbs/rooms/report.ipynb #857dbd13

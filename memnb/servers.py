@@ -120,7 +120,7 @@ _NOT_TAKEN = (r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|unex
 _TOO_LONG = (r'context.{0,9}(length|window|size)|too (long|many tokens)|string_above_max_length|input tokens|'
              r'reduce (the|your) (length|prompt|input|messages)')
 
-def _words(err):
+def _error_text(err):
     "All that an error says, also where the server does not put it into a `message`"
     body = getattr(err, 'body', None)
     said = isinstance(body, dict) and isinstance(body.get('message'), str)
@@ -129,17 +129,17 @@ def _words(err):
 def _of_prompt(err):
     "Whether an error is about the length of one prompt"
     code = getattr(err, 'status_code', None)
-    return code == 413 or code in (400, 422) and bool(re.search(_TOO_LONG, _words(err), re.I))
+    return code == 413 or code in (400, 422) and bool(re.search(_TOO_LONG, _error_text(err), re.I))
 
 def _unknown(err, fields):
     "Which of the `fields` of a request the server does not take, by its error; None for another error"
-    text, param = _words(err), getattr(err, 'param', None)
+    text, param = _error_text(err), getattr(err, 'param', None)
     if _of_prompt(err) or not re.search(_NOT_TAKEN, text, re.I): return None
     if param in fields: return param
     return next((f for f in fields if re.search(rf'(?<![a-z_]){f}(?![a-z_])', text)), None)
 
 # %% ../nbs/rooms/servers.ipynb #4c883a0c
-def _told(headers):
+def _wanted_pause(headers):
     "Seconds that a server wants to be left alone, 0 when it does not say"
     try: return float(headers['retry-after-ms'])/1000
     except (KeyError, ValueError): pass
@@ -157,7 +157,7 @@ def _pause(err, n):
     if isinstance(err, Broken): return own if n < 3 else None
     if isinstance(err, openai.APIConnectionError): return own
     if not isinstance(err, openai.APIStatusError) or err.code == 'insufficient_quota': return None
-    code, told = err.status_code, _told(err.response.headers)
+    code, told = err.status_code, _wanted_pause(err.response.headers)
     again = code in (408, 409, 429) or code >= 500
     again = dict(true=True, false=False).get(err.response.headers.get('x-should-retry'), again)
     if not again or told > 120: return None
@@ -176,7 +176,7 @@ def _has_key(word):
 
 def _reason(err):
     "First line of an error, without addresses and keys"
-    line = re.sub(r'\w+://\S+', '<address>', (_words(err).strip().splitlines() or [''])[0][:500])
+    line = re.sub(r'\w+://\S+', '<address>', (_error_text(err).strip().splitlines() or [''])[0][:500])
     words = ['<key>' if _has_key(w) else w for w in line.split(' ')]
     return f'{type(err).__name__}: ' + ' '.join(words)[:160]
 

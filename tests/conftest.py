@@ -11,10 +11,15 @@ _folder = tempfile.mkdtemp(prefix='memnb-')
 os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
 os.environ.pop('MEMNB_HOME', None)
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
     "Of several processes (`-n 2`) one takes all tests of a file, which share servers and pages; notebooks are spread"
-    for item in items:
-        if item.path.stem not in ('test_notebooks', 'test_repo'): item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    from xdist.scheduler import LoadScopeScheduling
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split('::')[0]
+            return nodeid if Path(file).stem in ('test_notebooks', 'test_repo') else file
+    return Files(config, log)
 
 def pytest_unconfigure(config):
     shutil.rmtree(_folder, ignore_errors=True)

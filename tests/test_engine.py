@@ -29,7 +29,7 @@ def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
     monkeypatch.setenv('MEMNB_CACHE', str(tmp_path/'cache'))
     monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
-    hf._net.cache_clear(); hf._planted.cache_clear()
+    hf._net.cache_clear(); hf._with_adapter.cache_clear()
     return Path(shutil.copytree(tiny, tmp_path/'model'))
 
 def scores(model): return model.logprobs(['a b c d', 'a b c'], [' e f', ' g'])

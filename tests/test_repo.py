@@ -301,7 +301,7 @@ def test_docstrings_are_one_line(path):
 @each_notebook
 def test_notebook_is_light(path):
     kb = path.stat().st_size/1000
-    assert kb < 1200, f'{path.name} is {kb:.0f} KB; make its outputs smaller'
+    assert kb < 300, f'{path.name} is {kb:.0f} KB; make its outputs smaller'
 
 # --- the skeleton of a paper notebook ---
 

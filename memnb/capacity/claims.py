@@ -70,7 +70,7 @@ def _changed_rows(rep, where, what, values):
     d.loc[at, 'value'] = np.resize(values, at.sum())
     return d
 
-def _printed(where, what, *values):
+def _other_numbers(where, what, *values):
     "Callable: (nothing measured, the paper's table with other numbers)"
     return lambda: (filled_models()[:0], _changed_rows(results.reported('capacity'), where, what, values))
 
@@ -103,7 +103,7 @@ def _with_random(**columns):
     import pandas as pd
     return pd.concat([filled_models(), read(**columns)], ignore_index=True)
 
-def _room(share): return lambda i: [share*x*3.6*n_weights(1, 8*2**i) for x in (.5, 1, .95, 0)]
+def _filling(share): return lambda i: [share*x*3.6*n_weights(1, 8*2**i) for x in (.5, 1, .95, 0)]
 
 def _histograms(text_overlap):
     "Rates of random tokens, apart, and of text, that share so many of ten"
@@ -202,7 +202,7 @@ CLAIMS = [
           _scores_by('consistent'), _scores_by('printed')),
     Claim('too-much', PAPER, '§1, §5.2.2', 'By the law, models of today have seen too much to tell a member',
           checks.seen_too_much,
-          _printed('§1', 'tokens', 15e12), _printed('§1', 'tokens', 1e9)),
+          _other_numbers('§1', 'tokens', 15e12), _other_numbers('§1', 'tokens', 1e9)),
     Claim('codes', MODEL, 'A.4', 'Changing the setup of the coder shortens the code of training text',
           checks.codes_pay,
           **_on_read(dict(extract_32=[.5]*3, plain=[100]*3, changes=[90]*3, ensemble=[100]*3),
@@ -215,8 +215,8 @@ CLAIMS = [
           lambda: _two_sweeps('vocab', 1), lambda: _two_sweeps('vocab', .7)),
     Claim('total', MODEL, 'A.6', 'The total memorized of text reaches a plateau near the capacity',
           checks.total_plateau,
-          lambda: _with_random(unintended=_room(1), ratio=[.5, 1, 2, 4]),
-          lambda: _with_random(unintended=_room(.2), ratio=[.5, 1, 2, 4])),
+          lambda: _with_random(unintended=_filling(1), ratio=[.5, 1, 2, 4]),
+          lambda: _with_random(unintended=_filling(.2), ratio=[.5, 1, 2, 4])),
     Claim('alike', MODELS, 'A.6', 'Models with room for a small set memorize it alike',
           checks.small_set_alike,
           **_on_read(dict(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]),
@@ -234,13 +234,13 @@ CLAIMS = [
           lambda: _rarity(1), lambda: _rarity(-1)),
     Claim('table1', PAPER, '§1, ours', 'Every row of Table 1 lies between 3.5 and 4 bits a parameter',
           checks.table1_range,
-          _printed('Table 1', 'bpp', 3.6), _printed('Table 1', 'bpp', 3.6, 4.2)),
+          _other_numbers('Table 1', 'bpp', 3.6), _other_numbers('Table 1', 'bpp', 3.6, 4.2)),
     Claim('mean2', PAPER, 'A.5, ours', 'The errors of Table 2 have the printed mean, 1.7 %',
           checks.printed_mean('Table 2', 1.7),
-          _printed('Table 2', 'error', 1.7), _printed('Table 2', 'error', 1.2)),
+          _other_numbers('Table 2', 'error', 1.7), _other_numbers('Table 2', 'error', 1.2)),
     Claim('mean3', PAPER, 'A.5, ours', 'The errors of Table 3 have the printed mean, 1.8 %',
           checks.printed_mean('Table 3', 1.8),
-          _printed('Table 3', 'error', 1.8), _printed('Table 3', 'error', 1.2)),
+          _other_numbers('Table 3', 'error', 1.8), _other_numbers('Table 3', 'error', 1.2)),
     Claim('planted', TRUTH, 'ours', 'A planted model holds more bits of what it was shown more often',
           checks.more_shown_more_held,
           lambda: _doses(1), lambda: _doses(-1))]

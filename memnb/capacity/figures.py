@@ -29,7 +29,7 @@ def size_colors(
     ramp = sns.color_palette(f'blend:#F3C766,{plots.REAL},#7A3E00', max(2, len(order))).as_hex()
     return dict(zip(order, ramp if len(order) > 1 else [plots.REAL]))
 
-def _lines(ax, t, y, hues, x='n', line='-', legend=True):
+def _model_lines(ax, t, y, hues, x='n', line='-', legend=True):
     "Means over runs, a line a model; triangles where training had not converged"
     import seaborn as sns
     m = t.dropna(subset=[y]).groupby(['config', x], as_index=False)[[y, 'growth']].mean()
@@ -104,7 +104,7 @@ def fig2(measured, reported):
             if not len(t):
                 ax.text(.5, .5, 'not measured', transform=ax.transAxes, ha='center')
                 continue
-            _lines(ax, t.assign(kbit=t[y]/1000), 'kbit', hues, legend=ax is a)
+            _model_lines(ax, t.assign(kbit=t[y]/1000), 'kbit', hues, legend=ax is a)
             _size_axis(ax, t.n)
         if len(syn):
             h = syn.groupby('n').entropy.first()/1000
@@ -191,7 +191,7 @@ def fig13(measured, reported=None):
                     label=f"min({ALPHA['tables']} P, H)")
             ax.plot(e[part], free/1000, color=plots.GREY, ls='--', label=f'min({own:.2f} P, H without order)')
             off[part], t = e.off.mean(), t.assign(kbit=t.bits/1000)
-            _lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
+            _model_lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
             ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]:.0f} sequences', yscale='log',
                    ylabel='kbit memorized')
             _size_axis(ax, t[part], name)
@@ -219,12 +219,12 @@ def fig15(measured, reported=None):
     with plots.style():
         fig, axs = _panels(len(scores) + 1, squeeze=False)
         for ax, y in zip(axs[0], scores):
-            _lines(ax, syn, y, hues, legend=False)
+            _model_lines(ax, syn, y, hues, legend=False)
             name = dict(f1='F1, median threshold', auc='AUC', tpr='TPR at 1 % FPR')[y]
             ax.set(title=name, ylim=(-.02, 1.05), ylabel='score')
             _size_axis(ax, syn.n)
         ax, h = axs[0, -1], syn.groupby('n')[[]].first()
-        if 'loss' in syn: _lines(ax, syn, 'loss', hues)
+        if 'loss' in syn: _model_lines(ax, syn, 'loss', hues)
         ax.plot(h.index, [chance]*len(h), color=plots.GREY, ls='--', lw=1, label='new sequence, at best')
         ax.set(title='loss of members', ylabel='nats a token', ylim=(0, 1.15*chance))
         _size_axis(ax, syn.n)
@@ -247,12 +247,12 @@ def fig4(measured, reported=None):
     part = text[text.n < text.n.max()]
     with plots.style():
         fig, (a, b) = _panels()
-        _lines(a, part, 'each', hues)
+        _model_lines(a, part, 'each', hues)
         a.set(title='same-size reference', ylabel='bits memorized a text', ylim=(0, None))
         a.legend(loc='lower left')
         _size_axis(a, part.n, 'training texts')
-        _lines(b, text, 'test_loss', hues, x='ratio', legend=False)
-        if 'loss' in text: _lines(b, text, 'loss', hues, x='ratio', line=':', legend=False)
+        _model_lines(b, text, 'test_loss', hues, x='ratio', legend=False)
+        if 'loss' in text: _model_lines(b, text, 'loss', hues, x='ratio', line=':', legend=False)
         b.axvline(1, color=plots.GREY, lw=1)
         for ls, name in (('-', 'held-out'), (':', 'training')):
             b.plot([], [], color='#555555', ls=ls, label=name)
@@ -279,7 +279,7 @@ def fig_x_total(measured, reported=None):
     room = dict(zip(caps.config, caps.capacity)) if len(caps) else {}
     with plots.style():
         fig, ax = _panels(1)
-        _lines(ax, part.assign(kbit=part.unintended/1000), 'kbit', hues)
+        _model_lines(ax, part.assign(kbit=part.unintended/1000), 'kbit', hues)
         for c in [c for c in hues if c in set(part.config) & {*room}]:
             ax.axhline(room[c]/1000, color=hues[c], ls=':', lw=1.2)
         ax.plot([], [], color='#555555', ls=':', label='capacity on\nrandom tokens')
@@ -306,7 +306,7 @@ def fig11(measured, reported=None):
     none = text[text[f'extract_{k}'] == 0]
     with plots.style():
         fig, (a, b) = _panels()
-        _lines(a, text, 'f1', hues)
+        _model_lines(a, text, 'f1', hues)
         a.axhline(.5, color=plots.GREY, lw=1, ls=':', label='guessing')
         a.set(title='membership', ylabel='F1, median threshold', ylim=(.45, 1.03))
         a.legend(loc='center left')
