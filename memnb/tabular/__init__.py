@@ -9,6 +9,8 @@ __all__ = []
 from .method import *
 from .prompting import *
 from .counting import *
+from .reading import *
+from .guards import *
 from .parrot import *
 from .knowledge import *
 from .copying import *

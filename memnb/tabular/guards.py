@@ -10,8 +10,8 @@ __all__ = ['row_independence', 'cell_guesses', 'guessed_rows', 'row_guess', 'lin
 import csv, io, random, re
 from collections import Counter, defaultdict
 from dataclasses import replace
-from .counting import entry
-from .method import load_table
+from .counting import answered, entry
+from .method import load_table, proportion
 
 # %% ../../nbs/tabular/guards.ipynb #7c6d7147
 def _order_codes(t, most):
@@ -143,7 +143,7 @@ def shifted_twin(
     out = io.StringIO()
     csv.writer(out, lineterminator='\n').writerows(df.values.tolist())
     rows = [''.join(r) for r in _csv_records(out.getvalue())]
-    return replace(t, name=f'{t.name} (twin)', rows=rows, df=df.reset_index(drop=True))
+    return replace(t, rows=rows, df=df.reset_index(drop=True)) # the same name: the same places are asked
 
 def _csv_records(text):
     "Records of a csv text, verbatim, without line ends"
@@ -168,8 +168,6 @@ def against_twin(
 ) -> dict:  # `twin`, the rate there, and `p_twin` of the one-sided test, for `entry`
     "Is a test better on the table than on its twin? Sign test of the places asked in both, else Fisher's"
     from scipy.stats import binomtest, fisher_exact
-    from memnb.tabular.counting import answered
-    from memnb.tabular.method import proportion
     a, b = answered(result), answered(twin)
     if not len(a) or not len(b): return {}
     k, n = int(b.ok.sum()), len(b)
