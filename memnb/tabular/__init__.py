@@ -21,4 +21,5 @@ from .rules import *
 from .measuring import *
 from .tables import *
 from .figures import *
+from .proof import *
 from .claims import *

@@ -280,12 +280,19 @@ def run_exposure(
 def estimate(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
     preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2),
-    truth: str = '', truth_n: int = 2
+    truth: str = '', truth_n: int = 2, forms: str = ''
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
     m = lm.dry(model, mode=mode or None)
     _asks(m, _tables(datasets), sizes(preset, n=n, samples=samples), temperatures, seed)
-    if not truth: return m.estimate()
-    known = lm.dry(f'planted:{truth}')
-    against_truth(known, name=truth, seed=seed, **_truth_size(profile, truth_n))
-    return {k: v + known.estimate()[k] for k, v in m.estimate().items() if v is not None}
+    asked = [m]
+    if truth:
+        asked += [lm.dry(f'planted:{truth}'), lm.dry('smollm2', mode='completion')]
+        against_truth(asked[1], name=truth, seed=seed, **_truth_size(profile, truth_n))
+        for known in asked[1:]: labels_by_dose(known, truth, n=2 if profile == 'smoke' else None, seed=seed)
+        if profile != 'smoke': rows_found(asked[1], truth)
+    if forms:
+        asked.append(lm.dry(f'planted:{forms}', mode=m.mode))
+        in_their_form(asked[-1], name=forms, mode=m.mode, seed=seed, **_eye_size(profile, preset, 99))
+    costs = [x.estimate() for x in asked]
+    return {k: sum(c[k] for c in costs) for k in costs[0] if all(c[k] is not None for c in costs)}
