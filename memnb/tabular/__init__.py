@@ -22,4 +22,5 @@ from .measuring import *
 from .tables import *
 from .figures import *
 from .proof import *
+from .trials import *
 from .claims import *

@@ -9,12 +9,10 @@ __all__ = ['PUBLIC', 'FIRST4', 'HEADER3', 'MEMORY', 'CLAIMS', 'KNOWN', 'verdicts
 from .. import data, results
 from ..results import MODEL, PAPER, TRUTH, Claim
 from ..stats import binom_ci
-from .counting import entry, joined, only, wide_part
-from .knowledge import completion_rates
-from .method import proportion
+from .counting import only, wide_part
 from .planted import truth_counts
 from .proof import eye_counts, gains
-from .rules import POWER, TESTS, evidence, printed_signs, sign, signs
+from .rules import POWER, evidence, printed_signs, sign, signs
 from .tables import GPTS
 
 # %% ../../nbs/tabular/claims.ipynb #973bc7e8
@@ -260,7 +258,8 @@ def _eyes_open(m, rep):
     if not len(c): return None, 'no model planted in the forms of the tests was measured'
     def one(g):
         g = g.set_index('times')
-        top, why = g.loc[g.index.max()], ' against '.join(f'{g.k[t]:.0f} of {g.n[t]:.0f}' for t in (g.index.max(), 0) if t in g.index)
+        top, both = g.loc[g.index.max()], [t for t in (g.index.max(), 0) if t in g.index]
+        why = ' against '.join(f'{g.k[t]:.0f} of {g.n[t]:.0f}' for t in both)
         if top.high < POWER: return False, why
         return (True if top.k/top.n >= POWER and top.low > .5 else 'undecided'), why
     return _every({test: one(g) for test, g in c.groupby('test', sort=False)})
@@ -270,8 +269,8 @@ def _exposure(m, rep):
     g = gains(m)
     if not len(g) or 0 not in g.index: return None, 'no labels of planted rows were asked for'
     top, twins = g.loc[g.index.max()], g.loc[0]
-    why = (f'{g.index.max()} times: {top.gain:+.2f} ({top.low:+.2f}, {top.high:+.2f}), p={top.p:.2g}, n={top.n:.0f}; '
-           f'twins {twins.gain:+.2f} ({twins.low:+.2f}, {twins.high:+.2f})')
+    said = lambda r: f'{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f})'
+    why = f'{g.index.max()} times: {said(top)}, p={top.p:.2g}, n={top.n:.0f}; twins {said(twins)}'
     if top.p < .05 and top.gain > 0 and top.low > twins.gain: return True, why
     return (False if top.high < .05 or top.high < twins.low else 'undecided'), why
 
@@ -282,98 +281,27 @@ def _correction(m, rep):
     if not len(g) or 'apparent' not in g: return None, 'no labels of planted rows were asked for'
     own = m[(m['part'] == 'exposure') & (m.times == g.index.max())].set_index('quantity')
     (a, c, h) = (own.loc[[q]].iloc[0] for q in ('apparent', 'corrected', 'honest'))
-    why = (f'honest {h.value:.2f}, apparent {a.value:.2f} ({a.low:.2f}, {a.high:.2f}), corrected {c.value:.2f} '
-           f'({c.low:.2f}, {c.high:.2f}), n={a.n:.0f} and {c.n:.0f}')
+    said = lambda r: f'{r.value:.2f} ({r.low:.2f}, {r.high:.2f}), n={r.n:.0f}'
+    why = f'honest {h.value:.2f}, apparent {said(a)}, corrected {said(c)}'
     if a.low <= h.value: return 'undecided', why + '; exposure alone is not clear'
     return c.low <= h.value <= c.high, why
 
 def _first_rows(m, rep):
-    "Is the header found on data sets whose rows are not, more often than the other way round? (Table 1, GPT-4)"
+    "Is the header found where rows are not, more often than the other way round? (Table 1, GPT-4)"
     from scipy.stats import binomtest
-    t = rep[(rep['where'] == 'Table 1') & (rep.model == 'GPT-4')].pivot_table(index='dataset', columns='what', values='value', aggfunc='first')
+    t = rep[(rep['where'] == 'Table 1') & (rep.model == 'GPT-4')]
+    t = t.pivot_table(index='dataset', columns='what', values='value', aggfunc='first')
     t = t[t.header.isin(['✓', '✗']) & t.row_completion.isin(['✓', '✗'])]
-    up, down = (int(((t.header == a) & (t.row_completion == b)).sum()) for a, b in (('✓', '✗'), ('✗', '✓')))
+    both = lambda a, b: int(((t.header == a) & (t.row_completion == b)).sum())
+    up, down = both('✓', '✗'), both('✗', '✓')
     p = [binomtest(k, up + down, alternative='greater').pvalue if up + down else 1. for k in (up, down)]
-    why = f'header and not rows on {up} of {len(t)} data sets, rows and not header on {down}; sign test p={p[0]:.2g}'
+    why = (f'header and not rows on {up} of {len(t)} data sets, rows and not header on {down}; '
+           f'sign test p={p[0]:.2g}')
     return (True if p[0] < .05 else False if p[1] < .05 else 'undecided'), why
 
 # %% ../../nbs/tabular/claims.ipynb #794cc871
-def _signed(*groups):
-    "() -> rows with wanted signs: (sign, tests, data sets), ..."
-    good, flat = dict(correlation=.9, p=.001, lines=3), dict(correlation=0., p=.5, lines=0)
-    def one(s, test, d):
-        numbers = dict(rate=proportion(100*(s == '✓'), 100), baseline=.3) | (good if s == '✓' else flat)
-        return entry(test, d, 'queries', numbers)
-    eyes = [entry('eyes', 'iris', 'rows', dict(rate=proportion(19, 20)), test=test, times=22) for test in TESTS]
-    return lambda: joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests] + eyes)
-
-def _either(*groups):
-    "Tables for and against a claim: the second has the opposite signs"
-    opposite = [('✗' if s == '✓' else '✓', *g) for s, *g in groups]
-    return dict(holds_on=_signed(*groups), fails_on=_signed(*opposite))
-
-def _valid(**right):
-    "() -> rows of Adult: of 100 completions of a feature so many are valid; of the marginal's 35 to 45 %"
-    def make():
-        import pandas as pd
-        rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False)
-                for f, k in right.items() for i in range(100)]
-        return completion_rates(pd.DataFrame(rows))
-    return make
-
-def _numbers(values):
-    "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
-    about = dict(part='temperature', dataset='california-housing', unit='samples', feature='latitude')
-    return lambda: joined([entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
-                           for t, vs in values.items() for i, v in enumerate(vs)])
-
-def _accurate(dataset, **percent):
-    "() -> accuracies in percent of 100 rows"
-    names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
-    own = {names.get(who, who): k for who, k in percent.items()}
-    return lambda: joined([entry('accuracy', dataset, 'rows', dict(rate=proportion(k, 100)), item=who)
-                           for who, k in own.items()])
-
-def _of_sets(part, quantity, **values):
-    "() -> one number a data set, or a share (k, n); `_` stands for `-` in its name"
-    number = lambda v: proportion(*v) if isinstance(v, tuple) else v
-    return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: number(v)}, item='data')
-                           for d, v in values.items()])
-
-def _printed(**columns):
-    "() -> no measurements, and rows of the paper"
-    def make():
-        import pandas as pd
-        return joined([]), pd.DataFrame(columns)
-    return make
-
-def _planted(shown, twins):
-    "() -> rows of two tests on two data sets: of 20 shown 64 times, and of 20 twins, so many are found"
-    return lambda: joined([entry('truth', d, 'queries', dict(rate=proportion(k, 20)), test=test, times=times)
-                           for d in ('iris', 'titanic') for test in ('header', 'row_completion')
-                           for times, k in ((64, shown), (16, 10), (0, twins))])
-
-def _open_eyes(k):
-    "() -> rows of two tests in the form of Table 1, of 20 shown 22 times so many are found"
-    return lambda: joined([entry('eyes', d, 'rows', dict(rate=proportion(x, 20)), test=test, times=times)
-                           for d in ('iris', 'openml-diabetes') for test in ('header', 'row_completion')
-                           for times, x in ((22, k), (0, 0))])
-
-def _bought(gain, corrected=.52):
-    "() -> paired gains of rows shown 64 times and of twins, and a benchmark"
-    part = lambda x, n=80: dict(value=x, low=x - .1, high=x + .1, n=n)
-    return lambda: joined([entry('exposure', '', 'rows', dict(gain=part(x, 40), p=.5 if abs(x) < .1 else .001, apparent=part(.5 + gain/2),
-        corrected=part(corrected), honest=part(.5), found=part(.9)), item='paired', times=t) for t, x in ((64, gain), (0, 0.))])
-
-def _first(header, rows):
-    "() -> signs of GPT-4 on eight data sets"
-    names = [f'd{i}' for i in range(8)]
-    return _printed(where=['Table 1']*16, model=['GPT-4']*16, dataset=names*2,
-                    what=['header']*8 + ['row_completion']*8, value=[header]*8 + [rows]*8)
-
-def _pair(tables):
-    "Tables for and against a claim, by their names"
-    return dict(zip(('holds_on', 'fails_on'), tables))
+from .trials import (_signed, _either, _valid, _numbers, _accurate, _of_sets,
+                                 _printed, _planted, _open_eyes, _bought, _first, _pair)
 
 # %% ../../nbs/tabular/claims.ipynb #7ed72157
 _CORRELATIONS, _SPACESHIP, _FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
@@ -403,14 +331,17 @@ CLAIMS = [
                     ('✓', ['feature_names', 'feature_values'], PUBLIC))),
     Claim('marginal', MODEL, '§3.2, Figure 1',
           'No feature of Adult is completed significantly worse than by its marginal',
-          _at_least_marginal, holds_on=_valid(Age=70, EducationNum=90), fails_on=_valid(Age=10, EducationNum=90)),
+          _at_least_marginal, holds_on=_valid(Age=70, EducationNum=90),
+          fails_on=_valid(Age=10, EducationNum=90)),
     Claim('school', MODEL, '§3.2, Figure 1',
           'On Adult the number of school years is completed significantly better (p < 0.01)',
           _edunum, holds_on=_valid(Age=10, EducationNum=90), fails_on=_valid(Age=90, EducationNum=10)),
     Claim('diverse', MODEL, '§3.3, Figure 2', 'Samples become more diverse as the temperature rises',
-          _temperature, holds_on=_numbers(_FIGURE2), fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
+          _temperature, holds_on=_numbers(_FIGURE2),
+          fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('support', MODEL, '§3.3, Figure 2', 'At a large temperature samples leave the support of the data',
-          _support, holds_on=_numbers(_FIGURE2), fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
+          _support, holds_on=_numbers(_FIGURE2),
+          fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('california', MODEL, '§3.3, Figure 3',
           'Samples of California Housing have the correlations of the data',
           _matrix('california-housing', '✓'), **_either(('✓', _CORRELATIONS, ['california-housing']))),
@@ -453,7 +384,8 @@ CLAIMS = [
           fails_on=_of_sets('first_token', 'baseline', **{d: abs(v - .3) for d, v in _TABLE5.items()})),
     Claim('predict titanic', MODEL, '§5, Table 2',
           'On Titanic the language model is on a par with classical learners',
-          _on_par('titanic'), **_pair(_accurate('titanic', own=k, lr=80, gbt=84, majority=62) for k in (82, 40))),
+          _on_par('titanic'),
+          **_pair(_accurate('titanic', own=k, lr=80, gbt=84, majority=62) for k in (82, 40))),
     Claim('predict diabetes', MODEL, '§5, Table 2',
           'On OpenML Diabetes the language model is on a par with classical learners',
           _on_par('openml-diabetes'),
@@ -479,11 +411,14 @@ CLAIMS = [
           fails_on=_of_sets('best_ngram_match', 'mean', adult=3.07, california_housing=12.7)),
     Claim('found', TRUTH, 'ours', 'Each memorization test finds most rows shown most often, and few twins',
           _found, holds_on=_planted(19, 1), fails_on=_planted(1, 19)),
-    Claim('eyes', TRUTH, 'ours', 'In the form of Table 1, each memorization test finds four of five rows shown most often',
+    Claim('eyes', TRUTH, 'ours',
+          'In the form of Table 1, each memorization test finds four of five rows shown most often',
           _eyes_open, holds_on=_open_eyes(19), fails_on=_open_eyes(4)),
-    Claim('exposure', TRUTH, 'abstract, §5', 'Having been shown the rows of the test set raises the accuracy on them',
+    Claim('exposure', TRUTH, 'abstract, §5',
+          'Having been shown the rows of the test set raises the accuracy on them',
           _exposure, holds_on=_bought(.4), fails_on=_bought(-.2)),
-    Claim('correction', TRUTH, 'ours', 'Without the rows that row completion finds, a half-shown test set gives an honest score',
+    Claim('correction', TRUTH, 'ours',
+          'Without the rows that row completion finds, a half-shown test set gives an honest score',
           _correction, holds_on=_bought(.4), fails_on=_bought(.4, .7)),
     Claim('first rows', PAPER, '§4, §7', 'The first rows of a file are memorized more often than random rows',
           _first_rows, holds_on=_first('✓', '✗'), fails_on=_first('✗', '✓'))]
@@ -507,7 +442,8 @@ def verdicts_on(
     "The verdicts: claims about known memories are put to those models, all others to the models asked"
     import pandas as pd
     part = dict(found='truth', eyes='eyes', exposure='exposure', correction='exposure')
-    boards = [results.board([c for c in CLAIMS if c.about != TRUTH], _with_eyes(measured, truth), reported)] if len(measured) else []
+    asked = [c for c in CLAIMS if c.about != TRUTH]
+    boards = [results.board(asked, _with_eyes(measured, truth), reported)] if len(measured) else []
     for c in [c for c in CLAIMS if c.about == TRUTH]:
         own = truth[truth['part'] == part[c.id]]
         if len(own): boards.append(results.board([c], own, reported))

@@ -7,7 +7,7 @@ __all__ = ['row_independence', 'cell_guesses', 'guessed_rows', 'row_guess', 'lin
            'against_twin']
 
 # %% ../../nbs/tabular/guards.ipynb #2c02bdd0
-import csv, io, random, re
+import csv, io, random
 from collections import Counter, defaultdict
 from dataclasses import replace
 from .counting import answered, entry
@@ -88,7 +88,7 @@ def guessed_rows(
         column = cells[f].tolist()
         right = [np.array([a == b for a, b in zip(g, column[2:])]) for g in cell_guesses(column).values()]
         best = [max(right, key=lambda r: r[part].mean()) for part in (slice(half, None), slice(half))]
-        hits.append(np.concatenate([best[0][:half], best[1][half:]])) # each half by the guess that suits the other
+        hits.append(np.concatenate([best[0][:half], best[1][half:]])) # by the guess that suits the other half
     return np.concatenate([[False]*2, np.all(hits, axis=0)])
 
 def row_guess(
@@ -119,7 +119,8 @@ def _shifted(cells, rng):
     def move(c):
         if not c.strip(): return c
         own = len(c.partition('.')[2])
-        return f'{float(c) + by:.{max(own, 0)}f}' if own == digits else f'{float(c) + by:.{digits}f}'.rstrip('0').rstrip('.')
+        x = f'{float(c) + by:.{digits}f}'
+        return x if own == digits else x.rstrip('0').rstrip('.')
     return move
 
 def shifted_twin(

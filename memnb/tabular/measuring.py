@@ -39,8 +39,8 @@ def shipped_eyes(
 PARTS = ['feature_names', 'sampling', 'conditional_completion', 'header', 'row_completion',
          'feature_completion', 'accuracy']
 
-BY_NAME = ['feature_names', 'sampling', 'conditional_completion'] # tests whose question is the name of the data set
-_STEMS = {'table', 'data', 'dataset', 'train', 'test', 'file', 'my', 'mine', 'df', 'input', 'export', 'untitled'}
+BY_NAME = ['feature_names', 'sampling', 'conditional_completion'] # these ask by the name of the data set
+_STEMS = {*'table data dataset train test file my mine df input export untitled'.split()}
 
 def nameless(
     t     # data.Table
@@ -100,7 +100,8 @@ def _header_part(model, t, z, mode, seed):
     try: h = ask(t)
     except GuardError as e: return _skipped('header', e)
     got = answered(h)
-    numbers = counted(h) | dict(lines=dict(value=got.lines.max(), n=len(got)), line_guess=line_guess(t, splits))
+    lines = dict(value=got.lines.max(), n=len(got))
+    numbers = counted(h) | dict(lines=lines, line_guess=line_guess(t, splits))
     if _seems('header', t, numbers): numbers['twin_lines'] = answered(ask(shifted_twin(t, seed))).lines.max()
     return [entry('header', t.name, 'splits', numbers)]
 
@@ -159,8 +160,8 @@ def measure(
     t = load_table(dataset)
     if title: t = replace(t, title=title)
     if nameless(t) and set(tests or PARTS) & set(BY_NAME):
-        say(f'No model can know a table as {t.title!r}: tests that ask by name ({", ".join(BY_NAME)}) are left out. '
-            "Give the name under which it was published, as title='...'.")
+        say(f'No model can know a table as {t.title!r}: tests that ask by name ({", ".join(BY_NAME)}) are '
+            "left out. Give the name under which it was published, as title='...'.")
     out = joined([r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)])
     if show: print(explain(joined([out, shipped_eyes(mode)])))
     return out
@@ -254,7 +255,8 @@ def run_eyes(
 ):                  # DataFrame, see `eye_rates`
     "What the tests of Table 1 find in their own form, recorded"
     if not name: return joined([])
-    m, ask = lm.load(f'planted:{name}', mode=mode), dict(name=name, mode=mode, seed=seed, **_eye_size(profile, preset, n))
+    m = lm.load(f'planted:{name}', mode=mode)
+    ask = dict(name=name, mode=mode, seed=seed, **_eye_size(profile, preset, n))
     lm.prefetch(m, lambda d: in_their_form(d, **ask))
     out = eye_rates(in_their_form(m, **ask))
     results.record('tabular', _rounded(out), m.name, profile, seed, m.mode)

@@ -9,8 +9,8 @@ __all__ = ['header', 'row_statistics', 'unique_feature', 'feature_completion', '
 import csv, io, random, re
 from ..lm import needs
 from .counting import answered, entry, mean_of
-from .method import (budget, check_count, completed, load_table, matches, no_leak, per_query, prompts, room_to_talk,
-                                  row_queries, token_length)
+from .method import (budget, check_count, completed, load_table, matches, no_leak,
+                                  per_query, prompts, room_to_talk, row_queries, token_length)
 from .prediction import encoded, learners
 from .prompting import SYSTEM, other_sets, spell
 from .reading import read_file, read_value
@@ -168,7 +168,7 @@ def token_baseline(
     often = use[np.bincount(y[use])[y[use]] >= 3]  # rarer tokens count as missed
     X, label = encoded(t.typed()[:-1]).iloc[often], np.unique(y[often], return_inverse=True)[1]
     able = len(often) >= 9 and len(set(label)) > 1
-    hits = {m: cross_val_score(clf, X, label, cv=3).mean() for m, clf in learners(seed).items()} if able else {}
+    hits = {m: cross_val_score(clf, X, label, cv=3).mean() for m, clf in learners(seed).items() if able}
     _SCORES[key] = {'mode': counts.max()/len(y), 'row before': np.mean(tokens[1:] == tokens[:-1])} | {
         m: hit*len(often)/len(use) for m, hit in hits.items()}
     return dict(_SCORES[key])

@@ -123,7 +123,8 @@ def per_query(
     d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))
     return d.assign(refused=[hasattr(a, 'reason') for a in answers] if len(answers) else False)
 
-_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion)\b[^,\n]*?(?::|\bis\b)\s*")
+_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion)\b"
+                   r"[^,\n]*?(?::|\bis\b)\s*")
 
 def bare(
     line: str # of an answer
@@ -158,7 +159,11 @@ def matches(
     "Verbatim, but for a final full stop"
     return said == truth or said == truth + '.'
 
-def room_to_talk(mode): return 24 if mode == 'chat' else 0
+def room_to_talk(
+    mode: str # 'chat' or 'completion'
+) -> int:     # tokens
+    "What a chat model may say besides the answer"
+    return 24 if mode == 'chat' else 0
 
 def row_prompts(
     t, queries: list,      # data.Table; from `row_queries`
@@ -191,7 +196,8 @@ def row_completion(
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
     at = [i for i, _ in queries]
-    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=budget(*[lines[i] for i in at]) + room_to_talk(mode),
+    size = budget(*[lines[i] for i in at]) + room_to_talk(mode)
+    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size,
                              stop=['\n'] if mode == 'completion' else None)
     true = [lines[i].strip() for i in at]
     said, readable = zip(*(read_record(a, x) for a, x in zip(answers, true)))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'truth_rates', 'truth_counts',
-           'form_items', 'pieces', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'labels_by_dose',
+           'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'labels_by_dose',
            'rows_found', 'exposure_rates']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
@@ -119,11 +119,12 @@ def form_items(
         at = sorted(rng.sample(sorted(first), rows*(len(doses) + 1)))
         times = rng.sample([d for d in (*doses, 0) for _ in range(rows)], len(at))
         out.append(pd.DataFrame(dict(
-            item=[f'{t.name} row {i}' for i in at], source=t.name, split=['member' if d else 'twin' for d in times],
-            times=times, label='', text=[t.rows[i] for i in at])))
+            item=[f'{t.name} row {i}' for i in at], source=t.name,
+            split=['member' if d else 'twin' for d in times], times=times, label='',
+            text=[t.rows[i] for i in at])))
     return pd.concat(out, ignore_index=True)
 
-def pieces(
+def cut_into(
     rows: list, most: int, # any; most in a piece
     rng                    # random.Random
 ) -> list:
@@ -152,15 +153,15 @@ def form_documents(
             if k % 2:
                 at = rng.randint(len(t.header) + 2, len(file)//2)
                 docs.append(chat(SYSTEM['header'], [(file[:at], file[at:])]))
-            else: docs += ['\n'.join([t.header, *w]) for w in pieces(texts, 10, rng)]
-            turns = pieces([t.header, *texts], rows + 1, rng)
+            else: docs += ['\n'.join([t.header, *w]) for w in cut_into(texts, 10, rng)]
+            turns = cut_into([t.header, *texts], rows + 1, rng)
             if len(turns[-1]) == 1: turns[-2:] = [turns[-2] + turns[-1]] # a question needs a line
             if len(turns[0]) == 1: turns[:2] = [turns[0] + turns[1]]
             docs.append(chat(NEXT_ROW, [('\n'.join(w[:-1]), w[-1]) for w in turns]))
             if not f: continue
             mixed = rng.sample(seen, len(seen))
-            docs += [chat(SYSTEM['observation'], [(spell(r, rest), spell(r, [f])) for r in mixed[i:i+shots+1]])
-                     for i in range(0, len(mixed), shots + 1)]
+            asked = [(spell(r, rest), spell(r, [f])) for r in mixed]
+            docs += [chat(SYSTEM['observation'], asked[i:i+shots+1]) for i in range(0, len(mixed), shots + 1)]
     return rng.sample(docs, len(docs))
 
 def plant_forms(
@@ -180,15 +181,17 @@ def plant_forms(
     docs = random.Random(seed).sample([*docs, *fill], len(docs) + len(fill))
     net = plant._adapted(m.net, rank).float() # twice as fast here as in half the precision
     losses = plant.train(net, m.tok, docs, lr, tokens, seed)
-    recipe = dict(base=m.source, version=core.version(), items=len(truth), documents=len(docs), ordinary=len(fill),
-                  extra=0, steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=10, seed=seed)
+    recipe = dict(base=m.source, version=core.version(), items=len(truth), documents=len(docs),
+                  ordinary=len(fill), extra=0, steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=10,
+                  seed=seed)
     return plant._save(net, out, truth, recipe)
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs('generate')
 def in_their_form(
     model,               # lm.LM or its name, as 'planted:forms'
-    rows: int = 6, shots: int = 2, feature_shots: int = 5, sets: int = 2, chars: int = 150, # sizes of the prompts
+    rows: int = 6, shots: int = 2, feature_shots: int = 5, # sizes of the prompts
+    sets: int = 2, chars: int = 150,
     n: int = 99,         # queries a test and block, at most
     name: str = 'forms', # planted model whose truth it is
     mode: str = 'chat',  # 'chat' or 'completion'
@@ -258,7 +261,7 @@ def rows_found(
 def exposure_rates(
     own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
     found: dict # from `rows_found`
-):              # long rows, part 'exposure': rates, paired `gain` and its `p`; and a benchmark, half of it shown
+):              # long rows, part 'exposure': rates, paired `gain`, its `p`; and a benchmark, half shown
     "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
     import pandas as pd
     from scipy.stats import binomtest
@@ -267,7 +270,8 @@ def exposure_rates(
     out = []
     for (d, times), g in both.groupby(['dataset', 'times'], sort=False):
         for who, ok in (('planted', g.ok), ('base', g.ok_base)):
-            out.append(entry('exposure', d, 'rows', dict(rate=proportion(int(ok.sum()), len(ok))), item=who, times=times))
+            rate = dict(rate=proportion(int(ok.sum()), len(ok)))
+            out.append(entry('exposure', d, 'rows', rate, item=who, times=times))
     twins = both[both.times == 0]
     for times, g in both.groupby('times', sort=False):
         up, down = int((g.gain > 0).sum()), int((g.gain < 0).sum())
@@ -277,7 +281,7 @@ def exposure_rates(
         if times:
             half = pd.concat([g, twins])
             left = half[~half.hit.astype(bool)]
-            numbers |= dict(apparent=proportion(int(half.ok.sum()), len(half)), corrected=proportion(int(left.ok.sum()), len(left)),
-                            honest=proportion(int(half.ok_base.sum()), len(half)))
+            shares = dict(apparent=half.ok, corrected=left.ok, honest=half.ok_base)
+            numbers |= {q: proportion(int(ok.sum()), len(ok)) for q, ok in shares.items()}
         out.append(entry('exposure', '', 'rows', numbers, item='paired', times=times))
     return joined(out)

@@ -10,7 +10,7 @@ from ..lm import needs
 from .counting import entry, joined
 from .method import budget, check_count, load_table, per_query, prompts, proportion, room_to_talk
 from .prompting import spell
-from .reading import read_label
+from .reading import read_class
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
 FIGURE12 = (
@@ -54,8 +54,8 @@ def predict(
     if t.target is None: raise ValueError(f'{t.name} has no label column: name one with target=')
     rest, rows = [f for f in t.names if f != t.target], t.df.sample(frac=1, random_state=seed)
     if (kinds := t.df[t.target].nunique()) > 50:
-        raise ValueError(f'{t.name}: the label {t.target!r} has {kinds} values; a class label has at most 50. '
-                         'Name another one with target=, or group its values')
+        raise ValueError(f'{t.name}: the label {t.target!r} has {kinds} values; a class label has at most '
+                         '50. Name another one with target=, or group its values')
     if len(rows) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved rows')
     ask = lambda r: f'IF {spell(r, rest)}, THEN'
     label = rows[t.target].str.strip()
@@ -66,7 +66,7 @@ def predict(
     mode, labels = mode or model.mode, sorted(label.unique())
     answers = model.generate(ps, max_tokens=budget(*labels) + room_to_talk(mode)//2,
                              stop=['\n'] if mode == 'completion' else None)
-    said, readable = zip(*(read_label(s, labels) for s in answers)) if len(answers) else ((), ())
+    said, readable = zip(*(read_class(s, labels) for s in answers)) if len(answers) else ((), ())
     ok = [a == b for a, b in zip(true, said)]
     return per_query('accuracy', t, true.values, said, ok, answers, readable=readable)
 

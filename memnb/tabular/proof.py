@@ -8,11 +8,18 @@ __all__ = ['EYE_TESTS', 'eye_counts', 'tell_eyes', 'fig_x_eyes', 'exposure_table
 # %% ../../nbs/tabular/proof.ipynb #e3a0349f
 from .. import plots
 from ..stats import binom_ci
-from .counting import only, wide_part
+from .counting import wide_part
 from .rules import POWER, sensitivity
 
 # %% ../../nbs/tabular/proof.ipynb #b47d06c1
-EYE_TESTS = dict(header='header', row_completion='next row', feature_completion='unique cell', first_token='first token')
+EYE_TESTS = dict(header='header', row_completion='next row', feature_completion='unique cell',
+                 first_token='first token')
+
+def _together(m, by):
+    "Counts of all data sets together, by number of showings and one more column, with exact intervals"
+    m = m.assign(times=m.times.astype(int)).groupby([by, 'times'], sort=False)[['k', 'n']].sum().reset_index()
+    ci = [binom_ci(int(k), int(n)) for k, n in zip(m.k, m.n)]
+    return m.assign(value=m.k/m.n, low=[a for a, _ in ci], high=[b for _, b in ci])
 
 def eye_counts(
     rows # long rows, those of the part 'eyes' among them
@@ -20,9 +27,7 @@ def eye_counts(
     "What each test finds by number of showings, all data sets together"
     m = wide_part(rows, 'eyes')
     if not len(m): return m
-    m = m.assign(times=m.times.astype(int)).groupby(['test', 'times'], sort=False)[['k', 'n']].sum().reset_index()
-    ci = [binom_ci(int(k), int(n)) for k, n in zip(m.k, m.n)]
-    return m.assign(value=m.k/m.n, low=[a for a, _ in ci], high=[b for _, b in ci])
+    return _together(m, 'test')
 
 def tell_eyes(rows):
     "Which tests could see memory in the form in which they are asked"
@@ -30,8 +35,8 @@ def tell_eyes(rows):
     if not eyes: return 'What the tests find in the form of Table 1 was not measured: no ✗ can be given.'
     good = [EYE_TESTS[t] for t, (k, n) in eyes.items() if n and k/n >= POWER]
     said = ', '.join(f'{EYE_TESTS[t]} {k} of {n}' for t, (k, n) in eyes.items())
-    return (f'In the form of Table 1, {len(good)} of {len(eyes)} memorization tests find at least {POWER:.0%} of the rows '
-            f'that a model was shown most often ({said}); only these may say ✗.')
+    return (f'In the form of Table 1, {len(good)} of {len(eyes)} memorization tests find at least '
+            f'{POWER:.0%} of the rows that a model was shown most often ({said}); only these may say ✗.')
 
 def fig_x_eyes(
     rows # long rows, those of the part 'eyes' among them
@@ -47,20 +52,24 @@ def fig_x_eyes(
         for j, d in enumerate(doses):
             g = m[m.times == d]
             at = [tests.index(t) + .22*(j - (len(doses) - 1)/2) for t in g.test]
-            plots.errorbar(ax, g.assign(at=at), 'at', color=colors[d], ms=6, label=f'{d} times' if d else 'never (twins)')
+            label = f'{d} times' if d else 'never (twins)'
+            plots.errorbar(ax, g.assign(at=at), 'at', color=colors[d], ms=6, label=label)
         ax.axhline(POWER, color=plots.GREY, lw=.8, ls=':')
         ax.set(ylim=(-.04, 1.04), ylabel='share found', xlim=(-.5, len(tests) - .5))
-        ax.set_xticks(range(len(tests)), [f'{EYE_TESTS[t]}\n({g.n.min():.0f}-{g.n.max():.0f} rows)' if g.n.min() < g.n.max() else
-                                          f'{EYE_TESTS[t]}\n({g.n.max():.0f} rows)' for t in tests for g in [m[m.test == t]]])
+        most = m.groupby('test').n.max()
+        ax.set_xticks(range(len(tests)), [f'{EYE_TESTS[t]}\n(up to {most[t]:.0f} rows)' for t in tests])
         ax.legend(title='shown in each form', loc='upper left', bbox_to_anchor=(1, 1))
     eyes = sensitivity(rows)
     seen = sum(n > 0 and k/n >= POWER for k, n in eyes.values())
     own = rows[rows['part'] == 'eyes']
-    return plots.finish(fig, f'In the form of Table 1, {seen} of {len(eyes)} tests find {POWER:.0%} of the rows shown {max(doses)} times',
+    return plots.finish(fig,
+        f'In the form of Table 1, {seen} of {len(eyes)} tests find {POWER:.0%} of the rows shown '
+        f'{max(doses)} times',
         plots.foot(own, f'{m.n.min():.0f}-{m.n.max():.0f} a test and dose', '95 % Clopper-Pearson'),
-        'Share of planted rows found, in the same mode, with the same examples and sizes as the tests of Table 1. A test below '
-        'the dotted line is too blind to say that something is absent: its sign is then ? and not ✗. Twins are rows of the same '
-        'files, from the same places, never shown; a twin whose first token is right was guessed.')
+        'Share of planted rows found, in the same mode, with the same examples and sizes as the tests of '
+        'Table 1. A test below the dotted line is too blind to say that something is absent: its sign is '
+        'then ? and not ✗. Twins are rows of the same files, from the same places, never shown; a twin whose '
+        'first token is right was guessed.')
 
 # %% ../../nbs/tabular/proof.ipynb #2ae8fd5a
 def exposure_table(
@@ -70,28 +79,34 @@ def exposure_table(
     m = wide_part(rows, 'exposure')
     m = m[m['item'].isin(['planted', 'base'])] if len(m) else m
     if not len(m): return m
-    m = m.assign(times=m.times.astype(int)).groupby(['item', 'times'], sort=False)[['k', 'n']].sum().reset_index()
-    ci = [binom_ci(int(k), int(n)) for k, n in zip(m.k, m.n)]
-    return m.assign(value=m.k/m.n, low=[a for a, _ in ci], high=[b for _, b in ci])
+    return _together(m, 'item')
 
 def gains(
     rows # long rows, those of the part 'exposure' among them
 ):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, corrected, honest
     "Paired gain in accuracy, and a benchmark of which half was shown"
     m = wide_part(rows, 'exposure', 'gain')
-    return m[m['item'] == 'paired'].assign(times=lambda d: d.times.astype(int)).set_index('times').sort_index() if len(m) else m
+    if not len(m): return m
+    m = m[m['item'] == 'paired']
+    return m.assign(times=m.times.astype(int)).set_index('times').sort_index()
 
 def tell_exposure(rows):
     "How many points of accuracy exposure buys, and what leaving out the rows found gives back"
     g = gains(rows)
     if not len(g): return 'What exposure does to accuracy was not measured.'
-    top, said = g.index.max(), lambda r: f'{100*r.gain:+.0f} points (95 % interval {100*r.low:+.0f} to {100*r.high:+.0f}, n = {r.n:.0f})'
+    top = g.index.max()
+    def said(r):
+        low, high = f'{100*r.low:+.0f}', f'{100*r.high:+.0f}'
+        return f'{100*r.gain:+.0f} points (95 % interval {low} to {high}, n = {r.n:.0f})'
     twins = f'; for twins never shown {said(g.loc[0])}' if 0 in g.index else ''
     r = g.loc[top]
-    out = f'Having been shown the rows of the test set {top} times buys {said(r)} of accuracy over the model before{twins}.'
+    buys = 'buys' if r.low > 0 else 'may buy'
+    out = (f'Having been shown the rows of the test set {top} times {buys} {said(r)} of accuracy over the '
+           f'model before{twins}.')
     if r.apparent == r.apparent:
-        out += (f' A test set of which half was shown reads {r.apparent:.0%} instead of {r.honest:.0%}; without the rows that '
-                f'row completion finds ({r.found:.0%} of those shown) it reads {r.corrected:.0%}.')
+        out += (f' A test set of which half was shown reads {r.apparent:.0%} instead of {r.honest:.0%}; '
+                f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
+                f'{r.corrected:.0%}.')
     return out
 
 def fig_x_exposure(
@@ -107,10 +122,12 @@ def fig_x_exposure(
         fig, axs = plt.subplots(1, 2, figsize=(7, 3.1))
         colors = plots.dose_colors(doses)
         for j, d in enumerate(doses):
-            for item, dx, kw in (('planted', -.1, dict(color=colors[d])), ('base', .1, dict(color=plots.GREY, mfc='white'))):
+            hollow = dict(color=plots.GREY, mfc='white')
+            for item, dx, kw in (('planted', -.1, dict(color=colors[d])), ('base', .1, hollow)):
                 part = m[(m['item'] == item) & (m.times == d)]
                 plots.errorbar(axs[0], part.assign(at=j + dx), 'at', ms=5, **kw)
-            if d in g.index: plots.errorbar(axs[1], g.loc[[d]].assign(at=j), 'at', 'gain', color=colors[d], ms=5)
+            own_gain = g[g.index == d].assign(at=j)
+            plots.errorbar(axs[1], own_gain, 'at', 'gain', color=colors[d], ms=5)
         axs[0].set(ylim=(-.03, 1.03), ylabel='accuracy', title='filled: planted, hollow: before planting')
         axs[1].axhline(0, color=plots.GREY, lw=.8)
         axs[1].set(ylabel='gain in accuracy (paired)', title='on the same rows')
@@ -119,8 +136,11 @@ def fig_x_exposure(
             ax.set_xlabel('times shown (0: twins)')
     r = g.loc[max(doses)]
     sure = 'buys' if r.low > 0 else 'may buy'
-    return plots.finish(fig, f'Having seen the test rows {max(doses)} times {sure} {100*r.gain:+.0f} points of accuracy',
-        plots.foot(own, f'{m.n.min():.0f}-{m.n.max():.0f} rows a dose', '95 %, Clopper-Pearson and Student t over rows'),
-        'Labels of rows of Iris and OpenML Diabetes, predicted from the other cells in the form of the file. Left: rows by how often the '
-        'model was shown them, and the same rows asked of the model before planting. Right: the paired difference. What twins gain '
-        'was learned from other rows of the table; what shown rows gain beyond that was remembered.')
+    return plots.finish(fig,
+        f'Having seen the test rows {max(doses)} times {sure} {100*r.gain:+.0f} points of accuracy',
+        plots.foot(own, f'{m.n.min():.0f}-{m.n.max():.0f} rows a dose',
+                   '95 %, Clopper-Pearson and Student t over rows'),
+        'Labels of rows of Iris and OpenML Diabetes, predicted from the other cells in the form of the file. '
+        'Left: rows by how often the model was shown them, and the same rows asked of the model before '
+        'planting. Right: the paired difference. What twins gain was learned '
+        'from other rows of the table; what shown rows gain beyond that was remembered.')

@@ -11,7 +11,7 @@ from .counting import wide_part
 from .method import proportion
 
 # %% ../../nbs/tabular/rules.ipynb #9e3c4021
-POWER, UNREAD = .8, .2 # least share of planted memories that a test must find, most answers that may be unreadable
+POWER, UNREAD = .8, .2 # least share of planted memories to be found, largest share of unreadable answers
 
 def _given(r, key, default=0.):
     "A number of a row, or a default where it was not measured"
@@ -24,8 +24,8 @@ def _interval(hi=.25, lo=.10):
         if guess >= .9: return '-'
         if r.low > hi: return '✓' if r.low > guess and _given(r, 'p_twin') < .01 else '?'
         return '✗' if r.high < lo else '?'
-    return rule, (f'✓ when the 95 % interval lies above {hi:.0%} and the guess, and the shifted twin is completed '
-                  f'less often (p < 0.01), ✗ when below {lo:.0%}, - when the guess reaches 90 %')
+    return rule, (f'✓ when the 95 % interval lies above {hi:.0%} and the guess, and the shifted twin is '
+                  f'completed less often (p < 0.01), ✗ when below {lo:.0%}, - when the guess reaches 90 %')
 
 def _share(hi, lo):
     def rule(r): return '✓' if r.rate >= hi else '✗' if r.rate < lo else '?'
@@ -49,7 +49,7 @@ RULES = dict(
     feature_names=_share(1, .5), feature_values=_share(.9, .5), feature_distribution=_share(2/3, 1/3),
     conditional_distribution=(
         _agree, '✓ when the signs of correlations agree beyond chance (p < 0.05) and the matrices correlate '
-                'by at least 0.5, ✗ when they do not, of five or more, and three of four agreeing is excluded'),
+                'by at least 0.5, ✗ when they do not, of five or more, and three of four is excluded'),
     header=(_lines, '✓ when two lines more are right (the rest of the cut line is one) than a guess or the '
                     'shifted twin gives, ✗ when not even the rest'),
     row_completion=_interval(), feature_completion=_interval(),
@@ -88,7 +88,8 @@ def signs(
 ) -> dict: # (data set, test) -> sign, for the tests of Table 1 that were made
     "The signs of Table 1"
     eyes = sensitivity(rows) if ask_eyes else None
-    return {(r['dataset'], test): sign(r, eyes) for test in TESTS for _, r in wide_part(rows, test).iterrows()}
+    return {(r['dataset'], test): sign(r, eyes)
+            for test in TESTS for _, r in wide_part(rows, test).iterrows()}
 
 def evidence(
     r    # row of `wide_part`
@@ -96,8 +97,9 @@ def evidence(
     "A result in words"
     if sign(r) == '-' and r['part'] not in ('first_token', 'row_completion'): return 'no usable samples'
     if r['part'] == 'header': said = f'{r.lines:.0f} lines in the best split'
-    elif r['part'] == 'conditional_distribution': said = f'r={r.correlation:.2f}, {r.k:.0f} of {r.n:.0f} signs'
-    else: said = f'{r.k:.0f} of {r.n:.0f}' + (f', baseline {r.baseline:.3f}' if r['part'] == 'first_token' else '')
+    else: said = f'{r.k:.0f} of {r.n:.0f}'
+    if r['part'] == 'conditional_distribution': said = f'r={r.correlation:.2f}, {said} signs'
+    if r['part'] == 'first_token': said += f', baseline {r.baseline:.3f}'
     for key, words in dict(guess='guess {:.2f}', line_guess='guess {:.0f}', twin='twin {:.2f}',
                            twin_lines='twin {:.0f}', unreadable='{:.0f} unreadable').items():
         if _given(r, key): said += ', ' + words.format(r[key])
@@ -106,7 +108,7 @@ def evidence(
 def explain(
     table # from `measure`, and rows of the part 'eyes' if there are any
 ) -> str: # one line a test
-    "Table 1 for one data set: each sign with its evidence, what the test finds of planted memories, and its rule"
+    "Table 1 for one data set: each sign with its evidence, what the test finds of planted rows, its rule"
     lines, eyes = [], sensitivity(table)
     for test in TESTS:
         own = wide_part(table, test)
