@@ -35,24 +35,29 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(9.9, -.8))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            ax.set_yticks([y + .6*(y//3) for y in range(len(d))], [f'{r.first}, {r.second}' for r in d.itertuples()])
+            ax.set_yticks([y + .6*(y//3) for y in range(len(d))],
+                          [f'{r.first}, {r.second}' for r in d.itertuples()])
         for ax in axs[:, 0]:
             for k, kind in enumerate(kinds):
                 ax.text(-.42, 1 + 3.6*k, kind, rotation=90, ha='center', va='center', fontsize=7,
                         transform=ax.get_yaxis_transform())
         for ax in axs.flat[len(langs):]: ax.axis('off')
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
-        fig.legend(marks.values(), marks.keys(), loc='outside lower right', ncols=2, handlelength=1.2)
+        fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
+                   loc='outside right center', handlelength=1.2)
     said = contradictions(tests)
     against = said[said.said == 'contradict']
     title = ('Contextual memorization reverses the order of recollection in ' + ', '.join(
         f'{k} ({len(g)} of 3 pairs)' for k, g in against.groupby('language', sort=False))
         if len(against) else 'No order is decided against that of recollection')
     return plots.finish(fig, title,
-        plots.foot(m, f'{n} repeats a language') + f' · faint: not decided, sign test with Holm over families of up '
+        plots.foot(m, f'{n} repeats a language') + f' · faint: not decided, sign test with Holm over '
+                                                   f'families of up '
         f'to {tests.family.max()} tests, which needs {needed(tests.family.max())} of one sign',
-        'Strings s0, s1, s2 fall in frequency. For every pair: the repeats in which the one starts two epochs or '
-        'more before the other. Recollection puts frequent strings first; where bars of contextual memorization '
+        'Strings s0, s1, s2 fall in frequency. For every pair: the repeats in which the one starts two '
+        'epochs or '
+        'more before the other. Recollection puts frequent strings first; where bars of contextual '
+        'memorization '
         'point the other way, the two measures contradict each other about the same trainings.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #f26ed695
@@ -72,15 +77,18 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
                 ax.fill_between(g[x], g.low, g.high, color=hue[lang], alpha=.08, lw=0)
             ax.set(xscale='log', xlabel=label, ylabel='repeats that contradict', ylim=(-.03, 1.03))
         axs[0].axvline(tau, color=plots.GREY, lw=1, ls='-.')
-        axs[0].text(tau, 1.0, ' the paper', fontsize=7, color='#555555', va='top')
+        axs[0].text(tau*.93, .5, f'tau = {tau:g}', fontsize=7, color='#555555', rotation=90, ha='right',
+                    va='center')
         axs[1].axvline(1, color=plots.GREY, lw=1, ls=':')
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center', handlelength=1.2)
     some = d[d.contradict*2 > d.n].groupby('language', sort=False).tau.agg(['min', 'max'])
     told = '; '.join(f'{k} {r["min"]:.2g} to {r["max"]:.2g}' for k, r in some.iterrows())
-    return plots.finish(fig, f'The measures contradict each other in most repeats for tau from {told}' if len(some)
+    return plots.finish(fig,
+                        f'The measures contradict each other in most repeats for tau from {told}' if len(some)
         else 'At no tau do the measures contradict each other in most repeats',
         plots.foot(m, f'{int(d.n.max())} repeats a language', '95 % Clopper-Pearson'),
-        'Each point: the share of repeats in which some pair of strings has opposite orders, two epochs or more '
+        'Each point: the share of repeats in which some pair of strings has opposite orders, two epochs or '
+        'more '
         'apart. Left of its range tau lies below what strings of the language cost, and none is recollected; '
         'right of it all are, as soon as the language is learned. Divided by the exact loss of the strings, '
         'the languages lie on one axis.')
@@ -96,22 +104,29 @@ def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
     kinds = list(dict.fromkeys(d.measure))
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 2.8), sharey=True)
-        for ax, rule_, said in zip(axs, ('threshold', 'band'), ('by the threshold alone', 'above the band of noise')):
+        for ax, rule_, said in zip(axs, ('threshold', 'band'),
+                                   ('by the threshold alone', 'above the band of noise')):
             for who, off, hue in (('in training', -.15, plots.REAL), ('in neither set', .15, plots.GREY)):
                 g = d[(d.rule == rule_) & (d.who == who)]
-                at = g.assign(at=[kinds.index(k) + off for k in g.measure], **{c: g[c]*g.n for c in ('low', 'high')})
+                at = g.assign(at=[kinds.index(k) + off for k in g.measure],
+                              **{c: g[c]*g.n for c in ('low', 'high')})
                 plots.errorbar(ax, at, 'at', 'k', across=True, color=hue, label=who)
-            ax.set(title=said, xlabel=f'strings called memorized, of {int(d.n.max())}', xlim=(-1, d.n.max() + 1))
+            ax.set(title=said, xlabel=f'strings called memorized, of {int(d.n.max())}',
+                   xlim=(-1, d.n.max() + 1))
             ax.set_yticks(range(len(kinds)), kinds)
         axs[0].invert_yaxis()
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center')
     wrong = d[(d.rule == 'threshold') & (d.who == 'in neither set')].set_index('measure')
     n = int(d.n.max())
-    return plots.finish(fig, f'Of {n} strings in no training set, counterfactual calls {wrong.k["counterfactual"]} memorized, '
+    return plots.finish(fig, f'Of {n} strings in no training set, counterfactual calls '
+                             f'{wrong.k["counterfactual"]} memorized, '
         f'contextual {wrong.k["contextual"]}, recollection {wrong.k["recollection"]}',
-        plots.foot(m, f'{n} strings of {m[["language", "repeat"]].drop_duplicates().shape[0]} repeats', '95 % Clopper-Pearson'),
-        'Orange: strings in training. Grey: the same strings where fresh ones took their places, so that they are '
-        'in neither training set; what a measure calls memorized there is a false alarm. Recollection calls any '
+        plots.foot(m, f'{n} strings of {m[["language", "repeat"]].drop_duplicates().shape[0]} repeats',
+                   '95 % Clopper-Pearson'),
+        'Orange: strings in training. Grey: the same strings where fresh ones took their places, so that '
+        'they are '
+        'in neither training set; what a measure calls memorized there is a false alarm. Recollection calls '
+        'any '
         'likely string memorized. Right: a start must exceed what the controls of the other repeats reach.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #0a870ee9
@@ -129,17 +144,23 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
         sns.scatterplot(d, x='best_epoch', y='start_contextual', hue='where', s=16, lw=0, alpha=.7, ax=ax)
         ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
         top = m.epoch.max()
-        ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top), ylim=(0, 1.03*top))
+        ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
+               ylim=(0, 1.03*top))
         marks = ax.get_legend_handles_labels()
         ax.get_legend().remove()
         fig.legend(*marks, loc='outside right center', handlelength=1)
     k = int((d.start_contextual <= d.best_epoch).sum())
     low, high = binom_ci(k, len(d))
-    return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned best',
-        plots.foot(m, f'{len(d)} strings of {d[["where", "repeat"]].drop_duplicates().shape[0]} repeats, strings of a '
-                      f'repeat are not independent') + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson)',
-        'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the epoch '
-        'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent it.')
+    return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
+                             f'best',
+        plots.foot(m, f'{len(d)} strings of {d[["where", "repeat"]].drop_duplicates().shape[0]} repeats, '
+                      f'strings of a '
+                      f'repeat are not independent') + f' · {100*low:.0f} to {100*high:.0f} % (95 % '
+                                                       f'Clopper-Pearson)',
+        'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
+        'epoch '
+        'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent '
+        'it.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
@@ -165,34 +186,36 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
             ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
         handles, _ = axs[0, 0].get_legend_handles_labels()
         axs[0, 0].get_legend().remove()
-        fig.legend(handles, ['likely (s0)', f'unlikely ({ends[1]})'], loc='outside right center', handlelength=1)
+        fig.legend(handles, ['likely (s0)', f'unlikely ({ends[1]})'], loc='outside right center',
+                   handlelength=1)
     told = apart_effects(s)
-    return plots.finish(fig, '; '.join(f'{r.measure}: earlier for the likely one in {r.likely} of {r.n}, for more copies in '
+    return plots.finish(fig, '; '.join(f'{r.measure}: earlier for the likely one in {r.likely} of {r.n}, for '
+                                       f'more copies in '
                                        f'{r.copies} of {r.n}' for r in told.itertuples()),
         plots.foot(m, f'{len(d[["language", "repeat"]].drop_duplicates())} repeats of {", ".join(langs)}'),
-        'The likeliest and the least likely of the three strings, each trained once with many copies and once '
+        'The likeliest and the least likely of the three strings, each trained once with many copies and '
+        'once '
         'with one. Starts by the bare thresholds, a dot a repeat. What moves with the colour is probability, '
         'what moves along x is frequency; in the paper the two go together.')
 
 def apart_effects(
     rows # from `onsets`, settings 'given' and 'reversed'
-):       # DataFrame: measure, n, likely (repeats in which the likely string is earlier), copies, p_likely, p_copies
+):       # DataFrame: measure, n, repeats in which each is earlier (likely, ..., fewer), p of both
     "Is it probability or the number of copies that makes a start early?"
     import pandas as pd
     from scipy.stats import binomtest
-    ends, out = [rows.string.min(), rows.string.max()], []
+    a, z, out = rows.string.min(), rows.string.max(), []
     for m in ('recollection', 'contextual'):
-        wide = rows[rows.string.isin(ends)].pivot_table(index=['language', 'repeat'], columns=['string', 'setting'],
-                                                        values=f'start_{m}', dropna=False, aggfunc='first')
-        w = wide.fillna(np.inf)
-        many, few = {ends[0]: 'given', ends[1]: 'reversed'}, {ends[0]: 'reversed', ends[1]: 'given'}
-        likely = sum(earlier(w[ends[0], c[ends[0]]].replace(np.inf, np.nan), w[ends[1], c[ends[1]]].replace(np.inf, np.nan))
-                     for c in (many, few)) # the same number of copies, two strings
-        copies = sum(earlier(w[s, many[s]].replace(np.inf, np.nan), w[s, few[s]].replace(np.inf, np.nan)) for s in ends)
+        at = rows[rows.string.isin([a, z])].set_index(['language', 'repeat', 'string', 'setting'])
+        w = at[f'start_{m}'].unstack(['string', 'setting']).dropna(axis=1, how='all').reindex(
+            columns=[(s, k) for s in (a, z) for k in ('given', 'reversed')])
+        likely = earlier(w[a, 'given'], w[z, 'reversed']) + earlier(w[a, 'reversed'], w[z, 'given'])
+        copies = earlier(w[a, 'given'], w[a, 'reversed']) + earlier(w[z, 'reversed'], w[z, 'given'])
         signs = [(int((x > 0).sum()), int((x < 0).sum())) for x in (likely, copies)]
-        p = [binomtest(a, a + b).pvalue if a + b else np.nan for a, b in signs]
-        out.append((m, len(wide), signs[0][0], signs[0][1], signs[1][0], signs[1][1], *p))
-    return pd.DataFrame(out, columns=['measure', 'n', 'likely', 'unlikely', 'copies', 'fewer', 'p_likely', 'p_copies'])
+        p = [binomtest(k, k + j).pvalue if k + j else np.nan for k, j in signs]
+        out.append((m, len(w), *signs[0], *signs[1], *p))
+    return pd.DataFrame(out, columns=['measure', 'n', 'likely', 'unlikely', 'copies', 'fewer',
+                                      'p_likely', 'p_copies'])
 
 # %% ../../nbs/contextual/contrasts.ipynb #cf61da0b
 def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
@@ -209,17 +232,21 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
             g = s[s.language == lang]
             g = g.assign(y=g[f'start_{k}'].fillna(top))
             sns.stripplot(g, x='string', y='y', hue='setting', dodge=True, jitter=.12, size=3.5, ax=ax,
-                          hue_order=['given', 'published'], palette=[plots.REAL, plots.GREY], legend=ax is axs[0, 0])
+                          hue_order=['given', 'published'], palette=[plots.REAL, plots.GREY],
+                          legend=ax is axs[0, 0])
             ax.set(title=f'{lang}\n{k}', xlabel='', ylabel='start, epoch', ylim=(-1, 1.05*top))
             ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
         handles, _ = axs[0, 0].get_legend_handles_labels()
         axs[0, 0].get_legend().remove()
-        fig.legend(handles, ['only the string differs', 'as published'], loc='outside right center', handlelength=1)
+        fig.legend(handles, ['only the string differs', 'as published'], loc='outside right center',
+                   handlelength=1)
     wide = s.pivot_table(index=['language', 'repeat', 'string'], columns='setting', values='start_contextual',
                          dropna=False, aggfunc='first')
     moved = (wide.published - wide.given).abs().median()
     return plots.finish(fig, f"The paper's protocol moves a contextual start by {moved:.0f} epochs (median)",
-        plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, the same '
+        plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, '
+                      f'the same '
                       f'strings and data'),
-        'Starts by the bare thresholds where the places of absent strings stay empty (orange), and where they are '
+        'Starts by the bare thresholds where the places of absent strings stay empty (orange), and where '
+        'they are '
         'filled up, so that the training with the string has more steps an epoch (grey).')

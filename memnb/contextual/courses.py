@@ -15,7 +15,8 @@ from .notions import GRADED, arrays_of, noise_bands, onsets
 from .orders import earlier
 
 # %% ../../nbs/contextual/courses.ipynb #a461ef39
-MEASURE_HUES = dict(zip([*NOTIONS, 'exact'], (plots.COLORS[7], plots.COLORS[2], plots.COLORS[4], plots.COLORS[1],
+MEASURE_HUES = dict(zip([*NOTIONS, 'exact'], (plots.COLORS[7], plots.COLORS[2], plots.COLORS[4],
+                                              plots.COLORS[1],
                                               plots.COLORS[3])))
 NOTHING = 'losses: not measured'
 
@@ -80,37 +81,40 @@ def _excess_grid(m, kinds, tau, rule, title):
     "Excess over thresholds, a row a measure, a column a string"
     import matplotlib.pyplot as plt, seaborn as sns
     hue, s = shades(m), onsets(m, tau, rule)
-    names, low = list(hue), -.25
+    names, low = list(hue), -.1
     with plots.style():
         fig, axs = plt.subplots(len(kinds), len(names), figsize=(7.4, 1.7*len(kinds) + .9), sharex=True,
                                 sharey='row', squeeze=False)
-        for row, kind in zip(axs, kinds):
+        for i, (row, kind) in enumerate(zip(axs, kinds)):
             d, noise = excess(m, kind)
+            high = 1.25*d.groupby(['string', 'epoch']).excess.mean().max()
             for ax, name in zip(row, names):
                 one = d[d.string == name]
-                sns.lineplot(one, x='epoch', y='excess', units='repeat', estimator=None, color=hue[name], lw=.5,
+                sns.lineplot(one, x='epoch', y='excess', units='repeat', estimator=None, color=hue[name],
+                             lw=.5,
                              alpha=.6, ax=ax, label='one repeat', legend=False)
                 sns.lineplot(one, x='epoch', y='excess', errorbar=None, color=hue[name], lw=1.8, ax=ax,
                              label='mean', legend=False)
                 if noise is not None:
                     b = noise[noise.string == name]
-                    ax.fill_between(b.epoch, 0, b.band, color=plots.GREY, alpha=.45, lw=0, label='noise (controls)')
+                    ax.fill_between(b.epoch, 0, b.band, color=plots.GREY, alpha=.45, lw=0,
+                                    label='noise (controls)')
                 ax.axhline(0, color='black', lw=.7)
                 at = s[s.string == name][f'start_{kind}'].dropna()
                 ax.plot(at, [.03]*len(at), '|', ms=7, color=MEASURE_HUES[kind], label=f'start, {kind}',
                         transform=ax.get_xaxis_transform())
-                ax.set(xlabel='epoch', ylabel='below threshold,\nshare of it', ylim=(low, None))
-                if row is axs[0]:
+                ax.set(xlabel='epoch', ylabel=f'{kind}:\nbelow threshold, share', ylim=(low, high))
+                if not i:
                     c = m[m.string == name].copies.mean()
-                    ax.set_title(f'{name}: {c:.3g} cop{"y" if c == 1 else "ies"}, exact '
-                                 f'{m[m.string == name].exact.mean():.2f} nats')
-        for ax in axs.flat:
-            if ax.get_ylim()[0] < low: ax.set_ylim(bottom=low)
+                    ax.set_title(f'{name}: {c:.3g} cop{"y" if c == 1 else "ies"},\n'
+                                 f'exact {m[m.string == name].exact.mean():.2f} nats')
         _legend(fig, axs)
     return plots.finish(fig, title(s), plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
         'How far the loss of a string in training lies below the threshold of a measure, as a share of the '
-        'threshold: its score, negative values included. Thin: repeats. Grey: the 95 % limit of controls, with '
-        'fresh strings in its places and the string in neither training set. A start (tick) needs a score that '
+        'threshold: its score, negative values included. Thin: repeats. Grey: the 95 % limit of controls, '
+        'with '
+        'fresh strings in its places and the string in neither training set. A start (tick) needs a score '
+        'that '
         'stays above zero and the grey.')
 
 def _orders_title(m, tau):
@@ -145,15 +149,19 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
         fig, ax = plt.subplots(figsize=(5.6, 3.3))
         sns.scatterplot(d, x='a', y='z', hue='language', s=16, alpha=.7, lw=0, ax=ax, clip_on=False)
         ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-        ax.set(xlabel='counterfactual start, epoch', ylabel='contextual start, epoch', xlim=(0, None), ylim=(0, top))
+        ax.set(xlabel='counterfactual start, epoch', ylabel='contextual start, epoch', xlim=(0, None),
+               ylim=(0, top))
         ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
         _legend(fig, [ax])
     wait = (d.z - d.a)[d.z < top]
-    return plots.finish(fig, f'Contextual memorization starts {wait.median():.0f} epochs after counterfactual '
+    return plots.finish(fig, f'Contextual memorization starts {wait.median():.0f} epochs after '
+                             f'counterfactual '
         f'(median), and in {(d.z == top).sum()} of {len(d)} strings never',
         plots.foot(m, f'{len(d)} strings of {s[["language", "repeat"]].drop_duplicates().shape[0]} repeats'),
-        'Starts by the bare thresholds, a dot a string and repeat, never below the diagonal (Lemma 3.1). Above '
-        'it, the wait: where training goes on to improve the model that has not seen the string, a string must '
+        'Starts by the bare thresholds, a dot a string and repeat, never below the diagonal (Lemma 3.1). '
+        'Above '
+        'it, the wait: where training goes on to improve the model that has not seen the string, a string '
+        'must '
         'beat the best of it, not that of the same epoch.')
 
 # %% ../../nbs/contextual/courses.ipynb #e0b402c9
@@ -171,7 +179,8 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     bars = thresholds(g.test_loss.values, tau, r.exact)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.6, 3))
-        ax.plot(g.epoch, g.test_loss - g.train_loss, color=MEASURE_HUES['counterfactual'], label='left out - in training')
+        ax.plot(g.epoch, g.test_loss - g.train_loss, color=MEASURE_HUES['counterfactual'],
+                label='left out - in training')
         ax.plot(g.epoch, bars['contextual'] - g.train_loss, color=MEASURE_HUES['contextual'],
                 label='lowest left out - in training')
         ax.axhline(0, color='black', lw=.7)
@@ -179,7 +188,8 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(r[f'start_{k}'], color=MEASURE_HUES[k], lw=1, ls=':', label=f'{k} start')
         if reported is not None:
             at = reported[(reported['where'] == 'Figure 1') & (reported.what == 'start')].value.astype(float)
-            ax.plot(at, [.04]*len(at), transform=ax.get_xaxis_transform(), ms=5, label='paper, another string',
+            ax.plot(at, [.04]*len(at), transform=ax.get_xaxis_transform(), ms=5,
+                    label='paper, another string',
                     **plots.HOLLOW)
         high = float((g.test_loss - g.train_loss).max())
         ax.set(xlabel='epoch', ylabel='difference of losses, nats a token', ylim=(-1.2*high, 1.6*high))
@@ -187,7 +197,8 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     return plots.finish(fig, f'{r.language}, {r.string}: counterfactually memorized from epoch '
         f'{r.start_counterfactual:.3g}, contextually from {r.start_contextual:.3g}',
         plots.foot(m, f'1 string, the one of median wait among {len(both)}') + f' · {setting_of(m)}',
-        'The loss of a string left out less its loss in training, at each epoch (counterfactual) and from the '
+        'The loss of a string left out less its loss in training, at each epoch (counterfactual) and from '
+        'the '
         'lowest of all epochs (contextual). A measure calls the string memorized from where its line stays '
         'above zero. The differences are a few hundredths of a nat; losses themselves fall from 2.3.'
         + ('' if reported is None else ' Hollow: the epochs that the paper prints for a string of its own.'))
@@ -205,27 +216,33 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
     with plots.style():
         fig, axs = plt.subplots(1, len(kinds), figsize=(7.4, 3.2), sharey=True)
         for ax, k in zip(axs, kinds):
-            for which, colors, off in ((f'control_{k}', dict.fromkeys(names, plots.GREY), .27), (f'start_{k}', hue, -.05)):
+            for which, colors, off in ((f'control_{k}', dict.fromkeys(names, plots.GREY), .27),
+                                       (f'start_{k}', hue, -.05)):
                 if which not in s: continue
                 d = s.assign(y=s[which].fillna(top), x=s.string.map(names.index) + off
                              + .22*(s.repeat - s.repeat.mean())/max(1, s.repeat.max()))
-                sns.scatterplot(d, x='x', y='y', hue='string', palette=colors, s=14, lw=0, legend=False, ax=ax,
+                sns.scatterplot(d, x='x', y='y', hue='string', palette=colors, s=14, lw=0, legend=False,
+                                ax=ax,
                                 marker='o' if off < 0 else 'X')
             mid = s.assign(y=s[f'start_{k}'].fillna(np.inf)).groupby('string').y.median().reindex(names)
             ax.plot(range(len(names)), mid.replace(np.inf, top), '_', ms=16, mew=2, color='black')
             if len(printed): ax.plot([names.index(x) for x in printed[printed.measure == k]['item']],
                 printed[printed.measure == k].value.astype(float), ms=6, **plots.HOLLOW)
             ax.axhline(top*.945, color=plots.GREY, lw=.6, ls=':')
-            ax.set(title=k, xlabel='', ylabel='start, epoch', xlim=(-.5, len(names) - .5), ylim=(-1, 1.05*top))
+            ax.set(title=k, xlabel='', ylabel='start, epoch', xlim=(-.5, len(names) - .5),
+                   ylim=(-1, 1.05*top))
             ax.set_xticks(range(len(names)), names)
             ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
-        said = [('o', dict(color=hue[names[0]], ms=4), 'one repeat'), ('X', dict(color=plots.GREY, ms=5), 'control'),
-                ('_', dict(color='black', ms=11, mew=2), 'median'), ('o', dict(color='black', mfc='white', ms=6), 'paper')]
+        said = [('o', dict(color=hue[names[0]], ms=4), 'one repeat'),
+                ('X', dict(color=plots.GREY, ms=5), 'control'),
+                ('_', dict(color='black', ms=11, mew=2), 'median'),
+                ('o', dict(color='black', mfc='white', ms=6), 'paper')]
         marks = [plt.Line2D([], [], marker=a, ls='none', label=t, **kw) for a, kw, t in said]
         fig.legend(handles=marks, loc='outside right center', handlelength=1.2)
     return plots.finish(fig, _orders_title(m, tau)(s),
         plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
-        'The epoch at which each string begins to be memorized; strings fall in frequency from left to right. '
+        'The epoch at which each string begins to be memorized; strings fall in frequency from left to '
+        'right. '
         'The top row holds strings that never are. Crosses: the same string in neither training set, judged '
         'alike. The paper prints epochs for recollection only, of larger and pretrained models.')
 
@@ -238,17 +255,20 @@ def _score_curves(m, tau, rule):
         fig, axs = plt.subplots(1, 3, figsize=(7.4, 2.8), sharey=True)
         for ax, k in zip(axs, GRADED):
             d = excess(m, k)[0].assign(score=lambda d: d.excess.clip(lower=0))
-            sns.lineplot(d, x='epoch', y='score', hue='string', palette=hue, errorbar=('ci', 95), n_boot=300, seed=0,
+            sns.lineplot(d, x='epoch', y='score', hue='string', palette=hue, errorbar=('ci', 95), n_boot=300,
+                         seed=0,
                          err_kws=dict(lw=0, alpha=.2), ax=ax)
             ax.set(title=k, ylabel='memorization score', ylim=(0, None))
         _legend(fig, axs)
     s = onsets(m, tau, rule)
     end = s.groupby('string')[['score_counterfactual', 'score_contextual']].mean()
     apart = (end.max() - end.min()).max()
-    return plots.finish(fig, f'{m.language.iloc[0]}: final scores are {end.iloc[:, 0].mean():.2f} counterfactually, '
-        f'{end.iloc[:, 1].mean():.2f} contextually; ' + ('hardly' if apart < .1 else f'up to {apart:.2f}') + ' apart',
+    return plots.finish(fig, f'{m.language.iloc[0]}: final scores are {end.iloc[:, 0].mean():.2f} '
+                             f'counterfactually, '
+        f'{end.iloc[:, 1].mean():.2f} contextually; {"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
         plots.foot(m, repeats_of(m), '95 % bootstrap of the mean') + f' · {setting_of(m)}',
-        'Scores of the three strings by epoch: mean over repeats, darker for strings with more copies. A score '
+        'Scores of the three strings by epoch: mean over repeats, darker for strings with more copies. A '
+        'score '
         'is the share of its threshold by which the loss lies below. The contextual score is never above the '
         'counterfactual one (Lemma 3.1); `adaptive` lies in between.')
 

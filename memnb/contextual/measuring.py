@@ -65,7 +65,7 @@ def model_name(
 
 # %% ../../nbs/contextual/measuring.ipynb #96aaf27b
 def cells_of(
-    main: list, languages: list, apart: list, natural: list, # see `run_all`
+    main: list, languages: list, apart: list, published: list, natural: list, # see `run_all`
     sizes: list, configs: list, copies: list, repeats: int, natural_size: int, natural_repeats: int
 ) -> list: # of arguments of `measure`
     "What a batch trains, a cell each"
@@ -73,12 +73,13 @@ def cells_of(
     out = [dict(languages=g, sizes=s, configs=c, controls=g in main, **given)
            for s, c in at for g in dict.fromkeys([*main, *languages])]
     out += [dict(languages=g, sizes=sizes[0], configs=configs[0], setting=k, **given)
-            for k in ('reversed', 'published') for g in apart]
+            for k, some in (('reversed', apart), ('published', published)) for g in some]
     return out + [dict(languages=g, sizes=natural_size, configs=configs[0], repeats=natural_repeats)
                   for g in natural]
 
 def run_all(
-    profile: str, model: str, n: int, main: list, languages: list, apart: list, natural: list, sizes: list,
+    profile: str, model: str, n: int, main: list, languages: list, apart: list, published: list,
+    natural: list, sizes: list,
     configs: list, copies: list, repeats: int, natural_size: int, natural_repeats: int, epochs: int,
     batch: int, lr: float, tests: int, seed: int = 0, folder: Path = None
 ): # DataFrame as from `measure`
@@ -86,8 +87,8 @@ def run_all(
     import pandas as pd
     if folder is None and profile != 'smoke': folder = core.cache_dir()/'contextual'
     how = dict(model=model, n=n, epochs=epochs, batch=batch, lr=lr, tests=tests, seed=seed, folder=folder)
-    cells = cells_of(main, languages, apart, natural, sizes, configs, copies, repeats, natural_size,
-                     natural_repeats)
+    cells = cells_of(main, languages, apart, published, natural, sizes, configs, copies, repeats,
+                     natural_size, natural_repeats)
     for c in cells: followed(c['languages'], c['sizes'], n, c.get('copies', ()), 1000*seed)
     out = []
     for i, c in enumerate(cells, 1):
@@ -102,15 +103,16 @@ def run_all(
 # %% ../../nbs/contextual/measuring.ipynb #bbb932ba
 def estimate(
     profile: str = 'smoke', model: str = 'gpt', n: int = 3, main: list = (), languages: list = (),
-    apart: list = (), natural: list = (), sizes: list = (64,), configs: list = ('2x32',),
+    apart: list = (), published: list = (), natural: list = (), sizes: list = (64,),
+    configs: list = ('2x32',),
     copies: list = (8, 3, 1), repeats: int = 10, natural_size: int = 256, natural_repeats: int = 3,
     epochs: int = 50, tests: int = 32, seed: int = 0
 ) -> dict: # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train; nothing is trained"
     if model != 'gpt': weights, configs = need_weights(lm.dry(model)), [model]
     flops = calls = 0
-    for cell in cells_of(main, languages, apart, natural, sizes, configs, copies, repeats, natural_size,
-                         natural_repeats):
+    for cell in cells_of(main, languages, apart, published, natural, sizes, configs, copies, repeats,
+                         natural_size, natural_repeats):
         g, s, c, times = (cell[k] for k in ('languages', 'sizes', 'configs', 'repeats'))
         g = grammar(g)
         runs, mean = n + 1 + n*bool(cell.get('controls')), g.mean_length() + 1
@@ -127,9 +129,10 @@ def group_of(
     measured,         # DataFrame from `run_all`, `measure` or `from_long`
     setting: str,     # one of `SETTINGS`
     language: str = '' # wanted; default: the first
-):                    # DataFrame: one language, size and model in that setting; empty where nothing was measured
+):                    # DataFrame: one language, size and model; empty where nothing was measured
     "The runs of a figure"
     m = measured[measured.setting == setting]
     m = m[m.language == language] if language in set(m.language) else m
     if not len(m): return m
-    return m[(m[['language', 'size', 'config']] == m.iloc[0][['language', 'size', 'config']].values).all(axis=1)]
+    same = ['language', 'size', 'config']
+    return m[(m[same] == m.iloc[0][same].values).all(axis=1)]

@@ -104,7 +104,7 @@ def arrays_of(
 
 def noise_bands(
     test, control # losses left out and of the controls, repeats x strings x epochs
-) -> dict:        # measure -> scores that noise reaches, in the same shape; empty for fewer than `FEWEST` repeats
+) -> dict:        # measure -> scores that noise reaches, in the same shape; empty where too few repeats
     "The bands of each repeat, from the controls of all others"
     from scipy.stats import t
     k = len(test) - 1
@@ -124,7 +124,7 @@ def onsets(
     tau: float = .2,         # threshold of recollection
     rule: str = 'sustained', # start: 'sustained' or 'first'
     bands: bool = True       # False: a start needs no more than the threshold
-):                           # DataFrame: run, string, of-string columns, banded, start_*, bare_*, control_*, ...
+):                           # DataFrame: run, string, `OF_STRING`, banded, start_*, bare_*, control_*, ...
     "Starts and scores of every followed string"
     import pandas as pd
     rows = []

@@ -42,7 +42,7 @@ def pair_tests(
     kinds: tuple = ('recollection', 'counterfactual', 'contextual'), # measures
     which: str = 'start',  # 'start', 'bare' (without a band), 'near' (without retraining)
     margin: float = MARGIN # epochs
-):                         # DataFrame: group, measure, first, second, n, before, after, share, low, high, p, p_holm
+):                         # DataFrame: group, measure, first, second, n, before, after, share, ..., p_holm
     "How often one string comes before another, and whether that is more than chance"
     import pandas as pd
     from scipy.stats import binomtest
@@ -56,7 +56,8 @@ def pair_tests(
                     way = earlier(wide[a], wide[b], margin)
                     k, n = int((way > 0).sum()), int((way != 0).sum())
                     p = binomtest(k, n).pvalue if n else math.nan
-                    out.append((*key, m, a, b, len(way), k, n - k, k/n if n else math.nan, *binom_ci(k, n), p))
+                    out.append((*key, m, a, b, len(way), k, n - k, k/n if n else math.nan,
+                                *binom_ci(k, n), p))
     d = pd.DataFrame(out, columns=[*OF_GROUP, 'measure', 'first', 'second', 'n', 'before', 'after',
                                    'share', 'low', 'high', 'p'])
     main = d.merge(rows.groupby(OF_GROUP, as_index=False).banded.first(), on=OF_GROUP, how='left').banded
@@ -108,12 +109,13 @@ def tau_axis(
     taus=TAUS,               # nats a token
     rule: str = 'sustained', # start
     margin: float = MARGIN   # epochs
-):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, ordered, share, low, high
+):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, ordered, ...
     "In how many repeats do recollection and contextual memorization contradict each other, by tau?"
     import pandas as pd
     out, fixed = [], onsets(table, .2, rule).set_index([*OF_GROUP, 'repeat', 'string'])
     for tau in taus:
-        rows = fixed.assign(start_recollection=onsets(table, tau, rule, bands=False).start_recollection.values)
+        by_tau = onsets(table, tau, rule, bands=False).start_recollection
+        rows = fixed.assign(start_recollection=by_tau.values)
         for key, g in rows.groupby(level=OF_GROUP, sort=False):
             wide = {m: g[f'start_{m}'].unstack('string') for m in ('recollection', 'contextual')}
             names, against, some = list(wide['recollection']), 0, 0
@@ -130,7 +132,7 @@ def tau_axis(
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
 def alarms(
     rows # from `onsets`
-):       # DataFrame: measure, rule ('threshold' or 'band'), who ('in training', 'in neither set'), k, n, low, high
+):       # DataFrame: measure, rule ('threshold' or 'band'), who ('in training', ...), k, n, low, high
     "How many strings each measure calls memorized"
     import pandas as pd
     d, out = rows[rows.banded], []
@@ -166,5 +168,6 @@ def near_decisions(
         ways += [(int(earlier(a[i:i+1], a[j:j+1], margin)[0]), int(earlier(b[i:i+1], b[j:j+1], margin)[0]))
                  for i in range(len(g)) for j in range(i + 1, len(g))]
     x, y = np.array(ways).T if ways else ([], [])
-    return dict(n=len(d), memorized=kappa(own.notna(), near.notna()), start=float((own - near).abs().median()),
+    return dict(n=len(d), memorized=kappa(own.notna(), near.notna()),
+                start=float((own - near).abs().median()),
                 pairs=len(ways), same=int(np.sum(x == y)), kappa=kappa(x, y) if ways else math.nan)

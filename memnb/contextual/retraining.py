@@ -322,7 +322,8 @@ def dynamics(
     import pandas as pd
     check_names(dynamics, more, model)
     g, setting = grammar(language), setting or ('given' if copies else 'natural')
-    if setting not in SETTINGS: raise ValueError(f'no setting {setting!r}{core.did_you_mean(setting, SETTINGS)}')
+    if setting not in SETTINGS:
+        raise ValueError(f'no setting {setting!r}{core.did_you_mean(setting, SETTINGS)}')
     if (setting == 'natural') == bool(copies):
         raise ValueError(f'the setting {setting!r} {"has no" if copies else "needs"} `copies`')
     if size < 1 or repeats < 1 or tests < 1: raise ValueError('size, repeats and tests are numbers from 1 up')
