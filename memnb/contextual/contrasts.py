@@ -23,7 +23,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
     fig_rows, n = -(-len(langs)//4), int(tests.n.max())
     with plots.style():
-        fig, axs = plt.subplots(fig_rows, min(4, len(langs)), figsize=(7.6, 2.5*fig_rows + .9), sharex=True,
+        fig, axs = plt.subplots(fig_rows, min(4, len(langs)), figsize=(7.6, 2.9*fig_rows + .9), sharex=True,
                                 sharey=True, squeeze=False)
         for ax, lang in zip(axs.flat, langs):
             d = tests[tests.language == lang]
@@ -39,7 +39,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
                           [f'{r.first}, {r.second}' for r in d.itertuples()])
         for ax in axs[:, 0]:
             for k, kind in enumerate(kinds):
-                ax.text(-.42, 1 + 3.6*k, kind, rotation=90, ha='center', va='center', fontsize=7,
+                ax.text(-.42, 1 + 3.6*k, kind, rotation=90, ha='center', va='center', fontsize=6.5,
                         transform=ax.get_yaxis_transform())
         for ax in axs.flat[len(langs):]: ax.axis('off')
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
@@ -51,9 +51,9 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
         f'{k} ({len(g)} of 3 pairs)' for k, g in against.groupby('language', sort=False))
         if len(against) else 'No order is decided against that of recollection')
     return plots.finish(fig, title,
-        plots.foot(m, f'{n} repeats a language') + f' · faint: not decided, sign test with Holm over '
-                                                   f'families of up '
-        f'to {tests.family.max()} tests, which needs {needed(tests.family.max())} of one sign',
+        plots.foot(m, f'{n} repeats a language') + f' · faint: undecided (sign test, Holm in families of up '
+                                                   f'to '
+        f'{tests.family.max()}: {needed(tests.family.max())} of one sign needed)',
         'Strings s0, s1, s2 fall in frequency. For every pair: the repeats in which the one starts two '
         'epochs or '
         'more before the other. Recollection puts frequent strings first; where bars of contextual '
@@ -153,10 +153,9 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     low, high = binom_ci(k, len(d))
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best',
-        plots.foot(m, f'{len(d)} strings of {d[["where", "repeat"]].drop_duplicates().shape[0]} repeats, '
-                      f'strings of a '
-                      f'repeat are not independent') + f' · {100*low:.0f} to {100*high:.0f} % (95 % '
-                                                       f'Clopper-Pearson)',
+        plots.foot(m, f'{len(d)} strings of {d[["where", "repeat"]].drop_duplicates().shape[0]} repeats')
+        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings of a repeat taken as '
+          f'independent)',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch '
         'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent '
@@ -179,7 +178,8 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
         for ax, (lang, k) in zip(axs[0], [(a, b) for a in langs for b in kinds]):
             g = d[d.language == lang]
             g = g.assign(y=g[f'start_{k}'].fillna(top))
-            sns.stripplot(g, x='copies', y='y', hue='string', order=counts, dodge=True, jitter=.12, size=3.5,
+            sns.stripplot(g, x='copies', y='y', hue='string', hue_order=ends, order=counts, dodge=True,
+                          jitter=.12, size=3.5,
                           palette=[plots.COLORS[0], plots.COLORS[1]], ax=ax, legend=ax is axs[0, 0])
             ax.set(title=f'{lang}\n{k}', xlabel='copies', ylabel='start, epoch', ylim=(-1, 1.05*top))
             ax.set_xticks(range(len(counts)), [f'{c:.0f}' for c in counts])
@@ -243,7 +243,8 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
     wide = s.pivot_table(index=['language', 'repeat', 'string'], columns='setting', values='start_contextual',
                          dropna=False, aggfunc='first')
     moved = (wide.published - wide.given).abs().median()
-    return plots.finish(fig, f"The paper's protocol moves a contextual start by {moved:.0f} epochs (median)",
+    return plots.finish(fig, f"Median shift of a contextual start by the paper's protocol: {moved:.2g} "
+                             f"epochs",
         plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, '
                       f'the same '
                       f'strings and data'),

@@ -103,7 +103,7 @@ def _excess_grid(m, kinds, tau, rule, title):
                 at = s[s.string == name][f'start_{kind}'].dropna()
                 ax.plot(at, [.03]*len(at), '|', ms=7, color=MEASURE_HUES[kind], label=f'start, {kind}',
                         transform=ax.get_xaxis_transform())
-                ax.set(xlabel='epoch', ylabel=f'{kind}:\nbelow threshold, share', ylim=(low, high))
+                ax.set(xlabel='epoch', ylabel=f'{kind}\nscore', ylim=(low, high))
                 if not i:
                     c = m[m.string == name].copies.mean()
                     ax.set_title(f'{name}: {c:.3g} cop{"y" if c == 1 else "ies"},\n'
@@ -175,7 +175,7 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
     if not len(both): return plots.placeholder('no string was contextually memorized')
     wait = (both.start_contextual - both.start_counterfactual).sort_values()
     r = both.loc[wait.index[len(wait)//2]]
-    g = m[(m.repeat == r.repeat) & (m.string == r.string)].sort_values('epoch')
+    g = m[(m.repeat == r['repeat']) & (m.string == r.string)].sort_values('epoch')
     bars = thresholds(g.test_loss.values, tau, r.exact)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.6, 3))
