@@ -10,8 +10,8 @@ __all__ = ['MARGIN', 'OF_GROUP', 'LEVEL', 'TAUS', 'holm', 'earlier', 'pair_tests
 import math
 import numpy as np
 from ..stats import binom_ci
-from .method import NOTIONS
-from .notions import onsets
+from .method import NOTIONS, begins
+from .notions import arrays_of, onsets
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 MARGIN = 2. # epochs
@@ -112,20 +112,21 @@ def tau_axis(
 ):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, ordered, ...
     "In how many repeats do recollection and contextual memorization contradict each other, by tau?"
     import pandas as pd
-    out, fixed = [], onsets(table, .2, rule).set_index([*OF_GROUP, 'repeat', 'string'])
-    for tau in taus:
-        by_tau = onsets(table, tau, rule, bands=False).start_recollection
-        rows = fixed.assign(start_recollection=by_tau.values)
-        for key, g in rows.groupby(level=OF_GROUP, sort=False):
-            wide = {m: g[f'start_{m}'].unstack('string') for m in ('recollection', 'contextual')}
-            names, against, some = list(wide['recollection']), 0, 0
-            for i, a in enumerate(names):
-                for b in names[i + 1:]:
-                    x, y = (earlier(w[a], w[b], margin) for w in wide.values())
-                    against, some = against | (x*y < 0), some | (x != 0)
-            k, n = int(np.sum(against)), len(wide['recollection'])
-            ratio = tau/math.exp(np.log(g.exact).mean())
-            out.append((*key, tau, ratio, n, k, int(np.sum(some)), k/n, *binom_ci(k, n)))
+    rows, out = onsets(table, .2, rule), []
+    for key, g in table.groupby(OF_GROUP, sort=False):
+        names, repeats, epochs, loss = arrays_of(g)
+        own = rows[(rows[OF_GROUP] == list(key)).all(axis=1)]
+        late = own.pivot(index='repeat', columns='string', values='start_contextual').loc[repeats,
+            names].to_numpy()
+        pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
+        other = [earlier(late[:, i], late[:, j], margin) for i, j in pairs]
+        typical = math.exp(np.log(own.exact).mean())
+        for tau in taus:
+            at = np.array([[begins(x < tau, rule, epochs) for x in r] for r in loss['train_loss']])
+            ways = [earlier(at[:, i], at[:, j], margin) for i, j in pairs]
+            k = int(np.any([x*y < 0 for x, y in zip(ways, other)], 0).sum())
+            n, some = len(repeats), int(np.any([x != 0 for x in ways], 0).sum())
+            out.append((*key, tau, tau/typical, n, k, some, k/n, *binom_ci(k, n)))
     return pd.DataFrame(out, columns=[*OF_GROUP, 'tau', 'ratio', 'n', 'contradict', 'ordered', 'share',
                                       'low', 'high'])
 
