@@ -127,7 +127,7 @@ def estimate(
 # %% ../../nbs/contextual/measuring.ipynb #016f52d1
 def group_of(
     measured,         # DataFrame from `run_all`, `measure` or `from_long`
-    setting: str,     # one of `SETTINGS`
+    setting: str,     # one of `SETTINGS_OF_RUNS`
     language: str = '' # wanted; default: the first
 ):                    # DataFrame: one language, size and model; empty where nothing was measured
     "The runs of a figure"
