@@ -455,7 +455,7 @@ static void *worker(void *arg) {
         }
         meet(&j->gate);
         double total = 0;
-        for (int lane = 0; lane < LANES; lane++) total -= j->total[lane]/tokens;
+        for (int lane = 0; lane < LANES; lane++) total -= j->total[lane]/(tokens ? tokens : 1); /* may be empty */
         if (!me) j->losses[i] = total;
         if (!isfinite(total)) { if (!me) j->stop = i; break; }
         adam(j, from, to, i);

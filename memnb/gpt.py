@@ -290,7 +290,7 @@ class _Torch:
         "Gradient of the mean loss of each model in `flat.grad`; returns the losses"
         import torch
         ids, real = self.take(orders)
-        tokens, total = real.sum((1, 2)), 0
+        tokens, total = real.sum((1, 2)).clamp(min=1), 0 # a batch may be empty
         for i, r in zip(ids.chunk(self.pieces, 1), real.chunk(self.pieces, 1)):
             lp = _logprobs(self.c, self.weights(flat), i)[0]
             loss = -torch.where(r, lp, 0).sum((1, 2))/tokens
@@ -555,11 +555,16 @@ class _Run:
 
     # --- steps
 
+    def ahead(self):
+        "Steps to the next evaluation"
+        wanted = self.every if isinstance(self.every, list) else [self.done + self.every]
+        return min([s for s in wanted if s > self.done] + [self.schedule.steps]) - self.done
     def advance(self, steps):
         "Train for some steps; returns the mean losses"
         self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
         orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed)
                   for d, p in zip(self.data, self.schedules)]
+        orders = [np.where(d[1][o] > 0, o, -1) for o, d in zip(orders, self.data)] # those absent keep their places
         losses = self.engine.train(self.state, self.done, orders, self.schedule.rates(self.done, steps))
         self.spent += time.perf_counter() - began
         bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
@@ -580,7 +585,7 @@ class _Run:
         idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
                            for n, r, m in zip(self.note, self.rows, self.most))
         while self.done < self.schedule.steps and not idle():
-            self.evaluate(self.advance(min(self.every, self.schedule.steps - self.done)))
+            self.evaluate(self.advance(self.ahead()))
             self.save()
             if tell: tell(self.c, self.rows)
         if not self.bits:
@@ -608,7 +613,8 @@ def fit(
     seed: int = 0,        # of start and order; runs after the first count up, unless it is a list of seeds
     precision: str = 'fp32', # or 'bf16', see `Schedule`
     eval_sets: dict = None,   # name -> sequences whose loss is to be recorded
-    every=None,           # steps between evaluations, or 'epoch'
+    every=None,           # steps between evaluations, 'epoch', or a list: after which steps to evaluate
+    absent: list = None,  # for each run a bool a sequence: those whose places in the batches stay empty
     bits: bool = True,    # False: score `eval_sets` only, no stop
     patience: int = None, # evaluations without growth, after the warm-up, after which to stop; default: none
     folder: Path = None,  # where states are kept, to go on from
@@ -618,7 +624,11 @@ def fit(
 ):                        # Fit, or a list of them
     "Train models"
     many, n = isinstance(config, list) or _is_runs(data), threads or cores()
-    groups = _groups(_runs(config, data, epochs, batch, lr, seed, precision, more), device)
+    runs = _runs(config, data, epochs, batch, lr, seed, precision, more)
+    if absent is not None:
+        if bits: raise ValueError('sequences can be absent only where no bits are counted: bits=False')
+        runs = _masked_runs(runs, absent)
+    groups = _groups(runs, device)
     ask = dict(eval_sets=eval_sets or {}, every=every, bits=bits, patience=patience, folder=folder,
                engine=engine)
     side, total = min(n, len(groups)), sum(len(g[0]) for g in groups)
@@ -661,6 +671,17 @@ def _runs(config, data, epochs, batch, lr, seed, precision, more):
         schedule = Schedule(steps, min(batch, len(ids[0])), lr or .64/c.d, precision=precision,
                             seed=seeds[i], **more)
         out.append((c, schedule, ids))
+    return out
+
+def _masked_runs(runs, absent):
+    "Runs in which some sequences have no tokens: same places, same batches, same rates as with them"
+    if len(absent) != len(runs): raise ValueError(f'{len(absent)} masks, but {len(runs)} runs')
+    out = []
+    for (c, schedule, (ids, lens)), gone in zip(runs, absent):
+        gone = np.asarray(gone, bool)
+        if gone.shape != lens.shape: raise ValueError(f'a mask of {gone.size} for {len(lens)} sequences')
+        if gone.all(): raise ValueError('all sequences are absent: there is nothing to train on')
+        out.append((c, schedule, (ids, np.where(gone, 0, lens).astype('int32'))))
     return out
 
 # %% ../nbs/rooms/gpt.ipynb #69889e19
