@@ -8,7 +8,7 @@ __all__ = ['WHOSE', 'LOOKS', 'INTERVAL', 'memory_said', 'neighbours_said', 'span
 
 # %% ../../nbs/icl/known.ipynb #73aa46c4
 from .. import plots
-from .controls import PAPER_KS, by_repeat
+from .controls import ASKED, PAPER_KS, by_repeat
 from .method import MAIN
 from .prompts import TITLES
 from .tables import dose_cells, mcnemar, memory, overall, pair_counts
@@ -161,7 +161,7 @@ def fig_x_world(measured, reported=None):
         ax.axhline(.25, color=plots.GREY, lw=.8)
         ax.text(len(ks) - .62, .27, 'chance', ha='right', color='#666666', fontsize=7)
         _places(ax, ks, ylim=(-.03, 1.05), ylabel='share that comes back')
-        ax.legend(loc='center right')
+        ax.legend(loc=(.64, .48))
     x = {(r.setting, int(r.k)): int(r.exact) for r in d.itertuples()}
     first = ks[1] if len(ks) > 1 else 0
     title = (f'{x.get(("pairs", 0))} of {n} ambiguous pieces come back alone, {x.get(("pairs", first))} '
@@ -190,6 +190,8 @@ def fig_x_copies(measured, reported):
             at = [ks.index(int(k)) for k in g.k]
             ax.fill_between(at, g.smallest, g.largest, color=plots.GREY, alpha=.4, lw=0)
             ax.plot(at, g.value, 'o-', ms=4, color='#666666', label='copy, no model')
+            every = by_repeat(measured[measured.dataset == s], 'with_uninformative').query("group == 'copy'")
+            ax.plot(at, every.value/ASKED, ':', color='#666666', label='the same, empty pieces counted')
             for r in printed[printed.dataset == s].itertuples():
                 k = ks[-1] if str(r.k) == '200' else None
                 if k: ax.plot(ks.index(k), float(r.value), **plots.HOLLOW, label='GPT-4, paper')
@@ -198,9 +200,9 @@ def fig_x_copies(measured, reported):
             _places(ax, ks, ylim=(-.02, .82), title=TITLES.get(s, s))
         axs[0, 0].set_ylabel('share that comes back')
         found = {l: h for ax in axs[0] for h, l in zip(*ax.get_legend_handles_labels())}
-        axs[0, -1].legend(found.values(), found, loc='upper right')
+        axs[0, 0].legend(found.values(), found, loc='upper left', fontsize=7)
     top = d[d.k == d.k.max()].set_index('dataset')
-    title = 'Copying gives back, with 200 demonstrations and no memory, ' + ', '.join(
+    title = 'Copying, without any memory, gives back ' + ', '.join(
         f'{100*top.value[s]:.1f} % of {TITLES.get(s, s)}' for s in sets if s in top.index) + '.'
     return plots.finish(fig, title,
                         plots.foot(measured[measured.model.str.startswith('copy:')].drop(columns='model'),

@@ -84,7 +84,7 @@ WORLD_KS = 0, 1, 2, 4, 8
 
 def trained(
     w: World = World(),
-    epochs: float = 6, width: int = 64, layers: int = 2, threads: int = None # of the model
+    epochs: float = 6, width: int = 64, layers: int = 2, threads: int = 1 # of the model
 ):           # gpt.Fit
     "A tiny GPT that has seen the world"
     from memnb import gpt
