@@ -78,10 +78,10 @@ def _raised(m, setting, ks):
         best = max(by_k, key=lambda k: _net(by_k[k])[0])
         seen = [r for k in (0, *by_k) if (r := _memories(m, setting, k).get(d))]
         if not any(r.low > 0 for r in seen):
-            parts[d] = 'undecided', f'k up to {max(by_k)}: no memory to bring to the surface'
+            parts[d] = 'undecided', f'k up to {max(by_k):g}: no memory to bring to the surface'
         else:
             holds, why = _change(by_k[best], len(by_k))
-            parts[d] = holds, f'k = 0, {best}: {why}'
+            parts[d] = holds, f'k = 0, {best:g}: {why}'
     return _not_seen(m, vote(parts))
 
 def _surface(m, rep): return _raised(m, MAIN, _shots(m))
@@ -97,7 +97,7 @@ def _stable(m, rep):
         exact = (e := pair_counts(m, MAIN, many[-1], 'fewer', True)[d]).get('shown', e.get(''))
         low, high = paired_ci(*own)
         elow = paired_ci(*exact)[0]
-        why = (f'k = {many[0]}, {many[-1]}: {own[0]} gained, {own[1]} lost, '
+        why = (f'k = {many[0]:g}, {many[-1]:g}: {own[0]} gained, {own[1]} lost, '
                f'exact {exact[0]}, {exact[1]} of {own[2]}')
         level = _memories(m, MAIN, many[-1]).get(d)
         if low > 0 or high < 0 or paired_ci(*exact)[1] < 0: parts[d] = False, why
@@ -114,7 +114,7 @@ def _exact(m, rep):
                 rises, why = _change(groups, len(_shots(m)))
                 if rises is not True: continue
                 holds, of_exact = _change(exact[d])
-                parts[f'{d} {s} k = {k}'] = holds, f'all {why}, exact {of_exact}'
+                parts[f'{d} {s} k = {k:g}'] = holds, f'all {why}, exact {of_exact}'
     return _not_seen(m, vote(parts, 'in no setting do all matches clearly rise'))
 
 # %% ../../nbs/icl/claims.ipynb #fc5ef3b8
@@ -127,7 +127,7 @@ def _kept(m, a, b):
         groups = pair_counts(m, b, int(top.k), a).get(d)
         if groups is None: continue
         d_, low, high, p, why = _net(groups)
-        why = f'{b} against {a}, k = {top.k}: {why}'
+        why = f'{b} against {a}, k = {top.k:g}: {why}'
         if top.low < FLOOR: parts[d] = 'undecided', f'{why}; too little memory in {a}'
         else: parts[d] = False if high < 0 and p < .05 else True if low > -WIDE else 'undecided', why
     return _not_seen(m, vote(parts))
@@ -145,7 +145,7 @@ def _beats(m, control, group='shown'):
         if groups is None or (group and not {group, ''} & set(groups)): continue
         b, c, n = groups[group] if group in groups else groups['']
         parts[d] = _change({'': (c, b, n)})
-        parts[d] = parts[d][0], f'pairs against {control}, k = {k}: {parts[d][1]}'
+        parts[d] = parts[d][0], f'pairs against {control}, k = {k:g}: {parts[d][1]}'
     return vote(parts)
 
 def _all(*parts):
@@ -170,7 +170,7 @@ def _improved(m, dataset):
     best = p.accuracy[p.index > 0].idxmax()
     a, b = ((round(p.hits[k]), int(p.n[k])) for k in (0, best))
     holds, why = _more(a, b, len(p) - 1)
-    return holds, f'k = 0, {best}: {why}'
+    return holds, f'k = 0, {best:g}: {why}'
 
 def _performance(m, rep):
     parts, any_high = {}, False
@@ -191,14 +191,14 @@ def _memorized(m, rep):
         never, shown = (_accuracy_by_k(m, d, group) for group in ('never', 'shown'))
         for k in shown.index.intersection(never.index): # chance decided which were shown
             holds, why = _more(*((round(g.hits[k]), int(g.n[k])) for g in (never, shown)), len(shown))
-            parts[f'{d} k = {k}'] = holds, f'never and often shown: {why}'
+            parts[f'{d} k = {k:g}'] = holds, f'never and often shown: {why}'
         for s in SETTINGS if not len(shown) else []:
             x, y = (_accuracy_by_k(m, d, group, s) for group in ('not memorized', 'memorized'))
             both = x.index.intersection(y.index)
             if not len(both): continue
             k = max(both, key=lambda k: min(x.n[k], y.n[k]))
             holds, why = _more(*((round(g.hits[k]), int(g.n[k])) for g in (x, y)), len(SETTINGS))
-            parts[f'{d} {s}'] = holds, f'k = {k}: {why}'
+            parts[f'{d} {s}'] = holds, f'k = {k:g}: {why}'
     return _not_seen(m, vote(parts))
 
 def _correlates(m, rep):
@@ -274,7 +274,7 @@ def _remembered(shots):
     def check(m):
         d = memory(m).query("by == 'twins'")
         d = d[d.setting.isin(SETTINGS) & ((d.k > 0) == shots)]
-        parts = {f'{r.setting} k = {r.k}': (r.low > 0 or (False if r.high < LEAST else 'undecided'),
+        parts = {f'{r.setting} k = {r.k:g}': (r.low > 0 or (False if r.high < LEAST else 'undecided'),
                  f'{r.rate:.2f} of {r.n} shown often, {r.guess:.2f} of {r.others} twins')
                  for r in d.itertuples()}
         return vote(parts, 'no twins, or no demonstrations')
@@ -297,7 +297,7 @@ def _doses(m):
     for (s, k), g in cells:
         z = trend(g.times, g.exact + g.near_exact, g.n)
         p = 2*norm.sf(abs(z))*len(cells)
-        parts[f'{s} k = {k}'] = z > 0 if p < .05 else 'undecided', f'z = {z:.1f}'
+        parts[f'{s} k = {k:g}'] = z > 0 if p < .05 else 'undecided', f'z = {z:.1f}'
     return vote(parts)
 
 def _helps(setting):

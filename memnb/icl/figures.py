@@ -33,7 +33,7 @@ def shots_said(
     title: bool = False  # short, for a title
 ) -> list:               # of sentences, one a model and data set
     "Do demonstrations raise memory, rate minus guess? At the k > 0 where it is largest"
-    out, d = [], memory(measured, setting=MAIN)
+    out, d = [], _of_models(memory(measured, setting=MAIN))
     for (model, data, name), g in d.groupby(['model', 'dataset', 'name'], sort=False):
         g = g.set_index('k')
         if 0 not in g.index or len(g) < 2: continue
@@ -49,8 +49,10 @@ def shots_said(
         twins = g.by.iloc[0] == 'twins'
         of = 'often shown instances' if twins else 'instances'
         guess = f"{'twins' if twins else 'copies'} {100*g.guess[0]:.0f} and {100*g.guess[best]:.0f} %"
-        out.append(f'{name}: {x} {of} come back at k = 0, {y} at k = {best} ({guess}): {word}.' if title else
-                   f'{name} gives back {x} {of} without demonstrations and {y} with {best} ({guess}): {word} '
+        out.append(f'{name}: {x} {of} come back at k = 0, {y} at k = {best:g} ({guess}): {word}.' if title
+                   else
+                   f'{name} gives back {x} {of} without demonstrations and {y} with {best:g} ({guess}): '
+                   f'{word} '
                    f'(gained {b}, lost {c}, McNemar p = {p:.2g}).')
     return sorted(out, key=lambda s: 'none of' in s)
 
@@ -69,8 +71,8 @@ def performance_said(
         pair = [(round(g.hits[k]), int(g.n[k])) for k in (0, best)]
         word = {1: 'higher', -1: 'lower', 0: 'no clear change'}[clear_change(*pair, len(g) - 1)]
         a, b = (f'{h} of {n}' if title else share_said(g.hits[k], n) for k, (h, n) in zip((0, best), pair))
-        out.append(f'{name}: {a} right at k = 0, {b} at k = {best}: {word}.' if title else
-                   f'The accuracy of {name} is {a} without demonstrations and {b} with {best}: {word}.')
+        out.append(f'{name}: {a} right at k = 0, {b} at k = {best:g}: {word}.' if title else
+                   f'The accuracy of {name} is {a} without demonstrations and {b} with {best:g}: {word}.')
     return out
 
 def settings_said(
@@ -273,7 +275,8 @@ def fig3(measured, reported=None):
     top = m[(m.name == names[0]) & (m.setting == MAIN) & (m.hits > 0)]
     pair = [(int(r.exact), int(r.hits)) for r in (top.iloc[0], top.iloc[-1])] if len(top) > 1 else []
     (a, x), (b, y) = pair or [(0, 0)]*2
-    title = (f'Of the matches {a} of {x} are exact at k = {top.k.min()}, {b} of {y} at k = {top.k.max()}: '
+    title = (f'Of the matches {a} of {x} are exact at k = {top.k.min():g}, {b} of {y} at k = '
+             f'{top.k.max():g}: '
              f'{_moves(clear_change(*pair))}.' if pair else 'Pairs and labels give nothing back at two k.')
     return plots.finish(fig, title, plots.foot(_feet(measured, m), _instances(m)),
         'Exact and near-exact matches stacked, by the number k of demonstrations; a dash stands where a '
