@@ -114,7 +114,7 @@ def _colors(m):
 
 def _axis(ax, ks, **kw):
     "Numbers of demonstrations below, shares to the left"
-    ax.set_xticks(range(len(ks)), [str(k) for k in ks])
+    ax.set_xticks(range(len(ks)), [f'{k:g}' for k in ks])
     ax.set(**dict(xlim=(-.5, len(ks) - .5), ylim=(-.03, 1.03)) | kw)
 
 def _line(ax, ks, g, hits, i=0, n=1, **kw):
@@ -357,7 +357,7 @@ def fig_x_elements(measured, reported=None):
         for i, ((name, k), g) in enumerate(lines):
             at = [sets.index(s) + min(.12, .7/len(lines))*(i - (len(lines) - 1)/2) for s in g.setting]
             look = dict(color=colors[name], alpha=shades[k], marker='os^Dv'[i % 5])
-            which = f'{name}, '*(len(colors) > 1) + f'k = {k}'
+            which = f'{name}, '*(len(colors) > 1) + f'k = {k:g}'
             plots.errorbar(ax, g.assign(at=at), 'at', **look, label=which)
         ax.set_xticks(range(len(sets)), [f'{SPELLED[s]}\n- {SPELLED[STEPS[s]]}' for s in sets], fontsize=7)
         ax.set(xlim=(-.5, len(sets) - .5), ylabel='difference of the\nshare that comes back')
