@@ -616,6 +616,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                            'memnb.gpt._all_sets': ('rooms/gpt.html#_all_sets', 'memnb/gpt.py'),
                            'memnb.gpt._at': ('rooms/gpt.html#_at', 'memnb/gpt.py'),
                            'memnb.gpt._attend': ('rooms/gpt.html#_attend', 'memnb/gpt.py'),
+                           'memnb.gpt._bfloat16': ('rooms/gpt.html#_bfloat16', 'memnb/gpt.py'),
                            'memnb.gpt._c_score': ('rooms/gpt.html#_c_score', 'memnb/gpt.py'),
                            'memnb.gpt._compile': ('rooms/gpt.html#_compile', 'memnb/gpt.py'),
                            'memnb.gpt._compiler': ('rooms/gpt.html#_compiler', 'memnb/gpt.py'),
