@@ -114,8 +114,8 @@ class Picture:
 
 def _small_png(
     image,    # PIL image
-    k=32,     # colours that are kept
-    apart=300 # squared distance of two of them, in steps of 1/255 of red, green and blue
+    k=24,     # colours that are kept
+    apart=600 # squared distance of two of them, in steps of 1/255 of red, green and blue
 ):
     "A picture as png in its `k` most frequent distinct colours, kept as they are; others become the nearest of these"
     import numpy as np
