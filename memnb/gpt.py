@@ -505,9 +505,9 @@ def most_bits(
 class _Run:
     "One or several models of one size in training, side by side"
     def __init__(self, c, schedules, data, eval_sets, every, patience, file,
-                 engine, device, threads, bits=True):
+                 engine, device, threads, bits=True, enough=0.):
         self.c, self.schedule, self.data, self.eval_sets, self.every = c, schedules[0], data, eval_sets, every
-        self.bits, self.each = bits, [[] for _ in data]
+        self.bits, self.enough, self.each = bits, enough, [[] for _ in data]
         if not bits and not eval_sets:
             raise ValueError('without `bits` nothing is evaluated: give `eval_sets`')
         self.schedules, self.patience, self.file, self.device = schedules, patience, file, device
@@ -524,7 +524,7 @@ class _Run:
         "What a checkpoint must agree with"
         marks = lambda sets: [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
         own = [ENGINE, asdict(self.c), [asdict(p) for p in self.schedules], self.every, self.bits,
-               self.patience]
+               self.patience, *[self.enough]*(self.enough > 0)]
         return json.dumps([*own, marks(self.data), list(self.eval_sets), marks(self.eval_sets.values())])
     def save(self):
         "Write the state, so that it is there whole or not at all"
@@ -599,7 +599,7 @@ class _Run:
         import pandas as pd
         self.evaluate([]) if not self.done else self.score_sets()
         warm = self.schedule.warmup*self.schedule.steps
-        idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
+        idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm) or self.done and r[-1]['loss'] < self.enough
                            for n, r, m in zip(self.note, self.rows, self.most))
         while self.done < self.schedule.steps and not idle():
             self.evaluate(self.advance(min(self.every, self.schedule.steps - self.done)))
@@ -634,6 +634,7 @@ def fit(
     every=None,           # steps between evaluations, or 'epoch'
     bits: bool = True,    # False: score `eval_sets` only, no stop
     patience: int = None, # evaluations without growth, after the warm-up, after which to stop; default: none
+    enough: float = 0.,   # mean loss of a token, in nats, below which a training ends
     folder: Path = None,  # where states are kept, to go on from
     engine: str = 'auto', device: str = 'cpu', # 'c', 'torch' or 'auto'; of torch
     threads: int = None,  # cores; default: all
@@ -643,7 +644,7 @@ def fit(
     many, n = isinstance(config, list) or _is_runs(data), threads or cores()
     groups = _groups(_runs(config, data, epochs, batch, lr, seed, precision, steps, more), device)
     ask = dict(eval_sets=eval_sets or {}, every=every, bits=bits, patience=patience, folder=folder,
-               engine=engine)
+               engine=engine, enough=enough)
     side, total = min(n, len(groups)), sum(len(g[0]) for g in groups)
     began, fits = time.perf_counter(), {}
     def go(g):
