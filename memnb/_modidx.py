@@ -51,6 +51,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                              'memnb.batch.work': ('rooms/batch.html#work', 'memnb/batch.py')},
             'memnb.capacity.attack': { 'memnb.capacity.attack.fit_law': ('capacity/attack.html#fit_law', 'memnb/capacity/attack.py'),
                                        'memnb.capacity.attack.law_curve': ('capacity/attack.html#law_curve', 'memnb/capacity/attack.py'),
+                                       'memnb.capacity.attack.law_draws': ('capacity/attack.html#law_draws', 'memnb/capacity/attack.py'),
                                        'memnb.capacity.attack.law_interval': ( 'capacity/attack.html#law_interval',
                                                                                'memnb/capacity/attack.py'),
                                        'memnb.capacity.attack.left_out': ('capacity/attack.html#left_out', 'memnb/capacity/attack.py'),

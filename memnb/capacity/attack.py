@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LAWS', 'GPT2', 'membership', 'law_curve', 'membership_law', 'samples_for', 'predictions', 'fit_law', 'left_out',
-           'law_interval']
+           'law_draws', 'law_interval']
 
 # %% ../../nbs/capacity/attack.ipynb #c5a3a6d0
 import numpy as np
@@ -120,18 +120,24 @@ def left_out(
         rows.append(dict(config=c, points=len(g), error=float(off.max()), mean=float(off.mean())))
     return pd.DataFrame(rows, columns=['config', 'points', 'error', 'mean'])
 
-def law_interval(
+def law_draws(
     table,         # DataFrame of runs on text: n, params, f1
-    f1: float,     # wanted score
-    params: int,   # P
     draws: int = 200, seed: int = 0
+) -> list:         # of constants: first of the runs as they are, then of runs drawn again with replacement
+    "Laws of these runs, and of as many drawn from them"
+    rng, x, y = np.random.default_rng(seed), (table.n/table.params).to_numpy(float), table.f1.to_numpy(float)
+    at = [np.arange(len(x)), *rng.integers(len(x), size=(draws, len(x)))]
+    return [fit_law(x[i], y[i]) for i in at]
+
+def law_interval(
+    laws: list,    # from `law_draws`
+    f1: float,     # wanted score
+    params: int    # P
 ) -> tuple:        # (samples, low, high): 95 % percentile interval over trainings; NaN without a fit
     "Data size at which the law of these runs gives a score, with its interval"
-    rng, x, y = np.random.default_rng(seed), (table.n/table.params).to_numpy(float), table.f1.to_numpy(float)
-    def at(i):
-        law = fit_law(x[i], y[i])
+    def reached(law):
         try: return samples_for(f1, params, law) if law['c1'] == law['c1'] else np.nan
         except ValueError: return np.nan
-    found = np.array([at(rng.integers(len(x), size=len(x))) for _ in range(draws)])
+    own, *found = map(reached, laws)
     if np.isnan(found).mean() > .5: return (np.nan,)*3
-    return (at(np.arange(len(x))), *np.nanpercentile(found, [2.5, 97.5]))
+    return (own, *np.nanpercentile(found, [2.5, 97.5]))

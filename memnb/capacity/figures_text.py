@@ -182,7 +182,7 @@ def fig16(measured, reported=None):
             ax.set(title=f'{name}: {g.config.iloc[0]}, {g.n.iloc[0]:.0f} sequences',
                    ylabel='share of sequences', xlabel='bits of the model / bits by chance',
                    xlim=(g.x.min() - .1, g.x.max() + .1))
-            ax.get_legend().set_title('')
+            sns.move_legend(ax, 'upper left', title='')
             bars = g.pivot_table(index='x', columns='side', values='value', aggfunc='sum', fill_value=0)
             shared[kind] = float((bars/bars.sum()).min(axis=1).sum())
     both = len(shared) == 2

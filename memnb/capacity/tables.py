@@ -6,7 +6,7 @@
 __all__ = ['tab1', 'tab_x_small', 'tab2', 'tab3', 'tab4', 'tab_x_membership', 'tab_x_scores']
 
 # %% ../../nbs/capacity/tables.ipynb #ded5bf77
-from .attack import law_interval, predictions
+from .attack import law_draws, law_interval, predictions
 from .bits import paper_capacity, reached_alpha, with_expected
 from .method import capacities, of_part
 
@@ -74,9 +74,10 @@ def tab4(measured, reported=None):
 def tab_x_membership(measured, reported):
     "Data sizes for a score by the paper's law, as it prints them, and by the law of our runs with its interval"
     text = of_part(measured, 'text')
+    laws = law_draws(text) if len(text) else []
     def reached(f1, params): # '' where no law was fitted
-        if not len(text): return ''
-        mid, low, high = law_interval(text, f1, params)
+        if not laws or laws[0]['c1'] != laws[0]['c1']: return ''
+        mid, low, high = law_interval(laws, f1, params)
         return '' if mid != mid else f'{mid:,.2g} ({low:,.2g} to {high:,.2g})'
     r = reported[(reported['where'] == '§5.2.2, table') & (reported.what == 'samples')]
     paper = {(c, float(x)): int(float(v)) for c, x, v in zip(r.config, r.x, r.value)}
