@@ -90,7 +90,7 @@ def linear(t, m, rep):
     return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if open_ else False), why
 
 def _largest_full(t):
-    "Runs of the largest model that has two sizes beyond its capacity, and those sizes; ('', None, None) without one"
+    "(name, runs, those beyond capacity) of the largest model with two such sizes; ('', None, None) without one"
     models = sorted(by_model(t).items(), key=lambda cg: -cg[1].params.iloc[0])
     return next(((c, g, f) for c, g in models if len(f := beyond_capacity(g)) > 1), ('', None, None))
 
@@ -99,7 +99,8 @@ def same_magnitude(t, m, rep):
     "Sizes beyond capacity agree within an order of magnitude"
     c, _, g = _largest_full(t)
     if not c: return 'undecided', 'no model has two sizes beyond capacity'
-    return bool(g.bits.min() > .1*g.bits.max()), f'{c}: most over least of {len(g)} sizes {g.bits.max()/g.bits.min():.2f}'
+    low, high = g.bits.min(), g.bits.max()
+    return bool(low > .1*high), f'{c}: most over least of {len(g)} sizes {high/low:.2f}'
 
 @on_part('synthetic')
 def slowest_last(t, m, rep):
@@ -117,15 +118,18 @@ def precisions(t, m, rep):
     if not len(cost) or 'bf16-stored' not in set(cost.precision): return None, 'needs weights stored in bf16'
     def judge(r):
         why = f'bf16 keeps {100*r.kept:.1f} % ({100*r.low:.1f} to {100*r.high:.1f}, {r.n} pairs)'
-        if not r.low == r.low: return 'undecided', f'bf16 keeps {100*r.kept:.1f} % in one pair: two decide more'
-        return (True if 2/3 < r.low and r.high < 1 else False if r.high < 2/3 or r.low > 1 else 'undecided'), why
+        if r.low != r.low:
+            return 'undecided', f'bf16 keeps {100*r.kept:.1f} % in one pair: two decide more'
+        return (True if 2/3 < r.low and r.high < 1 else False if r.high < 2/3 or r.low > 1
+                else 'undecided'), why
     return vote({r.config: judge(r) for r in cost[cost.precision == 'bf16-stored'].itertuples()})
 
 @on_part('kept')
 def bits_to_spare(t, m, rep):
     "Eight bits a weight, rounded after training, keep 95 % of what is memorized"
     need = bits_needed(t)
-    return vote({r.config: (bool(r.least <= 8), f'{r.least:.0f} bits a weight are enough (mean of {r.runs} trainings)')
+    return vote({r.config: (bool(r.least <= 8), f'{r.least:.0f} bits a weight are enough (mean of {r.runs} '
+                                                f'trainings)')
                  for r in need.itertuples()})
 
 @on_part('steps')
@@ -133,7 +137,8 @@ def law_foretells(t, m, rep):
     "The law of the shorter trainings is within 3 % of every longer one, and the interval of the miss too"
     off = law_errors(t)
     if not len(off): return 'undecided', 'needs five lengths of training: four to fit, one to foretell'
-    why = '; '.join(f'{r.config}, {r.seen:.0f} to {r.x:.0f} steps: off by {r.miss:+.1f} % ({r.low:.1f} to {r.high:.1f}), '
+    why = '; '.join(f'{r.config}, {r.seen:.0f} to {r.x:.0f} steps: off by {r.miss:+.1f} % ({r.low:.1f} to '
+                    f'{r.high:.1f}), '
                     f'no change by {r.naive:+.1f} %' for r in off.itertuples())
     inside = (off.low > -3) & (off.high < 3)
     return (True if inside.all() else False if ((off.low > 3) | (off.high < -3)).any() else 'undecided'), why
@@ -146,7 +151,8 @@ def expected_error(
     def check(t, m, rep):
         e, caps = with_expected(t, reached_alpha(m)), capacities(m, parts=('synthetic',))
         same = set(zip(caps.config, caps.vocab, caps.length)) if len(caps) else set()
-        own = [k in same for k in zip(e.config, e.vocab, e.length)] # alpha was measured on these: they cannot refute it
+        # alpha was measured on these: they cannot refute it
+        own = [k in same for k in zip(e.config, e.vocab, e.length)]
         full = int(((e.expected < e.entropy) & ~np.array(own)).sum()) # the other half of the min
         why = f'mean error {e.error.mean():.1f} %, {e.off.mean():.1f} % without the order of the ' \
               f'sequences, alpha {reached_alpha(m):.2f}; {full} of {len(e)} beyond capacity at another S or V'
@@ -190,7 +196,7 @@ def rises_and_falls(
 
 @on_part('text')
 def double_descent(t, m, rep):
-    "The held-out loss, at its best temperature where that was measured, has its peak where the data fill the model"
+    "The held-out loss, at its best temperature where measured, has its peak where the data fill the model"
     parts, y = {}, 'tempered_loss' if 'tempered_loss' in t else 'test_loss'
     for c, g in by_model(t).items():
         if len(g) < 3 or g.ratio.min() > .5 or g.ratio.max() < 2: continue
@@ -289,9 +295,11 @@ def extract_falls(t, m, rep):
 @on_part('text')
 def codes_pay(t, m, rep):
     "Changes of setup shorten the code by 1 % or more in most runs that have something left to save"
-    t = t[(t[f'extract_{_longest(t)}'] > .05) & (t.plain > .05*t.length*np.log2(t.vocab))] if 'plain' in t else t[:0]
+    if 'plain' not in t: return None, 'needs the lengths of codes'
+    t = t[(t[f'extract_{_longest(t)}'] > .05) & (t.plain > .05*t.length*np.log2(t.vocab))]
     if len(t) < 3:
-        return 'undecided', f'only {len(t)} runs decode training text greedily and still pay 5 % of its bits; three decide'
+        return 'undecided', (f'only {len(t)} runs decode training text greedily and still pay 5 % of its '
+                             'bits; three decide')
     priced, honest = ((t[c] < .99*t.plain).sum() for c in ('changes', 'ensemble'))
     why = f'of {len(t)} runs that decode some greedily, by 1 % or more in {priced} where changes have ' \
           f'a price, in {honest} at prices that a decoder can follow'

@@ -59,21 +59,26 @@ def _on_filled(holds, fails):
 def _two_precisions(share):
     "Three pairs of trainings in fp32 and with weights stored in bf16, which hold about so much of it"
     import pandas as pd
-    return pd.DataFrame([dict(part='precision', config='1x8', vocab=2048, length=64, params=17784, precision=p, n=112,
+    return pd.DataFrame([dict(part='precision', config='1x8', vocab=2048, length=64, params=17784,
+                              precision=p, n=112,
                               run=r, bits=b, model='toy', note='')
-                         for r in range(3) for p, b in (('fp32', 60e3), ('bf16-stored', (share + .001*r)*60e3))])
+                         for r in range(3) for p, b in (('fp32', 60e3), ('bf16-stored',
+                                                                         (share + .001*r)*60e3))])
 
 def _rounded(least):
     "A model that keeps all its bits down to so many a weight, and none below"
     import pandas as pd
-    return pd.DataFrame([dict(part='kept', config='1x8', vocab=2048, length=64, params=17784, precision='fp32', n=112,
-                              run=0, what=f'int{x}' if x < 32 else 'fp32', x=x, value=60e3*(x >= least), model='toy')
+    return pd.DataFrame([dict(part='kept', config='1x8', vocab=2048, length=64, params=17784,
+                              precision='fp32', n=112,
+                              run=0, what=f'int{x}' if x < 32 else 'fp32', x=x, value=60e3*(x >= least),
+                              model='toy')
                          for x in (2, 4, 6, 8, 16, 32)])
 
 def _lengths(bits):
     "Trainings of 125, 250, ... steps that hold these bits, three repeats"
     import pandas as pd
-    return pd.DataFrame([dict(part='steps', config='1x8', vocab=2048, length=64, params=17784, precision='fp32', n=112,
+    return pd.DataFrame([dict(part='steps', config='1x8', vocab=2048, length=64, params=17784,
+                              precision='fp32', n=112,
                               run=r, what='bits', x=125*2**i, value=b + 10*r, model='toy')
                          for r in range(3) for i, b in enumerate(bits)])
 
@@ -106,7 +111,8 @@ def _two_sweeps(part, share):
     import pandas as pd
     base = filled_models()
     own, p = reached_alpha(base), n_weights(1, 32)
-    rows = [dict(part=part, config='1x32', vocab=2048, length=64 if n < 1000 else 128, precision='fp32', n=n, run=0,
+    rows = [dict(part=part, config='1x32', vocab=2048, length=64 if n < 1000 else 128, precision='fp32', n=n,
+                 run=0,
                  params=p, model='toy', note='',
                  growth=0., flops=1., entropy=data_bits(n, 64 if n < 1000 else 128, 2048),
                  bits=share*expected_bits(p, n, 64, 2048, own))
@@ -202,7 +208,8 @@ CLAIMS = [
     Claim('member-fails', MODEL, '§5.1, Figure 15',
           'Above some size membership of random tokens fails (F1 under 0.6)', checks.membership_fails,
           holds_on=lambda: filled_models(part='beyond'),
-          fails_on=lambda: filled_models(part='beyond', f1=(1, 1, .9, .9)).assign(entropy=lambda d: 9*d.entropy)),
+          fails_on=lambda: filled_models(part='beyond', f1=(1, 1, .9,
+                                                            .9)).assign(entropy=lambda d: 9*d.entropy)),
     Claim('member-text', MODEL, '§5.1, Figure 11', 'On text membership gets harder as the data grow',
           checks.membership_falls('text'),
           **_on_read(dict(f1=[1, .8, .6]), dict(f1=[.6, .8, 1]))),
@@ -212,7 +219,8 @@ CLAIMS = [
     Claim('without', MODEL, '§5.1', 'Membership can be told where nothing is extracted',
           checks.without_extraction,
           **_on_read(dict(f1=[1, .95], extract_32=[1, 0]), dict(f1=[1, .55], extract_32=[1, 0]))),
-    Claim('law', MODELS, '§5.2, A.8', 'One sigmoid of data over parameters foretells membership of every model',
+    Claim('law', MODELS, '§5.2, A.8', 'One sigmoid of data over parameters foretells membership of every '
+                                      'model',
           checks.law_fits,
           holds_on=lambda: _by_law(1), fails_on=lambda: _by_law(3)),
     Claim('limit', MODEL, '§5.2.1', 'With much data F1 tends to 0.5', checks.limit_half,
@@ -257,7 +265,8 @@ CLAIMS = [
           holds_on=lambda: _rarity(1), fails_on=lambda: _rarity(-1)),
     Claim('table1', PAPER, '§1, ours', 'Every row of Table 1 lies between 3.5 and 4 bits a parameter',
           checks.table1_range,
-          holds_on=_other_numbers('Table 1', 'bpp', 3.6), fails_on=_other_numbers('Table 1', 'bpp', 3.6, 4.2)),
+          holds_on=_other_numbers('Table 1', 'bpp', 3.6), fails_on=_other_numbers('Table 1', 'bpp', 3.6,
+                                                                                  4.2)),
     Claim('mean2', PAPER, 'A.5, ours', 'The errors of Table 2 have the printed mean, 1.7 %',
           checks.printed_mean('Table 2', 1.7),
           holds_on=_other_numbers('Table 2', 'error', 1.7), fails_on=_other_numbers('Table 2', 'error', 1.2)),
@@ -269,7 +278,8 @@ CLAIMS = [
           holds_on=lambda: _doses(1), fails_on=lambda: _doses(-1)),
     Claim('spare', MODEL, '§3.2, ours', 'Eight bits a weight, rounded after training, keep what is memorized',
           checks.bits_to_spare, holds_on=lambda: _rounded(4), fails_on=lambda: _rounded(16)),
-    Claim('foretold', MODEL, '§3.2, ours', 'A law of shorter trainings foretells the bits of longer ones to 3 %',
+    Claim('foretold', MODEL, '§3.2, ours', 'A law of shorter trainings foretells the bits of longer ones to '
+                                           '3 %',
           checks.law_foretells,
           holds_on=lambda: _lengths([60e3 - 4e5*(125*2**i)**-.6 for i in range(6)]),
           fails_on=lambda: _lengths([1e3, 2e3, 4e3, 8e3, 9e3, 9e3]))]

@@ -8,7 +8,7 @@ __all__ = ['training_lengths', 'power_law', 'ceilings', 'foretold', 'law_errors'
 # %% ../../nbs/capacity/convergence.ipynb #c8c1c60c
 import numpy as np
 from .bits import listed_models, random_fits
-from .method import data_bits, shape
+from .method import shape
 from ..stats import mean_ci
 
 # %% ../../nbs/capacity/convergence.ipynb #a9dc7004
@@ -30,7 +30,8 @@ def training_lengths(
         for run in range(seed, seed + seeds):
             for s in steps:
                 f, = random_fits([('steps', c, n)], run=run, steps=s, **train)
-                rows.append(dict(part='steps', config=f'{c.layers}x{c.d}', vocab=vocab, length=length, params=c.n_params,
+                rows.append(dict(part='steps', config=f'{c.layers}x{c.d}', vocab=vocab, length=length,
+                                 params=c.n_params,
                                  precision='fp32', n=n, run=run, what='bits', x=s, value=f.bits))
     return pd.DataFrame(rows)
 

@@ -7,14 +7,13 @@ __all__ = ['fig_x_found', 'fig_x_steps', 'fig_x_precision', 'fig2', 'fig6', 'fig
 
 # %% ../../nbs/capacity/figures.ipynb #14efaa32
 import numpy as np
-from .. import gpt, plots
+from .. import plots
 from .bits import (beyond_capacity, by_model, capacity_slope, paper_capacity, reached_alpha,
                                  with_expected)
 from .convergence import ceilings, foretold, law_errors
 from .drawing import each_once, model_lines, panels, size_axis, size_colors
 from .method import ALPHA, capacities, of_part
 from .precision import bits_needed, precision_costs
-from ..stats import mean_ci
 
 # %% ../../nbs/capacity/figures.ipynb #837425f1
 def fig_x_found(measured, reported):
@@ -34,7 +33,8 @@ def fig_x_found(measured, reported):
         for r in caps.itertuples():
             ax.annotate(r.config, (r.params, r.bpp), (7, -8), textcoords='offset points', fontsize=7)
         if len(ends):
-            plots.errorbar(ax, ends.assign(at=ends.params*.93), 'at', 'limit', color='#7A3E00', marker='D', ms=5,
+            plots.errorbar(ax, ends.assign(at=ends.params*.93), 'at', 'limit', color='#7A3E00', marker='D',
+                           ms=5,
                            label='ours, trained for ever (by a law)')
         low = min(caps.bpp.min(), *(ends.low.dropna() if len(ends) else ()), 2.2)
         ax.set(xscale='log', xlabel='parameters', ylabel='bits a parameter',
@@ -63,14 +63,16 @@ def fig_x_steps(measured, reported=None):
     hues = size_colors(t)
     with plots.style():
         fig, ax = panels(1)
-        sns.lineplot(t, x='x', y='bpp', hue='config', palette=hues, units='run', estimator=None, lw=.8, marker='o', ms=4,
+        sns.lineplot(t, x='x', y='bpp', hue='config', palette=hues, units='run', estimator=None, lw=.8,
+                     marker='o', ms=4,
                      ax=ax)
         if len(told):
             told = told.assign(bpp=told.law/told.params)
             sns.scatterplot(told, x='x', y='bpp', color='#333333', marker='x', s=30, zorder=4, ax=ax,
                             label='foretold from the shorter ones')
         for r in ends.itertuples():
-            if r.low == r.low: ax.axhspan(r.low, r.high, color=plots.GREY, alpha=.25, lw=0, label=f'end, {r.config}')
+            if r.low == r.low: ax.axhspan(r.low, r.high, color=plots.GREY, alpha=.25, lw=0,
+                                          label=f'end, {r.config}')
         steps = sorted(set(t.x))
         ax.set(xscale='log', xlabel='steps of the training', ylabel='bits a parameter', ylim=(0, None))
         ax.set_xticks(steps, [f'{s:g}' for s in steps])
@@ -80,12 +82,15 @@ def fig_x_steps(measured, reported=None):
     found = f'{e.config} holds {e.bpp:.2f} bits a parameter after {e.longest:.0f} steps'
     if e.low == e.low: found += f'; a law ends at {e.limit:.2f} ({e.low:.2f} to {e.high:.2f})'
     return plots.finish(fig, found,
-        plots.foot(t, f'{t.run.nunique()} repeats of {t.config.nunique()} model, each with data and weights of its own',
+        plots.foot(t, f'{t.run.nunique()} repeats of {t.config.nunique()} model, each with data and weights '
+                      f'of its own',
                    '95 % t interval over repeats'),
-        'Each point is a training of its own with its whole schedule; lines join the trainings of a repeat. Crosses: '
+        'Each point is a training of its own with its whole schedule; lines join the trainings of a repeat. '
+        'Crosses: '
         'what a law fitted to the shorter half of them says of the longer half'
         + (', off by ' + ' and '.join(f'{r.miss:+.1f} %' for r in off.itertuples()) if len(off) else '') +
-        '. The band is where the law of all of them ends; it knows how repeats differ, not whether the law goes on.')
+        '. The band is where the law of all of them ends; it knows how repeats differ, not whether the law '
+        'goes on.')
 
 def fig_x_precision(measured, reported=None):
     "What storing weights in bfloat16 costs, and how many bits a weight can be spared after training"
@@ -101,7 +106,8 @@ def fig_x_precision(measured, reported=None):
             plots.errorbar(a, g.assign(at=at, kept=100*g.kept, low=100*g.low, high=100*g.high), 'at', 'kept',
                            color=hues.get(c, plots.REAL), ms=5, label=c)
         a.axhline(100, color=plots.GREY, lw=1, ls='--')
-        a.axhline(100*3.51/3.83, **plots.HOLLOW | dict(marker='', ls=':', lw=1.2), label='paper, 3.51 of 3.83')
+        a.axhline(100*3.51/3.83, **plots.HOLLOW | dict(marker='', ls=':', lw=1.2), label='paper, 3.51 of '
+                                                                                         '3.83')
         a.set_xticks(range(3), names.values())
         a.set(title='bfloat16 while training', ylabel='bits held, % of fp32', xlim=(-.4, 2.5))
         a.legend(loc='lower left')
@@ -109,9 +115,11 @@ def fig_x_precision(measured, reported=None):
             full = kept[kept.what == 'fp32'].set_index(['config', 'run']).value
             kept = kept.assign(share=[100*v/full[c, r] for c, r, v in zip(kept.config, kept.run, kept.value)])
             even = kept[kept.what != 'fp16']
-            sns.lineplot(even, x='x', y='share', hue='config', palette=hues, errorbar=None, marker='o', ms=5, ax=b,
+            sns.lineplot(even, x='x', y='share', hue='config', palette=hues, errorbar=None, marker='o', ms=5,
+                         ax=b,
                          legend=False)
-        b.set(title='rounded after training', xlabel='bits a weight', ylabel='bits held, % of fp32', xscale='log',
+        b.set(title='rounded after training', xlabel='bits a weight', ylabel='bits held, % of fp32',
+              xscale='log',
               ylim=(min(-5, max(-60, even.share.min())) if len(kept) else 0, 108))
         ticks = [2, 3, 4, 5, 6, 8, 16, 32]
         b.set_xticks(ticks, ticks)
@@ -123,10 +131,14 @@ def fig_x_precision(measured, reported=None):
         + (f'; after training {need.least.max():.0f} bits a weight keep 95 %' if len(need) else ''))
     runs = of_part(measured, 'precision')
     return plots.finish(fig, found,
-        plots.foot(runs, f'{int(cost.n.max())} pairs of trainings a model and format', '95 % t interval over pairs'),
-        'Left: bits held by the same training with weights in bfloat16, as a share of fp32: seen rounded by each step but '
-        'changed in 32 bits; stored in 16 bits, rounded to the nearest; stored, rounded up or down by chance. Right: '
-        'weights of a finished fp32 training, rounded row by row to so many bits; below 0 a model is worse than guessing. '
+        plots.foot(runs, f'{int(cost.n.max())} pairs of trainings a model and format', '95 % t interval over '
+                                                                                       'pairs'),
+        'Left: bits held by the same training with weights in bfloat16, as a share of fp32: seen rounded by '
+        'each step but '
+        'changed in 32 bits; stored in 16 bits, rounded to the nearest; stored, rounded up or down by '
+        'chance. Right: '
+        'weights of a finished fp32 training, rounded row by row to so many bits; below 0 a model is worse '
+        'than guessing. '
         'The dotted line is the ratio of the two means of Table 1.')
 
 # %% ../../nbs/capacity/figures.ipynb #5b217154
@@ -264,23 +276,30 @@ def fig15(measured, reported=None):
     chance = float(np.log(t.vocab.iloc[0]))
     with plots.style():
         fig, (a, b) = panels()
-        for y, name, hue in zip(('f1', 'auc', 'tpr'), ('F1, median threshold', 'AUC', 'TPR at 1 % FPR'), plots.COLORS):
+        for y, name, hue in zip(('f1', 'auc', 'tpr'), ('F1, median threshold', 'AUC', 'TPR at 1 % FPR'),
+                                plots.COLORS):
             a.plot(t.over, t[y], 'o-', ms=4, color=hue, label=name)
         a.axhline(.5, color=plots.GREY, lw=1, ls=':', label='guessing, F1 and AUC')
         a.set(title='telling members', ylabel='score', ylim=(-.03, 1.05))
         b.plot(t.over, t.loss, 'o-', ms=4, color=plots.REAL, label='members')
         b.axhline(chance, color=plots.GREY, lw=1, ls='--', label='new sequence, at best')
-        b.plot(t.over, 100*t.bits/t.bits.max()/100*chance, 's:', ms=3, color='#7A3E00', label='how full (top: most bits held)')
+        b.plot(t.over, 100*t.bits/t.bits.max()/100*chance, 's:', ms=3, color='#7A3E00', label='how full '
+                                                                                              '(top: most '
+                                                                                              'bits held)')
         b.set(title='loss of members', ylabel='nats a token', ylim=(0, 1.1*chance))
         for ax in (a, b):
             ax.set(xscale='log', xlabel='data / most bits held')
             ax.legend(loc='best')
     full = t[t.bits > .8*t.bits.max()]
     low = full.loc[full.f1.idxmin()]
-    return plots.finish(fig, f'Membership of random tokens {"fails" if low.f1 < .6 else "gets harder" if low.f1 < .95 else "is told"}: '
+    return plots.finish(fig, f'Membership of random tokens '
+                             f'{"fails" if low.f1 < .6 else "gets harder" if low.f1 < .95 else "is told"}: '
         f'F1 {low.f1:.2f} with data of {low.entropy/low.bits:.0f} times the bits that {low.config} holds',
-        plots.foot(t, f'{len(t)} trainings of {low.config}, V = {low.vocab:.0f}; scores from {t.pairs.min():.0f} to '
+        plots.foot(t, f'{len(t)} trainings of {low.config}, V = {low.vocab:.0f}; scores from '
+                      f'{t.pairs.min():.0f} to '
                       f'{t.pairs.max():.0f} pairs'),
-        'A random sequence that was never seen costs ln V nats a token or more. As long as members cost less, a threshold '
-        'on the loss tells them. All trainings have the same number of steps; the dotted line says how full the model is, '
+        'A random sequence that was never seen costs ln V nats a token or more. As long as members cost '
+        'less, a threshold '
+        'on the loss tells them. All trainings have the same number of steps; the dotted line says how full '
+        'the model is, '
         'since an untrained model tells nobody either. The paper has a picture without numbers.')

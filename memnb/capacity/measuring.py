@@ -104,12 +104,14 @@ def from_long(
     notes = of(*RUNS)[of(*RUNS).quantity == 'note'][['part', *keys, 'text']].rename(columns=dict(text='note'))
     runs = (runs.merge(notes, on=['part', *keys], how='left').fillna(dict(note='')) if len(notes)
             else runs.assign(note=''))
-    size = runs.drop_duplicates(keys)[[*keys, 'params']] if len(runs) else pd.DataFrame(columns=[*keys, 'params'])
+    size = runs.drop_duplicates(keys)[[*keys, 'params']] if len(runs) else pd.DataFrame(columns=[*keys,
+                                                                                                 'params'])
     out = [runs]
     for kind in POINTS:
         g = of(kind)
         if len(g): out.append(g[['part', *keys, 'setting', 'x', 'value']].assign(
-            params=[n_weights(*map(int, c.split('x')), v, s) for c, v, s in zip(g.config, g.vocab, g.length)]))
+            params=[n_weights(*map(int, c.split('x')), v, s) for c, v, s in zip(g.config, g.vocab,
+                                                                                g.length)]))
     if len(g := of('words')):
         w, text = results.wide(g.dropna(axis=1, how='all')), g[g.quantity == 'bits'].text
         out.append(w.assign(value=w.bits, x=w.tfidf, note=text.values, bits=float('nan')).merge(
@@ -146,7 +148,8 @@ def run_all(
     steps: int = 0, text_steps: int = 0,     # of every training, in place of epochs; 0 for epochs
     lengths_of_training: list = (), length_n: int = 0, # steps of part `steps`, and its sequences; first model
     repeats: int = 3,                        # of parts `steps` and `precision`
-    beyond: list = (), beyond_vocab: int = 512, beyond_steps: int = 0, # sizes of part `beyond`, V, steps; first model
+    # sizes of part `beyond`, V, steps; first model
+    beyond: list = (), beyond_vocab: int = 512, beyond_steps: int = 0,
     oracle: str = '', oracle_n: int = 10**9  # of text, see `text_runs`
 ):                        # DataFrame of everything measured
     "The measurements of a batch profile, recorded; of the curves those of the largest model"
@@ -190,15 +193,19 @@ def estimate(
     text_models: list = (), text_sizes: list = (), text_all: int = 0, epochs: int = 60, batch: int = 8,
     seeds: int = 1, vocab: int = 2048, length: int = 64, lengths: list = (), vocabs: list = (),
     sweep_n: int = 4096, text_vocab: int = 2048, text_epochs: int = 60, steps: int = 0, text_steps: int = 0,
-    lengths_of_training: list = (), length_n: int = 0, repeats: int = 3, beyond: list = (), beyond_vocab: int = 512,
+    lengths_of_training: list = (), length_n: int = 0, repeats: int = 3, beyond: list = (),
+    beyond_vocab: int = 512,
     beyond_steps: int = 0
 ) -> dict: # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train, at most; nothing is trained"
     parts, last, runs = known_parts(parts), models[-1], [] # runs: (config, sequences seen)
-    def add(c, n, steps, epochs, times=1): runs.extend([(c, steps*min(batch, n) if steps else n*epochs)]*times)
+    def add(c, n, steps, epochs, times=1): runs.extend([(c, steps*min(batch,
+                                                                      n) if steps else n*epochs)]*times)
     for p in ('synthetic', 'precision'):
-        for _, c, n in random_jobs(models if p == 'synthetic' else models[:2], sizes, vocab, length, p).values():
-            if p in parts: add(c, n, steps, epochs, seeds if p == 'synthetic' else repeats*len(gpt.PRECISIONS))
+        for _, c, n in random_jobs(models if p == 'synthetic' else models[:2], sizes, vocab, length,
+                                   p).values():
+            if p in parts: add(c, n, steps, epochs,
+                               seeds if p == 'synthetic' else repeats*len(gpt.PRECISIONS))
     first = lambda v: shape(models[0], v, length)
     if 'steps' in parts and length_n:
         for s in lengths_of_training: add(first(vocab), length_n, s, 0, repeats)

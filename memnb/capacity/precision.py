@@ -69,7 +69,8 @@ def stored(
             fits = random_fits(list(jobs.values()), p, run, list(jobs), **train)
             rows += [run_row('precision', c, f, n, run, p) for (_, c, n), f in zip(jobs.values(), fits)]
             if p == 'fp32': rows += [r for (_, c, n), f in zip(jobs.values(), fits)
-                                     for r in kept_rows(f, gpt.random_data(n, c.length, c.vocab, seed=run), run)]
+                                     for r in kept_rows(f, gpt.random_data(n, c.length, c.vocab, seed=run),
+                                                        run)]
     return pd.DataFrame(rows)
 
 def precision_costs(
@@ -84,7 +85,8 @@ def precision_costs(
     for p in [p for p in gpt.PRECISIONS[1:] if p in wide and 'fp32' in wide]:
         for c, g in wide.dropna(subset=[p, 'fp32']).groupby('config', sort=False):
             mean, low, high = mean_ci(g[p]/g.fp32)
-            rows.append(dict(config=c, params=g.params.iloc[0], precision=p, kept=mean, low=low, high=high, n=len(g)))
+            rows.append(dict(config=c, params=g.params.iloc[0], precision=p, kept=mean, low=low, high=high,
+                             n=len(g)))
     return pd.DataFrame(rows)
 
 def bits_needed(

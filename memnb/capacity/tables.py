@@ -14,9 +14,12 @@ from .method import capacities, of_part
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours"
     import pandas as pd
-    stored = measured[(measured.part == 'precision') & (measured.precision == 'bf16-stored')].assign(precision='bf16')
-    caps = pd.concat([capacities(measured, parts=('synthetic', 'table1')), capacities(stored)], ignore_index=True)
-    caps = caps.loc[caps.groupby(['config', 'precision', 'vocab', 'length']).bpp.idxmax()] if len(caps) else caps
+    stored = of_part(measured, 'precision')
+    stored = stored[stored.precision == 'bf16-stored'].assign(precision='bf16') if len(stored) else stored
+    caps = pd.concat([capacities(measured, parts=('synthetic', 'table1')), capacities(stored)],
+                     ignore_index=True)
+    caps = caps.loc[caps.groupby(['config', 'precision', 'vocab',
+                                  'length']).bpp.idxmax()] if len(caps) else caps
     rows = caps[(caps.vocab == 2048) & (caps.length == 64)] if len(caps) else caps
     own = {(r.config, r.precision): r for r in rows.itertuples()}
     paper = {p: paper_capacity(reported, p) for p in ('fp32', 'bf16')}
@@ -72,7 +75,7 @@ def tab4(measured, reported=None):
     return t.rename(columns=dict(value='bits', x='tfidf', note='text'))
 
 def tab_x_membership(measured, reported):
-    "Data sizes for a score by the paper's law, as it prints them, and by the law of our runs with its interval"
+    "Data sizes for a score: by the paper's law, as it prints them, by the law of our runs with its interval"
     text = of_part(measured, 'text')
     laws = law_draws(text) if len(text) else []
     def reached(f1, params): # '' where no law was fitted
