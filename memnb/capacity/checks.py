@@ -90,7 +90,7 @@ def linear(t, m, rep):
     return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if open_ else False), why
 
 def _largest_full(t):
-    "(name, runs, those beyond capacity) of the largest model with two such sizes; ('', None, None) without one"
+    "(name, runs, those beyond capacity) of the largest model with two of those; else ('', None, None)"
     models = sorted(by_model(t).items(), key=lambda cg: -cg[1].params.iloc[0])
     return next(((c, g, f) for c, g in models if len(f := beyond_capacity(g)) > 1), ('', None, None))
 

@@ -159,7 +159,7 @@ def run_all(
     def step(part):
         if part == 'synthetic':
             return synthetic(models, sizes, vocab, length, 'fp32', seeds, held, seed, part, **train)
-        if part == 'precision': return stored(models[:2], sizes, vocab, length, repeats, seed, **train)
+        if part == 'precision': return stored(models[:1], sizes, vocab, length, repeats, seed, **train)
         if part == 'steps':
             return training_lengths(models[:1], length_n, lengths_of_training, repeats, vocab, length, seed,
                                     batch=batch, lr=lr or None, device=device)
@@ -202,7 +202,7 @@ def estimate(
     def add(c, n, steps, epochs, times=1): runs.extend([(c, steps*min(batch,
                                                                       n) if steps else n*epochs)]*times)
     for p in ('synthetic', 'precision'):
-        for _, c, n in random_jobs(models if p == 'synthetic' else models[:2], sizes, vocab, length,
+        for _, c, n in random_jobs(models if p == 'synthetic' else models[:1], sizes, vocab, length,
                                    p).values():
             if p in parts: add(c, n, steps, epochs,
                                seeds if p == 'synthetic' else repeats*len(gpt.PRECISIONS))
