@@ -157,7 +157,8 @@ def expected_error(
         why = f'mean error {e.error.mean():.1f} %, {e.off.mean():.1f} % without the order of the ' \
               f'sequences, alpha {reached_alpha(m):.2f}; {full} of {len(e)} beyond capacity at another S or V'
         more = (e.bits > 1.05*e.expected).any()
-        return (bool(e.off.mean() < 5) if full else False if more else 'undecided'), why
+        less = e.off.mean() >= 5 and not more and _still_growing(e) # a lower bound refutes nothing
+        return (bool(e.off.mean() < 5) if full and not less else False if more else 'undecided'), why
     return check
 
 # %% ../../nbs/capacity/checks.ipynb #64ad6534
@@ -326,10 +327,11 @@ def membership_fails(t, m, rep):
     "Somewhere F1 is under 0.6, in a model that is full and not merely untrained"
     full = t[t.bits > .8*t.bits.max()]
     g = full.loc[full.f1.idxmin()]
-    over = (full.entropy/full.bits).max() # how often a model could be filled with its data
+    each = (full.bits/full.n).min() # what is held of one sequence: from a bit on, a member can be told
     why = (f'lowest F1 {g.f1:.2f}, {g.config} on {g.n} sequences, full to {100*g.bits/t.bits.max():.0f} %; '
-           f'data up to {over:.1f} times the bits held')
-    return (True if g.f1 < .6 else False if over > 10 else 'undecided'), why
+           f'data up to {(full.entropy/full.bits).max():.0f} times the bits held, {each:.1f} bits of each '
+           f'sequence')
+    return (True if g.f1 < .6 else False if each < 1 else 'undecided'), why
 
 @on_part('text')
 def above_extraction(t, m, rep):

@@ -217,7 +217,7 @@ CLAIMS = [
           'Above some size membership of random tokens fails (F1 under 0.6)', checks.membership_fails,
           holds_on=lambda: filled_models(part='beyond'),
           fails_on=lambda: filled_models(part='beyond', f1=(1, 1, .9,
-                                                            .9)).assign(entropy=lambda d: 9*d.entropy)),
+                                                            .9)).assign(n=lambda d: 10**5*d.n)),
     Claim('member-text', MODEL, '§5.1, Figure 11', 'On text membership gets harder as the data grow',
           checks.membership_falls('text'),
           holds_on=_reads(f1=[1, .8, .6]),

@@ -62,7 +62,8 @@ def _per_run(table, of):
 
 def ceilings(
     table # DataFrame with rows `steps`
-):        # DataFrame, a row a model: longest (steps), bpp there, limit (C a parameter), low, high, runs
+# DataFrame, a row a model: longest (steps), bpp there, limit (C a parameter), low, high, runs, known
+):
     "Bits a parameter of an endless training, by the law"
     import pandas as pd
     def of(s, y):
@@ -71,7 +72,7 @@ def ceilings(
     for (c, p, n), g in _per_run(table, of).groupby(['config', 'params', 'n']):
         mean, low, high = mean_ci(g.C/p)
         rows.append(dict(config=c, params=p, n=n, longest=g.longest.max(), bpp=g.bits.mean()/p, limit=mean,
-                         low=low, high=high, runs=int(g.C.notna().sum())))
+                         low=low, high=high, runs=int(g.C.notna().sum()), known=bool(high - low < .5)))
     return pd.DataFrame(rows)
 
 def foretold(

@@ -12,7 +12,7 @@ from .bits import (beyond_capacity, by_model, capacity_slope, paper_capacity, re
                                  with_expected)
 from .convergence import ceilings, foretold, law_errors
 from .drawing import each_once, model_lines, panels, size_axis, size_colors
-from .method import ALPHA, capacities, of_part
+from .method import ALPHA, TOL, capacities, of_part
 from .precision import bits_needed, precision_costs
 
 # %% ../../nbs/capacity/figures.ipynb #837425f1
@@ -23,6 +23,7 @@ def fig_x_found(measured, reported):
     if not len(caps): return plots.placeholder('random tokens: not measured')
     caps = caps.loc[caps.groupby('config').bpp.idxmax()] # of several trainings the one that held most
     ends = ceilings(measured) if 'steps' in set(measured.part) else caps[:0]
+    open_, ends = (ends[~ends.known], ends[ends.known]) if len(ends) else (ends, ends)
     with plots.style():
         fig, ax = panels(1)
         ax.axhspan(3.5, 4, color=plots.GREY, alpha=.25, lw=0, label='3.5 to 4, the abstract')
@@ -43,9 +44,12 @@ def fig_x_found(measured, reported):
     runs = of_part(measured, *parts)
     bound = (caps.bound != '').sum()
     where = ''
-    if len(ends) and (e := ends.iloc[0]).low == e.low: where = (
+    if len(ends) and (e := ends.iloc[0]).known: where = (
         f' The diamond is where a law of longer and longer trainings of {e.config} ends: {e.limit:.2f} '
         f'({e.low:.2f} to {e.high:.2f}, 95 % t interval over {e.runs} repeats).')
+    elif len(open_): where = (f' Where {open_.config.iloc[0]} would end is open: a law through longer and '
+                              f'longer '
+                              'trainings does not say.')
     return plots.finish(fig,
         f'Tiny GPT-2s trained here hold {caps.bpp.min():.1f} to {caps.bpp.max():.1f} bits a parameter, '
         f'those of the paper {paper.bpp.min():.1f} to {paper.bpp.max():.1f}',
@@ -71,7 +75,7 @@ def fig_x_steps(measured, reported=None):
             sns.scatterplot(told, x='x', y='bpp', color='#333333', marker='x', s=30, zorder=4, ax=ax,
                             label='foretold from the shorter ones')
         for r in ends.itertuples():
-            if r.low == r.low: ax.axhspan(r.low, r.high, color=plots.GREY, alpha=.25, lw=0,
+            if r.known: ax.axhspan(r.low, r.high, color=plots.GREY, alpha=.25, lw=0,
                                           label=f'end, {r.config}')
         steps = sorted(set(t.x))
         ax.set(xscale='log', xlabel='steps of the training', ylabel='bits a parameter', ylim=(0, None))
@@ -80,7 +84,8 @@ def fig_x_steps(measured, reported=None):
         ax.legend(loc='lower right')
     e = ends.iloc[-1]
     found = f'{e.config} holds {e.bpp:.2f} bits a parameter after {e.longest:.0f} steps'
-    if e.low == e.low: found += f'; a law ends at {e.limit:.2f} ({e.low:.2f} to {e.high:.2f})'
+    if e.known: found += f'; a law ends at {e.limit:.2f} ({e.low:.2f} to {e.high:.2f})'
+    elif e.low == e.low: found += '; where it would end is open'
     return plots.finish(fig, found,
         plots.foot(t, f'{t.run.nunique()} repeats of {t.config.nunique()} model, each with data and weights '
                       f'of its own',
@@ -89,7 +94,8 @@ def fig_x_steps(measured, reported=None):
         'Crosses: '
         'what a law fitted to the shorter half of them says of the longer half'
         + (', off by ' + ' and '.join(f'{r.miss:+.1f} %' for r in off.itertuples()) if len(off) else '') +
-        '. The band is where the law of all of them ends; it knows how repeats differ, not whether the law '
+        '. A band, if any, is where the law of all of them ends; it knows how repeats differ, not whether '
+        'the law '
         'goes on.')
 
 def fig_x_precision(measured, reported=None):
@@ -149,7 +155,9 @@ def _plateau_found(syn):
     least, sizes = min(b.min()/b.max() for b in full.values()), sum(map(len, full.values()))
     if least > .85: return (f'Full models stay full: over {sizes} sizes beyond capacity the least is '
                             f'{100*least:.0f} % of the most')
-    return f'Beyond capacity the bits do not stay: the least is {100*least:.0f} % of the most'
+    grew = any((beyond_capacity(g).growth >= TOL).any() for g in by_model(syn).values())
+    return (f'Beyond capacity the bits do not stay: the least is {100*least:.0f} % of the most'
+            + ', where training still grew'*grew)
 
 def fig2(measured, reported):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
@@ -291,7 +299,7 @@ def fig15(measured, reported=None):
             ax.set(xscale='log', xlabel='data / most bits held')
             ax.legend(loc='best')
     full = t[t.bits > .8*t.bits.max()]
-    low = full.loc[full.f1.idxmin()]
+    low = full.sort_values(['f1', 'over'], ascending=[True, False]).iloc[0]
     return plots.finish(fig, f'Membership of random tokens '
                              f'{"fails" if low.f1 < .6 else "gets harder" if low.f1 < .95 else "is told"}: '
         f'F1 {low.f1:.2f} with data of {low.entropy/low.bits:.0f} times the bits that {low.config} holds',
