@@ -28,10 +28,12 @@ def fig4(measured, reported=None):
         a.set(title='same-size reference', ylabel='bits memorized a text', ylim=(0, None))
         a.legend(loc='lower left')
         size_axis(a, part.n, 'training texts')
-        model_lines(b, text, 'test_loss', hues, x='ratio', legend=False)
+        held = 'tempered_loss' if 'tempered_loss' in text else 'test_loss'
+        model_lines(b, text, held, hues, x='ratio', legend=False)
         if 'loss' in text: model_lines(b, text, 'loss', hues, x='ratio', line=':', legend=False)
         b.axvline(1, color=plots.GREY, lw=1)
-        for ls, name in (('-', 'held-out'), (':', 'training')):
+        best = ', at its\nbest temperature' if held != 'test_loss' else ''
+        for ls, name in (('-', 'held-out' + best), (':', 'training')):
             b.plot([], [], color='#555555', ls=ls, label=name)
         b.set(title='loss', xlabel='data / capacity', ylabel='nats a token', xscale='log')
         b.legend(loc='upper right')
