@@ -140,12 +140,14 @@ def _beats(m, control, group='shown'):
     "Do own pairs bring back more than those of a control? At the k where they bring back most"
     parts = {}
     for d, g in memory(m, setting='pairs').query('k > 0').groupby('dataset', sort=False):
-        k = int(g.loc[g.value.idxmax()].k)
+        top = g.loc[g.value.idxmax()]
+        k = int(top.k)
         groups = pair_counts(m, control, k, 'pairs').get(d)
         if groups is None or (group and not {group, ''} & set(groups)): continue
         b, c, n = groups[group] if group in groups else groups['']
-        parts[d] = _change({'': (c, b, n)})
-        parts[d] = parts[d][0], f'pairs against {control}, k = {k:g}: {parts[d][1]}'
+        found, why = _change({'': (c, b, n)})
+        why = f'pairs against {control}, k = {k:g}: {why}'
+        parts[d] = ('undecided', f'{why}; too little memory in pairs') if top.low < FLOOR else (found, why)
     return vote(parts)
 
 def _all(*parts):

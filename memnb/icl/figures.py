@@ -28,6 +28,10 @@ def share_said(
 
 def _moves(change): return {1: 'more', -1: 'fewer', 0: 'no clear change'}[change]
 
+def _of_models(d):
+    "Rows of the models that were asked about texts: the invented world has a figure of its own"
+    return d[(d.model != 'gpt') & (d.n > 0)]
+
 def shots_said(
     measured,            # long rows
     title: bool = False  # short, for a title
@@ -191,10 +195,6 @@ def fig_x_summary(measured, reported):
         'not); fewer points need a larger r. A series that never changes has no correlation.')
 
 # %% ../../nbs/icl/figures.ipynb #232e6651
-def _of_models(d):
-    "Rows of the models that were asked about texts: the invented world has a figure of its own"
-    return d[(d.model != 'gpt') & (d.n > 0)]
-
 def _memory_lines(ax, ks, g, i, n, color, name):
     "Rates of one model over k, and, where its memories are known, those of its twins"
     known = g.by.iloc[0] == 'twins'
