@@ -18,6 +18,9 @@ from ..stats import binom_ci
 
 # %% ../../nbs/icl/figures.ipynb #b5c23f6f
 INTERVAL = '95 % Clopper-Pearson'
+# setting -> the one that it differs from in one thing
+STEPS = dict(pairs_labels='full', pairs='pairs_labels', shuffled='pairs_labels', twins='pairs',
+             foreign='pairs')
 
 def share_said(
     hits: float, n: int # of n instances; hits may be a mean over repeats
@@ -104,8 +107,6 @@ def settings_said(
     return out
 
 # %% ../../nbs/icl/figures.ipynb #91f868f6
-STEPS = dict(pairs_labels='full', pairs='pairs_labels', shuffled='pairs_labels', twins='pairs', foreign=
-             'pairs')
 STYLES = dict(full='-', pairs_labels='--', pairs=':', shuffled='-.', twins=(0, (1, 3)),
               foreign=(0, (6, 1, 1, 1, 1, 1)))
 SHAPES = dict(zip(STYLES, 'os^DvP'))
@@ -148,6 +149,13 @@ def _instances(*frames):
 def _two_lines(name): return name.replace(', ', ',\n', 1)
 
 def _feet(measured, names): return measured[measured.model.isin(set(names.model))]
+
+def _memory_lines(ax, ks, g, i, n, color, name):
+    "Rates of one model over k, and, where its memories are known, those of its twins"
+    known = g.by.iloc[0] == 'twins'
+    _line(ax, ks, g, g.rate*g.n, i, n, color=color, label=_two_lines(name) + ',\nshown often'*known)
+    if known: _line(ax, ks, g.assign(n=g.others), g.guess*g.others, i, n, color=plots.GREY, marker='s',
+                    label='its twins, never shown')
 
 # %% ../../nbs/icl/figures.ipynb #79660e22
 def fig_x_summary(measured, reported):
@@ -195,13 +203,6 @@ def fig_x_summary(measured, reported):
         'not); fewer points need a larger r. A series that never changes has no correlation.')
 
 # %% ../../nbs/icl/figures.ipynb #232e6651
-def _memory_lines(ax, ks, g, i, n, color, name):
-    "Rates of one model over k, and, where its memories are known, those of its twins"
-    known = g.by.iloc[0] == 'twins'
-    _line(ax, ks, g, g.rate*g.n, i, n, color=color, label=_two_lines(name) + ',\nshown often'*known)
-    if known: _line(ax, ks, g.assign(n=g.others), g.guess*g.others, i, n, color=plots.GREY, marker='s',
-                    label='its twins, never shown')
-
 def fig2(measured, reported=None):
     "Figure 2: memorization by number of demonstrations, a panel a setting; twins beside members"
     import matplotlib.pyplot as plt
