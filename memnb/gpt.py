@@ -204,8 +204,8 @@ def _masked(c, p, ids, lens):
     return (lp[0]*real).detach().numpy(), (hits[0] & real).numpy(), flat.grad[0].numpy()
 
 # %% ../nbs/rooms/gpt.ipynb #566e0a72
-# how weights are kept: all 32 bits; 32 bits of which steps and scores see the first 16; 16 bits, each step rounded to the
-# nearest; 16 bits, each step rounded up or down by chance, so that steps below the last bit are not lost on average
+# how weights are kept: all 32 bits; 32 bits of which steps and scores see the first 16; 16 bits, each step
+# rounded to the nearest; 16 bits, each step rounded by chance, so that small steps are not lost on average
 PRECISIONS = ('fp32', 'bf16', 'bf16-stored', 'bf16-stochastic')
 
 @dataclass(frozen=True)
@@ -339,7 +339,8 @@ class _Torch:
             losses.append(self.step(flat, opt, o).cpu().numpy())
             done += 1
             if '-' in self.schedule.precision: # weights are stored so
-                with torch.no_grad(): flat.copy_(_bfloat16(flat, done, self.schedule.precision == 'bf16-stochastic'))
+                by_chance = self.schedule.precision == 'bf16-stochastic'
+                with torch.no_grad(): flat.copy_(_bfloat16(flat, done, by_chance))
         for s, t in zip(state, (flat.detach(), m, v)): s[:] = t.cpu().numpy()
         return np.stack(losses, 1)
     def score(self, state, sets, rows=256):
@@ -586,7 +587,8 @@ class _Run:
         self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
         orders = [batch_order(len(d[0]), p.batch, self.done, steps, p.seed)
                   for d, p in zip(self.data, self.schedules)]
-        orders = [np.where(d[1][o] > 0, o, -1) for o, d in zip(orders, self.data)] # those absent keep their places
+        # those absent keep their places
+        orders = [np.where(d[1][o] > 0, o, -1) for o, d in zip(orders, self.data)]
         losses = self.engine.train(self.state, self.done, orders, self.schedule.rates(self.done, steps))
         self.spent += time.perf_counter() - began
         bad = ~np.isfinite(self.state[0]).all(1) | ~np.isfinite(losses).all(1) | (losses.shape[1] < steps)
@@ -604,7 +606,8 @@ class _Run:
         import pandas as pd
         self.evaluate([]) if not self.done else self.score_sets()
         warm = self.schedule.warmup*self.schedule.steps
-        idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm) or self.done and r[-1]['loss'] < self.enough
+        idle = lambda: all(n or self.bits and _idle(r, self.patience, m, warm)
+                           or self.done and r[-1]['loss'] < self.enough
                            for n, r, m in zip(self.note, self.rows, self.most))
         while self.done < self.schedule.steps and not idle():
             self.evaluate(self.advance(self.ahead()))

@@ -117,7 +117,7 @@ def _small_png(
     k=24,     # colours that are kept
     apart=600 # squared distance of two of them, in steps of 1/255 of red, green and blue
 ):
-    "A picture as png in its `k` most frequent distinct colours, kept as they are; others become the nearest of these"
+    "A picture as png in its `k` most frequent distinct colours, as they are; others become the nearest"
     import numpy as np
     from PIL import Image
     codes = np.asarray(image.convert('RGB')).astype(int)@[1 << 16, 1 << 8, 1]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STOP', 'NEGATIONS', 'RULE', 'GANYMEDE', 'PRINTED', 'FIGURE5', 'rule', 'printed_examples', 'false_calls',
-           'common_words', 'is_telling', 'llm_judge', 'reviewed', 'review', 'ready_judge', 'judged', 'agreement']
+           'frequent_words', 'is_telling', 'llm_judge', 'reviewed', 'review', 'ready_judge', 'judged', 'agreement']
 
 # %% ../../nbs/icl/judges.ipynb #f0b817f3
 import re
@@ -90,7 +90,7 @@ def false_calls(
     from collections import Counter
     return dict(Counter(by(a, b) for a in seconds for b in seconds if _squeeze(a) != _squeeze(b)))
 
-def common_words(
+def frequent_words(
     texts,              # of a data set
     share: float = .02, # of its texts, ...
     least: int = 3      # ... and number of them, that must have a word
@@ -103,7 +103,7 @@ def common_words(
 
 def is_telling(
     second: str, # second piece of an instance
-    common: set, # from `common_words`
+    common: set, # from `frequent_words`
     words: int = 2 # different content words that are not common, at least
 ) -> bool:
     "Does it take a memory to write this second piece?"

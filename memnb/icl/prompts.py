@@ -10,7 +10,7 @@ import bisect, random
 from pathlib import Path
 from .. import data, lm, plant
 from ..core import say
-from .judges import common_words, is_telling
+from .judges import frequent_words, is_telling
 from .method import CONTROLS, PIECES, SETTINGS, cut, k_shot
 
 # %% ../../nbs/icl/prompts.ipynb #5aa7789e
@@ -132,7 +132,7 @@ def task(
     if short: say(f"{name}: too few demonstrations of {', '.join(short)}; others take their place")
     q, demos = q.reset_index(drop=True), demos.reset_index(drop=True)
     rivals = pd.concat([d, q]).groupby('first').second.agg(set).to_dict()
-    common = common_words((d['first'] + ' ' + d.second).tolist())
+    common = frequent_words((d['first'] + ' ' + d.second).tolist())
     return Task(name, title, split, q, demos, 'sentence1' in frame, rivals, twins, common)
 
 # %% ../../nbs/icl/prompts.ipynb #446cdebc
