@@ -28,7 +28,8 @@ def information(
 ) -> float:       # bits
     "Mutual information of two groups of coordinates, given a third"
     a, b, c = list(a), list(b), list(given)
-    return joint_entropy(p, a + c) + joint_entropy(p, b + c) - joint_entropy(p, a + b + c) - (joint_entropy(p, c) if c else 0.)
+    h = lambda at: joint_entropy(p, at)
+    return h(a + c) + h(b + c) - h(a + b + c) - (h(c) if c else 0.)
 
 # %% ../../nbs/capacity/propositions.ipynb #30cf5a06
 def world(
