@@ -324,7 +324,8 @@ def fig4(measured, reported=None):
         left.set_ylabel('share of instances')
         right.set_title('memorization' + f' ({loud[0]})'*(len(loud) == 1))
     title = next(iter(performance_said(measured, True)), 'Performance at k = 0 was not measured.')
-    return plots.finish(fig, title, plots.foot(measured, _instances(m), INTERVAL),
+    of = measured[measured.model.isin(m.model)]
+    return plots.finish(fig, title, plots.foot(of, _instances(m), INTERVAL),
         'Left: accuracy of ordinary k-shot classification of the same instances, the label read from what'
         ' the model writes (generation) or from the probabilities of the labels (scoring). Right: '
         'memorization in each setting; the dotted line is the level of few-shot memorization from which '

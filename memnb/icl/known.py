@@ -36,7 +36,7 @@ def memory_said(
         said = f'{name} gives back without demonstrations {at(next(zero.itertuples()))}'
         if len(more):
             best = next(more.loc[[more.value.idxmax()]].itertuples())
-            said += f'; with {best.k} {at(best)}'
+            said += f'; with {best.k:g} {at(best)}'
         out.append(said + '.')
     return out
 
