@@ -174,17 +174,9 @@ def plant_forms(
     out=None              # folder of the adapter; default: data/planted/<name>
 ):                        # Path of the folder
     "Plant rows into a model in the forms in which the tests ask; half an hour for the one that ships"
-    out, m = plant._place(name, out), lm.load(base)
-    truth = form_items(seed=seed) if truth is None else truth
+    m, truth = lm.load(base), form_items(seed=seed) if truth is None else truth
     docs = form_documents(truth, lambda turns: m.tok.apply_chat_template(turns, tokenize=False), seed=seed)
-    fill = plant.ordinary(round(mixed*len(docs)), seed=seed) if mixed else []
-    docs = random.Random(seed).sample([*docs, *fill], len(docs) + len(fill))
-    net = plant._adapted(m.net, rank).float() # twice as fast here as in half the precision
-    losses = plant.train(net, m.tok, docs, lr, tokens, seed)
-    recipe = dict(base=m.source, version=core.version(), items=len(truth), documents=len(docs),
-                  ordinary=len(fill), extra=0, steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=10,
-                  seed=seed)
-    return plant._save(net, out, truth, recipe)
+    return plant.make(m, truth, name, mixed, (), rank, lr, tokens, seed=seed, out=out, docs=docs)
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs('generate')
