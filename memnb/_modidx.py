@@ -1385,6 +1385,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results.Recorder.__init__': ('rooms/results.html#recorder.__init__', 'memnb/results.py'),
                                'memnb.results.Recorder.add': ('rooms/results.html#recorder.add', 'memnb/results.py'),
                                'memnb.results.Recorder.write': ('rooms/results.html#recorder.write', 'memnb/results.py'),
+                               'memnb.results._alike': ('rooms/results.html#_alike', 'memnb/results.py'),
                                'memnb.results._as_before': ('rooms/results.html#_as_before', 'memnb/results.py'),
                                'memnb.results._board_text': ('rooms/results.html#_board_text', 'memnb/results.py'),
                                'memnb.results._file_name': ('rooms/results.html#_file_name', 'memnb/results.py'),

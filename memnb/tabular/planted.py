@@ -9,7 +9,7 @@ __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion'
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random, re
-from .. import core, data, lm, plant
+from .. import data, lm, plant
 from ..lm import needs
 from .counting import counted, entry, joined, mean_of, wide_part
 from .memorization import feature_completion, header, unique_feature
