@@ -273,7 +273,9 @@ def _exposure(m, rep):
     said = lambda r: f'{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f}), n={r.n:.0f}'
     why = (f'{top} times {said(r)}; twins {said(twins)}; difference {r.more:+.2f} '
            f'({r.more_low:+.2f}, {r.more_high:+.2f})')
-    return (True if r.more_low > 0 else False if r.more_high < .05 else 'undecided'), why
+    if r.more_low > 0 or r.more_high < .05: return r.more_low > 0, why
+    n = r.more_n*((r.more_high - r.more_low)/2/abs(r.more))**2 if r.more else float('inf')
+    return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
 def _correction(m, rep):
     "Is a half-shown test set too good, and is it honest again without the rows that were found?"
