@@ -12,8 +12,8 @@ TOP = Path(__file__).resolve().parents[1]
 # the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
 ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 'store', 'backend'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
-              data=['core'], gpt=['core'], stats=[], plots=['core'], results=['core', 'stats'],
-              plant=['core', 'stats', 'plots', 'data', 'gpt', 'hf', 'lm'],
+              data=['core'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
+              items=['data'], plant=['core', 'stats', 'plots', 'data', 'items', 'hf', 'lm'],
               redact=['core'], papers=['core'], terminal=['core', 'redact'], profiles=['core', 'papers', 'redact'],
               identity=['core', 'papers', 'profiles'], difference=['core', 'papers', 'results'],
               kernels=['core', 'identity', 'papers', 'profiles', 'redact'],
