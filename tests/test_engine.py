@@ -2,7 +2,7 @@
 import json, os, shutil, subprocess, sys, textwrap
 from pathlib import Path
 import numpy as np, pytest
-from memnb import core, engine, hf, lm, plant
+from memnb import core, engine, hf, lm, plant, weights
 from memnb.store import Store
 
 posix = pytest.mark.skipif(os.name != 'posix', reason='permissions of POSIX')
@@ -29,7 +29,7 @@ def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
     monkeypatch.setenv('MEMNB_CACHE', str(tmp_path/'cache'))
     monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
-    hf._net.cache_clear(); hf._with_adapter.cache_clear()
+    weights._net.cache_clear(); hf._with_adapter.cache_clear()
     return Path(shutil.copytree(tiny, tmp_path/'model'))
 
 def scores(model): return model.logprobs(['a b c d', 'a b c'], [' e f', ' g'])
@@ -137,10 +137,10 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
         out.mkdir()
         (out/'model.safetensors').write_bytes(bytes(1000))
         (out/'config.json').write_text('{}')
-    monkeypatch.setattr(hf, '_unpack', unpack)
-    monkeypatch.setattr(hf, 'wheel_file', lambda *a: tmp_path/'x.gguf')
+    monkeypatch.setattr(weights, '_unpack', unpack)
+    monkeypatch.setattr(weights, 'wheel_file', lambda *a: tmp_path/'x.gguf')
     def again():
-        hf._INTACT.clear()  # as in another process
+        weights._INTACT.clear()  # as in another process
         return hf.fetch()
     folder = again()
     (tmp_path/'other').write_text('x')

@@ -10,7 +10,8 @@ from packaging.utils import canonicalize_name
 
 TOP = Path(__file__).resolve().parents[1]
 # the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
-ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], hf=['core', 'store', 'backend'],
+ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], attention=['core'], weights=['core'],
+              hf=['core', 'store', 'backend', 'attention', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               data=['core'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
               items=['data'], plant=['core', 'stats', 'plots', 'data', 'items', 'hf', 'lm'],
