@@ -20,7 +20,8 @@ ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], attention=['co
               kernels=['core', 'identity', 'papers', 'profiles', 'redact'],
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
-              report=['core', 'redact', 'results', 'papers', 'batch'])
+              rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
+              report=['core', 'executed', 'rendering'])
 ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant']
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
