@@ -13,7 +13,7 @@ TOP = Path(__file__).resolve().parents[1]
 ARROWS = dict(core=[], store=['core'], backend=['core', 'store'], attention=['core'], weights=['core'],
               hf=['core', 'store', 'backend', 'attention', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
-              data=['core'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
+              csvfile=['core'], data=['core', 'csvfile'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
               items=['data'], plant=['core', 'stats', 'plots', 'data', 'items', 'hf', 'lm'],
               redact=['core'], papers=['core'], terminal=['core', 'redact'], profiles=['core', 'papers', 'redact'],
               identity=['core', 'papers', 'profiles'], difference=['core', 'papers', 'results'],
