@@ -667,7 +667,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.csvfile._check_header': ('rooms/csvfile.html#_check_header', 'memnb/csvfile.py'),
                                'memnb.csvfile._numbers': ('rooms/csvfile.html#_numbers', 'memnb/csvfile.py'),
                                'memnb.csvfile._records': ('rooms/csvfile.html#_records', 'memnb/csvfile.py'),
-                               'memnb.csvfile.alike': ('rooms/csvfile.html#alike', 'memnb/csvfile.py'),
                                'memnb.csvfile.as_table': ('rooms/csvfile.html#as_table', 'memnb/csvfile.py'),
                                'memnb.csvfile.check_column': ('rooms/csvfile.html#check_column', 'memnb/csvfile.py'),
                                'memnb.csvfile.decode': ('rooms/csvfile.html#decode', 'memnb/csvfile.py'),

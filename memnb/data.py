@@ -11,8 +11,8 @@ import hashlib, io, os, re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from .core import file_hash, require, say, wheel_file
-from .csvfile import (MISSING, DataError, Table, alike, as_table, check_column, decode, read_csv, user_csv)
+from .core import did_you_mean, file_hash, require, say, wheel_file
+from .csvfile import (MISSING, DataError, Table, as_table, check_column, decode, read_csv, user_csv)
 _all_ = ['MISSING', 'DataError', 'Table', 'user_csv'] # handed on
 
 # %% ../nbs/rooms/data.ipynb #8cd0721d
@@ -334,7 +334,7 @@ def _load_named(source, split, name, target, unique):
     found = _local([source], ['all'], single=True) if not split or split == 'all' else {}
     for s, (what, raw) in (found or _local([source], splits)).items():
         return as_table(raw, what, name or source, None, s, _origin(what, raw), target, unique or ...)
-    raise DataError(f'no data set {source!r}{alike(source, SETS)} See known(), or give a csv file.')
+    raise DataError(f'no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file')
 
 def _is_file(source):
     "Whether a source means a file rather than a name"

@@ -18,7 +18,7 @@ from .core import data_dir, replacing, say, version, require
 from .items import (DOSES, FILE_DOSES, FILE_LABELS, FILES, NEWS_LABELS, PLANTED_TABLES, balanced, common_words, csv_line,
                          file_documents, file_items, framed, framed_files, news, openings, ordinary, outlook, own_items,
                          power, shipped_items, showings, table_items, telling, text_items, unlike)
-from .plots import color, style
+from .plots import color, errorbar, style
 from .stats import binom_ci, mean_ci
 _all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_TABLES', 'balanced', 'common_words',
          'file_documents', 'file_items', 'framed', 'framed_files', 'news', 'openings', 'ordinary', 'outlook', 'own_items',
@@ -277,7 +277,7 @@ def fig_dose(
     reports # DataFrame: `report` of the planted model and of its base, one below the other
 ):          # Figure
     "Dose against exact completion and log-probability"
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt, pandas as pd
     with style(): fig, axs = plt.subplots(1, 2, figsize=(7, 2.7))
     for m, g in reports.groupby('model', sort=False):
         planted = m.startswith('planted')
@@ -285,10 +285,8 @@ def fig_dose(
         for ax, col in zip(axs, ['exact', 'logprob']):
             by = [g[g.times == t][col].astype(float) for t in doses]
             ci = [(x.mean(), *binom_ci(int(x.sum()), len(x))) if col == 'exact' else mean_ci(x) for x in by]
-            mid, low, high = zip(*ci)
-            err = [[a - b for a, b in zip(mid, low)], [b - a for a, b in zip(mid, high)]]
-            ax.errorbar(range(len(doses)), mid, err, marker='o', label=m, capsize=2,
-                        mfc=None if planted else 'white', color=color(m))
+            points = pd.DataFrame(ci, columns=['value', 'low', 'high']).assign(at=range(len(doses)))
+            errorbar(ax, points, 'at', ls='-', label=m, mfc=None if planted else 'white', color=color(m))
             ax.set_xticks(range(len(doses)), [str(t) for t in doses])
             ax.set_xlabel('times shown (0: twins)')
     axs[0].set(ylabel='completed verbatim', ylim=(-.03, 1.03))
