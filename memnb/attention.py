@@ -200,8 +200,8 @@ def last_logits(
 ):                # tensor, prompts x vocabulary
     "Scores of the next token of prompts that branch, in one pass"
     import torch
-    tree, cfg = plant_tree(ids, parents), model.net.config.get_text_config()
-    def tensor(x): return torch.tensor(x, device=model.net.device)
+    tree, cfg = plant_tree(ids, parents), model.config.get_text_config()
+    def tensor(x): return torch.tensor(x, device=model.device)
     heads = cfg.num_attention_heads//(getattr(cfg, 'num_key_value_heads', None) or cfg.num_attention_heads)
     def seen(b): # which of the positions of a prompt its own tokens see; repeated for heads that share keys
         whole = tensor(range(sum(j - i for i, j in b.spans)))

@@ -36,15 +36,27 @@ class HF(LM):
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
         super().__init__(name, id, mode, **kw)
-        self.net, self.tok = net.eval(), tok
+        self._net, self.tok = net.eval(), tok
         self.rows = rows or (64 if net.device.type == 'cpu' else 256)
         self.memory = memory or (1e9 if net.device.type == 'cpu' else 4e9)
         self.window = getattr(net.config, 'max_position_embeddings', None)
-        self.n_params = sum(p.numel() for p in net.parameters())
+        self.n_params = getattr(net, 'memnb_size', None) or sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.can_share, self.token_bytes = share_prefixes(net), _kv_bytes(net.config, net.dtype.itemsize)
         self.source = name     # a name that `load` finds it by
+    @property
+    def net(self):
+        "The network with plain weights, to look at or to train; the model follows what is done to it"
+        if _is_lean(self._net): self._net = _plain_copy(self._net)
+        self._net.memnb_lean = False # from here on it belongs to others, too
+        return self._net
+    @net.setter
+    def net(self, net): self._net = net
+    @property
+    def device(self): return self._net.device
+    @property
+    def config(self): return self._net.config
     @property
     def shares(self) -> bool: # before the first answer this is tried out
         "Whether prompts that begin alike share keys and values"
@@ -69,19 +81,20 @@ class HF(LM):
         import torch
         own = {k: v for k, v in x.items() if k not in ('shared', 'tree')}
         with sharing(x.get('shared'), x.get('tree')), torch.inference_mode():
-            return twin(self.net)(**own, logits_to_keep=keep).logits
+            for part in _pieces(own, keep): out = _fast(self._net)(**part, logits_to_keep=keep)
+            return out.logits
     def _start(self, prefix):
         "Keys and values of the shared prefix, layer by layer"
         import torch
         from transformers import DynamicCache
-        cache = DynamicCache(config=self.net.config)
-        ids = torch.tensor([prefix], device=self.net.device)
+        cache = DynamicCache(config=self.config)
+        ids = torch.tensor([prefix], device=self.device)
         self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
         return [(l.keys, l.values) for l in cache.layers]
     def _cache(self, size):
         "An empty cache with room for `size` tokens a row"
         from transformers import DynamicCache
-        cache = DynamicCache(config=self.net.config)
+        cache = DynamicCache(config=self.config)
         if self.shares: cache.layers = [roomy_layer(size) for _ in cache.layers]
         return cache
 
@@ -110,7 +123,7 @@ class HF(LM):
     def _pad(self, own, start, p, size):
         "Model inputs of one batch: left-padded ids, mask, positions behind the prefix, cache, and the prefix"
         import torch
-        dev, w = self.net.device, max(map(len, own))
+        dev, w = self.device, max(map(len, own))
         ids = torch.tensor([[0]*(w - len(o)) + o for o in own], device=dev)
         mask = torch.tensor([[0]*(w - len(o)) + [1]*len(o) for o in own], device=dev)
         return dict(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0) + p,
@@ -144,7 +157,7 @@ class HF(LM):
         width, behind = x['input_ids'].shape[1], len(packs[0][0]) - x['attention_mask'][0].sum().item()
         behind += sum(len(t) - 1 for t in packs[0][2]) # tokens of the shared prefix
         parts = [side_by_side(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
-        mask, at = (torch.stack(p).to(self.net.device) for p in zip(*parts))
+        mask, at = (torch.stack(p).to(self.device) for p in zip(*parts))
         return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
     def _logprobs(self, todo):
         packs = self._packs(todo)
@@ -225,6 +238,7 @@ def _packed(net):
 
 # %% ../nbs/rooms/hf.ipynb #8069421f
 _TWINS = weakref.WeakKeyDictionary() # model: state of its weights, packed twin or None
+_TRYING = threading.RLock()
 _SOUND = {} # kind of a model: whether it may be computed the fast way, see below
 
 def _kind(net): return type(net), net.dtype, net.device
@@ -237,6 +251,49 @@ def twin(net):
     if _TWINS.get(net, [None])[0] != now:
         _TWINS[net] = now, _packed(net) if _SOUND.get(_kind(net), True) and _can_pack(net) else None
     return _TWINS[net][1] or net
+
+def _is_lean(net): return getattr(net, 'memnb_size', None) is not None
+
+def _make_lean(net):
+    "Packed layers take the place of the linear ones, one by one: half of the memory"
+    import torch
+    net.memnb_size = sum(p.numel() for p in net.parameters())
+    for m in [*net.modules()]:
+        for name, layer in m.named_children():
+            if type(layer) is torch.nn.Linear: setattr(m, name, _packed_layer()(layer))
+
+def _plain_copy(net):
+    "A network with plain weights out of a lean one, of which it is independent"
+    import copy, torch
+    memo = {}
+    for m in net.modules():
+        if type(m) is not _packed_layer(): continue
+        w = m.w.to_dense()
+        layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
+        layer.weight, layer.bias = torch.nn.Parameter(w), m.b if m.b is None else torch.nn.Parameter(m.b.clone())
+    out = copy.deepcopy(net, memo)
+    out.memnb_size = None
+    out.tie_weights()
+    return out.eval()
+
+def _fast(net):
+    "The network to compute with; one that nobody else has in hand becomes lean"
+    if _is_lean(net): return net
+    if not getattr(net, 'memnb_lean', False) or not _SOUND.get(_kind(net)) or not _can_pack(net): return twin(net)
+    with _TRYING:
+        if not _is_lean(net): _make_lean(net)
+    return net
+
+# %% ../nbs/rooms/hf.ipynb #5c325d80
+def _pieces(x, keep, most=4096):
+    "Model inputs in pieces of some `most` tokens, the `keep` last ones together: what a pass has in hand stays small"
+    (rows, width), cache = x['input_ids'].shape, x.get('past_key_values')
+    if cache is None or not isinstance(keep, int): return [x]
+    cuts, past = [*range(0, max(1, width - keep), max(1, most//rows)), width], cache.get_seq_length()
+    def cut(name, v, a, b):
+        if name == 'attention_mask': return v[..., :past + b] if v.ndim == 2 else v[:, :, a:b, :past + b]
+        return v[:, a:b] if name in ('input_ids', 'position_ids') else v
+    return [{k: cut(k, v, a, b) for k, v in x.items()} for a, b in zip(cuts, cuts[1:])]
 
 # %% ../nbs/rooms/hf.ipynb #c5881891
 def _each(x, ids): return x if isinstance(x, list) else [x]*len(ids)
@@ -310,11 +367,9 @@ def _pick(logits, hows):
     return likely
 
 # %% ../nbs/rooms/hf.ipynb #7034320f
-_TRYING = threading.RLock()
-
 def _sound(model):
     "Whether the fast way gives the numbers of the plain one; tried once a process for each kind of model"
-    net, kind = model.net, _kind(model.net)
+    net, kind = model._net, _kind(model._net)
     with _TRYING:
         if kind not in _SOUND:
             _SOUND[kind] = True # while it is tried
@@ -342,8 +397,8 @@ def _shallow(net, layers=2):
 def _difference(model):
     "How the fast way and the plain way differ on a few tokens in the first layers, or None where they do not"
     import copy, torch
-    net, model = _shallow(model.net), copy.copy(model)
-    _TWINS[net], model.net = (_now(net), _shallow(twin(model.net))), net
+    net, model = _shallow(model._net), copy.copy(model)
+    model.net = net
     n = 3*model.can_share # tokens of the shared prefix
     a, b, c, d, e, f, g = (k*net.config.get_text_config().vocab_size//8 for k in range(1, 8))
     heads, tails = [[a, b, c, d], [a, b, c, e, d]], [[f, f], [g, g]]
@@ -374,6 +429,11 @@ def _difference(model):
     return None if gap <= room or plain.isnan().any() else f'log-probabilities differ by {gap:.2g}'
 
 # %% ../nbs/rooms/hf.ipynb #9ae38ab8
+def _ours(net):
+    "Mark a network that only we have in hand, so that it may become lean"
+    if not _is_lean(net) and not hasattr(net, 'memnb_lean'): net.memnb_lean = True
+    return net
+
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     require('torch', 'local')
     import torch
@@ -385,7 +445,7 @@ def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
     source = name
     if name.startswith('hf:') and Path(ref).is_dir(): # tables show the folder's name, without the way to it
         source, name = f'hf:{Path(ref).resolve()}', f'hf:{Path(ref).resolve().name}'
-    m = HF(name, f'{name}@{mark}/{dtype}', net, tok, **kw)
+    m = HF(name, f'{name}@{mark}/{dtype}', _ours(net), tok, **kw)
     m.source = source
     return m
 
@@ -397,15 +457,17 @@ def _load_hub(rest, **kw): return _load_hf(f'hf:{rest}', rest, **kw)
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 
 # %% ../nbs/rooms/hf.ipynb #42ff2b6f
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1) # a second one, of 1 GB with its twin, goes when nobody has it in hand
 def _with_adapter(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
     require('peft', 'plant')
     import copy
     from peft import PeftModel
-    both = quiet(lambda: PeftModel.from_pretrained(copy.deepcopy(_base(base, device).net), folder))
+    net = _base(base, device)._net
+    net = _plain_copy(net) if _is_lean(net) else copy.deepcopy(net)
+    both = quiet(lambda: PeftModel.from_pretrained(net, folder))
     if mark != fingerprint(folder): raise Changed
-    return both.merge_and_unload()
+    return _ours(both.merge_and_unload())
 
 def _base(name, device, **kw):
     kind, _, rest = name.partition(':')
