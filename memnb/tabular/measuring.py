@@ -14,9 +14,9 @@ from ..core import say
 from ..lm import needs
 from .copying import copies
 from .counting import answered, counted, entry, joined, summary, wide_part
-from .knowledge import (completion_rates, conditional_completion, conditional_distribution,
-                                     feature_distribution, feature_names, feature_values, pearson, sample,
-                                     temperature_samples)
+from .knowledge import (completion_rates, conditional_completion, conditional_distribution, dataset_name,
+                                     feature_distribution, feature_means, feature_names, feature_values, pearson,
+                                     sample, temperature_samples)
 from .guards import against_twin, line_guess, row_guess, row_independence, shifted_twin
 from .memorization import (feature_completion, fragments, header, row_statistics,
                                         token_baseline)
@@ -45,10 +45,10 @@ def shipped_exposure(
     each = [results.selected(g, name, profile) for name, g in m[m['part'] == 'exposure'].groupby('model')]
     return pd.concat(each, ignore_index=True) if each else m[:0]
 
-PARTS = ['feature_names', 'sampling', 'conditional_completion', 'header', 'row_completion',
+PARTS = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion', 'header', 'row_completion',
          'feature_completion', 'accuracy']
 
-BY_NAME = ['feature_names', 'sampling', 'conditional_completion'] # these ask by the name of the data set
+BY_NAME = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion'] # these ask by the name of the data set
 _STEMS = {*'table data dataset train test file my mine df input export untitled'.split()}
 
 def nameless(
@@ -73,7 +73,7 @@ def _warm_parts(t, warm, seed):
     pairs = pearson(t, warm)
     both = [entry('pearson', t.name, 'samples', dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
                  feature=p.feature, other=p.other) for p in pairs.itertuples()]
-    return [summary(feature_values(t, warm), unit='cells'), copies(t, warm, seed=seed),
+    return [summary(feature_values(t, warm), unit='cells'), feature_means(t, warm), copies(t, warm, seed=seed),
             *([conditional_distribution(pairs)] if len(pairs) else []), *both]
 
 def _seems(part, t, numbers):
@@ -139,6 +139,8 @@ def _part(part, model, t, z, mode, seed):
     ask = dict(seed=seed, mode=mode)
     if part in BY_NAME and nameless(t): return []
     if part == 'feature_names': return [summary(feature_names(model, t, sets=z['sets'], mode=mode))]
+    if part == 'dataset_name':
+        return [summary(dataset_name(model, t, min(4, z['n']), sets=z['sets'], **ask), unit='places')]
     if part == 'sampling': return _sampling(model, t, z, mode, seed)
     if part == 'conditional_completion':
         return [completion_rates(conditional_completion(model, t, n=z['n'], sets=z['sets'], **ask))]

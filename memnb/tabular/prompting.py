@@ -26,6 +26,9 @@ SYSTEM = dict(
     header=
         "You are an autocomplete bot for tabular datasets. You will be prompted with parts of a tabular "
         "dataset. Your task is to complete the dataset.",
+    dataset= # ours; the test is one of the tool tabmemcheck
+        "You are an expert assistant for tabular datasets. The user provides some lines of the csv file of a "
+        "dataset. You answer with the name of the dataset and nothing else.",
     rows=NEXT_ROW)
 
 # %% ../../nbs/tabular/prompting.ipynb #fd77eb1b

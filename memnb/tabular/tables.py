@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GPTS', 'NAMES', 'dataset_label', 'tab1', 'tell_signs', 'tab4', 'tab5', 'tell_rows', 'tell_tokens', 'tab2', 'tab3',
-           'tell_labels', 'tell_copies', 'tab_x_fragments', 'tell_fragments', 'tell_truth', 'what_we_found']
+           'tell_labels', 'tell_copies', 'tab_x_fragments', 'tell_fragments', 'tell_names', 'tell_means', 'tell_truth',
+           'what_we_found']
 
 # %% ../../nbs/tabular/tables.ipynb #9ff9ad4f
 from .. import plots, results
@@ -183,6 +184,27 @@ def tell_fragments(measured):
     if not f.n.sum(): return 'No answer was looked through for fragments.'
     return (f'{_of(f.k.sum(), f.n.sum())} answers hold a fragment of the file; '
             f'of rows drawn cell by cell {(f.chance*f.n).sum()/f.n.sum():.0%} do.')
+
+def tell_names(measured):
+    "How many data sets are named by some of their lines"
+    m = wide_part(measured, 'dataset_name')
+    if not m.n.sum(): return 'No data set was to be named by its lines.'
+    named = [dataset_label(d) for d in m.dataset[m.k > 0]]
+    which = f' ({", ".join(named)})' if named else ''
+    return (f'By five lines and the header, {_who(measured)} names {len(named)} of {len(m)} data sets{which}; '
+            f'{_of(m.k.sum(), m.n.sum())} places.')
+
+def tell_means(measured):
+    "How many features have another mean in the samples than in the file"
+    m = wide_part(measured, 'feature_mean', 'samples')
+    if not len(m): return 'No feature has five sampled numbers, so no mean was compared.'
+    m = m.sort_values('p').reset_index(drop=True)
+    holm = (m.p*(len(m) - m.index)).cummax()
+    off = m[holm < .05]
+    told = '; '.join(f'{r.feature} of {dataset_label(r.dataset)} {r.samples:.3g} instead of {r.data:.3g}'
+                     for r in off[:3].itertuples())
+    return (f'Of {len(m)} numeric features with five sampled numbers or more, {len(off)} have another mean in the '
+            f"samples than in the file (Welch's test, Holm, p < .05){': ' + told if told else ''}.")
 
 def tell_truth(measured):
     "What the tests find of rows shown most often, and of twins"
