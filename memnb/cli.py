@@ -196,6 +196,21 @@ def _report(
     from memnb.report import batch_report
     print(relative_path(batch_report(runs, out)))
 
+def _table(
+    model: str,            # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
+    table: str,            # FILE: csv file, or the name of a data set
+    *,
+    out: Path = Path('table.html'), # file to write (table.html)
+    title: str = None,     # name under which the world knows the table (that of the file)
+    n: int = 36,           # questions a test (36)
+    samples: int = 25,     # samples drawn from what the model knows (25)
+    target: str = None,    # label column
+    mode: str = None,      # chat or completion (the model's)
+):
+    "one page about a table: does a model remember it?"
+    from memnb.tabular.onepage import one_page
+    print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
+
 def _list():
     "papers, parameters, profiles"
     print('\n'.join([*_list_papers(None), *_list_profiles()]))
@@ -267,7 +282,7 @@ def _store(
         return int(bool(found.get('damaged') or found.get('bad') or found.get('problems')))
 
 # %% ../nbs/rooms/cli.ipynb #05d46b86
-COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, report=_report, list=_list,
+COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, report=_report, table=_table, list=_list,
                 store=_store, readme=_readme, fetch=_fetch)
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options

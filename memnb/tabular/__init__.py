@@ -19,6 +19,7 @@ from .memorization import *
 from .planted import *
 from .rules import *
 from .measuring import *
+from .onepage import *
 from .tables import *
 from .figures import *
 from .proof import *
