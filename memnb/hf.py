@@ -272,7 +272,7 @@ def _plain_copy(net):
         layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
         layer.weight, layer.bias = torch.nn.Parameter(w), m.b if m.b is None else torch.nn.Parameter(m.b.clone())
     out = copy.deepcopy(net, memo)
-    out.memnb_size = None
+    out.memnb_size, out.memnb_lean = None, False
     out.tie_weights()
     return out.eval()
 
@@ -431,7 +431,7 @@ def _difference(model):
 # %% ../nbs/rooms/hf.ipynb #9ae38ab8
 def _ours(net):
     "Mark a network that only we have in hand, so that it may become lean"
-    if not _is_lean(net) and not hasattr(net, 'memnb_lean'): net.memnb_lean = True
+    net.memnb_lean = getattr(net, 'memnb_lean', True) # False once it was handed out
     return net
 
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
@@ -467,7 +467,9 @@ def _with_adapter(folder, mark, base, base_id, device):
     net = _plain_copy(net) if _is_lean(net) else copy.deepcopy(net)
     both = quiet(lambda: PeftModel.from_pretrained(net, folder))
     if mark != fingerprint(folder): raise Changed
-    return _ours(both.merge_and_unload())
+    net = both.merge_and_unload()
+    net.memnb_lean = True
+    return net
 
 def _base(name, device, **kw):
     kind, _, rest = name.partition(':')

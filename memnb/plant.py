@@ -310,16 +310,17 @@ def ship(
 
 # %% ../nbs/rooms/plant.ipynb #e99b1157
 def write_report(
-    name: str # of a planted model
-) -> Path:    # report.csv in its folder
+    name: str,      # of a planted model
+    texts: int = 30 # of either kind of ordinary text
+) -> Path:          # report.csv in its folder
     "Measure a planted model and its base, item by item, and their loss on ordinary text"
     import pandas as pd
     r, d, parts = recipe(name), truth(name), []
     for model in (r['base'], f'planted:{name}'):
         m = lm.load(model, mode='completion')
         losses = [dict(item='ordinary text', source=source, split='test', times=0, model=m.name,
-                       **dict(zip(('loss', 'low', 'high'), general_loss(m, texts))))
-                  for source, texts in (('20news', ordinary(30, 'test')), ('scikit-learn', manuals()))]
+                       **dict(zip(('loss', 'low', 'high'), general_loss(m, shown))))
+                  for source, shown in (('20news', ordinary(texts, 'test')), ('scikit-learn', manuals(texts)))]
         parts += [report(m, d), pd.DataFrame(losses)]
     path = lm.planted_dir(name)/'report.csv'
     with replacing(path) as part:
