@@ -398,7 +398,7 @@ def _difference(model):
     "How the fast way and the plain way differ on a few tokens in the first layers, or None where they do not"
     import copy, torch
     net, model = _shallow(model._net), copy.copy(model)
-    model.net = net
+    net.memnb_lean, model.net = False, net # its layers are those of the whole one
     n = 3*model.can_share # tokens of the shared prefix
     a, b, c, d, e, f, g = (k*net.config.get_text_config().vocab_size//8 for k in range(1, 8))
     heads, tails = [[a, b, c, d], [a, b, c, e, d]], [[f, f], [g, g]]
