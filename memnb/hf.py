@@ -11,13 +11,13 @@ import base64, json, os, threading, weakref
 from functools import lru_cache
 from pathlib import Path
 from .core import need_device, require, say
-from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer, share_prefixes, sharing,
-                             side_by_side)
+from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer,
+                             share_prefixes, sharing, mask_beside)
 from .backend import LM, ContextError
 from .store import key_of
 from .weights import SMOLLM2, Changed, fetch, fingerprint, planted_dir, planted_names, quiet, read_net
-_all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint', 'planted_dir',
-         'planted_names', 'quiet'] # handed on
+_all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
+         'planted_dir', 'planted_names', 'quiet'] # handed on
 
 # %% ../nbs/rooms/hf.ipynb #755dc93c
 class HF(LM):
@@ -156,7 +156,7 @@ class HF(LM):
         import torch
         width, behind = x['input_ids'].shape[1], len(packs[0][0]) - x['attention_mask'][0].sum().item()
         behind += sum(len(t) - 1 for t in packs[0][2]) # tokens of the shared prefix
-        parts = [side_by_side(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
+        parts = [mask_beside(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
         mask, at = (torch.stack(p).to(self.device) for p in zip(*parts))
         return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
     def _logprobs(self, todo):
@@ -270,7 +270,8 @@ def _plain_copy(net):
         if type(m) is not _packed_layer(): continue
         w = m.w.to_dense()
         layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
-        layer.weight, layer.bias = torch.nn.Parameter(w), m.b if m.b is None else torch.nn.Parameter(m.b.clone())
+        layer.weight = torch.nn.Parameter(w)
+        if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
     out = copy.deepcopy(net, memo)
     out.memnb_size, out.memnb_lean = None, False
     out.tie_weights()
@@ -279,14 +280,15 @@ def _plain_copy(net):
 def _fast(net):
     "The network to compute with; one that nobody else has in hand becomes lean"
     if _is_lean(net): return net
-    if not getattr(net, 'memnb_lean', False) or not _SOUND.get(_kind(net)) or not _can_pack(net): return twin(net)
+    ours = getattr(net, 'memnb_lean', False) and _SOUND.get(_kind(net)) and _can_pack(net)
+    if not ours: return twin(net)
     with _TRYING:
         if not _is_lean(net): _make_lean(net)
     return net
 
 # %% ../nbs/rooms/hf.ipynb #5c325d80
 def _pieces(x, keep, most=4096):
-    "Model inputs in pieces of some `most` tokens, the `keep` last ones together: what a pass has in hand stays small"
+    "Model inputs in pieces of some `most` tokens, the `keep` last ones together, so that less is in hand"
     (rows, width), cache = x['input_ids'].shape, x.get('past_key_values')
     if cache is None or not isinstance(keep, int): return [x]
     cuts, past = [*range(0, max(1, width - keep), max(1, most//rows)), width], cache.get_seq_length()
