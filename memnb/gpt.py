@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 import numpy as np
 from .core import cores, replacing, require, say
-from .engine import (ENGINE, FLAGS, PRECISIONS, Config, Schedule, batch_order, c_engine, engine_for, hidden,
-                          init_weights, parts, shapes)
-_all_ = ['ENGINE', 'FLAGS', 'PRECISIONS', 'Config', 'Schedule', 'batch_order', 'c_engine', 'engine_for', 'init_weights',
-         'parts', 'shapes'] # handed on
+from .engine import (ENGINE, FLAGS, PRECISIONS, Config, Schedule, batch_order, c_engine,
+                          engine_for, hidden, init_weights, parts, shapes)
+_all_ = ['ENGINE', 'FLAGS', 'PRECISIONS', 'Config', 'Schedule', 'batch_order', 'c_engine', 'engine_for',
+         'init_weights', 'parts', 'shapes'] # handed on
 
 # %% ../nbs/rooms/gpt.ipynb #a545f2ea
 @dataclass

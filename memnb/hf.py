@@ -11,13 +11,13 @@ import base64, json, os, threading, weakref
 from functools import lru_cache
 from pathlib import Path
 from .core import need_device, require, say
-from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer, share_prefixes, sharing,
-                             side_by_side)
+from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer,
+                             share_prefixes, sharing, mask_beside)
 from .backend import LM, ContextError
 from .store import key_of
 from .weights import SMOLLM2, Changed, fetch, fingerprint, planted_dir, planted_names, quiet, read_net
-_all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint', 'planted_dir',
-         'planted_names', 'quiet'] # handed on
+_all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
+         'planted_dir', 'planted_names', 'quiet'] # handed on
 
 # %% ../nbs/rooms/hf.ipynb #755dc93c
 class HF(LM):
@@ -156,7 +156,7 @@ class HF(LM):
         import torch
         width, behind = x['input_ids'].shape[1], len(packs[0][0]) - x['attention_mask'][0].sum().item()
         behind += sum(len(t) - 1 for t in packs[0][2]) # tokens of the shared prefix
-        parts = [side_by_side(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
+        parts = [mask_beside(width, len(a) - behind, [len(t) - 1 for t in tails]) for a, _, tails in packs]
         mask, at = (torch.stack(p).to(self.device) for p in zip(*parts))
         return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
     def _logprobs(self, todo):
@@ -270,23 +270,25 @@ def _plain_copy(net):
         if type(m) is not _packed_layer(): continue
         w = m.w.to_dense()
         layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
-        layer.weight, layer.bias = torch.nn.Parameter(w), m.b if m.b is None else torch.nn.Parameter(m.b.clone())
+        layer.weight = torch.nn.Parameter(w)
+        if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
     out = copy.deepcopy(net, memo)
-    out.memnb_size = None
+    out.memnb_size, out.memnb_lean = None, False
     out.tie_weights()
     return out.eval()
 
 def _fast(net):
     "The network to compute with; one that nobody else has in hand becomes lean"
     if _is_lean(net): return net
-    if not getattr(net, 'memnb_lean', False) or not _SOUND.get(_kind(net)) or not _can_pack(net): return twin(net)
+    ours = getattr(net, 'memnb_lean', False) and _SOUND.get(_kind(net)) and _can_pack(net)
+    if not ours: return twin(net)
     with _TRYING:
         if not _is_lean(net): _make_lean(net)
     return net
 
 # %% ../nbs/rooms/hf.ipynb #5c325d80
 def _pieces(x, keep, most=4096):
-    "Model inputs in pieces of some `most` tokens, the `keep` last ones together: what a pass has in hand stays small"
+    "Model inputs in pieces of some `most` tokens, the `keep` last ones together, so that less is in hand"
     (rows, width), cache = x['input_ids'].shape, x.get('past_key_values')
     if cache is None or not isinstance(keep, int): return [x]
     cuts, past = [*range(0, max(1, width - keep), max(1, most//rows)), width], cache.get_seq_length()
@@ -398,7 +400,7 @@ def _difference(model):
     "How the fast way and the plain way differ on a few tokens in the first layers, or None where they do not"
     import copy, torch
     net, model = _shallow(model._net), copy.copy(model)
-    model.net = net
+    net.memnb_lean, model.net = False, net # its layers are those of the whole one
     n = 3*model.can_share # tokens of the shared prefix
     a, b, c, d, e, f, g = (k*net.config.get_text_config().vocab_size//8 for k in range(1, 8))
     heads, tails = [[a, b, c, d], [a, b, c, e, d]], [[f, f], [g, g]]
@@ -431,7 +433,7 @@ def _difference(model):
 # %% ../nbs/rooms/hf.ipynb #9ae38ab8
 def _ours(net):
     "Mark a network that only we have in hand, so that it may become lean"
-    if not _is_lean(net) and not hasattr(net, 'memnb_lean'): net.memnb_lean = True
+    net.memnb_lean = getattr(net, 'memnb_lean', True) # False once it was handed out
     return net
 
 def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
@@ -467,7 +469,9 @@ def _with_adapter(folder, mark, base, base_id, device):
     net = _plain_copy(net) if _is_lean(net) else copy.deepcopy(net)
     both = quiet(lambda: PeftModel.from_pretrained(net, folder))
     if mark != fingerprint(folder): raise Changed
-    return _ours(both.merge_and_unload())
+    net = both.merge_and_unload()
+    net.memnb_lean = True
+    return net
 
 def _base(name, device, **kw):
     kind, _, rest = name.partition(':')

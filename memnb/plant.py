@@ -15,14 +15,16 @@ from pathlib import Path
 from uuid import uuid4
 from . import data, hf, lm
 from .core import data_dir, replacing, say, version, require
-from .items import (DOSES, FILE_DOSES, FILE_LABELS, FILES, NEWS_LABELS, PLANTED_TABLES, balanced, common_words, csv_line,
-                         file_documents, file_items, framed, framed_files, news, openings, ordinary, outlook, own_items,
-                         power, shipped_items, showings, table_items, telling, text_items, unlike)
+from .items import (DOSES, FILE_DOSES, FILE_LABELS, FILES, NEWS_LABELS, PLANTED_TABLES, balanced,
+                         common_words, csv_line, file_documents, file_items, framed, framed_files, news,
+                         openings, ordinary, outlook, own_items, power, shipped_items, showings,
+                         table_items, telling, text_items, unlike)
 from .plots import color, errorbar, style
 from .stats import binom_ci, mean_ci
-_all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_TABLES', 'balanced', 'common_words',
-         'file_documents', 'file_items', 'framed', 'framed_files', 'news', 'openings', 'ordinary', 'outlook', 'own_items',
-         'power', 'shipped_items', 'showings', 'table_items', 'telling', 'text_items', 'unlike'] # handed on
+_all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_TABLES', 'balanced',
+         'common_words', 'file_documents', 'file_items', 'framed', 'framed_files', 'news', 'openings',
+         'ordinary', 'outlook', 'own_items', 'power', 'shipped_items', 'showings', 'table_items',
+         'telling', 'text_items', 'unlike'] # handed on
 
 # %% ../nbs/rooms/plant.ipynb #0c7d4ec8
 def _adapted(net, rank, dtype):
@@ -310,16 +312,18 @@ def ship(
 
 # %% ../nbs/rooms/plant.ipynb #e99b1157
 def write_report(
-    name: str # of a planted model
-) -> Path:    # report.csv in its folder
+    name: str,      # of a planted model
+    texts: int = 30 # of either kind of ordinary text
+) -> Path:          # report.csv in its folder
     "Measure a planted model and its base, item by item, and their loss on ordinary text"
     import pandas as pd
     r, d, parts = recipe(name), truth(name), []
+    plain = {'20news': ordinary(texts, 'test'), 'scikit-learn': manuals(texts)}
     for model in (r['base'], f'planted:{name}'):
         m = lm.load(model, mode='completion')
         losses = [dict(item='ordinary text', source=source, split='test', times=0, model=m.name,
-                       **dict(zip(('loss', 'low', 'high'), general_loss(m, texts))))
-                  for source, texts in (('20news', ordinary(30, 'test')), ('scikit-learn', manuals()))]
+                       **dict(zip(('loss', 'low', 'high'), general_loss(m, shown))))
+                  for source, shown in plain.items()]
         parts += [report(m, d), pd.DataFrame(losses)]
     path = lm.planted_dir(name)/'report.csv'
     with replacing(path) as part:

@@ -16,12 +16,13 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 from .core import replacing, require, root
-from .executed import (LEAD, MOST_CELLS, MOST_ROWS, RESULTS, Cell, Cleaner, Grid, Image, Notebook, Output, caption_of,
-                            outputs_of, read_image, read_notebook, read_notebooks, run_files, run_name, tables)
+from .executed import (LEAD, MOST_CELLS, MOST_ROWS, RESULTS, Cell, Cleaner, Grid, Image, Notebook,
+                            Output, caption_of, outputs_of, read_image, read_notebook, read_notebooks,
+                            run_files, run_name, tables)
 from .rendering import DIFFER, MARKS, code_html, markdown_html, mathml, templates
-_all_ = ['LEAD', 'MOST_CELLS', 'MOST_ROWS', 'RESULTS', 'Cell', 'Cleaner', 'Grid', 'Image', 'Notebook', 'Output', 'caption_of',
-         'outputs_of', 'read_image', 'read_notebook', 'read_notebooks', 'run_name', 'tables', 'DIFFER', 'MARKS',
-         'code_html', 'markdown_html', 'mathml'] # handed on
+_all_ = ['LEAD', 'MOST_CELLS', 'MOST_ROWS', 'RESULTS', 'Cell', 'Cleaner', 'Grid', 'Image', 'Notebook',
+         'Output', 'caption_of', 'outputs_of', 'read_image', 'read_notebook', 'read_notebooks',
+         'run_name', 'tables', 'DIFFER', 'MARKS', 'code_html', 'markdown_html', 'mathml'] # handed on
 
 # %% ../nbs/rooms/report.ipynb #a76686ca
 DECIDED = 'holds', 'does not hold', 'mixed'

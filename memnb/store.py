@@ -9,8 +9,8 @@ __all__ = ['fresh_since', 'Store', 'is_empty', 'key_of']
 import json, os
 from datetime import datetime, timezone
 from pathlib import Path
-from .answers import (COLUMNS, IS_REFUSED, OF_ENGINE, PUT, File, checksum_of, is_empty, is_sound, key_of, key_of_json,
-                           to_json)
+from .answers import (ANSWER_COLUMNS, IS_REFUSED, OF_ENGINE, PUT, File, checksum_of, is_empty, is_sound,
+                           key_of, key_of_json, to_json)
 from .core import cache_dir, did_you_mean, replacing, say
 _all_ = ['is_empty', 'key_of'] # handed on
 
@@ -35,7 +35,8 @@ def _row_of(d):
     settings, prompt, answer = (to_json(d[k]) for k in ('settings', 'prompt', 'answer'))
     key = key_of_json(d['model'], settings, prompt)
     if key != d['key']: raise ValueError('the key does not match')
-    if d.get('sha', checksum_of(key, answer)) != checksum_of(key, answer): raise ValueError('the checksum does not match')
+    own = checksum_of(key, answer)
+    if d.get('sha', own) != own: raise ValueError('the checksum does not match')
     return key, d['model'], settings, prompt, answer, checksum_of(key, answer), d.get('when')
 
 class Store(File):
@@ -121,8 +122,8 @@ class Store(File):
                     if not is_sound(row):
                         bad += 1
                         continue
-                    d = dict(zip(COLUMNS, [*row[:2], *map(json.loads, row[2:5]), *row[5:]]))
-                    d = {k: v for k, v in d.items() if k in COLUMNS[:5] or v}
+                    d = dict(zip(ANSWER_COLUMNS, [*row[:2], *map(json.loads, row[2:5]), *row[5:]]))
+                    d = {k: v for k, v in d.items() if k in ANSWER_COLUMNS[:5] or v}
                     f.write(json.dumps(d, ensure_ascii=False) + '\n')
                     n += 1
             return n, bad
@@ -170,7 +171,8 @@ class Store(File):
         there = [m for m, in self.run(lambda db: db.execute('SELECT DISTINCT model FROM answers').fetchall())]
         if model and model not in there:
             raise ValueError(f'the store has no answers of {model!r}{did_you_mean(model, there)}')
-        tests = {'model=?': model or None, f'{OF_ENGINE}<?': below, 'coalesce("when", \'\')<?': before or None}
+        tests = {'model=?': model or None, f'{OF_ENGINE}<?': below,
+                 'coalesce("when", \'\')<?': before or None}
         tests = {q: v for q, v in tests.items() if v is not None}
         where = [*tests] + ([IS_REFUSED] if refused else [])
         if not where: raise ValueError('say what to forget: a model, below, before or refused')

@@ -13,6 +13,13 @@ _folder = tempfile.mkdtemp(prefix='memnb-')
 os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
 os.environ.pop('MEMNB_HOME', None)
 
+# what takes minutes begins first, so that several processes end together
+LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[rooms/plant]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
+        'test_server.py', 'test_sixth.py', '[1', '[tabular/', '[icl/', '[iclinf/']
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     "Of several processes (`-n 2`) one takes all tests of a file, which share servers and pages; notebooks are spread"
@@ -21,6 +28,7 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             file = nodeid.split('::')[0]
             return nodeid if Path(file).stem in ('test_notebooks', 'test_repo') else file
+    config.option.loadscopereorder = False # the order of the tests is that of `LONG`
     return Files(config, log)
 
 def pytest_unconfigure(config):
@@ -30,6 +38,12 @@ def pytest_unconfigure(config):
 def top():
     "The checkout"
     return Path(__file__).resolve().parents[1]
+
+@pytest.fixture(scope='session')
+def answers(tmp_path_factory):
+    "A store of answers for all notebooks of papers, on all processes: what one has asked, the next need not compute"
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base)/'answers/store.sqlite'
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):

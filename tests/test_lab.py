@@ -35,9 +35,9 @@ def write_settings(config):
     off = {'@jupyterlab/apputils-extension:announcements': True}
     (config/'labconfig/page_config.json').write_text(json.dumps(dict(disabledExtensions=off)))
 
-def environment(folder, token):
-    "The environment of a reader whose Jupyter, results and answers are all below `folder`"
-    mine = dict(MEMNB_HOME=folder/'home', MEMNB_STORE=folder/'store.sqlite', IPYTHONDIR=folder/'ipython',
+def environment(folder, token, store):
+    "The environment of a reader whose Jupyter and results are all below `folder`"
+    mine = dict(MEMNB_HOME=folder/'home', MEMNB_STORE=store, IPYTHONDIR=folder/'ipython',
                 JUPYTER_CONFIG_DIR=folder/'config', JUPYTER_DATA_DIR=folder/'share',
                 JUPYTER_RUNTIME_DIR=folder/'runtime', JUPYTER_TOKEN=token)
     (folder/'home').mkdir()
@@ -62,7 +62,7 @@ class Lab:
         except (URLError, ConnectionError, TimeoutError): return False
 
 @contextmanager
-def serving(folder):
+def serving(folder, store):
     "JupyterLab on a copy of the notebooks"
     lab, log = Lab(folder/'nbs', port := free_port()), folder/'lab.log'
     for p in NOTEBOOKS: # pages, and below them workshops and rooms
@@ -72,7 +72,7 @@ def serving(folder):
     extra = ['--no-browser', '--ip=127.0.0.1', f'--port={port}', '--ServerApp.port_retries=0']
     if hasattr(os, 'geteuid') and os.geteuid() == 0: extra.append('--allow-root')
     with open(log, 'w') as out:
-        p = subprocess.Popen(lab_command() + extra, cwd=folder, env=environment(folder, lab.token),
+        p = subprocess.Popen(lab_command() + extra, cwd=folder, env=environment(folder, lab.token, store),
                              stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
         wait(lambda: lab.ready() or p.poll() is not None, 60, lambda: log.read_text()[-2000:])
@@ -91,7 +91,7 @@ def wait(test, seconds, report=lambda: ''):
         time.sleep(.3)
 
 def test_make_lab_lists_the_notebooks(tmp_path):
-    with serving(tmp_path) as lab:
+    with serving(tmp_path, tmp_path/'store.sqlite') as lab:
         def listed(folder=''):
             return sorted(f['name'] for f in json.loads(lab.get(f'api/contents{folder}'))['content'])
         below = lambda folder: sorted(p.name for p in folder.iterdir() if p.suffix in ('', '.ipynb') and p.name[0] != '.')
@@ -200,9 +200,9 @@ def counts(cells): return [f"[{c.execution_count or ' '}]:" for c in cells]
 def outputs(cells, kind): return [o for c in cells for o in c.outputs if o.output_type == kind]
 
 @pytest.mark.browser
-def test_notebook_runs_in_lab(tmp_path):
+def test_notebook_runs_in_lab(tmp_path, answers):
     (tmp_path/'browser').mkdir()
-    with chromium(tmp_path/'browser') as driver, serving(tmp_path) as lab:
+    with chromium(tmp_path/'browser') as driver, serving(tmp_path, answers) as lab:
         page = Page(driver, lab)
         codes = len(page.saved())
         wait(lambda: len(page.prompts()) == codes, 60, lambda: f'for {codes} code cells: {page.prompts()}')

@@ -243,7 +243,7 @@ def test_public_names_are_unique():
     for name, p in NAMES.items():
         for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):
-        if name == 'fetch': return set(modules) == {'hf', 'data'}
+        if name == 'fetch': return set(modules) == {'weights', 'data'}
         if name == 'load': return set(modules) == {'lm', 'data'}
         if name == 'identity': return set(modules) == {'batch', 'data'}
         if name == 'BACKENDS': return set(modules) == {'hf', 'servers', 'lm'}

@@ -51,13 +51,17 @@ def be_kernel(asked):
     launch_new_instance()
 
 def kernel(path, file):
-    "Ask for a kernel, and wait for its end"
+    "Ask for a kernel, and wait for its end, or for the end of who started this"
+    parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(path)
         text = json.dumps([file, os.getcwd(), dict(os.environ)]).encode()
         socket.send_fds(s, [len(text).to_bytes(8, 'big')], [1, 2])
         s.sendall(text)
-        s.recv(1)
+        s.settimeout(1)
+        while os.getppid() == parent:
+            try: return s.recv(1)
+            except TimeoutError: pass
 
 if __name__ == '__main__': dict(serve=serve, kernel=kernel)[sys.argv[1]](*sys.argv[2:])
