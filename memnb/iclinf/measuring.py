@@ -13,20 +13,22 @@ from .. import lm, results
 from ..hf import plant_tree
 from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
-from .influence import case_parents, measure
+from .duels import DUELS, duel
+from .influence import by_shots, case_parents, measure
+from .learners import learners
 from .method import case
 from .prompts import draw, pool
 from .table import KEYS_OF_ROWS, long_rows
 from .twins import memory, memory_rows
 
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
-MEASURES = 'influence', 'shots', 'audit', 'memory'
+MEASURES = 'influence', 'shots', 'audit', 'duel', 'memory', 'learners'
 
 @dataclass
 class Settings:
     "What is measured, and how much of it"
     parts: list = MEASURES     # some of `MEASURES`
-    datasets: list = ('news',) # see `pool`
+    datasets: list = ('topics', 'goods', 'news') # see `pool`
     n: int = 6                 # queries a data set
     shots: int = 4             # exemplars of a prompt
     shots_n: int = 4           # queries for each number of exemplars
@@ -42,6 +44,11 @@ class Settings:
     subset: int = 8            # audit: prompts of a batch
     sequences: int = 1         # audit: texts
     tokens: int = 4            # audit: tokens of a text
+    games: int = 0             # audit: of the attack, see `Games`
+    duel_n: int = 0            # texts of each side of a duel
+    learner_sizes: list = ('1x8',) # learners from scratch, see `learners`
+    learner_n: int = 40        # contexts that they are asked
+    learner_data: int = 2000   # sequences that they are trained on
     seed: int = 0              # of every random choice
 
     def __post_init__(self):
@@ -78,11 +85,14 @@ def measurements(
     how = dict(mode=s.mode, splits=s.splits, seed=s.seed)
     out = [partial(model_sizes, m)]
     if 'influence' in s.parts: out += [partial(measure, m, d, s.n, s.shots, **how) for d in s.datasets]
-    if 'shots' in s.parts: out += [partial(measure, m, d, s.shots_n, k, part='shots', **how)
-                                   for d in s.datasets for k in s.shots_all]
-    out += [partial(audit, m, where, t, s.source, s.subset, s.tokens, s.sequences, s.seed)
-            for where, t in s.audits().items()]
+    if 'shots' in s.parts:
+        out.append(partial(by_shots, m, s.datasets[0], s.shots_n, s.shots_all, **how))
+    out += [partial(audit, m, where, t, s.source, s.subset, s.tokens, s.sequences, s.seed, s.games,
+                    where == 'Table 4') for where, t in s.audits().items()]
+    if 'duel' in s.parts and s.duel_n: out.append(partial(duel, m, s.duel_n, source=s.source, seed=s.seed))
     if 'memory' in s.parts: out.append(partial(_remembered, m, s))
+    if 'learners' in s.parts: out.append(partial(learners, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
+                                                 s.learner_data, s.seed))
     return out
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
@@ -120,8 +130,8 @@ def estimate(
     def size(p, query, k): # tokens that one case computes
         prompts = case(p, p.queries.text[query], draw(p, query, k, s.seed), s.mode)
         return plant_tree([d.encode(x) for x in prompts], case_parents(k, 0, -1))[-1].stop
-    runs = [(x, s.n, s.shots) for x in s.datasets]*(('influence' in s.parts) + len(s.models))
-    runs += [(x, s.shots_n, k) for x in s.datasets for k in s.shots_all]*('shots' in s.parts)
+    runs = [(x, s.n, k) for x in s.datasets for k in {1, s.shots}]*(('influence' in s.parts) + len(s.models))
+    runs += [(x, s.shots_n, k) for x in s.datasets[:1] for k in s.shots_all]*('shots' in s.parts)
     runs += [('news', s.memory_n, s.shots)]*2*('memory' in s.parts)
     for name, count, k in runs:
         p = pool(name, count, s.splits, s.seed)
@@ -131,6 +141,7 @@ def estimate(
     d.cost['calls'] += len(sizes)*s.sequences
     d.cost['prompt_tokens'] += len(d.encode(audit_prompts(s.source, 1, s.seed)[0]))*sum(set(sizes))
     d.cost['new_tokens'] += sum(sizes)*s.tokens*s.sequences
+    if 'duel' in s.parts: d.cost['new_tokens'] += 2*s.duel_n*len(DUELS)*4*4
     return d.estimate()
 
 def _prompts(where, target, s):

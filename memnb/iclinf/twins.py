@@ -8,7 +8,7 @@ __all__ = ['memory', 'memory_rows', 'memory_effect']
 # %% ../../nbs/iclinf/twins.ipynb #97f954b8
 import random
 import numpy as np
-from .. import lm, plant
+from .. import lm, plant, stats
 from .influence import leave_one_out
 from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import label_tokens, pool
@@ -53,14 +53,21 @@ def memory_rows(
     seed: int = 0 # of the bootstrap
 ):                # DataFrame in the long form, with model
     "Losses of memorized exemplars and twins, and their difference in the same prompt"
-    rows = []
+    rows, gaps = [], {}
     for who, g in table.groupby('model', sort=False):
         known = g.assign(kind=np.where(g.times > 0, 'memorized', 'twin'))
         mean = known.pivot_table(index='query', columns='kind', values='loss')
         found = [dict(quantity='loss', item=k, **mean_loss(mean[k], seed)) for k in ('memorized', 'twin')]
+        gaps[who] = mean.memorized - mean.twin
         found.append(dict(quantity='difference', item='memorized', other='twin',
-                          **mean_loss(mean.memorized - mean.twin, seed)))
+                          **mean_loss(gaps[who], seed)))
         rows += [dict(model=who, **r) for r in found]
+    planted, base = ([k for k in gaps if k.startswith('planted:') == yes] for yes in (True, False))
+    if planted and base: # the same queries in both models
+        change = gaps[planted[0]] - gaps[base[0]]
+        v, low, high = stats.mean_ci(change)
+        rows.append(dict(model=planted[0], quantity='added', item='memorized', other='twin', value=v, low=low,
+                         high=high, sd=float(change.std()), n=len(change)))
     return long_rows(rows, part='memory', unit='queries')
 
 # %% ../../nbs/iclinf/twins.ipynb #0875ac5a
@@ -68,12 +75,5 @@ def memory_effect(
     measured # DataFrame in the long form
 ):           # dict value, low, high, n (nats, queries), or None where it was not measured in both models
     "How much more memorized exemplars leak than twins in the planted model, beyond the base"
-    from scipy.stats import t
-    d = rows_of(measured, 'memory', 'difference')
-    planted = d.model.str.startswith('planted:')
-    if not planted.any() or planted.all(): return None
-    a, r = d[planted].iloc[0], d[~planted].iloc[0]
-    n = min(a.n, r.n)
-    if n < 2: return None
-    change, half = a.value - r.value, t.ppf(.975, n - 1)*np.sqrt(a.sd**2/a.n + r.sd**2/r.n)
-    return dict(value=change, low=change - half, high=change + half, n=n)
+    d = rows_of(measured, 'memory', 'added')
+    return d.iloc[0][['value', 'low', 'high', 'n']].to_dict() if len(d) and d.n.iloc[0] > 1 else None
