@@ -92,7 +92,8 @@ def printed_use(
               (r.empirical, r.empirical - .0005, r.empirical + .0005)]
         best = theory(**p, delta=delta, orders=FINE)
         rows.append(dict(where=r.where, target=r.target, alpha=r.printed_alpha,
-                         edge=theory(**p, delta=delta).edge, floor=2*float(conversion(r.printed_alpha, delta)),
+                         edge=theory(**p, delta=delta).edge,
+                         floor=2*float(conversion(r.printed_alpha, delta)),
                          empirical=r.empirical, use=at[0], low=at[1], high=at[2],
                          free_order=best.alpha, free_eps=best.eps))
     return pd.DataFrame(rows)

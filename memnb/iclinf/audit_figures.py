@@ -63,7 +63,7 @@ def fig6(measured, reported):
             ax.minorticks_off()
         left.set(ylabel=r'$\varepsilon$ of the audit over the promise (%)', ylim=(0, 175))
         right.set(ylabel='share of the bound on the divergence (%)', ylim=(0, None))
-        right.margins(y=.5)
+        right.set_ylim(0, 1.6*right.get_ylim()[1])
         for ax in (left, right): ax.legend(loc='upper right', fontsize=7)
     t = audit_table(measured)
     own = f', and {100*t.used.min():.1f} to {100*t.used.max():.1f} % in ours' if len(t) else ''
@@ -97,11 +97,11 @@ def fig_x_attack(measured, reported=None):
         left.plot([], [], '_', color='#555555', ms=10, mew=2, label='account of these texts, one prompt')
         left.set(xscale='log', xlabel=r'promised $\varepsilon$', ylabel=r'$\varepsilon$')
         left.set_yscale('symlog', linthresh=.1)
-        left.set_ylim(0, 400)
+        left.set_ylim(0, 2000)
         left.set_xticks(any_.target, [f'{v:g}' for v in any_.target])
         left.set_yticks([0, .1, 1, 10, 100], ['0', '0.1', '1', '10', '100'])
         left.minorticks_off()
-        left.legend(loc='lower right', fontsize=7)
+        left.legend(loc='upper left', fontsize=7)
         for i, r in enumerate(d.itertuples()):
             right.vlines(i, r.attack, r.theory, color=plots.REAL, lw=5, alpha=.18)
             right.plot(i, r.theory, 'v', color='black', ms=6)
@@ -111,7 +111,10 @@ def fig_x_attack(measured, reported=None):
         if len(d):
             right.set_xticks(range(len(d)), [f'{k}\nprompts' for k in d.index])
             right.set(xlim=(-.6, len(d) - .4), title='whole texts of 4 tokens, 4 prompts')
-            right.set_ylim(0, 1.25*d.theory.max())
+            right.set_yscale('symlog', linthresh=.1)
+            right.set_ylim(0, 30*d.theory.max())
+            right.set_yticks([0, .1, 1, 10, 100], ['0', '0.1', '1', '10', '100'])
+            right.minorticks_off()
             right.legend(loc='upper right', fontsize=7)
         left.set_title('2,000 answers at given places')
     last = t[NORMS[0]].iloc[-1] if NORMS[0] in t else any_.iloc[-1]
@@ -160,6 +163,7 @@ def fig_x_learners(measured, reported=None):
         axs[2].set_xticks(ks, [f'{k:.0f}' for k in ks])
         axs[2].minorticks_off()
         axs[2].set(xlabel='exemplars in the prompt')
+        axs[0].set_ylim(bottom=0)
     gap = rows_of(measured, 'learners', 'change', item='best', setting='clear').iloc[0]
     said = 'more' if gap.low > 0 else 'less' if gap.high < 0 else 'neither clearly more nor less'
     title = (f'The best learner leaks {said} about exemplars where it knows the answer: '

@@ -297,8 +297,8 @@ def _accounts(each, one, setting, deltas):
     n, rows, sums = len(next(iter(each.values()))), [], {o: float(np.mean(v)) for o, v in each.items()}
     for delta in dict.fromkeys([DELTA, *deltas]):
         found = compare(sums, *setting, delta=delta, one=one)
-        low, high = (max(0, x) for x in stats.mean_ci(each[found['alpha']]/sums[found['alpha']])[1:]) \
-            if n > 1 and sums[found['alpha']] > 0 else (np.nan, np.nan)
+        share = each[found['alpha']]/(sums[found['alpha']] or 1.) # of each text in the mean
+        low, high = np.maximum(0, stats.mean_ci(share)[1:])
         for k, v in found.items():
             drawn = dict(n=n, unit='texts') if k in _FROM_TEXTS else {}
             if k == 'used': drawn |= dict(low=v*low, high=v*high)

@@ -315,7 +315,8 @@ def _c_learned_best(m, rep):
     near, parts = best.value.iloc[0]/10, {}
     for r in d.itertuples():
         inside, outside = -near < r.low and r.high < near, r.low > near or r.high < -near
-        parts[r.item] = inside or (not outside and 'undecided'), f'{_signed(r)} nats, {r.n:.0f} contexts'
+        found = True if inside else False if outside else 'undecided'
+        parts[r.item] = found, f'{_signed(r)} nats, {r.n:.0f} contexts'
     found, why = _always(parts, '')
     return found, f'known {best.value.iloc[0]:.2f} nats; beside it {why}'
 

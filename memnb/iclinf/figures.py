@@ -255,13 +255,12 @@ def tab1(measured, reported):
     m = measured[measured.part == 'influence']
     for (name, d), g in m.groupby(['model', 'dataset'], sort=False):
         v = g.set_index(['quantity', 'setting'])
-        a, l, none = (v.loc[k] for k in (('accuracy', 'label'), ('loss', 'label'),
-                                         ('accuracy', 'no exemplar')))
-        guess = g[g.quantity == 'guess'].value.iloc[0]
+        a, l = v.loc[('accuracy', 'label')], v.loc[('loss', 'label')]
+        guess, none = g[g.quantity == 'guess'].value.max(), g[g.setting == 'no exemplar'].value.max()
         rows.append(dict(model=name, dataset=d,
                          accuracy=f'{100*a.value:.0f} % ({100*a.low:.0f} to {100*a.high:.0f})',
                          guess=f'{100*guess:.0f} %' + ' at chance'*bool(a.low <= guess),
-                         **{'no exemplar': f'{100*none.value:.0f} %'}, loss=f'{l.value:.2f} ± {l.sd:.2f}',
+                         **{'no exemplar': f'{100*none:.0f} %'}, loss=f'{l.value:.2f} ± {l.sd:.2f}',
                          interval=f'{l.low:.2f} to {l.high:.2f}',
                          queries=f'{l.n:.0f}', shots=f'{l.shots:.0f}'))
     return pd.DataFrame(rows).fillna('')
