@@ -126,8 +126,9 @@ def fig_x_attack(measured, reported=None):
     many = f'{n:.0f} games' + f' and {nd.max():.0f} texts'*bool(len(nd)) + ' of each side counted'
     return plots.finish(fig, title, plots.foot(measured[measured.part == 'audit'], many,
                                                '95 % Clopper-Pearson, one end each'),
-        "Downward triangles are proven upper bounds, upward ones lower bounds at 95 % confidence by the "
-        "likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts of the measured "
+        "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; right "
+        "the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % confidence "
+        "by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts of the measured "
         "divergences and bound nothing. A lower bound cannot exceed the logarithm of the number of tries.")
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #742eff82
@@ -163,7 +164,7 @@ def fig_x_learners(measured, reported=None):
         axs[2].set_xticks(ks, [f'{k:.0f}' for k in ks])
         axs[2].minorticks_off()
         axs[2].set(xlabel='exemplars in the prompt')
-        axs[0].set_ylim(bottom=0)
+        axs[0].set_ylim(0, 1.08*m[m.quantity == 'loss'].high.max())
     gap = rows_of(measured, 'learners', 'change', item='best', setting='clear').iloc[0]
     said = 'more' if gap.low > 0 else 'less' if gap.high < 0 else 'neither clearly more nor less'
     title = (f'The best learner leaks {said} about exemplars where it knows the answer: '

@@ -223,6 +223,10 @@ def measure(
     t = scores(model, dataset, n, shots, mode, splits, seed)
     one = t if shots == 1 else scores(model, dataset, n, 1, mode, splits, seed)
     rows = [*readings(t, seed).to_dict('records'), *_known(t, one)]
+    hit, guess = ([r for r in rows if r['quantity'] == k][0] for k in ('accuracy', 'guess'))
+    if hit['low'] <= guess['value']:
+        say(f'{t.dataset.iloc[0]}: right in {100*hit["value"]:.0f} % of {n} queries, a guess in '
+            f'{100*guess["value"]:.0f} %: these are losses of guesses')
     return long_rows(rows, part='influence', dataset=t.dataset.iloc[0], shots=shots,
                      model=lm.load(model).name)
 

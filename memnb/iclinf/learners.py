@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LABELS', 'PRIOR', 'WORDS', 'KINDS', 'VOCAB_SIZE', 'likelihood', 'prompts_of_world', 'best_answer', 'learned_answer',
-           'world_cases', 'world_losses', 'train_learners', 'learners']
+           'world_cases', 'world_losses', 'train_learners', 'learner_influence']
 
 # %% ../../nbs/iclinf/learners.ipynb #c9680316
 import numpy as np
@@ -94,7 +94,7 @@ def train_learners(
     return fits
 
 # %% ../../nbs/iclinf/learners.ipynb #b558f2d9
-def learners(
+def learner_influence(
     sizes: list = ('1x8', '1x16', '1x32', '2x32'), # see `train_learners`
     n: int = 400,           # contexts
     shots: int = 4,         # exemplars

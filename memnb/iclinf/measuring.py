@@ -15,7 +15,7 @@ from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
 from .duels import DUELS, duel
 from .influence import by_shots, case_parents, measure
-from .learners import learners
+from .learners import learner_influence
 from .method import case
 from .prompts import draw, pool
 from .table import KEYS_OF_ROWS, long_rows
@@ -46,7 +46,7 @@ class Settings:
     tokens: int = 4            # audit: tokens of a text
     games: int = 0             # audit: of the attack, see `Games`
     duel_n: int = 0            # texts of each side of a duel
-    learner_sizes: list = ('1x8',) # learners from scratch, see `learners`
+    learner_sizes: list = ('1x8',) # learners from scratch, see `learner_influence`
     learner_n: int = 40        # contexts that they are asked
     learner_data: int = 2000   # sequences that they are trained on
     seed: int = 0              # of every random choice
@@ -91,8 +91,9 @@ def measurements(
                     where == 'Table 4') for where, t in s.audits().items()]
     if 'duel' in s.parts and s.duel_n: out.append(partial(duel, m, s.duel_n, source=s.source, seed=s.seed))
     if 'memory' in s.parts: out.append(partial(_remembered, m, s))
-    if 'learners' in s.parts: out.append(partial(learners, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
-                                                 s.learner_data, s.seed))
+    if 'learners' in s.parts:
+        out.append(partial(learner_influence, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
+                           s.learner_data, s.seed))
     return out
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
