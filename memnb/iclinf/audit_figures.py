@@ -85,7 +85,10 @@ def fig_x_attack(measured, reported=None):
     duels = measured[measured.part == 'duel']
     d = duels.pivot_table(index='item', columns='quantity', values='value').reindex(DUELS).dropna(how='all')
     with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), width_ratios=[3, 2])
+        panels = 1 + bool(len(d))
+        fig, axs = plt.subplots(1, panels, figsize=(5.2*panels - 2*(panels - 1), 3.6), squeeze=False,
+                                width_ratios=[3, 2][:panels])
+        left, right = axs[0, 0], axs[0, -1]
         for i, (k, g) in enumerate(t.items()):
             at, look = g.target*(1 + .12*(i - .5)), NORM_LOOK[k]
             left.vlines(at, g.attack, g.theory, color=look['color'], lw=5, alpha=.18)
@@ -127,9 +130,10 @@ def fig_x_attack(measured, reported=None):
     return plots.finish(fig, title, plots.foot(measured[measured.part == 'audit'], many,
                                                '95 % Clopper-Pearson, one end each'),
         "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; right "
-        "the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % confidence "
-        "by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts of the measured "
-        "divergences and bound nothing. A lower bound cannot exceed the logarithm of the number of tries.")
+        "the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % "
+        "confidence by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts of "
+        "the measured divergences and bound nothing. A lower bound cannot exceed the logarithm of the number of "
+        "tries.")
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #742eff82
 def fig_x_learners(measured, reported=None):
