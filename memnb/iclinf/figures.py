@@ -253,14 +253,15 @@ def tab1(measured, reported):
     rows = [dict(model=f'{k[0]} (paper)', dataset=k[1], accuracy=f'{float(v.accuracy):.1f} %',
                  loss=f'{float(v.loss):.2f} ± {float(v.sd):.2f}') for k, v in r.iterrows()]
     m = measured[measured.part == 'influence']
+    def share(x): return f'{100*x:.0f} %' if x == x else '' # NaN where it was not measured
     for (name, d), g in m.groupby(['model', 'dataset'], sort=False):
         v = g.set_index(['quantity', 'setting'])
         a, l = v.loc[('accuracy', 'label')], v.loc[('loss', 'label')]
         guess, none = g[g.quantity == 'guess'].value.max(), g[g.setting == 'no exemplar'].value.max()
         rows.append(dict(model=name, dataset=d,
                          accuracy=f'{100*a.value:.0f} % ({100*a.low:.0f} to {100*a.high:.0f})',
-                         guess=f'{100*guess:.0f} %' + ' at chance'*bool(a.low <= guess),
-                         **{'no exemplar': f'{100*none:.0f} %'}, loss=f'{l.value:.2f} ± {l.sd:.2f}',
+                         guess=share(guess) + ' at chance'*bool(a.low <= guess),
+                         **{'no exemplar': share(none)}, loss=f'{l.value:.2f} ± {l.sd:.2f}',
                          interval=f'{l.low:.2f} to {l.high:.2f}',
                          queries=f'{l.n:.0f}', shots=f'{l.shots:.0f}'))
     return pd.DataFrame(rows).fillna('')
