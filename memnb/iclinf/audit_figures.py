@@ -129,11 +129,11 @@ def fig_x_attack(measured, reported=None):
     many = f'{n:.0f} games' + f' and {nd.max():.0f} texts'*bool(len(nd)) + ' of each side counted'
     return plots.finish(fig, title, plots.foot(measured[measured.part == 'audit'], many,
                                                '95 % Clopper-Pearson, one end each'),
-        "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; right "
-        "the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % "
-        "confidence by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts of "
-        "the measured divergences and bound nothing. A lower bound cannot exceed the logarithm of the number of "
-        "tries.")
+        "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; "
+        "right the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % "
+        "confidence by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts "
+        "of the measured divergences and bound nothing. A lower bound cannot exceed the logarithm of the "
+        "number of tries.")
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #742eff82
 def fig_x_learners(measured, reported=None):
