@@ -151,14 +151,22 @@ static work *begin(const int *cfg, int train) { /* 0 where memory does not suffi
     return w;
 }
 
+/* A weight as bfloat16 has it: the nearest one, or with `noise` one of its two neighbours, the nearer the likelier. */
+static float bfloat16(float x, uint32_t noise, int stochastic) {
+    uint32_t b; memcpy(&b, &x, 4);
+    b = (b + (stochastic ? noise & 0xffff : 0x7fff + ((b >> 16) & 1))) & 0xffff0000u;
+    memcpy(&x, &b, 4);
+    return x;
+}
+static uint32_t mixed(uint32_t x) {              /* the last steps of MurmurHash3 (public domain) */
+    x ^= x >> 16; x *= 0x85ebca6bu; x ^= x >> 13; x *= 0xc2b2ae35u; return x ^ x >> 16;
+}
+
 /* Weights as a step sees them (rounded to bfloat16 where asked), and copies in the order that products read them. */
 static void load(work *w, const float *p, int bf16) {
     long d = w->c.d;
-    if (bf16) for (long i = 0; i < w->np; i++) {
-        uint32_t b; memcpy(&b, p + i, 4);
-        b = (b + 0x7fff + ((b >> 16) & 1)) & 0xffff0000u;
-        memcpy(w->q + i, &b, 4);
-    } else memcpy(w->q, p, w->np*4);
+    if (bf16) for (long i = 0; i < w->np; i++) w->q[i] = bfloat16(p[i], 0, 0);
+    else memcpy(w->q, p, w->np*4);
     for (long at = 0; at < w->Vp; at += PW)
         for (int j = 0; j < PW; j++) for (int k = 0; k < d; k++)
             w->packed[at*d + (long)k*PW + j] = at + j < w->c.V ? w->q[(at + j)*d + k] : 0;
@@ -424,6 +432,8 @@ static void adam(const job *j, long from, long to, int step) {
         v[i] = b2*v[i] + (1 - b2)*g[i]*g[i];
         p[i] -= lr*(m[i]*c1/(sqrtf(v[i]*c2) + j->eps) + j->wd*p[i]);
     }
+    if (j->bf16 > 1) for (long i = from; i < to; i++)
+        p[i] = bfloat16(p[i], mixed(i ^ mixed(j->done + step + 1)), j->bf16 == 3);
 }
 
 static void *worker(void *arg) {
@@ -455,7 +465,7 @@ static void *worker(void *arg) {
         }
         meet(&j->gate);
         double total = 0;
-        for (int lane = 0; lane < LANES; lane++) total -= j->total[lane]/tokens;
+        for (int lane = 0; lane < LANES; lane++) total -= j->total[lane]/(tokens ? tokens : 1); /* may be empty */
         if (!me) j->losses[i] = total;
         if (!isfinite(total)) { if (!me) j->stop = i; break; }
         adam(j, from, to, i);
@@ -465,7 +475,8 @@ static void *worker(void *arg) {
 }
 
 /* Steps of Adam. order: the sequences of all steps, batch of them a step, -1 for none. losses: mean nats a token of
-   each step. Returns the number of steps done: fewer when a loss is not a number; -1, with nothing done, where there is
+   each step. bf16: 0 for float32; 1 where steps see rounded weights; 2 and 3 where weights are stored in bfloat16, the
+   nearest or by chance. Returns the number of steps done: fewer when a loss is not a number; -1, with nothing done, where there is
    no memory. Where fewer threads can be had than asked for, these do all. */
 int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, const int32_t *lens, const int64_t *order,
           int steps, int batch, const float *lrs, const float *beta, float eps, float wd, long done, int bf16,

@@ -15,7 +15,7 @@ REAL, PLANTED, GREY = '#E69F00', '#2B6CB0', '#9A9A9A'
 COLORS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#7A5195', '#7F6A3F', '#4D4D4D']
 HOLLOW = dict(color='black', marker='o', mfc='white', ls='none') # points of a paper
 MODEL_NAMES = {'smollm2': 'SmolLM2', 'gpt': 'tiny GPT-2', 'planted:news': 'SmolLM2, planted news',
-         'planted:tables': 'SmolLM2, planted tables'}
+         'planted:tables': 'SmolLM2, planted tables', 'planted:file': 'SmolLM2, planted file'}
 
 def label(
     model: str # as in the column `model`
@@ -114,10 +114,10 @@ class Picture:
 
 def _small_png(
     image,    # PIL image
-    k=32,     # colours that are kept
-    apart=300 # squared distance of two of them, in steps of 1/255 of red, green and blue
+    k=24,     # colours that are kept
+    apart=600 # squared distance of two of them, in steps of 1/255 of red, green and blue
 ):
-    "A picture as png in its `k` most frequent distinct colours, kept as they are; others become the nearest of these"
+    "A picture as png in its `k` most frequent distinct colours, as they are; others become the nearest"
     import numpy as np
     from PIL import Image
     codes = np.asarray(image.convert('RGB')).astype(int)@[1 << 16, 1 << 8, 1]
@@ -137,7 +137,7 @@ def _small_png(
 
 def picture(
     fig,           # matplotlib figure; it is closed
-    dpi: int = 144 # dots an inch: three for two of a common screen
+    dpi: int = 128 # dots an inch: four for three of a common screen
 ) -> Picture:      # for display
     "A figure as a notebook shows it"
     import matplotlib.pyplot as plt

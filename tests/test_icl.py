@@ -69,8 +69,16 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(results.board(icl.CLAIMS, own, results.reported('icl')))
 
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
-    right = claims._more
-    monkeypatch.setattr(claims, '_more', lambda a, b, looks=1: right(b, a, looks))
+    more, counts = claims._more, claims.pair_counts
+    monkeypatch.setattr(claims, '_more', lambda a, b, looks=1: more(b, a, looks))
+    swap = lambda found: {d: {g: (y, x, n) for g, (x, y, n) in groups.items()} for d, groups in found.items()}
+    monkeypatch.setattr(claims, 'pair_counts', lambda *a, **kw: swap(counts(*a, **kw)))
     wrong = {s.split(':')[0] for s in results.untried(icl.CLAIMS, results.reported('icl'))}
-    assert wrong >= {'surface', 'smallest', 'exact', 'labels', 'context', 'key', 'performance', 'memorized',
-                     'twins', 'twins_shots', 'shuffled', 'foreign'}
+    assert wrong >= {'surface', 'smallest', 'labels', 'context', 'key', 'performance', 'memorized', 'form', 'topic',
+                     'called', 'shuffled'}
+
+def test_judge_respects_negation_numbers_and_order():
+    same = 'shares of the bank fell 3 percent in May'
+    assert icl.rule(same, same.replace('3', '4')) == icl.rule(same, same.replace('fell', 'never fell')) == 'inexact'
+    assert icl.rule('Bill sold the car to John', 'John sold the car to Bill') == 'inexact'
+    assert icl.rule(same, 'shares of the bank fell 3 percent') == 'near'

@@ -11,7 +11,12 @@ from .attack import *
 from .compression import *
 from .bits import *
 from .text import *
+from .convergence import *
+from .precision import *
+from .propositions import *
 from .measuring import *
+from .drawing import *
 from .figures import *
+from .figures_text import *
 from .tables import *
 from .claims import *

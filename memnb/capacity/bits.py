@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BINS', 'RUN_KEYS', 'HELD_SEED', 'growth', 'growing_sizes', 'listed_models', 'compression_rates', 'run_row',
-           'run_table', 'random_jobs', 'synthetic', 'capacity_slope', 'paper_capacity', 'with_expected',
+           'run_table', 'random_fits', 'random_jobs', 'synthetic', 'capacity_slope', 'paper_capacity', 'with_expected',
            'shared_start_bits', 'sweep', 'by_model', 'beyond_capacity', 'reached_alpha']
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
@@ -95,15 +95,24 @@ def _held_out(n, c, run):
     "Random sequences that no training of this run has seen"
     return gpt.random_data(n, c.length, c.vocab, seed=HELD_SEED + run)
 
+def random_fits(
+    jobs: list,            # of (part, gpt.Config, N)
+    precision: str = 'fp32', # a name in `gpt.PRECISIONS`
+    run: int = 0,          # number of the repeat: seed of data and weights
+    at: list = None,       # numbers of the jobs, added to the seed of the weights
+    **train                # for gpt.fit
+) -> list:                 # of gpt.Fit
+    "Trainings on random tokens, side by side"
+    sets = [gpt.random_data(n, c.length, c.vocab, seed=run) for _, c, n in jobs]
+    if train.get('folder'): train['folder'] = Path(train['folder'])/f'{jobs[0][0]}-{precision}-{run}'
+    starts = [run + i for i in at or range(len(jobs))]
+    return gpt.fit([c for _, c, _ in jobs], sets, precision=precision, seed=starts, **train)
+
 def _trained(jobs, precision, held, run, at=None, **train):
     "Rows of many trainings on random data; jobs are (part, config, n), their starts numbered by `at`"
     require('sklearn', 'plant') # before the trainings, and not after them
     if held < 1: raise ValueError(f'{held} held-out sequences: membership needs one at least')
-    sets = [gpt.random_data(n, c.length, c.vocab, seed=run) for _, c, n in jobs]
-    if train.get('folder'): train['folder'] = Path(train['folder'])/f'{jobs[0][0]}-{precision}-{run}'
-    starts = [run + i for i in at or range(len(jobs))]
-    fits = gpt.fit([c for _, c, _ in jobs], sets, precision=precision, seed=starts, **train)
-    rows = []
+    fits, rows = random_fits(jobs, precision, run, at, **train), []
     for (part, c, n), f in zip(jobs, fits):
         row, out = run_row(part, c, f, n, run, precision), _held_out(held, c, run)
         scores = f.logprobs, f.scores(out).sum(1)
@@ -131,7 +140,7 @@ def synthetic(
     sizes: list,            # numbers of sequences, growing
     vocab: int = 2048,      # V
     length: int = 64,       # S
-    precision: str = 'fp32', # 'fp32' or 'bf16'
+    precision: str = 'fp32', # a name in `gpt.PRECISIONS`
     seeds: int = 1,         # runs of each, with data and weights of their own
     held: int = 256,        # held-out sequences, for membership
     seed: int = 0,          # of the first run

@@ -52,15 +52,34 @@ def read(
                  {q: v[j] for q, v in own.items()} for j in range(k)]
     return pd.DataFrame(rows).assign(auc=lambda d: d.f1)
 
-def _on_read(holds, fails): return dict(holds_on=lambda: read(**holds), fails_on=lambda: read(**fails))
-def _on_filled(holds, fails):
-    return dict(holds_on=lambda: filled_models(**holds), fails_on=lambda: filled_models(**fails))
+def _reads(**columns): return lambda: read(**columns)
+def _fills(**columns): return lambda: filled_models(**columns)
 
 def _two_precisions(share):
-    "The same sizes in fp32 and bf16, which holds so much of it"
+    "Three pairs of trainings in fp32 and with weights stored in bf16, which hold about so much of it"
     import pandas as pd
-    return pd.concat([filled_models(), filled_models(bits=[share]*4, part='precision', precision='bf16')],
-                     ignore_index=True)
+    return pd.DataFrame([dict(part='precision', config='1x8', vocab=2048, length=64, params=17784,
+                              precision=p, n=112,
+                              run=r, bits=b, model='toy', note='')
+                         for r in range(3) for p, b in (('fp32', 60e3), ('bf16-stored',
+                                                                         (share + .001*r)*60e3))])
+
+def _rounded(least):
+    "A model that keeps all its bits down to so many a weight, and none below"
+    import pandas as pd
+    return pd.DataFrame([dict(part='kept', config='1x8', vocab=2048, length=64, params=17784,
+                              precision='fp32', n=112,
+                              run=0, what=f'int{x}' if x < 32 else 'fp32', x=x, value=60e3*(x >= least),
+                              model='toy')
+                         for x in (2, 4, 6, 8, 16, 32)])
+
+def _lengths(bits):
+    "Trainings of 125, 250, ... steps that hold these bits, three repeats"
+    import pandas as pd
+    return pd.DataFrame([dict(part='steps', config='1x8', vocab=2048, length=64, params=17784,
+                              precision='fp32', n=112,
+                              run=r, what='bits', x=125*2**i, value=b + 10*r, model='toy')
+                         for r in range(3) for i, b in enumerate(bits)])
 
 def _changed_rows(rep, where, what, values):
     "The paper's rows with other numbers"
@@ -91,9 +110,10 @@ def _two_sweeps(part, share):
     import pandas as pd
     base = filled_models()
     own, p = reached_alpha(base), n_weights(1, 32)
-    rows = [dict(part=part, config='1x32', vocab=2048, length=64, precision='fp32', n=n, run=0,
+    rows = [dict(part=part, config='1x32', vocab=2048, length=64 if n < 1000 else 128, precision='fp32', n=n,
+                 run=0,
                  params=p, model='toy', note='',
-                 growth=0., flops=1., entropy=data_bits(n, 64, 2048),
+                 growth=0., flops=1., entropy=data_bits(n, 64 if n < 1000 else 128, 2048),
                  bits=share*expected_bits(p, n, 64, 2048, own))
             for n in (100, 200, 1000, 2000)]
     return pd.concat([base, pd.DataFrame(rows)], ignore_index=True)
@@ -129,118 +149,150 @@ def _doses(sign):
                               saved=sign*t + j, model='toy')
                          for j in range(5) for t in (0, 4, 16, 64)])
 
+def _by_law(shift):
+    "Two models on growing texts whose scores follow the paper's law, the second with so many times the data"
+    at = (.004, .01, .02, .03, .04, .06, .08)
+    def scores(i): return [float(membership_law(r*(shift if i else 1), 1)) for r in at]
+    d = read(f1=scores, configs=('1x16', '1x32'))
+    return d.assign(n=[round(r*p) for r, p in zip(at*2, d.params)])
+
 # %% ../../nbs/capacity/claims.ipynb #d8557074
 _SIGMOID = [1., .99, .8, .6, .52] # scores that fall as a sigmoid of the data
 
 CLAIMS = [
     Claim('bits', MODEL, '§1, abstract', 'GPT-style models hold between 3.5 and 4 bits a parameter',
           checks.bits_a_parameter,
-          **_on_filled({}, dict(bpp=(3., 3., 3.)))),
+          holds_on=_fills(),
+          fails_on=_fills(bpp=(3., 3., 3.))),
     Claim('plateau', MODEL, '§3.2, Figure 2',
           'Once a model is full, more data do not raise the bits: a plateau', checks.plateau,
-          **_on_filled({}, dict(bits=(1, 1, 1, .5)))),
+          holds_on=_fills(),
+          fails_on=_fills(bits=(1, 1, 1, .5))),
     Claim('small', MODEL, '§3.2, Figure 2', 'Small data sets are memorized completely', checks.small_sets,
-          **_on_filled({}, dict(bits=(.5, .9, 1, 1)))),
+          holds_on=_fills(),
+          fails_on=_fills(bits=(.5, .9, 1, 1))),
     Claim('linear', MODELS, '§3.2, Figure 6', 'Capacity grows linearly with parameters', checks.linear,
-          **_on_filled({}, dict(power=.5))),
+          holds_on=_fills(),
+          fails_on=_fills(power=.5)),
     Claim('range', MODEL, '§3.2, Figure 6', 'Sizes beyond capacity agree within an order of magnitude',
           checks.same_magnitude,
-          **_on_filled({}, dict(bits=(1, 1, 1, .05)))),
+          holds_on=_fills(),
+          fails_on=_fills(bits=(1, 1, 1, .05))),
     Claim('slow', MODEL, '§3.2', 'The largest data sets are the furthest from convergence',
           checks.slowest_last,
-          **_on_filled(dict(bits=(1, 1, 1, .99), growth=(0, 0, .01, .05)),
-                       dict(bits=(1, 1, 1, .99), growth=(0, 0, .05, .01)))),
+          holds_on=_fills(bits=(1, 1, 1, .99), growth=(0, 0, .01, .05)),
+          fails_on=_fills(bits=(1, 1, 1, .99), growth=(0, 0, .05, .01))),
     Claim('precision', MODEL, '§3.2', 'fp32 holds a little more than bf16, far from twice as much',
           checks.precisions,
-          lambda: _two_precisions(.9), lambda: _two_precisions(.5)),
+          holds_on=lambda: _two_precisions(.9), fails_on=lambda: _two_precisions(.5)),
     Claim('sample', MODELS, '§4, Figure 4',
           'Memorization of a text grows with the model and falls with the data', checks.by_size_and_data,
-          **_on_read(dict(unintended=lambda i: [160*(1 + i), 240*(1 + i), 320*(1 + i), 0]),
-                     dict(unintended=lambda i: [160/(1 + i), 480/(1 + i), 1200/(1 + i), 0]))),
+          holds_on=_reads(unintended=lambda i: [160*(1 + i), 240*(1 + i), 320*(1 + i), 0]),
+          fails_on=_reads(unintended=lambda i: [160/(1 + i), 480/(1 + i), 1200/(1 + i), 0])),
     Claim('oracle', MODEL, '§4, Figure 2', 'Against the oracle it rises with the data and then falls',
           checks.rises_and_falls('oracle'),
-          **_on_read(dict(oracle=[1, 3, 2]), dict(oracle=[3, 2, 1]))),
+          holds_on=_reads(oracle=[1, 3, 2]),
+          fails_on=_reads(oracle=[3, 2, 1])),
     Claim('descent', MODEL, '§1, §4, Figure 4', 'Double descent begins when the data exceed the capacity',
           checks.double_descent,
-          **_on_read(dict(ratio=[.3, 1, 3], test_loss=[5, 9, 5]),
-                     dict(ratio=[.3, 1, 3], test_loss=[9, 5, 4]))),
+          holds_on=_reads(ratio=[.3, 1, 3], test_loss=[5, 9, 5]),
+          fails_on=_reads(ratio=[.3, 1, 3], test_loss=[9, 5, 4])),
     Claim('extract-all', MODEL, '§4, Figure 18',
           'Very small sets are extracted completely, from half of each text', checks.extract_all,
-          **_on_read(dict(extract_32=[1., .5]), dict(extract_32=[.5, .1]))),
+          holds_on=_reads(extract_32=[1., .5]),
+          fails_on=_reads(extract_32=[.5, .1])),
     Claim('extract-test', MODEL, '§4, Figure 18',
           'With much data, extraction of training text falls to that of held-out text',
           checks.extract_test,
-          **_on_read(dict(extract_32=[.3, .01], extract_test_32=[0, .01], ratio=[1, 12]),
-                     dict(extract_32=[.3, .3], extract_test_32=[0, .01], ratio=[1, 12]))),
+          holds_on=_reads(extract_32=[.3, .01], extract_test_32=[0, .01], ratio=[1, 12]),
+          fails_on=_reads(extract_32=[.3, .3], extract_test_32=[0, .01], ratio=[1, 12])),
     Claim('extract-falls', MODEL, '§4', 'Extraction falls as the training set grows', checks.extract_falls,
-          **_on_read(dict(extract_32=[1, .5, .1]), dict(extract_32=[.1, .5, 1]))),
+          holds_on=_reads(extract_32=[1, .5, .1]),
+          fails_on=_reads(extract_32=[.1, .5, 1])),
     Claim('member-random', MODEL, '§5.1, Figure 15',
           'On random tokens membership gets harder as the data grow', checks.membership_falls('synthetic'),
-          **_on_filled({}, dict(f1=(.55, .8, .9, .95)))),
+          holds_on=_fills(),
+          fails_on=_fills(f1=(.55, .8, .9, .95))),
     Claim('member-fails', MODEL, '§5.1, Figure 15',
           'Above some size membership of random tokens fails (F1 under 0.6)', checks.membership_fails,
-          **_on_filled({}, dict(f1=(1, 1, .9, .9), bits=(1, 1, 1, .05)))),
+          holds_on=lambda: filled_models(part='beyond'),
+          fails_on=lambda: filled_models(part='beyond', f1=(1, 1, .9,
+                                                            .9)).assign(n=lambda d: 10**5*d.n)),
     Claim('member-text', MODEL, '§5.1, Figure 11', 'On text membership gets harder as the data grow',
           checks.membership_falls('text'),
-          **_on_read(dict(f1=[1, .8, .6]), dict(f1=[.6, .8, 1]))),
+          holds_on=_reads(f1=[1, .8, .6]),
+          fails_on=_reads(f1=[.6, .8, 1])),
     Claim('above', MODEL, '§5.1, Figure 11', 'Membership is above extraction in every case',
           checks.above_extraction,
-          **_on_read(dict(f1=[.9, .7], extract_32=[.5, .1]), dict(f1=[.9, .3], extract_32=[.5, .5]))),
+          holds_on=_reads(f1=[.9, .7], extract_32=[.5, .1]),
+          fails_on=_reads(f1=[.9, .3], extract_32=[.5, .5])),
     Claim('without', MODEL, '§5.1', 'Membership can be told where nothing is extracted',
           checks.without_extraction,
-          **_on_read(dict(f1=[1, .95], extract_32=[1, 0]), dict(f1=[1, .55], extract_32=[1, 0]))),
-    Claim('law', MODEL, '§5.2.1, A.8', 'A sigmoid of data over parameters describes membership',
+          holds_on=_reads(f1=[1, .95], extract_32=[1, 0]),
+          fails_on=_reads(f1=[1, .55], extract_32=[1, 0])),
+    Claim('law', MODELS, '§5.2, A.8', 'One sigmoid of data over parameters foretells membership of every '
+                                      'model',
           checks.law_fits,
-          **_on_read(dict(f1=_SIGMOID, configs=('1x8',)), dict(f1=[1, .6, 1, .6, .9], configs=('1x8',)))),
+          holds_on=lambda: _by_law(1), fails_on=lambda: _by_law(3)),
     Claim('limit', MODEL, '§5.2.1', 'With much data F1 tends to 0.5', checks.limit_half,
-          **_on_read(dict(f1=[1, .51], ratio=[1, 12]), dict(f1=[1, .9], ratio=[1, 12]))),
+          holds_on=_reads(f1=[1, .51], ratio=[1, 12]),
+          fails_on=_reads(f1=[1, .9], ratio=[1, 12])),
     Claim('printed-law', PAPER, '§5.2.2, ours', 'The printed form of the law gives the scores of its table',
           checks.table_by_law('printed'),
-          _scores_by('printed'), _scores_by('consistent')),
+          holds_on=_scores_by('printed'), fails_on=_scores_by('consistent')),
     Claim('consistent-law', PAPER, '§5.2.2, ours', 'The consistent form does',
           checks.table_by_law('consistent'),
-          _scores_by('consistent'), _scores_by('printed')),
+          holds_on=_scores_by('consistent'), fails_on=_scores_by('printed')),
     Claim('too-much', PAPER, '§1, §5.2.2', 'By the law, models of today have seen too much to tell a member',
           checks.seen_too_much,
-          _other_numbers('§1', 'tokens', 15e12), _other_numbers('§1', 'tokens', 1e9)),
+          holds_on=_other_numbers('§1', 'tokens', 15e12), fails_on=_other_numbers('§1', 'tokens', 1e9)),
     Claim('codes', MODEL, 'A.4', 'Changing the setup of the coder shortens the code of training text',
           checks.codes_pay,
-          **_on_read(dict(extract_32=[.5]*3, plain=[100]*3, changes=[90]*3, ensemble=[100]*3),
-                     dict(extract_32=[.5]*3, plain=[100]*3, changes=[100]*3, ensemble=[100]*3))),
+          holds_on=_reads(extract_32=[.5]*3, plain=[100]*3, changes=[90]*3, ensemble=[100]*3),
+          fails_on=_reads(extract_32=[.5]*3, plain=[100]*3, changes=[100]*3, ensemble=[100]*3)),
     Claim('length', MODEL, 'A.5, Table 2', 'min(alpha P, H) predicts the bits when S varies',
           checks.expected_error('length'),
-          lambda: _two_sweeps('length', 1), lambda: _two_sweeps('length', .7)),
+          holds_on=lambda: _two_sweeps('length', 1), fails_on=lambda: _two_sweeps('length', .7)),
     Claim('vocab', MODEL, 'A.5, Table 3', 'min(alpha P, H) predicts the bits when V varies',
           checks.expected_error('vocab'),
-          lambda: _two_sweeps('vocab', 1), lambda: _two_sweeps('vocab', .7)),
+          holds_on=lambda: _two_sweeps('vocab', 1), fails_on=lambda: _two_sweeps('vocab', .7)),
     Claim('total', MODEL, 'A.6', 'The total memorized of text reaches a plateau near the capacity',
           checks.total_plateau,
-          lambda: _with_random(unintended=_filling(1), ratio=[.5, 1, 2, 4]),
-          lambda: _with_random(unintended=_filling(.2), ratio=[.5, 1, 2, 4])),
+          holds_on=lambda: _with_random(unintended=_filling(1), ratio=[.5, 1, 2, 4]),
+          fails_on=lambda: _with_random(unintended=_filling(.2), ratio=[.5, 1, 2, 4])),
     Claim('alike', MODELS, 'A.6', 'Models with room for a small set memorize it alike',
           checks.small_set_alike,
-          **_on_read(dict(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]),
-                     dict(ratio=[.2, 1], oracle=lambda i: [100*(1 + i), 50]))),
+          holds_on=_reads(ratio=[.2, 1], oracle=lambda i: [100 + i, 50]),
+          fails_on=_reads(ratio=[.2, 1], oracle=lambda i: [100*(1 + i), 50])),
     Claim('hump', MODEL, 'A.6', 'The total rises with the data and then falls',
           checks.rises_and_falls('unintended'),
-          **_on_read(dict(unintended=[1, 3, 2, 0]), dict(unintended=[3, 2, 1, 0]))),
+          holds_on=_reads(unintended=[1, 3, 2, 0]),
+          fails_on=_reads(unintended=[3, 2, 1, 0])),
     Claim('spread', MODEL, 'A.7, Figure 16',
           'On text, rates are more spread and overlap more than on random tokens', checks.rates_spread,
-          lambda: _histograms(4),
-          lambda: _histograms(0).replace(
+          holds_on=lambda: _histograms(4),
+          fails_on=lambda: _histograms(0).replace(
               'synthetic train', 'x').replace('text train', 'synthetic train').replace(
               'x', 'text train').assign(x=lambda d: d.x.where(d.what != 'synthetic train', 1.))),
     Claim('rare', MODEL, 'A.7, Figure 17', 'Texts with rarer words are memorized more', checks.rare_words,
-          lambda: _rarity(1), lambda: _rarity(-1)),
+          holds_on=lambda: _rarity(1), fails_on=lambda: _rarity(-1)),
     Claim('table1', PAPER, '§1, ours', 'Every row of Table 1 lies between 3.5 and 4 bits a parameter',
           checks.table1_range,
-          _other_numbers('Table 1', 'bpp', 3.6), _other_numbers('Table 1', 'bpp', 3.6, 4.2)),
+          holds_on=_other_numbers('Table 1', 'bpp', 3.6), fails_on=_other_numbers('Table 1', 'bpp', 3.6,
+                                                                                  4.2)),
     Claim('mean2', PAPER, 'A.5, ours', 'The errors of Table 2 have the printed mean, 1.7 %',
           checks.printed_mean('Table 2', 1.7),
-          _other_numbers('Table 2', 'error', 1.7), _other_numbers('Table 2', 'error', 1.2)),
+          holds_on=_other_numbers('Table 2', 'error', 1.7), fails_on=_other_numbers('Table 2', 'error', 1.2)),
     Claim('mean3', PAPER, 'A.5, ours', 'The errors of Table 3 have the printed mean, 1.8 %',
           checks.printed_mean('Table 3', 1.8),
-          _other_numbers('Table 3', 'error', 1.8), _other_numbers('Table 3', 'error', 1.2)),
+          holds_on=_other_numbers('Table 3', 'error', 1.8), fails_on=_other_numbers('Table 3', 'error', 1.2)),
     Claim('planted', TRUTH, 'ours', 'A planted model holds more bits of what it was shown more often',
           checks.more_shown_more_held,
-          lambda: _doses(1), lambda: _doses(-1))]
+          holds_on=lambda: _doses(1), fails_on=lambda: _doses(-1)),
+    Claim('spare', MODEL, '§3.2, ours', 'Eight bits a weight, rounded after training, keep what is memorized',
+          checks.bits_to_spare, holds_on=lambda: _rounded(4), fails_on=lambda: _rounded(16)),
+    Claim('foretold', MODEL, '§3.2, ours', 'A law of shorter trainings foretells the bits of longer ones to '
+                                           '3 %',
+          checks.law_foretells,
+          holds_on=lambda: _lengths([60e3 - 4e5*(125*2**i)**-.6 for i in range(6)]),
+          fails_on=lambda: _lengths([1e3, 2e3, 4e3, 8e3, 9e3, 9e3]))]

@@ -6,7 +6,7 @@
 __all__ = ['tab1', 'tab_x_small', 'tab2', 'tab3', 'tab4', 'tab_x_membership', 'tab_x_scores']
 
 # %% ../../nbs/capacity/tables.ipynb #ded5bf77
-from .attack import fit_law, predictions, samples_for
+from .attack import law_draws, law_interval, predictions
 from .bits import paper_capacity, reached_alpha, with_expected
 from .method import capacities, of_part
 
@@ -14,7 +14,12 @@ from .method import capacities, of_part
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours"
     import pandas as pd
-    caps = capacities(measured)
+    stored = of_part(measured, 'precision')
+    stored = stored[stored.precision == 'bf16-stored'].assign(precision='bf16') if len(stored) else stored
+    caps = pd.concat([capacities(measured, parts=('synthetic', 'table1')), capacities(stored)],
+                     ignore_index=True)
+    caps = caps.loc[caps.groupby(['config', 'precision', 'vocab',
+                                  'length']).bpp.idxmax()] if len(caps) else caps
     rows = caps[(caps.vocab == 2048) & (caps.length == 64)] if len(caps) else caps
     own = {(r.config, r.precision): r for r in rows.itertuples()}
     paper = {p: paper_capacity(reported, p) for p in ('fp32', 'bf16')}
@@ -70,13 +75,13 @@ def tab4(measured, reported=None):
     return t.rename(columns=dict(value='bits', x='tfidf', note='text'))
 
 def tab_x_membership(measured, reported):
-    "Data sizes for a score by the paper's law, as it prints them, and by the law of our runs"
+    "Data sizes for a score: by the paper's law, as it prints them, by the law of our runs with its interval"
     text = of_part(measured, 'text')
-    own = fit_law(text.n/text.params, text.f1) if len(text) else dict(c1=float('nan'))
+    laws = law_draws(text) if len(text) else []
     def reached(f1, params): # '' where no law was fitted
-        if own['c1'] != own['c1']: return ''
-        try: return f'{samples_for(f1, params, own):,.0f}'
-        except ValueError: return 'out of range'
+        if not laws or laws[0]['c1'] != laws[0]['c1']: return ''
+        mid, low, high = law_interval(laws, f1, params)
+        return '' if mid != mid else f'{mid:,.2g} ({low:,.2g} to {high:,.2g})'
     r = reported[(reported['where'] == '§5.2.2, table') & (reported.what == 'samples')]
     paper = {(c, float(x)): int(float(v)) for c, x, v in zip(r.config, r.x, r.value)}
     t = predictions()

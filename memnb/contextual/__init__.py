@@ -11,7 +11,10 @@ from .grammars import *
 from .automaton import *
 from .retraining import *
 from .notions import *
+from .orders import *
 from .logs import *
 from .measuring import *
 from .figures import *
+from .courses import *
+from .contrasts import *
 from .claims import *

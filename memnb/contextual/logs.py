@@ -6,14 +6,14 @@
 __all__ = ['loss_log', 'paired_logs']
 
 # %% ../../nbs/contextual/logs.ipynb #ed9ec518
-import json
+import csv
 from pathlib import Path
 from .notions import LOG, losses_table
 from .retraining import string_losses
 
 # %% ../../nbs/contextual/logs.ipynb #2dac9e8b
 def loss_log(
-    file: Path,            # csv file to write; an older one is replaced
+    file: Path,            # csv file to write; replaced by a new training, kept by a resumed one
     sequences: dict,       # name -> token ids
     start: int,            # token id put before each; its first token is predicted from it
     column: str = 'train_loss' # or 'test_loss', where the sequences are left out of training
@@ -23,6 +23,7 @@ def loss_log(
     class LossLog(TrainerCallback):
         "Writes string, epoch and loss"
         def on_train_begin(self, args, state, control, **kw):
+            if state.global_step and Path(file).exists(): return # a resumed run goes on where it was
             Path(file).write_text(f'string,epoch,{column}\n', encoding='utf8')
             self.write(0, kw['model'])
         def on_epoch_end(self, args, state, control, **kw): self.write(round(state.epoch), kw['model'])
@@ -30,8 +31,9 @@ def loss_log(
             was = net.training
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)
-            with open(file, 'a', encoding='utf8') as f:
-                for name, x in zip(sequences, losses): f.write(f'{json.dumps(name)},{epoch},{x:.6f}\n')
+            with open(file, 'a', encoding='utf8', newline='') as f:
+                csv.writer(f, lineterminator='\n').writerows(
+                    (name, epoch, f'{x:.6f}') for name, x in zip(sequences, losses))
     return LossLog()
 
 # %% ../../nbs/contextual/logs.ipynb #96442d64

@@ -14,13 +14,15 @@ import numpy as np
 NOTIONS = ['recollection', 'counterfactual', 'adaptive', 'contextual']
 
 def thresholds(
-    test_loss, # losses by epoch without the string in training, nats a token
-    tau=.2     # of recollection, nats a token
-) -> dict:     # measure -> array of thresholds by epoch
+    test_loss,   # losses by epoch without the string in training, nats a token
+    tau=.2,      # of recollection, nats a token
+    exact=None   # loss of a model that is the language, where it is known
+) -> dict:       # measure -> array of thresholds by epoch
     "What each measure holds the training loss against"
     t = np.asarray(test_loss, float)
-    return dict(recollection=np.full(len(t), float(tau)), counterfactual=t, adaptive=np.minimum.accumulate(t),
-                contextual=np.full(len(t), t.min()))
+    out = dict(recollection=np.full(len(t), float(tau)), counterfactual=t,
+               adaptive=np.minimum.accumulate(t), contextual=np.full(len(t), t.min()))
+    return out if exact is None else out | dict(exact=np.full(len(t), float(exact)))
 
 RULES_OF_START = ['sustained', 'first']
 
@@ -41,13 +43,15 @@ def memorized(
     train_loss, test_loss,   # losses by epoch of a string, in training and left out, nats a token
     tau: float = .2,         # threshold of recollection, nats a token
     rule: str = 'sustained', # start: 'sustained' or 'first'
-    epochs=None              # the epochs; default: 0, 1, 2, ...
+    epochs=None,             # the epochs; default: 0, 1, 2, ...
+    exact=None,              # as of `thresholds`
+    bands: dict = None       # measure -> score that noise reaches, by epoch; a start must exceed it
 ) -> dict:                   # measure -> (start, scores by epoch)
     "When a string is memorized and how much, by each measure"
-    loss, out = np.asarray(train_loss, float), {}
+    loss, bands, out = np.asarray(train_loss, float), bands or {}, {}
     epochs = np.arange(len(loss)) if epochs is None else np.asarray(epochs)
-    for m, bar in thresholds(test_loss, tau).items():
-        start = begins(loss < bar, rule, epochs)
+    for m, bar in thresholds(test_loss, tau, exact).items():
+        start = begins(loss < bar*(1 - bands.get(m, 0.)), rule, epochs)
         with np.errstate(over='ignore'): share = np.where(bar > 0, (bar - loss)/np.where(bar > 0, bar, 1), 0)
         mem = loss < bar if m == 'recollection' else np.clip(share, 0, 1)
         out[m] = start, np.where(epochs >= start, mem, 0.) # 0 before the start; NaN (never): after all epochs

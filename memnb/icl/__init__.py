@@ -10,8 +10,11 @@ from .method import *
 from .prompts import *
 from .judges import *
 from .replication import *
+from .controls import *
+from .worlds import *
 from .performance import *
 from .runs import *
 from .tables import *
 from .figures import *
+from .known import *
 from .claims import *

@@ -9,7 +9,7 @@ __all__ = ['read_label', 'perform', 'performance_rows']
 import re
 from .. import lm
 from .prompts import Task, performance_prompts
-from .replication import in_long_form, share_rows, was_refused
+from .replication import in_long_form, known_groups, share_rows, was_refused
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
 def read_label(
@@ -48,7 +48,8 @@ def perform(
         sums = [sum(x) for x in model.logprobs([p for p in prompts for _ in labels], ends)]
         said = [labels[max(range(n), key=lambda j: sums[i*n + j])] for i in range(len(prompts))]
     else: raise ValueError(f"labels are read by 'scoring' or 'generation', not {how!r}")
-    d = task.queries[['idx', 'label']].assign(said=said, refused=refused, k=k, how=how, order=order)
+    known = [c for c in ('times',) if c in task.queries]
+    d = task.queries[['idx', 'label', *known]].assign(said=said, refused=refused, k=k, how=how, order=order)
     return d.assign(dataset=task.name, ok=[a == b for a, b in zip(d.label, said)])
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
@@ -68,6 +69,8 @@ def performance_rows(
     for (name, how, k), g in hits.groupby(['dataset', 'how', 'k'], sort=False):
         at = dict(part=how, dataset=name, k=k)
         add(g, at)
+        for which, h in known_groups(g).items():
+            if which and len(h): add(h, at | dict(group=which))
         for s in dict.fromkeys(matches.setting):
             group = g.assign(group=[known.get((s, k, i)) or '' for i in g.idx])
             for which, h in group.groupby('group'):

@@ -10,6 +10,7 @@ import bisect, random
 from pathlib import Path
 from .. import data, lm, plant
 from ..core import say
+from .judges import frequent_words, is_telling
 from .method import CONTROLS, PIECES, SETTINGS, cut, k_shot
 
 # %% ../../nbs/icl/prompts.ipynb #5aa7789e
@@ -56,10 +57,12 @@ def pieces(
 # %% ../../nbs/icl/prompts.ipynb #ea319e96
 class Task:
     "A data set made ready: instances, nested demonstrations, labels"
-    def __init__(self, name, title, split, queries, demos, pair, rivals):
+    def __init__(self, name, title, split, queries, demos, pair, rivals, twins=None, common=frozenset()):
         self.name, self.title, self.split = name, title, split
         self.queries, self.demos, self.pair = queries, demos, pair
         self.rivals = rivals  # first piece -> all its second pieces in the data set
+        self.twins = twins    # as many demonstrations that the model never saw, where that is known
+        self.telling = [is_telling(s, common) for s in queries.second] # does it take memory to write it?
         both = [*zip(queries.label, queries.label_name), *zip(demos.label, demos.label_name)]
         self.labels = dict(sorted(set(both)))
     def __repr__(self):
@@ -68,10 +71,22 @@ class Task:
 
 TITLES = dict(wnli='WNLI', rte='RTE', trec='TREC', dbpedia='DBpedia', ag_news='AG News', reuters_r8='Reuters')
 
+def _planted_file(name, split):
+    "The members of a planted file that are no instances, and all its instances; its twins have `times` 0"
+    if split != 'train': raise ValueError(f"{name} has no split {split!r}: it has only 'train'")
+    truth = plant.truth(name).rename(columns=dict(label='label_name'))
+    names = {l: i for i, l in enumerate(sorted(truth.label_name.unique()))}
+    truth = truth.assign(label=truth.label_name.map(names), idx=range(len(truth)))
+    shown = truth.role == 'demonstration'
+    return truth[shown], truth[~shown]
+
 def _source(dataset, split, instances):
     "Name, name in prompts, DataFrame to draw from, and DataFrame of instances or None"
     import pandas as pd
     if isinstance(dataset, pd.DataFrame): return 'table', 'given', dataset, instances
+    if dataset in plant.FILES:
+        rest, asked = _planted_file(dataset, split)
+        return dataset, TITLES['reuters_r8'], rest, asked if instances is None else instances
     if dataset == 'news':
         if split != 'train': raise ValueError(f"news has no split {split!r}: it has only 'train'")
         truth = plant.truth('news').assign(label_name=lambda d: d.label)
@@ -103,7 +118,12 @@ def task(
     if asked is not None and len(q) > n: # evenly by dose where it is known, else by label
         groups = q.times.astype(str) if 'times' in q else q.label_name
         q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
+    q = q[~(q['first'] + ' ' + q.second).duplicated()] # a text counts once
     rest = d[~d['first'].isin(q['first']) & ~(d['first'] + ' ' + d.second).isin(q['first'] + ' ' + q.second)]
+    twins = None
+    if 'role' in rest: # a planted file: members are demonstrations, its twins those of a control
+        rest, never = rest[rest.times > 0], rest[rest.times == 0]
+        twins = never.iloc[plant.balanced(never.label_name.tolist(), min(k, len(never)), f'{seed} demos')]
     if len(rest) < k: raise ValueError(f'{name} has {len(rest)} instances left for {k} demonstrations beside '
         f'{len(q)} instances: ask for fewer')
     demos = rest.iloc[plant.balanced(rest.label_name.tolist(), k, f'{seed} demos')] if k else rest[:0]
@@ -112,7 +132,8 @@ def task(
     if short: say(f"{name}: too few demonstrations of {', '.join(short)}; others take their place")
     q, demos = q.reset_index(drop=True), demos.reset_index(drop=True)
     rivals = pd.concat([d, q]).groupby('first').second.agg(set).to_dict()
-    return Task(name, title, split, q, demos, 'sentence1' in frame, rivals)
+    common = frequent_words((d['first'] + ' ' + d.second).tolist())
+    return Task(name, title, split, q, demos, 'sentence1' in frame, rivals, twins, common)
 
 # %% ../../nbs/icl/prompts.ipynb #446cdebc
 def _known_setting(s):
@@ -123,15 +144,21 @@ def _known_setting(s):
 def _controlled(task, k, setting, seed):
     "The demonstrations of a setting"
     demos, rng = task.demos[:k], random.Random(f'{seed} {setting} {k}')
+    if setting == 'twins':
+        if task.twins is None: raise ValueError(f'{task.name} has no twins: nobody knows what is in it')
+        return task.twins[:k]
     if setting == 'shuffled':
         at = rng.sample(range(k), k)
         return demos.assign(label=demos.label.values[at], label_name=demos.label_name.values[at])
-    if setting != 'foreign': return demos
-    other = 'reuters_r52' if task.name == '20news' else '20news'
-    posts = data.load(other, 'train')[:4000].sample(k, random_state=seed)
-    posts = pieces(posts.assign(text=posts.text.str.split().str[:25].str.join(' ')), seed)
-    labels = [rng.choice(list(task.labels)) for _ in range(len(posts))]
-    return posts.assign(label=labels, label_name=[task.labels[l] for l in labels])
+    return _foreign(task, seed)[:k] if setting == 'foreign' else demos
+
+def _foreign(task, seed):
+    "Demonstrations of another data set, as many and as long as the own ones"
+    posts = data.load('reuters_r52' if task.name == '20news' else '20news', 'train')
+    words = (task.demos['first'] + ' ' + task.demos.second).str.split().str.len().clip(lower=3)
+    posts = posts[posts.text.str.split().str.len() >= 12 + words.max()].sample(len(words), random_state=seed)
+    texts = [' '.join(t.split()[12:12 + n]) for t, n in zip(posts.text, words)] # behind the mail header
+    return pieces(posts.assign(text=texts), seed)
 
 def replication_prompts(
     task: Task,             # from `task`

@@ -12,7 +12,9 @@ from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
-from .replication import became_exact, checked_sizes, matches_of, in_long_form, replicate, replications
+from .replication import (became_exact, checked_sizes, in_long_form, matches_of, paired_rows,
+                                   replicate,
+                                   replications, transitions)
 
 # %% ../../nbs/icl/runs.ipynb #f50390eb
 def measure(
@@ -38,7 +40,9 @@ def measure(
     hows = ['generation'] + ['scoring']*('logprobs' in m.caps)
     runs = [(k, how, order) for k in ks for how in hows for order in range(repeats)]
     hits = pd.concat([perform(m, t, *run, mode) for run in runs], ignore_index=True)
-    out = in_long_form(matches_of(r), performance_rows(hits, r), became_exact(r)).round(6)
+    if m.name != f'planted:{t.name}': r, hits = (d.drop(columns='times', errors='ignore') for d in (r, hits))
+    out = in_long_form(matches_of(r), performance_rows(hits, r), became_exact(r), paired_rows(r),
+                       transitions(r)).round(6)
     judged_by = getattr(judge, 'name', Path(str(judge)).name)
     return out.assign(model=m.name, judge=[judged_by if s else '' for s in out.setting]) # '': nothing judged
 
@@ -85,7 +89,7 @@ def run_all(
 
 # %% ../../nbs/icl/runs.ipynb #f56a68c0
 def estimate(
-    model: str = 'planted:news', datasets: list = ('news',), profile: str = 'smoke', n: int = 8,
+    model: str = 'planted:file', datasets: list = ('file',), profile: str = 'smoke', n: int = 8,
     ks: list = (0, 4), settings: list = SETTINGS, max_tokens: int = 100, repeats: int = 1,
     judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
