@@ -77,9 +77,9 @@ def pool(
     if train is test and n > len(test)//2 >= 1:
         n = len(test)//2
         say(f'{name}: {n} of its {len(test)} texts are asked for, the others are exemplars')
-    if len(test) < n: raise ValueError(f'{name} has {len(test)} texts to ask for, not {n}')
     every = pd.concat([train, test])
     _labels_differ(name, every.label_name)
+    if len(test) < n: raise ValueError(f'{name} has {len(test)} texts to ask for, not {n}')
     intro, ask, answer, names = _form(name, sorted(every.label_name.unique(), key=str))
     if name in FORMS: every['label_name'] = [names[i] for i in every.label]
     train, test = every[:len(train)], every[len(train):]
