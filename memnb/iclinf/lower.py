@@ -51,7 +51,7 @@ def attack(
     a, b = (-q[n:2*n], -p[n:2*n]) if turned else (p[n:2*n], q[n:2*n])
     t, f = int((a >= cut).sum()), int((b >= cut).sum())
     shown, most = (float(_shown(*k, n, delta, level)) for k in ((t, f), (n, 0)))
-    return Attack(max(0., shown), most, t, f, n, float(cut), turned)
+    return Attack(max(0., shown), max(0., most), t, f, n, float(cut), turned)
 
 # %% ../../nbs/iclinf/lower.ipynb #93d40db3
 def delta_of(
