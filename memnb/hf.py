@@ -27,13 +27,14 @@ class HF(LM):
         tok,                   # its tokenizer
         mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
         rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float = 2e9,   # bytes for the keys and values of a batch
+        memory: float|None = None, # bytes for keys and values of a batch; default: 1e9 on a CPU, else 4e9
         **kw                   # `store`
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
         super().__init__(name, id, mode, **kw)
-        self.net, self.tok, self.memory = net.eval(), tok, memory
+        self.net, self.tok = net.eval(), tok
         self.rows = rows or (64 if net.device.type == 'cpu' else 256)
+        self.memory = memory or (1e9 if net.device.type == 'cpu' else 4e9)
         self.window = getattr(net.config, 'max_position_embeddings', None)
         self.n_params = sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id

@@ -8,6 +8,7 @@ __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'MODEL_NAMES', 'label'
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
 import io, re
+from contextlib import contextmanager
 from .core import figures_dir
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
@@ -40,9 +41,10 @@ def dose_colors(
     return {**{d: GREY for d in doses if not d}, **dict(zip(shown, ramp))}
 
 # %% ../nbs/rooms/plots.ipynb #afd2efdf
+@contextmanager
 def style():
-    "seaborn's settings for all figures; use as `with style():`"
-    import matplotlib as mpl, seaborn as sns
+    "seaborn's settings for all figures, and the same scatter of points every time; use as `with style():`"
+    import matplotlib as mpl, numpy as np, seaborn as sns
     size = {'font.size': 9, 'axes.titlesize': 9, 'axes.labelsize': 9, 'legend.fontsize': 8,
             'xtick.labelsize': 8, 'ytick.labelsize': 8, 'legend.title_fontsize': 8}
     rc = sns.axes_style('ticks') | sns.plotting_context('paper') | size | {
@@ -50,7 +52,11 @@ def style():
         'figure.dpi': 80, 'savefig.dpi': 200, 'axes.prop_cycle': mpl.cycler(color=COLORS),
         'legend.frameon': False, 'figure.constrained_layout.use': True,
         'svg.hashsalt': 'memnb', 'lines.linewidth': 1.4}
-    return mpl.rc_context(rc)
+    was = np.random.get_state() # seaborn draws its jitter from here
+    np.random.seed(0)
+    try:
+        with mpl.rc_context(rc): yield
+    finally: np.random.set_state(was)
 
 # %% ../nbs/rooms/plots.ipynb #e7903a0f
 def errorbar(

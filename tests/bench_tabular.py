@@ -84,10 +84,15 @@ def spoil(line):
     "A line with every digit changed"
     return ''.join(str((int(c) + 1) % 10) if c.isdecimal() else c for c in line)
 
+STYLES = {'style-plain': '{}', 'style-fence': '```\n{}\n```', 'style-csv': '```csv\n{}\n```', 'style-lead': 'The next row is:\n{}',
+          'style-answer': 'The answer is {}', 'style-colon': 'Next row: {}', 'style-quotes': '"{}"', 'style-ticks': '`{}`',
+          'style-bold': '**{}**', 'style-stop': '{}.', 'style-bullet': '- {}', 'style-polite': 'Sure! Here it is:\n\n{}\n\nLet me know!'}
+
 def reply(lines, after, ask):
-    "What the server says to a chat request: the line after the last line of the last message"
-    at, k = after[ask['messages'][-1]['content'].split('\n')[-1]], ERRS[ask['model']]
+    "What the server says to a chat request: the line after the last line of the last message, in its style"
+    at, k = after[ask['messages'][-1]['content'].split('\n')[-1]], ERRS.get(ask['model'], 0)
     said = spoil(lines[at]) if k and at % k == 0 else lines[at]
+    said = STYLES.get(ask['model'], '{}').format(said)
     choice = dict(index=0, finish_reason='stop', message=dict(role='assistant', content=said))
     about = dict(id='0', object='chat.completion', created=0, model=ask['model'])
     body = json.dumps(about | dict(choices=[choice])).encode()
@@ -183,6 +188,21 @@ def server():
                 same, counts = x == y, [sum(z[0].values()) for z in (x, y)]
                 row(f'row completion, server knows {knows} lines, {m.concurrency} in flight', a, b, 12,
                     f"{'yes' if same else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
+
+def styles():
+    "The same perfect memorizer of Iris in twelve ways of answering: what do both programs count?"
+    import openai
+    from memnb import data, lm, tabular
+    with tabmemcheck() as (tool, folder), fresh() as path:
+        csv = folder/'iris.csv'
+        t, store = data.load(csv), lm.Store(path)
+        at = [i for i, _ in tabular.row_queries(t, QUERIES, ROWS, SHOTS)]
+        with serving([t.header, *t.rows]):
+            for style in STYLES:
+                m, llm = lm.load(f'openai:{style}', store=store), tool.llm.OpenAILLM(openai.OpenAI(), style, chat_mode=True)
+                (a, x), (b, y) = clock(lambda: their_rows(tool, llm, csv, at)), clock(lambda: our_rows(m, csv))
+                counts = [sum(z.values()) for z in (x, y)]
+                row(f'answers in the {style}', a, b, None, f"{'yes' if counts[1] >= counts[0] else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
 
 # --- part 2: the local model ---
 
@@ -296,7 +316,7 @@ def smoke():
     if r.returncode: print(r.stdout + r.stderr, file=sys.stderr)
     row('smoke run of the notebook, empty store', None, seconds, '< 60 s', 'no' if r.returncode else '')
 
-PARTS = dict(server=server, local=local, ahead=ahead, start=start, smoke=smoke)
+PARTS = dict(server=server, styles=styles, local=local, ahead=ahead, start=start, smoke=smoke)
 
 def main(names):
     "Run the named parts, or all"

@@ -9,6 +9,8 @@ __all__ = []
 from .method import *
 from .prompting import *
 from .counting import *
+from .reading import *
+from .guards import *
 from .parrot import *
 from .knowledge import *
 from .copying import *
@@ -19,4 +21,6 @@ from .rules import *
 from .measuring import *
 from .tables import *
 from .figures import *
+from .proof import *
+from .trials import *
 from .claims import *

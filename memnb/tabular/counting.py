@@ -56,12 +56,14 @@ def answered(
 
 def counted(
     result # DataFrame of a test, one row a query
-) -> dict: # rate, and refused if any were, for `entry`
-    "Numbers of a test: the rate of right answers, and how many were refused"
+) -> dict: # rate; unreadable, contained where the test looks; refused if any were; for `entry`
+    "Numbers of a test: the rate of right answers, how many could not be read, how many were refused"
     got = answered(result)
-    refused = len(result) - len(got)
-    rate = dict(rate=proportion(int(got.ok.sum()), len(got)))
-    return rate | (dict(refused=dict(value=refused, n=len(result))) if refused else {})
+    refused, n = len(result) - len(got), len(got)
+    out = dict(rate=proportion(int(got.ok.sum()), n))
+    if 'readable' in got: out['unreadable'] = dict(value=int((~got.readable.astype(bool)).sum()), n=n)
+    if 'contains' in got: out['contained'] = proportion(int(got.contains.sum()), n)
+    return out | (dict(refused=dict(value=refused, n=len(result))) if refused else {})
 
 def summary(
     result,       # DataFrame of a test, one row a query

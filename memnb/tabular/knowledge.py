@@ -13,6 +13,7 @@ from .. import data
 from ..lm import needs
 from .counting import answered, counted, entry, joined, mean_of
 from .method import budget, check_count, load_table, per_query, prompts, proportion
+from .reading import read_names
 from .prompting import SYSTEM, as_list, other_sets, parse, random_rows, spell
 
 # %% ../../nbs/tabular/knowledge.ipynb #6387cea9
@@ -34,11 +35,10 @@ def feature_names(
     shots = [(q, ', '.join(a)) for q, a in map(_ask_names, other_sets(t, sets, names))]
     query, rest = _ask_names(t)
     p = prompts(mode or model.mode, SYSTEM['names'], shots, [query], ', ')
-    said = model.generate(p, max_tokens=budget(', '.join(rest)) + 20, stop=['\n'])[0]
-    listed = [w.strip(' .') for w in said.split(',')]
-    listed += ['']*(len(rest) - len(listed))
-    ok = [a == b for a, b in zip(rest, listed)]
-    return per_query('feature_names', t, rest, listed[:len(rest)], ok, [said]*len(rest))
+    stop = ['\n'] if (mode or model.mode) == 'completion' else None
+    said = model.generate(p, max_tokens=budget(', '.join(rest)) + 20, stop=stop)[0]
+    ok = read_names(said, rest)
+    return per_query('feature_names', t, rest, said, ok, [said]*len(rest), readable=bool(said.strip()))
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
 @needs('generate')

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['NEXT_ROW', 'check_mode', 'prompts', 'load_table', 'GuardError', 'no_leak', 'example_starts', 'row_queries',
-           'check_count', 'budget', 'per_query', 'row_prompts', 'row_completion', 'proportion', 'completed',
-           'token_length', 'first_token']
+           'check_count', 'budget', 'per_query', 'bare', 'read_record', 'matches', 'room_to_talk', 'row_prompts',
+           'row_completion', 'proportion', 'completed', 'token_length', 'first_token']
 
 # %% ../../nbs/10_tabular.ipynb #268fb470
-import random, re
+import csv, random, re
 from numbers import Integral
 from .. import data, lm
 from ..lm import needs
@@ -76,6 +76,7 @@ def example_starts(
     if lines < least:
         raise ValueError(f'{t.name} has {len(t)} rows, but {shots} examples and a query, each of {rows} rows '
                          f'and an answer, need {least - 1}: use fewer rows or shots')
+    if not shots: return [], []
     places = range(0, lines - step + 1, step)
     starts = random.Random(f'{t.name} {seed}').sample(places, min(2*shots, lines//step))
     return starts[:shots], starts[shots:]
@@ -122,6 +123,48 @@ def per_query(
     d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))
     return d.assign(refused=[hasattr(a, 'reason') for a in answers] if len(answers) else False)
 
+_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion)\b"
+                   r"[^,\n]*?(?::|\bis\b)\s*")
+
+def bare(
+    line: str # of an answer
+) -> str:
+    "A line without the bullet, ticks, emphasis and quotes that a chat model may put around it"
+    x = re.sub(r'^(?:[-*>]|\d+[.)])\s+(?=\S)', '', line.strip())
+    x = re.sub(r'^[`*]+|[`*]+$', '', x).strip()
+    quoted = re.fullmatch(r'(["\'])([^"]*)\1', x)
+    return quoted[2].strip() if quoted else x
+
+def read_record(
+    answer: str, # of a model
+    like: str    # a row of the file
+) -> tuple:      # (the row that was answered, could it be read?)
+    "The first line of an answer that is a csv record of the right length"
+    cells = lambda line: next(csv.reader([line]), [])
+    d, number = len(cells(like)), re.match(r'[-+.\d]', like)
+    lines = [l for l in answer.split('\n') if l.strip() and not re.fullmatch(r'\s*```\w*\s*', l)]
+    for line in lines:
+        x = bare(line)
+        if x[:1] in ('[', '{') and x[-1:] in (']', '}'):
+            x = ','.join(c.split(':')[-1].strip(' "\'') for c in cells(x[1:-1]))
+        lead = _LEAD.match(x)
+        if lead and (number or lead[0].rstrip().endswith(':')) and len(cells(x[lead.end():])) == d:
+            return bare(x[lead.end():]), True
+        if len(cells(x)) == d and not x.endswith(':'): return x, True
+    return (lines[0].strip() if lines else ''), False
+
+def matches(
+    truth: str, said: str # what stands in the file, and what was read
+) -> bool:
+    "Verbatim, but for a final full stop"
+    return said == truth or said == truth + '.'
+
+def room_to_talk(
+    mode: str # 'chat' or 'completion'
+) -> int:     # tokens
+    "What a chat model may say besides the answer"
+    return 24 if mode == 'chat' else 0
+
 def row_prompts(
     t, queries: list,      # data.Table; from `row_queries`
     rows: int, mode: str   # lines shown; 'chat' or 'completion'
@@ -149,17 +192,20 @@ def row_completion(
     from rapidfuzz.distance import Levenshtein
     check_count(n)
     t, mode = load_table(dataset), mode or model.mode
+    shots = shots if mode == 'chat' else 0
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
     at = [i for i, _ in queries]
-    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=budget(*[lines[i] for i in at]),
+    size = budget(*[lines[i] for i in at]) + room_to_talk(mode)
+    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size,
                              stop=['\n'] if mode == 'completion' else None)
     true = [lines[i].strip() for i in at]
-    said = [next((l.strip() for l in a.split('\n') if l.strip()), '') for a in answers] # the first line
+    said, readable = zip(*(read_record(a, x) for a, x in zip(answers, true)))
     d, rng = Levenshtein.normalized_distance, random.Random(f'{seed} far')
     other = [lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])].strip()
              for i in at]
-    return per_query('row_completion', t, true, said, [a == b for a, b in zip(true, said)], answers,
+    return per_query('row_completion', t, true, said, [*map(matches, true, said)], answers,
+                     readable=readable, contains=[x in a for x, a in zip(true, answers)],
                      item=[f'line {i+1}' for i in at], near=[d(s, a) for s, a in zip(said, true)],
                      far=[d(s, o) for s, o in zip(said, other)])
 

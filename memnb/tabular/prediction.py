@@ -8,8 +8,9 @@ __all__ = ['FIGURE12', 'FORM', 'task_prompt', 'predict', 'encoded', 'learners', 
 # %% ../../nbs/tabular/prediction.ipynb #28f3511f
 from ..lm import needs
 from .counting import entry, joined
-from .method import budget, check_count, load_table, per_query, prompts, proportion
+from .method import budget, check_count, load_table, per_query, prompts, proportion, room_to_talk
 from .prompting import spell
+from .reading import read_class
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
 FIGURE12 = (
@@ -52,6 +53,9 @@ def predict(
     t = load_table(dataset, target=target)
     if t.target is None: raise ValueError(f'{t.name} has no label column: name one with target=')
     rest, rows = [f for f in t.names if f != t.target], t.df.sample(frac=1, random_state=seed)
+    if (kinds := t.df[t.target].nunique()) > 50:
+        raise ValueError(f'{t.name}: the label {t.target!r} has {kinds} values; a class label has at most '
+                         '50. Name another one with target=, or group its values')
     if len(rows) <= shots: raise ValueError(f'{t.name} has {len(t)} rows, too few for {shots} solved rows')
     ask = lambda r: f'IF {spell(r, rest)}, THEN'
     label = rows[t.target].str.strip()
@@ -59,10 +63,12 @@ def predict(
     test = rows[shots:shots+n]
     true = label[test.index]
     ps = prompts(mode or model.mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], ' ')
-    answers = model.generate(ps, max_tokens=budget(*label.unique()), stop=['\n'])
-    said = [s.strip(" '.") for s in answers]
-    ok = [a.strip(" '.") == b for a, b in zip(true, said)]
-    return per_query('accuracy', t, true.values, said, ok, answers)
+    mode, labels = mode or model.mode, sorted(label.unique())
+    answers = model.generate(ps, max_tokens=budget(*labels) + room_to_talk(mode)//2,
+                             stop=['\n'] if mode == 'completion' else None)
+    said, readable = zip(*(read_class(s, labels) for s in answers)) if len(answers) else ((), ())
+    ok = [a == b for a, b in zip(true, said)]
+    return per_query('accuracy', t, true.values, said, ok, answers, readable=readable)
 
 # %% ../../nbs/tabular/prediction.ipynb #1ea2fd69
 def encoded(
