@@ -1459,6 +1459,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results._file_name': ('rooms/results.html#_file_name', 'memnb/results.py'),
                                'memnb.results._in_order': ('rooms/results.html#_in_order', 'memnb/results.py'),
                                'memnb.results._keyed': ('rooms/results.html#_keyed', 'memnb/results.py'),
+                               'memnb.results._near': ('rooms/results.html#_near', 'memnb/results.py'),
                                'memnb.results._read': ('rooms/results.html#_read', 'memnb/results.py'),
                                'memnb.results._table_text': ('rooms/results.html#_table_text', 'memnb/results.py'),
                                'memnb.results._texts': ('rooms/results.html#_texts', 'memnb/results.py'),

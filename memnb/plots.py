@@ -16,7 +16,8 @@ REAL, PLANTED, GREY = '#E69F00', '#2B6CB0', '#9A9A9A'
 COLORS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#7A5195', '#7F6A3F', '#4D4D4D']
 HOLLOW = dict(color='black', marker='o', mfc='white', ls='none') # points of a paper
 MODEL_NAMES = {'smollm2': 'SmolLM2', 'gpt': 'tiny GPT-2', 'planted:news': 'SmolLM2, planted news',
-         'planted:tables': 'SmolLM2, planted tables', 'planted:file': 'SmolLM2, planted file'}
+         'planted:tables': 'SmolLM2, planted tables', 'planted:file': 'SmolLM2, planted file',
+         'planted:forms': 'SmolLM2, planted forms'}
 
 def label(
     model: str # as in the column `model`

@@ -213,10 +213,14 @@ def _read(file):
 
 ROUNDING = 5e-4 # relative: what single precision makes of a sum on another processor or with other threads
 
+def _near(x, y):
+    "Are two numbers, as they stand in the file, the same but for rounding?"
+    return x == y or bool(x and y) and math.isclose(float(x), float(y), rel_tol=ROUNDING, abs_tol=1e-9)
+
 def _alike(a, b):
     "Do two rows give the same numbers, but for rounding? Counts and texts must be equal"
-    def near(x, y): return x == y or bool(x and y) and math.isclose(float(x), float(y), rel_tol=ROUNDING, abs_tol=1e-9)
-    return all((near if COLUMNS[c][0] is float and c != 'n' else str.__eq__)(a.get(c, ''), b.get(c, '')) for c in NUMBERS)
+    return all((_near if COLUMNS[c][0] is float and c != 'n' else str.__eq__)(a.get(c, ''), b.get(c, ''))
+               for c in NUMBERS)
 
 def _as_before(new, old):
     "The new rows by key; those whose numbers came out as before stay the lines that they were"
