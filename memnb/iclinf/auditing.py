@@ -13,7 +13,7 @@ from .. import data, lm, stats
 from ..core import say
 from ..lm import needs
 from .accounting import AUDITS, solve
-from .lower import attack
+from .lower import attack, whole_outputs
 from .method import DELTA, STEPS, _orders, clipped, compare, theory
 from .table import long_rows
 
@@ -310,8 +310,7 @@ def _accounts(each, one, setting, deltas):
 def _attacked(games, norm):
     "What the attack on the answers of one prompt shows, as rows"
     r = attack(*games.loss[norm], DELTA)
-    loss = stats.mean_ci(games.loss[norm][0])
     names = dict(unit='games', delta=DELTA)
     return [dict(quantity='attack', value=r.eps, n=r.n, **names),
             dict(quantity='attack_most', value=r.most, **names),
-            dict(quantity='game_loss', value=loss[0], low=loss[1], high=loss[2], n=games.n, unit='games')]
+            *(dict(unit='games', **x) for x in whole_outputs(games.loss[norm][0]))]

@@ -9,8 +9,8 @@ __all__ = ['DUELS', 'RARE', 'duel_prompts', 'duel']
 from .. import lm
 from ..lm import needs
 from .auditing import TABLE3, Ensemble, audit_prompts, write
-from .lower import attack, joint_rdp
-from .method import DELTA, mean_loss, rdp_to_approxdp, token_rdp
+from .lower import attack, whole_outputs
+from .method import DELTA, rdp_to_approxdp, token_rdp
 from .table import long_rows
 
 # %% ../../nbs/iclinf/duels.ipynb #ed3daaf7
@@ -51,10 +51,8 @@ def duel(
         group = Ensemble(m, prompts[:1] if same else prompts, tokens, copies=s if same else 1)
         sides = [[write(group, tau, c, tokens, [seed, side, i], norms=('s-1',), without=out).loss['s-1'][-1]
                   for i in range(n)] for side, out in enumerate([None, ('s-1', s - 1)])]
-        r, loss = attack(*sides, DELTA), mean_loss(sides[0], seed)
+        r = attack(*sides, DELTA)
         found = [dict(quantity='attack', value=r.eps, n=r.n), dict(quantity='attack_most', value=r.most),
-                 dict(quantity='theory', value=bound.eps),
-                 dict(quantity='joint', value=joint_rdp(sides[0], 2), n=n),
-                 dict(quantity='loss', **loss)]
+                 dict(quantity='theory', value=bound.eps), *whole_outputs(sides[0])]
         rows += [dict(item=kind, delta=DELTA, **x) for x in found]
     return long_rows(rows, part='duel', setting='s-1', dataset=source, unit='texts', model=m.name)
