@@ -16,6 +16,7 @@ from .lower import *
 from .auditing import *
 from .duels import *
 from .learners import *
+from .ladder import *
 from .measuring import *
 from .figures import *
 from .audit_figures import *

@@ -8,6 +8,7 @@ __all__ = ['BOUNDS', 'AUDITS', 'FINE', 'solve', 'solved', 'printed_floor', 'prin
 # %% ../../nbs/iclinf/accounting.ipynb #eb792578
 import math
 import numpy as np
+from ..core import say
 from .method import DELTA, ORDERS, STEPS, conversion, theory, token_rdp
 
 # %% ../../nbs/iclinf/accounting.ipynb #afefffb1
@@ -23,6 +24,7 @@ def solve(
 ) -> tuple:                # (value, Guarantee); ValueError where the target is out of reach, with the side
     "Algorithm 3: the temperature, clip bound or number of prompts for a target"
     if what not in BOUNDS: raise ValueError(f"the search is over tau, c or s, not {what!r}")
+    if not target > 0: raise ValueError(f'an epsilon to aim at is positive, not {target}')
     low, high = bounds or BOUNDS[what]
     if not 0 < low < high: raise ValueError(f'bounds are positive and in order, not {low}, {high}')
     at = lambda v: theory(**fixed, **{what: v}, steps=steps, delta=delta, orders=orders)
@@ -33,7 +35,7 @@ def solve(
         wide = (low if first > last else high) if side == 'above' else (high if first > last else low)
         why = (f'even {what} = {wide:g} gives {bottom if side == "below" else top:.3g}; '
                f'move the {"lower" if wide == low else "upper"} bound')
-        if side == 'below': why += ', or take a larger delta or more orders'
+        if side == 'below': why += ', or take a larger delta or larger orders'
         span = f'{what} from {low:g} to {high:g}'
         raise ValueError(f'epsilon = {target:g} is {side} what {span} reaches: {why}')
     falls = what != 'c' # a larger clip bound leaks more, a larger tau or s less
@@ -42,7 +44,11 @@ def solve(
         if (at(mid).eps <= target) == falls: high = mid
         else: low = mid
     value = float(math.ceil(high)) if what == 's' else (low + high)/2
-    return value, at(value)
+    g = at(value)
+    if what != 's' and abs(g.eps - target) > .01*target:
+        say(f'after {iterations} halvings epsilon is {g.eps:.3g}, not {target:g}: '
+            'more iterations come nearer')
+    return value, g
 
 # %% ../../nbs/iclinf/accounting.ipynb #3ad71d0f
 AUDITS = {'Table 4': ('tau', dict(c=10, s=50)), 'Table 5': ('c', dict(s=50, tau=2)),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DATASETS', 'printed_losses', 'fig1', 'by_size', 'fig2', 'fig3', 'fig4', 'fig7', 'tuned_pairs', 'fig5', 'fig_x_memory',
-           'tab1']
+           'fig_x_ladder', 'tab1']
 
 # %% ../../nbs/iclinf/figures.ipynb #484ac6ef
 from .. import plots
@@ -13,7 +13,8 @@ from .twins import memory_effect
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
 DATASETS = dict(news='Reuters news', topics='20 newsgroups, five topics', goods='Reuters goods',
-                world='made world', acq='Reuters "acq"', ag_news='AG News', dbpedia='DBpedia-14',
+                world='made world', exemplars='news planted as exemplars', acq='Reuters "acq"',
+                ag_news='AG News', dbpedia='DBpedia-14',
                 trec='TREC')
 
 def _series(m):
@@ -230,19 +231,67 @@ def fig_x_memory(measured, reported=None):
     "Loss of memorized exemplars and of twins, in the planted model and in its base"
     m = rows_of(measured, 'memory')
     if not len(m): return plots.placeholder('memory: not measured')
-    gaps, added = rows_of(measured, 'memory', 'difference'), memory_effect(measured)
+    gaps = rows_of(measured, 'memory', 'difference')
     fig = _two_kinds(m, 'item', ['memorized', 'twin'], ['memorized', 'their twins'], gaps,
                      'memorized minus twin (nats)', xlabel='mean loss (nats)')
-    title = 'Memorized exemplars and their twins: no control to compare with'
-    if added:
+    title, said = 'Memorized exemplars and their twins: no control to compare with', []
+    for d, how in dict(news='as lines of a file', exemplars='as exemplars').items():
+        if not (added := memory_effect(measured, d)): continue
         found = 'more' if added['low'] > 0 else 'less' if added['high'] < 0 else 'not decided'
-        title = (f'Memorizing adds {added["value"]:+.2f} nats ({added["low"]:+.2f} to {added["high"]:+.2f}) '
-                 f'to the loss: {found}')
+        said.append(f'{added["value"]:+.2f} nats ({added["low"]:+.2f} to {added["high"]:+.2f}, {found}) '
+                    f'{how}')
+    if said: title = f'To the loss of exemplars, memorizing adds {" and ".join(said)}'
     return plots.finish(fig, title, _foot(gaps),
-        "Left, the mean loss of exemplars that the planted model was shown at least 64 times, and of "
-        "twins that it never saw. Right, their difference in the same prompts. The base model has seen "
+        "Left, the mean loss of exemplars that the planted model was shown many times (64 times as a line "
+        "of a csv file, or 12 times as an exemplar), and of twins that it never "
+        "saw. Right, their difference in the same prompts. The base model has seen "
         "neither: its difference is due to the texts themselves, and the title has the planted difference"
         " minus that one.")
+
+# %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
+_DATA_LOOK = dict(topics=('o', plots.COLORS[0]), news=('s', plots.COLORS[1]), goods=('D', plots.COLORS[2]))
+
+def _rungs(d):
+    "Short names of the models of the ladder, in order"
+    models = list(dict.fromkeys(d.model))
+    return {who: who.split(', ')[-1] if ', ' in who else 'as it is' for who in models}
+
+def fig_x_ladder(measured, reported=None):
+    "Accuracy and influence of a model that is tuned on the form, and of its first layers"
+    import matplotlib.pyplot as plt
+    loss = rows_of(measured, 'ladder')
+    if not len(loss): return plots.placeholder('ladder: not measured')
+    right, guess, gaps = (rows_of(measured, 'ladder', q) for q in ('accuracy', 'guess', 'difference'))
+    names, way = _rungs(loss), loss[loss.setting != 'cut']
+    with plots.style():
+        fig, (left, ax) = plt.subplots(1, 2, figsize=(8.8, 3.8), width_ratios=[3, 4])
+        for i, d in enumerate(dict.fromkeys(loss.dataset)):
+            marker, color = _DATA_LOOK.get(d, ('^', plots.COLORS[(3 + i) % len(plots.COLORS)]))
+            at = right[right.dataset == d].set_index('model').value
+            g = way[way.dataset == d].assign(right=lambda r, at=at: 100*r.model.map(at).to_numpy())
+            plots.errorbar(left, g, 'right', color=color, marker=marker, ls='-', lw=1,
+                           label=DATASETS.get(d, d))
+            left.plot([100*guess[guess.dataset == d].value.iloc[0]], [0], '|', color=color, ms=14, mew=2,
+                      clip_on=False)
+            g = gaps[gaps.dataset == d]
+            row = [list(names).index(who) - 1 + .2*(i - 1) for who in g.model]
+            plots.errorbar(ax, g.assign(row=row), 'row', across=True, color=color, marker=marker)
+        left.set(xlabel='right answers (%)', ylabel='ICLInf (nats)', xlim=(0, 100), ylim=(0, None))
+        left.plot([], [], '|', color='#555555', ms=10, mew=2, label='what a guess gets')
+        left.legend(loc='lower right', fontsize=7)
+        ax.axvline(0, color=plots.GREY, lw=1, zorder=0)
+        ax.set_yticks(range(len(names) - 1), list(names.values())[1:])
+        ax.set(xlabel='ICLInf minus that of the model as it is (nats)', ylim=(len(names) - 1.5, -.6))
+    last = gaps[(gaps.setting == 'tuned') & (gaps.model == gaps[gaps.setting == 'tuned'].model.iloc[-1])] \
+        if (gaps.setting == 'tuned').any() else gaps[:0]
+    up, down = int((last.low > 0).sum()), int((last.high < 0).sum())
+    title = (f'Tuned on the form, the model leaks clearly more on {up} of {len(last)} data sets, '
+             f'clearly less on {down}') if len(last) else 'A model and its first layers'
+    return plots.finish(fig, title, _foot(loss),
+        "Left, from the model as it is along the lines to the one that has seen most prompts. Right, "
+        "differences within the same queries, of models tuned on so many prompts or cut off after so many "
+        "layers. Reuters goods are not among the data sets of the tuning: there the form is known and the "
+        "task is not.")
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
 def tab1(measured, reported):

@@ -15,6 +15,7 @@ from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
 from .duels import DUELS, duel
 from .influence import by_shots, case_parents, measure
+from .ladder import ladder, own_form_rows
 from .learners import learner_influence
 from .method import case
 from .prompts import draw, pool
@@ -22,12 +23,12 @@ from .table import KEYS_OF_ROWS, long_rows
 from .twins import memory, memory_rows
 
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
-MEASURES = 'influence', 'shots', 'audit', 'duel', 'memory', 'learners'
+MEASURES = 'influence', 'shots', 'audit', 'duel', 'memory', 'learners', 'ladder', 'own form'
 
 @dataclass
 class Settings:
     "What is measured, and how much of it"
-    parts: list = MEASURES     # some of `MEASURES`
+    parts: list = MEASURES[:6] # some of `MEASURES`; the last two train models for minutes
     datasets: list = ('topics', 'goods', 'news') # see `pool`
     n: int = 6                 # queries a data set
     shots: int = 4             # exemplars of a prompt
@@ -49,6 +50,9 @@ class Settings:
     learner_sizes: list = ('1x8',) # learners from scratch, see `learner_influence`
     learner_n: int = 40        # contexts that they are asked
     learner_data: int = 2000   # sequences that they are trained on
+    cuts: list = ()            # ladder: layers that are kept
+    stops: list = (2,)         # ladder: prompts after which the tuned model is looked at
+    own_times: int = 1         # times that exemplars are planted as exemplars
     seed: int = 0              # of every random choice
 
     def __post_init__(self):
@@ -77,6 +81,15 @@ def _remembered(m, s):
     rows = rows.assign(dataset='news', shots=s.shots)
     return pd.concat([rows, model_sizes(known, *base)], ignore_index=True)
 
+def _rungs(m, s, how):
+    "Rows of the part `ladder`, and all readings of its last tuned model"
+    import pandas as pd
+    rows, last = ladder(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
+    if not last: return rows
+    more = [measure(last, d, s.n, s.shots, **how) for d in s.datasets]
+    more.append(by_shots(last, s.datasets[0], s.shots_n, s.shots_all, **how))
+    return pd.concat([rows, model_sizes(last), *more], ignore_index=True)
+
 def measurements(
     m,          # lm.LM
     s: Settings # what is measured
@@ -94,6 +107,10 @@ def measurements(
     if 'learners' in s.parts:
         out.append(partial(learner_influence, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
                            s.learner_data, s.seed))
+    if 'ladder' in s.parts: out.append(partial(_rungs, m, s, how))
+    if 'own form' in s.parts:
+        out.append(partial(own_form_rows, m, s.memory_n, s.shots, times=s.own_times, mode=s.mode,
+                           seed=s.seed))
     return out
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
@@ -108,7 +125,7 @@ def run_all(
     for name, parts in [(model, s.parts), *((x, ['influence']) for x in s.models)]:
         m, mine = lm.load(name), replace(s, parts=parts)
         m.require('next_logits')
-        if {'shots', 'influence'} & set(parts): # fail early where a data set is too small
+        if {'shots', 'influence', 'ladder'} & set(parts): # fail early where a data set is too small
             most = max(s.n, s.shots_n), max(s.shots, *s.shots_all)
             for d in s.datasets: draw(pool(d, most[0], s.splits, s.seed), 0, most[1], s.seed)
         with results.Recorder('iclinf', profile, s.seed) as rec:
@@ -133,7 +150,12 @@ def estimate(
         return plant_tree([d.encode(x) for x in prompts], case_parents(k, 0, -1))[-1].stop
     runs = [(x, s.n, k) for x in s.datasets for k in {1, s.shots}]*(('influence' in s.parts) + len(s.models))
     runs += [(x, s.shots_n, k) for x in s.datasets[:1] for k in s.shots_all]*('shots' in s.parts)
-    runs += [('news', s.memory_n, s.shots)]*2*('memory' in s.parts)
+    runs += [('news', s.memory_n, s.shots)]*2*(('memory' in s.parts) + ('own form' in s.parts))
+    if 'ladder' in s.parts: # every model, then all readings of the last
+        runs += [(x, s.n, s.shots) for x in s.datasets]*(1 + len(s.cuts) + len(s.stops))
+        runs += [(x, s.n, 1) for x in s.datasets] + [(s.datasets[0], s.shots_n, k) for k in s.shots_all]
+        d.cost['prompt_tokens'] += 3*_LESSON*max(s.stops, default=0) # forward and back
+    if 'own form' in s.parts: d.cost['prompt_tokens'] += 3*_LESSON*18*s.own_times//4
     for name, count, k in runs:
         p = pool(name, count, s.splits, s.seed)
         d.cost['calls'] += count
@@ -144,6 +166,8 @@ def estimate(
     d.cost['new_tokens'] += sum(sizes)*s.tokens*s.sequences
     if 'duel' in s.parts: d.cost['new_tokens'] += 2*s.duel_n*len(DUELS)*4*4
     return d.estimate()
+
+_LESSON = 250 # tokens of a prompt of four texts
 
 def _prompts(where, target, s):
     "Prompts of one row of a table"

@@ -143,7 +143,7 @@ def rdp_to_approxdp(
     if np.isnan(eps).any(): raise ValueError('a divergence is not a number')
     i = int(eps.argmin())
     edge = '' if len(orders) < 2 else {orders.argmin(): 'lowest', orders.argmax(): 'highest'}.get(i, '')
-    return Guarantee(float(eps[i]), float(orders[i]), delta, edge)
+    return Guarantee(max(0., float(eps[i])), float(orders[i]), delta, edge)
 
 def theory(
     c: float, s: float, tau: float, # clip bound, prompts, temperature
@@ -151,6 +151,7 @@ def theory(
     delta: float = DELTA, orders=ORDERS # see `rdp_to_approxdp`
 ) -> Guarantee:
     "What Algorithm 1 promises whatever the data are"
+    if not steps > 0: raise ValueError(f'a promise is about one token at least, not {steps}')
     return rdp_to_approxdp(lambda a: steps*token_rdp(a, c, s, tau), delta, orders)
 
 # %% ../../nbs/12_iclinf.ipynb #31f30689
