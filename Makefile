@@ -5,6 +5,8 @@ WORKERS  = 2
 BIN     := .venv/bin
 COMMA   := ,
 export GOMP_SPINCOUNT := 100000
+# whatever the machine says: what is imported is compiled once, not by each of a hundred processes
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce smoke diff plan check test bench docs lab export readme clean

@@ -12,7 +12,7 @@ import base64, json, time
 from contextlib import closing
 from functools import lru_cache, wraps
 from . import hf, servers
-from .core import say
+from .core import did_you_mean, say
 from .store import Store, is_empty, key_of
 from .backend import (LM, USES, ContextError, NoAnswer, Refused, Unsupported, chat, mode_of,
                            refusals)
@@ -36,12 +36,9 @@ def load(
 ) -> LM:                 # raises ValueError for a name nobody knows
     "A language model by name"
     if isinstance(name, LM): return name
-    from difflib import get_close_matches
     kind, _, rest = str(name).partition(':')
     if kind not in BACKENDS or (kind in ('hf', 'openai', 'planted') and not rest):
-        near = get_close_matches(kind, BACKENDS, 1)
-        hint = f' (did you mean {near[0]!r}?)' if near else ''
-        raise ValueError(f"no model is called {name!r}{hint}: use 'smollm2', "
+        raise ValueError(f"no model is called {name!r}{did_you_mean(kind, BACKENDS)}: use 'smollm2', "
             "'hf:<hub id or folder>', 'planted:<name>' or 'openai:<model>'")
     return BACKENDS[kind](rest, store=store, mode=mode, **kw)
 

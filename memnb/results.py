@@ -215,9 +215,9 @@ ROUNDING = 5e-4 # relative: what single precision makes of a sum on another proc
 
 def _near(x, y):
     "Are two numbers, as they stand in the file, the same but for rounding?"
-    return x == y or bool(x and y) and math.isclose(float(x), float(y), rel_tol=ROUNDING, abs_tol=1e-9)
+    return x == y or bool(x and y) and math.isclose(float(x), float(y), rel_tol=ROUNDING, abs_tol=1e-11)
 
-def _alike(a, b):
+def _same_numbers(a, b):
     "Do two rows give the same numbers, but for rounding? Counts and texts must be equal"
     return all((_near if COLUMNS[c][0] is float and c != 'n' else str.__eq__)(a.get(c, ''), b.get(c, ''))
                for c in NUMBERS)
@@ -225,7 +225,7 @@ def _alike(a, b):
 def _as_before(new, old):
     "The new rows by key; those whose numbers came out as before stay the lines that they were"
     def kept(k, row): return {c: old[k][c] for c in NUMBERS + MADE if c in old[k]}
-    return {k: row | (kept(k, row) if k in old and _alike(old[k], row) else {}) for k, row in new.items()}
+    return {k: row | (kept(k, row) if k in old and _same_numbers(old[k], row) else {}) for k, row in new.items()}
 
 def _in_order(key):
     "Place of a key in the file: numbers by size, words by the alphabet"

@@ -170,39 +170,40 @@ def our_rows(m, csv):
     d = tabular.row_completion(m, csv, n=QUERIES, rows=ROWS, shots=SHOTS)
     return dict(zip(d.truth, d.ok.map(bool)))
 
-def server():
-    "25 queries of the row completion test on Titanic, by a server with 200 ms latency (with 16 in flight: 13 at best)"
+@contextlib.contextmanager
+def both_ask(table):
+    "A server that knows a table; name, settings -> our model, and the two programs that ask it"
     import openai
     from memnb import data, lm, tabular
     with tabmemcheck() as (tool, folder), fresh() as path:
-        csv = folder/'titanic-train.csv'
+        csv = folder/table
         t, store = data.load(csv), lm.Store(path)
         at = [i for i, _ in tabular.row_queries(t, QUERIES, ROWS, SHOTS)]
-        with serving([t.header, *t.rows]):
-            for knows, flight in [(k, 16) for k in ERRS] + [('all', 32)]:
-                m = lm.load(f'openai:{knows}', store=store, concurrency=flight)
-                llm = tool.llm.OpenAILLM(openai.OpenAI(), knows, chat_mode=True)
-                theirs, ours = lambda: their_rows(tool, llm, csv, at), lambda: our_rows(m, csv)
-                theirs(), ours()
-                with empty(m): a, b, x, y = race(theirs, ours, 5)
-                same, counts = x == y, [sum(z[0].values()) for z in (x, y)]
-                row(f'row completion, server knows {knows} lines, {m.concurrency} in flight', a, b, 12,
-                    f"{'yes' if same else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
+        def ask(name, **settings):
+            m = lm.load(f'openai:{name}', store=store, **settings)
+            llm = tool.llm.OpenAILLM(openai.OpenAI(), name, chat_mode=True)
+            return m, lambda: their_rows(tool, llm, csv, at), lambda: our_rows(m, csv)
+        with serving([t.header, *t.rows]): yield ask
+
+def server():
+    "25 queries of the row completion test on Titanic, by a server with 200 ms latency (with 16 in flight: 13 at best)"
+    with both_ask('titanic-train.csv') as ask:
+        for knows, flight in [(k, 16) for k in ERRS] + [('all', 32)]:
+            m, theirs, ours = ask(knows, concurrency=flight)
+            theirs(), ours()
+            with empty(m): a, b, x, y = race(theirs, ours, 5)
+            same, counts = x == y, [sum(z[0].values()) for z in (x, y)]
+            row(f'row completion, server knows {knows} lines, {m.concurrency} in flight', a, b, 12,
+                f"{'yes' if same else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
 
 def styles():
     "The same perfect memorizer of Iris in twelve ways of answering: what do both programs count?"
-    import openai
-    from memnb import data, lm, tabular
-    with tabmemcheck() as (tool, folder), fresh() as path:
-        csv = folder/'iris.csv'
-        t, store = data.load(csv), lm.Store(path)
-        at = [i for i, _ in tabular.row_queries(t, QUERIES, ROWS, SHOTS)]
-        with serving([t.header, *t.rows]):
-            for style in STYLES:
-                m, llm = lm.load(f'openai:{style}', store=store), tool.llm.OpenAILLM(openai.OpenAI(), style, chat_mode=True)
-                (a, x), (b, y) = clock(lambda: their_rows(tool, llm, csv, at)), clock(lambda: our_rows(m, csv))
-                counts = [sum(z.values()) for z in (x, y)]
-                row(f'answers in the {style}', a, b, None, f"{'yes' if counts[1] >= counts[0] else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
+    with both_ask('iris.csv') as ask:
+        for style in STYLES:
+            _, theirs, ours = ask(style)
+            (a, x), (b, y) = clock(theirs), clock(ours)
+            counts = [sum(z.values()) for z in (x, y)]
+            row(f'answers in the {style}', a, b, None, f"{'yes' if counts[1] >= counts[0] else 'no'}, {counts[0]} and {counts[1]} of {QUERIES}")
 
 # --- part 2: the local model ---
 

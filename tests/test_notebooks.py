@@ -1,17 +1,36 @@
 "Every notebook runs top to bottom with its default parameters, writes nothing and tells nothing."
-import hashlib, os, tempfile
+import hashlib, json, os, socket, subprocess, sys, tempfile
+from pathlib import Path
 import nbformat, papermill, pytest
 from traitlets.config import Config
 from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP
 
 MARKER = 'sk-marker-that-must-stay-out-of-sight'
 
-def execute(path, out):
+@pytest.fixture(scope='session')
+def warm():
+    "Name of a kernel that is new to each notebook, but for the large libraries, which need not be loaded again"
+    if not hasattr(socket, 'recv_fds') or not hasattr(os, 'fork'): yield 'python3'
+    else:
+        with tempfile.TemporaryDirectory() as top, pytest.MonkeyPatch.context() as patch:
+            call = [sys.executable, str(Path(__file__).with_name('warm.py'))]
+            spec = dict(argv=[*call, 'kernel', f'{top}/door', '{connection_file}'], display_name='warm', language='python')
+            folder = Path(top)/'kernels/warm'
+            folder.mkdir(parents=True)
+            (folder/'kernel.json').write_text(json.dumps(spec))
+            patch.setenv('JUPYTER_PATH', top, prepend=os.pathsep)
+            with subprocess.Popen([*call, 'serve', f'{top}/door'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+                assert server.stdout.readline() == b'ready\n'
+                yield 'warm'
+                server.stdin.close()
+
+def execute(path, out, kernel='python3'):
     "Run a notebook through papermill as a batch does, kernels on local sockets where the system has them"
     with tempfile.TemporaryDirectory() as sockets:  # their paths must be short
         config = Config(KernelManager=dict(transport='ipc', ip=f'{sockets}/k') if os.name == 'posix' else {})
         return papermill.execute_notebook(path, out, cwd=path.parent if path.is_relative_to(TOP) else TOP/'nbs',
-                                          progress_bar=False, config=config, execution_timeout=900)
+                                          progress_bar=False, config=config, execution_timeout=900,
+                                          kernel_name=kernel)
 
 def said(nb):
     "Everything a reader sees below the code cells, images aside"
@@ -42,11 +61,11 @@ def solved(path, out):
     return out
 
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(TOP/'nbs').with_suffix('').as_posix())
-def test_notebook_runs(path, tmp_path, home, monkeypatch):
+def test_notebook_runs(path, tmp_path, home, warm, monkeypatch):
     monkeypatch.setenv('OPENAI_API_KEY', MARKER)
     monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
     before = prints()
-    nb = execute(solved(path, tmp_path/path.name), tmp_path/path.name)
+    nb = execute(solved(path, tmp_path/path.name), tmp_path/path.name, warm)
     after = prints()
     changed = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
     assert not changed, f'the default run wrote into the checkout: {changed}'
@@ -74,9 +93,9 @@ def test_parameters_are_honoured(path, tmp_path):
     nb = execute(tmp_path/'short.ipynb', tmp_path/'out.ipynb')
     assert 'seed is 4711' in ''.join(said(nb))
 
-def test_readme_shows_what_a_run_shows(tmp_path):
+def test_readme_shows_what_a_run_shows(tmp_path, warm):
     "The numbers on the front page are those of the measured table, not of an older one"
     from memnb import cli
-    execute(TOP/'nbs/index.ipynb', tmp_path/'index.ipynb')
+    execute(TOP/'nbs/index.ipynb', tmp_path/'index.ipynb', warm)
     fresh, page = cli.readme(tmp_path/'index.ipynb'), (TOP/'README.md').read_text(encoding='utf8')
     assert fresh == page, 'run nbs/index.ipynb again, then `make readme`'

@@ -4,7 +4,7 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 import pytest
-from memnb import report
+from memnb import executed, rendering, report
 from memnb.report import batch_report
 from memnb.results import BOARD_MIME
 from test_lab import chromium, wait
@@ -205,7 +205,7 @@ def test_a_sixth_paper_appears_by_itself(tmp_path):
     copy_paper(PAPER_NOTEBOOKS[0], tmp_path/'smoke')
     page = batch_report(tmp_path).read_text()
     assert '2 runs, 2 papers' in page and 'Toy dice: `a` &amp; b</h3>' in page and row_of(page, 'toy claim') == {'m': YES}
-    own = [Path(report.__file__), *(Path(report.__file__).parent/'templates').iterdir(), TOP/'docs/conf.py', TOP/'docs/index.md']
+    own = [*(Path(m.__file__) for m in (report, executed, rendering)), *(Path(report.__file__).parent/'templates').iterdir(), TOP/'docs/conf.py', TOP/'docs/index.md']
     named = [(p.name, w) for p in own for w in re.findall(r'\b(tabular|icl|iclinf|contextual|capacity|[Ff]ive|Elephants)\b', p.read_text())]
     assert not named, named
 
@@ -308,7 +308,7 @@ def test_every_word_of_a_template_is_escaped(tmp_path):
         assert page.count('<script') == 1 and '<img src=x' not in page, name
         assert not re.findall(r'<[^>]*\son\w+\s*=', re.sub('"[^"]*"', '""', page)), name
         for attribute in re.findall(r'="([^"]*)"', page): assert '<' not in attribute, (name, attribute)
-    env = report._templates()
+    env = rendering.templates()
     assert env.autoescape is True and all('|safe' not in (env.loader.get_source(env, t)[0]) for t in env.list_templates())
 
 def test_the_policy_allows_what_the_page_has(tmp_path):

@@ -3,7 +3,7 @@ import json, os, random, re, shutil, signal, sqlite3, subprocess, sys, tempfile,
 from contextlib import contextmanager
 from pathlib import Path
 import pytest
-from memnb import backend, store
+from memnb import answers, backend, store
 from memnb.store import Store, key_of
 
 PAGE = 4096
@@ -232,12 +232,12 @@ def ends(p, line=''):
 
 MEET = '''
 at, first, last, pause = sys.argv[1], *map(int, sys.argv[2:4]), float(sys.argv[4])
-move = store._File._move
+move = store.File._move
 def slow(self, i):
     time.sleep(pause)
     move(self, i)
     time.sleep(pause)
-store._File._move = slow
+store.File._move = slow
 print('ready', flush=True)
 sys.stdin.readline()
 st = Store(at)
@@ -304,7 +304,7 @@ def dies(f):
         return f(*args, **kw)
     return g
 store.os.rename, store.os.replace = dies(os.rename), dies(os.replace)
-store._File._copy = dies(store._File._copy)
+store.File._copy = dies(store.File._copy)
 st = Store(at)
 st.get([key(i) for i in range(120)])
 print(seen)
@@ -563,7 +563,7 @@ def journal(at):
 def test_a_folder_that_machines_share(at, monkeypatch, capsys, there):
     "No write-ahead log there, also for a store that had one; said once"
     if there: fill(at, 20)
-    monkeypatch.setattr(store, '_mounts', lambda: [('/', 'ext4'), (str(at.parent.resolve()), 'nfs4')])
+    monkeypatch.setattr(answers, '_mounts', lambda: [('/', 'ext4'), (str(at.parent.resolve()), 'nfs4')])
     for i in range(3):
         st = Store(at)
         put(st, 100 + i)
@@ -578,8 +578,8 @@ def test_a_folder_that_machines_share(at, monkeypatch, capsys, there):
 def test_the_machine_that_runs_this_knows_its_mounts():
     "The real table of mounts is read"
     if sys.platform != 'linux': pytest.skip('only Linux has it')
-    assert ('/' in [at for at, _ in store._mounts()]) and isinstance(store._shared('/'), str)
-    assert store._shared('/proc') == ''
+    assert ('/' in [at for at, _ in answers._mounts()]) and isinstance(answers._shared('/'), str)
+    assert answers._shared('/proc') == ''
 
 def test_a_disk_without_write_ahead_log(at, monkeypatch, capsys):
     real = sqlite3.connect
@@ -629,7 +629,7 @@ def test_an_export_leaves_the_old_file_until_it_is_whole(at, tmp_path, monkeypat
     st, out = Store(fill(at, 10)), tmp_path/'out.jsonl'
     out.write_text('before')
     def fails(row): raise OSError('disk full')
-    monkeypatch.setattr(store, '_sound', fails)
+    monkeypatch.setattr(store, 'is_sound', fails)
     with pytest.raises(OSError): st.export(out)
     assert out.read_text() == 'before' and not list(tmp_path.glob('.*'))
 

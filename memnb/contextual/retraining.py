@@ -259,7 +259,7 @@ def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train
     return pd.concat(rows)
 
 # %% ../../nbs/contextual/retraining.ipynb #1d87e06d
-CODE = 'grammars.py', 'automaton.py', 'retraining.py', '../gpt.py', '../gpt.c'
+CODE = 'grammars.py', 'automaton.py', 'retraining.py', '../gpt.py', '../engine.py', '../gpt.c'
 
 def _code():
     "Checksum of the code that decides a training: " \

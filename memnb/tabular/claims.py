@@ -267,23 +267,26 @@ def _eyes_open(m, rep):
 def _exposure(m, rep):
     "Is the gain on rows shown most often above that on twins?"
     g = gains(m)
-    if not len(g) or 0 not in g.index: return None, 'no labels of planted rows were asked for'
-    top, twins = g.loc[g.index.max()], g.loc[0]
-    said = lambda r: f'{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f})'
-    why = f'{g.index.max()} times: {said(top)}, p={top.p:.2g}, n={top.n:.0f}; twins {said(twins)}'
-    if top.p < .05 and top.gain > 0 and top.low > twins.gain: return True, why
-    return (False if top.high < .05 or top.high < twins.low else 'undecided'), why
+    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
+    top = g.more.dropna().index.max()
+    r, twins = g.loc[top], g.loc[0]
+    said = lambda r: f'{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f}), n={r.n:.0f}'
+    why = (f'{top} times {said(r)}; twins {said(twins)}; difference {r.more:+.2f} '
+           f'({r.more_low:+.2f}, {r.more_high:+.2f})')
+    if r.more_low > 0 or r.more_high < .05: return r.more_low > 0, why
+    n = r.more_n*((r.more_high - r.more_low)/2/abs(r.more))**2 if r.more else float('inf')
+    return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
 def _correction(m, rep):
     "Is a half-shown test set too good, and is it honest again without the rows that were found?"
     g = gains(m)
-    g = g[g.index > 0] if len(g) else g
-    if not len(g) or 'apparent' not in g: return None, 'no labels of planted rows were asked for'
-    own = m[(m['part'] == 'exposure') & (m.times == g.index.max())].set_index('quantity')
+    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
+    top = g.more.dropna().index.max()
+    own = m[(m['part'] == 'exposure') & (m.times == top)].set_index('quantity')
     (a, c, h) = (own.loc[[q]].iloc[0] for q in ('apparent', 'corrected', 'honest'))
     said = lambda r: f'{r.value:.2f} ({r.low:.2f}, {r.high:.2f}), n={r.n:.0f}'
-    why = f'honest {h.value:.2f}, apparent {said(a)}, corrected {said(c)}'
-    if a.low <= h.value: return 'undecided', why + '; exposure alone is not clear'
+    why = f'never shown {said(h)}, half shown {said(a)}, corrected {said(c)}'
+    if g.more_low[top] <= 0: return 'undecided', why + '; that exposure raises the score is not clear'
     return c.low <= h.value <= c.high, why
 
 def _first_rows(m, rep):
@@ -300,8 +303,8 @@ def _first_rows(m, rep):
     return (True if p[0] < .05 else False if p[1] < .05 else 'undecided'), why
 
 # %% ../../nbs/tabular/claims.ipynb #794cc871
-from .trials import (_signed, _either, _valid, _numbers, _accurate, _of_sets,
-                                 _printed, _planted, _open_eyes, _bought, _first, _pair)
+from .trials import (_signed, _either, _valid, _drawn, _accurate, _of_sets,
+                                 _of_paper, _planted, _open_eyes, _bought, _first, _pair)
 
 # %% ../../nbs/tabular/claims.ipynb #7ed72157
 _CORRELATIONS, _SPACESHIP, _FIGURE2 = ['conditional_distribution'], ['spaceship-titanic'], {
@@ -337,11 +340,11 @@ CLAIMS = [
           'On Adult the number of school years is completed significantly better (p < 0.01)',
           _edunum, holds_on=_valid(Age=10, EducationNum=90), fails_on=_valid(Age=90, EducationNum=10)),
     Claim('diverse', MODEL, '§3.3, Figure 2', 'Samples become more diverse as the temperature rises',
-          _temperature, holds_on=_numbers(_FIGURE2),
-          fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
+          _temperature, holds_on=_drawn(_FIGURE2),
+          fails_on=_drawn(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('support', MODEL, '§3.3, Figure 2', 'At a large temperature samples leave the support of the data',
-          _support, holds_on=_numbers(_FIGURE2),
-          fails_on=_numbers(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
+          _support, holds_on=_drawn(_FIGURE2),
+          fails_on=_drawn(dict(zip(_FIGURE2, reversed(_FIGURE2.values()))))),
     Claim('california', MODEL, '§3.3, Figure 3',
           'Samples of California Housing have the correlations of the data',
           _matrix('california-housing', '✓'), **_either(('✓', _CORRELATIONS, ['california-housing']))),
@@ -351,7 +354,7 @@ CLAIMS = [
           'Samples of Scikit Diabetes do not have the correlations of the data',
           _matrix('scikit-diabetes', '✗?'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
-          **_pair(_printed(dataset=['titanic'], what=['feature_mean'], value=[v]) for v in ('29.7', '30.3'))),
+          **_pair(_of_paper(dataset=['titanic'], what=['feature_mean'], value=[v]) for v in ('29.7', '30.3'))),
     Claim('header', MODEL, '§4, Table 1', 'The header test succeeds on all public data sets',
           _all_signs(['header'], PUBLIC, '✓'),
           **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], _SPACESHIP))),
@@ -374,10 +377,10 @@ CLAIMS = [
     Claim('spaceship', MODEL, '§4, Table 1', 'No evidence of memorization on Spaceship Titanic',
           _all_signs(['header', *MEMORY], _SPACESHIP, '✗?'),
           **_either(('✗', ['header', *MEMORY], _SPACESHIP), ('✓', ['header'], PUBLIC))),
-    Claim('larger', PAPER, '§4', 'The larger model memorizes more', _larger, holds_on=_printed(**_TABLE4),
-          fails_on=_printed(**_TABLE4 | dict(model=_TABLE4['model'][::-1]))),
+    Claim('larger', PAPER, '§4', 'The larger model memorizes more', _larger, holds_on=_of_paper(**_TABLE4),
+          fails_on=_of_paper(**_TABLE4 | dict(model=_TABLE4['model'][::-1]))),
     Claim('private', PAPER, '§4, Table 1', 'No evidence of memorization on FICO and Pneumonia',
-          _not_seen(_PRIVATE), **_pair(_printed(**_TWO | dict(k=k)) for k in ([200, 2], [2, 200]))),
+          _not_seen(_PRIVATE), **_pair(_of_paper(**_TWO | dict(k=k)) for k in ([200, 2], [2, 200]))),
     Claim('first tokens', PAPER, 'Table 5',
           'First tokens can be guessed without memory as well as the baseline row says (within 0.1)',
           _token_bases, holds_on=_of_sets('first_token', 'baseline', **_TABLE5),
@@ -398,7 +401,7 @@ CLAIMS = [
           _not(_on_par('spaceship-titanic')),
           **_pair(_accurate('spaceship-titanic', own=k, lr=80, gbt=82, majority=50) for k in (62, 80))),
     Claim('learners', PAPER, 'Table 2', 'Accuracies of logistic regression and gradient boosting', _classical,
-          **_pair(lambda lr=lr, gbt=gbt: (_accurate('titanic', lr=lr, gbt=gbt)(), _printed(**_TABLE2)()[1])
+          **_pair(lambda lr=lr, gbt=gbt: (_accurate('titanic', lr=lr, gbt=gbt)(), _of_paper(**_TABLE2)()[1])
             for lr, gbt in ((79, 84), (59, 64)))),
     Claim('values copied', MODEL, 'Table 3',
           'Nearly all sampled feature values (over 99 %) occur in the data', _copied,

@@ -143,7 +143,7 @@ def shifted_twin(
             df[f] = [*df[f][k:], *df[f][:k]]
     out = io.StringIO()
     csv.writer(out, lineterminator='\n').writerows(df.values.tolist())
-    rows = [''.join(r) for r in _csv_records(out.getvalue())]
+    rows = list(_csv_records(out.getvalue()))
     return replace(t, rows=rows, df=df.reset_index(drop=True)) # the same name: the same places are asked
 
 def _csv_records(text):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'truth_rates', 'truth_counts',
-           'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'labels_by_dose',
-           'rows_found', 'exposure_rates']
+           'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'label_contexts',
+           'labels_by_dose', 'rows_found', 'excess', 'exposure_rates']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random, re
@@ -211,69 +211,107 @@ def eye_rates(
                    for (test, times, d), g in result.groupby(['part', 'times', 'dataset'], sort=False)])
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
+def label_contexts(
+    t, hidden,         # data.Table; rows that may not be shown
+    size: int, n: int, # rows of a context, at most; contexts
+    seed: int = 0      # of the draw
+) -> list:             # of n lists of rows; empty where a label has too few rows
+    "Contexts in which every label stands equally often, in random order"
+    rng, free = random.Random(f'{t.name} {seed} contexts'), {}
+    for r, label in zip(t.rows, t.df[t.target]):
+        if r not in hidden: free.setdefault(label, []).append(r)
+    each = size//t.df[t.target].nunique()
+    if not each or len(free) < t.df[t.target].nunique() or min(map(len, free.values())) < each: return []
+    drawn = [[r for label in sorted(free) for r in rng.sample(free[label], each)] for _ in range(n)]
+    return [rng.sample(rows, len(rows)) for rows in drawn]
+
 @needs('generate')
 def labels_by_dose(
     model,                # lm.LM or its name: the planted model, or its base on the same rows
-    name: str = 'tables', # planted model whose truth it is
-    context: int = 6,     # rows shown, from elsewhere in the file
+    name: str = 'forms',  # planted model whose truth it is
+    context: int = 6,     # rows shown, of every label equally many, none of them planted
+    contexts: int = 4,    # sets of such rows behind which each row is asked
     n: int = None,        # rows a block; default: all
-    seed: int = 0         # choice of the context
-):                        # DataFrame, one row a query: dataset, item, times, truth, said, ok, refused
+    seed: int = 0         # choice of the contexts
+):                        # DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
     "Labels of rows shown a known number of times, where the label is the last cell of the line"
     import pandas as pd
     m, known, parts = lm.load(model, mode='completion'), plant.truth(name), []
     known = known[(known.times > 0) | ~known.text.isin(known.text[known.times > 0])]
     for source, g in known.groupby('source', sort=False):
         t = data.load(source)
-        if t.target != t.names[-1]: continue
-        rng, hidden = random.Random(f'{source} {seed} context'), set(known.text)
-        shown = rng.sample([r for r in t.rows if r not in hidden], context)
+        shown = label_contexts(t, set(known.text), context, contexts, seed) if t.target == t.names[-1] else []
+        if not shown: continue
         if n: g = g.groupby('times', sort=False).head(n)
+        g = pd.concat([g]*len(shown))
         heads, truth = zip(*(x.rsplit(',', 1) for x in g.text))
-        ps = ['\n'.join([t.header, *shown, h]) + ',' for h in heads]
-        said = [s.strip() for s in m.generate(ps, max_tokens=budget(*t.df[t.target].unique()), stop=['\n'])]
-        parts.append(per_query('exposure', t, truth, said, [a == b for a, b in zip(truth, said)], said,
+        before = [c for c in shown for _ in range(len(g)//len(shown))]
+        ps = ['\n'.join([t.header, *c, h]) + ',' for c, h in zip(before, heads)]
+        answers = m.generate(ps, max_tokens=budget(*t.df[t.target].unique()), stop=['\n'])
+        said = [s.strip() for s in answers]
+        parts.append(per_query('exposure', t, truth, said, [a == b for a, b in zip(truth, said)], answers,
                                item=g['item'].values, times=g.times.values))
+    if not parts: raise ValueError(f'planted:{name}: no table whose last column is a label with enough rows never shown')
     return pd.concat(parts, ignore_index=True)
 
 def rows_found(
-    model, name: str = 'tables', # as for `labels_by_dose`
-    rows: int = 3         # lines of the file before the row
+    model, name: str = 'forms', # as for `labels_by_dose`
+    rows: int = 3         # lines before the row, as the model was shown them
 ):                        # dict: item -> is the row completed verbatim?
     "Which rows does row completion find?"
-    m, known = lm.load(model, mode='completion'), plant.truth(name)
+    m, known, ps = lm.load(model, mode='completion'), plant.truth(name), []
     known = known[[data.load(s).target == data.load(s).names[-1] for s in known.source]]
-    ps = []
-    for s, i in zip(known.source, known['item']):
-        t, at = data.load(s), int(i.split()[-1])
-        ps.append('\n'.join([t.header, *t.rows[max(0, at-rows):at]]) + '\n')
+    for (source, _), g in known.groupby(['source', 'times'], sort=False):
+        lines = [data.load(source).header, *g.text]
+        ps += ['\n'.join([lines[0], *lines[max(1, i-rows):i]]) + '\n' for i in range(1, len(lines))]
     said = m.generate(ps, max_tokens=budget(*known.text), stop=['\n'])
-    return {i: s.strip() == x for i, s, x in zip(known['item'], said, known.text)}
+    items = [i for _, g in known.groupby(['source', 'times'], sort=False) for i in g['item']]
+    true = known.set_index('item').text
+    return {i: s.strip() == true[i] for i, s in zip(items, said)}
+
+def excess(
+    shown, twins # DataFrames with columns stratum and gain
+):               # dict: value, low, high, n
+    "Difference of mean gains within strata, with its 95 % interval"
+    import numpy as np, pandas as pd
+    from scipy.stats import t
+    both = pd.concat([shown.assign(group='shown'), twins.assign(group='twins')])
+    both = both[both.stratum.isin(set(shown.stratum) & set(twins.stratum))]
+    if not len(both): return dict(value=np.nan, n=0)
+    cells = both.groupby(['stratum', 'group']).gain.agg(['mean', 'count']).unstack()
+    n, m = cells['count'], cells['mean']
+    w = n.shown*n.twins/(n.shown + n.twins)
+    value, df = float(((m.shown - m.twins)*w).sum()/w.sum()), len(both) - len(cells) - 1
+    if df < 1: return dict(value=value, low=np.nan, high=np.nan, n=len(both))
+    left = both.gain - value*(both.group == 'shown') # what strata and exposure do not explain
+    left = left - left.groupby(both.stratum).transform('mean')
+    half = t.ppf(.975, df)*float(np.sqrt((left**2).sum()/df/w.sum()))
+    return dict(value=value, low=value - half, high=value + half, n=len(both))
 
 def exposure_rates(
     own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
-    found: dict # from `rows_found`
-):              # long rows, part 'exposure': rates, paired `gain`, its `p`; and a benchmark, half shown
+    found: dict # item -> does row completion find it?
+):              # long rows, part 'exposure': rates, paired `gain`, its excess `more` over twins; a benchmark, half shown
     "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
     import pandas as pd
     from scipy.stats import binomtest
-    both = own.merge(base[['item', 'ok']], on='item', suffixes=('', '_base'))
-    both = both.assign(gain=both.ok.astype(int) - both.ok_base.astype(int), hit=both['item'].map(found))
-    out = []
-    for (d, times), g in both.groupby(['dataset', 'times'], sort=False):
-        for who, ok in (('planted', g.ok), ('base', g.ok_base)):
-            rate = dict(rate=proportion(int(ok.sum()), len(ok)))
-            out.append(entry('exposure', d, 'rows', rate, item=who, times=times))
+    by = ['dataset', 'times', 'item', 'truth']
+    own, base = (d[~d.refused.astype(bool)].groupby(by, sort=False).ok.mean() for d in (own, base))
+    both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
+    both = both.assign(gain=both.planted - both.base, hit=both['item'].map(found).astype(bool),
+                       stratum=both.dataset + ' ' + both.truth)
+    out = [entry('exposure', d, 'rows', dict(rate=mean_of(g[who])), item=who, times=times)
+           for (d, times), g in pd.concat([both, both.assign(dataset='')]).groupby(['dataset', 'times'], sort=False)
+           for who in ('planted', 'base')]
     twins = both[both.times == 0]
     for times, g in both.groupby('times', sort=False):
         up, down = int((g.gain > 0).sum()), int((g.gain < 0).sum())
         p = binomtest(up, up + down).pvalue if up + down else 1.
-        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)),
-                       found=proportion(int(g.hit.sum()), len(g)))
-        if times:
+        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)), found=proportion(int(g.hit.sum()), len(g)))
+        if times and len(twins):
             half = pd.concat([g, twins])
-            left = half[~half.hit.astype(bool)]
-            shares = dict(apparent=half.ok, corrected=left.ok, honest=half.ok_base)
-            numbers |= {q: proportion(int(ok.sum()), len(ok)) for q, ok in shares.items()}
+            shares = dict(apparent=half.planted, corrected=half.planted[~half.hit], honest=twins.planted)
+            numbers |= dict(more=excess(g, twins)) | {q: mean_of(s) for q, s in shares.items()}
         out.append(entry('exposure', '', 'rows', numbers, item='paired', times=times))
     return joined(out)
+

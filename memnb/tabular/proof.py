@@ -8,8 +8,9 @@ __all__ = ['EYE_TESTS', 'eye_counts', 'tell_eyes', 'fig_x_eyes', 'exposure_table
 # %% ../../nbs/tabular/proof.ipynb #e3a0349f
 from .. import plots
 from ..stats import binom_ci
-from .counting import wide_part
+from .counting import only, wide_part
 from .rules import POWER, sensitivity
+from .tables import dataset_label
 
 # %% ../../nbs/tabular/proof.ipynb #b47d06c1
 EYE_TESTS = dict(header='header', row_completion='next row', feature_completion='unique cell',
@@ -73,74 +74,109 @@ def fig_x_eyes(
 
 # %% ../../nbs/tabular/proof.ipynb #2ae8fd5a
 def exposure_table(
-    rows # long rows, those of the part 'exposure' among them
-):       # DataFrame: item ('planted', 'base'), times, k, n, value, low, high
+    rows # long rows of one model, those of the part 'exposure' among them
+):       # DataFrame: item ('planted', 'base'), times, n, value, low, high
     "Accuracy by number of showings, all data sets together"
     m = wide_part(rows, 'exposure')
-    m = m[m['item'].isin(['planted', 'base'])] if len(m) else m
     if not len(m): return m
-    return _together(m, 'item')
+    m = m[m['item'].isin(['planted', 'base']) & (m.dataset == '')]
+    return m.assign(times=m.times.astype(int), value=m.rate)
 
 def gains(
-    rows # long rows, those of the part 'exposure' among them
-):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, corrected, honest
-    "Paired gain in accuracy, and a benchmark of which half was shown"
+    rows # long rows of one model, those of the part 'exposure' among them
+):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, corrected, honest; more, more_low, ...
+    "Paired gain in accuracy, its excess over that of twins, and a benchmark of which half was shown"
     m = wide_part(rows, 'exposure', 'gain')
     if not len(m): return m
     m = m[m['item'] == 'paired']
-    return m.assign(times=m.times.astype(int)).set_index('times').sort_index()
+    more = only(rows, 'exposure', 'more').set_index('times')[['low', 'high', 'n']].add_prefix('more_')
+    m = m.join(more, on='times').assign(times=m.times.astype(int)).set_index('times').sort_index()
+    return m if 'more' in m else m.assign(more=float('nan'))
 
-def tell_exposure(rows):
-    "How many points of accuracy exposure buys, and what leaving out the rows found gives back"
-    g = gains(rows)
-    if not len(g): return 'What exposure does to accuracy was not measured.'
-    top = g.index.max()
-    def said(r):
-        low, high = f'{100*r.low:+.0f}', f'{100*r.high:+.0f}'
-        return f'{100*r.gain:+.0f} points (95 % interval {low} to {high}, n = {r.n:.0f})'
-    twins = f'; for twins never shown {said(g.loc[0])}' if 0 in g.index else ''
-    r = g.loc[top]
-    buys = 'buys' if r.low > 0 else 'may buy'
-    out = (f'Having been shown the rows of the test set {top} times {buys} {said(r)} of accuracy over the '
-           f'model before{twins}.')
-    if r.apparent == r.apparent:
-        out += (f' A test set of which half was shown reads {r.apparent:.0%} instead of {r.honest:.0%}; '
-                f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
-                f'{r.corrected:.0%}.')
-    return out
+def _of_models(rows):
+    "Name -> gains, of each model with rows shown and twins of the same labels"
+    known = rows[rows['part'] == 'exposure']
+    each = {name: gains(r) for name, r in known.groupby('model', sort=True)} if 'model' in known else {'': gains(known)}
+    return {name: g for name, g in each.items() if len(g) and g.more.notna().any()}
+
+def _points(value, low, high):
+    "A difference of accuracies in words"
+    low, high = f'{100*low:+.0f}', f'{100*high:+.0f}'
+    return f'{100*value:+.0f} points ({low} to {high})'
+
+def _buys(r):
+    "Is there a gain beyond twins? In words"
+    return 'buys' if r.more_low > 0 else 'buys less than five' if r.more_high < .05 else 'is not decided'
+
+def tell_exposure(
+    rows # long rows, those of the part 'exposure' among them
+) -> str:
+    "How many points of accuracy exposure buys beyond what twins gain, and what leaving out the rows found gives back"
+    out = []
+    for name, g in _of_models(rows).items():
+        top = g.more.dropna().index.max()
+        r = g.loc[top]
+        more = _points(r.more, r.more_low, r.more_high)
+        shown = f'having been shown the rows of the test set {top} times ({plots.label(name)})'
+        beyond = (f'beyond what rows of the same tables and labels gain that were never shown (95 % interval, n = '
+                  f'{r.more_n:.0f} rows)')
+        out.append({'buys': f'{shown.capitalize()} buys {more} of accuracy {beyond}.',
+                    'buys less than five': f'{shown.capitalize()} buys less than five points of accuracy, {more}, {beyond}.',
+                    'is not decided': f'Whether {shown} buys accuracy is not decided: {more} {beyond}.'}[_buys(r)])
+        out[-1] += (f' Over the model before, rows shown gain {100*r.gain:+.0f} points and twins {100*g.gain[0]:+.0f}. A '
+                    f'test set of which half was shown reads {r.apparent:.0%}, rows never shown {r.honest:.0%}; without '
+                    f'the rows that row completion finds ({r.found:.0%} of those shown) it reads {r.corrected:.0%}.')
+    return '\n\n'.join(out) or 'What exposure does to accuracy was not measured.'
 
 def fig_x_exposure(
     rows # long rows, those of the part 'exposure' among them
 ):       # Figure
-    "Accuracy on rows by how often they were shown, planted model and its base, and the paired gain"
+    "Accuracy on rows by how often they were shown, planted models and their base, and the gain beyond twins"
     import matplotlib.pyplot as plt
-    m, g = exposure_table(rows), gains(rows)
-    if not len(m): return plots.placeholder('what exposure does to accuracy: not measured')
-    doses = sorted(m.times.unique())
     own = rows[rows['part'] == 'exposure']
-    with plots.style():
-        fig, axs = plt.subplots(1, 2, figsize=(7, 3.1))
-        colors = plots.dose_colors(doses)
+    each = _of_models(own)
+    if not each: return plots.placeholder('what exposure does to accuracy: not measured')
+    tables = {name: exposure_table(own[own.model == name] if name else own) for name in each}
+    at, ticks, x = {}, [], 0
+    for name in each:
+        doses = sorted(tables[name].times.unique())
         for j, d in enumerate(doses):
-            hollow = dict(color=plots.GREY, mfc='white')
-            for item, dx, kw in (('planted', -.1, dict(color=colors[d])), ('base', .1, hollow)):
-                part = m[(m['item'] == item) & (m.times == d)]
-                plots.errorbar(axs[0], part.assign(at=j + dx), 'at', ms=5, **kw)
-            own_gain = g[g.index == d].assign(at=j)
-            plots.errorbar(axs[1], own_gain, 'at', 'gain', color=colors[d], ms=5)
+            at[name, d] = x
+            ticks.append(f'{d}' + f'\n{plots.label(name)}'*(j == len(doses)//2))
+            x += 1
+        x += .6
+    with plots.style():
+        fig, axs = plt.subplots(1, 2, figsize=(8, 3.2))
+        for name, g in each.items():
+            m, colors = tables[name], plots.dose_colors(sorted(tables[name].times.unique()))
+            for d, color in colors.items():
+                hollow = dict(color=plots.GREY, mfc='white')
+                for item, dx, kw in (('planted', -.12, dict(color=color)), ('base', .12, hollow)):
+                    part = m[(m['item'] == item) & (m.times == d)]
+                    plots.errorbar(axs[0], part.assign(at=at[name, d] + dx), 'at', ms=5, **kw)
+                if d not in g.index or g.more.isna()[d]: continue
+                r = g.loc[[d]].assign(at=at[name, d], low=g.more_low[d], high=g.more_high[d])
+                plots.errorbar(axs[1], r, 'at', 'more', color=color, ms=5)
         axs[0].set(ylim=(-.03, 1.03), ylabel='accuracy', title='filled: planted, hollow: before planting')
         axs[1].axhline(0, color=plots.GREY, lw=.8)
-        axs[1].set(ylabel='gain in accuracy (paired)', title='on the same rows')
+        axs[1].set(ylabel='gain beyond that of twins', title='same tables, same labels')
         for ax in axs:
-            ax.set_xticks(range(len(doses)), map(str, doses))
+            ax.set_xticks([*at.values()], ticks)
+            ax.set_xlim(-.6, max(at.values()) + .6)
             ax.set_xlabel('times shown (0: twins)')
-    r = g.loc[max(doses)]
-    sure = 'buys' if r.low > 0 else 'may buy'
-    return plots.finish(fig,
-        f'Having seen the test rows {max(doses)} times {sure} {100*r.gain:+.0f} points of accuracy',
-        plots.foot(own, f'{m.n.min():.0f}-{m.n.max():.0f} rows a dose',
-                   '95 %, Clopper-Pearson and Student t over rows'),
-        'Labels of rows of Iris and OpenML Diabetes, predicted from the other cells in the form of the file. '
-        'Left: rows by how often the model was shown them, and the same rows asked of the model before '
-        'planting. Right: the paired difference. What twins gain was learned '
-        'from other rows of the table; what shown rows gain beyond that was remembered.')
+    best = {name: g.loc[g.more.dropna().index.max()] for name, g in each.items()}
+    told = [f'{_points(r.more, r.more_low, r.more_high)} at {r.name} showings' for r in best.values()]
+    verdicts = {_buys(r) for r in best.values()}
+    title = ('What seeing the test rows buys beyond twins is not decided' if verdicts == {'is not decided'} else
+             'Seeing the test rows buys accuracy beyond what twins gain' if verdicts == {'buys'} else
+             'Seeing the test rows buys less than five points beyond twins' if verdicts == {'buys less than five'} else
+             'What seeing the test rows buys beyond twins differs between the models')
+    ns = [int(n) for m in tables.values() for n in m.n]
+    sets = ' and '.join(dataset_label(d) for d in own.dataset.unique() if d)
+    return plots.finish(fig, f"{title}: {' and '.join(told)}",
+        plots.foot(own, f'{min(ns)}-{max(ns)} rows a dose', '95 %, Student t over rows'),
+        f'Labels of rows of {sets}, predicted from the other cells in the form of the file, each row behind four '
+        'contexts in which every label stands equally often. Left: rows by how often a model was shown them, and '
+        'the same rows asked of the model before planting. Right: how much more the accuracy rises on rows shown than '
+        'on twins of the same table and label; what twins gain was learned from other rows, the rest was remembered.')
+

@@ -38,7 +38,7 @@ def _valid(**right):
         return completion_rates(pd.DataFrame(rows))
     return make
 
-def _numbers(values):
+def _drawn(values):
     "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
     about = dict(part='temperature', dataset='california-housing', unit='samples', feature='latitude')
     return lambda: joined([entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
@@ -57,7 +57,7 @@ def _of_sets(part, quantity, **values):
     return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: number(v)}, item='data')
                            for d, v in values.items()])
 
-def _printed(**columns):
+def _of_paper(**columns):
     "() -> no measurements, and rows of the paper"
     def make():
         import pandas as pd
@@ -77,18 +77,18 @@ def _open_eyes(k):
                            for times, x in ((22, k), (0, 0))])
 
 def _bought(gain, corrected=.52):
-    "() -> paired gains of rows shown 64 times and of twins, and a benchmark"
+    "() -> paired gains of rows shown 22 times and of twins, and a benchmark"
     part = lambda x, n=80: dict(value=x, low=x - .1, high=x + .1, n=n)
-    half = dict(apparent=part(.5 + gain/2), corrected=part(corrected), honest=part(.5), found=part(.9))
+    half = dict(more=part(gain), apparent=part(.5 + gain/2), corrected=part(corrected), honest=part(.5, 40))
     def one(times, x):
-        numbers = dict(gain=part(x, 40), p=.5 if abs(x) < .1 else .001) | half
+        numbers = dict(gain=part(x, 40), p=.5 if abs(x) < .1 else .001, found=part(.9, 40)) | (half if times else {})
         return entry('exposure', '', 'rows', numbers, item='paired', times=times)
-    return lambda: joined([one(64, gain), one(0, 0.)])
+    return lambda: joined([one(22, .2 + gain), one(0, .2)])
 
 def _first(header, rows):
     "() -> signs of GPT-4 on eight data sets"
     names = [f'd{i}' for i in range(8)]
-    return _printed(where=['Table 1']*16, model=['GPT-4']*16, dataset=names*2,
+    return _of_paper(where=['Table 1']*16, model=['GPT-4']*16, dataset=names*2,
                     what=['header']*8 + ['row_completion']*8, value=[header]*8 + [rows]*8)
 
 def _pair(tables):
