@@ -38,7 +38,7 @@ def floor_shares(
 def fig6(measured, reported):
     "Figure 6: the ratio of audit to theory over its floor, and the share of the bound that is used"
     import matplotlib.pyplot as plt
-    p, x = printed_use(reported), np.geomspace(.4, 120, 60)
+    p, x = printed_use(reported), np.geomspace(.4, 120, 400)
     p = p[p['where'] == 'Table 4']
     with plots.style():
         fig, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.8))
@@ -143,7 +143,8 @@ def fig_x_learners(measured, reported=None):
     m = rows_of(measured, 'learners')
     if not len(m): return plots.placeholder('learners: not measured')
     plain, kinds, shots = m[(m.setting == '') & m.shots.isna()], m[m.setting != ''], m[m.shots.notna()]
-    names = [x for x in dict.fromkeys(plain['item']) if x != 'best']
+    size = rows_of(measured, 'learners', 'parameters').set_index('item').value
+    names = sorted({*plain['item']} - {'best'}, key=lambda x: (size.get(x, 0), x))
     colors = {'best': 'black'} | dict(zip(names, sns.color_palette('blend:#F6CF7E,#7A4A00', len(names))))
     with plots.style():
         fig, axs = plt.subplots(1, 3, figsize=(8.8, 3.4), sharey=True)

@@ -12,6 +12,7 @@ import numpy as np
 from ..results import MODEL, MODELS, PAPER, THEOREM, TRUTH, Claim, vote
 from .accounting import FINE, printed_floor, printed_use, solved
 from .figures import by_size, tuned_pairs
+from .ladder import last_tuned
 from .method import DELTA, theory
 from .. import plots
 from .table import audit_table, long_rows, rows_of
@@ -183,7 +184,7 @@ def _c_ladder(kind, quantity, above):
     "A check of the ladder: does tuning, or cutting off layers, change the loss of the same queries?"
     def check(m, rep):
         d, parts = rows_of(m, 'ladder', quantity, setting=kind), {}
-        if quantity == 'difference' and kind == 'tuned' and len(d): d = d[d.model == d.model.iloc[-1]]
+        if quantity == 'difference' and kind == 'tuned': d = last_tuned(m)
         right = rows_of(m, 'ladder', 'accuracy').set_index(['model', 'dataset']).value
         for r in d.itertuples():
             at = [right.get((who, r.dataset), math.nan) for who in (r.other, r.model)]
@@ -358,7 +359,9 @@ def _c_learned_size(m, rep):
     d = rows_of(m, 'learners', 'difference')
     d = d[d.other != 'best']
     if not len(d): return None, 'not measured'
-    r = d.iloc[-1]
+    size = rows_of(m, 'learners', 'parameters').set_index('item').value
+    span = d['item'].map(size) - d.other.map(size)
+    r = d.loc[span.idxmax()] if span.notna().any() else d.iloc[-1]
     return _clear(r), '; '.join(f'{x.item} minus {x.other} {_signed(x)}'
                                 for x in d.itertuples()) + f', {r.n:.0f} contexts'
 

@@ -9,6 +9,7 @@ __all__ = ['DATASETS', 'printed_losses', 'fig1', 'by_size', 'fig2', 'fig3', 'fig
 # %% ../../nbs/iclinf/figures.ipynb #484ac6ef
 from .. import plots
 from .table import rows_of
+from .ladder import last_tuned, rung_number
 from .twins import memory_effect
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
@@ -53,10 +54,13 @@ def fig1(measured, reported=None):
     import matplotlib.pyplot as plt
     m = rows_of(measured, 'influence', 'loss at position', setting='label')
     if not len(m): return plots.placeholder('influence: not measured')
+    series = list(_series(m))
     with plots.style():
         fig, ax = plt.subplots(figsize=(7, 3.6))
-        for name, color, g in _series(m):
-            plots.errorbar(ax, g.sort_values('position'), 'position', color=color, ls='-', lw=1, label=name)
+        for i, (name, color, g) in enumerate(series):
+            g = g.sort_values('position')
+            aside = g.assign(at=g.position + .05*(i - (len(series) - 1)/2))
+            plots.errorbar(ax, aside, 'at', color=color, ls='-', lw=1, label=name)
         ax.set_xticks(sorted(m.position.unique()))
         ax.set(xlabel='place in the prompt of the exemplar left out', ylabel='mean loss (nats)')
         ax.set_ylim(bottom=0)
@@ -64,9 +68,10 @@ def fig1(measured, reported=None):
         ax.legend(loc='lower right')
     def side(item): # of an end of the prompt against the middle
         d = rows_of(measured, 'influence', 'difference', setting='label', item=item, other='middle')
-        said = {'more' if r.low > 0 else 'less' if r.high < 0 else 'neither clearly more nor less'
-                for r in d.itertuples()}
-        return said.pop() if len(said) == 1 else 'not the same everywhere' if said else 'not compared'
+        said = ['more' if r.low > 0 else 'less' if r.high < 0 else 'neither clearly more nor less'
+                for r in d.itertuples()]
+        if len(set(said)) < 2: return said[0] if said else 'not compared'
+        return ' and '.join(f'{k} in {said.count(k)} of {len(said)}' for k in ('more', 'less') if k in said)
     last, first = side('last'), side('first')
     shape = ': a U' if last == first == 'more' else ': no U' if 'less' in (last, first) else ''
     title = f'Beside those between, the last exemplar leaks {last}, the first {first}{shape}'
@@ -252,9 +257,10 @@ def fig_x_memory(measured, reported=None):
 _DATA_LOOK = dict(topics=('o', plots.COLORS[0]), news=('s', plots.COLORS[1]), goods=('D', plots.COLORS[2]))
 
 def _rungs(d):
-    "Short names of the models of the ladder, in order"
-    models = list(dict.fromkeys(d.model))
-    return {who: who.split(', ')[-1] if ', ' in who else 'as it is' for who in models}
+    "Short names of the models of the ladder: as it is, cut off, tuned, each by its number"
+    kind = dict(zip(d.model, d.setting))
+    models = sorted(kind, key=lambda who: (['', 'cut', 'tuned'].index(kind[who]), rung_number(who)))
+    return {who: who.split(', ')[-1] if kind[who] else 'as it is' for who in models}
 
 def fig_x_ladder(measured, reported=None):
     "Accuracy and influence of a model that is tuned on the form, and of its first layers"
@@ -262,7 +268,8 @@ def fig_x_ladder(measured, reported=None):
     loss = rows_of(measured, 'ladder')
     if not len(loss): return plots.placeholder('ladder: not measured')
     right, guess, gaps = (rows_of(measured, 'ladder', q) for q in ('accuracy', 'guess', 'difference'))
-    names, way = _rungs(loss), loss[loss.setting != 'cut']
+    names = _rungs(loss)
+    way = loss[loss.setting != 'cut'].assign(rung=lambda d: d.model.map(rung_number)).sort_values('rung')
     with plots.style():
         fig, (left, ax) = plt.subplots(1, 2, figsize=(8.8, 3.8), width_ratios=[3, 4])
         for i, d in enumerate(dict.fromkeys(loss.dataset)):
@@ -282,8 +289,7 @@ def fig_x_ladder(measured, reported=None):
         ax.axvline(0, color=plots.GREY, lw=1, zorder=0)
         ax.set_yticks(range(len(names) - 1), list(names.values())[1:])
         ax.set(xlabel='ICLInf minus that of the model as it is (nats)', ylim=(len(names) - 1.5, -.6))
-    last = gaps[(gaps.setting == 'tuned') & (gaps.model == gaps[gaps.setting == 'tuned'].model.iloc[-1])] \
-        if (gaps.setting == 'tuned').any() else gaps[:0]
+    last = last_tuned(measured)
     up, down = int((last.low > 0).sum()), int((last.high < 0).sum())
     title = (f'Tuned on the form, the model leaks clearly more on {up} of {len(last)} data sets, '
              f'clearly less on {down}') if len(last) else 'A model and its first layers'

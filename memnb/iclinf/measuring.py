@@ -87,7 +87,6 @@ def _rungs(m, s, how):
     rows, last = ladder(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
     if not last: return rows
     more = [measure(last, d, s.n, s.shots, **how) for d in s.datasets]
-    more.append(by_shots(last, s.datasets[0], s.shots_n, s.shots_all, **how))
     return pd.concat([rows, model_sizes(last), *more], ignore_index=True)
 
 def measurements(
@@ -153,7 +152,7 @@ def estimate(
     runs += [('news', s.memory_n, s.shots)]*2*(('memory' in s.parts) + ('own form' in s.parts))
     if 'ladder' in s.parts: # every model, then all readings of the last
         runs += [(x, s.n, s.shots) for x in s.datasets]*(1 + len(s.cuts) + len(s.stops))
-        runs += [(x, s.n, 1) for x in s.datasets] + [(s.datasets[0], s.shots_n, k) for k in s.shots_all]
+        runs += [(x, s.n, 1) for x in s.datasets]
         d.cost['prompt_tokens'] += 3*_LESSON*max(s.stops, default=0) # forward and back
     if 'own form' in s.parts: d.cost['prompt_tokens'] += 3*_LESSON*18*s.own_times//4
     for name, count, k in runs:
