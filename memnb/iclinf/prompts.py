@@ -81,7 +81,7 @@ def pool(
     _labels_differ(name, every.label_name)
     if len(test) < n: raise ValueError(f'{name} has {len(test)} texts to ask for, not {n}')
     intro, ask, answer, names = _form(name, sorted(every.label_name.unique(), key=str))
-    odd = int(every.text.str.contains(f'\n{ask}:', regex=False).sum())
+    odd = every.text[every.text.str.contains(f'\n{ask}:', regex=False)].nunique()
     if odd: say(f'{name}: {odd} texts have a line that begins with "{ask}:", as an exemplar does')
     if name in FORMS: every['label_name'] = [names[i] for i in every.label]
     train, test = every[:len(train)], every[len(train):]
