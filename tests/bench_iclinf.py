@@ -55,7 +55,8 @@ def audit():
     m, net = ready()
     prompts = iclinf.audit_prompts(s=S)
     m._run(dict(input_ids=torch.tensor([[1, 2, 3]]))) # the packed twin is made outside of the clock
-    b, (_, ids, _) = clock(lambda: iclinf.write(iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0))
+    b, text = clock(lambda: iclinf.write(iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0, norms=()))
+    ids = text.ids
     draws, spent, same = np.random.default_rng(0).random(len(ids)), 0., 0
     read = [m.encode(p) for p in prompts]
     batched(net, read[:1]) # and the weights of the library's model are read
@@ -80,7 +81,7 @@ def neighbours():
             pairs = [(full, q), (q, full)]
             worst = max(worst, *(torch.logsumexp(2*a - b, 0).item() for a, b in pairs))
         return worst
-    a, b, x, y = race(built, lambda: float(iclinf.neighbour_rdp(z, 1., [2])[0]), 3)
+    a, b, x, y = race(built, lambda: float(iclinf.neighbour_rdp(z, 1., [2], 's')[0]), 3)
     far = abs(x[0] - y[0])
     row(f'{S} neighbours of one token', a, b, 10, f"{'yes' if far < 1e-9 else 'no'}, {far:.0e} nats")
 

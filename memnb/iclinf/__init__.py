@@ -12,7 +12,12 @@ from .prompts import *
 from .influence import *
 from .twins import *
 from .accounting import *
+from .lower import *
 from .auditing import *
+from .duels import *
+from .learners import *
+from .ladder import *
 from .measuring import *
 from .figures import *
+from .audit_figures import *
 from .claims import *

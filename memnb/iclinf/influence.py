@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VOCAB', 'CALIBRATION', 'READINGS', 'case_parents', 'leave_one_out', 'scores', 'calibrated', 'losses', 'accuracy',
-           'readings', 'measure']
+           'readings', 'measure', 'by_shots']
 
 # %% ../../nbs/iclinf/influence.ipynb #18908d66
 import numpy as np
@@ -164,8 +164,8 @@ def accuracy(
     return sum(a == b for a, b in best), len(best)
 
 # %% ../../nbs/iclinf/influence.ipynb #1235f152
-READINGS = {'label': {}, 'full': dict(vocab='full'), 'calibrated': dict(calibration='shared'),
-            'calibrated, own': dict(calibration='own'), 'signed': dict(signed=True)}
+READINGS = {'label': {}, 'full': dict(vocab='full'), 'calibrated': dict(calibration='own'),
+            'calibrated, shared': dict(calibration='shared'), 'signed': dict(signed=True)}
 
 def readings(
     table,        # from `scores`
@@ -182,16 +182,18 @@ def readings(
         k, n = accuracy(table, READINGS[name].get('calibration', ''))
         low, high = stats.binom_ci(k, n)
         rows.append(dict(quantity='accuracy', setting=name, value=k/n, n=n, low=low, high=high))
+    truth = table.drop_duplicates('query').truth
+    rows.append(dict(quantity='guess', value=float(truth.value_counts(normalize=True).max()), n=len(truth)))
     return long_rows([*rows, *_differences(table, seed)], unit='queries')
 
 def _differences(table, seed):
     "Differences within the same queries: of two readings, and of the ends of the prompt and its middle"
     rows, own = [], losses(table)
-    kinds = 'label', 'calibrated', 'full'
+    kinds = 'label', 'calibrated', 'calibrated, shared', 'full'
     worst = {k: losses(table, **READINGS[k]).groupby('query').loss.max() for k in kinds}
     def difference(a, b, **names):
         rows.append(dict(quantity='difference', **names, **mean_loss(_minus(a, b), seed)))
-    for k in ('calibrated', 'full'): difference(worst[k], worst['label'], setting=k, other='label')
+    for k in kinds[1:]: difference(worst[k], worst['label'], setting=k, other='label')
     above = dict(setting='full', other='label', value=float((worst['full'] > worst['label']).mean()))
     rows.append(dict(quantity='above', n=len(worst['full']), **above))
     by, names = own.pivot(index='query', columns='position', values='loss'), dict(setting='label')
@@ -215,9 +217,58 @@ def measure(
     shots: int = 4,      # exemplars
     mode: str = 'completion', # or 'chat'
     splits: list = ('train', 'test'), # of exemplars and queries
-    seed: int = 0,       # of every draw
-    part: str = 'influence' # name of the part: 'shots' where several numbers of exemplars are compared
+    seed: int = 0        # of every draw
 ):                       # DataFrame in the long form, with model
     "ICLInf of a model on a data set"
     t = scores(model, dataset, n, shots, mode, splits, seed)
-    return readings(t, seed).assign(part=part, dataset=t.dataset.iloc[0], shots=shots, model=model.name)
+    one = t if shots == 1 else scores(model, dataset, n, 1, mode, splits, seed)
+    rows = [*readings(t, seed).to_dict('records'), *_known(t, one)]
+    hit, guess = ([r for r in rows if r['quantity'] == k][0] for k in ('accuracy', 'guess'))
+    if hit['low'] <= guess['value']:
+        say(f'{t.dataset.iloc[0]}: right in {100*hit["value"]:.0f} % of {n} queries, a guess in '
+            f'{100*guess["value"]:.0f} %: so few queries cannot tell this from guessing')
+    return long_rows(rows, part='influence', dataset=t.dataset.iloc[0], shots=shots,
+                     model=lm.load(model).name)
+
+def _known(table, one):
+    "Does an exemplar leak less where the model knows the answer without any? By query"
+    from scipy.stats import spearmanr
+    bare = one[(one.position == 1)].groupby('query', sort=False) # its only exemplar left out
+    knows = [float(normalised(g.logp)[(g.label == g.truth).to_numpy().argmax()]) for _, g in bare]
+    hits = [g.label.iloc[int(g.logp.to_numpy().argmax())] == g.truth.iloc[0] for _, g in bare]
+    loss, n = losses(table).groupby('query', sort=False).loss.max().to_numpy(), len(knows)
+    low, high = stats.binom_ci(sum(hits), n)
+    out = [dict(quantity='accuracy', setting='no exemplar', value=sum(hits)/n, n=n, low=low, high=high)]
+    if n > 4 and len(set(loss)) > 1 and len(set(knows)) > 1 and np.isfinite(loss).all():
+        r, half = float(spearmanr(knows, loss).statistic), 1.96/np.sqrt(n - 3)
+        ends = np.tanh(np.arctanh(np.clip(r, -.999999, .999999)) + np.array([-half, half]))
+        out.append(dict(quantity='known', setting='label', value=r, low=float(ends[0]),
+                        high=float(ends[1]), n=n))
+    return [dict(unit='queries', **r) for r in out]
+
+# %% ../../nbs/iclinf/influence.ipynb #d800fa3d
+@needs('next_logits')
+def by_shots(
+    model, dataset,      # see `measure`
+    n: int = 500,        # queries, the same for each number of exemplars
+    ks: list = (1, 2, 4, 8), # numbers of exemplars; a shorter prompt has the first of a longer one
+    mode: str = 'completion', splits: list = ('train', 'test'), seed: int = 0 # see `measure`
+):                       # DataFrame in the long form, with model
+    "ICLInf by the number of exemplars, and paired differences within the queries"
+    rows, worst = [], {}
+    for k in sorted(ks):
+        t = scores(model, dataset, n, k, mode, splits, seed)
+        rows += [dict(r, shots=k) for r in readings(t, seed).to_dict('records')
+                 if r['quantity'] in ('loss', 'accuracy', 'guess')]
+        worst[k] = losses(t).groupby('query').loss.max()
+    def gap(quantity, value, after, before):
+        return dict(quantity=quantity, setting='label', shots=after, position=before, unit='queries',
+                    **mean_loss(value, seed))
+    steps = list(zip([*worst], [*worst][1:]))
+    for a, b in {*steps, (min(worst), max(worst))} - {(min(worst),)*2}:
+        rows.append(gap('change', _minus(worst[b].to_numpy(), worst[a].to_numpy()), b, a))
+    for a, b in steps: # is the fall from 2 to 4 the steepest of all?
+        if (2, 4) in steps and (a, b) != (2, 4):
+            fall = _minus(worst[2].to_numpy(), worst[4].to_numpy())
+            rows.append(gap('steeper', fall - _minus(worst[a].to_numpy(), worst[b].to_numpy()), b, a))
+    return long_rows(rows, part='shots', dataset=t.dataset.iloc[0], model=lm.load(model).name)

@@ -13,20 +13,23 @@ from .. import lm, results
 from ..hf import plant_tree
 from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
-from .influence import case_parents, measure
+from .duels import DUELS, duel
+from .influence import by_shots, case_parents, measure
+from .ladder import ladder, own_form_rows
+from .learners import learner_influence
 from .method import case
 from .prompts import draw, pool
 from .table import KEYS_OF_ROWS, long_rows
 from .twins import memory, memory_rows
 
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
-MEASURES = 'influence', 'shots', 'audit', 'memory'
+MEASURES = 'influence', 'shots', 'audit', 'duel', 'memory', 'learners', 'ladder', 'own form'
 
 @dataclass
 class Settings:
     "What is measured, and how much of it"
-    parts: list = MEASURES     # some of `MEASURES`
-    datasets: list = ('news',) # see `pool`
+    parts: list = MEASURES[:6] # some of `MEASURES`; the last two train models for minutes
+    datasets: list = ('topics', 'goods', 'news') # see `pool`
     n: int = 6                 # queries a data set
     shots: int = 4             # exemplars of a prompt
     shots_n: int = 4           # queries for each number of exemplars
@@ -42,6 +45,14 @@ class Settings:
     subset: int = 8            # audit: prompts of a batch
     sequences: int = 1         # audit: texts
     tokens: int = 4            # audit: tokens of a text
+    games: int = 0             # audit: of the attack, see `Games`
+    duel_n: int = 0            # texts of each side of a duel
+    learner_sizes: list = ('1x8',) # learners from scratch, see `learner_influence`
+    learner_n: int = 40        # contexts that they are asked
+    learner_data: int = 2000   # sequences that they are trained on
+    cuts: list = ()            # ladder: layers that are kept
+    stops: list = (2,)         # ladder: prompts after which the tuned model is looked at
+    own_times: int = 1         # times that exemplars are planted as exemplars
     seed: int = 0              # of every random choice
 
     def __post_init__(self):
@@ -70,6 +81,14 @@ def _remembered(m, s):
     rows = rows.assign(dataset='news', shots=s.shots)
     return pd.concat([rows, model_sizes(known, *base)], ignore_index=True)
 
+def _rungs(m, s, how):
+    "Rows of the part `ladder`, and all readings of its last tuned model"
+    import pandas as pd
+    rows, last = ladder(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
+    if not last: return rows
+    more = [measure(last, d, s.n, s.shots, **how) for d in s.datasets]
+    return pd.concat([rows, model_sizes(last), *more], ignore_index=True)
+
 def measurements(
     m,          # lm.LM
     s: Settings # what is measured
@@ -78,11 +97,19 @@ def measurements(
     how = dict(mode=s.mode, splits=s.splits, seed=s.seed)
     out = [partial(model_sizes, m)]
     if 'influence' in s.parts: out += [partial(measure, m, d, s.n, s.shots, **how) for d in s.datasets]
-    if 'shots' in s.parts: out += [partial(measure, m, d, s.shots_n, k, part='shots', **how)
-                                   for d in s.datasets for k in s.shots_all]
-    out += [partial(audit, m, where, t, s.source, s.subset, s.tokens, s.sequences, s.seed)
-            for where, t in s.audits().items()]
+    if 'shots' in s.parts:
+        out.append(partial(by_shots, m, s.datasets[0], s.shots_n, s.shots_all, **how))
+    out += [partial(audit, m, where, t, s.source, s.subset, s.tokens, s.sequences, s.seed, s.games,
+                    where == 'Table 4') for where, t in s.audits().items()]
+    if 'duel' in s.parts and s.duel_n: out.append(partial(duel, m, s.duel_n, source=s.source, seed=s.seed))
     if 'memory' in s.parts: out.append(partial(_remembered, m, s))
+    if 'learners' in s.parts:
+        out.append(partial(learner_influence, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
+                           s.learner_data, s.seed))
+    if 'ladder' in s.parts: out.append(partial(_rungs, m, s, how))
+    if 'own form' in s.parts:
+        out.append(partial(own_form_rows, m, s.memory_n, s.shots, times=s.own_times, mode=s.mode,
+                           seed=s.seed))
     return out
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
@@ -97,7 +124,7 @@ def run_all(
     for name, parts in [(model, s.parts), *((x, ['influence']) for x in s.models)]:
         m, mine = lm.load(name), replace(s, parts=parts)
         m.require('next_logits')
-        if {'shots', 'influence'} & set(parts): # fail early where a data set is too small
+        if {'shots', 'influence', 'ladder'} & set(parts): # fail early where a data set is too small
             most = max(s.n, s.shots_n), max(s.shots, *s.shots_all)
             for d in s.datasets: draw(pool(d, most[0], s.splits, s.seed), 0, most[1], s.seed)
         with results.Recorder('iclinf', profile, s.seed) as rec:
@@ -120,9 +147,14 @@ def estimate(
     def size(p, query, k): # tokens that one case computes
         prompts = case(p, p.queries.text[query], draw(p, query, k, s.seed), s.mode)
         return plant_tree([d.encode(x) for x in prompts], case_parents(k, 0, -1))[-1].stop
-    runs = [(x, s.n, s.shots) for x in s.datasets]*(('influence' in s.parts) + len(s.models))
-    runs += [(x, s.shots_n, k) for x in s.datasets for k in s.shots_all]*('shots' in s.parts)
-    runs += [('news', s.memory_n, s.shots)]*2*('memory' in s.parts)
+    runs = [(x, s.n, k) for x in s.datasets for k in {1, s.shots}]*(('influence' in s.parts) + len(s.models))
+    runs += [(x, s.shots_n, k) for x in s.datasets[:1] for k in s.shots_all]*('shots' in s.parts)
+    runs += [('news', s.memory_n, s.shots)]*2*(('memory' in s.parts) + ('own form' in s.parts))
+    if 'ladder' in s.parts: # every model, then all readings of the last
+        runs += [(x, s.n, s.shots) for x in s.datasets]*(1 + len(s.cuts) + len(s.stops))
+        runs += [(x, s.n, 1) for x in s.datasets]
+        d.cost['prompt_tokens'] += 3*_LESSON*max(s.stops, default=0) # forward and back
+    if 'own form' in s.parts: d.cost['prompt_tokens'] += 3*_LESSON*18*s.own_times//4
     for name, count, k in runs:
         p = pool(name, count, s.splits, s.seed)
         d.cost['calls'] += count
@@ -131,7 +163,10 @@ def estimate(
     d.cost['calls'] += len(sizes)*s.sequences
     d.cost['prompt_tokens'] += len(d.encode(audit_prompts(s.source, 1, s.seed)[0]))*sum(set(sizes))
     d.cost['new_tokens'] += sum(sizes)*s.tokens*s.sequences
+    if 'duel' in s.parts: d.cost['new_tokens'] += 2*s.duel_n*len(DUELS)*4*4
     return d.estimate()
+
+_LESSON = 250 # tokens of a prompt of four texts
 
 def _prompts(where, target, s):
     "Prompts of one row of a table"

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['ORDERS', 'STEPS', 'DELTA', 'case', 'normalised', 'privacy_loss', 'mean_loss', 'clipped', 'pure_rdp', 'token_rdp',
-           'conversion', 'Guarantee', 'rdp_to_approxdp', 'theory', 'compare']
+           'bounded_range_rdp', 'conversion', 'Guarantee', 'rdp_to_approxdp', 'theory', 'compare']
 
 # %% ../../nbs/12_iclinf.ipynb #7061c090
 from dataclasses import dataclass
 import numpy as np
-from .. import lm
+from .. import lm, stats
 
 # %% ../../nbs/12_iclinf.ipynb #10cf38bd
 def case(
@@ -19,7 +19,7 @@ def case(
     mode: str = 'completion' # or 'chat'
 ) -> list:               # 2 (shots + 1) prompts: all, without 1, 2, ..., and the same with a blank query
     "The prompts of one query"
-    block = lambda text, label: f'{p.ask}: {text}\n{p.answer}:{label}'.replace(': \n', ':\n')
+    block = lambda text, label: f'{p.ask}:{" "*bool(text)}{text}\n{p.answer}:{label}'
     shown = [block(t, f' {l}') for t, l in zip(exemplars.text, exemplars.label)]
     sets = [shown, *([*shown[:i], *shown[i+1:]] for i in range(len(shown)))]
     texts = ['\n\n'.join([p.intro, *s, block(q, '')]) for q in (query, '') for s in sets]
@@ -51,7 +51,7 @@ def mean_loss(
     seed: int = 0, # of the resampling
     resamples: int = 2000 # bootstrap samples
 ) -> dict:         # value, sd, low, high, n; the interval is NaN for fewer than two queries
-    "Mean, standard deviation and bootstrap interval of the mean"
+    "Mean, standard deviation and interval of the mean: bootstrap, or Student's t below 30 numbers"
     from scipy.stats import bootstrap
     x = np.asarray(losses, float)
     if not len(x): raise ValueError('no losses: ask for at least one query')
@@ -59,6 +59,7 @@ def mean_loss(
     if not np.isfinite(x).all(): return out | dict(sd=np.inf, low=float(np.sort(x)[0]), high=np.inf)
     if len(x) > 1: out |= dict(sd=float(x.std(ddof=1)), low=out['value'], high=out['value'])
     if len(set(x)) < 2: return out
+    if len(x) < 30: return out | dict(zip(('low', 'high'), stats.mean_ci(x)[1:]))
     ci = bootstrap((x,), np.mean, n_resamples=resamples, method='percentile', rng=seed).confidence_interval
     return out | dict(low=float(ci.low), high=float(ci.high))
 
@@ -103,6 +104,15 @@ def token_rdp(
     d = c/(s*tau)
     return np.minimum(_orders(alpha)/2*d**2, pure_rdp(alpha, 2*d))
 
+def bounded_range_rdp(
+    alpha, # order or orders, above 1
+    eta    # length of the interval that all log-ratios lie in: 2c/(s tau)
+):         # nats
+    "Largest Renyi divergence of a mechanism of bounded range, exactly"
+    alpha, t = _orders(alpha)[..., None], np.linspace(0, eta, 4003)[1:-1] # log-ratios are t and t - eta
+    q = -np.expm1(t - eta)/(np.exp(t)*-np.expm1(-eta))
+    return (alpha*t + np.log(q + (1 - q)*np.exp(-alpha*eta))).max(-1)/(alpha[..., 0] - 1)
+
 # %% ../../nbs/12_iclinf.ipynb #6e6dc6eb
 def conversion(
     alpha,       # orders
@@ -133,7 +143,7 @@ def rdp_to_approxdp(
     if np.isnan(eps).any(): raise ValueError('a divergence is not a number')
     i = int(eps.argmin())
     edge = '' if len(orders) < 2 else {orders.argmin(): 'lowest', orders.argmax(): 'highest'}.get(i, '')
-    return Guarantee(float(eps[i]), float(orders[i]), delta, edge)
+    return Guarantee(max(0., float(eps[i])), float(orders[i]), delta, edge)
 
 def theory(
     c: float, s: float, tau: float, # clip bound, prompts, temperature
@@ -141,14 +151,16 @@ def theory(
     delta: float = DELTA, orders=ORDERS # see `rdp_to_approxdp`
 ) -> Guarantee:
     "What Algorithm 1 promises whatever the data are"
+    if not steps > 0: raise ValueError(f'a promise is about one token at least, not {steps}')
     return rdp_to_approxdp(lambda a: steps*token_rdp(a, c, s, tau), delta, orders)
 
 # %% ../../nbs/12_iclinf.ipynb #31f30689
 def compare(
     sums: dict,            # order -> divergence of all texts together
     c: float, s: int, tau: float, # clip bound, prompts, temperature
-    steps: int = STEPS, delta: float = DELTA # see `theory`
-) -> dict:                 # theory, alpha, empirical, floor, ratio, used, tight, tight_alpha, tight_floor
+    steps: int = STEPS, delta: float = DELTA, # see `theory`
+    one: dict = None       # order -> divergence of one prompt that is followed through the texts
+) -> dict:                 # theory, alpha, edge, empirical, floor, ratio, used, tight, ..., followed
     "The paper's audit and a tighter one, from the divergences of the data"
     g = theory(c, s, tau, steps, delta)
     if g.alpha not in sums:
@@ -157,7 +169,10 @@ def compare(
     part = float(conversion(a, delta))
     best = rdp_to_approxdp([sums[o] for o in own], delta, own)
     bare = rdp_to_approxdp(np.zeros(len(own)), delta, own)
-    return dict(theory=g.eps, alpha=a, edge=g.edge, empirical=2*(sums[a] + part), floor=2*part,
-                ratio=2*(sums[a] + part)/g.eps, used=sums[a]/(steps*float(token_rdp(a, c, s, tau))),
-                tight=max(best.eps, 0.), tight_alpha=best.alpha, tight_edge=best.edge,
-                tight_floor=max(bare.eps, 0.))
+    edge = {'lowest': -1, '': 0, 'highest': 1}
+    found = dict(theory=g.eps, alpha=a, edge=edge[g.edge], empirical=2*(sums[a] + part), floor=2*part,
+                 ratio=2*(sums[a] + part)/g.eps, used=sums[a]/(steps*float(token_rdp(a, c, s, tau))),
+                 tight=max(best.eps, 0.), tight_alpha=best.alpha, tight_edge=edge[best.edge],
+                 tight_floor=max(bare.eps, 0.))
+    if one: found['followed'] = max(rdp_to_approxdp([one[o] for o in own], delta, own).eps, 0.)
+    return found

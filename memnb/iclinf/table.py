@@ -56,9 +56,16 @@ def all_runs(
 def audit_table(
     rows,                   # DataFrame in the long form, of one model or several
     where: str = 'Table 4', # see `AUDITS`
-    delta: float = DELTA    # probability that the guarantee may fail
+    delta: float = DELTA,   # probability that the guarantee may fail
+    norm: str = 's-1',      # mean over the others, as the paper takes it, or 's'
+    item: str = ''          # '': private prompts; 'identical': fifty copies of one
 ):                          # DataFrame: a line for each model and target, a column for each quantity
     "The numbers of an audit, side by side"
-    m = rows[(rows.part == 'audit') & (rows['where'] == where) & (rows.delta.isna() | (rows.delta == delta))]
-    t = results.wide(m.assign(delta=delta).drop(columns='unit'))
+    m = rows[(rows.part == 'audit') & (rows['where'] == where) & (rows.delta.isna() | (rows.delta == delta))
+             & (rows.setting == norm) & (rows['item'] == item)]
+    m = m.assign(delta=delta).drop(columns='unit')
+    t = results.wide(m)
+    for end in ('low', 'high') if 'used' in t else ():
+        t[f'used_{end}'] = results.wide(m[m.quantity == 'used'], end).used.to_numpy() if len(t) == \
+            (m.quantity == 'used').sum() else np.nan
     return t.sort_values('target', ignore_index=True)
