@@ -11,8 +11,8 @@ import base64, json, os, threading, weakref
 from functools import lru_cache
 from pathlib import Path
 from .core import need_device, require, say
-from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer,
-                             share_prefixes, sharing, mask_beside)
+from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_beside, plant_tree,
+                             roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
 from .store import key_of
 from .weights import SMOLLM2, Changed, fetch, fingerprint, planted_dir, planted_names, quiet, read_net
@@ -43,7 +43,7 @@ class HF(LM):
         self.n_params = getattr(net, 'memnb_size', None) or sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-        self.can_share, self.token_bytes = share_prefixes(net), _kv_bytes(net.config, net.dtype.itemsize)
+        self.can_share, self.token_bytes = share_prefixes(net), kv_bytes(net.config, net.dtype.itemsize)
         self.source = name     # a name that `load` finds it by
     @property
     def net(self):
@@ -170,7 +170,8 @@ class HF(LM):
                 yield from _read(row[-own[r]:].float().log_softmax(-1), *packs[r][1:])
     def _answer(self, todo):
         "Answers as they come: (position in `todo`, answer)"
-        return getattr(self, '_' + todo[0][0]['request'])(todo)
+        yield from getattr(self, '_' + todo[0][0]['request'])(todo)
+        _give_back()
 
     # --- texts
 
@@ -258,9 +259,15 @@ def _make_lean(net):
     "Packed layers take the place of the linear ones, one by one: half of the memory"
     import torch
     net.memnb_size = sum(p.numel() for p in net.parameters())
-    for m in [*net.modules()]:
-        for name, layer in m.named_children():
-            if type(layer) is torch.nn.Linear: setattr(m, name, _packed_layer()(layer))
+    linear = [(m, name) for m in net.modules() for name, x in m.named_children() if type(x) is torch.nn.Linear]
+    for m, name in linear: setattr(m, name, _packed_layer()(getattr(m, name))) # nobody holds the old one
+    _give_back()
+
+def _give_back():
+    "Free memory goes back to the system, where the C library can do so"
+    import ctypes
+    try: ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError): pass
 
 def _plain_copy(net):
     "A network with plain weights out of a lean one, of which it is independent"
@@ -330,14 +337,6 @@ def _filled(
         longest, total = max(longest, l), total + l
         if longest*(n + 1) - total > cost: return n
     return len(lengths)
-
-# %% ../nbs/rooms/hf.ipynb #d09098a0
-def _kv_bytes(config, itemsize):
-    "Bytes of keys and values that one token takes"
-    cfg = config.get_text_config()
-    heads = getattr(cfg, 'num_key_value_heads', None) or cfg.num_attention_heads
-    width = getattr(cfg, 'head_dim', None) or cfg.hidden_size//cfg.num_attention_heads
-    return 2*cfg.num_hidden_layers*heads*width*itemsize
 
 # %% ../nbs/rooms/hf.ipynb #bd8c8fed
 def _read(lp, at, tails):
