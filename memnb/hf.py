@@ -259,7 +259,8 @@ def _make_lean(net):
     "Packed layers take the place of the linear ones, one by one: half of the memory"
     import torch
     net.memnb_size = sum(p.numel() for p in net.parameters())
-    linear = [(m, name) for m in net.modules() for name, x in m.named_children() if type(x) is torch.nn.Linear]
+    of = lambda m: [name for name, x in m.named_children() if type(x) is torch.nn.Linear]
+    linear = [(m, name) for m in net.modules() for name in of(m)]
     for m, name in linear: setattr(m, name, _packed_layer()(getattr(m, name))) # nobody holds the old one
     _give_back()
 
