@@ -33,14 +33,15 @@ def sharing(
     try: yield
     finally: _HERE.kv = _HERE.tree = None
 
-def _part(q, k, v, mask, scale):
+def _part(q, k, v, mask, scale, causal=False):
     "Attention over one part of the positions: mean of the values, and log of the sum of the weights"
     import torch
     if q.device.type == 'cpu':
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return flash(q, k, v, 0., False, attn_mask=mask, scale=scale)
+        return flash(q, k, v, 0., causal, attn_mask=mask, scale=scale)
     s = q@k.transpose(-1, -2)*(scale or q.shape[-1]**-.5)
     if mask is not None: s = s + mask
+    if causal: s = s.masked_fill(torch.ones_like(s[0, 0], dtype=bool).triu(1), -1e30)
     return s.softmax(-1)@v, s.logsumexp(-1)
 
 # %% ../nbs/rooms/attention.ipynb #b02445ad
@@ -65,7 +66,8 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.,
         mask = mask if mask is None else mask.expand(B, 1, G, -1)
         out = _part(query.reshape(B, K, G, D), key, value, mask, scaling)
         own, b = (x.reshape(B, H, 1, *x.shape[3:]) for x in out)
-    else: own, b = _part(query, repeat_kv(key, G), repeat_kv(value, G), mask, scaling)
+    else: # rows without padding come without a mask
+        own, b = _part(query, repeat_kv(key, G), repeat_kv(value, G), mask, scaling, mask is None)
     w = (b - back(a)).sigmoid()[..., None].to(query.dtype)
     return torch.lerp(back(pre, D), own, w).transpose(1, 2).contiguous(), None
 

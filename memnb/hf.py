@@ -23,7 +23,7 @@ _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fet
 class HF(LM):
     "A causal language model of the transformers library"
     caps = frozenset({'generate', 'logprobs', 'next_logits'})
-    engine = 1 # number of the arithmetic: another one whenever answers may change
+    engine = 2 # number of the arithmetic: another one whenever answers may change
     def __init__(self,
         name: str,             # as given to `load`
         id: str,               # identity in the store: name, revision, precision
@@ -99,7 +99,6 @@ class HF(LM):
         return cache
 
     # --- a call in batches
-
     def _batches(self, ids, more, own=1):
         "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
         self._fit(ids, more)
@@ -130,7 +129,6 @@ class HF(LM):
                     past_key_values=self._cache(size), use_cache=True, shared=start)
 
     # --- scores
-
     def _next_logits(self, todo):
         for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
             out = self._run(x)[:, -1].float().cpu()
@@ -174,7 +172,6 @@ class HF(LM):
         _give_back()
 
     # --- texts
-
     def _ended(self, tokens, settings):
         "Whether an answer is complete, and its text if so"
         end = tokens[-1] in self.eos
@@ -421,6 +418,8 @@ def _difference(model):
         own = score(model._tree(x, packs))
         for i, k in enumerate((3, 4)):
             pairs += [(own[i, -3:-1], plain[2*i, k:k+2]), (own[i, -1:], plain[2*i + 1, k+1:k+2])]
+        even = score(inputs([rows[0], rows[1]])) # rows of one length come without a mask
+        pairs += [(even[0, -2:], plain[0, 3:5]), (even[1, -2:], plain[1, 3:5])]
         one = score(inputs([heads[0], heads[1][:4]]))
         pairs += [(one[0], plain[0, 3:4]), (one[1], plain[2, 3:4])]
         tree = last_logits(model, rows, [-1, 0, 0, 2]).float().log_softmax(-1)
