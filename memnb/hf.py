@@ -11,8 +11,8 @@ import base64, json, os, threading, weakref
 from functools import lru_cache
 from pathlib import Path
 from .core import need_device, require, say
-from .attention import (Branch, common_prefix, last_logits, plant_tree, roomy_layer,
-                             share_prefixes, sharing, mask_beside)
+from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_beside, plant_tree,
+                             roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
 from .store import key_of
 from .weights import SMOLLM2, Changed, fetch, fingerprint, planted_dir, planted_names, quiet, read_net
@@ -23,7 +23,7 @@ _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fet
 class HF(LM):
     "A causal language model of the transformers library"
     caps = frozenset({'generate', 'logprobs', 'next_logits'})
-    engine = 1 # number of the arithmetic: another one whenever answers may change
+    engine = 2 # number of the arithmetic: another one whenever answers may change
     def __init__(self,
         name: str,             # as given to `load`
         id: str,               # identity in the store: name, revision, precision
@@ -43,7 +43,7 @@ class HF(LM):
         self.n_params = getattr(net, 'memnb_size', None) or sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-        self.can_share, self.token_bytes = share_prefixes(net), _kv_bytes(net.config, net.dtype.itemsize)
+        self.can_share, self.token_bytes = share_prefixes(net), kv_bytes(net.config, net.dtype.itemsize)
         self.source = name     # a name that `load` finds it by
     @property
     def net(self):
@@ -99,7 +99,6 @@ class HF(LM):
         return cache
 
     # --- a call in batches
-
     def _batches(self, ids, more, own=1):
         "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
         self._fit(ids, more)
@@ -130,7 +129,6 @@ class HF(LM):
                     past_key_values=self._cache(size), use_cache=True, shared=start)
 
     # --- scores
-
     def _next_logits(self, todo):
         for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
             out = self._run(x)[:, -1].float().cpu()
@@ -170,10 +168,10 @@ class HF(LM):
                 yield from _read(row[-own[r]:].float().log_softmax(-1), *packs[r][1:])
     def _answer(self, todo):
         "Answers as they come: (position in `todo`, answer)"
-        return getattr(self, '_' + todo[0][0]['request'])(todo)
+        yield from getattr(self, '_' + todo[0][0]['request'])(todo)
+        _give_back()
 
     # --- texts
-
     def _ended(self, tokens, settings):
         "Whether an answer is complete, and its text if so"
         end = tokens[-1] in self.eos
@@ -258,9 +256,16 @@ def _make_lean(net):
     "Packed layers take the place of the linear ones, one by one: half of the memory"
     import torch
     net.memnb_size = sum(p.numel() for p in net.parameters())
-    for m in [*net.modules()]:
-        for name, layer in m.named_children():
-            if type(layer) is torch.nn.Linear: setattr(m, name, _packed_layer()(layer))
+    of = lambda m: [name for name, x in m.named_children() if type(x) is torch.nn.Linear]
+    linear = [(m, name) for m in net.modules() for name in of(m)]
+    for m, name in linear: setattr(m, name, _packed_layer()(getattr(m, name))) # nobody holds the old one
+    _give_back()
+
+def _give_back():
+    "Free memory goes back to the system, where the C library can do so"
+    import ctypes
+    try: ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError): pass
 
 def _plain_copy(net):
     "A network with plain weights out of a lean one, of which it is independent"
@@ -330,14 +335,6 @@ def _filled(
         longest, total = max(longest, l), total + l
         if longest*(n + 1) - total > cost: return n
     return len(lengths)
-
-# %% ../nbs/rooms/hf.ipynb #d09098a0
-def _kv_bytes(config, itemsize):
-    "Bytes of keys and values that one token takes"
-    cfg = config.get_text_config()
-    heads = getattr(cfg, 'num_key_value_heads', None) or cfg.num_attention_heads
-    width = getattr(cfg, 'head_dim', None) or cfg.hidden_size//cfg.num_attention_heads
-    return 2*cfg.num_hidden_layers*heads*width*itemsize
 
 # %% ../nbs/rooms/hf.ipynb #bd8c8fed
 def _read(lp, at, tails):
@@ -421,6 +418,8 @@ def _difference(model):
         own = score(model._tree(x, packs))
         for i, k in enumerate((3, 4)):
             pairs += [(own[i, -3:-1], plain[2*i, k:k+2]), (own[i, -1:], plain[2*i + 1, k+1:k+2])]
+        even = score(inputs([rows[0], rows[1]])) # rows of one length come without a mask
+        pairs += [(even[0, -2:], plain[0, 3:5]), (even[1, -2:], plain[1, 3:5])]
         one = score(inputs([heads[0], heads[1][:4]]))
         pairs += [(one[0], plain[0, 3:4]), (one[1], plain[2, 3:4])]
         tree = last_logits(model, rows, [-1, 0, 0, 2]).float().log_softmax(-1)
