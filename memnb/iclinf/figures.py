@@ -285,7 +285,7 @@ def fig_x_ladder(measured, reported=None):
             plots.errorbar(ax, g.assign(row=row), 'row', across=True, color=color, marker=marker)
         left.set(xlabel='right answers (%)', ylabel='ICLInf (nats)', xlim=(0, 100), ylim=(0, None))
         left.plot([], [], '|', color='#555555', ms=10, mew=2, label='what a guess gets')
-        left.legend(loc='lower right', fontsize=7)
+        left.legend(loc='upper right', fontsize=7)
         ax.axvline(0, color=plots.GREY, lw=1, zorder=0)
         ax.set_yticks(range(len(names) - 1), list(names.values())[1:])
         ax.set(xlabel='ICLInf minus that of the model as it is (nats)', ylim=(len(names) - 1.5, -.6))
@@ -293,11 +293,14 @@ def fig_x_ladder(measured, reported=None):
     up, down = int((last.low > 0).sum()), int((last.high < 0).sum())
     title = (f'Tuned on the form, the model leaks clearly more on {up} of {len(last)} data sets, '
              f'clearly less on {down}') if len(last) else 'A model and its first layers'
-    return plots.finish(fig, title, _foot(loss),
+    nats = rows_of(measured, 'ladder', 'text loss', setting='cut').value
+    blind = (f' The cut models have {nats.min():.0f} to {nats.max():.0f} nats a token of ordinary text: no '
+             'language models, whose losses say nothing about size.')*bool((nats > 12.5).any())
+    return plots.finish(fig, title, _foot(loss[loss.setting == '']),
         "Left, from the model as it is along the lines to the one that has seen most prompts. Right, "
         "differences within the same queries, of models tuned on so many prompts or cut off after so many "
         "layers. Reuters goods are not among the data sets of the tuning: there the form is known and the "
-        "task is not.")
+        f"task is not.{blind}")
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
 def tab1(measured, reported):
