@@ -13,10 +13,16 @@ from .ladder import last_tuned, rung_number
 from .twins import memory_effect
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
-DATASETS = dict(news='Reuters news', topics='20 newsgroups, five topics', goods='Reuters goods',
-                world='made world', exemplars='news planted as exemplars', acq='Reuters "acq"',
+DATASETS = dict(news='Reuters news', topics='newsgroups', goods='Reuters goods',
+                world='made world', exemplars='the same exemplars', acq='Reuters "acq"',
                 ag_news='AG News', dbpedia='DBpedia-14',
                 trec='TREC')
+
+def _who(model):
+    "Name of a model for people, short where it was tuned here"
+    if model == 'planted:exemplars': return 'SmolLM2, exemplars planted'
+    base, _, made = model.partition(', ')
+    return plots.label(base) + ' tuned'*made.startswith('tuned')
 
 def _series(m):
     "Rows by model and data set: name for people, colour, rows"
@@ -24,7 +30,7 @@ def _series(m):
     for i, ((who, d), g) in enumerate(groups):
         real = sum(not w.startswith('planted:') for (w, _), _ in groups)
         color = plots.COLORS[i % len(plots.COLORS)] if real > 1 else plots.color(who)
-        name = plots.label(who) + f', {DATASETS.get(d, d)}'*(who != f'planted:{d}')
+        name = _who(who) + f', {DATASETS.get(d, d)}'*(who != f'planted:{d}')
         yield name, color, g
 
 def _foot(m, unit='queries', interval='95 % bootstrap of the mean'):
@@ -63,9 +69,9 @@ def fig1(measured, reported=None):
             plots.errorbar(ax, aside, 'at', color=color, ls='-', lw=1, label=name)
         ax.set_xticks(sorted(m.position.unique()))
         ax.set(xlabel='place in the prompt of the exemplar left out', ylabel='mean loss (nats)')
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, ax.get_ylim()[1]*(1 + .05*len(series)))
         ax.margins(x=.1)
-        ax.legend(loc='lower right')
+        ax.legend(loc='upper left', fontsize=8, ncols=2)
     def side(item): # of an end of the prompt against the middle
         d = rows_of(measured, 'influence', 'difference', setting='label', item=item, other='middle')
         said = ['more' if r.low > 0 else 'less' if r.high < 0 else 'neither clearly more nor less'
