@@ -1209,6 +1209,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.iclinf.figures._rungs': ('iclinf/figures.html#_rungs', 'memnb/iclinf/figures.py'),
                                       'memnb.iclinf.figures._series': ('iclinf/figures.html#_series', 'memnb/iclinf/figures.py'),
                                       'memnb.iclinf.figures._two_kinds': ('iclinf/figures.html#_two_kinds', 'memnb/iclinf/figures.py'),
+                                      'memnb.iclinf.figures._who': ('iclinf/figures.html#_who', 'memnb/iclinf/figures.py'),
                                       'memnb.iclinf.figures.by_size': ('iclinf/figures.html#by_size', 'memnb/iclinf/figures.py'),
                                       'memnb.iclinf.figures.fig1': ('iclinf/figures.html#fig1', 'memnb/iclinf/figures.py'),
                                       'memnb.iclinf.figures.fig2': ('iclinf/figures.html#fig2', 'memnb/iclinf/figures.py'),

@@ -129,7 +129,7 @@ def fig_x_attack(measured, reported=None):
     nd = rows_of(duels, 'duel', 'attack').n
     many = f'{n:.0f} games' + f' and {nd.max():.0f} texts'*bool(len(nd)) + ' of each side counted'
     found = d.attack.get('insistent', 1.) > 0
-    blind = ' So few texts do not tell even the insistent prompt: the right side shows no absence.'*(not found)
+    blind = ' Not even the insistent prompt is told by so few texts: no absence is shown.'*(not found)
     return plots.finish(fig, title, plots.foot(measured[measured.part == 'audit'], many,
                                                '95 % Clopper-Pearson, one end each'),
         "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; "

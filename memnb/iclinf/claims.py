@@ -12,7 +12,7 @@ import numpy as np
 from ..results import MODEL, MODELS, PAPER, THEOREM, TRUTH, Claim, vote
 from .accounting import FINE, printed_floor, printed_use, solved
 from .figures import by_size, tuned_pairs
-from .ladder import last_tuned
+from .ladder import last_tuned, rung_number
 from .method import DELTA, theory
 from .. import plots
 from .table import audit_table, long_rows, rows_of
@@ -180,16 +180,27 @@ def _c_memory(m, rep):
             parts[name] = found, '; '.join([*why, f'memory adds {_signed(r)}']) + need
     return vote(parts)
 
+_BLIND = math.log(2**18) # nats a token of a guess among the tokens of the largest vocabularies
+
 def _c_ladder(kind, quantity, above):
-    "A check of the ladder: does tuning, or cutting off layers, change the loss of the same queries?"
+    "A check of the ladder; a model that is worse than a guess on ordinary text decides nothing"
     def check(m, rep):
         d, parts = rows_of(m, 'ladder', quantity, setting=kind), {}
         if quantity == 'difference' and kind == 'tuned': d = last_tuned(m)
-        right = rows_of(m, 'ladder', 'accuracy').set_index(['model', 'dataset']).value
+        right, loss = (rows_of(m, 'ladder', q).set_index(['model', 'dataset']).value
+                       for q in ('accuracy', 'loss'))
+        text = rows_of(m, 'ladder', 'text loss').set_index('model').value
         for r in d.itertuples():
             at = [right.get((who, r.dataset), math.nan) for who in (r.other, r.model)]
             found = _clear(r, above)
             need = _enough(r.n, (r.high - r.low)/2, r.value) if found == 'undecided' else ''
+            if (nats := text.get(r.model, 0.)) > _BLIND:
+                found = 'undecided'
+                need = f'; no language model is left, {nats:.0f} nats a token of ordinary text'
+            if quantity == 'trend': # the way there, and not only its mean slope
+                way = sorted((rung_number(who), v) for (who, d_), v in loss.items() if d_ == r.dataset
+                             and ' layers' not in who)
+                need += '; ' + ', '.join(f'{v:.2f} nats after {k} prompts' for k, v in way)
             parts[f'{plots.label(r.model)}, {r.dataset}'] = found, (f'{_signed(r)}, {r.n:.0f} queries, '
                 f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after{need}')
         return (_always if kind == 'tuned' and quantity == 'difference' else vote)(parts, 'not measured')

@@ -13,10 +13,16 @@ from .ladder import last_tuned, rung_number
 from .twins import memory_effect
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
-DATASETS = dict(news='Reuters news', topics='20 newsgroups, five topics', goods='Reuters goods',
-                world='made world', exemplars='news planted as exemplars', acq='Reuters "acq"',
+DATASETS = dict(news='Reuters news', topics='newsgroups', goods='Reuters goods',
+                world='made world', exemplars='the same exemplars', acq='Reuters "acq"',
                 ag_news='AG News', dbpedia='DBpedia-14',
                 trec='TREC')
+
+def _who(model):
+    "Name of a model for people, short where it was tuned here"
+    if model == 'planted:exemplars': return 'SmolLM2, exemplars planted'
+    base, _, made = model.partition(', ')
+    return plots.label(base) + ' tuned'*made.startswith('tuned')
 
 def _series(m):
     "Rows by model and data set: name for people, colour, rows"
@@ -24,7 +30,7 @@ def _series(m):
     for i, ((who, d), g) in enumerate(groups):
         real = sum(not w.startswith('planted:') for (w, _), _ in groups)
         color = plots.COLORS[i % len(plots.COLORS)] if real > 1 else plots.color(who)
-        name = plots.label(who) + f', {DATASETS.get(d, d)}'*(who != f'planted:{d}')
+        name = _who(who) + f', {DATASETS.get(d, d)}'*(who != f'planted:{d}')
         yield name, color, g
 
 def _foot(m, unit='queries', interval='95 % bootstrap of the mean'):
@@ -63,9 +69,9 @@ def fig1(measured, reported=None):
             plots.errorbar(ax, aside, 'at', color=color, ls='-', lw=1, label=name)
         ax.set_xticks(sorted(m.position.unique()))
         ax.set(xlabel='place in the prompt of the exemplar left out', ylabel='mean loss (nats)')
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, ax.get_ylim()[1]*(1 + .05*len(series)))
         ax.margins(x=.1)
-        ax.legend(loc='lower right')
+        ax.legend(loc='upper left', fontsize=8, ncols=2)
     def side(item): # of an end of the prompt against the middle
         d = rows_of(measured, 'influence', 'difference', setting='label', item=item, other='middle')
         said = ['more' if r.low > 0 else 'less' if r.high < 0 else 'neither clearly more nor less'
@@ -285,7 +291,7 @@ def fig_x_ladder(measured, reported=None):
             plots.errorbar(ax, g.assign(row=row), 'row', across=True, color=color, marker=marker)
         left.set(xlabel='right answers (%)', ylabel='ICLInf (nats)', xlim=(0, 100), ylim=(0, None))
         left.plot([], [], '|', color='#555555', ms=10, mew=2, label='what a guess gets')
-        left.legend(loc='lower right', fontsize=7)
+        left.legend(loc='upper right', fontsize=7)
         ax.axvline(0, color=plots.GREY, lw=1, zorder=0)
         ax.set_yticks(range(len(names) - 1), list(names.values())[1:])
         ax.set(xlabel='ICLInf minus that of the model as it is (nats)', ylim=(len(names) - 1.5, -.6))
@@ -293,11 +299,14 @@ def fig_x_ladder(measured, reported=None):
     up, down = int((last.low > 0).sum()), int((last.high < 0).sum())
     title = (f'Tuned on the form, the model leaks clearly more on {up} of {len(last)} data sets, '
              f'clearly less on {down}') if len(last) else 'A model and its first layers'
-    return plots.finish(fig, title, _foot(loss),
+    nats = rows_of(measured, 'ladder', 'text loss', setting='cut').value
+    blind = (f' The cut models have {nats.min():.0f} to {nats.max():.0f} nats a token of ordinary text: no '
+             'language models, whose losses say nothing about size.')*bool((nats > 12.5).any())
+    return plots.finish(fig, title, _foot(loss[loss.setting == '']),
         "Left, from the model as it is along the lines to the one that has seen most prompts. Right, "
         "differences within the same queries, of models tuned on so many prompts or cut off after so many "
         "layers. Reuters goods are not among the data sets of the tuning: there the form is known and the "
-        "task is not.")
+        f"task is not.{blind}")
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
 def tab1(measured, reported):
