@@ -170,4 +170,4 @@ _LESSON = 250 # tokens of a prompt of four texts
 
 def _prompts(where, target, s):
     "Prompts of one row of a table"
-    return max(1, round(solve(target, 's', **AUDITS[where][1])[0]*s/50)) if where == 'Table 6' else s
+    return max(2, round(solve(target, 's', **AUDITS[where][1])[0]*s/50)) if where == 'Table 6' else s
