@@ -12,7 +12,7 @@ from .. import plots
 from .accounting import FINE, printed_use, solve, solved
 from .auditing import NORMS
 from .duels import DUELS
-from .learners import KINDS
+from .learners import WORD_KINDS
 from .method import DELTA, ORDERS, conversion
 from .table import audit_table, rows_of
 
@@ -182,12 +182,12 @@ def fig_x_learners(measured, reported=None):
         axs[0].set(xlabel='layers x width', ylabel='ICLInf (nats)', ylim=(0, None),
                    xlim=(-.5, len(names) - .5))
         for j, name in enumerate(['best', *names]):
-            k = kinds[kinds['item'] == name].set_index('setting').reindex(KINDS).reset_index()
+            k = kinds[kinds['item'] == name].set_index('setting').reindex(WORD_KINDS).reset_index()
             plots.errorbar(axs[1], k.assign(at=np.arange(len(k)) + .1*(j - len(names)/2)), 'at',
                            color=colors[name], label=name)
             plots.errorbar(axs[2], shots[shots['item'] == name].sort_values('shots'), 'shots',
                            color=colors[name], ls='-', lw=1)
-        axs[1].set_xticks(range(len(KINDS)), list(KINDS))
+        axs[1].set_xticks(range(len(WORD_KINDS)), list(WORD_KINDS))
         axs[1].set(xlabel='word asked for')
         axs[1].legend(loc='lower right', fontsize=7, ncols=2)
         ks = sorted(shots.shots.unique())

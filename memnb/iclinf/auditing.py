@@ -270,7 +270,7 @@ def audit(
     m, (what, fixed) = lm.load(model), AUDITS[where]
     fixed, rows, kept = fixed | ({} if what == 's' else dict(s=s)), [], {}
     todo = [(t, *solve(t, what, **fixed)) for t in targets] # fails before any work
-    def size(value): return s if what != 's' else max(1, round(value*s/50))
+    def size(value): return s if what != 's' else max(2, round(value*s/50))
     for target, value, _ in sorted(todo, key=lambda x: size(x[1])):
         p, k = {**fixed, what: value}, size(value)
         if k not in kept:

@@ -15,7 +15,7 @@ from .accounting import AUDITS, solve
 from .auditing import audit, audit_prompts
 from .duels import DUELS, duel
 from .influence import by_shots, case_parents, measure
-from .ladder import ladder, own_form_rows
+from .ladder import own_form_rows, rungs
 from .learners import learner_influence
 from .method import case
 from .prompts import draw, pool
@@ -84,7 +84,7 @@ def _remembered(m, s):
 def _rungs(m, s, how):
     "Rows of the part `ladder`, and all readings of its last tuned model"
     import pandas as pd
-    rows, last = ladder(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
+    rows, last = rungs(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
     if not last: return rows
     more = [measure(last, d, s.n, s.shots, **how) for d in s.datasets]
     return pd.concat([rows, model_sizes(last), *more], ignore_index=True)
@@ -170,4 +170,4 @@ _LESSON = 250 # tokens of a prompt of four texts
 
 def _prompts(where, target, s):
     "Prompts of one row of a table"
-    return max(1, round(solve(target, 's', **AUDITS[where][1])[0]*s/50)) if where == 'Table 6' else s
+    return max(2, round(solve(target, 's', **AUDITS[where][1])[0]*s/50)) if where == 'Table 6' else s
