@@ -13,7 +13,7 @@ from .batch import batch, estimates, runs_dir, status, tidy
 from .core import checkout, data_dir, did_you_mean, figures_dir, say, sha256, share_dir
 from .estimate import estimate_table
 from .identity import INPUTS
-from .papers import notebooks, parameters, title
+from .papers import notebooks, offered, parameters, title
 from .profiles import profile
 from .redact import redact
 from .terminal import duration, pairs, relative_path, table
@@ -208,7 +208,7 @@ def _table(
     mode: str = None,      # chat or completion (the model's)
 ):
     "one page about a table: does a model remember it?"
-    from memnb.tabular.onepage import one_page
+    one_page = offered('tabular', 'one_page')
     print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
 
 def _list():
@@ -282,8 +282,8 @@ def _store(
         return int(bool(found.get('damaged') or found.get('bad') or found.get('problems')))
 
 # %% ../nbs/rooms/cli.ipynb #05d46b86
-COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, report=_report, table=_table, list=_list,
-                store=_store, readme=_readme, fetch=_fetch)
+COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, report=_report, table=_table,
+                list=_list, store=_store, readme=_readme, fetch=_fetch)
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options
 

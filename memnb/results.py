@@ -225,7 +225,8 @@ def _same_numbers(a, b):
 def _as_before(new, old):
     "The new rows by key; those whose numbers came out as before stay the lines that they were"
     def kept(k, row): return {c: old[k][c] for c in NUMBERS + MADE if c in old[k]}
-    return {k: row | (kept(k, row) if k in old and _same_numbers(old[k], row) else {}) for k, row in new.items()}
+    same = {k for k, row in new.items() if k in old and _same_numbers(old[k], row)}
+    return {k: row | (kept(k, row) if k in same else {}) for k, row in new.items()}
 
 def _in_order(key):
     "Place of a key in the file: numbers by size, words by the alphabet"

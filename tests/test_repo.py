@@ -23,7 +23,7 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
               report=['core', 'executed', 'rendering'])
 ARROWS['cli'] = [*ARROWS]
-FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant']
+FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering']
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']

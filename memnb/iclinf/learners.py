@@ -119,9 +119,8 @@ def learner_influence(
         low, high = stats.binom_ci(hits.sum(), n)
         add('accuracy', dict(value=hits.mean(), low=low, high=high, n=n))
         for i in range(shots): add('loss at position', loss[:, i], position=i + 1)
-        middle = loss[:, 1:-1].mean(1)
-        for end, at in (('first', 0), ('last', -1)): add('place', loss[:, at] - middle, setting=end,
-                                                         other='middle')
+        for end, at in (('first', 0), ('last', -1)):
+            if shots > 2: add('place', loss[:, at] - loss[:, 1:-1].mean(1), setting=end, other='middle')
         kinds = {k: world_losses(answer, contexts, shots, own + i*LABELS*WORDS)[0].max(1) for i,
                  k in enumerate(WORD_KINDS)}
         for k, v in kinds.items(): add('loss', v, setting=k)

@@ -354,7 +354,8 @@ CLAIMS = [
           'Samples of Scikit Diabetes do not have the correlations of the data',
           _matrix('scikit-diabetes', '✗?'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
-          **_pair(_of_paper(dataset=['titanic'], what=['feature_mean'], value=[v]) for v in ('29.7', '30.3'))),
+          **_pair(_of_paper(dataset=['titanic'], what=['feature_mean'], value=[v])
+                  for v in ('29.7', '30.3'))),
     Claim('header', MODEL, '§4, Table 1', 'The header test succeeds on all public data sets',
           _all_signs(['header'], PUBLIC, '✓'),
           **_either(('✓', ['header'], PUBLIC), ('✗', ['header'], _SPACESHIP))),

@@ -74,7 +74,8 @@ def dataset_name(
     answers = model.generate(ps, max_tokens=budget(t.title) + 12, stop=stop)
     said = [next((l.strip() for l in s.splitlines() if l.strip()), '') for s in answers]
     ok = [bool(title_words(s)) and title_words(s) in ours for s in said]
-    return per_query('dataset_name', t, t.title, said, ok, answers, readable=[bool(s) for s in said], place=places)
+    return per_query('dataset_name', t, t.title, said, ok, answers, readable=[bool(s) for s in said],
+                     place=places)
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
@@ -163,10 +164,10 @@ def feature_means(
     dataset,      # name, path, DataFrame or data.Table
     drawn,        # DataFrame from `sample`
     least: int = 5 # numbers of a feature among the samples
-):                # long rows a numeric feature: mean of the `data`, of the `samples`, `p` of their difference (Welch)
+):                # long rows a numeric feature: mean of the `data`, of the `samples`, `p` of Welch's test
     "Do sampled values have the mean of the data?"
     import pandas as pd
-    from scipy.stats import ttest_ind
+    from scipy.stats import ttest_ind_from_stats
     t = load_table(dataset)
     real = t.typed().select_dtypes('number')
     got = drawn[real.columns].apply(pd.to_numeric, errors='coerce').astype(float)
@@ -174,7 +175,8 @@ def feature_means(
     for f in real:
         a, b = real[f].dropna().astype(float), got[f].dropna()
         if len(b) < least or a.nunique() < 2: continue
-        p = ttest_ind(a, b, equal_var=False).pvalue
+        sides = [x for c in (a, b) for x in (c.mean(), c.std(), len(c))] # samples may all be the same number
+        p = ttest_ind_from_stats(*sides, equal_var=False).pvalue
         numbers = dict(data=dict(value=a.mean(), n=len(a)), samples=mean_of(b), p=dict(value=p, n=len(b)))
         out.append(entry('feature_mean', t.name, 'samples', numbers, feature=f))
     return joined(out)

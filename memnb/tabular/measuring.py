@@ -14,9 +14,9 @@ from ..core import say
 from ..lm import needs
 from .copying import copies
 from .counting import answered, counted, entry, joined, summary, wide_part
-from .knowledge import (completion_rates, conditional_completion, conditional_distribution, dataset_name,
-                                     feature_distribution, feature_means, feature_names, feature_values, pearson,
-                                     sample, temperature_samples)
+from .knowledge import (completion_rates, conditional_completion, conditional_distribution,
+                                     dataset_name, feature_distribution, feature_means, feature_names,
+                                     feature_values, pearson, sample, temperature_samples)
 from .guards import against_twin, line_guess, row_guess, row_independence, shifted_twin
 from .memorization import (feature_completion, fragments, header, row_statistics,
                                         token_baseline)
@@ -48,7 +48,7 @@ def shipped_exposure(
 PARTS = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion', 'header', 'row_completion',
          'feature_completion', 'accuracy']
 
-BY_NAME = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion'] # these ask by the name of the data set
+BY_NAME = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion'] # ask by name
 _STEMS = {*'table data dataset train test file my mine df input export untitled'.split()}
 
 def nameless(
@@ -73,8 +73,8 @@ def _warm_parts(t, warm, seed):
     pairs = pearson(t, warm)
     both = [entry('pearson', t.name, 'samples', dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
                  feature=p.feature, other=p.other) for p in pairs.itertuples()]
-    return [summary(feature_values(t, warm), unit='cells'), feature_means(t, warm), copies(t, warm, seed=seed),
-            *([conditional_distribution(pairs)] if len(pairs) else []), *both]
+    return [summary(feature_values(t, warm), unit='cells'), feature_means(t, warm),
+            copies(t, warm, seed=seed), *([conditional_distribution(pairs)] if len(pairs) else []), *both]
 
 def _seems(part, t, numbers):
     "Would these numbers be ✓, if the twin of the table were not asked?"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'truth_rates', 'truth_counts',
            'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'label_contexts',
-           'labels_by_dose', 'rows_found', 'excess', 'exposure_rates']
+           'labels_by_dose', 'rows_found', 'beyond_twins', 'exposure_rates']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random, re
@@ -251,7 +251,8 @@ def labels_by_dose(
         said = [s.strip() for s in answers]
         parts.append(per_query('exposure', t, truth, said, [a == b for a, b in zip(truth, said)], answers,
                                item=g['item'].values, times=g.times.values))
-    if not parts: raise ValueError(f'planted:{name}: no table whose last column is a label with enough rows never shown')
+    if not parts: raise ValueError(f'planted:{name} has no table whose last column is a label, with rows of each '
+                                   'label that were never shown: use another planted model')
     return pd.concat(parts, ignore_index=True)
 
 def rows_found(
@@ -269,7 +270,7 @@ def rows_found(
     true = known.set_index('item').text
     return {i: s.strip() == true[i] for i, s in zip(items, said)}
 
-def excess(
+def beyond_twins(
     shown, twins # DataFrames with columns stratum and gain
 ):               # dict: value, low, high, n
     "Difference of mean gains within strata, with its 95 % interval"
@@ -291,7 +292,7 @@ def excess(
 def exposure_rates(
     own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
     found: dict # item -> does row completion find it?
-):              # long rows, part 'exposure': rates, paired `gain`, its excess `more` over twins; a benchmark, half shown
+):              # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark, half shown
     "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
     import pandas as pd
     from scipy.stats import binomtest
@@ -300,18 +301,20 @@ def exposure_rates(
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
     both = both.assign(gain=both.planted - both.base, hit=both['item'].map(found).astype(bool),
                        stratum=both.dataset + ' ' + both.truth)
+    everywhere = pd.concat([both, both.assign(dataset='')])
     out = [entry('exposure', d, 'rows', dict(rate=mean_of(g[who])), item=who, times=times)
-           for (d, times), g in pd.concat([both, both.assign(dataset='')]).groupby(['dataset', 'times'], sort=False)
+           for (d, times), g in everywhere.groupby(['dataset', 'times'], sort=False)
            for who in ('planted', 'base')]
     twins = both[both.times == 0]
     for times, g in both.groupby('times', sort=False):
         up, down = int((g.gain > 0).sum()), int((g.gain < 0).sum())
         p = binomtest(up, up + down).pvalue if up + down else 1.
-        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)), found=proportion(int(g.hit.sum()), len(g)))
+        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)),
+                       found=proportion(int(g.hit.sum()), len(g)))
         if times and len(twins):
             half = pd.concat([g, twins])
             shares = dict(apparent=half.planted, corrected=half.planted[~half.hit], honest=twins.planted)
-            numbers |= dict(more=excess(g, twins)) | {q: mean_of(s) for q, s in shares.items()}
+            numbers |= dict(more=beyond_twins(g, twins)) | {q: mean_of(s) for q, s in shares.items()}
         out.append(entry('exposure', '', 'rows', numbers, item='paired', times=times))
     return joined(out)
 

@@ -84,7 +84,7 @@ def exposure_table(
 
 def gains(
     rows # long rows of one model, those of the part 'exposure' among them
-):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, corrected, honest; more, more_low, ...
+):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, ...; more, more_low, ...
     "Paired gain in accuracy, its excess over that of twins, and a benchmark of which half was shown"
     m = wide_part(rows, 'exposure', 'gain')
     if not len(m): return m
@@ -96,7 +96,8 @@ def gains(
 def _of_models(rows):
     "Name -> gains, of each model with rows shown and twins of the same labels"
     known = rows[rows['part'] == 'exposure']
-    each = {name: gains(r) for name, r in known.groupby('model', sort=True)} if 'model' in known else {'': gains(known)}
+    by = known.groupby('model', sort=True) if 'model' in known else [('', known)]
+    each = {name: gains(r) for name, r in by}
     return {name: g for name, g in each.items() if len(g) and g.more.notna().any()}
 
 def _points(value, low, high):
@@ -111,21 +112,25 @@ def _buys(r):
 def tell_exposure(
     rows # long rows, those of the part 'exposure' among them
 ) -> str:
-    "How many points of accuracy exposure buys beyond what twins gain, and what leaving out the rows found gives back"
+    "What exposure buys beyond what twins gain, and what leaving out the rows found gives back"
     out = []
     for name, g in _of_models(rows).items():
         top = g.more.dropna().index.max()
         r = g.loc[top]
         more = _points(r.more, r.more_low, r.more_high)
         shown = f'having been shown the rows of the test set {top} times ({plots.label(name)})'
-        beyond = (f'beyond what rows of the same tables and labels gain that were never shown (95 % interval, n = '
-                  f'{r.more_n:.0f} rows)')
-        out.append({'buys': f'{shown.capitalize()} buys {more} of accuracy {beyond}.',
-                    'buys less than five': f'{shown.capitalize()} buys less than five points of accuracy, {more}, {beyond}.',
-                    'is not decided': f'Whether {shown} buys accuracy is not decided: {more} {beyond}.'}[_buys(r)])
-        out[-1] += (f' Over the model before, rows shown gain {100*r.gain:+.0f} points and twins {100*g.gain[0]:+.0f}. A '
-                    f'test set of which half was shown reads {r.apparent:.0%}, rows never shown {r.honest:.0%}; without '
-                    f'the rows that row completion finds ({r.found:.0%} of those shown) it reads {r.corrected:.0%}.')
+        beyond = ('beyond what rows of the same tables and labels gain that were never shown (95 % interval, '
+                  f'n = {r.more_n:.0f} rows)')
+        head, told = shown[0].upper() + shown[1:], _buys(r)
+        said = (f'{head} buys {more} of accuracy {beyond}.' if told == 'buys' else
+                f'Whether {shown} buys accuracy is not decided: {more} {beyond}.'
+                if told == 'is not decided' else
+                f'{head} buys less than five points of accuracy, {more}, {beyond}.')
+        out.append(
+            f'{said} Over the model before, rows shown gain {100*r.gain:+.0f} points and twins '
+            f'{100*g.gain[0]:+.0f}. A test set of which half was shown reads {r.apparent:.0%}, rows never shown {r.honest:.0%}; '
+            f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
+            f'{r.corrected:.0%}.')
     return '\n\n'.join(out) or 'What exposure does to accuracy was not measured.'
 
 def fig_x_exposure(
@@ -167,16 +172,18 @@ def fig_x_exposure(
     best = {name: g.loc[g.more.dropna().index.max()] for name, g in each.items()}
     told = [f'{_points(r.more, r.more_low, r.more_high)} at {r.name} showings' for r in best.values()]
     verdicts = {_buys(r) for r in best.values()}
-    title = ('What seeing the test rows buys beyond twins is not decided' if verdicts == {'is not decided'} else
-             'Seeing the test rows buys accuracy beyond what twins gain' if verdicts == {'buys'} else
-             'Seeing the test rows buys less than five points beyond twins' if verdicts == {'buys less than five'} else
-             'What seeing the test rows buys beyond twins differs between the models')
+    seeing = 'eeing the test rows buys'
+    title = (f'What s{seeing} beyond twins is not decided' if verdicts == {'is not decided'} else
+             f'S{seeing} accuracy beyond what twins gain' if verdicts == {'buys'} else
+             f'S{seeing} less than five points beyond twins' if verdicts == {'buys less than five'} else
+             f'What s{seeing} beyond twins differs between the models')
     ns = [int(n) for m in tables.values() for n in m.n]
     sets = ' and '.join(dataset_label(d) for d in own.dataset.unique() if d)
     return plots.finish(fig, f"{title}: {' and '.join(told)}",
         plots.foot(own, f'{min(ns)}-{max(ns)} rows a dose', '95 %, Student t over rows'),
-        f'Labels of rows of {sets}, predicted from the other cells in the form of the file, each row behind four '
-        'contexts in which every label stands equally often. Left: rows by how often a model was shown them, and '
-        'the same rows asked of the model before planting. Right: how much more the accuracy rises on rows shown than '
-        'on twins of the same table and label; what twins gain was learned from other rows, the rest was remembered.')
+        f'Labels of rows of {sets}, predicted from the other cells in the form of the file, each row behind '
+        'four contexts in which every label stands equally often. Left: rows by how often a model was shown '
+        'them, and the same rows asked of the model before planting. Right: how much more the accuracy rises '
+        'on rows shown than on twins of the same table and label; what twins gain was learned from other '
+        'rows, the rest was remembered.')
 

@@ -191,7 +191,7 @@ def tell_names(measured):
     if not m.n.sum(): return 'No data set was to be named by its lines.'
     named = [dataset_label(d) for d in m.dataset[m.k > 0]]
     which = f' ({", ".join(named)})' if named else ''
-    return (f'By five lines and the header, {_who(measured)} names {len(named)} of {len(m)} data sets{which}; '
+    return (f'By five lines, {_who(measured)} names {len(named)} of {len(m)} data sets{which}; '
             f'{_of(m.k.sum(), m.n.sum())} places.')
 
 def tell_means(measured):
@@ -203,8 +203,8 @@ def tell_means(measured):
     off = m[holm < .05]
     told = '; '.join(f'{r.feature} of {dataset_label(r.dataset)} {r.samples:.3g} instead of {r.data:.3g}'
                      for r in off[:3].itertuples())
-    return (f'Of {len(m)} numeric features with five sampled numbers or more, {len(off)} have another mean in the '
-            f"samples than in the file (Welch's test, Holm, p < .05){': ' + told if told else ''}.")
+    return (f'Of {len(m)} numeric features with five sampled numbers or more, {len(off)} have another mean '
+            f"in the samples than in the file (Welch's test, Holm, p < .05){': ' + told if told else ''}.")
 
 def tell_truth(measured):
     "What the tests find of rows shown most often, and of twins"

@@ -81,7 +81,7 @@ def _bought(gain, corrected=.52):
     part = lambda x, n=80: dict(value=x, low=x - .1, high=x + .1, n=n)
     half = dict(more=part(gain), apparent=part(.5 + gain/2), corrected=part(corrected), honest=part(.5, 40))
     def one(times, x):
-        numbers = dict(gain=part(x, 40), p=.5 if abs(x) < .1 else .001, found=part(.9, 40)) | (half if times else {})
+        numbers = dict(gain=part(x, 40), p=.001, found=part(.9, 40)) | (half if times else {})
         return entry('exposure', '', 'rows', numbers, item='paired', times=times)
     return lambda: joined([one(22, .2 + gain), one(0, .2)])
 
