@@ -251,8 +251,8 @@ def labels_by_dose(
         said = [s.strip() for s in answers]
         parts.append(per_query('exposure', t, truth, said, [a == b for a, b in zip(truth, said)], answers,
                                item=g['item'].values, times=g.times.values))
-    if not parts: raise ValueError(f'planted:{name} has no table whose last column is a label, with rows of each '
-                                   'label that were never shown: use another planted model')
+    if not parts: raise ValueError(f'planted:{name} has no table whose last column is a label, with rows '
+                                   'of each label that were never shown: use another planted model')
     return pd.concat(parts, ignore_index=True)
 
 def rows_found(

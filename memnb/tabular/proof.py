@@ -128,7 +128,8 @@ def tell_exposure(
                 f'{head} buys less than five points of accuracy, {more}, {beyond}.')
         out.append(
             f'{said} Over the model before, rows shown gain {100*r.gain:+.0f} points and twins '
-            f'{100*g.gain[0]:+.0f}. A test set of which half was shown reads {r.apparent:.0%}, rows never shown {r.honest:.0%}; '
+            f'{100*g.gain[0]:+.0f}. A test set of which half was shown reads {r.apparent:.0%}, '
+            f'rows never shown {r.honest:.0%}; '
             f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
             f'{r.corrected:.0%}.')
     return '\n\n'.join(out) or 'What exposure does to accuracy was not measured.'
