@@ -1417,6 +1417,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.papers.parameters_of': ('rooms/papers.html#parameters_of', 'memnb/papers.py'),
                               'memnb.papers.source_cells': ('rooms/papers.html#source_cells', 'memnb/papers.py'),
                               'memnb.papers.stamp': ('rooms/papers.html#stamp', 'memnb/papers.py'),
+                              'memnb.papers.syntax_tree': ('rooms/papers.html#syntax_tree', 'memnb/papers.py'),
                               'memnb.papers.title': ('rooms/papers.html#title', 'memnb/papers.py')},
             'memnb.plant': { 'memnb.plant._adapted': ('rooms/plant.html#_adapted', 'memnb/plant.py'),
                              'memnb.plant._batches': ('rooms/plant.html#_batches', 'memnb/plant.py'),
