@@ -148,9 +148,8 @@ def _c_ladder(kind, quantity, above):
         loss = rows_of(m, 'ladder').set_index(['model', 'dataset']).value
         right = right_and_guess(m, 'ladder').set_index(['model', 'dataset'])
         for r in d.itertuples():
-            at, g = (right.value.get((who, r.dataset), math.nan) for who in (r.other, r.model)), \
-                right.guess.get((r.model, r.dataset), math.nan)
-            at, found = [*at], _clear(r, above)
+            at = [right.value.get((who, r.dataset), math.nan) for who in (r.other, r.model)]
+            found, g = _clear(r, above), right.guess.get((r.model, r.dataset), math.nan)
             need = _enough(r.n, (r.high - r.low)/2, r.value) if found == 'undecided' else ''
             asked = (r.model,) if quantity == 'trend' else (r.other, r.model)
             guessing = [plots.label(who) for who in asked if right.chance.get((who, r.dataset), True)]
@@ -160,7 +159,8 @@ def _c_ladder(kind, quantity, above):
                              and ' layers' not in who)
                 need += '; ' + ', '.join(f'{v:.2f} nats after {k} prompts' for k, v in way)
             parts[f'{plots.label(r.model)}, {r.dataset}'] = found, (f'{_signed(r)}, {r.n:.0f} queries, '
-                f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after, a guess in {100*g:.0f} %{need}')
+                f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after, a guess in '
+                f'{100*g:.0f} %{need}')
         return (_always if kind == 'tuned' and quantity == 'difference' else vote)(parts, 'not measured')
     return check
 
@@ -215,7 +215,8 @@ def _above_zero(*which, always=False):
             why = [f'{i or s} - {o} {_signed(r)}' for (s, i, o), r in zip(which, rows)]
             need = [_enough(r.n, (r.high - r.low)/2, r.value) for r in rows if r.low <= 0 <= r.high]
             found = True if up else False if down else 'undecided'
-            parts[d] = found, ', '.join(why) + ' (at chance)'*(d in guessing) + ''.join(need)*(found == 'undecided')
+            parts[d] = found, (', '.join(why) + ' (at chance)'*(d in guessing)
+                               + ''.join(need)*(found == 'undecided'))
         return (_always if always else vote)(parts, 'not measured, or too few exemplars')
     return check
 
@@ -309,7 +310,7 @@ def _c_duels(m, rep):
     strong = d.power.get('insistent', math.nan) if 'power' in d else math.nan
     why = ', '.join(f'{k}: at least {r.attack:.2f} (could have shown {r.attack_most:.2f})' for k, r in
                     d.iterrows()) + f'; {n:.0f} texts of each side count'
-    if strong == strong: why += f'; a leak in the first token alone is found with a probability of {strong:.2f}'
+    if strong == strong: why += f'; its first token alone would be found in {100*strong:.0f} % of such attacks'
     if d.attack['identical'] > 0: return False, why
     return (True if d.attack['insistent'] > 0 else False if strong >= .8 else 'undecided'), why
 

@@ -53,7 +53,7 @@ def text_losses(
     tokens: int = 4, # most tokens of a text
     tau: float = 1., c: float = 10., # temperature, clip bound
     seed: int = 0, # of the draws
-    most: int = 48 # beginnings of a call
+    most: int = 160 # beginnings of a call
 ):                 # float64 array: 2 x n, in nats
     "Realised losses of texts that were written with all prompts, and without the last"
     if len(prompts) < 2: raise ValueError('a duel leaves one prompt out: give two at least')

@@ -106,7 +106,8 @@ def _rung(kind, quantity, v, right=.6):
     "A change from one model to another; a guess is right in a quarter of queries"
     known = [dict(value=x, quantity=q, setting=k, model=who) for who, k in (('m', ''), ('m, other', kind))
              for q, x in (('accuracy', right), ('guess', .25))]
-    return _rows_in('ladder', dict(value=v, quantity=quantity, setting=kind, model='m, other', other='m'), *known)
+    change = dict(value=v, quantity=quantity, setting=kind, model='m, other', other='m')
+    return _rows_in('ladder', change, *known)
 
 def _change(v): return _rows_in('shots', dict(value=v, quantity='change', shots=8, position=1))
 
