@@ -310,7 +310,7 @@ def _c_duels(m, rep):
     strong = d.power.get('insistent', math.nan) if 'power' in d else math.nan
     why = ', '.join(f'{k}: at least {r.attack:.2f} (could have shown {r.attack_most:.2f})' for k, r in
                     d.iterrows()) + f'; {n:.0f} texts of each side count'
-    if strong == strong: why += f'; its first token alone would be found in {100*strong:.0f} % of such attacks'
+    if strong == strong: why += f'; its first token is found in {100*strong:.0f} % of such attacks'
     if d.attack['identical'] > 0: return False, why
     return (True if d.attack['insistent'] > 0 else False if strong >= .8 else 'undecided'), why
 
