@@ -95,7 +95,7 @@ def fig1(measured, reported=None):
     series, (hits, guessing) = list(_series(m)), _chances(measured)
     who = [(g.model.iloc[0], g.dataset.iloc[0]) for _, _, g in series]
     with plots.style():
-        fig, (ax, right) = plt.subplots(1, 2, figsize=(8.6, 3.8), width_ratios=[5, 2])
+        fig, (ax, right) = plt.subplots(1, 2, figsize=(8, 3.4), width_ratios=[5, 2])
         for i, (name, color, g) in enumerate(series):
             g = g.sort_values('position')
             aside = g.assign(at=g.position + .05*(i - (len(series) - 1)/2))
@@ -170,7 +170,7 @@ def fig3(measured, reported=None):
     if not len(m): return plots.placeholder('shots: not measured')
     series, hits = list(_series(m)), right_and_guess(measured, 'shots')
     with plots.style():
-        fig, (ax, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), width_ratios=[3, 2])
+        fig, (ax, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=[3, 2])
         for name, color, g in series:
             g = g.sort_values('shots')
             plots.errorbar(ax, g, 'shots', color=color, ls='-', lw=1, label=name)
@@ -214,7 +214,7 @@ def _two_kinds(m, by, kinds, words, gaps=None, minus='', reported=None, xlabel='
     known, guessing = hits if hits else (None, {})
     with plots.style():
         panels = 1 + (gaps is not None) + (known is not None)
-        fig, axs = plt.subplots(1, panels, figsize=(7.4 + 1.4*(panels == 3), 2. + .42*len(rows)), sharey=True,
+        fig, axs = plt.subplots(1, panels, figsize=(7.4 + .8*(panels == 3), 1.9 + .36*len(rows)), sharey=True,
                                 squeeze=False, width_ratios=[3, 2, 2][:panels])
         ax = axs[0, 0]
         if first: sns.scatterplot(printed_losses(reported).assign(row=0), x='value', y='row', ax=ax, s=28,
