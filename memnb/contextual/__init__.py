@@ -10,6 +10,7 @@ from .method import *
 from .grammars import *
 from .automaton import *
 from .retraining import *
+from .counting import *
 from .notions import *
 from .orders import *
 from .logs import *
