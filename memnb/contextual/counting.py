@@ -12,7 +12,7 @@ from .automaton import Grammar
 from .retraining import LEARNERS, token_ids
 
 # %% ../../nbs/contextual/counting.ipynb #d4ac984a
-ORDER, WEIGHT = 6, 10. # tokens of the longest context and its continuation; m
+ORDER, WEIGHT = 12, 100. # tokens of the longest context and its continuation; m
 
 def contexts(
     ids: list,         # token ids of a string
