@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'late', 'early', 'swapped', 'CLAIMS', 'summed_up', 'order_verdict', 'over_repeats', 'training',
-           'claims_at']
+           'claims_at', 'verdicts']
 
 # %% ../../nbs/contextual/claims.ipynb #10b5fdb7
 from functools import lru_cache, partial
 import numpy as np
-from ..results import MODEL, THEOREM, Claim, vote
+from .counting import LEARNERS
+from ..results import MODEL, THEOREM, Claim, board, vote
 from ..stats import binom_ci
 from .contrasts import apart_effects
-from .measuring import main_cell, main_rows
+from .measuring import from_long, main_cell, main_rows
 from .notions import arrays_of, onsets
 from .orders import (contradictions, disagreements, near_decisions, needed, pair_tests,
                                      sign_of, told_pair)
@@ -412,3 +413,11 @@ def _broken_lemma():
     return m
 
 CLAIMS = claims_at()
+
+def verdicts(
+    rows, reported # measured rows of this paper, in the long form; the paper's rows
+):                 # DataFrame as of `results.board`
+    "The claims judged by networks; learners that only count are compared with them"
+    m = from_long(rows)
+    networks = m.model[~m.config.isin(LEARNERS)]
+    return board(CLAIMS, m.assign(model=networks.iloc[0]) if networks.nunique() == 1 else m, reported)

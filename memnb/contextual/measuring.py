@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all', 'estimate', 'main_cell',
-           'main_rows', 'group_of']
+           'main_rows', 'with_learners', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, time
@@ -21,12 +21,13 @@ def measure(
     languages='L2',      # name, text or Grammar; or several
     sizes=256,           # training strings; or several
     configs='2x32',      # layers x width of tiny models, or 'ngram'; or several
-    model: str = 'gpt',  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
+    model: str = 'gpt',  # 'gpt', 'ngram' (which only counts), or a pretrained one: 'smollm2', 'hf:<id or folder>'
     **how                # for `dynamics`: n, copies, repeats, setting, controls, epochs, lr, tests, seed, ...
 ):                       # DataFrame as from `dynamics`
     "Losses of strings of falling frequency in these languages, with and without them in training"
     import pandas as pd
     check_names(measure, how, model)
+    if model in LEARNERS: model, configs = 'gpt', model # a tiny model of another kind
     if model != 'gpt': need_weights(lm.load(model))
     listed = lambda x: list(x) if isinstance(x, (list, tuple)) else [x]
     cells = [(g, s, c) for g in map(grammar, listed(languages)) for s in listed(sizes)
@@ -113,6 +114,7 @@ def estimate(
     epochs: int = 50, tests: int = 32, seed: int = 0, varied: list = ()
 ) -> dict: # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train; nothing is trained"
+    if model in LEARNERS: model, configs = 'gpt', [model]
     if model != 'gpt': weights, configs = need_weights(lm.dry(model)), [model]
     flops = calls = 0
     for cell in cells_of(main, languages, apart, published, natural, sizes, configs, copies, repeats,
@@ -135,6 +137,7 @@ def main_cell(
 ):    # (training strings, model), or None
     "The size and model with most languages and settings, where languages are compared"
     kinds = m[m.setting != 'natural'].drop_duplicates(['setting', 'language', 'size', 'config'])
+    kinds = kinds[~kinds.config.isin(LEARNERS)] if not kinds.config.isin(LEARNERS).all() else kinds
     return kinds.groupby(['size', 'config'], sort=False).size().idxmax() if len(kinds) else None
 
 def main_rows(
@@ -143,6 +146,16 @@ def main_rows(
     "The rows that figures and claims compare languages by"
     size, config = main_cell(m) or (None, None)
     return m[(m.setting == 'natural') | (m['size'] == size) & (m.config == config)]
+
+def with_learners(
+    m # losses of networks, from `from_long`
+):    # DataFrame: the same rows, and behind them those of learners that only count, as measured
+    "Networks, and what they are compared with"
+    import pandas as pd
+    rows = results.measured('contextual')
+    rows = rows[rows.model.isin(LEARNERS)]
+    if not len(rows) or not len(m) or m.config.isin(LEARNERS).any(): return m
+    return pd.concat([m, from_long(results.selected(rows)).assign(model=m.model.iloc[0])], ignore_index=True)
 
 def group_of(
     measured,         # DataFrame from `run_all`, `measure` or `from_long`
