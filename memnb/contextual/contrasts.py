@@ -289,8 +289,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                    handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
-    return plots.finish(fig, f'Recollection and contextual memorization contradict each other in {k} of {len(d)} trainings '
-        f'of {len(langs)} languages, {len(set(m["size"]))} sizes and {len(set(m.config))} learners; they agree in {against}',
+    return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict each other, '
+        f'in {against} they agree; in {len(d) - k - against} nothing is decided',
         plots.foot(m, f'{n} repeats each') + ' · faint: undecided (sign test, Holm within a size and learner)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two epochs or '
         'more before it (blue) or after it (orange). A size is the number of training strings; learners are networks '
