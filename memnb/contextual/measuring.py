@@ -90,6 +90,7 @@ def run_all(
 ): # DataFrame as from `measure`
     "The measurements of a batch profile, recorded"
     import pandas as pd
+    configs = configs if model == 'gpt' else [model]
     if folder is None and profile != 'smoke': folder = core.cache_dir()/'contextual'
     how = dict(model=model, n=n, epochs=epochs, batch=batch, lr=lr, tests=tests, seed=seed, folder=folder)
     cells = cells_of(main, languages, apart, published, natural, sizes, configs, copies, repeats,
