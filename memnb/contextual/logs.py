@@ -66,7 +66,7 @@ def wander(
 ) -> float:        # nats a token; NaN where there are too few looks
     "How much the difference of two losses wanders from look to look"
     d = np.asarray(without, float) - np.asarray(with_, float)
-    return float(np.sqrt((np.diff(d, 2)**2).mean()/6)) if len(d) >= LOOKS else math.nan
+    return float(np.median(np.abs(np.diff(d, 2)))/(.6745*6**.5)) if len(d) >= LOOKS else math.nan
 
 def judged_log(
     log,                   # DataFrame or csv file with the columns of `LOG`, one pair of trainings
@@ -83,7 +83,8 @@ def judged_log(
         limit = noise*t.ppf(.95, max(1, len(at) - 2))
         for kind in ('counterfactual', 'contextual'):
             bar = thresholds(b)[kind]
-            start, clear = (begins(x, rule, at) for x in (a < bar, a < bar - limit))
+            over = a < bar - limit
+            start, clear = begins(a < bar, rule, at), begins(over[:-1] & over[1:], rule, at[:-1])
             said = ('undecided: too few looks' if noise != noise else 'memorized' if clear == clear else
                     'within noise' if start == start else 'not memorized')
             row |= {f'start_{kind}': start, f'clear_{kind}': clear, f'said_{kind}': said}
@@ -139,7 +140,9 @@ def fig_x_log(
         right.set(xlabel='start, epoch', ylim=(len(names) - .5, -.5))
         right.set_yticks(range(len(names)), [str(s)[:18] for s in names])
         for ax in (left, right):
-            if wide: ax.set_xscale('symlog', linthresh=max(1., np.diff(at).min()))
+            if wide:
+                ax.set_xscale('symlog', linthresh=max(1., np.diff(at).min()))
+                ax.set_xlim(left=at.min())
         right.axvline(never, color=plots.GREY, lw=.6, ls=':')
         marks = dict(zip(*right.get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1)
