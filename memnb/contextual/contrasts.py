@@ -142,10 +142,12 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     s = onsets(m, tau, rule)
     d = s[s.start_contextual.notna() & s.best_epoch.notna()]
     if not len(d): return plots.placeholder('no string was contextually memorized')
-    d = d.assign(where=d.language, strings=d['size'].astype(str) + d.setting.map(dict(given='', natural=', natural')))
+    kinds = d.setting.map(dict(given='', natural=', natural'))
+    d = d.assign(where=d.language, strings=d['size'].astype(str) + kinds)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6, 3.2))
-        sns.scatterplot(d, x='best_epoch', y='start_contextual', hue='where', style='strings', s=18, lw=0, alpha=.7, ax=ax)
+        sns.scatterplot(d, x='best_epoch', y='start_contextual', hue='where', style='strings', s=18, lw=0,
+                        alpha=.7, ax=ax)
         ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
         top = m.epoch.max()
         ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
@@ -155,9 +157,10 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
         fig.legend(*marks, loc='outside right center', handlelength=1)
     k = int((d.start_contextual <= d.best_epoch).sum())
     low, high = binom_ci(k, len(d))
+    units = len(d[['where', 'strings', 'repeat']].drop_duplicates())
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best',
-        plots.foot(m, f'{len(d)} strings of {d[["where", "strings", "repeat"]].drop_duplicates().shape[0]} repeats')
+        plots.foot(m, f'{len(d)} strings of {units} repeats')
         + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings of a repeat taken as '
           f'independent)',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
@@ -266,7 +269,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     cells = list(m[['size', 'config']].drop_duplicates().itertuples(index=False, name=None))
     if len(cells) < 2: return plots.placeholder('other sizes and learners: not measured')
     many = m[['language', 'size', 'config']].drop_duplicates().language.value_counts(sort=False)
-    langs, n = list(many.index[many > 1]), int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
+    langs = list(many.index[many > 1])
+    n = int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     ends = (tests['first'] == tests['first'].min()) & (tests.second == tests.second.max())
     said = disagreements(tests)
@@ -285,13 +289,14 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.set_xticks([-n, 0, n], [n, 0, n])
             ax.set_yticks(range(len(cells)), [f'{s} strings\n{c}' for s, c in cells])
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
-        fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks], loc='outside right center',
-                   handlelength=1.2)
+        fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
+                   loc='outside right center', handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
-    return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict each other, '
-        f'in {against} they agree; in {len(d) - k - against} nothing is decided',
-        plots.foot(m, f'{n} repeats each') + ' · faint: undecided (sign test, Holm within a size and learner)',
-        'The most frequent of three strings against the least frequent one: repeats in which it starts two epochs or '
-        'more before it (blue) or after it (orange). A size is the number of training strings; learners are networks '
-        '(layers x width) and an n-gram model, which has no batches and no chance.')
+    return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '
+        f'each other, in {against} they agree; in {len(d) - k - against} nothing is decided',
+        plots.foot(m, f'{n} repeats each, or fewer')
+        + ' · faint: undecided (sign test, Holm within a size and learner)',
+        'The most frequent of three strings against the least frequent one: repeats in which it starts two '
+        'epochs or more before it (blue) or after it (orange). A size is the number of training strings; '
+        'learners are networks (layers x width) and an n-gram model, which has no batches and no chance.')

@@ -21,7 +21,8 @@ def contexts(
 ) -> list:             # for each k < order: (context of k tokens, token), one a token
     "What an n-gram model counts in a string"
     padded = [start]*(order - 1) + list(ids)
-    return [[(tuple(padded[i - k:i]), padded[i]) for i in range(order - 1, len(padded))] for k in range(order)]
+    at = range(order - 1, len(padded))
+    return [[(tuple(padded[i - k:i]), padded[i]) for i in at] for k in range(order)]
 
 def counted_losses(
     data: list,            # token ids of the strings in training

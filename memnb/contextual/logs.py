@@ -128,7 +128,8 @@ def fig_x_log(
         left.axhspan(-limit, limit, color='black', alpha=.1, lw=0) if limit == limit else None
         left.axhline(0, color='black', lw=.7)
         low = (d.groupby('string').test_loss.min() - d.groupby('string').train_loss.min()).max()
-        left.set(xlabel='epoch', ylabel='lowest left out - in training, nats', ylim=(-max(.1, abs(low)), None))
+        left.set(xlabel='epoch', ylabel='lowest left out - in training, nats',
+                 ylim=(-max(.1, abs(low)), None))
         never = 1.15*at.max()
         for y, r in enumerate(j[:most].itertuples()):
             for kind in ('counterfactual', 'contextual'):
@@ -146,8 +147,10 @@ def fig_x_log(
         right.axvline(never, color=plots.GREY, lw=.6, ls=':')
         marks = dict(zip(*right.get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1)
-    return plots.finish(fig, told_log(j).capitalize(), f'n = {len(j)} strings, {int(j.looks.max())} looks, 1 pair of trainings'
+    return plots.finish(fig, told_log(j).capitalize(),
+        f'n = {len(j)} strings, {int(j.looks.max())} looks, 1 pair of trainings'
         + (f' · {len(names)} are drawn' if len(names) < len(j) else ''),
-        'Left: how far the loss of each string lies below the lowest that the training without it reached; grey lines '
-        'are not memorized, the grey area is what losses wander from look to look. Right: from when; hollow within '
-        'noise, at the dotted line never. What another pair of trainings would give a single log cannot say.')
+        'Left: how far the loss of each string lies below the lowest that the training without it '
+        'reached; grey lines are not memorized, the grey area is what losses wander from look to look. '
+        'Right: from when; hollow within noise, at the dotted line never. What another pair of trainings '
+        'would give a single log cannot say.')

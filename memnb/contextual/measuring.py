@@ -21,7 +21,7 @@ def measure(
     languages='L2',      # name, text or Grammar; or several
     sizes=256,           # training strings; or several
     configs='2x32',      # layers x width of tiny models, or 'ngram'; or several
-    model: str = 'gpt',  # 'gpt', 'ngram' (which only counts), or a pretrained one: 'smollm2', 'hf:<id or folder>'
+    model: str = 'gpt',  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
     **how                # for `dynamics`: n, copies, repeats, setting, controls, epochs, lr, tests, seed, ...
 ):                       # DataFrame as from `dynamics`
     "Losses of strings of falling frequency in these languages, with and without them in training"

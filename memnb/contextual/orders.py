@@ -99,7 +99,8 @@ def disagreements(
     tests # from `pair_tests`
 ):        # DataFrame: group, said ('contradict': some pair does; 'agree': every pair; 'undecided')
     "Do recollection and contextual memorization contradict each other, language by language?"
-    said = lambda s: 'contradict' if 'contradict' in set(s) else 'agree' if set(s) == {'agree'} else 'undecided'
+    def said(s): return ('contradict' if 'contradict' in set(s) else
+                         'agree' if set(s) == {'agree'} else 'undecided')
     return contradictions(tests).groupby(OF_GROUP, sort=False).said.agg(said).reset_index()
 
 def told_pair(

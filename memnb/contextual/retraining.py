@@ -307,7 +307,7 @@ def check_names(
 # %% ../../nbs/contextual/retraining.ipynb #eb894e16
 def dynamics(
     language,            # name, text or Grammar
-    size: int = 256, config: str = '2x32', # training strings; layers x width of the tiny model, or of `LEARNERS`
+    size: int = 256, config: str = '2x32', # training strings; layers x width, or one of `LEARNERS`
     model: str = 'gpt',  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
     n: int = 3, copies: list = (), # strings to follow; copies of each, default: by natural frequency
     repeats: int = 3,    # with new strings, data and weights
