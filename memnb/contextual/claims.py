@@ -84,8 +84,8 @@ def _general(tau, rule):
         by = disagreements(d).set_index('language').said
         yes, maybe, n = int((by == 'contradict').sum()), int((by != 'agree').sum()), len(by)
         low, high = binom_ci(yes, n)
-        why = f'in {yes} of {n} languages, decided at tau {tau:g} (95 % interval {100*low:.0f} to {100*high:.0f} %): ' + \
-              ', '.join(f'{k} {v}' for k, v in by.items())
+        why = f'in {yes} of {n} languages, decided at tau {tau:g} (95 % interval {100*low:.0f} to ' \
+              f'{100*high:.0f} %): ' + ', '.join(f'{k} {v}' for k, v in by.items())
         return True if low > .5 else False if binom_ci(maybe, n)[1] < .5 else 'undecided', why
     return check
 
@@ -99,9 +99,11 @@ def _across(what, tau, rule):
         d = disagreements(pair_tests(rows[rows.setting == 'given']))
         main = (d['size'] == size) & (d.config == config)
         here = set(d.language[main & (d.said == 'contradict')])
-        d = d[~main & d.language.isin(here) & ((d['size'] == size) if what == 'config' else (d.config == config))]
+        same = d['size'] == size if what == 'config' else d.config == config
+        d = d[~main & d.language.isin(here) & same]
         if not len(d): return 'undecided', 'no language in which it is decided was varied'
-        why = ', '.join(f'{a} {b}{" strings"*(what == "size")}: {c}' for a, b, c in zip(d.language, d[what], d.said))
+        unit = ' strings' if what == 'size' else ''
+        why = ', '.join(f'{a} {b}{unit}: {c}' for a, b, c in zip(d.language, d[what], d.said))
         kinds = set(d.said)
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check
@@ -197,13 +199,14 @@ def _best(rows, groups):
 
 @_scores
 def _weighted(rows, groups):
-    "Of what a training holds of the strings at best learning, does recollection call more memorized than contextual?"
+    "At best learning, weighted by copies, does recollection call more memorized than contextual?"
     some = [g for g in groups if g.best_epoch.notna().all()]
     if not some: return None, 'no never-seen strings'
     held = lambda g, kind: np.average(g[f'start_{kind}'] <= g.best_epoch, weights=g.copies)
     w = {k: np.array([held(g, k) for g in some]) for k in ('recollection', 'counterfactual', 'contextual')}
     told = ', '.join(f'{k} {v.mean():.2f}' for k, v in w.items())
-    return over_repeats(w['recollection'] > w['contextual'], f'mean share of copies: {told}; more by recollection')
+    return over_repeats(w['recollection'] > w['contextual'],
+                        f'mean share of copies: {told}; more by recollection')
 
 def _rarely(kind, below=.1):
     "Does a measure call at most so many strings memorized that were in no training set?"
@@ -353,7 +356,8 @@ def claims_at(
                                                           'order',
               check=_general(tau, rule), holds_on=partial(_several, partial(late, repeats=12), *'ABCDEFG'),
               fails_on=partial(_several, partial(early, repeats=12), *'ABCDEFG')),
-        claim('sizes', where='appendix C', says='Where they disagree, they do with fewer and with more training strings',
+        claim('sizes', where='appendix C',
+              says='Where they disagree, they do with fewer and with more training strings',
               check=_across('size', tau, rule), holds_on=partial(_varied, late, size=32),
               fails_on=partial(_varied, early, size=32)),
         claim('learners', where='ours', says='Where they disagree, they do with another learner, too',
