@@ -19,3 +19,4 @@ from .figures import *
 from .courses import *
 from .contrasts import *
 from .claims import *
+from .claims import judged_beside as verdicts

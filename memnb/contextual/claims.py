@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'late', 'early', 'swapped', 'CLAIMS', 'summed_up', 'order_verdict', 'over_repeats', 'training',
-           'claims_at', 'verdicts']
+           'claims_at', 'judged_beside']
 
 # %% ../../nbs/contextual/claims.ipynb #10b5fdb7
 from functools import lru_cache, partial
@@ -418,7 +418,7 @@ def _broken_lemma():
 
 CLAIMS = claims_at()
 
-def verdicts(
+def judged_beside(
     rows, reported # measured rows of this paper, in the long form; the paper's rows
 ):                 # DataFrame as of `results.board`
     "The claims judged by networks; learners that only count are compared with them"
