@@ -49,7 +49,9 @@ class HF(LM):
     @property
     def net(self):
         "The network with plain weights, to look at or to train; the model follows what is done to it"
-        if _is_lean(self._net): self._net = _plain_copy(self._net)
+        import torch
+        with torch.inference_mode(False): # to be trained, too, wherever it is asked for
+            if _is_lean(self._net): self._net = _plain_copy(self._net)
         self._net.memnb_lean = False # from here on it belongs to others, too
         return self._net
     @net.setter
@@ -243,7 +245,9 @@ _SOUND = {} # kind of a model: whether it may be computed the fast way, see belo
 
 def _kind(net): return type(net), net.dtype, net.device
 
-def _now(net): return [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
+def _now(net):
+    version = lambda p: 0 if p.is_inference() else p._version # made in inference mode, where nothing is counted
+    return [net.dtype, net.device, *((id(p), version(p)) for p in net.parameters())]
 
 def twin(net):
     "The model to compute with: a packed twin of the weights as they are now, or the model itself"
