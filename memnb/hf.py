@@ -31,7 +31,7 @@ class HF(LM):
         tok,                   # its tokenizer
         mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
         rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float|None = None, # bytes for keys, values and scores of a batch; default: 5e8 on a CPU, else 4e9
+        memory: float|None = None, # bytes of a batch, for keys, values, scores; default: 5e8 on a CPU, else 4e9
         **kw                   # `store`
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
@@ -49,9 +49,7 @@ class HF(LM):
     @property
     def net(self):
         "The network with plain weights, to look at or to train; the model follows what is done to it"
-        import torch
-        with torch.inference_mode(False): # to be trained, too, wherever it is asked for
-            if _is_lean(self._net): self._net = _plain_copy(self._net)
+        if _is_lean(self._net): self._net = _plain_copy(self._net)
         self._net.memnb_lean = False # from here on it belongs to others, too
         return self._net
     @net.setter
@@ -245,9 +243,7 @@ _SOUND = {} # kind of a model: whether it may be computed the fast way, see belo
 
 def _kind(net): return type(net), net.dtype, net.device
 
-def _now(net):
-    version = lambda p: 0 if p.is_inference() else p._version # made in inference mode, where nothing is counted
-    return [net.dtype, net.device, *((id(p), version(p)) for p in net.parameters())]
+def _now(net): return [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
 
 def twin(net):
     "The model to compute with: a packed twin of the weights as they are now, or the model itself"
@@ -277,13 +273,13 @@ def _plain_copy(net):
     "A network with plain weights out of a lean one, of which it is independent"
     import copy, torch
     memo = {}
-    for m in net.modules():
-        if type(m) is not _packed_layer(): continue
-        w = m.w.to_dense()
-        layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
-        layer.weight = torch.nn.Parameter(w)
-        if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
-    out = copy.deepcopy(net, memo)
+    with torch.inference_mode(False): # it may be trained, wherever it was asked for
+        for m in [m for m in net.modules() if type(m) is _packed_layer()]:
+            w = m.w.to_dense()
+            layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
+            layer.weight = torch.nn.Parameter(w)
+            if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
+        out = copy.deepcopy(net, memo)
     out.memnb_size, out.memnb_lean = None, False
     out.tie_weights()
     return out.eval()
