@@ -31,7 +31,7 @@ class HF(LM):
         tok,                   # its tokenizer
         mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
         rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float|None = None, # bytes of a batch, for keys, values, scores; default: 5e8 on a CPU, else 4e9
+        memory: float|None = None, # bytes for what a batch keeps and scores; default: 5e8 on a CPU, else 4e9
         **kw                   # `store`
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
