@@ -287,7 +287,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            ax.set_yticks(range(len(cells)), [f'{s} strings\n{c}' for s, c in cells])
+            ax.set_yticks(range(len(cells)), [f'{s} strings\n{"n-gram model" if c == "ngram" else c}' for s, c in cells])
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
                    loc='outside right center', handlelength=1.2)
@@ -295,7 +295,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
     return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '
         f'each other, in {against} they agree; in {len(d) - k - against} nothing is decided',
-        plots.foot(m, f'{n} repeats each, or fewer')
+        plots.foot(m, f'{n} repeats each, or fewer').replace('tiny GPT-2', 'tiny GPT-2, n-gram model')
         + ' · faint: undecided (sign test, Holm within a size and learner)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
         'epochs or more before it (blue) or after it (orange). A size is the number of training strings; '
