@@ -287,7 +287,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            ax.set_yticks(range(len(cells)), [f'{s} strings\n{"n-gram model" if c == "ngram" else c}' for s, c in cells])
+            who = ['n-gram model' if c == 'ngram' else c for _, c in cells]
+            ax.set_yticks(range(len(cells)), [f'{s} strings\n{w}' for (s, _), w in zip(cells, who)])
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
                    loc='outside right center', handlelength=1.2)
