@@ -60,7 +60,7 @@ def _power(powers, k):
         else: powers[k] = powers[h]*powers[k - h]
     return powers[k]
 
-def _log_means(x, logp, ts, columns=512):
+def _log_means(x, logp, ts, columns=1024):
     "log of the mean of exp(t x) under a distribution, for each t and each row of x"
     import torch
     top, low = x.amax(1, keepdim=True), x.amin(1, keepdim=True)

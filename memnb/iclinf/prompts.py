@@ -110,6 +110,7 @@ def _labels_differ(name, labels):
                          'every loss would be 0; give texts of two labels at least')
     like = {}
     for l in found: like.setdefault(l.strip().lower(), []).append(l)
+    if '' in like: raise ValueError(f'{name} has blank labels: name them, or leave these rows out')
     for same in like.values():
         if len(same) > 1: say(f'{name}: the labels {", ".join(map(repr, same))} count as different ones')
 
