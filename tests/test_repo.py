@@ -545,7 +545,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
     assert lines[0].startswith(str(site)) and lines[1] == 'True', lines
     want = {'nbs': 'nbs/**/*.ipynb', 'reported': 'data/reported/**/*.csv',
-            'measured': 'data/measured/**/*.csv', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*'}
+            'measured': 'data/measured/**/*.[cj]s[vo]*', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*'}
     assert lines[2:-1] == [f'{k} {len(list(source.glob(p)))}' for k, p in want.items()]
     assert list(site.rglob('nbs/rooms/*.ipynb')) and list(site.rglob('measured/tabular/one-run.csv'))
     assert lines[-1] == str(away/'figures')

@@ -18,6 +18,13 @@ def _of_one_judge(rows):
     judges = [j for j in dict.fromkeys(rows.judge) if j]
     return rows[rows.judge.isin(['', 'rule' if 'rule' in judges else judges[0]])] if judges else rows
 
+def _is_covered(now, rows):
+    "Has a recorded run all that was just asked, by the same judge and of as many instances?"
+    asked = lambda d: d[(d.part == 'replication') & (d.times.isna() if 'times' in d else True)]
+    def size(d): return asked(d).groupby(['setting', 'judge', 'k']).n.max().to_dict()
+    new, old = size(now), size(rows)
+    return all(cell in old for cell in new) and max(new.values(), default=0) <= max(old.values(), default=0)
+
 def side_by_side(
     now,          # long rows that the notebook just measured, or None
     model,        # lm.LM that gave them
@@ -27,9 +34,12 @@ def side_by_side(
     try: every = results.measured('icl')
     except FileNotFoundError: return now.assign(model=model.name)
     out = [_of_one_judge(results.selected(every, name, profile)) for name in dict.fromkeys(every.model)]
-    if now is not None:
-        seen = {d for o in out for d in o.dataset[o.model == model.name]}
-        out.append(now[~now.dataset.isin(seen)].assign(model=model.name))
+    if now is None or not len(now): return in_long_form(*out)
+    for data, g in now.groupby('dataset', sort=False):
+        own = [o[(o.model == model.name) & (o.dataset == data)] for o in out]
+        if any(_is_covered(g, o) for o in own if len(o)): continue
+        out = [o[(o.model != model.name) | (o.dataset != data)] for o in out]
+        out.append(g.assign(model=model.name, profile=profile))
     return in_long_form(*out)
 
 # %% ../../nbs/icl/tables.ipynb #a6d18cff
