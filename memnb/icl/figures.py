@@ -391,7 +391,7 @@ def fig_x_cost(measured, reported=None):
         sns.lineplot(by_n, x='instances', ax=right, **look)
         left.set(title=f'{top_n:.0f} instances', xlabel='demonstrations k', ylabel='processor seconds')
         left.set_ylim(0, 1.1*by_k.value.max())
-        right.set(title=f'k = {top_k:.0f}', ylabel='seconds', xscale='log', yscale='log')
+        right.set(title=f'k = {top_k:.0f}', ylabel='processor seconds', xscale='log', yscale='log')
         ns, one = sorted(int(n) for n in by_n.instances), by_n[by_n.instances == 1].value
         title = f'{top_n:.0f} instances at k = {top_k:.0f} take {by_n.value.iloc[-1]:.0f} s of one processor.'
         if len(one) and ns[-1] > 1:
