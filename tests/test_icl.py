@@ -68,6 +68,27 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(own) == len(made) and set(own.judge) == {'', 'rule'}
     assert len(results.board(icl.CLAIMS, own, results.reported('icl')))
 
+@pytest.mark.parametrize('judge', ['rule', 'verdicts.csv'])
+def test_own_data_are_drawn_and_judged(model, tmp_path, monkeypatch, judge):
+    "A csv file of one's own, by either judge, stands in every figure and on the board"
+    from matplotlib import pyplot as plt
+    (tmp_path/'verdicts.csv').write_text('truth,said,verdict\n"a4 a5",0,near\n"b4 b5",0,inexact\n')
+    texts()[2:].to_csv(tmp_path/'mine.csv', index=False)
+    judge = judge if judge == 'rule' else str(tmp_path/judge)
+    made = icl.measure(model, str(tmp_path/'mine.csv'), n=4, ks=[0, 2], settings=icl.SETTINGS, judge=judge, repeats=1)
+    shown, rep = icl.side_by_side(made, model, 'laptop'), results.reported('icl')
+    own = shown[shown.model == 'some']
+    assert set(own.dataset) == {'mine'} and len(own) == len(made) and len(shown) > len(made)
+    for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
+        fig = draw(shown, rep)
+        said = ' '.join(map(str, fig.said.values())) + ' '.join(t.get_text() for t in fig.findobj(plt.Text))
+        assert 'some' in said, draw.__name__
+        plt.close(fig)
+    found = icl.verdicts_of(shown, rep)
+    assert set(found.verdict[found.model == 'some']) <= {'undecided', 'not measured', 'holds', 'mixed'}
+    assert len(found[found.model == 'some']) >= 10
+    assert 'ours: some' in ' '.join(icl.tab2(shown, rep).columns) and len(icl.tab1(shown)) >= 0
+
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
     more, counts = claims._more, claims.pair_counts
     monkeypatch.setattr(claims, '_more', lambda a, b, looks=1: more(b, a, looks))

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'MIRROR', 'keep_answers', 'kept_answers', 'ten_answers',
-           'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements', 'swap_rows']
+           'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements', 'swap_rows',
+           'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
@@ -170,4 +171,23 @@ def swap_rows(
             counts['twin'] += int(back[1].sum())
         at = dict(part='swap', dataset='file-swapped', setting=s, k=k)
         if n: rows += [dict(at, quantity=q, value=v, n=n, unit='texts') for q, v in counts.items()]
+    return in_long_form(rows)
+
+# %% ../../nbs/icl/replay.ipynb #2dfff21d
+def accuracy_swaps(
+    one, other # DataFrames from `perform`, of both models: idx, k, how, ok, times
+):             # DataFrame in the long form: by k and `other`, how labels were read
+    "Items classified rightly by the model that was shown them, and by the one that was not"
+    rows = []
+    for how, k in one[['how', 'k']].drop_duplicates().itertuples(index=False):
+        a, b = (d[(d.how == how) & (d.k == k) & (d.order == 0)].set_index('idx') for d in (one, other))
+        right = []
+        for x, y in ((a, b), (b, a)):
+            both = x.index[x.times >= OFTEN].intersection(y.index[y.times == 0])
+            right += list(zip(x.ok[both], y.ok[both]))
+        counts = dict(member=sum(p for p, _ in right), twin=sum(q for _, q in right),
+                      gained=sum(p and not q for p, q in right), lost=sum(q and not p for p, q in right))
+        at = dict(part='swap_accuracy', dataset='file-swapped', other=how, k=k)
+        if right: rows += [dict(at, quantity=q, value=int(v), n=len(right), unit='texts')
+                           for q, v in counts.items()]
     return in_long_form(rows)

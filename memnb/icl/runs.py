@@ -12,7 +12,7 @@ from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
-from .replay import keep_answers, swap_rows
+from .replay import accuracy_swaps, keep_answers, swap_rows
 from .replication import (became_exact, checked_sizes, in_long_form, matches_of, paired_rows,
                                    replicate,
                                    replications, transitions)
@@ -72,13 +72,17 @@ def cost(
 # %% ../../nbs/icl/runs.ipynb #c9f3e2a3
 def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
     "Keep the answers of a planted file; the swapped model gets rows of the same items as twins, too"
+    import pandas as pd
     answers = lambda m, t: replications(m, t, ks, settings, max_tokens, 'rule', m.mode, seed)
     mine = answers(m, t) # from the store
     keep_answers(mine, m.name, profile)
     if m.name != f'planted:{plant.FILES[1]}' or t.name != plant.FILES[1]: return rows
     other = task(plant.FILES[0], len(t.queries), max(ks), seed=seed)
-    swap = swap_rows(answers(lm.load(f'planted:{plant.FILES[0]}', mode=m.mode), other), mine)
-    return in_long_form(rows, swap.assign(judge='rule', model=m.name))
+    unswapped = lm.load(f'planted:{plant.FILES[0]}', mode=m.mode)
+    swap = swap_rows(answers(unswapped, other), mine).assign(judge='rule')
+    asked = [(k, how) for k in ks for how in ('generation', 'scoring')]
+    hits = [pd.concat([perform(x, of, *a) for a in asked]) for x, of in ((unswapped, other), (m, t))]
+    return in_long_form(rows, *(d.assign(model=m.name) for d in (swap, accuracy_swaps(*hits))))
 
 def run_all(
     model, datasets: list, profile: str, n: int, ks: list, settings: list, max_tokens: int = 100,
