@@ -69,25 +69,30 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(results.board(icl.CLAIMS, own, results.reported('icl')))
 
 @pytest.mark.parametrize('judge', ['rule', 'verdicts.csv'])
-def test_own_data_are_drawn_and_judged(model, tmp_path, monkeypatch, judge):
-    "A csv file of one's own, by either judge, stands in every figure and on the board"
+def test_own_data_are_drawn_and_judged(tmp_path, judge):
+    "A csv file of one's own, by either judge, stands in the figures and on the board"
     from matplotlib import pyplot as plt
-    (tmp_path/'verdicts.csv').write_text('truth,said,verdict\n"a4 a5",0,near\n"b4 b5",0,inexact\n')
+    model = Some('ownmodel', 'ownmodel', 'completion', store=lm.Store(tmp_path/'s.sqlite'))
     texts()[2:].to_csv(tmp_path/'mine.csv', index=False)
-    judge = judge if judge == 'rule' else str(tmp_path/judge)
-    made = icl.measure(model, str(tmp_path/'mine.csv'), n=4, ks=[0, 2], settings=icl.SETTINGS, judge=judge, repeats=1)
+    sizes = dict(n=4, ks=[0, 2], settings=icl.SETTINGS, repeats=1)
+    if judge != 'rule': # somebody who takes every answer for the truth
+        pairs = icl.replications(model, icl.task(str(tmp_path/'mine.csv'), 4, 2), [0, 2])[['truth', 'said']]
+        judge = str(tmp_path/judge)
+        pairs.drop_duplicates().assign(verdict='near').to_csv(judge, index=False)
+    made = icl.measure(model, str(tmp_path/'mine.csv'), judge=judge, **sizes)
     shown, rep = icl.side_by_side(made, model, 'laptop'), results.reported('icl')
-    own = shown[shown.model == 'some']
-    assert set(own.dataset) == {'mine'} and len(own) == len(made) and len(shown) > len(made)
+    own = shown[shown.model == 'ownmodel']
+    assert set(own.dataset) == {'mine'} and len(own) == len(made) < len(shown)
     for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
         fig = draw(shown, rep)
-        said = ' '.join(map(str, fig.said.values())) + ' '.join(t.get_text() for t in fig.findobj(plt.Text))
-        assert 'some' in said, draw.__name__
+        said = [*fig.said.values(), *(t.get_text() for t in fig.findobj(plt.Text))]
+        silent = judge == 'rule' and draw is icl.fig_x_elements # nothing comes back, so no element matters
+        assert silent or 'ownmodel' in ' '.join(said), draw.__name__
         plt.close(fig)
     found = icl.verdicts_of(shown, rep)
-    assert set(found.verdict[found.model == 'some']) <= {'undecided', 'not measured', 'holds', 'mixed'}
-    assert len(found[found.model == 'some']) >= 10
-    assert 'ours: some' in ' '.join(icl.tab2(shown, rep).columns) and len(icl.tab1(shown)) >= 0
+    verdicts = found.verdict[found.model == 'ownmodel']
+    assert len(verdicts) >= 10 and 'does not hold' not in set(verdicts)
+    assert any('ownmodel' in c for c in icl.tab2(shown, rep))
 
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
     more, counts = claims._more, claims.pair_counts
