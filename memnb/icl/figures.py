@@ -389,11 +389,11 @@ def fig_x_cost(measured, reported=None):
         look = dict(y='value', marker='o', markersize=5, markeredgewidth=0, color=color)
         sns.lineplot(by_k, x='k', ax=left, **look)
         sns.lineplot(by_n, x='instances', ax=right, **look)
-        left.set(title=f'{top_n:.0f} instances', xlabel='demonstrations k', ylabel='processor seconds')
+        left.set(title=f'{top_n:.0f} instances', xlabel='demonstrations k', ylabel='seconds')
         left.set_ylim(0, 1.1*by_k.value.max())
-        right.set(title=f'k = {top_k:.0f}', ylabel='processor seconds', xscale='log', yscale='log')
+        right.set(title=f'k = {top_k:.0f}', ylabel='seconds', xscale='log', yscale='log')
         ns, one = sorted(int(n) for n in by_n.instances), by_n[by_n.instances == 1].value
-        title = f'{top_n:.0f} instances at k = {top_k:.0f} take {by_n.value.iloc[-1]:.0f} s of one processor.'
+        title = f'{top_n:.0f} instances at k = {top_k:.0f} take {by_n.value.iloc[-1]:.0f} s.'
         if len(one) and ns[-1] > 1:
             times = one.iloc[0]*ns[-1]/by_n.value.iloc[-1]
             title = title[:-1] + f'; one call each would take {times:.0f} times as long.'
@@ -406,6 +406,6 @@ def fig_x_cost(measured, reported=None):
         right.set_xticks(ns, [str(n) for n in ns])
         right.minorticks_off()
     return plots.finish(fig, title, plots.foot(m, 'one timing a point'),
-        'Processor time that a replication takes on an empty store. All prompts begin with the same '
+        'Seconds that a replication takes on an empty store. All prompts begin with the same '
         'demonstrations, which are computed once; so time grows with demonstrations plus instances '
         '(solid), and not with their product, as one call for each instance would make it (dotted).')

@@ -54,7 +54,7 @@ def cost(
     ks: list,          # numbers of demonstrations
     ns: list,          # numbers of instances
     max_tokens: int = 24 # of an answer
-):                     # DataFrame in the long form: seconds of processor time by k and instances
+):                     # DataFrame in the long form: seconds by k and instances
     "Measure the time of a replication by demonstrations and instances"
     import tempfile, time
     m, rows, most = lm.load(model), [], min(max(ns), len(task.queries))
@@ -62,11 +62,11 @@ def cost(
     for k, n in [(k, most) for k in ks] + [(max(ks), n) for n in dict.fromkeys(ns) if 0 < n < most]:
         ps = replication_prompts(task, k, 'full', m.mode)[:n]
         with tempfile.TemporaryDirectory() as d:
-            m.store, start = lm.Store(f'{d}/s.sqlite'), time.process_time() # of all threads
+            m.store, start = lm.Store(f'{d}/s.sqlite'), time.perf_counter()
             try: m.generate(ps, max_tokens=max_tokens, stop=['\n'])
             finally: m.store = was
-            rows.append(dict(part='cost', dataset=task.name, k=k, instances=len(ps), quantity='cpu_seconds',
-                             value=time.process_time() - start, n=1, unit='timings'))
+            rows.append(dict(part='cost', dataset=task.name, k=k, instances=len(ps), quantity='seconds',
+                             value=time.perf_counter() - start, n=1, unit='timings'))
     return in_long_form(rows)
 
 # %% ../../nbs/icl/runs.ipynb #c9f3e2a3
