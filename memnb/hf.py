@@ -31,19 +31,20 @@ class HF(LM):
         tok,                   # its tokenizer
         mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
         rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float|None = None, # bytes for keys and values of a batch; default: 1e9 on a CPU, else 4e9
+        memory: float|None = None, # bytes for what a batch keeps and scores; default: 5e8 on a CPU, else 4e9
         **kw                   # `store`
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
         super().__init__(name, id, mode, **kw)
         self._net, self.tok = net.eval(), tok
         self.rows = rows or (64 if net.device.type == 'cpu' else 256)
-        self.memory = memory or (1e9 if net.device.type == 'cpu' else 4e9)
+        self.memory = memory or (5e8 if net.device.type == 'cpu' else 4e9)
         self.window = getattr(net.config, 'max_position_embeddings', None)
         self.n_params = getattr(net, 'memnb_size', None) or sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.can_share, self.token_bytes = share_prefixes(net), kv_bytes(net.config, net.dtype.itemsize)
+        self.score_bytes = 4*net.config.get_text_config().vocab_size
         self.source = name     # a name that `load` finds it by
     @property
     def net(self):
@@ -115,7 +116,8 @@ class HF(LM):
         start = self._start(few[0][:p]) if p > 0 else None
         while order:
             size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
-            n = max(1, min(self.rows, int(self.memory/(size*self.token_bytes))))
+            row = size*self.token_bytes + max(own[i] for i in order)*self.score_bytes
+            n = max(1, min(self.rows, int(self.memory/row)))
             n = _filled([len(ids[i]) for i in order[:n]], costs[order[0]])
             rows, order = order[:n], order[n:]
             yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
@@ -271,13 +273,13 @@ def _plain_copy(net):
     "A network with plain weights out of a lean one, of which it is independent"
     import copy, torch
     memo = {}
-    for m in net.modules():
-        if type(m) is not _packed_layer(): continue
-        w = m.w.to_dense()
-        layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
-        layer.weight = torch.nn.Parameter(w)
-        if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
-    out = copy.deepcopy(net, memo)
+    with torch.inference_mode(False): # it may be trained, wherever it was asked for
+        for m in [m for m in net.modules() if type(m) is _packed_layer()]:
+            w = m.w.to_dense()
+            layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=m.b is not None, device='meta')
+            layer.weight = torch.nn.Parameter(w)
+            if m.b is not None: layer.bias = torch.nn.Parameter(m.b.clone())
+        out = copy.deepcopy(net, memo)
     out.memnb_size, out.memnb_lean = None, False
     out.tie_weights()
     return out.eval()

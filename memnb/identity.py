@@ -11,7 +11,7 @@ import hashlib, json, re
 from functools import lru_cache
 from pathlib import Path
 from .core import package_dir, share_dir
-from .papers import comments, find, parameters, source_cells, stamp
+from .papers import comments, find, parameters, source_cells, stamp, syntax_tree
 from .profiles import check
 
 # %% ../nbs/rooms/identity.ipynb #62f8d0a0
@@ -25,7 +25,7 @@ def checksum(
 def _imports(source, package=()):
     "Names of memnb that Python code imports, relative ones seen from a package"
     import ast
-    try: tree = ast.parse(source)
+    try: tree = syntax_tree(source)
     except SyntaxError: return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import): names = [a.name for a in node.names]

@@ -62,11 +62,11 @@ def pace(
     word: str     # word of a paper
 ) -> list:        # seconds of each code cell of the last finished run; empty when there is none
     "How long the cells of a notebook take"
-    files = [f for f in folder.glob(f'{word}*.ipynb') if re.match(rf'{word}(-|\.ipynb)', f.name)]
-    files = sorted((f for f in files if not f.stem.endswith('.partial')), key=lambda f: f.stat().st_mtime)
-    if not files: return []
+    ended = re.compile(rf'{word}(-.*)?(?<!\.partial)\.ipynb')
     try:
-        cells = json.loads(files[-1].read_text(encoding='utf-8'))['cells']
+        files = [f for f in folder.glob(f'{word}*.ipynb') if ended.fullmatch(f.name)]
+        if not files: return []
+        cells = json.loads(max(files, key=lambda f: f.stat().st_mtime).read_text(encoding='utf-8'))['cells']
         return [float(c['metadata'].get('papermill', {}).get('duration') or 0)
                 for c in cells if c['cell_type'] == 'code' and ''.join(c['source']).strip()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError): return []

@@ -10,6 +10,7 @@ from .method import *
 from .grammars import *
 from .automaton import *
 from .retraining import *
+from .counting import *
 from .notions import *
 from .orders import *
 from .logs import *
@@ -18,3 +19,4 @@ from .figures import *
 from .courses import *
 from .contrasts import *
 from .claims import *
+from .claims import judged_beside as verdicts

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MARGIN', 'OF_GROUP', 'LEVEL', 'TAUS', 'holm', 'earlier', 'pair_tests', 'needed', 'sign_of', 'contradictions',
-           'told_pair', 'tau_axis', 'alarms', 'kappa', 'near_decisions']
+           'disagreements', 'told_pair', 'tau_axis', 'alarms', 'kappa', 'near_decisions']
 
 # %% ../../nbs/contextual/orders.ipynb #25131e8c
 import math
@@ -61,7 +61,8 @@ def pair_tests(
     d = pd.DataFrame(out, columns=[*OF_GROUP, 'measure', 'first', 'second', 'n', 'before', 'after',
                                    'share', 'low', 'high', 'p'])
     main = d.merge(rows.groupby(OF_GROUP, as_index=False).banded.first(), on=OF_GROUP, how='left').banded
-    family = d.groupby([d.setting, main.values, d.measure == 'counterfactual'], sort=False).ngroup()
+    family = d.groupby([d.setting, d['size'], d.config, main.values, d.measure == 'counterfactual'],
+                       sort=False).ngroup()
     return d.assign(p_holm=d.groupby(family).p.transform(holm), family=d.groupby(family).p.transform('size'))
 
 def needed(
@@ -93,6 +94,14 @@ def contradictions(
         out.append((*key, x, y, a.before, a.after, b.before, b.after, a.n, said))
     return pd.DataFrame(out, columns=[*OF_GROUP, 'first', 'second', 'sign_one', 'sign_other', 'one_before',
                                       'one_after', 'other_before', 'other_after', 'n', 'said'])
+
+def disagreements(
+    tests # from `pair_tests`
+):        # DataFrame: group, said ('contradict': some pair does; 'agree': every pair; 'undecided')
+    "Do recollection and contextual memorization contradict each other, language by language?"
+    def said(s): return ('contradict' if 'contradict' in set(s) else
+                         'agree' if set(s) == {'agree'} else 'undecided')
+    return contradictions(tests).groupby(OF_GROUP, sort=False).said.agg(said).reset_index()
 
 def told_pair(
     row # of `contradictions`

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NATURAL', 'PAIRINGS', 'WARMUP', 'RUN_OF', 'LOSSES', 'OF_STRING', 'COLUMNS_OF_RUNS', 'OF_FIT', 'SETTINGS_OF_RUNS',
-           'CODE', 'followed', 'data_sets', 'paired_sets', 'token_ids', 'model_config', 'train_tiny', 'string_losses',
-           'need_weights', 'train_pretrained', 'looks_at', 'short_name', 'check_names', 'dynamics']
+           'LEARNERS', 'CODE', 'followed', 'data_sets', 'paired_sets', 'token_ids', 'model_config', 'train_tiny',
+           'string_losses', 'need_weights', 'train_pretrained', 'looks_at', 'short_name', 'check_names', 'dynamics']
 
 # %% ../../nbs/contextual/retraining.ipynb #21334e83
 import hashlib, json, math, os, re
@@ -226,6 +226,7 @@ OF_STRING = ['copies', 'exact', 'best_epoch', 'best_loss'] # what does not chang
 COLUMNS_OF_RUNS = [*RUN_OF, 'string', *OF_STRING, 'epoch', *LOSSES]
 OF_FIT = ['warmup', 'betas', 'decay', 'schedule', 'precision', 'engine', 'device', 'threads', 'tell']
 SETTINGS_OF_RUNS = ['natural', 'given', 'reversed', 'published']
+LEARNERS = {} # further kinds of tiny models: name -> as `train_tiny`; cheap, so that nothing of them is kept
 
 def looks_at(
     per: int,        # steps an epoch
@@ -306,7 +307,7 @@ def check_names(
 # %% ../../nbs/contextual/retraining.ipynb #eb894e16
 def dynamics(
     language,            # name, text or Grammar
-    size: int = 256, config: str = '2x32', # training strings; layers x width of the tiny model
+    size: int = 256, config: str = '2x32', # training strings; layers x width, or one of `LEARNERS`
     model: str = 'gpt',  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
     n: int = 3, copies: list = (), # strings to follow; copies of each, default: by natural frequency
     repeats: int = 3,    # with new strings, data and weights
@@ -327,7 +328,8 @@ def dynamics(
     if (setting == 'natural') == bool(copies):
         raise ValueError(f'the setting {setting!r} {"has no" if copies else "needs"} `copies`')
     if size < 1 or repeats < 1 or tests < 1: raise ValueError('size, repeats and tests are numbers from 1 up')
-    how = partial(train_tiny, config=config) if model == 'gpt' else partial(train_pretrained, model=model)
+    how = LEARNERS.get(config) if model == 'gpt' else partial(train_pretrained, model=model)
+    how, folder = how or partial(train_tiny, config=config), None if how in LEARNERS.values() else folder
     ask, config = dict(lr=lr, context=context, **more), config if model == 'gpt' else model
     pairing = 'published' if setting == 'published' else 'masked'
     same = str({k: v for k, v in ask.items() if k not in ('threads', 'engine', 'device')})

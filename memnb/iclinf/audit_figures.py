@@ -111,7 +111,7 @@ def fig_x_attack(measured, reported=None):
             right.plot(i, r.theory, 'v', color='black', ms=6)
             right.plot(i, r.attack, '^', color=plots.REAL, ms=6)
             right.plot(i, r.attack_most, '_', color='#555555', ms=12,
-                       label='as much as so few texts could show'*(i == 0))
+                       label='as much as so many texts could show'*(i == 0))
         if len(d):
             right.set_xticks(range(len(d)), [f'{k}\nprompts' for k in d.index])
             right.set(xlim=(-.6, len(d) - .4), title='whole texts of 4 tokens, 4 prompts')
@@ -128,15 +128,20 @@ def fig_x_attack(measured, reported=None):
     n = rows_of(measured, 'audit', 'attack').n.max()
     nd = rows_of(duels, 'duel', 'attack').n
     many = f'{n:.0f} games' + f' and {nd.max():.0f} texts'*bool(len(nd)) + ' of each side counted'
-    found = d.attack.get('insistent', 1.) > 0
-    blind = ' Not even the insistent prompt is told by so few texts: no absence is shown.'*(not found)
-    return plots.finish(fig, title, plots.foot(measured[measured.part == 'audit'], many,
+    made = d.attack.get('insistent') if len(d) else None
+    told = '' if made is None or made != made else (
+        ' Not even the insistent prompt is told by so few texts: no absence is shown.' if not made > 0 else
+        f' The insistent prompt, made to leak, shows {made:.1f}.')
+    if told and (strong := d.power.get('insistent', np.nan) if 'power' in d else np.nan) == strong:
+        told += (f' That so many texts find it was computed before any was drawn: what its first token alone '
+                 f'gives away is found in {100*strong:.0f} % of such attacks.')
+    return plots.finish(fig, title, plots.foot(measured[measured.part.isin(['audit', 'duel'])], many,
                                                '95 % Clopper-Pearson, one end each'),
         "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; "
         "right the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % "
         "confidence by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts "
         "of the measured divergences and bound nothing. A lower bound cannot exceed the logarithm of the "
-        f"number of tries.{blind}")
+        f"number of tries.{told}")
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #78e9f2ab
 def shown_by_texts(measured):

@@ -84,7 +84,7 @@ class Ensemble:
         copies: int = 1 # times that each prompt counts: s is `copies` times their number
     ):
         if not prompts: raise ValueError('Algorithm 1 needs one prompt at least')
-        if not hasattr(model, 'net'): raise lm.Unsupported(f'{model.name} runs elsewhere: the audit '
+        if not hasattr(type(model), 'net'): raise lm.Unsupported(f'{model.name} runs elsewhere: the audit '
             'needs the scores of all tokens under all prompts; use a local model, as smollm2 or hf:<id>')
         self.model, self.copies, self.size = model, copies, copies*len(prompts)
         self.batches = list(model._batches([model.encode(p) for p in prompts], room))

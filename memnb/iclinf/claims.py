@@ -16,8 +16,8 @@ from .. import plots
 from .small import (
     _FIRST, _LAST, _added, _change, _five, _known_and_learned, _learner, _measured_five, _one,
     _print_only, _ratios, _row, _rows_in, _rung, _small_audit, _small_control,
-    _small_differences, _small_models, _steeper, _three)
-from .table import audit_table, rows_of
+    _small_differences, _small_duels, _small_models, _steeper, _three)
+from .table import audit_table, right_and_guess, rows_of
 
 # %% ../../nbs/iclinf/claims.ipynb #8cdc4bc4
 _MORE_MODELS = "needs further models: memnb run gpu --only iclinf -p models '[{}]'"
@@ -39,8 +39,10 @@ def _apart(a, b):
     return 'undecided', why + _enough(min(a.n, b.n), (a.high - a.low + b.high - b.low)/2, b.value - a.value)
 
 def _always(parts, none):
-    "One verdict out of several, yes only where all say yes"
+    "One verdict out of several: yes only where all say yes, no where one says no and none yes"
     found, why = vote(parts, none)
+    said = [v for v, _ in parts.values()]
+    if False in said and True not in said: return False, why
     return ('undecided' if found is True and any(v is not True for v, _ in parts.values()) else found), why
 
 def _together(a, b, what):
@@ -138,29 +140,27 @@ def _c_memory(m, rep):
             parts[name] = found, '; '.join([*why, f'memory adds {_signed(r)}']) + need
     return vote(parts)
 
-_BLIND = math.log(2**18) # nats a token of a guess among the tokens of the largest vocabularies
-
 def _c_ladder(kind, quantity, above):
-    "A check of the ladder; a model that is worse than a guess on ordinary text decides nothing"
+    "A check of the ladder; a model that cannot be told from a guess decides nothing"
     def check(m, rep):
         d, parts = rows_of(m, 'ladder', quantity, setting=kind), {}
         if quantity == 'difference' and kind == 'tuned': d = last_tuned(m)
-        right, loss = (rows_of(m, 'ladder', q).set_index(['model', 'dataset']).value
-                       for q in ('accuracy', 'loss'))
-        text = rows_of(m, 'ladder', 'text loss').set_index('model').value
+        loss = rows_of(m, 'ladder').set_index(['model', 'dataset']).value
+        right = right_and_guess(m, 'ladder').set_index(['model', 'dataset'])
         for r in d.itertuples():
-            at = [right.get((who, r.dataset), math.nan) for who in (r.other, r.model)]
-            found = _clear(r, above)
+            at = [right.value.get((who, r.dataset), math.nan) for who in (r.other, r.model)]
+            found, g = _clear(r, above), right.guess.get((r.model, r.dataset), math.nan)
             need = _enough(r.n, (r.high - r.low)/2, r.value) if found == 'undecided' else ''
-            if (nats := text.get(r.model, 0.)) > _BLIND:
-                found = 'undecided'
-                need = f'; no language model is left, {nats:.0f} nats a token of ordinary text'
+            asked = (r.model,) if quantity == 'trend' else (r.other, r.model)
+            guessing = [plots.label(who) for who in asked if right.chance.get((who, r.dataset), True)]
+            if guessing: found, need = 'undecided', f'; {" and ".join(guessing)} at chance'
             if quantity == 'trend': # the way there, and not only its mean slope
                 way = sorted((rung_number(who), v) for (who, d_), v in loss.items() if d_ == r.dataset
                              and ' layers' not in who)
                 need += '; ' + ', '.join(f'{v:.2f} nats after {k} prompts' for k, v in way)
             parts[f'{plots.label(r.model)}, {r.dataset}'] = found, (f'{_signed(r)}, {r.n:.0f} queries, '
-                f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after{need}')
+                f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after, a guess in '
+                f'{100*g:.0f} %{need}')
         return (_always if kind == 'tuned' and quantity == 'difference' else vote)(parts, 'not measured')
     return check
 
@@ -205,7 +205,8 @@ def _c_tuned(m, rep):
 def _above_zero(*which, always=False):
     "A check: these differences (setting, item, other) within the same queries are above zero"
     def check(m, rep):
-        parts = {}
+        parts, known = {}, right_and_guess(m)
+        guessing = set(known[known.chance].dataset)
         for d, g in rows_of(m, 'influence', 'difference').groupby('dataset', sort=False):
             g = g.set_index(['setting', 'item', 'other'])
             if not set(which) <= set(g.index): continue
@@ -214,7 +215,8 @@ def _above_zero(*which, always=False):
             why = [f'{i or s} - {o} {_signed(r)}' for (s, i, o), r in zip(which, rows)]
             need = [_enough(r.n, (r.high - r.low)/2, r.value) for r in rows if r.low <= 0 <= r.high]
             found = True if up else False if down else 'undecided'
-            parts[d] = found, ', '.join(why) + ''.join(need)*(found == 'undecided')
+            parts[d] = found, (', '.join(why) + ' (at chance)'*(d in guessing)
+                               + ''.join(need)*(found == 'undecided'))
         return (_always if always else vote)(parts, 'not measured, or too few exemplars')
     return check
 
@@ -298,6 +300,19 @@ def _c_attack(m, rep):
     why = ', '.join(f'{r.target:g}: at least {r.attack:.2f} (could have shown {r.attack_most:.2f})'
                     for r in t.itertuples())
     return bool(t.attack.iloc[-1] > 0), f'{why}; {games:.0f} games of each side'
+
+def _c_duels(m, rep):
+    "Whole texts: the planted leak is found, identical prompts are not; absence counts from a power of .8 on"
+    d = m[(m.part == 'duel') & m.quantity.isin(['attack', 'attack_most', 'power', 'realised'])]
+    d = d.pivot_table(index='item', columns='quantity', values='value')
+    if not {'insistent', 'identical'} <= set(d.index): return None, 'not measured'
+    n = rows_of(m, 'duel', 'attack').n.min()
+    strong = d.power.get('insistent', math.nan) if 'power' in d else math.nan
+    why = ', '.join(f'{k}: at least {r.attack:.2f} (could have shown {r.attack_most:.2f})' for k, r in
+                    d.iterrows()) + f'; {n:.0f} texts of each side count'
+    if strong == strong: why += f'; its first token is found in {100*strong:.0f} % of such attacks'
+    if d.attack['identical'] > 0: return False, why
+    return (True if d.attack['insistent'] > 0 else False if strong >= .8 else 'undecided'), why
 
 def _learned(quantity, want, **at):
     "A check of the learners from scratch: is this row of theirs above zero (or below)?"
@@ -421,6 +436,9 @@ CLAIMS = [
           'At the largest target an attack on the answers shows an epsilon above 0',
           _c_attack, holds_on=lambda: _small_audit([.1], [100], attack=[1.5], attack_most=[5.]),
           fails_on=lambda: _small_audit([.1], [100], attack=[0.], attack_most=[5.])),
+    Claim('duels', TRUTH, 'ours, §5', 'An attack on whole texts finds a prompt that was made to leak, and '
+          'nothing among identical ones', _c_duels, holds_on=lambda: _small_duels(.5, 0.),
+          fails_on=lambda: _small_duels(0., 0.)),
     Claim('learned-best', TRUTH, 'ours', 'In learners from scratch ICLInf is within a tenth of the known one',
           _c_learned_best, holds_on=_known_and_learned(.01), fails_on=_known_and_learned(.5)),
     Claim('learned-knows', TRUTH, 'ours, RQ 1',

@@ -74,7 +74,7 @@ def _case_scores(model, cases):
 def _plain_scores(model, ids):
     "The same by plain forward passes of one prompt each"
     import torch
-    run = lambda i: model._run(dict(input_ids=torch.tensor([i], device=model.net.device)))[0, -1]
+    run = lambda i: model._run(dict(input_ids=torch.tensor([i], device=model.device)))[0, -1]
     with torch.inference_mode(): return torch.stack([run(i) for i in ids]).float().log_softmax(-1)
 
 def _kept(lp, tokens):

@@ -163,7 +163,8 @@ def estimate(
     d.cost['calls'] += len(sizes)*s.sequences
     d.cost['prompt_tokens'] += len(d.encode(audit_prompts(s.source, 1, s.seed)[0]))*sum(set(sizes))
     d.cost['new_tokens'] += sum(sizes)*s.tokens*s.sequences
-    if 'duel' in s.parts: d.cost['new_tokens'] += 2*s.duel_n*len(DUELS)*4*4
+    if 'duel' in s.parts: # beginnings of one, two and three tokens under four prompts, if all differ
+        d.cost['prompt_tokens'] += 2*s.duel_n*len(DUELS)*4*6
     return d.estimate()
 
 _LESSON = 250 # tokens of a prompt of four texts

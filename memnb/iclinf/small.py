@@ -48,6 +48,12 @@ def _small_control(plain, fixed):
     both = ('s-1', plain), ('s', fixed)
     return pd.concat([_small_audit([v], [10], norm=k, item='identical') for k, v in both])
 
+def _small_duels(insistent, identical, power=.9):
+    "What attacks on whole texts show, of a prompt made to leak and of identical ones"
+    return _small(*(dict(item=k, quantity=q, value=v, n=400) for k, shown in
+                    (('insistent', insistent), ('identical', identical))
+                    for q, v in (('attack', shown), ('attack_most', 4.6), ('power', power))), part='duel')
+
 def _small_print(where, *rows):
     "A small table of the paper's numbers: a dict for each target or data set"
     import pandas as pd
@@ -96,8 +102,12 @@ def _added(v):
 def _rows_in(part, *rows): return lambda: _small(*(_mean(r.pop('value'), **r) for r in map(dict, rows)),
                                                  part=part)
 
-def _rung(kind, quantity, v):
-    return _rows_in('ladder', dict(value=v, quantity=quantity, setting=kind, model='m, other', other='m'))
+def _rung(kind, quantity, v, right=.6):
+    "A change from one model to another; a guess is right in a quarter of queries"
+    known = [dict(value=x, quantity=q, setting=k, model=who) for who, k in (('m', ''), ('m, other', kind))
+             for q, x in (('accuracy', right), ('guess', .25))]
+    change = dict(value=v, quantity=quantity, setting=kind, model='m, other', other='m')
+    return _rows_in('ladder', change, *known)
 
 def _change(v): return _rows_in('shots', dict(value=v, quantity='change', shots=8, position=1))
 
