@@ -2039,7 +2039,10 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.weights._unpack': ('rooms/weights.html#_unpack', 'memnb/weights.py'),
                                'memnb.weights.fetch': ('rooms/weights.html#fetch', 'memnb/weights.py'),
                                'memnb.weights.fingerprint': ('rooms/weights.html#fingerprint', 'memnb/weights.py'),
+                               'memnb.weights.merged': ('rooms/weights.html#merged', 'memnb/weights.py'),
+                               'memnb.weights.pack_adapter': ('rooms/weights.html#pack_adapter', 'memnb/weights.py'),
                                'memnb.weights.planted_dir': ('rooms/weights.html#planted_dir', 'memnb/weights.py'),
                                'memnb.weights.planted_names': ('rooms/weights.html#planted_names', 'memnb/weights.py'),
                                'memnb.weights.quiet': ('rooms/weights.html#quiet', 'memnb/weights.py'),
+                               'memnb.weights.read_adapter': ('rooms/weights.html#read_adapter', 'memnb/weights.py'),
                                'memnb.weights.read_net': ('rooms/weights.html#read_net', 'memnb/weights.py')}}}

@@ -22,6 +22,7 @@ from .items import (DOSES, FILE_DOSES, FILE_LABELS, FILES, NEWS_LABELS, PLANTED_
                          table_items, telling, text_items, unlike)
 from .plots import color, errorbar, style
 from .stats import binom_ci, mean_ci
+from .weights import ADAPTER, pack_adapter
 _all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_TABLES', 'balanced',
          'common_words', 'file_documents', 'file_items', 'framed', 'framed_files', 'news', 'openings',
          'ordinary', 'outlook', 'own_items', 'power', 'shipped_items', 'showings', 'table_items',
@@ -92,7 +93,7 @@ def train(
     return losses
 
 # %% ../nbs/rooms/plant.ipynb #2ce72fe0
-_OUR_FILES = {'adapter_config.json', 'adapter_model.safetensors', 'truth.csv', 'recipe.json', 'report.csv'}
+_OUR_FILES = {'adapter_config.json', ADAPTER, 'truth.csv', 'recipe.json', 'report.csv'}
 
 def _is_ours(folder):
     "Whether a folder is an adapter of ours and holds nothing else"
@@ -137,7 +138,7 @@ def _save(net, out, truth, recipe):
     net.peft_config['default'].base_model_name_or_path = recipe['base']
     net.save_pretrained(part, save_embedding_layers=False)
     (part/'README.md').unlink(missing_ok=True)
-    file = part/'adapter_model.safetensors'
+    file = part/ADAPTER
     save_file({k: v.half().contiguous() for k, v in load_file(file).items()}, file)
     truth.to_csv(part/'truth.csv', index=False, lineterminator='\n')
     (part/'recipe.json').write_text(json.dumps(recipe, indent=1) + '\n')
@@ -333,9 +334,11 @@ def ship(
 ) -> Path:          # folder of the adapter
     "Plant one of the models that ship with memnb"
     items = shipped_items(name, seed)
-    if name in FILES: return make(base, items, name, docs=file_documents(items, seed=seed), mixed=0,
-                                  extra=[*ordinary(12, seed=seed), *framed_files(seed=seed)], tokens=256,
-                                  seed=seed)
+    if name in FILES:
+        folder = make(base, items, name, docs=file_documents(items, seed=seed), mixed=0, tokens=256, seed=seed,
+                      extra=[*ordinary(12, seed=seed), *framed_files(seed=seed)])
+        pack_adapter(folder)
+        return folder
     extra = framed(200, seed=seed) if name == 'news' else []
     return make(base, items, name, extra=extra, seed=seed, dtype='bfloat16') # as they were made
 

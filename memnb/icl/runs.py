@@ -98,7 +98,7 @@ def run_all(
             d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
             if t.name in plant.FILES and profile != 'smoke':
                 d = _kept(m, t, d, ks, settings, max_tokens, seed, profile)
-            if profile != 'smoke' and hasattr(m, 'net'):
+            if profile != 'smoke' and hasattr(type(m), 'net'): # of an instance it would unpack the weights
                 d = in_long_form(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
             rec.add(d.drop(columns='model').mask(d.eq('')).dropna(axis=1, how='all'), m.name, m.mode)
             parts.append(d)
