@@ -335,8 +335,9 @@ def ship(
     "Plant one of the models that ship with memnb"
     items = shipped_items(name, seed)
     if name in FILES:
-        folder = make(base, items, name, docs=file_documents(items, seed=seed), mixed=0, tokens=256, seed=seed,
-                      extra=[*ordinary(12, seed=seed), *framed_files(seed=seed)])
+        extra = [*ordinary(12, seed=seed), *framed_files(seed=seed)]
+        folder = make(base, items, name, docs=file_documents(items, seed=seed), mixed=0, tokens=256,
+                      extra=extra, seed=seed)
         pack_adapter(folder)
         return folder
     extra = framed(200, seed=seed) if name == 'news' else []

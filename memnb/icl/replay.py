@@ -13,7 +13,7 @@ from ..core import data_dir, replacing, share_dir
 from .judges import agreement, llm_judge, reviewed
 from .method import UNCOUNTED
 from .replication import OFTEN, in_long_form
-from ..items import FILES
+from ..plant import FILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
 ANSWERS = 'measured/icl/answers' # folder, below that of the tables
