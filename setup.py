@@ -4,7 +4,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = dict(nbs='nbs/**/*.ipynb', reported='data/reported/**/*.csv', measured='data/measured/**/*.csv',
+SHIPPED = dict(nbs='nbs/**/*.ipynb', reported='data/reported/**/*.csv', measured="data/measured/**/*.[cj]s[vo]*",
                profiles='data/profiles/*', planted='data/planted/*/*')
 
 class Build(build_py):

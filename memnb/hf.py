@@ -15,7 +15,8 @@ from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_besid
                              roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
 from .store import key_of
-from .weights import SMOLLM2, Changed, fetch, fingerprint, planted_dir, planted_names, quiet, read_net
+from .weights import (SMOLLM2, Changed, fetch, fingerprint, merged, planted_dir, planted_names, quiet,
+                           read_net)
 _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
          'planted_dir', 'planted_names', 'quiet'] # handed on
 
@@ -463,14 +464,11 @@ BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 @lru_cache(maxsize=1) # a second one, of 1 GB with its twin, goes when nobody has it in hand
 def _with_adapter(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
-    require('peft', 'plant')
     import copy
-    from peft import PeftModel
     net = _base(base, device)._net
     net = _plain_copy(net) if _is_lean(net) else copy.deepcopy(net)
-    both = quiet(lambda: PeftModel.from_pretrained(net, folder))
+    net = merged(net, folder)
     if mark != fingerprint(folder): raise Changed
-    net = both.merge_and_unload()
     net.memnb_lean = True
     return net
 

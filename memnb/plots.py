@@ -17,6 +17,7 @@ COLORS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#7A5195', '#7F
 HOLLOW = dict(color='black', marker='o', mfc='white', ls='none') # points of a paper
 MODEL_NAMES = {'smollm2': 'SmolLM2', 'gpt': 'tiny GPT-2', 'planted:news': 'SmolLM2, planted news',
          'planted:tables': 'SmolLM2, planted tables', 'planted:file': 'SmolLM2, planted file',
+         'planted:file-swapped': 'SmolLM2, planted other half',
          'planted:forms': 'SmolLM2, planted forms'}
 
 def label(

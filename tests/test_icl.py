@@ -68,6 +68,32 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(own) == len(made) and set(own.judge) == {'', 'rule'}
     assert len(results.board(icl.CLAIMS, own, results.reported('icl')))
 
+@pytest.mark.parametrize('judge', ['rule', 'verdicts.csv'])
+def test_own_data_are_drawn_and_judged(tmp_path, judge):
+    "A csv file of one's own, by either judge, stands in the figures and on the board"
+    from matplotlib import pyplot as plt
+    model = Some('ownmodel', 'ownmodel', 'completion', store=lm.Store(tmp_path/'s.sqlite'))
+    texts()[2:].to_csv(tmp_path/'mine.csv', index=False)
+    sizes = dict(n=4, ks=[0, 2], settings=icl.SETTINGS, repeats=1)
+    if judge != 'rule': # somebody who takes every answer for the truth
+        pairs = icl.replications(model, icl.task(str(tmp_path/'mine.csv'), 4, 2), [0, 2])[['truth', 'said']]
+        judge = str(tmp_path/judge)
+        pairs.drop_duplicates().assign(verdict='near').to_csv(judge, index=False)
+    made = icl.measure(model, str(tmp_path/'mine.csv'), judge=judge, **sizes)
+    shown, rep = icl.side_by_side(made, model, 'laptop'), results.reported('icl')
+    own = shown[shown.model == 'ownmodel']
+    assert set(own.dataset) == {'mine'} and len(own) == len(made) < len(shown)
+    for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
+        fig = draw(shown, rep)
+        said = [*fig.said.values(), *(t.get_text() for t in fig.findobj(plt.Text))]
+        silent = judge == 'rule' and draw is icl.fig_x_elements # nothing comes back, so no element matters
+        assert silent or 'ownmodel' in ' '.join(said), draw.__name__
+        plt.close(fig)
+    found = icl.verdicts_of(shown, rep)
+    verdicts = found.verdict[found.model == 'ownmodel']
+    assert len(verdicts) >= 10 and 'does not hold' not in set(verdicts)
+    assert any('ownmodel' in c for c in icl.tab2(shown, rep))
+
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
     more, counts = claims._more, claims.pair_counts
     monkeypatch.setattr(claims, '_more', lambda a, b, looks=1: more(b, a, looks))

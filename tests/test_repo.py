@@ -14,7 +14,8 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               hf=['core', 'store', 'backend', 'attention', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               csvfile=['core'], data=['core', 'csvfile'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
-              items=['data'], plant=['core', 'stats', 'plots', 'data', 'items', 'hf', 'lm'],
+              items=['data'],
+              plant=['core', 'stats', 'plots', 'data', 'items', 'weights', 'hf', 'lm'],
               redact=['core'], papers=['core'], terminal=['core', 'redact'], profiles=['core', 'papers', 'redact'],
               identity=['core', 'papers', 'profiles'], difference=['core', 'papers', 'results'],
               kernels=['core', 'identity', 'papers', 'profiles', 'redact'],
@@ -545,7 +546,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
     assert lines[0].startswith(str(site)) and lines[1] == 'True', lines
     want = {'nbs': 'nbs/**/*.ipynb', 'reported': 'data/reported/**/*.csv',
-            'measured': 'data/measured/**/*.csv', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*'}
+            'measured': 'data/measured/**/*.[cj]s[vo]*', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*'}
     assert lines[2:-1] == [f'{k} {len(list(source.glob(p)))}' for k, p in want.items()]
     assert list(site.rglob('nbs/rooms/*.ipynb')) and list(site.rglob('measured/tabular/one-run.csv'))
     assert lines[-1] == str(away/'figures')

@@ -10,6 +10,7 @@ from .method import *
 from .prompts import *
 from .judges import *
 from .replication import *
+from .replay import *
 from .controls import *
 from .worlds import *
 from .performance import *

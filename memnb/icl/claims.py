@@ -310,6 +310,26 @@ def _called(control):
     "Check: do pairs that were shown help members more than those of a control?"
     return _known(lambda m: _beats(m, control))
 
+def _own_control(m, rep):
+    "Do items come back more from the model that was shown them? Over settings and k, the same prompts"
+    d = m[m.part == 'swap']
+    parts, cells = {}, list(d.groupby(['setting', 'k'], sort=False))
+    for (s, k), g in cells:
+        v, n = g.set_index('quantity').value, int(g.n.iloc[0])
+        holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
+        parts[f'{s} k = {k:g}'] = holds, f'{v.member:.0f} of {n} against {v.twin:.0f} ({why})'
+    return vote(parts, 'needs a second model that was shown the other half')
+
+def _learned(m, rep):
+    "Are items classified better by the model that was shown them? Over k and ways to read a label"
+    d = m[m.part == 'swap_accuracy']
+    parts, cells = {}, list(d.groupby(['other', 'k'], sort=False))
+    for (how, k), g in cells:
+        v, n = g.set_index('quantity').value, int(g.n.iloc[0])
+        holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
+        parts[f'{how} k = {k:g}'] = holds, f'right {v.member:.0f} and {v.twin:.0f} of {n} ({why})'
+    return vote(parts, 'needs a second model that was shown the other half')
+
 # %% ../../nbs/icl/claims.ipynb #1fca2417
 KS = 0, 25, 50, 100, 200
 UP, DOWN, SAME, LOW = (.1, .4, .4, .4, .4), (.4, .1, .1, .1, .1), (.4,)*5, (.05,)*5
@@ -354,6 +374,12 @@ def _without(hits, words=(0, 0, 200)):
     said = [dict(part='content', dataset='toy', quantity=q, value=v, n=200)
             for q, v in zip(('no_word', 'one_word', 'more_words'), words)]
     return in_long_form(share_rows(at, dict(exact=hits), 'rate', hits, 200), said).assign(model='copy:toy')
+
+def _asked_twice(gained, lost=0, part='swap'):
+    "Rows of 200 items that two models were asked for, of which one was shown each item"
+    counts = dict(member=gained, twin=lost, gained=gained, lost=lost, gained_exact=gained, lost_exact=lost)
+    at = dict(part=part, dataset='file-swapped', setting='pairs', other='scoring', k=25, n=200, unit='texts')
+    return in_long_form([at | dict(quantity=q, value=v) for q, v in counts.items()]).assign(model='toy')
 
 # %% ../../nbs/icl/claims.ipynb #a5b7c80d
 CLAIMS = [
@@ -431,6 +457,13 @@ CLAIMS = [
           'call a memory',
           _called('twins'), holds_on=lambda: _made(dict(pairs=UP, twins=LOW)),
           fails_on=lambda: _made(dict(pairs=UP, twins=UP))),
+    Claim('own_control', MODELS, 'ours',
+          'The same prompt gets an item back more often from the model that was shown it', _own_control,
+          holds_on=lambda: _asked_twice(40), fails_on=lambda: _asked_twice(4, 4)),
+    Claim('learned', MODELS, 'ours, of §5.2, observation 2',
+          'An item is classified rightly more often by the model that was shown it', _learned,
+          holds_on=lambda: _asked_twice(40, part='swap_accuracy'),
+          fails_on=lambda: _asked_twice(4, 4, 'swap_accuracy')),
     Claim('shuffled', MODEL, 'ours', 'Demonstrations with shuffled labels do as well',
           _reaches('pairs_labels', 'shuffled'),
           holds_on=lambda: _made({MAIN: UP, 'shuffled': UP}), fails_on=lambda: _made({MAIN: UP,

@@ -7,11 +7,12 @@ __all__ = ['measure', 'cost', 'run_all', 'estimate']
 
 # %% ../../nbs/icl/runs.ipynb #3bf0c1ce
 from pathlib import Path
-from .. import lm, results
+from .. import lm, plant, results
 from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
+from .replay import accuracy_swaps, keep_answers, swap_rows
 from .replication import (became_exact, checked_sizes, in_long_form, matches_of, paired_rows,
                                    replicate,
                                    replications, transitions)
@@ -69,6 +70,20 @@ def cost(
     return in_long_form(rows)
 
 # %% ../../nbs/icl/runs.ipynb #c9f3e2a3
+def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
+    "Keep the answers of a planted file; the swapped model gets rows of the same items as twins, too"
+    import pandas as pd
+    answers = lambda m, t: replications(m, t, ks, settings, max_tokens, 'rule', m.mode, seed)
+    mine = answers(m, t) # from the store
+    keep_answers(mine, m.name, profile)
+    if m.name != f'planted:{plant.FILES[1]}' or t.name != plant.FILES[1]: return rows
+    other = task(plant.FILES[0], len(t.queries), max(ks), seed=seed)
+    unswapped = lm.load(f'planted:{plant.FILES[0]}', mode=m.mode)
+    swap = swap_rows(answers(unswapped, other), mine).assign(judge='rule')
+    asked = [(k, how) for k in ks for how in ('generation', 'scoring')]
+    hits = [pd.concat([perform(x, of, *a) for a in asked]) for x, of in ((unswapped, other), (m, t))]
+    return in_long_form(rows, *(d.assign(model=m.name) for d in (swap, accuracy_swaps(*hits))))
+
 def run_all(
     model, datasets: list, profile: str, n: int, ks: list, settings: list, max_tokens: int = 100,
     repeats: int = 3, judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
@@ -81,7 +96,9 @@ def run_all(
     with results.Recorder('icl', profile, seed) as rec:
         for t in tasks:
             d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
-            if profile != 'smoke' and hasattr(m, 'net'):
+            if t.name in plant.FILES and profile != 'smoke':
+                d = _kept(m, t, d, ks, settings, max_tokens, seed, profile)
+            if profile != 'smoke' and hasattr(type(m), 'net'): # of an instance it would unpack the weights
                 d = in_long_form(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
             rec.add(d.drop(columns='model').mask(d.eq('')).dropna(axis=1, how='all'), m.name, m.mode)
             parts.append(d)
