@@ -45,7 +45,11 @@ const show = all('button[data-show]');
 for (const button of show) button.addEventListener('click', () => {
   const kind = button.dataset.show;
   show.forEach(b => b.setAttribute('aria-pressed', b === button));
-  for (const row of all('tr[data-has]')) row.hidden = !!kind && !row.dataset.has.split(' ').includes(kind);
+  for (const row of all('tr[data-has]')) {
+    row.hidden = !!kind && !row.dataset.has.split(' ').includes(kind);
+    const folded = row.closest('details.rest');
+    if (folded && kind && !row.hidden) folded.open = true;
+  }
 });
 for (const button of all('button[data-open]')) button.addEventListener('click', () => {
   const folded = all('.claims details'), open = folded.some(d => !d.open);
@@ -53,6 +57,20 @@ for (const button of all('button[data-open]')) button.addEventListener('click', 
   button.textContent = open ? 'close all evidence' : 'open all evidence';
 });
 all('.tools').forEach(tools => { tools.hidden = false; });
+
+// --- sliders: one stop is shown, its name beside the handle ---
+for (const box of all('[data-slider]')) {
+  const stops = all('.stop', box), range = box.querySelector('input'), name = box.querySelector('output');
+  const move = () => {
+    stops.forEach((stop, i) => { stop.hidden = i !== +range.value; });
+    name.textContent = stops[range.value].dataset.at;
+    range.setAttribute('aria-valuetext', name.textContent);
+  };
+  box.classList.add('sliding');
+  box.querySelector('.move').hidden = false;
+  range.addEventListener('input', move);
+  move();
+}
 
 // --- a link into something folded opens it; print opens all and folds again ---
 function reveal() {

@@ -21,9 +21,10 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
-              report=['core', 'executed', 'rendering'])
+              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['papers', 'results'],
+              redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
-FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering']
+FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding']
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
