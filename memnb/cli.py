@@ -163,7 +163,8 @@ def _plan(
     try: paid = tuple(float(x) for x in price.split(',')) if price else ()
     except ValueError: paid = (-1,)
     if paid and (len(paid) != 2 or not all(0 <= x < 1e9 for x in paid)):
-        raise ValueError(f"--price takes two numbers, as 2.5,10 (of a million tokens read and written), not '{price}'")
+        raise ValueError('--price takes two numbers, as 2.5,10 (of a million tokens read and written), '
+                         f"not '{price}'")
     print(estimate_table(estimates(profile, only, dict(p), out), paid))
 
 def _status(

@@ -136,16 +136,10 @@ def offered(
     word: str, # word of a paper
     name: str  # what is wanted of its package, as 'estimate'
 ):             # None where the paper has no package, or the package no such name
-    "What the package of a paper, else its method, has under a name"
-    found = (getattr(m, name, None) for m in _modules(f'memnb.{word}', f'memnb.{word}.method'))
+    "What the package of a paper, else its method or its slider, has under a name"
+    places = (f'memnb.{word}{end}' for end in ('', '.method', '.slider'))
+    found = (getattr(m, name, None) for m in _modules(*places))
     return next((f for f in found if f is not None), None)
-
-def all_offered(
-    word: str, # word of a paper
-    start: str # beginning of the names, as 'fig'
-) -> dict:     # name -> what it is; empty where the paper has no package
-    "All that the package of a paper has under names that begin alike"
-    return {k: v for m in _modules(f'memnb.{word}') for k, v in vars(m).items() if k.startswith(start)}
 
 def all_offered(
     word: str, # word of a paper
@@ -158,7 +152,7 @@ def claims_of(
     word: str # word of a paper
 ) -> list:    # of `results.Claim`; empty where the paper has none
     "The claims of a paper, from its workshop `claims`, its package or its page"
-    for m in _modules(f'memnb.{word}.claims', f'memnb.{word}_claims', f'memnb.{word}', f'memnb.{word}.method'):
+    for m in _modules(*(f'memnb.{word}{end}' for end in ('.claims', '_claims', '', '.method'))):
         found = getattr(m, 'CLAIMS', getattr(m, 'claims', None))
         if isinstance(found, list): return found
     return []

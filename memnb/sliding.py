@@ -15,7 +15,7 @@ from .results import measured, reported
 class Bar:
     "A number at one stop"
     name: str          # what it is of
-    value: float
+    value: float       # None for what was not measured at this stop
     low: float = None  # its 95 % interval, where there is one
     high: float = None
     said: str = ''     # the number in words, with n
@@ -37,14 +37,15 @@ class Slider:
     start: int = 0  # the stop that is shown first
     def __post_init__(self):
         names = {tuple(b.name for b in s.bars) for s in self.stops}
-        if len(self.stops) < 2 or len(names) != 1: raise ValueError('a slider has two stops or more, with the same bars each')
+        if len(self.stops) < 2 or len(names) != 1:
+            raise ValueError('a slider has two stops or more, with the same bars each')
         if not 0 <= self.start < len(self.stops): raise ValueError(f'no stop {self.start}')
     @property
     def names(self): return [b.name for b in self.stops[0].bars]
     @property
     def ends(self):
         "The least and the greatest number on it, zero included"
-        found = [x for s in self.stops for b in s.bars for x in (0, b.value, b.low, b.high) if x is not None and x == x]
+        found = [x for s in self.stops for b in s.bars for x in (0, b.value, b.low, b.high) if x is not None]
         return min(found), max(found)
     def place(self, x):
         "Where a number stands between the ends, from 0 to 100"
@@ -57,7 +58,7 @@ def sliders_of(
     "The sliders of papers, from their measured rows"
     found = {}
     for word in papers:
-        if not (make := offered(word, 'slider')): continue
+        if not (make := offered(word, 'slides')): continue
         try: found[word] = make(measured(word), reported(word))
         except FileNotFoundError: pass
     return {w: s for w, s in found.items() if s}

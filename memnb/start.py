@@ -9,7 +9,7 @@ __all__ = ['new_paper']
 import json, re
 from pathlib import Path
 from .core import replacing, root
-from .papers import notebooks
+from .papers import has_package, notebooks
 
 # %% ../nbs/rooms/start.ipynb #db9dca9a
 _PAGE = '''# TITLE
@@ -44,8 +44,10 @@ try: recorded = results.selected(results.measured('WORD'))
 except FileNotFoundError: recorded = None
 ---
 if recorded is None: said = 'Nothing is recorded yet: `memnb run WORD.yaml` does it.'
-else: said = '- ' + '; '.join(f'{r.value:.0%} of throws repeat the last one (95 % interval {r.low:.0%} to {r.high:.0%}, n = {r.n})'
-                              for r in recorded.itertuples())
+else:
+    r = recorded.iloc[0]
+    said = (f'- {r.value:.0%} of throws repeat the last one '
+            f'(95 % interval {r.low:.0%} to {r.high:.0%}, n = {r.n}).')
 Markdown(said)
 ---
 ## Idea
@@ -74,9 +76,11 @@ throws(10)
 out = throws(n, seed)
 k = sum(a == b for a, b in zip(out, out[1:]))
 low, high = binom_ci(k, n - 1)
-now = pd.DataFrame([dict(part='throws', quantity='repeats', value=k/(n - 1), low=low, high=high, n=n - 1, unit='throws')])
+now = pd.DataFrame([dict(part='throws', quantity='repeats', value=k/(n - 1), low=low, high=high,
+                         n=n - 1, unit='throws')])
 results.record('WORD', now, model, profile, seed, 'train')
-meas, rep = results.rows_to_show('WORD', now, model, 'train', profile, seed), results.reported('WORD')
+meas = results.rows_to_show('WORD', now, model, 'train', profile, seed)
+rep = results.reported('WORD')
 ---
 def fig1(measured, reported):
     "Share of repeated throws, the paper's and ours"
@@ -85,9 +89,12 @@ def fig1(measured, reported):
         fig, ax = plt.subplots(figsize=(5, 2))
         plots.errorbar(ax, measured.assign(at=0), 'at', color=plots.REAL)
         ax.plot([1], reported.value[:1], 'o', color='black', mfc='white')
-        ax.set(xticks=[0, 1], xticklabels=['here', 'paper'], xlim=(-.5, 1.5), ylim=(0, 1), ylabel='share repeated')
-    title = f'{measured.value.iloc[0]:.0%} of throws repeat the last one; the paper has {reported.value.iloc[0]:.0%}'
-    return plots.finish(fig, title, f'n = {measured.n.iloc[0]} throws, 95 % interval', 'What is drawn, and how to read it.')
+        ax.set(xticks=[0, 1], xticklabels=['here', 'paper'], xlim=(-.5, 1.5), ylim=(0, 1),
+               ylabel='share repeated')
+    ours, theirs = measured.value.iloc[0], reported.value.iloc[0]
+    return plots.finish(fig, f'{ours:.0%} of throws repeat the last one; the paper has {theirs:.0%}',
+                        f'n = {measured.n.iloc[0]} throws, 95 % interval',
+                        'What is drawn, and how to read it.')
 
 plots.savefig(fig1(meas, rep), 'WORD_fig1', profile)
 ---
@@ -101,12 +108,16 @@ from memnb.results import MODEL, Claim
 
 def _remembers(m, rep):
     "More repeats than the paper's fair die?"
-    r = m[m.quantity == 'repeats'].iloc[0]
-    return bool(r.low > rep.value.iloc[0]) if r.low > rep.value.iloc[0] or r.high < rep.value.iloc[0] else 'undecided', f'{r.value:.2f}'
+    r, fair = m[m.quantity == 'repeats'].iloc[0], rep.value.iloc[0]
+    clear = r.low > fair or r.high < fair
+    return bool(r.low > fair) if clear else 'undecided', f'{r.value:.2f} ({r.low:.2f} to {r.high:.2f})'
 
-def _rows(low): return lambda: pd.DataFrame([dict(part='throws', quantity='repeats', value=low + .05, low=low, high=low + .1, n=99, model='die')])
+def _rows(low):
+    row = dict(part='throws', quantity='repeats', value=low + .05, low=low, high=low + .1, n=99, model='die')
+    return lambda: pd.DataFrame([row])
 
-CLAIMS = [Claim('remembers', MODEL, 'Figure 1', 'The die remembers its last throw', _remembers, _rows(.4), _rows(.01))]
+CLAIMS = [Claim('remembers', MODEL, 'Figure 1', 'The die remembers its last throw', _remembers,
+                _rows(.4), _rows(.01))]
 ---
 test_eq(results.untried(CLAIMS, rep), [])
 results.show_board(results.board(CLAIMS, meas, rep), 'WORD', profile)
@@ -128,23 +139,24 @@ def new_paper(
     "Start a page for a paper of one's own"
     if not re.fullmatch('[a-z][a-z0-9]{1,30}', str(word)):
         raise ValueError(f"'{word}' is no word for a paper: take small letters and digits, as in icl")
-    from importlib.util import find_spec
-    if find_spec(f'memnb.{word}'): raise ValueError(f"memnb has a part named '{word}': take another word")
+    if has_package(word): raise ValueError(f"memnb has a part named '{word}': take another word")
     top, known = Path(folder or root()), notebooks()
     known |= notebooks(top/'nbs') if (top/'nbs').is_dir() else {}
     if word in known: raise ValueError(f"there is a paper '{word}': {known[word].name}")
     number = max([int(f.name[:2]) for f in known.values()], default=9) + 1
-    cells = []
-    for i, source in enumerate(_PAGE.replace('WORD', word).replace('TITLE', word.capitalize()).split('\n---\n')):
+    cells, sources = [], _PAGE.replace('WORD', word).replace('TITLE', word.capitalize()).split('\n---\n')
+    for i, source in enumerate(sources):
         text = re.match('#+ ', source)
         tags = dict(tags=['parameters']) if source.startswith('profile: ') else {}
         folded = dict(jupyter=dict(source_hidden=True)) if source.startswith('#| hide') else {}
-        cells.append(dict(cell_type='markdown' if text else 'code', id=f'{word}-{i}', metadata=tags | folded,
-                          source=source.splitlines(True)) | ({} if text else dict(execution_count=None, outputs=[])))
+        own = dict(cell_type='markdown') if text else dict(cell_type='code', execution_count=None, outputs=[])
+        cells.append(own | dict(id=f'{word}-{i}', metadata=tags | folded, source=source.splitlines(True)))
     kernel = dict(kernelspec=dict(display_name='python3', language='python', name='python3'))
-    page = json.dumps(dict(cells=cells, metadata=kernel, nbformat=4, nbformat_minor=5), indent=1, ensure_ascii=False)
-    files = {top/f'nbs/{number}_{word}.ipynb': page + '\n', top/f'data/reported/{word}.csv': 'where,what,value\nFigure 1,repeats,0.1667\n',
-             top/f'{word}.yaml': f'# sizes of a run: memnb run {word}.yaml\n- notebook: {word}\n  parameters: {{n: 600}}\n'}
+    page = dict(cells=cells, metadata=kernel, nbformat=4, nbformat_minor=5)
+    files = {top/f'nbs/{number}_{word}.ipynb': json.dumps(page, indent=1, ensure_ascii=False) + '\n',
+             top/f'data/reported/{word}.csv': 'where,what,value\nFigure 1,repeats,0.1667\n',
+             top/f'{word}.yaml': f'# sizes of a run: memnb run {word}.yaml\n- notebook: {word}\n'
+                                 '  parameters: {n: 600}\n'}
     for file in files:
         if file.exists(): raise ValueError(f'{file.name} is there already: nothing was written')
     for file, text in files.items():

@@ -130,7 +130,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     (tmp_path/'laptop/toy.ipynb').write_text(json.dumps(nb))
     page = batch_report(tmp_path, changed='2 rows <changed>').read_text()
     card = page[page.index('<article'):page.index('</article>')]
-    assert 'Do they fall?' in card and 'Throws' in card and f'base64,{DOT}' in card and '1 holds, 1 not measured' in words(card)
+    assert 'Do they fall?' in card and 'Throws' in card and f'base64,{DOT}' in card and 'holds 1 · not measured 1' in words(card)
     assert '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in card and 'Here is more' not in card
     assert re.findall('<li>.*?</b> (.*?)</li>', card) == ['fair', 'bias'] and verdict_of(page, 'fair') == YES
     assert row_of(page, 'fair') == {'m': YES, 'tiny GPT-2': GONE} and '2 models (m; tiny GPT-2)' in page
@@ -527,7 +527,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(page):
 def test_claims_sort_and_filter(page):
     emulate(page)
     kinds = set()
-    for table in css(page, 'table.claims'):
+    for table in css(page, 'table.claims.sort'):
         for i, button in enumerate(table.find_elements('css selector', 'thead button')[2:], 2):
             button.click()
             verdicts = page.execute_script(
@@ -535,6 +535,7 @@ def test_claims_sort_and_filter(page):
             assert verdicts == sorted(verdicts, key=lambda v: (v in ('~', 'not measured'), v != '~', v)) # gaps last
             kinds |= set(verdicts)
     assert len(kinds) >= 4
+    each(page, 'details.rest', 'x.open = true')
     for button in css(page, '.tools [data-show]'):
         button.click()
         kind = button.get_attribute('data-show')
@@ -542,6 +543,23 @@ def test_claims_sort_and_filter(page):
         assert all(seen == (not kind or kind in has.split()) for has, seen in rows)
         assert any(seen for _, seen in rows)
         assert [b.get_attribute('data-show') for b in css(page, '[aria-pressed=true]')] == [kind]
+
+@pytest.mark.browser
+def test_a_slider_moves_by_keyboard_and_says_where_it_stands(page):
+    from selenium.webdriver.common.keys import Keys
+    emulate(page)
+    for box in css(page, '[data-slider]'):
+        handle, said = (box.find_element('css selector', x) for x in ('input', 'output'))
+        stops = box.find_elements('css selector', '.stop')
+        def seen(): return [s.get_attribute('data-at') for s in stops if s.is_displayed()]
+        handle.send_keys(Keys.HOME)
+        at = []
+        for _ in stops:
+            assert seen() == [said.text] == [handle.get_attribute('aria-valuetext')]
+            at += seen()
+            handle.send_keys(Keys.ARROW_RIGHT)
+        assert at == [s.get_attribute('data-at') for s in stops] and len(at) > 1
+    assert len(css(page, '[data-slider]')) == len(PAPER_NOTEBOOKS)
 
 @pytest.mark.browser
 def test_evidence_opens_by_keyboard_and_links_open_runs(page):
@@ -605,6 +623,7 @@ def test_all_is_there_without_script(page, batch):
     summary.click()
     assert evidence.is_displayed() and not css(page, 'th button') and not css(page, '.tools')[0].is_displayed()
     assert css(page, '.run img') and css(page, '.summary td.n')
+    assert not css(page, '.move')[0].is_displayed() and all(each(page, '.stop', 'x.offsetHeight > 0'))
     page.execute_cdp_cmd('Emulation.setScriptExecutionDisabled', dict(value=False))
 
 @pytest.mark.browser

@@ -54,8 +54,8 @@ def to_draw(
     "The rows of a figure: those of one model, else those of the models with known memories"
     planted = lambda *parts: rows[rows['part'].isin(parts)]
     asked = rows[~rows['part'].isin(['truth', 'eyes', 'exposure'])]
-    asked = results.selected(asked, model or min(set(asked.model), key=lambda m: (m.startswith('planted'), m)),
-                             profile)
+    plain = min(set(asked.model), key=lambda m: (m.startswith('planted'), m))
+    asked = results.selected(asked, model or plain, profile)
     truth = results.selected(planted('truth'), model, profile)
     if name in ('fig_x_eyes', 'fig_x_exposure'):
         return dict(rows=planted('eyes') if name == 'fig_x_eyes' else shipped_exposure(profile))
