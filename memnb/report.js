@@ -58,20 +58,6 @@ for (const button of all('button[data-open]')) button.addEventListener('click', 
 });
 all('.tools').forEach(tools => { tools.hidden = false; });
 
-// --- sliders: one stop is shown, its name beside the handle ---
-for (const box of all('[data-slider]')) {
-  const stops = all('.stop', box), range = box.querySelector('input'), name = box.querySelector('output');
-  const move = () => {
-    stops.forEach((stop, i) => { stop.hidden = i !== +range.value; });
-    name.textContent = stops[range.value].dataset.at;
-    range.setAttribute('aria-valuetext', name.textContent);
-  };
-  box.classList.add('sliding');
-  box.querySelector('.move').hidden = false;
-  range.addEventListener('input', move);
-  move();
-}
-
 // --- a link into something folded opens it; print opens all and folds again ---
 function reveal() {
   let id = '';

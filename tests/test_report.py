@@ -551,7 +551,7 @@ def test_a_slider_moves_by_keyboard_and_says_where_it_stands(page):
     for box in css(page, '[data-slider]'):
         handle, said = (box.find_element('css selector', x) for x in ('input', 'output'))
         stops = box.find_elements('css selector', '.stop')
-        def seen(): return [s.get_attribute('data-at') for s in stops if s.is_displayed()]
+        def seen(stops=stops): return [s.get_attribute('data-at') for s in stops if s.is_displayed()]
         handle.send_keys(Keys.HOME)
         at = []
         for _ in stops:
