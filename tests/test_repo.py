@@ -121,6 +121,14 @@ def test_export_and_clean_change_nothing(tmp_path):
     stale = sorted(p for p in {*was, *now} if was.get(p) != now.get(p))
     assert not stale, f'run `make export`, which changes: {stale}'
 
+@each_paper
+def test_plumbing_is_folded_in_jupyter(path):
+    "A reader who opens a page in Lab sees no imports and no formatters"
+    open_ = [''.join(c['source'])[:40] for c in cells(path) if c['cell_type'] == 'code'
+             and re.match(r'#\|\s*(hide(?!_)|default_exp (?!.*\n#\| export))', ''.join(c['source']))
+             and not c['metadata'].get('jupyter', {}).get('source_hidden')]
+    assert not open_, f'fold these cells (jupyter.source_hidden): {open_}'
+
 def test_every_module_has_a_notebook():
     sources = {m[1].removesuffix('.__init__') for p in NOTEBOOKS
                for m in re.finditer(r'default_exp ([\w.]+)', p.read_text(encoding='utf8'))}
