@@ -10,7 +10,7 @@ import os, re, sys
 from pathlib import Path
 from typing import Literal
 from .batch import batch, estimates, runs_dir, status, tidy
-from .core import checkout, data_dir, did_you_mean, figures_dir, say, sha256, share_dir
+from .core import checkout, data_dir, did_you_mean, figures_dir, replacing, say, sha256, share_dir
 from .estimate import estimate_table
 from .identity import INPUTS
 from .papers import notebooks, offered, parameters, title
@@ -157,9 +157,15 @@ def _plan(
     out: Path = None, # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
     p: dict = (),     # set a parameter in every notebook that has it
+    price: str = None, # IN,OUT: also the price, by that of a million tokens read and written, as 2.5,10
 ):
     "what a run would do and cost"
-    print(estimate_table(estimates(profile, only, dict(p), out)))
+    try: paid = tuple(float(x) for x in price.split(',')) if price else ()
+    except ValueError: paid = (-1,)
+    if paid and (len(paid) != 2 or not all(0 <= x < 1e9 for x in paid)):
+        raise ValueError('--price takes two numbers, as 2.5,10 (of a million tokens read and written), '
+                         f"not '{price}'")
+    print(estimate_table(estimates(profile, only, dict(p), out), paid))
 
 def _status(
     profile: str,     # PROFILE: {profiles}, or the path of a YAML file
@@ -187,14 +193,51 @@ def _diff(
     from memnb.difference import difference_text, differences
     print(difference_text(differences(papers)))
 
+def _figure(
+    paper: str,           # WORD: of a paper
+    name: str = None,     # NAME: of the figure, as fig2 or x_found; without it, what there is
+    settings: list = (),  # NAME=VALUE: settings of the figure, as tau=0.05
+    *,
+    model: str = None,    # whose rows
+    profile: str = None,  # of which profile (the largest that is there)
+    out: Path = None,     # file to write (WORD_NAME.png)
+):
+    "draw a figure again from the tables, without a model"
+    from memnb.redraw import figures_of, redraw
+    if not name:
+        rows = [(k, ' '.join((f.__doc__ or '').split())) for k, f in figures_of(paper).items()]
+        print(table(rows[0], rows[1:]) if rows else f'{paper} draws no figures')
+        return
+    import matplotlib
+    matplotlib.use('agg')
+    from memnb.plots import style
+    fig, out = redraw(paper, name, settings, model, profile), out or Path(f'{paper}_{name}.png')
+    with style(), replacing(out) as part: fig.savefig(part, format='png')
+    print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
+
+def _new(
+    word: str,           # WORD: for the paper: small letters and digits
+    *,
+    folder: Path = None, # where it starts (the checkout, or MEMNB_HOME)
+):
+    "start a page for a paper of your own"
+    from memnb.start import new_paper
+    files = new_paper(word, folder)
+    for f in files: print(relative_path(f))
+    home = f'MEMNB_HOME={relative_path(folder)} ' if folder else ''
+    print(f'it runs as it stands: {home}memnb run {relative_path(files[-1])}')
+
 def _report(
     runs: Path = None, # folder of executed notebooks (runs)
     *,
     out: Path = None,  # file to write (report.html in that folder)
 ):
     "one page about all runs: claims, figures, tables"
+    from memnb.difference import difference_text, differences
     from memnb.report import batch_report
-    print(relative_path(batch_report(runs, out)))
+    try: changed = difference_text(differences())
+    except (ValueError, OSError) as e: changed = f'not compared: {e}'
+    print(relative_path(batch_report(runs, out, changed)))
 
 def _table(
     model: str,            # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
@@ -282,7 +325,8 @@ def _store(
         return int(bool(found.get('damaged') or found.get('bad') or found.get('problems')))
 
 # %% ../nbs/rooms/cli.ipynb #05d46b86
-COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, report=_report, table=_table,
+COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, figure=_figure,
+                report=_report, table=_table, new=_new,
                 list=_list, store=_store, readme=_readme, fetch=_fetch)
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options
@@ -295,7 +339,7 @@ def _arguments(parser, fun):
     known = ', '.join(f.stem for f in sorted(share_dir('profiles').glob('*.yaml')))
     helps = docments(fun, returns=False)
     for name, p in signature(fun).parameters.items():
-        metavar, text = re.fullmatch(r'(?:([A-Z]+): )?(.*)', helps[name] or '').groups()
+        metavar, text = re.fullmatch(r'(?:([A-Z][A-Z=,]*): )?(.*)', helps[name] or '').groups()
         how = _TYPES.get(p.annotation, {}) | dict(help=text.replace('{profiles}', known))
         if metavar: how['metavar'] = metavar
         if choices := get_args(p.annotation): how |= dict(choices=choices)

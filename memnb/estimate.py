@@ -98,16 +98,20 @@ def look_ahead(
 
 # %% ../nbs/rooms/estimate.ipynb #fdc07c8c
 def estimate_table(
-    rows: list # dicts: notebook, parameters, done, and the keys of `costs`
-) -> str:      # one line a run, and the sum of what is to do
+    rows: list,        # dicts: notebook, parameters, done, and the keys of `costs`
+    price: tuple = ()  # (of a million prompt tokens, of a million new ones), in any currency
+) -> str:              # one line a run, and the sum of what is to do
     "What a batch would cost, as text"
     head = ('notebook', 'state', 'calls', 'cached', 'prompt tokens', 'new tokens', 'FLOPs', 'time',
-            'parameters')
+            *['price']*bool(price), 'parameters')
+    def paid(r):
+        tokens = r['prompt_tokens'], r['new_tokens']
+        return ['?' if None in tokens else f'{sum(a*b for a, b in zip(tokens, price))/1e6:.2f}']*bool(price)
     def line(r):
         return (r['notebook'], 'done' if r['done'] else 'to do', *(count_text(r[k]) for k in COSTS[:-1]),
-                duration(r['seconds']), pairs(r['parameters']))
+                duration(r['seconds']), *paid(r), pairs(r['parameters']))
     todo = [r for r in rows if not r['done']]
     total = {k: None if any(r[k] is None for r in todo) else sum(r[k] for r in todo) for k in COSTS}
     last = ('sum', f'{len(todo)} of {len(rows)} to do', *(count_text(total[k]) for k in COSTS[:-1]),
-            duration(total['seconds']), '')
+            duration(total['seconds']), *paid(total), '')
     return table(head, [*map(line, rows), last])

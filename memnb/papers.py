@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['notebooks', 'find', 'Param', 'source_cells', 'comments', 'syntax_tree', 'parameters_of', 'stamp', 'parameters',
-           'title', 'has_package', 'offered', 'claims_of']
+           'title', 'has_package', 'offered', 'all_offered', 'claims_of']
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import importlib, json
@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from .core import did_you_mean, share_dir
+from .core import did_you_mean, root, share_dir
 
 # %% ../nbs/rooms/papers.ipynb #54a5f957
 def notebooks(
-    folder: Path = None # folder of notebooks; default: those of memnb
+    folder: Path = None # folder of notebooks; default: those of memnb, and your own in `nbs` of `root`
 ) -> dict:              # word -> path, in the order of the numbers
     "Paper notebooks by word"
-    files = sorted(Path(folder or share_dir('nbs')).glob('[1-9][0-9]_*.ipynb'))
+    own = [root()/'nbs'] if not folder and (root()/'nbs').is_dir() else [] # pages of the reader's own
+    files = sorted({f.name: f for d in (*own, Path(folder or share_dir('nbs')))
+                    for f in d.glob('[1-9][0-9]_*.ipynb')}.values(), key=lambda f: f.name)
     return {f.stem[3:]: f for f in files if '.' not in f.stem}
 
 def find(
@@ -134,15 +136,23 @@ def offered(
     word: str, # word of a paper
     name: str  # what is wanted of its package, as 'estimate'
 ):             # None where the paper has no package, or the package no such name
-    "What the package of a paper, else its method, has under a name"
-    found = (getattr(m, name, None) for m in _modules(f'memnb.{word}', f'memnb.{word}.method'))
+    "What the package of a paper, else its method or its slider, has under a name"
+    places = (f'memnb.{word}{end}' for end in ('', '.method', '.slider'))
+    found = (getattr(m, name, None) for m in _modules(*places))
     return next((f for f in found if f is not None), None)
+
+def all_offered(
+    word: str, # word of a paper
+    start: str # beginning of the names, as 'fig'
+) -> dict:     # name -> what it is; empty where the paper has no package
+    "All that the package of a paper has under names that begin alike"
+    return {k: v for m in _modules(f'memnb.{word}') for k, v in vars(m).items() if k.startswith(start)}
 
 def claims_of(
     word: str # word of a paper
 ) -> list:    # of `results.Claim`; empty where the paper has none
-    "The claims of a paper, from its workshop `claims` or from its package"
-    for m in _modules(f'memnb.{word}.claims', f'memnb.{word}_claims', f'memnb.{word}'):
+    "The claims of a paper, from its workshop `claims`, its package or its page"
+    for m in _modules(*(f'memnb.{word}{end}' for end in ('.claims', '_claims', '', '.method'))):
         found = getattr(m, 'CLAIMS', getattr(m, 'claims', None))
         if isinstance(found, list): return found
     return []

@@ -117,6 +117,7 @@ def templates():
     env.filters |= dict(markdown=markdown_html, code=code_html, anchor=anchor_of, checksum=_checksum,
                         mark=lambda verdict: MARKS.get(verdict, 'none'))
     env.tests['numeric'] = _NUMBER.fullmatch
-    files = {kind: (package_dir()/f'report.{kind}').read_text(encoding='utf-8') for kind in ('css', 'js')}
+    files = {kind: ''.join((package_dir()/f'{name}.{kind}').read_text(encoding='utf-8')
+                           for name in ('report', 'slider')) for kind in ('css', 'js')}
     env.globals |= dict(version=version(), marks=MARKS, **{k: Markup(v) for k, v in files.items()})
     return env

@@ -45,7 +45,11 @@ const show = all('button[data-show]');
 for (const button of show) button.addEventListener('click', () => {
   const kind = button.dataset.show;
   show.forEach(b => b.setAttribute('aria-pressed', b === button));
-  for (const row of all('tr[data-has]')) row.hidden = !!kind && !row.dataset.has.split(' ').includes(kind);
+  for (const row of all('tr[data-has]')) {
+    row.hidden = !!kind && !row.dataset.has.split(' ').includes(kind);
+    const folded = row.closest('details.rest');
+    if (folded && kind && !row.hidden) folded.open = true;
+  }
 });
 for (const button of all('button[data-open]')) button.addEventListener('click', () => {
   const folded = all('.claims details'), open = folded.some(d => !d.open);

@@ -22,7 +22,8 @@ def reported(
 ):             # DataFrame, one row a number, with `where` it is printed
     "What the paper prints"
     import pandas as pd
-    path = share_dir('reported')/f'{paper}.csv'
+    path = data_dir()/'reported'/f'{paper}.csv' # that of a paper of the reader's own
+    if not path.exists(): path = share_dir('reported')/f'{paper}.csv'
     if not path.exists():
         raise FileNotFoundError(f'no table {path.name} of the paper {paper!r}: memnb ships none')
     return pd.read_csv(path, keep_default_na=False, na_values=[''])

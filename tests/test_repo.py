@@ -22,9 +22,10 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
-              report=['core', 'executed', 'rendering'])
+              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['papers', 'results'],
+              redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
-FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering']
+FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding']
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
@@ -120,6 +121,14 @@ def test_export_and_clean_change_nothing(tmp_path):
     was, now = texts(TOP), texts(tmp_path)
     stale = sorted(p for p in {*was, *now} if was.get(p) != now.get(p))
     assert not stale, f'run `make export`, which changes: {stale}'
+
+@each_paper
+def test_plumbing_is_folded_in_jupyter(path):
+    "A reader who opens a page in Lab sees no imports and no formatters"
+    open_ = [''.join(c['source'])[:40] for c in cells(path) if c['cell_type'] == 'code'
+             and re.match(r'#\|\s*(hide(?!_)|default_exp (?!.*\n#\| export))', ''.join(c['source']))
+             and not c['metadata'].get('jupyter', {}).get('source_hidden')]
+    assert not open_, f'fold these cells (jupyter.source_hidden): {open_}'
 
 def test_every_module_has_a_notebook():
     sources = {m[1].removesuffix('.__init__') for p in NOTEBOOKS
@@ -240,7 +249,7 @@ def defined(path):
 
 def test_public_names_are_unique():
     "Only what all papers have may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|(fig|tab)\d*\w*)$'), {}
+    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|slides|(fig|tab)\d*\w*)$'), {}
     for name, p in NAMES.items():
         for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):

@@ -85,24 +85,69 @@ def words(html):
 def row_of(page, says):
     "(model, verdict) of each cell of a claim"
     row = next(r for r in re.findall(r'<tr data-has.*?</tr>', page, re.S) if f'>{says}</th>' in r)
-    return dict(re.findall(r'<td data-label="([^"]*)" data-sort="([^"]*)"', row))
+    return dict(re.findall(r'<li data-label="([^"]*)" data-sort="([^"]*)"', row))
+
+def verdict_of(page, says):
+    "The one verdict of a claim"
+    row = next(r for r in re.findall(r'<tr data-has.*?</tr>', page, re.S) if f'>{says}</th>' in r)
+    return re.search(r'<td data-label="verdict" data-sort="([^"]*)"', row)[1]
 
 # --- what it says ---
 
 def test_counts_are_those_of_the_notebooks(tmp_path):
-    "The real boards: as many verdicts of each kind in the report as in the outputs of the notebooks"
-    said = {}
+    "The real boards: each claim of a paper once, whatever the number of models; theorems and claims of ours apart"
+    said = {True: {}, False: {}}
     for p in PAPER_NOTEBOOKS:
         copy_paper(p, tmp_path/'smoke')
+        by = {}
         for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if BOARD_MIME in o.get('data', {})):
             rows = o['data'][BOARD_MIME]
-            for r in rows['claims'] if isinstance(rows, dict) else rows: said[r['verdict']] = said.get(r['verdict'], 0) + 1
+            for r in rows['claims'] if isinstance(rows, dict) else rows:
+                ours = r['about'] == 'a theorem' or 'ours' in r['where'].lower().split()
+                by.setdefault((r['where'], r['says'], ours), set()).add(r['verdict'])
+        for (*_, ours), found in by.items():
+            decided = found & {YES, NO, MIXED}
+            one = (decided.pop() if len(decided) == 1 else MIXED) if decided else next(v for v in (OPEN, NONE, GONE) if v in found)
+            said[ours][one] = said[ours].get(one, 0) + 1
     page = batch_report(tmp_path).read_text()
     tiles = {v: int(n) for n, v in re.findall(r'<b>(\d+)</b> ([a-z ]+)</li>', page)}
-    assert {v: n for v, n in tiles.items() if n} == said and sum(said.values()) > 50
-    in_table = [tuple(map(int, re.findall(r'<td class="n"[^>]*>(\d+)<', r))) for r in
-                re.search(r'class="summary.*?</table>', page, re.S)[0].split('<tr>')[2:]]
-    assert [sum(c) for c in zip(*in_table)] == list(tiles.values())
+    assert {v: n for v, n in tiles.items() if n} == said[False] and sum(said[False].values()) > 50
+    rows = re.search(r'class="summary.*?</table>', page, re.S)[0].split('<tr')[2:]
+    for ours in (False, True):
+        counts = [tuple(map(int, re.findall(r'<td class="n"[^>]*>(\d+)<', r))) for r in rows if (' class="ours"' in r) == ours]
+        assert {v: n for v, n in zip(tiles, map(sum, zip(*counts))) if n} == said[ours]
+    marks = sum(len(re.findall('<svg', m)) for m in re.findall(r'<span class="marks".*?</span>', page, re.S))
+    assert marks == sum(said[False].values()) # the strips of the poster
+
+def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
+    "A card a paper: question, finding, picture, the paper's claims as marks that unfold, authors with year and link"
+    nb = json.loads(toy(tmp_path/'laptop/toy.ipynb').read_text())
+    nb['cells'][0]['source'] = '# Dice\n\n> Do they fall?\n\nAnn, Bo (2026), [*On dice*](https://x.org/a). Here is more.'
+    nb['cells'][-1]['outputs'][0]['data'][BOARD_MIME]['claims'] = [
+        dict(where=w, says=s, verdict=v, about=a, model=m, evidence='e') for w, s, v, a, m in [
+            ('§1', 'fair', YES, 'a model', 'm'), ('§1', 'fair', GONE, 'a model', 'gpt'), ('ours', 'odd', NO, 'a model', 'm'),
+            ('§2', 'sum', YES, 'a theorem', ''), ('§3', 'bias', GONE, "the paper's numbers", '')]]
+    (tmp_path/'laptop/toy.ipynb').write_text(json.dumps(nb))
+    page = batch_report(tmp_path, changed='2 rows <changed>').read_text()
+    card = page[page.index('<article'):page.index('</article>')]
+    assert 'Do they fall?' in card and 'Throws' in card and f'base64,{DOT}' in card and 'holds 1 · not measured 1' in words(card)
+    assert '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in card and 'Here is more' not in card
+    assert re.findall('<li>.*?</b> (.*?)</li>', card) == ['fair', 'bias'] and verdict_of(page, 'fair') == YES
+    assert row_of(page, 'fair') == {'m': YES, 'tiny GPT-2': GONE} and '2 models (m; tiny GPT-2)' in page
+    folded = page[page.index('<details class="rest">'):]
+    assert '1 claim not measured' in folded and '>bias</th>' in folded and '>bias</th>' not in page[:page.index('<details class="rest">')]
+    assert '2 rows &lt;changed&gt;' in page and 'about' not in row_of(page, 'fair') and "the paper's numbers" in unescape(folded)
+
+def test_a_slider_moves_between_what_was_measured(tmp_path, monkeypatch):
+    "Every stop is in the page, for who has no script; nothing of it is trusted"
+    from memnb.sliding import Bar, Slider, Stop
+    stops = [Stop(f'{t} {EVIL}', f'{t} of 4 {EVIL}', [Bar(EVIL, t/4, 0, 1, EVIL), Bar('coins', .5)]) for t in (1, 4)]
+    monkeypatch.setattr(report, 'sliders_of', lambda papers: {'toy': Slider(EVIL, EVIL, stops, EVIL, 1)})
+    toy(tmp_path/'laptop/toy.ipynb')
+    page = batch_report(tmp_path).read_text()
+    box = page[page.index('<section class="slider"'):page.index('</section>', page.index('<section class="slider"'))]
+    assert box.count('class="stop"') == 2 and 'value="1"' in box and 'max="1"' in box and '1 of 4' in box and '4 of 4' in box
+    assert '<script' not in box and '<img' not in box and 'width="25.0"' in box and 'width="100.0"' in box
 
 def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
     copy_paper(next(p for p in PAPER_NOTEBOOKS if 'icl' in p.stem), tmp_path/'smoke')
@@ -118,6 +163,7 @@ def test_a_grid_agrees_or_differs(tmp_path):
                  ('m', '§1', 'two', b, f's{seed}')), params=dict(seed=seed))
     page = batch_report(tmp_path).read_text()
     assert row_of(page, 'one') == {'m': YES} and row_of(page, 'two') == {'m': 'runs differ'}
+    assert verdict_of(page, 'one') == YES and verdict_of(page, 'two') == 'runs differ'
     assert '2 of 3 runs' in page
     assert all(f'href="#grid-dice-seed={i}"' in page and f's{i}' in page for i in range(3))
 
@@ -130,7 +176,7 @@ def test_smoke_and_foreign_models_give_way(tmp_path):
     notebook(tmp_path/'smoke/a.ipynb', *claims(tiny, only))
     page = batch_report(tmp_path).read_text()
     assert row_of(page, 'x') == {'m': YES, 'o': NO} and 'hearsay' not in page and 'tiny' not in page
-    assert row_of(page, 'y') == {'m': YES, 'o': '~'} and 'not judged' in page
+    assert row_of(page, 'y') == {'m': YES} and verdict_of(page, 'x') == MIXED
 
 def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
     table = board(('§1', 'x', YES, 'e'), head=['where', 'says', 'verdict', 'evidence'])
@@ -481,7 +527,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(page):
 def test_claims_sort_and_filter(page):
     emulate(page)
     kinds = set()
-    for table in css(page, 'table.claims'):
+    for table in css(page, 'table.claims.sort'):
         for i, button in enumerate(table.find_elements('css selector', 'thead button')[2:], 2):
             button.click()
             verdicts = page.execute_script(
@@ -489,6 +535,7 @@ def test_claims_sort_and_filter(page):
             assert verdicts == sorted(verdicts, key=lambda v: (v in ('~', 'not measured'), v != '~', v)) # gaps last
             kinds |= set(verdicts)
     assert len(kinds) >= 4
+    each(page, 'details.rest', 'x.open = true')
     for button in css(page, '.tools [data-show]'):
         button.click()
         kind = button.get_attribute('data-show')
@@ -496,6 +543,23 @@ def test_claims_sort_and_filter(page):
         assert all(seen == (not kind or kind in has.split()) for has, seen in rows)
         assert any(seen for _, seen in rows)
         assert [b.get_attribute('data-show') for b in css(page, '[aria-pressed=true]')] == [kind]
+
+@pytest.mark.browser
+def test_a_slider_moves_by_keyboard_and_says_where_it_stands(page):
+    from selenium.webdriver.common.keys import Keys
+    emulate(page)
+    for box in css(page, '[data-slider]'):
+        handle, said = (box.find_element('css selector', x) for x in ('input', 'output'))
+        stops = box.find_elements('css selector', '.stop')
+        def seen(stops=stops): return [s.get_attribute('data-at') for s in stops if s.is_displayed()]
+        handle.send_keys(Keys.HOME)
+        at = []
+        for _ in stops:
+            assert seen() == [said.text] == [handle.get_attribute('aria-valuetext')]
+            at += seen()
+            handle.send_keys(Keys.ARROW_RIGHT)
+        assert at == [s.get_attribute('data-at') for s in stops] and len(at) > 1
+    assert len(css(page, '[data-slider]')) == len(PAPER_NOTEBOOKS)
 
 @pytest.mark.browser
 def test_evidence_opens_by_keyboard_and_links_open_runs(page):
@@ -559,6 +623,7 @@ def test_all_is_there_without_script(page, batch):
     summary.click()
     assert evidence.is_displayed() and not css(page, 'th button') and not css(page, '.tools')[0].is_displayed()
     assert css(page, '.run img') and css(page, '.summary td.n')
+    assert not css(page, '.move')[0].is_displayed() and all(each(page, '.stop', 'x.offsetHeight > 0'))
     page.execute_cdp_cmd('Emulation.setScriptExecutionDisabled', dict(value=False))
 
 @pytest.mark.browser
