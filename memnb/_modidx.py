@@ -583,6 +583,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                           'memnb/contextual/measuring.py')},
             'memnb.contextual.method': { 'memnb.contextual.method.begins': ('contextual.html#begins', 'memnb/contextual/method.py'),
                                          'memnb.contextual.method.contradict': ('contextual.html#contradict', 'memnb/contextual/method.py'),
+                                         'memnb.contextual.method.in_order': ('contextual.html#in_order', 'memnb/contextual/method.py'),
                                          'memnb.contextual.method.lemma': ('contextual.html#lemma', 'memnb/contextual/method.py'),
                                          'memnb.contextual.method.memorized': ('contextual.html#memorized', 'memnb/contextual/method.py'),
                                          'memnb.contextual.method.nearest': ('contextual.html#nearest', 'memnb/contextual/method.py'),

@@ -12,6 +12,7 @@ from .. import plots
 from ..stats import binom_ci
 from .courses import NOTHING
 from .measuring import main_cell, main_rows
+from .method import in_order
 from .notions import onsets
 from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
                                      sign_of, tau_axis)
@@ -177,7 +178,7 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
     m = measured[measured.setting.isin(['given', 'reversed']) & measured.language.isin(some)]
     if not len(m): return plots.placeholder('copies were not reversed')
     s = onsets(m, tau, rule, bands=False)
-    ends = [s.string.min(), s.string.max()]
+    ends = in_order(s.string)[::s.string.nunique() - 1 or 1]
     d, top = s[s.string.isin(ends)], 1.12*m.epoch.max()
     kinds, langs = ['recollection', 'contextual'], list(dict.fromkeys(d.language))
     counts = sorted(set(d.copies), reverse=True)
@@ -212,7 +213,7 @@ def apart_effects(
     "Is it probability or the number of copies that makes a start early?"
     import pandas as pd
     from scipy.stats import binomtest
-    a, z, out = rows.string.min(), rows.string.max(), []
+    (a, *_, z), out = in_order(rows.string), []
     for m in ('recollection', 'contextual'):
         at = rows[rows.string.isin([a, z])].set_index(['language', 'repeat', 'string', 'setting'])
         w = at[f'start_{m}'].unstack(['string', 'setting']).dropna(axis=1, how='all').reindex(
@@ -272,7 +273,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     langs = list(many.index[many > 1])
     n = int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
-    ends = (tests['first'] == tests['first'].min()) & (tests.second == tests.second.max())
+    names = in_order([*tests['first'], *tests.second])
+    ends = (tests['first'] == names[0]) & (tests.second == names[-1])
     said = disagreements(tests)
     with plots.style():
         fig, axs = plt.subplots(1, len(langs), figsize=(7.6, .62*len(cells) + 1.3), sharex=True, sharey=True,
