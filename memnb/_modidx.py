@@ -577,6 +577,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                        'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.run_all': ( 'contextual/measuring.html#run_all',
                                                                                     'memnb/contextual/measuring.py'),
+                                            'memnb.contextual.measuring.shared_repeats': ( 'contextual/measuring.html#shared_repeats',
+                                                                                           'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.to_long': ( 'contextual/measuring.html#to_long',
                                                                                     'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.with_learners': ( 'contextual/measuring.html#with_learners',

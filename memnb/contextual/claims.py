@@ -13,7 +13,7 @@ from .counting import LEARNERS
 from ..results import MODEL, THEOREM, Claim, board, vote
 from ..stats import binom_ci
 from .contrasts import apart_effects
-from .measuring import from_long, main_cell, main_rows
+from .measuring import from_long, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, onsets
 from .orders import (contradictions, disagreements, near_decisions, needed, pair_tests,
@@ -235,7 +235,7 @@ def _apart(m, rep, tau, rule):
     rows = summed_up(m, tau, rule) if len(m) else m
     if not len(m) or 'reversed' not in set(rows.setting): return None, NOT_MEASURED
     langs = set(rows.language[rows.setting == 'reversed'])
-    rows = rows[rows.setting.isin(['given', 'reversed']) & rows.language.isin(langs)]
+    rows = shared_repeats(rows[rows.setting.isin(['given', 'reversed']) & rows.language.isin(langs)])
     bare = rows.assign(start_contextual=rows.bare_contextual) # copies reversed have no controls
     r = apart_effects(bare).set_index('measure').loc['contextual'].astype(object)
     why = (f'with as many copies the unlikely string is earlier in {r.unlikely:.0f}, the likely one in '

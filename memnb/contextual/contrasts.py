@@ -11,7 +11,7 @@ import numpy as np
 from .. import plots
 from ..stats import binom_ci
 from .courses import NOTHING
-from .measuring import main_cell, main_rows
+from .measuring import main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import onsets
 from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
@@ -175,7 +175,7 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     measured = main_rows(measured)
     some = set(measured[measured.setting == 'reversed'].language)
-    m = measured[measured.setting.isin(['given', 'reversed']) & measured.language.isin(some)]
+    m = shared_repeats(measured[measured.setting.isin(['given', 'reversed']) & measured.language.isin(some)])
     if not len(m): return plots.placeholder('copies were not reversed')
     s = onsets(m, tau, rule, bands=False)
     ends = in_order(s.string)[::s.string.nunique() - 1 or 1]
@@ -232,7 +232,7 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     measured = main_rows(measured)
     some = set(measured[measured.setting == 'published'].language)
-    m = measured[measured.setting.isin(['given', 'published']) & measured.language.isin(some)]
+    m = shared_repeats(measured[measured.setting.isin(['given', 'published']) & measured.language.isin(some)])
     if not len(m): return plots.placeholder("the paper's protocol: not measured")
     s = onsets(m, tau, rule, bands=False)
     kinds, langs, top = ['counterfactual', 'contextual'], list(dict.fromkeys(s.language)), 1.12*m.epoch.max()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all', 'estimate', 'main_cell',
-           'main_rows', 'with_learners', 'group_of']
+           'main_rows', 'shared_repeats', 'with_learners', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, time
@@ -147,6 +147,13 @@ def main_rows(
     "The rows that figures and claims compare languages by"
     size, config = main_cell(m) or (None, None)
     return m[(m.setting == 'natural') | (m['size'] == size) & (m.config == config)]
+
+def shared_repeats(
+    rows # of several settings, with setting, language and repeat
+):       # DataFrame: those of the repeats that every setting of a language has
+    "What settings can be compared by"
+    many = rows.groupby('language').setting.transform('nunique')
+    return rows[rows.groupby(['language', 'repeat']).setting.transform('nunique') == many]
 
 def with_learners(
     m # losses of networks, from `from_long`
