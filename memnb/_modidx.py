@@ -528,6 +528,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                            'memnb/contextual/grammars.py'),
                                            'memnb.contextual.grammars.Grammar.__repr__': ( 'contextual/grammars.html#grammar.__repr__',
                                                                                            'memnb/contextual/grammars.py'),
+                                           'memnb.contextual.grammars.Grammar._whole': ( 'contextual/grammars.html#grammar._whole',
+                                                                                         'memnb/contextual/grammars.py'),
                                            'memnb.contextual.grammars.Grammar.called': ( 'contextual/grammars.html#grammar.called',
                                                                                          'memnb/contextual/grammars.py'),
                                            'memnb.contextual.grammars.Grammar.check_ends': ( 'contextual/grammars.html#grammar.check_ends',

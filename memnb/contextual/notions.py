@@ -138,6 +138,7 @@ def onsets(
             for i, name in enumerate(names):
                 own = once.loc[(repeat, name)].to_dict()
                 at = {c: x[r, i] for c, x in loss.items()}
+                check_losses(f'{name}, repeat {repeat}', epochs, at['train_loss'], at['test_loss'])
                 edge = {m: x[r, i] for m, x in limit.items()}
                 row = dict(zip(RUN_OF, (*key, repeat))) | dict(string=name) | own | dict(banded=bool(edge))
                 rows.append(row | _string_row(at, own, epochs, tau, rule, edge))
