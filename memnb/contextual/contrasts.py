@@ -286,6 +286,9 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                 ax.barh(y, r.before, color=plots.PLANTED, label='more frequent first', **solid)
                 ax.barh(y, -r.after, color=plots.REAL, label='less frequent first', **solid)
                 if lang == langs[-1]: ax.text(1.03*n, y, r.measure, fontsize=6, va='center')
+            trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
+            for y in [y for y, c in enumerate(cells) if c not in trained]:
+                ax.text(.5, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='left', va='center')
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
