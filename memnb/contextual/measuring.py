@@ -156,11 +156,12 @@ def shared_repeats(
     return rows[rows.groupby(['language', 'repeat']).setting.transform('nunique') == many]
 
 def with_learners(
-    m # losses of networks, from `from_long`
-):    # DataFrame: the same rows, and behind them those of learners that only count, as measured
+    m,        # losses of networks, from `from_long`
+    rows=None # measured rows, where they are already read
+):            # DataFrame: the same rows, and behind them those of learners that only count, as measured
     "Networks, and what they are compared with"
     import pandas as pd
-    rows = results.measured('contextual')
+    rows = results.measured('contextual') if rows is None else rows
     rows = rows[rows.model.isin(LEARNERS)]
     if not len(rows) or not len(m) or m.config.isin(LEARNERS).any(): return m
     return pd.concat([m, from_long(results.selected(rows)).assign(model=m.model.iloc[0])], ignore_index=True)
