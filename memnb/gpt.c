@@ -363,14 +363,15 @@ static double head(work *w, int n, const int32_t *ids, float *logp, int8_t *top,
 }
 
 static void head_back(work *w, int n, const int32_t *ids, float weight, float *dh) {
-    int d = w->c.d;
+    int d = w->c.d, V = w->c.V;
     memset(dh, 0, (long)n*d*4);
     for (int i = 0; i < n; i++) w->logits[(long)(ids[i]/PW*PW)*n + i*PW + ids[i]%PW] -= weight/w->scale[i];
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) w->hf[i*d + k] *= w->scale[i];
     for (int at = 0; at < w->Vp; at += PW) {
         float *l = w->logits + (long)at*n;
-        gemm(n, d, PW, l, PW, 1, w->q + (long)at*d, d, dh, d, 1);
-        gemm(PW, d, n, l, 1, PW, w->hf, d, w->grad + (long)at*d, d, 1);
+        int cols = V - at < PW ? V - at : PW;    /* beyond them are the smallest numbers there are, which take longest */
+        gemm(n, d, cols, l, PW, 1, w->q + (long)at*d, d, dh, d, 1);
+        gemm(cols, d, n, l, 1, PW, w->hf, d, w->grad + (long)at*d, d, 1);
     }
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) dh[i*d + k] *= w->scale[i];
 }

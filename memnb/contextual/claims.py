@@ -13,7 +13,8 @@ from .counting import LEARNERS
 from ..results import MODEL, THEOREM, Claim, board, vote
 from ..stats import binom_ci
 from .contrasts import apart_effects
-from .measuring import from_long, main_cell, main_rows
+from .measuring import from_long, main_cell, main_rows, shared_repeats
+from .method import in_order
 from .notions import arrays_of, onsets
 from .orders import (contradictions, disagreements, near_decisions, needed, pair_tests,
                                      sign_of, told_pair)
@@ -49,8 +50,8 @@ def order_verdict(
 ):            # one of the keys of VERDICTS
     "What pairs of strings say of an order"
     signs = [sign_of(r) for r in d.itertuples()]
-    ends = next(sign_of(r) for r in d.itertuples() if (r.first, r.second) == (d['first'].min(),
-        d.second.max()))
+    a, *_, z = in_order([*d['first'], *d.second])
+    ends = next(sign_of(r) for r in d.itertuples() if (r.first, r.second) == (a, z))
     if want == 'frequency': return False if -1 in signs else True if ends > 0 else 'undecided'
     if want == 'other': return True if -1 in signs else False if ends > 0 else 'undecided'
     return True if set(signs) == {-1} else False if 1 in signs else 'undecided'
@@ -234,7 +235,7 @@ def _apart(m, rep, tau, rule):
     rows = summed_up(m, tau, rule) if len(m) else m
     if not len(m) or 'reversed' not in set(rows.setting): return None, NOT_MEASURED
     langs = set(rows.language[rows.setting == 'reversed'])
-    rows = rows[rows.setting.isin(['given', 'reversed']) & rows.language.isin(langs)]
+    rows = shared_repeats(rows[rows.setting.isin(['given', 'reversed']) & rows.language.isin(langs)])
     bare = rows.assign(start_contextual=rows.bare_contextual) # copies reversed have no controls
     r = apart_effects(bare).set_index('measure').loc['contextual'].astype(object)
     why = (f'with as many copies the unlikely string is earlier in {r.unlikely:.0f}, the likely one in '

@@ -11,7 +11,8 @@ import numpy as np
 from .. import plots
 from ..stats import binom_ci
 from .courses import NOTHING
-from .measuring import main_cell, main_rows
+from .measuring import main_cell, main_rows, shared_repeats
+from .method import in_order
 from .notions import onsets
 from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
                                      sign_of, tau_axis)
@@ -174,10 +175,10 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     measured = main_rows(measured)
     some = set(measured[measured.setting == 'reversed'].language)
-    m = measured[measured.setting.isin(['given', 'reversed']) & measured.language.isin(some)]
+    m = shared_repeats(measured[measured.setting.isin(['given', 'reversed']) & measured.language.isin(some)])
     if not len(m): return plots.placeholder('copies were not reversed')
     s = onsets(m, tau, rule, bands=False)
-    ends = [s.string.min(), s.string.max()]
+    ends = in_order(s.string)[::s.string.nunique() - 1 or 1]
     d, top = s[s.string.isin(ends)], 1.12*m.epoch.max()
     kinds, langs = ['recollection', 'contextual'], list(dict.fromkeys(d.language))
     counts = sorted(set(d.copies), reverse=True)
@@ -212,7 +213,7 @@ def apart_effects(
     "Is it probability or the number of copies that makes a start early?"
     import pandas as pd
     from scipy.stats import binomtest
-    a, z, out = rows.string.min(), rows.string.max(), []
+    (a, *_, z), out = in_order(rows.string), []
     for m in ('recollection', 'contextual'):
         at = rows[rows.string.isin([a, z])].set_index(['language', 'repeat', 'string', 'setting'])
         w = at[f'start_{m}'].unstack(['string', 'setting']).dropna(axis=1, how='all').reindex(
@@ -231,7 +232,7 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     measured = main_rows(measured)
     some = set(measured[measured.setting == 'published'].language)
-    m = measured[measured.setting.isin(['given', 'published']) & measured.language.isin(some)]
+    m = shared_repeats(measured[measured.setting.isin(['given', 'published']) & measured.language.isin(some)])
     if not len(m): return plots.placeholder("the paper's protocol: not measured")
     s = onsets(m, tau, rule, bands=False)
     kinds, langs, top = ['counterfactual', 'contextual'], list(dict.fromkeys(s.language)), 1.12*m.epoch.max()
@@ -272,7 +273,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     langs = list(many.index[many > 1])
     n = int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
-    ends = (tests['first'] == tests['first'].min()) & (tests.second == tests.second.max())
+    names = in_order([*tests['first'], *tests.second])
+    ends = (tests['first'] == names[0]) & (tests.second == names[-1])
     said = disagreements(tests)
     with plots.style():
         fig, axs = plt.subplots(1, len(langs), figsize=(7.6, .62*len(cells) + 1.3), sharex=True, sharey=True,
@@ -284,6 +286,9 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                 ax.barh(y, r.before, color=plots.PLANTED, label='more frequent first', **solid)
                 ax.barh(y, -r.after, color=plots.REAL, label='less frequent first', **solid)
                 if lang == langs[-1]: ax.text(1.03*n, y, r.measure, fontsize=6, va='center')
+            trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
+            for y in [y for y, c in enumerate(cells) if c not in trained]:
+                ax.text(.5, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='left', va='center')
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])

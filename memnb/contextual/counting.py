@@ -51,13 +51,14 @@ def counted_losses(
 def train_counts(
     g: Grammar, sets: list, watch: list, # as of `train_tiny`
     epochs: int, batch: int, lr: float, seed: int, context=None, # rate, seed and context change nothing
-    absent: list = None, looks: list = None, **more # as of `train_tiny`
+    absent: list = None, looks: list = None, most: list = None, **more # as of `train_tiny`
 ) -> list: # an array for each training, looks (before training included) x watched strings: nats a token
     "As `train_tiny`, with an n-gram model, whose steps are parts of an epoch"
     per = -(-len(sets[0])//batch)
     at = np.array([0, *looks])/per if looks else np.arange(epochs + 1)
     masks = absent or [np.zeros(len(s), bool) for s in sets]
     kept = [token_ids(g, [t for t, a in zip(s, mask) if not a]) for s, mask in zip(sets, masks)]
-    return [counted_losses(s, token_ids(g, watch), at, len(g.terminals) + 1) for s in kept]
+    ids, most = token_ids(g, watch), most or [len(watch)]*len(sets)
+    return [counted_losses(s, ids[:k], at, len(g.terminals) + 1) for s, k in zip(kept, most)]
 
 LEARNERS['ngram'] = train_counts

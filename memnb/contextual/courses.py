@@ -10,7 +10,7 @@ __all__ = ['MEASURE_HUES', 'NOTHING', 'shades', 'setting_of', 'repeats_of', 'exc
 import numpy as np
 from .. import plots
 from .measuring import group_of
-from .method import NOTIONS, thresholds
+from .method import NOTIONS, in_order, thresholds
 from .notions import GRADED, arrays_of, noise_bands, onsets
 from .orders import earlier
 
@@ -26,13 +26,13 @@ def shades(
     "A blue for each string, the darker the more copies"
     copies = m.groupby('string').copies.mean()
     ramp = plots.dose_colors(copies)
-    return {s: ramp[c] for s, c in copies.items()}
+    return {s: ramp[copies[s]] for s in in_order(copies.index)}
 
 def setting_of(
     m # losses of one group
 ) -> str: # as 'L2, 64 strings, 2x32'
     "What was trained"
-    c = m.groupby('string').copies.mean()
+    c = m.groupby('string').copies.mean().loc[in_order(m.string)]
     return (f'{m.language.iloc[0]}, {m["size"].iloc[0]:.0f} training strings, copies '
             f'{"/".join(f"{v:.3g}" for v in c)}, {m.config.iloc[0]} (layers x width)')
 
@@ -63,7 +63,7 @@ def first_of_two(
 ) -> str: # as 's2 before s0 in 9 of 10 repeats'
     "The most and the least frequent string: who comes first?"
     wide = rows.pivot(index='repeat', columns='string', values=f'{which}_{kind}')
-    a, z = wide.columns[0], wide.columns[-1]
+    a, *_, z = in_order(wide.columns)
     way = earlier(wide[a], wide[z])
     before, after = int((way > 0).sum()), int((way < 0).sum())
     one, two, k = (a, z, before) if before >= after else (z, a, after)

@@ -81,20 +81,25 @@ class Grammar:
         words, cuts = np.array(names)[x].tolist(), np.searchsorted(owner, np.arange(n + 1))
         return [' '.join(words[a:b]) for a, b in zip(cuts, cuts[1:])]
 
+    def _whole(self, string):
+        "What `_inside` finds for all of a string; None if it is not in the language"
+        words = string.split()
+        try: return _inside(self, words, self.start, 0, {}).get(len(words))
+        except RecursionError: raise ValueError(f'a string of {len(words)} tokens nests too deeply to be taken '
+                                                'apart: ask `logprobs` for its probability') from None
+
     def logprob(self,
         string: str # tokens with blanks in between
     ) -> float:     # natural logarithm; -inf for a string that is not in the language
         "Exact log-probability of a string"
-        words = string.split()
-        got = _inside(self, words, self.start, 0, {}).get(len(words))
+        got = self._whole(string)
         return got[0] if got else -math.inf
 
     def tree(self,
         string: str # in the language
     ) -> tuple:     # (symbol, from, to, children)
         "The likeliest derivation of a string"
-        words = string.split()
-        got = _inside(self, words, self.start, 0, {}).get(len(words))
+        got = self._whole(string)
         if not got: raise ValueError(f'{string[:60]!r} is not in {self.called}: its probability is 0')
         return got[2]
 

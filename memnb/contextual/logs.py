@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from .. import core, plots
 from .courses import MEASURE_HUES
-from .method import begins, thresholds
+from .method import begins, in_order, thresholds
 from .notions import LOG, check_losses, losses_table
 from .retraining import string_losses
 
@@ -53,7 +53,9 @@ def paired_logs(
 ):           # DataFrame with the columns of `LOG`
     "The logs of two trainings as one table"
     a, b = (losses_table(f, [*LOG[:2], c]) for f, c in zip((with_, without), LOG[2:]))
-    out = a.merge(b, on=['string', 'epoch'], how='outer', indicator=True).sort_values(['string', 'epoch'])
+    out = a.merge(b, on=['string', 'epoch'], how='outer', indicator=True)
+    place = {s: i for i, s in enumerate(in_order(out.string))}
+    out = out.sort_values(['string', 'epoch'], key=lambda c: c.map(place) if c.name == 'string' else c)
     odd = out[out._merge != 'both']
     if len(odd): raise ValueError(f'{odd.string.iloc[0]}, epoch {odd.epoch.iloc[0]}: only one log has it')
     return out.drop(columns='_merge').reset_index(drop=True)

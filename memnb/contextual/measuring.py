@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all', 'estimate', 'main_cell',
-           'main_rows', 'with_learners', 'group_of']
+           'main_rows', 'shared_repeats', 'with_learners', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, time
@@ -148,12 +148,20 @@ def main_rows(
     size, config = main_cell(m) or (None, None)
     return m[(m.setting == 'natural') | (m['size'] == size) & (m.config == config)]
 
+def shared_repeats(
+    rows # of several settings, with setting, language and repeat
+):       # DataFrame: those of the repeats that every setting of a language has
+    "What settings can be compared by"
+    many = rows.groupby('language').setting.transform('nunique')
+    return rows[rows.groupby(['language', 'repeat']).setting.transform('nunique') == many]
+
 def with_learners(
-    m # losses of networks, from `from_long`
-):    # DataFrame: the same rows, and behind them those of learners that only count, as measured
+    m,        # losses of networks, from `from_long`
+    rows=None # measured rows, where they are already read
+):            # DataFrame: the same rows, and behind them those of learners that only count, as measured
     "Networks, and what they are compared with"
     import pandas as pd
-    rows = results.measured('contextual')
+    rows = results.measured('contextual') if rows is None else rows
     rows = rows[rows.model.isin(LEARNERS)]
     if not len(rows) or not len(m) or m.config.isin(LEARNERS).any(): return m
     return pd.concat([m, from_long(results.selected(rows)).assign(model=m.model.iloc[0])], ignore_index=True)

@@ -10,7 +10,7 @@ import os
 import numpy as np
 from .. import data
 from ..core import say
-from .method import NOTIONS, RULES_OF_START, lemma, memorized
+from .method import NOTIONS, RULES_OF_START, in_order, lemma, memorized
 from .retraining import LOSSES, OF_STRING, RUN_OF
 
 # %% ../../nbs/contextual/notions.ipynb #b7c28ff4
@@ -95,7 +95,9 @@ def arrays_of(
     g # rows of one setting, language, size and model, all repeats at the same epochs
 ):    # (strings, repeats, epochs, {loss: array repeats x strings x epochs})
     "Losses of several repeats as arrays"
-    g = g.sort_values(['repeat', 'string', 'epoch'], kind='stable')
+    place = {s: i for i, s in enumerate(in_order(g.string))}
+    g = g.sort_values(['repeat', 'string', 'epoch'], kind='stable',
+                      key=lambda c: c.map(place) if c.name == 'string' else c)
     names, repeats, epochs = list(dict.fromkeys(g.string)), sorted(set(g.repeat)), sorted(set(g.epoch))
     shape = len(repeats), len(names), len(epochs)
     if len(g) != np.prod(shape): raise ValueError(f'{len(g)} rows are not {shape[0]} repeats of {shape[1]} '
@@ -136,6 +138,7 @@ def onsets(
             for i, name in enumerate(names):
                 own = once.loc[(repeat, name)].to_dict()
                 at = {c: x[r, i] for c, x in loss.items()}
+                check_losses(f'{name}, repeat {repeat}', epochs, at['train_loss'], at['test_loss'])
                 edge = {m: x[r, i] for m, x in limit.items()}
                 row = dict(zip(RUN_OF, (*key, repeat))) | dict(string=name) | own | dict(banded=bool(edge))
                 rows.append(row | _string_row(at, own, epochs, tau, rule, edge))

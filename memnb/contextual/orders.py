@@ -10,7 +10,7 @@ __all__ = ['MARGIN', 'OF_GROUP', 'LEVEL', 'TAUS', 'holm', 'earlier', 'pair_tests
 import math
 import numpy as np
 from ..stats import binom_ci
-from .method import NOTIONS, begins
+from .method import NOTIONS, begins, in_order
 from .notions import arrays_of, onsets
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
@@ -48,7 +48,7 @@ def pair_tests(
     from scipy.stats import binomtest
     out = []
     for key, g in rows.groupby(OF_GROUP, sort=False):
-        names = sorted(set(g.string), key=lambda s: (len(s), s))
+        names = in_order(g.string)
         for m in kinds:
             wide = g.pivot(index='repeat', columns='string', values=f'{which}_{m}')
             for i, a in enumerate(names):
@@ -173,7 +173,7 @@ def near_decisions(
     own, near = d[f'bare_{kind}'], d[f'near_{kind}'] # neither has a band: the approximation has no control
     ways = []
     for _, g in d.groupby([*OF_GROUP, 'repeat'], sort=False):
-        g = g.sort_values('string')
+        g = g.set_index('string').loc[in_order(g.string)]
         a, b = g[f'bare_{kind}'].to_numpy(), g[f'near_{kind}'].to_numpy()
         ways += [(int(earlier(a[i:i+1], a[j:j+1], margin)[0]), int(earlier(b[i:i+1], b[j:j+1], margin)[0]))
                  for i in range(len(g)) for j in range(i + 1, len(g))]

@@ -132,18 +132,22 @@ def train_tiny(
     watch: list, # strings whose losses are noted
     config: str, epochs: int, batch: int, lr: float, seed: int, context=None, # as of `dynamics`
     absent: list = None, looks: list = None, # masks from `paired_sets`; steps to look after, default: epochs
+    most: list = None, # for each training: how many of the strings are looked at, the first; default: all
     **more # for gpt.fit
 ) -> list: # an array for each training, looks (before training included) x watched strings: nats a token
     "Losses of watched strings by epoch, tiny GPT-2s trained from scratch side by side"
     ids, data = token_ids(g, watch), [token_ids(g, s) for s in sets]
     c = model_config(config, g, max(map(len, [*ids, *(x for d in data for x in d)])), context)
-    more = dict(warmup=WARMUP, schedule='linear') | more
-    fits = gpt.fit([c]*len(data), data, epochs=epochs, batch=batch, lr=lr or None, seed=[seed]*len(data),
-                   eval_sets=dict(watched=ids), every=looks or 'epoch', absent=absent,
-                   bits=False, **more)
-    for f in fits:
-        if f.note: raise RuntimeError(f'a training {f.note}')
-    return [-f.watched/np.array([len(x) for x in ids]) for f in fits]
+    more, most, out = dict(warmup=WARMUP, schedule='linear') | more, most or [len(ids)]*len(data), {}
+    for k in dict.fromkeys(most): # trainings that look at as many strings go side by side
+        at = [i for i, m in enumerate(most) if m == k]
+        fits = gpt.fit([c]*len(at), [data[i] for i in at], epochs=epochs, batch=batch, lr=lr or None,
+                       seed=[seed]*len(at), eval_sets=dict(watched=ids[:k]), every=looks or 'epoch',
+                       absent=absent and [absent[i] for i in at], bits=False, **more)
+        for i, f in zip(at, fits):
+            if f.note: raise RuntimeError(f'a training {f.note}')
+            out[i] = -f.watched/np.array([len(x) for x in ids[:k]])
+    return [out[i] for i in range(len(data))]
 
 # %% ../../nbs/contextual/retraining.ipynb #537694c9
 def string_losses(
@@ -174,7 +178,7 @@ def need_weights(
 def train_pretrained(
     g: Grammar, sets: list, watch: list, # as of `train_tiny`
     model: str, epochs: int, batch: int, lr: float, seed: int, context=None, # as of `dynamics`
-    absent: list = None, looks: list = None, **more # as of `train_tiny`
+    absent: list = None, looks: list = None, most: list = None, **more # as of `train_tiny`
 ) -> list: # an array for each training, looks (before training included) x watched strings: nats a token
     "As `train_tiny`, fine-tuning a copy of a pretrained model for each training"
     m = lm.load(model)
@@ -194,8 +198,8 @@ def train_pretrained(
     if need > room: raise ValueError(f'strings of {g.called} have up to {need} tokens with start and end, '
                                      f'but the context is {room}')
     masks = absent or [np.zeros(len(d), bool) for d in data]
-    return [_fine_tune(m.net, d, a, seen, start, epochs, batch, lr or 5e-5, seed, looks)
-            for d, a in zip(data, masks)]
+    return [_fine_tune(m.net, d, a, seen[:k], start, epochs, batch, lr or 5e-5, seed, looks)
+            for d, a, k in zip(data, masks, most or [len(seen)]*len(data))]
 
 # %% ../../nbs/contextual/retraining.ipynb #a95b6d43
 def _fine_tune(net, data, absent, watch, start, epochs, batch, lr, seed, looks):
@@ -245,7 +249,8 @@ def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train
     unseen = [t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in {*three.text, *sets[0]}]
     watch, k, per = [*three.text, *unseen], len(three), -(-len(sets[0])//batch)
     looks = looks_at(per, epochs) if pairing == 'masked' else None # longer sets have other steps
-    got = train(g, sets, watch, seed=seed, batch=batch, epochs=epochs, absent=absent, looks=looks)
+    most = [len(watch) if 0 < i <= k else k for i in range(len(sets))] # the rest only where s is in training
+    got = train(g, sets, watch, seed=seed, batch=batch, epochs=epochs, absent=absent, looks=looks, most=most)
     at = np.array([0, *looks])/per if looks else np.arange(epochs + 1)
     exact, rows = -g.logprobs(watch)/[len(s.split()) + 1 for s in watch], []
     for i, s in enumerate(three.itertuples()):
