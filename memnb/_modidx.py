@@ -1696,6 +1696,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.sliding.Slider.names': ('rooms/sliding.html#slider.names', 'memnb/sliding.py'),
                                'memnb.sliding.Slider.place': ('rooms/sliding.html#slider.place', 'memnb/sliding.py'),
                                'memnb.sliding.Stop': ('rooms/sliding.html#stop', 'memnb/sliding.py'),
+                               'memnb.sliding._kept': ('rooms/sliding.html#_kept', 'memnb/sliding.py'),
+                               'memnb.sliding._read': ('rooms/sliding.html#_read', 'memnb/sliding.py'),
                                'memnb.sliding.sliders_of': ('rooms/sliding.html#sliders_of', 'memnb/sliding.py')},
             'memnb.start': {'memnb.start.new_paper': ('rooms/start.html#new_paper', 'memnb/start.py')},
             'memnb.stats': { 'memnb.stats.binom_ci': ('rooms/stats.html#binom_ci', 'memnb/stats.py'),

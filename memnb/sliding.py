@@ -6,9 +6,11 @@
 __all__ = ['Bar', 'Stop', 'Slider', 'sliders_of']
 
 # %% ../nbs/rooms/sliding.ipynb #badbbaf9
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from .core import cache_dir, data_dir, file_hash, replacing, share_dir
 from .papers import offered
-from .results import measured, reported
+from .results import code_version, measured, reported
 
 # %% ../nbs/rooms/sliding.ipynb #bf301aee
 @dataclass
@@ -52,13 +54,37 @@ class Slider:
         low, high = self.ends
         return round(100*(x - low)/(high - low or 1), 2)
 
+def _kept(word):
+    "File that keeps the slider of a paper as long as its rows and the code are the same; None without rows"
+    import hashlib
+    places = share_dir('measured')/word, data_dir()/'measured'/word
+    files = sorted({f for p in places for f in p.glob('*.csv')})
+    made_of = [code_version(), *((f.name, file_hash(f)) for f in files)]
+    name = f'{word}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]}.json'
+    return cache_dir()/'sliders'/name if files else None
+
+def _read(file):
+    "The slider in a file; None where there is none"
+    try: found = json.loads(file.read_text(encoding='utf-8'))
+    except (OSError, ValueError): return None
+    stops = [Stop(s['at'], s['says'], [Bar(**b) for b in s['bars']]) for s in found.pop('stops')]
+    return Slider(**found, stops=stops)
+
 def sliders_of(
     papers # words
 ) -> dict: # word -> `Slider`, of the papers that have one and rows for it
-    "The sliders of papers, from their measured rows"
+    "The sliders of papers, from their measured rows; what was computed from the same rows is kept"
     found = {}
     for word in papers:
         if not (make := offered(word, 'slides')): continue
-        try: found[word] = make(measured(word), reported(word))
-        except FileNotFoundError: pass
-    return {w: s for w, s in found.items() if s}
+        file = _kept(word)
+        if file and (kept := _read(file)): found[word] = kept; continue
+        try: made = make(measured(word), reported(word))
+        except FileNotFoundError: continue
+        if not made: continue
+        found[word] = made
+        if not file: continue
+        try:
+            with replacing(file) as part: part.write_text(json.dumps(asdict(made), default=float), encoding='utf-8')
+        except OSError: pass # a cache that cannot be written to only costs time
+    return found

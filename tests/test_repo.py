@@ -22,7 +22,7 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
-              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['papers', 'results'],
+              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'],
               redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding']
