@@ -1608,6 +1608,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.report._write': ('rooms/report.html#_write', 'memnb/report.py'),
                               'memnb.report.batch_report': ('rooms/report.html#batch_report', 'memnb/report.py'),
                               'memnb.report.notebook_html': ('rooms/report.html#notebook_html', 'memnb/report.py'),
+                              'memnb.report.people_say': ('rooms/report.html#people_say', 'memnb/report.py'),
                               'memnb.report.report_html': ('rooms/report.html#report_html', 'memnb/report.py'),
                               'memnb.report.scoreboard': ('rooms/report.html#scoreboard', 'memnb/report.py'),
                               'memnb.report.tally': ('rooms/report.html#tally', 'memnb/report.py'),

@@ -7,7 +7,7 @@ __all__ = ['figures_of', 'redraw']
 
 # %% ../nbs/rooms/redraw.ipynb #a4ef93e4
 from .core import did_you_mean
-from .papers import all_offered, find, offered
+from .papers import all_offered, find, offered, parameters
 from .profiles import read_yaml
 from .results import PROFILES, measured, reported, selected
 
@@ -32,7 +32,10 @@ def _rows(paper, fun, model, profile):
     best = profile or next((p for p in PROFILES if p in set(part.profile)), part.profile.iloc[0])
     if takes: yield takes(fun.__name__, every, model, best)
     elif all_runs and not model: yield dict(measured=all_runs(profile=best))
-    elif offered(paper, 'from_long'): yield dict(measured=read(selected(every, model, best)))
+    elif offered(paper, 'from_long'):
+        usual = parameters(paper).get('model')
+        one = model or (usual.default if usual and usual.default in set(every.model) else None)
+        yield dict(measured=read(selected(every, one, best)))
     else: yield dict(measured=part[part.profile == best].reset_index(drop=True))
     yield dict(measured=read(part.reset_index(drop=True)))
 

@@ -103,7 +103,7 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
         for o in (o for c in read(p)['cells'] for o in c.get('outputs', []) if BOARD_MIME in o.get('data', {})):
             rows = o['data'][BOARD_MIME]
             for r in rows['claims'] if isinstance(rows, dict) else rows:
-                ours = r['about'] == 'a theorem' or 'ours' in r['where'].lower().split()
+                ours = r['about'] == 'a theorem' or bool(re.search(r'\bours\b', r['where'].lower()))
                 by.setdefault((r['where'], r['says'], ours), set()).add(r['verdict'])
         for (*_, ours), found in by.items():
             decided = found & {YES, NO, MIXED}
