@@ -9,6 +9,7 @@ __all__ = ['FLOOR', 'WIDE', 'LEAST', 'KS', 'UP', 'DOWN', 'SAME', 'LOW', 'NEVER',
 from functools import partial
 from .controls import by_repeat, rising_null
 from .method import MAIN, SETTINGS
+from .performance import mantel_haenszel
 from .replication import in_long_form, share_rows
 from .tables import (clear_change, difference_ci, dose_cells, mcnemar, memory_rates, overall, pair_counts,
                               paired_ci, pearsons, read_by)
@@ -310,25 +311,30 @@ def _called(control):
     "Check: do pairs that were shown help members more than those of a control?"
     return _known(lambda m: _beats(m, control))
 
-def _own_control(m, rep):
-    "Do items come back more from the model that was shown them? Over settings and k, the same prompts"
-    d = m[m.part == 'swap']
-    parts, cells = {}, list(d.groupby(['setting', 'k'], sort=False))
-    for (s, k), g in cells:
-        v, n = g.set_index('quantity').value, int(g.n.iloc[0])
-        holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
-        parts[f'{s} k = {k:g}'] = holds, f'{v.member:.0f} of {n} against {v.twin:.0f} ({why})'
-    return vote(parts, 'needs a second model that was shown the other half')
+def _by_two_models(part, at):
+    "Check: is more right from the model that was shown an item? The same prompts to both, over `at` and k"
+    def check(m, rep):
+        parts, cells = {}, list(m[m.part == part].groupby([at, 'k'], sort=False))
+        for (s, k), g in cells:
+            v, n = g.set_index('quantity').value.astype(int), int(g.n.iloc[0])
+            holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
+            parts[f'{s} k = {k:g}'] = holds, f'{v.member} and {v.twin} of {n} ({why})'
+        return vote(parts, 'needs a second model that was shown the other half')
+    return check
 
-def _learned(m, rep):
-    "Are items classified better by the model that was shown them? Over k and ways to read a label"
-    d = m[m.part == 'swap_accuracy']
-    parts, cells = {}, list(d.groupby(['other', 'k'], sort=False))
-    for (how, k), g in cells:
-        v, n = g.set_index('quantity').value, int(g.n.iloc[0])
-        holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
-        parts[f'{how} k = {k:g}'] = holds, f'right {v.member:.0f} and {v.twin:.0f} of {n} ({why})'
-    return vote(parts, 'needs a second model that was shown the other half')
+def _given_dose(m, rep):
+    "Are memorized instances classified better among those shown equally often? Over settings and k"
+    parts, d = {}, m[m.part == 'given_dose']
+    for name, g in d[d.setting.isin(SETTINGS)].groupby('dataset', sort=False):
+        cells = list(g[g.other == read_by(m, name)].groupby(['setting', 'k'], sort=False))
+        for (s, k), cell in cells:
+            v = cell.set_index('quantity').value
+            gap, _, high, p = mantel_haenszel(**v)
+            clear = p*len(cells) < .05
+            holds = True if clear and gap > 0 else False if clear or high < LEAST else 'undecided'
+            parts[f'{name} {s} k = {k:g}'] = holds, (f'{v.hits:.0f} right, {v.expected:.1f} expected, of '
+                                                     f'{cell.n.iloc[0]:.0f} p = {p:.2g}')
+    return vote(parts, 'no dose has memorized instances and others')
 
 # %% ../../nbs/icl/claims.ipynb #1fca2417
 KS = 0, 25, 50, 100, 200
@@ -374,6 +380,13 @@ def _without(hits, words=(0, 0, 200)):
     said = [dict(part='content', dataset='toy', quantity=q, value=v, n=200)
             for q, v in zip(('no_word', 'one_word', 'more_words'), words)]
     return in_long_form(share_rows(at, dict(exact=hits), 'rate', hits, 200), said).assign(model='copy:toy')
+
+def _strata(hits):
+    "Rows of 200 memorized instances of 400 that were shown equally often; half of all are classified rightly"
+    found = dict(hits=hits, expected=100, variance=25, weight=100)
+    at = dict(part='given_dose', dataset='toy', setting=MAIN, other='generation', k=25, n=400, unit='texts')
+    d = in_long_form([at | dict(quantity=q, value=v) for q, v in found.items()])
+    return d.assign(model='planted:toy')
 
 def _asked_twice(gained, lost=0, part='swap'):
     "Rows of 200 items that two models were asked for, of which one was shown each item"
@@ -458,12 +471,17 @@ CLAIMS = [
           _called('twins'), holds_on=lambda: _made(dict(pairs=UP, twins=LOW)),
           fails_on=lambda: _made(dict(pairs=UP, twins=UP))),
     Claim('own_control', MODELS, 'ours',
-          'The same prompt gets an item back more often from the model that was shown it', _own_control,
+          'The same prompt gets an item back more often from the model that was shown it',
+          _by_two_models('swap', 'setting'),
           holds_on=lambda: _asked_twice(40), fails_on=lambda: _asked_twice(4, 4)),
     Claim('learned', MODELS, 'ours, of §5.2, observation 2',
-          'An item is classified rightly more often by the model that was shown it', _learned,
+          'An item is classified rightly more often by the model that was shown it',
+          _by_two_models('swap_accuracy', 'other'),
           holds_on=lambda: _asked_twice(40, part='swap_accuracy'),
           fails_on=lambda: _asked_twice(4, 4, 'swap_accuracy')),
+    Claim('given_dose', TRUTH, 'ours, of §5.2, observation 2',
+          'Of instances shown equally often, those memorized are classified rightly more often', _given_dose,
+          holds_on=lambda: _strata(130), fails_on=lambda: _strata(100)),
     Claim('shuffled', MODEL, 'ours', 'Demonstrations with shuffled labels do as well',
           _reaches('pairs_labels', 'shuffled'),
           holds_on=lambda: _made({MAIN: UP, 'shuffled': UP}), fails_on=lambda: _made({MAIN: UP,

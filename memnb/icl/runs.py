@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import lm, plant, results
 from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
-from .performance import perform, performance_rows
+from .performance import given_dose_rows, perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
 from .replay import accuracy_swaps, keep_answers, swap_rows
 from .replication import (became_exact, checked_sizes, in_long_form, matches_of, paired_rows,
@@ -42,8 +42,8 @@ def measure(
     runs = [(k, how, order) for k in ks for how in hows for order in range(repeats)]
     hits = pd.concat([perform(m, t, *run, mode) for run in runs], ignore_index=True)
     if m.name != f'planted:{t.name}': r, hits = (d.drop(columns='times', errors='ignore') for d in (r, hits))
-    out = in_long_form(matches_of(r), performance_rows(hits, r), became_exact(r), paired_rows(r),
-                       transitions(r)).round(6)
+    out = in_long_form(matches_of(r), performance_rows(hits, r), given_dose_rows(hits, r), became_exact(r),
+                       paired_rows(r), transitions(r)).round(6)
     judged_by = getattr(judge, 'name', Path(str(judge)).name)
     return out.assign(model=m.name, judge=[judged_by if s else '' for s in out.setting]) # '': nothing judged
 
