@@ -28,8 +28,8 @@ _RUN = "contextual.measure('L2', 64, model='ngram', copies=[16, 4, 1], repeats=5
 
 EXPERIMENTS = [
     Experiment('One threshold for all', 10, 'easy',
-        'In five repeats three strings each are followed, fifteen in all. How many are recollected in the end, '
-        'if the threshold is 0.02, 0.2 or 5 nats a token? `predicted = {.02: ..., .2: ..., 5: ...}`.',
+        'In five repeats three strings each are followed, fifteen in all. How many are recollected in the '
+        'end, if the threshold is 0.02, 0.2 or 5 nats a token? `predicted = {.02: ..., .2: ..., 5: ...}`.',
         f"""from memnb import contextual
 losses = {_RUN}
 run = {{tau: contextual.onsets(losses, tau) for tau in (.02, .2, 5)}}

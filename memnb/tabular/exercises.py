@@ -35,7 +35,7 @@ grade('tabular', 1, predicted, run)""",
         ['What is the least share that gives 1 of 1 with a chance of 2.5 %?',
          'For n of n it is the n-th root of 0.025.'],
         _enough,
-        'A test that finds all of a few rows says more than one that finds half of many: plot the intervals.'),
+        'A test that finds all of a few rows says more than one that finds half of many: plot intervals.'),
     Experiment('A twin', 15, 'middle',
         'The parrot knows iris. Its twin has the same rows with the last digit of the first feature changed. '
         'How many of 20 rows of each come back? `predicted = dict(file=..., twin=...)`.',
