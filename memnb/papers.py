@@ -136,8 +136,8 @@ def offered(
     word: str, # word of a paper
     name: str  # what is wanted of its package, as 'estimate'
 ):             # None where the paper has no package, or the package no such name
-    "What the package of a paper, else its method or its slider, has under a name"
-    places = (f'memnb.{word}{end}' for end in ('', '.method', '.slider'))
+    "What the package of a paper, else its method, slider or exercises, have under a name"
+    places = (f'memnb.{word}{end}' for end in ('', '.method', '.slider', '.exercises'))
     found = (getattr(m, name, None) for m in _modules(*places))
     return next((f for f in found if f is not None), None)
 

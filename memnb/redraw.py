@@ -6,8 +6,9 @@
 __all__ = ['figures_of', 'redraw']
 
 # %% ../nbs/rooms/redraw.ipynb #a4ef93e4
+import re
 from .core import did_you_mean
-from .papers import all_offered, find, offered, parameters
+from .papers import all_offered, find, offered, parameters, source_cells
 from .profiles import read_yaml
 from .results import PROFILES, measured, reported, selected
 
@@ -16,8 +17,13 @@ def figures_of(
     paper: str # word of the paper
 ) -> dict:     # name, as 'fig2' or 'x_tau' -> function
     "The figures that a paper can draw"
-    find(paper)
+    page = find(paper)
     found = {k.removeprefix('fig_'): f for k, f in all_offered(paper, 'fig').items() if callable(f)}
+    if page.is_file(): # names under which the page saves a figure of another name
+        for line in (l for s, _ in source_cells(page, 'code') for l in s.splitlines()):
+            made = re.search(r'savefig\(fig_?(\w+)\(', line)
+            fun = made and (found.get(made[1]) or found.get(f'fig{made[1]}'))
+            for name in re.findall(rf"'{paper}_(\w+)'", line) if fun else (): found.setdefault(name, fun)
     return dict(sorted(found.items(), key=lambda kv: (kv[0].startswith('x_'), len(kv[0]), kv[0])))
 
 def _rows(paper, fun, model, profile):

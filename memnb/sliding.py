@@ -85,6 +85,7 @@ def sliders_of(
         found[word] = made
         if not file: continue
         try:
-            with replacing(file) as part: part.write_text(json.dumps(asdict(made), default=float), encoding='utf-8')
+            text = json.dumps(asdict(made), default=float)
+            with replacing(file) as part: part.write_text(text, encoding='utf-8')
         except OSError: pass # a cache that cannot be written to only costs time
     return found

@@ -47,8 +47,8 @@ def write_toy(top):
 def site(tmp_path_factory):
     "The site, built from a copy of what it needs"
     top = tmp_path_factory.mktemp('site')
-    for d in ['nbs', 'figures']: shutil.copytree(TOP/d, top/d, ignore=shutil.ignore_patterns('.*', 'kernel-*'))
-    shutil.copytree(TOP/'docs', top/'docs', ignore=shutil.ignore_patterns('nbs', 'figures', '_extra'))
+    for d in ['nbs', 'figures', 'data/measured']: shutil.copytree(TOP/d, top/d, ignore=shutil.ignore_patterns('.*', 'kernel-*'))
+    shutil.copytree(TOP/'docs', top/'docs', ignore=shutil.ignore_patterns('nbs', 'figures', '_extra', '_made', 'rows'))
     shutil.copy(TOP/'settings.ini', top)
     write_toy(top)
     cmd = [sys.executable, '-m', 'sphinx', '-q', '-W', '--keep-going', '-b', 'html', 'docs', '_docs']
@@ -93,6 +93,24 @@ def test_captions_stand_below_their_pictures(site):
     places = [page.index(x) for x in ('3 of 6', 'Throw 1', 'Throw 2', 'behind')]
     assert places == sorted(places) and 'toy_fig2.png' in page and 'secret' not in (site/'nbs/toy/bones.html').read_text()
 
+def test_papers_come_first_with_picture_slider_and_rows(site):
+    "The first page shows each paper; a paper's page its picture before its sentences, a slider, and where the rows are"
+    front = (site/'index.html').read_text(encoding='utf8')
+    cards = front[:front.index('toctree-wrapper')]
+    cards = cards[cards.index('<article'):]
+    assert front.index('Papers') < front.index('Workshops')
+    for p in [p for p in NOTEBOOKS if p.parent == TOP/'nbs' and p.name[:1].isdigit()]:
+        word, page = p.stem[3:], (site/'nbs'/p.with_suffix('.html').name).read_text(encoding='utf8')
+        assert f'href="nbs/{p.stem}.html"' in cards and f'{word}_x_found' in cards, word
+        found = page[page.index('id="what-we-found"'):]
+        assert 0 < found.index('<img ') < 3000, f'{word}: {found.index("<img ")} letters before the picture'
+        assert page.count('<section class="slider"') == 1 and '../_static/slider.js' in page
+        links = set(re.findall(r'class="rows" href="\.\./([^"]*)"', page))
+        assert links == {f'rows/{word}.html'} and (site/f'rows/{word}.html').is_file()
+        files = re.findall(rf'href="({word}/[^"]*\.csv)"', (site/f'rows/{word}.html').read_text(encoding='utf8'))
+        assert files and all((site/'rows'/unquote(f)).is_file() for f in files)
+        assert '<table' in page and not re.search(r'\|\s*:?-{3,}', re.sub(r'(?s)<(pre|script)\b.*?</\1>', '', page)), f'{word}: a table in raw pipes'
+
 def test_site_names_no_server_in_what_it_loads(site):
     for p in site.rglob('*.html'):
         tags = re.findall(r'<(?:script|link|img|iframe|source)\b[^>]*>', p.read_text(encoding='utf8'))
@@ -115,6 +133,8 @@ def test_site_opens_from_disk(site, tmp_path):
             asked = page.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
             away = [a for a in asked if not a.startswith(('file:', 'data:'))]
             assert not away, f'{p.name}: {away}'
+            broken = page.execute_script('return [...document.images].filter(x => x.loading != "lazy" && !x.naturalWidth).map(x => x.src)')
+            assert not broken, f'{p.name}: {broken}'
             high += page.execute_script(
                 'return [...document.querySelectorAll("mfrac")].map(x => [document.title, x.closest("math").'
                 'getAttribute("display"), x.offsetHeight || x.getBoundingClientRect().height])')

@@ -22,10 +22,10 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
-              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'],
+              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'], exercises=['core', 'papers'],
               redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
-FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding']
+FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding', 'exercises']
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
@@ -249,7 +249,7 @@ def defined(path):
 
 def test_public_names_are_unique():
     "Only what all papers have may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|slides|(fig|tab)\d*\w*)$'), {}
+    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|slides|EXPERIMENTS|(fig|tab)\d*\w*)$'), {}
     for name, p in NAMES.items():
         for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):
