@@ -78,7 +78,7 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
         for ax, x, label in zip(axs, ('tau', 'ratio'), ('tau, nats a token', "tau / strings' exact loss")):
             for lang, g in d.groupby('language', sort=False):
                 ax.plot(g[x], g.share, 'o-', ms=3, lw=1, color=hue[lang], label=lang)
-                ax.fill_between(g[x], g.low, g.high, color=hue[lang], alpha=.08, lw=0)
+                if x == 'tau': ax.fill_between(g[x], g.low, g.high, color=hue[lang], alpha=.08, lw=0)
             ax.set(xscale='log', xlabel=label, ylabel='repeats that contradict', ylim=(-.03, 1.03))
         axs[0].axvline(tau, color=plots.GREY, lw=1, ls='-.')
         axs[0].text(tau*.93, .5, f'tau = {tau:g}', fontsize=7, color='#555555', rotation=90, ha='right',

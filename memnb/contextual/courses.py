@@ -9,7 +9,7 @@ __all__ = ['MEASURE_HUES', 'NOTHING', 'shades', 'setting_of', 'repeats_of', 'exc
 # %% ../../nbs/contextual/courses.ipynb #ef6dc2bc
 import numpy as np
 from .. import plots
-from .measuring import group_of
+from .measuring import group_of, main_rows
 from .method import NOTIONS, in_order, thresholds
 from .notions import GRADED, arrays_of, noise_bands, onsets
 from .orders import earlier
@@ -139,7 +139,7 @@ def fig11(measured, reported=None, tau=.2, rule='sustained'):
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual memorization starts no earlier than counterfactual"
     import matplotlib.pyplot as plt, seaborn as sns
-    m = measured[measured.setting == 'given']
+    m = main_rows(measured[measured.setting == 'given'])
     if not len(m): return plots.placeholder(NOTHING)
     s = onsets(m, tau, rule, bands=False)
     d = s.rename(columns=dict(bare_counterfactual='a', bare_contextual='z'))

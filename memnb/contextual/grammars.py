@@ -85,8 +85,9 @@ class Grammar:
         "What `_inside` finds for all of a string; None if it is not in the language"
         words = string.split()
         try: return _inside(self, words, self.start, 0, {}).get(len(words))
-        except RecursionError: raise ValueError(f'a string of {len(words)} tokens nests too deeply to be taken '
-                                                'apart: ask `logprobs` for its probability') from None
+        except RecursionError:
+            raise ValueError(f'a string of {len(words)} tokens nests too deeply to be taken apart: '
+                             'ask `logprobs` for its probability') from None
 
     def logprob(self,
         string: str # tokens with blanks in between
