@@ -1143,6 +1143,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.icl.tables': { 'memnb.icl.tables._beside': ('icl/tables.html#_beside', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables._is_covered': ('icl/tables.html#_is_covered', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables._of_one_judge': ('icl/tables.html#_of_one_judge', 'memnb/icl/tables.py'),
+                                  'memnb.icl.tables.all_runs': ('icl/tables.html#all_runs', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.cells': ('icl/tables.html#cells', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.clear_change': ('icl/tables.html#clear_change', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.difference_ci': ('icl/tables.html#difference_ci', 'memnb/icl/tables.py'),
