@@ -54,11 +54,13 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 def test_runs_that_are_new_or_gone(house, capsys):
     folder = house/'data/measured'
+    gone = len(results.measured('icl')[['profile', 'seed']].drop_duplicates())
     shutil.rmtree(folder/'icl')
     results.record('tabular', pd.DataFrame([dict(part='x', quantity='rate', value=1.)]), 'me', 'laptop', 7)
     code, out, err = said(capsys)
     assert 'icl laptop seed 0: no longer there, ' in out and 'tabular laptop seed 7: a run that does not ship, 1 rows' in out
-    assert out.splitlines()[-1].startswith('2 of ') and 'no verdicts turned' in out
+    assert out.count('icl ') == out.count(': no longer there, ') == gone
+    assert out.splitlines()[-1].startswith(f'{gone + 1} of ') and 'no verdicts turned' in out
 
 def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(difference, 'checkout', lambda: None)

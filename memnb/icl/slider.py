@@ -19,7 +19,7 @@ def slides(
     m = m[m.times.notna() & m.model.str.startswith('planted')]
     if not len(m): return None
     m = m[m.profile == next((p for p in PROFILES if p in set(m.profile)), m.profile.iloc[0])]
-    m = m[(m.model == m.model.iloc[0]) & m.setting.isin(['pairs', 'pairs_labels'])]
+    m = m[(m.model == min(m.model)) & m.setting.isin(['pairs', 'pairs_labels'])] # not that of the other half
     forms = list(m.groupby(['setting', 'k']).groups)
     def bar(d, form, k):
         d = d[(d.setting == form) & (d.k == k)]
