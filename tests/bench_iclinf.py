@@ -93,7 +93,7 @@ def neighbours():
         return worst
     a, b, x, y = race(built, lambda: float(iclinf.neighbour_rdp(z, 1., [2], 's')[0]), 3)
     far = abs(x[0] - y[0])
-    row(f'{S} neighbours of one token', a, b, 10, f"{'yes' if far < 1e-9 else 'no'}, {far:.0e} nats")
+    row(f'{S} neighbours of one token', a, b, 12, f"{'yes' if far < 1e-9 else 'no'}, {far:.0e} nats")
 
 def accountant():
     "All parameters and orders of Tables 4 to 6"
