@@ -210,9 +210,9 @@ def _figure(
         return
     import matplotlib
     matplotlib.use('agg')
-    from memnb.plots import style
+    from memnb.plots import to_png
     fig, out = redraw(paper, name, settings, model, profile), out or Path(f'{paper}_{name}.png')
-    with style(), replacing(out) as part: fig.savefig(part, format='png')
+    with replacing(out) as part: to_png(fig, part)
     print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
 
 def _new(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'MODEL_NAMES', 'label', 'color', 'dose_colors', 'style', 'errorbar',
-           'foot', 'finish', 'Picture', 'picture', 'savefig', 'placeholder', 'to_html']
+           'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'placeholder', 'to_html']
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
 import io, re
@@ -155,6 +155,14 @@ def picture(
     plt.close(fig)
     return Picture(_small_png(Image.open(big)), dpi, getattr(fig, 'said', {}))
 
+def to_png(
+    fig, # matplotlib figure, best through `finish`
+    file # path to write
+):
+    "Write a figure with title, foot and caption in the file"
+    said = {k: v for k, v in getattr(fig, 'said', {}).items() if v}
+    with style(): fig.savefig(file, format='png', metadata={'Software': None, **said})
+
 def savefig(
     fig,                    # matplotlib figure, best through `finish`
     name: str,              # '<paper>_fig<N>' or '<paper>_x_<word>'
@@ -164,8 +172,7 @@ def savefig(
     if profile != 'smoke':
         place = figures_dir(profile)
         place.mkdir(parents=True, exist_ok=True)
-        said = {k: v for k, v in getattr(fig, 'said', {}).items() if v}
-        with style(): fig.savefig(place/f'{name}.png', metadata={'Software': None, **said})
+        to_png(fig, place/f'{name}.png')
     return picture(fig)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9

@@ -60,7 +60,8 @@ def shots_said(
                    else
                    f'{name} gives back {x} {of} without demonstrations and {y} with {best:g} ({guess}): '
                    f'{word} '
-                   f'(gained {b}, lost {c}, McNemar p = {p:.2g}).')
+                   f'(gained {b}, lost {c}, McNemar p = {min(1, p*looks):.2g}'
+                   + f', corrected for {looks} values of k'*(looks > 1) + ').')
     return sorted(out, key=lambda s: 'none of' in s)
 
 def performance_said(

@@ -124,17 +124,21 @@ def _swap_cells(measured):
     return d.reset_index()
 
 def swap_said(
-    measured # long rows
-) -> list:   # of sentences
+    measured,           # long rows
+    title: bool = False # short, for a title
+) -> list:              # of sentences
     "What does having been shown an item change? Without pairs, and where pairs bring most"
     d, out = _swap_cells(measured), []
     for which in (d[d.k == 0], d[d.k > 0]):
         if not len(which): continue
         r = which.loc[which.gained.sub(which.lost).idxmax()]
         where = f'after {WHOSE.get(r.setting, r.setting)} (k = {r.k:.0f})' if r.k else 'with no pairs'
-        out.append(f'The same prompts, {where}: of {r.n:.0f} items {r.member:.0f} come back from the model '
-                   f'that was shown them and {r.twin:.0f} from the one that was not '
-                   f'(McNemar p = {mcnemar(r.gained, r.lost):.2g}).')
+        p, many = min(1, mcnemar(r.gained, r.lost)*len(which)), len(which)
+        out.append(f'The same prompts {where}: {r.member:.0f} of {r.n:.0f} items come back from the model '
+                   f'that was shown them, {r.twin:.0f} from the other.' if title else
+                   f'The same prompts, {where}: of {r.n:.0f} items {r.member:.0f} come back from the model '
+                   f'that was shown them and {r.twin:.0f} from the one that was not (McNemar p = {p:.2g}'
+                   + f', corrected: the largest of {many} differences'*(many > 1) + ').')
     return out
 
 TWO_MODELS = (('member', 'the model that was shown the item', '#08306B', 'o'),
@@ -159,11 +163,13 @@ def fig_x_swap(measured, reported=None):
         axs[0, 0].set_ylabel('share that comes back')
         axs[0, -1].legend(loc='upper right', fontsize=7)
     n = sorted({int(x) for x in d.n})
-    return plots.finish(fig, next(iter(swap_said(measured)[::-1]), ''),
+    return plots.finish(fig, next(iter(swap_said(measured, title=True)[::-1]), ''),
         plots.foot(measured[measured.part == 'swap'], f'{span_of(n)} items', INTERVAL),
         'Two models were planted alike, each with the half of a data set that the other never saw. Every '
         'point is the same prompts put to both, so an item is its own control: the distance of the two lines '
-        'is memory. Whose pairs stand before the question is said from the model that was shown the item.')
+        'is memory; the title names the largest. Whose pairs stand before the question is said from the '
+        'model that was shown the item.')
+
 
 # %% ../../nbs/icl/known.ipynb #09cc3a60
 def fig_x_dose(measured, reported=None):
