@@ -2,7 +2,7 @@
 
 `python warm.py serve SOCKET` loads them and forks a kernel for everybody who asks; it ends when its input ends.
 `python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. No module of memnb is loaded."""
-import json, os, signal, socket, sys
+import atexit, gc, json, os, signal, socket, sys, threading
 
 LIBRARIES = ('ipykernel.kernelapp', 'pandas', 'scipy.stats', 'matplotlib.pyplot', 'seaborn', 'torch', 'transformers',
              'transformers.models.auto.modeling_auto', 'transformers.models.llama.modeling_llama', 'sklearn.metrics',
@@ -15,6 +15,7 @@ def serve(path):
     for name in LIBRARIES:
         try: import_module(name)
         except ImportError: pass
+    gc.collect(), gc.freeze() # what forks share stays shared: no collection of theirs goes through it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN) # who has ended is not waited for
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
@@ -29,7 +30,6 @@ def serve(path):
 
 def be_kernel(asked):
     "In a fork: become the kernel that was asked for, and end when who asked ends"
-    from threading import Thread
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     head, fds, *_ = socket.recv_fds(asked, 8, 2)
@@ -45,10 +45,19 @@ def be_kernel(asked):
     def watch():
         asked.recv(1)
         os.killpg(0, signal.SIGKILL)
-    Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
     sys.argv, sys.path[0] = ['ipykernel_launcher', '-f', file], ''
     from ipykernel.kernelapp import launch_new_instance
-    launch_new_instance()
+    try: launch_new_instance()
+    except Exception: sys.excepthook(*sys.exc_info())
+    finally: end()
+
+def end():
+    "End as a process does, but for setting free every object of the libraries, which takes seconds in a fork"
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush(), sys.stderr.flush()
+    os.killpg(0, signal.SIGKILL) # and all that it began
 
 def kernel(path, file):
     "Ask for a kernel, and wait for its end, or for the end of who started this"
