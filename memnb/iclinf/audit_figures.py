@@ -7,6 +7,7 @@ __all__ = ['NORM_NAMES', 'NORM_LOOK', 'floor_shares', 'fig6', 'fig_x_attack', 's
            'tab6']
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #deb72250
+from functools import lru_cache
 import numpy as np
 from .. import plots
 from .accounting import FINE, printed_use, solve, solved
@@ -32,8 +33,12 @@ def floor_shares(
     targets, orders # epsilons; orders of the accountant
 ):                  # array: what the formula gives without leakage, over the target
     "The floor of the audit as a share of the theory"
-    best = [solve(t, c=10, s=50, orders=orders)[1] for t in targets]
-    return np.array([2*float(conversion(g.alpha, DELTA))/g.eps for g in best])
+    return np.array(_floor_shares(tuple(targets), tuple(orders)))
+
+@lru_cache(None) # the same for every drawing of the figure
+def _floor_shares(targets, orders):
+    best = [solve(t, c=10, s=50, orders=np.array(orders))[1] for t in targets]
+    return [2*float(conversion(g.alpha, DELTA))/g.eps for g in best]
 
 def fig6(measured, reported):
     "Figure 6: the ratio of audit to theory over its floor, and the share of the bound that is used"

@@ -6,8 +6,9 @@
 __all__ = ['FIRST', 'FORMS', 'COARSE', 'Pool', 'pool', 'every_text', 'draw', 'label_tokens']
 
 # %% ../../nbs/iclinf/prompts.ipynb #c6ff224c
-import random
+import os, random
 from dataclasses import dataclass
+from functools import lru_cache
 from .. import data, plant
 from ..core import say
 
@@ -124,21 +125,23 @@ def every_text(
     splits: list = ('train', 'test') # see `pool`
 ) -> list:     # DataFrames with text and label_name, one a split
     "All texts of a packaged set with few, plain labels"
-    frames, known = [], set(plant.truth('news').text)
+    known = set(plant.truth('news').text) if name == 'news' else set()
+    frames = [_texts_of(name, split, os.environ.get('MEMNB_DATA')) for split in splits]
+    return [d[~d.text.isin(known)].reset_index(drop=True) for d in frames]
+
+@lru_cache(None) # a run draws from them again and again
+def _texts_of(name, split, where):
     source, names, words = COARSE.get(name, ('reuters_r8', {}, 25))
     def plain(label): return next((v for k, v in names.items() if label.startswith(k)), None)
-    for split in splits:
-        d = data.load(source, split)
-        if name == 'news':
-            d = d[d.text.str.split().str.len().between(8, words) & d.label.isin(plant.NEWS_LABELS)]
-            d = d.assign(text=d.text.str.strip())
-            d = d[~d.text.isin(known)]
-        else:
-            label = d.label_name.map(plain)
-            text = d.text.str.split().str[:words].str.join(' ')
-            d = d.assign(text=text, label_name=label)[label.notna() & (text.str.split().str.len() >= 8)]
-        frames.append(d.drop_duplicates('text').reset_index(drop=True))
-    return frames
+    d = data.load(source, split)
+    if name == 'news':
+        d = d[d.text.str.split().str.len().between(8, words) & d.label.isin(plant.NEWS_LABELS)]
+        d = d.assign(text=d.text.str.strip())
+    else:
+        label = d.label_name.map(plain)
+        text = d.text.str.split().str[:words].str.join(' ')
+        d = d.assign(text=text, label_name=label)[label.notna() & (text.str.split().str.len() >= 8)]
+    return d.drop_duplicates('text')
 
 def _few_labels(name, n, splits, seed):
     "Exemplars and queries of such a set, evened out over the labels"
