@@ -6,16 +6,21 @@
 __all__ = ['binom_ci', 'mean_ci']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
+from functools import lru_cache
+
 def binom_ci(
     k: int,            # successes
     n: int,            # trials; 0 gives (0, 1)
     level: float = .95 # confidence level
 ) -> tuple:            # (low, high)
     "Exact (Clopper-Pearson) confidence interval of a proportion"
-    from scipy.stats import binomtest
     if not 0 <= k <= n: raise ValueError(f'binom_ci needs 0 <= k <= n, got k={k}, n={n}')
-    if n == 0: return 0., 1.
-    ci = binomtest(int(k), int(n)).proportion_ci(level, method='exact')
+    return _exact_ci(int(k), int(n), float(level)) if n else (0., 1.)
+
+@lru_cache(10**5) # found by halving, and tables ask for the same few again and again
+def _exact_ci(k, n, level):
+    from scipy.stats import binomtest
+    ci = binomtest(k, n).proportion_ci(level, method='exact')
     return float(ci.low), float(ci.high)
 
 # %% ../nbs/rooms/stats.ipynb #a79aa9b0

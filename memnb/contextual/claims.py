@@ -27,7 +27,7 @@ def summed_up(m, tau, rule, main=True):
     "Onsets of a table, at the main size and model or at all, kept while it is judged"
     key = id(m), len(m), tau, rule, main
     if key not in _SEEN:
-        if len(_SEEN) > 6: _SEEN.clear()
+        if len(_SEEN) > 12: _SEEN.clear()
         _SEEN[key] = m, onsets(main_rows(m) if main else m, tau, rule) # with the table: its id stays its own
     return _SEEN[key][1]
 
@@ -35,9 +35,12 @@ def _tests(m, tau, rule, language=''):
     "Pair tests of the setting 'given', of one language or of all; None where it was not measured"
     given = m[m.setting == 'given'] if len(m) else m
     if not len(given) or language and language not in set(given.language): return None
-    rows = summed_up(m, tau, rule)
-    d = pair_tests(rows[rows.setting == 'given'])
-    return d[d.language == language] if language else d
+    key = id(m), len(m), tau, rule, 'pairs'
+    if key not in _SEEN:
+        rows = summed_up(m, tau, rule)
+        _SEEN[key] = m, pair_tests(rows[rows.setting == 'given'])
+    d = _SEEN[key][1]
+    return d[d.language == language] if language else d.copy()
 
 def _told(d):
     "Tests of one measure in words"

@@ -8,6 +8,7 @@ __all__ = ['FEW', 'SHARE', 'COUNTS', 'SPELLED', 'RATE_COLUMNS', 'side_by_side', 
            'tab_transitions', 'read_by', 'pearsons', 'printed_p', 'tab2', 'tab3', 'tab1']
 
 # %% ../../nbs/icl/tables.ipynb #bb569cf5
+from functools import lru_cache
 from .. import plots, results
 from ..core import say
 from .method import MAIN, SETTINGS, correlation, p_of
@@ -138,8 +139,12 @@ def mcnemar(
     gained: int, lost: int # instances that changed one way, and the other
 ) -> float:                # two-sided p
     "McNemar's exact test"
+    return _sign_test(int(gained), int(gained + lost)) if gained + lost else 1.
+
+@lru_cache(10**5) # claims and figures ask for the same few again and again
+def _sign_test(k, n):
     from scipy.stats import binomtest
-    return float(binomtest(int(gained), int(gained + lost), .5).pvalue) if gained + lost else 1.
+    return float(binomtest(k, n, .5).pvalue)
 
 RATE_COLUMNS = ('model', 'dataset', 'name', 'setting', 'k', 'rate', 'guess', 'by', 'value', 'low', 'high',
                 'n',
@@ -151,9 +156,10 @@ def memory_rates(
 ):          # DataFrame, a row a cell, with the columns of RATE_COLUMNS
     "Memory of each cell: what comes back, minus the guess"
     import pandas as pd
-    keys, out = ['model', 'dataset', 'setting', 'k'], []
-    known = dict(list(dose_cells(rows).groupby(keys)))
-    guessed = rows[(rows.part == 'replication') & rows.times.isna()]
+    keys, out, few = ['model', 'dataset', 'setting', 'k'], [], rows
+    for c in where.keys() & keys: few = few[few[c] == where[c]]
+    known = dict(list(dose_cells(few).groupby(keys)))
+    guessed = few[(few.part == 'replication') & few.times.isna()]
     guessed = guessed[guessed.quantity.isin(['copies', 'beyond', 'only_copy'])]
     copies = {}
     for r in guessed.itertuples(): copies.setdefault((r.model, r.dataset, r.setting, r.k),
