@@ -13,9 +13,12 @@ _folder = tempfile.mkdtemp(prefix='memnb-')
 os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
 os.environ.pop('MEMNB_HOME', None)
 
-# what takes minutes begins first, so that several processes end together
-LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[rooms/plant]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
-        'test_server.py', 'test_sixth.py', '[1', '[tabular/', '[icl/', '[iclinf/']
+# what takes minutes begins first, whole files before single notebooks; a thousand short tests come last, so that
+# several processes end together
+LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
+        'test_server.py', 'test_sixth.py', '[12_', '[iclinf/measuring]', '[iclinf/ladder]', '[rooms/plant]',
+        'test_store.py', 'test_report.py', 'test_engine.py', 'test_icl.py', 'test_bad_input.py',
+        'test_difference.py', 'test_results.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
@@ -40,10 +43,15 @@ def top():
     return Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope='session')
-def answers(tmp_path_factory):
-    "A store of answers for all notebooks of papers, on all processes: what one has asked, the next need not compute"
+def between(tmp_path_factory):
+    "A folder that all processes of a session share"
     base = tmp_path_factory.getbasetemp()
-    return (base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base)/'answers/store.sqlite'
+    return base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base
+
+@pytest.fixture(scope='session')
+def answers(between):
+    "A store of answers for all notebooks of papers, on all processes: what one has asked, the next need not compute"
+    return between/'answers/store.sqlite'
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 "The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
 import json, os, signal, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pytest
 from nbformat import read
@@ -286,13 +287,21 @@ for line in sys.stdin:
 
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='batches are forked')
 def test_fifty_kills_lose_nothing(house):
-    "Batches are killed at random moments, or their kernels; nothing finished is touched again"
+    "Batches are killed at random moments, or their kernels, in two houses at once; nothing finished is touched again"
+    for name in 'ab':
+        (house/name).mkdir()
+        write(house/name, '10_faulty', 'print("a")', FAULTY, 'print("end")')
+        yaml(house/name, '- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n')
+    with ThreadPoolExecutor(2) as pool: ended = [*pool.map(kill_batches, (house/'a', house/'b'), (0, 1))]
+    assert all(signal.SIGKILL in e for e in ended)
+
+def kill_batches(house, seed, kills=25):
+    "Kill batches of a house again and again; how they ended"
     import random
-    write(house, '10_faulty', 'print("a")', FAULTY, 'print("end")')
-    yaml(house, '- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n')
-    folder, rng, seen, mark = house/'runs/mine', random.Random(0), {}, os.urandom(8).hex()
+    folder, rng, seen, mark = house/'runs/mine', random.Random(seed), {}, os.urandom(8).hex()
+    env = {**os.environ, 'MEMNB_TEST_MARK': mark, 'MEMNB_HOME': str(house)}
     parent = subprocess.Popen([sys.executable, '-c', FORKING, str(house)], cwd=house, text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, 'MEMNB_TEST_MARK': mark})
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
     def ask(word):
         "Begin a batch ('run': its process), or wait for its end, by a 'kill' or not: its status"
         print(word, file=parent.stdin, flush=True)
@@ -305,7 +314,7 @@ def test_fifty_kills_lose_nothing(house):
             assert seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino, f'{f.name} ran again'
         return len(seen)
     ended = []
-    for kill in range(50):
+    for kill in range(kills):
         if whole() == 8: # all are done: begin again
             for f in folder.glob('*.ipynb'): f.unlink()
             seen.clear()
@@ -317,7 +326,6 @@ def test_fifty_kills_lose_nothing(house):
                 if pid not in (child, parent.pid): os.kill(pid, signal.SIGKILL)
             ask('wait')
         else: ended.append(ask('kill'))
-    assert signal.SIGKILL in ended
     whole()
     ask('run')
     assert ask('wait') == 0
@@ -325,6 +333,7 @@ def test_fifty_kills_lose_nothing(house):
     parent.stdin.close()
     assert parent.wait(60) == 0
     wait(lambda: not alive(mark))
+    return ended
 
 # ---- nothing of this machine goes out
 
@@ -490,7 +499,6 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     assert refused(capsys, 'fetch') == 'memnb: memnb needs a wheel and there is no network\n'
 
 def test_runs_beside_each_other(house):
-    from concurrent.futures import ThreadPoolExecutor
     nb = write(house, '10_dice', 'import os; print(os.path.basename(os.getcwd()), n)')
     with ThreadPoolExecutor(3) as pool:
         files = list(pool.map(lambda n: batch.execute(nb, house/f'out/{n}.ipynb', dict(n=n)), range(3)))
