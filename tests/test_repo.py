@@ -249,7 +249,7 @@ def defined(path):
 
 def test_public_names_are_unique():
     "Only what all papers have may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|all_runs|slides|EXPERIMENTS|(fig|tab)\d*\w*)$'), {}
+    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|all_runs|slides|EXPERIMENTS|CHECKS|(fig|tab)\d*\w*)$'), {}
     for name, p in NAMES.items():
         for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):
