@@ -467,7 +467,7 @@ def providers(module):
     "The distributions that a module may come from"
     return {canonicalize_name(d) for d in installed().get(module, [module])}
 
-READERS = 'api local plant baselines hub batch report lab dask'.split() # extras that memnb/ may import
+READERS = 'api local plant baselines hub batch report lab dask complete'.split() # extras that memnb/ may import
 
 @pytest.mark.parametrize('path', sorted((TOP/'memnb').rglob('*.py')),
                          ids=lambda p: p.relative_to(TOP).as_posix())
