@@ -10,7 +10,7 @@ import os, re, sys
 from pathlib import Path
 from typing import Literal
 from .batch import batch, estimates, runs_dir, status, tidy
-from .core import checkout, data_dir, did_you_mean, figures_dir, replacing, say, sha256, share_dir
+from .core import checkout, data_dir, did_you_mean, figures_dir, replacing, require, say, sha256, share_dir
 from .estimate import estimate_table
 from .identity import INPUTS
 from .papers import notebooks, offered, parameters, title
@@ -331,6 +331,12 @@ COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, 
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options
 
+def _profiles(**_):
+    "Those that ship, and files beside"
+    ours = sorted(f.stem for f in share_dir('profiles').glob('*.yaml'))
+    return ours + [str(f) for f in Path().glob('*.yaml')]
+_OFFERED = dict(PROFILE=_profiles, WORD=lambda **_: [*notebooks()]) # what a shell may complete
+
 def _arguments(parser, fun):
     "Take the parameters of a function as the arguments of a command"
     from inspect import Parameter, signature
@@ -345,13 +351,14 @@ def _arguments(parser, fun):
         if choices := get_args(p.annotation): how |= dict(choices=choices)
         if p.kind != Parameter.KEYWORD_ONLY:
             if p.default is not Parameter.empty: how['nargs'] = '*' if p.annotation is list else '?'
-            parser.add_argument(name, **how)
+            action = parser.add_argument(name, **how)
         else:
             long = ['-o']*(name == 'out') + [f"--{name.replace('_', '-')}"]
             flags = long if len(name) > 1 else [f'-{name}']
             if p.annotation in (list, dict): how['default'] = []
             elif p.annotation is not bool: how['default'] = p.default
-            parser.add_argument(*flags, **how)
+            action = parser.add_argument(*flags, **how)
+        if metavar in _OFFERED: action.completer = _OFFERED[metavar]
 
 def _parser(argv=()):
     "Parser of the command line, whose errors are ValueErrors; it knows the options of the command in `argv`"
@@ -374,6 +381,14 @@ def _call(argv):
         return 2
     return fun(**given) or 0
 
+# %% ../nbs/rooms/cli.ipynb #2d4be935
+def _complete():
+    "Where a shell asks how a command line may go on, tell it and leave"
+    if '_ARGCOMPLETE' not in os.environ: return
+    require('argcomplete', 'complete')
+    from argcomplete import autocomplete
+    autocomplete(_parser(os.environ.get('COMP_LINE', '').split()))
+
 # %% ../nbs/rooms/cli.ipynb #61dcc71f
 def _term():
     "Take SIGTERM as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
@@ -388,6 +403,7 @@ def main(
     "The command `memnb`"
     try:
         _term()
+        if argv is None: _complete()
         return _call(sys.argv[1:] if argv is None else argv)
     except SystemExit as e: return e.code or 0
     except KeyboardInterrupt: say('stopped by hand; the same command goes on from here')

@@ -6,7 +6,7 @@
 __all__ = ['COLUMNS', 'NUMBERS', 'MADE', 'REQUIRED', 'KEYS', 'ROUNDING', 'PROFILES', 'PAPER', 'MODEL', 'MODELS', 'TRUTH',
            'THEOREM', 'ABOUT', 'VERDICTS', 'BOARD', 'BOARD_MIME', 'reported', 'key_columns', 'checked', 'long', 'wide',
            'code_version', 'current_run', 'Recorder', 'record', 'measured', 'selected', 'rows_to_show', 'Claim',
-           'verdict', 'untried', 'board', 'show_board', 'vote', 'graded']
+           'verdict', 'untried', 'board', 'show_board', 'vote']
 
 # %% ../nbs/rooms/results.ipynb #692f261f
 import csv, io, math, os, re
@@ -456,11 +456,3 @@ def vote(
     yes, no = sum(v is True for v in votes), sum(v is False for v in votes)
     if 'mixed' in votes or yes and no: return 'mixed', why
     return (True if 2*yes > len(votes) else False if 2*no > len(votes) else 'undecided'), why
-
-# %% ../nbs/rooms/results.ipynb #c597fd97
-def graded(
-    check: Callable, # answer -> 'right', or what is wrong
-    answer           # what was filled in; None as long as nothing was
-) -> str:
-    "What the check of an exercise says"
-    return 'fill in the cell above, run it, then this one' if answer is None else check(answer)

@@ -1,6 +1,7 @@
 "The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
 import json, os, signal, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 import pytest
 from nbformat import read
@@ -389,6 +390,20 @@ def test_negative_and_text_values_reach_the_notebook(house):
     words = ['run', 'mine', '-p', 'n', '-5']
     args = cli._parser(words).parse_args(words)
     assert profiles.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
+
+@pytest.mark.skipif(not find_spec('argcomplete'), reason="no argcomplete: install the extra 'complete'")
+@pytest.mark.parametrize('typed, offered', [
+    ('memnb r', {'run', 'report', 'readme'}), ('memnb run lap', {'laptop'}), ('memnb run laptop --only ta', {'tabular'}),
+    ('memnb run laptop --f', {'--force', '--fresh'}), ('memnb run ow', {'own.yaml'}), ('memnb store ', {'list', 'forget', 'check'}),
+    ('memnb figure con', {'contextual'}), ('memnb run zzz', set())])
+def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
+    "As bash asks: the line in the environment, the answers in a file"
+    (tmp_path/'own.yaml').write_text('- notebook: tabular\n')
+    env = dict(os.environ, _ARGCOMPLETE='1', COMP_LINE=typed, COMP_POINT=str(len(typed)), _ARGCOMPLETE_IFS='|',
+               _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path/'told'))
+    r = subprocess.run([sys.executable, '-m', 'memnb.cli'], cwd=tmp_path, env=env, capture_output=True, text=True)
+    told = {w.strip() for w in (tmp_path/'told').read_text().split('|') if w.strip()}
+    assert told == offered or typed.endswith(' ') and offered <= told, (told, r.stderr)
 
 # ---- profiles
 

@@ -1,9 +1,10 @@
 "Every notebook runs top to bottom with its default parameters, writes nothing and tells nothing."
-import hashlib, json, os, socket, subprocess, sys, tempfile
+import hashlib, json, os, re, socket, subprocess, sys, tempfile
 from pathlib import Path
 import nbformat, papermill, pytest
 from traitlets.config import Config
-from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP
+from memnb.exercises import LEVELS, UNFILLED
+from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP, python
 
 INDEX = TOP/'nbs/index.ipynb'
 MARKER = 'sk-marker-that-must-stay-out-of-sight'
@@ -78,11 +79,35 @@ def test_notebook_runs(path, tmp_path, home, warm, answers, between, monkeypatch
     assert not told, f'the key of the environment is in {told}'
     if path == INDEX: (tmp_path/path.name).replace(between/path.name) # for the test of the README
 
+def exercises(nb):
+    "(question, cell to fill in, check, solution) of each exercise of a page, as text"
+    for i, c in enumerate(nb.cells):
+        if c.cell_type == 'code' and c.source.endswith('= None # your line here'):
+            question = nb.cells[i - 1].source.rpartition('**Exercise ')[2]
+            yield question, c.source, nb.cells[i + 1].source, nb.cells[i + 2].source
+
 @pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
-def test_exercises_have_a_check_and_a_folded_solution(path):
-    nb = nbformat.read(path, 4)
-    todo = [c for c in nb.cells if c.cell_type == 'code' and c.source.endswith('= None # your line here')]
-    assert len(todo) == len(list(solutions(nb))) >= 2
+def test_exercises_show_the_question_and_not_the_answer(path):
+    "Minutes, level, hints one by one, a check that is imported, a folded solution"
+    nb, word = nbformat.read(path, 4), path.stem.partition('_')[2]
+    found = list(exercises(nb))
+    assert len(found) == len(list(solutions(nb))) >= 2
+    for k, (question, start, check, solution) in enumerate(found, 1):
+        name = start.splitlines()[-1].split(' = ')[0]
+        assert re.match(rf'{k}\*\* \(\d+ minutes, ({"|".join(LEVELS)})\)\. ', question), question[:60]
+        assert '<summary>Hint 1</summary>' in question, f'{name} has no hint'
+        assert check == f"from memnb.exercises import mark\nmark('{word}', '{name}', {name})"
+        assert solution.startswith('<details><summary>Solution</summary>') and name in solution
+
+@pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
+def test_exercises_begin_without_the_page(path, tmp_path):
+    "In a fresh process, a cell to fill in, its check before, its solution, its check after"
+    for _, start, check, solution in exercises(nbformat.read(path, 4)):
+        *lines, asked = check.splitlines()
+        solved = solution.split('```python\n')[1].split('```')[0]
+        code = '\n'.join([start, *lines, f'print({asked})', solved, f'print({asked})'])
+        said = python(code, TOP, MEMNB_STORE=str(tmp_path/'store.sqlite')).splitlines()
+        assert [l for l in said if l in (UNFILLED, 'right')] == [UNFILLED, 'right'], said
 
 @pytest.mark.parametrize('path', PAPER_NOTEBOOKS, ids=lambda p: p.stem)
 def test_parameters_are_honoured(path, tmp_path):

@@ -249,7 +249,7 @@ def defined(path):
 
 def test_public_names_are_unique():
     "Only what all papers have may occur twice, and the door of `lm` and `data`: load and fetch"
-    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|all_runs|slides|EXPERIMENTS|(fig|tab)\d*\w*)$'), {}
+    agreed, seen = re.compile(r'(measure|run_all|CLAIMS|estimate|to_long|from_long|to_draw|all_runs|slides|EXPERIMENTS|CHECKS|(fig|tab)\d*\w*)$'), {}
     for name, p in NAMES.items():
         for n in {*public(p)} & {*defined(p)}: seen.setdefault(n, []).append(name)
     def may(name, modules):
@@ -467,7 +467,7 @@ def providers(module):
     "The distributions that a module may come from"
     return {canonicalize_name(d) for d in installed().get(module, [module])}
 
-READERS = 'api local plant baselines hub batch report lab dask'.split() # extras that memnb/ may import
+READERS = 'api local plant baselines hub batch report lab dask complete'.split() # extras that memnb/ may import
 
 @pytest.mark.parametrize('path', sorted((TOP/'memnb').rglob('*.py')),
                          ids=lambda p: p.relative_to(TOP).as_posix())
