@@ -11,6 +11,7 @@ from .attack import *
 from .compression import *
 from .bits import *
 from .text import *
+from .beyond import *
 from .convergence import *
 from .precision import *
 from .propositions import *
