@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 TOP = Path(__file__).resolve().parents[1]
 # the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
 ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['core', 'store'], attention=['core'], weights=['core'],
-              hf=['core', 'store', 'backend', 'attention', 'weights'],
+              batching=['attention'], hf=['core', 'store', 'backend', 'attention', 'batching', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               csvfile=['core'], data=['core', 'csvfile'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
               items=['data'],
@@ -26,6 +26,7 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding', 'exercises']
+ABOVE = 'compare' # it stands above the papers, and may import them
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
@@ -195,13 +196,14 @@ def hidden(path):
 def may_import(name):
     "What a module may import: rooms as `ARROWS` says, papers the rooms below them and their own folder"
     paper, _, part = name.partition('.')
+    if paper == ABOVE: return {*FOR_PAPERS} | {n for n in NAMES if n.partition('.')[0] in {ABOVE, *PAPERS}}
     if paper not in PAPERS: return {*ARROWS[name]}
     return {*FOR_PAPERS} | ({n for n in NAMES if n.startswith(paper + '.')} if part != 'method' else set())
 
 @each_module
 def test_arrows(path):
     name = dotted(path)
-    assert name.split('.')[0] in {*ARROWS, *PAPERS}, f'{path.name} has no place in the arrows of this test'
+    assert name.split('.')[0] in {*ARROWS, *PAPERS, ABOVE}, f'{path.name} has no place in the arrows of this test'
     wrong = {*imported(path)} - may_import(name) - {name}
     assert not wrong, f'{name} imports {sorted(wrong)}; it may import {sorted(may_import(name))}'
     secret = set(hidden(path)) - may_import(name) - HIDDEN.get(name, set())
