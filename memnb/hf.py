@@ -14,6 +14,7 @@ from .core import need_device, require, say
 from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_beside, plant_tree,
                              roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
+from .batching import batch_size, families, for_each
 from .store import key_of
 from .weights import (SMOLLM2, Changed, fetch, fingerprint, merged, planted_dir, planted_names, quiet,
                            read_net)
@@ -23,7 +24,7 @@ _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fet
 # %% ../nbs/rooms/hf.ipynb #755dc93c
 class HF(LM):
     "A causal language model of the transformers library"
-    caps = frozenset({'generate', 'logprobs', 'next_logits'})
+    caps = frozenset({'generate', 'logprobs', 'next_logits', 'tokens'})
     engine = 2 # number of the arithmetic: another one whenever answers may change
     def __init__(self,
         name: str,             # as given to `load`
@@ -73,7 +74,7 @@ class HF(LM):
         text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
         return self.tok(text, add_special_tokens=False).input_ids
     def _fit(self, ids, more):
-        worst, more = max(zip(map(len, ids), _each(more, ids)), key=sum)
+        worst, more = max(zip(map(len, ids), for_each(more, ids)), key=sum)
         if self.window and worst + more > self.window:
             raise ContextError(f'the longest prompt has {worst} tokens and its answer up to {more}, '
                 f'but {self.name} sees {self.window}: '
@@ -104,9 +105,9 @@ class HF(LM):
     def _batches(self, ids, more, own=1):
         "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
         self._fit(ids, more)
-        more, own = _each(more, ids), _each(own, ids)
+        more, own = for_each(more, ids), for_each(own, ids)
         costs = [256 + 20*n for n in more] # reading 20 tokens takes as long as a step of writing
-        for part in _families(ids, costs) if self.shares else [range(len(ids))]:
+        for part in families(ids, costs) if self.shares else [range(len(ids))]:
             order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
             yield from self._family(ids, order, more, own, costs)
     def _family(self, ids, order, more, own, costs):
@@ -119,7 +120,7 @@ class HF(LM):
             size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
             row = size*self.token_bytes + max(own[i] for i in order)*self.score_bytes
             n = max(1, min(self.rows, int(self.memory/row)))
-            n = _filled([len(ids[i]) for i in order[:n]], costs[order[0]])
+            n = batch_size([len(ids[i]) for i in order[:n]], costs[order[0]])
             rows, order = order[:n], order[n:]
             yield rows, self._pad([ids[i][max(p, 0):] for i in rows], start, max(p, 0), size)
     def _pad(self, own, start, p, size):
@@ -169,6 +170,25 @@ class HF(LM):
             if any(len(at) > 1 for _, at, _ in few): x = self._tree(x, few)
             for r, row in zip(rows, self._run(x, max(own[r] for r in rows))):
                 yield from _read(row[-own[r]:].float().log_softmax(-1), *packs[r][1:])
+    def _tokens(self, todo):
+        head = [self.tok.bos_token_id] if self.tok.bos_token else self.encode('\n')
+        texts = [self.tok(t, add_special_tokens=False).input_ids for _, t in todo]
+        ids, most = [head + t[:-1] for t in texts], max(1, int(self.memory/self.score_bytes))
+        for (_, text), i in zip(todo, ids):
+            if self.window and len(i) > self.window: raise ContextError(
+                f'the text {text[:40]!r}... has {len(i)} tokens, but {self.name} sees {self.window}: '
+                'cut it, or leave it out')
+        for rows, x in self._batches(ids, 0, [len(i) for i in ids]):
+            width, found = x['input_ids'].shape[1], {r: ([], []) for r in rows}
+            starts, at = [width - len(ids[r]) + len(head) - 1 for r in rows], 0
+            for part in _pieces(x, 1, most):
+                z = self._run(part, n := part['input_ids'].shape[1])
+                for r, start, row in zip(rows, starts, z):
+                    skip = max(0, start - at)
+                    own = texts[r][at + skip - start:at + n - start]
+                    if skip < n: _note(row[skip:], own, *found[r])
+                at += n
+            yield from ((r, [*found[r]]) for r in rows)
     def _answer(self, todo):
         "Answers as they come: (position in `todo`, answer)"
         yield from getattr(self, '_' + todo[0][0]['request'])(todo)
@@ -305,40 +325,6 @@ def _pieces(x, keep, most=4096):
         return v[:, a:b] if name in ('input_ids', 'position_ids') else v
     return [{k: cut(k, v, a, b) for k, v in x.items()} for a, b in zip(cuts, cuts[1:])]
 
-# %% ../nbs/rooms/hf.ipynb #c5881891
-def _each(x, ids): return x if isinstance(x, list) else [x]*len(ids)
-
-def _families(
-    ids: list,  # lists of token ids
-    costs: list # of a batch with this prompt, in tokens
-) -> list:      # of lists of positions
-    "Prompts in groups that share a long beginning, inner groups first"
-    order, out = sorted(range(len(ids)), key=lambda i: ids[i]), []
-    near = [common_prefix([ids[a], ids[b]]) for a, b in zip(order, order[1:])]
-    def left(a, b, base, deep=0):
-        "Those of a stretch that find no family in it; around it `base` tokens are shared"
-        inner = near[a:b-1]
-        if (max(inner, default=0) - base)*(b - a - 1) <= min(costs) or deep > 99: return order[a:b]
-        cuts = [j + 1 for j in range(a, b - 1) if near[j] == min(inner)]
-        rest = [i for x, y in zip([a, *cuts], [*cuts, b]) for i in left(x, y, min(inner), deep + 1)]
-        if not rest or (min(inner) - base)*(len(rest) - 1) <= max(costs[i] for i in rest): return rest
-        out.append(rest)
-        return []
-    rest = left(0, len(ids), 0)
-    return out + [rest]*bool(rest)
-
-# %% ../nbs/rooms/hf.ipynb #a84f0c41
-def _filled(
-    lengths: list, # of the prompts in line, in tokens
-    cost: int      # of a new batch, in tokens
-) -> int:          # how many of them make a batch
-    "Prompts to put together, until their padding costs more than a new batch"
-    longest = total = 0
-    for n, l in enumerate(lengths):
-        longest, total = max(longest, l), total + l
-        if longest*(n + 1) - total > cost: return n
-    return len(lengths)
-
 # %% ../nbs/rooms/hf.ipynb #bd8c8fed
 def _read(lp, at, tails):
     "Scores of continuations from those at the prompt's last token and at theirs: (position, list)"
@@ -347,6 +333,13 @@ def _read(lp, at, tails):
         spots = [0, *range(start, start + len(tail) - 1)]
         yield i, lp[spots, tail].tolist()
         start += len(tail) - 1
+
+def _note(logits, ids, logprobs, likeliest):
+    "Add what a row of scores says of the tokens that came: their log-probabilities, and whether they lead"
+    import torch
+    own = torch.tensor(ids, device=logits.device)
+    likeliest += (logits.argmax(-1) == own).tolist()
+    logprobs += logits.float().log_softmax(-1).gather(1, own[:, None])[:, 0].tolist()
 
 # %% ../nbs/rooms/hf.ipynb #057b601e
 def _rng(settings, prompt):

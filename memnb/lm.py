@@ -44,7 +44,7 @@ def load(
 
 # %% ../nbs/rooms/lm.ipynb #ef18c4f4
 def needs(
-    *requests: str # 'generate', 'logprobs', 'next_logits'
+    *requests: str # 'generate', 'logprobs', 'tokens', 'next_logits'
 ):                 # decorator of a test whose first argument is a model or its name
     "Mark which requests a test makes"
     def deco(f):
@@ -60,7 +60,7 @@ def needs(
 # %% ../nbs/rooms/lm.ipynb #86312e92
 class Dry(LM):
     "Counts what a run would ask of a model, and asks nothing"
-    caps = frozenset({'generate', 'logprobs', 'next_logits'})
+    caps = frozenset({'generate', 'logprobs', 'tokens', 'next_logits'})
     def __init__(self,
         name: str,            # as given to `dry`
         id: str,              # identity in the store of the model that is stood for
@@ -76,7 +76,8 @@ class Dry(LM):
         self.todo = {} # key: (settings, prompt) of what the store lacks and would keep
     def _ask(self, prompts, settings, reuse=True):
         requests, have, todo = self._requests(prompts, settings, reuse)
-        blank = {'generate': '', 'logprobs': [0.], 'next_logits': base64.b64encode(bytes(4*50000)).decode()}
+        blank = dict(generate='', logprobs=[0.], tokens=[[0.], [True]],
+                     next_logits=base64.b64encode(bytes(4*50000)).decode())
         c, jobs = self.cost, [p for _, p in todo.values()]
         if reuse: self.todo |= todo
         c['calls'] += len(jobs)
@@ -87,7 +88,8 @@ class Dry(LM):
             jobs = list({json.dumps(p): p for p in starts}.values()) if self.n_params else starts
         if jobs:
             ids = [self.encode(p) for p in jobs]
-            shared = common_prefix(ids) if self.n_params and len(ids) > 1 else 0
+            shares = self.n_params and len(ids) > 1 and settings['request'] != 'tokens' # all are scored
+            shared = common_prefix(ids) if shares else 0
             c['prompt_tokens'] += sum(map(len, ids)) - shared*(len(ids) - 1)
             c['new_tokens'] += settings.get('max_tokens', 0)*len(ids)
         return [have.get(k, blank[settings['request']]) for k, *_ in requests]
