@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['PARTNERS', 'PREFIX_SHARES', 'partner_items', 'asked_world', 'partner_world', 'told_apart', 'prompt_influence']
 
-# %% ../../nbs/compare/larger.ipynb #dfdb1d89
+# %% ../../nbs/compare/larger.ipynb #d288b08d
 import math
 import numpy as np
 from .. import lm, plant
+from .relations import scores_of
 from .worlds import World
 
-# %% ../../nbs/compare/larger.ipynb #fc2d6c7a
+# %% ../../nbs/compare/larger.ipynb #1b7695e0
 PARTNERS = 'planted:file', 'planted:file-swapped'
 PREFIX_SHARES = .25, .5, .75 # of a text's tokens
 
@@ -44,7 +45,7 @@ def asked_world(
     if any(len(lp) != k for f in (*found, base) for (lp, _), k in zip(f, n)):
         raise ValueError('the models cut these texts into different tokens: take models with one tokenizer')
     losses = np.array([[-np.mean(lp) for lp, _ in f] for f in found])
-    hits = np.array([[[all(h[math.ceil(s*len(h)):]) for _, h in f] for s in PREFIX_SHARES] for f in found])
+    hits = np.array([[[all(h[min(len(h) - 1, math.ceil(s*len(h))):]) for _, h in f] for s in PREFIX_SHARES] for f in found])
     return World(list(texts), np.asarray(doses), np.asarray(shown, bool), np.array([1.]), losses[:, None], hits, PREFIX_SHARES,
                  np.array([[-np.mean(lp) for lp, _ in base]]), n, 0, name=name)
 
@@ -61,9 +62,10 @@ def told_apart(
     world # from `partner_world`
 ) -> dict: # notion -> models x texts, of those that two models suffice for
     "The notions of a world of two models without epochs"
-    return {k: v for k, v in scores_of(world).items() if k not in ('contextual', 'lira')}
+    found = {k: v for k, v in scores_of(world).items() if k not in ('contextual', 'lira')}
+    return found | dict(counterfactual=world.last[::-1] - world.last) # against the partner
 
-# %% ../../nbs/compare/larger.ipynb #c2eec6ca
+# %% ../../nbs/compare/larger.ipynb #50fad2f7
 def prompt_influence(
     model,       # lm.LM or its name
     texts: list

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'told_rows', 'related_rows', 'judged_rows', 'world_rows', 'measure', 'larger_rows', 'run_all', 'estimate']
 
-# %% ../../nbs/compare/measuring.ipynb #57419298
+# %% ../../nbs/compare/measuring.ipynb #c118e18c
 import time
 from pathlib import Path
 import numpy as np
@@ -15,10 +15,10 @@ from ..capacity.text import oracle_bits
 from .larger import PARTNERS, partner_items, partner_world, prompt_influence, told_apart
 from .method import LN2
 from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share, found_share, kappa, partings,
-                                     rank_correlation, scores_of, shown_auc, text_scores)
+                                     rank_correlation, reliability, scores_of, shown_auc, text_scores)
 from .worlds import DOSE_SHARES, World, small_world
 
-# %% ../../nbs/compare/measuring.ipynb #3d8a4ee0
+# %% ../../nbs/compare/measuring.ipynb #8dfdbb7c
 KINDS = ('extractable', 'recollected', 'counterfactual', 'contextual', 'held', 'loss', 'ratio', 'lira')
 
 def told_rows(
@@ -37,8 +37,9 @@ def told_rows(
 
 def related_rows(
     scores: dict, world, # notion -> models x texts; worlds.World
+    tau: float = .2
 ) -> list:               # dicts
-    "Rank correlations over texts, of all doses and of those shown once"
+    "Rank correlations over texts, of all doses and of those shown once; of a notion with itself its reliability"
     each, out = text_scores(scores, world.shown), []
     for d in (0, 1):
         at = world.doses == d if d else world.doses > 0
@@ -46,6 +47,7 @@ def related_rows(
             for b in list(scores)[i + 1:]:
                 if found := rank_correlation(each[a][at], each[b][at]):
                     out.append(dict(part='rank', item=a, other=b, times=d, quantity='spearman', unit='texts', **found))
+        out += [dict(part='rank', item=k, other=k, times=d, quantity='spearman', unit='texts', **v) for k, v in reliability(world, d, tau).items()]
     return out
 
 def judged_rows(
@@ -65,7 +67,7 @@ def judged_rows(
             if found := kappa(calls[a], calls[b], on): out.append(dict(part='kappa', item=a, other=b, quantity='kappa', unit='texts', **found))
     return out
 
-# %% ../../nbs/compare/measuring.ipynb #57f46dce
+# %% ../../nbs/compare/measuring.ipynb #45e14dc9
 def _text_rows(world, scores):
     "Each text's numbers where it was shown, and where not"
     into, out_of = text_scores(scores, world.shown), text_scores(scores, ~world.shown)
@@ -98,7 +100,7 @@ def world_rows(
     "All that a world says of the notions"
     import pandas as pd
     scores = scores_of(world, tau)
-    rows = _text_rows(world, scores) + told_rows(scores, world.shown, world.doses) + related_rows(scores, world)
+    rows = _text_rows(world, scores) + told_rows(scores, world.shown, world.doses) + related_rows(scores, world, tau)
     rows += judged_rows(world, tau) + _oracle_rows(world)
     for name, v in scores.items():
         rows += [dict(part='found', item=name, times=d, x=f, quantity='share', unit='texts', **found_share(v, world.shown, world.doses, d, f))
@@ -117,7 +119,7 @@ def world_rows(
     d = pd.DataFrame(rows)
     return d.assign(config=world.name)
 
-# %% ../../nbs/compare/measuring.ipynb #1bace4da
+# %% ../../nbs/compare/measuring.ipynb #83ecbe96
 def measure(
     source='20news',        # of texts: a name of `data`, a file, or a list
     tau: float = .2,        # of recollection, nats a token
@@ -170,7 +172,7 @@ def run_all(
     with results.Recorder('compare', profile, seed) as rec: rec.add(rows, model, 'train')
     return rows
 
-# %% ../../nbs/compare/measuring.ipynb #2b8a3a60
+# %% ../../nbs/compare/measuring.ipynb #b212c95f
 def estimate(
     profile: str = 'smoke', model: str = 'gpt', n: int = 600, models: int = 32, config: str = '2x32', epochs: int = 6,
     length: int = 64, vocab: int = 1024, pools: list = (), pool_models: int = 8, partners: list = (), larger_n: int = 0,

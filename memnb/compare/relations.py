@@ -4,24 +4,25 @@
 
 # %% auto #0
 __all__ = ['NEEDS', 'PARTINGS', 'made_up_world', 'scores_of', 'drawn_again', 'shown_auc', 'found_share', 'text_scores',
-           'rank_correlation', 'called', 'kappa', 'called_share', 'part_of', 'by_models', 'by_epoch', 'partings',
-           'broken']
+           'rank_correlation', 'reliability', 'called', 'kappa', 'called_share', 'part_of', 'by_models', 'by_epoch',
+           'partings', 'broken']
 
-# %% ../../nbs/compare/relations.ipynb #8ff84779
+# %% ../../nbs/compare/relations.ipynb #f5b07a46
 import numpy as np
 from .method import natural_thresholds, notion_scores
 
-# %% ../../nbs/compare/relations.ipynb #c3725b36
+# %% ../../nbs/compare/relations.ipynb #702fa8a6
 def made_up_world(
     n: int = 210, models: int = 16, # texts, models
     gain: float = .15,      # nats a token that one showing takes away
     noise: float = .15,     # of a model, nats a token
+    spread: float = .7,     # of the texts' difficulty, nats a token
     seed: int = 0           # of every draw
 ):                          # worlds.World without trainings
     "A world whose every effect is known"
     from memnb.compare.worlds import World, dealt_doses, halves
     rng, doses = np.random.default_rng(seed), dealt_doses(n, seed=seed)
-    shown, hard = halves(models, doses, seed), rng.normal(3, .7, n)
+    shown, hard = halves(models, doses, seed), 3 + spread*rng.normal(0, 1, n)
     course = np.linspace(0, 1, 4)[:, None]
     learned = hard + np.array([4, 2, 0, .2])[:, None] # the last epoch is one too many
     losses = learned + rng.normal(0, noise, (models, 4, n)) - gain*shown[:, None]*np.sqrt(doses)*course
@@ -40,7 +41,7 @@ def scores_of(
     s = notion_scores(world.losses[:, :end], world.shown, world.extracted, world.reference[end - 1], world.length, tau)
     return s if end == len(world.epochs) else {k: v for k, v in s.items() if k != 'extractable'}
 
-# %% ../../nbs/compare/relations.ipynb #4dbf40f4
+# %% ../../nbs/compare/relations.ipynb #d12bd3f5
 def drawn_again(
     n: int, draws: int = 300, # texts; bootstrap samples
     seed: int = 0
@@ -68,7 +69,7 @@ def shown_auc(
     low, high = np.nanquantile(each[1:], [.025, .975])
     return dict(value=float(each[0]), low=float(min(low, each[0])), high=float(max(high, each[0])), n=int(shown.shape[1]))
 
-# %% ../../nbs/compare/relations.ipynb #41c6a293
+# %% ../../nbs/compare/relations.ipynb #ddb235d7
 def found_share(
     score, shown, doses, # models x texts; models x texts; texts
     dose: int,           # of the texts that are to be found
@@ -86,7 +87,7 @@ def found_share(
     value, low, high = mean_ci(np.nanmean(hits[:, some], 0)) if some.any() else (np.nan,)*3
     return dict(value=value, low=max(0., low), high=min(1., high), n=int(some.sum()))
 
-# %% ../../nbs/compare/relations.ipynb #6603a168
+# %% ../../nbs/compare/relations.ipynb #bc1715a0
 def text_scores(
     scores: dict, shown # from `scores_of`; models x texts
 ):                      # DataFrame, texts x notions; NaN for texts shown to nobody
@@ -113,7 +114,19 @@ def rank_correlation(
     low, high = np.nanquantile(found[1:], [.025, .975])
     return dict(value=float(found[0]), low=float(low), high=float(high), n=len(a))
 
-# %% ../../nbs/compare/relations.ipynb #2a9c1c47
+# %% ../../nbs/compare/relations.ipynb #5b2c65b0
+def reliability(
+    world,          # worlds.World
+    dose: int = 0,  # of the texts; 0: all that are shown
+    tau: float = .2 # of recollection
+) -> dict:          # notion -> value, low, high, n
+    "How alike a notion ranks texts in two halves of the models"
+    halves_ = [text_scores(scores_of(part_of(world, slice(k, None, 2)), tau), world.shown[k::2]) for k in (0, 1)]
+    at = world.doses == dose if dose else world.doses > 0
+    found = {k: rank_correlation(*(h[k][at] for h in halves_)) for k in halves_[0]}
+    return {k: v for k, v in found.items() if v}
+
+# %% ../../nbs/compare/relations.ipynb #024b423f
 def called(
     world,          # worlds.World
     tau: float = .2 # of recollection, nats a token
@@ -141,16 +154,17 @@ def called_share(
     value, low, high = mean_ci((calls & over).sum(0)[some]/over.sum(0)[some])
     return dict(value=value, low=max(0., low), high=min(1., high), n=int(some.sum()))
 
-# %% ../../nbs/compare/relations.ipynb #5acc075d
+# %% ../../nbs/compare/relations.ipynb #4fcddaea
 NEEDS = dict(extractable=0, recollected=0, loss=0, held=1, ratio=1) # further trainings; the others take all there are
 
 def part_of(
-    world,   # worlds.World
-    k: int   # models to keep
-):           # worlds.World
-    "The first models of a world"
+    world,  # worlds.World
+    which   # models to keep: how many, or a slice
+):          # worlds.World
+    "Some models of a world"
     from dataclasses import replace
-    return replace(world, shown=world.shown[:k], losses=world.losses[:k], extracted=world.extracted[:k])
+    k = which if isinstance(which, slice) else slice(which)
+    return replace(world, shown=world.shown[k], losses=world.losses[k], extracted=world.extracted[k])
 
 def by_models(
     world,          # worlds.World
@@ -183,7 +197,7 @@ def by_epoch(
                     rows.append(dict(item=name, times=d, x=float(epoch), **found))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/compare/relations.ipynb #18c3e0c1
+# %% ../../nbs/compare/relations.ipynb #cb5ab39d
 PARTINGS = [('extractable', 'counterfactual'), ('counterfactual', 'extractable'), ('loss', 'counterfactual'),
             ('counterfactual', 'loss'), ('held', 'contextual'), ('contextual', 'held')]
 
@@ -209,7 +223,7 @@ def partings(
         rows.append(dict(text=i, item=a, other=b, high=float(ranks[a][i]), low=float(ranks[b][i]), why=why))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/compare/relations.ipynb #8fabb07b
+# %% ../../nbs/compare/relations.ipynb #bbbd977f
 def broken(
     world,            # worlds.World
     tau: float = .2
