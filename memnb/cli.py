@@ -254,6 +254,25 @@ def _table(
     one_page = offered('tabular', 'one_page')
     print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
 
+def _ask(
+    model: str,              # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
+    texts: Path,             # FILE: csv file with a column of texts
+    *,
+    reference: str = None,   # MODEL: of the same kind of text, not shown these
+    others: list = (),       # MODEL: models that were not shown the texts
+    never: Path = None,      # FILE: csv file of texts that the model has never seen
+    log: Path = None,        # FILE: csv file with text, epoch, test_loss of a training without the texts
+    column: str = 'text',    # of the texts in the files (text)
+    prefixes: str = '8,16,32', # K,K: tokens shown for extraction (8,16,32)
+    out: Path = Path('ask.html'), # file to write, and the table as csv beside it (ask.html)
+):
+    "which of your texts does a model remember?"
+    try: cuts = [int(k) for k in prefixes.split(',')]
+    except ValueError: raise ValueError(f"--prefixes takes numbers, as 8,16,32, not '{prefixes}'") from None
+    ask_files = offered('compare', 'ask_files')
+    page = ask_files(model, texts, out, column, never, reference, list(others), log, cuts)
+    for f in (page, page.with_suffix('.csv')): print(relative_path(f))
+
 def _list():
     "papers, parameters, profiles"
     print('\n'.join([*_list_papers(None), *_list_profiles()]))
@@ -326,7 +345,7 @@ def _store(
 
 # %% ../nbs/rooms/cli.ipynb #05d46b86
 COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, figure=_figure,
-                report=_report, table=_table, new=_new,
+                report=_report, table=_table, ask=_ask, new=_new,
                 list=_list, store=_store, readme=_readme, fetch=_fetch)
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options

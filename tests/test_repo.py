@@ -26,6 +26,7 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
 ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding', 'exercises']
+ABOVE = 'compare' # it stands above the papers, and may import them
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
 ABOVE_PAPERS = {'compare'} # the page that puts the papers' notions side by side may import their folders
@@ -196,6 +197,7 @@ def hidden(path):
 def may_import(name):
     "What a module may import: rooms as `ARROWS` says, papers the rooms below them and their own folder"
     paper, _, part = name.partition('.')
+    if paper == ABOVE: return {*FOR_PAPERS} | {n for n in NAMES if n.partition('.')[0] in {ABOVE, *PAPERS}}
     if paper not in PAPERS: return {*ARROWS[name]}
     below = {*PAPERS} - ABOVE_PAPERS if paper in ABOVE_PAPERS else set()
     seen = {n for n in NAMES if n.split('.')[0] in {paper, *below}} if part != 'method' else set()
@@ -204,7 +206,7 @@ def may_import(name):
 @each_module
 def test_arrows(path):
     name = dotted(path)
-    assert name.split('.')[0] in {*ARROWS, *PAPERS}, f'{path.name} has no place in the arrows of this test'
+    assert name.split('.')[0] in {*ARROWS, *PAPERS, ABOVE}, f'{path.name} has no place in the arrows of this test'
     wrong = {*imported(path)} - may_import(name) - {name}
     assert not wrong, f'{name} imports {sorted(wrong)}; it may import {sorted(may_import(name))}'
     secret = set(hidden(path)) - may_import(name) - HIDDEN.get(name, set())

@@ -11,5 +11,7 @@ from .worlds import *
 from .relations import *
 from .larger import *
 from .measuring import *
+from .asking import *
+from .askpage import *
 from .figures import *
 from .claims import *

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['NOT_RUN', 'CLAIMS']
 
-# %% ../../nbs/compare/claims.ipynb #2cf4f6bc
+# %% ../../nbs/compare/claims.ipynb #dbc83e8e
 import pandas as pd
 from .figures import unlike_pairs
 from .method import NOTION_NAMES
 from ..results import MODELS, THEOREM, Claim
 
-# %% ../../nbs/compare/claims.ipynb #2e62fb19
+# %% ../../nbs/compare/claims.ipynb #b3b27532
 NOT_RUN = 'not measured: memnb run laptop --only compare'
 
 def _part(m, part, **where):
@@ -21,6 +21,8 @@ def _part(m, part, **where):
     return d
 
 def _number(r): return f'{r.value:.2f} ({r.low:.2f} to {r.high:.2f}, n = {r.n:.0f})'
+
+def _both(r): return f'{NOTION_NAMES[r["item"]]} and {NOTION_NAMES[r.other]}'
 
 def _theorem(name):
     "Does a relation that is proved fail nowhere?"
@@ -55,7 +57,7 @@ def _by_dose(m, rep):
     d = d[d['item'] != d.other]
     if not len(d): return None, NOT_RUN
     low = d.loc[d.value.idxmin()]
-    why = f'{len(d)} pairs, the lowest {NOTION_NAMES[low["item"]]} and {NOTION_NAMES[low.other]}: {_number(low)}'
+    why = f'{len(d)} pairs, the lowest {_both(low)}: {_number(low)}'
     return True if (d.low > 0).all() else False if (d.high < 0).any() else 'undecided', why
 
 def _unlike(m, rep):
@@ -63,7 +65,7 @@ def _unlike(m, rep):
     d = unlike_pairs(m)
     if not len(d): return None, NOT_RUN
     top = d.loc[d.value.idxmax()]
-    why = f'{len(d)} pairs of notions whose ranking repeats itself, the highest {NOTION_NAMES[top["item"]]} and {NOTION_NAMES[top.other]}: {_number(top)}'
+    why = f'{len(d)} pairs of notions whose ranking repeats itself, the highest {_both(top)}: {_number(top)}'
     return True if (d.high < .5).all() else False if (d.low > .5).any() else 'undecided', why
 
 def _false_calls(m, rep):
@@ -79,7 +81,8 @@ def _fuller(m, rep):
     if len(d) < 2: return None, NOT_RUN
     a, b = d.iloc[0], d.iloc[-1]
     return (True if a.low > b.high else False if b.low > a.high else 'undecided',
-            f'AUC by loss of texts shown once: {a["size"]:.0f} texts {_number(a)}, {b["size"]:.0f} texts {_number(b)}')
+            f'AUC by loss of texts shown once: {a["size"]:.0f} texts {_number(a)}, {b["size"]:.0f} texts '
+            f'{_number(b)}')
 
 def _saves(m, rep):
     "Do eight models suffice for what 32 give?"
@@ -95,55 +98,84 @@ def _prompted(m, rep):
     d = d[d.times == d.times.max()] if len(d) else d
     if not len(d): return None, NOT_RUN
     r = d.iloc[0]
-    return True if r.low > .5 or r.high < .5 else False if .45 < r.low and r.high < .55 else 'undecided', f'AUC {_number(r)}'
+    tells, blind = r.low > .5 or r.high < .5, .45 < r.low and r.high < .55
+    return True if tells else False if blind else 'undecided', f'AUC {_number(r)}'
 
 def _often(check):
     "A check of the larger world, at the largest dose"
     def of(m, rep):
         d = _part(m, 'larger', quantity='auc')
-        return (None, NOT_RUN) if not len(d) else check(m[(m.part != 'larger') | (m.times == d.times.max())].assign(times=1), rep)
+        if not len(d): return None, NOT_RUN
+        return check(m[(m.part != 'larger') | (m.times == d.times.max())].assign(times=1), rep)
     return of
 
-# %% ../../nbs/compare/claims.ipynb #83888740
+# %% ../../nbs/compare/claims.ipynb #d1917986
 def _rows(*given):
     "Rows of a table, each a dict with what is not said filled in"
-    base = dict(model='gpt', profile='smoke', low=None, high=None, n=100, times=1, other='', group='', quantity='auc', x=0., size=0)
+    base = dict(model='gpt', profile='smoke', low=None, high=None, n=100, times=1, other='', group='',
+                quantity='auc', x=0., size=0)
     return lambda: pd.DataFrame([base | g for g in given])
 
-def _auc(item, value, part='auc', half=.02, **kw): return dict(part=part, item=item, value=value, low=value - half, high=value + half) | kw
+def _auc(item, value, part='auc', half=.02, **kw): return dict(part=part, item=item, value=value,
+                                                               low=value - half, high=value + half) | kw
 def _rank(a, b, value, times=1): return _auc(a, value, 'rank', .05, other=b, times=times, quantity='spearman')
-def _called(value): return _rows(_auc('held', value, 'called', group='not shown', times=0, quantity='share'), _auc('loss', .01, 'called', group='not shown', times=0, quantity='share'))
+def _called(value): return _rows(_auc('held', value, 'called', group='not shown', times=0,
+                                      quantity='share'), _auc('loss', .01, 'called', group='not shown',
+                                                              times=0, quantity='share'))
 def _fails(name, k): return _rows(dict(part='relation', item=name, value=k, quantity='fails'))
-def _pools(small, big): return _rows(_auc('loss', small, 'pool', size=150), _auc('loss', big, 'pool', size=1200))
-def _alike(value): return _rows(_rank('loss', 'loss', .9), _rank('contextual', 'contextual', .8), _rank('loss', 'contextual', value))
-def _by(few, many): return _rows(*(_auc('lira', v, 'models', .005, x=k) for k, v in ((3, few), (7, few), (31, many))))
+def _pools(small, big): return _rows(_auc('loss', small, 'pool', size=150), _auc('loss', big, 'pool',
+                                                                                 size=1200))
+def _alike(value): return _rows(_rank('loss', 'loss', .9), _rank('contextual', 'contextual', .8),
+                                _rank('loss', 'contextual', value))
+def _by(few, many): return _rows(*(_auc('lira', v, 'models', .005, x=k) for k, v in ((3, few), (7, few),
+                                                                                     (31, many))))
 
 _LEMMA, _CUT = 'contextual implies counterfactual', 'held in bits implies a ratio above zero'
 CLAIMS = [
-    Claim('implies', THEOREM, 'ours, after Ghosh et al. 2025, Lemma 3.1', 'What is memorized contextually is so counterfactually', _theorem(_LEMMA),
+    Claim('implies', THEOREM, 'ours, after Ghosh et al. 2025, Lemma 3.1',
+          'What is memorized contextually is so counterfactually', _theorem(_LEMMA),
           _fails(_LEMMA, 0), _fails(_LEMMA, 2)),
-    Claim('cut', THEOREM, 'ours, after Morris et al. 2025, section 2', 'What is held in bits has a likelihood ratio above zero', _theorem(_CUT),
+    Claim('cut', THEOREM, 'ours, after Morris et al. 2025, section 2',
+          'What is held in bits has a likelihood ratio above zero', _theorem(_CUT),
           _fails(_CUT, 0), _fails(_CUT, 2)),
-    Claim('extraction-blind', MODELS, 'ours, Figure 1', 'Extraction does not see that a text was shown once an epoch', _blind('extractable', 1),
+    Claim('extraction-blind', MODELS, 'ours, Figure 1', 'Extraction does not see that a text was shown '
+                                                        'once an epoch', _blind('extractable', 1),
           _rows(_auc('extractable', .5)), _rows(_auc('extractable', .8))),
-    Claim('recollection-blind', MODELS, 'ours, Figure 1', 'Recollection does not, either', _blind('recollected', 1),
+    Claim('recollection-blind', MODELS, 'ours, Figure 1', 'Recollection does not, either',
+          _blind('recollected', 1),
           _rows(_auc('recollected', .5)), _rows(_auc('recollected', .8))),
-    Claim('loss-sees', MODELS, 'ours, Figure 1', 'The loss alone tells a text shown once better than extraction', _above('loss', 'extractable'),
+    Claim('loss-sees', MODELS, 'ours, Figure 1', 'The loss alone tells a text shown once better than '
+                                                 'extraction', _above('loss', 'extractable'),
           _rows(_auc('loss', .9), _auc('extractable', .5)), _rows(_auc('loss', .5), _auc('extractable', .9))),
-    Claim('lira-best', MODELS, 'ours, Figure 1', 'LiRA tells a text shown once better than the loss', _above('lira', 'loss'),
+    Claim('lira-best', MODELS, 'ours, Figure 1', 'LiRA tells a text shown once better than the loss',
+          _above('lira', 'loss'),
           _rows(_auc('lira', .97), _auc('loss', .8)), _rows(_auc('lira', .8), _auc('loss', .97))),
-    Claim('one-reference', MODELS, 'ours, Figure 1', 'The ratio to one reference tells it better than the loss', _above('ratio', 'loss'),
+    Claim('one-reference', MODELS, 'ours, Figure 1', 'The ratio to one reference tells it better than the '
+                                                     'loss', _above('ratio', 'loss'),
           _rows(_auc('ratio', .97), _auc('loss', .8)), _rows(_auc('ratio', .8), _auc('loss', .97))),
-    Claim('best-epoch', MODELS, 'ours, Figure 1', 'The contextual measure tells it better than the counterfactual one', _above('contextual', 'counterfactual'),
-          _rows(_auc('contextual', .97), _auc('counterfactual', .8)), _rows(_auc('contextual', .8), _auc('counterfactual', .97))),
-    Claim('dose-agrees', MODELS, 'ours, Figure 2', 'Over all doses, all notions rank texts in the same direction', _by_dose,
-          _rows(_rank('loss', 'lira', .8, 0), _rank('loss', 'held', .6, 0)), _rows(_rank('loss', 'lira', .8, 0), _rank('loss', 'held', -.6, 0))),
-    Claim('unlike', MODELS, 'ours, Figure 2', 'Among texts shown once no two notions rank texts alike', _unlike, _alike(.1), _alike(.9)),
-    Claim('fuller', MODELS, 'ours, Figure 3', 'The more texts a model is shown, the less a single showing tells', _fuller, _pools(.99, .7), _pools(.7, .99)),
-    Claim('few-models', MODELS, 'ours, Figure 4', 'LiRA needs no more than seven further trainings', _saves, _by(.97, .98), _by(.8, .98)),
-    Claim('false-calls', MODELS, 'ours, Figure 5', 'At its own threshold some notion calls more than a tenth of what was never shown memorized', _false_calls,
+    Claim('best-epoch', MODELS, 'ours, Figure 1', 'The contextual measure tells it better than the '
+                                                  'counterfactual one', _above('contextual',
+                                                                               'counterfactual'),
+          _rows(_auc('contextual', .97), _auc('counterfactual', .8)), _rows(_auc('contextual', .8),
+                                                                            _auc('counterfactual', .97))),
+    Claim('dose-agrees', MODELS, 'ours, Figure 2', 'Over all doses, all notions rank texts in the same '
+                                                   'direction', _by_dose,
+          _rows(_rank('loss', 'lira', .8, 0), _rank('loss', 'held', .6, 0)),
+          _rows(_rank('loss', 'lira', .8, 0), _rank('loss', 'held', -.6, 0))),
+    Claim('unlike', MODELS, 'ours, Figure 2', 'Among texts shown once no two notions rank texts alike',
+          _unlike, _alike(.1), _alike(.9)),
+    Claim('fuller', MODELS, 'ours, Figure 3', 'The more texts a model is shown, the less a single showing '
+                                              'tells', _fuller, _pools(.99, .7), _pools(.7, .99)),
+    Claim('few-models', MODELS, 'ours, Figure 4', 'LiRA needs no more than seven further trainings',
+          _saves, _by(.97, .98), _by(.8, .98)),
+    Claim('false-calls', MODELS, 'ours, Figure 5', 'At its own threshold some notion calls more than a '
+                                                   'tenth of what was never shown memorized', _false_calls,
           _called(.5), _called(.01)),
-    Claim('partner', MODELS, 'ours, Figure 6', 'In SmolLM2 a partner that was not shown a text tells better than the loss alone', _often(_above('counterfactual', 'loss', 'larger')),
-          _rows(_auc('counterfactual', .97, 'larger'), _auc('loss', .8, 'larger')), _rows(_auc('counterfactual', .7, 'larger'), _auc('loss', .9, 'larger'))),
-    Claim('prompt', MODELS, 'ours, Figure 6', 'Influence in a prompt tells which texts SmolLM2 was tuned on', _prompted,
+    Claim('partner', MODELS, 'ours, Figure 6', 'In SmolLM2 a partner that was not shown a text tells '
+                                               'better than the loss alone',
+          _often(_above('counterfactual', 'loss', 'larger')),
+          _rows(_auc('counterfactual', .97, 'larger'), _auc('loss', .8, 'larger')),
+          _rows(_auc('counterfactual', .7, 'larger'), _auc('loss', .9, 'larger'))),
+    Claim('prompt', MODELS, 'ours, Figure 6',
+          'Influence in a prompt tells which texts SmolLM2 was tuned on', _prompted,
           _rows(_auc('influential', .3, 'larger')), _rows(_auc('influential', .5, 'larger')))]

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['EXPERIMENTS', 'auc_of']
 
-# %% ../../nbs/compare/exercises.ipynb #1a5a46dc
+# %% ../../nbs/compare/exercises.ipynb #eeb8438d
 from .relations import scores_of, shown_auc
 from ..exercises import Experiment
 
-# %% ../../nbs/compare/exercises.ipynb #b33ee6ad
+# %% ../../nbs/compare/exercises.ipynb #7ea0ec61
 def auc_of(
     world,         # worlds.World
     *notions: str, # as 'loss', 'lira'
@@ -22,17 +22,21 @@ def auc_of(
 def _order(predicted, run):
     "Do the notions stand in the predicted order, but for ties of .02?"
     off = [(a, b) for a, b in zip(predicted, predicted[1:]) if run[a] > run[b] + .02]
-    return ', '.join(f'{a} has {run[a]}, {b} {run[b]}' for a, b in off) or ('' if set(predicted) == set(run) else 'name all of them')
+    return ', '.join(f'{a} has {run[a]}, {b} {run[b]}' for a,
+                     b in off) or ('' if set(predicted) == set(run) else 'name all of them')
 
 def _spread(predicted, run):
     "At which spreads is the loss within .05 of LiRA?"
     enough = {k for k, v in run.items() if v['loss'] > v['lira'] - .05}
-    return '' if set(predicted) == enough else '; '.join(f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}" for k, v in run.items())
+    said = (f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}" for k, v in run.items())
+    return '' if set(predicted) == enough else '; '.join(said)
 
 EXPERIMENTS = [
     Experiment('What a single showing leaves behind', 15, 'easy',
-        'Eight models, each shown a random half of 210 texts. For texts that are shown once an epoch, order the notions from the worst to the best '
-        'at telling who was shown them: `predicted = [..., ..., ...]` of `"extractable"`, `"loss"` and `"recollected"`; ties count as right. '
+        'Eight models, each shown a random half of 210 texts. For texts that are shown once an epoch, '
+        'order the notions from the worst to the best '
+        'at telling who was shown them: `predicted = [..., ..., ...]` of `"extractable"`, `"loss"` and '
+        '`"recollected"`; ties count as right. '
         'Then look at texts of dose 32.',
         """from memnb import compare
 from memnb.compare.exercises import auc_of
@@ -41,14 +45,18 @@ run = auc_of(world, 'extractable', 'loss', 'recollected')
 print(auc_of(world, 'extractable', 'loss', 'recollected', dose=32))
 grade('compare', 1, predicted, run)""",
         ['What must be true of every single token for a text to come back?',
-         'Recollection draws one line for all texts, near a perfect prediction. How near does a text come that was seen once an epoch?',
+         'Recollection draws one line for all texts, near a perfect prediction. How near does a text come '
+         'that was seen once an epoch?',
          'A notion that says no to everything cannot be better than a coin.'],
-        _order, 'A notion with a line that nothing reaches has an AUC of one half: it is blind, not negative.'),
+        _order, 'A notion with a line that nothing reaches has an AUC of one half: it is blind.'),
     Experiment('When is the loss enough?', 15, 'middle',
-        'In a made-up world being shown takes 0.15 nats from a text, and texts differ in difficulty by a normal curve of some spread. For which of the spreads '
+        'In a made-up world being shown takes 0.15 nats from a text, and texts differ in difficulty by a '
+        'normal curve of some spread. For which of the spreads '
         '0, 0.7 and 2 does the loss alone come within 0.05 of the AUC of LiRA? `predicted = [...]`.',
         """run = {s: auc_of(compare.made_up_world(spread=s), 'loss', 'lira') for s in (0, .7, 2)}
 grade('compare', 2, predicted, run)""",
-        ['What does LiRA know of a text that the loss does not?', 'If all texts are equally hard, what is left to know?',
+        ['What does LiRA know of a text that the loss does not?', 'If all texts are equally hard, what is '
+                                                                  'left to know?',
          'A difference of 0.15 nats drowns in differences between texts that are larger.'],
-        _spread, 'Calibration by other models takes difficulty away. Where there is none to take away, it buys nothing.')]
+        _spread, 'Calibration by other models takes difficulty away. Where there is none to take away, it '
+                 'buys nothing.')]

@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['NOTION_COLORS', 'NOT_HERE', 'unlike_pairs', 'fig_x_found', 'fig1', 'fig2', 'fig3', 'fig4', 'fig5', 'fig6']
 
-# %% ../../nbs/compare/figures.ipynb #f35646d8
+# %% ../../nbs/compare/figures.ipynb #51115dad
 import numpy as np
 from .. import plots
 from .measuring import KINDS
 from .method import NOTION_NAMES
 
-# %% ../../nbs/compare/figures.ipynb #821347f8
-NOTION_COLORS = dict(extractable='#D55E00', recollected='#E69F00', loss='#7F6A3F', held='#009E73', ratio='#66C2A5',
+# %% ../../nbs/compare/figures.ipynb #677bb7f7
+NOTION_COLORS = dict(extractable='#D55E00', recollected='#E69F00', loss='#7F6A3F', held='#009E73',
+                     ratio='#66C2A5',
                      counterfactual='#56B4E9', contextual='#0072B2', lira='#08306B', influential='#7A5195')
 _MARKS = dict(zip(NOTION_COLORS, 'osDv^P*Xd'))
 NOT_HERE = 'not measured: memnb run laptop --only compare'
@@ -29,17 +30,21 @@ def _lines(ax, d, x, names=KINDS, spread=.0):
     for i, name in enumerate(n for n in names if n in set(d['item'])):
         g = d[d['item'] == name].sort_values(x)
         g = g.assign(at=g[x].map(places) + spread*(i - len(names)/2))
-        plots.errorbar(ax, g, 'at', color=NOTION_COLORS[name], marker=_MARKS[name], ls='-', lw=1, label=NOTION_NAMES.get(name, name))
+        plots.errorbar(ax, g, 'at', color=NOTION_COLORS[name], marker=_MARKS[name], ls='-', lw=1,
+                       label=NOTION_NAMES.get(name, name))
     ax.set_xticks(range(len(places)), [f'{v:g}' for v in places])
 
 def _heat(ax, d, names):
     "Rank correlations of pairs as a triangle with numbers"
     import matplotlib.pyplot as plt, seaborn as sns
-    both = {(r.item, r.other): r.value for r in d.rename(columns=dict(item='item_')).rename(columns=dict(item_='item')).itertuples()}
+    both = {(r.item, r.other): r.value
+            for r in d.rename(columns=dict(item='item_')).rename(columns=dict(item_='item')).itertuples()}
     names = [n for n in names if any(n in k for k in both)]
-    grid = np.array([[both.get((a, b), both.get((b, a), np.nan)) if i >= j else np.nan for j, b in enumerate(names)]
+    grid = np.array([[both.get((a, b), both.get((b, a), np.nan)) if i >= j else np.nan for j,
+                      b in enumerate(names)]
                      for i, a in enumerate(names)])
-    sns.heatmap(grid, ax=ax, vmin=-1, vmax=1, cmap='RdBu', annot=True, fmt='.2f', annot_kws=dict(size=6.5), cbar=False, linewidths=.5)
+    sns.heatmap(grid, ax=ax, vmin=-1, vmax=1, cmap='RdBu', annot=True, fmt='.2f', annot_kws=dict(size=6.5),
+                cbar=False, linewidths=.5)
     said = [NOTION_NAMES.get(n, n).replace('member, ', '') for n in names]
     for i in range(len(names)): ax.add_patch(plt.Rectangle((i, i), 1, 1, fill=False, ec='black', lw=1.2))
     ax.set_yticks(np.arange(len(names)) + .5, said, rotation=0)
@@ -53,7 +58,7 @@ def unlike_pairs(
 ):                   # DataFrame of rank rows, texts shown once: pairs of notions that each repeat themselves
     "Rank correlations that mean something: of notions that rank alike in two halves of the models"
     r = _of(measured, 'rank', times=1)
-    firm = {*r[(r['item'] == r.other) & (r.value >= least)]['item']} - {'ratio'} # the ratio is held in bits, uncut
+    firm = {*r[(r['item'] == r.other) & (r.value >= least)]['item']} - {'ratio'} # held in bits, uncut
     return r[(r['item'] != r.other) & r['item'].isin(firm) & r.other.isin(firm)]
 
 def _size(measured):
@@ -61,7 +66,7 @@ def _size(measured):
     w = _of(measured, 'world').set_index('quantity').value
     return f"{w.get('texts', 0):.0f} texts, {w.get('models', 0):.0f} models, {w.get('epochs', 0):.0f} epochs"
 
-# %% ../../nbs/compare/figures.ipynb #067a470a
+# %% ../../nbs/compare/figures.ipynb #f73c1566
 def fig_x_found(measured, reported=None):
     "What each notion finds of texts shown once or often, and how alike they rank texts shown once"
     import matplotlib.pyplot as plt
@@ -78,15 +83,21 @@ def fig_x_found(measured, reported=None):
         if len(r): _heat(axs[1], r, [k for k in KINDS if k != 'ratio'])
         else: axs[1].axis('off')
     best, between = once.idxmax(), unlike_pairs(measured)
-    title = (f"Of texts shown once, {NOTION_NAMES[best].replace('member, by ', '')} finds {once[best]:.0%}, loss {once['loss']:.0%} and extraction "
+    title = (f"Of texts shown once, {NOTION_NAMES[best].replace('member, by ', '')} finds "
+             f"{once[best]:.0%}, loss {once['loss']:.0%} and extraction "
              f"{once['extractable']:.0%}")
     apart = between[between.high < .5]
-    if len(between) and len(apart) == len(between): title += '; which of them is memorized most, no two notions agree on'
+    if len(between) and len(apart) == len(between):
+        title += '; which of them is memorized most, no two notions agree on'
     return plots.finish(fig, title, _foot(measured, _size(measured), '95 % t over texts'),
-        'Left: of texts that were shown so often in an epoch, the share that a notion finds where one in twenty of the others is called shown, '
-        'too (grey: guessing). The bold winner is the best of several and chosen as such. Right: Spearman correlation of the rankings of texts '
-        f'shown once, framed that of a notion with itself in two halves of the models; where that is small (LiRA), a ranking is noise, and nothing '
-        'follows from it. Bits share one reference in both halves. Extraction and recollection find none of these texts and have no ranking.')
+        'Left: of texts that were shown so often in an epoch, the share that a notion finds where one in '
+        'twenty of the others is called shown, '
+        'too (grey: guessing). The bold winner is the best of several and chosen as such. Right: Spearman '
+        'correlation of the rankings of texts '
+        'shown once, framed that of a notion with itself in two halves of the models; where that is small '
+        '(LiRA), a ranking is noise, and nothing '
+        'follows from it. Bits share one reference in both halves. Extraction and recollection find none '
+        'of these texts and have no ranking.')
 
 def fig1(measured, reported=None):
     "Was it shown? AUC and share found at one percent, by dose"
@@ -102,11 +113,13 @@ def fig1(measured, reported=None):
         axs[1].set(xlabel='times shown in an epoch', ylabel='share found at 1 % false alarms', ylim=(0, 1.02))
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center', fontsize=7)
     blind = [NOTION_NAMES[r.item] for r in a[a.times == 1].itertuples() if r.low <= .55]
-    return plots.finish(fig, f"Blind to texts shown once: {', '.join(blind) or 'none'}", _foot(measured, _size(measured)),
-        'Within a model, texts of one dose are shown or not by the toss of a coin. AUC is averaged over models; the unit is the text. '
+    title = f"Blind to texts shown once: {', '.join(blind) or 'none'}"
+    return plots.finish(fig, title, _foot(measured, _size(measured)),
+        'Within a model, texts of one dose are shown or not by the toss of a coin. AUC is averaged over '
+        'models; the unit is the text. '
         'The grey line is guessing.')
 
-# %% ../../nbs/compare/figures.ipynb #45676226
+# %% ../../nbs/compare/figures.ipynb #825fe55e
 def fig2(measured, reported=None):
     "How alike two notions rank the texts"
     import matplotlib.pyplot as plt
@@ -118,10 +131,13 @@ def fig2(measured, reported=None):
             _heat(ax, d[d.times == dose], KINDS)
             n = d[d.times == dose].n.max()
             ax.set_title(f'{told} (n = {n:.0f} texts)')
-    every, once = (d[(d.times == k) & (d['item'] != d.other) & ~((d['item'] == 'held') & (d.other == 'ratio'))].value for k in (0, 1))
-    return plots.finish(fig, f'Over all doses rankings agree (median {every.median():.2f}); among texts shown once they do not '
+    two = (d['item'] != d.other) & ~((d['item'] == 'held') & (d.other == 'ratio'))
+    every, once = (d[two & (d.times == k)].value for k in (0, 1))
+    return plots.finish(fig, f'Over all doses rankings agree (median {every.median():.2f}); among texts '
+                             'shown once they do not '
         f'(median {once.median():.2f})', _foot(measured, _size(measured), 'none drawn, see the rows'),
-        'Spearman correlation of texts by their mean score where they were shown; framed: of a notion with itself, in two halves of the models. '
+        'Spearman correlation of texts by their mean score where they were shown; framed: of a notion with '
+        'itself, in two halves of the models. '
         'Over all doses the dose makes the rankings alike. '
         'Held in bits is the ratio cut at zero, which is a theorem.')
 
@@ -140,10 +156,12 @@ def fig3(measured, reported=None):
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center', fontsize=7)
     now = e[e['item'] == 'loss'].sort_values('x').value
     small = p[p['item'] == 'loss'].sort_values('size').value if len(p) else now
-    return plots.finish(fig, f'By loss, AUC of a text shown once grows from {now.iloc[0]:.2f} to {now.iloc[-1]:.2f} over the epochs; '
+    return plots.finish(fig, f'By loss, AUC of a text shown once grows from {now.iloc[0]:.2f} to '
+                             f'{now.iloc[-1]:.2f} over the epochs; '
         f'from the smallest to the largest pool it goes from {small.iloc[0]:.2f} to {small.iloc[-1]:.2f}',
         _foot(measured, _size(measured) + '; 8 models a pool'),
-        'Left: every notion that has a value after each epoch. Right: models of one size whose pool of texts is small or large; '
+        'Left: every notion that has a value after each epoch. Right: models of one size whose pool of '
+        'texts is small or large; '
         'the more there is to hold, the less is held of each.')
 
 def fig4(measured, reported=None):
@@ -157,9 +175,11 @@ def fig4(measured, reported=None):
             if k not in a.index: continue
             x = a.loc[k]
             at = 1 if k in ('held', 'ratio') else .5
-            ax.errorbar([at], [x.value], yerr=[[x.value - x.low], [x.high - x.value]], fmt=_MARKS[k], color=NOTION_COLORS[k], ms=5, label=NOTION_NAMES[k])
+            ax.errorbar([at], [x.value], yerr=[[x.value - x.low], [x.high - x.value]], fmt=_MARKS[k],
+                        color=NOTION_COLORS[k], ms=5, label=NOTION_NAMES[k])
         for k, g in m.groupby('item', sort=False):
-            plots.errorbar(ax, g, 'x', color=NOTION_COLORS[k], marker=_MARKS[k], ls='-', label=NOTION_NAMES[k])
+            plots.errorbar(ax, g, 'x', color=NOTION_COLORS[k], marker=_MARKS[k], ls='-',
+                           label=NOTION_NAMES[k])
         ax.axhline(.5, color=plots.GREY, lw=1)
         ticks = sorted({*m.x})
         ax.set(xscale='log', xlabel='further trainings', ylabel='AUC of texts shown once', ylim=(.4, 1.02))
@@ -167,8 +187,10 @@ def fig4(measured, reported=None):
         ax.minorticks_off()
         fig.legend(loc='outside right center', fontsize=7)
     lira = m[m['item'] == 'lira'].sort_values('x').value
-    return plots.finish(fig, f"LiRA gains from {lira.iloc[0]:.2f} to {lira.iloc[-1]:.2f} with more trainings; the loss alone has {a.loc['loss'].value:.2f} for nothing",
-        _foot(measured, _size(measured)), 'AUC of texts shown once against what a notion needs besides the model: nothing, one reference, or other '
+    return plots.finish(fig, f"LiRA gains from {lira.iloc[0]:.2f} to {lira.iloc[-1]:.2f} with more "
+                             f"trainings; the loss alone has {a.loc['loss'].value:.2f} for nothing",
+        _foot(measured, _size(measured)), 'AUC of texts shown once against what a notion needs besides the '
+                                          'model: nothing, one reference, or other '
         'trainings that left texts out. The worlds with fewer models are the first models of the largest.')
 
 def fig5(measured, reported=None):
@@ -176,7 +198,8 @@ def fig5(measured, reported=None):
     import matplotlib.pyplot as plt
     d = _of(measured, 'called', times=0)
     if not len(d): return plots.placeholder(NOT_HERE)
-    looks = {'shown': (plots.PLANTED, 'o'), 'not shown': (plots.REAL, 's'), 'shown to nobody': (plots.GREY, '^')}
+    looks = {'shown': (plots.PLANTED, 'o'), 'not shown': (plots.REAL, 's'), 'shown to nobody': (plots.GREY,
+                                                                                                '^')}
     names = [k for k in KINDS if k in set(d['item'])]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.3))
@@ -189,9 +212,11 @@ def fig5(measured, reported=None):
         ax.set(xlabel='share of texts called memorized', xlim=(-.02, 1.02))
         fig.legend(loc='outside right center')
     false = d[d.group == 'not shown'].set_index('item').value
-    return plots.finish(fig, f'At its own threshold {NOTION_NAMES[false.idxmax()]} calls {false.max():.0%} of the texts memorized that the model was '
+    return plots.finish(fig, f'At its own threshold {NOTION_NAMES[false.idxmax()]} calls {false.max():.0%} '
+                             'of the texts memorized that the model was '
         'never shown', _foot(measured, _size(measured), '95 % t over texts'),
-        'A threshold of zero lies in the middle of the noise: half of what was never shown lies above it. The largest of several shares is named in the '
+        'A threshold of zero lies in the middle of the noise: half of what was never shown lies above it. '
+        'The largest of several shares is named in the '
         'title. LiRA needs models that were shown a text, so texts shown to nobody have none.')
 
 def fig6(measured, reported=None):
@@ -206,14 +231,20 @@ def fig6(measured, reported=None):
         for dose, c in plots.dose_colors(sorted({*d.times})).items():
             g = d[d.times == dose]
             g = g.assign(at=[names.index(k) + (.12 if dose == d.times.max() else -.12) for k in g['item']])
-            plots.errorbar(ax, g, 'at', across=True, color=c, label=f'shown {dose:.0f} times, n = {g.n.max():.0f}')
+            plots.errorbar(ax, g, 'at', across=True, color=c, label=f'shown {dose:.0f} times, n = '
+                                                                    f'{g.n.max():.0f}')
         ax.axvline(.5, color=plots.GREY, lw=1)
         ax.set_yticks(range(len(names)), [NOTION_NAMES.get(k, 'influential, in a prompt') for k in names])
         ax.invert_yaxis()
         ax.set(xlabel='AUC: shown in tuning or not?', xlim=(0, 1.03))
         fig.legend(loc='outside right center')
     top = d[d.times == d.times.max()].set_index('item').value
-    return plots.finish(fig, f"In SmolLM2 the swapped partner tells best (AUC {top.get('counterfactual', np.nan):.2f}), the loss alone {top['loss']:.2f}, extraction "
-        f"{top['extractable']:.2f}", plots.foot(measured.assign(model='SmolLM2, planted file and its other half'), f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),
-        'Two models that were tuned on one half of a data set each, in all else alike: each text is asked of both. Influence is that of a '
+    return plots.finish(fig, "In SmolLM2 the swapped partner tells best (AUC "
+                             f"{top.get('counterfactual', np.nan):.2f}), the loss alone {top['loss']:.2f}, "
+                             "extraction "
+        f"{top['extractable']:.2f}",
+                        plots.foot(measured.assign(model='SmolLM2, planted file and its other half'),
+                                   f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),
+        'Two models that were tuned on one half of a data set each, in all else alike: each text is asked '
+        'of both. Influence is that of a '
         'text in a prompt on its own second half; the grey line is guessing.')

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['PARTNERS', 'PREFIX_SHARES', 'partner_items', 'asked_world', 'partner_world', 'told_apart', 'prompt_influence']
 
-# %% ../../nbs/compare/larger.ipynb #d288b08d
+# %% ../../nbs/compare/larger.ipynb #dbd6210e
 import math
 import numpy as np
 from .. import lm, plant
 from .relations import scores_of
 from .worlds import World
 
-# %% ../../nbs/compare/larger.ipynb #1b7695e0
+# %% ../../nbs/compare/larger.ipynb #0651ed7b
 PARTNERS = 'planted:file', 'planted:file-swapped'
 PREFIX_SHARES = .25, .5, .75 # of a text's tokens
 
@@ -24,10 +24,14 @@ def partner_items(
     a, b = (plant.truth(p.removeprefix('planted:')) for p in partners)
     d = a.merge(b, on=['item', 'label', 'text'], suffixes=('_a', '_b'))
     if not len(d) or ((d.times_a > 0) == (d.times_b > 0)).any():
-        raise ValueError(f'{partners[0]} and {partners[1]} are no partners: each text must be shown to just one of them')
-    d = d.assign(text=[plant.csv_line(l, t) for l, t in zip(d.label, d.text)]).sort_values(['times_a', 'times_b'], kind='stable')
+        raise ValueError(f'{partners[0]} and {partners[1]} are no partners: each text must be shown to '
+                         'just one of them')
+    d = d.assign(text=[plant.csv_line(l, t) for l, t in zip(d.label, d.text)]).sort_values(['times_a',
+                                                                                            'times_b'],
+                                                                                           kind='stable')
     low, high = d[d.times_a == 0], d[d.times_a > 0]
-    parts = [x.assign(_t=x[c]).sort_values('_t', ascending=False, kind='stable')[:n] for x, c in ((high, 'times_a'), (low, 'times_b'))]
+    parts = [x.assign(_t=x[c]).sort_values('_t', ascending=False, kind='stable')[:n] for x,
+             c in ((high, 'times_a'), (low, 'times_b'))]
     import pandas as pd
     return pd.concat(parts).drop(columns='_t')[['item', 'text', 'times_a', 'times_b']].reset_index(drop=True)
 
@@ -45,8 +49,10 @@ def asked_world(
     if any(len(lp) != k for f in (*found, base) for (lp, _), k in zip(f, n)):
         raise ValueError('the models cut these texts into different tokens: take models with one tokenizer')
     losses = np.array([[-np.mean(lp) for lp, _ in f] for f in found])
-    hits = np.array([[[all(h[min(len(h) - 1, math.ceil(s*len(h))):]) for _, h in f] for s in PREFIX_SHARES] for f in found])
-    return World(list(texts), np.asarray(doses), np.asarray(shown, bool), np.array([1.]), losses[:, None], hits, PREFIX_SHARES,
+    hits = np.array([[[all(h[min(len(h) - 1, math.ceil(s*len(h))):]) for _, h in f] for s in PREFIX_SHARES]
+                     for f in found])
+    return World(list(texts), np.asarray(doses), np.asarray(shown, bool), np.array([1.]), losses[:, None],
+                 hits, PREFIX_SHARES,
                  np.array([[-np.mean(lp) for lp, _ in base]]), n, 0, name=name)
 
 def partner_world(
@@ -56,7 +62,8 @@ def partner_world(
     "The planted partners on each other's texts"
     d = partner_items(n, partners)
     shown = np.array([d.times_a > 0, d.times_b > 0])
-    return asked_world(list(partners), d.text.tolist(), shown, np.maximum(d.times_a, d.times_b).to_numpy(), reference, 'SmolLM2')
+    return asked_world(list(partners), d.text.tolist(), shown, np.maximum(d.times_a, d.times_b).to_numpy(),
+                       reference, 'SmolLM2')
 
 def told_apart(
     world # from `partner_world`
@@ -65,7 +72,7 @@ def told_apart(
     found = {k: v for k, v in scores_of(world).items() if k not in ('contextual', 'lira')}
     return found | dict(counterfactual=world.last[::-1] - world.last) # against the partner
 
-# %% ../../nbs/compare/larger.ipynb #50fad2f7
+# %% ../../nbs/compare/larger.ipynb #dad5e9df
 def prompt_influence(
     model,       # lm.LM or its name
     texts: list

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'told_rows', 'related_rows', 'judged_rows', 'world_rows', 'measure', 'larger_rows', 'run_all', 'estimate']
 
-# %% ../../nbs/compare/measuring.ipynb #c118e18c
+# %% ../../nbs/compare/measuring.ipynb #bc95844b
 import time
 from pathlib import Path
 import numpy as np
@@ -14,11 +14,12 @@ from ..capacity.method import shape
 from ..capacity.text import oracle_bits
 from .larger import PARTNERS, partner_items, partner_world, prompt_influence, told_apart
 from .method import LN2
-from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share, found_share, kappa, partings,
+from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share, found_share,
+                                     kappa, partings,
                                      rank_correlation, reliability, scores_of, shown_auc, text_scores)
-from .worlds import DOSE_SHARES, World, small_world
+from .worlds import DOSE_SHARES, small_world
 
-# %% ../../nbs/compare/measuring.ipynb #8dfdbb7c
+# %% ../../nbs/compare/measuring.ipynb #9e5db3ed
 KINDS = ('extractable', 'recollected', 'counterfactual', 'contextual', 'held', 'loss', 'ratio', 'lira')
 
 def told_rows(
@@ -39,15 +40,17 @@ def related_rows(
     scores: dict, world, # notion -> models x texts; worlds.World
     tau: float = .2
 ) -> list:               # dicts
-    "Rank correlations over texts, of all doses and of those shown once; of a notion with itself its reliability"
+    "Rank correlations over texts of all doses and of those shown once; with itself, a reliability"
     each, out = text_scores(scores, world.shown), []
     for d in (0, 1):
         at = world.doses == d if d else world.doses > 0
         for i, a in enumerate(scores):
             for b in list(scores)[i + 1:]:
                 if found := rank_correlation(each[a][at], each[b][at]):
-                    out.append(dict(part='rank', item=a, other=b, times=d, quantity='spearman', unit='texts', **found))
-        out += [dict(part='rank', item=k, other=k, times=d, quantity='spearman', unit='texts', **v) for k, v in reliability(world, d, tau).items()]
+                    out.append(dict(part='rank', item=a, other=b, times=d, quantity='spearman',
+                                    unit='texts', **found))
+        out += [dict(part='rank', item=k, other=k, times=d, quantity='spearman', unit='texts', **v)
+                for k, v in reliability(world, d, tau).items()]
     return out
 
 def judged_rows(
@@ -61,13 +64,15 @@ def judged_rows(
         spots += [(0, 'shown', on), (0, 'not shown', ~on & (world.doses > 0))]
         if name != 'lira': spots.append((0, 'shown to nobody', ~on & (world.doses == 0)))
         for d, who, over in spots:
-            if over.any(): out.append(dict(part='called', item=name, times=d, group=who, quantity='share', unit='texts', **called_share(v, over)))
+            if over.any(): out.append(dict(part='called', item=name, times=d, group=who, quantity='share',
+                                           unit='texts', **called_share(v, over)))
     for i, a in enumerate(calls):
         for b in list(calls)[i + 1:]:
-            if found := kappa(calls[a], calls[b], on): out.append(dict(part='kappa', item=a, other=b, quantity='kappa', unit='texts', **found))
+            if found := kappa(calls[a], calls[b], on):
+                out.append(dict(part='kappa', item=a, other=b, quantity='kappa', unit='texts', **found))
     return out
 
-# %% ../../nbs/compare/measuring.ipynb #45e14dc9
+# %% ../../nbs/compare/measuring.ipynb #573ad4f1
 def _text_rows(world, scores):
     "Each text's numbers where it was shown, and where not"
     into, out_of = text_scores(scores, world.shown), text_scores(scores, ~world.shown)
@@ -88,8 +93,10 @@ def _oracle_rows(world):
     out = []
     for d in sorted({*world.doses.tolist()} - {0}):
         of = np.nanmean(saved[:, world.doses == d], 0)
-        out.append(dict(part='oracle', times=d, quantity='texts', value=float((of > 0).mean()), n=len(of), unit='texts'))
-        out.append(dict(part='oracle', times=d, quantity='bits', value=float(of.mean()), n=len(of), unit='texts'))
+        out.append(dict(part='oracle', times=d, quantity='texts', value=float((of > 0).mean()), n=len(of),
+                        unit='texts'))
+        out.append(dict(part='oracle', times=d, quantity='bits', value=float(of.mean()), n=len(of),
+                        unit='texts'))
     return out
 
 def world_rows(
@@ -100,26 +107,33 @@ def world_rows(
     "All that a world says of the notions"
     import pandas as pd
     scores = scores_of(world, tau)
-    rows = _text_rows(world, scores) + told_rows(scores, world.shown, world.doses) + related_rows(scores, world, tau)
-    rows += judged_rows(world, tau) + _oracle_rows(world)
+    rows = _text_rows(world, scores) + told_rows(scores, world.shown, world.doses)
+    rows += related_rows(scores, world, tau) + judged_rows(world, tau) + _oracle_rows(world)
     for name, v in scores.items():
-        rows += [dict(part='found', item=name, times=d, x=f, quantity='share', unit='texts', **found_share(v, world.shown, world.doses, d, f))
+        rows += [dict(part='found', item=name, times=d, x=f, quantity='share', unit='texts',
+                      **found_share(v, world.shown, world.doses, d, f))
                  for d in sorted({*world.doses.tolist()} - {0}) for f in (.01, .05)]
-        rows.append(dict(part='cost', item=name, quantity='trainings', value=float(NEEDS.get(name, len(world.shown) - 1))))
+        rows.append(dict(part='cost', item=name, quantity='trainings',
+                         value=float(NEEDS.get(name, len(world.shown) - 1))))
     for part, d in (('models', by_models(world)), ('epoch', by_epoch(world, tau=tau))):
         rows += [dict(part=part, quantity='auc', unit='texts', **r) for r in d.to_dict('records')]
-    rows += [dict(part='relation', item=k, quantity='fails', value=a, n=n, unit='pairs of text and model') for k, (a, n) in broken(world, tau).items()]
+    rows += [dict(part='relation', item=k, quantity='fails', value=a, n=n, unit='pairs of text and model')
+             for k, (a, n) in broken(world, tau).items()]
     for r in partings(world, tau).to_dict('records'):
         said = ' '.join(world.texts[r['text']].split())[:lines]
-        base = dict(part='parting', item=r['item'], other=r['other'], string=f"text {r['text']}", times=int(world.doses[r['text']]))
-        rows += [base | dict(quantity='rank', value=r['high'], text=said), base | dict(quantity='rank of other', value=r['low'], text=r['why'])]
-    rows += [dict(part='world', quantity=k, value=float(v)) for k, v in dict(texts=len(world.texts), models=len(world.shown), epochs=world.epochs[-1],
-             parameters=world.params, tokens=np.mean(world.length), tau=tau, loss_shown=world.last[world.shown].mean(),
-             loss_not_shown=world.last[~world.shown].mean(), with_relatives=(world.relatives > 0).sum()).items()]
+        base = dict(part='parting', item=r['item'], other=r['other'], string=f"text {r['text']}",
+                    times=int(world.doses[r['text']]))
+        rows += [base | dict(quantity='rank', value=r['high'], text=said),
+                 base | dict(quantity='rank of other', value=r['low'], text=r['why'])]
+    about = dict(texts=len(world.texts), models=len(world.shown), epochs=world.epochs[-1], tau=tau,
+                 parameters=world.params, tokens=np.mean(world.length),
+                 loss_shown=world.last[world.shown].mean(), loss_not_shown=world.last[~world.shown].mean(),
+                 with_relatives=(world.relatives > 0).sum())
+    rows += [dict(part='world', quantity=k, value=float(v)) for k, v in about.items()]
     d = pd.DataFrame(rows)
     return d.assign(config=world.name)
 
-# %% ../../nbs/compare/measuring.ipynb #83ecbe96
+# %% ../../nbs/compare/measuring.ipynb #57a03e00
 def measure(
     source='20news',        # of texts: a name of `data`, a file, or a list
     tau: float = .2,        # of recollection, nats a token
@@ -141,20 +155,26 @@ def larger_rows(
     rows = told_rows(scores, world.shown, world.doses, 'larger')
     each = text_scores(scores, world.shown)
     rows += [dict(part='larger rank', item=a, other=b, quantity='spearman', unit='texts', **found)
-             for i, a in enumerate(scores) for b in list(scores)[i + 1:] if (found := rank_correlation(each[a], each[b]))]
-    rows += [dict(part='larger', item='influential', group=g, quantity='nats a token', n=int(on.any(0).sum()), unit='texts',
-                  value=float(scores['influential'][on].mean())) for g, on in (('shown', world.shown), ('not shown', ~world.shown))]
+             for i, a in enumerate(scores) for b in list(scores)[i + 1:]
+             if (found := rank_correlation(each[a], each[b]))]
+    rows += [dict(part='larger', item='influential', group=g, quantity='nats a token',
+                  n=int(on.any(0).sum()), unit='texts',
+                  value=float(scores['influential'][on].mean())) for g, on in (('shown', world.shown),
+                                                                               ('not shown', ~world.shown))]
     return pd.DataFrame(rows).assign(config=world.name)
 
 def run_all(
-    profile: str, model: str, n: int, source: str, models: int, config: str, epochs: int, length: int, vocab: int,
-    prefixes: list, pools: list, pool_models: int, partners: list, larger_n: int, oracle: str, tau: float = .2,
+    profile: str, model: str, n: int, source: str, models: int, config: str, epochs: int, length: int,
+            vocab: int,
+    prefixes: list, pools: list, pool_models: int, partners: list, larger_n: int, oracle: str,
+            tau: float = .2,
     seed: int = 0, folder: Path = None
 ):  # DataFrame in the long form
     "The measurements of a batch profile, recorded"
     import pandas as pd
     if folder is None and profile != 'smoke': folder = core.cache_dir()/'compare'
-    how = dict(source=source, config=config, epochs=epochs, length=length, vocab=vocab, prefixes=tuple(prefixes), seed=seed, folder=folder)
+    how = dict(source=source, config=config, epochs=epochs, length=length, vocab=vocab,
+               prefixes=tuple(prefixes), seed=seed, folder=folder)
     if partners: partner_items(1, tuple(partners)) # what cannot work fails before anything is trained
     began = time.perf_counter()
     world = small_world(n=n, models=models, **how)
@@ -164,22 +184,27 @@ def run_all(
     for size in pools:
         w = small_world(n=size, models=pool_models, **how)
         told = told_rows(scores_of(w, tau), w.shown, w.doses, 'pool', all_doses=False)
-        lost = dict(part='pool', quantity='loss shown', value=float(w.last[w.shown].mean()), n=size, unit='texts')
-        parts.append(pd.DataFrame([*told, lost]).query('times.isna() or times in (1, 4, 32)').assign(size=size, config=config))
+        lost = dict(part='pool', quantity='loss shown', value=float(w.last[w.shown].mean()), n=size,
+                    unit='texts')
+        few = pd.DataFrame([*told, lost]).query('times.isna() or times in (1, 4, 32)')
+        parts.append(few.assign(size=size, config=config))
         if profile != 'smoke': core.say(f'pool of {size} texts done')
     if partners: parts.append(larger_rows(tuple(partners), larger_n or None, 'smollm2'))
     rows = pd.concat(parts, ignore_index=True)
     with results.Recorder('compare', profile, seed) as rec: rec.add(rows, model, 'train')
     return rows
 
-# %% ../../nbs/compare/measuring.ipynb #b212c95f
+# %% ../../nbs/compare/measuring.ipynb #e3e1033d
 def estimate(
-    profile: str = 'smoke', model: str = 'gpt', n: int = 600, models: int = 32, config: str = '2x32', epochs: int = 6,
-    length: int = 64, vocab: int = 1024, pools: list = (), pool_models: int = 8, partners: list = (), larger_n: int = 0,
+    profile: str = 'smoke', model: str = 'gpt', n: int = 600, models: int = 32, config: str = '2x32',
+             epochs: int = 6,
+    length: int = 64, vocab: int = 1024, pools: list = (), pool_models: int = 8, partners: list = (),
+             larger_n: int = 0,
     oracle: str = ''
 ) -> dict: # calls (trainings and texts asked), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train and ask; nothing is trained"
-    if model != 'gpt': raise ValueError(f"worlds are trained from scratch: model='gpt', not {model!r}; `memnb ask` takes any model")
+    if model != 'gpt': raise ValueError(f"worlds are trained from scratch: model='gpt', not {model!r}; "
+                                        "`memnb ask` takes any model")
     mean = sum(d*s for d, s in DOSE_SHARES.items())/sum(DOSE_SHARES.values())
     sizes = [(n, models + 1), *((s, pool_models + 1) for s in pools)]
     each = shape(config, vocab, length).flops
@@ -187,5 +212,7 @@ def estimate(
     flops = float(round(tokens*each))
     asked = sum(2*(larger_n or 73)*(3 if partners else 0) for _ in range(1)) if partners else 0
     read = 60*asked*2 + (n*length*1.4 if oracle else 0)
-    seconds = flops/(lm._speed()*(.4 if gpt.c_engine() else .05))/core.cores() + 2*135e6*1.5*read/lm._speed()/core.cores()
-    return dict(calls=sum(k for _, k in sizes) + asked, cached=0, prompt_tokens=round(read), new_tokens=0, flops=flops, seconds=round(seconds))
+    seconds = flops/(lm._speed()*(.4 if gpt.c_engine()
+                                  else .05))/core.cores() + 2*135e6*1.5*read/lm._speed()/core.cores()
+    return dict(calls=sum(k for _, k in sizes) + asked, cached=0, prompt_tokens=round(read), new_tokens=0,
+                flops=flops, seconds=round(seconds))

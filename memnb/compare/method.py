@@ -6,10 +6,10 @@
 __all__ = ['LN2', 'NOTION_NAMES', 'extractable', 'recollected', 'left_out', 'counterfactual', 'contextual', 'held',
            'likelihood_ratio', 'notion_scores', 'natural_thresholds']
 
-# %% ../../nbs/15_compare.ipynb #476e23d5
+# %% ../../nbs/15_compare.ipynb #af2b8e2b
 import numpy as np
 
-# %% ../../nbs/15_compare.ipynb #093b9df2
+# %% ../../nbs/15_compare.ipynb #f51e0b13
 LN2 = np.log(2)
 
 def extractable(
@@ -25,7 +25,7 @@ def recollected(
     "Is the loss below a threshold that is the same for all texts?"
     return np.asarray(loss) < tau
 
-# %% ../../nbs/15_compare.ipynb #98911475
+# %% ../../nbs/15_compare.ipynb #2a28b6fd
 def left_out(
     losses,   # models x ... x texts, nats a token
     shown     # bool, models x texts
@@ -52,7 +52,7 @@ def contextual(
     "How far is the loss below the best that context alone ever gave? (Ghosh et al. 2025)"
     return left_out(losses, shown)[0].min(1) - losses[:, -1]
 
-# %% ../../nbs/15_compare.ipynb #51e3cc97
+# %% ../../nbs/15_compare.ipynb #d4d63713
 def held(
     loss, reference, # nats a token, under the model and under a reference
     tokens: int      # of a text
@@ -62,7 +62,7 @@ def held(
 
 def likelihood_ratio(
     losses, shown # models x texts, nats a token; bool
-):                # models x texts: log-likelihood ratio of shown against not shown; NaN for texts shown to nobody
+):                # models x texts: log-likelihood ratio; NaN for texts shown to nobody
     "LiRA (Carlini et al. 2022): two normal curves a text, one spread, the model itself left out"
     x, s = np.asarray(losses, float), np.asarray(shown, bool)
     mean, rest = {}, []
@@ -74,9 +74,10 @@ def likelihood_ratio(
     spread = sum(r for r, _ in rest)/np.maximum(1, sum(n for _, n in rest) - 2)
     return (mean[0] - mean[1])*(mean[0] + mean[1] - 2*x)/(2*np.maximum(spread, 1e-12))
 
-# %% ../../nbs/15_compare.ipynb #c7440568
+# %% ../../nbs/15_compare.ipynb #1ae40e53
 NOTION_NAMES = dict( # column -> for people
-    extractable='extractable', recollected='recollected', counterfactual='counterfactual', contextual='contextual',
+    extractable='extractable', recollected='recollected', counterfactual='counterfactual',
+                    contextual='contextual',
     held='held in bits', loss='member, by loss', ratio='member, by reference', lira='member, by LiRA')
 
 def notion_scores(
@@ -90,7 +91,8 @@ def notion_scores(
     end = losses[:, -1]
     return dict(extractable=extractable(extracted), recollected=recollected(end, tau).astype(float),
                 counterfactual=counterfactual(end, shown), contextual=contextual(losses, shown),
-                held=held(end, reference, tokens), loss=-end, ratio=reference - end, lira=likelihood_ratio(end, shown))
+                held=held(end, reference, tokens), loss=-end, ratio=reference - end,
+                lira=likelihood_ratio(end, shown))
 
 def natural_thresholds(
     losses, shown, # models x texts, nats a token; bool
@@ -98,4 +100,5 @@ def natural_thresholds(
 ) -> dict:         # notion -> the score above which it says memorized
     "Where each notion draws its own line"
     zero = dict.fromkeys(('counterfactual', 'contextual', 'held', 'ratio', 'lira'), 0.)
-    return dict(extractable=0., recollected=.5, loss=-float(losses[shown].mean()), **zero) # Yeom et al. 2018: the mean loss in training
+    return dict(extractable=0., recollected=.5, loss=-float(losses[shown].mean()),
+                **zero) # Yeom et al. 2018: the mean loss in training

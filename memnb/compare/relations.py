@@ -7,11 +7,11 @@ __all__ = ['NEEDS', 'PARTINGS', 'made_up_world', 'scores_of', 'drawn_again', 'sh
            'rank_correlation', 'reliability', 'called', 'kappa', 'called_share', 'part_of', 'by_models', 'by_epoch',
            'partings', 'broken']
 
-# %% ../../nbs/compare/relations.ipynb #f5b07a46
+# %% ../../nbs/compare/relations.ipynb #a22588cf
 import numpy as np
 from .method import natural_thresholds, notion_scores
 
-# %% ../../nbs/compare/relations.ipynb #702fa8a6
+# %% ../../nbs/compare/relations.ipynb #9c9bbaf2
 def made_up_world(
     n: int = 210, models: int = 16, # texts, models
     gain: float = .15,      # nats a token that one showing takes away
@@ -29,7 +29,8 @@ def made_up_world(
     losses = np.maximum(losses, .02)
     extracted = np.stack([losses[:, -1] < t for t in (.3, .6, .9)], 1)
     return World([f'text {i}' for i in range(n)], doses, shown, np.arange(4.), losses, extracted, (8, 16, 32),
-                 np.maximum(learned + rng.normal(0, noise, (4, n)), .02), 64, 1000, np.zeros(n, int), name='made up')
+                 np.maximum(learned + rng.normal(0, noise, (4, n)), .02), 64, 1000, np.zeros(n, int),
+                 name='made up')
 
 def scores_of(
     world,         # worlds.World
@@ -38,10 +39,11 @@ def scores_of(
 ) -> dict:         # notion -> models x texts
     "All notions in a world, after any epoch; `extractable` was asked in the end alone"
     end = epoch % len(world.epochs) + 1
-    s = notion_scores(world.losses[:, :end], world.shown, world.extracted, world.reference[end - 1], world.length, tau)
+    s = notion_scores(world.losses[:, :end], world.shown, world.extracted, world.reference[end - 1],
+                      world.length, tau)
     return s if end == len(world.epochs) else {k: v for k, v in s.items() if k != 'extractable'}
 
-# %% ../../nbs/compare/relations.ipynb #d12bd3f5
+# %% ../../nbs/compare/relations.ipynb #d10bed7a
 def drawn_again(
     n: int, draws: int = 300, # texts; bootstrap samples
     seed: int = 0
@@ -67,9 +69,10 @@ def shown_auc(
     if not found: return {}
     each = np.nanmean(found, 0)
     low, high = np.nanquantile(each[1:], [.025, .975])
-    return dict(value=float(each[0]), low=float(min(low, each[0])), high=float(max(high, each[0])), n=int(shown.shape[1]))
+    return dict(value=float(each[0]), low=float(min(low, each[0])), high=float(max(high, each[0])),
+                n=int(shown.shape[1]))
 
-# %% ../../nbs/compare/relations.ipynb #ddb235d7
+# %% ../../nbs/compare/relations.ipynb #d3ff4d86
 def found_share(
     score, shown, doses, # models x texts; models x texts; texts
     dose: int,           # of the texts that are to be found
@@ -87,7 +90,7 @@ def found_share(
     value, low, high = mean_ci(np.nanmean(hits[:, some], 0)) if some.any() else (np.nan,)*3
     return dict(value=value, low=max(0., low), high=min(1., high), n=int(some.sum()))
 
-# %% ../../nbs/compare/relations.ipynb #bc1715a0
+# %% ../../nbs/compare/relations.ipynb #1b0d4f1a
 def text_scores(
     scores: dict, shown # from `scores_of`; models x texts
 ):                      # DataFrame, texts x notions; NaN for texts shown to nobody
@@ -95,7 +98,8 @@ def text_scores(
     import pandas as pd
     on = shown.sum(0)
     with np.errstate(invalid='ignore', divide='ignore'):
-        return pd.DataFrame({k: np.where(on > 0, np.where(shown, np.nan_to_num(v), 0).sum(0)/on, np.nan) for k, v in scores.items()})
+        return pd.DataFrame({k: np.where(on > 0, np.where(shown, np.nan_to_num(v), 0).sum(0)/on, np.nan)
+                             for k, v in scores.items()})
 
 def rank_correlation(
     a, b,            # numbers, one a text
@@ -114,19 +118,20 @@ def rank_correlation(
     low, high = np.nanquantile(found[1:], [.025, .975])
     return dict(value=float(found[0]), low=float(low), high=float(high), n=len(a))
 
-# %% ../../nbs/compare/relations.ipynb #5b2c65b0
+# %% ../../nbs/compare/relations.ipynb #d606823a
 def reliability(
     world,          # worlds.World
     dose: int = 0,  # of the texts; 0: all that are shown
     tau: float = .2 # of recollection
 ) -> dict:          # notion -> value, low, high, n
     "How alike a notion ranks texts in two halves of the models"
-    halves_ = [text_scores(scores_of(part_of(world, slice(k, None, 2)), tau), world.shown[k::2]) for k in (0, 1)]
+    halves_ = [text_scores(scores_of(part_of(world, slice(k, None, 2)), tau), world.shown[k::2])
+               for k in (0, 1)]
     at = world.doses == dose if dose else world.doses > 0
     found = {k: rank_correlation(*(h[k][at] for h in halves_)) for k in halves_[0]}
     return {k: v for k, v in found.items() if v}
 
-# %% ../../nbs/compare/relations.ipynb #024b423f
+# %% ../../nbs/compare/relations.ipynb #82d6c6c6
 def called(
     world,          # worlds.World
     tau: float = .2 # of recollection, nats a token
@@ -154,8 +159,9 @@ def called_share(
     value, low, high = mean_ci((calls & over).sum(0)[some]/over.sum(0)[some])
     return dict(value=value, low=max(0., low), high=min(1., high), n=int(some.sum()))
 
-# %% ../../nbs/compare/relations.ipynb #4fcddaea
-NEEDS = dict(extractable=0, recollected=0, loss=0, held=1, ratio=1) # further trainings; the others take all there are
+# %% ../../nbs/compare/relations.ipynb #e22836c2
+NEEDS = dict(extractable=0, recollected=0, loss=0, held=1,
+             ratio=1) # further trainings; the others take all there are
 
 def part_of(
     world,  # worlds.World
@@ -197,7 +203,7 @@ def by_epoch(
                     rows.append(dict(item=name, times=d, x=float(epoch), **found))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/compare/relations.ipynb #cb5ab39d
+# %% ../../nbs/compare/relations.ipynb #71fb2e13
 PARTINGS = [('extractable', 'counterfactual'), ('counterfactual', 'extractable'), ('loss', 'counterfactual'),
             ('counterfactual', 'loss'), ('held', 'contextual'), ('contextual', 'held')]
 
@@ -205,7 +211,7 @@ def partings(
     world,         # worlds.World
     tau: float = .2, # of recollection, nats a token
     pairs=PARTINGS
-):                 # DataFrame: text (number), item (notion that calls it), other, high, low (their ranks, 0 to 1), why
+):                 # DataFrame: text (number), item (calls it), other, high, low (their ranks, 0 to 1), why
     "For each pair of notions the text on which they part most"
     import pandas as pd
     from memnb.compare.method import left_out
@@ -218,12 +224,14 @@ def partings(
         gap = (ranks[a] - ranks[b])[each[a] > bars[a]].dropna()
         if not len(gap) or gap.max() <= 0: continue
         i = int(gap.idxmax())
-        why = (f'loss {own[i]:.2f} where shown; models without it {out[i]:.2f} in the end and {best[i]:.2f} at best, '
-               f'the reference {world.reference[-1, i]:.2f}; comes back behind {each.extractable[i]:.0%} of the prefixes')
+        why = (f'loss {own[i]:.2f} where shown; models without it {out[i]:.2f} in the end and '
+               f'{best[i]:.2f} at best, '
+               f'the reference {world.reference[-1, i]:.2f}; comes back behind {each.extractable[i]:.0%} '
+               'of the prefixes')
         rows.append(dict(text=i, item=a, other=b, high=float(ranks[a][i]), low=float(ranks[b][i]), why=why))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/compare/relations.ipynb #bbbd977f
+# %% ../../nbs/compare/relations.ipynb #fe63f947
 def broken(
     world,            # worlds.World
     tau: float = .2

@@ -19,9 +19,12 @@ def slides(
     if not len(d) or d.times.nunique() < 2: return None
     def stop(dose, g):
         of = g.set_index('item')
-        bars = [Bar(NOTION_NAMES[k], of.value[k], of.low[k], of.high[k], f'of {of.n[k]:.0f} texts') for k in NOTION_NAMES if k in of.index]
+        bars = [Bar(NOTION_NAMES[k], of.value[k], of.low[k], of.high[k], f'of {of.n[k]:.0f} texts')
+                for k in NOTION_NAMES if k in of.index]
         good = [b.name for b in bars if b.low >= .5]
-        return Stop(f'{dose:.0f}', f"More than half of these texts are found by {', '.join(good) or 'no notion'}.", bars)
+        return Stop(f'{dose:.0f}', "More than half of these texts are found by "
+                                   f"{', '.join(good) or 'no notion'}.", bars)
     stops = [stop(k, g) for k, g in d.groupby('times')]
-    return Slider('times that a text is shown in an epoch', 'Share of shown texts found at 5 % false alarms', stops,
+    return Slider('times that a text is shown in an epoch',
+                  'Share of shown texts found at 5 % false alarms', stops,
                   f'{label("gpt")}, 95 % intervals over texts')

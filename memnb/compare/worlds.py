@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['DOSE_SHARES', 'dealt_doses', 'halves', 'relatives', 'World', 'small_world']
 
-# %% ../../nbs/compare/worlds.ipynb #89ae71ae
-from dataclasses import dataclass, field
+# %% ../../nbs/compare/worlds.ipynb #5098a1c7
+from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from .. import core, gpt
+from .. import gpt
 from ..capacity.method import shape
 from ..capacity.text import corpus
 
-# %% ../../nbs/compare/worlds.ipynb #6aaed6ff
+# %% ../../nbs/compare/worlds.ipynb #08795d52
 DOSE_SHARES = {0: .2, 1: .27, 2: .17, 4: .13, 8: .1, 16: .08, 32: .05} # times an epoch -> share of the pool
 
 def dealt_doses(
@@ -23,8 +23,10 @@ def dealt_doses(
 ):                           # int array
     "How often each text of a pool is shown in an epoch, to those models that are shown it"
     shares = shares or DOSE_SHARES
-    if n < 2*len(shares): raise ValueError(f'{n} texts are too few for {len(shares)} doses: take {2*len(shares)} at least')
-    if min(shares.values()) <= 0 or min(shares) < 0: raise ValueError(f'doses are whole numbers with positive shares, not {shares}')
+    if n < 2*len(shares): raise ValueError(f'{n} texts are too few for {len(shares)} doses: take '
+                                           f'{2*len(shares)} at least')
+    if min(shares.values()) <= 0 or min(shares) < 0: raise ValueError('doses are whole numbers with '
+                                                                      f'positive shares, not {shares}')
     ends = np.round(np.cumsum([*shares.values()])/sum(shares.values())*n).astype(int)
     out = np.concatenate([np.full(b - a, d) for d, a, b in zip(shares, [0, *ends], ends)])
     return np.random.default_rng([seed, n]).permutation(out)
@@ -34,12 +36,13 @@ def halves(
     seed: int = 0       # of the draw
 ):                      # bool array, models x texts: is this model shown this text?
     "Each text to a random half of the models; those of dose 0 to none"
-    if models < 4: raise ValueError(f'{models} models: with and without a text there must be two each, so take 4 at least')
+    if models < 4: raise ValueError(f'{models} models: with and without a text there must be two each, so '
+                                    'take 4 at least')
     rng = np.random.default_rng([seed, models])
     shown = np.stack([rng.permutation(models) < models//2 for _ in doses], 1)
     return shown & (np.asarray(doses) > 0)
 
-# %% ../../nbs/compare/worlds.ipynb #e08affaf
+# %% ../../nbs/compare/worlds.ipynb #db27b6be
 def relatives(
     ids,          # int array, texts x tokens
     run: int = 12 # tokens in a row that two texts must share
@@ -54,7 +57,7 @@ def relatives(
         for i in who if len(who) > 1 else (): near[i] |= who
     return np.array([len(near[i] - {i}) for i in range(len(ids))])
 
-# %% ../../nbs/compare/worlds.ipynb #6d32f69c
+# %% ../../nbs/compare/worlds.ipynb #331ea8d1
 @dataclass
 class World:
     "What models that were shown known halves of a pool say of every text"
@@ -75,7 +78,8 @@ class World:
     @property
     def last(self): return self.losses[:, -1] # models x N
     def __repr__(self):
-        return (f'{len(self.shown)} models {self.name} of {self.params:,} parameters, {len(self.texts)} texts of {self.length} tokens, '
+        return (f'{len(self.shown)} models {self.name} of {self.params:,} parameters, {len(self.texts)} '
+                f'texts of {self.length} tokens, '
                 f'{self.epochs[-1]:g} epochs')
 
 def small_world(
@@ -94,7 +98,8 @@ def small_world(
 ) -> World:
     "Train models on halves of a pool of texts, and take all losses"
     spare = spare or n
-    if max(prefixes) >= length: raise ValueError(f'a prefix of {max(prefixes)} leaves nothing of {length} tokens')
+    if max(prefixes) >= length: raise ValueError(f'a prefix of {max(prefixes)} leaves nothing of {length} '
+                                                 'tokens')
     c = corpus(source, n, spare, vocab, length, seed=seed)
     doses = dealt_doses(n, shares, seed)
     shown = halves(models, doses, seed)
@@ -105,12 +110,15 @@ def small_world(
                    absent=[~s[place] for s in shown], folder=keep(config), **kw)
     own = dealt_doses(spare, shares, seed + 1)
     others = np.repeat(np.arange(spare), own)
-    ref, = gpt.fit([cfg], [c.test[others]], seed=[1000*seed + 999], absent=[~halves(4, own, seed + 1)[0][others]],
+    ref, = gpt.fit([cfg], [c.test[others]], seed=[1000*seed + 999],
+                   absent=[~halves(4, own, seed + 1)[0][others]],
                    folder=keep(f'{config}-reference'), **kw)
     lost = [i for i, f in enumerate([*fits, ref]) if f.note]
-    if lost: raise ValueError(f'{len(lost)} of {models + 1} trainings diverged: try a smaller lr than {lr or .64/cfg.d:g}')
+    if lost: raise ValueError(f'{len(lost)} of {models + 1} trainings diverged: try a smaller lr than '
+                              f'{lr or .64/cfg.d:g}')
     hits = np.stack([f.greedy(c.train) for f in fits])
     return World(c.texts, doses, shown, np.asarray(fits[0].table.epoch, float),
-                 np.stack([-f.watched/length for f in fits]), np.stack([hits[..., k:].all(-1) for k in prefixes], 1),
+                 np.stack([-f.watched/length for f in fits]), np.stack([hits[..., k:].all(-1)
+                                                                        for k in prefixes], 1),
                  tuple(prefixes), -ref.watched/length, length, cfg.n_params, relatives(c.train),
                  seconds=sum(f.seconds for f in fits), name=config)
