@@ -103,6 +103,9 @@ def ask_files(
     "`ask` from files to files"
     out = Path(out)
     if out.is_dir() or out.suffix == '.csv': raise ValueError(f'{out} is no page: name it as ask.html')
+    given = [Path(f).resolve() for f in (texts, never, log) if isinstance(f, (str, Path))]
+    for f in (out, out.with_suffix('.csv')):
+        if f.resolve() in given: raise ValueError(f'{f} would be written over: name the page otherwise')
     few = texts_of(never, column) if never else None
     table = ask(model, texts_of(texts, column), reference, log, others, few, prefixes, tau, store)
     page = ask_page(table, out)
