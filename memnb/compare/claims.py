@@ -77,8 +77,9 @@ def _false_calls(m, rep):
 
 def _fuller(m, rep):
     "Is less held of each text where there are more texts?"
-    d = _part(m, 'pool', item='loss', times=1, quantity='auc').sort_values('size')
+    d = _part(m, 'pool', item='loss', times=1, quantity='auc')
     if len(d) < 2: return None, NOT_RUN
+    d = d.sort_values('size')
     a, b = d.iloc[0], d.iloc[-1]
     return (True if a.low > b.high else False if b.low > a.high else 'undecided',
             f'AUC by loss of texts shown once: {a["size"]:.0f} texts {_number(a)}, {b["size"]:.0f} texts '
@@ -86,8 +87,9 @@ def _fuller(m, rep):
 
 def _saves(m, rep):
     "Do eight models suffice for what 32 give?"
-    d = _part(m, 'models', item='lira').sort_values('x')
-    if len(d) < 3 or d.x.iloc[-1] < 31: return None, NOT_RUN
+    d = _part(m, 'models', item='lira')
+    if len(d) < 3 or d.x.max() < 31: return None, NOT_RUN
+    d = d.sort_values('x')
     few, many = d[d.x == 7].iloc[0], d.iloc[-1]
     return (True if few.low > many.value - .02 else False if few.high < many.low else 'undecided',
             f'LiRA with 7 further trainings {_number(few)}, with {many.x:.0f} {_number(many)}')

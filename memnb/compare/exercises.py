@@ -11,7 +11,7 @@ from ..exercises import Experiment
 
 # %% ../../nbs/compare/exercises.ipynb #7ea0ec61
 def auc_of(
-    world,         # worlds.World
+    world,         # worlds.KnownWorld
     *notions: str, # as 'loss', 'lira'
     dose: int = 1  # times an epoch
 ) -> dict:         # notion -> AUC

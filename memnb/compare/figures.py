@@ -8,7 +8,7 @@ __all__ = ['NOTION_COLORS', 'NOT_HERE', 'unlike_pairs', 'fig_x_found', 'fig1', '
 # %% ../../nbs/compare/figures.ipynb #51115dad
 import numpy as np
 from .. import plots
-from .measuring import KINDS
+from .measuring import ALL_NOTIONS
 from .method import NOTION_NAMES
 
 # %% ../../nbs/compare/figures.ipynb #677bb7f7
@@ -24,7 +24,7 @@ def _of(measured, part, **where):
     for k, v in where.items(): d = d[d[k] == v] if k in d else d[:0]
     return d
 
-def _lines(ax, d, x, names=KINDS, spread=.0):
+def _lines(ax, d, x, names=ALL_NOTIONS, spread=.0):
     "A line a notion over `x`, with intervals"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
     for i, name in enumerate(n for n in names if n in set(d['item'])):
@@ -80,7 +80,7 @@ def fig_x_found(measured, reported=None):
         axs[0].set(xlabel='times shown in an epoch', ylabel='share found at 5 % false alarms', ylim=(0, 1.03))
         axs[0].legend(loc='lower right', fontsize=7)
         axs[1].set_title('rank correlation among texts shown once')
-        if len(r): _heat(axs[1], r, [k for k in KINDS if k != 'ratio'])
+        if len(r): _heat(axs[1], r, [k for k in ALL_NOTIONS if k != 'ratio'])
         else: axs[1].axis('off')
     best, between = once.idxmax(), unlike_pairs(measured)
     title = (f"Of texts shown once, {NOTION_NAMES[best].replace('member, by ', '')} finds "
@@ -128,7 +128,7 @@ def fig2(measured, reported=None):
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(8.6, 3.8))
         for ax, dose, told in zip(axs, (0, 1), ('all doses', 'shown once')):
-            _heat(ax, d[d.times == dose], KINDS)
+            _heat(ax, d[d.times == dose], ALL_NOTIONS)
             n = d[d.times == dose].n.max()
             ax.set_title(f'{told} (n = {n:.0f} texts)')
     two = (d['item'] != d.other) & ~((d['item'] == 'held') & (d.other == 'ratio'))
@@ -200,7 +200,7 @@ def fig5(measured, reported=None):
     if not len(d): return plots.placeholder(NOT_HERE)
     looks = {'shown': (plots.PLANTED, 'o'), 'not shown': (plots.REAL, 's'), 'shown to nobody': (plots.GREY,
                                                                                                 '^')}
-    names = [k for k in KINDS if k in set(d['item'])]
+    names = [k for k in ALL_NOTIONS if k in set(d['item'])]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.3))
         for j, (group, (c, m)) in enumerate(looks.items()):
@@ -225,7 +225,7 @@ def fig6(measured, reported=None):
     d = _of(measured, 'larger', quantity='auc')
     if not len(d): return plots.placeholder(NOT_HERE)
     d = d[d.times > 0]
-    names = [k for k in (*KINDS, 'influential') if k in set(d['item'])]
+    names = [k for k in (*ALL_NOTIONS, 'influential') if k in set(d['item'])]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.2))
         for dose, c in plots.dose_colors(sorted({*d.times})).items():
@@ -238,13 +238,17 @@ def fig6(measured, reported=None):
         ax.invert_yaxis()
         ax.set(xlabel='AUC: shown in tuning or not?', xlim=(0, 1.03))
         fig.legend(loc='outside right center')
-    top = d[d.times == d.times.max()].set_index('item').value
-    return plots.finish(fig, "In SmolLM2 the swapped partner tells best (AUC "
-                             f"{top.get('counterfactual', np.nan):.2f}), the loss alone {top['loss']:.2f}, "
-                             "extraction "
-        f"{top['extractable']:.2f}",
-                        plots.foot(measured.assign(model='SmolLM2, planted file and its other half'),
-                                   f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),
+    most = d.times.max()
+    top = d[d.times == most].set_index('item').value
+    title = (f'In SmolLM2 the loss tells texts shown {most:.0f} times (AUC {top["loss"]:.2f}), and '
+             'extraction most of them '
+             f'({top["extractable"]:.2f})')
+    if 'influential' in top:
+        how = 'less' if top['influential'] < .5 else 'more'
+        title += f'; in a prompt they influence it {how} ({top["influential"]:.2f})'
+    who = measured.assign(model='SmolLM2, planted file and its other half')
+    return plots.finish(fig, title,
+        plots.foot(who, f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),
         'Two models that were tuned on one half of a data set each, in all else alike: each text is asked '
         'of both. Influence is that of a '
         'text in a prompt on its own second half; the grey line is guessing.')

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from .. import lm, plant
 from .relations import scores_of
-from .worlds import World
+from .worlds import KnownWorld
 
 # %% ../../nbs/compare/larger.ipynb #0651ed7b
 PARTNERS = 'planted:file', 'planted:file-swapped'
@@ -41,7 +41,7 @@ def asked_world(
     shown, doses,  # bool, models x texts; times that a text was shown
     reference='smollm2', # lm.LM or its name
     name: str = '' # of the world
-) -> World:        # of one epoch
+) -> KnownWorld:        # of one epoch
     "What pretrained models say of texts, one pass each, as a world"
     found = [lm.load(m).tokens(texts) for m in models]
     base = lm.load(reference).tokens(texts)
@@ -51,14 +51,15 @@ def asked_world(
     losses = np.array([[-np.mean(lp) for lp, _ in f] for f in found])
     hits = np.array([[[all(h[min(len(h) - 1, math.ceil(s*len(h))):]) for _, h in f] for s in PREFIX_SHARES]
                      for f in found])
-    return World(list(texts), np.asarray(doses), np.asarray(shown, bool), np.array([1.]), losses[:, None],
+    return KnownWorld(list(texts), np.asarray(doses), np.asarray(shown, bool), np.array([1.]),
+                      losses[:, None],
                  hits, PREFIX_SHARES,
                  np.array([[-np.mean(lp) for lp, _ in base]]), n, 0, name=name)
 
 def partner_world(
     n: int = None,       # texts of each half; default: all
     partners=PARTNERS, reference='smollm2' # names of models
-) -> World:
+) -> KnownWorld:
     "The planted partners on each other's texts"
     d = partner_items(n, partners)
     shown = np.array([d.times_a > 0, d.times_b > 0])
