@@ -29,6 +29,7 @@ FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf',
 ABOVE = 'compare' # it stands above the papers, and may import them
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
 HIDDEN = {'papers': {'*'}}
+ABOVE_PAPERS = {'compare'} # the page that puts the papers' notions side by side may import their folders
 HEADINGS = ['What we found', 'Idea', 'How it works', 'Findings', 'Claims', 'What differs', 'For the reading group']
 
 def all_notebooks(top=TOP/'nbs'): return sorted(p for p in top.rglob('*.ipynb') if '.ipynb_checkpoints' not in p.parts)
@@ -198,7 +199,9 @@ def may_import(name):
     paper, _, part = name.partition('.')
     if paper == ABOVE: return {*FOR_PAPERS} | {n for n in NAMES if n.partition('.')[0] in {ABOVE, *PAPERS}}
     if paper not in PAPERS: return {*ARROWS[name]}
-    return {*FOR_PAPERS} | ({n for n in NAMES if n.startswith(paper + '.')} if part != 'method' else set())
+    below = {*PAPERS} - ABOVE_PAPERS if paper in ABOVE_PAPERS else set()
+    seen = {n for n in NAMES if n.split('.')[0] in {paper, *below}} if part != 'method' else set()
+    return {*FOR_PAPERS} | seen
 
 @each_module
 def test_arrows(path):
@@ -573,8 +576,8 @@ def test_citation():
     cff = yaml.safe_load((TOP/'CITATION.cff').read_text(encoding='utf8'))
     assert not {'cff-version', 'message', 'title', 'authors'} - set(cff)
     assert cff['cff-version'] == '1.2.0' and cff['version'] == settings()['version']
-    assert len(cff['references']) == len(PAPERS)
-    for page, r in zip(PAPER_NOTEBOOKS, cff['references'], strict=True):
+    pages = [p for p, word in zip(PAPER_NOTEBOOKS, PAPERS, strict=True) if word not in ABOVE_PAPERS] # those of a paper
+    for page, r in zip(pages, cff['references'], strict=True):
         head = ''.join(cells(page)[0]['source'])
         assert r['authors'][0]['family-names'] in head, f'the reference of {page.name} is not that of its page'
     for r in cff['references']:
