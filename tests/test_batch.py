@@ -1,6 +1,7 @@
 "The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
 import json, os, signal, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 import pytest
@@ -322,9 +323,8 @@ def kill_batches(house, seed, kills=25):
         child = ask('run')
         time.sleep(rng.uniform(.1, 2))
         if kill % 5 == 4: # a kernel rather than the batch
-            for p in alive(mark):
-                pid = int(p.parent.name)
-                if pid not in (child, parent.pid): os.kill(pid, signal.SIGKILL)
+            for pid in {int(p.parent.name) for p in alive(mark)} - {child, parent.pid}:
+                with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL) # it may just have ended
             ask('wait')
         else: ended.append(ask('kill'))
     whole()
