@@ -3,7 +3,7 @@ import hashlib, json, os, re, socket, subprocess, sys, tempfile
 from pathlib import Path
 import nbformat, papermill, pytest
 from traitlets.config import Config
-from memnb.exercises import LEVELS, UNFILLED
+from memnb.exercises import LEVELS, UNFILLED, exercise
 from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP, python
 
 INDEX = TOP/'nbs/index.ipynb'
@@ -90,7 +90,8 @@ def exercises(nb):
 def test_exercises_show_the_question_and_not_the_answer(path):
     "Minutes, level, hints one by one, a check that is imported, a folded solution"
     nb, word = nbformat.read(path, 4), path.stem.partition('_')[2]
-    found = list(exercises(nb))
+    found, text = list(exercises(nb)), '\n'.join(c.source for c in nb.cells)
+    for k in (1, 2): assert f"`exercise('{word}', {k})`" in text and len(exercise(word, k).hints) > 1
     assert len(found) == len(list(solutions(nb))) >= 2
     for k, (question, start, check, solution) in enumerate(found, 1):
         name = start.splitlines()[-1].split(' = ')[0]
