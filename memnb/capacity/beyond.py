@@ -278,9 +278,10 @@ def beyond_unseen(
         for part, what in ((texts, 'texts'), (held, 'held')): _fits(m, part, start, what)
     if ids[0] == ids[1]:
         raise ValueError(f'{_name(model)} is its own reference: compare with a model that lacks the texts')
-    if into.size < (few := needed_held(len(texts), fdr)):
-        say(f'with {into.size} held-out texts in the null, {math.ceil(len(texts)/(fdr*(into.size + 1)))} '
-            f'texts must be beyond all of them before any stands out; for a single one {few} are needed')
+    if (n := into.size//bands) < (few := needed_held(len(texts), fdr)):
+        say(f'with {n} held-out texts in the null{" of a band"*(bands > 1)}, '
+            f'{math.ceil(len(texts)/(fdr*(n + 1)))} texts must be beyond all of them before any stands out; '
+            f'for a single one {few} are needed')
     bits, ref = (whole_bits(m, every, start) for m in (model, reference))
     if odd := np.flatnonzero(ref <= 0).tolist():
         raise ValueError(f'{_name(reference)} gives 0 bits for {every[odd[0]][:40]!r}: leave it out')
@@ -315,7 +316,8 @@ def doubts(
     "What a result leaves open, and what would decide it"
     from scipy.stats import ks_2samp
     t, null, check = b.table, b.null[b.null.part == 'null'], b.null[b.null.part == 'check']
-    n, out, (_, low, high) = len(null), [], b.total
+    bands, out, (_, low, high) = null.band.value_counts(), [], b.total
+    n, within = int(bands.max()), ' of its band'*(len(bands) > 1)
     share = 1 - len(check)/(len(null) + len(check))
     out.append('All stands on the held-out texts: they must be of the same kind as those asked about '
                '(source, time, form, length) and must not have been seen. The numbers cannot show either.')
@@ -335,16 +337,17 @@ def doubts(
     few = needed_held(len(t), b.fdr)
     if n < few: out.append(
         f'No p-value is below 1/{n + 1}, so {math.ceil(len(t)/(b.fdr*(n + 1)))} texts at least must be '
-        f'beyond all held-out texts before any stands out. For a single one among {len(t)} the null needs '
-        f'{few:,} texts, {math.ceil(few/share):,} held-out ones in all.')
+        f'beyond all held-out texts{within} before any stands out. For a single one among {len(t)} the null'
+        f'{within} needs {few:,} texts, {math.ceil(few*len(bands)/share):,} held-out ones in all.')
     k, m, lo, hi = b.false_positives()
     at, _, p_lo, p_hi = b.false_positives(AT_P)
     named = (f'{k} of {m} texts never seen, which took no part in the null, lie as far out as the texts '
              f'named (p up to {b.line:.2g}): a false-positive share of {lo:.1%} to {hi:.1%} (95 % '
              'Clopper-Pearson). ')
+    more = (' To show a share below 1 %, 368 such texts without a false positive are needed, '
+            f'{math.ceil(368/(1 - share)):,} held-out ones in all.')
     out.append(named*bool(b.line) + f'A p up to {AT_P} is reached by {at} of {m} texts never seen '
-               f'({p_lo:.0%} to {p_hi:.0%}). To show a share below 1 %, 368 such texts without a false '
-               f'positive are needed, {math.ceil(368/(1 - share)):,} held-out ones in all.')
+               f'({p_lo:.0%} to {p_hi:.0%}).' + more*(hi > .01))
     usual = _usual(null.saved/null.reference)[1] - gain
     out.append(f'What is not named is not absent. A text of {_round(t.reference.median())} bits has to hold '
                f'{_round(max(0., usual)*t.reference.median())} bits before it lies beyond 95 % of the unseen '
@@ -374,8 +377,9 @@ def fig_beyond(
             low, high = _usual((null.saved/null.reference)[null.band == k])
             x = np.array([g.reference.min(), g.reference.max()])
             ax.fill_between(x, low*x, high*x, color=plots.GREY, alpha=.25, lw=0,
-                            label='nine in ten never seen' if k == t.band.min() else None)
-        many = dict(ls='none', ms=3 if len(t) > 500 else 4.5)
+                            label='nine in ten never seen' if k == b.table.band.min() else None)
+            for edge in (low, high): ax.plot(x, edge*x, color='#555555', lw=.8, zorder=3)
+        many = dict(ls='none', ms=2.5, mew=.5) if len(t) > 500 else dict(ls='none', ms=4.5)
         ax.plot(b.null.reference, b.null.saved, 'o', color=plots.GREY, mfc='none', label='never seen', **many)
         rest = t[~t.stands_out]
         ax.plot(rest.reference, rest.saved, 'o', color=hue, mfc='white', label='asked about', **many)
