@@ -92,6 +92,7 @@ class _Read:
     nats: np.ndarray = None   # minus the log-probability of each text; None where the model does not say
     extracted: np.ndarray = None # share of the prefixes
     refused: int = 0          # prompts
+    words: bool = False       # prefixes were counted in words
 
 def _cut(text, words):
     "A text cut behind its first words"
@@ -116,17 +117,18 @@ def _by_answers(m, texts, prefixes, sizes):
 def _read(who, texts, prefixes, store, main):
     "What a model says of texts; of others than the one that is asked about only losses count"
     m, nats, share, refused = lm.load(who, store=store), None, None, 0
-    sizes = np.array([_size(m, t) for t in texts])
+    words = sizes = np.array([_size(m, t) for t in texts])
     if 'tokens' in m.caps:
         got = m.tokens(texts)
         nats = [-sum(lp) for lp, _ in got]
         share = np.array([np.mean([all(h[k:]) for k in prefixes if k + LEFT_BEHIND <= n]) if main else np.nan
                           for (_, h), n in zip(got, sizes)])
     elif 'logprobs' in m.caps:
-        try: nats = [-sum(x) for x in m.logprobs('\n', texts)]
+        try: nats, sizes = map(np.array, zip(*((-sum(x), len(x)) for x in m.logprobs('\n', texts))))
         except lm.Unsupported: pass # the server was only now found not to
-    if main and share is None: share, refused = _by_answers(m, texts, prefixes, sizes)
-    return _Read(m.name, m.id, sizes, None if nats is None else np.array(nats), share, refused)
+    by_words = main and share is None
+    if by_words: share, refused = _by_answers(m, texts, prefixes, words)
+    return _Read(m.name, m.id, sizes, None if nats is None else np.array(nats), share, refused, by_words)
 
 # %% ../../nbs/compare/asking.ipynb #38f9a246
 @dataclass(frozen=True)
@@ -321,8 +323,8 @@ def ask(
                    for r in RATES]
     t = t[:n].copy()
     t.insert(0, 'place', _places(t))
-    if own.nats is None:
-        notes.append(f'The tokens of {own.name} are not known: prefixes are counted in words.')
+    if own.words: notes.append(f'The ranks of tokens are not known of {own.name}: its answers show what is '
+                               'extractable, and prefixes are counted in words.')
     if own.refused: notes.append(f'{own.name} refused {own.refused} prompts, which count as not extracted.')
     odd = [r.name for r in [ref]*bool(ref) + rest if (r.sizes != own.sizes).any()]
     if odd: notes.append(f'{", ".join(dict.fromkeys(odd))} cut texts into other tokens than {own.name}: '

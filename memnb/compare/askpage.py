@@ -13,6 +13,13 @@ from ..core import replacing, require, version
 # %% ../../nbs/compare/askpage.ipynb #788e6c65
 _STRONGEST = 'member_lira', 'member_ratio', 'member_loss', 'extractable' # the first one makes the lead
 
+def _called(p, limit, sign):
+    "How many texts a notion calls at a rate of false positives, and from where"
+    rate, line = limit['rate'], limit['limit']
+    if line != line: return f'needs {round(1/rate) - 1} never shown'
+    where = f'{"above" if sign > 0 else "below"} {line:.3g}'
+    return f'{(p <= rate).sum()} (by chance {rate*p.count():.2g}), {where}'
+
 def _said_by(t):
     "What each notion finds, as rows for people"
     a, out = t.attrs, []
@@ -22,10 +29,8 @@ def _said_by(t):
         line = -a['tau'] if k == 'recollected' else v.line
         own = '' if line is None else f'{(x > line).sum()} of {x.count()}'
         row = dict(name=v.name, unit=v.unit, own=own, rates=['']*len(RATES), stand='')
-        n = next((r['n'] for r in a['limits'] if r['notion'] == k), 0)
         if p is not None: row |= dict(stand=str(survivors(p)), rates=[
-            f'{(p <= r).sum()} (by chance {r*p.count():.2g})' if n + 1 >= 1/r
-            else f'needs {round(1/r) - 1} never shown' for r in RATES])
+            _called(p, r, v.sign) for r in a['limits'] if r['notion'] == k])
         out.append(row)
     return out
 
