@@ -166,13 +166,15 @@ def fig_x_summary(measured, reported):
     if not len(m): return plots.placeholder('replication: not measured')
     ks, colors = sorted({*map(int, m.k), 0, 25, 100}), _colors(m)
     with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1, 1.05))
+        few = len(colors) < 4
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5 + 1.5*(not few), 3.1), width_ratios=(1, 1.05))
         _printed_range(left, ks, reported, 'GPT-4, paper: lowest and\nhighest of four data sets')
         for i, (name, g) in enumerate(m.groupby('name', sort=False)):
             _memory_lines(left, ks, g, i, len(colors), colors[name], name)
-        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5),
+        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5 if few else 1.03),
               yticks=[0, .25, .5, .75, 1])
-        left.legend(fontsize=7, loc='upper left', handlelength=1.5)
+        if few: left.legend(fontsize=7, loc='upper left', handlelength=1.5)
+        else: fig.legend(*left.get_legend_handles_labels(), fontsize=7, loc='outside right center', handlelength=1.5)
         left.set_title('memorization (pairs and labels)')
         printed = reported[reported['where'] == 'Table 2']
         own = pearsons(measured[measured.model.isin(set(m.model))]).query('r == r')
@@ -298,7 +300,8 @@ def fig4(measured, reported=None):
     loud = [d for d, g in m.groupby('name', sort=False) if g.rate.any()]
     silent = [d for d in colors if d not in loud]
     with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3.6), sharey=True)
+        crowd = len(colors) > 3
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5 + 1.6*crowd, 3.6), sharey=True)
         lines = [(d, how) for d in colors for how in kinds]
         for i, (d, how) in enumerate(lines):
             g = overall(measured, how, group='')
@@ -320,7 +323,13 @@ def fig4(measured, reported=None):
         for ax in (left, right):
             _axis(ax, ks, xlabel='demonstrations k')
             many = ax is right and len(loud) < 2
-            if ax.lines: ax.legend(fontsize=7, handlelength=3.5, loc='upper left', ncols=1 + many)
+            if ax.lines and not crowd: ax.legend(fontsize=7, handlelength=3.5, loc='upper left', ncols=1 + many)
+        if crowd:
+            kinds = {d: dict(color=c) for d, c in colors.items()} | {
+                k: dict(color='black', ls=ls, marker=m) for k, (ls, m) in kinds.items()} | {
+                SPELLED[k]: dict(color='black', ls=STYLES[k], marker=SHAPES[k]) for k in sets}
+            marks = [plt.Line2D([], [], label=k, **look) for k, look in kinds.items()]
+            fig.legend(handles=marks, fontsize=7, handlelength=3, loc='outside right center')
         left.set_title('performance (accuracy)')
         left.set_ylabel('share of instances')
         right.set_title('memorization' + f' ({loud[0]})'*(len(loud) == 1))
