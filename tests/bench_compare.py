@@ -1,0 +1,108 @@
+"""How fast `ask` is: all notions out of one reading of each text, against each notion asked by itself: `python tests/bench_compare.py`
+
+Parts can be named: `ask`, `ratio`. `ask` takes a number of texts behind it (1000 by default): texts of some 60 tokens are asked
+of SmolLM2 on an empty store; two idle cores should need less than five minutes. `ratio` is the same number of texts, or 24 by
+default, in one run: each notion that SmolLM2 can be asked for, with a planted model as its reference, by calls of its own
+(greedy answers behind each prefix; the log-probabilities of both models for each notion that uses them), against one `ask`. Nothing is scaled
+from a smaller run to a larger one.
+
+Measured on 23 November 2026 with one thread (OMP_NUM_THREADS=1): 1,000 texts of 56,717 tokens in 182 s (181 CPU seconds); with two
+threads on a machine that was busy otherwise (load 6) they took 408 s. The ratio of five notions by themselves, with two models, to one
+`ask`: 12 texts 26.5 s and 5.0 s, 5.3 times; 48 texts 93.5 s and 19.2 s, 4.9 times; the same numbers. Five minutes and 3 times
+are wanted.
+"""
+import os
+os.environ.setdefault('OMP_NUM_THREADS', '2')
+os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+
+import sys, time
+from bench_tabular import clock, fresh, row, show
+
+PREFIXES, WORDS = (8, 16, 32), 44 # words make some 60 tokens
+
+def ready(n):
+    "SmolLM2, and different newsgroup texts long enough for all prefixes"
+    from memnb import items, lm
+    m = lm.load('smollm2', device='cpu')
+    size = lambda t: len(m.tok(t, add_special_tokens=False).input_ids)
+    texts = [t for t in dict.fromkeys(items.ordinary(min(3*n + 50, 6000), words=WORDS)) if 48 <= size(t) <= 80][:n]
+    if len(texts) < n: raise ValueError(f'there are {len(texts)} such texts, not {n}')
+    return m, texts, sum(map(size, texts))
+
+def ours(m, texts, reference=None):
+    "One table, on an empty store"
+    from memnb import lm
+    from memnb.compare import ask
+    with fresh() as path:
+        for x in (m, reference):
+            if x is not None: x.store = lm.Store(path)
+        return ask(m, texts, reference=reference, prefixes=PREFIXES)
+
+def warm(*models):
+    "What a process does once is outside of the clock"
+    from memnb import lm
+    for m in models:
+        with fresh() as path:
+            m.store = lm.Store(path)
+            m.tokens(['The first text that a process reads.'])
+
+def ask_part(n):
+    "All notions that one model without a reference gives"
+    m, texts, tokens = ready(n or 1000)
+    warm(m)
+    was = time.process_time()
+    seconds, t = clock(lambda: ours(m, texts))
+    cpu, wanted = time.process_time() - was, '< 300 s' if len(texts) == 1000 else None
+    row(f'ask, {len(texts)} texts, {tokens} tokens, SmolLM2', None, seconds, wanted,
+        f'{len(t.columns) - 3} columns, {cpu:.0f} CPU s')
+
+def alone(m, reference, texts):
+    "Each notion by calls of its own, each on an empty store: column -> values"
+    from memnb import lm
+    from memnb.capacity import oracle_bits
+    def bits(model):
+        with fresh() as path:
+            model.store = lm.Store(path)
+            return oracle_bits(model, texts)
+    def extracted():
+        bos, ids = m.tok.bos_token, [m.tok(t, add_special_tokens=False).input_ids for t in texts]
+        found = [0]*len(texts)
+        for k in PREFIXES:
+            with fresh() as path:
+                m.store = lm.Store(path)
+                said = m.generate([bos + m.tok.decode(i[:k]) for i in ids], max_tokens=max(map(len, ids)) - k)
+            for j, (s, i) in enumerate(zip(said, ids)): found[j] += s.startswith(m.tok.decode(i[k:]))/len(PREFIXES)
+        return found
+    sizes = [len(m.tok(t, add_special_tokens=False).input_ids) for t in texts]
+    loss = lambda model: [b*.6931471805599453/n for b, n in zip(bits(model), sizes)]
+    return dict(extractable=extracted, recollected=lambda: loss(m), member_loss=lambda: loss(m),
+                bits=lambda: [max(0, b - a) for a, b in zip(bits(m), bits(reference))],
+                member_ratio=lambda: [b - a for a, b in zip(loss(m), loss(reference))])
+
+def ratio(n):
+    "One reading for all notions against each notion by itself"
+    from memnb import lm
+    m, texts, tokens = ready(n or 24)
+    reference = lm.load('planted:news', device='cpu')
+    warm(m, reference)
+    b, t = clock(lambda: ours(m, texts, reference))
+    spent, far = 0., 0.
+    for name, f in alone(m, reference, texts).items():
+        a, values = clock(f)
+        spent, far = spent + a, max(far, max(abs(x - y)/max(1, abs(x)) for x, y in zip(values, t[name])))
+        row(f'{name} by itself', None, a, None, '')
+    row(f'5 notions of {len(texts)} texts, {tokens} tokens, 2 models', spent, b, 3,
+        f"{'yes' if far < 1e-3 else 'no'}, to {far:.0e}")
+
+PARTS = dict(ask=ask_part, ratio=ratio)
+
+def main(words):
+    "Run the named parts, or all; a number belongs to the part before it"
+    todo = []
+    for w in words or PARTS:
+        if w.isdigit(): todo[-1][1] = int(w)
+        else: todo.append([w, None])
+    for name, n in todo: PARTS[name](n)
+    return show()
+
+if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
