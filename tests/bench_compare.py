@@ -1,12 +1,14 @@
-"""How fast `ask` is: all notions out of one reading of each text, against each notion asked by itself: `python tests/bench_compare.py`
+"""How fast the small world is, and `ask`: all notions out of one reading of each text: `python tests/bench_compare.py`
 
-Parts can be named: `ask`, `ratio`. `ask` takes a number of texts behind it (1000 by default): texts of some 60 tokens are asked
+Parts can be named: `world`, `ask`, `ratio`. `world` trains 32 models on halves of 600 texts as the profile `laptop` does and computes
+all rows of it; two idle cores should need less than six minutes. `ask` takes a number of texts behind it (1000 by default): texts of some 60 tokens are asked
 of SmolLM2 on an empty store; two idle cores should need less than five minutes. `ratio` is the same number of texts, or 24 by
 default, in one run: each notion that SmolLM2 can be asked for, with a planted model as its reference, by calls of its own
 (greedy answers behind each prefix; the log-probabilities of both models for each notion that uses them), against one `ask`. Nothing is scaled
 from a smaller run to a larger one.
 
-Measured on 23 November 2026 with one thread (OMP_NUM_THREADS=1): 1,000 texts of 56,717 tokens in 182 s (181 CPU seconds); with two
+Measured on 23 November 2026 on two idle cores: the world in 78 s (139 CPU seconds), `ask` about 1,000 texts of 56,717 tokens in
+92 s (182 CPU seconds). With one thread (OMP_NUM_THREADS=1): 1,000 texts of 56,717 tokens in 182 s (181 CPU seconds); with two
 threads on a machine that was busy otherwise (load 6) they took 408 s. The ratio of five notions by themselves, with two models, to one
 `ask`: 12 texts 26.5 s and 5.0 s, 5.3 times; 48 texts 93.5 s and 19.2 s, 4.9 times; the same numbers. Five minutes and 3 times
 are wanted.
@@ -45,6 +47,15 @@ def warm(*models):
         with fresh() as path:
             m.store = lm.Store(path)
             m.tokens(['The first text that a process reads.'])
+
+def world_part(n):
+    "The small world, trained and put to all notions"
+    from memnb.compare import small_world, world_rows
+    was = time.process_time()
+    seconds, w = clock(lambda: small_world(n=n or 600))
+    more, rows = clock(lambda: world_rows(w))
+    row(f'world: {w}', None, seconds + more, '< 360 s' if len(w.texts) == 600 else None,
+        f'{len(rows)} rows, {time.process_time() - was:.0f} CPU s')
 
 def ask_part(n):
     "All notions that one model without a reference gives"
@@ -94,7 +105,7 @@ def ratio(n):
     row(f'5 notions of {len(texts)} texts, {tokens} tokens, 2 models', spent, b, 3,
         f"{'yes' if far < 1e-3 else 'no'}, to {far:.0e}")
 
-PARTS = dict(ask=ask_part, ratio=ratio)
+PARTS = dict(world=world_part, ask=ask_part, ratio=ratio)
 
 def main(words):
     "Run the named parts, or all; a number belongs to the part before it"
