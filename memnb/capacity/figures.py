@@ -257,7 +257,8 @@ def fig13(measured, reported=None):
             ax.plot(e[part], paper.expected/1000, color=plots.GREY, ls=':',
                     label=f"min({ALPHA['tables']} P, H)")
             ax.plot(e[part], free/1000, color=plots.GREY, ls='--', label=f'min({own:.2f} P, H without order)')
-            off[part], t = e.off.mean(), t.assign(kbit=t.bits/1000)
+            filled = e[own*e.params < e.entropy - e.n*np.log2(e.n)] # elsewhere any model that holds all is right
+            off[part], t = (filled.off.mean(), len(filled)), t.assign(kbit=t.bits/1000)
             model_lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
             ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]:.0f} sequences', yscale='log',
                    ylabel='kbit memorized')
@@ -269,12 +270,13 @@ def fig13(measured, reported=None):
             ax.legend(loc='lower right')
     names = dict(length='lengths', vocab='vocabularies')
     return plots.finish(fig, f'One number, {own:.2f} bits a parameter: '
-        + ', '.join(f'{v:.1f} % off over {names[k]}' for k, v in off.items()),
+        + ', '.join(f'{v:.1f} % off over {m} {names[k]} that fill the model' if m else
+                    f'no {names[k]} fill the model' for k, (v, m) in off.items()),
         plots.foot(runs, each_once(runs)),
         'Points: what the model of the sweeps memorized. Dotted: what is expected with the bits a '
         "parameter of the paper's tables; dashed: with those that the same training reached on this model "
         'elsewhere, and without the order of the sequences, which no model can know. The distances in the '
-        'title are from the dashed line. The paper prints errors (tables below) and a picture.')
+        'title are from the dashed line, where there is more than the model can hold. The paper prints errors (tables below) and a picture.')
 
 def fig15(measured, reported=None):
     "Figure 15: membership on random tokens by data size, in trainings that go on until the model is full"

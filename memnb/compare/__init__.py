@@ -13,5 +13,6 @@ from .larger import *
 from .measuring import *
 from .asking import *
 from .askpage import *
+from .tuned import *
 from .figures import *
 from .claims import *

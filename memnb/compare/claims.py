@@ -103,6 +103,13 @@ def _prompted(m, rep):
     tells, blind = r.low > .5 or r.high < .5, .45 < r.low and r.high < .55
     return True if tells else False if blind else 'undecided', f'AUC {_number(r)}'
 
+def _found_again(m, rep):
+    "Does the ratio find most texts of a real fine-tune?"
+    d = _part(m, 'tuned', item='member_ratio', x=.01)
+    if not len(d): return None, 'not measured: memnb run night --only compare'
+    r = d.iloc[0]
+    return True if r.low > .5 else False if r.high < .5 else 'undecided', _number(r)
+
 def _often(check):
     "A check of the larger world, at the largest dose"
     def of(m, rep):
@@ -178,6 +185,12 @@ CLAIMS = [
           _often(_above('counterfactual', 'loss', 'larger')),
           _rows(_auc('counterfactual', .97, 'larger'), _auc('loss', .8, 'larger')),
           _rows(_auc('counterfactual', .7, 'larger'), _auc('loss', .9, 'larger'))),
+    Claim('fine-tune', MODELS, 'ours, table of the fine-tune',
+          'Of texts that a Trainer tuned SmolLM2 on, the ratio to the untuned model finds more than half '
+          'at 1 % false positives', _found_again,
+          _rows(dict(part='tuned', item='member_ratio', value=.8, low=.7, high=.9, x=.01, quantity='share')),
+          _rows(dict(part='tuned', item='member_ratio', value=.1, low=.05, high=.2, x=.01,
+                     quantity='share'))),
     Claim('prompt', MODELS, 'ours, Figure 6',
           'Influence in a prompt tells which texts SmolLM2 was tuned on', _prompted,
           _rows(_auc('influential', .3, 'larger')), _rows(_auc('influential', .5, 'larger')))]
