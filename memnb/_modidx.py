@@ -1255,6 +1255,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                    'memnb.icl.figures._moves': ('icl/figures.html#_moves', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures._of_models': ('icl/figures.html#_of_models', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures._printed_range': ('icl/figures.html#_printed_range', 'memnb/icl/figures.py'),
+                                   'memnb.icl.figures._told': ('icl/figures.html#_told', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures._two_lines': ('icl/figures.html#_two_lines', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig2': ('icl/figures.html#fig2', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig3': ('icl/figures.html#fig3', 'memnb/icl/figures.py'),

@@ -438,7 +438,10 @@ def show_board(
             part.write_text(_board_text(board, profile, file), encoding='utf-8', newline='')
     class Shown:
         def _repr_mimebundle_(self, include=None, exclude=None):
-            html = board.drop(columns=['id', 'about']).to_html(border=0, index=False)
+            told = board.drop(columns=['id', 'about'])
+            said = ['where', 'says'] # of several models once
+            told[said] = told[said].mask(told[said].eq(told[said].shift()).all(axis=1), '')
+            html = told[['where', 'says', *told.columns.drop(said)]].to_html(border=0, index=False)
             html = re.sub(r'\n +(<(?:t[dh]|/tr)\b)', r'\1', html)
             return {'text/html': html, BOARD_MIME: dict(paper=paper, claims=rows)}
     return Shown()

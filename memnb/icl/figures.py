@@ -159,22 +159,32 @@ def _memory_lines(ax, ks, g, i, n, color, name):
                     label='its twins, never shown')
 
 # %% ../../nbs/icl/figures.ipynb #79660e22
+def _told(m):
+    "Rates of what comes back at all, and who is left out, as a sentence"
+    some = [d for d, g in m.groupby('name', sort=False) if g.rate.any()]
+    rest = [d for d in dict.fromkeys(m.name) if d not in some]
+    if not some or not rest: return m, ''
+    return m[m.name.isin(some)], f' Nothing comes back of {", ".join(rest)}, not drawn.'
+
 def fig_x_summary(measured, reported):
     "What the paper found and what we find: memorization by k, and its correlation with performance"
     import matplotlib.pyplot as plt, seaborn as sns
     m = _of_models(memory_rates(measured, setting=MAIN))
     if not len(m): return plots.placeholder('replication: not measured')
+    m, silent = _told(m)
     ks, colors = sorted({*map(int, m.k), 0, 25, 100}), _colors(m)
     with plots.style():
         few = len(colors) < 4
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5 + 1.5*(not few), 3.1), width_ratios=(1, 1.05))
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7.3 + 1.5*(not few), 3), width_ratios=(1, 1.05))
         _printed_range(left, ks, reported, 'GPT-4, paper: lowest and\nhighest of four data sets')
         for i, (name, g) in enumerate(m.groupby('name', sort=False)):
             _memory_lines(left, ks, g, i, len(colors), colors[name], name)
-        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5 if few else 1.03),
+        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5 if few
+                                                                                         else 1.03),
               yticks=[0, .25, .5, .75, 1])
         if few: left.legend(fontsize=7, loc='upper left', handlelength=1.5)
-        else: fig.legend(*left.get_legend_handles_labels(), fontsize=7, loc='outside right center', handlelength=1.5)
+        else: fig.legend(*left.get_legend_handles_labels(), fontsize=7, loc='outside right center',
+                         handlelength=1.5)
         left.set_title('memorization (pairs and labels)')
         printed = reported[reported['where'] == 'Table 2']
         own = pearsons(measured[measured.model.isin(set(m.model))]).query('r == r')
@@ -203,7 +213,7 @@ def fig_x_summary(measured, reported):
         'is the distance of the two. Right: correlation of that '
         'share with accuracy over k, a point a setting; inside the grey band an r of five points, as in '
         f'the paper, does not differ from 0 at 5 % ({weak} of the {len(printed)} printed ones surely do '
-        'not); fewer points need a larger r. A series that never changes has no correlation.')
+        'not); fewer points need a larger r. A series that never changes has no correlation.' + silent)
 
 # %% ../../nbs/icl/figures.ipynb #232e6651
 def fig2(measured, reported=None):
@@ -211,12 +221,13 @@ def fig2(measured, reported=None):
     import matplotlib.pyplot as plt
     m = _of_models(memory_rates(measured))
     if not len(m): return plots.placeholder('replication: not measured')
+    m, silent = _told(m)
     sets, ks, colors = [s for s in STYLES if s in set(m.setting)], sorted(int(k)
                                                                           for k in m.k.unique()), _colors(m)
     cols = min(3, len(sets))
     high = -(-len(sets)//cols)
     with plots.style():
-        fig, axs = plt.subplots(high, cols, figsize=(7.5, 2*high + .9), sharex=True, sharey=True,
+        fig, axs = plt.subplots(high, cols, figsize=(7.2, 1.8*high + .9), sharex=True, sharey=True,
                                 squeeze=False)
         for ax, s in zip(axs.flat, sets):
             if s == MAIN: _printed_range(ax, ks, reported, 'GPT-4, paper')
@@ -239,7 +250,7 @@ def fig2(measured, reported=None):
                         'never shown. Hollow: '
         'lowest and highest of the four data sets of the paper, which prints them for pairs and labels only. '
                         'Memories are '
-        'brought to the surface where that distance grows from k = 0.')
+        'brought to the surface where that distance grows from k = 0.' + silent)
 
 # %% ../../nbs/icl/figures.ipynb #fb136a26
 def fig3(measured, reported=None):
@@ -247,8 +258,9 @@ def fig3(measured, reported=None):
     import matplotlib.pyplot as plt, seaborn as sns
     m = _of_models(overall(measured)).assign(hits=lambda d: d.exact + d.near_exact)
     if not len(m): return plots.placeholder('replication: not measured')
-    names = [d for d, g in m.groupby('name', sort=False) if g.hits.any()]
-    silent = [d for d in dict.fromkeys(m.name) if d not in names]
+    some, exact = ([d for d, g in m.groupby('name', sort=False) if g[c].any()] for c in ('hits', 'exact'))
+    silent, names = [d for d in dict.fromkeys(m.name) if d not in some], exact or some
+    near = [d for d in some if d not in names] # left out, and said
     if not names: return plots.placeholder(f'nothing comes back: {", ".join(silent)}')
     m = m[m.name.isin(names)]
     sets, ks = [s for s in STYLES if s in set(m.setting)], sorted(m.k.unique())
@@ -257,7 +269,7 @@ def fig3(measured, reported=None):
     long = long.assign(share=long['count']/long.n, match=long.match.str.replace('_', '-'),
                        at=[ks.index(k) for k in long.k])
     with plots.style():
-        size = 7.5, 1.75*len(names) + .9
+        size = 7, 1.5*len(names) + .9
         fig, axs = plt.subplots(len(names), len(sets), figsize=size, sharey=True, squeeze=False)
         for row, name in zip(axs, names):
             own = long[long.name == name]
@@ -287,6 +299,7 @@ def fig3(measured, reported=None):
         'setting was not measured (the controls change demonstrations, so they need some). The paper '
         'reports that near-exact matches turn into exact ones as k grows: the dark part would grow at the'
         ' cost of the light one.'
+        + f' Not drawn, since nothing comes back exactly: {", ".join(near)}.'*bool(near)
         + f' Not drawn, since nothing comes back: {", ".join(silent)}.'*bool(silent))
 
 # %% ../../nbs/icl/figures.ipynb #ca745f21
@@ -301,8 +314,8 @@ def fig4(measured, reported=None):
     silent = [d for d in colors if d not in loud]
     with plots.style():
         crowd = len(colors) > 3
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5 + 1.6*crowd, 3.6), sharey=True)
-        lines = [(d, how) for d in colors for how in kinds]
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7.3 + 1.4*crowd, 3.2), sharey=True)
+        lines = [(d, how) for d in (loud or colors) for how in kinds]
         for i, (d, how) in enumerate(lines):
             g = overall(measured, how, group='')
             g = g[g.name == d]
@@ -323,9 +336,10 @@ def fig4(measured, reported=None):
         for ax in (left, right):
             _axis(ax, ks, xlabel='demonstrations k')
             many = ax is right and len(loud) < 2
-            if ax.lines and not crowd: ax.legend(fontsize=7, handlelength=3.5, loc='upper left', ncols=1 + many)
+            if ax.lines and not crowd: ax.legend(fontsize=7, handlelength=3.5, loc='upper left',
+                                                 ncols=1 + many)
         if crowd:
-            kinds = {d: dict(color=c) for d, c in colors.items()} | {
+            kinds = {d: dict(color=c) for d, c in colors.items() if d in (loud or colors)} | {
                 k: dict(color='black', ls=ls, marker=m) for k, (ls, m) in kinds.items()} | {
                 SPELLED[k]: dict(color='black', ls=STYLES[k], marker=SHAPES[k]) for k in sets}
             marks = [plt.Line2D([], [], label=k, **look) for k, look in kinds.items()]
@@ -341,7 +355,7 @@ def fig4(measured, reported=None):
         'memorization in each setting; the dotted line is the level of few-shot memorization from which '
         'on the paper sees performance gain. The paper claims that both go the same way where performance'
         ' improves.'
-        + f' Nothing comes back of {", ".join(silent)}.'*bool(silent))
+        + f' Nothing comes back of {", ".join(silent)}, not drawn.'*bool(silent and loud))
 
 # %% ../../nbs/icl/figures.ipynb #b8b9b9d4
 def fig_x_elements(measured, reported=None):

@@ -100,7 +100,8 @@ def cells(
         if r['quantity'] == SHARE[part]: cell |= dict(low=r['low'], high=r['high'])
     d = pd.DataFrame(list(found.values()), columns=[*keys, *COUNTS[part], SHARE[part], 'low', 'high', 'n'])
     several = rows.groupby('model').dataset.nunique() > 1
-    d['name'] = [plots.label(r.model) + f', {TITLES.get(r.dataset, r.dataset)}'*bool(several[r.model]) for r in d.itertuples()]
+    d['name'] = [plots.label(r.model) + f', {TITLES.get(r.dataset, r.dataset)}'*bool(several[r.model])
+                 for r in d.itertuples()]
     return d.sort_values('k', kind='stable').reset_index(drop=True)
 
 def overall(
