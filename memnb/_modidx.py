@@ -526,6 +526,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                        'memnb.compare.figures._lines': ('compare/figures.html#_lines', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures._of': ('compare/figures.html#_of', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures._size': ('compare/figures.html#_size', 'memnb/compare/figures.py'),
+                                       'memnb.compare.figures._worlds': ('compare/figures.html#_worlds', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures.fig1': ('compare/figures.html#fig1', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures.fig2': ('compare/figures.html#fig2', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures.fig3': ('compare/figures.html#fig3', 'memnb/compare/figures.py'),

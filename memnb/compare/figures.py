@@ -50,7 +50,11 @@ def _heat(ax, d, names):
     ax.set_yticks(np.arange(len(names)) + .5, said, rotation=0)
     ax.set_xticks(np.arange(len(names)) + .5, said, rotation=40, ha='right')
 
-def _foot(measured, n, bars='95 % bootstrap over texts'): return plots.foot(measured, n, bars)
+def _worlds(measured):
+    "Rows of the worlds, without those of the fine-tune"
+    return measured[measured.part != 'tuned']
+
+def _foot(measured, n, bars='95 % bootstrap over texts'): return plots.foot(_worlds(measured), n, bars)
 
 def unlike_pairs(
     measured,        # measured rows
@@ -246,7 +250,7 @@ def fig6(measured, reported=None):
     if 'influential' in top:
         how = 'less' if top['influential'] < .5 else 'more'
         title += f'; in a prompt they influence it {how} ({top["influential"]:.2f})'
-    who = measured.assign(model='SmolLM2, planted file and its other half')
+    who = _worlds(measured).assign(model='SmolLM2, planted file and its other half')
     return plots.finish(fig, title,
         plots.foot(who, f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),
         'Two models that were tuned on one half of a data set each, in all else alike: each text is asked '
