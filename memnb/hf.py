@@ -68,7 +68,9 @@ class HF(LM):
         prompt # string or messages
     ) -> list: # token ids
         "Tokens of a prompt, with the chat format applied to messages"
-        if isinstance(prompt, str): return self.tok(prompt).input_ids
+        if isinstance(prompt, str):
+            ids, bos = self.tok(prompt).input_ids, self.tok.bos_token_id
+            return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids # some add one by themselves
         if not self.tok.chat_template:
             raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
         text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
