@@ -276,7 +276,8 @@ def fig13(measured, reported=None):
         'Points: what the model of the sweeps memorized. Dotted: what is expected with the bits a '
         "parameter of the paper's tables; dashed: with those that the same training reached on this model "
         'elsewhere, and without the order of the sequences, which no model can know. The distances in the '
-        'title are from the dashed line, where there is more than the model can hold. The paper prints errors (tables below) and a picture.')
+        'title are from the dashed line, where there is more than the model can hold. The paper prints '
+        'errors (tables below) and a picture.')
 
 def fig15(measured, reported=None):
     "Figure 15: membership on random tokens by data size, in trainings that go on until the model is full"

@@ -57,7 +57,8 @@ def dealt_posts(
     wanted = 2*n + never
     try: posts = list(dict.fromkeys(plant.ordinary(wanted + 20, words=words, seed=seed)))
     except ValueError: posts = []
-    if len(posts) < wanted: raise ValueError(f'there are too few posts for {wanted} different ones: take fewer')
+    if len(posts) < wanted: raise ValueError(f'there are too few posts for {wanted} different ones: take '
+                                             'fewer')
     return posts[:n], posts[n:2*n], posts[2*n:wanted]
 
 # %% ../../nbs/compare/tuned.ipynb #b4d6e422
