@@ -257,7 +257,8 @@ def fig13(measured, reported=None):
             ax.plot(e[part], paper.expected/1000, color=plots.GREY, ls=':',
                     label=f"min({ALPHA['tables']} P, H)")
             ax.plot(e[part], free/1000, color=plots.GREY, ls='--', label=f'min({own:.2f} P, H without order)')
-            filled = e[own*e.params < e.entropy - e.n*np.log2(e.n)] # elsewhere any model that holds all is right
+            # where there is less to hold, any model that holds all is right
+            filled = e[own*e.params < e.entropy - e.n*np.log2(e.n)]
             off[part], t = (filled.off.mean(), len(filled)), t.assign(kbit=t.bits/1000)
             model_lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
             ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]:.0f} sequences', yscale='log',
