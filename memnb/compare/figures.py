@@ -80,7 +80,7 @@ def fig_x_found(measured, reported=None):
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(8.4, 3.9), width_ratios=[1.15, 1])
         _lines(axs[0], d[d['item'] != 'ratio'], 'times', spread=.03)
-        axs[0].axhspan(0, .05, color=plots.GREY, alpha=.3, lw=0)
+        axs[0].axhspan(0, .05, color=plots.GREY, alpha=.6, lw=0)
         axs[0].set(xlabel='times shown in an epoch', ylabel='share found at 5 % false alarms', ylim=(0, 1.03))
         axs[0].legend(loc='lower right', fontsize=7)
         axs[1].set_title('rank correlation among texts shown once')
