@@ -75,7 +75,7 @@ def _too_long(m, texts, sizes):
     return (f'the text {shortened(texts[i], 40)!r} has {sizes[i]} tokens, but {m.name} sees {m.window}: '
             'cut it, or leave it out')
 
-def _tooshortened(m, texts, sizes, prefixes):
+def _too_short(m, texts, sizes, prefixes):
     "Refuse texts of which nothing is left behind the shortest prefix"
     least, word = prefixes[0] + LEFT_BEHIND, 'tokens' if hasattr(m, 'tok') else 'words'
     low = [i for i, n in enumerate(sizes) if n < least]
@@ -247,7 +247,7 @@ def _prepared(model, texts, reference, others, never, log, prefixes, tau, store)
         seen.add((role, m.id))
         why = _too_long(m, every, sizes)
         if why and role == 'model': raise lm.ContextError(why)
-        if role == 'model': _tooshortened(m, every, sizes, prefixes)
+        if role == 'model': _too_short(m, every, sizes, prefixes)
         elif not why and not {'tokens', 'logprobs'} & m.caps: why = f'{m.name} gives no log-probabilities'
         if why: lost.append((role, why))
         else: ids[role, m.id] = who

@@ -7,18 +7,12 @@ __all__ = ['NOT_RUN', 'CLAIMS']
 
 # %% ../../nbs/compare/claims.ipynb #dbc83e8e
 import pandas as pd
-from .figures import unlike_pairs
+from .figures import part_rows, unlike_pairs
 from .method import NOTION_NAMES
 from ..results import MODELS, THEOREM, Claim
 
 # %% ../../nbs/compare/claims.ipynb #b3b27532
 NOT_RUN = 'not measured: memnb run laptop --only compare'
-
-def _part(m, part, **where):
-    "Rows of a part"
-    d = m[m.part == part] if len(m) and 'part' in m else m[:0]
-    for k, v in where.items(): d = d[d[k] == v] if k in d else d[:0]
-    return d
 
 def _number(r): return f'{r.value:.2f} ({r.low:.2f} to {r.high:.2f}, n = {r.n:.0f})'
 
@@ -27,7 +21,7 @@ def _both(r): return f'{NOTION_NAMES[r["item"]]} and {NOTION_NAMES[r.other]}'
 def _theorem(name):
     "Does a relation that is proved fail nowhere?"
     def check(m, rep):
-        d = _part(m, 'relation', item=name)
+        d = part_rows(m, 'relation', item=name)
         if not len(d): return None, NOT_RUN
         return bool((d.value == 0).all()), f'fails in {d.value.sum():.0f} of {d.n.sum():.0f} cases'
     return check
@@ -35,7 +29,7 @@ def _theorem(name):
 def _blind(notion, dose):
     "Is a notion no better than guessing on texts of a dose? A difference of .05 counts as none"
     def check(m, rep):
-        d = _part(m, 'auc', item=notion, times=dose)
+        d = part_rows(m, 'auc', item=notion, times=dose)
         if not len(d): return None, NOT_RUN
         r = d.iloc[0]
         return True if r.high < .55 else False if r.low > .55 else 'undecided', f'AUC {_number(r)}'
@@ -44,7 +38,7 @@ def _blind(notion, dose):
 def _above(one, other, part='auc', dose=1):
     "Does one notion tell shown texts better than the other? Intervals that do not meet decide"
     def check(m, rep):
-        d = _part(m, part, times=dose, quantity='auc').set_index('item')
+        d = part_rows(m, part, times=dose, quantity='auc').set_index('item')
         if one not in d.index or other not in d.index: return None, NOT_RUN
         a, b = d.loc[one], d.loc[other]
         return (True if a.low > b.high else False if b.low > a.high else 'undecided',
@@ -53,7 +47,7 @@ def _above(one, other, part='auc', dose=1):
 
 def _by_dose(m, rep):
     "Over all doses, do all rankings go together?"
-    d = _part(m, 'rank', times=0)
+    d = part_rows(m, 'rank', times=0)
     d = d[d['item'] != d.other]
     if not len(d): return None, NOT_RUN
     low = d.loc[d.value.idxmin()]
@@ -70,14 +64,14 @@ def _unlike(m, rep):
 
 def _false_calls(m, rep):
     "Does some notion call more than a tenth of what was never shown memorized, at its own threshold?"
-    d = _part(m, 'called', group='not shown')
+    d = part_rows(m, 'called', group='not shown')
     if not len(d): return None, NOT_RUN
     some = [f'{NOTION_NAMES[r["item"]]} {_number(r)}' for _, r in d.iterrows() if r.low > .1]
     return bool(some) if some or (d.high < .1).all() else 'undecided', '; '.join(some) or 'none above a tenth'
 
 def _fuller(m, rep):
     "Is less held of each text where there are more texts?"
-    d = _part(m, 'pool', item='loss', times=1, quantity='auc')
+    d = part_rows(m, 'pool', item='loss', times=1, quantity='auc')
     if len(d) < 2: return None, NOT_RUN
     d = d.sort_values('size')
     a, b = d.iloc[0], d.iloc[-1]
@@ -87,7 +81,7 @@ def _fuller(m, rep):
 
 def _saves(m, rep):
     "Do eight models suffice for what 32 give?"
-    d = _part(m, 'models', item='lira')
+    d = part_rows(m, 'models', item='lira')
     if len(d) < 3 or d.x.max() < 31: return None, NOT_RUN
     d = d.sort_values('x')
     few, many = d[d.x == 7].iloc[0], d.iloc[-1]
@@ -96,7 +90,7 @@ def _saves(m, rep):
 
 def _prompted(m, rep):
     "Does influence in a prompt tell which texts a model was tuned on?"
-    d = _part(m, 'larger', item='influential', quantity='auc')
+    d = part_rows(m, 'larger', item='influential', quantity='auc')
     d = d[d.times == d.times.max()] if len(d) else d
     if not len(d): return None, NOT_RUN
     r = d.iloc[0]
@@ -105,7 +99,7 @@ def _prompted(m, rep):
 
 def _found_again(m, rep):
     "Does the ratio find most texts of a real fine-tune?"
-    d = _part(m, 'tuned', item='member_ratio', x=.01)
+    d = part_rows(m, 'tuned', item='member_ratio', x=.01)
     if not len(d): return None, 'not measured: memnb run night --only compare'
     r = d.iloc[0]
     return True if r.low > .5 else False if r.high < .5 else 'undecided', _number(r)
@@ -113,7 +107,7 @@ def _found_again(m, rep):
 def _often(check):
     "A check of the larger world, at the largest dose"
     def of(m, rep):
-        d = _part(m, 'larger', quantity='auc')
+        d = part_rows(m, 'larger', quantity='auc')
         if not len(d): return None, NOT_RUN
         return check(m[(m.part != 'larger') | (m.times == d.times.max())].assign(times=1), rep)
     return of
