@@ -264,13 +264,15 @@ def _ask(
     log: Path = None,        # FILE: csv file with text, epoch, test_loss of a training without the texts
     column: str = 'text',    # of the texts in the files (text)
     prefixes: str = '8,16,32', # K,K: tokens shown for extraction (8,16,32)
+    no_influence: bool = False, # leave out what a text does in a prompt: half of the reading
     out: Path = Path('ask.html'), # file to write, and the table as csv beside it (ask.html)
 ):
     "which of your texts does a model remember?"
     try: cuts = [int(k) for k in prefixes.split(',')]
     except ValueError: raise ValueError(f"--prefixes takes numbers, as 8,16,32, not '{prefixes}'") from None
     ask_files = offered('compare', 'ask_files')
-    page = ask_files(model, texts, out, column, never, reference, list(others), log, cuts)
+    page = ask_files(model, texts, out, column, never, reference, list(others), log, cuts,
+                     influence=not no_influence)
     for f in (page, page.with_suffix('.csv')): print(relative_path(f))
 
 def _list():

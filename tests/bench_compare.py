@@ -86,7 +86,15 @@ def alone(m, reference, texts):
         return found
     sizes = [len(m.tok(t, add_special_tokens=False).input_ids) for t in texts]
     loss = lambda model: [b*.6931471805599453/n for b, n in zip(bits(model), sizes)]
-    return dict(extractable=extracted, recollected=lambda: loss(m), member_loss=lambda: loss(m),
+    def influence():
+        at = [i[:len(i)//2] for i in (m.tok(t, add_special_tokens=False).input_ids for t in texts)]
+        first = [m.tok.decode(i) for i in at]
+        rest = [t[len(f):] for t, f in zip(texts, first)]
+        with fresh() as path:
+            m.store = lm.Store(path)
+            a, b = (m.logprobs(p, rest) for p in ([f'{t}\n{f}' for t, f in zip(texts, first)], first))
+        return [sum(x)/len(x) - sum(y)/len(y) for x, y in zip(a, b)]
+    return dict(extractable=extracted, influential=influence, recollected=lambda: loss(m), member_loss=lambda: loss(m),
                 bits=lambda: [max(0, b - a) for a, b in zip(bits(m), bits(reference))],
                 member_ratio=lambda: [b - a for a, b in zip(loss(m), loss(reference))])
 
@@ -102,7 +110,7 @@ def ratio(n):
         a, values = clock(f)
         spent, far = spent + a, max(far, max(abs(x - y)/max(1, abs(x)) for x, y in zip(values, t[name])))
         row(f'{name} by itself', None, a, None, '')
-    row(f'5 notions of {len(texts)} texts, {tokens} tokens, 2 models', spent, b, 3,
+    row(f'6 notions of {len(texts)} texts, {tokens} tokens, 2 models', spent, b, 3,
         f"{'yes' if far < 1e-3 else 'no'}, to {far:.0e}")
 
 PARTS = dict(world=world_part, ask=ask_part, ratio=ratio)

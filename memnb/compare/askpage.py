@@ -28,7 +28,7 @@ def _said_by(t):
         x, p = v.sign*t[k], t.get(f'p_{k}')
         line = -a['tau'] if k == 'recollected' else v.line
         own = '' if line is None else f'{(x > line).sum()} of {x.count()}'
-        row = dict(name=v.name, unit=v.unit, own=own, rates=['']*len(RATES), stand='')
+        row = dict(name=v.name, unit=a['units'].get(k, v.unit), own=own, rates=['']*len(RATES), stand='')
         if p is not None: row |= dict(stand=str(survivors(p)), rates=[
             _called(p, r, v.sign) for r in a['limits'] if r['notion'] == k])
         out.append(row)
@@ -52,6 +52,8 @@ def _doubts(t):
     if 'extractable' in t: out.append('A text that does not come back greedily may be held all the same.')
     if 'bits' in t: out.append(f'Bits are held beyond what {a["reference"]} knows; what that was shown, too, '
                                'is missed.')
+    if 'influential' in t: out.append('Influence is asked of a prompt, not of training, and has no part in '
+        'the order: in our worlds a text that the model knows moves it less.')
     return out + list(a['notes'])
 
 def _cell(x, k):
@@ -68,7 +70,8 @@ def ask_page(
     from memnb.rendering import templates
     out, a = Path(out), table.attrs
     if out.is_dir(): raise ValueError(f'{out} is a folder: name a file, as {out/"ask.html"}')
-    if not {'model', 'missing', 'notes'} <= set(a): raise ValueError('the table is not one that `ask` gave')
+    if not {'model', 'missing', 'notes', 'units'} <= set(a):
+        raise ValueError('the table is not one that `ask` gave')
     shown, n = [k for k in ASKABLE if k in table], len(table)
     best = next(k for k in _STRONGEST if k in table)
     if a['never'] >= 19 and f'p_{best}' in table:
@@ -88,7 +91,7 @@ def ask_page(
                       f'{", ".join(a["others"]) or "none"}. Texts never shown: {a["never"] or "none"}.',
                 said=_said_by(table), rates=[f'{r:.0%}' for r in RATES], doubts=_doubts(table),
                 missing=[(ASKABLE[k].name, w) for k, w in a['missing'].items()], rows=rows,
-                heads=[(ASKABLE[k].name, ASKABLE[k].unit) for k in shown],
+                heads=[(ASKABLE[k].name, a['units'].get(k, ASKABLE[k].unit)) for k in shown],
                 more='' if n <= most else f'The first {most} of {n}; the csv file beside this page has all.',
                 made=f'Model {a["model"]} ({a["id"]}), prefixes {", ".join(map(str, a["prefixes"]))}, '
                      f'tau {a["tau"]:g}; memnb {version()}.')
@@ -103,7 +106,7 @@ def ask_files(
     column: str = 'text', # of the texts, in both files
     never: Path = None,  # csv file of texts that the model has never seen
     reference=None, others=None, log=None, # see `ask`
-    prefixes: tuple = (8, 16, 32), tau: float = .2, store=None # see `ask`
+    prefixes: tuple = (8, 16, 32), tau: float = .2, store=None, influence: bool = True # see `ask`
 ):                       # Path of the page
     "`ask` from files to files"
     out = Path(out)
@@ -112,7 +115,7 @@ def ask_files(
     for f in (out, out.with_suffix('.csv')):
         if f.resolve() in given: raise ValueError(f'{f} would be written over: name the page otherwise')
     few = texts_of(never, column) if never else None
-    table = ask(model, texts_of(texts, column), reference, log, others, few, prefixes, tau, store)
+    table = ask(model, texts_of(texts, column), reference, log, others, few, prefixes, tau, store, influence)
     page = ask_page(table, out)
     with replacing(out.with_suffix('.csv')) as part: table.to_csv(part, index=False, lineterminator='\n')
     return page

@@ -13,10 +13,11 @@ import numpy as np
 from .. import core, gpt, lm, results
 from ..capacity.method import LN2, shape
 from ..capacity.text import oracle_bits
-from .larger import PARTNERS, partner_items, partner_world, prompt_influence, told_apart
+from .asking import prompt_influence
+from .larger import PARTNERS, partner_items, partner_world, told_apart
 from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share, found_share,
-                                     notion_kappa, partings,
-                                     rank_correlation, reliability, scores_of, shown_auc, text_scores)
+                                     notion_kappa, partings, rank_correlation, text_readings, reliability,
+                                     roc_points, scores_of, shown_auc, text_effects, text_scores)
 from .tuned import dealt_posts, tuned_rows
 from .worlds import DOSE_SHARES, small_world
 
@@ -77,10 +78,12 @@ def judged_rows(
 def _text_rows(world, scores):
     "Each text's numbers where it was shown, and where not"
     into, out_of = text_scores(scores, world.shown), text_scores(scores, ~world.shown)
-    rows = []
+    errors, rows = text_effects(world.last, world.shown)[1], []
     for i, d in enumerate(world.doses.tolist()):
         base = dict(part='text', string=f'text {i}', times=d)
         rows.append(base | dict(quantity='relatives', value=float(world.relatives[i])))
+        if np.isfinite(errors[i]): rows.append(base | dict(item='counterfactual', group='shown',
+            quantity='standard error', value=round(float(errors[i]), 4), n=len(world.shown), unit='models'))
         for group, table in (('shown', into), ('not shown', out_of)):
             rows += [base | dict(item=k, group=group, quantity='score', value=round(float(table[k][i]), 4))
                      for k in table if np.isfinite(table[k][i])]
@@ -114,8 +117,12 @@ def world_rows(
         rows += [dict(part='found', item=name, times=d, x=f, quantity='share', unit='texts',
                       **found_share(v, world.shown, world.doses, d, f))
                  for d in sorted({*world.doses.tolist()} - {0}) for f in (.01, .05)]
-        rows.append(dict(part='cost', item=name, quantity='trainings',
-                         value=float(NEEDS.get(name, len(world.shown) - 1))))
+        rows += [dict(part='roc', item=name, times=d, quantity='share', unit='texts', **p)
+                 for d in (1, 4) for p in roc_points(v, world.shown, world.doses, d)]
+        rows += [dict(part='cost', item=name, quantity='trainings',
+                      value=float(NEEDS.get(name, len(world.shown) - 1))),
+                 dict(part='cost', item=name, quantity='readings',
+                      value=float(text_readings(name, len(world.shown), len(world.epochs))))]
     for part, d in (('models', by_models(world)), ('epoch', by_epoch(world, tau=tau))):
         rows += [dict(part=part, quantity='auc', unit='texts', **r) for r in d.to_dict('records')]
     rows += [dict(part='relation', item=k, quantity='fails', value=a, n=n, unit='pairs of text and model')

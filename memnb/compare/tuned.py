@@ -79,7 +79,7 @@ def tuned_rows(
     models = [lm.load(k, store=store) if store else lm.load(k) for k in names]
     parts = []
     for own, other, texts in zip(models, models[::-1], halves_):
-        t = ask(own, texts, reference=base, others=[other], never=unseen, store=store)
+        t = ask(own, texts, reference=base, others=[other], never=unseen, store=store, influence=False)
         parts.append(ask_power(t, np.ones(len(texts), bool)))
     d = pd.concat(parts).groupby(['notion', 'rate'], sort=False)[['found', 'n']].sum().reset_index()
     d = d[d.n > 0]
