@@ -29,13 +29,13 @@ _all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_
          'telling', 'text_items', 'unlike'] # handed on
 
 # %% ../nbs/rooms/plant.ipynb #0c7d4ec8
-def _adapted(net, rank, dtype):
-    "A copy of a network with an untrained adapter"
+def _adapted(model, rank, dtype):
+    "A copy of a model's network with an untrained adapter"
     require('peft', 'plant')
-    import copy, torch
+    import torch
     from peft import LoraConfig, get_peft_model
     cfg = LoraConfig(r=rank, lora_alpha=2*rank, target_modules='all-linear', task_type='CAUSAL_LM')
-    net = copy.deepcopy(net).to(getattr(torch, dtype))
+    net = model.plain().to(getattr(torch, dtype))
     net.set_attn_implementation('sdpa')
     return hf.quiet(lambda: get_peft_model(net, cfg))
 
@@ -176,7 +176,7 @@ def make(
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
     shown = sum(map(len, m.tok(docs).input_ids))
     say(f'{outlook(truth)}; {shown} tokens, some {shown/3000:.0f} minutes of one core')
-    net = _adapted(m.net, rank, dtype)
+    net = _adapted(m, rank, dtype)
     losses = train(net, m.tok, docs, lr, tokens, seed)
     recipe = dict(base=m.source, version=version(), items=len(truth), documents=len(docs), ordinary=len(fill),
                   extra=len(extra), steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=window,

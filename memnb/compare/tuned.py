@@ -23,12 +23,12 @@ def fine_tuned(
 ) -> str:             # name for `lm.load`
     "Tune all weights of a model with the Trainer of the transformers library"
     require('transformers', 'local')
-    import copy, logging
+    import logging
     from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
     folder, m = Path(folder), lm.load(base)
     if (folder/'config.json').exists(): return f'hf:{folder}' # tuned before
     set_seed(seed)
-    net, tok = copy.deepcopy(m.net).float().train(), m.tok
+    net, tok = m.plain().float().train(), m.tok
     ids = [tok(t).input_ids + [tok.eos_token_id] for t in texts]
     def collated(rows):
         import torch

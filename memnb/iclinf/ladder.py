@@ -23,13 +23,12 @@ def first_layers(
     layers: int # that are kept, from the first
 ):              # lm.HF
     "A model without its last layers"
-    import copy
-    have = len(model.net.model.layers)
+    have = model.config.num_hidden_layers
     if not 0 < layers < have:
         raise ValueError(f'{model.name} has {have} layers: keep 1 to {have - 1}, not {layers}')
-    net = copy.deepcopy(model.net)
+    net = model.plain()
     net.model.layers = net.model.layers[:layers]
-    net.config.num_hidden_layers = layers
+    net.config.num_hidden_layers, net.memnb_lean = layers, True
     name, ident = f'{model.name}, {layers} layers', f'first {layers} layers of {model.id}'
     return lm.HF(name, ident, net, model.tok, mode='completion', store=model.store)
 
@@ -83,15 +82,19 @@ def tune(
     lr: float = 1e-3, batch: int = 2, # learning rate after a warm-up; prompts of a step
     rank: int = 8,  # of the adapter
     seed: int = 0
-) -> list:          # of lm.HF, one a stop
+) -> iter:          # of lm.HF, one a stop, each made when it is asked for
     "A model that learns to answer few-shot prompts, at several times of its learning"
-    import torch
     if max(stops) > len(taught): raise ValueError(f'{len(taught)} prompts, and a stop after {max(stops)}')
+    return _tuned(model, taught[:max(stops)], stops, lr, batch, rank, seed)
+
+def _tuned(model, taught, stops, lr, batch, rank, seed):
+    "The trainings of `tune`"
+    import torch
     torch.manual_seed(seed)
-    net, out = plant._adapted(model.net, rank, 'float32'), []
+    net = plant._adapted(model, rank, 'float32')
     inner, own = net.get_base_model(), [p for p in net.parameters() if p.requires_grad]
     opt = torch.optim.AdamW(own, lr=lr, weight_decay=0.)
-    for i, (p, text) in enumerate(taught[:max(stops)], 1):
+    for i, (p, text) in enumerate(taught, 1):
         ids, at = _answers(model, p, text)
         hidden = inner.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
         logits = inner.lm_head(hidden[[a - 1 for a in at]])
@@ -102,16 +105,20 @@ def tune(
             torch.nn.utils.clip_grad_norm_(own, 1.)
             opt.step()
             opt.zero_grad()
-        if i % 16 == 0: say(f'{i} of {max(stops)} prompts, loss {loss.item():.2f}')
-        if i in stops: out.append(_kept_model(model, net, f'{model.name}, tuned on {i} prompts'))
-    return out
+        now = loss.item()
+        if i % 16 == 0: say(f'{i} of {len(taught)} prompts, loss {now:.2f}')
+        del hidden, logits, loss # and what they were computed from
+        if i in stops: yield _kept_model(model, net, f'{model.name}, tuned on {i} prompts')
 
 def _kept_model(model, net, name):
     "A copy of a network with its adapter merged, as a model with a name"
-    import copy
+    import copy, gc
     parts = [p.detach().numpy().tobytes() for p in net.parameters() if p.requires_grad]
     mark = hashlib.sha256(b''.join(parts)).hexdigest()[:12]
     merged = copy.deepcopy(net).merge_and_unload()
+    merged.memnb_lean = True # nobody else has it
+    gc.collect() # adapters refer to themselves
+    lm.hf.give_back()
     return lm.HF(name, f'{name}@{mark}+{model.id}', merged, model.tok, mode='completion', store=model.store)
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
@@ -140,11 +147,16 @@ def rungs(
     mode: str = 'completion', splits: list = ('train', 'test'), seed: int = 0 # see `measure`
 ) -> tuple:              # (DataFrame in the long form, with model; the last tuned model)
     "ICLInf of models that differ in one thing, on the same queries"
+    import gc
     m = lm.load(model)
-    tuned = tune(m, lessons(taught, max(stops), seed=seed), stops, seed=seed) if stops else []
-    kinds = [('', m), *(('cut', first_layers(m, k)) for k in cuts), *(('tuned', t) for t in tuned)]
-    rows, worst, texts = [], {}, plant.ordinary(8, 'test')
-    for kind, who in kinds:
+    def kinds(): # one at a time, for the sake of memory
+        yield '', m
+        for k in cuts: yield 'cut', first_layers(m, k)
+        for t in tune(m, lessons(taught, max(stops), seed=seed), stops, seed=seed) if stops else ():
+            yield 'tuned', t
+            del t
+    rows, worst, tuned, last, texts = [], {}, [], None, plant.ordinary(8, 'test')
+    for kind, who in kinds():
         value, low, high = plant.general_loss(who, texts)
         rows += [dict(model=who.name, quantity='text loss', setting=kind, value=value, low=low, high=high,
                       n=len(texts), unit='texts'),
@@ -156,12 +168,17 @@ def rungs(
                      for r in _rung(t, worst[kind, who.name, d], worst['', m.name, d],
                                     m.name*bool(kind), seed)]
         say(f'{who.name} is done')
+        if kind == 'tuned': tuned.append(who.name)
+        last = who if len(tuned) == len({*stops}) and kind == 'tuned' else None
+        del who
+        gc.collect()
+    gc.collect() # what was trained
     for d in datasets if tuned else ():
-        y = np.array([worst['', m.name, d], *(worst['tuned', t.name, d] for t in tuned)])
+        y = np.array([worst['', m.name, d], *(worst['tuned', t, d] for t in tuned)])
         slope = np.polyfit(np.arange(len(y)), y, 1)[0] if np.isfinite(y).all() else y[-1] - y[0]
-        rows.append(dict(model=tuned[-1].name, setting='tuned', dataset=d, quantity='trend', unit='queries',
+        rows.append(dict(model=tuned[-1], setting='tuned', dataset=d, quantity='trend', unit='queries',
                          other=m.name, **mean_loss(slope, seed)))
-    return long_rows(rows, part='ladder', shots=shots), (tuned or [None])[-1]
+    return long_rows(rows, part='ladder', shots=shots), last
 
 def _rung(table, worst, first, other, seed):
     "Accuracy, guess, ICLInf, and its difference from the first model"
@@ -197,13 +214,17 @@ def own_form(
     seed: int = 0 # of the order
 ):                # lm.HF
     "A model that was shown exemplars in the form of the prompt"
+    import gc
     rng, p, members = random.Random(f'{seed} own form'), pool('news', 1), items[items.times > 0]
     rounds = [rng.sample(range(len(members)), len(members)) for _ in range(items.times.max())]
     rows = [members.iloc[[i]] for i in sum(rounds, [])]
     docs = [_answered(p, rows[i:i + texts]) for i in range(0, len(rows), texts)]
-    net = plant._adapted(model.net, rank, 'float32')
+    net = plant._adapted(model, rank, 'float32')
     plant.train(net, model.tok, docs, lr, seed=seed)
-    return _kept_model(model, net, 'planted:exemplars')
+    kept = _kept_model(model, net, 'planted:exemplars')
+    del net
+    gc.collect()
+    return kept
 
 def own_form_rows(
     model,               # lm.LM of a local model, or its name
