@@ -1465,6 +1465,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                        'memnb.iclinf.auditing._attacked': ('iclinf/auditing.html#_attacked', 'memnb/iclinf/auditing.py'),
                                        'memnb.iclinf.auditing._drawn': ('iclinf/auditing.html#_drawn', 'memnb/iclinf/auditing.py'),
                                        'memnb.iclinf.auditing._log_means': ('iclinf/auditing.html#_log_means', 'memnb/iclinf/auditing.py'),
+                                       'memnb.iclinf.auditing._mean': ('iclinf/auditing.html#_mean', 'memnb/iclinf/auditing.py'),
+                                       'memnb.iclinf.auditing._parts': ('iclinf/auditing.html#_parts', 'memnb/iclinf/auditing.py'),
                                        'memnb.iclinf.auditing._power': ('iclinf/auditing.html#_power', 'memnb/iclinf/auditing.py'),
                                        'memnb.iclinf.auditing._shift': ('iclinf/auditing.html#_shift', 'memnb/iclinf/auditing.py'),
                                        'memnb.iclinf.auditing.audit': ('iclinf/auditing.html#audit', 'memnb/iclinf/auditing.py'),

@@ -20,22 +20,26 @@ from .table import long_rows
 # %% ../../nbs/iclinf/auditing.ipynb #d2a6a6d6
 NORMS = 's-1', 's'
 
-def _shift(z, tau, norm):
-    "What each prompt adds to the scores over tau: scores with all, minus scores without it"
-    s = len(z)
+def _parts(mean, s, tau, norm):
+    "What a prompt adds to the scores over tau is (its scores - less)*by: (by, less)"
     if norm not in NORMS: raise ValueError(f"norm is 's' or 's-1', not {norm!r}")
-    if norm == 's': return z/(s*tau)
+    if norm == 's': return 1/(s*tau), None
     if s < 2: raise ValueError("one prompt: nothing is left to average without it; use norm='s', or more")
-    return (z - z.mean(0))/((s - 1)*tau)
+    return 1/((s - 1)*tau), mean
+
+def _shift(z, by, less):
+    "What prompts add to the scores over tau: scores with all, minus scores without one"
+    return z*by if less is None else (z - less).mul_(by)
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
-    x,              # what each prompt adds to the scores over tau
+    x,              # what each prompt adds to the scores over tau, but for `by` and `less`
     logp,           # log-probabilities with all prompts
-    alphas: list    # orders
+    alphas: list,   # orders
+    by: float = 1., less = None # a prompt adds by*(x - less)
 ) -> tuple:         # (float64 array, directions x orders x prompts, in nats; K(-1) of each prompt)
     "Divergences of all neighbours, from the one with all prompts and to it"
-    K = _log_means(x, logp, [-1.] + [t for a in alphas for t in (a - 1, -a)])
+    K = _log_means(x, logp, [-1.] + [t for a in alphas for t in (a - 1, -a)], by, less)
     up = [(K[1 + 2*i]/(a - 1) + K[0]).tolist() for i, a in enumerate(alphas)]
     down = [((K[2 + 2*i] - a*K[0])/(a - 1)).tolist() for i, a in enumerate(alphas)]
     return np.maximum(0., np.array([up, down]).reshape(2, len(alphas), len(x))), K[0]
@@ -47,8 +51,11 @@ def neighbour_rdp(
     norm: str = 's-1' # or 's'
 ):                  # float64 array, one divergence an order, in nats
     "Largest divergence over the left out prompt and both directions"
-    alphas = np.atleast_1d(_orders(alphas)).tolist()
-    return every_rdp(_shift(z, tau, norm), (z.mean(0)/tau).log_softmax(0), alphas)[0].max((0, 2))
+    alphas, mean = np.atleast_1d(_orders(alphas)).tolist(), _mean(z)
+    parts = _parts(mean, len(z), tau, norm)
+    return every_rdp(z, (mean/tau).log_softmax(0), alphas, *parts)[0].max((0, 2))
+
+def _mean(z): return z.new_ones(len(z)) @ z/len(z) # twice as fast as `z.mean(0)`
 
 # %% ../../nbs/iclinf/auditing.ipynb #14554354
 def _power(powers, k):
@@ -60,19 +67,22 @@ def _power(powers, k):
         else: powers[k] = powers[h]*powers[k - h]
     return powers[k]
 
-def _log_means(x, logp, ts, columns=1024):
-    "log of the mean of exp(t x) under a distribution, for each t and each row of x"
+def _log_means(x, logp, ts, by=1., less=None, columns=2048):
+    "log of the mean of exp(t by (x - less)) under a distribution, for each t and each row of x"
     import torch
-    top, low = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
-    if (top - low).max()*max(map(abs, ts)) > 600: return [torch.logsumexp(t*x + logp, 1) for t in ts]
+    ends = [float(e) for y in (x, less) if y is not None for e in y.aminmax()]
+    far = max(map(abs, ends)) if less is None else max(ends) - min(ends)
+    if not by*far*max(map(abs, ts)) < 600:
+        return [torch.logsumexp(t*_shift(x, by, less) + logp, 1) for t in ts]
     p, sums = logp.exp(), torch.zeros(len(ts), len(x), dtype=x.dtype, device=x.device)
     for a in range(0, x.shape[1], columns):
-        e, w = (x[:, a:a + columns] - top).exp_(), p[a:a + columns]
-        for base, up in ((e, True), ((low - top).exp()/e, False)):
-            powers = {1: base}
+        at = slice(a, a + columns)
+        e, w = _shift(x[:, at], by/np.log(2), less if less is None else less[at]).exp2_(), p[at]
+        for up in (True, False):
+            powers = {1: e if up else e.reciprocal()}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
                 sums[i] += _power(powers, k) @ w
-    return [s.log() + t*(top if t > 0 else low)[:, 0] for s, t in zip(sums, ts)]
+    return list(sums.log())
 
 # %% ../../nbs/iclinf/auditing.ipynb #beb184b9
 class Ensemble:
@@ -147,8 +157,9 @@ def write(
     logits = ensemble.restart()
     while True:
         z = clipped(logits, c)
-        logp = (z.mean(0)/tau).log_softmax(0)
-        x = {k: _shift(z, tau, k) for k in norms}
+        mean = _mean(z)
+        logp, parts = (mean/tau).log_softmax(0), {k: _parts(mean, len(z), tau, k) for k in norms}
+        x = {k: _shift(z, *parts[k]) for k in norms}
         ids.append(_drawn(logp if not without else logp - x[without[0]][without[1]], rng.random()))
         for k in norms:
             found, k_1 = every_rdp(x[k], logp, alphas)

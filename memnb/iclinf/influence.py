@@ -225,7 +225,7 @@ def measure(
     rows = [*readings(t, seed).to_dict('records'), *_known(t, one)]
     hit, guess = ([r for r in rows if r['quantity'] == k][0] for k in ('accuracy', 'guess'))
     if hit['low'] <= guess['value']:
-        say(f'{t.dataset.iloc[0]}: right in {100*hit["value"]:.0f} % of {n} queries, a guess in '
+        say(f'{t.dataset.iloc[0]}: right in {100*hit["value"]:.0f} % of {hit["n"]} queries, a guess in '
             f'{100*guess["value"]:.0f} %: so few queries cannot tell this from guessing')
     return long_rows(rows, part='influence', dataset=t.dataset.iloc[0], shots=shots,
                      model=lm.load(model).name)
