@@ -44,10 +44,10 @@ def figures_dir(
 
 # %% ../nbs/rooms/core.ipynb #f308939a
 SHIPPED = dict(nbs='nbs', reported='data/reported', measured='data/measured', profiles='data/profiles',
-               planted='data/planted')
+               planted='data/planted', answers='data/answers')
 
 def share_dir(
-    kind: str # one of 'nbs', 'reported', 'measured', 'profiles', 'planted'
+    kind: str # one of 'nbs', 'reported', 'measured', 'profiles', 'planted', 'answers'
 ) -> Path:    # folder of the shipped files of that kind
     "Folder of files that ship with memnb"
     if kind not in SHIPPED: raise ValueError(f"share_dir knows {', '.join(SHIPPED)}, not {kind!r}")

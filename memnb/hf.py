@@ -8,16 +8,16 @@ __all__ = ['BACKENDS', 'HF', 'twin', 'Branch', 'common_prefix', 'last_logits', '
 
 # %% ../nbs/rooms/hf.ipynb #b5a0e575
 import base64, json, os, threading, weakref
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from .core import need_device, require, say
 from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_beside, plant_tree,
                              roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
-from .batching import batch_size, families, for_each
+from .batching import batch_size, families, for_each, input_pieces
 from .store import key_of
-from .weights import (SMOLLM2, Changed, fetch, fingerprint, merged, planted_dir, planted_names, quiet,
-                           read_net)
+from .weights import (SMOLLM2, Changed, Unread, fetch, fingerprint, merged, planted_dir,
+                           planted_names, quiet, read_net, unread)
 _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
          'planted_dir', 'planted_names', 'quiet'] # handed on
 
@@ -29,7 +29,7 @@ class HF(LM):
     def __init__(self,
         name: str,             # as given to `load`
         id: str,               # identity in the store: name, revision, precision
-        net,                   # causal language model of the transformers library
+        net,                   # causal language model of the transformers library, or an `Unread` one
         tok,                   # its tokenizer
         mode: str|None = None, # 'chat' or 'completion'; default: chat where the model has a chat format
         rows: int|None = None, # most prompts of a batch; default: 64 on a CPU, else 256
@@ -38,16 +38,31 @@ class HF(LM):
     ):
         mode = mode or ('chat' if tok.chat_template else 'completion')
         super().__init__(name, id, mode, **kw)
-        self._net, self.tok = net.eval(), tok
-        self.rows = rows or (64 if net.device.type == 'cpu' else 256)
-        self.memory = memory or (5e8 if net.device.type == 'cpu' else 4e9)
+        self._net, self.tok = net if isinstance(net, Unread) else net.eval(), tok
+        cpu, net = net.device.type == 'cpu', self._known
+        self.rows, self.memory = rows or (64 if cpu else 256), memory or (5e8 if cpu else 4e9)
         self.window = getattr(net.config, 'max_position_embeddings', None)
         self.n_params = getattr(net, 'memnb_size', None) or sum(p.numel() for p in net.parameters())
         eos = net.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.can_share, self.token_bytes = share_prefixes(net), kv_bytes(net.config, net.dtype.itemsize)
-        self.score_bytes = 4*net.config.get_text_config().vocab_size
-        self.source = name     # a name that `load` finds it by
+        self.score_bytes, self.source = 4*net.config.get_text_config().vocab_size, name # as in `load`
+    @property
+    def _net(self):
+        if self._unread: self._wake()
+        return self._own
+    @_net.setter
+    def _net(self, net):
+        self._own, self._unread = (None, net) if isinstance(net, Unread) else (net, None)
+    @property
+    def _known(self): return self._unread.outline if self._unread else self._own
+    def _wake(self):
+        "The weights, now that they are needed"
+        with _TRYING:
+            if not (later := self._unread): return
+            if os.environ.get('MEMNB_REPLAY'): say(f'{self.name} has to compute: not all answers are stored')
+            self._net = _ours(later.read()).eval()
+            self.can_share = self.can_share and share_prefixes(self._own)
     @property
     def net(self):
         "The network with plain weights, to look at or to train; the model follows what is done to it"
@@ -57,9 +72,9 @@ class HF(LM):
     @net.setter
     def net(self, net): self._net = net
     @property
-    def device(self): return self._net.device
+    def device(self): return (self._unread or self._own).device
     @property
-    def config(self): return self._net.config
+    def config(self): return self._known.config
     @property
     def shares(self) -> bool: # before the first answer this is tried out
         "Whether prompts that begin alike share keys and values"
@@ -86,7 +101,7 @@ class HF(LM):
         import torch
         own = {k: v for k, v in x.items() if k not in ('shared', 'tree')}
         with sharing(x.get('shared'), x.get('tree')), torch.inference_mode():
-            for part in _pieces(own, keep): out = _fast(self._net)(**part, logits_to_keep=keep)
+            for part in input_pieces(own, keep): out = _fast(self._net)(**part, logits_to_keep=keep)
             return out.logits
     def _start(self, prefix):
         "Keys and values of the shared prefix, layer by layer"
@@ -183,7 +198,7 @@ class HF(LM):
         for rows, x in self._batches(ids, 0, [len(i) for i in ids]):
             width, found = x['input_ids'].shape[1], {r: ([], []) for r in rows}
             starts, at = [width - len(ids[r]) + len(head) - 1 for r in rows], 0
-            for part in _pieces(x, 1, most):
+            for part in input_pieces(x, 1, most):
                 z = self._run(part, n := part['input_ids'].shape[1])
                 for r, start, row in zip(rows, starts, z):
                     skip = max(0, start - at)
@@ -316,17 +331,6 @@ def _fast(net):
         if not _is_lean(net): _make_lean(net)
     return net
 
-# %% ../nbs/rooms/hf.ipynb #5c325d80
-def _pieces(x, keep, most=4096):
-    "Model inputs in pieces of some `most` tokens, the `keep` last ones together, so that less is in hand"
-    (rows, width), cache = x['input_ids'].shape, x.get('past_key_values')
-    if cache is None or not isinstance(keep, int): return [x]
-    cuts, past = [*range(0, max(1, width - keep), max(1, most//rows)), width], cache.get_seq_length()
-    def cut(name, v, a, b):
-        if name == 'attention_mask': return v[..., :past + b] if v.ndim == 2 else v[:, :, a:b, :past + b]
-        return v[:, a:b] if name in ('input_ids', 'position_ids') else v
-    return [{k: cut(k, v, a, b) for k, v in x.items()} for a, b in zip(cuts, cuts[1:])]
-
 # %% ../nbs/rooms/hf.ipynb #bd8c8fed
 def _read(lp, at, tails):
     "Scores of continuations from those at the prompt's last token and at theirs: (position, list)"
@@ -433,24 +437,25 @@ def _ours(net):
     net.memnb_lean = getattr(net, 'memnb_lean', True) # False once it was handed out
     return net
 
-def _load_hf(name, ref, device=None, dtype='float32', revision=None, **kw):
+def _load_hf(name, ref, device=None, dtype='float32', revision=None, later=False, **kw):
     require('torch', 'local')
     import torch
     if dtype not in ('float32', 'bfloat16', 'float16'):
         raise ValueError(f'dtype is float32, bfloat16 or float16: {dtype}')
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     need_device(device)
-    (net, tok), mark = read_net(ref, revision, dtype, str(device))
+    if later: (net, tok), mark = unread(ref, dtype, str(device))
+    else: (net, tok), mark = read_net(ref, revision, dtype, str(device))
     source = name
     if name.startswith('hf:') and Path(ref).is_dir(): # tables show the folder's name, without the way to it
         source, name = f'hf:{Path(ref).resolve()}', f'hf:{Path(ref).resolve().name}'
-    m = HF(name, f'{name}@{mark}/{dtype}', _ours(net), tok, **kw)
+    m = HF(name, f'{name}@{mark}/{dtype}', net if later else _ours(net), tok, **kw)
     m.source = source
     return m
 
 def _load_smollm2(rest, **kw):
     if rest: raise ValueError(f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'")
-    return _load_hf('smollm2', fetch(), **kw)
+    return _load_hf('smollm2', fetch(), later=True, **kw)
 def _load_hub(rest, **kw): return _load_hf(f'hf:{rest}', rest, **kw)
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
@@ -460,9 +465,9 @@ BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 def _with_adapter(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
     import copy
-    net = _base(base, device)._net
-    net = _plain_copy(net) if _is_lean(net) else copy.deepcopy(net)
-    net = merged(net, folder)
+    m = _base(base, device)
+    if m.id != base_id: raise Changed
+    net = merged(_plain_copy(m._net) if _is_lean(m._net) else copy.deepcopy(m._net), folder)
     if mark != fingerprint(folder): raise Changed
     net.memnb_lean = True
     return net
@@ -484,10 +489,11 @@ def _load_planted(rest, store=None, mode=None, device=None, **kw):
     base = _recipe_base(folder)
     for _ in range(3):
         mark, m = fingerprint(folder), _base(base, device, store=store)
-        try: net = _with_adapter(str(folder), mark, base, m.id, device)
+        read = partial(_with_adapter, str(folder), mark, base, m.id, device)
+        try: net = Unread(m._known, m.device, read) if m._unread else read()
         except Changed: continue
-        ident = f'planted:{rest}@{mark}+{m.id}'
-        return HF(f'planted:{rest}', ident, net, m.tok, store=store, mode=mode or 'completion', **kw)
+        name, how = f'planted:{rest}', dict(store=store, mode=mode or 'completion', **kw)
+        return HF(name, f'{name}@{mark}+{m.id}', net, m.tok, **how)
     raise OSError(f'planted:{rest} changed each time it was read: load it when it is written')
 
 BACKENDS['planted'] = _load_planted
