@@ -9,7 +9,7 @@ export GOMP_SPINCOUNT := 100000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce smoke diff plan check test bench docs lab export readme clean
+.PHONY: help setup reproduce replay smoke diff plan check test bench docs lab export readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -22,6 +22,10 @@ setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the da
 reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
 	$(BIN)/memnb fetch
 	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; $(BIN)/memnb report; exit $$code
+
+replay: .venv/.ready-all-dev  ## run every page on the answers that ship, without a model: some two minutes
+	$(BIN)/memnb fetch
+	$(BIN)/memnb replay --workers $(WORKERS)
 
 smoke: .venv/.ready-all-dev  ## run every paper notebook once with its small default parameters
 	$(BIN)/memnb fetch

@@ -5,7 +5,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SHIPPED = dict(nbs='nbs/**/*.ipynb', reported='data/reported/**/*.csv', measured="data/measured/**/*.[cj]s[vo]*",
-               profiles='data/profiles/*', planted='data/planted/*/*')
+               profiles='data/profiles/*', planted='data/planted/*/*', answers='data/answers/*')
 
 class Build(build_py):
     "Copies the files that `memnb.core.share_dir` finds below memnb/_share; an editable install reads the checkout"

@@ -14,7 +14,7 @@ from .core import checkout, data_dir, did_you_mean, figures_dir, replacing, requ
 from .estimate import estimate_table
 from .identity import INPUTS
 from .papers import notebooks, offered, parameters, title
-from .profiles import profile
+from .profiles import profile, profile_file
 from .redact import redact
 from .terminal import duration, pairs, relative_path, table
 
@@ -345,9 +345,49 @@ def _store(
         for k, v in found.items(): print(f'{k}: {text(v)}')
         return int(bool(found.get('damaged') or found.get('bad') or found.get('problems')))
 
+# %% ../nbs/rooms/cli.ipynb #b5d50f1d
+def _replay(
+    profile: str = 'replay', # PROFILE: whose runs: {profiles} (replay: every page as it stands)
+    *,
+    out: Path = None,     # folder of the executed notebooks (runs)
+    only: list = (),      # WORD: only these papers
+    workers: int = 2,     # N: runs at a time (2)
+    write: bool = False,  # ask the models anew, in minutes, and write data/answers
+):
+    "run the pages on the answers that ship, without a model"
+    from unittest.mock import patch
+    from memnb.replay import take_in
+    from memnb.store import Store
+    if write: return _write_answers(profile, only, workers)
+    store = Store()
+    took = take_in(store)
+    print(table(('answers of', 'there', 'new here', 'code'),
+                [(r['model'], str(r['answers']), str(r['new']), r['code']) for r in took]))
+    before = len(store)
+    with patch.dict(os.environ, MEMNB_REPLAY='1'):
+        code = _run(profile, out=out, only=only, workers=workers, no_check=True)
+    if more := len(store) - before: say(f'{more} answers were not among them and were asked for')
+    if code != 130: _report(runs_dir(profile, out))
+    return code
+
+def _write_answers(profile, only, workers):
+    "Run a profile on an empty store, and write what it holds then to data/answers"
+    import tempfile
+    from unittest.mock import patch
+    from memnb.replay import write_answers
+    from memnb.store import Store
+    if only: raise ValueError('--write takes all papers of a profile: the files hold the answers of all')
+    with tempfile.TemporaryDirectory() as tmp, patch.dict(os.environ, MEMNB_STORE=f'{tmp}/answers.sqlite'):
+        results = batch(profile, (), {}, Path(tmp)/'runs', workers=workers, seconds=0)
+        if wrong := [o for o in results if o.status != 'done']:
+            raise ValueError(f'{wrong[0].run.name} {wrong[0].status}: {wrong[0].error}; nothing was written')
+        word = profile_file(profile).stem.replace('replay', 'pages')
+        made = write_answers(Store(), data_dir()/'answers', word)
+    print(table(('file', 'answers'), [(name, str(o['answers'])) for name, o in made.items()]))
+
 # %% ../nbs/rooms/cli.ipynb #05d46b86
 COMMANDS = dict(run=_run, plan=_plan, status=_status, clean=_clean, diff=_diff, figure=_figure,
-                report=_report, table=_table, ask=_ask, new=_new,
+                report=_report, replay=_replay, table=_table, ask=_ask, new=_new,
                 list=_list, store=_store, readme=_readme, fetch=_fetch)
 _TYPES = {bool: dict(action='store_true'), list: dict(nargs='+', action='extend'), int: dict(type=int),
           dict: dict(nargs=2, action='append', metavar=('NAME', 'VALUE')), Path: dict(type=Path)} # of options

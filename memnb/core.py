@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'private_dir', 'cache_dir',
-           'own_dir', 'say', 'need_device', 'cores', 'version', 'replacing', 'did_you_mean', 'require', 'sha256',
-           'file_hash', 'wheel_file']
+           'own_dir', 'say', 'need_device', 'give_back', 'cores', 'version', 'replacing', 'did_you_mean', 'require',
+           'sha256', 'file_hash', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import hashlib, json, os, re, stat, sys, time, zipfile
@@ -44,10 +44,10 @@ def figures_dir(
 
 # %% ../nbs/rooms/core.ipynb #f308939a
 SHIPPED = dict(nbs='nbs', reported='data/reported', measured='data/measured', profiles='data/profiles',
-               planted='data/planted')
+               planted='data/planted', answers='data/answers')
 
 def share_dir(
-    kind: str # one of 'nbs', 'reported', 'measured', 'profiles', 'planted'
+    kind: str # one of 'nbs', 'reported', 'measured', 'profiles', 'planted', 'answers'
 ) -> Path:    # folder of the shipped files of that kind
     "Folder of files that ship with memnb"
     if kind not in SHIPPED: raise ValueError(f"share_dir knows {', '.join(SHIPPED)}, not {kind!r}")
@@ -100,6 +100,13 @@ def need_device(
     import torch
     if not torch.cuda.is_available():
         raise ValueError(f"torch sees no {device} here: take device='cpu', or a build of torch with CUDA")
+
+# %% ../nbs/rooms/core.ipynb #d9993bb6
+def give_back():
+    "Free memory goes back to the system, where the C library can do so"
+    import ctypes
+    try: ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError): pass
 
 # %% ../nbs/rooms/core.ipynb #a8858f88
 def cores() -> int: # at least 1

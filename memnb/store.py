@@ -6,7 +6,8 @@
 __all__ = ['fresh_since', 'Store', 'is_empty', 'key_of']
 
 # %% ../nbs/rooms/store.ipynb #871ce817
-import json, os
+import gzip, json, os, zlib
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from .answers import (ANSWER_COLUMNS, IS_REFUSED, OF_ENGINE, PUT, File, checksum_of, is_empty, is_sound,
@@ -38,6 +39,17 @@ def _row_of(d):
     own = checksum_of(key, answer)
     if d.get('sha', own) != own: raise ValueError('the checksum does not match')
     return key, d['model'], settings, prompt, answer, checksum_of(key, answer), d.get('when')
+
+@contextmanager
+def _lines_of(path, name, mode='r'):
+    "A file of bytes, open; compressed where its name ends in .gz"
+    with open(path, mode + 'b') as f:
+        if not str(name).endswith('.gz'): yield f
+        else:
+            try: # the same bytes at any time
+                with gzip.GzipFile('', mode + 'b', fileobj=f, mtime=0) as z: yield z
+            except (EOFError, zlib.error) as e:
+                raise ValueError(f'{Path(name).name} is cut short or damaged') from e
 
 class Store(File):
     "Answers of language models in one SQLite file, shared by processes"
@@ -111,20 +123,20 @@ class Store(File):
     # --- answers travel as JSON lines
 
     def export(self,
-        path: Path|str,  # file to write, one JSON object a line, whole or not at all
+        path: Path|str,  # file to write, one JSON object a line, whole or not at all; .gz is compressed
         model: str = ''  # only this model; '' for all
     ) -> int:            # number of answers written; damaged ones are left out
         "Write the answers to a JSON lines file"
         def op(db):
             n = bad = 0
-            with open(part, 'w', encoding='utf-8', newline='\n') as f:
+            with _lines_of(part, path, 'w') as f:
                 for _, row in self.rows(db, model):
                     if not is_sound(row):
                         bad += 1
                         continue
                     d = dict(zip(ANSWER_COLUMNS, [*row[:2], *map(json.loads, row[2:5]), *row[5:]]))
                     d = {k: v for k, v in d.items() if k in ANSWER_COLUMNS[:5] or v}
-                    f.write(json.dumps(d, ensure_ascii=False) + '\n')
+                    f.write(json.dumps(d, ensure_ascii=False).encode('utf-8') + b'\n')
                     n += 1
             return n, bad
         with replacing(path) as part: n, bad = self.run(op)
@@ -135,7 +147,7 @@ class Store(File):
     ) -> int:          # number of answers read; ValueError names a damaged line, those before it are taken in
         "Take in the answers of a JSON lines file"
         n, rows = 0, []
-        with open(path, 'rb') as f:
+        with _lines_of(path, path) as f:
             for i, line in enumerate(f, 1):
                 try: rows.append(_row_of(json.loads(line)))
                 except (ValueError, KeyError, TypeError, RecursionError) as e:

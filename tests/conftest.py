@@ -18,7 +18,7 @@ os.environ.pop('MEMNB_HOME', None)
 LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
         'test_server.py', 'test_sixth.py', '[12_', '[iclinf/measuring]', '[iclinf/ladder]', '[rooms/plant]',
         'test_store.py', 'test_report.py', 'test_engine.py', 'test_icl.py', 'test_bad_input.py',
-        'test_difference.py', 'test_results.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
+        'test_difference.py', 'test_results.py', 'test_replay.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
@@ -50,8 +50,12 @@ def between(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def answers(between):
-    "A store of answers for all notebooks of papers, on all processes: what one has asked, the next need not compute"
-    return between/'answers/store.sqlite'
+    "A store for all notebooks of papers, on all processes: the answers that ship, and what one of them has asked"
+    from memnb.replay import take_in
+    from memnb.store import Store
+    path = between/'answers/store.sqlite'
+    take_in(Store(path))
+    return path
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):

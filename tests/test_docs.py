@@ -4,7 +4,7 @@ from html import unescape
 from importlib.util import find_spec
 from urllib.parse import unquote
 import pytest
-from test_lab import chromium, wait
+from test_lab import chromium, cut_on_paper, wait
 from test_repo import NOTEBOOKS, TOP
 
 pytestmark = pytest.mark.skipif(not find_spec('myst_nb'), reason="no Sphinx with myst-nb: install the extra 'docs'")
@@ -138,6 +138,10 @@ def test_site_opens_from_disk(site, tmp_path):
             high += page.execute_script(
                 'return [...document.querySelectorAll("mfrac")].map(x => [document.title, x.closest("math").'
                 'getAttribute("display"), x.offsetHeight || x.getBoundingClientRect().height])')
+            if p.parent == site/'nbs': # the pages
+                assert not (lost := cut_on_paper(page)), f'{p.name}, on paper: {lost}'
+                page.execute_cdp_cmd('Emulation.setEmulatedMedia', dict(media=''))
+                page.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
         assert {kind for _, kind, _ in high} == {'block', 'inline'} # in a line fractions have smaller letters
         flat = [h for h in high if h[2] <= (15 if h[1] == 'block' else 10)]
         assert not flat, f'fractions that are not set as fractions: {flat}'

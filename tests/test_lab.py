@@ -135,6 +135,17 @@ def chromium(folder):
     try: yield page
     finally: page.quit()
 
+def cut_on_paper(driver, wide=718):
+    "What a page loses at the edge of an A4 sheet: tables, texts and pictures that stick out, or that would have to scroll"
+    driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', dict(width=wide, height=1000, deviceScaleFactor=1, mobile=False))
+    driver.execute_cdp_cmd('Emulation.setEmulatedMedia', dict(media='print'))
+    return driver.execute_script("""
+        document.querySelectorAll('details').forEach(x => x.open = true)
+        const edge = document.documentElement.clientWidth + 1, lost = x => x.getBoundingClientRect().right > edge
+        const scrolls = x => x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX != 'visible'
+        return [...document.querySelectorAll('table, pre, .wide, .math, figure, img')].filter(x => x.checkVisibility() &&
+            x.clientWidth && (lost(x) || x.tagName != 'IMG' && scrolls(x))).map(x => x.tagName + ' ' + x.textContent.trim().slice(0, 50))""")
+
 class Page:
     "A notebook open in Lab, as a reader sees it"
     def __init__(self, driver, lab):

@@ -23,7 +23,8 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
               report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'], exercises=['core', 'papers'],
-              redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'])
+              redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'],
+              replay=['core', 'results', 'store', 'weights'])
 ARROWS['cli'] = [*ARROWS]
 FOR_PAPERS = ['core', 'stats', 'plots', 'results', 'store', 'data', 'gpt', 'hf', 'lm', 'plant', 'rendering', 'sliding', 'exercises']
 ABOVE = 'compare' # it stands above the papers, and may import them
@@ -560,7 +561,8 @@ def test_wheel_carries_what_it_reads(tmp_path):
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
     assert lines[0].startswith(str(site)) and lines[1] == 'True', lines
     want = {'nbs': 'nbs/**/*.ipynb', 'reported': 'data/reported/**/*.csv',
-            'measured': 'data/measured/**/*.[cj]s[vo]*', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*'}
+            'measured': 'data/measured/**/*.[cj]s[vo]*', 'profiles': 'data/profiles/*', 'planted': 'data/planted/*/*',
+            'answers': 'data/answers/*'}
     assert lines[2:-1] == [f'{k} {len(list(source.glob(p)))}' for k, p in want.items()]
     assert list(site.rglob('nbs/rooms/*.ipynb')) and list(site.rglob('measured/tabular/one-run.csv'))
     assert lines[-1] == str(away/'figures')

@@ -7,7 +7,7 @@ import pytest
 from memnb import executed, rendering, report
 from memnb.report import batch_report
 from memnb.results import BOARD_MIME
-from test_lab import chromium, wait
+from test_lab import chromium, cut_on_paper, wait
 from test_notebooks import MARKER
 from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
 
@@ -636,3 +636,11 @@ def test_print_opens_the_evidence(page, script):
     assert not css(page, '.tools')[0].is_displayed()
     if script: page.execute_script("dispatchEvent(new Event('afterprint'))")
     assert not any(d.get_attribute('open') for d in css(page, 'table.claims details'))
+
+@pytest.mark.browser
+def test_nothing_is_cut_off_on_paper(page, batch):
+    for p in [batch, *beside(batch)]:
+        page.get(p.as_uri())
+        assert not (lost := cut_on_paper(page)), f'{p.name}: {lost}'
+    each(page, 'table', "x.style.minWidth = '1000px'") # it would be seen
+    assert cut_on_paper(page)
