@@ -42,7 +42,8 @@ def write_answers(
         if ident not in there: continue
         name = f"{word}-{re.sub(r'[^a-z0-9-]', '_', _model_name(ident))}.jsonl.gz"
         n = store.export(Path(folder)/name, ident)
-        mine[name] = dict(model=ident, answers=n, code=code or code_version(), sha256=sha256(Path(folder)/name))
+        mine[name] = dict(model=ident, answers=n, code=code or code_version(),
+                          sha256=sha256(Path(folder)/name))
     with replacing(Path(folder)/ORIGIN) as part:
         part.write_text(json.dumps(found | mine, indent=1, sort_keys=True) + '\n', encoding='utf-8')
     return mine
