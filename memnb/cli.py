@@ -411,7 +411,8 @@ def _arguments(parser, fun):
         if metavar: how['metavar'] = metavar
         if choices := get_args(p.annotation): how |= dict(choices=choices)
         if p.kind != Parameter.KEYWORD_ONLY:
-            if p.default is not Parameter.empty: how['nargs'] = '*' if p.annotation is list else '?'
+            if p.annotation is list: how['nargs'] = '*'
+            elif p.default is not Parameter.empty: how |= dict(nargs='?', default=p.default)
             action = parser.add_argument(name, **how)
         else:
             long = ['-o']*(name == 'out') + [f"--{name.replace('_', '-')}"]
