@@ -5,6 +5,9 @@
    ln1 (g, b), qkv (d x 3d, b), proj (d x d, b), ln2 (g, b), fc (d x 4d, b), out (4d x d, b), and the last norm (g, b).
    A sequence of n tokens is worked through alone, so that its activations stay in the cache. Position t reads token
    t-1 and predicts token t; position 0 reads none. d and the head width must be multiples of 8. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -12,55 +15,81 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define PW 64                      /* vocabulary columns of a panel */
+#define PW 64                      /* tokens of the vocabulary in a panel */
 typedef float vf __attribute__((vector_size(64), aligned(4)));
 typedef float v8 __attribute__((vector_size(32), aligned(4)));
 typedef int32_t vi __attribute__((vector_size(64), aligned(4)));
 
-/* ---- small matrix products: C (M x N, rows cr apart) = [C +] A B ----
-   Element (m, k) of A lies at a[m*ar + k*ak], so A may be a transpose; rows of B are bk apart. N is a multiple of 8. */
+/* ---- small matrix products: C (M x N, rows cr apart) = [plus] + A B ----
+   Element (m, k) of A lies at a[m*ar + k*ak], so A may be a transpose; rows of B are bk apart, or, where bk is 0, B is
+   packed: stripes of 32 columns, the rows of each without a gap, then one of 16 and one of 8. Rows of plus are pr
+   apart. Each number is summed up over k in order, whatever the tile. N is a multiple of 8. */
 
 #define ROWS1(DO) DO(0)
-#define ROWS2(DO) DO(0) DO(1)
-#define ROWS8(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define ROWS2(DO) ROWS1(DO) DO(1)
+#define ROWS3(DO) ROWS2(DO) DO(2)
+#define ROWS4(DO) ROWS3(DO) DO(3)
+#define ROWS5(DO) ROWS4(DO) DO(4)
+#define ROWS6(DO) ROWS5(DO) DO(5)
+#define ROWS7(DO) ROWS6(DO) DO(6)
+#define ROWS8(DO) ROWS7(DO) DO(7)
 #define ZERO(r) VEC s##r = {0}, t##r = {0};
-#define MULT(r) { float e = a[(long)r*ar + (long)k*ak]; s##r += e*x; if (C == 2) t##r += e*y; }
+#define MULT(r) { float e = a[r*ar + k*ak]; s##r += e*x; if (C == 2) t##r += e*y; }
 #define SAVE(r) {                                                                                                \
-    VEC *o = (VEC *)(c + (long)r*cr);                                                                            \
-    o[0] = add ? o[0] + s##r : s##r;                                                                             \
-    if (C == 2) o[1] = add ? o[1] + t##r : t##r;                                                                 \
+    VEC *o = (VEC *)(c + r*cr);                                                                                  \
+    o[0] = plus ? *(const VEC *)(plus + r*pr) + s##r : s##r;                                                     \
+    if (C == 2) o[1] = plus ? *(const VEC *)(plus + r*pr + sizeof(VEC)/4) + t##r : t##r;                         \
 }
-#define TILE(NAME, T, ROWS)  /* some rows of C, one or two vectors wide, kept in registers over all k */         \
-INLINE void NAME(const int C, int K, const float *a, int ar, int ak, const float *b, int bk, float *c, int cr,   \
-                 int add) {                                                                                      \
-    typedef T VEC;                                                                                               \
-    ROWS(ZERO)                                                                                                   \
+typedef void tile(long K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,
+                  const float *plus, long pr);
+#define TILE(NAME, T, WIDTH, R) /* R rows of C, one or two vectors wide, kept in registers over all k */            \
+static void NAME##R(long K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,        \
+                    const float *plus, long pr) {                                                                \
+    typedef T VEC; enum { C = WIDTH };                                                                           \
+    ROWS##R(ZERO)                                                                                                \
     for (long k = 0; k < K; k++) {                                                                               \
         VEC x = *(VEC *)(b + k*bk), y = C == 2 ? *(VEC *)(b + k*bk + sizeof(VEC)/4) : x;                         \
-        ROWS(MULT)                                                                                               \
+        ROWS##R(MULT)                                                                                            \
     }                                                                                                            \
-    ROWS(SAVE)                                                                                                   \
+    ROWS##R(SAVE)                                                                                                \
 }
-TILE(wide8, vf, ROWS8) TILE(wide2, vf, ROWS2) TILE(wide1, vf, ROWS1)
-TILE(slim8, v8, ROWS8) TILE(slim2, v8, ROWS2) TILE(slim1, v8, ROWS1)
+#define TILES(NAME, T, C)                                                                                        \
+TILE(NAME, T, C, 1) TILE(NAME, T, C, 2) TILE(NAME, T, C, 3) TILE(NAME, T, C, 4)                                  \
+TILE(NAME, T, C, 5) TILE(NAME, T, C, 6) TILE(NAME, T, C, 7) TILE(NAME, T, C, 8)                                  \
+static tile *const NAME[] = {0, NAME##1, NAME##2, NAME##3, NAME##4, NAME##5, NAME##6, NAME##7, NAME##8};
+TILES(wide, vf, 2) TILES(half, vf, 1) TILES(slim, v8, 1)
 
-#define STRIPE(F, C, w)                                                                                          \
-    for (m = 0; m + 8 <= M; m += 8) F##8(C, K, a + (long)m*ar, ar, ak, b + n, bk, c + (long)m*cr + n, cr, add);  \
-    for (; m + 2 <= M; m += 2) F##2(C, K, a + (long)m*ar, ar, ak, b + n, bk, c + (long)m*cr + n, cr, add);       \
-    for (; m < M; m++) F##1(C, K, a + (long)m*ar, ar, ak, b + n, bk, c + (long)m*cr + n, cr, add);               \
-    n += C*w;
+static void product(int M, int N, int K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,
+                    const float *plus, long pr) {
+    for (int n = 0, w; n < N; n += w) {
+        w = N - n >= 32 ? 32 : N - n >= 16 ? 16 : 8;
+        tile *const *of = w == 32 ? wide : w == 16 ? half : slim;
+        const float *from = bk ? b + n : b + (long)n*K;
+        for (int m = 0, r; m < M; m += r) {
+            r = M - m >= 16 || M - m == 8 ? 8 : M - m > 8 ? (M - m)/4*2 : M - m; /* no tile of few rows at the end */
+            if (w == 8 && r > 1) r -= r%2;           /* a narrow last row has always been alone */
+            of[r](K, a + m*ar, ar, ak, from, bk ? bk : w, c + m*cr + n, cr, plus ? plus + m*pr + n : 0, pr);
+        }
+    }
+}
 
 static void gemm(int M, int N, int K, const float *a, int ar, int ak, const float *b, int bk, float *c, int cr,
                  int add) {
-    int n = 0, m;
-    while (n + 32 <= N) { STRIPE(wide, 2, 16) }
-    while (n + 16 <= N) { STRIPE(wide, 1, 16) }
-    while (n + 8 <= N) { STRIPE(slim, 1, 8) }
+    product(M, N, K, a, ar, ak, b, bk, c, cr, add ? c : 0, cr);
 }
 
-static void transpose(int rows, int cols, const float *a, float *out) {  /* out: cols x rows */
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < cols; j++) out[(long)j*rows + i] = a[(long)i*cols + j];
+/* A (rows x cols) or its transpose, packed */
+static void pack(int rows, int cols, const float *a, float *out) {
+    for (int n = 0, w; n < cols; n += w) {
+        w = cols - n >= 32 ? 32 : cols - n >= 16 ? 16 : 8;
+        for (long k = 0; k < rows; k++, out += w) memcpy(out, a + k*cols + n, w*4);
+    }
+}
+static void pack_turned(int rows, int cols, const float *a, float *out) {
+    for (int n = 0, w; n < rows; n += w) {
+        w = rows - n >= 32 ? 32 : rows - n >= 16 ? 16 : 8;
+        for (long k = 0; k < cols; k++, out += w) for (long j = 0; j < w; j++) out[j] = a[(n + j)*cols + k];
+    }
 }
 
 /* ---- exp, to float precision ---- */
@@ -68,11 +97,18 @@ static void transpose(int rows, int cols, const float *a, float *out) {  /* out:
 INLINE vf pick(vi yes, vf a, vf b) { return (vf)((yes & (vi)a) | (~yes & (vi)b)); }
 INLINE vf all(float x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
-INLINE vf vexp(vf x) {
-    vf z = x*1.44269504f;
-    z = pick(z > 126.f, all(126.f), z);
-    z = pick(z < -126.f, all(-126.f), z);
-    vi n = __builtin_convertvector(z + pick(z < 0.f, all(-.5f), all(.5f)), vi);
+#ifdef __AVX512F__                 /* the same in one operation each */
+INLINE vf least(float a, vf b) { return (vf)_mm512_min_ps((__m512)all(a), (__m512)b); }
+INLINE vf most(float a, vf b) { return (vf)_mm512_max_ps((__m512)all(a), (__m512)b); }
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+#else
+INLINE vf least(float a, vf b) { return pick(b > a, all(a), b); }
+INLINE vf most(float a, vf b) { return pick(b < a, all(a), b); }
+INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+#endif
+
+INLINE vf power(vf z, vf half) {   /* of two, z from -126 to 126, half with the sign of z */
+    vi n = __builtin_convertvector(z + half, vi);
     vf f = z - __builtin_convertvector(n, vf);
     vf p = f*1.54035304e-4f + 1.33335581e-3f;
     p = p*f + 9.61812911e-3f;
@@ -82,9 +118,33 @@ INLINE vf vexp(vf x) {
     p = p*f + 1.f;
     return (vf)((vi)p + (n << 23));
 }
+INLINE vf vexp(vf x) {
+    vf z = most(-126.f, least(126.f, x*1.44269504f));
+    return power(z, (vf)(((vi)z & (vi)all(-0.f)) | (vi)all(.5f)));
+}
+INLINE vf vexp_down(vf x, float scale) { return power(most(-126.f, x*(scale*1.44269504f)), all(-.5f)); } /* of x <= 0 */
 
-INLINE float hsum(vf x) { float s = 0; for (int i = 0; i < 16; i++) s += x[i]; return s; }
-INLINE float hmax(vf x) { float s = x[0]; for (int i = 1; i < 16; i++) s = x[i] > s ? x[i] : s; return s; }
+/* A sum as it is: the compiler shall not add its parts up in another order. */
+INLINE vf as_is(vf x) {
+#ifdef __AVX512F__
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
+/* Sums of sixteen vectors, or of the numbers of one, in an order that is always the same. */
+INLINE vf sum_of_pairs(const vf *a) {
+    vf b[8], c[4];
+    for (int i = 0; i < 8; i++) b[i] = as_is(a[2*i + 1] + a[(2*i + 2)%16]);
+    for (int i = 0; i < 4; i++) c[i] = as_is(b[2*i] + b[2*i + 1]);
+    return as_is(as_is(c[0] + c[1]) + c[2]) + c[3];
+}
+INLINE vf sum_of_halves(vf *a) {
+    for (int k = 8; k; k /= 2) for (int i = 0; i < k; i++) a[i] = as_is(a[i] + a[i + k]);
+    return a[0];
+}
+static const int32_t LANE[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+INLINE vi from(int r) { return *(const vi *)LANE >= r; }  /* the lanes from r on */
 
 /* ---- the model ---- */
 
@@ -92,8 +152,10 @@ typedef struct { int L, d, V, S, H; } conf;
 typedef struct { long ln1, qkv, proj, ln2, fc, out; } layer;          /* where they begin in the vector */
 typedef struct { float *in, *h1, *qkv, *att, *mid, *h2, *u, *g, *P; } saved; /* what backward needs */
 typedef struct {
-    conf c; int Vp, Sp, hw; long np, wpe, lnf; layer *at; saved *s;
-    float *x, *hf, *dx, *dh, *d3, *d4, *dS, *dP, *kt, *vt, *logits, *mx, *scale, *packed, *turned, *q, *logp, *grad;
+    conf c; int Sp, hw; long np, wpe, lnf; layer *at; saved *s;
+    const float *q;                                                   /* the weights as a step sees them */
+    float *x, *hf, *dx, *dh, *d3, *d4, *dS, *turn, *logits, *sums, *scale, *packed, *turned, *round, *logp, *grad;
+    float *stripes;
     int lack;                                                         /* memory that there was not */
 } work;
 
@@ -118,19 +180,19 @@ static void end(work *w) {
         free(s->in); free(s->h1); free(s->qkv); free(s->att); free(s->mid); free(s->h2); free(s->u); free(s->g);
         free(s->P);
     }
-    float *all[] = {w->x, w->hf, w->dx, w->dh, w->d3, w->d4, w->dS, w->dP, w->kt, w->vt, w->logits, w->mx, w->scale,
-                    w->packed, w->turned, w->q, w->logp};
+    float *all[] = {w->x, w->hf, w->dx, w->dh, w->d3, w->d4, w->dS, w->turn, w->logits, w->sums, w->scale, w->packed,
+                    w->turned, w->round, w->logp, w->stripes};
     for (unsigned i = 0; i < sizeof(all)/sizeof(*all); i++) free(all[i]);
     free(w->at); free(w->s); free(w);
 }
 
-static work *begin(const int *cfg, int train) { /* 0 where memory does not suffice */
+static work *begin(const int *cfg, int train, int bf16) { /* 0 where memory does not suffice */
     work *w = calloc(1, sizeof(work));
     if (!w) return 0;
     conf c = {cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]};
     long d = c.d, S = c.S;
     int *no = &w->lack;
-    w->c = c; w->Vp = (c.V + PW - 1)/PW*PW; w->Sp = (S + 15)/16*16; w->hw = d/c.H;
+    w->c = c; w->Sp = (S + 15)/16*16; w->hw = d/c.H;
     w->wpe = (long)c.V*d; w->lnf = w->wpe + S*d + c.L*(12*d*d + 13*d); w->np = w->lnf + 2*d;
     w->at = calloc(c.L, sizeof(layer)); w->s = calloc(c.L, sizeof(saved));
     if (!w->at || !w->s) *no = 1;
@@ -143,9 +205,10 @@ static work *begin(const int *cfg, int train) { /* 0 where memory does not suffi
     }
     w->x = room(S*d, no); w->hf = room(S*d, no); w->dx = room(S*d, no); w->dh = room(S*d, no);
     w->d3 = room(3*S*d, no); w->d4 = room(4*S*d, no); w->dS = room((long)w->Sp*w->Sp, no);
-    w->dP = room((long)w->Sp*w->Sp, no); w->kt = room((long)w->hw*w->Sp, no); w->vt = room((long)w->hw*w->Sp, no);
-    w->logits = room(S*w->Vp, no); w->mx = room(S*16, no); w->scale = room(S, no); w->logp = room(S, no);
-    w->packed = room((long)w->Vp*d, no); w->q = room(w->np + PW*d, no);
+    w->turn = room(d*w->Sp, no); w->logits = room((w->Sp + 16L)*c.V, no); w->sums = room(17*(w->Sp + 16L), no);
+    w->scale = room(w->Sp + 16, no); w->logp = room(S, no); w->packed = room(12*d*d*c.L, no);
+    w->stripes = room(4*S*d, no);
+    if (bf16) w->round = room(w->np, no);
     if (train) w->turned = room(12*d*d*c.L, no);
     if (*no) { end(w); return 0; }
     return w;
@@ -165,15 +228,16 @@ static uint32_t mixed(uint32_t x) {              /* the last steps of MurmurHash
 /* Weights as a step sees them (rounded to bfloat16 where asked), and copies in the order that products read them. */
 static void load(work *w, const float *p, int bf16) {
     long d = w->c.d;
-    if (bf16) for (long i = 0; i < w->np; i++) w->q[i] = bfloat16(p[i], 0, 0);
-    else memcpy(w->q, p, w->np*4);
-    for (long at = 0; at < w->Vp; at += PW)
-        for (int j = 0; j < PW; j++) for (int k = 0; k < d; k++)
-            w->packed[at*d + (long)k*PW + j] = at + j < w->c.V ? w->q[(at + j)*d + k] : 0;
-    if (w->turned) for (int i = 0; i < w->c.L; i++) {
-        layer l = w->at[i]; float *t = w->turned + i*12*d*d;
-        transpose(d, 3*d, w->q + l.qkv, t); transpose(d, d, w->q + l.proj, t + 3*d*d);
-        transpose(d, 4*d, w->q + l.fc, t + 4*d*d); transpose(4*d, d, w->q + l.out, t + 8*d*d);
+    if (bf16) for (long i = 0; i < w->np; i++) w->round[i] = bfloat16(p[i], 0, 0);
+    w->q = bf16 ? w->round : p;
+    for (int i = 0; i < w->c.L; i++) {
+        layer l = w->at[i]; float *t = w->packed + i*12*d*d;
+        pack(d, 3*d, w->q + l.qkv, t); pack(d, d, w->q + l.proj, t + 3*d*d);
+        pack(d, 4*d, w->q + l.fc, t + 4*d*d); pack(4*d, d, w->q + l.out, t + 8*d*d);
+        if (!w->turned) continue;
+        t = w->turned + i*12*d*d;
+        pack_turned(d, 3*d, w->q + l.qkv, t); pack_turned(d, d, w->q + l.proj, t + 3*d*d);
+        pack_turned(d, 4*d, w->q + l.fc, t + 4*d*d); pack_turned(4*d, d, w->q + l.out, t + 8*d*d);
     }
 }
 
@@ -206,77 +270,98 @@ static void norm_back(int n, int d, const float *x, const float *g, const float 
     }
 }
 
-static void linear(int n, int in, int out, const float *x, const float *wb, float *y) { /* bias behind the weights */
-    const float *b = wb + (long)in*out;
-    for (int i = 0; i < n; i++) memcpy(y + (long)i*out, b, out*4);
-    gemm(n, out, in, x, in, 1, wb, out, y, out, 1);
+/* y = x W + b; the bias lies where W ends, packed is W packed */
+static void linear(int n, int in, int out, const float *x, const float *wb, const float *packed, float *y) {
+    product(n, out, in, x, in, 1, packed, 0, y, out, wb + (long)in*out, 0);
 }
 
-static void linear_back(int n, int in, int out, const float *x, const float *turned, const float *dy, float *dx,
-                        float *dw) {
-    gemm(in, out, n, x, 1, in, dy, out, dw, out, 1);
+static void linear_back(const work *w, int n, int in, int out, const float *x, const float *turned, const float *dy,
+                        float *dx, float *dw) {
     float *db = dw + (long)in*out;
-    for (int i = 0; i < n; i++) for (int k = 0; k < out; k++) db[k] += dy[(long)i*out + k];
-    gemm(n, in, out, dy, out, 1, turned, in, dx, in, 0);
+    int k = 0;
+    if (out > 64) pack(n, out, dy, w->stripes); /* rows far apart are in each other's way in the cache */
+    product(in, out, n, x, 1, in, out > 64 ? w->stripes : dy, out > 64 ? 0 : out, dw, out, dw, out);
+    for (; k + 16 <= out; k += 16) {
+        vf sum = *(vf *)(db + k);
+        for (long i = 0; i < n; i++) sum += *(const vf *)(dy + i*out + k);
+        *(vf *)(db + k) = sum;
+    }
+    for (long i = 0; i < n; i++) for (int j = k; j < out; j++) db[j] += dy[i*out + j];
+    gemm(n, in, out, dy, out, 1, turned, 0, dx, in, 0);
 }
 
 INLINE int up16(int i) { return (i + 15)/16*16; }
 
-/* columns of rows i.. of an n x (3d) matrix, turned: hw x Sp */
-static void turn(const work *w, int n, const float *x, int stride, float *t) {
-    for (int k = 0; k < w->hw; k++) {
-        for (int j = 0; j < n; j++) t[k*w->Sp + j] = x[(long)j*stride + k];
-        for (int j = n; j < up16(n); j++) t[k*w->Sp + j] = 0;
+/* Rows of m numbers, stride apart, turned: m x Sp, zeros behind the n-th column */
+static void turn(const work *w, int n, int m, const float *x, int stride, float *t) {
+    for (int k = 0; k < m; k++, t += w->Sp) {
+        for (int j = 0; j < n; j++) t[j] = x[(long)j*stride + k];
+        for (int j = n; j < up16(n); j++) t[j] = 0;
     }
 }
 
+/* Attention, head by head. Scores lie key by key, the queries side by side, so that sixteen queries go through all
+   steps together; keys later than a query have weight 0. */
 static void attend(work *w, int n, saved *s) {
-    int d = w->c.d, hw = w->hw, Sp = w->Sp;
+    int d = w->c.d, hw = w->hw;
+    long Sp = w->Sp;
     float root = 1/sqrtf(hw);
     for (int h = 0; h < w->c.H; h++) {
-        float *q = s->qkv + h*hw, *k = q + d, *v = k + d, *P = s->P + (long)h*Sp*Sp;
-        turn(w, n, k, 3*d, w->kt);
-        for (int i0 = 0; i0 < n; i0 += 16) {
-            int m = n - i0 < 16 ? n - i0 : 16, cols = i0 + 16;
-            gemm(m, cols, hw, q + (long)i0*3*d, 3*d, 1, w->kt, Sp, P + (long)i0*Sp, Sp, 0);
-            for (int i = i0; i < i0 + m; i++) {
-                float *p = P + (long)i*Sp;
-                vf top = all(-1e30f), sum = all(0);
-                for (int j = i + 1; j < cols; j++) p[j] = -1e30f;
-                for (int j = 0; j < cols; j += 16) top = pick(*(vf *)(p + j) > top, *(vf *)(p + j), top);
-                top = all(hmax(top));
-                for (int j = 0; j < cols; j += 16) sum += *(vf *)(p + j) = vexp((*(vf *)(p + j) - top)*root);
-                for (int j = i + 1; j < cols; j++) sum[0] -= p[j], p[j] = 0;
-                float part = 1/hsum(sum);
-                for (int j = 0; j < cols; j++) p[j] *= part;
+        float *q = s->qkv + h*hw, *k = q + d, *v = k + d, *P = s->P + h*Sp*Sp;
+        turn(w, n, hw, q, 3*d, w->turn);
+        for (int j = 0; j < n; j += 16)
+            gemm(n - j < 16 ? n - j : 16, up16(n) - j, hw, k + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
+                 P + j*Sp + j, Sp, 0);
+        for (int i = 0; i < n; i += 16) {
+            int m = n - i < 16 ? n - i : 16;
+            float *p = P + i;
+            vf top = all(-1e30f), two = top, sum[16] = {{0}};
+            for (int j = 0; j < i; j += 2) {
+                top = larger(*(vf *)(p + j*Sp), top); two = larger(*(vf *)(p + (j + 1)*Sp), two);
             }
-            gemm(m, hw, i0 + m, P + (long)i0*Sp, Sp, 1, v, 3*d, s->att + (long)i0*d + h*hw, d, 0);
+            for (int r = 0; r < m; r++) top = larger(pick(from(r), *(vf *)(p + (i + r)*Sp), all(-1e30f)), top);
+            top = larger(two, top);
+            for (int j = 0; j < i; j += 16) for (int r = 0; r < 16; r++)
+                sum[r] += *(vf *)(p + (j + r)*Sp) = vexp_down(*(vf *)(p + (j + r)*Sp) - top, root);
+            for (int r = 0; r < m; r++) {
+                vf e = vexp_down(*(vf *)(p + (i + r)*Sp) - top, root);
+                sum[r] += *(vf *)(p + (i + r)*Sp) = (vf)(from(r) & (vi)e);
+            }
+            vf part = 1/sum_of_pairs(sum);
+            for (int j = 0; j < i + m; j++) *(vf *)(p + j*Sp) *= part;
+            gemm(m, hw, i + m, p, 1, Sp, v, 3*d, s->att + (long)i*d + h*hw, d, 0);
         }
     }
 }
 
 static void attend_back(work *w, int n, saved *s, const float *datt, float *dqkv) {
-    int d = w->c.d, hw = w->hw, Sp = w->Sp;
+    int d = w->c.d, hw = w->hw;
+    long Sp = w->Sp;
     float root = 1/sqrtf(hw);
     for (int h = 0; h < w->c.H; h++) {
-        float *q = s->qkv + h*hw, *k = q + d, *v = k + d, *P = s->P + (long)h*Sp*Sp, *dS = w->dS;
+        float *q = s->qkv + h*hw, *k = q + d, *v = k + d, *P = s->P + h*Sp*Sp, *dS = w->dS;
         float *dq = dqkv + h*hw, *dk = dq + d, *dv = dk + d;
         const float *o = datt + h*hw;
-        turn(w, n, v, 3*d, w->vt);
-        for (int i0 = 0; i0 < n; i0 += 16) {
-            int m = n - i0 < 16 ? n - i0 : 16, cols = i0 + 16;
-            gemm(m, cols, hw, o + (long)i0*d, d, 1, w->vt, Sp, dS + (long)i0*Sp, Sp, 0);
-            for (int i = i0; i < i0 + m; i++) {
-                float *p = P + (long)i*Sp, *e = dS + (long)i*Sp, dot = 0;
-                for (int j = 0; j < cols; j++) dot += p[j]*e[j];
-                for (int j = 0; j < cols; j++) e[j] = p[j]*(e[j] - dot)*root;
-            }
-            gemm(m, hw, i0 + m, dS + (long)i0*Sp, Sp, 1, k, 3*d, dq + (long)i0*3*d, 3*d, 0);
+        turn(w, n, hw, o, d, w->turn);
+        for (int j = 0; j < n; j += 16)
+            gemm(n - j < 16 ? n - j : 16, up16(n) - j, hw, v + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
+                 dS + j*Sp + j, Sp, 0);
+        for (int i = 0; i < n; i += 16) {
+            int m = n - i < 16 ? n - i : 16;
+            float *p = P + i, *e = dS + i;
+            vf sum[16] = {{0}};
+            for (int j = 0; j < i; j += 16) for (int r = 0; r < 16; r++)
+                sum[r] += *(vf *)(p + (j + r)*Sp)**(vf *)(e + (j + r)*Sp);
+            for (int r = 0; r < m; r++) sum[r] += *(vf *)(p + (i + r)*Sp)**(vf *)(e + (i + r)*Sp);
+            vf dot = sum_of_halves(sum);
+            for (int j = 0; j < i + m; j++)
+                *(vf *)(e + j*Sp) = *(vf *)(p + j*Sp)*(*(vf *)(e + j*Sp) - dot)*root;
+            gemm(m, hw, i + m, e, 1, Sp, k, 3*d, dq + (long)i*3*d, 3*d, 0);
         }
-        for (int j0 = 0; j0 < n; j0 += 16) {
-            int m = n - j0 < 16 ? n - j0 : 16;
-            gemm(m, hw, n - j0, dS + (long)j0*Sp + j0, 1, Sp, q + (long)j0*3*d, 3*d, dk + (long)j0*3*d, 3*d, 0);
-            gemm(m, hw, n - j0, P + (long)j0*Sp + j0, 1, Sp, o + (long)j0*d, d, dv + (long)j0*3*d, 3*d, 0);
+        for (int j = 0; j < n; j += 16) {
+            int m = n - j < 16 ? n - j : 16;
+            gemm(m, hw, n - j, dS + j*Sp + j, Sp, 1, q + (long)j*3*d, 3*d, dk + (long)j*3*d, 3*d, 0);
+            gemm(m, hw, n - j, P + j*Sp + j, Sp, 1, o + (long)j*d, d, dv + (long)j*3*d, 3*d, 0);
         }
     }
 }
@@ -299,99 +384,105 @@ static void gelu_back(long n, const float *u, float *dg) {
 
 static void forward(work *w, int n, const int32_t *ids) {
     int d = w->c.d;
-    float *q = w->q, *x = w->x;
+    const float *q = w->q;
+    float *x = w->x;
     for (int t = 0; t < n; t++) for (int k = 0; k < d; k++)
         x[t*d + k] = q[w->wpe + (long)t*d + k] + (t ? q[(long)ids[t - 1]*d + k] : 0);
     for (int i = 0; i < w->c.L; i++) {
         layer l = w->at[i]; saved *s = w->s + i;
+        const float *t = w->packed + 12L*d*d*i;
         memcpy(s->in, x, (long)n*d*4);
         norm(n, d, x, q + l.ln1, s->h1);
-        linear(n, d, 3*d, s->h1, q + l.qkv, s->qkv);
+        linear(n, d, 3*d, s->h1, q + l.qkv, t, s->qkv);
         attend(w, n, s);
-        linear(n, d, d, s->att, q + l.proj, w->dh);
+        linear(n, d, d, s->att, q + l.proj, t + 3L*d*d, w->dh);
         for (long k = 0; k < (long)n*d; k++) s->mid[k] = x[k] + w->dh[k];
         norm(n, d, s->mid, q + l.ln2, s->h2);
-        linear(n, d, 4*d, s->h2, q + l.fc, s->u);
+        linear(n, d, 4*d, s->h2, q + l.fc, t + 4L*d*d, s->u);
         gelu(4L*n*d, s->u, s->g);
-        linear(n, 4*d, d, s->g, q + l.out, w->dh);
+        linear(n, 4*d, d, s->g, q + l.out, t + 8L*d*d, w->dh);
         for (long k = 0; k < (long)n*d; k++) x[k] = s->mid[k] + w->dh[k];
     }
     norm(n, d, x, q + w->lnf, w->hf);
 }
 
-/* Scores panel by panel, then their exponentials in place; logp gets the log-probability of each token, and top
-   whether it is the likeliest. */
+/* Numbers from one row of scores to the next: never so many that rows are in each other's way in the cache. */
+INLINE int apart(int n) { return up16(n)%32 ? up16(n) : up16(n) + 16; }
+
+/* Scores panel by panel, token of the vocabulary by token, the positions side by side; then their exponentials in
+   place. logp gets the log-probability of each token, and top whether it is the likeliest. */
 static double head(work *w, int n, const int32_t *ids, float *logp, int8_t *top, double weight) {
-    int d = w->c.d, V = w->c.V;
+    int d = w->c.d, V = w->c.V, N = apart(n);
     double total = 0;
-    vf *mx = (vf *)w->mx;
-    for (int i = 0; i < n; i++) mx[i] = all(-1e30f);
-    for (int at = 0; at < w->Vp; at += PW) {
-        float *l = w->logits + (long)at*n;
-        gemm(n, PW, d, w->hf, d, 1, w->packed + (long)at*d, PW, l, PW, 0);
-        if (at + PW > V) for (int i = 0; i < n; i++) for (int j = V - at; j < PW; j++) l[i*PW + j] = -1e30f;
-        for (int i = 0; i < n; i++) for (int j = 0; j < PW; j += 16) {
-            vf y = *(vf *)(l + i*PW + j);
-            mx[i] = pick(y > mx[i], y, mx[i]);
+    float *l = w->logits, *mx = w->sums + 16*N;
+    turn(w, n, d, w->hf, d, w->turn);
+    for (int i = 0; i < up16(n); i += 16) *(vf *)(mx + i) = all(-1e30f);
+    for (int at = 0; at < V; at += PW) {
+        int rows = V - at < PW ? V - at : PW;
+        gemm(rows, up16(n), d, w->q + (long)at*d, d, 1, w->turn, w->Sp, l + (long)at*N, N, 0);
+        for (int i = 0; i < up16(n); i += 16) {
+            vf y = *(vf *)(mx + i);
+            for (int j = at; j < at + rows; j++) y = larger(*(vf *)(l + (long)j*N + i), y);
+            *(vf *)(mx + i) = y;
         }
     }
     for (int i = 0; i < n; i++) {
-        w->scale[i] = hmax(mx[i]);
-        logp[i] = w->logits[(long)(ids[i]/PW*PW)*n + i*PW + ids[i]%PW] - w->scale[i];
+        logp[i] = l[(long)ids[i]*N + i] - mx[i];
         if (top) top[i] = logp[i] >= 0;
-        mx[i] = all(0);
     }
-    for (int at = 0; at < w->Vp; at += PW) {
-        float *l = w->logits + (long)at*n;
-        for (int i = 0; i < n; i++) {
-            vf sum = mx[i];
-            for (int j = 0; j < PW; j += 16) {
-                vf e = vexp(*(vf *)(l + i*PW + j) - w->scale[i]);
-                *(vf *)(l + i*PW + j) = e;
-                sum += e;
-            }
-            mx[i] = sum;
+    memset(w->sums, 0, 16L*N*4);
+    for (int at = 0; at < V; at += PW) for (int r = 0; r < 16; r++) for (int i = 0; i < up16(n); i += 16) {
+        vf e[4] = {{0}};
+        for (int k = 0; k < 4; k++) if (at + 16*k + r < V) {
+            vf *y = (vf *)(l + (at + 16L*k + r)*N + i);
+            e[k] = *y = vexp_down(*y - *(vf *)(mx + i), 1);
         }
+        *(vf *)(w->sums + r*N + i) += as_is(as_is(e[3] + e[2]) + as_is(e[1] + e[0]));
+    }
+    for (int i = 0; i < up16(n); i += 16) {
+        vf sum[16];
+        for (int r = 0; r < 16; r++) sum[r] = *(vf *)(w->sums + r*N + i);
+        *(vf *)(w->scale + i) = sum_of_halves(sum);
     }
     for (int i = 0; i < n; i++) {
-        float sum = hsum(mx[i]);
-        logp[i] -= logf(sum);
-        w->scale[i] = weight/sum;
+        logp[i] -= logf(w->scale[i]);
+        w->scale[i] = weight/w->scale[i];
         total += logp[i];
     }
     return total;
 }
 
 static void head_back(work *w, int n, const int32_t *ids, float weight, float *dh) {
-    int d = w->c.d, V = w->c.V;
+    int d = w->c.d, V = w->c.V, N = apart(n);
     memset(dh, 0, (long)n*d*4);
-    for (int i = 0; i < n; i++) w->logits[(long)(ids[i]/PW*PW)*n + i*PW + ids[i]%PW] -= weight/w->scale[i];
+    for (int i = 0; i < n; i++) w->logits[(long)ids[i]*N + i] -= weight/w->scale[i];
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) w->hf[i*d + k] *= w->scale[i];
-    for (int at = 0; at < w->Vp; at += PW) {
-        float *l = w->logits + (long)at*n;
-        int cols = V - at < PW ? V - at : PW;    /* beyond them are the smallest numbers there are, which take longest */
-        gemm(n, d, cols, l, PW, 1, w->q + (long)at*d, d, dh, d, 1);
-        gemm(cols, d, n, l, 1, PW, w->hf, d, w->grad + (long)at*d, d, 1);
+    for (int at = 0; at < V; at += PW) {
+        float *l = w->logits + (long)at*N;
+        int rows = V - at < PW ? V - at : PW;
+        gemm(n, d, rows, l, 1, N, w->q + (long)at*d, d, dh, d, 1);
+        gemm(rows, d, n, l, N, 1, w->hf, d, w->grad + (long)at*d, d, 1);
     }
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) dh[i*d + k] *= w->scale[i];
 }
 
 static void backward(work *w, int n, const int32_t *ids, float weight) {
     int d = w->c.d;
-    float *q = w->q, *g = w->grad, *dx = w->dx, *dh = w->dh;
+    const float *q = w->q;
+    float *g = w->grad, *dx = w->dx, *dh = w->dh;
     head_back(w, n, ids, weight, dh);
     memset(dx, 0, (long)n*d*4);
     norm_back(n, d, w->x, q + w->lnf, dh, dx, g + w->lnf);
     for (int i = w->c.L - 1; i >= 0; i--) {
         layer l = w->at[i]; saved *s = w->s + i;
-        float *t = w->turned + 12L*d*d*i;
-        linear_back(n, 4*d, d, s->g, t + 8L*d*d, dx, w->d4, g + l.out);
+        const float *t = w->turned + 12L*d*d*i;
+        linear_back(w, n, 4*d, d, s->g, t + 8L*d*d, dx, w->d4, g + l.out);
         gelu_back(4L*n*d, s->u, w->d4);
-        linear_back(n, d, 4*d, s->h2, t + 4L*d*d, w->d4, dh, g + l.fc);
+        linear_back(w, n, d, 4*d, s->h2, t + 4L*d*d, w->d4, dh, g + l.fc);
         norm_back(n, d, s->mid, q + l.ln2, dh, dx, g + l.ln2);
-        linear_back(n, d, d, s->att, t + 3L*d*d, dx, dh, g + l.proj);
+        linear_back(w, n, d, d, s->att, t + 3L*d*d, dx, dh, g + l.proj);
         attend_back(w, n, s, dh, w->d3);
-        linear_back(n, d, 3*d, s->h1, t, w->d3, dh, g + l.qkv);
+        linear_back(w, n, d, 3*d, s->h1, t, w->d3, dh, g + l.qkv);
         norm_back(n, d, s->in, q + l.ln1, dh, dx, g + l.ln1);
     }
     for (int p = 0; p < n; p++) for (int k = 0; k < d; k++) {
@@ -423,15 +514,31 @@ typedef struct {
 } job;
 typedef struct { job *j; int me; } part;
 
+#define AT(x) (*(vf *)(x))
+INLINE vf root(vf x) {
+#ifdef __AVX512F__
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#else
+    for (int i = 0; i < 16; i++) x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
 static void adam(const job *j, long from, long to, int step) {
-    float b1 = j->beta[0], b2 = j->beta[1], t = j->done + step + 1, lr = j->lrs[step];
+    float b1 = j->beta[0], b2 = j->beta[1], t = j->done + step + 1, lr = j->lrs[step], eps = j->eps, wd = j->wd;
     float c1 = 1/(1 - powf(b1, t)), c2 = 1/(1 - powf(b2, t));
-    float *p = j->p, *m = j->m, *v = j->v, *g = j->grad[0], **more = (float **)j->grad;
-    for (long i = from; i < to; i++) g[i] = (g[i] + more[1][i]) + (more[2][i] + more[3][i]);
-    for (long i = from; i < to; i++) {
-        m[i] = b1*m[i] + (1 - b1)*g[i];
-        v[i] = b2*v[i] + (1 - b2)*g[i]*g[i];
-        p[i] -= lr*(m[i]*c1/(sqrtf(v[i]*c2) + j->eps) + j->wd*p[i]);
+    float *restrict p = j->p, *restrict m = j->m, *restrict v = j->v;
+    float *restrict g0 = j->grad[0], *restrict g1 = j->grad[1], *restrict g2 = j->grad[2], *restrict g3 = j->grad[3];
+    long i = from;
+    for (; i + 16 <= to; i += 16) {
+        vf g = (AT(g0 + i) + AT(g1 + i)) + (AT(g2 + i) + AT(g3 + i));
+        vf x = AT(m + i) = b1*AT(m + i) + (1 - b1)*g, y = AT(v + i) = b2*AT(v + i) + (1 - b2)*g*g;
+        AT(p + i) -= lr*(x*c1/(root(y*c2) + eps) + wd*AT(p + i));
+    }
+    for (; i < to; i++) {
+        float g = (g0[i] + g1[i]) + (g2[i] + g3[i]);
+        m[i] = b1*m[i] + (1 - b1)*g;
+        v[i] = b2*v[i] + (1 - b2)*g*g;
+        p[i] -= lr*(m[i]*c1/(sqrtf(v[i]*c2) + eps) + wd*p[i]);
     }
     if (j->bf16 > 1) for (long i = from; i < to; i++)
         p[i] = bfloat16(p[i], mixed(i ^ mixed(j->done + step + 1)), j->bf16 == 3);
@@ -491,8 +598,8 @@ int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, cons
     work *w[LANES] = {0};
     int lack = 0, n = 1;
     j.w = w;
-    for (int k = 0; k < threads && !lack; k++) { lack = !(w[k] = begin(cfg, 1)); parts[k] = (part){&j, k}; }
-    for (int k = 0; k < LANES && !lack; k++) j.grad[k] = room(w[0]->np + PW*cfg[1], &lack);
+    for (int k = 0; k < threads && !lack; k++) { lack = !(w[k] = begin(cfg, 1, bf16)); parts[k] = (part){&j, k}; }
+    for (int k = 0; k < LANES && !lack; k++) j.grad[k] = room(w[0]->np, &lack);
     lack = lack || pthread_mutex_init(&j.gate.lock, 0) || pthread_cond_init(&j.gate.all, 0);
     if (!lack) {
         pthread_mutex_lock(&j.gate.lock);
@@ -512,8 +619,8 @@ int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, cons
    gradient of the sum of all. Returns 0, or -1 where there is no memory. */
 int score(const int *cfg, const float *p, const int32_t *ids, const int32_t *lens, int N, int bf16, float *out,
           int8_t *top, float *grad) {
-    work *w = begin(cfg, grad != 0);
-    if (w && grad) w->grad = room(w->np + PW*cfg[1], &w->lack);
+    work *w = begin(cfg, grad != 0, bf16);
+    if (w && grad) w->grad = room(w->np, &w->lack);
     if (!w || w->lack) { end(w); return -1; }
     load(w, p, bf16);
     for (long i = 0; i < N; i++) {

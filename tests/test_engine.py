@@ -266,6 +266,42 @@ int main(void) {
     r = subprocess.run([str(exe)], capture_output=True, text=True, timeout=300)
     assert r.returncode == 0 and r.stdout.split('\n')[:-1] == ['3 0 1']*6, (r.stdout, r.stderr[-3000:])
 
+@needs_c
+def test_products_of_all_shapes(tmp_path):
+    "Tiles of all heights and widths, B as it lies and packed, C new or added to, A turned or not"
+    cc, _ = engine._compiler()
+    main, exe = tmp_path/'main.c', tmp_path/'main'
+    main.write_text('#include <stdio.h>\n#include "' + str(core.package_dir()/'gpt.c') + '"\n' + r'''
+static double at(int i) { return ((i*7919L)%1000 - 500)*1e-3; }
+int main(void) {
+    float a[40*9], turned[40*9], b[9*72], packed[9*72], back[9*72], c[40*72], e[40*72], plus[72]; double far = 0;
+    int same = 1, K = 9;
+    for (int M = 1; M <= 40; M++) for (int N = 8; N <= 72; N += 8) for (int add = 0; add < 3; add++) {
+        for (int i = 0; i < M; i++) for (int k = 0; k < K; k++) a[i*K + k] = turned[k*M + i] = at(i*31 + k);
+        for (int i = 0; i < K*N; i++) b[i] = at(i + 5);
+        for (int i = 0; i < M*N; i++) c[i] = e[i] = at(i + 9);
+        for (int j = 0; j < N; j++) plus[j] = at(j + 2);
+        for (int k = 0; k < K; k++) for (int j = 0; j < N; j++) back[j*K + k] = b[k*N + j];
+        pack(K, N, b, packed);
+        product(M, N, K, a, K, 1, b, N, c, N, add == 2 ? plus : add ? c : 0, add == 2 ? 0 : N);
+        product(M, N, K, turned, 1, M, packed, 0, e, N, add == 2 ? plus : add ? e : 0, add == 2 ? 0 : N);
+        same = same && !memcmp(c, e, M*N*4);
+        for (int i = 0; i < M; i++) for (int j = 0; j < N; j++) {
+            double sum = add == 2 ? plus[j] : add ? (float)at(i*N + j + 9) : 0;
+            for (int k = 0; k < K; k++) sum += (double)a[i*K + k]*b[k*N + j];
+            far = fmax(far, fabs(sum - c[i*N + j]));
+        }
+        pack_turned(N, K, back, packed);
+        product(M, N, K, a, K, 1, packed, 0, e, N, 0, 0);
+        if (!add) same = same && !memcmp(c, e, M*N*4);
+    }
+    printf("%d %d\n", same, far < 1e-6);
+}
+''')
+    flags = [f for f in engine.FLAGS if f not in ('-shared', '-fPIC')]
+    subprocess.run([*cc, *flags, str(main), '-o', str(exe), '-lm', '-lpthread'], check=True, capture_output=True)
+    assert subprocess.run([str(exe)], capture_output=True, text=True, timeout=60).stdout == '1 1\n'
+
 def test_two_processes_train_into_one_folder(tmp_path):
     "Both end well and alike, and leave whole states only"
     code = """

@@ -31,11 +31,12 @@ def followed(
     "Strings of falling frequency"
     import pandas as pd
     g, copies = grammar(language), list(copies)
-    seen, many = Counter(g.sample(size, [seed, 1])), Counter(g.sample(NATURAL, [seed, 2]))
+    seen = Counter(g.sample(size, [seed, 1]))
     d = pd.DataFrame(dict(text=list(seen), logprob=g.logprobs(seen)))
-    d['copies'] = [max(1, round(many[t]*size/NATURAL)) for t in d.text]
     d = d.sort_values(['logprob', 'text'], ascending=[False, True], kind='stable', ignore_index=True)
     if not copies: # the middle string of each of n numbers of copies, the most and the fewest among them
+        many = Counter(g.sample(NATURAL, [seed, 2]))
+        d['copies'] = [max(1, round(many[t]*size/NATURAL)) for t in d.text]
         levels = sorted(set(d.copies), reverse=True)
         if len(levels) < n: raise ValueError(
             f'{n} strings of falling frequency are wanted, but {size} strings of {g.called} have '
