@@ -100,6 +100,9 @@ class Ensemble:
         self.batches = list(model._batches([model.encode(p) for p in prompts], room))
         self.start = [(x['attention_mask'], x['position_ids']) for _, x in self.batches]
         self.first = self._scores()
+        if self.first.dtype.itemsize < 4:
+            say(f'{model.name} gives scores in 16 bits: the audit counts their rounding as leakage; '
+                "load it with dtype='float32'")
 
     def _scores(self):
         out = None
