@@ -190,6 +190,7 @@ def fig_x_summary(measured, reported):
         own = pearsons(measured[measured.model.isin(set(m.model))]).query('r == r')
         own = own[own.setting.isin(SETTINGS)]
         rows = [*dict.fromkeys(printed.dataset), *dict.fromkeys(own.name)]
+        fig.set_figheight(3 + .45*max(0, len(rows) - 5)) # names of three lines
         right.axvspan(-.878, .878, color=plots.GREY, alpha=.25, lw=0)
         right.axvline(0, color=plots.GREY, lw=.8)
         sns.stripplot(x=printed.value.astype(float), y=printed.dataset, order=rows, ax=right, jitter=.18,
