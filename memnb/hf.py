@@ -106,12 +106,13 @@ class HF(LM):
         with sharing(x.get('shared'), x.get('tree')), torch.inference_mode():
             for part in input_pieces(own, keep): out = _fast(self._net)(**part, logits_to_keep=keep)
             return out.logits
-    def _start(self, prefix):
-        "Keys and values of the shared prefix, layer by layer"
+    def _start(self, prefix, before=(), kv=()):
+        "Keys and values of a shared prefix, layer by layer, read from where it leaves a prefix `before`"
         import torch
         from transformers import DynamicCache
-        cache = DynamicCache(config=self.config)
-        ids = torch.tensor([prefix], device=self.device)
+        cache, known = DynamicCache(config=self.config), max(0, common_prefix([prefix, [*before]]))
+        for i, (k, v) in enumerate(kv if known else ()): cache.update(k[:, :, :known], v[:, :, :known], i)
+        ids = torch.tensor([prefix[known:]], device=self.device)
         self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
         return [(l.keys, l.values) for l in cache.layers]
     def _cache(self, size):
@@ -125,17 +126,18 @@ class HF(LM):
     def _batches(self, ids, more, own=1):
         "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
         self._fit(ids, more)
-        more, own = for_each(more, ids), for_each(own, ids)
+        more, own, kept = for_each(more, ids), for_each(own, ids), []
         costs = [256 + 20*n for n in more] # reading 20 tokens takes as long as a step of writing
         for part in families(ids, costs) if self.shares else [range(len(ids))]:
             order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
-            yield from self._family(ids, order, more, own, costs)
-    def _family(self, ids, order, more, own, costs):
-        "Batches of prompts with one shared prefix, long answers first"
+            yield from self._family(ids, order, more, own, costs, kept)
+    def _family(self, ids, order, more, own, costs, kept):
+        "Batches of prompts with one shared prefix, long answers first; `kept` is the prefix before"
         few = [ids[i] for i in order]
         end = min(len(ids[i]) - own[i] for i in order)
         p = min(common_prefix(few), end) if self.shares and len(few) > 1 else 0
-        start = self._start(few[0][:p]) if p > 0 else None
+        if p > 0: kept[:] = few[0][:p], self._start(few[0][:p], *kept)
+        start = kept[1] if p > 0 else None
         while order:
             size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
             row = size*self.token_bytes + max(own[i] for i in order)*self.score_bytes

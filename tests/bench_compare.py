@@ -7,11 +7,10 @@ default, in one run: each notion that SmolLM2 can be asked for, with a planted m
 (greedy answers behind each prefix; the log-probabilities of both models for each notion that uses them), against one `ask`. Nothing is scaled
 from a smaller run to a larger one.
 
-Measured on 23 November 2026 on two idle cores: the world in 78 s (139 CPU seconds), `ask` about 1,000 texts of 56,717 tokens in
-92 s (182 CPU seconds). With one thread (OMP_NUM_THREADS=1): 1,000 texts of 56,717 tokens in 182 s (181 CPU seconds); with two
-threads on a machine that was busy otherwise (load 6) they took 408 s. The ratio of five notions by themselves, with two models, to one
-`ask`: 12 texts 26.5 s and 5.0 s, 5.3 times; 48 texts 93.5 s and 19.2 s, 4.9 times; the same numbers. Five minutes and 3 times
-are wanted.
+Measured on 23 November 2026 on two idle cores: the world in 78 s (139 CPU seconds), `ask` about 1,000 texts of 56,717 tokens,
+each read twice in a row for its influence, in 183 s (361 CPU seconds; 92 s and 182 with influence=False); on a busy machine
+(load 3 to 5) 330 s. The ratio of six notions by themselves, with two models, to one `ask`: 12 texts 20.0 s and 4.2 s, 4.8 times, the
+same numbers to 6e-07. Five minutes and 3 times are wanted.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
@@ -92,7 +91,8 @@ def alone(m, reference, texts):
         rest = [t[len(f):] for t, f in zip(texts, first)]
         with fresh() as path:
             m.store = lm.Store(path)
-            a, b = (m.logprobs(p, rest) for p in ([f'{t}\n{f}' for t, f in zip(texts, first)], first))
+            prompts = [f'{t}\n{f}' for t, f in zip(texts, first)], first
+            a, b = (m.logprobs([m.tok.bos_token + x for x in p], rest) for p in prompts)
         return [sum(x)/len(x) - sum(y)/len(y) for x, y in zip(a, b)]
     return dict(extractable=extracted, influential=influence, recollected=lambda: loss(m), member_loss=lambda: loss(m),
                 bits=lambda: [max(0, b - a) for a, b in zip(bits(m), bits(reference))],

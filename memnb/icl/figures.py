@@ -190,6 +190,7 @@ def fig_x_summary(measured, reported):
         own = pearsons(measured[measured.model.isin(set(m.model))]).query('r == r')
         own = own[own.setting.isin(SETTINGS)]
         rows = [*dict.fromkeys(printed.dataset), *dict.fromkeys(own.name)]
+        fig.set_figheight(3 + .2*max(0, len(rows) - 5))
         right.axvspan(-.878, .878, color=plots.GREY, alpha=.25, lw=0)
         right.axvline(0, color=plots.GREY, lw=.8)
         sns.stripplot(x=printed.value.astype(float), y=printed.dataset, order=rows, ax=right, jitter=.18,
@@ -198,7 +199,7 @@ def fig_x_summary(measured, reported):
             aside = .14*(SETTINGS.index(r.setting) - 1)
             right.plot(r.r, rows.index(r.name) + aside, 'o', ms=5, color=colors[r.name])
         points = own.groupby('name').points.min()
-        own_names = {d: f'{_two_lines(d)},\n{points[d]} points' for d in points.index}
+        own_names = {d: f'{d},\n{points[d]} points' for d in points.index}
         right.set_yticks(range(len(rows)), [own_names.get(d) or TITLES.get(d, d) for d in rows])
         right.set_xticks([-1, -.5, 0, .5, 1])
         right.set(xlim=(-1.08, 1.08), ylim=(len(rows) - .4, -.6), ylabel='',

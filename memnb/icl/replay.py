@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'MIRROR', 'keep_answers', 'with_answers', 'kept_answers',
            'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements',
-           'swap_rows', 'accuracy_swaps']
+           'keep_near_calls', 'near_calls', 'swap_rows', 'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
@@ -151,6 +151,32 @@ def agreements(
             equal = (side[a] == side[b]).mean()
             rows.append(dict(judges=f'{a} and {b}', pairs=len(side), equal=equal, kappa=kappa) | near)
     return pd.DataFrame(rows)
+
+# %% ../../nbs/icl/replay.ipynb #ab849d84
+def keep_near_calls(
+    result,      # DataFrame from `judged`, of one data set, by the rule
+    model: str,  # that answered
+    profile: str # batch profile
+):               # the file
+    "Write the answers of a run that the rule calls near"
+    d = result[result.match == 'near']
+    file = data_dir()/ANSWERS/f"near-{_file_of(f'{model}-{result.dataset.iloc[0]}', profile)}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    d = d.assign(model=model)[['model', 'dataset', 'setting', 'k', 'idx', 'truth', 'said', 'match']]
+    text = d.to_json(orient='records', lines=True, force_ascii=False) if len(d) else ''
+    with replacing(file) as part: part.write_text(text, encoding='utf8', newline='')
+    return file
+
+def near_calls(
+    profile: str = 'night' # batch profile
+):                         # DataFrame: model, dataset, setting, k, idx, truth, said, match
+    "The near calls of recorded runs on the data sets of the paper"
+    import pandas as pd
+    tops = share_dir('measured')/'icl/answers', data_dir()/ANSWERS # one's own come last, and count
+    files = {f.name: f for top in tops for f in sorted(top.glob(f'near-{profile}-*.jsonl'))}
+    lines = [json.loads(l) for f in files.values() for l in open(f, encoding='utf8')]
+    return pd.DataFrame(lines, columns=['model', 'dataset', 'setting', 'k', 'idx', 'truth', 'said', 'match'])
+
 
 # %% ../../nbs/icl/replay.ipynb #e25afa46
 # setting -> that of the same prompts in the swapped model

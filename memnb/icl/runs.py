@@ -11,8 +11,8 @@ from .. import lm, plant, results
 from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import given_dose_rows, perform, performance_rows
-from .prompts import Task, fitting, replication_prompts, task
-from .replay import accuracy_swaps, keep_answers, swap_rows
+from .prompts import TITLES, Task, fitting, replication_prompts, task
+from .replay import accuracy_swaps, keep_answers, keep_near_calls, swap_rows
 from .replication import (became_exact, checked_sizes, in_long_form, matches_of, paired_rows,
                                    replicate,
                                    replications, transitions)
@@ -71,10 +71,12 @@ def cost(
 
 # %% ../../nbs/icl/runs.ipynb #c9f3e2a3
 def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
-    "Keep the answers of a planted file; the swapped model gets rows of the same items as twins, too"
+    "Keep answers, of the paper's sets the near ones; the swapped model gets rows of its items as twins, too"
     import pandas as pd
     answers = lambda m, t: replications(m, t, ks, settings, max_tokens, 'rule', m.mode, seed)
     mine = answers(m, t) # from the store
+    if t.name in TITLES: keep_near_calls(mine, m.name, profile)
+    if t.name not in plant.FILES: return rows
     keep_answers(mine, m.name, profile)
     if m.name != f'planted:{plant.FILES[1]}' or t.name != plant.FILES[1]: return rows
     other = task(plant.FILES[0], len(t.queries), max(ks), seed=seed)
@@ -96,9 +98,10 @@ def run_all(
     with results.Recorder('icl', profile, seed) as rec:
         for t in tasks:
             d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
-            if t.name in plant.FILES and profile != 'smoke':
+            if t.name in {*plant.FILES, *TITLES} and profile != 'smoke':
                 d = _kept(m, t, d, ks, settings, max_tokens, seed, profile)
-            if profile != 'smoke' and hasattr(type(m), 'net'): # of an instance it would unpack the weights
+            timed = profile != 'smoke' and t.name not in TITLES # those of the paper are asked once
+            if timed and hasattr(type(m), 'net'): # of an instance it would unpack the weights
                 d = in_long_form(d, cost(m, t, ks, [1, n//4, n]).round(6)).assign(model=m.name)
             rec.add(d.drop(columns='model').mask(d.eq('')).dropna(axis=1, how='all'), m.name, m.mode)
             parts.append(d)
