@@ -393,7 +393,7 @@ def test_negative_and_text_values_reach_the_notebook(house):
 
 @pytest.mark.skipif(not find_spec('argcomplete'), reason="no argcomplete: install the extra 'complete'")
 @pytest.mark.parametrize('typed, offered', [
-    ('memnb r', {'run', 'report', 'readme'}), ('memnb run lap', {'laptop'}), ('memnb run laptop --only ta', {'tabular'}),
+    ('memnb r', {'run', 'replay', 'report', 'readme'}), ('memnb run lap', {'laptop'}), ('memnb run laptop --only ta', {'tabular'}),
     ('memnb run laptop --f', {'--force', '--fresh'}), ('memnb run ow', {'own.yaml'}), ('memnb store ', {'list', 'forget', 'check'}),
     ('memnb figure con', {'contextual'}), ('memnb run zzz', set())])
 def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
