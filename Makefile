@@ -23,7 +23,7 @@ reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the la
 	$(BIN)/memnb fetch
 	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; $(BIN)/memnb report; exit $$code
 
-replay: .venv/.ready-all-dev  ## run every page on the answers that ship, without a model: two to four minutes
+replay: .venv/.ready-all-dev  ## run every page on the answers that ship, without a model: two minutes
 	$(BIN)/memnb fetch
 	$(BIN)/memnb replay --workers $(WORKERS)
 

@@ -8,6 +8,8 @@ twelve, `short` five epochs of one repeat on both sides. `seeds` is what a page 
 with 64 strings, with and without each string and with controls, seven trainings each; `seed` one repeat of each, times
 ten. Both say seconds, and CPU seconds, which other programs on the machine change less. A program to run by hand, not
 a test; a few minutes.
+
+Measured on 23 November 2026 on two idle cores: `seeds` in 51 s (88 CPU seconds), `short` 7.1 s and 0.6 s, 12.2 times.
 """
 import os
 os.environ.setdefault('GOMP_SPINCOUNT', '100000')
