@@ -50,10 +50,15 @@ def between(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def answers(between):
-    "A store for all notebooks of papers, on all processes: the answers that ship, and what one of them has asked"
+    "A store of answers for all workshops of papers, on all processes: what one has asked, the next need not compute"
+    return between/'answers/store.sqlite'
+
+@pytest.fixture(scope='session')
+def shipped_answers(between):
+    "A store for the pages: the answers that ship, which `test_replay.py` compares with the model's own"
     from memnb.replay import take_in
     from memnb.store import Store
-    path = between/'answers/store.sqlite'
+    path = between/'pages/store.sqlite'
     take_in(Store(path))
     return path
 

@@ -64,10 +64,11 @@ def solved(path, out):
     return out
 
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(TOP/'nbs').with_suffix('').as_posix())
-def test_notebook_runs(path, tmp_path, home, warm, answers, between, monkeypatch):
+def test_notebook_runs(path, tmp_path, home, warm, answers, shipped_answers, between, monkeypatch):
     monkeypatch.setenv('OPENAI_API_KEY', MARKER)
     alone = path.parent.name == 'rooms' or 'MEMNB_FRESH' in path.read_text(encoding='utf8') # how it asks is the point
-    monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite' if alone else answers))
+    shared = shipped_answers if path in PAPER_NOTEBOOKS else answers
+    monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite' if alone else shared))
     monkeypatch.setenv('MEMNB_REPLAY', '1') # who has to compute says so
     before = prints()
     nb = execute(solved(path, tmp_path/path.name), tmp_path/path.name, warm)
@@ -76,7 +77,7 @@ def test_notebook_runs(path, tmp_path, home, warm, answers, between, monkeypatch
     assert not changed, f'the default run wrote into the checkout: {changed}'
     paths = [m[0] for text in said(nb) for m in MACHINE.finditer(text)]
     assert not paths, f'machine paths in the outputs: {paths}'
-    written = *tmp_path.rglob('*'), *answers.parent.glob('*')
+    written = *tmp_path.rglob('*'), *shared.parent.glob('*')
     if path in PAPER_NOTEBOOKS: # `memnb replay` promises it; after a change of prompts, `memnb replay --write`
         assert any('has to compute' in text for text in said(nb)) == (path.stem in COMPUTES)
     told = [p.name for p in written if p.is_file() and MARKER.encode() in p.read_bytes()]

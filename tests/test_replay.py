@@ -1,5 +1,6 @@
 "`memnb replay`: a page from the answers that ship, in a process of its own, and nothing is computed."
-import os, shutil, subprocess, sys
+import gzip, json, os, shutil, subprocess, sys
+import numpy as np
 from memnb import core
 from test_repo import TOP
 
@@ -35,3 +36,18 @@ def test_a_damaged_file_stops_it(tmp_path, home, monkeypatch):
     monkeypatch.setattr(cli, 'batch', lambda *a, **kw: 1/0)
     assert cli.main(['replay', '--out', str(tmp_path/'runs')]) == 2
     assert len(Store()) == 0 and not (tmp_path/'runs').exists()
+
+def test_the_model_says_what_ships(tmp_path):
+    "Answers that ship are those of the model as it is read and computed now: the shortest, asked anew of an empty store"
+    from memnb import lm
+    m = lm.load('smollm2', store=lm.Store(tmp_path/'empty.sqlite'))
+    lines = gzip.decompress((core.share_dir('answers')/'pages-smollm2.jsonl.gz').read_bytes()).splitlines()
+    rows = sorted((json.loads(l) for l in lines), key=lambda d: len(json.dumps([d['prompt'], d['answer']])))
+    scored, said = ([d for d in rows if d['settings']['request'] == r][:8] for r in ('logprobs', 'generate'))
+    assert len(scored) == len(said) == 8 and {d['model'] for d in rows} == {m.id}
+    for d, now in zip(scored, m.logprobs(*map(list, zip(*(d['prompt'] for d in scored))))):
+        np.testing.assert_allclose(now, d['answer'], atol=1e-3)
+    for d in said:
+        s = d['settings']
+        assert m.generate([d['prompt']], max_tokens=s['max_tokens'], stop=s['stop']) == [d['answer']]
+    assert m.calls == 16 # all of them were computed

@@ -155,7 +155,7 @@ def prompt_influence(
     store=None   # where answers are kept; default: the user's
 ):               # array: nats a token; NaN for texts that do not fit twice into the window
     "How much likelier the second half of a text becomes when the whole of it stands in the prompt"
-    m = lm.load(model, store=store) if store else lm.load(model)
+    m = lm.load(model, store=store)
     return _by_tokens(m, texts, len(texts))[1] if 'tokens' in m.caps else _in_halves(m, texts)
 
 def _padded(x, n):

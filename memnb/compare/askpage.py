@@ -53,7 +53,7 @@ def _doubts(t):
     if 'bits' in t: out.append(f'Bits are held beyond what {a["reference"]} knows; what that was shown, too, '
                                'is missed.')
     if 'influential' in t: out.append('Influence is asked of a prompt, not of training, and has no part in '
-        'the order: in our worlds a text that the model knows moves it less.')
+        'the order: SmolLM2 was moved less by texts that it had been shown often.')
     return out + list(a['notes'])
 
 def _cell(x, k):
