@@ -217,9 +217,10 @@ def last_logits(
     tree, cfg = plant_tree(ids, parents), model.config.get_text_config()
     def tensor(x): return torch.tensor(x, device=model.device)
     heads = cfg.num_attention_heads//(getattr(cfg, 'num_key_value_heads', None) or cfg.num_attention_heads)
-    def seen(b): # which of the positions of a prompt its own tokens see; repeated for heads that share keys
+    def seen(b): # 0 where its own tokens see a position, else -inf; repeated for heads that share keys
         whole = tensor(range(sum(j - i for i, j in b.spans)))
-        return (whole <= tensor(range(b.at, b.at + b.stop - b.start))[:, None]).repeat(heads, 1)
+        later = (whole > tensor(range(b.at, b.at + b.stop - b.start))[:, None]).repeat(heads, 1)
+        return torch.zeros_like(later, dtype=model.net.dtype).masked_fill(later, -torch.inf)
     own = [x[b.at:] for x, b in zip(ids, tree)]
     places = [p for b, o in zip(tree, own) for p in range(b.at, b.at + len(o))]
     x = dict(input_ids=tensor([sum(own, [])]), position_ids=tensor([places]), use_cache=False,

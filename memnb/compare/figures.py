@@ -100,7 +100,8 @@ def fig_x_found(measured, reported=None):
     return plots.finish(fig, title, _foot(measured, _size(measured), '95 % t over texts'),
         'Left: of texts that were shown so often in an epoch, the share that a notion finds where one in '
         'twenty of the others is called shown, '
-        'too (grey: guessing). The bold winner is the best of several and chosen as such. Right: Spearman '
+        'too (grey: guessing); ties with the last of those count as '
+        'not found. The bold winner is the best of several and chosen as such. Right: Spearman '
         'correlation of the rankings of texts '
         'shown once, framed that of a notion with itself in two halves of the models; where that is small '
         '(LiRA), a ranking is noise, and nothing '
@@ -124,8 +125,8 @@ def fig1(measured, reported=None):
     title = f"Blind to texts shown once: {', '.join(blind) or 'none'}"
     return plots.finish(fig, title, _foot(measured, _size(measured)),
         'Within a model, texts of one dose are shown or not by the toss of a coin. AUC is averaged over '
-        'models; the unit is the text. '
-        'The grey line is guessing.')
+        'models; the unit is the text. A text on the line of the false alarms itself counts as not found: '
+        'so extraction, which is zero for most texts, finds few. The grey line is guessing.')
 
 # %% ../../nbs/compare/figures.ipynb #825fe55e
 def fig2(measured, reported=None):

@@ -112,9 +112,9 @@ STYLES = dict(full='-', pairs_labels='--', pairs=':', shuffled='-.', twins=(0, (
               foreign=(0, (6, 1, 1, 1, 1, 1)))
 SHAPES = dict(zip(STYLES, 'os^DvP'))
 
-def _colors(m):
-    "Colour of each name: that of its model, or of the palette where models have several"
-    named = m.drop_duplicates('name')
+def _colors(measured):
+    "Colour of each name, the same in all figures: of its model, or of the palette if models have several"
+    named = _of_models(overall(measured)).drop_duplicates('name')
     own = [plots.color(x) for x in named.model]
     return dict(zip(named.name, own if len(set(own)) == len(own) else cycle(plots.COLORS)))
 
@@ -172,13 +172,13 @@ def fig_x_summary(measured, reported):
     m = _of_models(memory_rates(measured, setting=MAIN))
     if not len(m): return plots.placeholder('replication: not measured')
     m, silent = _told(m)
-    ks, colors = sorted({*map(int, m.k), 0, 25, 100}), _colors(m)
+    ks, colors = sorted({*map(int, m.k), 0, 25, 100}), _colors(measured)
     with plots.style():
-        few = len(colors) < 4
+        few = m.name.nunique() < 4
         fig, (left, right) = plt.subplots(1, 2, figsize=(7.3 + 1.5*(not few), 3), width_ratios=(1, 1.05))
         _printed_range(left, ks, reported, 'GPT-4, paper: lowest and\nhighest of four data sets')
         for i, (name, g) in enumerate(m.groupby('name', sort=False)):
-            _memory_lines(left, ks, g, i, len(colors), colors[name], name)
+            _memory_lines(left, ks, g, i, m.name.nunique(), colors[name], name)
         _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5 if few
                                                                                          else 1.03),
               yticks=[0, .25, .5, .75, 1])
@@ -209,9 +209,8 @@ def fig_x_summary(measured, reported):
     title = next(iter(shots_said(measured, True)), 'Memorization at k = 0 was not measured.')
     return plots.finish(fig, title, plots.foot(_feet(measured, m), _instances(m), INTERVAL),
         'Left: the share of instances whose second piece comes back exactly or nearly, by the number of '
-        'demonstrations; where memories are known, of those shown often (blue) and of their twins (grey), '
-                        'and memory '
-        'is the distance of the two. Right: correlation of that '
+        'demonstrations; where memories are known, of those shown often (coloured) and of their twins '
+        '(grey), and memory is the distance of the two. Right: correlation of that '
         'share with accuracy over k, a point a setting; inside the grey band an r of five points, as in '
         f'the paper, does not differ from 0 at 5 % ({weak} of the {len(printed)} printed ones surely do '
         'not); fewer points need a larger r. A series that never changes has no correlation.' + silent)
@@ -223,8 +222,8 @@ def fig2(measured, reported=None):
     m = _of_models(memory_rates(measured))
     if not len(m): return plots.placeholder('replication: not measured')
     m, silent = _told(m)
-    sets, ks, colors = [s for s in STYLES if s in set(m.setting)], sorted(int(k)
-                                                                          for k in m.k.unique()), _colors(m)
+    sets, ks, colors = [s for s in STYLES if s in set(m.setting)], sorted({*map(int, m.k)}), _colors(measured)
+    colors = {name: c for name, c in colors.items() if name in set(m.name)}
     cols = min(3, len(sets))
     high = -(-len(sets)//cols)
     with plots.style():
@@ -265,16 +264,16 @@ def fig3(measured, reported=None):
     if not names: return plots.placeholder(f'nothing comes back: {", ".join(silent)}')
     m = m[m.name.isin(names)]
     sets, ks = [s for s in STYLES if s in set(m.setting)], sorted(m.k.unique())
-    kinds = ['near-exact', 'exact']
+    kinds, colors = ['near-exact', 'exact'], _colors(measured)
     long = m.melt(['name', 'model', 'setting', 'k', 'n'], ['near_exact', 'exact'], 'match', 'count')
     long = long.assign(share=long['count']/long.n, match=long.match.str.replace('_', '-'),
                        at=[ks.index(k) for k in long.k])
     with plots.style():
-        size = 7, 1.5*len(names) + .9
+        size = 8.2, 1.5*len(names) + .9
         fig, axs = plt.subplots(len(names), len(sets), figsize=size, sharey=True, squeeze=False)
         for row, name in zip(axs, names):
             own = long[long.name == name]
-            dark = plots.color(own.model.iloc[0])
+            dark = colors[name]
             shades = dict(zip(kinds, (sns.light_palette(dark, 5)[2], dark)))
             for ax, s in zip(row, sets):
                 g = own[(own.setting == s) & (own.n > 0)]
@@ -284,15 +283,18 @@ def fig3(measured, reported=None):
                 lack = [i for i, k in enumerate(ks) if k not in set(g.k)]
                 for i in lack: ax.text(i, .02, '–', ha='center', color=plots.GREY)
                 _axis(ax, ks, ylim=(0, None), xlabel='k', ylabel='share of instances')
+                ax.tick_params(axis='x', labelsize=7)
+                ax.label_outer()
                 if name == names[0]: ax.set_title(SPELLED[s])
             marks = [plt.Rectangle((0, 0), 1, 1, color=shades[k]) for k in kinds[::-1]]
-            whose = name*(len(names) > 1) or None
-            row[-1].legend(marks, kinds[::-1], fontsize=7, loc='upper right', title=whose)
+            whose = _two_lines(name)*(len(names) > 1) or None
+            row[-1].legend(marks, kinds[::-1], fontsize=7, title=whose, title_fontsize=7, alignment='left',
+                           loc='upper left', bbox_to_anchor=(1, 1))
         axs[0, 0].set_ylim(0, min(1, 1.45*m.rate.max()))
     top = m[(m.name == names[0]) & (m.setting == MAIN) & (m.hits > 0)]
     pair = [(int(r.exact), int(r.hits)) for r in (top.iloc[0], top.iloc[-1])] if len(top) > 1 else []
     (a, x), (b, y) = pair or [(0, 0)]*2
-    title = (f'Of the matches {a} of {x} are exact at k = {top.k.min():g}, {b} of {y} at k = '
+    title = (f'{names[0]}: {a} of {x} matches are exact at k = {top.k.min():g}, {b} of {y} at k = '
              f'{top.k.max():g}: '
              f'{_moves(clear_change(*pair))}.' if pair else 'Pairs and labels give nothing back at two k.')
     return plots.finish(fig, title, plots.foot(_feet(measured, m), _instances(m)),
@@ -309,7 +311,7 @@ def fig4(measured, reported=None):
     import matplotlib.pyplot as plt
     m = _of_models(overall(measured))
     if not len(m): return plots.placeholder('not measured')
-    ks, colors = sorted(m.k.unique()), _colors(m)
+    ks, colors = sorted(m.k.unique()), _colors(measured)
     kinds = dict(generation=('-', 'o'), scoring=('--', 's'))
     loud = [d for d, g in m.groupby('name', sort=False) if g.rate.any()]
     silent = [d for d in colors if d not in loud]
@@ -374,7 +376,7 @@ def fig_x_elements(measured, reported=None):
                                  high=high))
     if not rows: return plots.placeholder('settings beside each other: nothing comes back, or not measured')
     d = pd.DataFrame(rows)
-    sets, colors = [s for s in STYLES if s in set(d.setting)], _colors(d)
+    sets, colors = [s for s in STYLES if s in set(d.setting)], _colors(measured)
     lines, shots = list(d.groupby(['name', 'k'], sort=False)), sorted(d.k.unique(), reverse=True)
     shades = {k: 1 - .65*i/max(1, len(shots) - 1) for i, k in enumerate(shots)}
     with plots.style():
@@ -384,7 +386,7 @@ def fig_x_elements(measured, reported=None):
         for i, ((name, k), g) in enumerate(lines):
             at = [sets.index(s) + min(.12, .7/len(lines))*(i - (len(lines) - 1)/2) for s in g.setting]
             look = dict(color=colors[name], alpha=shades[k], marker='os^Dv'[i % 5])
-            which = f'{name}, '*(len(colors) > 1) + f'k = {k:g}'
+            which = f'{name}, '*(d.name.nunique() > 1) + f'k = {k:g}'
             plots.errorbar(ax, g.assign(at=at), 'at', **look, label=which)
         ax.set_xticks(range(len(sets)), [f'{SPELLED[s]}\n- {SPELLED[STEP_FROM[s]]}' for s in sets],
                       fontsize=7)

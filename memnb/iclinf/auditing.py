@@ -27,9 +27,10 @@ def _parts(mean, s, tau, norm):
     if s < 2: raise ValueError("one prompt: nothing is left to average without it; use norm='s', or more")
     return 1/((s - 1)*tau), mean
 
-def _shift(z, by, less):
+def _shift(z, by, less, out=None):
     "What prompts add to the scores over tau: scores with all, minus scores without one"
-    return z*by if less is None else (z - less).mul_(by)
+    import torch
+    return torch.mul(z, by, out=out) if less is None else torch.sub(z, less, out=out).mul_(by)
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
@@ -67,17 +68,19 @@ def _power(powers, k):
         else: powers[k] = powers[h]*powers[k - h]
     return powers[k]
 
-def _log_means(x, logp, ts, by=1., less=None, columns=2048):
+def _log_means(x, logp, ts, by=1., less=None, columns=4096):
     "log of the mean of exp(t by (x - less)) under a distribution, for each t and each row of x"
     import torch
     ends = [float(e) for y in (x, less) if y is not None for e in y.aminmax()]
     far = max(map(abs, ends)) if less is None else max(ends) - min(ends)
     if not by*far*max(map(abs, ts)) < 600:
         return [torch.logsumexp(t*_shift(x, by, less) + logp, 1) for t in ts]
-    p, sums = logp.exp(), torch.zeros(len(ts), len(x), dtype=x.dtype, device=x.device)
+    p, sums = logp.exp(), x.new_zeros(len(ts), len(x))
+    room = x.new_empty(len(x)*min(columns, x.shape[1])) # new memory for each piece is slow
     for a in range(0, x.shape[1], columns):
         at = slice(a, a + columns)
-        e, w = _shift(x[:, at], by/np.log(2), less if less is None else less[at]).exp2_(), p[at]
+        part, w, own = x[:, at], p[at], less if less is None else less[at]
+        e = _shift(part, by/np.log(2), own, room[:part.numel()].view_as(part)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal()}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
