@@ -1615,6 +1615,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                        'memnb.iclinf.learners.learner_influence': ( 'iclinf/learners.html#learner_influence',
                                                                                     'memnb/iclinf/learners.py'),
                                        'memnb.iclinf.learners.likelihood': ('iclinf/learners.html#likelihood', 'memnb/iclinf/learners.py'),
+                                       'memnb.iclinf.learners.over_trainings': ( 'iclinf/learners.html#over_trainings',
+                                                                                 'memnb/iclinf/learners.py'),
                                        'memnb.iclinf.learners.prompts_of_world': ( 'iclinf/learners.html#prompts_of_world',
                                                                                    'memnb/iclinf/learners.py'),
                                        'memnb.iclinf.learners.train_learners': ( 'iclinf/learners.html#train_learners',

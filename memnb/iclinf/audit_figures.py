@@ -210,7 +210,10 @@ def fig_x_learners(measured, reported=None):
     said = 'more' if gap.low > 0 else 'less' if gap.high < 0 else 'neither clearly more nor less'
     title = (f'The best learner leaks {said} about exemplars where it knows the answer: '
              f'{gap.value:+.2f} nats ({gap.low:+.2f} to {gap.high:+.2f})')
-    return plots.finish(fig, title, plots.foot(m, f'{best.n:.0f} contexts', '95 % bootstrap of the mean'),
+    own, many = plain[plain['item'] != 'best'], bool((plain.unit == 'trainings').any())
+    ns = f'{best.n:.0f} contexts' + f', {own.n.min():.0f} trainings a size'*many
+    bars = '95 %, bootstrap over contexts' + ', t over trainings of learners'*many
+    return plots.finish(fig, title, plots.foot(m, ns, bars),
         'Left, learners of growing size beside the influence of the best possible learner (dashed, with '
         'its interval). Middle, by what the word asked for says of its label, behind the same exemplars: an '
         'empty word goes with every label, a clear one with one label in 90 % of cases. Right, by the '

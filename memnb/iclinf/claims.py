@@ -320,7 +320,7 @@ def _learned(quantity, want, **at):
         d = rows_of(m, 'learners', quantity)
         for c, v in at.items(): d = d[d[c] == v]
         if not len(d): return None, 'not measured'
-        parts = {r.item: (_clear(r, want), f'{_signed(r)}, {r.n:.0f} contexts') for r in d.itertuples()}
+        parts = {r.item: (_clear(r, want), f'{_signed(r)}, {r.n:.0f} {r.unit}') for r in d.itertuples()}
         return _always(parts, '')
     return check
 
@@ -334,20 +334,22 @@ def _c_learned_best(m, rep):
     for r in d.itertuples():
         inside, outside = -near < r.low and r.high < near, r.low > near or r.high < -near
         found = True if inside else False if outside else 'undecided'
-        parts[r.item] = found, f'{_signed(r)} nats, {r.n:.0f} contexts'
+        parts[r.item] = found, f'{_signed(r)} nats, {r.n:.0f} {r.unit}'
     found, why = _always(parts, '')
     return found, f'known {best.value.iloc[0]:.2f} nats; beside it {why}'
 
 def _c_learned_size(m, rep):
-    "The largest learner minus the smallest, in the same contexts"
+    "The largest learner minus the smallest, in the same contexts: a training is the unit"
     d = rows_of(m, 'learners', 'difference')
     d = d[d.other != 'best']
     if not len(d): return None, 'not measured'
+    if (d.unit != 'trainings').any():
+        return 'undecided', 'one training of each size tells nothing about sizes; `night` has several'
     size = rows_of(m, 'learners', 'parameters').set_index('item').value
     span = d['item'].map(size) - d.other.map(size)
     r = d.loc[span.idxmax()] if span.notna().any() else d.iloc[-1]
     return _clear(r), '; '.join(f'{x.item} minus {x.other} {_signed(x)}'
-                                for x in d.itertuples()) + f', {r.n:.0f} contexts'
+                                for x in d.itertuples()) + f', {r.n:.0f} trainings of each'
 
 # %% ../../nbs/iclinf/claims.ipynb #acda4442
 CLAIMS = [
@@ -451,8 +453,8 @@ CLAIMS = [
           fails_on=_learner(-1, 'place', setting='first')),
     Claim('learned-size', TRUTH, 'ours, RQ 3',
           'A larger learner takes more from an exemplar than a smaller one',
-          _c_learned_size, holds_on=_learner(1, 'difference', '2x32', other='1x8'),
-          fails_on=_learner(-1, 'difference', '2x32', other='1x8')),
+          _c_learned_size, holds_on=_learner(1, 'difference', '2x32', other='1x8', unit='trainings'),
+          fails_on=_learner(-1, 'difference', '2x32', other='1x8', unit='trainings')),
     Claim('learned-shots', TRUTH, 'ours, RQ 4', 'More exemplars, less loss, in learners and in the best one',
           _learned('change', False, setting=''), holds_on=_learner(-1, setting='', shots=8, position=1),
           fails_on=_learner(1, setting='', shots=8, position=1)),

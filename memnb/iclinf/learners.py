@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['LABELS', 'PRIOR', 'WORDS', 'WORD_KINDS', 'VOCAB_SIZE', 'likelihood', 'prompts_of_world', 'best_answer',
-           'learned_answer', 'world_cases', 'world_losses', 'train_learners', 'learner_influence']
+           'learned_answer', 'world_cases', 'world_losses', 'train_learners', 'over_trainings', 'learner_influence']
 
 # %% ../../nbs/iclinf/learners.ipynb #c9680316
+from functools import partial
 import numpy as np
 from .. import gpt, stats
 from .method import mean_loss, normalised, privacy_loss
@@ -93,47 +94,58 @@ def train_learners(
                              eval_sets=dict(held=held), seed=seed)
     return fits
 
+# %% ../../nbs/iclinf/learners.ipynb #cc59c54f
+def over_trainings(
+    values,       # trainings x contexts
+    seed: int = 0 # see `mean_loss`
+) -> dict:        # value, sd, low, high, n, unit
+    "Mean and interval over trainings, contexts averaged first; of one training over contexts"
+    one = len(values) == 1
+    return mean_loss(values[0] if one else values.mean(1), seed) | dict(unit='contexts' if one else 'trainings')
+
 # %% ../../nbs/iclinf/learners.ipynb #b558f2d9
 def learner_influence(
     sizes: list = ('1x8', '1x16', '1x32', '2x32'), # see `train_learners`
     n: int = 400,           # contexts
     shots: int = 4,         # exemplars
     ks: list = (1, 2, 4, 8), # numbers of exemplars
-    sequences: int = 20000, seed: int = 0 # see `train_learners`
+    sequences: int = 20000, seed: int = 0, # see `train_learners`
+    repeats: int = 1        # trainings of each size; intervals are over them, with one over contexts
 ):                          # DataFrame in the long form, with model
     "Influence in learners of several sizes, beside the known one of the best learner"
+    if repeats < 1: raise ValueError(f'repeats is 1 or more: {repeats}')
     contexts, pairs = prompts_of_world(n, max(*ks, shots) + 1, seed + 2), max(*ks, shots) + 1
-    fits = train_learners(sizes, sequences, pairs, seed=seed)
-    answers = {'best': best_answer} | {s: (lambda p, f=f: learned_answer(f, p)) for s, f in fits.items()}
+    fits = [train_learners(sizes, sequences, pairs, seed=seed + 1000*r) for r in range(repeats)]
+    answers = {'best': [best_answer]} | {s: [partial(learned_answer, f[s]) for f in fits] for s in sizes}
     first, own = VOCAB_SIZE - LABELS, np.random.default_rng(seed).integers(LABELS*WORDS, size=n)
     truth, rows, worst, best = contexts[:, 2*shots + 1] - first, [], {}, None
-    for name, answer in answers.items():
-        loss, lp = world_losses(answer, contexts, shots)
-        best = lp if best is None else best
-        worst[name], hits = loss.max(1), lp.argmax(1) == truth
-        def add(quantity, value=None, name=name, **at):
-            what = value if isinstance(value, dict) else mean_loss(value, seed)
-            rows.append(dict(quantity=quantity, item=name, **at, **what))
+    def losses(name, *at): # trainings x contexts x exemplars, and log-probabilities
+        return map(np.array, zip(*(world_losses(a, contexts, *at) for a in answers[name])))
+    for name in answers:
+        loss, lp = losses(name, shots)
+        best = lp[0] if best is None else best
+        worst[name], hits = loss.max(2), lp.argmax(2) == truth
+        def add(quantity, value, name=name, **at):
+            if not isinstance(value, dict): value = over_trainings(value, seed)
+            rows.append(dict(quantity=quantity, item=name, unit='contexts') | at | value)
         add('loss', worst[name])
-        add('excess', (np.exp(best)*(best - lp)).sum(1))
-        low, high = stats.binom_ci(hits.sum(), n)
-        add('accuracy', dict(value=hits.mean(), low=low, high=high, n=n))
-        for i in range(shots): add('loss at position', loss[:, i], position=i + 1)
+        add('excess', (np.exp(best)*(best - lp)).sum(2))
+        low, high = stats.binom_ci(hits[0].sum(), n)
+        add('accuracy', hits if len(hits) > 1 else dict(value=hits.mean(), low=low, high=high, n=n))
+        for i in range(shots): add('loss at position', loss[..., i], position=i + 1)
         for end, at in (('first', 0), ('last', -1)):
-            if shots > 2: add('place', loss[:, at] - loss[:, 1:-1].mean(1), setting=end, other='middle')
-        kinds = {k: world_losses(answer, contexts, shots, own + i*LABELS*WORDS)[0].max(1) for i,
-                 k in enumerate(WORD_KINDS)}
+            if shots > 2: add('place', loss[..., at] - loss[..., 1:-1].mean(2), setting=end, other='middle')
+        kinds = {k: next(losses(name, shots, own + i*LABELS*WORDS)).max(2) for i, k in enumerate(WORD_KINDS)}
         for k, v in kinds.items(): add('loss', v, setting=k)
         add('change', kinds['clear'] - kinds['empty'], setting='clear', other='empty')
-        by = {k: world_losses(answer, contexts, k)[0].max(1) for k in ks}
+        by = {k: next(losses(name, k)).max(2) for k in ks}
         for k, v in by.items(): add('loss', v, shots=k)
         add('change', by[max(ks)] - by[min(ks)], shots=max(ks), position=min(ks))
         if name != 'best':
             add('difference', worst[name] - worst['best'], other='best')
             before = [*worst][-2]
             if before != 'best': add('difference', worst[name] - worst[before], other=before)
-            add('parameters', dict(value=fits[name].config.n_params))
-    if len(sizes) > 1: rows.append(dict(quantity='difference', item=sizes[-1], other=sizes[0],
-                                        **mean_loss(worst[sizes[-1]] - worst[sizes[0]], seed)))
-    return long_rows(rows, part='learners', dataset='world', unit='contexts', model='gpt').drop_duplicates(
+            add('parameters', dict(value=fits[0][name].config.n_params))
+    if len(sizes) > 1: add('difference', worst[sizes[-1]] - worst[sizes[0]], sizes[-1], other=sizes[0])
+    return long_rows(rows, part='learners', dataset='world', model='gpt').drop_duplicates(
         ['quantity', 'item', 'other', 'setting', 'position', 'shots'], ignore_index=True)

@@ -50,6 +50,7 @@ class Settings:
     learner_sizes: list = ('1x8',) # learners from scratch, see `learner_influence`
     learner_n: int = 40        # contexts that they are asked
     learner_data: int = 2000   # sequences that they are trained on
+    learner_repeats: int = 1   # trainings of each size
     cuts: list = ()            # ladder: layers that are kept
     stops: list = (2,)         # ladder: prompts after which the tuned model is looked at
     own_times: int = 1         # times that exemplars are planted as exemplars
@@ -105,7 +106,7 @@ def measurements(
     if 'memory' in s.parts: out.append(partial(_remembered, m, s))
     if 'learners' in s.parts:
         out.append(partial(learner_influence, s.learner_sizes, s.learner_n, s.shots, s.shots_all,
-                           s.learner_data, s.seed))
+                           s.learner_data, s.seed, s.learner_repeats))
     if 'ladder' in s.parts: out.append(partial(_rungs, m, s, how))
     if 'own form' in s.parts:
         out.append(partial(own_form_rows, m, s.memory_n, s.shots, times=s.own_times, mode=s.mode,
