@@ -15,7 +15,7 @@ import numpy as np
 from .attack import fit_law, left_out, membership_law
 from .bits import (beyond_capacity, by_model, capacity_slope, paper_capacity, reached_alpha,
                                  with_expected)
-from .convergence import law_errors
+from .convergence import known_capacities, law_errors
 from .precision import bits_needed, precision_costs
 from .method import TOL, capacities, n_weights, of_part
 from .text import shown_prefixes
@@ -82,12 +82,15 @@ def linear(t, m, rep):
     "Capacity grows with the first power of the parameters"
     caps = capacities(m, parts=('synthetic',))
     if caps.params.nunique() < 3: return None, f'needs three models, has {len(caps)}'
-    power = capacity_slope(np.log(caps[['params', 'capacity']].astype(float)))
-    line, (low, high) = capacity_slope(caps), (power[k] for k in ('low', 'high'))
+    known = known_capacities(m)
+    if known.params.nunique() < 3:
+        return 'undecided', (f'{len(known)} of {len(caps)} capacities are known, the others lower bounds, '
+                             'which have no slope; three would decide')
+    power = capacity_slope(np.log(known[['params', 'capacity']].astype(float)))
+    line, (low, high) = capacity_slope(known), (power[k] for k in ('low', 'high'))
     why = f"slope {line['slope']:.2f} bits a parameter; capacity grows with the power {power['slope']:.2f} " \
           f"({low:.2f} to {high:.2f}) of the parameters"
-    open_ = (caps.bound != '').any() or low <= 1 <= high
-    return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if open_ else False), why
+    return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if low <= 1 <= high else False), why
 
 def _largest_full(t):
     "(name, runs, those beyond capacity) of the largest model with two of those; else ('', None, None)"
