@@ -264,6 +264,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                        'memnb.capacity.claims._reads': ('capacity/claims.html#_reads', 'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._rounded': ('capacity/claims.html#_rounded', 'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._scores_by': ('capacity/claims.html#_scores_by', 'memnb/capacity/claims.py'),
+                                       'memnb.capacity.claims._thrice': ('capacity/claims.html#_thrice', 'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._two_precisions': ( 'capacity/claims.html#_two_precisions',
                                                                                   'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._two_sweeps': ( 'capacity/claims.html#_two_sweeps',

@@ -233,15 +233,15 @@ def fig6(measured, reported):
               xlabel='epochs', ylabel='kbit memorized')
     found = f'{caps.config.nunique()} models are too few for a slope'
     if 'fp32' in slope and caps.config.nunique() > 2: found = (
-        f"No slope: {'one of our capacities is' if n_known == 1 else f'{n_known} of our capacities are'} "
-        f"known, the others are lower bounds; in the paper {slope['fp32']['slope']:.2f} bits a parameter")
+        f"No slope: {('all our capacities' + ' but one'*n_known) if n_known < 2 else 'some'} "
+        f"are lower bounds; in the paper {slope['fp32']['slope']:.2f} bits a parameter")
     if 'fp32' in slope and ours['slope'] == ours['slope']: found = (
         f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
         f"in the paper {slope['fp32']['slope']:.2f}")
     runs = of_part(measured, 'synthetic', 'precision')
     return plots.finish(fig, found,
         plots.foot(runs, f'{caps.config.nunique()} models, {len(runs)} trainings')
-        + ' · in brackets: 95 % t interval of the slope',
+        + ' · in brackets: 95 % t interval of the slope'*('brings' in found),
         'Left: capacity against parameters on logarithmic axes; triangles are lower bounds, a diamond is '
         'where a law of longer and longer trainings ends. A line joins what is known of three models or '
         'more, and no lower bound. Right: the bits that the largest model holds while it trains, by '
