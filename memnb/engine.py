@@ -80,10 +80,18 @@ def _norm(x, w):
     g, b = w.unbind(1)
     return F.layer_norm(x, x.shape[-1:])*g[:, None] + b[:, None]
 
-def _linear(x, w, b):
+def _product(x, w, dots):
+    "x w, by `dots` of factors in bfloat16: so are those of the products that the gradient needs"
+    if not dots: return x@w
+    near = lambda t: t + (t.bfloat16().float() - t).detach()
+    y = near(x)@near(w)
+    if y.requires_grad: y.register_hook(lambda g: g.bfloat16().float())
+    return y
+
+def _linear(x, w, b, dots=False):
     "Models x rows x in -> models x rows x out"
     import torch
-    return torch.baddbmm(b[:, None], x, w)
+    return _product(x, w, dots) + b[:, None] if dots else torch.baddbmm(b[:, None], x, w)
 
 def _attend(c, qkv, B):
     "Causal attention within each sequence"
@@ -96,7 +104,8 @@ def _attend(c, qkv, B):
 def hidden(
     c: Config, # size of the models
     w: dict,   # their weights, as `parts` gives them
-    ids        # tensor, models x sequences x tokens
+    ids,       # tensor, models x sequences x tokens
+    dots: bool = False # take products of numbers in bfloat16, as the engine in C can
 ):             # tensor, models x rows x d
     "What the last layer says at each position"
     import torch.nn.functional as F
@@ -106,25 +115,25 @@ def hidden(
     x = x.reshape(G, B*T, c.d)
     for i in range(c.layers):
         at = lambda name, i=i: w[f'{i}.{name}']
-        qkv = _linear(_norm(x, at('ln1')), at('qkv'), at('qkv_b'))
-        x = x + _linear(_attend(c, qkv, B), at('proj'), at('proj_b'))
-        u = F.gelu(_linear(_norm(x, at('ln2')), at('fc'), at('fc_b')), approximate='tanh')
-        x = x + _linear(u, at('out'), at('out_b'))
+        qkv = _linear(_norm(x, at('ln1')), at('qkv'), at('qkv_b'), dots)
+        x = x + _linear(_attend(c, qkv, B), at('proj'), at('proj_b'), dots)
+        u = F.gelu(_linear(_norm(x, at('ln2')), at('fc'), at('fc_b'), dots), approximate='tanh')
+        x = x + _linear(u, at('out'), at('out_b'), dots)
     return _norm(x, w['lnf'])
 
 # %% ../nbs/rooms/engine.ipynb #c2c808d8
-def _tops(h, wte, ids):
+def _tops(h, wte, ids, dots):
     "Log-probability of each token, and whether it is the likeliest"
-    s = h@wte.transpose(1, 2)
+    s = _product(h, wte.transpose(1, 2), dots)
     own = s.gather(2, ids[..., None])[..., 0]
     return own - s.logsumexp(-1), own >= s.detach().amax(-1)
 
-def _logprobs(c, w, ids, rows=4096):
+def _logprobs(c, w, ids, rows=4096, dots=False):
     "Log-probabilities and hits, models x sequences x tokens"
     import torch
     from torch.utils.checkpoint import checkpoint
-    h, flat = hidden(c, w, ids), ids.flatten(1)
-    out = [checkpoint(_tops, h[:, i:i+rows], w['wte'], flat[:, i:i+rows], use_reentrant=False)
+    h, flat = hidden(c, w, ids, dots), ids.flatten(1)
+    out = [checkpoint(_tops, h[:, i:i+rows], w['wte'], flat[:, i:i+rows], dots, use_reentrant=False)
            for i in range(0, h.shape[1], rows)]
     return [torch.cat(o, 1).view(ids.shape) for o in zip(*out)]
 
@@ -252,16 +261,17 @@ def batch_order(
 
 # %% ../nbs/rooms/engine.ipynb #901cc798
 class _Native:
-    "The engine in C, for one model"
-    def __init__(self, c, schedule, data, threads=1):
+    "The engine in C, for one model; products of bfloat16 where weights are seen in it"
+    def __init__(self, c, schedule, data, threads=1, dots=None):
         self.c, self.schedule, self.data, (self.ids, self.lens), self.threads = \
             c, schedule, data, data[0], threads
+        self.dots = schedule.precision != 'fp32' and (_dots() if dots is None else dots)
     def train(self, state, done, orders, rates):
         "Steps on `state`; returns the losses, models x steps, fewer where one is not a number"
         losses, k = np.zeros(len(rates)), self.schedule
         n = _library().train(_at(_ints(self.c)), *(_at(s[0]) for s in state), _at(self.ids), _at(self.lens),
             _at(orders[0]), len(rates), k.batch, _at(rates), _at(np.array(k.betas, 'float32')), 1e-8, k.decay,
-            done, PRECISIONS.index(k.precision), self.threads, _at(losses))
+            done, PRECISIONS.index(k.precision) + 4*self.dots, self.threads, _at(losses))
         return self._torch.train(state, done, orders, rates) if n < 0 else losses[None, :n]
     def score(self, state, sets):
         "Log-probabilities and hits of a set of sequences for each model"
@@ -271,7 +281,7 @@ class _Native:
     def _torch(self):
         "The engine that steps in where this one gets no memory"
         say('the engine in C got no memory; the one in torch goes on, more slowly')
-        return _Torch(self.c, self.schedule, self.data)
+        return _Torch(self.c, self.schedule, self.data, dots=self.dots)
 
 # %% ../nbs/rooms/engine.ipynb #7dba5aed
 def _bfloat16(flat, step, stochastic):
@@ -289,10 +299,10 @@ def _bfloat16(flat, step, stochastic):
 
 class _Torch:
     "The engine in torch, for many models of one size"
-    def __init__(self, c, schedule, data, device='cpu', threads=1):
+    def __init__(self, c, schedule, data, device='cpu', threads=1, dots=False):
         require('torch', 'local')
         import torch
-        self.c, self.schedule, self.device, self.pieces = c, schedule, device, 1
+        self.c, self.schedule, self.device, self.pieces, self.dots = c, schedule, device, 1, dots
         most = max(len(i) for i, _ in data)
         pad = lambda a: np.concatenate([a, np.zeros((most - len(a), *a.shape[1:]), a.dtype)])
         put = lambda a: torch.tensor(np.stack([pad(x) for x in a]), device=device).long()
@@ -314,7 +324,7 @@ class _Torch:
         ids, real = self.take(orders)
         tokens, total = real.sum((1, 2)).clamp(min=1), 0 # a batch may be empty
         for i, r in zip(ids.chunk(self.pieces, 1), real.chunk(self.pieces, 1)):
-            lp = _logprobs(self.c, self.weights(flat), i)[0]
+            lp = _logprobs(self.c, self.weights(flat), i, dots=self.dots)[0]
             loss = -torch.where(r, lp, 0).sum((1, 2))/tokens
             loss.sum().backward()
             total = total + loss.detach()
@@ -370,19 +380,30 @@ def _same_scores(c, rng):
     got, (want, _, g) = _c_score(c, p, ids, lens, grad=grad), _masked(c, p, ids, lens)
     return bool(got) and np.allclose(got[0], want, atol=1e-4) and np.allclose(grad, g, atol=1e-3, rtol=1e-3)
 
-def _same_steps(c, rng, precision, steps=3, batch=6):
+def _same_steps(c, rng, precision, steps=3, batch=6, dots=False):
     "Whether both engines take the same steps"
-    k = 1 if precision == 'fp32' else 30 # rounding of weights to eight bits makes more of small differences
+    k = 1 if precision == 'fp32' or dots else 30 # rounding to eight bits makes more of small differences,
+    if dots: steps = 1                           # and with each step still more
     schedule = Schedule(2*steps, batch, .01, decay=.1, precision=precision)
     draw = lambda low, high, size: rng.integers(low, high, size).astype('int32')
     data = draw(0, c.vocab, (8, c.length)), draw(1, c.length + 1, 8)
     out, orders = [], [batch_order(8, batch, 0, steps)]
-    for engine in (_Native(c, schedule, [data], threads=2), _Torch(c, schedule, [data])):
+    for engine in (_Native(c, schedule, [data], 2, dots), _Torch(c, schedule, [data], dots=dots)):
         state = [init_weights(c)[None], *np.zeros((2, 1, c.n_params), 'float32')]
         out.append((engine.train(state, 0, orders, schedule.rates(0, steps)), *state))
     (a, p, m, v), (b, q, n, w) = out
     near = lambda x, y: abs(x - y).max() <= k*1e-3*abs(y).max()
     return np.allclose(a, b, atol=k*1e-4) and near(m, n) and near(v, w) and abs(p - q).mean() <= k*1e-5
+
+@lru_cache(None)
+def _dots():
+    "Whether steps may take products of bfloat16 in C: the processor has them, and they are those of torch"
+    lib = _library()
+    if not lib or not lib.dots(): return False
+    rng, narrow, wide = np.random.default_rng(0), Config(2, 16, 70, 9), Config(1, 32, 130, 9, 2)
+    same = all(_same_steps(c, rng, p, dots=True) for c in (narrow, wide) for p in PRECISIONS[1:])
+    if not same: say('products of bfloat16 are not used: their numbers differ from those of torch here')
+    return same
 
 @lru_cache(None)
 def c_engine() -> bool: # whether the engine in C can be used here

@@ -1,11 +1,17 @@
-/* Tiny GPT-2s on a CPU: training and scoring, float32.
+/* Tiny GPT-2s on a CPU: training and scoring in float32; where weights are seen in bfloat16, steps may take their
+   products in it, with sums in float32.
 
    The optional engine behind memnb.gpt.fit, which compiles this file at first use and checks it against torch.
    All weights of a model lie in one vector, in the order of gpt.shapes: wte (V x d), wpe (S x d), then for each layer
    ln1 (g, b), qkv (d x 3d, b), proj (d x d, b), ln2 (g, b), fc (d x 4d, b), out (4d x d, b), and the last norm (g, b).
    A sequence of n tokens is worked through alone, so that its activations stay in the cache. Position t reads token
    t-1 and predicts token t; position 0 reads none. d and the head width must be multiples of 8. */
-#ifdef __AVX512F__
+#if defined(__x86_64__) && defined(__has_include)
+#if __has_include(<avx512bf16intrin.h>)
+#define HAS_DOTS                   /* the compiler knows the dot products of bfloat16 */
+#endif
+#endif
+#if defined(__AVX512F__) || defined(HAS_DOTS)
 #include <immintrin.h>
 #endif
 #include <math.h>
@@ -34,6 +40,7 @@ typedef int32_t vi __attribute__((vector_size(64), aligned(4)));
 #define ROWS7(DO) ROWS6(DO) DO(6)
 #define ROWS8(DO) ROWS7(DO) DO(7)
 #define ZERO(r) VEC s##r = {0}, t##r = {0};
+#define SOON(r) __builtin_prefetch(plus + r*pr); if (C == 2) __builtin_prefetch(plus + r*pr + sizeof(VEC)/4);
 #define MULT(r) { float e = a[r*ar + k*ak]; s##r += e*x; if (C == 2) t##r += e*y; }
 #define SAVE(r) {                                                                                                \
     VEC *o = (VEC *)(c + r*cr);                                                                                  \
@@ -42,10 +49,12 @@ typedef int32_t vi __attribute__((vector_size(64), aligned(4)));
 }
 typedef void tile(long K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,
                   const float *plus, long pr);
-#define TILE(NAME, T, WIDTH, R) /* R rows of C, one or two vectors wide, kept in registers over all k */            \
-static void NAME##R(long K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,        \
+/* R rows of C, one or two vectors wide, kept in registers over all k; what they are added to is fetched meanwhile */
+#define TILE(NAME, T, WIDTH, R, HOW, MULT)                                                                       \
+HOW static void NAME##R(long K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,        \
                     const float *plus, long pr) {                                                                \
     typedef T VEC; enum { C = WIDTH };                                                                           \
+    if (plus) { ROWS##R(SOON) }                                                                                  \
     ROWS##R(ZERO)                                                                                                \
     for (long k = 0; k < K; k++) {                                                                               \
         VEC x = *(VEC *)(b + k*bk), y = C == 2 ? *(VEC *)(b + k*bk + sizeof(VEC)/4) : x;                         \
@@ -53,14 +62,14 @@ static void NAME##R(long K, const float *a, long ar, long ak, const float *b, lo
     }                                                                                                            \
     ROWS##R(SAVE)                                                                                                \
 }
-#define TILES(NAME, T, C)                                                                                        \
-TILE(NAME, T, C, 1) TILE(NAME, T, C, 2) TILE(NAME, T, C, 3) TILE(NAME, T, C, 4)                                  \
-TILE(NAME, T, C, 5) TILE(NAME, T, C, 6) TILE(NAME, T, C, 7) TILE(NAME, T, C, 8)                                  \
+#define TILES(NAME, T, C, H, M)                                                                                  \
+TILE(NAME, T, C, 1, H, M) TILE(NAME, T, C, 2, H, M) TILE(NAME, T, C, 3, H, M) TILE(NAME, T, C, 4, H, M)          \
+TILE(NAME, T, C, 5, H, M) TILE(NAME, T, C, 6, H, M) TILE(NAME, T, C, 7, H, M) TILE(NAME, T, C, 8, H, M)          \
 static tile *const NAME[] = {0, NAME##1, NAME##2, NAME##3, NAME##4, NAME##5, NAME##6, NAME##7, NAME##8};
-TILES(wide, vf, 2) TILES(half, vf, 1) TILES(slim, v8, 1)
+TILES(wide, vf, 2, , MULT) TILES(half, vf, 1, , MULT) TILES(slim, v8, 1, , MULT)
 
-static void product(int M, int N, int K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,
-                    const float *plus, long pr) {
+INLINE void by_tiles(tile *const *wide, tile *const *half, tile *const *slim, int M, int N, int K, const float *a,
+                     long ar, long ak, const float *b, long bk, float *c, long cr, const float *plus, long pr) {
     for (int n = 0, w; n < N; n += w) {
         w = N - n >= 32 ? 32 : N - n >= 16 ? 16 : 8;
         tile *const *of = w == 32 ? wide : w == 16 ? half : slim;
@@ -71,6 +80,11 @@ static void product(int M, int N, int K, const float *a, long ar, long ak, const
             of[r](K, a + m*ar, ar, ak, from, bk ? bk : w, c + m*cr + n, cr, plus ? plus + m*pr + n : 0, pr);
         }
     }
+}
+
+static void product(int M, int N, int K, const float *a, long ar, long ak, const float *b, long bk, float *c, long cr,
+                    const float *plus, long pr) {
+    by_tiles(wide, half, slim, M, N, K, a, ar, ak, b, bk, c, cr, plus, pr);
 }
 
 static void gemm(int M, int N, int K, const float *a, int ar, int ak, const float *b, int bk, float *c, int cr,
@@ -91,6 +105,76 @@ static void pack_turned(int rows, int cols, const float *a, float *out) {
         for (long k = 0; k < cols; k++, out += w) for (long j = 0; j < w; j++) out[j] = a[(n + j)*cols + k];
     }
 }
+
+/* ---- the same products of bfloat16, two steps of k at a time and with sums in float32, where the processor has them.
+   Two numbers that follow each other in k make a pair and lie in the place of one float: M x N = A B of pairs, K/2 of
+   them. Numbers are rounded to the nearest, ties to even, subnormal ones to 0. ---- */
+
+#ifdef HAS_DOTS
+#define DOTS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+#define MULT16(r) { __m512 e = _mm512_set1_ps(a[r*ar + k*ak]);                                                   \
+    s##r = (vf)_mm512_dpbf16_ps((__m512)s##r, (__m512bh)e, (__m512bh)x);                                         \
+    if (C == 2) t##r = (vf)_mm512_dpbf16_ps((__m512)t##r, (__m512bh)e, (__m512bh)y); }
+#define MULT8(r) s##r = (v8)_mm256_dpbf16_ps((__m256)s##r, (__m256bh)_mm256_set1_ps(a[r*ar + k*ak]), (__m256bh)x);
+TILES(wide16, vf, 2, DOTS, MULT16) TILES(half16, vf, 1, DOTS, MULT16) TILES(slim16, v8, 1, DOTS, MULT8)
+
+static void product16(int M, int N, int K, const float *a, long ar, long ak, const float *b, long bk, float *c,
+                      long cr, const float *plus, long pr) {
+    by_tiles(wide16, half16, slim16, M, N, (K + 1)/2, a, ar, ak, b, bk, c, cr, plus, pr);
+}
+
+/* n numbers as pairs of neighbours; n is a multiple of 8 */
+DOTS static void in_rows(long n, const float *x, float *out) {
+    long i = 0;
+    for (; i + 32 <= n; i += 32)
+        _mm512_storeu_si512(out + i/2, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16),
+                                                                    _mm512_loadu_ps(x + i)));
+    for (; i < n; i += 8)
+        _mm_storeu_si128((__m128i *)(out + i/2), (__m128i)_mm256_cvtneps_pbh(_mm256_loadu_ps(x + i)));
+}
+
+/* Rows 2i and 2i + 1 as a row of pairs; the last of an odd number with zeros. cols is a multiple of 8 */
+DOTS static void in_pairs(int rows, int cols, const float *x, float *out) {
+    for (int i = 0; i < rows; i += 2, x += 2*cols, out += cols) for (int j = 0; j < cols; j += 8) {
+        __m512 both = _mm512_castps256_ps512(_mm256_loadu_ps(x + j));
+        both = _mm512_insertf32x8(both, i + 1 < rows ? _mm256_loadu_ps(x + cols + j) : _mm256_setzero_ps(), 1);
+        __m256i y = (__m256i)_mm512_cvtneps_pbh(both);
+        __m128i a = _mm256_castsi256_si128(y), b = _mm256_extracti128_si256(y, 1);
+        _mm_storeu_si128((__m128i *)(out + j), _mm_unpacklo_epi16(a, b));
+        _mm_storeu_si128((__m128i *)(out + j + 4), _mm_unpackhi_epi16(a, b));
+    }
+}
+
+/* Rows of m numbers, N apart, times scale; m is a multiple of 16. As pairs of neighbours, rows N/2 apart, and rows 2i
+   and 2i + 1 as a row of pairs, N apart */
+DOTS static void in_both(int rows, int m, int N, const float *x, const float *scale, float *row, float *pair) {
+    static const int16_t zip[] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    __m512i order = _mm512_loadu_si512(zip);
+    for (int i = 0; i < rows; i += 2, x += 2*N, row += N, pair += N) for (int j = 0; j < m; j += 16) {
+        __m512 k = _mm512_loadu_ps(scale + j), a = _mm512_mul_ps(_mm512_loadu_ps(x + j), k);
+        __m512 b = i + 1 < rows ? _mm512_mul_ps(_mm512_loadu_ps(x + N + j), k) : _mm512_setzero_ps();
+        __m512i y = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        _mm256_storeu_si256((__m256i *)(row + j/2), _mm512_castsi512_si256(y));
+        _mm256_storeu_si256((__m256i *)(row + N/2 + j/2), _mm512_extracti64x4_epi64(y, 1));
+        _mm512_storeu_si512(pair + j, _mm512_permutexvar_epi16(order, y));
+    }
+}
+
+/* Whether steps can take products of bfloat16 here. */
+int dots(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+#else
+static void product16(int M, int N, int K, const float *a, long ar, long ak, const float *b, long bk, float *c,
+                      long cr, const float *plus, long pr) {}
+static void in_rows(long n, const float *x, float *out) {}
+static void in_pairs(int rows, int cols, const float *x, float *out) {}
+static void in_both(int rows, int m, int N, const float *x, const float *scale, float *row, float *pair) {}
+int dots(void) { return 0; }
+#endif
 
 /* ---- exp, to float precision ---- */
 
@@ -156,6 +240,7 @@ typedef struct {
     const float *q;                                                   /* the weights as a step sees them */
     float *x, *hf, *dx, *dh, *d3, *d4, *dS, *turn, *logits, *sums, *scale, *packed, *turned, *round, *logp, *grad;
     float *stripes;
+    int dots; float *r16, *p16, *q16, *pairs, *wrow, *wpair;          /* of bfloat16, and room for their pairs */
     int lack;                                                         /* memory that there was not */
 } work;
 
@@ -181,7 +266,7 @@ static void end(work *w) {
         free(s->P);
     }
     float *all[] = {w->x, w->hf, w->dx, w->dh, w->d3, w->d4, w->dS, w->turn, w->logits, w->sums, w->scale, w->packed,
-                    w->turned, w->round, w->logp, w->stripes};
+                    w->turned, w->round, w->logp, w->stripes, w->r16, w->p16, w->q16, w->pairs, w->wrow, w->wpair};
     for (unsigned i = 0; i < sizeof(all)/sizeof(*all); i++) free(all[i]);
     free(w->at); free(w->s); free(w);
 }
@@ -208,7 +293,13 @@ static work *begin(const int *cfg, int train, int bf16) { /* 0 where memory does
     w->turn = room(d*w->Sp, no); w->logits = room((w->Sp + 16L)*c.V, no); w->sums = room(17*(w->Sp + 16L), no);
     w->scale = room(w->Sp + 16, no); w->logp = room(S, no); w->packed = room(12*d*d*c.L, no);
     w->stripes = room(4*S*d, no);
-    if (bf16) w->round = room(w->np, no);
+    if (bf16 & 3) w->round = room(w->np, no);
+    if (train && bf16 & 3 && bf16 & 4 && dots()) {
+        long most = 4*S*d > PW*(w->Sp + 16L) ? 4*S*d : PW*(w->Sp + 16L);
+        w->dots = 1;
+        w->r16 = room(most/2, no); w->p16 = room(most/2 + 4*d + S*d, no); w->q16 = room(2*S*d + 4*d, no);
+        w->pairs = room(2*d*d, no); w->wrow = room((long)c.V*d/2, no); w->wpair = room((c.V + 1L)/2*d, no);
+    }
     if (train) w->turned = room(12*d*d*c.L, no);
     if (*no) { end(w); return 0; }
     return w;
@@ -225,11 +316,31 @@ static uint32_t mixed(uint32_t x) {              /* the last steps of MurmurHash
     x ^= x >> 16; x *= 0x85ebca6bu; x ^= x >> 13; x *= 0xc2b2ae35u; return x ^ x >> 16;
 }
 
+/* A matrix (in x out) of pairs for products with it and with its transpose, packed */
+static void pack16(const work *w, int in, int out, const float *x, float *packed, float *turned) {
+    in_pairs(in, out, x, w->pairs);
+    pack(in/2, out, w->pairs, packed);
+    in_rows((long)in*out, x, w->pairs);
+    pack_turned(in, out/2, w->pairs, turned);
+}
+static void load16(const work *w) {
+    long d = w->c.d;
+    in_rows(w->c.V*d, w->q, w->wrow);
+    in_pairs(w->c.V, d, w->q, w->wpair);
+    for (int i = 0; i < w->c.L; i++) {
+        layer l = w->at[i]; float *t = w->packed + i*12*d*d, *u = w->turned + i*12*d*d;
+        pack16(w, d, 3*d, w->q + l.qkv, t, u); pack16(w, d, d, w->q + l.proj, t + 3*d*d, u + 3*d*d);
+        pack16(w, d, 4*d, w->q + l.fc, t + 4*d*d, u + 4*d*d);
+        pack16(w, 4*d, d, w->q + l.out, t + 8*d*d, u + 8*d*d);
+    }
+}
+
 /* Weights as a step sees them (rounded to bfloat16 where asked), and copies in the order that products read them. */
 static void load(work *w, const float *p, int bf16) {
     long d = w->c.d;
     if (bf16) for (long i = 0; i < w->np; i++) w->round[i] = bfloat16(p[i], 0, 0);
     w->q = bf16 ? w->round : p;
+    if (w->dots) { load16(w); return; }
     for (int i = 0; i < w->c.L; i++) {
         layer l = w->at[i]; float *t = w->packed + i*12*d*d;
         pack(d, 3*d, w->q + l.qkv, t); pack(d, d, w->q + l.proj, t + 3*d*d);
@@ -271,23 +382,34 @@ static void norm_back(int n, int d, const float *x, const float *g, const float 
 }
 
 /* y = x W + b; the bias lies where W ends, packed is W packed */
-static void linear(int n, int in, int out, const float *x, const float *wb, const float *packed, float *y) {
-    product(n, out, in, x, in, 1, packed, 0, y, out, wb + (long)in*out, 0);
+static void linear(const work *w, int n, int in, int out, const float *x, const float *wb, const float *packed,
+                   float *y) {
+    if (w->dots) {
+        in_rows((long)n*in, x, w->r16);
+        product16(n, out, in, w->r16, in/2, 1, packed, 0, y, out, wb + (long)in*out, 0);
+    } else product(n, out, in, x, in, 1, packed, 0, y, out, wb + (long)in*out, 0);
 }
 
 static void linear_back(const work *w, int n, int in, int out, const float *x, const float *turned, const float *dy,
                         float *dx, float *dw) {
     float *db = dw + (long)in*out;
     int k = 0;
-    if (out > 64) pack(n, out, dy, w->stripes); /* rows far apart are in each other's way in the cache */
-    product(in, out, n, x, 1, in, out > 64 ? w->stripes : dy, out > 64 ? 0 : out, dw, out, dw, out);
+    if (w->dots) {
+        in_pairs(n, in, x, w->p16); in_pairs(n, out, dy, w->q16); in_rows((long)n*out, dy, w->r16);
+        if (out > 64) pack((n + 1)/2, out, w->q16, w->stripes);
+        product16(in, out, n, w->p16, 1, in, out > 64 ? w->stripes : w->q16, out > 64 ? 0 : out, dw, out, dw, out);
+        product16(n, in, out, w->r16, out/2, 1, turned, 0, dx, in, 0, 0);
+    } else {
+        if (out > 64) pack(n, out, dy, w->stripes); /* rows far apart are in each other's way in the cache */
+        product(in, out, n, x, 1, in, out > 64 ? w->stripes : dy, out > 64 ? 0 : out, dw, out, dw, out);
+        gemm(n, in, out, dy, out, 1, turned, 0, dx, in, 0);
+    }
     for (; k + 16 <= out; k += 16) {
         vf sum = *(vf *)(db + k);
         for (long i = 0; i < n; i++) sum += *(const vf *)(dy + i*out + k);
         *(vf *)(db + k) = sum;
     }
     for (long i = 0; i < n; i++) for (int j = k; j < out; j++) db[j] += dy[i*out + j];
-    gemm(n, in, out, dy, out, 1, turned, 0, dx, in, 0);
 }
 
 INLINE int up16(int i) { return (i + 15)/16*16; }
@@ -393,14 +515,14 @@ static void forward(work *w, int n, const int32_t *ids) {
         const float *t = w->packed + 12L*d*d*i;
         memcpy(s->in, x, (long)n*d*4);
         norm(n, d, x, q + l.ln1, s->h1);
-        linear(n, d, 3*d, s->h1, q + l.qkv, t, s->qkv);
+        linear(w, n, d, 3*d, s->h1, q + l.qkv, t, s->qkv);
         attend(w, n, s);
-        linear(n, d, d, s->att, q + l.proj, t + 3L*d*d, w->dh);
+        linear(w, n, d, d, s->att, q + l.proj, t + 3L*d*d, w->dh);
         for (long k = 0; k < (long)n*d; k++) s->mid[k] = x[k] + w->dh[k];
         norm(n, d, s->mid, q + l.ln2, s->h2);
-        linear(n, d, 4*d, s->h2, q + l.fc, t + 4L*d*d, s->u);
+        linear(w, n, d, 4*d, s->h2, q + l.fc, t + 4L*d*d, s->u);
         gelu(4L*n*d, s->u, s->g);
-        linear(n, 4*d, d, s->g, q + l.out, t + 8L*d*d, w->dh);
+        linear(w, n, 4*d, d, s->g, q + l.out, t + 8L*d*d, w->dh);
         for (long k = 0; k < (long)n*d; k++) x[k] = s->mid[k] + w->dh[k];
     }
     norm(n, d, x, q + w->lnf, w->hf);
@@ -415,11 +537,14 @@ static double head(work *w, int n, const int32_t *ids, float *logp, int8_t *top,
     int d = w->c.d, V = w->c.V, N = apart(n);
     double total = 0;
     float *l = w->logits, *mx = w->sums + 16*N;
-    turn(w, n, d, w->hf, d, w->turn);
+    if (w->dots) { in_rows((long)n*d, w->hf, w->r16); turn(w, n, d/2, w->r16, d/2, w->turn); }
+    else turn(w, n, d, w->hf, d, w->turn);
     for (int i = 0; i < up16(n); i += 16) *(vf *)(mx + i) = all(-1e30f);
     for (int at = 0; at < V; at += PW) {
         int rows = V - at < PW ? V - at : PW;
-        gemm(rows, up16(n), d, w->q + (long)at*d, d, 1, w->turn, w->Sp, l + (long)at*N, N, 0);
+        if (w->dots)
+            product16(rows, up16(n), d, w->wrow + (long)at*d/2, d/2, 1, w->turn, w->Sp, l + (long)at*N, N, 0, 0);
+        else gemm(rows, up16(n), d, w->q + (long)at*d, d, 1, w->turn, w->Sp, l + (long)at*N, N, 0);
         for (int i = 0; i < up16(n); i += 16) {
             vf y = *(vf *)(mx + i);
             for (int j = at; j < at + rows; j++) y = larger(*(vf *)(l + (long)j*N + i), y);
@@ -456,6 +581,18 @@ static void head_back(work *w, int n, const int32_t *ids, float weight, float *d
     int d = w->c.d, V = w->c.V, N = apart(n);
     memset(dh, 0, (long)n*d*4);
     for (int i = 0; i < n; i++) w->logits[(long)ids[i]*N + i] -= weight/w->scale[i];
+    if (w->dots) {
+        float *pair = w->p16 + (n + 1)/2*d;
+        in_pairs(n, d, w->hf, w->p16);
+        for (int i = n; i < up16(n); i++) w->scale[i] = 0;
+        for (int at = 0; at < V; at += PW) {
+            int rows = V - at < PW ? V - at : PW;
+            in_both(rows, up16(n), N, w->logits + (long)at*N, w->scale, w->r16, pair);
+            product16(n, d, rows, pair, 1, N, w->wpair + (long)at/2*d, d, dh, d, dh, d);
+            product16(rows, d, n, w->r16, N/2, 1, w->p16, d, w->grad + (long)at*d, d, w->grad + (long)at*d, d);
+        }
+        return;
+    }
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) w->hf[i*d + k] *= w->scale[i];
     for (int at = 0; at < V; at += PW) {
         float *l = w->logits + (long)at*N;
@@ -584,13 +721,14 @@ static void *worker(void *arg) {
 
 /* Steps of Adam. order: the sequences of all steps, batch of them a step, -1 for none. losses: mean nats a token of
    each step. bf16: 0 for float32; 1 where steps see rounded weights; 2 and 3 where weights are stored in bfloat16, the
-   nearest or by chance. Returns the number of steps done: fewer when a loss is not a number; -1, with nothing done, where there is
-   no memory. Where fewer threads can be had than asked for, these do all. */
+   nearest or by chance; 4 more where steps shall take their products in it, if they can. Returns the number of steps
+   done: fewer when a loss is not a number; -1, with nothing done, where there is no memory. Where fewer threads can be
+   had than asked for, these do all. */
 int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, const int32_t *lens, const int64_t *order,
           int steps, int batch, const float *lrs, const float *beta, float eps, float wd, long done, int bf16,
           int threads, double *losses) {
     job j = {.cfg = cfg, .p = p, .m = m, .v = v, .ids = ids, .lens = lens, .order = order, .steps = steps,
-             .batch = batch, .lrs = lrs, .beta = beta, .eps = eps, .wd = wd, .done = done, .bf16 = bf16,
+             .batch = batch, .lrs = lrs, .beta = beta, .eps = eps, .wd = wd, .done = done, .bf16 = bf16 & 3,
              .losses = losses, .threads = threads, .stop = steps};
     if (threads > LANES) threads = LANES;
     part parts[LANES];

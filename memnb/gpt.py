@@ -134,7 +134,8 @@ class _Run:
     def settings(self):
         "What a checkpoint must agree with"
         marks = lambda sets: [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
-        own = [ENGINE, asdict(self.c), [asdict(p) for p in self.schedules], self.every, self.bits,
+        number = [ENGINE, *['dots']*getattr(self.engine, 'dots', False)] # of the arithmetic
+        own = [*number, asdict(self.c), [asdict(p) for p in self.schedules], self.every, self.bits,
                self.patience, *[self.enough]*(self.enough > 0)]
         return json.dumps([*own, marks(self.data), list(self.eval_sets), marks(self.eval_sets.values())])
     def save(self):

@@ -3,14 +3,17 @@
 Parts can be named: `python tests/bench_capacity.py single large sweep`. `single`: seconds of training until 600 random
 sequences are memorized to 3.0 bits a parameter (L = 1, d = 32, V = 2048, batches of 32), best of three learning rates
 each; all see the same sequences, count all 64 tokens, and are evaluated outside of the clock. `large`: 3.5 bits a
-parameter with L = 2, d = 64. `sweep`: three sizes at six data sizes side by side, against one run after the other. A
-program to run by hand, not a test; all of it takes half an hour.
+parameter with L = 2, d = 64. `sweep`: three sizes at six data sizes side by side, against one run after the other.
+`steps`: steps a second of one core in float32 and with products of bfloat16, and the share of what the core can do. It
+counts the processor time of a thread, so that it can be run beside other work, if not as well. A program to run by
+hand, not a test; all of it takes half an hour.
 """
 import os
 os.environ.setdefault('GOMP_SPINCOUNT', '100000')
-import sys, time
+import ctypes, subprocess, sys, tempfile, time
+from pathlib import Path
 import numpy as np, torch
-from memnb import gpt
+from memnb import engine, gpt
 
 C, N, WANT, BATCH, SEED = gpt.Config(1, 32), 600, 3., 32, 0
 TABLE = []                # (what, baseline s, ours s, wanted)
@@ -131,7 +134,54 @@ def sweep():
     gpt.fit([c for c, _ in runs], [x for _, x in runs], epochs=40)
     row('18 models side by side, against one after the other', alone, time.perf_counter() - began, 1.)
 
-PARTS = dict(single=single, large=large, sweep=sweep)
+PEAK = r'''
+#define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define ZERO(i) vf s##i = {0};
+#define FMA(i) __asm__ volatile("vfmadd231ps %1, %2, %0" : "+v"(s##i) : "v"(x), "v"(x));
+#define DOT(i) __asm__ volatile("vdpbf16ps %1, %2, %0" : "+v"(s##i) : "v"(x), "v"(x));
+typedef float vf __attribute__((vector_size(64)));
+void fp32(long n) { vf x = {0}; TWELVE(ZERO) for (long i = 0; i < n; i++) { TWELVE(FMA) } }
+void bf16(long n) { vf x = {0}; TWELVE(ZERO) for (long i = 0; i < n; i++) { TWELVE(DOT) } }
+''' # twelve sums side by side, of 16 numbers each: as fast as a core goes
+
+def peaks(n=1_000_000):
+    "Operations a second that one core reaches on registers alone: float32, products of bfloat16"
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        (at/'peak.c').write_text(PEAK)
+        subprocess.run([*engine._compiler()[0], '-O2', '-march=native', '-fPIC', '-shared', str(at/'peak.c'), '-o',
+                        str(at/'peak.so')], check=True)
+        lib = ctypes.CDLL(str(at/'peak.so'))
+        def best(f): return min(processor_time(lambda: f(ctypes.c_long(n))) for _ in range(15))
+        return 12*32*n/best(lib.fp32), 12*64*n/best(lib.bf16)
+
+def processor_time(do):
+    "Seconds of the processor that a call takes in this thread"
+    began = time.thread_time()
+    do()
+    return time.thread_time() - began
+
+def steps(batch=16, n=64, times=8):
+    "Steps a second of one core, the best of several, in turns"
+    if not engine._dots(): return print('this processor has no dot products of bfloat16', file=sys.stderr)
+    peak = peaks()
+    print(f'peak of a core: {peak[0]/1e9:.0f} and {peak[1]/1e9:.0f} GFLOP/s', file=sys.stderr)
+    for d, k in ((32, 20), (64, 10), (128, 5)):
+        c, seconds = gpt.Config(1, d), ([], [])
+        for _ in range(times):
+            for own, precision in zip(seconds, ('fp32', 'bf16-stored')):
+                s = gpt.Schedule(k, batch, .64/d, precision=precision)
+                e = engine._Native(c, s, [gpt.pad(c, gpt.random_data(n, seed=SEED))])
+                state = [gpt.init_weights(c)[None], *np.zeros((2, 1, c.n_params), 'float32')]
+                order = [gpt.batch_order(n, batch, 0, k)]
+                own.append(processor_time(lambda: e.train(state, 0, order, s.rates(0, k))))
+        a, b = (min(s)/k for s in seconds)
+        share = [c.flops*batch*c.length/s/p for s, p in zip((a, b), peak)]
+        print(f'1x{d}: {1/a:.1f} steps a second in float32 ({share[0]:.0%} of the peak), {1/b:.1f} with products of '
+              f'bfloat16 ({share[1]:.0%} of theirs)', file=sys.stderr, flush=True)
+        row(f'1x{d}: 1000 steps with products of bfloat16, against float32', 1000*a, 1000*b, 1.)
+
+PARTS = dict(single=single, large=large, sweep=sweep, steps=steps)
 
 if __name__ == '__main__':
     names = sys.argv[1:] or list(PARTS)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BINS', 'RUN_KEYS', 'HELD_SEED', 'growth', 'growing_sizes', 'listed_models', 'compression_rates', 'run_row',
            'run_table', 'random_fits', 'random_jobs', 'synthetic', 'capacity_slope', 'paper_capacity', 'with_expected',
-           'shared_start_bits', 'sweep', 'by_model', 'beyond_capacity', 'reached_alpha']
+           'shared_start_bits', 'bits_by_mean', 'sweep', 'by_model', 'beyond_capacity', 'reached_alpha']
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
 from pathlib import Path
@@ -198,6 +198,14 @@ def shared_start_bits(
     from scipy.stats import binom
     k = np.arange(min(n, int(n/vocab + 20*np.sqrt(n/vocab) + 50)))
     return float((binom.pmf(k, n - 1, 1/vocab)*np.log2(1 + k)).sum())
+
+# %% ../../nbs/capacity/bits.ipynb #a2829009
+def bits_by_mean(
+    bits,       # memorized, all S tokens counted
+    length: int # S
+):              # bits
+    "What the mean loss of all tokens but the first, times S, would make of memorized bits, at most"
+    return bits*length/(length - 1)
 
 # %% ../../nbs/capacity/bits.ipynb #4e618b7b
 def sweep(

@@ -15,11 +15,12 @@ import numpy as np
 from .attack import fit_law, left_out, membership_law
 from .bits import (beyond_capacity, by_model, capacity_slope, paper_capacity, reached_alpha,
                                  with_expected)
-from .convergence import law_errors
+from .convergence import known_capacities, law_errors
 from .precision import bits_needed, precision_costs
 from .method import TOL, capacities, n_weights, of_part
 from .text import shown_prefixes
 from ..results import vote
+from ..stats import mean_ci
 
 # %% ../../nbs/capacity/checks.ipynb #0781fe96
 NO_SIZES = 'no model has the sizes that this needs' # evidence of a claim
@@ -82,12 +83,15 @@ def linear(t, m, rep):
     "Capacity grows with the first power of the parameters"
     caps = capacities(m, parts=('synthetic',))
     if caps.params.nunique() < 3: return None, f'needs three models, has {len(caps)}'
-    power = capacity_slope(np.log(caps[['params', 'capacity']].astype(float)))
-    line, (low, high) = capacity_slope(caps), (power[k] for k in ('low', 'high'))
+    known = known_capacities(m)
+    if known.params.nunique() < 3:
+        return 'undecided', (f'{len(known)} of {len(caps)} capacities are known, the others lower bounds, '
+                             'which have no slope; three would decide')
+    power = capacity_slope(np.log(known[['params', 'capacity']].astype(float)))
+    line, (low, high) = capacity_slope(known), (power[k] for k in ('low', 'high'))
     why = f"slope {line['slope']:.2f} bits a parameter; capacity grows with the power {power['slope']:.2f} " \
           f"({low:.2f} to {high:.2f}) of the parameters"
-    open_ = (caps.bound != '').any() or low <= 1 <= high
-    return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if open_ else False), why
+    return (True if .8 < low <= 1 <= high < 1.2 else 'undecided' if low <= 1 <= high else False), why
 
 def _largest_full(t):
     "(name, runs, those beyond capacity) of the largest model with two of those; else ('', None, None)"
@@ -204,10 +208,19 @@ def double_descent(t, m, rep):
     parts, y = {}, 'tempered_loss' if 'tempered_loss' in t else 'test_loss'
     for c, g in by_model(t).items():
         if len(g) < 3 or g.ratio.min() > .5 or g.ratio.max() < 2: continue
-        yes, top = _hump(g[y].tolist())
-        near = .25 <= g.ratio.iloc[top] <= 4
-        why = f'held-out loss is largest at {g.ratio.iloc[top]:.2f} of capacity'
-        parts[c] = (True if yes and near else 'undecided' if _still_growing(g) else False), why
+        at = np.log(g.ratio.iloc[1:-1]).abs().idxmin() # no size is chosen by its loss
+        if not .25 <= g.ratio[at] <= 4: continue
+        runs = [h.set_index('n')[y] for _, h in t[t.config == c].groupby('run')]
+        mean, low, high = mean_ci([h[at] - max(h[g.index[0]], h[g.index[-1]]) for h in runs])
+        why, k = (f'at {g.ratio[at]:.2f} of capacity held-out loss is {mean:+.2f} nats from that of the '
+                  'worse end'), len(runs)
+        open_ = k < 3 or low <= 0 <= high
+        enough = 3 if k < 3 else np.ceil(k*((high - low)/2/mean)**2)
+        why += f' ({low:+.2f} to {high:+.2f}, {k} repeats)' if k > 1 else ', one training a size'
+        why += f'; about {enough:.0f} repeats would decide' if open_ else \
+            ', some still growing'*bool(_still_growing(g))
+        grew = high < 0 and _still_growing(g)
+        parts[c] = ('undecided' if open_ or grew else bool(low > 0)), why
     return vote(parts, NO_SIZES)
 
 @on_part('text')

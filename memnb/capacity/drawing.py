@@ -9,6 +9,7 @@ __all__ = ['TRAINING_MARKS', 'size_colors', 'model_lines', 'size_axis', 'panels'
 import numpy as np
 from .. import plots
 from .method import TOL
+from ..stats import mean_ci
 
 # %% ../../nbs/capacity/drawing.ipynb #60436720
 TRAINING_MARKS = {'converged': 'o', 'lower bound': '^'}
@@ -31,9 +32,13 @@ def model_lines(
     line: str = '-', # '' for points only
     legend: bool = True
 ):
-    "Means over runs, a line a model; triangles where training had not converged"
+    "Means over repeats with 95 % t intervals, a line a model; triangles where training had not converged"
     import seaborn as sns
-    m = t.dropna(subset=[y]).groupby(['config', x], as_index=False)[[y, 'growth']].mean()
+    t = t.dropna(subset=[y])
+    m = t.groupby(['config', 'n'], as_index=False)[list({x, y, 'growth'} - {'n'})].mean()
+    for (c, _), g in t.groupby(['config', 'n']):
+        _, low, high = mean_ci(g[y])
+        if low == low: ax.vlines(g[x].mean(), low, high, color=hues[c], lw=1.2)
     m['training'] = np.where(m.growth >= TOL, 'lower bound', 'converged')
     how = dict(x=x, y=y, hue='config', hue_order=[c for c in hues if c in set(m.config)], palette=hues, ax=ax)
     if line: sns.lineplot(m, linestyle=line, errorbar=None, legend=False, **how)

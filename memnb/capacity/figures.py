@@ -10,7 +10,7 @@ import numpy as np
 from .. import plots
 from .bits import (beyond_capacity, by_model, capacity_slope, paper_capacity, reached_alpha,
                                  with_expected)
-from .convergence import ceilings, foretold, law_errors
+from .convergence import ceilings, foretold, known_capacities, law_errors
 from .drawing import each_once, model_lines, panels, size_axis, size_colors
 from .method import ALPHA, TOL, capacities, of_part
 from .precision import bits_needed, precision_costs
@@ -211,10 +211,15 @@ def fig6(measured, reported):
             for mark, g in ((shape, own[~bound]), ('^', own[bound])):
                 a.plot(g.params, g.capacity/1000, mark, color=hue, ms=6)
             a.plot([], [], shape, color=hue, ms=5, label=f'ours, {p}')
-            slope[p], s = capacity_slope(paper), capacity_slope(own)
-            if p == 'fp32': ours = s
+            known = known_capacities(measured, own.precision.iloc[0])
+            law = known[known.by == 'law'].assign(kbit=lambda d: d.capacity/1000, at=lambda d: d.params*.93,
+                                                  low=lambda d: d.low/1000, high=lambda d: d.high/1000)
+            if len(law):
+                plots.errorbar(a, law, 'at', 'kbit', color=hue, marker='D', ms=4, label='end, by a law')
+            slope[p], s = capacity_slope(paper), capacity_slope(known)
+            if p == 'fp32': ours, n_known = s, len(known)
             if s['slope'] == s['slope']:
-                a.plot(own.params, (s['intercept'] + s['slope']*own.params)/1000, color=hue, lw=1)
+                a.plot(known.params, (s['intercept'] + s['slope']*known.params)/1000, color=hue, lw=1)
         a.set(title='capacity', xlabel='parameters', ylabel='kbit', xscale='log', yscale='log')
         a.legend(loc='upper left')
         if len(curve):
@@ -227,15 +232,19 @@ def fig6(measured, reported):
         b.set(title=f'convergence of {t.config.iloc[0]}' if len(curve) else 'convergence: not measured',
               xlabel='epochs', ylabel='kbit memorized')
     found = f'{caps.config.nunique()} models are too few for a slope'
+    if 'fp32' in slope and caps.config.nunique() > 2: found = (
+        f"No slope: {('all our capacities' + ' but one'*n_known) if n_known < 2 else 'some'} "
+        f"are lower bounds; in the paper {slope['fp32']['slope']:.2f} bits a parameter")
     if 'fp32' in slope and ours['slope'] == ours['slope']: found = (
         f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
         f"in the paper {slope['fp32']['slope']:.2f}")
     runs = of_part(measured, 'synthetic', 'precision')
     return plots.finish(fig, found,
         plots.foot(runs, f'{caps.config.nunique()} models, {len(runs)} trainings')
-        + ' · in brackets: 95 % t interval of the slope',
-        'Left: capacity against parameters on logarithmic axes, with a line through each precision; '
-        'triangles are lower bounds. Right: the bits that the largest model holds while it trains, by '
+        + ' · in brackets: 95 % t interval of the slope'*('brings' in found),
+        'Left: capacity against parameters on logarithmic axes; triangles are lower bounds, a diamond is '
+        'where a law of longer and longer trainings ends. A line joins what is known of three models or '
+        'more, and no lower bound. Right: the bits that the largest model holds while it trains, by '
         'data size; curves that still rise at the end are why. The convergence curves of the paper are a '
         'picture without numbers.')
 

@@ -166,7 +166,8 @@ def run_all(
     repeats: int = 3,                        # of parts `steps` and `precision`
     # sizes of part `beyond`, V, steps; first model
     beyond: list = (), beyond_vocab: int = 512, beyond_steps: int = 0,
-    oracle: str = '', oracle_n: int = 10**9  # of text, see `text_runs`
+    oracle: str = '', oracle_n: int = 10**9, # of text, see `text_runs`
+    text_seeds: int = 1                      # repeats on text, with texts and weights of their own
 ):                        # DataFrame of everything measured
     "The measurements of a batch profile, recorded; of the curves those of the largest model"
     import pandas as pd
@@ -185,10 +186,13 @@ def run_all(
         if part in over:
             return sweep(models[-1], part, over[part], sweep_n, vocab, length, held=held, seed=seed, **train)
         if part == 'given': return given_rows(model, reference, items)
-        c = corpus(source, text_all, held, text_vocab, length, tokenizer, seed=seed)
-        return text_runs(text_models, text_sizes, c, paper_prefixes(length), seed=seed, oracle=oracle,
-                         oracle_n=oracle_n, alpha=reached,
-                         **train | dict(epochs=text_epochs, steps=text_steps or None))
+        def on_text(s):
+            c = corpus(source, text_all, held, text_vocab, length, tokenizer, seed=s)
+            t = text_runs(text_models, text_sizes, c, paper_prefixes(length), seed=s, oracle=oracle,
+                          oracle_n=oracle_n, alpha=reached,
+                          **train | dict(epochs=text_epochs, steps=text_steps or None))
+            return t if s == seed else t[t.part == 'text'] # histograms and words: of the first
+        return pd.concat([on_text(seed + k) for k in range(text_seeds)], ignore_index=True)
     needed = dict(steps=lengths_of_training and length_n, beyond=beyond, given=items is not None)
     todo = [p for p in known_parts(parts) if needed.get(p, True)]
     out = []
@@ -211,7 +215,7 @@ def estimate(
     sweep_n: int = 4096, text_vocab: int = 2048, text_epochs: int = 60, steps: int = 0, text_steps: int = 0,
     lengths_of_training: list = (), length_n: int = 0, repeats: int = 3, beyond: list = (),
     beyond_vocab: int = 512,
-    beyond_steps: int = 0
+    beyond_steps: int = 0, text_seeds: int = 1
 ) -> dict: # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would train, at most; nothing is trained"
     parts, last, runs = known_parts(parts), models[-1], [] # runs: (config, sequences seen)
@@ -231,7 +235,7 @@ def estimate(
         for v in values if p in parts else ():
             add(shape(last, **dict(vocab=vocab, length=length) | {p: v}), sweep_n, steps, epochs)
     for n in [*growing_sizes(text_sizes), text_all] if 'text' in parts else []:
-        for m in text_models: add(shape(m, text_vocab, length), n, text_steps, text_epochs)
+        for m in text_models: add(shape(m, text_vocab, length), n, text_steps, text_epochs, text_seeds)
     flops = float(sum(c.flops*c.length*seen for c, seen in runs))
     return dict(calls=len(runs), cached=0, prompt_tokens=0, new_tokens=0, flops=flops,
                 seconds=round(flops/lm._speed()/(.75 if gpt.c_engine() else .125)))

@@ -7,7 +7,7 @@ __all__ = ['tab1', 'tab_x_small', 'tab2', 'tab3', 'tab4', 'tab_x_membership', 't
 
 # %% ../../nbs/capacity/tables.ipynb #ded5bf77
 from .attack import law_draws, law_interval, predictions
-from .bits import paper_capacity, reached_alpha, with_expected
+from .bits import bits_by_mean, paper_capacity, reached_alpha, with_expected
 from .method import capacities, of_part
 
 # %% ../../nbs/capacity/tables.ipynb #295d4382
@@ -30,7 +30,8 @@ def tab1(measured, reported):
         if o is None: return row
         far = lambda to: '' if to is None else f'{100*(o.bpp/to - 1):+.0f} %'
         note = [f'lower bound: {o.bound}']*bool(o.bound) + ['one size']*(o.sizes == 1)
-        return row | dict(bits=f'{o.capacity:.3g}', bpp=f'{o.bpp:.2f}', distance=far(bpp),
+        by_mean = f'{bits_by_mean(o.bpp, o.length):.2f}'
+        return row | dict(bits=f'{o.capacity:.3g}', bpp=f'{o.bpp:.2f}', by_mean=by_mean, distance=far(bpp),
                           of_mean=far(paper[precision].bpp.mean()), flops=f'{o.flops:.1e}',
                           bound=', '.join(note))
     out = [line(r.config, r.params, p, f'{r.capacity:.3g}', r.bpp)

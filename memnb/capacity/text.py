@@ -168,7 +168,7 @@ def _mean_codes(fit, ids):
         parts.append(compressed(z, ids[i:i + few]))
     return pd.concat(parts)[['plain', 'ensemble', 'changes']].mean().to_dict()
 
-HEATS = tuple(np.geomspace(1, 8, 13).round(3).tolist()) # temperatures
+HEATS = tuple(np.geomspace(1, 64, 19).round(3).tolist()) # temperatures
 
 def tempered_loss(
     fit,       # gpt.Fit
