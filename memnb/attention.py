@@ -50,24 +50,24 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.,
     import torch
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
     if getattr(_HERE, 'tree', None): return _along(_HERE.tree, query, key, value, scaling), None
-    if getattr(_HERE, 'kv', None) is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask,
-                                      dropout=dropout, scaling=scaling, **kw)
-    pk, pv = _HERE.kv[module.layer_idx]
-    (B, H, T, D), K = query.shape, pk.shape[1]
+    mask, kv = attention_mask, getattr(_HERE, 'kv', None)
+    few = mask is not None and mask.dtype != torch.bool # a mask of numbers: some tokens that continue rows
+    if kv is None and not few:
+        return sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling, **kw)
+    (B, H, T, D), K = query.shape, key.shape[1]
     G = H//K
-    fold = lambda x, *d: x.reshape(B, K, G, T, *d).transpose(0, 1).reshape(1, K, B*G*T, *d)
-    back = lambda x, *d: x.reshape(K, B, G, T, *d).transpose(0, 1).reshape(B, H, T, *d)
-    pre, a = _part(fold(query, D), pk, pv, None, scaling)
-    mask = attention_mask
-    if mask is not None and mask.dtype == torch.bool:
+    if mask is not None and not few:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -1e30)
-    if T == 1: # heads that share keys ask together, and nothing is copied
-        mask = mask if mask is None else mask.expand(B, 1, G, -1)
-        out = _part(query.reshape(B, K, G, D), key, value, mask, scaling)
-        own, b = (x.reshape(B, H, 1, *x.shape[3:]) for x in out)
+    if T == 1 or few: # heads that share keys ask together, and nothing is copied
+        mask = mask if mask is None else mask.expand(B, 1, T, -1).repeat(1, 1, G, 1)
+        out = _part(query.reshape(B, K, G*T, D), key, value, mask, scaling)
+        own, b = (x.reshape(B, H, T, *x.shape[3:]) for x in out)
     else: # rows without padding come without a mask
         own, b = _part(query, repeat_kv(key, G), repeat_kv(value, G), mask, scaling, mask is None)
+    if kv is None: return own.transpose(1, 2).contiguous(), None
+    fold = lambda x, *d: x.reshape(B, K, G, T, *d).transpose(0, 1).reshape(1, K, B*G*T, *d)
+    back = lambda x, *d: x.reshape(K, B, G, T, *d).transpose(0, 1).reshape(B, H, T, *d)
+    pre, a = _part(fold(query, D), *kv[module.layer_idx], None, scaling)
     w = (b - back(a)).sigmoid()[..., None].to(query.dtype)
     return torch.lerp(back(pre, D), own, w).transpose(1, 2).contiguous(), None
 
@@ -99,15 +99,18 @@ def _room():
         "Keys and values of one layer, in space set aside beforehand"
         def __init__(self, size):
             super().__init__()
-            self.size, self.used = size, 0
+            self.size, self.used, self.ends = size, 0, None
         def lazy_initialization(self, keys, values):
             super().lazy_initialization(keys, values)
-            self.space = [x.new_empty(*x.shape[:2], self.size, x.shape[3]) for x in (keys, values)]
+            self.space = [x.new_zeros(*x.shape[:2], self.size, x.shape[3]) for x in (keys, values)]
         def update(self, keys, values, *args, **kw):
             if not self.is_initialized: self.lazy_initialization(keys, values)
-            a, b = self.used, self.used + keys.shape[-2]
-            for space, new in zip(self.space, (keys, values)): space[:, :, a:b] = new
-            self.used, (self.keys, self.values) = b, (x[:, :, :b] for x in self.space)
+            n, ends = keys.shape[-2], self.ends or [self.used]
+            rows = [(slice(None), ends[0])] if len(set(ends)) == 1 else [*enumerate(ends)]
+            for space, new in zip(self.space, (keys, values)):
+                for row, a in rows: space[row, :, a:a+n] = new[row]
+            self.used = max(ends) + n
+            self.keys, self.values = (x[:, :, :self.used] for x in self.space)
             return self.keys, self.values
         def batch_select_indices(self, rows):
             self.space = [x[rows] for x in self.space]

@@ -15,7 +15,7 @@ from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_besid
                              roomy_layer, share_prefixes, sharing)
 from .backend import LM, ContextError
 from .batching import batch_size, families, for_each, input_pieces
-from .store import key_of
+from .decoding import can_draft, continued, drafted, next_tokens, rng_of
 from .weights import (SMOLLM2, Changed, Unread, fetch, fingerprint, merged, planted_dir,
                            planted_names, quiet, read_net, unread)
 _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
@@ -229,16 +229,19 @@ class HF(LM):
     def _generate(self, todo):
         ids = [self.encode(p) for _, p in todo]
         for rows, x in self._batches(ids, [s['max_tokens'] for s, _ in todo]):
-            hows = [(todo[i][0], _rng(*todo[i])) for i in rows]
+            hows = [(todo[i][0], rng_of(*todo[i])) for i in rows]
             said = [[] for _ in rows]
             while rows:
-                nxt = _pick(self._run(x)[:, -1], hows)
+                nxt = next_tokens(self._run(x)[:, -1], hows)
                 for t, tokens in zip(nxt.tolist(), said): tokens.append(t)
                 texts = [None if r is None else self._ended(t, s) for r, t, (s, _) in zip(rows, said, hows)]
                 for r, text in zip(rows, texts):
                     if text is not None: yield r, text
                 rows = [None if text is not None else r for r, text in zip(rows, texts)]
                 rows, said, hows, nxt = self._go_on(rows, said, hows, nxt, x)
+                if can_draft(self, rows, hows):
+                    yield from drafted(self, x, rows, ids, said, hows)
+                    break
     def _go_on(self, rows, said, hows, nxt, x):
         "Put the new tokens in, and drop ended rows when they are half of the batch"
         import torch
@@ -346,26 +349,6 @@ def _note(logits, ids, logprobs, likeliest):
     likeliest += (logits.argmax(-1) == own).tolist()
     logprobs += logits.float().log_softmax(-1).gather(1, own[:, None])[:, 0].tolist()
 
-# %% ../nbs/rooms/hf.ipynb #057b601e
-def _rng(settings, prompt):
-    "The random numbers of one answer, or None at temperature 0"
-    import torch
-    if not settings['temperature']: return None
-    if settings['seed'] is None: return torch.Generator().manual_seed(int.from_bytes(os.urandom(6), 'big'))
-    name = key_of('', {k: settings[k] for k in ('seed', 'draw')}, prompt)
-    return torch.Generator().manual_seed(int(name[:12], 16))
-
-def _pick(logits, hows):
-    "Next token of each row; `hows` are its settings and random numbers"
-    import torch
-    likely, hot = logits.argmax(-1), [j for j, (s, _) in enumerate(hows) if s['temperature']]
-    if not hot: return likely
-    temperature = torch.tensor([[hows[j][0]['temperature']] for j in hot], device=logits.device)
-    p = (logits[hot].float()/temperature).softmax(-1).cpu()
-    race = torch.stack([torch.empty(p.shape[1]).exponential_(generator=hows[j][1]) for j in hot])
-    likely[hot] = (p/race).argmax(-1).to(likely.device)
-    return likely
-
 # %% ../nbs/rooms/hf.ipynb #7034320f
 def _sound(model):
     "Whether the fast way gives the numbers of the plain one; tried once a process for each kind of model"
@@ -423,6 +406,11 @@ def _difference(model):
         pairs += [(even[0, -2:], plain[0, 3:5]), (even[1, -2:], plain[1, 3:5])]
         one = score(inputs([heads[0], heads[1][:4]]))
         pairs += [(one[0], plain[0, 3:4]), (one[1], plain[2, 3:4])]
+        x = inputs([heads[0], heads[1][:4]]) # then several tokens, and some that do not count
+        seen, start, _ = x['attention_mask'].bool(), x['input_ids'].shape[1], model._run(x)
+        many = continued(model, x, seen, [[g], [d, g]], [start]*2, [4, 4]).float().log_softmax(-1)
+        late = continued(model, x, seen, [[f], [f]], [start, start + 2], [4, 6]).float().log_softmax(-1)
+        pairs += [(many[1], plain[3, 4:6]), (late[0], plain[0, 4:5])]
         tree = last_logits(model, rows, [-1, 0, 0, 2]).float().log_softmax(-1)
         pairs += [(tree[i:i+1], plain[i, len(r)-1:len(r)]) for i, r in enumerate(rows)]
     fast, plain = (torch.cat(x) for x in zip(*pairs))

@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 TOP = Path(__file__).resolve().parents[1]
 # the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
 ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['core', 'store'], attention=['core'], weights=['core'],
-              batching=['attention'], hf=['core', 'store', 'backend', 'attention', 'batching', 'weights'],
+              batching=['attention'], decoding=['store'],
+              hf=['core', 'store', 'backend', 'attention', 'batching', 'decoding', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               csvfile=['core'], data=['core', 'csvfile'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
               items=['data'],
