@@ -100,8 +100,8 @@ def over_trainings(
     seed: int = 0 # see `mean_loss`
 ) -> dict:        # value, sd, low, high, n, unit
     "Mean and interval over trainings, contexts averaged first; of one training over contexts"
-    one = len(values) == 1
-    return mean_loss(values[0] if one else values.mean(1), seed) | dict(unit='contexts' if one else 'trainings')
+    units, unit = (values[0], 'contexts') if len(values) == 1 else (values.mean(1), 'trainings')
+    return mean_loss(units, seed) | dict(unit=unit)
 
 # %% ../../nbs/iclinf/learners.ipynb #b558f2d9
 def learner_influence(
