@@ -7,7 +7,7 @@ parameter with L = 2, d = 64. `sweep`: three sizes at six data sizes side by sid
 program to run by hand, not a test; all of it takes half an hour.
 """
 import os
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 import sys, time
 import numpy as np, torch
 from memnb import gpt
