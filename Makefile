@@ -4,7 +4,7 @@ PROFILE  = laptop
 WORKERS  = 2
 BIN     := .venv/bin
 COMMA   := ,
-export GOMP_SPINCOUNT := 100000
+export GOMP_SPINCOUNT := 3000
 # whatever the machine says: what is imported is compiled once, not by each of a hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -159,6 +159,7 @@ def require(
     if find_spec(module) is None:
         why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
         raise ModuleNotFoundError(why, name=module)
+    if module == 'torch': os.environ.setdefault('GOMP_SPINCOUNT', '3000') # as in `kernels`
 
 # %% ../nbs/rooms/core.ipynb #fb93a092
 def sha256(

@@ -65,7 +65,7 @@ def kernel_env(
     "Environment of a kernel"
     env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
     env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
-    env.setdefault('GOMP_SPINCOUNT', '100000') # threads wait awake a little between steps of a model
+    env.setdefault('GOMP_SPINCOUNT', '3000') # threads wait awake a little between steps of a model
     env.setdefault('OMP_NUM_THREADS', str(threads or cores()))
     return env
 

@@ -9,7 +9,7 @@ counts the processor time of a thread, so that it can be run beside other work, 
 hand, not a test; all of it takes half an hour.
 """
 import os
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 import ctypes, subprocess, sys, tempfile, time
 from pathlib import Path
 import numpy as np, torch

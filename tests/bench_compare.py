@@ -14,7 +14,7 @@ same numbers to 6e-07. Five minutes and 3 times are wanted.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 
 import sys, time
 from bench_tabular import clock, fresh, row, show

@@ -12,7 +12,7 @@ a test; a few minutes.
 Measured on 23 November 2026 on two idle cores: `seeds` in 51 s (88 CPU seconds), `short` 7.1 s and 0.6 s, 12.2 times.
 """
 import os
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 import sys, time
 import numpy as np, torch
 from memnb import contextual, core, gpt

@@ -12,7 +12,7 @@ cores: 39 s (77 CPU seconds), 90 are wanted.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 
 import sys
 from bench_tabular import clock, fresh, plain, row, show

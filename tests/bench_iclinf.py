@@ -11,7 +11,7 @@ in turns, since one takes milliseconds.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 
 import sys, tempfile
 import numpy as np, torch

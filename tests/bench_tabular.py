@@ -6,7 +6,7 @@ program to run by hand, not a test.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '100000')
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')
 os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
 
 import asyncio, contextlib, io, json, subprocess, sys, tempfile, time

@@ -181,7 +181,7 @@ def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     monkeypatch.setenv('MEMNB_HOME', '.')
     monkeypatch.delenv('GOMP_SPINCOUNT', raising=False)
     out = batch.execute(nb, Path('out{x}/dice.ipynb'))
-    assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} 100000' in outputs(out)
+    assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} 3000' in outputs(out)
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs the device that is always full')
 def test_a_full_disk_is_a_failed_run(house, capsys):
