@@ -10,7 +10,7 @@ import json, os, re, sys, time
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from .core import cache_dir, cores, private_dir, root, version
+from .core import AWAKE_TURNS, cache_dir, cores, private_dir, root, version
 from .identity import identity_of, run_parts
 from .papers import find
 from .profiles import check
@@ -65,7 +65,7 @@ def kernel_env(
     "Environment of a kernel"
     env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
     env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
-    env.setdefault('GOMP_SPINCOUNT', '3000') # threads wait awake a little between steps of a model
+    env.setdefault('GOMP_SPINCOUNT', AWAKE_TURNS)
     env.setdefault('OMP_NUM_THREADS', str(threads or cores()))
     return env
 
