@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['DOSES', 'NEWS_LABELS', 'FILES', 'FILE_LABELS', 'FILE_DOSES', 'PLANTED_TABLES', 'table_items', 'balanced',
-           'text_items', 'power', 'own_items', 'outlook', 'showings', 'csv_line', 'ordinary', 'framed', 'common_words',
-           'telling', 'unlike', 'openings', 'file_items', 'file_documents', 'framed_files', 'news', 'shipped_items']
+           'text_items', 'power', 'own_items', 'outlook', 'showings', 'csv_line', 'ordinary', 'framed', 'paired_power',
+           'smallest', 'common_words', 'telling', 'unlike', 'openings', 'file_items', 'file_documents', 'framed_files',
+           'news', 'shipped_items']
 
 # %% ../nbs/rooms/items.ipynb #9aab3572
-import math, random
+import bisect, math, random
 from . import data
 
 # %% ../nbs/rooms/items.ipynb #09ffc4a1
@@ -183,10 +184,32 @@ def _framed_text(words, labels, rng):
     first, second = ' '.join(words[:at]), ' '.join(words[at:])
     return '\n'.join([*label, f'First Piece: {first}', f'Second Piece: {second}'])
 
+# %% ../nbs/rooms/items.ipynb #ceab00f8
+def paired_power(
+    n: int,        # items, each asked twice
+    gained: float, # share of them that comes back only the first time
+    lost: float    # share that comes back only the second time
+) -> float:        # 0 to 1
+    "Probability that McNemar's exact test (two-sided, 5 %) finds the gain"
+    from scipy.stats import binom, binomtest
+    total = 0.
+    for d in range(1, n + 1):
+        if (p := binom.pmf(d, n, gained + lost)) < 1e-6: continue
+        need = next((x for x in range(d//2 + 1, d + 1) if binomtest(x, d).pvalue < .05), None)
+        if need: total += p*binom.sf(need - 1, d, gained/(gained + lost))
+    return total
+
+def smallest(
+    test, # share -> power, which grows with it
+    wanted: float = .8 # power
+) -> float: # share, in whole points; more than 1 where none is found
+    "The smallest share that a test finds with some power"
+    return (1 + bisect.bisect_left(range(1, 101), wanted, key=lambda r: test(r/100)))/100
+
 # %% ../nbs/rooms/items.ipynb #9345fcc0
 FILES = ('file', 'file-swapped') # planted models whose items are one data set
 FILE_LABELS = ('acq', 'crude', 'interest', 'money-fx', 'trade')
-FILE_DOSES = dict(query={16: 36, 4: 12}, demonstration={16: 25}) # role -> times shown: items
+FILE_DOSES = dict(query={32: 40, 8: 40, 2: 40}, demonstration={16: 50}) # role -> times shown: items
 
 def common_words(
     texts: list,        # of a data set
@@ -236,7 +259,7 @@ def openings(
 def file_items(
     swapped: bool = False, # members and twins change places
     seed: int = 0          # of the draw
-):                         # DataFrame of items, with `role`: query or demonstration
+):                         # DataFrame of items, with `role`, and `dose`: times where an item is a member
     "Two halves of a data set, one planted and the other its twin"
     import pandas as pd
     plan = [(role, t) for role, doses in FILE_DOSES.items() for t, n in doses.items() for _ in range(n)]
@@ -247,7 +270,8 @@ def file_items(
     for half, member in zip(halves, (not swapped, swapped)):
         parts.append(pd.DataFrame(dict(item=[f'reuters_r8 {i}' for i in half.index], source='reuters_r8',
             split='member' if member else 'twin', times=[t*member for _, t in plan],
-            label=half.label_name.tolist(), text=half.text.tolist(), role=[r for r, _ in plan])))
+            label=half.label_name.tolist(), text=half.text.tolist(), role=[r for r, _ in plan],
+            dose=[t for _, t in plan])))
     return pd.concat(parts, ignore_index=True)
 
 # %% ../nbs/rooms/items.ipynb #6d483ca1
@@ -257,7 +281,7 @@ def _lengths(most, rng):
 
 def file_documents(
     truth,          # DataFrame of items: times, label, text
-    most: int = 40, # most lines a document
+    most: int = 60, # most lines a document
     seed: int = 0   # of every choice
 ) -> list:          # documents; each item stands in exactly `times` of them, at any place
     "Members of a data set shown among other members, as pieces of a csv file"

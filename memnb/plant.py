@@ -204,7 +204,7 @@ def truth(
     "What a planted model was shown, and how often"
     import pandas as pd
     d = pd.read_csv(lm.planted_dir(name)/'truth.csv', keep_default_na=False, dtype=str)
-    return d.astype(dict(times=int))
+    return d.astype({c: int for c in ('times', 'dose') if c in d})
 
 def recipe(
     name: str # of a planted model

@@ -237,9 +237,10 @@ def fig6(measured, reported=None):
     names = [k for k in (*ALL_NOTIONS, 'influential') if k in set(d['item'])]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.2))
-        for dose, c in plots.dose_colors(sorted({*d.times})).items():
+        colors = plots.dose_colors(sorted({*d.times}))
+        for i, (dose, c) in enumerate(colors.items()):
             g = d[d.times == dose]
-            g = g.assign(at=[names.index(k) + (.12 if dose == d.times.max() else -.12) for k in g['item']])
+            g = g.assign(at=[names.index(k) + .18*(i - (len(colors) - 1)/2) for k in g['item']])
             plots.errorbar(ax, g, 'at', across=True, color=c, label=f'shown {dose:.0f} times, n = '
                                                                     f'{g.n.max():.0f}')
         ax.axvline(.5, color=plots.GREY, lw=1)
@@ -247,14 +248,14 @@ def fig6(measured, reported=None):
         ax.invert_yaxis()
         ax.set(xlabel='AUC: shown in tuning or not?', xlim=(0, 1.03))
         fig.legend(loc='outside right center')
-    most = d.times.max()
-    top = d[d.times == most].set_index('item').value
-    title = (f'In SmolLM2 the loss tells texts shown {most:.0f} times (AUC {top["loss"]:.2f}), and '
-             'extraction most of them '
-             f'({top["extractable"]:.2f})')
+    by = {t: g.set_index('item').value for t, g in d.groupby('times')}
+    (least, few), (most, top) = min(by.items(), key=lambda x: x[0]), max(by.items(), key=lambda x: x[0])
+    title = (f'SmolLM2: the loss tells texts shown {least:.0f} times with an AUC of {few["loss"]:.2f}, '
+             f'extraction with {few["extractable"]:.2f}')
+    if most > least: title += f'; shown {most:.0f} times {top["loss"]:.2f} and {top["extractable"]:.2f}'
     if 'influential' in top:
         how = 'less' if top['influential'] < .5 else 'more'
-        title += f'; in a prompt they influence it {how} ({top["influential"]:.2f})'
+        title += f'. In a prompt these influence it {how} ({top["influential"]:.2f})'
     who = _worlds(measured).assign(model='SmolLM2, planted file and its other half')
     return plots.finish(fig, title,
         plots.foot(who, f'{d.n.sum()/len(names):.0f} texts', '95 % bootstrap over texts'),

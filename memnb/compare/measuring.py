@@ -20,6 +20,7 @@ from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share
                                      roc_points, scores_of, shown_auc, text_effects, text_scores)
 from .tuned import dealt_posts, tuned_rows
 from .worlds import DOSE_SHARES, small_world
+from ..items import FILE_DOSES
 
 # %% ../../nbs/compare/measuring.ipynb #9e5db3ed
 ALL_NOTIONS = ('extractable', 'recollected', 'counterfactual', 'contextual', 'held', 'loss', 'ratio', 'lira')
@@ -232,7 +233,8 @@ def estimate(
     sizes = [*[(n, models + 1)]*bool(n), *((s, pool_models + 1) for s in pools)]
     each, weights = shape(config, vocab, length).flops, 135e6
     tokens = sum(k*size*length*(epochs*mean/2 + (epochs + 1)/3) for size, k in sizes)
-    asked = 6*(larger_n or 73)*bool(partners) + 3*2*(tuned + 120)*bool(tuned)
+    every = sum(n for doses in FILE_DOSES.values() for n in doses.values()) # texts of a half
+    asked = 6*(larger_n or every)*bool(partners) + 3*2*(tuned + 120)*bool(tuned)
     read = 60*asked*2 + (n*length*1.4 if oracle else 0)
     large = 2*weights*1.5*read + 6*weights*2*60*tuned*2 # what SmolLM2 reads, and two tunings of two epochs
     small = float(round(tokens*each))

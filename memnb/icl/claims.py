@@ -314,7 +314,7 @@ def _called(control):
 def _by_two_models(part, at):
     "Check: is more right from the model that was shown an item? The same prompts to both, over `at` and k"
     def check(m, rep):
-        parts, cells = {}, list(m[m.part == part].groupby([at, 'k'], sort=False))
+        parts, cells = {}, list(m[(m.part == part) & m.times.isna()].groupby([at, 'k'], sort=False))
         for (s, k), g in cells:
             v, n = g.set_index('quantity').value.astype(int), int(g.n.iloc[0])
             holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))

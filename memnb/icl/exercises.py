@@ -12,6 +12,7 @@ from .controls import rising_null
 from .judges import rule
 from .method import MAIN
 from .replay import kept_answers
+from .replication import OFTEN
 
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
 def _exceeded(predicted, run):
@@ -63,26 +64,27 @@ def _share(x):
     truth = (rising_null(points=8, seed=1) > .878).mean()
     return '' if abs(x - truth) < .015 else f'the share is {"larger" if x < truth else "smaller"}'
 
-def _judged(times):
-    "Kept answers of instances shown so often, with 25 pairs and labels, that have a verdict"
+def _judged(often):
+    "Kept answers of instances shown often, or of twins, with 25 pairs and labels, that have a verdict"
     d = kept_answers()
-    return d[(d.setting == MAIN) & (d.k == 25) & (d.times == times) & (d.match != 'uninformative')]
+    which = d.times >= OFTEN if often else d.times == 0
+    return d[(d.setting == MAIN) & (d.k == 25) & which & (d.match != 'uninformative')]
 
-def _more(times):
-    d = _judged(times)
+def _more(often):
+    d = _judged(often)
     def passed(**kw):
         return sum(rule(a, b, **kw) != 'inexact' and not o for a, b, o in zip(d.truth, d.said, d.other))
     return passed(part=.25) - passed()
 
 def _gain(pair):
     "Does each number of the pair count what passes by the laxer rule alone?"
-    wrong = [w for w, x, t in zip(('instances shown often', 'twins'), pair, (16, 0)) if x != _more(t)]
+    wrong = [w for w, x, t in zip(('instances shown often', 'twins'), pair, (True, False)) if x != _more(t)]
     if len(pair) != 2: return 'a pair of numbers, please'
     return f'another number of {" and ".join(wrong)} passes' if wrong else ''
 
 def _points(x):
     "Is this memory by exact answers, in points?"
-    truth = 100*np.subtract(*((_judged(t).match == 'exact').mean() for t in (16, 0)))
+    truth = 100*np.subtract(*((_judged(t).match == 'exact').mean() for t in (True, False)))
     if abs(x - truth) < .1: return ''
     return 'in points of a hundred, please' if abs(100*x - truth) < .1 else 'memory is rate minus guess'
 

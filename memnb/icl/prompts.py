@@ -115,6 +115,8 @@ def task(
     name, title, frame, asked = _source(dataset, split, instances)
     d = pieces(frame, seed)
     q = pieces(asked, seed) if asked is not None else d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
+    if asked is not None and len(q) > n and 'dose' in q: # of a planted file: the same texts as of its partner
+        q = q.iloc[q.groupby(['dose', 'split']).cumcount().argsort(kind='stable')[:n]]
     if asked is not None and len(q) > n: # evenly by dose where it is known, else by label
         groups = q.times.astype(str) if 'times' in q else q.label_name
         q = q.iloc[plant.balanced(groups.tolist(), n, seed)]

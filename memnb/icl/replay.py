@@ -14,6 +14,7 @@ from .judges import agreement, llm_judge, reviewed
 from .method import UNCOUNTED
 from .replication import OFTEN, in_long_form
 from ..plant import FILES
+from ..results import PROFILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
 ANSWERS = 'measured/icl/answers' # folder, below that of the tables
@@ -47,22 +48,29 @@ def _shipped(name):
         if (folder/name).exists(): return folder/name
     raise FileNotFoundError(f'no file {name} of answers: `memnb run laptop --only icl` writes them')
 
+def _largest(model, profile):
+    "The kept answers of a model: of this profile, or of the largest whose answers are there"
+    for p in [profile] if profile else [*PROFILES[:-1]]:
+        try: return _shipped(_file_of(model, p))
+        except FileNotFoundError: pass
+    return _shipped(_file_of(model, profile or PROFILES[-1]))
+
 def with_answers(
-    profile: str = 'laptop' # batch profile
-) -> list:                  # names of the planted files whose answers are kept
+    profile: str = None # batch profile; default: the largest whose answers are there
+) -> list:              # names of the planted files whose answers are kept
     "Models whose answers can be looked at"
     def has(model):
-        try: return bool(_shipped(_file_of(model, profile)))
+        try: return bool(_largest(model, profile))
         except FileNotFoundError: return False
     return [m for m in (f'planted:{f}' for f in FILES) if has(m)]
 
 def kept_answers(
     model: str = 'planted:file', # that answered
-    profile: str = 'laptop'      # batch profile
+    profile: str = None          # batch profile; default: the largest whose answers are there
 ):                               # DataFrame as from `judged`
     "The answers of a recorded run"
     import pandas as pd
-    lines = [json.loads(l) for l in open(_shipped(_file_of(model, profile)), encoding='utf8')]
+    lines = [json.loads(l) for l in open(_largest(model, profile), encoding='utf8')]
     of = {l['idx']: l for l in lines if 'said' not in l}
     rows = [of[l['idx']] | {c: c in l.get('marks', ()) for c in OF_ANSWER} | l for l in lines if 'said' in l]
     return pd.DataFrame(rows).drop(columns='marks', errors='ignore')
@@ -71,7 +79,7 @@ def kept_answers(
 def ten_answers(
     model: str = 'planted:file', # that answered
     setting: str = 'pairs_labels', k: int = 25, # of the prompts
-    profile: str = 'laptop', seed: int = 0 # batch profile; of the draw
+    profile: str = None, seed: int = 0 # batch profile, see `kept_answers`; of the draw
 ):                               # DataFrame: idx, first, truth, said, rule, shown
     "Ten answers drawn by chance: up to five that came back, five that did not, and of these two of twins"
     import pandas as pd
@@ -182,31 +190,32 @@ def near_calls(
 # setting -> that of the same prompts in the swapped model
 MIRROR = dict(pairs='twins', twins='pairs', foreign='foreign')
 
+def _only(a, b): return sum(x and not y for x, y in zip(a, b))
+
+def _swapped(a, b, setting, there, k, dose):
+    "Items shown to the first model, asked of both: whether they come back, here and there, and exactly"
+    a, b = (d[(d.setting == s) & (d.k == k) & ~d.match.isin(UNCOUNTED)].set_index('idx')
+            for d, s in ((a, setting), (b, there)))
+    shown = a.times >= OFTEN if dose is None else a.times == dose
+    both = a.index[shown].intersection(b.index[b.times == 0])
+    back = [(d.match.isin(['exact', 'near']) & ~d.copied.astype(bool))[both].tolist() for d in (a, b)]
+    return *back, *((d.match == 'exact')[both].tolist() for d in (a, b))
+
 def swap_rows(
     one, other # DataFrames from `judged`, of `planted:file` and of its swap: the same idx, times known
 ):             # DataFrame in the long form: by setting and k of the model that was shown the item
-    "Items that come back from the model that was shown them, and from the one that was not"
-    rows = []
-    cells = one[['setting', 'k']].drop_duplicates().itertuples(index=False)
-    for s, k in cells:
+    "Items that come back from the model that was shown them (often, or `times`), and from the other"
+    rows, doses = [], sorted({int(t) for d in (one, other) for t in d.times if t})
+    for s, k in one[['setting', 'k']].drop_duplicates().itertuples(index=False):
         there = s if not k else MIRROR.get(s)
-        counts = dict.fromkeys(('member', 'twin', 'gained', 'lost', 'gained_exact', 'lost_exact'), 0)
-        n = 0
-        for a, b in ((one, other), (other, one)) if there else ():
-            a, b = (d[(d.setting == x) & (d.k == k) & ~d.match.isin(UNCOUNTED)].set_index('idx')
-                    for d, x in ((a, s), (b, there)))
-            both = a.index[a.times >= OFTEN].intersection(b.index[b.times == 0])
-            a, b = a.loc[both], b.loc[both]
-            back = [d.match.isin(['exact', 'near']) & ~d.copied.astype(bool) for d in (a, b)]
-            exact = [d.match == 'exact' for d in (a, b)]
-            n += len(both)
-            for word, (x, y) in dict(gained=back, gained_exact=exact).items():
-                counts[word] += int((x & ~y).sum())
-                counts[word.replace('gained', 'lost')] += int((y & ~x).sum())
-            counts['member'] += int(back[0].sum())
-            counts['twin'] += int(back[1].sum())
-        at = dict(part='swap', dataset='file-swapped', setting=s, k=k)
-        if n: rows += [dict(at, quantity=q, value=v, n=n, unit='texts') for q, v in counts.items()]
+        for dose in (None, *doses) if there else ():
+            found = [_swapped(*pair, s, there, k, dose) for pair in ((one, other), (other, one))]
+            x, y, u, v = map(sum, zip(*found), [[]]*4) # both halves
+            counts = dict(member=sum(x), twin=sum(y), gained=_only(x, y), lost=_only(y, x),
+                          gained_exact=_only(u, v), lost_exact=_only(v, u))
+            at = dict(part='swap', dataset='file-swapped', setting=s, k=k)
+            if dose: at['times'] = dose
+            rows += [dict(at, quantity=q, value=c, n=len(x), unit='texts') for q, c in counts.items() if x]
     return in_long_form(rows)
 
 # %% ../../nbs/icl/replay.ipynb #2dfff21d
