@@ -52,6 +52,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.attention': { 'memnb.attention.Branch': ('rooms/attention.html#branch', 'memnb/attention.py'),
                                  'memnb.attention._along': ('rooms/attention.html#_along', 'memnb/attention.py'),
                                  'memnb.attention._attend': ('rooms/attention.html#_attend', 'memnb/attention.py'),
+                                 'memnb.attention._for_ends': ('rooms/attention.html#_for_ends', 'memnb/attention.py'),
                                  'memnb.attention._merged_spans': ('rooms/attention.html#_merged_spans', 'memnb/attention.py'),
                                  'memnb.attention._part': ('rooms/attention.html#_part', 'memnb/attention.py'),
                                  'memnb.attention._plain_cache': ('rooms/attention.html#_plain_cache', 'memnb/attention.py'),
