@@ -6,7 +6,6 @@
 __all__ = ['slides']
 
 # %% ../../nbs/capacity/slider.ipynb #e4898dce
-from .. import results
 from .measuring import chosen_runs
 from .text import shown_prefixes
 from ..plots import label
