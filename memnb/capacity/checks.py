@@ -81,7 +81,7 @@ def small_sets(t, m, rep):
 @on_part('synthetic')
 def linear(t, m, rep):
     "Capacity grows with the first power of the parameters"
-    caps = capacities(m, parts=('synthetic',))
+    caps = capacities(m, parts=('synthetic', LONG))
     if caps.params.nunique() < 3: return None, f'needs three models, has {len(caps)}'
     known = known_capacities(m)
     if known.params.nunique() < 3:
