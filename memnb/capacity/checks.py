@@ -384,7 +384,7 @@ def limit_half(t, m, rep):
     if len(sizes) < 2: return 'undecided', 'needs two sizes of the data'
     def mean(g): # over repeats; of a single training by its pairs
         f1, pairs = g.f1.iloc[0], int(g.pairs.iloc[0])
-        return mean_ci(g.f1) if len(g) > 1 else (f1, *binom_ci(round(f1*pairs), pairs)[-2:])
+        return mean_ci(g.f1) if len(g) > 1 else (f1, *binom_ci(round(f1*pairs), pairs))
     (fewer, before), (n, last) = [*sizes.items()][-2:]
     (f, low, high), (was, was_low, _) = mean(last), mean(before)
     why = (f'{c}: F1 {f:.3f} ({low:.3f} to {high:.3f}, {len(last)} repeats of {last.pairs.iloc[0]:.0f} pairs) at '

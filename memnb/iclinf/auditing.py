@@ -8,6 +8,7 @@ __all__ = ['NORMS', 'TABLE3', 'AUDIT_ORDERS', 'DELTAS', 'every_rdp', 'neighbour_
 
 # %% ../../nbs/iclinf/auditing.ipynb #f9c8cc85
 from dataclasses import dataclass
+from functools import partial
 import numpy as np
 from .. import data, lm, stats
 from ..core import say
@@ -78,17 +79,18 @@ def _log_means(x, logp, ts, by=1., less=None, columns=8192):
     if not by*far*max(map(abs, ts)) < 600:
         return [torch.logsumexp(t*_shift(x, by, less) + logp, 1) for t in ts]
     p, sums, rooms = logp.exp(), x.new_zeros(len(ts), len(x)), {}
+    def room(k, width): # new memory for each piece is slow
+        if k not in rooms: rooms[k] = x.new_empty(len(x)*min(columns, x.shape[1]))
+        return rooms[k][:len(x)*width].view(len(x), width)
     for a in range(0, x.shape[1], columns):
         at = slice(a, a + columns)
         part, w, own = x[:, at], p[at], less if less is None else less[at]
-        def room(k): # new memory for each piece is slow
-            if k not in rooms: rooms[k] = x.new_empty(len(x)*min(columns, x.shape[1]))
-            return rooms[k][:part.numel()].view_as(part)
-        e = _shift(part, by/np.log(2), own, room(1)).exp2_()
+        new = partial(room, width=len(w))
+        e = _shift(part, by/np.log(2), own, new(1)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal_()}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
-                sums[i] += _power(powers, k, room) @ w
+                sums[i] += _power(powers, k, new) @ w
     return list(sums.log())
 
 # %% ../../nbs/iclinf/auditing.ipynb #beb184b9
