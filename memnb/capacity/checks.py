@@ -387,9 +387,10 @@ def limit_half(t, m, rep):
         return mean_ci(g.f1) if len(g) > 1 else (f1, *binom_ci(round(f1*pairs), pairs))
     (fewer, before), (n, last) = [*sizes.items()][-2:]
     (f, low, high), (was, was_low, _) = mean(last), mean(before)
-    why = (f'{c}: F1 {f:.3f} ({low:.3f} to {high:.3f}, {len(last)} repeats of {last.pairs.iloc[0]:.0f} pairs) at '
-           f'{n/last.params.iloc[0]:.3f} samples a parameter, {last.ratio.mean():.1f} times the capacity; '
-           f'{was:.3f} at {fewer/last.params.iloc[0]:.3f}')
+    params, pairs = last.params.iloc[0], last.pairs.iloc[0]
+    why = (f'{c}: F1 {f:.3f} ({low:.3f} to {high:.3f}, {len(last)} repeats of {pairs:.0f} pairs) at '
+           f'{n/params:.3f} samples a parameter, {last.ratio.mean():.1f} times the capacity; '
+           f'{was:.3f} at {fewer/params:.3f}')
     return (True if high < .55 else False if low > .55 and high >= was_low else 'undecided'), why
 
 # %% ../../nbs/capacity/checks.ipynb #664a5be1

@@ -70,11 +70,12 @@ def model_name(
 def cells_of(
     main: list, languages: list, apart: list, published: list, natural: list, # see `run_all`
     sizes: list, configs: list, copies: list, repeats: int, natural_size: int, natural_repeats: int,
-    varied: list = () # languages at further sizes and configs, all if none; [size or config, *languages] for one
+    varied: list = () # languages at further sizes and configs; [size or config, *languages]
 ) -> list: # of arguments of `measure`
     "What a batch trains, a cell each"
     given, every = dict(copies=list(copies), repeats=repeats), list(dict.fromkeys([*main, *languages]))
-    at = [*((s, configs[0], s) for s in sizes), *((sizes[0], c, c) for c in configs[1:])] # one thing is varied
+    # one thing is varied
+    at = [*((s, configs[0], s) for s in sizes), *((sizes[0], c, c) for c in configs[1:])]
     own = {v[0]: v[1:] for v in varied if not isinstance(v, str)}
     of = {what: own.get(what, [v for v in varied if isinstance(v, str)]) for *_, what in at[1:]}
     if odd := set(own) - set(of):
