@@ -150,7 +150,7 @@ def to_draw(
     import pandas as pd
     now = chosen_runs(rows, model or 'gpt', profile)
     more = from_long(rows[rows.profile == 'table1'])
-    if name != 'fig_x_found' or not len(more): return dict(measured=now)
+    if name not in ('fig_x_found', 'fig6') or not len(more): return dict(measured=now)
     more = more[more.part == 'synthetic'].assign(part='table1')
     return dict(measured=pd.concat([now, more], ignore_index=True))
 
