@@ -1410,6 +1410,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                 'memnb.icl.runs.run_all': ('icl/runs.html#run_all', 'memnb/icl/runs.py')},
             'memnb.icl.slider': {'memnb.icl.slider.slides': ('icl/slider.html#slides', 'memnb/icl/slider.py')},
             'memnb.icl.tables': { 'memnb.icl.tables._beside': ('icl/tables.html#_beside', 'memnb/icl/tables.py'),
+                                  'memnb.icl.tables._each_k': ('icl/tables.html#_each_k', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables._is_covered': ('icl/tables.html#_is_covered', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables._of_one_judge': ('icl/tables.html#_of_one_judge', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables._sign_test': ('icl/tables.html#_sign_test', 'memnb/icl/tables.py'),

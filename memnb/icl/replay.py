@@ -20,7 +20,8 @@ from ..results import PROFILES
 ANSWERS = 'measured/icl/answers' # folder, below that of the tables
 OF_INSTANCE, OF_ANSWER = ('label', 'first', 'truth', 'times', 'uninformative'), ('other', 'refused', 'copied')
 
-def _file_of(model, profile): return f"{profile}-{model.replace(':', '_')}.jsonl"
+def _file_of(model, profile, first=0): # a run without k = 0 adds to one that has it
+    return f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
 
 def keep_answers(
     result,      # DataFrame from `judged`, of one data set, by the rule
@@ -35,7 +36,7 @@ def keep_answers(
         marks = [c for c in OF_ANSWER if getattr(r, c)] # those that are true
         lines.append(dict(dataset=r.dataset, setting=r.setting, k=r.k, idx=r.idx, said=str(r.said),
                           match=r.match) | (dict(marks=marks) if marks else {}))
-    file = data_dir()/ANSWERS/_file_of(model, profile)
+    file = data_dir()/ANSWERS/_file_of(model, profile, int(result.k.min()))
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = lambda x: x.item() if hasattr(x, 'item') else x
     text = ''.join(json.dumps({c: plain(v) for c, v in l.items()}, ensure_ascii=False) + '\n' for l in lines)
@@ -49,11 +50,13 @@ def _shipped(name):
     raise FileNotFoundError(f'no file {name} of answers: `memnb run laptop --only icl` writes them')
 
 def _largest(model, profile):
-    "The kept answers of a model: of this profile, or of the largest whose answers are there"
-    for p in [profile] if profile else [*PROFILES[:-1]]:
-        try: return _shipped(_file_of(model, p))
-        except FileNotFoundError: pass
-    return _shipped(_file_of(model, profile or PROFILES[-1]))
+    "Files of the kept answers of a model: of this profile, or of the largest whose answers are there"
+    for p in [profile] if profile else PROFILES:
+        name = _file_of(model, p)
+        for folder in (data_dir()/ANSWERS, share_dir('measured')/'icl/answers'):
+            files = [*folder.glob(name), *sorted(folder.glob(name.replace('.jsonl', '.k*.jsonl')))]
+            if files: return files
+    return [_shipped(_file_of(model, profile or PROFILES[-1]))] # which says what to do
 
 def with_answers(
     profile: str = None # batch profile; default: the largest whose answers are there
@@ -70,7 +73,7 @@ def kept_answers(
 ):                               # DataFrame as from `judged`
     "The answers of a recorded run"
     import pandas as pd
-    lines = [json.loads(l) for l in open(_largest(model, profile), encoding='utf8')]
+    lines = [json.loads(l) for f in _largest(model, profile) for l in f.read_text(encoding='utf8').splitlines()]
     of = {l['idx']: l for l in lines if 'said' not in l}
     rows = [of[l['idx']] | {c: c in l.get('marks', ()) for c in OF_ANSWER} | l for l in lines if 'said' in l]
     return pd.DataFrame(rows).drop(columns='marks', errors='ignore')

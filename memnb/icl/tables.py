@@ -36,6 +36,13 @@ def _is_covered(now, rows):
         f'{FEW*most:.0f} takes its place')
     return True
 
+def _each_k(rows, model, profile):
+    "The run of a model; a batch may ask some k in a run of their own"
+    import pandas as pd
+    best = results.selected(rows, model, profile).profile.iloc[0]
+    runs = rows[rows.profile == best].groupby('k', dropna=False, sort=False)
+    return pd.concat([results.selected(g, model, best) for _, g in runs], ignore_index=True)
+
 def side_by_side(
     now,          # long rows that the notebook just measured, or None
     model,        # lm.LM that gave them
@@ -46,7 +53,7 @@ def side_by_side(
     except FileNotFoundError: return now.assign(model=model.name)
     each = list(every[['model', 'dataset']].drop_duplicates().itertuples(index=False, name=None))
     each.sort(key=lambda pair: pair[0] == f'planted:{FILES[1]}') # the other half comes last
-    out = [_of_one_judge(results.selected(every[every.dataset == d], name, profile)) for name, d in each]
+    out = [_of_one_judge(_each_k(every[every.dataset == d], name, profile)) for name, d in each]
     if now is None or not len(now): return in_long_form(*out)
     for data, g in now.groupby('dataset', sort=False):
         own = [o[(o.model == model.name) & (o.dataset == data)] for o in out]
