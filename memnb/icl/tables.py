@@ -40,7 +40,7 @@ def _each_k(rows, model, profile):
     "The run of a model; a batch may ask some k in a run of their own"
     import pandas as pd
     best = results.selected(rows, model, profile).profile.iloc[0]
-    runs = rows[rows.profile == best].groupby('k', dropna=False, sort=False)
+    runs = rows[(rows.model == model) & (rows.profile == best)].groupby('k', dropna=False, sort=False)
     return pd.concat([results.selected(g, model, best) for _, g in runs], ignore_index=True)
 
 def side_by_side(
