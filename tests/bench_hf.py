@@ -185,6 +185,7 @@ def main(names):
     if names[:1] == ['cpu']: CLOCK[0], names = time.process_time, names[1:]
     if wrong := [n for n in names if n not in PARTS]: sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
     ours(['one, two,'], 4), theirs(['one, two,'], 2) # weights are read and packed outside of the clock
+    print('ours: few tokens', 'out of 4-bit blocks' if ready()[0].decoder else 'with float32 weights', file=sys.stderr)
     try:
         for n in names or PARTS: PARTS[n]()
     finally:
