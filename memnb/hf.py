@@ -107,8 +107,8 @@ class HF(LM):
     def _run(self, x, keep=1):
         "Scores of the last `keep` positions of a batch, or of those that `keep` names"
         import torch
-        own = {k: v for k, v in x.items() if k not in ('shared', 'tree')}
-        with sharing(x.get('shared'), x.get('tree')), torch.inference_mode():
+        own = {k: v for k, v in x.items() if k not in ('shared', 'tree', 'last')}
+        with sharing(x.get('shared'), x.get('tree'), x.get('last')), torch.inference_mode():
             for part in input_pieces(own, keep): out = _fast(self._net)(**part, logits_to_keep=keep)
             return out.logits
     def _start(self, prefix, before=(), kv=()):

@@ -30,13 +30,14 @@ def model_lines(
     hues: dict,   # from `size_colors`
     x: str = 'n', # column of the place
     line: str = '-', # '' for points only
-    legend: bool = True
+    legend: bool = True,
+    by: str = 'n' # what repeats have in common, beside the model
 ):
     "Means over repeats with 95 % t intervals, a line a model; triangles where training had not converged"
     import seaborn as sns
     t = t.dropna(subset=[y])
-    m = t.groupby(['config', 'n'], as_index=False)[list({x, y, 'growth'} - {'n'})].mean()
-    for (c, _), g in t.groupby(['config', 'n']):
+    m = t.groupby(['config', by], as_index=False)[list({x, y, 'growth'} - {by})].mean()
+    for (c, _), g in t.groupby(['config', by]):
         _, low, high = mean_ci(g[y])
         if low == low: ax.vlines(g[x].mean(), low, high, color=hues[c], lw=1.2)
     m['training'] = np.where(m.growth >= TOL, 'lower bound', 'converged')

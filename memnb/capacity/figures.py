@@ -195,7 +195,7 @@ def fig2(measured, reported):
 # %% ../../nbs/capacity/figures.ipynb #6400e1f5
 def fig6(measured, reported):
     "Figure 6: capacity by parameters; convergence of the largest model"
-    caps, curve = capacities(measured), of_part(measured, 'curve')
+    caps, curve = capacities(measured, parts=('synthetic', 'precision', 'table1')), of_part(measured, 'curve')
     if not len(caps): return plots.placeholder('random tokens: not measured')
     import seaborn as sns
     slope = {}
@@ -238,7 +238,7 @@ def fig6(measured, reported):
     if 'fp32' in slope and ours['slope'] == ours['slope']: found = (
         f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
         f"in the paper {slope['fp32']['slope']:.2f}")
-    runs = of_part(measured, 'synthetic', 'precision')
+    runs = of_part(measured, 'synthetic', 'precision', 'table1')
     return plots.finish(fig, found,
         plots.foot(runs, f'{caps.config.nunique()} models, {len(runs)} trainings')
         + ' · in brackets: 95 % t interval of the slope'*('brings' in found),
@@ -269,7 +269,7 @@ def fig13(measured, reported=None):
             # where there is less to hold, any model that holds all is right
             filled = e[own*e.params < e.entropy - e.n*np.log2(e.n)]
             off[part], t = (filled.off.mean(), len(filled)), t.assign(kbit=t.bits/1000)
-            model_lines(ax, t, 'kbit', size_colors(measured), x=part, line='', legend=False)
+            model_lines(ax, t, 'kbit', size_colors(measured), x=part, by=part, line='', legend=False)
             ax.set(title=f'{t.config.iloc[0]}, {t.n.iloc[0]:.0f} sequences', yscale='log',
                    ylabel='kbit memorized')
             size_axis(ax, t[part], name)

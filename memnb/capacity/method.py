@@ -81,14 +81,17 @@ def capacities(
         return '' if best.growth < tol else 'still growing'
     t, rows = of_part(table, *parts), []
     keys = ['config', 'vocab', 'length', 'params', 'precision']
-    for key, g in t.groupby(keys, sort=False):
+    longer = t.part == 'table1' # no repeats of the others: where a model has both, the larger mean counts
+    for (*key, _), g in t.groupby([*keys, longer.rename('longer')], sort=False):
         per = [(h.bits.max(), h.n[h.bits.idxmax()], bound(h)) for _, h in g.groupby('run')]
         bits, at, why = zip(*per)
         mean, low, high = mean_ci(bits)
         rows.append(dict(zip(keys, key)) | dict(capacity=mean, bpp=mean/key[3], low=low, high=high,
             n=int(max(at)), runs=len(per), bound=next((w for w in why if w), ''), sizes=g.n.nunique(),
             flops=g.flops.sum()))
-    return pd.DataFrame(rows).sort_values(['params', 'precision']).reset_index(drop=True) if rows else t[:0]
+    if not rows: return t[:0]
+    best = pd.DataFrame(rows).sort_values('capacity').drop_duplicates(keys, keep='last')
+    return best.sort_values(['params', 'precision']).reset_index(drop=True)
 
 def expected_bits(
     params: int,  # P

@@ -6,8 +6,7 @@
 __all__ = ['slides']
 
 # %% ../../nbs/capacity/slider.ipynb #e4898dce
-from .. import results
-from .measuring import from_long
+from .measuring import chosen_runs
 from .text import shown_prefixes
 from ..plots import label
 from ..sliding import Bar, Slider, Stop
@@ -19,7 +18,7 @@ def slides(
     "The number of training texts: can members be told, and do they come back word for word?"
     rows = measured[(measured.model == 'gpt') & (measured.part == 'text')]
     if not len(rows): return None
-    m = from_long(results.selected(rows, 'gpt'))
+    m = chosen_runs(rows)
     k = f'extract_{shown_prefixes(m)[-1]}'
     configs, stops = list(dict.fromkeys(m.sort_values('params').config)), []
     for n, g in m.groupby('n'):

@@ -70,13 +70,18 @@ def model_name(
 def cells_of(
     main: list, languages: list, apart: list, published: list, natural: list, # see `run_all`
     sizes: list, configs: list, copies: list, repeats: int, natural_size: int, natural_repeats: int,
-    varied: list = () # see `run_all`
+    varied: list = () # languages at further sizes and configs; [size or config, *languages]
 ) -> list: # of arguments of `measure`
     "What a batch trains, a cell each"
     given, every = dict(copies=list(copies), repeats=repeats), list(dict.fromkeys([*main, *languages]))
-    at = [*((s, configs[0]) for s in sizes), *((sizes[0], c) for c in configs[1:])] # one thing is varied
+    # one thing is varied
+    at = [*((s, configs[0], s) for s in sizes), *((sizes[0], c, c) for c in configs[1:])]
+    own = {v[0]: v[1:] for v in varied if not isinstance(v, str)}
+    of = {what: own.get(what, [v for v in varied if isinstance(v, str)]) for *_, what in at[1:]}
+    if odd := set(own) - set(of):
+        raise ValueError(f"varied names {', '.join(map(str, odd))}: no further size or config of this run")
     out = [dict(languages=g, sizes=s, configs=c, controls=g in main, **given)
-           for i, (s, c) in enumerate(at) for g in every if not i or not varied or g in varied]
+           for i, (s, c, what) in enumerate(at) for g in every if not i or not of[what] or g in of[what]]
     out += [dict(languages=g, sizes=sizes[0], configs=configs[0], setting=k, **given)
             for k, some in (('reversed', apart), ('published', published)) for g in some]
     return out + [dict(languages=g, sizes=natural_size, configs=configs[0], repeats=natural_repeats)

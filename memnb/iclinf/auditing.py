@@ -8,6 +8,7 @@ __all__ = ['NORMS', 'TABLE3', 'AUDIT_ORDERS', 'DELTAS', 'every_rdp', 'neighbour_
 
 # %% ../../nbs/iclinf/auditing.ipynb #f9c8cc85
 from dataclasses import dataclass
+from functools import partial
 import numpy as np
 from .. import data, lm, stats
 from ..core import say
@@ -30,7 +31,7 @@ def _parts(mean, s, tau, norm):
 def _shift(z, by, less, out=None):
     "What prompts add to the scores over tau: scores with all, minus scores without one"
     import torch
-    return torch.mul(z, by, out=out) if less is None else torch.sub(z, less, out=out).mul_(by)
+    return torch.mul(z, by, out=out) if less is None else torch.add(less*-by, z, alpha=by, out=out)
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
@@ -59,32 +60,37 @@ def neighbour_rdp(
 def _mean(z): return z.new_ones(len(z)) @ z/len(z) # twice as fast as `z.mean(0)`
 
 # %% ../../nbs/iclinf/auditing.ipynb #14554354
-def _power(powers, k):
-    "A power of `powers[1]` by products of those that are there, which are kept"
+def _power(powers, k, room):
+    "A power of `powers[1]` by products of those that are there, which are kept, each in its own room"
+    import torch
     if k not in powers:
         h = next((h for h in powers if k - h in powers), None)
-        if h is None and k != int(k): powers[k] = powers[1]**k
-        elif h is None: powers[k] = _power(powers, k//2)*_power(powers, k - k//2)
-        else: powers[k] = powers[h]*powers[k - h]
+        if h is None and k != int(k): powers[k] = torch.pow(powers[1], k, out=room(k))
+        else:
+            h = h or k//2
+            powers[k] = torch.mul(_power(powers, h, room), _power(powers, k - h, room), out=room(k))
     return powers[k]
 
-def _log_means(x, logp, ts, by=1., less=None, columns=4096):
+def _log_means(x, logp, ts, by=1., less=None, columns=8192):
     "log of the mean of exp(t by (x - less)) under a distribution, for each t and each row of x"
     import torch
     ends = [float(e) for y in (x, less) if y is not None for e in y.aminmax()]
     far = max(map(abs, ends)) if less is None else max(ends) - min(ends)
     if not by*far*max(map(abs, ts)) < 600:
         return [torch.logsumexp(t*_shift(x, by, less) + logp, 1) for t in ts]
-    p, sums = logp.exp(), x.new_zeros(len(ts), len(x))
-    room = x.new_empty(len(x)*min(columns, x.shape[1])) # new memory for each piece is slow
+    p, sums, rooms = logp.exp(), x.new_zeros(len(ts), len(x)), {}
+    def room(k, width): # new memory for each piece is slow
+        if k not in rooms: rooms[k] = x.new_empty(len(x)*min(columns, x.shape[1]))
+        return rooms[k][:len(x)*width].view(len(x), width)
     for a in range(0, x.shape[1], columns):
         at = slice(a, a + columns)
         part, w, own = x[:, at], p[at], less if less is None else less[at]
-        e = _shift(part, by/np.log(2), own, room[:part.numel()].view_as(part)).exp2_()
+        new = partial(room, width=len(w))
+        e = _shift(part, by/np.log(2), own, new(1)).exp2_()
         for up in (True, False):
-            powers = {1: e if up else e.reciprocal()}
+            powers = {1: e if up else e.reciprocal_()}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
-                sums[i] += _power(powers, k) @ w
+                sums[i] += _power(powers, k, new) @ w
     return list(sums.log())
 
 # %% ../../nbs/iclinf/auditing.ipynb #beb184b9

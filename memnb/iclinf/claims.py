@@ -153,14 +153,14 @@ def _c_ladder(kind, quantity, above):
             need = _enough(r.n, (r.high - r.low)/2, r.value) if found == 'undecided' else ''
             asked = (r.model,) if quantity == 'trend' else (r.other, r.model)
             guessing = [plots.label(who) for who in asked if right.chance.get((who, r.dataset), True)]
-            if guessing: found, need = 'undecided', f'; {" and ".join(guessing)} at chance'
+            seen = f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after, a guess in {100*g:.0f} %'
+            if guessing: found, need, seen = 'undecided', '', f'{" and ".join(guessing)} at chance'
             if quantity == 'trend': # the way there, and not only its mean slope
                 way = sorted((rung_number(who), v) for (who, d_), v in loss.items() if d_ == r.dataset
                              and ' layers' not in who)
                 need += '; ' + ', '.join(f'{v:.2f} nats after {k} prompts' for k, v in way)
-            parts[f'{plots.label(r.model)}, {r.dataset}'] = found, (f'{_signed(r)}, {r.n:.0f} queries, '
-                f'right in {100*at[0]:.0f} % before and {100*at[1]:.0f} % after, a guess in '
-                f'{100*g:.0f} %{need}')
+            where = f'{plots.label(r.model)}, {r.dataset}'
+            parts[where] = found, f'{_signed(r)}, {r.n:.0f} queries, {seen}{need}'
         return (_always if kind == 'tuned' and quantity == 'difference' else vote)(parts, 'not measured')
     return check
 

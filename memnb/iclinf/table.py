@@ -38,6 +38,12 @@ def rows_of(
     return m
 
 # %% ../../nbs/iclinf/table.ipynb #1d36f042
+def _without_superseded(m):
+    "Rows of the longest tuning where several were asked the same; the ladder itself keeps all"
+    rung = m.model.str.extract(r', tuned on (\d+) prompts')[0].astype(float)
+    best = rung.groupby([m.part, m.dataset]).transform('max')
+    return m[rung.isna() | (rung == best) | (m.part == 'ladder')].reset_index(drop=True)
+
 def all_runs(
     now=None,           # rows that the notebook just measured; default: none
     profile: str = None # batch profile; default: the largest that is there
@@ -51,7 +57,7 @@ def all_runs(
     one = ['model', *(c for c in ('part', 'dataset', 'where', 'target') if c in every)]
     parts = [results.selected(g, profile=profile) for _, g in every.groupby(one, sort=False, dropna=False)]
     if now is not None: parts += [g for name, g in now.groupby('model') if name not in set(every.model)]
-    return long_rows(pd.concat(parts, ignore_index=True))
+    return _without_superseded(long_rows(pd.concat(parts, ignore_index=True)))
 
 # %% ../../nbs/iclinf/table.ipynb #308b8e74
 def right_and_guess(
