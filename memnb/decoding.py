@@ -56,7 +56,7 @@ def can_draft(
     rows: list, # running rows; None for those that ended
     hows: list  # settings and random numbers of each row
 ) -> bool:
-    "Whether a batch goes on by `drafted`: where weights are of 4 bits; else a few greedy rows, float32 on a CPU"
+    "Whether a batch goes on by `drafted`: weights of 4 bits; else a few greedy rows, float32 on a CPU"
     live = [s for r, (s, _) in zip(rows, hows) if r is not None]
     if not live or model.decoder: return bool(live)
     if len(live) > FEW_ROWS or any(s['temperature'] for s in live): return False
@@ -104,14 +104,16 @@ def drafted(
     slots = [*range(len(rows))]
     while live := [j for j, r in enumerate(rows) if r is not None]:
         if len(live) < len(rows):
-            rows, said, hows, ends, places, slots = ([z[j] for j in live] for z in (rows, said, hows, ends, places, slots))
+            kept = rows, said, hows, ends, places, slots
+            rows, said, hows, ends, places, slots = ([z[j] for j in live] for z in kept)
             if not four: # which looks at the rows that are left, wherever they lie
                 seen, slots = seen[live], [*range(len(live))]
                 cache.batch_select_indices(torch.tensor(live))
         most = min(DRAFT_TOKENS, PASS_TOKENS//len(rows) - 1, cache.layers[0].size - max(ends) - 1)
         guesses = []
         for r, tokens, (s, _) in zip(rows, said, hows):
-            few = min(most, s['max_tokens'] - len(tokens) - 1)*(len(rows) <= FEW_ROWS and not s['temperature'])
+            drafts = len(rows) <= FEW_ROWS and not s['temperature']
+            few = min(most, s['max_tokens'] - len(tokens) - 1)*drafts
             guesses.append([*map(ord, draft(''.join(map(chr, ids[r] + tokens)), few))] if few > 0 else [])
         own = [[tokens[-1], *g] for tokens, g in zip(said, guesses)]
         scores = continued(model, x, seen, own, ends, places, slots)

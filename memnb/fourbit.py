@@ -13,7 +13,8 @@ from .core import own_dir, package_dir, replacing, say, sha256
 from .engine import _compiler, _is_compiled, _machine
 
 # %% ../nbs/rooms/fourbit.ipynb #bcd88bff
-FLAGS4 = '-O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fno-signed-zeros'.split() # sums stay in their order
+FLAGS4 = ['-O3', '-fPIC', '-shared', # sums stay in their order
+          '-fno-math-errno', '-fno-trapping-math', '-fno-signed-zeros']
 
 def _compiled():
     "File of the compiled `fourbit.c`; OSError says why there is none"
@@ -23,7 +24,8 @@ def _compiled():
     out = folder/f"fourbit-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:16]}.so"
     if _is_compiled(out): return out
     with replacing(out, 0o700) as made:
-        for more in (['-march=native', '-fopenmp'], ['-fopenmp'], ['-march=native'], []): # which some do not know
+        native, many = ['-march=native'], ['-fopenmp'] # which some compilers do not know
+        for more in (native + many, many, native, []):
             command = [*cc, *FLAGS4, *more, str(source), '-o', str(made), '-lm']
             r = subprocess.run(command, capture_output=True, text=True)
             if not r.returncode: break
@@ -37,7 +39,8 @@ _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 def _struct(name, fields): return type(name, (ctypes.Structure,), dict(_fields_=list(fields.items())))
 
 _Matrix = _struct('_Matrix', dict(rows=_L, cols=_L, bits=_L, at=_P)) # as in C
-_Layer = _struct('_Layer', dict(norm1=_P, norm2=_P) | dict.fromkeys(['qkv', 'out', 'gate', 'up', 'down'], _Matrix))
+_Layer = _struct('_Layer', dict(norm1=_P, norm2=_P)
+                 | dict.fromkeys(['qkv', 'out', 'gate', 'up', 'down'], _Matrix))
 _Model = _struct('_Model', dict.fromkeys('LdHKFV', _L) | dict(eps=ctypes.c_double)
                  | dict.fromkeys(['embed', 'norm', 'cos', 'sin', 'at'], _P) | dict(head=_Matrix))
 
@@ -110,18 +113,21 @@ class Decoder:
         pre = [[x.contiguous() for x in kv] for kv in shared[:L]] if shared else [[]]*L
         at = [[*(x.data_ptr() for x in (*l.space, *kv)), 0, 0][:4] for l, kv in zip(layers[:L], pre)]
         own, at, out = torch.tensor(tokens), torch.tensor(at), torch.empty(len(tokens), self.model.V)
-        if not _library().forward(self.model, len(tokens), own.data_ptr(), at.data_ptr(), size, before,
-                                  out.data_ptr(), torch.get_num_threads()): raise MemoryError('no memory for a pass')
+        done = _library().forward(self.model, len(tokens), own.data_ptr(), at.data_ptr(), size, before,
+                                  out.data_ptr(), torch.get_num_threads())
+        if not done: raise MemoryError('no memory for a pass')
         return out
 
 def _check(net):
     "ValueError for a network that `fourbit.c` does not compute"
     import torch
-    some = type(net).__name__ == 'LlamaForCausalLM' and net.dtype == torch.float32 and net.device.type == 'cpu'
-    if not (some and _library()): raise ValueError('no Llama in float32 on a CPU')
+    some = net.dtype == torch.float32 and net.device.type == 'cpu'
+    if not (some and type(net).__name__ == 'LlamaForCausalLM' and _library()):
+        raise ValueError('no Llama in float32 on a CPU')
     cfg, one = net.config, net.model.layers[0].self_attn
     plain = not (cfg.attention_bias or cfg.mlp_bias) and cfg.hidden_act == 'silu'
-    if not (plain and net.model.rotary_emb.rope_type == 'default' and (one.head_dim, one.scaling) == (64, .125)):
+    plain = plain and net.model.rotary_emb.rope_type == 'default'
+    if not (plain and (one.head_dim, one.scaling) == (64, .125)):
         raise ValueError('a Llama of another build')
 
 # %% ../nbs/rooms/fourbit.ipynb #49d46599
