@@ -56,9 +56,10 @@ def can_draft(
     rows: list, # running rows; None for those that ended
     hows: list  # settings and random numbers of each row
 ) -> bool:
-    "Whether the tokens of a batch are drafted from here on: greedy, a few rows, float32 on a CPU"
+    "Whether a batch goes on by `drafted`: weights of 4 bits; else a few greedy rows, float32 on a CPU"
     live = [s for r, (s, _) in zip(rows, hows) if r is not None]
-    if not 0 < len(live) <= FEW_ROWS or any(s['temperature'] for s in live): return False
+    if not live or model.decoder: return bool(live)
+    if len(live) > FEW_ROWS or any(s['temperature'] for s in live): return False
     import torch
     return model.shares and model.device.type == 'cpu' and model._net.dtype == torch.float32
 
@@ -68,13 +69,19 @@ def continued(
     seen,        # bool tensor, rows x columns of the cache as they were at first: False for padding
     ids: list,   # tokens that go on each row
     ends: list,  # columns of the cache that each row has used
-    places: list # position of the first of the tokens in each row
+    places: list, # position of the first of the tokens in each row
+    slots: list = None # rows of the cache, where they are not the first ones: for a decoder only
 ):               # tensor, rows x most tokens of a row x vocabulary
     "Scores behind each of some tokens that continue rows, wherever each row ends"
     import torch
-    n, dtype = max(map(len, ids)), model._net.dtype
+    n, dtype, layers = max(map(len, ids)), model._net.dtype, x['past_key_values'].layers
+    if four := model.decoder:
+        pads, rows = (~seen).sum(1).tolist(), zip(ids, slots or range(len(ids)), ends, places)
+        tokens = [(t, p + i, s, pads[s], e + i) for row, s, e, p in rows for i, t in enumerate(row)]
+        out = four(layers, x.get('shared'), tokens).split([*map(len, ids)])
+        return torch.nn.utils.rnn.pad_sequence(out, batch_first=True)
     def t(rows): return torch.tensor(rows, device=model.device)
-    for l in x['past_key_values'].layers: l.ends = ends
+    for l in layers: l.ends = ends
     mask = t(range(max(ends) + n)) <= t(ends)[:, None, None] + t(range(n))[:, None]
     mask[:, :, :seen.shape[1]] &= seen[:, None]
     mask = (~mask)[:, None]*(torch.finfo(dtype).min/2) # numbers, not yes and no: see `attention`
@@ -90,22 +97,28 @@ def drafted(
     said: list, # token ids of the rows' answers so far
     hows: list  # settings and random numbers
 ):              # iterator: (number, text)
-    "The answers of a few greedy rows, several tokens a pass"
+    "The answers of a batch; where a few greedy rows are left, several tokens a pass"
     import torch
-    cache, seen = x['past_key_values'], x['attention_mask'][:, :-1].bool()
+    cache, seen, four = x['past_key_values'], x['attention_mask'][:, :-1].bool(), model.decoder
     ends, places = [cache.get_seq_length()]*len(rows), x['position_ids'][:, 0].tolist()
+    slots = [*range(len(rows))]
     while live := [j for j, r in enumerate(rows) if r is not None]:
         if len(live) < len(rows):
-            rows, said, hows, ends, places = ([z[j] for j in live] for z in (rows, said, hows, ends, places))
-            seen = seen[live]
-            cache.batch_select_indices(torch.tensor(live))
+            kept = rows, said, hows, ends, places, slots
+            rows, said, hows, ends, places, slots = ([z[j] for j in live] for z in kept)
+            if not four: # which looks at the rows that are left, wherever they lie
+                seen, slots = seen[live], [*range(len(live))]
+                cache.batch_select_indices(torch.tensor(live))
         most = min(DRAFT_TOKENS, PASS_TOKENS//len(rows) - 1, cache.layers[0].size - max(ends) - 1)
         guesses = []
         for r, tokens, (s, _) in zip(rows, said, hows):
-            text = ''.join(map(chr, ids[r] + tokens))
-            guesses.append([*map(ord, draft(text, min(most, s['max_tokens'] - len(tokens) - 1)))])
+            drafts = len(rows) <= FEW_ROWS and not s['temperature']
+            few = min(most, s['max_tokens'] - len(tokens) - 1)*drafts
+            guesses.append([*map(ord, draft(''.join(map(chr, ids[r] + tokens)), few))] if few > 0 else [])
         own = [[tokens[-1], *g] for tokens, g in zip(said, guesses)]
-        likely = continued(model, x, seen, own, ends, places).argmax(-1).tolist()
+        scores = continued(model, x, seen, own, ends, places, slots)
+        likely = scores.argmax(-1).tolist()
+        for j, t in enumerate(next_tokens(scores[:, 0], hows).tolist()): likely[j][0] = t
         for j, (guess, tokens) in enumerate(zip(guesses, said)):
             agreed = next((i for i, t in enumerate(guess) if t != likely[j][i]), len(guess))
             for t in likely[j][:agreed + 1]:

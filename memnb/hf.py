@@ -16,6 +16,7 @@ from .attention import (Branch, common_prefix, kv_bytes, last_logits, mask_besid
 from .backend import LM, ContextError
 from .batching import batch_size, families, for_each, input_pieces
 from .decoding import can_draft, continued, drafted, next_tokens, rng_of
+from .fourbit import decoder
 from .weights import (SMOLLM2, Changed, Unread, fetch, fingerprint, merged, planted_dir,
                            planted_names, quiet, read_net, unread)
 _all_ = ['Branch', 'common_prefix', 'last_logits', 'plant_tree', 'SMOLLM2', 'fetch', 'fingerprint',
@@ -82,6 +83,10 @@ class HF(LM):
     def shares(self) -> bool: # before the first answer this is tried out
         "Whether prompts that begin alike share keys and values"
         return _sound(self) and self.can_share
+    @property
+    def decoder(self):
+        "What computes passes over a few tokens out of weights of 4 bits, or None"
+        return decoder(self._net, _weight) if self.shares else None
     def encode(self,
         prompt # string or messages
     ) -> list: # token ids
@@ -274,6 +279,12 @@ def _packed_layer():
             self.w, self.b = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), layer.bias
         def forward(self, x): return torch.ops.mkldnn._linear_pointwise(x, self.w, self.b, 'none', [], '')
     return Packed
+
+def _weight(layer):
+    "Float32 weight of a linear layer without a bias, packed or not"
+    import torch
+    if type(layer) is _packed_layer(): return layer.w.to_dense() if layer.b is None else None
+    return layer.weight if type(layer) is torch.nn.Linear and layer.bias is None else None
 
 def _packed(net):
     "A twin of a model with packed layers, which shares all else with it"

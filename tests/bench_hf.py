@@ -15,13 +15,14 @@ process on one of the cores, against one thread on an idle core: to be run on an
 are those of the whole call without those of a call for one token. `cpu` before the parts measures processor time, which
 with OMP_NUM_THREADS=1 can be compared on a machine that has other work, too.
 
-Measured on 24 November 2026 in CPU seconds of one thread, ours against `generate` and llama.cpp 0.3.36: writing behind one
-prompt 1.46 against 3.01 and .70 (table), 1.56 against 1.94 and .48 (demonstrations), 2.86 against 2.66 and .59 (question); 16
-prompts 4.8 against 6.6 and 9.3, which is 56 % of the rate of reading (60 are wanted); reading 2,133 tokens 7.4 against 8.1
-and 17. Tokens are those of `generate` in all of them, llama.cpp's in 2 of 3 single prompts and 11 of 16. For one prompt half
-the speed of llama.cpp is wanted and not reached: a pass reads 540 MB of float32, its own reads 90 MB.
+Measured on 24 November 2026 in CPU seconds of one thread beside other work, ours out of blocks of 4 bits, against `generate`
+and llama.cpp 0.3.36: writing behind one prompt .61 against 3.08 and .61 (table), .38 against 1.97 and .38 (demonstrations),
+.44 against 2.63 and .54 (question); within a factor of 2 of llama.cpp is wanted. 16 prompts 3.2 against 6.7 and 8.7, which is
+81 % of the rate of reading (60 are wanted). Tokens are those of `generate` in all of them, llama.cpp's in 2 of 3 single
+prompts and 11 of 16. With float32 weights (MEMNB_ENGINE=torch) one prompt takes 1.46, 1.56 and 2.86, and 16 take 4.8; reading
+2,133 tokens is the same either way, 7.4 against 8.1 and 17.
 
-`busy`, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
+`busy` with float32 weights, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.
 """
 import json, os, sys, time
@@ -185,6 +186,7 @@ def main(names):
     if names[:1] == ['cpu']: CLOCK[0], names = time.process_time, names[1:]
     if wrong := [n for n in names if n not in PARTS]: sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
     ours(['one, two,'], 4), theirs(['one, two,'], 2) # weights are read and packed outside of the clock
+    print('ours: few tokens', 'out of 4-bit blocks' if ready()[0].decoder else 'with float32 weights', file=sys.stderr)
     try:
         for n in names or PARTS: PARTS[n]()
     finally:

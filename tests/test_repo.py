@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 TOP = Path(__file__).resolve().parents[1]
 # the rooms and what each may import; papers stand above the rooms of `FOR_PAPERS`
 ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['core', 'store'], attention=['core'], weights=['core'],
-              batching=['attention'], decoding=['store'],
-              hf=['core', 'store', 'backend', 'attention', 'batching', 'decoding', 'weights'],
+              batching=['attention'], decoding=['store'], fourbit=['core', 'engine'],
+              hf=['core', 'store', 'backend', 'attention', 'batching', 'decoding', 'fourbit', 'weights'],
               servers=['core', 'store', 'backend'], lm=['core', 'store', 'backend', 'hf', 'servers'],
               csvfile=['core'], data=['core', 'csvfile'], engine=['core'], gpt=['core', 'engine'], stats=[], plots=['core'], results=['core', 'stats'],
               items=['data'],
@@ -556,7 +556,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
     r = subprocess.run([*pip, '--target', site, source], cwd=away, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
     assert sorted(source.rglob('*')) == before, 'the build left something in the source'
-    assert (site/'memnb/gpt.c').is_file(), 'the engine in C is not in the wheel'
+    for name in ('gpt.c', 'fourbit.c'): assert (site/'memnb'/name).is_file(), f'{name} is not in the wheel'
     code = ("import memnb, memnb.core as c, memnb.results as r; print(memnb.__file__); print(len(r.reported('tabular')) > 0)\n"
             "for k in c.SHIPPED: print(k, len([f for f in c.share_dir(k).rglob('*') if f.is_file()]))\nprint(c.figures_dir())")
     lines = python(code, away, PYTHONPATH=str(site)).splitlines()
