@@ -88,6 +88,10 @@ def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
     hits = [pd.concat([perform(x, of, *a) for a in asked]) for x, of in ((unswapped, other), (m, t))]
     return in_long_form(rows, *(d.assign(model=m.name) for d in (swap, accuracy_swaps(*hits))))
 
+def _asked(ks, profile):
+    "Numbers of demonstrations that a recorded run asks with: each is compared with none, on the same instances"
+    return ks if 0 in ks or profile == 'smoke' else [0, *ks]
+
 def run_all(
     model, datasets: list, profile: str, n: int, ks: list, settings: list, max_tokens: int = 100,
     repeats: int = 3, judge: str = 'rule', mode: str = '', seed: int = 0, split: str = 'train'
@@ -99,7 +103,8 @@ def run_all(
     for t in tasks: fitting(m, t, ks, max_tokens, settings)
     with results.Recorder('icl', profile, seed) as rec:
         for t in tasks:
-            d = measure(m, t, n, ks, settings, max_tokens, judge, repeats, m.mode, seed)
+            d = measure(m, t, n, _asked(ks, profile), settings, max_tokens, judge, repeats, m.mode, seed)
+            d = d[d.k.isin(ks) | d.k.isna()] # what has k = 0 is the business of another run
             if t.name in {*plant.FILES, *TITLES} and profile != 'smoke':
                 d = _kept(m, t, d, ks, settings, max_tokens, seed, profile)
             timed = profile != 'smoke' and t.name not in TITLES # those of the paper are asked once
@@ -121,7 +126,7 @@ def estimate(
     m, local = lm.dry(model, mode=mode or None), not model.startswith('openai:')
     for d in datasets:
         t = task(d, n, max(ks), split, seed)
-        for k in ks:
+        for k in _asked(ks, profile):
             for s in settings:
                 if k or s not in CONTROLS: replicate(m, t, k, s, max_tokens, m.mode, seed)
             for order in range(repeats):
