@@ -20,7 +20,7 @@ from .relations import (NEEDS, broken, by_epoch, by_models, called, called_share
                                      roc_points, scores_of, shown_auc, text_effects, text_scores)
 from .tuned import dealt_posts, tuned_rows
 from .worlds import DOSE_SHARES, small_world
-from ..items import FILE_DOSES
+from ..plant import FILE_DOSES
 
 # %% ../../nbs/compare/measuring.ipynb #9e5db3ed
 ALL_NOTIONS = ('extractable', 'recollected', 'counterfactual', 'contextual', 'held', 'loss', 'ratio', 'lira')

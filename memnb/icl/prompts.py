@@ -121,7 +121,7 @@ def task(
         groups = q.times.astype(str) if 'times' in q else q.label_name
         q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
     q = q[~(q['first'] + ' ' + q.second).duplicated()] # a text counts once
-    if 'role' in d and k > (d.times > 0).sum(): # more demonstrations than are kept for it: instances not asked
+    if 'role' in d and k > (d.times > 0).sum(): # more than are kept for demonstrations: instances not asked
         d = pd.concat([d, pieces(asked, seed).drop(q.index)])
     rest = d[~d['first'].isin(q['first']) & ~(d['first'] + ' ' + d.second).isin(q['first'] + ' ' + q.second)]
     twins = None

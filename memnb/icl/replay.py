@@ -73,7 +73,8 @@ def kept_answers(
 ):                               # DataFrame as from `judged`
     "The answers of a recorded run"
     import pandas as pd
-    lines = [json.loads(l) for f in _largest(model, profile) for l in f.read_text(encoding='utf8').splitlines()]
+    texts = [f.read_text(encoding='utf8') for f in _largest(model, profile)]
+    lines = [json.loads(l) for t in texts for l in t.splitlines()]
     of = {l['idx']: l for l in lines if 'said' not in l}
     rows = [of[l['idx']] | {c: c in l.get('marks', ()) for c in OF_ANSWER} | l for l in lines if 'said' in l]
     return pd.DataFrame(rows).drop(columns='marks', errors='ignore')

@@ -89,7 +89,7 @@ def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
     return in_long_form(rows, *(d.assign(model=m.name) for d in (swap, accuracy_swaps(*hits))))
 
 def _asked(ks, profile):
-    "Numbers of demonstrations that a recorded run asks with: each is compared with none, on the same instances"
+    "Numbers of demonstrations that a recorded run asks with: each is compared with none, same instances"
     return ks if 0 in ks or profile == 'smoke' else [0, *ks]
 
 def run_all(
