@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'TEXTS', 'SETS', 'SHA256', 'Known', 'known', 'find_set', 'hub_file', 'load', 'content_sha', 'fetch',
-           'MISSING', 'DataError', 'Table', 'user_csv']
+           'MISSING', 'DataError', 'Table', 'once', 'user_csv']
 
 # %% ../nbs/rooms/data.ipynb #aaea2701
 import hashlib, io, os, re
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from .core import did_you_mean, file_hash, require, say, wheel_file
-from .csvfile import (MISSING, DataError, Table, as_table, check_column, decode, read_csv, user_csv)
-_all_ = ['MISSING', 'DataError', 'Table', 'user_csv'] # handed on
+from .csvfile import (MISSING, DataError, Table, as_table, check_column, decode, once, read_csv,
+                           user_csv)
+_all_ = ['MISSING', 'DataError', 'Table', 'once', 'user_csv'] # handed on
 
 # %% ../nbs/rooms/data.ipynb #8cd0721d
 @dataclass

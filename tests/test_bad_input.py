@@ -52,6 +52,35 @@ def test_columns_without_values_are_measured(tmp_path, model):
     m = tabular.measure(model, t, n=4, samples=3, title='Kinds of 2019', show=False)
     assert set(m['part']) >= {'row_completion', 'header', 'feature_values'}
 
+ODD = { # columns as users have them
+    'two rows': dict(a=[1, 2], b=['x', 'y']),
+    'a column without values': dict(a=range(40), b=[None]*40),
+    'one value everywhere': dict(a=[1]*40, b=['x']*40),
+    'unique texts': dict(a=[f'n{i}' for i in range(40)], b=[f'm {i}' for i in range(40)]),
+    'commas and quotes in names': {'a, b': range(40), 'say "hi"': list('xy')*20},
+    'equal signs in names': {'a = b': range(40), ' = ': list('xy')*20},
+    'patterns in names': {'a(b)[c]*': range(40), '\\d+': [i*.37 for i in range(40)], 'x|y': list('ab')*20},
+    'line ends in cells': dict(a=[f'l{i}\nm' for i in range(40)], b=range(40)),
+    'other alphabets': {'größe': range(40), '名前': [f'名{i}' for i in range(40)], 'emoji 😀': list('😀😁')*20},
+    'powers of ten': dict(a=[f'{1.7**i:e}' for i in range(40)], b=['inf', '-inf']*20),
+    'huge numbers': dict(a=[str(10**30 + i) for i in range(40)], b=[True, False]*20),
+    'numbers and words': dict(a=[1, 'x', None, 2.5]*10, b=range(40)),
+    'two rows again and again': dict(a=[1, 2]*20, b=['x', 'y']*20),
+    'names that differ in case': dict(A=range(40), a=range(40)),
+    'numbers as names': {'1': range(40), '2': list('xy')*20},
+    'long cells': dict(a=['word '*200 + str(i) for i in range(20)], b=range(20)),
+}
+
+@pytest.mark.filterwarnings('error::RuntimeWarning')
+@pytest.mark.parametrize('kind', ODD)
+def test_odd_columns_are_measured(kind):
+    "Whatever its columns are, a table is measured, by a model that knows it and by one that knows nothing"
+    t = data.load(pd.DataFrame(ODD[kind]), name='odd')
+    for m in (tabular.Parrot(*tabular.by_heart(t)), tabular.Parrot()):
+        got = tabular.measure(m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title='Odd things', show=False)
+        assert 'feature_names' in set(got['part']) and tabular.tab1(got).index.tolist() == ['odd']
+        assert len(tabular.explain(got).split('\n')) == 2*len(tabular.TESTS)
+
 def test_too_few_rows_for_the_prefix(tmp_path, model, capsys):
     "The row test of a small table is left out with a word, the others are made; alone it is refused at once"
     small = csv(tmp_path, 'a,b\n' + '\n'.join(f'{i},{i+1}' for i in range(20)) + '\n')

@@ -24,4 +24,6 @@ from .tables import *
 from .figures import *
 from .proof import *
 from .trials import *
+from .checking import *
 from .claims import *
+from .printed import *

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['row_independence', 'cell_guesses', 'guessed_rows', 'row_guess', 'line_guess', 'shifted_twin', 'changed',
-           'against_twin']
+           'against_twin', 'unique_values']
 
 # %% ../../nbs/tabular/guards.ipynb #2c02bdd0
 import csv, io, random
 from collections import Counter, defaultdict
 from dataclasses import replace
+from ..data import once
 from .counting import answered, entry
 from .method import load_table, proportion
 
@@ -27,6 +28,7 @@ def _order_codes(t, most):
         else: out.append((f, pd.factorize(s.astype(str), sort=True)[0], True))
     return out
 
+@once
 def row_independence(
     dataset,           # name, path, DataFrame or data.Table
     orders: int = 999, # random orders of the rows
@@ -76,6 +78,7 @@ def cell_guesses(
     steps = [_step(a, b) for a, b in zip(column, column[1:-1])]
     return {'row before': column[1:-1], 'last difference': steps, 'commonest': mode, 'what followed': after}
 
+@once
 def guessed_rows(
     t,               # data.Table
     most: int = 3000 # rows looked at, from the first on
@@ -87,7 +90,7 @@ def guessed_rows(
     for f in cells:
         column = cells[f].tolist()
         right = [np.array([a == b for a, b in zip(g, column[2:])]) for g in cell_guesses(column).values()]
-        best = [max(right, key=lambda r: r[part].mean()) for part in (slice(half, None), slice(half))]
+        best = [max(right, key=lambda r: r[part].sum()) for part in (slice(half, None), slice(half))]
         hits.append(np.concatenate([best[0][:half], best[1][half:]])) # by the guess that suits the other half
     return np.concatenate([[False]*2, np.all(hits, axis=0)])
 
@@ -96,7 +99,7 @@ def row_guess(
 ) -> dict: # value, n, for `entry`
     "Share of rows that a guess gives verbatim"
     right = guessed_rows(t)[2:]
-    return dict(value=float(right.mean()), n=len(right))
+    return dict(value=float(right.mean()) if len(right) else float('nan'), n=len(right))
 
 def line_guess(
     t, splits # data.Table; csv lines in which the file is cut
@@ -123,6 +126,7 @@ def _shifted(cells, rng):
         return x if own == digits else x.rstrip('0').rstrip('.')
     return move
 
+@once
 def shifted_twin(
     t,            # data.Table
     seed: int = 0 # of the constants
@@ -181,3 +185,21 @@ def against_twin(
         hit = int(a.ok.sum())
         p = fisher_exact([[hit, len(a) - hit], [k, n - k]], alternative='greater').pvalue
     return dict(twin=proportion(k, n), p_twin=dict(value=float(p), n=n))
+
+# %% ../../nbs/tabular/guards.ipynb #c1f2a302
+@once
+def unique_values(
+    dataset # name, path, DataFrame or data.Table, with a nearly unique feature
+):          # long rows: share of `distinct` values; largest rank `correlation_other`, with `other`
+    "How unique is the nearly unique feature, and is it tied to another one?"
+    t = load_table(dataset)
+    ranks = {f: s if s.dtype.kind in 'if' else s.astype(str) for f, s in t.typed().items()}
+    ranks = {f: s.rank() for f, s in ranks.items() if s.nunique() > 1}
+    own = ranks.pop(t.unique, None)
+    numbers = dict(distinct=proportion(t.df[t.unique].nunique(), len(t)))
+    r = {f: abs(own.corr(s)) for f, s in ranks.items()} if own is not None else {}
+    r = {f: x for f, x in r.items() if x == x}
+    if not r: return entry('unique_feature', t.name, 'rows', numbers, feature=t.unique)
+    other = max(r, key=r.get)
+    return entry('unique_feature', t.name, 'rows', numbers | dict(
+        correlation_other=dict(value=float(r[other]), n=len(t))), feature=t.unique, other=other)

@@ -15,16 +15,17 @@ from ..lm import needs
 from .copying import copies
 from .counting import answered, counted, entry, joined, summary, wide_part
 from .knowledge import (completion_rates, conditional_completion, conditional_distribution,
-                                     dataset_name, feature_distribution, feature_means, feature_names,
-                                     feature_values, pearson, sample, temperature_samples)
-from .guards import against_twin, line_guess, row_guess, row_independence, shifted_twin
+                                     conditioning, dataset_name, feature_distribution, feature_means,
+                                     feature_names, feature_values, pearson, sample, temperature_samples, valid_samples)
+from .guards import (against_twin, line_guess, row_guess, row_independence, shifted_twin,
+                                  unique_values)
 from .memorization import (feature_completion, fragments, header, row_statistics,
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
                                   row_completion, row_queries)
-from .planted import (against_truth, exposure_rates, eye_rates, in_their_form, labels_by_dose, rows_found,
-                                   truth_rates)
-from .prediction import baselines, predict
+from .planted import (against_truth, exposure_rates, eye_rates, in_their_form,
+                                   labels_by_dose, rows_found, truth_rates)
+from .prediction import baselines, label_numbers, predict
 from .prompting import as_list, sizes
 from .rules import explain, sign
 
@@ -77,12 +78,15 @@ def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
     ask, n = dict(sets=z['sets'], mode=mode, seed=seed), {.2: max(2, z['samples']//3), .7: z['samples']}
     cold, warm = (sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
-    lost = {temp: k - len(d) for (temp, k), d in zip(n.items(), (cold, warm))}
-    lost = [entry('sampling', t.name, 'samples', dict(refused=dict(value=k, n=n[temp])), temperature=temp)
-            for temp, k in lost.items() if k]
+    drawn = {temp: (d, valid_samples(d), k) for (temp, k), d in zip(n.items(), (cold, warm))}
+    out = [entry('sampling', t.name, 'samples', dict(valid=proportion(len(v), len(d))) | (
+        dict(refused=dict(value=k - len(d), n=k)) if k > len(d) else {}), temperature=temp)
+        for temp, (d, v, k) in drawn.items()]
+    cold, warm = (v for _, v, _ in drawn.values())
     modes = feature_distribution(t, cold)
-    out = lost + ([summary(modes, unit='features')] if len(cold) and len(modes) else [])
-    return out + (_warm_parts(t, warm, seed) if len(warm) else [])
+    out += [summary(modes, unit='features')] if len(cold) and len(modes) else []
+    return out + (_warm_parts(t, warm, seed) if len(warm) else [
+        entry('feature_values', t.name, 'cells', dict(rate=proportion(0, 0)))]) # no usable samples
 
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
@@ -133,13 +137,14 @@ def _header_part(model, t, z, mode, seed):
 def _feature_part(model, t, z, mode, seed):
     "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted twin"
     if not t.unique: return []
+    about = unique_values(t)
     def ask(t): return feature_completion(model, t, z['n'], shots=z['feature_shots'], seed=seed, mode=mode)
     try: f = ask(t)
-    except ValueError as e: return _skipped('feature_completion', e)
-    if not len(f): return []
+    except ValueError as e: return [about, *_skipped('feature_completion', e)]
+    if not len(f): return [about]
     numbers = counted(f)
     if _seems('feature_completion', t, numbers): numbers |= against_twin(f, ask(shifted_twin(t, seed)))
-    return [entry('feature_completion', t.name, 'queries', numbers, feature=t.unique)]
+    return [entry('feature_completion', t.name, 'queries', numbers, feature=t.unique), about]
 
 def _skipped(part, why):
     "A test that this table cannot give is left out, with a word"
@@ -165,7 +170,8 @@ def _part(part, model, t, z, mode, seed):
     if part == 'feature_completion': return _feature_part(model, t, z, mode, seed)
     if not _labelled(t): return []
     own = predict(model, t, n=z['n'], shots=min(20, len(t)//2), **ask)
-    return [summary(own, unit='rows', item='language model'), baselines(t, seed=seed)]
+    own = counted(own) | label_numbers(own)
+    return [entry('accuracy', t.name, 'rows', own, item='language model'), baselines(t, seed=seed)]
 
 @needs('generate')
 def measure(
@@ -216,12 +222,17 @@ def _asks(model, tables, z, temperatures, seed):
     for t in tables:
         for part in _asked(t)[:-1]: _part(part, model, t, z, model.mode, seed)
         if _labelled(t): predict(model, t, n=z['n'], shots=min(20, len(t)//2), seed=seed)
-    for args in _warm(tables, temperatures, z, seed): temperature_samples(model, **args)
+    for args in _warm(tables, temperatures, z, seed): _figure2(model, args)
 
 def _warm(tables, temperatures, z, seed):
     "Arguments for Figure 2, when its data set is measured"
     if temperatures and 'california-housing' in [t.name for t in tables]:
         yield dict(temperatures=temperatures, n=z['samples'], sets=z['sets'], seed=seed)
+
+def _figure2(model, args):
+    "Samples of California Housing at several temperatures, and without solved examples"
+    plain = {k: v for k, v in args.items() if k != 'temperatures'}
+    return joined([temperature_samples(model, **args), conditioning(model, **plain)])
 
 def _rounded(rows):
     "Rows as they are recorded: six decimals, p-values six digits; columns without an entry are left out"
@@ -247,7 +258,7 @@ def run_all(
             rec.add(_rounded(parts[-1]), m.name, m.mode)
             say(f'{t.name} is measured')
         for args in _warm(tables, temperatures, sizes(preset, samples=samples), seed):
-            parts.append(temperature_samples(m, **args))
+            parts.append(_figure2(m, args))
             rec.add(_rounded(parts[-1]), m.name, m.mode)
     return joined(parts)
 

@@ -7,6 +7,7 @@ __all__ = ['header', 'row_statistics', 'unique_feature', 'feature_completion', '
 
 # %% ../../nbs/tabular/memorization.ipynb #bb9ded54
 import csv, io, random, re
+from ..data import once
 from ..lm import needs
 from .counting import answered, entry, mean_of
 from .method import (budget, check_count, completed, load_table, matches, no_leak,
@@ -47,7 +48,7 @@ def header(
     ps = [prompts(mode, SYSTEM['header'], sh, [q])[0] for sh, q in zip(shots, asked)]
     cut, item = [a[:chars] for a in truth], [f'line {s}' for s in splits]
     got = model.generate(ps, max_tokens=budget(max(cut, key=len)) + room_to_talk(mode))
-    said = [*map(read_file, got)]
+    said = [read_file(a, q.split('\n')[-1]) for a, q in zip(got, asked)]
     lines = [completed(a, s) for a, s in zip(truth, said)]
     return per_query('header', t, cut, said, [l > 0 for l in lines], got, item=item, lines=lines,
                      readable=[bool(s.strip()) for s in said])
@@ -147,8 +148,7 @@ def fragments(
     return out.assign(refused=result.refused.values)
 
 # %% ../../nbs/tabular/memorization.ipynb #7e6b33ab
-_SCORES = {} # of tables that were looked at before
-
+@once
 def token_baseline(
     dataset,          # name, path, DataFrame or data.Table
     most: int = 1500, # rows used, at random
@@ -158,9 +158,7 @@ def token_baseline(
     import numpy as np
     from sklearn.model_selection import cross_val_score
     t = load_table(dataset)
-    key = t.name, hash(t.text), most, seed
-    if key in _SCORES: return dict(_SCORES[key])
-    if not (size := token_length(t.rows)): return _SCORES.setdefault(key, {'mode': 1.}).copy()
+    if not (size := token_length(t.rows)): return {'mode': 1.}
     tokens = np.array([r[:size] for r in t.rows])
     y = np.unique(tokens[1:], return_inverse=True)[1]
     counts = np.bincount(y)
@@ -169,6 +167,5 @@ def token_baseline(
     X, label = encoded(t.typed()[:-1]).iloc[often], np.unique(y[often], return_inverse=True)[1]
     able = len(often) >= 9 and len(set(label)) > 1
     hits = {m: cross_val_score(clf, X, label, cv=3).mean() for m, clf in learners(seed).items() if able}
-    _SCORES[key] = {'mode': counts.max()/len(y), 'row before': np.mean(tokens[1:] == tokens[:-1])} | {
+    return {'mode': counts.max()/len(y), 'row before': np.mean(tokens[1:] == tokens[:-1])} | {
         m: hit*len(often)/len(use) for m, hit in hits.items()}
-    return dict(_SCORES[key])

@@ -48,7 +48,8 @@ def load_table(
     k = data.find_set(dataset) if isinstance(dataset, str) else None
     if k and k.kind == 'text':
         raise ValueError(f'{dataset!r} is a text set, and tabular needs a table: see data.known()')
-    return data.load(dataset, **kw)
+    plain = isinstance(dataset, data.Table) and not any(kw.values()) # it is ready already
+    return dataset if plain else data.load(dataset, **kw)
 
 class GuardError(ValueError):
     "A test would give away what it asks for"

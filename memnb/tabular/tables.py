@@ -10,7 +10,7 @@ __all__ = ['GPTS', 'NAMES', 'dataset_label', 'tab1', 'tell_signs', 'tab4', 'tab5
 # %% ../../nbs/tabular/tables.ipynb #9ff9ad4f
 from .. import plots, results
 from ..stats import binom_ci
-from .counting import only, wide_part
+from .counting import holm, only, wide_part
 from .planted import truth_counts
 from .rules import TESTS, printed_signs, sign, signs
 
@@ -41,8 +41,9 @@ def tab1(
     import pandas as pd
     rep = results.reported('tabular') if reported is None else reported
     t1 = rep[rep['where'] == 'Table 1'].set_index(['dataset', 'what', 'model']).value
-    names = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
-    names += [d for d in measured.dataset.unique() if d not in names]
+    public = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
+    own = [d for d in measured.dataset.unique() if d not in public] # your table stands first
+    names = own + (public if len(own) < measured.dataset.nunique() else []) # and alone, if it is
     paper, ours = lambda d, test: '/'.join(t1.get((d, test, m), '·') for m in GPTS), signs(measured)
     none = {d: '-' for d in measured.dataset}
     cell = lambda d, test: f'{paper(d, test)} | {ours.get((d, test), none.get(d, "not measured"))}'
@@ -69,7 +70,7 @@ def _beside(measured, rep, part, tables):
     p = p.pivot_table(index='dataset', columns='model', values='text', aggfunc='first')
     own = wide_part(measured, part).set_index('dataset')
     own = own.apply(_count, axis=1) if len(own) else pd.Series(dtype=object)
-    p['ours'] = own.reindex(p.index).fillna('not measured')
+    p['ours'] = own.reindex(p.index).fillna(pd.Series('-', measured.dataset.unique())).fillna('not measured')
     return p.reindex([d for d in NAMES if d in p.index])
 
 def _count(r): return f'{r.k:.0f} / {r.n:.0f}'
@@ -130,11 +131,16 @@ def tab2(measured, reported):
     own = own[own.dataset.isin(NAMES)]
     own = own.assign(text=[show(r) for r in own.itertuples()])
     ours = own.pivot_table(index='item', columns='dataset', values='text', aggfunc='first')
+    for x, name in dict(balanced='balanced accuracy', commonest='commonest answer').items():
+        r = only(measured, 'accuracy', x).drop_duplicates('dataset').set_index('dataset')
+        if not len(r): continue
+        words = [f'{v:.2f}' + f' ({w})'*(x == 'commonest') for v, w in zip(r.value, r.text.fillna(''))]
+        ours.loc[name] = pd.Series(words, r.index)
     both = pd.concat({'paper': paper, 'ours': ours}).reindex(columns=paper.columns)
     return both[[d for d in NAMES if d in both]].fillna('not measured')
 
 def tab3(measured, reported):
-    "Table 3: how far samples are copies, paper beside ours"
+    "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
     import pandas as pd
     kinds = ['copied_observations', 'best_ngram_match', 'copied_feature_values']
     share = lambda x: f'{float(x):.1%}'
@@ -147,19 +153,24 @@ def tab3(measured, reported):
         match(*x) for x in zip(best['mean'], best.features)]) if len(best) else best
     own = [wide_part(measured, kind).assign(what=kind, model='ours', text=lambda d: d.rate.map(share))
            for kind in (kinds[0], kinds[2])]
+    valid = wide_part(measured, 'sampling', 'valid')
+    valid = valid[valid.temperature == .7] if 'temperature' in valid else valid
+    own.append(valid.assign(what='valid_samples', model='ours', text=[_count(r) for r in valid.itertuples()]))
     both = pd.concat([t[['dataset', 'what', 'model', 'text']] for t in (p, best, *own) if len(t)])
     both = both.pivot_table(index=['dataset', 'what'], columns='model', values='text', aggfunc='first')
     return both.fillna('')
 
 def tell_labels(measured):
     "The language model beside the best classical learner, data set by data set"
-    a, said = wide_part(measured, 'accuracy'), []
+    a, said, often = wide_part(measured, 'accuracy'), [], only(measured, 'accuracy', 'commonest')
+    often = often.drop_duplicates('dataset').set_index('dataset')
     for d, g in a.groupby('dataset', sort=False):
         g = g.drop_duplicates('item').set_index('item')
         if 'language model' not in g.index or not g.n['language model']: continue
         own, best = g.loc['language model'], g.rate[['Logistic Regression', 'Gradient Boosted Tree']].max()
         behind = 'clearly behind' if own.high < best else 'on a par with' if own.low <= best else 'ahead of'
-        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}, '
+        same = f", {often.value[d]:.0%} of its answers being {often.text[d]}" if d in often.index else ''
+        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}{same}, '
                     f'{behind} the best classical learner ({best:.2f})')
     if not said: return 'No label was predicted.'
     return f"{_who(measured)} predicts the label: {'; '.join(said)}."
@@ -167,8 +178,11 @@ def tell_labels(measured):
 def tell_copies(measured):
     "How many samples are rows of the data"
     c = wide_part(measured, 'copied_observations')
-    if not c.n.sum(): return 'No sample was drawn.'
-    return f'{_of(c.k.sum(), c.n.sum())} samples of {len(c)} data sets are rows of the file.'
+    if not c.n.sum(): return 'No valid sample was drawn.'
+    valid = only(measured, 'sampling', 'valid')
+    valid = valid[valid.temperature == .7]
+    asked = f' ({(valid.value*valid.n).sum():.0f} of {valid.n.sum():.0f} were valid)' if valid.n.sum() else ''
+    return f'{_of(c.k.sum(), c.n.sum())} valid samples of {len(c)} data sets are rows of the file{asked}.'
 
 # %% ../../nbs/tabular/tables.ipynb #ab5b195d
 def tab_x_fragments(measured):
@@ -198,9 +212,7 @@ def tell_means(measured):
     "How many features have another mean in the samples than in the file"
     m = wide_part(measured, 'feature_mean', 'samples')
     if not len(m): return 'No feature has five sampled numbers, so no mean was compared.'
-    m = m.sort_values('p').reset_index(drop=True)
-    holm = (m.p*(len(m) - m.index)).cummax()
-    off = m[holm < .05]
+    off = m.assign(q=holm(m.p)).query('q < .05').sort_values('p')
     told = '; '.join(f'{r.feature} of {dataset_label(r.dataset)} {r.samples:.3g} instead of {r.data:.3g}'
                      for r in off[:3].itertuples())
     return (f'Of {len(m)} numeric features with five sampled numbers or more, {len(off)} have another mean '

@@ -44,11 +44,11 @@ def _drawn(values):
     return lambda: joined([entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
                            for t, vs in values.items() for i, v in enumerate(vs)])
 
-def _accurate(dataset, **percent):
-    "() -> accuracies in percent of 100 rows"
+def _accurate(dataset, n=100, **percent):
+    "() -> accuracies in percent of n rows"
     names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
     own = {names.get(who, who): k for who, k in percent.items()}
-    return lambda: joined([entry('accuracy', dataset, 'rows', dict(rate=proportion(k, 100)), item=who)
+    return lambda: joined([entry('accuracy', dataset, 'rows', dict(rate=proportion(k*n//100, n)), item=who)
                            for who, k in own.items()])
 
 def _of_sets(part, quantity, **values):
@@ -90,6 +90,27 @@ def _first(header, rows):
     names = [f'd{i}' for i in range(8)]
     return _of_paper(where=['Table 1']*16, model=['GPT-4']*16, dataset=names*2,
                     what=['header']*8 + ['row_completion']*8, value=[header]*8 + [rows]*8)
+
+def _but(copied, but_one, n=40):
+    "() -> of n samples of Adult so many are rows, and so many are but for the nearly unique feature"
+    shares = dict(rate=proportion(copied, n), but_unique=proportion(but_one, n))
+    return lambda: entry('copied_observations', 'adult', 'samples', shares)
+
+def _unique(distinct, r):
+    "() -> share of distinct values of fnlwgt, its largest correlation"
+    numbers = dict(distinct=distinct, correlation_other=r)
+    return lambda: entry('unique_feature', 'adult', 'rows', numbers, feature='fnlwgt')
+
+def _well_written(hot, cold, n=1000):
+    "() -> of n sampled values so many are well written at the highest and at the lowest temperature"
+    about = 'temperature', 'california-housing', 'samples'
+    return lambda: joined([entry(*about, dict(written=proportion(k, n)), temperature=t)
+                           for t, k in ((.2, cold), (1.2, hot))])
+
+def _with_examples(shown, none, n=40):
+    "() -> of n answers with and without solved examples so many are samples"
+    return lambda: joined([entry('conditioning', 'california-housing', 'samples', dict(rate=proportion(k, n)),
+                                 item=i) for i, k in (('shown', shown), ('none', none))])
 
 def _pair(tables):
     "Tables for and against a claim, by their names"
