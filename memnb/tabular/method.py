@@ -124,7 +124,7 @@ def per_query(
     d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))
     return d.assign(refused=[hasattr(a, 'reason') for a in answers] if len(answers) else False)
 
-_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion)\b"
+_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion|i think|it)\b"
                    r"[^,\n]*?(?::|\bis\b)\s*")
 
 def bare(
@@ -146,6 +146,7 @@ def read_record(
     lines = [l for l in answer.split('\n') if l.strip() and not re.fullmatch(r'\s*```\w*\s*', l)]
     for line in lines:
         x = bare(line)
+        if x[:1] == '"' != like[:1]: x = x[1:].removesuffix('"'*(x.count('"')%2 == 0)) # around rows
         if x[:1] in ('[', '{') and x[-1:] in (']', '}'):
             x = ','.join(c.split(':')[-1].strip(' "\'') for c in cells(x[1:-1]))
         lead = _LEAD.match(x)

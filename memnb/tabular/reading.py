@@ -66,12 +66,17 @@ def plain_name(
     "A feature name for comparison"
     return re.sub(r'[^a-z0-9]', '', name.lower()) or name.strip()
 
+_ANSWERS = re.compile(r"(?i)^(?:(?:sure|certainly|of course)[!,.]?\s*)?(?:here (?:is|are) )?"
+                      r"(?:i (?:think|believe) )?(?:(?<=think )it|(?<=believe )it|(?:the )?(?:answer|continuation|completion|"
+                      r"(?:next|remaining|other|missing) \w+))\s*(?:\bis\b|\bare\b|:)\s*")
+
 def read_names(
     answer: str, # of a model
     names: list  # that are true
 ) -> list:       # bool for each: is it named?
     "Which of the names an answer lists"
-    parts = [bare(p) for l in content_lines(answer) for p in re.split(r'[,;]|\band\b|Feature Names?:', l)]
+    lines = [_ANSWERS.sub('', bare(l)) for l in content_lines(answer)]
+    parts = [bare(p) for l in lines for p in re.split(r'[,;]|\band\b|Feature Names?:', l)]
     parts = [re.sub(r'^(?:[-*]|\d+[.)])\s*', '', p).strip(' ."\'`') for p in parts]
     listed = {plain_name(p) for p in parts if p}
     text = plain_name(answer)
@@ -86,8 +91,10 @@ def read_file(
     while lines and not lines[0].strip(): lines.pop(0)
     lead = r'(?i)(sure|certainly|of course|here|the)\b.*:\s*$'
     if len(lines) > 1 and re.match(lead, lines[0]): lines.pop(0)
-    if lines and len(begun) > 3: lines[0] = lines[0].removeprefix(begun)
-    return '\n'.join(lines)
+    text = _ANSWERS.sub('', '\n'.join(lines)).removeprefix('- ')
+    for mark in ('**', '`', '"'):
+        if text.startswith(mark) and text.rstrip().endswith(mark): text = text.strip()[len(mark):-len(mark)]
+    return text.removeprefix(begun) if len(begun) > 3 else text
 
 # %% ../../nbs/tabular/reading.ipynb #7a41d0c2
 def marked(
