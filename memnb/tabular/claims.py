@@ -10,7 +10,7 @@ from .. import data, results
 from ..results import MODEL, PAPER, TRUTH, Claim
 from ..stats import binom_ci
 from .method import proportion
-from .counting import entry, holm, joined, only, wide_part
+from .counting import corrected, entry, joined, only, wide_part
 from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _enough, _every,
                                     _first_copies, _lacks, _ngram_data, _unique_one, _written)
 from .planted import truth_counts
@@ -54,7 +54,7 @@ def _completions(m, dataset):
 def _at_least_marginal(m, rep):
     r = _completions(m, 'adult')
     if not len(r): return None, 'adult was not measured'
-    worse = list(r.index[(r.difference < 0) & (holm(r.p.fillna(1)) < .05)]) # of several features
+    worse = list(r.index[(r.difference < 0) & (corrected(r.p.fillna(1)) < .05)]) # of several features
     if worse: return False, f"significantly worse on {len(worse)} of {len(r)} features: {', '.join(worse)}"
     why = f'significantly worse on none of {len(r)}; lowest end of an interval {r.low.min():+.2f}'
     return (True if (r.low > -.1).all() else 'undecided'), why

@@ -16,7 +16,8 @@ from .copying import copies
 from .counting import answered, counted, entry, joined, summary, wide_part
 from .knowledge import (completion_rates, conditional_completion, conditional_distribution,
                                      conditioning, dataset_name, feature_distribution, feature_means,
-                                     feature_names, feature_values, pearson, sample, temperature_samples, valid_samples)
+                                     feature_names, feature_values, pearson, sample, temperature_samples,
+                                     valid_samples)
 from .guards import (against_twin, line_guess, row_guess, row_independence, shifted_twin,
                                   unique_values)
 from .memorization import (feature_completion, fragments, header, row_statistics,

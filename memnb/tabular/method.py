@@ -124,7 +124,7 @@ def per_query(
     d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))
     return d.assign(refused=[hasattr(a, 'reason') for a in answers] if len(answers) else False)
 
-_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion|i think|it)\b"
+_LEAD = re.compile(r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion|i think)\b"
                    r"[^,\n]*?(?::|\bis\b)\s*")
 
 def bare(

@@ -10,7 +10,7 @@ __all__ = ['GPTS', 'NAMES', 'dataset_label', 'tab1', 'tell_signs', 'tab4', 'tab5
 # %% ../../nbs/tabular/tables.ipynb #9ff9ad4f
 from .. import plots, results
 from ..stats import binom_ci
-from .counting import holm, only, wide_part
+from .counting import corrected, only, wide_part
 from .planted import truth_counts
 from .rules import TESTS, printed_signs, sign, signs
 
@@ -212,7 +212,7 @@ def tell_means(measured):
     "How many features have another mean in the samples than in the file"
     m = wide_part(measured, 'feature_mean', 'samples')
     if not len(m): return 'No feature has five sampled numbers, so no mean was compared.'
-    off = m.assign(q=holm(m.p)).query('q < .05').sort_values('p')
+    off = m.assign(q=corrected(m.p)).query('q < .05').sort_values('p')
     told = '; '.join(f'{r.feature} of {dataset_label(r.dataset)} {r.samples:.3g} instead of {r.data:.3g}'
                      for r in off[:3].itertuples())
     return (f'Of {len(m)} numeric features with five sampled numbers or more, {len(off)} have another mean '

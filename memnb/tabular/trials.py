@@ -93,8 +93,9 @@ def _first(header, rows):
 
 def _but(copied, but_one, n=40):
     "() -> of n samples of Adult so many are rows, and so many are but for the nearly unique feature"
-    shares = dict(rate=proportion(copied, n), but_unique=proportion(but_one, n))
-    return lambda: entry('copied_observations', 'adult', 'samples', shares)
+    shares = dict(rate=copied, but_unique=but_one)
+    return lambda: entry('copied_observations', 'adult', 'samples',
+                         {q: proportion(k, n) for q, k in shares.items()})
 
 def _unique(distinct, r):
     "() -> share of distinct values of fnlwgt, its largest correlation"
