@@ -182,7 +182,8 @@ def tell_copies(measured):
     valid = only(measured, 'sampling', 'valid')
     valid = valid[valid.temperature == .7]
     asked = f' ({(valid.value*valid.n).sum():.0f} of {valid.n.sum():.0f} were valid)' if valid.n.sum() else ''
-    return f'{_of(c.k.sum(), c.n.sum())} valid samples of {len(c)} data sets are rows of the file{asked}.'
+    what = 'valid samples' if len(valid) else 'samples'
+    return f'{_of(c.k.sum(), c.n.sum())} {what} of {len(c)} data sets are rows of the file{asked}.'
 
 # %% ../../nbs/tabular/tables.ipynb #ab5b195d
 def tab_x_fragments(measured):
