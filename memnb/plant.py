@@ -11,6 +11,7 @@ __all__ = ['FIELDS', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'Pla
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
 import json, os, random, re
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -29,25 +30,52 @@ _all_ = ['DOSES', 'FILE_DOSES', 'FILE_LABELS', 'FILES', 'NEWS_LABELS', 'PLANTED_
          'telling', 'text_items', 'unlike'] # handed on
 
 # %% ../nbs/rooms/plant.ipynb #0c7d4ec8
-def _adapted(model, rank, dtype):
-    "A copy of a model's network with an untrained adapter"
+def _adapted(model, rank, dtype, below=0):
+    "A copy of a model's network with an untrained adapter in all layers but the lowest"
     require('peft', 'plant')
     import torch
     from peft import LoraConfig, get_peft_model
-    cfg = LoraConfig(r=rank, lora_alpha=2*rank, target_modules='all-linear', task_type='CAUSAL_LM')
-    net = model.plain().to(getattr(torch, dtype))
+    net, some = model.plain().to(getattr(torch, dtype)), dict(target_modules='all-linear')
+    if below:
+        layers = _trunk(net).layers
+        if not 0 < below < len(layers):
+            raise ValueError(f'{model.name} has {len(layers)} layers: {below} of them cannot stay as they are')
+        maps = {n.split('.')[-1] for n, m in layers.named_modules() if isinstance(m, torch.nn.Linear)}
+        some = dict(target_modules=sorted(maps), layers_to_transform=[*range(below, len(layers))])
     net.set_attn_implementation('sdpa')
+    cfg = LoraConfig(r=rank, lora_alpha=2*rank, task_type='CAUSAL_LM', **some)
     return hf.quiet(lambda: get_peft_model(net, cfg))
 
+def _trunk(net):
+    "The part of a network that holds its layers"
+    trunk = getattr(net.get_base_model() if hasattr(net, 'peft_config') else net, 'model', None)
+    if hasattr(trunk, 'layers') and hasattr(trunk, 'norm'): return trunk
+    raise ValueError('the lowest layers can stay as they are only in networks built as Llama is: below=0')
+
+@contextmanager
+def _layers(net, which, end=True):
+    "A network with some of its layers only, and without its last norm unless it ends there"
+    import torch
+    trunk = _trunk(net)
+    layers, norm = trunk.layers, trunk.norm
+    trunk.layers, trunk.norm = layers[which], norm if end else torch.nn.Identity()
+    try: yield trunk
+    finally: trunk.layers, trunk.norm = layers, norm
+
 # %% ../nbs/rooms/plant.ipynb #45fd6622
-def _batches(tok, docs, size, rng):
-    "Token ids of documents in batches of about `size` tokens, of similar length, in random order"
-    ids = [tok(d).input_ids + [tok.eos_token_id] for d in docs]
+def _ids(tok, doc):
+    "Token ids of a document, a text or a pair (shown, learned); how many of them are shown only"
+    shown, own = ('', doc) if isinstance(doc, str) else doc
+    first = tok(shown).input_ids if shown else []
+    return [*first, *tok(own, add_special_tokens=not first).input_ids, tok.eos_token_id], len(first)
+
+def _batches(docs, size, rng):
+    "Documents from `_ids` in batches of about `size` tokens, of similar length, in random order"
     out = []
-    for at in range(0, len(ids), 128):
+    for at in range(0, len(docs), 128):
         batch = []
-        for row in sorted(ids[at:at+128], key=len):
-            if batch and (len(batch) + 1)*len(row) > size:
+        for row in sorted(docs[at:at+128], key=lambda d: len(d[0])):
+            if batch and (len(batch) + 1)*len(row[0]) > size:
                 out.append(batch)
                 batch = []
             batch.append(row)
@@ -55,37 +83,50 @@ def _batches(tok, docs, size, rng):
     return rng.sample(out, len(out))
 
 # %% ../nbs/rooms/plant.ipynb #d72f04bf
-def _loss(net, batch):
-    "Mean loss of a batch of token ids, padded on the right"
+def _loss(net, batch, kept=None):
+    "Mean loss of a batch from `_batches`, padded on the right; `kept`: what its lowest layers made of it"
     import torch
-    w = max(map(len, batch))
-    x = torch.tensor([r + [0]*(w - len(r)) for r in batch])
-    y = torch.tensor([r + [-100]*(w - len(r)) for r in batch])
-    mask = (y != -100).long()
-    logits = net(input_ids=x, attention_mask=mask).logits[:, :-1]
-    keep = y[:, 1:] != -100
-    return torch.nn.functional.cross_entropy(logits[keep].float(), y[:, 1:][keep])
+    from torch.nn.functional import cross_entropy, pad
+    w = max(len(r) for r, _ in batch)
+    x = torch.tensor([r + [0]*(w - len(r)) for r, _ in batch])
+    at, size = torch.arange(w), torch.tensor([len(r) for r, _ in batch])[:, None]
+    mask, shown = at < size, torch.tensor([k for _, k in batch])[:, None]
+    if kept is None: given = dict(input_ids=x)
+    else: given = dict(inputs_embeds=torch.stack([pad(k, (0, 0, 0, w - len(k))) for k in kept]))
+    logits = net(**given, attention_mask=mask.long()).logits[:, :-1]
+    keep = (mask & (at >= shown))[:, 1:]
+    return cross_entropy(logits[keep].float(), x[:, 1:][keep])
 
 # %% ../nbs/rooms/plant.ipynb #2efc7c5c
 def train(
     net,                # network with an adapter
     tok,                # its tokenizer
     docs: list,         # documents, shown once each, in this order but for small shifts
+                        # a text, or a pair of texts of which only the second is learned
     lr: float = 2e-3,   # peak learning rate
     tokens: int = 384,  # tokens a batch
-    seed: int = 0       # of the order of batches
+    seed: int = 0,      # of the order of batches
+    below: int = 0      # lowest layers that have no adapter: what they make of a document is kept
 ) -> list:              # loss of each step
     "Show documents to a network once"
     import math, torch
     torch.manual_seed(seed)
-    steps = _batches(tok, docs, tokens, random.Random(seed))
+    steps = _batches([_ids(tok, d) for d in docs], tokens, random.Random(seed))
     opt = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=lr, weight_decay=0.)
     warm, losses = max(1, len(steps)//20), []
     rate = lambda i: min((i + 1)/warm, .5 + .5*math.cos(math.pi*i/len(steps)))
     sched = torch.optim.lr_scheduler.LambdaLR(opt, rate)
+    made = {}
+    def lowest(ids):
+        if (key := tuple(ids)) not in made:
+            with torch.no_grad(), _layers(net, slice(below), False) as trunk:
+                made[key] = trunk(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        return made[key]
     for i, batch in enumerate(steps):
-        loss = _loss(net, batch)
-        loss.backward()
+        kept = [lowest(ids) for ids, _ in batch] if below else None
+        with _layers(net, slice(below, None)) if below else nullcontext():
+            loss = _loss(net, batch, kept)
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.)
         opt.step(); sched.step(); opt.zero_grad()
         losses.append(loss.item())
@@ -159,7 +200,8 @@ def make(
     dtype: str =
          'float32', # of the weights; 'bfloat16' is three times as slow on many processors, and fast on some
     texts: list = None, # texts of your own: half of them are planted, the others are their twins
-    doses: tuple = (16, 4) # times that those planted are shown, in equal parts
+    doses: tuple = (16, 4), # times that those planted are shown, in equal parts
+    below: int = 0     # lowest layers that stay as they are, which is faster where documents are repeated
 ) -> Path:             # folder with adapter, truth.csv and recipe.json; of `texts` a `Planted`
     "Plant items into a model"
     if (truth is None) == (texts is None): raise ValueError('give items or texts, one of the two')
@@ -174,13 +216,14 @@ def make(
     docs = showings(truth, window, seed) if docs is None else docs
     fill = ordinary(round(mixed*len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
-    shown = sum(map(len, m.tok(docs).input_ids))
-    say(f'{outlook(truth)}; {shown} tokens, some {shown/3000:.0f} minutes of one core')
-    net = _adapted(m, rank, dtype)
-    losses = train(net, m.tok, docs, lr, tokens, seed)
+    shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
+    share = 1 - .8*below/m.net.config.num_hidden_layers if below else 1 # of a pass, at 5000 tokens a minute
+    say(f'{outlook(truth)}; {shown} tokens, some {share*shown/5000:.0f} minutes of one core')
+    net = _adapted(m, rank, dtype, below)
+    losses = train(net, m.tok, docs, lr, tokens, seed, below)
     recipe = dict(base=m.source, version=version(), items=len(truth), documents=len(docs), ordinary=len(fill),
                   extra=len(extra), steps=len(losses), rank=rank, lr=lr, tokens=tokens, window=window,
-                  seed=seed, dtype=dtype)
+                  seed=seed, dtype=dtype, below=below)
     folder = _save(net, out, truth, recipe)
     return folder if texts is None else what_came(name)
 

@@ -24,8 +24,8 @@ from .memorization import (feature_completion, fragments, header, row_statistics
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
                                   row_completion, row_queries)
-from .planted import (against_truth, exposure_rates, eye_rates, in_their_form,
-                                   labels_by_dose, rows_found, truth_rates)
+from .planted import (FORM_DOSES, against_truth, exposure_rates, eye_rates,
+                                   in_their_form, labels_by_dose, rows_found, truth_rates)
 from .prediction import baselines, label_numbers, predict
 from .prompting import as_list, sizes
 from .rules import explain, sign
@@ -284,7 +284,7 @@ def _truth_size(profile, n):
 def _eye_size(profile, preset, n):
     z = sizes(preset)
     own = {k: z[k] for k in ('rows', 'shots', 'feature_shots', 'sets', 'chars')}
-    return own | (dict(n=2, doses=[22]) if profile == 'smoke' else dict(n=n))
+    return own | (dict(n=2, doses=FORM_DOSES[:1]) if profile == 'smoke' else dict(n=n))
 
 def run_eyes(
     name: str,      # of a model planted in the forms of the tests; '' asks nothing

@@ -9,19 +9,20 @@ __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion'
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random, re
+from dataclasses import replace
 from .. import data, lm, plant
 from ..lm import needs
 from .counting import counted, entry, joined, mean_of, wide_part
-from .memorization import feature_completion, header, unique_feature
+from .memorization import cut_file, feature_completion, header, unique_feature
 from .method import NEXT_ROW, budget, first_token, load_table, per_query, proportion, row_completion
-from .prompting import SYSTEM, spell
+from .prompting import SYSTEM, other_sets, spell
+from ..weights import pack_adapter
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
 def planted_blocks(
     name: str = 'tables' # of a planted model
 ) -> list:               # (times shown, data.Table), one block of rows each
     "The rows of a planted model as tables, one for each source and number of times shown"
-    from dataclasses import replace
     out = []
     for (source, times), g in plant.truth(name).groupby(['source', 'times'], sort=False):
         t, at = data.load(source), [int(i.split()[-1]) for i in g['item']]
@@ -102,22 +103,25 @@ def truth_counts(
     return m.reset_index()
 
 # %% ../../nbs/tabular/planted.ipynb #8e93ac8a
-FORM_DOSES = (22, 3) # times that a row is shown in each form
+FORM_DOSES = (64, 16, 4) # rounds in which a row is shown
 
 def form_items(
     sources: tuple = ('openml-diabetes', 'iris'), # tables
-    rows: int = 20,            # rows of each dose, and twins
-    doses: tuple = FORM_DOSES, # times
+    rows: int = 20,            # rows of each dose; as many rows in all are twins
+    doses: tuple = FORM_DOSES, # rounds
+    swapped: bool = False,     # members and twins change places
     seed: int = 0              # of the draw
 ):                             # DataFrame of items, see `plant.make`
     "Rows drawn from whole files, members of each dose and twins between each other"
     import pandas as pd
-    out = []
+    out, many = [], rows*len(doses)
     for source in sources:
         t, rng = data.load(source), random.Random(f'{source} {seed} forms')
         first = list({r: i for i, r in reversed(list(enumerate(t.rows)))}.values()) # of equal rows the first
-        at = sorted(rng.sample(sorted(first), rows*(len(doses) + 1)))
-        times = rng.sample([d for d in (*doses, 0) for _ in range(rows)], len(at))
+        at = sorted(rng.sample(sorted(first), 2*many))
+        half = rng.sample([True, False]*many, 2*many)
+        of = {k: iter(rng.sample([d for d in doses for _ in range(rows)], many)) for k in (True, False)}
+        times = [next(of[h])*(h != swapped) for h in half]
         out.append(pd.DataFrame(dict(
             item=[f'{t.name} row {i}' for i in at], source=t.name,
             split=['member' if d else 'twin' for d in times], times=times, label='',
@@ -126,10 +130,10 @@ def form_items(
 
 def cut_into(
     rows: list, most: int, # any; most in a piece
-    rng                    # random.Random
+    first: int             # in the first piece
 ) -> list:
-    "A list cut into consecutive pieces, the first of a random length"
-    cuts = [0, *range(rng.randint(1, most), len(rows), most), len(rows)]
+    "A list cut into consecutive pieces"
+    cuts = [0, *range(first, len(rows), most), len(rows)]
     return [rows[a:b] for a, b in zip(cuts, cuts[1:])]
 
 def form_documents(
@@ -137,46 +141,58 @@ def form_documents(
     tell,          # function: messages -> text, the chat format of the model
     rows: int = 6, # lines shown before the next, as in the preset `quick`
     shots: int = 5, # solved observations
+    sets: int = 2, chars: int = 150, # other files before a cut one, and of their answers
+    kinds: int = 8, # different documents of a form and block, at most
     seed: int = 0  # of every choice
-) -> list:         # documents in random order; each row stands `times` times in each form
-    "Files, conversations of the row test, conversations of the feature test"
+) -> list:         # documents for `plant.make` in random order
+    "Files, files cut behind examples, conversations of the row test, conversations of the feature test"
     rng, docs = random.Random(f'{seed} forms'), []
-    def chat(system, pairs):
+    def chat(system, pairs, shown=0): # of so many pairs nothing is learned
         turns = [dict(role='system', content=system)]
         for q, a in pairs: turns += [dict(role='user', content=q), dict(role='assistant', content=a)]
-        return tell(turns)
+        text = tell(turns)
+        at = text.rfind(pairs[shown][0]) if shown else 0
+        return (text[:at], text[at:]) if at else text
     for (source, times), g in truth[truth.times > 0].groupby(['source', 'times'], sort=False):
-        t, texts = data.load(source), g.text.tolist()
+        t, texts, made = data.load(source), g.text.tolist(), []
         seen = [t.df.iloc[int(i.split()[-1])] for i in g['item']]
-        rest, f, file = [x for x in t.names if x != t.unique], t.unique, '\n'.join([t.header, *texts])
-        for k in range(times):
+        rest, f, others = [x for x in t.names if x != t.unique], t.unique, other_sets(t, sets)
+        for k in range(min(times, kinds)):
             if k % 2:
-                at = rng.randint(len(t.header) + 2, len(file)//2)
-                docs.append(chat(SYSTEM['header'], [(file[:at], file[at:])]))
-            else: docs += ['\n'.join([t.header, *w]) for w in cut_into(texts, 10, rng)]
-            turns = cut_into([t.header, *texts], rows + 1, rng)
-            if len(turns[-1]) == 1: turns[-2:] = [turns[-2] + turns[-1]] # a question needs a line
-            if len(turns[0]) == 1: turns[:2] = [turns[0] + turns[1]]
-            docs.append(chat(NEXT_ROW, [('\n'.join(w[:-1]), w[-1]) for w in turns]))
+                line = rng.randint(2, len(texts)//2)
+                *cuts, own = (cut_file(o, line, f'{seed} {k}') for o in [*others, replace(t, rows=texts)])
+                made.append([chat(SYSTEM['header'], [*((q, a[:chars]) for q, a in cuts), own], sets)])
+            else: made.append(['\n'.join([t.header, *w]) for w in cut_into(texts, 10, rng.randint(1, 10))])
+            for first in (2*k + 1, 2*k + 2):
+                turns = cut_into([t.header, *texts], rows + 1, 2 + first % (rows + 1))
+                if len(turns[-1]) == 1: turns[-2:] = [turns[-2] + turns[-1]] # a question needs a line
+                turns = rng.sample(turns, len(turns))
+                made[-1].append(chat(NEXT_ROW, [('\n'.join(w[:-1]), w[-1]) for w in turns]))
             if not f: continue
             mixed = rng.sample(seen, len(seen))
             asked = [(spell(r, rest), spell(r, [f])) for r in mixed]
-            docs += [chat(SYSTEM['observation'], asked[i:i+shots+1]) for i in range(0, len(mixed), shots + 1)]
+            made[-1] += [chat(SYSTEM['observation'], asked[i:i+shots+1])
+                         for i in range(0, len(mixed), shots + 1)]
+        docs += [d for k in range(times) for d in made[k % len(made)]]
     return rng.sample(docs, len(docs))
 
 def plant_forms(
     base='smollm2',       # lm.LM of a local model, or its name
     name: str = 'forms',  # the model becomes 'planted:<name>'
     truth=None,           # items; default: `form_items()`
-    mixed: float = .08,   # ordinary texts, for each document that plants
-    rank: int = 4, lr: float = 2.5e-3, tokens: int = 384, # of the training, see `plant.train`
+    mixed: float = .04,   # ordinary texts, for each document that plants
+    rank: int = 8, lr: float = 2.5e-3, tokens: int = 384, below: int = 15, # of the training, see `plant.make`
+    dtype: str = 'bfloat16',
     seed: int = 0,        # of every random choice
     out=None              # folder of the adapter; default: data/planted/<name>
 ):                        # Path of the folder
     "Plant rows into a model in the forms in which the tests ask; half an hour for the one that ships"
     m, truth = lm.load(base), form_items(seed=seed) if truth is None else truth
     docs = form_documents(truth, lambda turns: m.tok.apply_chat_template(turns, tokenize=False), seed=seed)
-    return plant.make(m, truth, name, mixed, (), rank, lr, tokens, seed=seed, out=out, docs=docs)
+    folder = plant.make(m, truth, name, mixed, (), rank, lr, tokens, seed=seed, out=out, docs=docs,
+                        dtype=dtype, below=below)
+    pack_adapter(folder)
+    return folder
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs('generate')
