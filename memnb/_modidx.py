@@ -1393,6 +1393,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.icl.replay.keep_verdicts': ('icl/replay.html#keep_verdicts', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.kept_answers': ('icl/replay.html#kept_answers', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.near_calls': ('icl/replay.html#near_calls', 'memnb/icl/replay.py'),
+                                  'memnb.icl.replay.overtaken_said': ('icl/replay.html#overtaken_said', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.rejudge_near_calls': ('icl/replay.html#rejudge_near_calls', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.side_by_side_verdicts': ( 'icl/replay.html#side_by_side_verdicts',
                                                                               'memnb/icl/replay.py'),

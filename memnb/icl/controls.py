@@ -38,7 +38,8 @@ def guess_rows(
             found = []
             for a, b, said, telling in zip(q['first'], q.second, answers, task.telling):
                 match = rule(b, said)
-                taken = group != 'repeat' and (_rival(said, b, task.rivals[a]) or task.pair and repeats(a, b, said))
+                taken = group != 'repeat' and (_rival(said, b, task.rivals[a])
+                                               or task.pair and repeats(a, b, said))
                 found.append((match == 'exact', match == 'near' and not taken, telling))
             e, c, n = (sum(x[0] and x[2] for x in found), sum(x[1] and x[2] for x in found),
                        sum(x[2] for x in found))

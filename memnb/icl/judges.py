@@ -85,7 +85,8 @@ def printed_examples(): # DataFrame: where, truth, said, and the verdicts of `pa
 # %% ../../nbs/icl/judges.ipynb #5b1e7a11
 def _stems(text):
     "Stems of all words, in order"
-    return [_content(w)[0] if _content(w) else w for w in re.findall(r"[^\W_]+(?:['’][a-z]+)?", text.lower())]
+    words = re.findall(r"[^\W_]+(?:['’][a-z]+)?", text.lower())
+    return [(_content(w) or [w])[0] for w in words]
 
 def repeats(
     first: str, # sentence
@@ -96,7 +97,8 @@ def repeats(
     from collections import Counter
     from rapidfuzz.distance import Levenshtein
     a, b = _stems(first), _stems(said)
-    runs = (a[i:j] for i in range(len(a)) for j in range(i + 1, min(len(a), i + 2*len(b)) + 1)) # longer are farther
+    ends = lambda i: range(i + 1, min(len(a), i + 2*len(b)) + 1) # what is longer is farther
+    runs = (a[i:j] for i in range(len(a)) for j in ends(i))
     run = min(runs, key=lambda r: (Levenshtein.distance(r, b), -len(r)), default=[])
     return not (Counter(_stems(truth)) & Counter(b)) - Counter(run)
 

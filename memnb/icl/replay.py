@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'NEAR', 'MIRROR', 'keep_answers', 'with_answers', 'kept_answers',
            'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements',
-           'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'swap_rows', 'accuracy_swaps']
+           'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows', 'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
@@ -18,7 +18,8 @@ from ..results import PROFILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
 ANSWERS = 'measured/icl/answers' # folder, below that of the tables
-OF_INSTANCE, OF_ANSWER = ('label', 'first', 'truth', 'times', 'uninformative'), ('other', 'repeats', 'refused', 'copied')
+OF_INSTANCE = 'label', 'first', 'truth', 'times', 'uninformative'
+OF_ANSWER = 'other', 'repeats', 'refused', 'copied'
 
 def _file_of(model, profile, first=0): # a run without k = 0 adds to one that has it
     return f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
@@ -203,7 +204,8 @@ def rejudge_near_calls(
         of = data.load(name, 'train')
         pair = 'sentence1' in of
         if pair: of = of.set_index('idx').loc[d.idx]
-        if pair and of.sentence2.str.strip().tolist() != d.truth.tolist(): raise ValueError(f'not the {name} of the run')
+        if pair and of.sentence2.str.strip().tolist() != d.truth.tolist():
+            raise ValueError(f'{name} at hand is not the one of the run: get the data set that README names')
         first = of.sentence1.tolist() if pair else ['']*len(d)
         new = [pair and repeats(*x) for x in zip(first, d.truth, d.said)]
         match = ['inexact' if r else m for r, m in zip(new, d.match)]
@@ -211,6 +213,20 @@ def rejudge_near_calls(
         keep_near_calls(d, model, profile)
         parts.append(d)
     return pd.concat(parts, ignore_index=True)
+
+def overtaken_said(
+    measured # long rows
+) -> list:   # of sentences; none where all rows are by the rule as it is
+    "Recorded near answers that the rule now takes for repeated first sentences"
+    m = measured[(measured.part == 'replication') & (measured.quantity == 'near_exact')]
+    said = []
+    for (model, name), d in near_calls().groupby(['model', 'dataset'], sort=False):
+        rows = m[(m.model == model) & (m.dataset == name) & (m.profile == 'night') & m.times.isna()]
+        had, now = int(rows.value.sum()), int((d.match == 'near').sum())
+        if len(rows) and had != now: said.append(
+            f'{had - now} of the {had} near answers in the rows of {model} on {name} repeat sentence 1 and are '
+            'near no more; those rows count them until they are recorded anew.')
+    return said
 
 
 # %% ../../nbs/icl/replay.ipynb #e25afa46

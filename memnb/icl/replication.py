@@ -49,7 +49,7 @@ def replicate(
     max_tokens: int = 100, # most tokens of an answer
     mode: str = None,   # 'chat' or 'completion'; default: the model's
     seed: int = 0       # of the controls
-):                      # DataFrame, one row an instance: idx, times where known, truth, said, other, repeats, refused
+):                      # DataFrame, one row an instance: idx, truth, said, other, repeats, refused, ...
     "Ask a model for the second pieces of all instances"
     import pandas as pd
     q = task.queries
@@ -61,7 +61,8 @@ def replicate(
     near = [task.pair and rule(b, s) == 'near' for b, s in zip(q.second, said)]
     out = pd.DataFrame(dict(dataset=task.name, setting=setting, k=k, idx=q.idx, label=q.label,
                             first=q['first'], truth=q.second, said=said, other=other,
-                            repeats=[v and repeats(*x) for v, *x in zip(near, q['first'], q.second, said)],
+                            repeats=[v and repeats(*x) for v, *x in zip(near, q['first'], q.second,
+                                                                        said)],
                             refused=[was_refused(s) for s in answers],
                             uninformative=[not t for t in task.telling],
                             copied=[rule(b, c) != 'inexact' for b, c in zip(q.second, copies)]))
