@@ -152,11 +152,13 @@ def _two_lines(name): return name.replace(', ', ',\n', 1)
 def _feet(measured, names): return measured[measured.model.isin(set(names.model))]
 
 def _memory_lines(ax, ks, g, i, n, color, name):
-    "Rates of one model over k, and, where its memories are known, those of its twins"
+    "Rates of one model over k, and those of its twins, or of a copy where no twins are known"
     known = g.by.iloc[0] == 'twins'
     _line(ax, ks, g, g.rate*g.n, i, n, color=color, label=_two_lines(name) + ',\nshown often'*known)
     if known: _line(ax, ks, g.assign(n=g.others), g.guess*g.others, i, n, color=plots.GREY, marker='s',
                     label='its twins, never shown')
+    elif g.guess.any(): ax.plot([ks.index(k) for k in g.k], g.guess, ':', color=color, lw=1.2,
+                                label='copy of the most\nsimilar demonstration')
 
 # %% ../../nbs/icl/figures.ipynb #79660e22
 def _told(m):
@@ -240,6 +242,7 @@ def fig2(measured, reported=None):
         found = {l: h for ax in axs.flat for h, l in zip(*ax.get_legend_handles_labels())}
         spare = list(axs.flat)[len(sets):]
         for ax in spare: ax.axis('off')
+        for ax in list(axs.flat)[len(sets) - cols:len(sets)]: ax.tick_params(labelbottom=True)
         where = dict(loc='center') if spare else dict(loc='upper left', bbox_to_anchor=(1, 1))
         (spare or [axs[0, -1]])[0].legend(found.values(), found, fontsize=7, handlelength=1.5, **where)
     title = next(iter(shots_said(measured, True)), 'Memorization at k = 0 was not measured.')

@@ -270,6 +270,9 @@ def fig_x_copies(measured, reported):
             ax.plot(at, g.value, 'o-', ms=4, color='#666666', label='copy, no model')
             every = by_repeat(measured[measured.dataset == s], 'with_uninformative').query("group == 'copy'")
             ax.plot(at, every.value/ASKED, ':', color='#666666', label='the same, empty pieces counted')
+            same = by_repeat(measured[measured.dataset == s]).query("group == 'constant'")
+            ax.plot([ks.index(int(k)) for k in same.k], same.value, '--', color=plots.GREY,
+                    label='one constant answer')
             again = by_repeat(measured[measured.dataset == s], 'with_uninformative')
             again = again[again.group == 'repeat'].value/ASKED
             if len(again): ax.plot(0, again, '^', color='#666666', label='sentence 1 repeated, rule alone')

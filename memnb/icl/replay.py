@@ -12,6 +12,7 @@ import json, random
 from ..core import data_dir, replacing, share_dir
 from .judges import agreement, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
+from .prompts import TITLES
 from .replication import OFTEN, in_long_form
 from ..plant import FILES
 from ..results import PROFILES
@@ -224,8 +225,9 @@ def overtaken_said(
         rows = m[(m.model == model) & (m.dataset == name) & (m.profile == 'night') & m.times.isna()]
         had, now = int(rows.value.sum()), int((d.match == 'near').sum())
         if len(rows) and had != now: said.append(
-            f'{had - now} of the {had} near answers in the rows of {model} on {name} repeat sentence 1 and are '
-            'near no more; those rows count them until they are recorded anew.')
+            f'{had - now} of the {had} near answers in the rows of {model} on '
+            f'{TITLES.get(name, name)} repeat sentence 1 and are near no more; those rows count them until '
+            'they are recorded anew.')
     return said
 
 
