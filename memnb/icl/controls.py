@@ -9,7 +9,7 @@ __all__ = ['PAPER_SETS', 'PAPER_KS', 'ASKED', 'constant', 'guess_rows', 'paper_t
 # %% ../../nbs/icl/controls.ipynb #c6f2094b
 from .. import results
 from ..core import say
-from .judges import _content, rule
+from .judges import _content, repeats, rule
 from .prompts import Task, pieces
 from .replication import _rival, copied, in_long_form, share_rows
 
@@ -32,12 +32,15 @@ def guess_rows(
     rows, q = [], task.queries
     for k in ks:
         demos = task.demos[:k]
-        for group, answers in (('copy', copied(task, demos)), ('constant', [constant(demos)]*len(q))):
+        guesses = dict(copy=copied(task, demos), constant=[constant(demos)]*len(q))
+        if task.pair and not k: guesses['repeat'] = q['first'] # by the rule alone, for what it is worth
+        for group, answers in guesses.items():
             found = []
             for a, b, said, telling in zip(q['first'], q.second, answers, task.telling):
                 match = rule(b, said)
-                found.append((match == 'exact', match == 'near' and not _rival(said, b, task.rivals[a]),
-                              telling))
+                taken = group != 'repeat' and (_rival(said, b, task.rivals[a])
+                                               or task.pair and repeats(a, b, said))
+                found.append((match == 'exact', match == 'near' and not taken, telling))
             e, c, n = (sum(x[0] and x[2] for x in found), sum(x[1] and x[2] for x in found),
                        sum(x[2] for x in found))
             all_ = sum(x[0] or x[1] for x in found)

@@ -152,11 +152,13 @@ def _two_lines(name): return name.replace(', ', ',\n', 1)
 def _feet(measured, names): return measured[measured.model.isin(set(names.model))]
 
 def _memory_lines(ax, ks, g, i, n, color, name):
-    "Rates of one model over k, and, where its memories are known, those of its twins"
+    "Rates of one model over k, and those of its twins, or of a copy where no twins are known"
     known = g.by.iloc[0] == 'twins'
     _line(ax, ks, g, g.rate*g.n, i, n, color=color, label=_two_lines(name) + ',\nshown often'*known)
     if known: _line(ax, ks, g.assign(n=g.others), g.guess*g.others, i, n, color=plots.GREY, marker='s',
                     label='its twins, never shown')
+    elif g.guess.any(): ax.plot([ks.index(k) for k in g.k], g.guess, ':', color=color, lw=1.2,
+                                label='copy of the most\nsimilar demonstration')
 
 # %% ../../nbs/icl/figures.ipynb #79660e22
 def _told(m):
@@ -240,6 +242,7 @@ def fig2(measured, reported=None):
         found = {l: h for ax in axs.flat for h, l in zip(*ax.get_legend_handles_labels())}
         spare = list(axs.flat)[len(sets):]
         for ax in spare: ax.axis('off')
+        for ax in list(axs.flat)[len(sets) - cols:len(sets)]: ax.tick_params(labelbottom=True)
         where = dict(loc='center') if spare else dict(loc='upper left', bbox_to_anchor=(1, 1))
         (spare or [axs[0, -1]])[0].legend(found.values(), found, fontsize=7, handlelength=1.5, **where)
     title = next(iter(shots_said(measured, True)), 'Memorization at k = 0 was not measured.')
@@ -379,19 +382,23 @@ def fig_x_elements(measured, reported=None):
     sets, colors = [s for s in STYLES if s in set(d.setting)], _colors(measured)
     lines, shots = list(d.groupby(['name', 'k'], sort=False)), sorted(d.k.unique(), reverse=True)
     shades = {k: 1 - .65*i/max(1, len(shots) - 1) for i, k in enumerate(shots)}
+    marks = dict(zip(shots[::-1], 'os^DvPX'))
     with plots.style():
         fig, ax = plt.subplots(figsize=(7.5, 3))
         ax.axhspan(-.1, .1, color=plots.GREY, alpha=.2, lw=0)
         ax.axhline(0, color=plots.GREY, lw=.8)
         for i, ((name, k), g) in enumerate(lines):
             at = [sets.index(s) + min(.12, .7/len(lines))*(i - (len(lines) - 1)/2) for s in g.setting]
-            look = dict(color=colors[name], alpha=shades[k], marker='os^Dv'[i % 5])
-            which = f'{name}, '*(d.name.nunique() > 1) + f'k = {k:g}'
-            plots.errorbar(ax, g.assign(at=at), 'at', **look, label=which)
+            look = dict(color=colors[name], alpha=shades[k], marker=marks.get(k, '*'))
+            plots.errorbar(ax, g.assign(at=at), 'at', **look)
         ax.set_xticks(range(len(sets)), [f'{SPELLED[s]}\n- {SPELLED[STEP_FROM[s]]}' for s in sets],
                       fontsize=7)
         ax.set(xlim=(-.5, len(sets) - .5), ylabel='difference of the\nshare that comes back')
-        ax.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
+        of = [dict(color=colors[n], label=n) for n in dict.fromkeys(d.name)]
+        of += [dict(color='black', ls='', marker=marks.get(k, '*'), alpha=shades[k], label=f'k = {k:g}')
+               for k in shots[::-1]]
+        ax.legend(handles=[plt.Line2D([], [], ms=4, **o) for o in of], fontsize=7, loc='upper left',
+                  bbox_to_anchor=(1, 1))
     return plots.finish(fig, next(iter(settings_said(measured)), 'No two settings were compared.'),
         plots.foot(_feet(measured, d), _instances(d), '95 %, of a paired difference'),
         'How much more or less comes back, of the same instances (those shown often, where that is known), '

@@ -270,6 +270,12 @@ def fig_x_copies(measured, reported):
             ax.plot(at, g.value, 'o-', ms=4, color='#666666', label='copy, no model')
             every = by_repeat(measured[measured.dataset == s], 'with_uninformative').query("group == 'copy'")
             ax.plot(at, every.value/ASKED, ':', color='#666666', label='the same, empty pieces counted')
+            same = by_repeat(measured[measured.dataset == s]).query("group == 'constant'")
+            ax.plot([ks.index(int(k)) for k in same.k], same.value, '--', color=plots.GREY,
+                    label='one constant answer')
+            again = by_repeat(measured[measured.dataset == s], 'with_uninformative')
+            again = again[again.group == 'repeat'].value/ASKED
+            if len(again): ax.plot(0, again, '^', color='#666666', label='sentence 1 repeated, rule alone')
             for r in printed[printed.dataset == s].itertuples():
                 k = ks[-1] if str(r.k) == '200' else None
                 if k: ax.plot(ks.index(k), float(r.value), **plots.HOLLOW, label='GPT-4, paper')
@@ -286,8 +292,9 @@ def fig_x_copies(measured, reported):
                         plots.foot(measured[measured.model.str.startswith('copy:')].drop(columns='model'),
         f'{span_of(d.n)} informative instances a draw, {d.repeats.max()} draws', '').strip(' ·') +
                         ' · band: smallest and largest draw',
-        'The second piece of the demonstration whose first piece is most alike, judged by the same rule; '
+        'The second piece of the demonstration whose first piece is most alike, judged as answers are; '
                         'instances whose second '
         'piece says nothing are left out. It rises with k, as memorization does in the paper, and no model '
-                        'is asked. Hollow and '
+                        'is asked. Triangles: sentence 1 given back as sentence 2, which '
+                        'counts nowhere in our rates. Hollow and '
         'dotted: what the text of §5.1 prints of GPT-4.')

@@ -11,7 +11,7 @@ __all__ = ['OFTEN', 'BASES', 'AT_ZERO', 'KINDS', 'was_refused', 'copied', 'repli
 from numbers import Integral
 from .. import lm
 from ..core import say
-from .judges import judged, rule
+from .judges import judged, repeats, rule
 from .method import CONTROLS, SETTINGS, UNCOUNTED, completion, memorization
 from .prompts import Task, _controlled, _known_setting, fitting, replication_prompts
 from ..lm import needs
@@ -49,7 +49,7 @@ def replicate(
     max_tokens: int = 100, # most tokens of an answer
     mode: str = None,   # 'chat' or 'completion'; default: the model's
     seed: int = 0       # of the controls
-):                      # DataFrame, one row an instance: idx, times where known, truth, said, other, refused
+):                      # DataFrame, one row an instance: idx, truth, said, other, repeats, refused, ...
     "Ask a model for the second pieces of all instances"
     import pandas as pd
     q = task.queries
@@ -58,8 +58,11 @@ def replicate(
     said = [completion(s) for s in answers]
     other = [_rival(s, b, task.rivals[a]) for a, b, s in zip(q['first'], q.second, said)]
     copies = copied(task, _controlled(task, k, setting, seed) if k else task.demos[:0])
+    near = [task.pair and rule(b, s) == 'near' for b, s in zip(q.second, said)]
     out = pd.DataFrame(dict(dataset=task.name, setting=setting, k=k, idx=q.idx, label=q.label,
                             first=q['first'], truth=q.second, said=said, other=other,
+                            repeats=[v and repeats(*x) for v, *x in zip(near, q['first'], q.second,
+                                                                        said)],
                             refused=[was_refused(s) for s in answers],
                             uninformative=[not t for t in task.telling],
                             copied=[rule(b, c) != 'inexact' for b, c in zip(q.second, copies)]))
