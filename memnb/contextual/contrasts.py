@@ -11,7 +11,7 @@ import numpy as np
 from .. import plots
 from ..stats import binom_ci
 from .courses import NOTHING
-from .measuring import main_cell, main_rows, shared_repeats
+from .measuring import kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import onsets
 from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
@@ -143,22 +143,26 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     s = onsets(m, tau, rule)
     d = s[s.start_contextual.notna() & s.best_epoch.notna()]
     if not len(d): return plots.placeholder('no string was contextually memorized')
-    kinds = d.setting.map(dict(given='', natural=', natural'))
-    d = d.assign(where=d.language, strings=d['size'].astype(str) + kinds)
+    d = d.assign(before=d.start_contextual <= d.best_epoch, where=d.language)
+    sizes, top, langs = sorted(set(d['size'])), m.epoch.max(), list(dict.fromkeys(d.language))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(6, 3.2))
-        sns.scatterplot(d, x='best_epoch', y='start_contextual', hue='where', style='strings', s=18, lw=0,
-                        alpha=.7, ax=ax)
-        ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-        top = m.epoch.max()
-        ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
-               ylim=(0, 1.03*top))
-        marks = ax.get_legend_handles_labels()
-        ax.get_legend().remove()
-        fig.legend(*marks, loc='outside right center', handlelength=1)
-    k = int((d.start_contextual <= d.best_epoch).sum())
+        fig, axs = plt.subplots(1, len(sizes), figsize=(min(7.4, 2.2 + 1.9*len(sizes)), 2.8), sharey=True,
+                                squeeze=False)
+        for ax, size in zip(axs[0], sizes):
+            g = d[d['size'] == size]
+            sns.scatterplot(g, x='best_epoch', y='start_contextual', hue='where', style='setting', s=18, lw=0,
+                            alpha=.7, ax=ax, hue_order=langs, style_order=['given', 'natural'])
+            ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
+            ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
+                   ylim=(0, 1.03*top), title=f'{size} strings\n{g.before.sum()} of {len(g)} before')
+            handles, labels = ax.get_legend_handles_labels()
+            ax.get_legend().remove()
+        some = [i for i, k in enumerate(labels) if k in langs or k == 'natural' and k in set(d.setting)]
+        fig.legend([handles[i] for i in some], [labels[i] for i in some], loc='outside right center',
+                   handlelength=1)
+    k = int(d.before.sum())
     low, high = binom_ci(k, len(d))
-    units = len(d[['where', 'strings', 'repeat']].drop_duplicates())
+    units = len(d[['setting', 'language', 'size', 'repeat']].drop_duplicates())
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best',
         plots.foot(m, f'{len(d)} strings of {units} repeats')
@@ -267,11 +271,15 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, with other numbers of training strings and other learners"
     import matplotlib.pyplot as plt
     m = measured[measured.setting == 'given']
-    cells = list(m[['size', 'config']].drop_duplicates().itertuples(index=False, name=None))
+    cells, names = m[['size', 'config']].drop_duplicates(), list(dict.fromkeys(m.config))
+    cells = sorted(cells.itertuples(index=False, name=None),
+                   key=lambda c: (kind_of(c[1]), names.index(c[1]), c[0])) # learner by learner
     if len(cells) < 2: return plots.placeholder('other sizes and learners: not measured')
     many = m[['language', 'size', 'config']].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
-    n = int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
+    times = m.groupby(['size', 'config']).repeat.nunique()
+    n = int(times.max())
+    who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c)
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     names = in_order([*tests['first'], *tests.second])
     ends = (tests['first'] == names[0]) & (tests.second == names[-1])
@@ -292,8 +300,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            who = ['n-gram model' if c == 'ngram' else c for _, c in cells]
-            ax.set_yticks(range(len(cells)), [f'{s} strings\n{w}' for (s, _), w in zip(cells, who)])
+            ax.set_yticks(range(len(cells)), [f'{s} strings\n{who(c)}, n = {times[s, c]}' for s, c in cells])
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
                    loc='outside right center', handlelength=1.2)
@@ -301,8 +308,10 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
     return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '
         f'each other, in {against} they agree; in {len(d) - k - against} nothing is decided',
-        plots.foot(m, f'{n} repeats each, or fewer').replace('tiny GPT-2', 'tiny GPT-2, n-gram model')
-        + ' · faint: undecided (sign test, Holm within a size and learner)',
+        plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
+            dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for _, c in cells)))
+        + ' · faint: undecided (sign test, Holm)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
         'epochs or more before it (blue) or after it (orange). A size is the number of training strings; '
-        'learners are networks (layers x width) and an n-gram model, which has no batches and no chance.')
+        'learners are networks from scratch (layers x width), a pretrained one that is fine-tuned, and an '
+        'n-gram model, which has no batches and no chance.')
