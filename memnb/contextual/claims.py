@@ -96,7 +96,7 @@ def _across(what, tau, rule):
     "Is a disagreement there, too, at other sizes or with other learners?"
     def check(m, rep):
         given = m[m.setting == 'given'] if len(m) else m
-        main = dict(zip(('size', 'config'), main_cell(given) or (None, None)))
+        main = dict(zip(('size', 'config'), main_cell(m) or (None, None)))
         if not len(given) or len(set(given[what])) < 2: return None, NOT_MEASURED.replace('laptop', 'night')
         rows = summed_up(m, tau, rule, main=False)
         d = disagreements(pair_tests(rows[rows.setting == 'given']))
@@ -127,7 +127,7 @@ def over_repeats(
 def _in_groups(judge, languages=()):
     "A check of arrays, a vote over languages"
     def check(m, rep):
-        d = main_rows(m[m.setting == 'given']) if len(m) else m
+        d = main_rows(m, 'given') if len(m) else m
         found = {k: judge(*arrays_of(g), g) for k, g in d.groupby('language', sort=False)
                  if not languages or k in languages} if len(d) else {}
         return vote(found, NOT_MEASURED)

@@ -21,7 +21,7 @@ from .orders import (alarms, contradictions, disagreements, earlier, needed, pai
 def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, by measure, in every language"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     tests = pair_tests(onsets(m, tau, rule))
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
@@ -68,7 +68,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
 def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
     "Share of repeats in which recollection and contextual memorization contradict each other, by tau"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     d = tau_axis(m, rule=rule, **({} if taus is None else dict(taus=taus)))
     langs = list(dict.fromkeys(d.language))
@@ -101,7 +101,8 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
     "How many strings that were in no training set each measure calls memorized"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.control_loss.notna()])
+    m = main_rows(measured)
+    m = m[m.control_loss.notna()]
     d = alarms(onsets(m, tau, rule)) if len(m) else []
     if not len(d): return plots.placeholder('controls: not measured')
     d = d[d.measure.isin(['recollection', 'counterfactual', 'contextual', 'exact'])]
@@ -139,7 +140,7 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     m = measured[measured.setting.isin(['given', 'natural'])]
     if not len(m): return plots.placeholder(NOTHING)
-    m = m[m.config == (main_cell(m) or (0, m.config.iloc[0]))[1]] # all sizes, one model
+    m = m[m.config == (main_cell(measured) or (0, m.config.iloc[0]))[1]] # all sizes, one model
     s = onsets(m, tau, rule)
     d = s[s.start_contextual.notna() & s.best_epoch.notna()]
     if not len(d): return plots.placeholder('no string was contextually memorized')
@@ -291,9 +292,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             for r in tests[ends & (tests.language == lang) & tests.measure.isin(kinds)].itertuples():
                 y = cells.index((r.size, r.config)) + .36*kinds.index(r.measure) - .18
                 solid = dict(height=.32, alpha=1 if sign_of(r) else .45)
-                ax.barh(y, r.before, color=plots.PLANTED, label='more frequent first', **solid)
-                ax.barh(y, -r.after, color=plots.REAL, label='less frequent first', **solid)
-                if lang == langs[-1]: ax.text(1.03*n, y, r.measure, fontsize=6, va='center')
+                ax.barh(y, r.before, color=plots.PLANTED, **solid)
+                ax.barh(y, -r.after, color=plots.REAL, **solid)
             trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
             for y in [y for y, c in enumerate(cells) if c not in trained]:
                 ax.text(.5, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='left', va='center')
@@ -301,9 +301,11 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
             ax.set_yticks(range(len(cells)), [f'{s} strings\n{who(c)}, n = {times[s, c]}' for s, c in cells])
-        marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
-        fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
-                   loc='outside right center', handlelength=1.2)
+        for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
+            axs[0, -1].text(1.03*n, y, k, fontsize=6, va='center')
+        fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
+                   ['more frequent\nfirst', 'less frequent\nfirst'], loc='outside right center',
+                   handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
     return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '

@@ -162,11 +162,13 @@ def main_cell(
     return kinds.groupby(['size', 'config'], sort=False).size().idxmax() if len(kinds) else None
 
 def main_rows(
-    m # DataFrame from `run_all`, `measure` or `from_long`
-):    # DataFrame: its rows of the main cell, and those with natural frequencies
+    m, # DataFrame from `run_all`, `measure` or `from_long`
+    setting: str = '' # one of `SETTINGS_OF_RUNS`; default: all
+): # DataFrame: its rows of the main cell, and those with natural frequencies
     "The rows that figures and claims compare languages by"
     size, config = main_cell(m) or (None, None)
-    return m[(m.setting == 'natural') | (m['size'] == size) & (m.config == config)]
+    here = (m.setting == 'natural') | (m['size'] == size) & (m.config == config)
+    return m[here & (m.setting == setting) if setting else here]
 
 def shared_repeats(
     rows # of several settings, with setting, language and repeat
@@ -194,8 +196,7 @@ def group_of(
     language: str = '' # wanted; default: the first
 ):                    # DataFrame: one language, size and model; empty where nothing was measured
     "The runs of a figure"
-    m = main_rows(measured)
-    m = m[m.setting == setting]
+    m = main_rows(measured, setting)
     m = m[m.language == language] if language in set(m.language) else m
     if not len(m): return m
     same = ['language', 'size', 'config']
