@@ -167,8 +167,7 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best',
         plots.foot(m, f'{len(d)} strings of {units} repeats')
-        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings of a repeat taken as '
-          f'independent)',
+        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings as units)',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch '
         'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent '
