@@ -107,8 +107,8 @@ def _across(what, tau, rule):
         d = d[[k in here and not x for k, x in zip(there, first)]]
         if not len(d): return 'undecided', 'no language in which it is decided was varied'
         n = rows.groupby(['language', 'size', 'config']).repeat.nunique()
-        why = ', '.join(f'{r.language} {r.size} strings, {r.config}: {r.said} (n = {n[r.language, r.size, r.config]})'
-                        for r in d.rename(columns=dict(size='strings')).assign(size=d['size'].to_numpy()).itertuples())
+        why = ', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
+                        for k, s, c, said in zip(d.language, d['size'], d.config, d.said))
         kinds = set(d.said)
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check
