@@ -10,6 +10,7 @@ from .method import *
 from .grammars import *
 from .automaton import *
 from .retraining import *
+from .tuning import *
 from .counting import *
 from .notions import *
 from .orders import *

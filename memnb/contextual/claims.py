@@ -9,11 +9,10 @@ __all__ = ['NOT_MEASURED', 'late', 'early', 'swapped', 'CLAIMS', 'summed_up', 'o
 # %% ../../nbs/contextual/claims.ipynb #10b5fdb7
 from functools import lru_cache, partial
 import numpy as np
-from .counting import LEARNERS
 from ..results import MODEL, THEOREM, Claim, board, vote
 from ..stats import binom_ci
 from .contrasts import apart_effects
-from .measuring import from_long, main_cell, main_rows, shared_repeats
+from .measuring import from_long, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, onsets
 from .orders import (contradictions, disagreements, near_decisions, needed, pair_tests,
@@ -97,17 +96,19 @@ def _across(what, tau, rule):
     "Is a disagreement there, too, at other sizes or with other learners?"
     def check(m, rep):
         given = m[m.setting == 'given'] if len(m) else m
-        size, config = main_cell(given) or (None, None)
+        main = dict(zip(('size', 'config'), main_cell(m) or (None, None)))
         if not len(given) or len(set(given[what])) < 2: return None, NOT_MEASURED.replace('laptop', 'night')
         rows = summed_up(m, tau, rule, main=False)
         d = disagreements(pair_tests(rows[rows.setting == 'given']))
-        main = (d['size'] == size) & (d.config == config)
-        here = set(d.language[main & (d.said == 'contradict')])
-        same = d['size'] == size if what == 'config' else d.config == config
-        d = d[~main & d.language.isin(here) & same]
+        if what == 'size': d = d[d.config == main['config']] # learners are compared at every size
+        there = list(zip(d.language, d['config' if what == 'size' else 'size']))
+        first = d[what] == main[what]
+        here = {k for k, x, said in zip(there, first, d.said) if x and said == 'contradict'}
+        d = d[[k in here and not x for k, x in zip(there, first)]]
         if not len(d): return 'undecided', 'no language in which it is decided was varied'
-        unit = ' strings' if what == 'size' else ''
-        why = ', '.join(f'{a} {b}{unit}: {c}' for a, b, c in zip(d.language, d[what], d.said))
+        n = rows.groupby(['language', 'size', 'config']).repeat.nunique()
+        why = ', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
+                        for k, s, c, said in zip(d.language, d['size'], d.config, d.said))
         kinds = set(d.said)
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check
@@ -126,7 +127,7 @@ def over_repeats(
 def _in_groups(judge, languages=()):
     "A check of arrays, a vote over languages"
     def check(m, rep):
-        d = main_rows(m[m.setting == 'given']) if len(m) else m
+        d = main_rows(m, 'given') if len(m) else m
         found = {k: judge(*arrays_of(g), g) for k, g in d.groupby('language', sort=False)
                  if not languages or k in languages} if len(d) else {}
         return vote(found, NOT_MEASURED)
@@ -425,7 +426,8 @@ CLAIMS = claims_at()
 def judged_beside(
     rows, reported # measured rows of this paper, in the long form; the paper's rows
 ):                 # DataFrame as of `results.board`
-    "The claims judged by networks; learners that only count are compared with them"
+    "The claims judged by tiny networks; other learners are compared with them"
     m = from_long(rows)
-    networks = m.model[~m.config.isin(LEARNERS)]
+    kinds = m.config.map(kind_of)
+    networks = m.model[kinds == kinds.min()]
     return board(CLAIMS, m.assign(model=networks.iloc[0]) if networks.nunique() == 1 else m, reported)

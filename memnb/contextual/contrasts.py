@@ -11,7 +11,7 @@ import numpy as np
 from .. import plots
 from ..stats import binom_ci
 from .courses import NOTHING
-from .measuring import main_cell, main_rows, shared_repeats
+from .measuring import kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import onsets
 from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
@@ -21,7 +21,7 @@ from .orders import (alarms, contradictions, disagreements, earlier, needed, pai
 def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, by measure, in every language"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     tests = pair_tests(onsets(m, tau, rule))
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
@@ -68,7 +68,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
 def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
     "Share of repeats in which recollection and contextual memorization contradict each other, by tau"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     d = tau_axis(m, rule=rule, **({} if taus is None else dict(taus=taus)))
     langs = list(dict.fromkeys(d.language))
@@ -101,7 +101,8 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
     "How many strings that were in no training set each measure calls memorized"
     import matplotlib.pyplot as plt
-    m = main_rows(measured[measured.control_loss.notna()])
+    m = main_rows(measured)
+    m = m[m.control_loss.notna()]
     d = alarms(onsets(m, tau, rule)) if len(m) else []
     if not len(d): return plots.placeholder('controls: not measured')
     d = d[d.measure.isin(['recollection', 'counterfactual', 'contextual', 'exact'])]
@@ -139,31 +140,34 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt, seaborn as sns
     m = measured[measured.setting.isin(['given', 'natural'])]
     if not len(m): return plots.placeholder(NOTHING)
-    m = m[m.config == (main_cell(m) or (0, m.config.iloc[0]))[1]] # all sizes, one model
+    m = m[m.config == (main_cell(measured) or (0, m.config.iloc[0]))[1]] # all sizes, one model
     s = onsets(m, tau, rule)
     d = s[s.start_contextual.notna() & s.best_epoch.notna()]
     if not len(d): return plots.placeholder('no string was contextually memorized')
-    kinds = d.setting.map(dict(given='', natural=', natural'))
-    d = d.assign(where=d.language, strings=d['size'].astype(str) + kinds)
+    d = d.assign(before=d.start_contextual <= d.best_epoch, where=d.language)
+    sizes, top, langs = sorted(set(d['size'])), m.epoch.max(), list(dict.fromkeys(d.language))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(6, 3.2))
-        sns.scatterplot(d, x='best_epoch', y='start_contextual', hue='where', style='strings', s=18, lw=0,
-                        alpha=.7, ax=ax)
-        ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-        top = m.epoch.max()
-        ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
-               ylim=(0, 1.03*top))
-        marks = ax.get_legend_handles_labels()
-        ax.get_legend().remove()
-        fig.legend(*marks, loc='outside right center', handlelength=1)
-    k = int((d.start_contextual <= d.best_epoch).sum())
+        fig, axs = plt.subplots(1, len(sizes), figsize=(min(7.4, 2.2 + 1.9*len(sizes)), 2.8), sharey=True,
+                                squeeze=False)
+        for ax, size in zip(axs[0], sizes):
+            g = d[d['size'] == size]
+            sns.scatterplot(g, x='best_epoch', y='start_contextual', hue='where', style='setting', s=18, lw=0,
+                            alpha=.7, ax=ax, hue_order=langs, style_order=['given', 'natural'])
+            ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
+            ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
+                   ylim=(0, 1.03*top), title=f'{size} strings\n{g.before.sum()} of {len(g)} before')
+            handles, labels = ax.get_legend_handles_labels()
+            ax.get_legend().remove()
+        some = [i for i, k in enumerate(labels) if k in langs or k == 'natural' and k in set(d.setting)]
+        fig.legend([handles[i] for i in some], [labels[i] for i in some], loc='outside right center',
+                   handlelength=1)
+    k = int(d.before.sum())
     low, high = binom_ci(k, len(d))
-    units = len(d[['where', 'strings', 'repeat']].drop_duplicates())
+    units = len(d[['setting', 'language', 'size', 'repeat']].drop_duplicates())
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best',
         plots.foot(m, f'{len(d)} strings of {units} repeats')
-        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings of a repeat taken as '
-          f'independent)',
+        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings as units)',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch '
         'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent '
@@ -267,11 +271,15 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, with other numbers of training strings and other learners"
     import matplotlib.pyplot as plt
     m = measured[measured.setting == 'given']
-    cells = list(m[['size', 'config']].drop_duplicates().itertuples(index=False, name=None))
+    cells, names = m[['size', 'config']].drop_duplicates(), list(dict.fromkeys(m.config))
+    cells = sorted(cells.itertuples(index=False, name=None),
+                   key=lambda c: (kind_of(c[1]), names.index(c[1]), c[0])) # learner by learner
     if len(cells) < 2: return plots.placeholder('other sizes and learners: not measured')
     many = m[['language', 'size', 'config']].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
-    n = int(m.groupby(['language', 'size', 'config']).repeat.nunique().max())
+    times = m.groupby(['size', 'config']).repeat.nunique()
+    n = int(times.max())
+    who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c)
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     names = in_order([*tests['first'], *tests.second])
     ends = (tests['first'] == names[0]) & (tests.second == names[-1])
@@ -283,26 +291,28 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             for r in tests[ends & (tests.language == lang) & tests.measure.isin(kinds)].itertuples():
                 y = cells.index((r.size, r.config)) + .36*kinds.index(r.measure) - .18
                 solid = dict(height=.32, alpha=1 if sign_of(r) else .45)
-                ax.barh(y, r.before, color=plots.PLANTED, label='more frequent first', **solid)
-                ax.barh(y, -r.after, color=plots.REAL, label='less frequent first', **solid)
-                if lang == langs[-1]: ax.text(1.03*n, y, r.measure, fontsize=6, va='center')
+                ax.barh(y, r.before, color=plots.PLANTED, **solid)
+                ax.barh(y, -r.after, color=plots.REAL, **solid)
             trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
             for y in [y for y, c in enumerate(cells) if c not in trained]:
                 ax.text(.5, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='left', va='center')
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            who = ['n-gram model' if c == 'ngram' else c for _, c in cells]
-            ax.set_yticks(range(len(cells)), [f'{s} strings\n{w}' for (s, _), w in zip(cells, who)])
-        marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
-        fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
-                   loc='outside right center', handlelength=1.2)
+            ax.set_yticks(range(len(cells)), [f'{s} strings\n{who(c)}, n = {times[s, c]}' for s, c in cells])
+        for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
+            axs[0, -1].text(1.03*n, y, k, fontsize=6, va='center')
+        fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
+                   ['more frequent\nfirst', 'less frequent\nfirst'], loc='outside right center',
+                   handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
     return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '
         f'each other, in {against} they agree; in {len(d) - k - against} nothing is decided',
-        plots.foot(m, f'{n} repeats each, or fewer').replace('tiny GPT-2', 'tiny GPT-2, n-gram model')
-        + ' · faint: undecided (sign test, Holm within a size and learner)',
+        plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
+            dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for _, c in cells)))
+        + ' · faint: undecided (sign test, Holm)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
         'epochs or more before it (blue) or after it (orange). A size is the number of training strings; '
-        'learners are networks (layers x width) and an n-gram model, which has no batches and no chance.')
+        'learners are networks from scratch (layers x width), a pretrained one that is fine-tuned, and an '
+        'n-gram model, which has no batches and no chance.')

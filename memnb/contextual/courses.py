@@ -139,7 +139,7 @@ def fig11(measured, reported=None, tau=.2, rule='sustained'):
 def fig13(measured, reported=None, tau=.2, rule='sustained'):
     "Figure 13: contextual memorization starts no earlier than counterfactual"
     import matplotlib.pyplot as plt, seaborn as sns
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     s = onsets(m, tau, rule, bands=False)
     d = s.rename(columns=dict(bare_counterfactual='a', bare_contextual='z'))

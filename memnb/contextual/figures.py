@@ -112,7 +112,7 @@ def tab1(measured, reported, tau=.2, rule='sustained'):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
     import pandas as pd
     r = reported[reported['where'] == 'Table 1'].pivot(index='measure', columns='what', values='value')
-    m = main_rows(measured[measured.setting == 'given'])
+    m = main_rows(measured, 'given')
     if not len(m): return r
     s = onsets(m, tau, rule)
     ends = m.groupby([*RUN_OF, 'string']).test_loss.agg(['last', 'min'])

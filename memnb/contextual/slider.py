@@ -22,7 +22,7 @@ def slides(
     rows = measured[measured.model == 'gpt']
     if not len(rows): return None
     m = from_long(results.selected(rows, 'gpt'))
-    m = main_rows(m[m.setting == 'given'])
+    m = main_rows(m, 'given')
     if not len(m): return None
     d = tau_axis(m, taus=TAU_STOPS)
     def stop(tau, g):
