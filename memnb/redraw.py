@@ -76,8 +76,9 @@ def redraw(
         given = dict(reported=reported(paper)) | rows | chosen
         need = [k for k, p in takes.items() if p.default is p.empty]
         if any(k not in given for k in need): break
-        if fig: plt.close(fig)
+        if hasattr(fig, 'savefig'): plt.close(fig)
         fig = fun(**{k: v for k, v in given.items() if k in takes})
         if getattr(fig, 'said', {}).get('Comment') != 'a placeholder': break
-    if not fig: raise ValueError(f'{paper} {name} is not drawn from the tables')
-    return fig
+    if hasattr(fig, 'savefig'): return fig
+    raise ValueError(f'{paper} {name} is not drawn from the tables' if fig is None else
+                     f'{paper} {name} is a table: {paper}.{fun.__name__}() in Python shows it')
