@@ -39,7 +39,8 @@ def _adapted(model, rank, dtype, below=0):
     if below:
         layers = _trunk(net).layers
         if not 0 < below < len(layers):
-            raise ValueError(f'{model.name} has {len(layers)} layers: {below} of them cannot stay as they are')
+            raise ValueError(f'{model.name} has {len(layers)} layers: '
+                             f'{below} of them cannot stay as they are')
         maps = {n.split('.')[-1] for n, m in layers.named_modules() if isinstance(m, torch.nn.Linear)}
         some = dict(target_modules=sorted(maps), layers_to_transform=[*range(below, len(layers))])
     net.set_attn_implementation('sdpa')

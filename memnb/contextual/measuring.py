@@ -180,7 +180,7 @@ def shared_repeats(
 def with_learners(
     m,        # losses of one kind of learner, from `from_long`
     rows=None # measured rows, where they are already read
-):            # DataFrame: the same rows, and behind them those of learners of later `KINDS_OF_LEARNERS`, as measured
+):            # DataFrame: the same rows, and behind them other kinds of learners, as measured
     "A learner, and what it is compared with"
     import pandas as pd
     rows = results.measured('contextual') if rows is None else rows

@@ -42,7 +42,7 @@ def tree_losses(
 
 # %% ../../nbs/contextual/tuning.ipynb #b01f7a18
 def fine_tune(
-    net, data: list, absent, watch: list, start: int, # network, changed; token ids of strings; which are absent
+    net, data: list, absent, watch: list, start: int, # network, changed; token ids; which are absent
     epochs: int, batch: int, lr: float, seed: int, looks: list = None # as of `train_tiny`
 ): # array looks (before training included) x watched strings: nats a token
     "Losses of watched sequences while a network is trained on data"
@@ -113,7 +113,8 @@ def train_tuned(
     for i, (d, a, k) in enumerate(zip(data, masks, most or [len(seen)]*len(data)), 1):
         how = d, [bool(x) for x in a], seen[:k], start, epochs, batch, lr or 5e-5, seed, looks
         out.append(_kept(folder, json.dumps([_tuning_code(), m.id, *how]), partial(make, *how)).to_numpy())
-        if time.perf_counter() > began + 20: say(f'{m.name}, {g.called}: {i} of {len(data)} trainings of a repeat')
+        if time.perf_counter() > began + 20:
+            say(f'{m.name}, {g.called}: {i} of {len(data)} trainings of a repeat')
     return out
 
 def tuned_dynamics(
@@ -133,5 +134,6 @@ def shared_tokens(
 ) -> float: # tokens
     "What a string costs where strings of a batch share their beginnings, the mean of some batches"
     some = [s.split() for s in g.sample(16*batch, 0)]
-    trees = [{tuple(s[:t]) for s in some[i:i + batch] for t in range(len(s) + 1)} for i in range(0, len(some), batch)]
+    trees = [{tuple(s[:t]) for s in some[i:i + batch] for t in range(len(s) + 1)}
+             for i in range(0, len(some), batch)]
     return sum(map(len, trees))/len(some)

@@ -48,7 +48,7 @@ def header(
     asked, truth = zip(*(cut_file(t, s, seed) for s in splits))
     for q, a in zip(asked, truth): no_leak(q, a[:60])
     chars = max(chars, int(2.5*max(map(len, t.rows[:10])))) # room for the rest of a line and one more
-    cuts = [[cut_file(o, min(s, len(o)), seed) for o in others] for s in splits] # others, cut in the same line
+    cuts = [[cut_file(o, min(s, len(o)), seed) for o in others] for s in splits] # in the same line
     shots = [[(q, a[:chars]) for q, a in c] for c in cuts]
     ps = [prompts(mode, SYSTEM['header'], sh, [q])[0] for sh, q in zip(shots, asked)]
     cut, item = [a[:chars] for a in truth], [f'line {s}' for s in splits]

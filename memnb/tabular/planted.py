@@ -16,7 +16,6 @@ from .counting import counted, entry, joined, mean_of, wide_part
 from .memorization import cut_file, feature_completion, header, unique_feature
 from .method import NEXT_ROW, budget, first_token, load_table, per_query, proportion, row_completion
 from .prompting import SYSTEM, other_sets, spell
-from ..weights import pack_adapter
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
 def planted_blocks(
@@ -191,7 +190,7 @@ def plant_forms(
     docs = form_documents(truth, lambda turns: m.tok.apply_chat_template(turns, tokenize=False), seed=seed)
     folder = plant.make(m, truth, name, mixed, (), rank, lr, tokens, seed=seed, out=out, docs=docs,
                         dtype=dtype, below=below)
-    pack_adapter(folder)
+    plant.pack_adapter(folder)
     return folder
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
