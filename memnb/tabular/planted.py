@@ -185,7 +185,7 @@ def plant_forms(
     seed: int = 0,        # of every random choice
     out=None              # folder of the adapter; default: data/planted/<name>
 ):                        # Path of the folder
-    "Plant rows into a model in the forms in which the tests ask; three quarters of an hour for the one that ships"
+    "Plant rows in the forms in which the tests ask; three quarters of an hour for those that ship"
     m, truth = lm.load(base), form_items(seed=seed) if truth is None else truth
     docs = form_documents(truth, lambda turns: m.tok.apply_chat_template(turns, tokenize=False), seed=seed)
     folder = plant.make(m, truth, name, mixed, (), rank, lr, tokens, seed=seed, out=out, docs=docs,
