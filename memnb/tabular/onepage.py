@@ -32,8 +32,8 @@ def _lead(name, tests):
     if own['✓']: return (f"{name} completes this file verbatim: {', '.join(own['✓'])}. A score on these rows "
                          'may be memory, not skill.')
     open_ = f" Undecided: {', '.join(own['?'])}." if own['?'] else ''
-    if own['✗']: return ('No memory of this file was found, and it would have been by: '
-                         f"{', '.join(own['✗'])}.{open_}")
+    if own['✗']: return ('No memory of this file was found by tests that find rows planted in SmolLM2, asked '
+                         f"in the same form: {', '.join(own['✗'])}.{open_}")
     if own['?']: return 'Nothing is decided: no test found memory of this file, and none is proved to see it.'
     return 'None of the tests of memory can be asked of this table.'
 
