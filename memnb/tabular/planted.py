@@ -150,7 +150,7 @@ def form_documents(
         turns = [dict(role='system', content=system)]
         for q, a in pairs: turns += [dict(role='user', content=q), dict(role='assistant', content=a)]
         text = tell(turns)
-        at = text.rfind(pairs[shown][0]) if shown else 0
+        at = text.rindex(pairs[shown][0].strip()) if shown else 0 # some formats strip what is said
         return (text[:at], text[at:]) if at else text
     for (source, times), g in truth[truth.times > 0].groupby(['source', 'times'], sort=False):
         t, texts, made = data.load(source), g.text.tolist(), []
