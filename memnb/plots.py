@@ -18,7 +18,9 @@ HOLLOW = dict(color='black', marker='o', mfc='white', ls='none') # points of a p
 MODEL_NAMES = {'smollm2': 'SmolLM2', 'gpt': 'tiny GPT-2', 'planted:news': 'SmolLM2, planted news',
          'planted:tables': 'SmolLM2, planted tables', 'planted:file': 'SmolLM2, planted file',
          'planted:file-swapped': 'SmolLM2, planted other half',
-         'planted:forms': 'SmolLM2, planted forms'}
+         'planted:forms': 'SmolLM2, planted forms',
+         'planted:forms-swapped': 'SmolLM2, planted other forms',
+         'planted:forms, both halves': 'SmolLM2, planted forms, both halves'}
 
 def label(
     model: str # as in the column `model`

@@ -14,6 +14,7 @@ from .counting import corrected, entry, joined, only, wide_part
 from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _enough, _every,
                                     _first_copies, _lacks, _ngram_data, _unique_one, _written)
 from .planted import truth_counts
+from .planted import pooled_eyes, whole
 from .proof import eye_counts, gains
 from .rules import POWER, evidence, printed_signs, sign, signs
 from .tables import GPTS
@@ -430,7 +431,7 @@ def _with_eyes(measured, known):
     eyes = known[known['part'] == 'eyes']
     if 'mode' not in measured or not len(eyes): return measured
     asked = measured[['model', 'mode']].drop_duplicates()
-    add = [eyes[eyes['mode'] == m.mode].assign(model=m.model) for m in asked.itertuples()]
+    add = [pooled_eyes(eyes[eyes['mode'] == m.mode]).assign(model=m.model) for m in asked.itertuples()]
     return pd.concat([measured, *[a for a in add if len(a)]], ignore_index=True)
 
 def verdicts_on(
@@ -445,6 +446,7 @@ def verdicts_on(
     boards = [results.board(asked, _with_eyes(measured, truth), reported)] if len(measured) else []
     for c in [c for c in CLAIMS if c.about == TRUTH]:
         own = truth[truth['part'] == part[c.id]]
+        own = pooled_eyes(own) if c.id == 'eyes' else whole(own)
         if len(own): boards.append(results.board([c], own, reported))
     return pd.concat(boards, ignore_index=True)
 

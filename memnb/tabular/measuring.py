@@ -24,19 +24,20 @@ from .memorization import (feature_completion, fragments, header, row_statistics
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
                                   row_completion, row_queries)
-from .planted import (FORM_DOSES, against_truth, exposure_rates, eye_rates,
-                                   in_their_form, labels_by_dose, rows_found, truth_rates)
+from .planted import (FORM_DOSES, against_truth, both_halves, exposure_rates, eye_rates, halves_rates,
+                                   in_their_form, labels_by_dose, pooled_eyes, rows_found, truth_rates)
 from .prediction import baselines, label_numbers, predict
 from .prompting import as_list, sizes
 from .rules import explain, sign
 
 # %% ../../nbs/tabular/measuring.ipynb #f682d699
 def shipped_eyes(
-    mode: str # 'chat' or 'completion'
-):            # long rows of the part 'eyes'
+    mode: str, # 'chat' or 'completion'
+    profile: str = None # default: the largest that is there
+):                      # long rows of the part 'eyes', of all models together
     "What the tests find of planted memories, as recorded for the forms of Table 1"
     m = results.measured('tabular')
-    return m[(m['part'] == 'eyes') & (m['mode'] == mode)]
+    return pooled_eyes(m[(m['part'] == 'eyes') & (m['mode'] == mode)], profile)
 
 def shipped_exposure(
     profile: str = None # default: the largest that is there
@@ -59,8 +60,8 @@ def to_draw(
     plain = min(set(asked.model), key=lambda m: (m.startswith('planted'), m))
     asked = results.selected(asked, model or plain, profile)
     truth = results.selected(planted('truth'), model, profile)
-    if name in ('fig_x_eyes', 'fig_x_exposure'):
-        return dict(rows=planted('eyes') if name == 'fig_x_eyes' else shipped_exposure(profile))
+    if name == 'fig_x_eyes': return dict(rows=shipped_eyes(asked['mode'].iloc[0], profile))
+    if name == 'fig_x_exposure': return dict(rows=shipped_exposure(profile))
     return dict(measured=truth if name == 'fig_x_truth' else asked, truth=truth)
 
 PARTS = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion', 'header', 'row_completion',
@@ -289,47 +290,54 @@ def _eye_size(profile, preset, n):
     return own | (dict(n=2, doses=FORM_DOSES[:1]) if profile == 'smoke' else dict(n=n))
 
 def run_eyes(
-    name: str,      # of a model planted in the forms of the tests; '' asks nothing
+    names: list,    # of models planted in the forms of the tests; none asks nothing
     profile: str,   # 'smoke' asks little and records nothing
     preset: str = 'quick', # sizes of the prompts, those of the tests that are to be proved
     mode: str = 'chat', n: int = EYE_N, seed: int = 0 # queries a test and block, at most
-):                  # DataFrame, see `eye_rates`
+):                  # DataFrame of all models together, see `eye_rates`, `pooled_eyes`
     "What the tests of Table 1 find in their own form, recorded"
-    if not name: return joined([])
-    m = lm.load(f'planted:{name}', mode=mode)
-    ask = dict(name=name, mode=mode, seed=seed, **_eye_size(profile, preset, n))
-    lm.prefetch(m, lambda d: in_their_form(d, **ask))
-    out = eye_rates(in_their_form(m, **ask))
-    results.record('tabular', _rounded(out), m.name, profile, seed, m.mode)
-    return out
+    def one(name):
+        m = lm.load(f'planted:{name}', mode=mode)
+        ask = dict(name=name, mode=mode, seed=seed, **_eye_size(profile, preset, n))
+        lm.prefetch(m, lambda d: in_their_form(d, **ask))
+        rows = eye_rates(in_their_form(m, **ask))
+        results.record('tabular', _rounded(rows), m.name, profile, seed, m.mode)
+        return rows.assign(model=m.name, mode=m.mode, profile=profile, seed=seed)
+    return pooled_eyes(joined([one(name) for name in as_list(names) or []]))
 
 def _label_size(profile):
     "How many rows a block are asked for their labels, behind how many contexts"
     return dict(n=2, contexts=1) if profile == 'smoke' else {}
 
 def run_exposure(
-    name: str,      # of a planted model; '' asks nothing
+    names: list,    # of planted models; none asks nothing
     profile: str,   # 'smoke' asks little and records nothing
     base: str = 'smollm2', # model before planting
     seed: int = 0   # choice of the contexts
-):                  # DataFrame, see `exposure_rates`
+):                  # DataFrame with the column `model`, see `exposure_rates`; with both halves, see `halves_rates`
     "Labels of rows shown a known number of times, recorded"
-    if not name: return joined([])
-    known, plain = lm.load(f'planted:{name}', mode='completion'), lm.load(base, mode='completion')
-    ask = dict(name=name, seed=seed, **_label_size(profile))
-    for m in (known, plain): lm.prefetch(m, lambda d: labels_by_dose(d, **ask))
-    own, was = (labels_by_dose(m, **ask) for m in (known, plain))
-    found = dict.fromkeys(own['item'], False) if profile == 'smoke' else rows_found(known, name)
-    out = exposure_rates(own, was, found)
-    results.record('tabular', _rounded(out), known.name, profile, seed, 'completion')
-    return out
-
+    out, asked = [], {}
+    def keep(rows, model):
+        results.record('tabular', _rounded(rows), model, profile, seed, 'completion')
+        out.append(rows.assign(model=model, mode='completion', profile=profile, seed=seed))
+    def labels(name):
+        known, plain = lm.load(f'planted:{name}', mode='completion'), lm.load(base, mode='completion')
+        ask = dict(name=name, seed=seed, **_label_size(profile))
+        for m in (known, plain): lm.prefetch(m, lambda d: labels_by_dose(d, **ask))
+        own, was = (labels_by_dose(m, **ask) for m in (known, plain))
+        return own, was, dict.fromkeys(own['item'], False) if profile == 'smoke' else rows_found(known, name)
+    for name in as_list(names) or []:
+        asked[name] = labels(name)
+        keep(exposure_rates(*asked[name]), f'planted:{name}')
+    for name in [x for x in asked if f'{x}-swapped' in asked]:
+        keep(halves_rates(asked[name], asked[f'{name}-swapped']), both_halves(name))
+    return joined(out)
 
 # %% ../../nbs/tabular/measuring.ipynb #6a935536
 def estimate(
     model: str = 'smollm2', datasets: list = ('iris',), profile: str = 'smoke', n: int = 2, samples: int = 4,
     preset: str = 'smoke', mode: str = '', seed: int = 0, temperatures: list = (.2, .7, 1.2),
-    truth: str = '', truth_n: int = 2, forms: str = ''
+    truth: str = '', truth_n: int = 2, forms: list = ()
 ) -> dict: # calls, cached, prompt_tokens, new_tokens, flops, seconds
     "What a run would ask of the model; nothing is asked"
     m = lm.dry(model, mode=mode or None)
@@ -338,10 +346,10 @@ def estimate(
     if truth:
         asked.append(lm.dry(f'planted:{truth}'))
         against_truth(asked[-1], name=truth, seed=seed, **_truth_size(profile, truth_n))
-    if forms:
-        asked.append(lm.dry(f'planted:{forms}', mode=m.mode))
-        in_their_form(asked[-1], name=forms, mode=m.mode, seed=seed, **_eye_size(profile, preset, EYE_N))
-    for name in filter(None, (truth, forms)):
+    for name in forms:
+        asked.append(lm.dry(f'planted:{name}', mode=m.mode))
+        in_their_form(asked[-1], name=name, mode=m.mode, seed=seed, **_eye_size(profile, preset, EYE_N))
+    for name in [truth, *forms] if truth and forms else forms:
         both = [lm.dry(x, mode='completion') for x in (f'planted:{name}', 'smollm2')]
         for x in both: labels_by_dose(x, name, seed=seed, **_label_size(profile))
         if profile != 'smoke': rows_found(both[0], name)

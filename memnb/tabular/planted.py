@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['FIELD', 'FORM_DOSES', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'truth_rates', 'truth_counts',
-           'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'label_contexts',
-           'labels_by_dose', 'rows_found', 'beyond_twins', 'exposure_rates']
+           'form_items', 'cut_into', 'form_documents', 'plant_forms', 'in_their_form', 'eye_rates', 'both_halves',
+           'whole', 'pooled_eyes', 'label_contexts', 'labels_by_dose', 'rows_found', 'beyond_twins', 'own_control',
+           'exposure_rates', 'halves_rates']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random, re
 from dataclasses import replace
-from .. import data, lm, plant
+from .. import data, lm, plant, results
 from ..lm import needs
 from .counting import counted, entry, joined, mean_of, wide_part
 from .memorization import cut_file, feature_completion, header, unique_feature
@@ -141,7 +142,7 @@ def form_documents(
     rows: int = 6, # lines shown before the next, as in the preset `quick`
     shots: int = 5, # solved observations
     sets: int = 2, chars: int = 150, # other files before a cut one, and of their answers
-    kinds: int = 8, # different documents of a form and block, at most
+    kinds: int = 8, # different documents of a form and block, at most; cut files are all different
     seed: int = 0  # of every choice
 ) -> list:         # documents for `plant.make` in random order
     "Files, files cut behind examples, conversations of the row test, conversations of the feature test"
@@ -157,11 +158,8 @@ def form_documents(
         seen = [t.df.iloc[int(i.split()[-1])] for i in g['item']]
         rest, f, others = [x for x in t.names if x != t.unique], t.unique, other_sets(t, sets)
         for k in range(min(times, kinds)):
-            if k % 2:
-                line = rng.randint(2, len(texts)//2)
-                *cuts, own = (cut_file(o, line, f'{seed} {k}') for o in [*others, replace(t, rows=texts)])
-                made.append([chat(SYSTEM['header'], [*((q, a[:chars]) for q, a in cuts), own], sets)])
-            else: made.append(['\n'.join([t.header, *w]) for w in cut_into(texts, 10, rng.randint(1, 10))])
+            made.append([] if k % 2 else ['\n'.join([t.header, *w])
+                                          for w in cut_into(texts, 10, rng.randint(1, 10))])
             for first in (2*k + 1, 2*k + 2):
                 turns = cut_into([t.header, *texts], rows + 1, 2 + first % (rows + 1))
                 if len(turns[-1]) == 1: turns[-2:] = [turns[-2] + turns[-1]] # a question needs a line
@@ -173,6 +171,10 @@ def form_documents(
             made[-1] += [chat(SYSTEM['observation'], asked[i:i+shots+1])
                          for i in range(0, len(mixed), shots + 1)]
         docs += [d for k in range(times) for d in made[k % len(made)]]
+        for k in range(1, times, 2): # each round cuts the file at a place of its own
+            line = 2 + k//2 % (len(texts)//2 - 1)
+            *cuts, own = (cut_file(o, line, f'{seed} {k}') for o in [*others, replace(t, rows=texts)])
+            docs.append(chat(SYSTEM['header'], [*((q, a[:chars]) for q, a in cuts), own], sets))
     return rng.sample(docs, len(docs))
 
 def plant_forms(
@@ -224,6 +226,35 @@ def eye_rates(
     "What the tests of Table 1 find of planted rows, in their form"
     return joined([entry('eyes', d, 'rows', counted(g), test=test, times=times)
                    for (test, times, d), g in result.groupby(['part', 'times', 'dataset'], sort=False)])
+
+def both_halves(
+    name: str # of a planted model
+) -> str:
+    "What a model and its swapped half are called together"
+    return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
+
+def whole(
+    rows # long rows with the column `model`
+):       # long rows
+    "Rows without those of halves that are there together, too"
+    names = set(rows.model) if 'model' in rows else set()
+    return rows[~rows.model.isin({x for x in names if both_halves(x) in names})] if names else rows
+
+def pooled_eyes(
+    rows, # long rows of the part 'eyes', of one or more models in one mode
+    profile: str = None # default: the largest of each model
+):        # long rows as of one model
+    "What the tests find of the rows of all models that were planted in their forms"
+    import pandas as pd
+    if 'model' not in rows or not len(rows): return rows
+    rows = pd.concat([results.selected(g, name, profile) for name, g in rows.groupby('model')], ignore_index=True)
+    rate = rows[rows.quantity == 'rate']
+    if rate.model.nunique() < 2: return rows
+    parts = [entry('eyes', d, 'rows', dict(rate=proportion(round((g.value*g.n).sum()), int(g.n.sum()))),
+                   test=test, times=times)
+             for (test, times, d), g in rate.groupby(['test', 'times', 'dataset'], sort=False)]
+    same = {c: rate[c].iloc[0] for c in ('paper', 'mode', 'profile', 'variant', 'seed', 'code', 'when') if c in rate}
+    return joined(parts).assign(**same, model=both_halves(rate.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
 def label_contexts(
@@ -304,18 +335,37 @@ def beyond_twins(
     half = t.ppf(.975, df)*float(np.sqrt((left**2).sum()/df/w.sum()))
     return dict(value=value, low=value - half, high=value + half, n=len(both))
 
-def exposure_rates(
-    own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
-    found: dict # item -> does row completion find it?
-):              # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark, half shown
-    "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
+def own_control(
+    d # DataFrame, a row a planted row: stratum, half, gain over the model in which it is a twin
+):    # dict: value, low, high, n
+    "Mean gain within strata of rows that are their own control, both halves alike, with its 95 % interval"
+    import numpy as np
+    from scipy.stats import t
+    cells = d.groupby(['stratum', 'half']).gain.agg(['mean', 'count']).unstack().dropna()
+    d = d[d.stratum.isin(cells.index)]
+    df = len(d) - 2*len(cells)
+    if not len(cells): return dict(value=np.nan, n=0)
+    n, m = cells['count'], cells['mean']
+    w = n.prod(axis=1)/n.sum(axis=1)
+    value = float((m.mean(axis=1)*w).sum()/w.sum()) # what the models differ in anyway falls out
+    if df < 1: return dict(value=value, low=np.nan, high=np.nan, n=len(d))
+    left = d.gain - d.groupby(['stratum', 'half']).gain.transform('mean')
+    half = t.ppf(.975, df)*float(np.sqrt((left**2).sum()/df/w.sum()/4))
+    return dict(value=value, low=value - half, high=value + half, n=len(d))
+
+def _row_by_row(own, base, found):
+    "Scores of each planted row, what it gains, and whether row completion finds it"
     import pandas as pd
-    from scipy.stats import binomtest
     by = ['dataset', 'times', 'item', 'truth']
     own, base = (d[~d.refused.astype(bool)].groupby(by, sort=False).ok.mean() for d in (own, base))
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
-    both = both.assign(gain=both.planted - both.base, hit=both['item'].map(found).astype(bool),
+    return both.assign(gain=both.planted - both.base, hit=both['item'].map(found).astype(bool),
                        stratum=both.dataset + ' ' + both.truth)
+
+def _priced(both, more):
+    "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
+    import pandas as pd
+    from scipy.stats import binomtest
     everywhere = pd.concat([both, both.assign(dataset='')])
     out = [entry('exposure', d, 'rows', dict(rate=mean_of(g[who])), item=who, times=times)
            for (d, times), g in everywhere.groupby(['dataset', 'times'], sort=False)
@@ -329,7 +379,26 @@ def exposure_rates(
         if times and len(twins):
             half = pd.concat([g, twins])
             shares = dict(apparent=half.planted, corrected=half.planted[~half.hit], honest=twins.planted)
-            numbers |= dict(more=beyond_twins(g, twins)) | {q: mean_of(s) for q, s in shares.items()}
+            numbers |= dict(more=more(g)) | {q: mean_of(s) for q, s in shares.items()}
         out.append(entry('exposure', '', 'rows', numbers, item='paired', times=times))
     return joined(out)
+
+def exposure_rates(
+    own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
+    found: dict # item -> does row completion find it?
+):              # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark, half shown
+    "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
+    both = _row_by_row(own, base, found)
+    return _priced(both, lambda g: beyond_twins(g, both[both.times == 0]))
+
+def halves_rates(
+    first, second # (own, base, found) as for `exposure_rates`: two models that were shown each other's twins
+):                # long rows, part 'exposure'; `more` than the same row of the model that never saw it
+    "What exposure buys, each row its own control"
+    import pandas as pd
+    a, b = (_row_by_row(*x) for x in (first, second))
+    other = lambda d: d.set_index(['dataset', 'item']).planted.rename('other')
+    both = pd.concat([a.join(other(b), ['dataset', 'item']).assign(half=1),
+                      b.join(other(a), ['dataset', 'item']).assign(half=2)])
+    return _priced(both, lambda g: own_control(g.assign(gain=g.planted - g.other).dropna(subset='gain')))
 

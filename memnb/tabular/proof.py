@@ -9,6 +9,7 @@ __all__ = ['EYE_TESTS', 'eye_counts', 'tell_eyes', 'fig_x_eyes', 'exposure_table
 from .. import plots
 from ..stats import binom_ci
 from .counting import only, wide_part
+from .planted import whole
 from .rules import POWER, sensitivity
 from .tables import dataset_label
 
@@ -95,7 +96,7 @@ def gains(
 
 def _of_models(rows):
     "Name -> gains, of each model with rows shown and twins of the same labels"
-    known = rows[rows['part'] == 'exposure']
+    known = whole(rows[rows['part'] == 'exposure'])
     by = known.groupby('model', sort=True) if 'model' in known else [('', known)]
     each = {name: gains(r) for name, r in by}
     return {name: g for name, g in each.items() if len(g) and g.more.notna().any()}
