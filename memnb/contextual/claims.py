@@ -210,7 +210,8 @@ def _before_best(rows):
     d = d.assign(before=d.start_contextual <= d.best_epoch)
     ways = d.groupby([*OF_GROUP, 'repeat'], sort=False).before.mean().rename('way').reset_index()
     return (ways.assign(way=np.sign(ways.way - .5)),
-            f'{d.before.sum()} of {len(d)} memorized strings' if len(d) else 'no string was contextually memorized')
+            f'{d.before.sum()} of {len(d)} memorized strings' if len(d) else
+            'no string was contextually memorized')
 
 def _more_recollected(rows):
     "Is a larger share of the copies recollected than contextually memorized?"
@@ -420,7 +421,8 @@ def claims_at(
               check=partial(_best, **set_to), holds_on=partial(_at_sizes, *[partial(early, best=(9, 1.))]*3),
               fails_on=partial(_at_sizes, *[partial(early, best=(0, 1.))]*3)),
         claim('weighted', where='ours', check=partial(_weighted, **set_to),
-              says='At best learning (appendix C), by copies, more is recollected than contextually memorized',
+              says='At best learning (appendix C), by copies, more is recollected than '
+                   'contextually memorized',
               holds_on=partial(_at_sizes, late, late, late), fails_on=partial(_at_sizes, *[_later]*3)),
         claim('apart', where='ours', check=partial(_apart, **set_to),
               holds_on=partial(_both_ways, *_BY_PROBABILITY),

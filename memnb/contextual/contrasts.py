@@ -74,7 +74,8 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
     langs = list(dict.fromkeys(d.language))
     hue, rows = dict(zip(langs, plots.COLORS)), -(-(len(langs) + 1)//4)
     with plots.style():
-        fig, axs = plt.subplots(rows, min(4, len(langs) + 1), figsize=(7.4, 1.75*rows + .8), sharey=True, squeeze=False)
+        fig, axs = plt.subplots(rows, min(4, len(langs) + 1), figsize=(7.4, 1.75*rows + .8), sharey=True,
+                                squeeze=False)
         every = axs.flat[len(langs)]
         for ax, (lang, g) in zip(axs.flat, d.groupby('language', sort=False)):
             ax.fill_between(g.tau, g.low, g.high, color=hue[lang], alpha=.2, lw=0, label='95 %')
@@ -94,12 +95,13 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
     return plots.finish(fig,
                         f'The measures contradict each other in most repeats for tau from {told}' if len(some)
         else 'At no tau do the measures contradict each other in most repeats',
-        plots.foot(m, f'{int(d.n.max())} repeats a language', '95 % Clopper-Pearson').replace('bars:', 'bands:'),
+        plots.foot(m, f'{int(d.n.max())} repeats a language',
+                   '95 % Clopper-Pearson').replace('bars:', 'bands:'),
         'Each point: the share of repeats in which some pair of strings has opposite orders, two epochs or '
         'more '
         'apart. Left of its range tau lies below what strings of the language cost, and none is recollected; '
-        'right of it all are, as soon as the language is learned. Dotted: the exact loss of the strings, their '
-        'geometric mean; divided by it, the languages lie on one axis (last panel).')
+        'right of it all are, as soon as the language is learned. Dotted: the exact loss of the strings, '
+        'their geometric mean; divided by it, the languages lie on one axis (last panel).')
 
 # %% ../../nbs/contextual/contrasts.ipynb #535f687e
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
@@ -168,17 +170,18 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
     k, units = int(d.before.sum()), d.groupby([*OF_GROUP, 'repeat']).ngroup()
     low, high = grouped_ci(d.before, units)
     few = d.groupby(['language', 'size']).before.mean().loc[lambda x: x < .5].reset_index()
-    where = ', '.join(f'{lang} ({" and ".join(map(str, g["size"]))} strings)' for lang, g in few.groupby('language'))
+    where = ', '.join(f'{lang} ({" and ".join(map(str, g["size"]))} strings)'
+                      for lang, g in few.groupby('language'))
     still = d.assign(unit=units, last=d.best_epoch == top).groupby('unit')['last'].first()
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best' + f'; fewer than half in {where}'*bool(where),
         plots.foot(m, f'{len(d)} strings of {units.nunique()} repeats')
-        + f' · {100*low:.0f} to {100*high:.0f} % (95 %, repeats as units) · in {still.sum()} of them learning had '
-          'not ended',
+        + f' · {100*low:.0f} to {100*high:.0f} % (95 %, repeats as units) · '
+          f'in {still.sum()} of them learning had not ended',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch at which never-seen strings have their lowest mean loss: stopping at best learning does not '
-        'prevent it. On the right edge that is the last epoch, and learning had not ended. Strings that are never '
-        'memorized are not drawn.')
+        'prevent it. On the right edge that is the last epoch, and learning had not ended. Strings that are '
+        'never memorized are not drawn.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
@@ -210,8 +213,9 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
                    handlelength=1)
     told = apart_effects(s)
     rec, ctx = (next(told[told.measure == k].itertuples()) for k in kinds)
-    return plots.finish(fig, f'In {rec.n} repeats a start is earlier, by recollection for the likely string in {rec.likely} '
-        f'and for more copies in {rec.copies}; contextually in {ctx.likely} and in {ctx.copies}',
+    return plots.finish(fig, f'In {rec.n} repeats a start is earlier, by recollection for the likely string '
+        f'in {rec.likely} and for more copies in {rec.copies}; contextually in {ctx.likely} and '
+        f'in {ctx.copies}',
         plots.foot(m, f'{len(d[["language", "repeat"]].drop_duplicates())} repeats of {", ".join(langs)}'),
         'The likeliest and the least likely of the three strings, each trained once with many copies and '
         'once '
@@ -264,15 +268,17 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
     wide = s.pivot_table(index=['language', 'repeat', 'string'], columns='setting', values='start_contextual',
                          dropna=False, aggfunc='first')
     way = (wide.published - wide.given).dropna()
-    return plots.finish(fig, f"The paper's protocol moves a contextual start by {way.abs().median():.2g} epochs (median), "
-                             f"in {(way < 0).sum()} of {len(way)} strings to an earlier one, in {(way > 0).sum()} to a later one",
+    sooner, later = int((way < 0).sum()), int((way > 0).sum())
+    return plots.finish(fig, "The paper's protocol moves a contextual start by "
+        f'{way.abs().median():.2g} epochs (median), in {sooner} of {len(way)} strings to an earlier '
+        f'one, in {later} to a later one',
         plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, '
                       f'the same '
                       f'strings and data'),
         'Starts by the bare thresholds where the places of absent strings stay empty (orange), and where '
         'they are '
-        'filled up, so that the training with the string has more steps an epoch (grey). There losses are looked at after '
-        'whole epochs only, so no start is before 1.')
+        'filled up, so that the training with the string has more steps an epoch (grey). There losses are '
+        'looked at after whole epochs only, so no start is before 1.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #988c3144
 def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
@@ -316,12 +322,12 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                    handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
-    return plots.finish(fig, f'{names[0]} against {names[-1]}: in {k} of {len(d)} cases the measures contradict each '
-        f'other, in {against} they agree, in {len(d) - k - against} nothing is decided',
+    return plots.finish(fig, f'{names[0]} against {names[-1]}: in {k} of {len(d)} cases the measures '
+        f'contradict each other, in {against} they agree, in {len(d) - k - against} nothing is decided',
         plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
             dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for _, c in cells)))
         + ' · faint: undecided (sign test, Holm)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
-        'epochs or more before it (blue) or after it (orange); without a bar in none. A size is the number of training strings; '
-        'learners are networks from scratch (layers x width), a pretrained one that is fine-tuned, and an '
-        'n-gram model, which has no batches and no chance.')
+        'epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
+        'the number of training strings; learners are networks from scratch (layers x width), a pretrained '
+        'one that is fine-tuned, and an n-gram model, which has no batches and no chance.')

@@ -68,7 +68,8 @@ def first_of_two(
     before, after = int((way > 0).sum()), int((way < 0).sum())
     one, two, k = (a, z, before) if before >= after else (z, a, after)
     never = int((wide[two].isna() & wide[one].notna()).sum())
-    return f'{one} before {two} in {k} of {len(way)} repeats' + f' (in {never} {two} never starts)'*(never > 0)
+    return (f'{one} before {two} in {k} of {len(way)} repeats'
+            + f' (in {never} {two} never starts)'*(never > 0))
 
 def _legend(fig, axs, **kw):
     "One legend for all panels"
@@ -152,8 +153,8 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.3))
         hue = dict(zip(dict.fromkeys(d.language), plots.COLORS))
-        sns.stripplot(d, x='language', y='wait', hue='language', palette=hue, size=3, jitter=.25, alpha=.7, ax=ax,
-                      legend=False, clip_on=False)
+        sns.stripplot(d, x='language', y='wait', hue='language', palette=hue, size=3, jitter=.25, alpha=.7,
+                      ax=ax, legend=False, clip_on=False)
         for x, lang in enumerate(hue):
             mid = np.median(d.wait[d.language == lang])
             ax.plot(x, mid, '_', ms=22, mew=2, color='black', label='median')
@@ -164,13 +165,14 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
         _legend(fig, [ax])
     never, off = int(d.z.isna().sum()), len(s) - len(d)
     with_it, sooner = int((d.wait == 0).sum()), int((d.wait < 0).sum())
-    return plots.finish(fig, f'Contextual memorization starts {(d.z - d.a).median():.0f} epochs after counterfactual '
-        f'(median); in {with_it} of {len(d)} strings with it, in {sooner} before it' + f', in {never} never'*(never > 0),
+    return plots.finish(fig, f'Contextual memorization starts {(d.z - d.a).median():.0f} epochs after '
+        f'counterfactual (median); in {with_it} of {len(d)} strings with it, in {sooner} before it'
+        + f', in {never} never'*(never > 0),
         plots.foot(m, f'{len(d)} strings of {s[["language", "repeat"]].drop_duplicates().shape[0]} repeats')
         + f' · {off} strings never start counterfactually'*(off > 0),
-        'How long contextual memorization waits, by the bare thresholds, a dot a string and repeat, never below '
-        'zero (Lemma 3.1). Where training goes on to improve the model that has not seen the string, a string '
-        'must beat the best of it, not that of the same epoch. Most counterfactual starts lie in the first epoch.')
+        'How long contextual memorization waits, by the bare thresholds, a dot a string and repeat, never '
+        'below zero (Lemma 3.1). Where training goes on to improve the model that has not seen the string, a '
+        'string must beat the best of it, not that of the same epoch.')
 
 # %% ../../nbs/contextual/courses.ipynb #e0b402c9
 def fig1(measured, reported=None, tau=.2, rule='sustained'):
@@ -204,7 +206,8 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
         _legend(fig, [ax])
     return plots.finish(fig, f'{r.language}, {r.string}: counterfactually memorized from epoch '
         f'{r.start_counterfactual:.3g}, contextually from {r.start_contextual:.3g}',
-        plots.foot(m, f'1 string, the one of median wait among {len(both)}') + f' · {setting_of(m)}',
+        plots.foot(m, f'1 string of repeat {r["repeat"]}, the one of median wait among {len(both)}')
+        + f' · {setting_of(m)}',
         'The loss of a string left out less its loss in training, at each epoch (counterfactual) and from '
         'the '
         'lowest of all epochs (contextual). A measure calls the string memorized from where its line stays '
@@ -254,8 +257,9 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
         plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
         'The epoch at which each string begins to be memorized; strings fall in frequency from left to '
         'right. '
-        'The top row holds strings that never are, with their number. Crosses: the same string in neither training set, judged '
-        'alike. The paper prints epochs for recollection only, of larger and pretrained models.')
+        'The top row holds strings that never are, with their number. Crosses: the same string in neither '
+        'training set, judged alike. The paper prints epochs for recollection only, of larger and '
+        'pretrained models.')
 
 # %% ../../nbs/contextual/courses.ipynb #407be06e
 def _score_curves(m, tau, rule):
@@ -278,8 +282,10 @@ def _score_curves(m, tau, rule):
     apart = (end.max() - end.min()).max()
     return plots.finish(fig, f'{m.language.iloc[0]}: final scores are {end.iloc[:, 0].mean():.2f} '
                              f'counterfactually, '
-        f'{end.iloc[:, 1].mean():.2f} contextually; strings are {"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
-        plots.foot(m, repeats_of(m), '95 % bootstrap of the mean').replace('bars:', 'bands:') + f' · {setting_of(m)}',
+        f'{end.iloc[:, 1].mean():.2f} contextually; strings are '
+        f'{"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
+        plots.foot(m, repeats_of(m), '95 % bootstrap of the mean').replace('bars:', 'bands:')
+        + f' · {setting_of(m)}',
         'Scores of the three strings by epoch: mean over repeats, darker for strings with more copies. A '
         'score '
         'is the share of its threshold by which the loss lies below. The contextual score is never above the '

@@ -45,10 +45,11 @@ def loss_log(
             was = pd.read_csv(file, dtype=str, keep_default_na=False)
             late = was.epoch.astype(float) >= epoch
             if late.any():
-                with core.replacing(Path(file)) as part: was[~late].to_csv(part, index=False, lineterminator='\n')
+                with core.replacing(Path(file)) as part:
+                    was[~late].to_csv(part, index=False, lineterminator='\n')
         def write(self, state, net):
             at, was = state.epoch or 0, net.training
-            epoch = round(at) if abs(at - round(at)) < .05 else round(at, 3) # the last may end within an epoch
+            epoch = round(at) if abs(at - round(at)) < .05 else round(at, 3) # a run may end within one
             self.cut(epoch)
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)

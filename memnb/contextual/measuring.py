@@ -35,7 +35,8 @@ def _told_apart(languages):
 
 def _check_numbers(sizes, how):
     "Refuse what is no number of things"
-    counts = [*(('sizes', s) for s in sizes), *((k, how[k]) for k in ('n', 'repeats', 'epochs', 'batch', 'tests') if k in how),
+    counts = [*(('sizes', s) for s in sizes),
+              *((k, how[k]) for k in ('n', 'repeats', 'epochs', 'batch', 'tests') if k in how),
               *(('copies', c) for c in how.get('copies', ()))]
     for k, v in counts:
         if not isinstance(v, Integral) or v < 1: raise ValueError(f'{k}: a whole number from 1 up, not {v!r}')
@@ -62,8 +63,9 @@ def measure(
     for g, s, c in cells: # what cannot work fails before anything is trained
         three = followed(g, s, **plan_of, seed=1000*how.get('seed', 0))
         if batch > s and c not in LEARNERS: say(
-            f'{short_name(g)}: batches of {batch} are larger than the {s} training strings. Without and with a followed '
-            f'string there are {", ".join(map(str, [s, *(s + three.copies)]))}, and a step has no more; take batch={s} or less')
+            f'{short_name(g)}: batches of {batch} are larger than the {s} training strings. Without and with '
+            f'a followed string there are {", ".join(map(str, [s, *(s + three.copies)]))}, and a step has no '
+            f'more; take batch={s} or less')
     out, began = [], time.perf_counter()
     for i, (g, s, c) in enumerate(cells, 1):
         out.append(run(g, s, c, **how))

@@ -105,8 +105,8 @@ def starts(
 def check_losses(name, epochs, *losses):
     "Refuse losses that no training gives, and epochs that are no course of one"
     e = np.asarray(epochs, float)
-    if not np.isfinite(e).all(): raise ValueError(f'{name}: the epoch of row {np.flatnonzero(~np.isfinite(e))[0]} '
-                                                  'is no number')
+    for i in np.flatnonzero(~np.isfinite(e))[:1]:
+        raise ValueError(f'{name}: the epoch of row {i} is no number')
     for x in map(lambda x: np.asarray(x, float), losses):
         bad = np.flatnonzero(~np.isfinite(x))
         if len(bad): raise ValueError(f'{name}: the loss of epoch {e[bad[0]]:g} is no number')
@@ -126,7 +126,8 @@ def arrays_of(
     "Losses of several repeats as arrays; ValueError where a look is there twice, or missing"
     if not np.isfinite(g.epoch.to_numpy(float)).all(): raise ValueError('an epoch is no number')
     for r in g[g.duplicated(['repeat', 'string', 'epoch'])][:1].itertuples():
-        raise ValueError(f'{g.language.iloc[0]}, {r.string}, repeat {r.repeat}: epoch {r.epoch:g} is there twice')
+        raise ValueError(f'{g.language.iloc[0]}, {r.string}, repeat {r.repeat}: '
+                         f'epoch {r.epoch:g} is there twice')
     place = {s: i for i, s in enumerate(in_order(g.string))}
     g = g.sort_values(['repeat', 'string', 'epoch'], kind='stable',
                       key=lambda c: c.map(place) if c.name == 'string' else c)

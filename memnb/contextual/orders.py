@@ -171,9 +171,11 @@ def told_cells(
     out = []
     for size, g in tests.groupby('size'):
         said = [(word, g[g.sign == s]) for word, s in ((more, 1), (less, -1), ('undecided', 0))]
-        out.append(f'{size} strings: ' + ', '.join(f"{word} in {' '.join(d.language)}" for word, d in said if len(d)))
+        out.append(f'{size} strings: ' + ', '.join(f"{word} in {' '.join(d.language)}"
+                                                   for word, d in said if len(d)))
     n = sorted(set(tests.n))
-    return '; '.join(out) + f' (n = {" to ".join(map(str, n[::len(n) - 1 or 1]))} repeats each, Holm over {len(tests)} tests)'
+    many = ' to '.join(map(str, n[::len(n) - 1 or 1]))
+    return '; '.join(out) + f' (n = {many} repeats each, Holm over {len(tests)} tests)'
 
 def weighted_shares(
     rows # from `onsets`
