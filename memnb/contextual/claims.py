@@ -15,8 +15,9 @@ from .contrasts import apart_effects
 from .measuring import from_long, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, onsets
-from .orders import (contradictions, disagreements, near_decisions, needed, pair_tests,
-                                     sign_of, told_pair)
+from .orders import (OF_GROUP, contradictions, disagreements, grouped_ci, near_decisions,
+                                     needed, over_cells, pair_tests, sign_of, sign_tests, told_cells,
+                                     told_pair, weighted_shares)
 
 # %% ../../nbs/contextual/claims.ipynb #3de976bc
 NOT_MEASURED = 'not measured: memnb run laptop --only contextual'
@@ -192,26 +193,34 @@ def _strict(rows, groups):
     rare = binom_ci(min(loose, strict), n)[0] > .05
     return bool(rare), f'earlier by recollection for {loose}, later for {strict} of {n} strings'
 
-@_scores
-def _best(rows, groups):
-    "Does contextual memorization start before the language is learned best?"
-    some = [g for g in groups if g.start_contextual.notna().any() and g.best_epoch.notna().all()]
-    if not some: return 'undecided', 'no string was contextually memorized'
-    k = sum((g.start_contextual <= g.best_epoch).sum() for g in some)
-    n = sum(g.start_contextual.notna().sum() for g in some)
-    return over_repeats([(g.start_contextual.dropna() <= g.best_epoch[g.start_contextual.notna()]).mean() > .5
-                         for g in some], f'{k} of {n} strings; most of them')
+def _in_cells(judge, more, less):
+    "A check of every size and language of the main model: a sign test over repeats each, Holm over all"
+    def check(m, rep, tau, rule):
+        if not len(m): return None, NOT_MEASURED
+        rows = summed_up(m, tau, rule, main=False)
+        ways, told = judge(rows[(rows.setting == 'given') & (rows.config == (main_cell(m) or [''])[-1])])
+        if not len(ways): return None, told
+        tests = sign_tests(ways)
+        return over_cells(tests), f'{told_cells(tests, more, less)}; {told}'
+    return check
 
-@_scores
-def _weighted(rows, groups):
-    "At best learning, weighted by copies, does recollection call more memorized than contextual?"
-    some = [g for g in groups if g.best_epoch.notna().all()]
-    if not some: return None, 'no never-seen strings'
-    held = lambda g, kind: np.average(g[f'start_{kind}'] <= g.best_epoch, weights=g.copies)
-    w = {k: np.array([held(g, k) for g in some]) for k in ('recollection', 'counterfactual', 'contextual')}
-    told = ', '.join(f'{k} {v.mean():.2f}' for k, v in w.items())
-    return over_repeats(w['recollection'] > w['contextual'],
-                        f'mean share of copies: {told}; more by recollection')
+def _before_best(rows):
+    "Are most of the memorized strings of a repeat contextually memorized before best learning?"
+    d = rows[rows.start_contextual.notna() & rows.best_epoch.notna()]
+    d = d.assign(before=d.start_contextual <= d.best_epoch)
+    ways = d.groupby([*OF_GROUP, 'repeat'], sort=False).before.mean().rename('way').reset_index()
+    return (ways.assign(way=np.sign(ways.way - .5)),
+            f'{d.before.sum()} of {len(d)} memorized strings' if len(d) else
+            'no string was contextually memorized')
+
+def _more_recollected(rows):
+    "Is a larger share of the copies recollected than contextually memorized?"
+    w = weighted_shares(rows)
+    if not len(w): return w, 'no never-seen strings'
+    told = ', '.join(f'{k} {w[k].mean():.2f}' for k in ('recollection', 'counterfactual', 'contextual'))
+    return w.assign(way=np.sign(w.recollection - w.contextual)), f'mean share of copies: {told}'
+
+_best, _weighted = _in_cells(_before_best, 'before', 'after'), _in_cells(_more_recollected, 'more', 'less')
 
 def _rarely(kind, below=.1):
     "Does a measure call at most so many strings memorized that were in no training set?"
@@ -219,8 +228,8 @@ def _rarely(kind, below=.1):
     def check(rows, groups):
         d = rows[rows.banded]
         if not len(d): return None, 'no controls'
-        k = int(d[f'chance_{kind}'].notna().sum())
-        low, high = binom_ci(k, len(d))
+        yes = d[f'chance_{kind}'].notna()
+        k, (low, high) = int(yes.sum()), grouped_ci(yes, d.groupby([*OF_GROUP, 'repeat']).ngroup())
         why = f'{k} of {len(d)} controls (95 % interval {100*low:.0f} to {100*high:.0f} %)'
         return (True if high <= below else False if low > below else 'undecided'), why
     return check
@@ -303,6 +312,7 @@ _alike_scores = dict(s0=(9, [2, .3, .2], [2, 1, 1]), s1=(3, [2, .3, .2], [2, 1, 
 _overfit = dict(s0=(9, [2, .5, .1], [2, 1, 2.5]), s1=(3, [2, .5, .1], [2, 1, 2.5]),
                 s2=(1, [2, .5, .1], [2, 1, 2.5]))
 _rising = dict(s0=(1, [.1, .2, .3, .4], [1]*4), s1=(1, [.1, .2, .3, .5], [1]*4))
+_later = partial(training, best=(1, 1.), **_overfit) # by contextual at once, by recollection later
 _calm = dict(s0=(9, [2, 1, .5, .4], [2, 1.5, 1, .9]), s1=(3, [2, 1.2, .8, .5], [2, 1.5, 1, .9]))
 _loose = dict(s0=(9, [2, .1, .1, .01], [2, .08, .05, .05]), s1=(3, [2, 1, .6, .3], [2, 1.1, .9, .8]))
 
@@ -315,6 +325,11 @@ def _varied(other, **change):
     "A training in which measures disagree, and another one beside it"
     import pandas as pd
     return pd.concat([late(), other().assign(**change)], ignore_index=True)
+
+def _at_sizes(*made):
+    "Trainings at one size after the other, eight strings and four times as many each time"
+    import pandas as pd
+    return pd.concat([f().assign(size=8*4**i) for i, f in enumerate(made)], ignore_index=True)
 
 def _both_ways(given, reversed_):
     "A training with the copies as they are, and one with them reversed"
@@ -399,15 +414,16 @@ def claims_at(
         *[claim(f'alarms-{kind}', where='ours', check=partial(_rarely(kind), **set_to),
                 says=f'{kind.capitalize()} calls at most a tenth of the strings memorized that are in no '
                      f'training set',
-                holds_on=partial(late, repeats=20, control=1.1),
-                fails_on=partial(late, repeats=20, control=.02))
+                holds_on=partial(late, repeats=40, control=1.1),
+                fails_on=partial(late, repeats=40, control=.02))
           for kind in ('counterfactual', 'contextual')],
         claim('best', where='ours', says='Contextual memorization starts before the language is learned best',
-              check=partial(_best, **set_to), holds_on=partial(early, best=(9, 1.)),
-              fails_on=partial(early, best=(0, 1.))),
-        claim('weighted', where='appendix C', check=partial(_weighted, **set_to),
-              says='At best learning, by copies, more is recollected than contextually memorized',
-              holds_on=late, fails_on=partial(training, best=(1, 1.), **_overfit)),
+              check=partial(_best, **set_to), holds_on=partial(_at_sizes, *[partial(early, best=(9, 1.))]*3),
+              fails_on=partial(_at_sizes, *[partial(early, best=(0, 1.))]*3)),
+        claim('weighted', where='ours', check=partial(_weighted, **set_to),
+              says='At best learning (appendix C), by copies, more is recollected than '
+                   'contextually memorized',
+              holds_on=partial(_at_sizes, late, late, late), fails_on=partial(_at_sizes, *[_later]*3)),
         claim('apart', where='ours', check=partial(_apart, **set_to),
               holds_on=partial(_both_ways, *_BY_PROBABILITY),
               fails_on=partial(_both_ways, *_BY_COPIES),

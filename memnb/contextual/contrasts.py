@@ -9,12 +9,11 @@ __all__ = ['fig_x_found', 'fig_x_tau', 'fig_x_controls', 'fig_x_best', 'fig_x_ap
 # %% ../../nbs/contextual/contrasts.ipynb #4c6068cb
 import numpy as np
 from .. import plots
-from ..stats import binom_ci
 from .courses import NOTHING
 from .measuring import kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
-from .notions import onsets
-from .orders import (alarms, contradictions, disagreements, earlier, needed, pair_tests,
+from .notions import check_tau, onsets
+from .orders import (OF_GROUP, alarms, contradictions, earlier, grouped_ci, needed, pair_tests,
                                      sign_of, tau_axis)
 
 # %% ../../nbs/contextual/contrasts.ipynb #7c77fc34
@@ -39,6 +38,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(9.9, -.8))
             ax.set_xticks([-n, 0, n], [n, 0, n])
+            ax.tick_params(labelbottom=True)
             ax.set_yticks([y + .6*(y//3) for y in range(len(d))],
                           [f'{r.first}, {r.second}' for r in d.itertuples()])
         for ax in axs[:, 0]:
@@ -70,32 +70,38 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
     import matplotlib.pyplot as plt
     m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
-    d = tau_axis(m, rule=rule, **({} if taus is None else dict(taus=taus)))
+    d, tau = tau_axis(m, rule=rule, **({} if taus is None else dict(taus=taus))), check_tau(tau)
     langs = list(dict.fromkeys(d.language))
-    hue = dict(zip(langs, plots.COLORS))
+    hue, rows = dict(zip(langs, plots.COLORS)), -(-(len(langs) + 1)//4)
     with plots.style():
-        fig, axs = plt.subplots(1, 2, figsize=(7.4, 3), sharey=True)
-        for ax, x, label in zip(axs, ('tau', 'ratio'), ('tau, nats a token', "tau / strings' exact loss")):
-            for lang, g in d.groupby('language', sort=False):
-                ax.plot(g[x], g.share, 'o-', ms=3, lw=1, color=hue[lang], label=lang)
-                if x == 'tau': ax.fill_between(g[x], g.low, g.high, color=hue[lang], alpha=.08, lw=0)
-            ax.set(xscale='log', xlabel=label, ylabel='repeats that contradict', ylim=(-.03, 1.03))
-        axs[0].axvline(tau, color=plots.GREY, lw=1, ls='-.')
-        axs[0].text(tau*.93, .5, f'tau = {tau:g}', fontsize=7, color='#555555', rotation=90, ha='right',
-                    va='center')
-        axs[1].axvline(1, color=plots.GREY, lw=1, ls=':')
-        fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center', handlelength=1.2)
+        fig, axs = plt.subplots(rows, min(4, len(langs) + 1), figsize=(7.4, 1.75*rows + .8), sharey=True,
+                                squeeze=False)
+        every = axs.flat[len(langs)]
+        for ax, (lang, g) in zip(axs.flat, d.groupby('language', sort=False)):
+            ax.fill_between(g.tau, g.low, g.high, color=hue[lang], alpha=.2, lw=0, label='95 %')
+            ax.plot(g.tau, g.share, 'o-', ms=2.5, lw=1, color=hue[lang], label='share of repeats')
+            ax.axvline(tau, color='black', lw=.8, ls='-.', label=f'tau = {tau:g}')
+            ax.axvline((g.tau/g.ratio).iloc[0], color=plots.GREY, lw=1.2, ls=':', label='exact loss')
+            ax.set(title=lang, xlabel='tau, nats')
+            every.plot(g.ratio, g.share, '-', lw=1, color=hue[lang])
+        every.axvline(1, color=plots.GREY, lw=1.2, ls=':')
+        every.set(title='all', xlabel='tau / exact loss')
+        for ax in axs.flat[:len(langs) + 1]: ax.set(xscale='log', ylim=(-.03, 1.03))
+        for ax in axs[:, 0]: ax.set_ylabel('repeats that\ncontradict')
+        for ax in axs.flat[len(langs) + 1:]: ax.axis('off')
+        fig.legend(*axs[0, 0].get_legend_handles_labels(), loc='outside right center', handlelength=1.4)
     some = d[d.contradict*2 > d.n].groupby('language', sort=False).tau.agg(['min', 'max'])
     told = '; '.join(f'{k} {r["min"]:.2g} to {r["max"]:.2g}' for k, r in some.iterrows())
     return plots.finish(fig,
                         f'The measures contradict each other in most repeats for tau from {told}' if len(some)
         else 'At no tau do the measures contradict each other in most repeats',
-        plots.foot(m, f'{int(d.n.max())} repeats a language', '95 % Clopper-Pearson'),
+        plots.foot(m, f'{int(d.n.max())} repeats a language',
+                   '95 % Clopper-Pearson').replace('bars:', 'bands:'),
         'Each point: the share of repeats in which some pair of strings has opposite orders, two epochs or '
         'more '
         'apart. Left of its range tau lies below what strings of the language cost, and none is recollected; '
-        'right of it all are, as soon as the language is learned. Divided by the exact loss of the strings, '
-        'the languages lie on one axis.')
+        'right of it all are, as soon as the language is learned. Dotted: the exact loss of the strings, '
+        'their geometric mean; divided by it, the languages lie on one axis (last panel).')
 
 # %% ../../nbs/contextual/contrasts.ipynb #535f687e
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
@@ -117,7 +123,7 @@ def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
                               **{c: g[c]*g.n for c in ('low', 'high')})
                 plots.errorbar(ax, at, 'at', 'k', across=True, color=hue, label=who)
             ax.set(title=said, xlabel=f'strings called memorized, of {int(d.n.max())}',
-                   xlim=(-1, d.n.max() + 1))
+                   xlim=(-.03*d.n.max(), 1.04*d.n.max()))
             ax.set_yticks(range(len(kinds)), kinds)
         axs[0].invert_yaxis()
         fig.legend(*axs[0].get_legend_handles_labels(), loc='outside right center')
@@ -127,7 +133,7 @@ def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
                              f'{wrong.k["counterfactual"]} memorized, '
         f'contextual {wrong.k["contextual"]}, recollection {wrong.k["recollection"]}',
         plots.foot(m, f'{n} strings of {m[["language", "repeat"]].drop_duplicates().shape[0]} repeats',
-                   '95 % Clopper-Pearson'),
+                   '95 %, repeats as units'),
         'Orange: strings in training. Grey: the same strings where fresh ones took their places, so that '
         'they are '
         'in neither training set; what a measure calls memorized there is a false alarm. Recollection calls '
@@ -161,17 +167,21 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
         some = [i for i, k in enumerate(labels) if k in langs or k == 'natural' and k in set(d.setting)]
         fig.legend([handles[i] for i in some], [labels[i] for i in some], loc='outside right center',
                    handlelength=1)
-    k = int(d.before.sum())
-    low, high = binom_ci(k, len(d))
-    units = len(d[['setting', 'language', 'size', 'repeat']].drop_duplicates())
+    k, units = int(d.before.sum()), d.groupby([*OF_GROUP, 'repeat']).ngroup()
+    low, high = grouped_ci(d.before, units)
+    few = d.groupby(['language', 'size']).before.mean().loc[lambda x: x < .5].reset_index()
+    where = ', '.join(f'{lang} ({" and ".join(map(str, g["size"]))} strings)'
+                      for lang, g in few.groupby('language'))
+    still = d.assign(unit=units, last=d.best_epoch == top).groupby('unit')['last'].first()
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
-                             f'best',
-        plots.foot(m, f'{len(d)} strings of {units} repeats')
-        + f' · {100*low:.0f} to {100*high:.0f} % (95 % Clopper-Pearson, strings as units)',
+                             f'best' + f'; fewer than half in {where}'*bool(where),
+        plots.foot(m, f'{len(d)} strings of {units.nunique()} repeats')
+        + f' · {100*low:.0f} to {100*high:.0f} % (95 %, repeats as units) · '
+          f'in {still.sum()} of them learning had not ended',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
-        'epoch '
-        'at which never-seen strings have their lowest mean loss: stopping at best learning does not prevent '
-        'it.')
+        'epoch at which never-seen strings have their lowest mean loss: stopping at best learning does not '
+        'prevent it. On the right edge that is the last epoch, and learning had not ended. Strings that are '
+        'never memorized are not drawn.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
@@ -202,9 +212,10 @@ def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
         fig.legend(handles, ['likely (s0)', f'unlikely ({ends[1]})'], loc='outside right center',
                    handlelength=1)
     told = apart_effects(s)
-    return plots.finish(fig, '; '.join(f'{r.measure}: earlier for the likely one in {r.likely} of {r.n}, for '
-                                       f'more copies in '
-                                       f'{r.copies} of {r.n}' for r in told.itertuples()),
+    rec, ctx = (next(told[told.measure == k].itertuples()) for k in kinds)
+    return plots.finish(fig, f'In {rec.n} repeats a start is earlier, by recollection for the likely string '
+        f'in {rec.likely} and for more copies in {rec.copies}; contextually in {ctx.likely} and '
+        f'in {ctx.copies}',
         plots.foot(m, f'{len(d[["language", "repeat"]].drop_duplicates())} repeats of {", ".join(langs)}'),
         'The likeliest and the least likely of the three strings, each trained once with many copies and '
         'once '
@@ -256,15 +267,18 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
                    handlelength=1)
     wide = s.pivot_table(index=['language', 'repeat', 'string'], columns='setting', values='start_contextual',
                          dropna=False, aggfunc='first')
-    moved = (wide.published - wide.given).abs().median()
-    return plots.finish(fig, f"Median shift of a contextual start by the paper's protocol: {moved:.2g} "
-                             f"epochs",
+    way = (wide.published - wide.given).dropna()
+    sooner, later = int((way < 0).sum()), int((way > 0).sum())
+    return plots.finish(fig, "The paper's protocol moves a contextual start by "
+        f'{way.abs().median():.2g} epochs (median), in {sooner} of {len(way)} strings to an earlier '
+        f'one, in {later} to a later one',
         plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, '
                       f'the same '
                       f'strings and data'),
         'Starts by the bare thresholds where the places of absent strings stay empty (orange), and where '
         'they are '
-        'filled up, so that the training with the string has more steps an epoch (grey).')
+        'filled up, so that the training with the string has more steps an epoch (grey). There losses are '
+        'looked at after whole epochs only, so no start is before 1.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #988c3144
 def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
@@ -283,7 +297,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     names = in_order([*tests['first'], *tests.second])
     ends = (tests['first'] == names[0]) & (tests.second == names[-1])
-    said = disagreements(tests)
+    said = contradictions(tests[ends])
     with plots.style():
         fig, axs = plt.subplots(1, len(langs), figsize=(7.6, .62*len(cells) + 1.3), sharex=True, sharey=True,
                                 squeeze=False)
@@ -295,24 +309,25 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                 ax.barh(y, -r.after, color=plots.REAL, **solid)
             trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
             for y in [y for y, c in enumerate(cells) if c not in trained]:
-                ax.text(.5, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='left', va='center')
+                ax.text(0, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='center', va='center',
+                        bbox=dict(fc='white', ec='none', pad=1))
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
             ax.set_yticks(range(len(cells)), [f'{s} strings\n{who(c)}, n = {times[s, c]}' for s, c in cells])
         for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
-            axs[0, -1].text(1.03*n, y, k, fontsize=6, va='center')
+            axs[0, -1].text(1.12*n, y, k, fontsize=6, va='center')
         fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
                    ['more frequent\nfirst', 'less frequent\nfirst'], loc='outside right center',
                    handlelength=1.2)
     d = said[said.language.isin(langs)]
     k, against = int((d.said == 'contradict').sum()), int((d.said == 'agree').sum())
-    return plots.finish(fig, f'In {k} of {len(d)} cases of {len(langs)} languages the measures contradict '
-        f'each other, in {against} they agree; in {len(d) - k - against} nothing is decided',
+    return plots.finish(fig, f'{names[0]} against {names[-1]}: in {k} of {len(d)} cases the measures '
+        f'contradict each other, in {against} they agree, in {len(d) - k - against} nothing is decided',
         plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
             dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for _, c in cells)))
         + ' · faint: undecided (sign test, Holm)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
-        'epochs or more before it (blue) or after it (orange). A size is the number of training strings; '
-        'learners are networks from scratch (layers x width), a pretrained one that is fine-tuned, and an '
-        'n-gram model, which has no batches and no chance.')
+        'epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
+        'the number of training strings; learners are networks from scratch (layers x width), a pretrained '
+        'one that is fine-tuned, and an n-gram model, which has no batches and no chance.')

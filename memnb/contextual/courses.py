@@ -60,18 +60,22 @@ def excess(
 
 def first_of_two(
     rows, kind: str, which: str = 'start' # of `onsets`, one group; measure; as of `pair_tests`
-) -> str: # as 's2 before s0 in 9 of 10 repeats'
+) -> str: # as 's2 before s0 in 9 of 10 repeats (in 3 s0 never starts)'
     "The most and the least frequent string: who comes first?"
     wide = rows.pivot(index='repeat', columns='string', values=f'{which}_{kind}')
     a, *_, z = in_order(wide.columns)
     way = earlier(wide[a], wide[z])
     before, after = int((way > 0).sum()), int((way < 0).sum())
     one, two, k = (a, z, before) if before >= after else (z, a, after)
-    return f'{one} before {two} in {k} of {len(way)} repeats'
+    never = int((wide[two].isna() & wide[one].notna()).sum())
+    return (f'{one} before {two} in {k} of {len(way)} repeats'
+            + f' (in {never} {two} never starts)'*(never > 0))
 
 def _legend(fig, axs, **kw):
     "One legend for all panels"
-    marks = {t: h for ax in np.ravel(axs) for h, t in zip(*ax.get_legend_handles_labels())}
+    marks = {}
+    for ax in np.ravel(axs):
+        for h, t in zip(*ax.get_legend_handles_labels()): marks.setdefault(t, h)
     for ax in np.ravel(axs):
         if ax.get_legend(): ax.get_legend().remove()
     fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1.6, **kw)
@@ -87,7 +91,7 @@ def _excess_grid(m, kinds, tau, rule, title):
                                 sharey='row', squeeze=False)
         for i, (row, kind) in enumerate(zip(axs, kinds)):
             d, noise = excess(m, kind)
-            high = 1.25*d.groupby(['string', 'epoch']).excess.mean().max()
+            high, k = 1.05*d.excess.max(), d.repeat.nunique()
             for ax, name in zip(row, names):
                 one = d[d.string == name]
                 sns.lineplot(one, x='epoch', y='excess', units='repeat', estimator=None, color=hue[name],
@@ -103,6 +107,7 @@ def _excess_grid(m, kinds, tau, rule, title):
                 at = s[s.string == name][f'start_{kind}'].dropna()
                 ax.plot(at, [.03]*len(at), '|', ms=7, color=MEASURE_HUES[kind], label=f'start, {kind}',
                         transform=ax.get_xaxis_transform())
+                ax.text(.03, .97, f'{len(at)} of {k} start', fontsize=7, va='top', transform=ax.transAxes)
                 ax.set(xlabel='epoch', ylabel=f'{kind}\nscore', ylim=(low, high))
                 if not i:
                     c = m[m.string == name].copies.mean()
@@ -142,27 +147,32 @@ def fig13(measured, reported=None, tau=.2, rule='sustained'):
     m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
     s = onsets(m, tau, rule, bands=False)
-    d = s.rename(columns=dict(bare_counterfactual='a', bare_contextual='z'))
-    top, both = 1.12*m.epoch.max(), d.a.notna()
-    d = d[both].assign(z=d.z.fillna(top))
+    d = s[s.start_counterfactual.notna()].rename(columns=dict(start_counterfactual='a', start_contextual='z'))
+    top = 1.12*m.epoch.max()
+    d = d.assign(wait=(d.z - d.a).fillna(top))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(5.6, 3.3))
-        sns.scatterplot(d, x='a', y='z', hue='language', s=16, alpha=.7, lw=0, ax=ax, clip_on=False)
-        ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-        ax.set(xlabel='counterfactual start, epoch', ylabel='contextual start, epoch', xlim=(0, None),
-               ylim=(0, top))
+        fig, ax = plt.subplots(figsize=(6.4, 3.3))
+        hue = dict(zip(dict.fromkeys(d.language), plots.COLORS))
+        sns.stripplot(d, x='language', y='wait', hue='language', palette=hue, size=3, jitter=.25, alpha=.7,
+                      ax=ax, legend=False, clip_on=False)
+        for x, lang in enumerate(hue):
+            mid = np.median(d.wait[d.language == lang])
+            ax.plot(x, mid, '_', ms=22, mew=2, color='black', label='median')
+        ax.axhline(0, color='black', lw=.7)
+        ax.set(xlabel='', ylabel='contextual - counterfactual\nstart, epochs', ylim=(-2, 1.03*top))
         ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
+        ax.set_xticks(range(len(hue)), [f'{k}\nn = {(d.language == k).sum()}' for k in hue])
         _legend(fig, [ax])
-    wait = (d.z - d.a)[d.z < top]
-    return plots.finish(fig, f'Contextual memorization starts {wait.median():.0f} epochs after '
-                             f'counterfactual '
-        f'(median), and in {(d.z == top).sum()} of {len(d)} strings never',
-        plots.foot(m, f'{len(d)} strings of {s[["language", "repeat"]].drop_duplicates().shape[0]} repeats'),
-        'Starts by the bare thresholds, a dot a string and repeat, never below the diagonal (Lemma 3.1). '
-        'Above '
-        'it, the wait: where training goes on to improve the model that has not seen the string, a string '
-        'must '
-        'beat the best of it, not that of the same epoch.')
+    never, off = int(d.z.isna().sum()), len(s) - len(d)
+    with_it, sooner = int((d.wait == 0).sum()), int((d.wait < 0).sum())
+    return plots.finish(fig, f'Contextual memorization starts {(d.z - d.a).median():.0f} epochs after '
+        f'counterfactual (median); in {with_it} of {len(d)} strings with it, in {sooner} before it'
+        + f', in {never} never'*(never > 0),
+        plots.foot(m, f'{len(d)} strings of {s[["language", "repeat"]].drop_duplicates().shape[0]} repeats')
+        + f' · {off} strings never start counterfactually'*(off > 0),
+        'How long contextual memorization waits, by the bare thresholds, a dot a string and repeat, never '
+        'below zero (Lemma 3.1). Where training goes on to improve the model that has not seen the string, a '
+        'string must beat the best of it, not that of the same epoch.')
 
 # %% ../../nbs/contextual/courses.ipynb #e0b402c9
 def fig1(measured, reported=None, tau=.2, rule='sustained'):
@@ -196,7 +206,8 @@ def fig1(measured, reported=None, tau=.2, rule='sustained'):
         _legend(fig, [ax])
     return plots.finish(fig, f'{r.language}, {r.string}: counterfactually memorized from epoch '
         f'{r.start_counterfactual:.3g}, contextually from {r.start_contextual:.3g}',
-        plots.foot(m, f'1 string, the one of median wait among {len(both)}') + f' · {setting_of(m)}',
+        plots.foot(m, f'1 string of repeat {r["repeat"]}, the one of median wait among {len(both)}')
+        + f' · {setting_of(m)}',
         'The loss of a string left out less its loss in training, at each epoch (counterfactual) and from '
         'the '
         'lowest of all epochs (contextual). A measure calls the string memorized from where its line stays '
@@ -228,9 +239,12 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
             ax.plot(range(len(names)), mid.replace(np.inf, top), '_', ms=16, mew=2, color='black')
             if len(printed): ax.plot([names.index(x) for x in printed[printed.measure == k]['item']],
                 printed[printed.measure == k].value.astype(float), ms=6, **plots.HOLLOW)
+            for x, name in enumerate(names): # how many dots lie on each other
+                if never := int(s[s.string == name][f'start_{k}'].isna().sum()):
+                    ax.text(x - .1, 1.03*top, never, fontsize=6.5, ha='center', va='bottom')
             ax.axhline(top*.945, color=plots.GREY, lw=.6, ls=':')
             ax.set(title=k, xlabel='', ylabel='start, epoch', xlim=(-.5, len(names) - .5),
-                   ylim=(-1, 1.05*top))
+                   ylim=(-1, 1.12*top))
             ax.set_xticks(range(len(names)), names)
             ax.set_yticks([0, 10, 20, 30, 40, 50, top], ['0', '10', '20', '30', '40', '50', 'never'])
         said = [('o', dict(color=hue[names[0]], ms=4), 'one repeat'),
@@ -243,19 +257,22 @@ def fig9(measured, reported=None, tau=.2, rule='sustained'):
         plots.foot(m, repeats_of(m)) + f' · {setting_of(m)}',
         'The epoch at which each string begins to be memorized; strings fall in frequency from left to '
         'right. '
-        'The top row holds strings that never are. Crosses: the same string in neither training set, judged '
-        'alike. The paper prints epochs for recollection only, of larger and pretrained models.')
+        'The top row holds strings that never are, with their number. Crosses: the same string in neither '
+        'training set, judged alike. The paper prints epochs for recollection only, of larger and '
+        'pretrained models.')
 
 # %% ../../nbs/contextual/courses.ipynb #407be06e
 def _score_curves(m, tau, rule):
     "Score by epoch, a panel a measure"
     import matplotlib.pyplot as plt, seaborn as sns
-    hue = shades(m)
+    copies, hue = m.groupby('string').copies.mean(), shades(m)
+    spoken = {k: f'{k}, {copies[k]:.3g} cop{"y" if copies[k] == 1 else "ies"}' for k in hue}
     with plots.style():
         fig, axs = plt.subplots(1, 3, figsize=(7.4, 2.8), sharey=True)
         for ax, k in zip(axs, GRADED):
             d = excess(m, k)[0].assign(score=lambda d: d.excess.clip(lower=0))
-            sns.lineplot(d, x='epoch', y='score', hue='string', palette=hue, errorbar=('ci', 95), n_boot=300,
+            sns.lineplot(d.assign(string=d.string.map(spoken)), x='epoch', y='score', hue='string',
+                         palette={spoken[k]: c for k, c in hue.items()}, errorbar=('ci', 95), n_boot=300,
                          seed=0,
                          err_kws=dict(lw=0, alpha=.2), ax=ax)
             ax.set(title=k, ylabel='memorization score', ylim=(0, None))
@@ -265,8 +282,10 @@ def _score_curves(m, tau, rule):
     apart = (end.max() - end.min()).max()
     return plots.finish(fig, f'{m.language.iloc[0]}: final scores are {end.iloc[:, 0].mean():.2f} '
                              f'counterfactually, '
-        f'{end.iloc[:, 1].mean():.2f} contextually; {"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
-        plots.foot(m, repeats_of(m), '95 % bootstrap of the mean') + f' · {setting_of(m)}',
+        f'{end.iloc[:, 1].mean():.2f} contextually; strings are '
+        f'{"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
+        plots.foot(m, repeats_of(m), '95 % bootstrap of the mean').replace('bars:', 'bands:')
+        + f' · {setting_of(m)}',
         'Scores of the three strings by epoch: mean over repeats, darker for strings with more copies. A '
         'score '
         'is the share of its threshold by which the loss lies below. The contextual score is never above the '

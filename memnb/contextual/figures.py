@@ -104,7 +104,8 @@ def fig8(measured=None, reported=None, names=('L2', 'L4', 'L8'), seed=0):
     return plots.finish(fig, f'A string hangs on levels of rules: {told}',
         'one sampled string a language, the median by length',
         'The likeliest derivation of a string, from its tokens (below) up to the start symbol. A box is a '
-        'non-terminal and spans the tokens that it derives. A model that has learned the rules predicts a '
+        'non-terminal and spans the tokens that it derives; the two without a name, too narrow for one, are '
+        'C1 and T1, which have to agree. A model that has learned the rules predicts a '
         'token from the boxes around it, without having seen the string.')
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e

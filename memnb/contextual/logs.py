@@ -24,21 +24,33 @@ def loss_log(
 ):                         # transformers.TrainerCallback
     "A callback that logs the losses of sequences at each epoch"
     from transformers import TrainerCallback
+    head = f'string,epoch,{column}\n'
+    if column not in LOG[2:]: raise ValueError(f'the losses are {" or ".join(LOG[2:])}, not {column!r}')
+    if empty := [k for k, ids in sequences.items() if not len(ids)] or ['the dictionary']*(not sequences):
+        raise ValueError(f'{empty[0]} has no tokens: give the ids of one or more for each name')
     class LossLog(TrainerCallback):
         "Writes string, epoch and loss"
         def on_train_begin(self, args, state, control, **kw):
-            if state.global_step and Path(file).exists(): return self.cut(state.epoch) # resumed: go on there
-            Path(file).write_text(f'string,epoch,{column}\n', encoding='utf8')
-            self.write(0, kw['model'])
-        def on_epoch_end(self, args, state, control, **kw): self.write(round(state.epoch), kw['model'])
+            if state.global_step and Path(file).exists(): # resumed: go on there
+                with open(file, encoding='utf8') as f: was = f.readline()
+                if was != head: raise ValueError(f'{file} begins with {was.strip()!r}, not with '
+                                                 f'{head.strip()!r}: it is another log; take another name')
+            else:
+                Path(file).write_text(head, encoding='utf8')
+                self.write(state, kw['model'])
+        def on_epoch_end(self, args, state, control, **kw): self.write(state, kw['model'])
         def cut(self, epoch):
-            "Drop what was written after the checkpoint: those epochs are trained again"
+            "Drop what a run wrote that broke down behind the checkpoint from which this one goes on"
             import pandas as pd
             was = pd.read_csv(file, dtype=str, keep_default_na=False)
-            with core.replacing(Path(file)) as part: was[was.epoch.astype(float) <= round(epoch)].to_csv(
-                part, index=False, lineterminator='\n')
-        def write(self, epoch, net):
-            was = net.training
+            late = was.epoch.astype(float) >= epoch
+            if late.any():
+                with core.replacing(Path(file)) as part:
+                    was[~late].to_csv(part, index=False, lineterminator='\n')
+        def write(self, state, net):
+            at, was = state.epoch or 0, net.training
+            epoch = round(at) if abs(at - round(at)) < .05 else round(at, 3) # a run may end within one
+            self.cut(epoch)
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)
             with open(file, 'a', encoding='utf8', newline='') as f:

@@ -4,20 +4,45 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'KINDS_OF_LEARNERS', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all',
-           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'group_of']
+           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'to_draw', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, re, time
+from numbers import Integral, Real
 from pathlib import Path
 from .. import core, gpt, lm, results
 from ..core import say
 from .automaton import grammar
 from .counting import LEARNERS
+from .grammars import GRAMMARS
 from .retraining import (LOSSES, OF_STRING, RUN_OF, check_names, dynamics, followed,
                                          model_config, looks_at, need_weights, short_name)
 from .tuning import shared_tokens, tuned_dynamics
 
 # %% ../../nbs/contextual/measuring.ipynb #76b37f1f
+def _listed(x): return list(x) if isinstance(x, (list, tuple)) else [x]
+
+def _told_apart(languages):
+    "Grammars, each once; ValueError where two have one name"
+    found = {}
+    for g in map(grammar, _listed(languages)):
+        name = short_name(g)
+        other = grammar(name) if name in GRAMMARS else found.setdefault(name, g)
+        if other.rules != g.rules: raise ValueError(f'two languages are called {name}: '
+                                                    "name yours otherwise, as grammar(text, 'mine')")
+        found[name] = g
+    return [*found.values()]
+
+def _check_numbers(sizes, how):
+    "Refuse what is no number of things"
+    counts = [*(('sizes', s) for s in sizes),
+              *((k, how[k]) for k in ('n', 'repeats', 'epochs', 'batch', 'tests') if k in how),
+              *(('copies', c) for c in how.get('copies', ()))]
+    for k, v in counts:
+        if not isinstance(v, Integral) or v < 1: raise ValueError(f'{k}: a whole number from 1 up, not {v!r}')
+    lr = how.get('lr', 0.)
+    if not isinstance(lr, Real) or lr < 0: raise ValueError(f'lr: a rate from 0 up, not {lr!r}')
+
 def measure(
     languages='L2',      # name, text or Grammar; or several
     sizes=256,           # training strings; or several
@@ -29,13 +54,18 @@ def measure(
     import pandas as pd
     check_names(measure, how, model)
     if model in LEARNERS: model, configs = 'gpt', model # a tiny model of another kind
+    _check_numbers(_listed(sizes), how)
     if model != 'gpt': need_weights(lm.load(model))
-    listed = lambda x: list(x) if isinstance(x, (list, tuple)) else [x]
     run = dynamics if model == 'gpt' else tuned_dynamics
-    cells = [(g, s, c) for g in map(grammar, listed(languages)) for s in listed(sizes)
-             for c in (listed(configs) if model == 'gpt' else [model])]
-    plan_of = {k: how[k] for k in ('n', 'copies', 'seed') if k in how}
-    for g, s, _ in cells: followed(g, s, **plan_of)  # what cannot work fails before anything is trained
+    cells = [(g, s, c) for g in _told_apart(languages) for s in dict.fromkeys(_listed(sizes))
+             for c in dict.fromkeys(_listed(configs) if model == 'gpt' else [model])]
+    plan_of, batch = {k: how[k] for k in ('n', 'copies') if k in how}, how.get('batch', 8)
+    for g, s, c in cells: # what cannot work fails before anything is trained
+        three = followed(g, s, **plan_of, seed=1000*how.get('seed', 0))
+        if batch > s and c not in LEARNERS: say(
+            f'{short_name(g)}: batches of {batch} are larger than the {s} training strings. Without and with '
+            f'a followed string there are {", ".join(map(str, [s, *(s + three.copies)]))}, and a step has no '
+            f'more; take batch={s} or less')
     out, began = [], time.perf_counter()
     for i, (g, s, c) in enumerate(cells, 1):
         out.append(run(g, s, c, **how))
@@ -189,6 +219,16 @@ def with_learners(
               if kind_of(c) > own and k not in set(m.config)]
     more = [from_long(results.selected(rows[rows.model == k])).assign(model=m.model.iloc[0]) for k in beside]
     return pd.concat([m, *more], ignore_index=True)
+
+def to_draw(
+    name: str,          # of a figure
+    rows,               # measured rows of this paper
+    model: str = None,  # whose; default: the tiny networks
+    profile: str = None # default: the largest that is there
+) -> dict:              # argument of the figure -> losses
+    "The losses of a figure: those of a learner, and of what it is compared with"
+    one = model or ('gpt' if 'gpt' in set(rows.model) else None)
+    return dict(measured=with_learners(from_long(results.selected(rows, one, profile)), rows))
 
 def group_of(
     measured,         # DataFrame from `run_all`, `measure` or `from_long`

@@ -54,7 +54,8 @@ def memorized(
         start = begins(loss < bar*(1 - bands.get(m, 0.)), rule, epochs)
         with np.errstate(over='ignore'): share = np.where(bar > 0, (bar - loss)/np.where(bar > 0, bar, 1), 0)
         mem = loss < bar if m == 'recollection' else np.clip(share, 0, 1)
-        out[m] = start, np.where(epochs >= start, mem, 0.) # 0 before the start; NaN (never): after all epochs
+        if m != 'recollection': mem = np.where(epochs >= start, mem, 0.) # NaN (never): after all epochs
+        out[m] = start, mem.astype(float)
     return out
 
 # %% ../../nbs/13_contextual.ipynb #058b602a

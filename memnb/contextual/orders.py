@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['MARGIN', 'OF_GROUP', 'LEVEL', 'TAUS', 'holm', 'earlier', 'pair_tests', 'needed', 'sign_of', 'contradictions',
-           'disagreements', 'told_pair', 'tau_axis', 'alarms', 'kappa', 'near_decisions']
+           'disagreements', 'told_pair', 'tau_axis', 'sign_tests', 'over_cells', 'told_cells', 'weighted_shares',
+           'grouped_ci', 'alarms', 'kappa', 'near_decisions']
 
 # %% ../../nbs/contextual/orders.ipynb #25131e8c
 import math
 import numpy as np
 from ..stats import binom_ci
 from .method import NOTIONS, begins, in_order
-from .notions import arrays_of, onsets
+from .notions import arrays_of, check_tau, onsets
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 MARGIN = 2. # epochs
@@ -121,7 +122,7 @@ def tau_axis(
 ):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, ordered, ...
     "In how many repeats do recollection and contextual memorization contradict each other, by tau?"
     import pandas as pd
-    rows, out = onsets(table, .2, rule), []
+    taus, rows, out = [check_tau(x) for x in taus], onsets(table, .2, rule), []
     for key, g in table.groupby(OF_GROUP, sort=False):
         names, repeats, epochs, loss = arrays_of(g)
         own = rows[(rows[OF_GROUP] == list(key)).all(axis=1)]
@@ -139,18 +140,82 @@ def tau_axis(
     return pd.DataFrame(out, columns=[*OF_GROUP, 'tau', 'ratio', 'n', 'contradict', 'ordered', 'share',
                                       'low', 'high'])
 
+# %% ../../nbs/contextual/orders.ipynb #0b7fd4a2
+def sign_tests(
+    ways # DataFrame with the columns of a group, and `way`: 1, -1 or 0, a row a repeat
+):       # DataFrame: group, n, more, less, p, p_holm, sign (1, -1; 0: undecided)
+    "In which direction do the repeats of each cell go?"
+    import pandas as pd
+    from scipy.stats import binomtest
+    out = []
+    for key, g in ways.groupby(OF_GROUP, sort=False):
+        a, b = int((g.way > 0).sum()), int((g.way < 0).sum())
+        out.append((*key, len(g), a, b, binomtest(a, a + b).pvalue if a + b else math.nan))
+    d = pd.DataFrame(out, columns=[*OF_GROUP, 'n', 'more', 'less', 'p'])
+    d = d.assign(p_holm=holm(d.p))
+    return d.assign(sign=np.where(d.p_holm < LEVEL, np.sign(d.more - d.less), 0))
+
+def over_cells(
+    tests # from `sign_tests`
+):        # one of the keys of VERDICTS
+    "What all cells come to"
+    yes, no = int((tests.sign > 0).sum()), int((tests.sign < 0).sum())
+    if yes and no: return 'mixed'
+    return True if 2*yes > len(tests) else False if 2*no > len(tests) else 'undecided'
+
+def told_cells(
+    tests,                 # from `sign_tests`
+    more: str, less: str   # what the two directions are called
+) -> str:
+    "The cells in words, size by size"
+    out = []
+    for size, g in tests.groupby('size'):
+        said = [(word, g[g.sign == s]) for word, s in ((more, 1), (less, -1), ('undecided', 0))]
+        out.append(f'{size} strings: ' + ', '.join(f"{word} in {' '.join(d.language)}"
+                                                   for word, d in said if len(d)))
+    n = sorted(set(tests.n))
+    many = ' to '.join(map(str, n[::len(n) - 1 or 1]))
+    return '; '.join(out) + f' (n = {many} repeats each, Holm over {len(tests)} tests)'
+
+def weighted_shares(
+    rows # from `onsets`
+):       # DataFrame: group, repeat, and by each measure the share of copies that are memorized
+    "Weighted memorization at the epoch of best learning (appendix C)"
+    import pandas as pd
+    kinds, out = [m for m in NOTIONS if f'start_{m}' in rows], []
+    for key, g in rows[rows.best_epoch.notna()].groupby([*OF_GROUP, 'repeat'], sort=False):
+        out.append((*key, *(np.average(g[f'start_{m}'] <= g.best_epoch, weights=g.copies) for m in kinds)))
+    return pd.DataFrame(out, columns=[*OF_GROUP, 'repeat', *kinds])
+
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
+def grouped_ci(
+    yes, # a bool a case
+    unit # the independent unit that each case belongs to
+) -> tuple: # (low, high)
+    "95 % interval of the share of cases, several of which belong to one unit"
+    import pandas as pd
+    from scipy.stats import beta
+    d = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
+    n, k, p = len(d), d.unit.nunique(), d.yes.mean()
+    if k < 2: return 0., 1.
+    wide = ((d.yes - p).groupby(d.unit).sum()**2).sum()*k/(k - 1)/n**2 # variance of the share
+    many = min(n, max(1., p*(1 - p)/wide)) if wide else k
+    x = p*many
+    return (float(beta.ppf(.025, x, many - x + 1)) if p > 0 else 0.,
+            float(beta.ppf(.975, x + 1, many - x)) if p < 1 else 1.)
+
 def alarms(
     rows # from `onsets`
 ):       # DataFrame: measure, rule ('threshold' or 'band'), who ('in training', ...), k, n, low, high
     "How many strings each measure calls memorized"
     import pandas as pd
     d, out = rows[rows.banded], []
+    unit = d.groupby([*OF_GROUP, 'repeat']).ngroup()
     for m in (*NOTIONS, 'exact') if len(d) else ():
         for rule, mine, theirs in (('threshold', 'bare', 'chance'), ('band', 'start', 'control')):
             for who, which in (('in training', mine), ('in neither set', theirs)):
-                k = int(d[f'{which}_{m}'].notna().sum())
-                out.append((m, rule, who, k, len(d), *binom_ci(k, len(d))))
+                yes = d[f'{which}_{m}'].notna()
+                out.append((m, rule, who, int(yes.sum()), len(d), *grouped_ci(yes, unit)))
     return pd.DataFrame(out, columns=['measure', 'rule', 'who', 'k', 'n', 'low', 'high'])
 
 def kappa(
