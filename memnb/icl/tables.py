@@ -183,13 +183,11 @@ def memory_rates(
     copies = {}
     for r in guessed.itertuples(): copies.setdefault((r.model, r.dataset, r.setting, r.k),
                                                      {})[r.quantity] = r.value
-    alone = rows[(rows.part == 'guess') & (rows.group == 'constant') & (rows.quantity == 'rate')]
-    alone = alone.groupby(['dataset', 'k']).value.mean().to_dict()
     for r in overall(rows, **where).itertuples():
         key = r.model, r.dataset, r.setting, r.k
         at, c = dict(model=r.model, dataset=r.dataset, name=r.name, setting=r.setting, k=r.k), copies.get(key)
-        same = c['constants']/r.n if r.n and 'constants' in (c or {}) else alone.get((r.dataset, r.k))
-        at |= dict(copy=c['copies']/r.n if r.n and c else None, constant=same)
+        for q in ('copies', 'constants') if c and r.n else ():
+            at[dict(copies='copy', constants='constant')[q]] = c.get(q, float('nan'))/r.n
         if key in known:
             g = known[key].assign(hits=lambda g: g.exact + g.near_exact)
             never, often = g[g.times == 0], g[g.times >= OFTEN]
