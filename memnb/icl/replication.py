@@ -262,6 +262,9 @@ def replications(
     fitting(m, task, ks, max_tokens, settings)
     if not any(k or s not in CONTROLS for k in ks for s in settings):
         raise ValueError('controls need demonstrations: ask for k > 0, or for another setting')
+    dull = len(task.telling) - sum(task.telling)
+    if 2*dull > len(task.telling): say(f'{task.name}: {dull} of {len(task.telling)} second pieces can be had '
+                                       'without a memory (too few rare words), and count in no share')
     parts = []
     for s in settings:
         parts += [replicate(m, task, k, s, max_tokens, mode, seed) for k in ks if k or s not in CONTROLS]

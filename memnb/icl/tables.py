@@ -269,7 +269,9 @@ def pearsons(
 def printed_p(
     r: float # a printed correlation of five points
 ) -> str:    # '1.00' stands for .995 and more
-    "The p of a printed correlation, for people"
+    "The p of a printed correlation, for people; both ends where rounding hides on which side of 5 % it is"
+    low, high = p_of(min(abs(r) + .005, 1.), 5), p_of(abs(r) - .005, 5)
+    if low < .05 <= high: return f'p={low:.2g} to {high:.2g}'
     return f'p={p_of(r, 5):.2g}' if abs(r) < 1 else 'p<0.001'
 
 def _beside(measured, reported, exact, where):
