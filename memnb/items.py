@@ -111,8 +111,12 @@ def outlook(
     top, never = truth.times.max(), int((truth.times == 0).sum())
     members = int((truth.times == top).sum())
     least = next((r/100 for r in range(5, 101, 5) if never and power(members, never, r/100) >= .8), None)
-    found = f'a recall of {least:.0%} or more will be told from guessing (power .8)' if least else (
-        'recall cannot be told from guessing: more items or twins are needed')
+    if least: found = f'a recall of {least:.0%} or more will be told from guessing (power .8)'
+    elif not never: found = 'recall cannot be told from guessing without twins'
+    else: # as many twins an item as there are
+        more = next(n for n in range(members, 99) if power(n, -(-n*never//members), 1.) >= .8)
+        found = (f'recall cannot be told from guessing, which takes {more} items shown as often and '
+                 f'{-(-more*never//members)} twins at least')
     return f'{members} items shown {top} times, {never} twins: {found}'
 
 # %% ../nbs/rooms/items.ipynb #843f25fb

@@ -219,7 +219,9 @@ def make(
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
     shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
     share = 1 - .8*below/m.net.config.num_hidden_layers if below else 1 # of a pass, at 5000 tokens a minute
-    say(f'{outlook(truth)}; {shown} tokens, some {share*shown/5000:.0f} minutes of one core')
+    minutes = share*shown/5000
+    took = f'some {minutes:.0f} minutes' if minutes >= 1.5 else 'about a minute'
+    say(f'{outlook(truth)}; {shown} tokens, {took} of one core')
     net = _adapted(m, rank, dtype, below)
     losses = train(net, m.tok, docs, lr, tokens, seed, below)
     recipe = dict(base=m.source, version=version(), items=len(truth), documents=len(docs), ordinary=len(fill),

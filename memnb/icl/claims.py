@@ -69,13 +69,18 @@ def _memories(m, setting, k):
     "Memory of a setting at one k: {data set: row of `memory`}"
     return {r.dataset: r for r in memory_rates(m, setting=setting, k=k).itertuples()}
 
-def _raised(m, setting, ks):
-    "Do demonstrations raise memory over k = 0? By data set, at the k where it grows most"
+def _over_zero(m, setting):
+    "Each k > 0 that a data set was asked with beside k = 0: {data set: {k: groups}}"
     found = {}
-    for k in ks:
+    for k in _shots(m):
         for d, groups in pair_counts(m, setting, k, 'k = 0').items(): found.setdefault(d, {})[k] = groups
+    return found
+
+def _raised(m, setting, first=False):
+    "Do demonstrations raise memory over k = 0? By data set, at the `first` k or where it grows most"
     parts = {}
-    for d, by_k in found.items():
+    for d, by_k in _over_zero(m, setting).items():
+        if first: by_k = {min(by_k): by_k[min(by_k)]}
         best = max(by_k, key=lambda k: _net(by_k[k])[0])
         seen = [r for k in (0, *by_k) if (r := _memories(m, setting, k).get(d))]
         if not any(r.low > 0 for r in seen):
@@ -85,9 +90,7 @@ def _raised(m, setting, ks):
             parts[d] = holds, f'k = 0, {best:g}: {why}'
     return _not_seen(m, vote(parts))
 
-def _surface(m, rep): return _raised(m, MAIN, _shots(m))
-def _smallest(m, rep): return _raised(m, MAIN, _shots(m)[:1])
-def _context(m, rep): return _raised(m, 'pairs', _shots(m))
+def _context(m, rep): return _raised(m, 'pairs')
 
 def _stable(m, rep):
     many = [k for k in _shots(m) if k >= 100]
@@ -102,19 +105,18 @@ def _stable(m, rep):
                f'exact {exact[0]}, {exact[1]} of {own[2]}')
         level = _memories(m, MAIN, many[-1]).get(d)
         if low > 0 or high < 0 or paired_ci(*exact)[1] < 0: parts[d] = False, why
-        elif level is None or level.rate < FLOOR: parts[d] = 'undecided', f'{why}: too little comes back'
+        elif level is None or level.value < FLOOR: parts[d] = 'undecided', f'{why}: too little comes back'
         else: parts[d] = (-WIDE < low and high < WIDE and elow > -WIDE) or 'undecided', why
     return _not_seen(m, vote(parts))
 
 def _exact(m, rep):
     parts = {}
     for s in SETTINGS:
-        for k in _shots(m):
-            exact = pair_counts(m, s, k, 'k = 0', True)
-            for d, groups in pair_counts(m, s, k, 'k = 0').items():
-                rises, why = _change(groups, len(_shots(m)))
+        for d, by_k in _over_zero(m, s).items():
+            for k, groups in by_k.items():
+                rises, why = _change(groups, len(by_k))
                 if rises is not True: continue
-                holds, of_exact = _change(exact[d])
+                holds, of_exact = _change(pair_counts(m, s, k, 'k = 0', True)[d])
                 parts[f'{d} {s} k = {k:g}'] = holds, f'all {why}, exact {of_exact}'
     return _not_seen(m, vote(parts, 'in no setting do all matches clearly rise'))
 
@@ -208,13 +210,13 @@ def _correlates(m, rep):
     parts = {}
     for r in pearsons(m).itertuples():
         if r.setting not in SETTINGS: continue
-        why = f'r = {r.r:.2f}, p = {r.p:.2g}, {r.points} points'
+        why = f'r = {r.memory:.2f}, p = {r.memory_p:.2g}, '*(r.memory == r.memory) + f'{r.points} points'
         improved, gain = _improved(m, r.dataset)
         if improved is None: holds, why = None, gain
         elif improved is not True: holds, why = 'undecided', f'no clear gain in performance, {gain}'
         elif r.points < 5: holds, why = 'undecided', f'{why}; needs five'
-        elif r.r != r.r: holds, why = 'undecided', 'one of the two is constant'
-        else: holds = False if r.r <= 0 else True if r.p < .05 else 'undecided'
+        elif r.memory != r.memory: holds, why = 'undecided', 'one of the two is constant'
+        else: holds = False if r.memory <= 0 else True if r.memory_p < .05 else 'undecided'
         parts[f'{r.dataset} {r.setting}'] = holds, why
     return _not_seen(m, vote(parts))
 
@@ -237,16 +239,15 @@ def _five_points(): return .8783 # smallest |r| of five points that differs from
 def _both_rise(): return float(sorted(rising_null(draws=20000))[19000]) # exceeded by one in twenty of them
 
 def _threshold(m, rep):
-    rate = rep[(rep.what ==
-                'rate') & rep['where'].str.startswith('§5.1')].groupby('dataset').value.max().astype(float)
-    r = rep[rep['where'] == 'Table 2'].groupby('dataset').value.mean().astype(float)
+    of = lambda which: rep[which].groupby('dataset').value
+    rate = of((rep.what == 'rate') & rep['where'].str.startswith('§5.1')).max().astype(float)
+    r = of(rep['where'] == 'Table 2').mean().astype(float)
     both = rate.index.intersection(r.index)
     low = max((rate[d] for d in both if r[d] <= 0), default=float('nan'))
     high = min((rate[d] for d in both if r[d] > 0), default=float('nan'))
     if low != low or high != high: return None, 'needs data sets of both kinds'
     return high - low <= .1, (f'{len(both)} data sets: performance follows memorization from {100*high:.0f} '
-                              f'% on, '
-                              f'and does not at {100*low:.0f} %; any threshold between separates them')
+                              f'% on, and does not at {100*low:.0f} %; any threshold between separates them')
 
 def _no_copies(m, rep):
     parts = {}
@@ -305,7 +306,7 @@ def _doses(m):
 
 def _helps(setting):
     "Check: do the pairs of a setting raise the memory of instances over no demonstrations?"
-    return _known(lambda m: _raised(m, setting, _shots(m)))
+    return _known(lambda m: _raised(m, setting))
 
 def _called(control):
     "Check: do pairs that were shown help members more than those of a control?"
@@ -398,10 +399,10 @@ def _asked_twice(gained, lost=0, part='swap'):
 CLAIMS = [
     Claim('surface', MODEL, '§5.1, observations 1, 8',
           'Demonstrations bring more memorization, or contamination, to the surface than zero-shot prompts',
-          _surface,
+          lambda m, rep: _raised(m, MAIN),
           holds_on=lambda: _made({MAIN: (.1, .1, .1, .1, .4)}), fails_on=lambda: _made({MAIN: DOWN})),
     Claim('smallest', MODEL, '§5.1, observation 2', 'The smallest number of demonstrations already does so',
-          _smallest,
+          lambda m, rep: _raised(m, MAIN, first=True),
           holds_on=lambda: _made({MAIN: UP}), fails_on=lambda: _made({MAIN: (.1, .1, .4, .4, .4)})),
     Claim('stable', MODEL, '§5.1, observation 3',
           'From k = 100 to 200 memorization is stable, and exact matches do not get fewer', _stable,
@@ -417,8 +418,8 @@ CLAIMS = [
     Claim('context', MODEL, '§5.1, observation 6', 'Other instances alone, as context, raise memorization',
           _context,
           holds_on=lambda: _made(dict(pairs=UP)), fails_on=lambda: _made(dict(pairs=DOWN))),
-    Claim('key', MODEL, '§5.1, observation 7', 'Pairs without labels reach the full setting: they are the '
-          'key element',
+    Claim('key', MODEL, '§5.1, observation 7',
+          'Pairs without labels reach the full setting: they are the key element',
           _key, holds_on=lambda: _made(dict(full=UP, pairs=UP, foreign=LOW)),
           fails_on=lambda: _made(dict(full=UP, pairs=UP, foreign=UP))),
     Claim('performance', MODEL, '§5.2, observations 1, 4',
@@ -429,8 +430,8 @@ CLAIMS = [
           _memorized,
           holds_on=lambda: _made({MAIN: UP}, {'': UP, ('shown', ''): SAME, ('never', ''): LOW}),
           fails_on=lambda: _made({MAIN: UP}, {'': UP, ('shown', ''): LOW, ('never', ''): SAME})),
-    Claim('correlates', MODEL, '§5.2, observation 3', 'Where performance improves it correlates with '
-          'memorization',
+    Claim('correlates', MODEL, '§5.2, observation 3',
+          'Where performance improves it correlates with memorization',
           _correlates, holds_on=lambda: _made({MAIN: (.1, .2, .3, .4, .5)}, {'': (.5, .6, .7, .8, .85)}),
           fails_on=lambda: _made({MAIN: (.5, .4, .3, .2, .1)}, {'': (.5, .6, .7, .8, .85)})),
     *(Claim(id, PAPER, f'ours, of {table}', f'The printed correlations exceed {than}',
@@ -463,11 +464,10 @@ CLAIMS = [
           holds_on=lambda: _made(dict(pairs=UP, foreign=UP)),
           fails_on=lambda: _made(dict(pairs=UP, foreign=(.1,)*5))),
     Claim('topic', TRUTH, 'ours', 'Pairs of the same source that were never shown raise memory',
-          _helps('twins'),
-          holds_on=lambda: _made(dict(pairs=UP, twins=UP)), fails_on=lambda: _made(dict(pairs=UP,
-                                                                                        twins=(.1,)*5))),
-    Claim('called', TRUTH, 'ours', 'Pairs that were shown raise it more than pairs never shown: neighbours '
-          'call a memory',
+          _helps('twins'), holds_on=lambda: _made(dict(pairs=UP, twins=UP)),
+          fails_on=lambda: _made(dict(pairs=UP, twins=(.1,)*5))),
+    Claim('called', TRUTH, 'ours',
+          'Pairs that were shown raise it more than pairs never shown: neighbours call a memory',
           _called('twins'), holds_on=lambda: _made(dict(pairs=UP, twins=LOW)),
           fails_on=lambda: _made(dict(pairs=UP, twins=UP))),
     Claim('own_control', MODELS, 'ours',

@@ -107,14 +107,14 @@ def fig_x_neighbours(measured, reported=None):
         axs[0].set_ylabel('share that comes back')
         axs[1].legend(title='before the question', loc='upper left')
     return plots.finish(fig, next(iter(neighbours_said(measured, True)), 'No k > 0 was measured.'),
-        plots.foot(measured[measured.model == d.model.iloc[0]], f'{d.n.iloc[0]:.0f} members and '
-                   f'{d.others.iloc[0]:.0f} twins', INTERVAL),
+        plots.foot(measured[measured.model == d.model.iloc[0]], f'{span_of(d.n)} members and '
+                   f'{span_of(d.others)} twins a point', INTERVAL),
         'The same questions, behind three kinds of pairs (no instruction, no labels). If pairs of another '
                         'data set help, they '
         'show the form; if twins come back as well, it is guessing; if pairs that were never shown help '
                         'members as much as those '
         'that were, the topic is enough. What only pairs that were shown bring back is memory that is called '
-                        'by its neighbours.')
+                        'by its neighbours. The title names the k where own pairs bring most.')
 
 # %% ../../nbs/icl/known.ipynb #e4603b39
 def tab_doses(
@@ -287,7 +287,8 @@ def fig_x_copies(measured, reported):
         axs[0, 0].legend(found.values(), found, loc='upper left', fontsize=7)
     top = d[d.k == d.k.max()].set_index('dataset')
     title = 'Copying, without any memory, gives back ' + ', '.join(
-        f'{100*top.value[s]:.1f} % of {TITLES.get(s, s)}' for s in sets if s in top.index) + '.'
+        f'{100*top.value[s]:.1f} % of {TITLES.get(s, s)}' for s in sets if s in top.index)
+    title += f' (k = {d.k.max():.0f}).'
     return plots.finish(fig, title,
                         plots.foot(measured[measured.model.str.startswith('copy:')].drop(columns='model'),
         f'{span_of(d.n)} informative instances a draw, {d.repeats.max()} draws', '').strip(' ·') +

@@ -49,7 +49,8 @@ def pieces(
     if set(PAIRS) <= set(d): cuts = [(a.strip(), b.strip()) for a, b in zip(d.sentence1, d.sentence2)]
     else: cuts = [cut(t, random.Random(f'{seed} {t}')) for t in d.text]
     good = [c is not None and all(c) for c in cuts]
-    if not all(good): say(f'{good.count(False)} of {len(d)} texts are too short to be cut, and are left out')
+    if not all(good): say(f'{good.count(False)} of {len(d)} texts are too short to be cut (fewer than three '
+                          'words, parted by blanks), and are left out')
     d = d[good].drop(columns=['text', *PAIRS], errors='ignore')
     d['first'], d['second'] = zip(*[c for c, g in zip(cuts, good) if g]) if any(good) else ((), ())
     return d

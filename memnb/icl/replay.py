@@ -13,14 +13,14 @@ from ..core import data_dir, replacing, share_dir
 from .judges import agreement, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
 from .prompts import TITLES
-from .replication import OFTEN, in_long_form
+from .replication import OFTEN, guessed, in_long_form
 from ..plant import FILES
 from ..results import PROFILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
 ANSWERS = 'measured/icl/answers' # folder, below that of the tables
 OF_INSTANCE = 'label', 'first', 'truth', 'times', 'uninformative'
-OF_ANSWER = 'other', 'repeats', 'refused', 'copied'
+OF_ANSWER = 'other', 'repeats', 'refused', 'copied', 'constant'
 
 def _file_of(model, profile, first=0): # a run without k = 0 adds to one that has it
     return f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
@@ -243,7 +243,7 @@ def _swapped(a, b, setting, there, k, dose):
             for d, s in ((a, setting), (b, there)))
     shown = a.times >= OFTEN if dose is None else a.times == dose
     both = a.index[shown].intersection(b.index[b.times == 0])
-    back = [(d.match.isin(['exact', 'near']) & ~d.copied.astype(bool))[both].tolist() for d in (a, b)]
+    back = [(d.match.isin(['exact', 'near']) & ~guessed(d))[both].tolist() for d in (a, b)]
     return *back, *((d.match == 'exact')[both].tolist() for d in (a, b))
 
 def swap_rows(

@@ -8,6 +8,7 @@ __all__ = ['TIMED', 'measure', 'cost', 'run_all', 'estimate']
 # %% ../../nbs/icl/runs.ipynb #3bf0c1ce
 from pathlib import Path
 from .. import lm, plant, results
+from ..core import say
 from .judges import llm_judge, ready_judge
 from .method import CONTROLS, SETTINGS
 from .performance import given_dose_rows, perform, performance_rows
@@ -124,8 +125,14 @@ def estimate(
     "What a run would ask of the model; nothing is asked"
     ks, settings = checked_sizes(ks, settings, n=n, repeats=repeats, max_tokens=max_tokens)
     m, local = lm.dry(model, mode=mode or None), not model.startswith('openai:')
+    tasks, lacks = [], None
     for d in datasets:
-        t = task(d, n, max(ks), split, seed)
+        try: tasks.append(task(d, n, max(ks), split, seed))
+        except FileNotFoundError as e:
+            lacks = e
+            say(f'{d} is not at hand, so not in the estimate')
+    if not tasks and lacks: raise lacks
+    for t in tasks:
         for k in _asked(ks, profile):
             for s in settings:
                 if k or s not in CONTROLS: replicate(m, t, k, s, max_tokens, m.mode, seed)

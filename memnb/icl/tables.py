@@ -167,8 +167,7 @@ def _sign_test(k, n):
     return float(binomtest(k, n, .5).pvalue)
 
 RATE_COLUMNS = ('model', 'dataset', 'name', 'setting', 'k', 'rate', 'guess', 'by', 'value', 'low', 'high',
-                'n',
-          'others')
+                'n', 'others', 'exact', 'copy', 'constant')
 
 def memory_rates(
     rows,   # long rows
@@ -180,13 +179,15 @@ def memory_rates(
     for c in where.keys() & keys: few = few[few[c] == where[c]]
     known = dict(list(dose_cells(few).groupby(keys)))
     guessed = few[(few.part == 'replication') & few.times.isna()]
-    guessed = guessed[guessed.quantity.isin(['copies', 'beyond', 'only_copy'])]
+    guessed = guessed[guessed.quantity.isin(['copies', 'constants', 'beyond', 'only_copy'])]
     copies = {}
     for r in guessed.itertuples(): copies.setdefault((r.model, r.dataset, r.setting, r.k),
                                                      {})[r.quantity] = r.value
     for r in overall(rows, **where).itertuples():
         key = r.model, r.dataset, r.setting, r.k
-        at = dict(model=r.model, dataset=r.dataset, name=r.name, setting=r.setting, k=r.k)
+        at, c = dict(model=r.model, dataset=r.dataset, name=r.name, setting=r.setting, k=r.k), copies.get(key)
+        for q in ('copies', 'constants') if c and r.n else ():
+            at[dict(copies='copy', constants='constant')[q]] = c.get(q, float('nan'))/r.n
         if key in known:
             g = known[key].assign(hits=lambda g: g.exact + g.near_exact)
             never, often = g[g.times == 0], g[g.times >= OFTEN]
@@ -194,15 +195,14 @@ def memory_rates(
             if not n or not m: continue
             low, high = difference_ci((x, n), (y, m))
             out.append(at | dict(rate=y/m, guess=x/n, by='twins', value=y/m - x/n, low=low, high=high, n=m,
-                                 others=n))
-        elif key in copies and r.n:
-            c = copies[key]
+                                 others=n, exact=often.exact.sum()))
+        elif c and r.n:
             low, high = paired_ci(c['beyond'], c['only_copy'], r.n)
-            value = (c['beyond'] - c['only_copy'])/r.n
-            out.append(at | dict(rate=r.rate, guess=c['copies']/r.n, by='copy', value=value, low=low,
-                                 high=high,
-                                 n=r.n, others=r.n))
-    return pd.DataFrame(out, columns=RATE_COLUMNS)
+            gap = c['beyond'] - c['only_copy']
+            out.append(at | dict(rate=r.rate, guess=(r.exact + r.near_exact - gap)/r.n, by='copy',
+                                 value=gap/r.n, low=low, high=high, n=r.n, others=r.n, exact=r.exact))
+    d = pd.DataFrame(out, columns=RATE_COLUMNS)
+    return d.astype(dict(copy=float, constant=float))
 
 def pair_counts(
     rows,         # long rows of one model
@@ -247,10 +247,12 @@ def pearsons(
     measured,           # long rows of ours
     exact: bool = False, # memorization counted by exact matches only (Table 3)
     how: str = None     # 'generation' or 'scoring'; default: see `read_by`
-):                      # DataFrame: name (of data set and model), dataset, setting, how, r, p, points, model
+):                      # DataFrame: name (of data set and model), dataset, setting, how, r, p, points, model,
+                        # and `memory`, `memory_p` of rate minus guess (NaN with `exact`)
     "Correlation of performance and memorization over k"
     import pandas as pd
-    rows = []
+    rows, less = [], {}
+    if not exact: less = dict(list(memory_rates(measured).groupby(['model', 'dataset', 'setting'])))
     keys = ['name', 'model', 'dataset', 'setting']
     for (name, model, d, s), g in overall(measured).groupby(keys, sort=False):
         m, a = measured[measured.model == model], g.set_index('k')
@@ -258,13 +260,18 @@ def pearsons(
         b = overall(m, read, dataset=d, group='').set_index('k').accuracy
         ks = [k for k in a.index if k in b.index]
         y = (a.exact if exact else a.exact + a.near_exact)[ks]/a.n[ks]
-        rows.append((name, d, s, read, *correlation(y, b[ks]), len(ks), model))
-    return pd.DataFrame(rows, columns=['name', 'dataset', 'setting', 'how', 'r', 'p', 'points', 'model'])
+        x = less[model, d, s].set_index('k').value.reindex(ks) if (model, d, s) in less else y*float('nan')
+        own = correlation(x, b[ks]) if x.notna().all() else (float('nan'),)*2
+        rows.append((name, d, s, read, *correlation(y, b[ks]), len(ks), model, *own))
+    return pd.DataFrame(rows, columns=['name', 'dataset', 'setting', 'how', 'r', 'p', 'points', 'model',
+                                       'memory', 'memory_p'])
 
 def printed_p(
     r: float # a printed correlation of five points
 ) -> str:    # '1.00' stands for .995 and more
-    "The p of a printed correlation, for people"
+    "The p of a printed correlation, for people; both ends where rounding hides on which side of 5 % it is"
+    low, high = p_of(min(abs(r) + .005, 1.), 5), p_of(abs(r) - .005, 5)
+    if low < .05 <= high: return f'p={low:.2g} to {high:.2g}'
     return f'p={p_of(r, 5):.2g}' if abs(r) < 1 else 'p<0.001'
 
 def _beside(measured, reported, exact, where):
@@ -274,7 +281,8 @@ def _beside(measured, reported, exact, where):
            for d, g in reported[reported['where'] == where].groupby('dataset', sort=False)}
     for r in pearsons(measured, exact).itertuples():
         why = 'too few points' if r.points < 3 else 'constant'
-        cell = why if r.r != r.r else f'{r.r:.2f} (p={r.p:.2g}, {r.points} points)'
+        less = f'; memory {r.memory:.2f}'*(abs(r.memory - r.r) >= .005) # False where one is NaN
+        cell = why if r.r != r.r else f'{r.r:.2f} (p={r.p:.2g}, {r.points} points{less})'
         out.setdefault(f'ours: {r.name} ({r.how})', {})[r.setting] = cell
     return pd.DataFrame(out).reindex(SETTINGS).fillna('').rename(SPELLED)
 
