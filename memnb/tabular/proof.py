@@ -140,7 +140,7 @@ def fig_x_exposure(
 ):       # Figure
     "Accuracy on rows by how often they were shown, planted models and their base, and the gain beyond twins"
     import matplotlib.pyplot as plt
-    own = rows[rows['part'] == 'exposure']
+    own = whole(rows[rows['part'] == 'exposure'])
     each = _of_models(own)
     if not each: return plots.placeholder('what exposure does to accuracy: not measured')
     tables = {name: exposure_table(own[own.model == name] if name else own) for name in each}
@@ -149,7 +149,8 @@ def fig_x_exposure(
         doses = sorted(tables[name].times.unique())
         for j, d in enumerate(doses):
             at[name, d] = x
-            ticks.append(f'{d}' + f'\n{plots.label(name)}'*(j == len(doses)//2))
+            who = plots.label(name).replace(', ', ',\n')
+            ticks.append(f'{d}' + f'\n{who}'*(j == len(doses)//2))
             x += 1
         x += .6
     with plots.style():
