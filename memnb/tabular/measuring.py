@@ -24,8 +24,9 @@ from .memorization import (feature_completion, fragments, header, row_statistics
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
                                   row_completion, row_queries)
-from .planted import (FORM_DOSES, against_truth, both_halves, exposure_rates, eye_rates, halves_rates,
-                                   in_their_form, labels_by_dose, pooled_eyes, rows_found, truth_rates)
+from .planted import (FORM_DOSES, against_truth, both_halves, exposure_rates, eye_rates,
+                                   halves_rates, in_their_form, labels_by_dose, pooled_eyes,
+                                   rows_found, truth_rates)
 from .prediction import baselines, label_numbers, predict
 from .prompting import as_list, sizes
 from .rules import explain, sign
@@ -314,7 +315,7 @@ def run_exposure(
     profile: str,   # 'smoke' asks little and records nothing
     base: str = 'smollm2', # model before planting
     seed: int = 0   # choice of the contexts
-):                  # DataFrame with the column `model`, see `exposure_rates`; with both halves, see `halves_rates`
+):                  # DataFrame with the column `model`, see `exposure_rates` and `halves_rates`
     "Labels of rows shown a known number of times, recorded"
     out, asked = [], {}
     def keep(rows, model):

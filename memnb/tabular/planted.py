@@ -247,13 +247,15 @@ def pooled_eyes(
     "What the tests find of the rows of all models that were planted in their forms"
     import pandas as pd
     if 'model' not in rows or not len(rows): return rows
-    rows = pd.concat([results.selected(g, name, profile) for name, g in rows.groupby('model')], ignore_index=True)
+    each = [results.selected(g, name, profile) for name, g in rows.groupby('model')]
+    rows = pd.concat(each, ignore_index=True)
     rate = rows[rows.quantity == 'rate']
     if rate.model.nunique() < 2: return rows
     parts = [entry('eyes', d, 'rows', dict(rate=proportion(round((g.value*g.n).sum()), int(g.n.sum()))),
                    test=test, times=times)
              for (test, times, d), g in rate.groupby(['test', 'times', 'dataset'], sort=False)]
-    same = {c: rate[c].iloc[0] for c in ('paper', 'mode', 'profile', 'variant', 'seed', 'code', 'when') if c in rate}
+    kept = ('paper', 'mode', 'profile', 'variant', 'seed', 'code', 'when')
+    same = {c: rate[c].iloc[0] for c in kept if c in rate}
     return joined(parts).assign(**same, model=both_halves(rate.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
