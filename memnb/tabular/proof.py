@@ -179,6 +179,8 @@ def fig_x_exposure(
     title = (f'What s{seeing} beyond twins is not decided' if verdicts == {'is not decided'} else
              f'S{seeing} accuracy beyond what twins gain' if verdicts == {'buys'} else
              f'S{seeing} less than five points beyond twins' if verdicts == {'buys less than five'} else
+             f'S{seeing} accuracy beyond twins in one model, and is not decided in the other'
+             if verdicts == {'buys', 'is not decided'} and len(best) == 2 else
              f'What s{seeing} beyond twins differs between the models')
     ns = [int(n) for m in tables.values() for n in m.n]
     sets = ' and '.join(dataset_label(d) for d in own.dataset.unique() if d)
