@@ -103,14 +103,14 @@ def row_guess(
 
 def line_guess(
     t, splits # data.Table; csv lines in which the file is cut
-) -> int:     # most lines in a row, the cut one counted, that a guess gives below a cut
+) -> int:     # most lines one after the other, from a cut or from the next line on, that a guess gives
     "Lines of the header test that need no memory"
     right = guessed_rows(t)
     def run(at):
         n = 0
         while at + n < len(right) and right[at + n]: n += 1
         return n
-    return max((run(s - 2) for s in splits), default=0) # csv line s is row s - 2
+    return max((run(s - k) for s in splits for k in (2, 1)), default=0) # csv line s is row s - 2
 
 # %% ../../nbs/tabular/guards.ipynb #ec468ab1
 def _shifted(cells, rng):

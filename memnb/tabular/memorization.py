@@ -40,7 +40,7 @@ def header(
     seed: int = 0,     # choice of the places
     names: list = None, # which other data sets; default: the paper's
     mode: str = None   # 'chat' or 'completion'; default: the model's
-):                     # DataFrame, one row a split; `lines` is the number of whole lines completed
+):                     # DataFrame, one row a split; `lines`: completed; `strict`: those from the cut on
     "Does the model know the first rows of the file?"
     t, mode = load_table(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
@@ -56,6 +56,7 @@ def header(
     said = [read_file(a, q.split('\n')[-1]) for a, q in zip(got, asked)]
     lines = [completed(a, s) for a, s in zip(truth, said)]
     return per_query('header', t, cut, said, [l > 0 for l in lines], got, item=item, lines=lines,
+                     strict=[completed(a, s, strict=True) for a, s in zip(truth, said)],
                      readable=[bool(s.strip()) for s in said])
 
 # %% ../../nbs/tabular/memorization.ipynb #0575a565

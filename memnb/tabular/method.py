@@ -222,11 +222,14 @@ def proportion(
 # %% ../../nbs/10_tabular.ipynb #86020515
 def completed(
     truth: str, # how the file goes on
-    said: str   # how the model goes on
-) -> int:       # whole lines that agree, the rest of the cut line being the first
-    "Number of lines completed without a fault"
-    a, b = truth.split('\n'), said.strip('\n').rstrip().split('\n')
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x.strip() != y.strip()), min(len(a), len(b)))
+    said: str,  # how the model goes on
+    strict: bool = False # must the rest of the cut line be right, too?
+) -> int:       # whole lines that agree, the rest of the cut line being one
+    "Number of lines completed one after the other, from the cut or from the next line on"
+    a, b = ([x.strip() for x in s.strip('\n').rstrip().split('\n')] for s in (truth, said))
+    def run(a, b): return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+    after = [run(a[1:], b[i:]) for i in range(len(b))]
+    return run(a, b) if strict else max(run(a, b), *after)
 
 def token_length(
     rows: list # csv rows

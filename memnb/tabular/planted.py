@@ -13,7 +13,7 @@ import random, re
 from dataclasses import replace
 from .. import data, lm, plant, results
 from ..lm import needs
-from .counting import counted, entry, joined, mean_of, wide_part
+from .counting import answered, counted, entry, joined, mean_of, wide_part
 from .memorization import cut_file, feature_completion, header, unique_feature
 from .method import NEXT_ROW, budget, first_token, load_table, per_query, proportion, row_completion
 from .prompting import SYSTEM, other_sets, spell
@@ -217,14 +217,17 @@ def in_their_form(
         found = [h, r, first_token(data.load(t.name), r)]
         if t.unique: found.append(feature_completion(m, t, n, shots=feature_shots, seed=seed, mode=mode))
         parts += [d.assign(times=times) for d in found]
-    keep = ['dataset', 'part', 'times', 'truth', 'said', 'ok', 'refused']
+    keep = ['dataset', 'part', 'times', 'truth', 'said', 'ok', 'strict', 'refused']
     return pd.concat(parts, ignore_index=True)[keep]
 
 def eye_rates(
     result # DataFrame from `in_their_form`
 ):         # long rows, part 'eyes': `rate` by test, data set and number of times shown
     "What the tests of Table 1 find of planted rows, in their form"
-    return joined([entry('eyes', d, 'rows', counted(g), test=test, times=times)
+    def numbers(test, g):
+        k = int((answered(g).strict > 0).sum()) if test == 'header' else None
+        return counted(g) | ({} if k is None else dict(from_cut=proportion(k, len(answered(g)))))
+    return joined([entry('eyes', d, 'rows', numbers(test, g), test=test, times=times)
                    for (test, times, d), g in result.groupby(['part', 'times', 'dataset'], sort=False)])
 
 def both_halves(
@@ -249,9 +252,10 @@ def pooled_eyes(
     if 'model' not in rows or not len(rows): return rows
     each = [results.selected(g, name, profile) for name, g in rows.groupby('model')]
     rows = pd.concat(each, ignore_index=True)
-    rate = rows[rows.quantity == 'rate']
+    rate = rows[rows.quantity.isin(['rate', 'from_cut'])]
     if rate.model.nunique() < 2: return rows
-    parts = [entry('eyes', d, 'rows', dict(rate=proportion(round((g.value*g.n).sum()), int(g.n.sum()))),
+    share = lambda g: proportion(round((g.value*g.n).sum()), int(g.n.sum()))
+    parts = [entry('eyes', d, 'rows', {q: share(h) for q, h in g.groupby('quantity', sort=False)},
                    test=test, times=times)
              for (test, times, d), g in rate.groupby(['test', 'times', 'dataset'], sort=False)]
     kept = ('paper', 'mode', 'profile', 'variant', 'seed', 'code', 'when')

@@ -50,8 +50,8 @@ RULES = dict(
     conditional_distribution=(
         _agree, '✓ when the signs of correlations agree beyond chance (p < 0.05) and the matrices correlate '
                 'by at least 0.5, ✗ when they do not, of five or more, and three of four is excluded'),
-    header=(_lines, '✓ when two lines more are right (the rest of the cut line is one) than a guess or the '
-                    'shifted twin gives, ✗ when not even the rest'),
+    header=(_lines, '✓ when two lines more are right, one after the other (the rest of the cut line may be '
+                    'one), than a guess or the shifted twin gives, ✗ when not one'),
     row_completion=_interval(), feature_completion=_interval(),
     first_token=(_token, '✓ when better than the best baseline with p < 0.0001, ? with p < 0.05 or where '
                          '15 points more are within the interval, - when the baseline reaches 90 %'))
