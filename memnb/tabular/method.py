@@ -8,7 +8,7 @@ __all__ = ['NEXT_ROW', 'check_mode', 'prompts', 'load_table', 'GuardError', 'no_
            'row_completion', 'proportion', 'completed', 'token_length', 'first_token']
 
 # %% ../../nbs/10_tabular.ipynb #268fb470
-import csv, random, re
+import csv, os, random, re
 from numbers import Integral
 from .. import data, lm
 from ..lm import needs
@@ -198,9 +198,8 @@ def row_completion(
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
     at = [i for i, _ in queries]
-    size = budget(*[lines[i] for i in at]) + room_to_talk(mode)
-    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size,
-                             stop=['\n'] if mode == 'completion' else None)
+    stop, size = ['\n'] if mode == 'completion' else None, budget(*[lines[i] for i in at]) + room_to_talk(mode)
+    answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size, stop=stop)
     true = [lines[i].strip() for i in at]
     said, readable = zip(*(read_record(a, x) for a, x in zip(answers, true)))
     d, rng = Levenshtein.normalized_distance, random.Random(f'{seed} far')
@@ -221,15 +220,13 @@ def proportion(
 
 # %% ../../nbs/10_tabular.ipynb #86020515
 def completed(
-    truth: str, # how the file goes on
-    said: str,  # how the model goes on
-    strict: bool = False # must the rest of the cut line be right, too?
-) -> int:       # whole lines that agree, the rest of the cut line being one
+    truth: str, said: str, # how the file goes on, and how the model does
+    strict: bool = False   # must the rest of the cut line be right, too?
+) -> int:                  # whole lines that agree, the rest of the cut line being one
     "Number of lines completed one after the other, from the cut or from the next line on"
     a, b = ([x.strip() for x in s.strip('\n').rstrip().split('\n')] for s in (truth, said))
-    def run(a, b): return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-    after = [run(a[1:], b[i:]) for i in range(len(b))]
-    return run(a, b) if strict else max(run(a, b), *after)
+    both = [(a, b)] + [(a[1:], b[i:]) for i in range(len(b)) if not strict]
+    return max(len(os.path.commonprefix(x)) for x in both)
 
 def token_length(
     rows: list # csv rows
