@@ -198,7 +198,7 @@ def row_completion(
     lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
     if not queries: raise ValueError(f'{t.name} has too few different rows: all stand in the prompt already')
     at = [i for i, _ in queries]
-    stop, size = ['\n'] if mode == 'completion' else None, budget(*[lines[i] for i in at]) + room_to_talk(mode)
+    size, stop = budget(*[lines[i] for i in at]) + room_to_talk(mode), None if mode == 'chat' else ['\n']
     answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size, stop=stop)
     true = [lines[i].strip() for i in at]
     said, readable = zip(*(read_record(a, x) for a, x in zip(answers, true)))
