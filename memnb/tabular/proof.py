@@ -43,7 +43,8 @@ def tell_eyes(rows):
         k, n = round((top.from_cut*top.n).sum()), int(top.n.sum())
         rest = f' The header test would find {k} of {n}, had the rest of the cut line to be right, too.'
     return (f'In the form of Table 1, {len(good)} of {len(eyes)} memorization tests find at least '
-            f'{POWER:.0%} of the rows that a model was shown most often ({said}); only these may say ✗.' + rest)
+            f'{POWER:.0%} of the rows that a model was shown most often ({said}); '
+            f'only these may say ✗.{rest}')
 
 def fig_x_eyes(
     rows # long rows, those of the part 'eyes' among them
