@@ -1799,6 +1799,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                 'memnb/iclinf/table.py'),
                                     'memnb.iclinf.table.all_runs': ('iclinf/table.html#all_runs', 'memnb/iclinf/table.py'),
                                     'memnb.iclinf.table.audit_table': ('iclinf/table.html#audit_table', 'memnb/iclinf/table.py'),
+                                    'memnb.iclinf.table.largest_runs': ('iclinf/table.html#largest_runs', 'memnb/iclinf/table.py'),
                                     'memnb.iclinf.table.long_rows': ('iclinf/table.html#long_rows', 'memnb/iclinf/table.py'),
                                     'memnb.iclinf.table.right_and_guess': ('iclinf/table.html#right_and_guess', 'memnb/iclinf/table.py'),
                                     'memnb.iclinf.table.rows_of': ('iclinf/table.html#rows_of', 'memnb/iclinf/table.py')},

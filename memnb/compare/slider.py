@@ -6,6 +6,7 @@
 __all__ = ['slides']
 
 # %% ../../nbs/compare/slider.ipynb #69d1cb49
+from .. import results
 from .method import NOTION_NAMES
 from ..plots import label
 from ..sliding import Bar, Slider, Stop
@@ -17,6 +18,7 @@ def slides(
     "The dose: which notions find texts that were shown so often"
     d = measured[(measured.part == 'found') & (measured.x == .05)] if len(measured) else measured
     if not len(d) or d.times.nunique() < 2: return None
+    if 'profile' in d: d = results.selected(d, 'gpt')
     def stop(dose, g):
         of = g.set_index('item')
         bars = [Bar(NOTION_NAMES[k], of.value[k], of.low[k], of.high[k], f'of {of.n[k]:.0f} texts')

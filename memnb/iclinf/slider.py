@@ -8,7 +8,7 @@ __all__ = ['slides']
 # %% ../../nbs/iclinf/slider.ipynb #98121bc4
 from .accounting import printed_use
 from .auditing import NORMS
-from .table import audit_table
+from .table import audit_table, largest_runs
 from ..sliding import Bar, Slider, Stop
 
 # %% ../../nbs/iclinf/slider.ipynb #a702c127
@@ -16,9 +16,11 @@ def slides(
     measured, reported # DataFrames: our rows, the paper's
 ):                     # Slider, or None where nothing was measured
     "The promise: the printed audit, its floor, and ours, as shares of the promise"
+    import pandas as pd
     paper = printed_use(reported)
     paper = paper[paper['where'] == 'Table 4'].sort_values('target')
-    own = audit_table(measured, norm=NORMS[0])
+    audits = measured[measured.part == 'audit']
+    own = audit_table(pd.concat(largest_runs(audits)) if len(audits) else audits, norm=NORMS[0])
     own = dict(zip(own.target, own.ratio)) if len(own) else {}
     stops = []
     for r in paper.itertuples():
