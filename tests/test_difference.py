@@ -40,12 +40,12 @@ def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
     assert said(capsys) == (0, 'nothing differs\n', '')
 
 def test_numbers_and_verdicts_that_turned(house, capsys):
-    "The bits a parameter of the models of `capacity` are a third of those that ship: its first claim turns"
-    file = house/'data/measured/capacity/laptop.gpt.train.s0.csv'
+    "The bits a parameter of the models of `capacity` are a third of those that ship: a claim that night decides turns"
+    file = house/'data/measured/capacity/night.gpt.train.s0.csv'
     n = scaled(file, 'bits', 1/3)
     code, out, err = said(capsys, 'capacity')
     first, second, *turned, last = out.splitlines()
-    assert code == 0 and err == '' and first.startswith(f'capacity laptop seed 0: {n} changed of ')
+    assert code == 0 and err == '' and first.startswith(f'capacity night seed 0: {n} changed of ')
     assert second.startswith(f'  bits by up to 67 % ({n})') and re.search(r', [1-9]\d* verdicts? turned$', last)
     assert any(t.startswith('  claim ') and ' -> ' in t for t in turned), out
     known = {c.id for c in papers.claims_of('capacity')}
