@@ -2005,6 +2005,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.report.Paper': ('rooms/report.html#paper', 'memnb/report.py'),
                               'memnb.report.Paper.asks': ('rooms/report.html#paper.asks', 'memnb/report.py'),
                               'memnb.report.Paper.counted': ('rooms/report.html#paper.counted', 'memnb/report.py'),
+                              'memnb.report.Paper.finds': ('rooms/report.html#paper.finds', 'memnb/report.py'),
                               'memnb.report.Paper.head': ('rooms/report.html#paper.head', 'memnb/report.py'),
                               'memnb.report.Paper.lead': ('rooms/report.html#paper.lead', 'memnb/report.py'),
                               'memnb.report.Paper.picture': ('rooms/report.html#paper.picture', 'memnb/report.py'),

@@ -165,6 +165,11 @@ class Paper:
     @property
     def asks(self): return self.head[0].lstrip('> ')
     @property
+    def finds(self):
+        "What the paper itself found, as its page says it; empty where it does not"
+        found = next((nb.cells[0].source for nb in reversed(self.notebooks) if nb.cells), '')
+        return next((p for p in found.split('\n\n') if p.startswith('**The paper** ')), '')
+    @property
     def source(self):
         "Authors, year, title and address, without what follows"
         cut = re.match(r'(?s).*?\*[^*]+\*.*?\.(?=\s|$)', self.head[1])

@@ -214,7 +214,7 @@ class OpenAI(LM):
         model: str,               # name of the model at the server
         mode: str|None = None,    # 'chat' (default) or 'completion'
         store: Store|None = None, # where answers are kept
-        concurrency: int = 16,    # requests in flight
+        concurrency: int = 32,    # requests in flight: all 25 queries of a test
         timeout: float = 60.,     # seconds for a whole request, from connection to last byte
         retries: int = 6,         # repetitions of a failed request
         revision: str = '',       # your own mark, to keep answers of two times apart in the store

@@ -17,6 +17,8 @@ _PAGE = '''# TITLE
 > One sentence: the question that the paper asks.
 
 Ann Author (2026), *TITLE*.
+
+**The paper** finds what, in a sentence, with its table or section.
 ---
 #| default_exp WORD.method
 ---

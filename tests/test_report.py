@@ -122,7 +122,7 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
 def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     "A card a paper: question, finding, picture, the paper's claims as marks that unfold, authors with year and link"
     nb = json.loads(toy(tmp_path/'laptop/toy.ipynb').read_text())
-    nb['cells'][0]['source'] = '# Dice\n\n> Do they fall?\n\nAnn, Bo (2026), [*On dice*](https://x.org/a). Here is more.'
+    nb['cells'][0]['source'] = '# Dice\n\n> Do they fall?\n\nAnn, Bo (2026), [*On dice*](https://x.org/a). Here is more.\n\n**The paper** finds that they do (§1).'
     nb['cells'][-1]['outputs'][0]['data'][BOARD_MIME]['claims'] = [
         dict(where=w, says=s, verdict=v, about=a, model=m, evidence='e') for w, s, v, a, m in [
             ('§1', 'fair', YES, 'a model', 'm'), ('§1', 'fair', GONE, 'a model', 'gpt'), ('ours', 'odd', NO, 'a model', 'm'),
@@ -130,6 +130,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     (tmp_path/'laptop/toy.ipynb').write_text(json.dumps(nb))
     page = batch_report(tmp_path, changed='2 rows <changed>').read_text()
     card = page[page.index('<article'):page.index('</article>')]
+    assert '<strong>The paper</strong> finds that they do (§1).</p>' in card and words(card).index('finds that') < words(card).index('Here:')
     assert 'Do they fall?' in card and 'Throws' in card and f'base64,{DOT}' in card and 'holds 1 · not measured 1' in words(card)
     assert '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in card and 'Here is more' not in card
     assert re.findall('<li>.*?</b> (.*?)</li>', card) == ['fair', 'bias'] and verdict_of(page, 'fair') == YES

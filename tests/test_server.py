@@ -536,9 +536,9 @@ def test_a_server_that_dies(server, at, fault):
     "The run ends soon, and what was answered is kept"
     words = [f'word {i}' for i in range(300)]
     server.plan = {w: FAULTS[fault] for w in words[30:]}
-    with pytest.raises(lm.NoAnswer, match='20 prompts in a row.*stopped.*30 are in the store') as e:
+    with pytest.raises(lm.NoAnswer, match='36 prompts in a row.*stopped.*30 are in the store') as e:
         load(at, retries=0).generate(asks('chat', words))
-    most = 30 + 16 + 20 + 16  # answered; failed beside the last of these; in a row; in flight then
+    most = 30 + 32 + 36 + 32  # answered; failed beside the last of these; in a row; in flight then
     assert len(server.asked) <= most and stored(at) == upper(words[:30])
     assert server.url not in str(e.value)
 
@@ -546,7 +546,7 @@ def test_a_server_that_never_was(at, monkeypatch):
     with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
     monkeypatch.setenv('OPENAI_BASE_URL', f'http://127.0.0.1:{port}/v1')
     monkeypatch.setenv('OPENAI_API_KEY', KEY)
-    with pytest.raises(lm.NoAnswer, match='20 prompts in a row.*APIConnectionError.*0 are in the store'):
+    with pytest.raises(lm.NoAnswer, match='36 prompts in a row.*APIConnectionError.*0 are in the store'):
         load(at, retries=0).generate(asks('chat', [f'word {i}' for i in range(300)]))
 
 def test_failures_between_answers_do_not_stop_a_run(server, at):
@@ -741,7 +741,7 @@ def test_azure_without_version(server, at, monkeypatch):
 
 # ---- many at once
 
-@pytest.mark.parametrize('kw, most', [({}, 16), (dict(concurrency=3), 3)], ids=['default', 'three'])
+@pytest.mark.parametrize('kw, most', [({}, 32), (dict(concurrency=3), 3)], ids=['default', 'three'])
 def test_requests_in_flight(server, at, kw, most, capsys):
     words, model = [f'word {i}' for i in range(64)], load(at, **kw)
     model.generate(asks('chat', ['known']))

@@ -51,7 +51,8 @@ def fig_x_found(measured, reported):
                               f'longer '
                               'trainings does not say.')
     return plots.finish(fig,
-        f'Tiny GPT-2s trained here hold {caps.bpp.min():.1f} to {caps.bpp.max():.1f} bits a parameter, '
+        f'Tiny GPT-2s trained here hold {"at least "*int(bound == len(caps))}{caps.bpp.min():.1f} to '
+        f'{caps.bpp.max():.1f} bits a parameter, '
         f'those of the paper {paper.bpp.min():.1f} to {paper.bpp.max():.1f}',
         plots.foot(runs, f'{len(caps)} models (layers x width), {len(runs)} trainings, fp32'),
         f'Each point is the most that a model held of any number of random sequences. {bound} of our '

@@ -91,18 +91,18 @@ def fig_x_found(measured, reported=None):
         if len(r): _heat(axs[1], r, [k for k in ALL_NOTIONS if k != 'ratio'])
         else: axs[1].axis('off')
     best, between = once.idxmax(), unlike_pairs(measured)
-    title = (f"Of texts shown once, {NOTION_NAMES[best].replace('member, by ', '')} finds "
+    title = (f"Of texts shown once an epoch, {NOTION_NAMES[best].replace('member, by ', '')} finds "
              f"{once[best]:.0%}, loss {once['loss']:.0%} and extraction "
              f"{once['extractable']:.0%}")
     apart = between[between.high < .5]
     if len(between) and len(apart) == len(between):
-        title += '; which of them is memorized most, no two notions agree on'
+        title += '; which of them is memorized most, no two notions that repeat themselves agree on'
     return plots.finish(fig, title, _foot(measured, _size(measured), '95 % t over texts'),
         'Left: of texts that were shown so often in an epoch, the share that a notion finds where one in '
         'twenty of the others is called shown, '
         'too (grey: guessing); ties with the last of those count as '
-        'not found. The bold winner is the best of several and chosen as such. Right: Spearman '
-        'correlation of the rankings of texts '
+        'not found. The notion that is named first is the best of several and chosen as such. Right: '
+        'Spearman correlation of the rankings of texts '
         'shown once, framed that of a notion with itself in two halves of the models; where that is small '
         '(LiRA), a ranking is noise, and nothing '
         'follows from it. Bits share one reference in both halves. Extraction and recollection find none '

@@ -51,18 +51,19 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
                    loc='outside right center', handlelength=1.2)
     said = contradictions(tests)
     against = said[said.said == 'contradict']
-    title = ('Contextual memorization reverses the order of recollection in ' + ', '.join(
-        f'{k} ({len(g)} of 3 pairs)' for k, g in against.groupby('language', sort=False))
-        if len(against) else 'No order is decided against that of recollection')
+    alike = int((said.said == 'agree').sum())
+    title = (f'Contextual memorization reverses the order of recollection in {len(against)} of {len(said)} '
+             f'pairs of strings ({", ".join(dict.fromkeys(against.language))}) and keeps it in {alike}'
+             if len(against) else 'No order is decided against that of recollection')
     return plots.finish(fig, title,
         plots.foot(m, f'{n} repeats a language') + f' · faint: undecided (sign test, Holm in families of up '
                                                    f'to '
         f'{tests.family.max()}: {needed(tests.family.max())} of one sign needed)',
-        'Strings s0, s1, s2 fall in frequency. For every pair: the repeats in which the one starts two '
-        'epochs or '
-        'more before the other. Recollection puts frequent strings first; where bars of contextual '
-        'memorization '
-        'point the other way, the two measures contradict each other about the same trainings.')
+        'L1 to L6: made-up languages; strings s0, s1, s2 of each fall in frequency. For every pair: the '
+        'repeats in which the one starts two epochs or more before the other, by each of three measures. '
+        'Where a pair is not decided by both, nothing is said. Recollection puts frequent strings first; '
+        'where bars of contextual memorization point the other way, the two measures contradict each other '
+        'about the same trainings.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #f26ed695
 def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):

@@ -12,8 +12,7 @@ from .. import plots
 from .method import CONTROLS, MAIN, SETTINGS, p_of
 from .prompts import TITLES
 from .tables import (SPELLED, clear_change, mcnemar, memory_rates, overall, pair_counts,
-                              paired_ci,
-                              pearsons, read_by)
+                              paired_ci, pearsons, read_by)
 from ..stats import binom_ci
 
 # %% ../../nbs/icl/figures.ipynb #b5c23f6f
@@ -56,12 +55,14 @@ def shots_said(
         twins = g.by.iloc[0] == 'twins'
         of = 'often shown instances' if twins else 'instances'
         whose = 'twins' if twins else 'a guess' if g.constant.any() else 'copies'
-        guess = f'{whose} {100*g.guess[0]:.0f} and {100*g.guess[best]:.0f} %'
-        out.append(f'{name}: {x} {of} come back at k = 0, {y} at k = {best:g} ({guess}): {word}.' if title
-                   else
+        guess = f'of {whose} {100*g.guess[0]:.0f} and {100*g.guess[best]:.0f} %'
+        if twins and not title:
+            low, mid, high = (f'{100*g[c][best]:.0f}' for c in ('low', 'value', 'high'))
+            guess += f'; memory, the distance, {mid} points, 95 % interval {low} to {high}'
+        said = f'{name}: {x} {of} come back at k = 0, {y} at k = {best:g} ({guess}): {word}.'
+        out.append(said if title else
                    f'{name} gives back {x} {of} without demonstrations and {y} with {best:g} ({guess}): '
-                   f'{word} '
-                   f'(gained {b}, lost {c}, McNemar p = {min(1, p*looks):.2g}'
+                   f'{word} (gained {b}, lost {c}, McNemar p = {min(1, p*looks):.2g}'
                    + f', corrected for {looks} values of k'*(looks > 1) + ').')
     return sorted(out, key=lambda s: 'none of' in s)
 
@@ -89,9 +90,8 @@ def settings_said(
 ) -> list:   # of sentences, one a model and data set
     "Which element matters? Each setting beside the one that it differs from in one thing, at any k > 0"
     out = []
-    for (name, model, data), g in _of_models(overall(measured).query('k > 0')).groupby(['name', 'model',
-                                                                                        'dataset'],
-                                                                                       sort=False):
+    d = _of_models(overall(measured).query('k > 0'))
+    for (name, model, data), g in d.groupby(['name', 'model', 'dataset'], sort=False):
         rows, found = measured[measured.model == model], []
         for s, base in STEP_FROM.items():
             for k in sorted(g.k.unique()):
@@ -104,8 +104,7 @@ def settings_said(
                 s, f'{SPELLED[s]} against {SPELLED[b]} at k = {k:.0f} ({x} gained, {y} lost of {n})')
         widest = max(max(map(abs, paired_ci(*v))) for *_, v in found)
         out.append(f'{name}: clear is {", ".join(clear.values())}.' if clear else
-                   f'{name}: no element makes a clear difference; up to {100*widest:.0f} points are '
-                   f'possible.')
+                   f'{name}: no element makes a clear difference; {100*widest:.0f} points at most.')
     return out
 
 # %% ../../nbs/icl/figures.ipynb #91f868f6
@@ -182,7 +181,7 @@ def _guesses(ax, ks, g, **look):
 def _uncopied(m):
     "Whom no copy gives back anything of, as a sentence; their line would lie on the axis"
     none = [d for d, g in m[m.by != 'twins'].groupby('name', sort=False) if not g['copy'].any()]
-    return f' A copy gives back nothing of {", ".join(none)}.'*bool(none)
+    return f' Of what was asked of {" and ".join(none)}, a copy gives back nothing.'*bool(none)
 
 def _beside(ax, found):
     "A legend to the right of a panel"
@@ -199,7 +198,7 @@ def _told(m):
     some = [d for d, g in m.groupby('name', sort=False) if g.rate.any()]
     rest = [d for d in dict.fromkeys(m.name) if d not in some]
     if not some or not rest: return m, ''
-    return m[m.name.isin(some)], f' Nothing comes back of {", ".join(rest)}, not drawn.'
+    return m[m.name.isin(some)], f' Of {" and ".join(rest)}, not drawn, nothing at all comes back.'
 
 def fig_x_summary(measured, reported):
     "What the paper found and what we find: memorization by k, and its correlation with performance"
@@ -215,9 +214,8 @@ def fig_x_summary(measured, reported):
         for i, (name, g) in enumerate(m.groupby('name', sort=False)):
             _memory_lines(left, ks, g, i, m.name.nunique(), colors[name], name)
         _constant_line(left, ks, m)
-        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back', ylim=(-.03, 1.5 if few
-                                                                                         else 1.03),
-              yticks=[0, .25, .5, .75, 1])
+        _axis(left, ks, xlabel='demonstrations k', ylabel='share that comes back',
+              ylim=(-.03, 1.5 if few else 1.03), yticks=[0, .25, .5, .75, 1])
         found = _named([left])
         if few: left.legend(found.values(), found, fontsize=7, loc='upper left', handlelength=1.5)
         else: fig.legend(found.values(), found, fontsize=7, loc='outside right center', handlelength=1.5)
@@ -237,12 +235,13 @@ def fig_x_summary(measured, reported):
         points = own.groupby('name').points.min()
         own_names = {d: f'{d},\n{points[d]} points' for d in points.index}
         right.set_yticks(range(len(rows)), [own_names.get(d) or TITLES.get(d, d) for d in rows])
-        right.set_xticks([-1, -.5, 0, .5, 1])
-        right.set(xlim=(-1.08, 1.08), ylim=(len(rows) - .4, -.6), ylabel='',
-                  xlabel="Pearson's r over k (paper: five points)")
-        right.set_title('memorization and performance')
+        right.set(xlim=(-1.08, 1.08), ylim=(len(rows) - .4, -.6), xticks=[-1, -.5, 0, .5, 1], ylabel='',
+                  xlabel="Pearson's r over k (paper: five points)", title='memorization and performance')
     weak = sum(p_of(min(abs(v) + .005, 1), 5) >= .05 for v in printed.value.astype(float))
-    title = next(iter(shots_said(measured, True)), 'Memorization at k = 0 was not measured.')
+    said = shots_said(measured, True) or ['Memorization at k = 0 was not measured.']
+    some, more = sum('none of' not in t for t in said), [t[:-7] for t in said if t.endswith(': more.')]
+    title = said[0] if some < 2 else '; '.join([
+        f'Demonstrations clearly bring more back in {len(more)} of {some} cases', *more]) + '.'
     return plots.finish(fig, title, plots.foot(_feet(measured, m), _instances(m), INTERVAL),
         'Left: the share of instances whose second piece comes back exactly or nearly; where memories are '
         'known, of those shown often and of their twins (grey), else with what a copy and one constant '

@@ -128,6 +128,9 @@ def tell_exposure(
         shown = f'having been shown the rows of the test set {top} times ({plots.label(name)})'
         beyond = ('beyond what rows of the same tables and labels gain that were never shown (95 % interval, '
                   f'n = {r.more_n:.0f} rows)')
+        # only within a table and a label are the two compared
+        alone = ('' if abs(r.gain - g.gain[0] - r.more) < .05 else
+                 ', which are rows of other labels: the comparison above is within labels')
         head, told = shown[0].upper() + shown[1:], _buys(r)
         said = (f'{head} buys {more} of accuracy {beyond}.' if told == 'buys' else
                 f'Whether {shown} buys accuracy is not decided: {more} {beyond}.'
@@ -135,7 +138,7 @@ def tell_exposure(
                 f'{head} buys less than five points of accuracy, {more}, {beyond}.')
         out.append(
             f'{said} Over the model before, rows shown gain {100*r.gain:+.0f} points and twins '
-            f'{100*g.gain[0]:+.0f}. A test set of which half was shown reads {r.apparent:.0%}, '
+            f'{100*g.gain[0]:+.0f}{alone}. A test set of which half was shown reads {r.apparent:.0%}, '
             f'rows never shown {r.honest:.0%}; '
             f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
             f'{r.corrected:.0%}.')

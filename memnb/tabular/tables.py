@@ -59,7 +59,8 @@ def tell_signs(measured, reported):
     same = sum(s == t1[k] for k, s in own.items())
     count = lambda found: ', '.join(f'{found.count(s)} {s}' for s in '✓?✗')
     return (f"Table 1 on {', '.join(names)}: {_who(measured)} has the sign of GPT-4 in {_of(same, len(own))} "
-            f"tests; ours are {count([*own.values()])}, GPT-4's {count([t1[k] for k in own])}.")
+            f"tests; ours are {count([*own.values()])}, GPT-4's {count([t1[k] for k in own])} "
+            '(✓ found, ? cannot tell, ✗ absent).')
 
 # %% ../../nbs/tabular/tables.ipynb #a0ca8a73
 def _beside(measured, rep, part, tables):
