@@ -9,7 +9,8 @@ with 64 strings, with and without each string and with controls, seven trainings
 ten. Both say seconds, and CPU seconds, which other programs on the machine change less. A program to run by hand, not
 a test; a few minutes.
 
-Measured on 23 November 2026 on two idle cores: `seeds` in 51 s (88 CPU seconds), `short` 7.1 s and 0.6 s, 12.2 times.
+Measured on 25 November 2026 on two idle cores: `seeds` in 54 s (91 CPU seconds; 51 and 88 two days before); all of
+Figure 2, one repeat of the Trainer times three, 176 s and 16.0 s, 11.0 times (`short`, two days before: 12.2).
 """
 import os
 os.environ.setdefault('GOMP_SPINCOUNT', '3000')

@@ -3,6 +3,10 @@
 Parts can be named: `python tests/bench_tabular.py server local ahead start smoke`. Times are wall clock seconds, medians
 of repetitions taken in turns (the long part 2 is run once, after a warm-up); NO marks what is too slow. This is a
 program to run by hand, not a test.
+
+Measured on 25 November 2026 on two idle cores: row completion through a server, 5.20 s and 0.256 s, 20.3 times with 32
+requests in flight, which a model has that is not told otherwise; 5.21 s and 0.471 s, 11.1 times with 16 (11.7 in another
+run; 12 are wanted). There the openai library alone takes 0.43 s for the two rounds that 25 queries need.
 """
 import os
 os.environ.setdefault('OMP_NUM_THREADS', '2')
