@@ -46,7 +46,8 @@ EXPERIMENTS = [
     Experiment('Longer', 15, 'middle',
         'Train the same sizes for 50 and for 200 epochs. Which of the three sets gains the largest share of '
         'its bits from the longer training? `predicted = 8`, `32` or `128`.',
-        f"run = [{_RUN.format(50)},\n       {_RUN.format(200)}]\ngrade('capacity', 2, predicted, run)",
+        f"from memnb import capacity\nrun = [{_RUN.format(50)},\n       {_RUN.format(200)}]\n"
+        "grade('capacity', 2, predicted, run)",
         ['What can a set gain that is already held?', 'What can a set gain that does not fit?',
          'So it is neither the smallest nor the largest.'],
         _longer, 'A capacity that is read off a short training is a lower bound, most of all near the bend.')]

@@ -54,7 +54,9 @@ grade('compare', 1, predicted, run)""",
         'In a made-up world being shown takes 0.15 nats from a text, and texts differ in difficulty by a '
         'normal curve of some spread. For which of the spreads '
         '0, 0.7 and 2 does the loss alone come within 0.05 of the AUC of LiRA? `predicted = [...]`.',
-        """run = {s: auc_of(compare.made_up_world(spread=s), 'loss', 'lira') for s in (0, .7, 2)}
+        """from memnb import compare
+from memnb.compare.exercises import auc_of
+run = {s: auc_of(compare.made_up_world(spread=s), 'loss', 'lira') for s in (0, .7, 2)}
 grade('compare', 2, predicted, run)""",
         ['What does LiRA know of a text that the loss does not?', 'If all texts are equally hard, what is '
                                                                   'left to know?',

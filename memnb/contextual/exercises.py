@@ -48,7 +48,8 @@ grade('contextual', 1, predicted, run)""",
     Experiment('Who is first?', 15, 'middle',
         'The same trainings. Which measure calls a string memorized first, `predicted = "counterfactual"` or '
         '`"contextual"`? Can it be the other one for any string?',
-        f"""losses = {_RUN}
+        f"""from memnb import contextual
+losses = {_RUN}
 run = contextual.onsets(losses)
 grade('contextual', 2, predicted, run)""",
         ['What does each measure compare the training loss with?',

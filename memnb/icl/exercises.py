@@ -64,14 +64,14 @@ def _share(x):
     truth = (rising_null(points=8, seed=1) > .878).mean()
     return '' if abs(x - truth) < .015 else f'the share is {"larger" if x < truth else "smaller"}'
 
-def _judged(often):
-    "Kept answers of instances shown often, or of twins, with 25 pairs and labels, that have a verdict"
+def _judged(often, k):
+    "Kept answers of instances shown often, or of twins, with k pairs and labels, that have a verdict"
     d = kept_answers()
     which = d.times >= OFTEN if often else d.times == 0
-    return d[(d.setting == MAIN) & (d.k == 25) & which & (d.match != 'uninformative')]
+    return d[(d.setting == MAIN) & (d.k == k) & which & (d.match != 'uninformative')]
 
 def _more(often):
-    d = _judged(often)
+    d = _judged(often, 5)
     def passed(**kw):
         return sum(rule(a, b, **kw) != 'inexact' and not o for a, b, o in zip(d.truth, d.said, d.other))
     return passed(part=.25) - passed()
@@ -84,7 +84,7 @@ def _gain(pair):
 
 def _points(x):
     "Is this memory by exact answers, in points?"
-    truth = 100*np.subtract(*((_judged(t).match == 'exact').mean() for t in (True, False)))
+    truth = 100*np.subtract(*((_judged(t, 25).match == 'exact').mean() for t in (True, False)))
     if abs(x - truth) < .1: return ''
     return 'in points of a hundred, please' if abs(100*x - truth) < .1 else 'memory is rate minus guess'
 

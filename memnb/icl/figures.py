@@ -241,7 +241,8 @@ def fig_x_summary(measured, reported):
     said = shots_said(measured, True) or ['Memorization at k = 0 was not measured.']
     some, more = sum('none of' not in t for t in said), [t[:-7] for t in said if t.endswith(': more.')]
     title = said[0] if some < 2 else '; '.join([
-        f'Demonstrations clearly bring more back in {len(more)} of {some} cases', *more]) + '.'
+        f'With demonstrations clearly more comes back, known or guessed, in {len(more)} of {some} cases',
+        *more]) + '.'
     return plots.finish(fig, title, plots.foot(_feet(measured, m), _instances(m), INTERVAL),
         'Left: the share of instances whose second piece comes back exactly or nearly; where memories are '
         'known, of those shown often and of their twins (grey), else with what a copy and one constant '

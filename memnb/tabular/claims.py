@@ -254,14 +254,14 @@ def _exposure(m, rep):
     return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
 def _correction(m, rep):
-    "Is a half-shown test set too good, and is it honest again without the rows that were found?"
+    "Is a partly shown test set too good, and is it honest again without the rows that were found?"
     g = gains(m)
     if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
     top = g.more.dropna().index.max()
     own = m[(m['part'] == 'exposure') & (m.times == top)].set_index('quantity')
     (a, c, h) = (own.loc[[q]].iloc[0] for q in ('apparent', 'corrected', 'honest'))
     said = lambda r: f'{r.value:.2f} ({r.low:.2f}, {r.high:.2f}), n={r.n:.0f}'
-    why = f'never shown {said(h)}, half shown {said(a)}, corrected {said(c)}'
+    why = f'never shown {said(h)}, {g.share[top]:.0%} shown {said(a)}, corrected {said(c)}'
     if g.more_low[top] <= 0: return 'undecided', why + '; that exposure raises the score is not clear'
     return c.low <= h.value <= c.high, why
 
@@ -418,7 +418,7 @@ CLAIMS = [
           'Having been shown the rows of the test set raises the accuracy on them',
           _exposure, holds_on=_bought(.4), fails_on=_bought(-.2)),
     Claim('correction', TRUTH, 'ours',
-          'Without the rows that row completion finds, a half-shown test set gives an honest score',
+          'Without the rows that row completion finds, a partly shown test set gives an honest score',
           _correction, holds_on=_bought(.4), fails_on=_bought(.4, .7)),
     Claim('first rows', PAPER, '§4, §7', 'The first rows of a file are memorized more often than random rows',
           _first_rows, holds_on=_first('✓', '✗'), fails_on=_first('✗', '✓'))]

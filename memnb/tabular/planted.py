@@ -392,7 +392,7 @@ def _priced(both, more):
 def exposure_rates(
     own, base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
     found: dict # item -> does row completion find it?
-):              # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark, half shown
+):              # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark
     "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
     both = _row_by_row(own, base, found)
     return _priced(both, lambda g: beyond_twins(g, both[both.times == 0]))

@@ -92,12 +92,14 @@ def exposure_table(
 def gains(
     rows # long rows of one model, those of the part 'exposure' among them
 ):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, ...; more, more_low, ...
-    "Paired gain in accuracy, its excess over that of twins, and a benchmark of which half was shown"
+    "Paired gain in accuracy, its excess over that of twins, and a benchmark of which a share was shown"
     m = wide_part(rows, 'exposure', 'gain')
     if not len(m): return m
     m = m[m['item'] == 'paired']
     more = only(rows, 'exposure', 'more').set_index('times')[['low', 'high', 'n']].add_prefix('more_')
     m = m.join(more, on='times').assign(times=m.times.astype(int)).set_index('times').sort_index()
+    n = {q: only(rows, 'exposure', q).set_index('times').n for q in ('honest', 'apparent')}
+    m = m.assign(share=1 - n['honest']/n['apparent'])
     return m if 'more' in m else m.assign(more=float('nan'))
 
 def _of_models(rows):
@@ -138,7 +140,8 @@ def tell_exposure(
                 f'{head} buys less than five points of accuracy, {more}, {beyond}.')
         out.append(
             f'{said} Over the model before, rows shown gain {100*r.gain:+.0f} points and twins '
-            f'{100*g.gain[0]:+.0f}{alone}. A test set of which half was shown reads {r.apparent:.0%}, '
+            f'{100*g.gain[0]:+.0f}{alone}. '
+            f'A test set of which {r.share:.0%} was shown reads {r.apparent:.0%}, '
             f'rows never shown {r.honest:.0%}; '
             f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
             f'{r.corrected:.0%}.')
