@@ -92,12 +92,17 @@ def own_items(
 ):                        # DataFrame of items, as `make` plants them
     "Texts of your own as members and twins"
     import pandas as pd
-    texts = [str(t).strip() for t in dict.fromkeys(texts)]
+    if isinstance(texts, str) or hasattr(texts, 'columns'):
+        raise ValueError('texts is a list of texts, as `table.text.tolist()`')
+    doses = tuple(doses) if hasattr(doses, '__len__') else (doses,)
+    if not doses or any(isinstance(d, str) or d != int(d) or d < 1 for d in doses):
+        raise ValueError(f'doses are whole numbers of 1 or more, as (16, 4), not {doses}')
+    texts = list(dict.fromkeys(' '.join(str(t).split()) for t in texts)) # a line each
     if len(texts) < 4*len(doses): raise ValueError(f'{len(texts)} different texts are too few for '
                                                    f'{len(doses)} doses '
                                                    f'and their twins: give {4*len(doses)} at least')
-    if (few := [t for t in texts if len(t.split()) < 2]): raise ValueError(f'{few[0]!r} has no two words to '
-                                                                           f'tell')
+    if (few := [t for t in texts if len(t.split()) < 2]): raise ValueError(
+        f'{len(few)} of {len(texts)} texts have no two words to tell, as {few[0]!r}: leave them out')
     at, half = random.Random(f'{seed} own').sample(range(len(texts)), len(texts)), len(texts)//2
     times = {i: doses[n % len(doses)] if n < half else 0 for n, i in enumerate(at)}
     return pd.DataFrame([dict(item=f'own {i}', source='own', split='member' if times[i] else 'twin',

@@ -278,10 +278,13 @@ def asked(
     return d[(d.times > 0) | ~d.text.isin(known)].reset_index(drop=True)
 
 def _cut(label, text, share):
-    "A labelled text as a csv line, cut between two words"
+    "A labelled text as the csv line that was shown, cut between two words"
     words = text.split()
+    line = csv_line(label, ' '.join(words))
     k = min(max(1, round(share*len(words))), len(words) - 1)
-    return csv_line(label, ' '.join(words[:k])).rstrip('"'), ' ' + ' '.join(words[k:])
+    rest = ' ' + ' '.join(words[k:])
+    if line.endswith('"'): rest = rest.replace('"', '""') + '"' # a quoted cell
+    return line.removesuffix(rest), rest
 
 # %% ../nbs/rooms/plant.ipynb #ec74bd99
 def report(
