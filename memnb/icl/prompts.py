@@ -123,11 +123,12 @@ def task(
         groups = q.times.astype(str) if 'times' in q else q.label_name
         q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
     q = q[~(q['first'] + ' ' + q.second).duplicated()] # a text counts once
-    if 'role' in d and k > (d.times > 0).sum(): # more than are kept for demonstrations: instances not asked
+    planted = {'role', 'times'} <= {*d} # a file of ours, and no table of a user with a column of that name
+    if planted and k > (d.times > 0).sum(): # more than are kept for demonstrations: instances not asked
         d = pd.concat([d, pieces(asked, seed).drop(q.index)])
     rest = d[~d['first'].isin(q['first']) & ~(d['first'] + ' ' + d.second).isin(q['first'] + ' ' + q.second)]
     twins = None
-    if 'role' in rest: # a planted file: members are demonstrations, its twins those of a control
+    if planted: # members are demonstrations, its twins those of a control
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = never.iloc[plant.balanced(never.label_name.tolist(), min(k, len(never)), f'{seed} demos')]
     if len(rest) < k: raise ValueError(f'{name} has {len(rest)} instances left for {k} demonstrations beside '
