@@ -22,7 +22,8 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt
     m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
-    tests = pair_tests(onsets(m, tau, rule))
+    begun = onsets(m, tau, rule)
+    tests = pair_tests(begun)
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
     fig_rows, n = -(-len(langs)//4), int(tests.n.max())
     with plots.style():
@@ -51,9 +52,10 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
                    loc='outside right center', handlelength=1.2)
     said = contradictions(tests)
     against = said[said.said == 'contradict']
-    alike = int((said.said == 'agree').sum())
+    bare = contradictions(pair_tests(begun, which='bare')).query('said == "contradict"')
+    names = lambda d: f' ({", ".join(dict.fromkeys(d.language))})'*bool(len(d))
     title = (f'Contextual memorization reverses the order of recollection in {len(against)} of {len(said)} '
-             f'pairs of strings ({", ".join(dict.fromkeys(against.language))}) and keeps it in {alike}'
+             f'pairs of strings{names(against)}, by bare thresholds in {len(bare)}{names(bare)}'
              if len(against) else 'No order is decided against that of recollection')
     return plots.finish(fig, title,
         plots.foot(m, f'{n} repeats a language') + f' · faint: undecided (sign test, Holm in families of up '
