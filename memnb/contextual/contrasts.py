@@ -50,12 +50,10 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
                    loc='outside right center', handlelength=1.2)
-    said = contradictions(tests)
+    said = contradictions(tests, pair_tests(begun, which='bare'))
     against = said[said.said == 'contradict']
-    bare = contradictions(pair_tests(begun, which='bare')).query('said == "contradict"')
-    names = lambda d: f' ({", ".join(dict.fromkeys(d.language))})'*bool(len(d))
     title = (f'Contextual memorization reverses the order of recollection in {len(against)} of {len(said)} '
-             f'pairs of strings{names(against)}, by bare thresholds in {len(bare)}{names(bare)}'
+             f'pairs of strings ({", ".join(dict.fromkeys(against.language))})'
              if len(against) else 'No order is decided against that of recollection')
     return plots.finish(fig, title,
         plots.foot(m, f'{n} repeats a language') + f' · faint: undecided (sign test, Holm in families of up '
@@ -82,7 +80,8 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
         every = axs.flat[len(langs)]
         for ax, (lang, g) in zip(axs.flat, d.groupby('language', sort=False)):
             ax.fill_between(g.tau, g.low, g.high, color=hue[lang], alpha=.2, lw=0, label='95 %')
-            ax.plot(g.tau, g.share, 'o-', ms=2.5, lw=1, color=hue[lang], label='share of repeats')
+            ax.plot(g.tau, g.share, lw=1.2, color=hue[lang], label='share of repeats')
+            ax.plot(g.tau, g.chance, '--', lw=.9, color=plots.GREY, label='chance')
             ax.axvline(tau, color='black', lw=.8, ls='-.', label=f'tau = {tau:g}')
             ax.axvline((g.tau/g.ratio).iloc[0], color=plots.GREY, lw=1.2, ls=':', label='exact loss')
             ax.set(title=lang, xlabel='tau, nats')
@@ -93,10 +92,13 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
         for ax in axs[:, 0]: ax.set_ylabel('repeats that\ncontradict')
         for ax in axs.flat[len(langs) + 1:]: ax.axis('off')
         fig.legend(*axs[0, 0].get_legend_handles_labels(), loc='outside right center', handlelength=1.4)
-    some = d[d.contradict*2 > d.n].groupby('language', sort=False).tau.agg(['min', 'max'])
-    told = '; '.join(f'{k} {r["min"]:.2g} to {r["max"]:.2g}' for k, r in some.iterrows())
+    some = list(dict.fromkeys(d.language[d.contradict*2 > d.n]))
+    more, less = (', '.join(dict.fromkeys(d.language[k])) or 'no language'
+                  for k in (d.low > d.chance, d.high < d.chance))
     return plots.finish(fig,
-                        f'The measures contradict each other in most repeats for tau from {told}' if len(some)
+                        f'At some tau the measures contradict each other in most repeats '
+                        f'({", ".join(some)}): more than orders dealt out by chance in {more}, '
+                        f'fewer in {less}' if len(some)
         else 'At no tau do the measures contradict each other in most repeats',
         plots.foot(m, f'{int(d.n.max())} repeats a language',
                    '95 % Clopper-Pearson').replace('bars:', 'bands:'),
@@ -104,7 +106,8 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
         'more '
         'apart. Left of its range tau lies below what strings of the language cost, and none is recollected; '
         'right of it all are, as soon as the language is learned. Dotted: the exact loss of the strings, '
-        'their geometric mean; divided by it, the languages lie on one axis (last panel).')
+        'their geometric mean; divided by it, the languages lie on one axis (last panel). Dashed: the share '
+        'where the contextual starts are dealt out among the strings by chance.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #535f687e
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
@@ -160,31 +163,33 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
                                 squeeze=False)
         for ax, size in zip(axs[0], sizes):
             g = d[d['size'] == size]
+            ended = g[g.best_epoch < top]
             sns.scatterplot(g, x='best_epoch', y='start_contextual', hue='where', style='setting', s=18, lw=0,
                             alpha=.7, ax=ax, hue_order=langs, style_order=['given', 'natural'])
             ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
             ax.set(xlabel='epoch of best learning', ylabel='contextual start, epoch', xlim=(0, 1.03*top),
-                   ylim=(0, 1.03*top), title=f'{size} strings\n{g.before.sum()} of {len(g)} before')
+                   ylim=(0, 1.03*top), title=f'{size} strings\n{ended.before.sum()} of {len(ended)} before')
             handles, labels = ax.get_legend_handles_labels()
             ax.get_legend().remove()
         some = [i for i, k in enumerate(labels) if k in langs or k == 'natural' and k in set(d.setting)]
         fig.legend([handles[i] for i in some], [labels[i] for i in some], loc='outside right center',
                    handlelength=1)
+    every = d.groupby([*OF_GROUP, 'repeat']).ngroups
+    d = d[d.best_epoch < top] # else it cannot come out otherwise
     k, units = int(d.before.sum()), d.groupby([*OF_GROUP, 'repeat']).ngroup()
-    low, high = grouped_ci(d.before, units)
+    low, high = grouped_ci(d.before, units) if len(d) else (0., 1.)
     few = d.groupby(['language', 'size']).before.mean().loc[lambda x: x < .5].reset_index()
     where = ', '.join(f'{lang} ({" and ".join(map(str, g["size"]))} strings)'
                       for lang, g in few.groupby('language'))
-    still = d.assign(unit=units, last=d.best_epoch == top).groupby('unit')['last'].first()
     return plots.finish(fig, f'{k} of {len(d)} memorized strings were so before the language was learned '
                              f'best' + f'; fewer than half in {where}'*bool(where),
         plots.foot(m, f'{len(d)} strings of {units.nunique()} repeats')
         + f' · {100*low:.0f} to {100*high:.0f} % (95 %, repeats as units) · '
-          f'in {still.sum()} of them learning had not ended',
+          f'not counted: {every - units.nunique()} in which learning had not ended',
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch at which never-seen strings have their lowest mean loss: stopping at best learning does not '
-        'prevent it. On the right edge that is the last epoch, and learning had not ended. Strings that are '
-        'never memorized are not drawn.')
+        'prevent it. On the right edge that is the last epoch: learning had not ended, and nothing could lie '
+        'above. Strings that are never memorized are not drawn.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
@@ -297,10 +302,11 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     times = m.groupby(['size', 'config']).repeat.nunique()
     n = int(times.max())
     who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c)
-    tests, kinds = pair_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
+    begun, kinds = onsets(m, tau, rule), ['recollection', 'contextual']
+    tests, bare = pair_tests(begun), pair_tests(begun, which='bare')
     names = in_order([*tests['first'], *tests.second])
     ends = (tests['first'] == names[0]) & (tests.second == names[-1])
-    said = contradictions(tests[ends])
+    said = contradictions(tests[ends], bare)
     with plots.style():
         fig, axs = plt.subplots(1, len(langs), figsize=(7.6, .62*len(cells) + 1.3), sharex=True, sharey=True,
                                 squeeze=False)

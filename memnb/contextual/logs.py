@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from .. import core, plots
 from .courses import MEASURE_HUES
-from .method import begins, in_order, thresholds
-from .notions import LOG, check_losses, losses_table
+from .method import RULES_OF_START, begins, in_order, thresholds
+from .notions import FEWEST, LOG, check_losses, losses_table
 from .retraining import string_losses
 
 # %% ../../nbs/contextual/logs.ipynb #2dac9e8b
@@ -31,6 +31,7 @@ def loss_log(
     class LossLog(TrainerCallback):
         "Writes string, epoch and loss"
         def on_train_begin(self, args, state, control, **kw):
+            if not _first(state): return self.write(state, kw['model']) if not state.global_step else None
             if state.global_step and Path(file).exists(): # resumed: go on there
                 with open(file, encoding='utf8') as f: was = f.readline()
                 if was != head: raise ValueError(f'{file} begins with {was.strip()!r}, not with '
@@ -50,27 +51,43 @@ def loss_log(
         def write(self, state, net):
             at, was = state.epoch or 0, net.training
             epoch = round(at) if abs(at - round(at)) < .05 else round(at, 3) # a run may end within one
-            self.cut(epoch)
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)
+            if not _first(state): return # every process computes, as a model in parts needs; one writes
+            self.cut(epoch)
             with open(file, 'a', encoding='utf8', newline='') as f:
                 csv.writer(f, lineterminator='\n').writerows(
                     (name, epoch, f'{x:.6f}') for name, x in zip(sequences, losses))
     return LossLog()
 
 # %% ../../nbs/contextual/logs.ipynb #96442d64
+def _first(state):
+    "Is this the process of a training that writes?"
+    return getattr(state, 'is_world_process_zero', True)
+
 def paired_logs(
-    with_,   # csv file of `loss_log` of a training with the strings, column train_loss
-    without  # of a training without them, column test_loss
-):           # DataFrame with the columns of `LOG`
-    "The logs of two trainings as one table"
-    a, b = (losses_table(f, [*LOG[:2], c]) for f, c in zip((with_, without), LOG[2:]))
-    out = a.merge(b, on=['string', 'epoch'], how='outer', indicator=True)
+    with_,     # csv file of `loss_log` of a training with the strings, column train_loss
+    without,   # of a training without them, column test_loss
+    again=None # of one more without them, column test_loss: another seed, or other strings in their places
+):             # DataFrame with the columns of `LOG`, and control_loss where there is one more
+    "The logs of two trainings, or three, as one table"
+    import pandas as pd
+    files = dict(zip((*LOG[2:], 'control_loss'), (with_, without, again)))
+    def read(file, column):
+        "Its three columns, the last under the name of the table"
+        needs = [*LOG[:2], column.replace('control', 'test')]
+        return losses_table(file, needs)[needs].set_axis([*LOG[:2], column], axis=1)
+    logs = [read(f, c) for c, f in files.items() if f is not None]
+    out = logs[0]
+    for d in logs[1:]:
+        out = out.merge(d, on=['string', 'epoch'], how='outer', indicator=True)
+        if (out._merge == 'both').all(): out = out.drop(columns='_merge')
+        else: break
     place = {s: i for i, s in enumerate(in_order(out.string))}
     out = out.sort_values(['string', 'epoch'], key=lambda c: c.map(place) if c.name == 'string' else c)
-    odd = out[out._merge != 'both']
-    if len(odd): raise ValueError(f'{odd.string.iloc[0]}, epoch {odd.epoch.iloc[0]}: only one log has it')
-    return out.drop(columns='_merge').reset_index(drop=True)
+    for r in out[out.get('_merge', pd.Series('both', out.index)) != 'both'][:1].itertuples():
+        raise ValueError(f'{r.string}, epoch {r.epoch}: only one log has it')
+    return out.reset_index(drop=True)
 
 # %% ../../nbs/contextual/logs.ipynb #754d83c3
 FEWEST_LOOKS = 6 # fewest, from which noise can be seen
@@ -82,27 +99,53 @@ def wander(
     d = np.asarray(without, float) - np.asarray(with_, float)
     return float(np.median(np.abs(np.diff(d, 2)))/(.6745*6**.5)) if len(d) >= FEWEST_LOOKS else math.nan
 
+def _reached(loss, bar, rule):
+    "The log of loss over threshold that two looks in a row stay below, as a start needs"
+    with np.errstate(divide='ignore'): x = np.log(loss/bar)
+    two = np.maximum(x[:-1], x[1:])
+    return float(two[-1] if rule == 'sustained' else two.min()) if len(two) else math.nan
+
+def _band(reached):
+    "The score that a string reaches by chance, from those of strings that no training had"
+    from scipy.stats import t
+    x = np.asarray(reached, float)
+    if len(x) < FEWEST or not np.isfinite(x).all(): return math.nan
+    return max(0., 1 - math.exp(x.mean() - t.ppf(.95, len(x) - 1)*x.std(ddof=1)*(1 + 1/len(x))**.5))
+
 def judged_log(
-    log,                   # DataFrame or csv file with the columns of `LOG`, one pair of trainings
-    rule: str = 'sustained' # start: 'sustained' or 'first'
-):                         # DataFrame: string, looks, noise, and for both measures start, clear, said
-    "Which strings a log shows to be memorized, and from when, beyond its own noise"
+    log,                    # DataFrame or csv file with the columns of `LOG`, perhaps control_loss
+    rule: str = 'sustained', # start: 'sustained' or 'first'
+    by: tuple = ()          # further columns, or one, that tell runs apart
+):                          # DataFrame: [by], string, looks, noise, and by measure band, start, clear, said
+    "Which strings a log shows to be memorized, and from when, beyond noise"
     import pandas as pd
     from scipy.stats import t
-    out = []
-    for name, g in losses_table(log).groupby('string', sort=False):
-        a, b, at = (g[c].to_numpy(float) for c in ('train_loss', 'test_loss', 'epoch'))
-        check_losses(name, at, a, b)
-        noise, row = wander(a, b), dict(string=name, looks=len(at))
-        limit = noise*t.ppf(.95, max(1, len(at) - 2))
-        for kind in ('counterfactual', 'contextual'):
-            bar = thresholds(b)[kind]
-            over = a < bar - limit
-            start, clear = begins(a < bar, rule, at), begins(over[:-1] & over[1:], rule, at[:-1])
-            said = ('undecided: too few looks' if noise != noise else 'memorized' if clear == clear else
-                    'within noise' if start == start else 'not memorized')
-            row |= {f'start_{kind}': start, f'clear_{kind}': clear, f'said_{kind}': said}
-        out.append(row | dict(noise=noise))
+    by = [by] if isinstance(by, str) else [*by]
+    d, kinds, out = losses_table(log, [*by, *LOG] if by else LOG), ['counterfactual', 'contextual'], []
+    if rule not in RULES_OF_START: raise ValueError(f"a start is 'sustained' or 'first', not {rule!r}")
+    for key, run in d.groupby(by, sort=False) if by else [((), d)]:
+        strings, bands = list(run.groupby('string', sort=False)), {}
+        for name, g in strings:
+            check_losses(' '.join(map(str, (*key, name))), g.epoch, g.train_loss, g.test_loss,
+                         *([g.control_loss] if 'control_loss' in d else []))
+        if 'control_loss' in d:
+            for kind in kinds:
+                bands[kind] = _band([_reached(g.control_loss.to_numpy(float),
+                    thresholds(g.test_loss.to_numpy(float))[kind], rule) for _, g in strings])
+        for name, g in strings:
+            a, b, at = (g[c].to_numpy(float) for c in ('train_loss', 'test_loss', 'epoch'))
+            noise, row = wander(a, b), dict(zip(by, key)) | dict(string=name, looks=len(at))
+            limit = noise*t.ppf(.95, max(1, len(at) - 2))
+            for kind in kinds:
+                bar, band = thresholds(b)[kind], bands.get(kind, math.nan)
+                over = (a < bar - limit) & (a < bar*(1 - (band if band == band else 0.)))
+                start, clear = begins(a < bar, rule, at), begins(over[:-1] & over[1:], rule, at[:-1])
+                said = ('undecided: too few looks' if noise != noise else
+                        'not memorized' if start != start else 'within noise' if clear != clear else
+                        'memorized' if band == band else 'beyond its noise')
+                row |= dict(zip((f'{k}_{kind}' for k in ('band', 'start', 'clear', 'said')),
+                                (band, start, clear, said)))
+            out.append(row | dict(noise=noise))
     return pd.DataFrame(out)
 
 def told_log(
@@ -114,15 +157,19 @@ def told_log(
     if said.str.startswith('undecided').all():
         return f'{judged.looks.max()} looks show no noise: nothing can be decided; ' \
                f'take {FEWEST_LOOKS} or more'
-    order = judged[said == 'memorized'].sort_values(f'clear_{kind}', kind='stable')
-    k, names = len(order), list(order.string.astype(str))
-    some = ', '.join(names[:5]) + (f' and {k - 5} more' if k > 5 else '')
-    return (f'{kind}: {k} of {n} strings memorized beyond the noise of {judged.noise.median():.2g} nats'
-            + f' ({some})'*(k > 0) + f', {(said == "within noise").sum()} within it')
+    order = judged[said.isin(['memorized', 'beyond its noise'])].sort_values(f'clear_{kind}', kind='stable')
+    k, names, band = len(order), list(order.string.astype(str)), judged[f'band_{kind}'].median()
+    some = (' (' + ', '.join(names[:5]) + (f' and {k - 5} more' if k > 5 else '') + ')')*(k > 0)
+    if band == band:
+        return f'{kind}: {k} of {n} strings memorized, above the band of {band:.2g} that such strings ' \
+               f'reach in a training without them{some}, {(said == "within noise").sum()} within noise'
+    return (f'{kind}: {k} of {n} strings below their threshold beyond the noise from look to look{some}, '
+            f'{(said == "within noise").sum()} within it; what another training without them would give is '
+            'not known')
 
 # %% ../../nbs/contextual/logs.ipynb #656b3228
 def fig_x_log(
-    log,                   # as of `judged_log`
+    log,                   # as of `judged_log`, of one run
     rule: str = 'sustained', most: int = 16 # strings that are drawn, those that are memorized first
 ):
     "Your log: how far strings fall below what a training without them gives, and from when"
@@ -136,9 +183,11 @@ def fig_x_log(
         fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, max(2.8, .21*len(names) + 1)))
         for name in names:
             g = d[d.string == name]
-            known = j.said_contextual[j.string == name].iloc[0] == 'memorized'
+            known = j.clear_contextual[j.string == name].notna().iloc[0]
             left.plot(g.epoch, g.test_loss.min() - g.train_loss, lw=1, alpha=.8,
                       color=MEASURE_HUES['contextual'] if known else plots.GREY)
+            if 'control_loss' in g:
+                left.plot(g.epoch, g.test_loss.min() - g.control_loss, ':', lw=.7, color=plots.GREY)
         limit = 2*j.noise.median()
         left.axhspan(-limit, limit, color='black', alpha=.1, lw=0) if limit == limit else None
         left.axhline(0, color='black', lw=.7)
@@ -154,7 +203,7 @@ def fig_x_log(
                 right.plot(x, y, 'o' if kind == 'contextual' else 's', ms=5, color=hue, label=kind,
                            mfc=hue if clear == clear else 'white')
         right.set(xlabel='start, epoch', ylim=(len(names) - .5, -.5))
-        right.set_yticks(range(len(names)), [str(s)[:18] for s in names])
+        right.set_yticks(range(len(names)), [_plain(str(s)[:18]) for s in names])
         for ax in (left, right):
             if wide:
                 ax.set_xscale('symlog', linthresh=max(1., np.diff(at).min()))
@@ -162,10 +211,17 @@ def fig_x_log(
         right.axvline(never, color=plots.GREY, lw=.6, ls=':')
         marks = dict(zip(*right.get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1)
-    return plots.finish(fig, told_log(j).capitalize(),
-        f'n = {len(j)} strings, {int(j.looks.max())} looks, 1 pair of trainings'
+    more = 'control_loss' in d
+    told = told_log(j)
+    return plots.finish(fig, _plain(told[0].upper() + told[1:]),
+        f'n = {len(j)} strings, {int(j.looks.max())} looks, {3 if more else 2} trainings'
         + (f' · {len(names)} are drawn' if len(names) < len(j) else ''),
         'Left: how far the loss of each string lies below the lowest that the training without it '
-        'reached; grey lines are not memorized, the grey area is what losses wander from look to look. '
-        'Right: from when; hollow within noise, at the dotted line never. What another pair of trainings '
-        'would give a single log cannot say.')
+        'reached; grey lines are not clear of noise, the grey area is what losses wander from look to look'
+        + (', dotted lines are those of one more training without the strings' if more else '') + '. '
+        'Right: from when; hollow within noise, at the dotted line never. '
+        + ('' if more else 'What another training without the strings would give this log cannot say.'))
+
+def _plain(text):
+    "A text in which a dollar is a dollar, and no mathematics"
+    return text.replace('$', r'\$')

@@ -28,8 +28,11 @@ def losses_table(
     if isinstance(source, (str, os.PathLike)):
         what, d = source, data.user_csv(source, keep_default_na=True)
         words = data.user_csv(source, dtype=str) # a string may be named NA, or 01
+        d, words = (x.rename(columns=str.strip) for x in (d, words))
         d = d.assign(**{c: words[c] for c in ('string', 'text') if c in words})
-    if not isinstance(d, pd.DataFrame):
+    if isinstance(d, pd.DataFrame):
+        d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
+    else:
         raise ValueError('losses with the string need those without it: give both, or a table of them')
     lacks = [c for c in needs if c not in d]
     if lacks: raise ValueError(f"{what} lacks {', '.join(lacks)}: its columns are "
@@ -112,7 +115,8 @@ def check_losses(name, epochs, *losses):
         if len(bad): raise ValueError(f'{name}: the loss of epoch {e[bad[0]]:g} is no number')
         if (x < 0).any(): raise ValueError(f'{name}: the loss of epoch {e[x.argmin()]:g} is negative, '
                                            'but a loss is -log p: check its sign')
-    if (np.diff(e) < 0).any(): raise ValueError(f'{name}: epochs are not in order: sort by epoch')
+    if (np.diff(e) < 0).any(): raise ValueError(f'{name}: epochs are not in order: sort by epoch, or '
+                                                'name the columns that tell runs apart in `by`')
     if (np.diff(e) == 0).any(): raise ValueError(f'{name}: epoch {e[1:][np.diff(e) == 0][0]:g} occurs twice: '
                                                  'name the columns that tell runs apart in `by`')
 
@@ -138,8 +142,9 @@ def arrays_of(
     return names, repeats, epochs, {c: g[c].to_numpy(float).reshape(shape) for c in LOSSES if c in g}
 
 def noise_bands(
-    test, control # losses left out and of the controls, repeats x strings x epochs
-) -> dict:        # measure -> scores that noise reaches, in the same shape; empty where too few repeats
+    test, control,          # losses left out and of the controls, repeats x strings x epochs
+    rule: str = 'sustained' # start; 'first' is one at any look, so that the band holds for all at once
+) -> dict:                  # measure -> scores that noise reaches, shaped alike; empty where too few repeats
     "The bands of each repeat, from the controls of all others"
     from scipy.stats import t
     k, gone = len(test) - 1, np.isnan(control)
@@ -150,9 +155,13 @@ def noise_bands(
                 contextual=np.broadcast_to(test.min(-1, keepdims=True), test.shape))
     wide, out = t.ppf(.95, k - 1)*(1 + 1/k)**.5, {}
     for m, bar in bars.items():
-        x = 1 - control/bar
+        with np.errstate(divide='ignore', invalid='ignore'):
+            x = np.where(control == bar, 0, np.log(control/bar)) # symmetric, which control/bar is not
+        if rule == 'first': x = np.broadcast_to(x.min(-1, keepdims=True), x.shape)
         rest = [np.delete(x, r, 0) for r in range(k + 1)]
-        out[m] = np.maximum(0, [y.mean(0) + wide*y.std(0, ddof=1) for y in rest])
+        with np.errstate(invalid='ignore'):
+            low = np.array([y.mean(0) - wide*y.std(0, ddof=1) for y in rest])
+        out[m] = np.maximum(0, 1 - np.exp(np.where(np.isnan(low), -np.inf, low)))
     return out
 
 # %% ../../nbs/contextual/notions.ipynb #5a0c41d8
@@ -184,14 +193,15 @@ def onsets(
     for key, g in table.groupby(list(RUN_OF[:-1]), sort=False):
         names, repeats, epochs, loss = arrays_of(g)
         once = g.drop_duplicates(['repeat', 'string']).set_index(['repeat', 'string'])[OF_STRING]
-        limit = noise_bands(loss['test_loss'], loss['control_loss']) if bands else {}
+        limit = noise_bands(loss['test_loss'], loss['control_loss'], rule) if bands else {}
         for r, repeat in enumerate(repeats):
             for i, name in enumerate(names):
                 own = once.loc[(repeat, name)].to_dict()
                 at = {c: x[r, i] for c, x in loss.items()}
                 check_losses(f'{name}, repeat {repeat}', epochs, at['train_loss'], at['test_loss'])
                 edge = {m: x[r, i] for m, x in limit.items()}
-                row = dict(zip(RUN_OF, (*key, repeat))) | dict(string=name) | own | dict(banded=bool(edge))
+                row = dict(zip(RUN_OF, (*key, repeat))) | dict(string=name) | own | dict(banded=bool(edge),
+                                                                                       last=epochs[-1])
                 rows.append(row | _string_row(at, own, epochs, tau, rule, edge))
     return pd.DataFrame(rows)
 
@@ -205,6 +215,8 @@ def _string_row(at, own, epochs, tau, rule, edge):
     if not np.isnan(at['control_loss']).any():
         out |= {f'control_{m}': s for m, (s, _) in read('control_loss', edge).items()}
         out |= {f'chance_{m}': s for m, (s, _) in read('control_loss').items()}
+        again = memorized(at['train_loss'], at['control_loss'], tau, rule, epochs)
+        out |= {f'again_{m}': again[m][0] for m in ('counterfactual', 'contextual')}
     if not np.isnan(at['near_loss']).any():
         near = memorized(at['train_loss'], at['near_loss'], tau, rule, epochs)
         out |= {f'near_{m}': near[m][0] for m in ('counterfactual', 'contextual')}

@@ -9,6 +9,7 @@ __all__ = ['MARGIN', 'OF_GROUP', 'LEVEL', 'TAUS', 'holm', 'earlier', 'pair_tests
 
 # %% ../../nbs/contextual/orders.ipynb #25131e8c
 import math
+from itertools import permutations
 import numpy as np
 from ..stats import binom_ci
 from .method import NOTIONS, begins, in_order
@@ -83,26 +84,35 @@ def sign_of(
 # %% ../../nbs/contextual/orders.ipynb #71ac1e90
 def contradictions(
     tests,                  # from `pair_tests`
+    bare=None,              # those of the same rows by bare thresholds: both must say the same
     one: str = 'recollection', other: str = 'contextual' # measures
 ):                          # DataFrame: group, first, second, sign and counts of both, said
     "Pairs of strings about which two measures can be compared"
     import pandas as pd
-    out = []
-    for key, g in tests.groupby([*OF_GROUP, 'first', 'second'], sort=False):
+    keys, out = [*OF_GROUP, 'first', 'second'], []
+    plain = {} if bare is None else contradictions(bare, None, one, other).set_index(keys).said.to_dict()
+    for key, g in tests.groupby(keys, sort=False):
         a, b = (next(g[g.measure == m].itertuples()) for m in (one, other))
         x, y = sign_of(a), sign_of(b)
         said = 'undecided' if not x or not y else 'contradict' if x != y else 'agree'
+        if plain.get(key, said) != said: said = 'undecided'
         out.append((*key, x, y, a.before, a.after, b.before, b.after, a.n, said))
     return pd.DataFrame(out, columns=[*OF_GROUP, 'first', 'second', 'sign_one', 'sign_other', 'one_before',
                                       'one_after', 'other_before', 'other_after', 'n', 'said'])
 
 def disagreements(
-    tests # from `pair_tests`
-):        # DataFrame: group, said ('contradict': some pair does; 'agree': every pair; 'undecided')
+    tests,    # from `pair_tests`
+    bare=None # as of `contradictions`
+):            # DataFrame: group, said ('contradict', 'agree', 'undecided')
     "Do recollection and contextual memorization contradict each other, language by language?"
-    def said(s): return ('contradict' if 'contradict' in set(s) else
-                         'agree' if set(s) == {'agree'} else 'undecided')
-    return contradictions(tests).groupby(OF_GROUP, sort=False).said.agg(said).reset_index()
+    import pandas as pd
+    out = []
+    for key, g in contradictions(tests, bare).groupby(OF_GROUP, sort=False):
+        a, *_, z = in_order([*g['first'], *g.second])
+        ends = g.said[(g['first'] == a) & (g.second == z)].iloc[0]
+        out.append((*key, 'contradict' if 'contradict' in set(g.said) else
+                    'agree' if ends == 'agree' else 'undecided'))
+    return pd.DataFrame(out, columns=[*OF_GROUP, 'said'])
 
 def told_pair(
     row # of `contradictions`
@@ -119,7 +129,7 @@ def tau_axis(
     taus=TAUS,               # nats a token
     rule: str = 'sustained', # start
     margin: float = MARGIN   # epochs
-):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, ordered, ...
+):                           # DataFrame: group, tau, ratio (tau over exact), n, contradict, chance, ...
     "In how many repeats do recollection and contextual memorization contradict each other, by tau?"
     import pandas as pd
     taus, rows, out = [check_tau(x) for x in taus], onsets(table, .2, rule), []
@@ -130,15 +140,23 @@ def tau_axis(
             names].to_numpy()
         pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
         other = [earlier(late[:, i], late[:, j], margin) for i, j in pairs]
+        mixed = [[earlier(late[:, p[i]], late[:, p[j]], margin) for i, j in pairs]
+                 for p in _mixes(len(names))]
         typical = math.exp(np.log(own.exact).mean())
         for tau in taus:
             at = np.array([[begins(x < tau, rule, epochs) for x in r] for r in loss['train_loss']])
             ways = [earlier(at[:, i], at[:, j], margin) for i, j in pairs]
             k = int(np.any([x*y < 0 for x, y in zip(ways, other)], 0).sum())
             n, some = len(repeats), int(np.any([x != 0 for x in ways], 0).sum())
-            out.append((*key, tau, tau/typical, n, k, some, k/n, *binom_ci(k, n)))
+            chance = float(np.mean([np.any([x*y < 0 for x, y in zip(ways, z)], 0) for z in mixed]))
+            out.append((*key, tau, tau/typical, n, k, some, k/n, *binom_ci(k, n), chance))
     return pd.DataFrame(out, columns=[*OF_GROUP, 'tau', 'ratio', 'n', 'contradict', 'ordered', 'share',
-                                      'low', 'high'])
+                                      'low', 'high', 'chance'])
+
+def _mixes(n):
+    "Orders of n strings, all of them or some hundred"
+    rng = np.random.default_rng(0)
+    return list(permutations(range(n))) if n < 6 else [rng.permutation(n) for _ in range(120)]
 
 # %% ../../nbs/contextual/orders.ipynb #0b7fd4a2
 def sign_tests(
@@ -228,21 +246,31 @@ def kappa(
     return float((same - chance)/(1 - chance)) if chance < 1 else 1. # one answer only, from both
 
 def near_decisions(
-    rows,                  # from `onsets`
+    rows,                  # from `onsets`; those of the setting 'given' count
     kind: str = 'contextual', # or 'counterfactual'
-    margin: float = MARGIN # epochs
-) -> dict: # n, memorized (kappa), start (median error), pairs, same (of them in the same order), kappa
+    margin: float = MARGIN, # epochs
+    tries: int = 400       # bootstrap, over repeats
+) -> dict: # n, memorized (kappa), start (median error), pairs, same (in one order), kappa, low, high, again
     "What the approximation without retraining decides, beside retraining"
     if f'near_{kind}' not in rows: return dict(n=0)
-    d = rows[rows[f'near_{kind}'].notna() | rows.near_error.notna()]
+    d = rows[(rows[f'near_{kind}'].notna() | rows.near_error.notna()) & (rows.setting == 'given')]
+    if not len(d): return dict(n=0)
     own, near = d[f'bare_{kind}'], d[f'near_{kind}'] # neither has a band: the approximation has no control
-    ways = []
+    units, most = [], f'again_{kind}' in d and d.banded.any()
     for _, g in d.groupby([*OF_GROUP, 'repeat'], sort=False):
         g = g.set_index('string').loc[in_order(g.string)]
-        a, b = g[f'bare_{kind}'].to_numpy(), g[f'near_{kind}'].to_numpy()
-        ways += [(int(earlier(a[i:i+1], a[j:j+1], margin)[0]), int(earlier(b[i:i+1], b[j:j+1], margin)[0]))
-                 for i in range(len(g)) for j in range(i + 1, len(g))]
-    x, y = np.array(ways).T if ways else ([], [])
+        kinds = ['bare', 'near'] + ['again']*(most and bool(g.banded.iloc[0]))
+        at = [g[f'{k}_{kind}'].to_numpy() for k in kinds]
+        i, j = np.triu_indices(len(g), 1)
+        units.append([earlier(x[i], x[j], margin) for x in at])
+    x, y = np.concatenate([u[0] for u in units]), np.concatenate([u[1] for u in units])
+    redo = [u for u in units if len(u) == 3]
+    again = kappa(*(np.concatenate([u[i] for u in redo]) for i in (0, 2))) if redo else math.nan
+    rng = np.random.default_rng(0)
+    drawn = [[units[i] for i in rng.integers(0, len(units), len(units))]
+             for _ in range(tries*(len(units) > 1))]
+    ks = [kappa(*(np.concatenate([u[i] for u in some]) for i in (0, 1))) for some in drawn]
+    low, high = (float(v) for v in np.quantile(ks, [.025, .975])) if ks else (-1., 1.)
     return dict(n=len(d), memorized=kappa(own.notna(), near.notna()),
-                start=float((own - near).abs().median()),
-                pairs=len(ways), same=int(np.sum(x == y)), kappa=kappa(x, y) if ways else math.nan)
+                start=float((own - near).abs().median()), pairs=len(x), same=int(np.sum(x == y)),
+                kappa=kappa(x, y), low=low, high=high, again=again)
