@@ -119,6 +119,25 @@ def _across(what, tau, rule):
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check
 
+def _natural(tau, rule):
+    "Is a disagreement there, too, where strings have the copies of a sample?"
+    def check(m, rep):
+        d = _tests(m, tau, rule)
+        if d is None or 'natural' not in set(m.setting): return None, NOT_MEASURED.replace('laptop', 'night')
+        rows = summed_up(m, tau, rule)
+        d = disagreements(d, _tests(m, tau, rule, which='bare'))
+        rows = rows[(rows.setting == 'natural') & rows.language.isin(d.language[d.said == 'contradict'])]
+        if not len(rows): return 'undecided', 'no language in which it is decided was varied'
+        d = disagreements(pair_tests(rows), pair_tests(rows, which='bare'))
+        n = rows.groupby(['language', 'size', 'config']).repeat.nunique()
+        pairs = contradictions(pair_tests(rows))
+        why = ', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
+                        for k, s, c, said in zip(d.language, d['size'], d.config, d.said))
+        kinds, told = set(d.said), '; '.join(told_pair(r) for r in pairs.itertuples())
+        return (True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided',
+                f'{why}; {told}')
+    return check
+
 # %% ../../nbs/contextual/claims.ipynb #bc9e59f2
 def over_repeats(
     yes,     # a bool a repeat
@@ -391,7 +410,10 @@ def claims_at(
               says='Where they disagree, they do with fewer and with more training strings',
               check=_across('size', tau, rule), holds_on=partial(_varied, late, size=32),
               fails_on=partial(_varied, early, size=32)),
-        claim('learners', where='ours', says='Where they disagree, they do with another learner, too',
+        claim('natural', where='§3.2', says='Where they disagree, they do with copies as a sample has them',
+              check=_natural(tau, rule), holds_on=partial(_varied, late, setting='natural', size=32),
+              fails_on=partial(_varied, early, setting='natural', size=32)),
+        claim('learners', where='ours', says='Where they disagree, they do with another learner or rate, too',
               check=_across('config', tau, rule), holds_on=partial(_varied, late, config='other'),
               fails_on=partial(_varied, early, config='other')),
         claim('optimal', where='§3.2, Figure 2c', says='More frequent strings have a lower optimal '

@@ -292,16 +292,16 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
 def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, with other numbers of training strings and other learners"
     import matplotlib.pyplot as plt
-    m = measured[measured.setting == 'given']
-    cells, names = m[['size', 'config']].drop_duplicates(), list(dict.fromkeys(m.config))
-    cells = sorted(cells.itertuples(index=False, name=None),
-                   key=lambda c: (kind_of(c[1]), names.index(c[1]), c[0])) # learner by learner
+    m = measured[measured.setting.isin(['given', 'natural'])]
+    of_case, names = ['setting', 'size', 'config'], list(dict.fromkeys(m.config))
+    cells = sorted(m[of_case].drop_duplicates().itertuples(index=False, name=None), # learner by learner
+                   key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1]))
     if len(cells) < 2: return plots.placeholder('other sizes and learners: not measured')
-    many = m[['language', 'size', 'config']].drop_duplicates().language.value_counts(sort=False)
+    many = m[['language', *of_case]].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
-    times = m.groupby(['size', 'config']).repeat.nunique()
+    times = m.groupby(of_case).repeat.nunique()
     n = int(times.max())
-    who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c)
+    who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c).replace('@', ', rate ')
     begun, kinds = onsets(m, tau, rule), ['recollection', 'contextual']
     tests, bare = pair_tests(begun), pair_tests(begun, which='bare')
     names = in_order([*tests['first'], *tests.second])
@@ -312,18 +312,19 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
                                 squeeze=False)
         for ax, lang in zip(axs[0], langs):
             for r in tests[ends & (tests.language == lang) & tests.measure.isin(kinds)].itertuples():
-                y = cells.index((r.size, r.config)) + .36*kinds.index(r.measure) - .18
+                y = cells.index((r.setting, r.size, r.config)) + .36*kinds.index(r.measure) - .18
                 solid = dict(height=.32, alpha=1 if sign_of(r) else .45)
                 ax.barh(y, r.before, color=plots.PLANTED, **solid)
                 ax.barh(y, -r.after, color=plots.REAL, **solid)
-            trained = {(r.size, r.config) for r in tests[tests.language == lang].itertuples()}
+            trained = {(r.setting, r.size, r.config) for r in tests[tests.language == lang].itertuples()}
             for y in [y for y, c in enumerate(cells) if c not in trained]:
                 ax.text(0, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='center', va='center',
                         bbox=dict(fc='white', ec='none', pad=1))
             ax.axvline(0, color='black', lw=.8)
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
-            ax.set_yticks(range(len(cells)), [f'{s} strings\n{who(c)}, n = {times[s, c]}' for s, c in cells])
+            ax.set_yticks(range(len(cells)), [f'{s} strings' + ', natural copies'*(k == 'natural') +
+                                              f'\n{who(c)}, n = {times[k, s, c]}' for k, s, c in cells])
         for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
             axs[0, -1].text(1.12*n, y, k, fontsize=6, va='center')
         fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
@@ -334,9 +335,10 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     return plots.finish(fig, f'{names[0]} against {names[-1]}: in {k} of {len(d)} cases the measures '
         f'contradict each other, in {against} they agree, in {len(d) - k - against} nothing is decided',
         plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
-            dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for _, c in cells)))
+            dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for *_, c in cells)))
         + ' · faint: undecided (sign test, Holm)',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
         'epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
-        'the number of training strings; learners are networks from scratch (layers x width), a pretrained '
+        'the number of training strings, with copies given or, natural, as a sample has them; learners are '
+        'networks from scratch (layers x width, at a learning rate of 0.002 or the one named), a pretrained '
         'one that is fine-tuned, and an n-gram model, which has no batches and no chance.')
