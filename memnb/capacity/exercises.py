@@ -31,6 +31,15 @@ def _longer(predicted, run):
     said = ', '.join(f'{n}: +{100*g:.0f} points' for n, g in gain.items())
     return '' if predicted == most else f'it is {most} ({said})'
 
+def _held(predicted, run):
+    "Shares that are held"
+    return {f'{n} sequences': (predicted[n], float(s)) for n, s in _shares(run).items()}
+
+def _gained(predicted, run):
+    "What the longer training brings"
+    short, long = (_shares(r) for r in run)
+    return {str(n): (None, float(long[n] - short[n])) for n in short}
+
 _RUN = "capacity.measure('1x8', [8, 32, 128], vocab=16, length=8, held=8, epochs={})"
 
 EXPERIMENTS = [
@@ -42,7 +51,8 @@ EXPERIMENTS = [
         ['A sequence has 8 x 4 bits. How many parameters has the model?',
          'The paper says between 3.5 and 4 bits a parameter for trainings without end; this one is short.',
          'The model holds nearly all of the smallest set, and about a third of the largest.'],
-        _near, 'Plot run.bits against run.n: it rises along the entropy, and bends where the model is full.'),
+        _near, 'Bits against sequences rise along the entropy, and bend where the model is full: look at '
+        '`run.bits` and `run.n`.', _held, 'share of the bits that is held'),
     Experiment('Longer', 15, 'middle',
         'Train the same sizes for 50 and for 200 epochs. Which of the three sets gains the largest share of '
         'its bits from the longer training? `predicted = 8`, `32` or `128`.',
@@ -50,7 +60,8 @@ EXPERIMENTS = [
         "grade('capacity', 2, predicted, run)",
         ['What can a set gain that is already held?', 'What can a set gain that does not fit?',
          'So it is neither the smallest nor the largest.'],
-        _longer, 'A capacity that is read off a short training is a lower bound, most of all near the bend.')]
+        _longer, 'A capacity that is read off a short training is a lower bound, most of all near the bend.',
+        _gained, 'gain, share of the bits')]
 
 # %% ../../nbs/capacity/exercises.ipynb #1b2749ce
 def _full(n):

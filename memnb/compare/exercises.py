@@ -32,6 +32,15 @@ def _spread(predicted, run):
     said = (f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}" for k, v in run.items())
     return '' if set(predicted) == enough else '; '.join(said)
 
+def _aucs(predicted, run):
+    "AUC by notion"
+    return {k: (None, run[k]) for k in sorted(run, key=run.get)}
+
+def _both(predicted, run):
+    "AUC of the loss and of LiRA by spread"
+    return {f'{name} at {k:g}': (None, v[key]) for k, v in run.items()
+            for key, name in (('loss', 'loss'), ('lira', 'LiRA'))}
+
 EXPERIMENTS = [
     Experiment('What a single showing leaves behind', 15, 'easy',
         'Eight models, each shown a random half of 210 texts. For texts that are shown once an epoch, '
@@ -49,7 +58,8 @@ grade('compare', 1, predicted, run)""",
          'Recollection draws one line for all texts, near a perfect prediction. How near does a text come '
          'that was seen once an epoch?',
          'A notion that says no to everything cannot be better than a coin.'],
-        _order, 'A notion with a line that nothing reaches has an AUC of one half: it is blind.'),
+        _order, 'A notion with a line that nothing reaches has an AUC of one half: it is blind.',
+        _aucs, 'AUC', .5),
     Experiment('When is the loss enough?', 15, 'middle',
         'In a made-up world being shown takes 0.15 nats from a text, and texts differ in difficulty by a '
         'normal curve of some spread. For which of the spreads '
@@ -62,7 +72,7 @@ grade('compare', 2, predicted, run)""",
                                                                   'left to know?',
          'A difference of 0.15 nats drowns in differences between texts that are larger.'],
         _spread, 'Calibration by other models takes difficulty away. Where there is none to take away, it '
-                 'buys nothing.')]
+                 'buys nothing.', _both, 'AUC', .5)]
 
 def found_rows():
     "Recorded shares of shown texts that notions find at 5 % false alarms"

@@ -22,6 +22,15 @@ def _crossed(predicted, run):
     off = {tau: k for tau, k in found.items() if abs(predicted[tau] - k) > 2}
     return ', '.join(f'tau {tau:g}: {k} of {n}, not {predicted[tau]}' for tau, k in off.items())
 
+def _recollected(predicted, run):
+    "Recollected strings by tau"
+    return {f'tau {tau:g}': (predicted[tau], int(r.start_recollection.notna().sum()))
+            for tau, r in run.items()}
+
+def _begun(predicted, run):
+    "Median start by measure"
+    return {k: (None, float(run[f'start_{k}'].median())) for k in ('counterfactual', 'contextual')}
+
 def _first(predicted, run):
     "Which measure says first that a string is memorized?"
     both = run.dropna(subset=['start_counterfactual', 'start_contextual'])
@@ -34,17 +43,21 @@ _RUN = "contextual.measure('L2', 64, model='ngram', copies=[16, 4, 1], repeats=5
 
 EXPERIMENTS = [
     Experiment('One threshold for all', 10, 'easy',
-        'In five repeats three strings each are followed, fifteen in all. How many are recollected in the '
+        'A model that only counts what stands behind the last tokens (an n-gram model, trained in a moment) '
+        'goes twenty times over 64 strings of $L_2$, a language whose next token can mostly be foretold. In '
+        'five repeats three strings each are followed, fifteen in all. How many are recollected in the '
         'end, if the threshold is 0.02, 0.2 or 5 nats a token? `predicted = {.02: ..., .2: ..., 5: ...}`.',
         f"""from memnb import contextual
 losses = {_RUN}
 run = {{tau: contextual.onsets(losses, tau) for tau in (.02, .2, 5)}}
 grade('contextual', 1, predicted, run)""",
-        ['What does a token of a language cost that one knows perfectly?',
+        ['A model that counts gives a seen token a probability near its share, and never quite 1.',
+         'What does a token of a language cost that one knows perfectly?',
          'What does a token cost that one guesses?',
          'A threshold that is far above the cost of a guess is crossed by everything.'],
         _crossed,
-        'One threshold says as much about the language as about the string: draw the losses and the line.'),
+        'One threshold says as much about the language as about the string.',
+        _recollected, 'recollected of 15'),
     Experiment('Who is first?', 15, 'middle',
         'The same trainings. Which measure calls a string memorized first, `predicted = "counterfactual"` or '
         '`"contextual"`? Can it be the other one for any string?',
@@ -54,7 +67,8 @@ run = contextual.onsets(losses)
 grade('contextual', 2, predicted, run)""",
         ['What does each measure compare the training loss with?',
          'The best loss that a model without the string ever reached is never above its loss now.'],
-        _first, 'Lemma 3.1 says so for every training: compare it with `contextual.lemma`.')]
+        _first, 'Lemma 3.1 says so for every training: compare it with `contextual.lemma`.',
+        _begun, 'median start, epoch')]
 
 # %% ../../nbs/contextual/exercises.ipynb #716c226e
 @lru_cache(1)

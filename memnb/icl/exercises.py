@@ -20,6 +20,11 @@ def _exceeded(predicted, run):
     r = float(np.quantile(run, .95))
     return '' if abs(predicted - r) < .03 else f'it is {r:.2f}: 5 % of {len(run):,} draws exceed it'
 
+def _quantiles(predicted, run):
+    "Correlations that some shares of the draws exceed"
+    half, few = (float(np.quantile(run, q)) for q in (.5, .95))
+    return {'50 % exceed': (None, half), '5 % exceed': (predicted, few)}
+
 def _back(run):
     "Share of the asked first pieces that come back, by whose demonstrations are shown"
     whose = run.setting.map(dict(pairs='own', foreign='foreign', twins='unseen')).where(run.k > 0, 'none')
@@ -30,18 +35,24 @@ def _whose(predicted, run):
     off = {w: s for w, s in _back(run).items() if abs(predicted[w] - s) > .15}
     return ', '.join(f'{w}: {100*s:.0f} % come back, not {100*predicted[w]:.0f} %' for w, s in off.items())
 
+def _by_whose(predicted, run):
+    "Shares that come back"
+    found = _back(run)
+    return {w: (predicted[w], float(found[w])) for w in ('none', 'own', 'foreign', 'unseen')}
+
 EXPERIMENTS = [
     Experiment('Two that rise', 10, 'middle',
         'Memorization and accuracy both rise with the number of demonstrations, k. Draw two series of five '
         'points that have nothing to do with each other, but rise both. Which Pearson correlation do 5 % of '
-        'such pairs exceed?',
+        'such pairs exceed? `predicted = 0....`, to 0.03.',
         """from memnb import icl
 run = icl.rising_null(draws=20000)
 grade('icl', 1, predicted, run)""",
         ['Without the rise, five points need 0.88 to differ from 0 at 5 %, both sides counted.',
          'Sorted numbers are alike whatever they count.', 'It is above 0.95.'],
         _exceeded,
-        'Look at the correlations of Tables 2 and 3 again: which of them say more than that both rise?'),
+        'Look at the correlations of Tables 2 and 3 again: which of them say more than that both rise?',
+        _quantiles, 'Pearson correlation', .88),
     Experiment('Whose demonstrations?', 15, 'middle',
         'Four data sets of random words share their first pieces, each with a second piece of its own, and a '
         'tiny GPT learns all of them. Now it is asked to complete a first piece behind no demonstration, '
@@ -56,7 +67,7 @@ grade('icl', 2, predicted, run)""",
          'What does a demonstration of the next set say of the set that is meant?',
          'An unseen set points nowhere, so the model is not far from where it was without any.'],
         _whose, 'Demonstrations bring memory up by saying which memory is meant; a wrong hint is worse than '
-        'none. Plot the shares as bars, and compare with the controls of the page.')]
+        'none. Compare with the controls of the page.', _by_whose, 'share that comes back', .25)]
 
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
 def _share(x):

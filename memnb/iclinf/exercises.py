@@ -20,6 +20,10 @@ def _floor(predicted, run):
     off = {e: s for e, s in run.items() if abs(predicted[e] - s) > .15}
     return ', '.join(f'at {e} it is {100*s:.0f} %, not {100*predicted[e]:.0f} %' for e, s in off.items())
 
+def _found(predicted, run):
+    "Shares of the promise"
+    return {f'promise {e}': (predicted[e], float(s)) for e, s in run.items()}
+
 def crowd(
     answer,         # prompts -> log-probabilities, as `best_answer`
     times: list,    # how often the first exemplar stands in a prompt, the others fill it up
@@ -53,10 +57,15 @@ def _hidden(predicted, run):
     return ', '.join(f'{w}: it {s}, ' + ' to '.join(f'{x[w]:.2f}' for x in run.values()) + ' nats'
                      for w, s in off.items())
 
+def _crowded(predicted, run):
+    "Both losses by number of copies"
+    return {f'{k} shown {w} left out': (None, x[w]) for w in ('one', 'all') for k, x in run.items()}
+
 EXPERIMENTS = [
     Experiment('An audit of nothing', 10, 'middle',
         'A model ignores its prompt, so no divergence is ever measured. The audit converts these zeros to an '
-        'epsilon at delta = 1e-8. Which share of the promise does it find at promises of 1, 10 and 100? '
+        'epsilon at delta = 1e-8. Which share of the promise does it find at promises of 1, 10 and 100: '
+        'epsilon found over epsilon promised, which the page calls ratio? '
         '`predicted = {1: ..., 10: ..., 100: ...}`.',
         """from memnb import iclinf
 run = {}
@@ -68,7 +77,8 @@ grade('iclinf', 1, predicted, run)""",
         ['What does the conversion from Renyi divergence add for delta?',
          'That term falls with the order, and a small promise has large orders.',
          'At small promises nearly all of the epsilon is that term.'],
-        _floor, 'Draw it beside Figure 6 of the paper: what is left above this floor is what the data show.'),
+        _floor, 'Draw it beside Figure 6 of the paper: what is left above this floor is what the data show.',
+        _found, 'epsilon found, share of the promise'),
     Experiment('Hidden in a crowd', 15, 'middle',
         'A tiny GPT has learned to label words from exemplars. One of the eight of a prompt stands there '
         'once, twice, four times. Its influence is how much the answer changes without it: first with one of '
@@ -82,7 +92,8 @@ grade('iclinf', 2, predicted, run)""",
         ['What do the other copies still say when one is left out?',
          'What is left of the prompt when all copies are gone? How far was the answer pulled before?'],
         _hidden, 'Compare with the best possible learner: `crowd(iclinf.best_answer, [1, 2, 4])`. Who says a '
-        'thing twice is not found by leaving one out: influence counts copies, privacy counts persons.')]
+        'thing twice is not found by leaving one out: influence counts copies, privacy counts persons.',
+        _crowded, 'loss, nats')]
 
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
 def _order(a):

@@ -24,6 +24,14 @@ def _twin(predicted, run):
     off = {k: int(r.ok.sum()) for k, r in run.items() if abs(predicted[k] - r.ok.sum()) > 2}
     return ', '.join(f'{k}: {n} of {len(run[k])}, not {predicted[k]}' for k, n in off.items())
 
+def _lows(predicted, run):
+    "Lower ends of the intervals"
+    return {str(n): (None, binom_ci(int(r.ok.sum()), len(r))[0]) for n, r in run.items()}
+
+def _returned(predicted, run):
+    "Rows that come back"
+    return {k: (predicted[k], int(r.ok.sum())) for k, r in run.items()}
+
 EXPERIMENTS = [
     Experiment('How many queries?', 10, 'easy',
         'A parrot knows all of iris. Row completion may call it memorized where the 95 % interval of the '
@@ -37,7 +45,8 @@ grade('tabular', 1, predicted, run)""",
         ['What is the least share that gives 1 of 1 with a chance of 2.5 %?',
          'For n of n it is the n-th root of 0.025.'],
         _enough,
-        'A test that finds all of a few rows says more than one that finds half of many: plot intervals.'),
+        'A test that finds all of a few rows says more than one that finds half of many.',
+        _lows, 'lower end, share', .25),
     Experiment('A twin', 15, 'middle',
         'The parrot knows iris. Its twin has the same rows with the last digit of the first feature changed. '
         'How many of 20 rows of each come back? `predicted = dict(file=..., twin=...)`.',
@@ -50,7 +59,8 @@ other[first] = [x[:-1] + str((int(x[-1]) + 1) % 10) for x in other[first]]
 run = {k: tabular.row_completion(parrot, t, 20) for k, t in dict(file=iris, twin=other).items()}
 grade('tabular', 2, predicted, run)""",
         ['What does the parrot look for in what it knows?', 'It needs the lines before, letter by letter.'],
-        _twin, 'A model that knows how such rows look would complete both alike: memory is the difference.')]
+        _twin, 'A model that knows how such rows look would complete both alike: memory is the difference.',
+        _returned, 'rows of 20 that come back')]
 
 # %% ../../nbs/tabular/exercises.ipynb #1840be76
 def _found(share):
