@@ -57,7 +57,8 @@ def _drawn(e, points, predicted):
             ax.bar(x, found, width=.6, color=plots.PLANTED, label='came out')
             if guess is not None:
                 ax.plot(x, guess, 'o', ms=7, mfc='none', mec='black', label='predicted')
-            elif len(named) < len(points) and label in map(str, named): ax.plot(x, found, 'v', ms=7, color='black', label='predicted')
+            elif len(named) < len(points) and label in map(str, named):
+                ax.plot(x, found, 'v', ms=7, color='black', label='predicted')
         if e.line is not None: ax.axhline(e.line, color=plots.GREY, lw=1, ls=':', label=f'{e.line:g}')
         ax.set_xticks(range(len(points)), [k.replace(' ', '\n') for k in points])
         ax.set_ylabel(e.axis)

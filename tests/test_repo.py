@@ -23,7 +23,7 @@ ARROWS = dict(core=[], answers=['core'], store=['core', 'answers'], backend=['co
               estimate=['core', 'identity', 'kernels', 'papers', 'terminal'],
               batch=['core', 'estimate', 'identity', 'kernels', 'papers', 'profiles', 'redact', 'terminal'],
               rendering=['core'], executed=['batch', 'redact', 'rendering', 'results'],
-              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'], exercises=['core', 'papers'],
+              report=['core', 'executed', 'plots', 'rendering', 'sliding'], sliding=['core', 'papers', 'results'], exercises=['core', 'papers', 'plots'],
               redraw=['core', 'papers', 'profiles', 'results'], start=['core', 'papers'],
               replay=['core', 'results', 'store', 'weights'])
 ARROWS['cli'] = [*ARROWS]

@@ -41,8 +41,8 @@ def _check_numbers(sizes, how, configs=()):
     for k, v in counts:
         if not isinstance(v, Integral) or v < 1: raise ValueError(f'{k}: a whole number from 1 up, not {v!r}')
     lr = how.get('lr', 0.)
-    for lr in (lr, *(parted(c)[1].get('lr', 0.) for c in configs)):
-        if not isinstance(lr, Real) or not lr >= 0: raise ValueError(f'lr: a rate from 0 up, not {lr!r}')
+    for x in (lr, *(parted(c)[1].get('lr', 0.) for c in configs)):
+        if not isinstance(x, Real) or not x >= 0: raise ValueError(f'lr: a rate from 0 up, not {x!r}')
 
 def parted(
     config: str # as of `measure`
@@ -55,7 +55,7 @@ def parted(
 def measure(
     languages='L2',      # name, text or Grammar; or several
     sizes=256,           # training strings; or several
-    configs='2x32',      # layers x width of tiny models, '2x32@0.001' with a rate of its own, or 'ngram'; or several
+    configs='2x32',      # layers x width of tiny models ('2x32@0.001': with its rate), or 'ngram'; or several
     model: str = 'gpt',  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
     **how                # for `dynamics`: n, copies, repeats, setting, controls, epochs, lr, tests, seed, ...
 ):                       # DataFrame as from `dynamics`
