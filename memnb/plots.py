@@ -168,14 +168,15 @@ def to_png(
 def savefig(
     fig,                    # matplotlib figure, best through `finish`
     name: str,              # '<paper>_fig<N>' or '<paper>_x_<word>'
-    profile: str = 'laptop' # 'smoke' writes nothing
+    profile: str = 'laptop', # 'smoke' writes nothing
+    dpi: int = 128          # of what is displayed, as of `picture`
 ) -> Picture:               # for display
     "Save a figure of ours under the paper's number, with title, foot and caption in the file"
     if profile != 'smoke':
         place = figures_dir(profile)
         place.mkdir(parents=True, exist_ok=True)
         to_png(fig, place/f'{name}.png')
-    return picture(fig)
+    return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
 def placeholder(

@@ -190,7 +190,9 @@ def onsets(
     "Starts and scores of every followed string"
     import pandas as pd
     tau, rows = check_tau(tau), []
-    for key, g in table.groupby(list(RUN_OF[:-1]), sort=False):
+    runs = [(key, h) for key, g in table.groupby(list(RUN_OF[:-1]), sort=False) # without controls one by one:
+            for h in ([g] if g.control_loss.notna().any() else [h for _, h in g.groupby('repeat')])]
+    for key, g in runs: # with natural copies every repeat has its own steps, and looks
         names, repeats, epochs, loss = arrays_of(g)
         once = g.drop_duplicates(['repeat', 'string']).set_index(['repeat', 'string'])[OF_STRING]
         limit = noise_bands(loss['test_loss'], loss['control_loss'], rule) if bands else {}
