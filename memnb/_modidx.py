@@ -2030,6 +2030,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.report.Judged.verdict': ('rooms/report.html#judged.verdict', 'memnb/report.py'),
                               'memnb.report.Paper': ('rooms/report.html#paper', 'memnb/report.py'),
                               'memnb.report.Paper.asks': ('rooms/report.html#paper.asks', 'memnb/report.py'),
+                              'memnb.report.Paper.cited': ('rooms/report.html#paper.cited', 'memnb/report.py'),
                               'memnb.report.Paper.counted': ('rooms/report.html#paper.counted', 'memnb/report.py'),
                               'memnb.report.Paper.finds': ('rooms/report.html#paper.finds', 'memnb/report.py'),
                               'memnb.report.Paper.head': ('rooms/report.html#paper.head', 'memnb/report.py'),

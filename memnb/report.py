@@ -147,6 +147,10 @@ class Paper:
     def tally(self):
         "Counters of verdicts: of the paper's claims, of others"
         return tally(self.claims)
+    @property
+    def cited(self):
+        "Is it a paper, whose claims are judged?"
+        return self.tally[0].total() > 0
     @cached_property
     def counted(self):
         "Its claims, those of the paper first, each with one verdict"

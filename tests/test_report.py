@@ -134,7 +134,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     assert 'Do they fall?' in card and 'Throws' in card and f'base64,{DOT}' in card and 'holds 1 · not measured 1' in words(card)
     assert '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in card and 'Here is more' not in card
     assert re.findall('<li>.*?</b> (.*?)</li>', card) == ['fair', 'bias'] and verdict_of(page, 'fair') == YES
-    assert row_of(page, 'fair') == {'m': YES, 'tiny GPT-2': GONE} and '2 models (m; tiny GPT-2)' in page
+    assert row_of(page, 'fair') == {'m': YES, 'tiny GPT-2': GONE} and '1 paper, 2 models</summary>\n<p>m; tiny GPT-2</p>' in page
     folded = page[page.index('<details class="rest">'):]
     assert '1 claim not measured' in folded and '>bias</th>' in folded and '>bias</th>' not in page[:page.index('<details class="rest">')]
     assert '2 rows &lt;changed&gt;' in page and 'about' not in row_of(page, 'fair') and "the paper's numbers" in unescape(folded)
