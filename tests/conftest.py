@@ -18,7 +18,7 @@ os.environ.pop('MEMNB_HOME', None)
 LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
         'test_server.py', 'test_sixth.py', '[12_', '[iclinf/measuring]', '[iclinf/ladder]', '[rooms/plant]',
         'test_store.py', 'test_report.py', 'test_engine.py', 'test_icl.py', 'test_bad_input.py',
-        'test_difference.py', 'test_results.py', 'test_replay.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
+        'test_difference.py', 'test_teaching.py', 'test_results.py', 'test_replay.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
