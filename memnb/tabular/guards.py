@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['row_independence', 'cell_guesses', 'guessed_rows', 'row_guess', 'line_guess', 'shifted_twin', 'changed',
-           'against_twin', 'unique_values']
+           'against_twin', 'unique_values', 'unique_guess']
 
 # %% ../../nbs/tabular/guards.ipynb #2c02bdd0
-import csv, io, random
+import csv, io, random, re
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import date
 from ..data import once
 from .counting import answered, entry
 from .method import load_table, proportion
@@ -203,3 +204,128 @@ def unique_values(
     other = max(r, key=r.get)
     return entry('unique_feature', t.name, 'rows', numbers | dict(
         correlation_other=dict(value=float(r[other]), n=len(t))), feature=t.unique, other=other)
+
+# %% ../../nbs/tabular/guards.ipynb #c1f2a306
+def _number(cell):
+    "The first number in a cell, or the day of a date; NaN where there is none"
+    if day := re.match(r'\d{4}-\d\d-\d\d(?!\d)', cell):
+        try: return float(date.fromisoformat(day[0]).toordinal())
+        except ValueError: pass
+    found = re.search(r'(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d+(?:\.\d+)?', cell.replace(',', ''))
+    x = float(found[0]) if found else float('nan')
+    return x if abs(x) < 1e15 else float('nan')
+
+def _fit(X, y):
+    "Coefficients of a linear formula that fits the better half of the rows; None where there is none"
+    import numpy as np
+    keep, A = np.isfinite(X).all(1) & np.isfinite(y), np.column_stack([np.ones(len(X)), X])
+    if keep.sum() < 2*A.shape[1] + 2: return None
+    A, y, half = A[keep], y[keep], None
+    for _ in range(20):
+        use = slice(None) if half is None else half
+        b = np.linalg.lstsq(A[use], y[use], rcond=None)[0]
+        new = np.sort(np.argsort(np.abs(A @ b - y), kind='stable')[:max(A.shape[1] + 1, len(y)//2)])
+        if half is not None and np.array_equal(new, half): break
+        half = new
+    return b
+
+def _sums(cells, f, parts):
+    "Numbers computed from other columns: name of the formula -> is the cell right? a bool a row"
+    import numpy as np
+    x = cells.apply(lambda s: s.map(_number))
+    y, own = x.pop(f).values, cells[f].tolist()
+    frames = [re.sub(r'-?\d+(?:\.\d+)?', '', c.replace(',', ''), count=1) for c in own]
+    framed = np.array([c == Counter(frames).most_common(1)[0][0] for c in frames])
+    dated = np.mean([bool(re.match(r'\d{4}-\d\d-\d\d', c)) for c in own]) > .5
+    digits = Counter(len(m[1]) for c in own if (m := re.search(r'\.(\d+)', c)) and 'e' not in c.lower())
+    unit = 10.**-digits.most_common(1)[0][0] if digits else 1.
+    near = np.maximum(1.001*unit, 1e-6*np.abs(y))*np.isfinite(y) # the formula was learned from rounded cells
+    x = x.loc[:, (x.notna().mean() > .2) & (x.nunique() > 2)]
+    if not len(x.columns) or np.isfinite(y).mean() < .5: return {}
+    x = x[x.rank().corrwith(cells[f].map(_number).rank()).abs().sort_values(ascending=False).index]
+    x = x.iloc[:, :max(1, min(20, len(x)//8))]
+    with np.errstate(invalid='ignore', divide='ignore'): logs, log_y = np.log(x.values), np.log(y)
+    logs[~np.isfinite(logs)], log_y[~np.isfinite(log_y)] = np.nan, np.nan
+    logs = logs[:, np.isfinite(logs).mean(0) > .2]
+    ways = {f'sum with {c}': (x[[c]].values, y, lambda v: v) for c in x}
+    if len(x.columns) > 1: ways['sum'] = (x.values, y, lambda v: v)
+    if logs.shape[1]: ways['product'] = (logs, log_y, lambda v: np.exp(np.minimum(v, 700)))
+    out = {}
+    for name, (X, z, back) in ways.items():
+        X = (X - np.nanmean(X, 0))/(np.nanstd(X, 0) + 1e-300)
+        said = np.full(len(y), np.nan)
+        for k in range(parts.max() + 1):
+            b = _fit(X[parts != k], z[parts != k])
+            if b is not None: said[parts == k] = back(b[0] + X[parts == k] @ b[1:])
+        out[name] = (np.abs(said - y) <= near) & (framed | dated)
+    return out
+
+def _pieces(row):
+    "What a text may be made of: {text: (column, how)}, of {column: cell}"
+    out = {}
+    def add(x, *key):
+        for how, y in (('', x), ('small', x.lower()), ('capital', x.upper()), ('title', x.title())):
+            if y: out.setdefault(y, (*key, how))
+    for f, cell in row.items():
+        if not cell: continue
+        words = re.findall(r'\w+', cell)
+        add(cell, f, 'all')
+        for sep in ('', '-', '_', '.', ' '):
+            if len(words) > 1: add(sep.join(words), f, 'joined' + sep)
+        for k in (0, 1, -1):
+            if len(words) > abs(k): add(words[k], f, k)
+        for k in (0, 1, -1):
+            if len(words) > abs(k): add(words[k][0], f, f'initial {k}')
+        if cell.isdigit():
+            for k in range(len(cell) + 1, 9): out.setdefault(cell.zfill(k), (f, 'zeros', k))
+    return out
+
+def _spelled(text, pieces):
+    "A text as a tuple of keys of its pieces and of characters, the longest piece first"
+    out, i, sizes = [], 0, sorted({len(p) for p in pieces}, reverse=True)
+    while i < len(text):
+        start = not i or not text[i-1].isalnum() or isinstance(out[-1], tuple)
+        fits = (n for n in sizes if i + n <= len(text) and text[i:i+n] in pieces)
+        size = next((n for n in fits if n > 1 or start), 0) # one letter only where a piece begins
+        out.append(pieces[text[i:i+size]] if size else text[i])
+        i += max(size, 1)
+    return tuple(out)
+
+def _texts(cells, f, parts):
+    "Texts put together from other columns, and what stands elsewhere beside the same cell"
+    import numpy as np
+    rows, own = cells.drop(columns=f).to_dict('records'), cells[f].tolist()
+    found = [_pieces(r) for r in rows]
+    made = [_spelled(x, p) for x, p in zip(own, found)]
+    keyed = [{key: x for x, key in p.items()} for p in found]
+    def tell(i, form):
+        try: return ''.join(keyed[i][k] if isinstance(k, tuple) else k for k in form)
+        except KeyError: return None
+    out = {'text': np.zeros(len(own), bool)} | {f'beside {c}': np.zeros(len(own), bool) for c in rows[0]}
+    for k in range(parts.max() + 1):
+        here, other = np.flatnonzero(parts == k), np.flatnonzero(parts != k)
+        often = Counter(m for m in (made[i] for i in other) if any(isinstance(x, tuple) for x in m))
+        score = {form: sum(tell(i, form) == own[i] for i in other) for form, _ in often.most_common(8)}
+        best = max(score, key=score.get, default=None)
+        out['text'][here] = [best is not None and tell(i, best) == own[i] for i in here]
+        for c in rows[0]:
+            seen = {rows[i][c]: own[i] for i in other}
+            out[f'beside {c}'][here] = [seen.get(rows[i][c]) == own[i] for i in here]
+    return out
+
+@once
+def unique_guess(
+    t,               # data.Table with a nearly unique feature
+    most: int = 1500, # rows used, at random
+    seed: int = 0    # of their choice
+) -> dict:           # value, n, text (how), for `entry`
+    "Share of nearly unique cells that the other cells of their row give, without memory"
+    import numpy as np
+    cells = t.df.sample(min(most, len(t)), random_state=seed).apply(lambda c: c.astype(str).str.strip())
+    cells = cells[cells[t.unique] != ''].reset_index(drop=True)
+    if len(cells) < 5 or len(t.names) < 2: return dict(value=0., n=len(cells))
+    parts = np.arange(len(cells)) % 5
+    found = _sums(cells, t.unique, parts) | _texts(cells, t.unique, parts)
+    right = {how: float(r.mean()) for how, r in found.items()}
+    how = max(right, key=right.get)
+    return dict(value=right[how], n=len(cells)) | (dict(text=how) if right[how] else {})

@@ -19,7 +19,7 @@ from .knowledge import (completion_rates, conditional_completion, conditional_di
                                      feature_names, feature_values, pearson, sample, temperature_samples,
                                      valid_samples)
 from .guards import (against_twin, line_guess, row_guess, row_independence, shifted_twin,
-                                  unique_values)
+                                  unique_guess, unique_values)
 from .memorization import (feature_completion, fragments, header, row_statistics,
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
@@ -145,7 +145,7 @@ def _feature_part(model, t, z, mode, seed):
     try: f = ask(t)
     except ValueError as e: return [about, *_skipped('feature_completion', e)]
     if not len(f): return [about]
-    numbers = counted(f)
+    numbers = counted(f) | dict(guess=unique_guess(t))
     if _seems('feature_completion', t, numbers): numbers |= against_twin(f, ask(shifted_twin(t, seed)))
     return [entry('feature_completion', t.name, 'queries', numbers, feature=t.unique), about]
 
