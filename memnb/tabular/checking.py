@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/tabular/checking.ipynb #c4ec0003
 from ..stats import binom_ci
 from .counting import only, wide_part
+from .rules import BETWEEN, BY_RATE, decides, sensitivity
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0006
 def _every(parts):
@@ -25,6 +26,23 @@ def _enough(share, decided):
     return f'{n} queries would decide' if (n := next(at, 0)) else 'more than 1000 queries would decide'
 
 def _lacks(names): return f"; not measured: {', '.join(names)}" if names else ''
+
+def _where(keys):
+    "Tests and their data sets, of [(data set, test), ...]"
+    by = {}
+    for d, t in keys: by.setdefault(t, []).append(d)
+    return '; '.join(f"{t} of {', '.join(ds)}" for t, ds in by.items())
+
+def _missing(m, got):
+    "What would decide the open signs, each reason once"
+    eyes, why, clear = sensitivity(m), {}, lambda low, high: low > .25 or high < .10
+    rows = {(r['dataset'], t): r for t in {t for _, t in got} for _, r in wide_part(m, t).iterrows()}
+    for (d, t), s in got.items():
+        if s != '?': continue
+        more, row = decides(t, s, rows[d, t], eyes), rows[d, t]
+        if more == BETWEEN and t in BY_RATE: more = _enough(row.rate, clear)
+        why.setdefault(more, []).append((d, t))
+    return ''.join(f"; to decide{f' {_where(of)}'*(len(why) > 1)}: {more}" for more, of in why.items())
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0008
 def _copied(m, rep):

@@ -12,9 +12,9 @@ from ..stats import binom_ci
 from .method import proportion
 from .counting import corrected, entry, joined, only, wide_part
 from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _enough, _every,
-                                    _first_copies, _lacks, _ngram_data, _unique_one, _written)
-from .planted import truth_counts
-from .planted import pooled_eyes, whole
+                                    _first_copies, _lacks, _missing, _ngram_data, _unique_one, _where,
+                                    _written)
+from .planted import pooled_eyes, truth_counts, whole
 from .proof import eye_counts, gains
 from .rules import POWER, evidence, printed_signs, sign, signs
 from .tables import GPTS
@@ -29,19 +29,12 @@ def _all_signs(tests, names, want):
         fit, against = ([k for k, s in got.items() if s in good] for good in (want, set('✓✗') - set(want)))
         sure = sum(got[k] != '?' for k in fit)
         why = f'{len(fit)} of {len(got)}, {sure} clear'
-        miss = ', '.join(f'{d} {test} {s}' for (d, test), s in got.items() if s not in want)
-        why += f'; otherwise: {miss}'*bool(miss) + _lacks(lack)
+        miss = {s: _where([k for k in got if got[k] == s]) for s in sorted(set(got.values()) - set(want))}
+        why += ''.join(f'; {s} for {of}' for s, of in miss.items()) + _lacks(lack)
         if against: return ('mixed' if sure else False), why
         if len(fit) == len(got) and not lack and 2*sure >= len(got): return True, why
         return 'undecided', why + _missing(m, got)
     return check
-
-def _missing(m, got):
-    "How many queries would decide the open signs of row and feature completion"
-    tests, clear = ('row_completion', 'feature_completion'), lambda low, high: low > .25 or high < .10
-    rate = {(r['dataset'], t): r.rate for t in tests for _, r in wide_part(m, t).iterrows()}
-    open_ = [k for k, s in got.items() if s == '?' and k in rate]
-    return ''.join(f'; {d} {t}: {_enough(rate[d, t], clear)}' for d, t in open_)
 
 # %% ../../nbs/tabular/claims.ipynb #6beafc7a
 PUBLIC = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes']
