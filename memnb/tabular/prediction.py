@@ -88,7 +88,7 @@ def encoded(
 ):                 # DataFrame of numbers
     "Features as numbers: missing values filled with the median, frequent categories one-hot"
     import pandas as pd
-    num = df.select_dtypes('number')
+    num = df.select_dtypes('number').astype(float).clip(-1e15, 1e15) # learners take no infinity
     cat = df.drop(columns=num.columns)
     cat = cat.apply(lambda s: s.where(s.isin(s.value_counts().index[:most]), 'other')).astype(str)
     hot = [pd.get_dummies(cat, dtype=float)] if len(cat.columns) else []
