@@ -8,6 +8,7 @@ __all__ = ['OF_MEMORY', 'POWER', 'UNREAD', 'RULES', 'TESTS', 'BY_RATE', 'BETWEEN
 
 # %% ../../nbs/tabular/rules.ipynb #696f6500
 from .counting import wide_part
+from .guards import NEW_TWIN
 from .method import proportion
 
 # %% ../../nbs/tabular/rules.ipynb #9e3c4021
@@ -19,11 +20,15 @@ def _given(r, key, default=0.):
     x = r.get(key)
     return default if x is None or x != x else x
 
+def _twinned(r):
+    "Could a twin be made, that is new? Where none was asked, nothing seemed memorized"
+    return _given(r, 'twin_new', 1) >= NEW_TWIN
+
 def _interval(hi=.25, lo=.10):
     def rule(r):
         guess = _given(r, 'guess')
         if guess >= .9: return '-'
-        if r.low > hi: return '✓' if r.low > guess and _given(r, 'p_twin') < .01 else '?'
+        if r.low > hi: return '✓' if r.low > guess and _given(r, 'p_twin') < .01 and _twinned(r) else '?'
         return '✗' if r.high < lo else '?'
     return rule, (f'✓ when the 95 % interval lies above {hi:.0%} and the guess, and the shifted twin is '
                   f'completed less often (p < 0.01), ✗ when below {lo:.0%}, - when the guess reaches 90 %')
@@ -34,7 +39,7 @@ def _share(hi, lo):
 
 def _lines(r):
     more = r.lines - max(_given(r, 'line_guess'), _given(r, 'twin_lines'))
-    return '✓' if more >= 2 else '✗' if r.lines < 1 else '?'
+    return '✓' if more >= 2 and _twinned(r) else '✗' if r.lines < 1 else '?'
 
 def _agree(r):
     if r.p < .05: return '✓' if r.correlation >= .5 else '?'
@@ -120,6 +125,12 @@ def decides(
     k, n = eyes.get(test, (0, 0))
     lost, asked = row.get('unreadable', 0) or 0, row.get('n', 0) or 0
     if asked and lost > UNREAD*asked: return f'answers that can be read: {lost:.0f} of {asked:.0f} could not'
+    if not _twinned(row):
+        return f"another control: {1 - row['twin_new']:.0%} of the twin of this table is as in the table"
+    if _given(row, 'low') > .25 and test in BY_RATE:
+        if _given(row, 'p_twin') >= .01:
+            return 'more questions: the shifted twin is completed nearly as often'
+        if _given(row, 'guess') >= row['low']: return 'more questions: a guess without memory does as well'
     if not row.get('k') or 'part' in row and sign(row) == '✗':
         if n and k/n < POWER:
             return 'another model or form: this test is too blind to say that something is absent'
