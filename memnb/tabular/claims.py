@@ -247,16 +247,22 @@ def _exposure(m, rep):
     return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
 def _correction(m, rep):
-    "Is a partly shown test set too good, and is it honest again without the rows that were found?"
+    "Is a test set, half of which was shown, within five points of honest without the rows that were found?"
     g = gains(m)
     if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
-    top = g.more.dropna().index.max()
-    own = m[(m['part'] == 'exposure') & (m.times == top)].set_index('quantity')
-    (a, c, h) = (own.loc[[q]].iloc[0] for q in ('apparent', 'corrected', 'honest'))
-    said = lambda r: f'{r.value:.2f} ({r.low:.2f}, {r.high:.2f}), n={r.n:.0f}'
-    why = f'never shown {said(h)}, {g.share[top]:.0%} shown {said(a)}, corrected {said(c)}'
-    if g.more_low[top] <= 0: return 'undecided', why + '; that exposure raises the score is not clear'
-    return c.low <= h.value <= c.high, why
+    g = g[g.more.notna()].sort_index(ascending=False)
+    def one(r):
+        why = (f'reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} '
+               f'({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})')
+        near = -.05 < r.left_low and r.left_high < .05
+        if near or r.left_low > .05 or r.left_high < -.05: return near, why
+        more = ((r.left_high - r.left_low)/2/(.05 - abs(r.left)))**2 if r.left != .05 else float('inf')
+        return 'undecided', f'{why}, {max(2, round(more))} times as many rows would decide'
+    verdict, why = _every({f'{times} times': one(r) for times, r in g[g.more_low > 0].iterrows()})
+    open_ = [f'{times}' for times in g.index[~(g.more_low > 0)]]
+    rest = f"that exposure raises the score is not clear at {', '.join(open_)} showings"*bool(open_)
+    said = '; '.join(w for w in (why, rest) if w)
+    return 'undecided' if verdict is None else verdict, f'never shown {g.honest.iloc[0]:.2f}; {said}'
 
 def _first_rows(m, rep):
     "Is the header found where rows are not, more often than the other way round? (Table 1, GPT-4)"
@@ -411,8 +417,8 @@ CLAIMS = [
           'Having been shown the rows of the test set raises the accuracy on them',
           _exposure, holds_on=_bought(.4), fails_on=_bought(-.2)),
     Claim('correction', TRUTH, 'ours',
-          'Without the rows that row completion finds, a partly shown test set gives an honest score',
-          _correction, holds_on=_bought(.4), fails_on=_bought(.4, .7)),
+          'Without the rows that row completion finds, a half shown test set is honest (within 0.05)',
+          _correction, holds_on=_bought(.4), fails_on=_bought(.4, (.2, .1))),
     Claim('first rows', PAPER, '§4, §7', 'The first rows of a file are memorized more often than random rows',
           _first_rows, holds_on=_first('✓', '✗'), fails_on=_first('✗', '✓'))]
 
