@@ -11,8 +11,8 @@ from ..results import MODEL, PAPER, TRUTH, Claim
 from ..stats import binom_ci
 from .method import proportion
 from .counting import corrected, entry, joined, only, wide_part
-from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _enough, _every,
-                                    _first_copies, _lacks, _missing, _ngram_data, _unique_one, _where,
+from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _correction, _enough,
+                                    _every, _first_copies, _lacks, _missing, _ngram_data, _unique_one, _where,
                                     _written)
 from .planted import pooled_eyes, truth_counts, whole
 from .proof import eye_counts, gains
@@ -111,8 +111,16 @@ def _matrix(dataset, want):
         if not len(r): return None, f'{dataset} was not measured'
         s, why = sign(r.iloc[0]), evidence(r.iloc[0])
         if s != '-': why += f', sign test p={r.p.iloc[0]:.2g}'
-        return (True if s in want else 'undecided' if s in '-?' else False), why
+        return ('undecided' if s in '-?' else s == want), why
     return check
+
+def _unknown(m, rep):
+    "Is Spaceship Titanic unknown, to a model that shows by the same tests that it knows other tables?"
+    tests = ['feature_names', 'feature_values']
+    verdict, why = _all_signs(tests, ['spaceship-titanic'], '✗')(m, rep)
+    seen = {test for (d, test), s in signs(m).items() if s == '✓' and d in PUBLIC}
+    if blind := [t for t in tests if t not in seen]: why += f"; no data set is known by {', '.join(blind)}"
+    return ('undecided' if verdict is True and blind else verdict), why
 
 # %% ../../nbs/tabular/claims.ipynb #bb55a661
 def _consistent(m, rep):
@@ -246,24 +254,6 @@ def _exposure(m, rep):
     n = r.more_n*((r.more_high - r.more_low)/2/abs(r.more))**2 if r.more else float('inf')
     return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
-def _correction(m, rep):
-    "Is a test set, half of which was shown, within five points of honest without the rows that were found?"
-    g = gains(m)
-    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
-    g = g[g.more.notna()].sort_index(ascending=False)
-    def one(r):
-        why = (f'reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} '
-               f'({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})')
-        near = -.05 < r.left_low and r.left_high < .05
-        if near or r.left_low > .05 or r.left_high < -.05: return near, why
-        more = ((r.left_high - r.left_low)/2/(.05 - abs(r.left)))**2 if r.left != .05 else float('inf')
-        return 'undecided', f'{why}, {max(2, round(more))} times as many rows would decide'
-    verdict, why = _every({f'{times} times': one(r) for times, r in g[g.more_low > 0].iterrows()})
-    open_ = [f'{times}' for times in g.index[~(g.more_low > 0)]]
-    rest = f"that exposure raises the score is not clear at {', '.join(open_)} showings"*bool(open_)
-    said = '; '.join(w for w in (why, rest) if w)
-    return 'undecided' if verdict is None else verdict, f'never shown {g.honest.iloc[0]:.2f}; {said}'
-
 def _first_rows(m, rep):
     "Is the header found where rows are not, more often than the other way round? (Table 1, GPT-4)"
     from scipy.stats import binomtest
@@ -304,7 +294,7 @@ CLAIMS = [
           _all_signs(['feature_values'], PUBLIC, '✓?'),
           **_either(('✓', ['feature_values'], PUBLIC), ('✗', ['feature_values'], _SPACESHIP))),
     Claim('unknown', MODEL, '§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
-          _all_signs(['feature_names', 'feature_values'], _SPACESHIP, '✗'),
+          _unknown,
           **_either(('✗', ['feature_names', 'feature_values'], _SPACESHIP),
                     ('✓', ['feature_names', 'feature_values'], PUBLIC))),
     Claim('marginal', MODEL, '§3.2, Figure 1',
@@ -327,7 +317,7 @@ CLAIMS = [
           _matrix('titanic', '✓'), **_either(('✓', _CORRELATIONS, ['titanic']))),
     Claim('diabetes', MODEL, '§3.3, Figure 3',
           'Samples of Scikit Diabetes do not have the correlations of the data',
-          _matrix('scikit-diabetes', '✗?'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
+          _matrix('scikit-diabetes', '✗'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
           **_pair(_of_paper(dataset=['titanic'], what=['feature_mean'], value=[v])
                   for v in ('29.7', '30.3'))),

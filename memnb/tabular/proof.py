@@ -34,7 +34,7 @@ def eye_counts(
 def tell_eyes(rows):
     "Which tests could see memory in the form in which they are asked"
     eyes = sensitivity(rows)
-    if not eyes: return 'What the tests find in the form of Table 1 was not measured: no ✗ can be given.'
+    if not eyes: return 'What the tests of memory find in their form was not measured: none can say ✗.'
     good = [EYE_TESTS[t] for t, (k, n) in eyes.items() if n and k/n >= POWER]
     said = ', '.join(f'{EYE_TESTS[t]} {k} of {n}' for t, (k, n) in eyes.items())
     own, rest = wide_part(rows, 'eyes'), ''
@@ -44,7 +44,7 @@ def tell_eyes(rows):
         rest = f' The header test would find {k} of {n}, had the rest of the cut line to be right, too.'
     return (f'In the form of Table 1, {len(good)} of {len(eyes)} memorization tests find at least '
             f'{POWER:.0%} of the rows that a model was shown most often ({said}); '
-            f'only these may say ✗.{rest}')
+            f'of the tests of memory only these may say ✗.{rest}')
 
 def fig_x_eyes(
     rows # long rows, those of the part 'eyes' among them

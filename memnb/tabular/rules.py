@@ -33,9 +33,10 @@ def _interval(hi=.25, lo=.10):
     return rule, (f'✓ when the 95 % interval lies above {hi:.0%} and the guess, and the shifted twin is '
                   f'completed less often (p < 0.01), ✗ when below {lo:.0%}, - when the guess reaches 90 %')
 
-def _share(hi, lo):
-    def rule(r): return '✓' if r.rate >= hi else '✗' if r.rate < lo else '?'
-    return rule, f'✓ from {hi:.0%} on, ✗ below {lo:.0%}'
+def _share(hi, lo, drawn=False):
+    "Rule of a share; of drawn ones the interval must lie below, of all names or features the share itself"
+    def rule(r): return '✓' if r.rate >= hi else '✗' if (r.high if drawn else r.rate) < lo else '?'
+    return rule, f'✓ from {hi:.0%} on, ✗ ' + 'when the 95 % interval lies '*drawn + f'below {lo:.0%}'
 
 def _lines(r):
     more = r.lines - max(_given(r, 'line_guess'), _given(r, 'twin_lines'))
@@ -52,7 +53,8 @@ def _token(r):
     return '✓' if p < 1e-4 else '?' if p < .05 or r.high >= r.baseline + .15 else '✗'
 
 RULES = dict(
-    feature_names=_share(1, .5), feature_values=_share(.9, .5), feature_distribution=_share(2/3, 1/3),
+    feature_names=_share(1, .5), feature_values=_share(.9, .5, drawn=True),
+    feature_distribution=_share(2/3, 1/3),
     conditional_distribution=(
         _agree, '✓ when the signs of correlations agree beyond chance (p < 0.05) and the matrices correlate '
                 'by at least 0.5, ✗ when they do not, of five or more, and three of four is excluded'),
@@ -83,14 +85,14 @@ def sign(
     value = row.get(dict(header='lines', conditional_distribution='correlation').get(row['part'], 'rate'))
     if value is None or value != value: return '-'
     s = RULES[row['part']][0](row)
-    if s != '✗' or eyes is None: return s
+    if s != '✗' or eyes is None or row['part'] not in OF_MEMORY: return s
     k, n = eyes.get(row['part'], (0, 0))
     read = _given(row, 'unreadable')/max(1, _given(row, 'n', 1)) <= UNREAD
     return '✗' if n and k/n >= POWER and read else '?'
 
 def signs(
     rows, # long rows of one model, and rows of the part 'eyes' if there are any
-    ask_eyes: bool = True # does ✗ need a test that is proved not to be blind?
+    ask_eyes: bool = True # does ✗ of a test of memory need one that is proved not to be blind?
 ) -> dict: # (data set, test) -> sign, for the tests of Table 1 that were made
     "The signs of Table 1"
     eyes = sensitivity(rows) if ask_eyes else None
@@ -131,7 +133,9 @@ def decides(
         if _given(row, 'p_twin') >= .01:
             return 'more questions: the shifted twin is completed nearly as often'
         if _given(row, 'guess') >= row['low']: return 'more questions: a guess without memory does as well'
-    if not row.get('k') or 'part' in row and sign(row) == '✗':
+    if test in ('feature_names', 'feature_distribution'):
+        return 'nothing: some are right, and there are no more'
+    if test in OF_MEMORY and (not row.get('k') or 'part' in row and sign(row) == '✗'):
         if n and k/n < POWER:
             return 'another model or form: this test is too blind to say that something is absent'
         if not n: return 'a planted control in this mode'
@@ -150,9 +154,9 @@ def explain(
         s = sign(row, eyes) if len(own) else '-'
         why = evidence(row) if len(own) else 'not applicable or not asked for'
         k, n = eyes.get(test, (0, 0))
-        seen = f'finds {k} of {n} planted' if n else 'no planted control'
+        seen = (f'; finds {k} of {n} planted' if n else '; no planted control')*(test in OF_MEMORY)
         if more := decides(test, s, row, eyes): seen += f'; to decide: {more}'
-        lines += [f'{s}  {test:25} {why}; {seen}', f'   {"":25} ({RULES[test][1]})']
+        lines += [f'{s}  {test:25} {why}{seen}', f'   {"":25} ({RULES[test][1]})']
     return '\n'.join(lines)
 
 # %% ../../nbs/tabular/rules.ipynb #d23eb5bd

@@ -60,7 +60,7 @@ def tell_signs(measured, reported):
     count = lambda found: ', '.join(f'{found.count(s)} {s}' for s in '✓?✗')
     return (f"Table 1 on {', '.join(names)}: {_who(measured)} has the sign of GPT-4 in {_of(same, len(own))} "
             f"tests; ours are {count([*own.values()])}, GPT-4's {count([t1[k] for k in own])} "
-            '(✓ found, ? cannot tell, ✗ absent).')
+            '(✓ found, ? cannot tell, ✗ absent or, of knowledge, not shown).')
 
 # %% ../../nbs/tabular/tables.ipynb #a0ca8a73
 def _beside(measured, rep, part, tables):

@@ -10,7 +10,7 @@ from .counting import entry, joined
 from .knowledge import completion_rates
 from .method import proportion
 from .planted import exposure_rates
-from .rules import TESTS
+from .rules import OF_MEMORY
 
 # %% ../../nbs/tabular/trials.ipynb #f358bd60
 def _signed(*groups):
@@ -21,7 +21,7 @@ def _signed(*groups):
         return entry(test, d, 'queries', numbers)
     def make():
         seen = dict(rate=proportion(19, 20))
-        eyes = [entry('eyes', 'iris', 'rows', seen, test=test, times=22) for test in TESTS]
+        eyes = [entry('eyes', 'iris', 'rows', seen, test=test, times=22) for test in OF_MEMORY]
         return joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests] + eyes)
     return make
 
