@@ -15,6 +15,7 @@ from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, 
                                     _every, _first_copies, _lacks, _missing, _ngram_data, _unique_one, _where,
                                     _written)
 from .planted import pooled_eyes, truth_counts, whole
+from .prediction import ONE_LABEL
 from .proof import eye_counts, gains
 from .rules import POWER, evidence, printed_signs, sign, signs
 from .tables import GPTS
@@ -147,6 +148,9 @@ def _on_par(dataset, rival=True):
         best = a.loc[['Logistic Regression', 'Gradient Boosted Tree']].sort_values('rate').iloc[-1]
         why = (f'{own.rate:.2f} ({own.low:.2f}, {own.high:.2f}), best classical {best.rate:.2f}, '
                f'majority {base:.2f}')
+        often = only(m, 'accuracy', 'commonest').drop_duplicates('dataset').set_index('dataset').value
+        if often.get(dataset, 0) >= ONE_LABEL:
+            return 'undecided', f'{why}; one label is given to {often[dataset]:.0%}, which predicts nothing'
         if rival and own.high < best.low or own.high < base: return False, why
         if own.low > base: return True, why
         return 'undecided', f'{why}; {_enough(own.rate, lambda low, high: low > base or high < base)}'

@@ -69,13 +69,19 @@ PARTS = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion', 
          'feature_completion', 'accuracy']
 
 BY_NAME = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion'] # ask by name
-_STEMS = {*'table data dataset train test file my mine df input export untitled'.split()}
+_STEMS = {*( # words of files that say nothing of what is in them
+    'table tables data dataset datasets database train test valid val dev eval holdout file files my mine '
+    'the a new old df frame csv tsv xls xlsx input inputs export import untitled unnamed x y features '
+    'target labels final raw clean cleaned processed prepared sample samples subset full all copy backup '
+    'temp tmp output outputs out result results sheet book workbook version v rev part tab tabelle blatt '
+    'mappe').split()}
 
 def nameless(
     t     # data.Table
 ) -> bool:
     "Has a table no name that a model could know it by?"
-    return set(re.split(r'[\W_\d]+', t.title.lower())) - {''} <= _STEMS
+    words = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', t.title).lower() # as in trainData
+    return set(re.split(r'[\W_\d]+', words)) - {''} <= _STEMS
 
 def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"

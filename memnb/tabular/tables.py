@@ -12,6 +12,7 @@ from .. import plots, results
 from ..stats import binom_ci
 from .counting import corrected, only, wide_part
 from .planted import truth_counts
+from .prediction import ONE_LABEL
 from .rules import TESTS, printed_signs, sign, signs
 
 # %% ../../nbs/tabular/tables.ipynb #945cd6c4
@@ -171,8 +172,10 @@ def tell_labels(measured):
         own, best = g.loc['language model'], g.rate[['Logistic Regression', 'Gradient Boosted Tree']].max()
         behind = 'clearly behind' if own.high < best else 'on a par with' if own.low <= best else 'ahead of'
         same = f", {often.value[d]:.0%} of its answers being {often.text[d]}" if d in often.index else ''
-        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}{same}, '
-                    f'{behind} the best classical learner ({best:.2f})')
+        told = (f'{same}: one label was given, so nothing is decided'
+                if d in often.index and often.value[d] >= ONE_LABEL else
+                f'{same}, {behind} the best classical learner ({best:.2f})')
+        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}{told}')
     if not said: return 'No label was predicted.'
     return f"{_who(measured)} predicts the label: {'; '.join(said)}."
 
