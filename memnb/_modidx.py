@@ -2512,6 +2512,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.tabular.slider': {'memnb.tabular.slider.slides': ('tabular/slider.html#slides', 'memnb/tabular/slider.py')},
             'memnb.tabular.tables': { 'memnb.tabular.tables._beside': ('tabular/tables.html#_beside', 'memnb/tabular/tables.py'),
                                       'memnb.tabular.tables._count': ('tabular/tables.html#_count', 'memnb/tabular/tables.py'),
+                                      'memnb.tabular.tables._counts': ('tabular/tables.html#_counts', 'memnb/tabular/tables.py'),
                                       'memnb.tabular.tables._of': ('tabular/tables.html#_of', 'memnb/tabular/tables.py'),
                                       'memnb.tabular.tables._paper_rows': ('tabular/tables.html#_paper_rows', 'memnb/tabular/tables.py'),
                                       'memnb.tabular.tables._who': ('tabular/tables.html#_who', 'memnb/tabular/tables.py'),
