@@ -65,6 +65,16 @@ def _step(two_above, above):
     digits = max(len(x.partition('.')[2]) for x in (two_above, above))
     return f'{2*b - a:.{digits}f}' if 'e' not in (two_above + above).lower() else above
 
+def _text_step(two_above, above):
+    "The cell above with its last number, or its date, moved by the last difference; or the cell above itself"
+    try:
+        day, before = (date.fromisoformat(x).toordinal() for x in (above, two_above))
+        return str(date.fromordinal(2*day - before))
+    except (ValueError, OverflowError): pass
+    a, b = (re.fullmatch(r'(.*?)(\d{1,15})(\D*)', x, re.S) for x in (two_above, above))
+    if not a or not b or (a[1], a[3]) != (b[1], b[3]): return above
+    return f'{b[1]}{max(0, 2*int(b[2]) - int(a[2])):0{len(b[2])}d}{b[3]}'
+
 def cell_guesses(
     column # list of texts, in file order
 ) -> dict: # guess -> list of texts, one for each cell from the third on
@@ -76,8 +86,9 @@ def cell_guesses(
         mode.append(often.most_common(1)[0][0])
         follows[above][x] += 1
         often[x] += 1
-    steps = [_step(a, b) for a, b in zip(column, column[1:-1])]
-    return {'row before': column[1:-1], 'last difference': steps, 'commonest': mode, 'what followed': after}
+    steps, texts = ([step(a, b) for a, b in zip(column, column[1:-1])] for step in (_step, _text_step))
+    return {'row before': column[1:-1], 'last difference': steps, 'commonest': mode, 'what followed': after,
+            'next text': texts}
 
 @once
 def guessed_rows(
@@ -342,19 +353,36 @@ def _texts(cells, f, parts):
             out[f'beside {c}'][here] = [seen.get(rows[i][c]) == own[i] for i in here]
     return out
 
+def _ways(cells, f):
+    "All ways to compute a column: name -> is the cell right? a bool a row"
+    import numpy as np
+    parts = np.arange(len(cells)) % 5
+    return _sums(cells, f, parts) | _texts(cells, f, parts)
+
+def _by_level(cells, f, c, least=20):
+    "The same with a formula of its own for each value of a column of few values"
+    import numpy as np
+    out = np.zeros(len(cells), bool)
+    for at in cells.groupby(c).indices.values():
+        if len(at) < least: continue
+        found = _ways(cells.iloc[at].drop(columns=c).reset_index(drop=True), f)
+        out[at] = max(found.values(), key=lambda r: r.sum())
+    return out
+
 @once
 def unique_guess(
     t,               # data.Table with a nearly unique feature
-    most: int = 1500, # rows used, at random
+    most: int = 1000, # rows used, at random
     seed: int = 0    # of their choice
 ) -> dict:           # value, n, text (how), for `entry`
     "Share of nearly unique cells that the other cells of their row give, without memory"
-    import numpy as np
-    cells = t.df.sample(min(most, len(t)), random_state=seed).apply(lambda c: c.astype(str).str.strip())
-    cells = cells[cells[t.unique] != ''].reset_index(drop=True)
+    f, cells = t.unique, t.df.sample(min(most, len(t)), random_state=seed)
+    cells = cells.apply(lambda c: c.astype(str).str.strip())
+    cells = cells[cells[f] != ''].reset_index(drop=True)
     if len(cells) < 5 or len(t.names) < 2: return dict(value=0., n=len(cells))
-    parts = np.arange(len(cells)) % 5
-    found = _sums(cells, t.unique, parts) | _texts(cells, t.unique, parts)
+    found, rest = _ways(cells, f), [c for c in t.names if c != f]
+    few = [c for c in rest if 2 <= cells[c].nunique() <= 10 and len(rest) > 1]
+    found |= {f'by {c}': _by_level(cells, f, c) for c in few}
     right = {how: float(r.mean()) for how, r in found.items()}
     how = max(right, key=right.get)
     return dict(value=right[how], n=len(cells)) | (dict(text=how) if right[how] else {})
