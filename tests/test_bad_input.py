@@ -64,6 +64,8 @@ ODD = { # columns as users have them
     'other alphabets': {'größe': range(40), '名前': [f'名{i}' for i in range(40)], 'emoji 😀': list('😀😁')*20},
     'powers of ten': dict(a=[f'{1.7**i:e}' for i in range(40)], b=['inf', '-inf']*20),
     'huge numbers': dict(a=[str(10**30 + i) for i in range(40)], b=[True, False]*20),
+    'infinite numbers': dict(a=['1e300', '-1e308', '2', '3']*24, b=['inf', '1', '2', '']*24,
+                             c=['9'*400]*96, d=[f'{i*71%96}' for i in range(96)]),
     'numbers and words': dict(a=[1, 'x', None, 2.5]*10, b=range(40)),
     'two rows again and again': dict(a=[1, 2]*20, b=['x', 'y']*20),
     'names that differ in case': dict(A=range(40), a=range(40)),
@@ -80,6 +82,11 @@ def test_odd_columns_are_measured(kind):
         got = tabular.measure(m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title='Odd things', show=False)
         assert 'feature_names' in set(got['part']) and tabular.tab1(got).index.tolist() == ['odd']
         assert len(tabular.explain(got).split('\n')) == 2*len(tabular.TESTS)
+
+def test_numbers_too_large_for_a_learner_are_predicted_from(model):
+    t = data.load(pd.DataFrame(ODD['infinite numbers'] | dict(y=list('pq')*48)), name='odd', target='y')
+    got = tabular.measure(model, t, n=3, preset='smoke', tests='accuracy', show=False)
+    assert {'Logistic Regression', 'Gradient Boosted Tree'} <= set(got['item'])
 
 def test_too_few_rows_for_the_prefix(tmp_path, model, capsys):
     "The row test of a small table is left out with a word, the others are made; alone it is refused at once"

@@ -8,6 +8,8 @@ __all__ = []
 # %% ../../nbs/tabular/checking.ipynb #c4ec0003
 from ..stats import binom_ci
 from .counting import only, wide_part
+from .proof import gains
+from .rules import BETWEEN, BY_RATE, decides, sensitivity
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0006
 def _every(parts):
@@ -25,6 +27,23 @@ def _enough(share, decided):
     return f'{n} queries would decide' if (n := next(at, 0)) else 'more than 1000 queries would decide'
 
 def _lacks(names): return f"; not measured: {', '.join(names)}" if names else ''
+
+def _where(keys):
+    "Tests and their data sets, of [(data set, test), ...]"
+    by = {}
+    for d, t in keys: by.setdefault(t, []).append(d)
+    return '; '.join(f"{t} of {', '.join(ds)}" for t, ds in by.items())
+
+def _missing(m, got):
+    "What would decide the open signs, each reason once"
+    eyes, why, clear = sensitivity(m), {}, lambda low, high: low > .25 or high < .10
+    rows = {(r['dataset'], t): r for t in {t for _, t in got} for _, r in wide_part(m, t).iterrows()}
+    for (d, t), s in got.items():
+        if s != '?': continue
+        more, row = decides(t, s, rows[d, t], eyes), rows[d, t]
+        if more == BETWEEN and t in BY_RATE: more = _enough(row.rate, clear)
+        why.setdefault(more, []).append((d, t))
+    return ''.join(f"; to decide{f' {_where(of)}'*(len(why) > 1)}: {more}" for more, of in why.items())
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0008
 def _copied(m, rep):
@@ -117,3 +136,22 @@ def _conditioned(m, rep):
     why = (f'valid samples: {k.shown} of {n.shown} with solved examples, {k.none} of {n.none} without; '
            f'p={more:.2g}')
     return (True if more < .05 else False if less < .05 else 'undecided'), why
+
+# %% ../../nbs/tabular/checking.ipynb #c4ec0022
+def _correction(m, rep):
+    "Is a test set, half of which was shown, within five points of honest without the rows that were found?"
+    g = gains(m)
+    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
+    g = g[g.more.notna()].sort_index(ascending=False)
+    def one(r):
+        why = (f'reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} '
+               f'({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})')
+        near = -.05 < r.left_low and r.left_high < .05
+        if near or r.left_low > .05 or r.left_high < -.05: return near, why
+        more = ((r.left_high - r.left_low)/2/(.05 - abs(r.left)))**2 if r.left != .05 else float('inf')
+        return 'undecided', f'{why}, {max(2, round(more))} times as many rows would decide'
+    verdict, why = _every({f'{times} times': one(r) for times, r in g[g.more_low > 0].iterrows()})
+    open_ = [f'{times}' for times in g.index[~(g.more_low > 0)]]
+    rest = f"that exposure raises the score is not clear at {', '.join(open_)} showings"*bool(open_)
+    said = '; '.join(w for w in (why, rest) if w)
+    return 'undecided' if verdict is None else verdict, f'never shown {g.honest.iloc[0]:.2f}; {said}'

@@ -11,10 +11,11 @@ from ..results import MODEL, PAPER, TRUTH, Claim
 from ..stats import binom_ci
 from .method import proportion
 from .counting import corrected, entry, joined, only, wide_part
-from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _enough, _every,
-                                    _first_copies, _lacks, _ngram_data, _unique_one, _written)
-from .planted import truth_counts
-from .planted import pooled_eyes, whole
+from .checking import (_beside_paper, _but_one, _conditioned, _copied, _copies, _correction, _enough,
+                                    _every, _first_copies, _lacks, _missing, _ngram_data, _unique_one, _where,
+                                    _written)
+from .planted import pooled_eyes, truth_counts, whole
+from .prediction import ONE_LABEL
 from .proof import eye_counts, gains
 from .rules import POWER, evidence, printed_signs, sign, signs
 from .tables import GPTS
@@ -29,19 +30,12 @@ def _all_signs(tests, names, want):
         fit, against = ([k for k, s in got.items() if s in good] for good in (want, set('✓✗') - set(want)))
         sure = sum(got[k] != '?' for k in fit)
         why = f'{len(fit)} of {len(got)}, {sure} clear'
-        miss = ', '.join(f'{d} {test} {s}' for (d, test), s in got.items() if s not in want)
-        why += f'; otherwise: {miss}'*bool(miss) + _lacks(lack)
+        miss = {s: _where([k for k in got if got[k] == s]) for s in sorted(set(got.values()) - set(want))}
+        why += ''.join(f'; {s} for {of}' for s, of in miss.items()) + _lacks(lack)
         if against: return ('mixed' if sure else False), why
         if len(fit) == len(got) and not lack and 2*sure >= len(got): return True, why
         return 'undecided', why + _missing(m, got)
     return check
-
-def _missing(m, got):
-    "How many queries would decide the open signs of row and feature completion"
-    tests, clear = ('row_completion', 'feature_completion'), lambda low, high: low > .25 or high < .10
-    rate = {(r['dataset'], t): r.rate for t in tests for _, r in wide_part(m, t).iterrows()}
-    open_ = [k for k, s in got.items() if s == '?' and k in rate]
-    return ''.join(f'; {d} {t}: {_enough(rate[d, t], clear)}' for d, t in open_)
 
 # %% ../../nbs/tabular/claims.ipynb #6beafc7a
 PUBLIC = ['iris', 'wine', 'titanic', 'openml-diabetes', 'adult', 'california-housing', 'scikit-diabetes']
@@ -118,8 +112,16 @@ def _matrix(dataset, want):
         if not len(r): return None, f'{dataset} was not measured'
         s, why = sign(r.iloc[0]), evidence(r.iloc[0])
         if s != '-': why += f', sign test p={r.p.iloc[0]:.2g}'
-        return (True if s in want else 'undecided' if s in '-?' else False), why
+        return ('undecided' if s in '-?' else s == want), why
     return check
+
+def _unknown(m, rep):
+    "Is Spaceship Titanic unknown, to a model that shows by the same tests that it knows other tables?"
+    tests = ['feature_names', 'feature_values']
+    verdict, why = _all_signs(tests, ['spaceship-titanic'], '✗')(m, rep)
+    seen = {test for (d, test), s in signs(m).items() if s == '✓' and d in PUBLIC}
+    if blind := [t for t in tests if t not in seen]: why += f"; no data set is known by {', '.join(blind)}"
+    return ('undecided' if verdict is True and blind else verdict), why
 
 # %% ../../nbs/tabular/claims.ipynb #bb55a661
 def _consistent(m, rep):
@@ -146,6 +148,9 @@ def _on_par(dataset, rival=True):
         best = a.loc[['Logistic Regression', 'Gradient Boosted Tree']].sort_values('rate').iloc[-1]
         why = (f'{own.rate:.2f} ({own.low:.2f}, {own.high:.2f}), best classical {best.rate:.2f}, '
                f'majority {base:.2f}')
+        often = only(m, 'accuracy', 'commonest').drop_duplicates('dataset').set_index('dataset').value
+        if often.get(dataset, 0) >= ONE_LABEL:
+            return 'undecided', f'{why}; one label is given to {often[dataset]:.0%}, which predicts nothing'
         if rival and own.high < best.low or own.high < base: return False, why
         if own.low > base: return True, why
         return 'undecided', f'{why}; {_enough(own.rate, lambda low, high: low > base or high < base)}'
@@ -253,18 +258,6 @@ def _exposure(m, rep):
     n = r.more_n*((r.more_high - r.more_low)/2/abs(r.more))**2 if r.more else float('inf')
     return 'undecided', f'{why}; at this difference about {n:.0f} rows would decide'
 
-def _correction(m, rep):
-    "Is a partly shown test set too good, and is it honest again without the rows that were found?"
-    g = gains(m)
-    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
-    top = g.more.dropna().index.max()
-    own = m[(m['part'] == 'exposure') & (m.times == top)].set_index('quantity')
-    (a, c, h) = (own.loc[[q]].iloc[0] for q in ('apparent', 'corrected', 'honest'))
-    said = lambda r: f'{r.value:.2f} ({r.low:.2f}, {r.high:.2f}), n={r.n:.0f}'
-    why = f'never shown {said(h)}, {g.share[top]:.0%} shown {said(a)}, corrected {said(c)}'
-    if g.more_low[top] <= 0: return 'undecided', why + '; that exposure raises the score is not clear'
-    return c.low <= h.value <= c.high, why
-
 def _first_rows(m, rep):
     "Is the header found where rows are not, more often than the other way round? (Table 1, GPT-4)"
     from scipy.stats import binomtest
@@ -305,7 +298,7 @@ CLAIMS = [
           _all_signs(['feature_values'], PUBLIC, '✓?'),
           **_either(('✓', ['feature_values'], PUBLIC), ('✗', ['feature_values'], _SPACESHIP))),
     Claim('unknown', MODEL, '§3.1, Table 1', 'Spaceship Titanic (2022) is unknown: no names, no values',
-          _all_signs(['feature_names', 'feature_values'], _SPACESHIP, '✗'),
+          _unknown,
           **_either(('✗', ['feature_names', 'feature_values'], _SPACESHIP),
                     ('✓', ['feature_names', 'feature_values'], PUBLIC))),
     Claim('marginal', MODEL, '§3.2, Figure 1',
@@ -328,7 +321,7 @@ CLAIMS = [
           _matrix('titanic', '✓'), **_either(('✓', _CORRELATIONS, ['titanic']))),
     Claim('diabetes', MODEL, '§3.3, Figure 3',
           'Samples of Scikit Diabetes do not have the correlations of the data',
-          _matrix('scikit-diabetes', '✗?'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
+          _matrix('scikit-diabetes', '✗'), **_either(('✗', _CORRELATIONS, ['scikit-diabetes']))),
     Claim('age', PAPER, '§3.3', 'The mean of Age on Titanic is 30.3', _age,
           **_pair(_of_paper(dataset=['titanic'], what=['feature_mean'], value=[v])
                   for v in ('29.7', '30.3'))),
@@ -418,8 +411,8 @@ CLAIMS = [
           'Having been shown the rows of the test set raises the accuracy on them',
           _exposure, holds_on=_bought(.4), fails_on=_bought(-.2)),
     Claim('correction', TRUTH, 'ours',
-          'Without the rows that row completion finds, a partly shown test set gives an honest score',
-          _correction, holds_on=_bought(.4), fails_on=_bought(.4, .7)),
+          'Without the rows that row completion finds, a half shown test set is honest (within 0.05)',
+          _correction, holds_on=_bought(.4), fails_on=_bought(.4, (.2, .1))),
     Claim('first rows', PAPER, '§4, §7', 'The first rows of a file are memorized more often than random rows',
           _first_rows, holds_on=_first('✓', '✗'), fails_on=_first('✗', '✓'))]
 

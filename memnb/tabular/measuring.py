@@ -18,8 +18,8 @@ from .knowledge import (completion_rates, conditional_completion, conditional_di
                                      conditioning, dataset_name, feature_distribution, feature_means,
                                      feature_names, feature_values, pearson, sample, temperature_samples,
                                      valid_samples)
-from .guards import (against_twin, line_guess, row_guess, row_independence, shifted_twin,
-                                  unique_values)
+from .guards import (NEW_TWIN, against_twin, changed, changed_cells, line_guess, row_guess,
+                                  row_independence, shifted_twin, unique_guess, unique_values)
 from .memorization import (feature_completion, fragments, header, row_statistics,
                                         token_baseline)
 from .method import (GuardError, check_mode, first_token, load_table, proportion,
@@ -69,13 +69,19 @@ PARTS = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion', 
          'feature_completion', 'accuracy']
 
 BY_NAME = ['feature_names', 'dataset_name', 'sampling', 'conditional_completion'] # ask by name
-_STEMS = {*'table data dataset train test file my mine df input export untitled'.split()}
+_STEMS = {*( # words of files that say nothing of what is in them
+    'table tables data dataset datasets database train test valid val dev eval holdout file files my mine '
+    'the a new old df frame csv tsv xls xlsx input inputs export import untitled unnamed x y features '
+    'target labels final raw clean cleaned processed prepared sample samples subset full all copy backup '
+    'temp tmp output outputs out result results sheet book workbook version v rev part tab tabelle blatt '
+    'mappe').split()}
 
 def nameless(
     t     # data.Table
 ) -> bool:
     "Has a table no name that a model could know it by?"
-    return set(re.split(r'[\W_\d]+', t.title.lower())) - {''} <= _STEMS
+    words = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', t.title).lower() # as in trainData
+    return set(re.split(r'[\W_\d]+', words)) - {''} <= _STEMS
 
 def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
@@ -104,6 +110,12 @@ def _seems(part, t, numbers):
     own = entry(part, t.name, 'queries', numbers)
     return sign(wide_part(own, part).iloc[0]) == '✓'
 
+def _beside_twin(t, seed, new, ask):
+    "Numbers of the shifted twin, and how much of it is new: a twin that is the table is not asked"
+    twin = shifted_twin(t, seed)
+    share = dict(twin_new=dict(value=new(t, twin), n=len(t)))
+    return share | (ask(twin) if share['twin_new']['value'] >= NEW_TWIN else {})
+
 def _row_parts(model, t, z, mode, seed):
     "Row completion and what is read off its answers; the shifted twin is asked where rows seem memorized"
     shots = z['shots'] if mode == 'chat' else 0
@@ -121,7 +133,8 @@ def _row_parts(model, t, z, mode, seed):
                 chance=dict(value=found.chance.mean(), n=len(found)))
     numbers = counted(r) | dict(places=room, duplicates=t.duplicates, guess=row_guess(t))
     if _seems('row_completion', t, numbers):
-        numbers |= against_twin(r, row_completion(model, shifted_twin(t, seed), n=z['n'], mode=mode, **size))
+        numbers |= _beside_twin(t, seed, changed, lambda twin: against_twin(
+            r, row_completion(model, twin, n=z['n'], mode=mode, **size)))
     return [entry('row_completion', t.name, 'queries', numbers), row_statistics(r), row_independence(t),
             entry('first_token', t.name, 'queries', first), entry('fragments', t.name, 'queries', kept)]
 
@@ -132,9 +145,11 @@ def _header_part(model, t, z, mode, seed):
     try: h = ask(t)
     except GuardError as e: return _skipped('header', e)
     got = answered(h)
-    lines = dict(value=got.lines.max(), n=len(got))
-    numbers = counted(h) | dict(lines=lines, line_guess=line_guess(t, splits))
-    if _seems('header', t, numbers): numbers['twin_lines'] = answered(ask(shifted_twin(t, seed))).lines.max()
+    best = dict(value=got.lines.max(), n=len(got))
+    numbers = counted(h) | dict(lines=best, line_guess=line_guess(t, splits))
+    if _seems('header', t, numbers):
+        lines = lambda twin: dict(twin_lines=answered(ask(twin)).lines.max())
+        numbers |= _beside_twin(t, seed, changed, lines)
     return [entry('header', t.name, 'splits', numbers)]
 
 def _feature_part(model, t, z, mode, seed):
@@ -145,8 +160,9 @@ def _feature_part(model, t, z, mode, seed):
     try: f = ask(t)
     except ValueError as e: return [about, *_skipped('feature_completion', e)]
     if not len(f): return [about]
-    numbers = counted(f)
-    if _seems('feature_completion', t, numbers): numbers |= against_twin(f, ask(shifted_twin(t, seed)))
+    numbers = counted(f) | dict(guess=unique_guess(t))
+    if _seems('feature_completion', t, numbers):
+        numbers |= _beside_twin(t, seed, changed_cells, lambda twin: against_twin(f, ask(twin)))
     return [entry('feature_completion', t.name, 'queries', numbers, feature=t.unique), about]
 
 def _skipped(part, why):

@@ -30,8 +30,7 @@ def check_mode(
 def prompts(
     mode: str,    # 'chat' or 'completion'
     system: str,  # system prompt, chat mode only
-    shots: list,  # (question, answer) pairs
-    asked: list,  # questions
+    shots: list, asked: list, # (question, answer) pairs; questions
     sep: str = '' # completion mode: what stands between question and answer
 ) -> list:        # one prompt a question
     "Prompts of a test, in either mode"
@@ -67,8 +66,7 @@ def no_leak(
 
 def example_starts(
     t,          # data.Table
-    rows: int,  # lines shown in an example
-    shots: int, # examples a set
+    rows: int, shots: int, # lines shown in an example, examples a set
     seed: int   # choice of places
 ) -> tuple:     # two lists of line numbers
     "Two disjoint sets of solved examples (start lines), fixed for a seed"
@@ -85,8 +83,7 @@ def example_starts(
 def row_queries(
     t,              # data.Table
     n: int,         # queries wanted
-    rows: int = 15, # lines shown; the header counts as one
-    shots: int = 5, # solved examples
+    rows: int = 15, shots: int = 5, # lines shown, the header counts as one; solved examples
     seed: int = 0   # choice of places
 ) -> list:          # (line asked for, start lines of its solved examples), at most n
     "Places of the file that a row completion asks for"
@@ -140,8 +137,9 @@ def read_record(
     answer: str, # of a model
     like: str    # a row of the file
 ) -> tuple:      # (the row that was answered, could it be read?)
-    "The first line of an answer that is a csv record of the right length"
+    "The first line of an answer that is a csv record, one of the right length before all others"
     cells = lambda line: next(csv.reader([line]), [])
+    words = lambda line: max((len(c.split()) for c in cells(line)), default=0)
     d, number = len(cells(like)), re.match(r'[-+.\d]', like)
     lines = [l for l in answer.split('\n') if l.strip() and not re.fullmatch(r'\s*```\w*\s*', l)]
     for line in lines:
@@ -153,7 +151,9 @@ def read_record(
         if lead and (number or lead[0].rstrip().endswith(':')) and len(cells(x[lead.end():])) == d:
             return bare(x[lead.end():]), True
         if len(cells(x)) == d and not x.endswith(':'): return x, True
-    return (lines[0].strip() if lines else ''), False
+    other = [l.strip() for l in lines if len(cells(l)) >= (2 if number else max(2, d/2)) and like not in l
+             and words(l) <= words(like) and bool(re.match(r'[-+.\d]', bare(l))) == bool(number)]
+    return (other + [l.strip() for l in lines] + [''])[0], bool(other) # a row of another length is wrong
 
 def matches(
     truth: str, said: str # what stands in the file, and what was read

@@ -49,6 +49,10 @@ def _notes(t, rows):
         out.append(f'The rows are not in random order (column {order.feature[0]}, p = {order.p[0]:.2g}): '
                    'what follows can partly be guessed from the rows before, '
                    f'{guess:.0%} of the lines as a whole.')
+    cell = only(rows, 'feature_completion', 'guess')
+    if len(cell) and cell.value.iloc[0] > .1:
+        out.append(f'{cell.value.iloc[0]:.0%} of the cells of {t.unique} can be computed from the others '
+                   f'of their row ({cell.text.iloc[0]}), so that giving them is no memory.')
     if t.duplicates: out.append(f'{t.duplicates} rows stand more than once in the file.')
     if len(named) and named.n[0]: out.append('By five lines, the model names the data set in '
                                              f'{named.k[0]:.0f} of {named.n[0]:.0f} places.')

@@ -385,6 +385,7 @@ def _priced(both, more):
         if times and len(twins):
             half = pd.concat([g, twins])
             shares = dict(apparent=half.planted, corrected=half.planted[~half.hit], honest=twins.planted)
+            shares |= dict(missed=g.planted[~g.hit], kept=twins.planted[~twins.hit])
             numbers |= dict(more=more(g)) | {q: mean_of(s) for q, s in shares.items()}
         out.append(entry('exposure', '', 'rows', numbers, item='paired', times=times))
     return joined(out)

@@ -34,7 +34,7 @@ def eye_counts(
 def tell_eyes(rows):
     "Which tests could see memory in the form in which they are asked"
     eyes = sensitivity(rows)
-    if not eyes: return 'What the tests find in the form of Table 1 was not measured: no ✗ can be given.'
+    if not eyes: return 'What the tests of memory find in their form was not measured: none can say ✗.'
     good = [EYE_TESTS[t] for t, (k, n) in eyes.items() if n and k/n >= POWER]
     said = ', '.join(f'{EYE_TESTS[t]} {k} of {n}' for t, (k, n) in eyes.items())
     own, rest = wide_part(rows, 'eyes'), ''
@@ -44,7 +44,7 @@ def tell_eyes(rows):
         rest = f' The header test would find {k} of {n}, had the rest of the cut line to be right, too.'
     return (f'In the form of Table 1, {len(good)} of {len(eyes)} memorization tests find at least '
             f'{POWER:.0%} of the rows that a model was shown most often ({said}); '
-            f'only these may say ✗.{rest}')
+            f'of the tests of memory only these may say ✗.{rest}')
 
 def fig_x_eyes(
     rows # long rows, those of the part 'eyes' among them
@@ -89,18 +89,51 @@ def exposure_table(
     m = m[m['item'].isin(['planted', 'base']) & (m.dataset == '')]
     return m.assign(times=m.times.astype(int), value=m.rate)
 
+def _moments(r):
+    "A mean with its 95 % interval: mean, variance of the mean, number"
+    from scipy.stats import t
+    return r.value, ((r.high - r.low)/2/t.ppf(.975, r.n - 1))**2 if r.n > 1 else float('nan'), int(r.n)
+
+def _left_over(whole, part):
+    "The same of what a group has besides a part of it"
+    (a, v, n), (b, w, m) = whole, part
+    if n <= m: return float('nan'), float('nan'), 0
+    mean = (a*n - b*m)/(n - m)
+    squares = n*(n - 1)*v - m*(m - 1)*w - m*(b - a)**2 - (n - m)*(mean - a)**2
+    return mean, max(squares, 0)/(n - m - 1)/(n - m) if n - m > 1 else float('nan'), n - m
+
+def _cleaned(of, found, by_chance):
+    "A test set half of which was shown, with and without the rows found, and what stays of the excess"
+    from scipy.stats import t
+    shown, twins = _moments(of['shown']), _moments(of['honest'])
+    if 'missed' in of: u, v, n = _moments(of['missed']) # of the shown rows those that are not found
+    else: u, v, n = _left_over(_moments(of['corrected']), twins) # rows without it have no twin found
+    kept = _moments(of['kept'])[0] if 'kept' in of else twins[0]
+    part = (1 - found)/(2 - found - by_chance) if n else 0. # of the rows that stay
+    left = part*u + (1 - part)*kept - twins[0] if n else kept - twins[0]
+    wide = t.ppf(.975, min(n, twins[2]) - 1)*(v + twins[1])**.5 if n > 1 else 1. # scores are from 0 to 1
+    low, high = max(left - part*wide, -part*twins[0]), min(left + part*wide, part*(1 - twins[0]))
+    return dict(half=(shown[0] + twins[0])/2, cleaned=twins[0] + left, left=left, left_low=min(low, left),
+                left_high=max(high, left), missed_n=n)
+
 def gains(
     rows # long rows of one model, those of the part 'exposure' among them
-):       # DataFrame by number of showings: gain, low, high, n, p, found, apparent, ...; more, more_low, ...
-    "Paired gain in accuracy, its excess over that of twins, and a benchmark of which a share was shown"
+):       # DataFrame by number of showings: gain, low, high, n, p, found, more, ..., half, cleaned, ...
+    "Paired gain in accuracy, its excess over that of twins, and a test set half of which was shown"
+    import pandas as pd
     m = wide_part(rows, 'exposure', 'gain')
     if not len(m): return m
     m = m[m['item'] == 'paired']
     more = only(rows, 'exposure', 'more').set_index('times')[['low', 'high', 'n']].add_prefix('more_')
     m = m.join(more, on='times').assign(times=m.times.astype(int)).set_index('times').sort_index()
-    n = {q: only(rows, 'exposure', q).set_index('times').n for q in ('honest', 'apparent')}
-    m = m.assign(share=1 - n['honest']/n['apparent'])
-    return m if 'more' in m else m.assign(more=float('nan'))
+    if 'more' not in m: return m.assign(more=float('nan'))
+    out, own = {}, rows[(rows['part'] == 'exposure') & (rows.dataset == '')]
+    for times in m.index[m.more.notna()]:
+        g = own[own.times == times]
+        of = {r.quantity: r for r in g[g['item'] == 'paired'].itertuples()}
+        of['shown'] = next(g[g['item'] == 'planted'].itertuples())
+        out[times] = _cleaned(of, m.found[times], m.found[0])
+    return m.join(pd.DataFrame(out).T)
 
 def _of_models(rows):
     "Name -> gains, of each model with rows shown and twins of the same labels"
@@ -117,6 +150,14 @@ def _points(value, low, high):
 def _buys(r):
     "Is there a gain beyond twins? In words"
     return 'buys' if r.more_low > 0 else 'buys less than five' if r.more_high < .05 else 'is not decided'
+
+def _seldom(g):
+    "The same of a test set whose rows were shown more seldom, where exposure raises the score, too"
+    low = g[(g.more_low > 0) & (g.index < g.more.dropna().index.max())]
+    if not len(low): return ''
+    r = low.iloc[0]
+    return (f', and where they were shown {r.name} times ({r.found:.0%} found) {r.half:.0%} with and '
+            f'{r.cleaned:.0%} without')
 
 def tell_exposure(
     rows # long rows, those of the part 'exposure' among them
@@ -141,10 +182,9 @@ def tell_exposure(
         out.append(
             f'{said} Over the model before, rows shown gain {100*r.gain:+.0f} points and twins '
             f'{100*g.gain[0]:+.0f}{alone}. '
-            f'A test set of which {r.share:.0%} was shown reads {r.apparent:.0%}, '
-            f'rows never shown {r.honest:.0%}; '
-            f'without the rows that row completion finds ({r.found:.0%} of those shown) it reads '
-            f'{r.corrected:.0%}.')
+            f'A test set half of which was shown so often reads {r.half:.0%}, rows never shown '
+            f'{r.honest:.0%}; without the rows that row completion finds ({r.found:.0%} of those shown) '
+            f'it reads {r.cleaned:.0%}{_seldom(g)}.')
     return '\n\n'.join(out) or 'What exposure does to accuracy was not measured.'
 
 def fig_x_exposure(

@@ -12,6 +12,7 @@ from .. import plots, results
 from ..stats import binom_ci
 from .counting import corrected, only, wide_part
 from .planted import truth_counts
+from .prediction import ONE_LABEL
 from .rules import TESTS, printed_signs, sign, signs
 
 # %% ../../nbs/tabular/tables.ipynb #945cd6c4
@@ -60,7 +61,7 @@ def tell_signs(measured, reported):
     count = lambda found: ', '.join(f'{found.count(s)} {s}' for s in '✓?✗')
     return (f"Table 1 on {', '.join(names)}: {_who(measured)} has the sign of GPT-4 in {_of(same, len(own))} "
             f"tests; ours are {count([*own.values()])}, GPT-4's {count([t1[k] for k in own])} "
-            '(✓ found, ? cannot tell, ✗ absent).')
+            '(✓ found, ? cannot tell, ✗ absent or, of knowledge, not shown).')
 
 # %% ../../nbs/tabular/tables.ipynb #a0ca8a73
 def _beside(measured, rep, part, tables):
@@ -70,14 +71,20 @@ def _beside(measured, rep, part, tables):
     p = p.assign(text=[_count(r) if r.k == r.k else r.value for r in p.itertuples()])
     p = p.pivot_table(index='dataset', columns='model', values='text', aggfunc='first')
     own = wide_part(measured, part).set_index('dataset')
-    own = own.apply(_count, axis=1) if len(own) else pd.Series(dtype=object)
+    own = own.apply(_counts, axis=1) if len(own) else pd.Series(dtype=object)
     p['ours'] = own.reindex(p.index).fillna(pd.Series('-', measured.dataset.unique())).fillna('not measured')
     return p.reindex([d for d in NAMES if d in p.index])
 
 def _count(r): return f'{r.k:.0f} / {r.n:.0f}'
 
+def _counts(r):
+    "A count of ours, with answers that hold the true one and more, and those that could not be read, if any"
+    held, lost = ((x if x == x else 0) for x in (r.get('contained', 0)*r.n - r.k, r.get('unreadable', 0)))
+    more = [f'{x:.0f} {word}' for x, word in ((held, 'contained'), (lost, 'unreadable')) if round(x) > 0]
+    return _count(r) + f" ({', '.join(more)})"*bool(more)
+
 def tab4(measured, reported):
-    "Table 4: rows and features completed, paper beside ours"
+    "Table 4: rows and features completed, paper beside ours; of ours also those contained and unreadable"
     import pandas as pd
     tests = 'row_completion', 'feature_completion'
     return pd.concat({t: _beside(measured, reported, t, ['Table 4']) for t in tests}, axis=1).fillna('-')
@@ -163,7 +170,7 @@ def tab3(measured, reported):
 
 def tell_labels(measured):
     "The language model beside the best classical learner, data set by data set"
-    a, said, often = wide_part(measured, 'accuracy'), [], only(measured, 'accuracy', 'commonest')
+    a, said, one, often = wide_part(measured, 'accuracy'), [], [], only(measured, 'accuracy', 'commonest')
     often = often.drop_duplicates('dataset').set_index('dataset')
     for d, g in a.groupby('dataset', sort=False):
         g = g.drop_duplicates('item').set_index('item')
@@ -171,10 +178,12 @@ def tell_labels(measured):
         own, best = g.loc['language model'], g.rate[['Logistic Regression', 'Gradient Boosted Tree']].max()
         behind = 'clearly behind' if own.high < best else 'on a par with' if own.low <= best else 'ahead of'
         same = f", {often.value[d]:.0%} of its answers being {often.text[d]}" if d in often.index else ''
-        said.append(f'{dataset_label(d)} {_of(own.k, own.n)}{same}, '
-                    f'{behind} the best classical learner ({best:.2f})')
-    if not said: return 'No label was predicted.'
-    return f"{_who(measured)} predicts the label: {'; '.join(said)}."
+        told = f'{dataset_label(d)} {_of(own.k, own.n)}{same}'
+        if d in often.index and often.value[d] >= ONE_LABEL: one.append(told)
+        else: said.append(f'{told}, {behind} the best classical learner ({best:.2f})')
+    out = [f"{_who(measured)} predicts the label: {'; '.join(said)}."]*bool(said) + [
+        f"{_who(measured)} gives one label, so nothing is decided: {'; '.join(one)}."]*bool(one)
+    return ' '.join(out) or 'No label was predicted.'
 
 def tell_copies(measured):
     "How many samples are rows of the data"
@@ -192,7 +201,7 @@ def tab_x_fragments(measured):
     own = wide_part(measured, 'fragments').set_index('dataset')
     found = only(measured, 'fragments', 'rate').set_index('dataset').text
     out = own[['k', 'n']].astype(int).rename(columns=dict(k='with a fragment', n='queries'))
-    return out.assign(**{'by chance': own.chance.map('{:.2f}'.format), 'examples': found})
+    return out.assign(**{'by chance, cell by cell': own.chance.map('{:.2f}'.format), 'examples': found})
 
 def tell_fragments(measured):
     "How many answers hold a piece of the file, and how many would by chance"

@@ -9,7 +9,8 @@ __all__ = []
 from .counting import entry, joined
 from .knowledge import completion_rates
 from .method import proportion
-from .rules import TESTS
+from .planted import exposure_rates
+from .rules import OF_MEMORY
 
 # %% ../../nbs/tabular/trials.ipynb #f358bd60
 def _signed(*groups):
@@ -20,7 +21,7 @@ def _signed(*groups):
         return entry(test, d, 'queries', numbers)
     def make():
         seen = dict(rate=proportion(19, 20))
-        eyes = [entry('eyes', 'iris', 'rows', seen, test=test, times=22) for test in TESTS]
+        eyes = [entry('eyes', 'iris', 'rows', seen, test=test, times=22) for test in OF_MEMORY]
         return joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests] + eyes)
     return make
 
@@ -76,14 +77,21 @@ def _open_eyes(k):
                            for d in ('iris', 'openml-diabetes') for test in ('header', 'row_completion')
                            for times, x in ((22, k), (0, 0))])
 
-def _bought(gain, corrected=.52):
-    "() -> paired gains of rows shown 22 times and of twins, and a benchmark"
-    part = lambda x, n=80: dict(value=x, low=x - .1, high=x + .1, n=n)
-    half = dict(more=part(gain), apparent=part(.5 + gain/2), corrected=part(corrected), honest=part(.5, 40))
-    def one(times, x):
-        numbers = dict(gain=part(x, 40), p=.001, found=part(.9, 40)) | (half if times else {})
-        return entry('exposure', '', 'rows', numbers, item='paired', times=times)
-    return lambda: joined([one(22, .2 + gain), one(0, .2)])
+def _bought(gain, found=(1., .9)):
+    "() -> what 60 rows shown 64 times, 60 shown 4 times and 60 twins gain; found: shares"
+    def rows(times, share, hit): # each row behind five contexts, more or fewer right
+        right = [min(5, max(0, round(5*share) + (i % 5 == 0) - (i % 5 == 1))) for i in range(60)]
+        about = dict(dataset='iris', part='exposure', truth='a', refused=False, times=times)
+        return [dict(item=f'{times} {i}', ok=j < k, hit=i < 60*hit, **about)
+                for i, k in enumerate(right) for j in range(5)]
+    def make():
+        import pandas as pd
+        groups = *zip((64, 4), (.5 + gain, .5 + gain), found), (0, .5, 0.)
+        own, was = ([r for times, share, hit in groups for r in rows(times, at or share, hit)]
+                    for at in (None, .4))
+        own, was = pd.DataFrame(own), pd.DataFrame(was)
+        return exposure_rates(own, was, own.set_index('item').hit.to_dict())
+    return make
 
 def _first(header, rows):
     "() -> signs of GPT-4 on eight data sets"
