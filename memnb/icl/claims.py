@@ -12,8 +12,8 @@ from .fixtures import (DOWN, LOW, NEVER, SAME, UP, _asked_twice, _levels, _made,
                                 _without)
 from .method import MAIN, SETTINGS
 from .performance import mantel_haenszel
-from .tables import (clear_change, difference_ci, dose_cells, mcnemar, memory_rates, overall, pair_counts,
-                              paired_ci, pearsons, read_by)
+from .tables import (clear_change, difference_ci, dose_cells, mcnemar, memory_rates, one_label, overall,
+                              pair_counts, paired_ci, pearsons, read_by)
 from ..results import MODEL, MODELS, PAPER, TRUTH, Claim, board, vote
 
 # %% ../../nbs/icl/claims.ipynb #ffa947fe
@@ -170,14 +170,25 @@ def _accuracy_by_k(m, dataset, group='', setting=''):
     p = overall(m, read_by(m, dataset), dataset=dataset, group=group, setting=setting)
     return p[p.n > 0].set_index('k')
 
+def _says_one(p, k):
+    "Why an accuracy is no performance: a model says one label, whatever it is asked; '' where it does not"
+    if k not in p.index or not one_label(p.loc[k]): return ''
+    return f'; one label is {100*p.constant[k]:.0f} % of the answers'
+
 def _improved(m, dataset):
-    "Do demonstrations improve performance? At the best k; with the evidence"
+    "Do demonstrations improve performance, beyond what one label always scores? At the best k"
+    from scipy.stats import binomtest
     p = _accuracy_by_k(m, dataset)
     if 0 not in p.index or len(p) < 2: return None, 'not measured'
     best = p.accuracy[p.index > 0].idxmax()
     a, b = ((round(p.hits[k]), int(p.n[k])) for k in (0, best))
     holds, why = _more(a, b, len(p) - 1)
-    return holds, f'k = 0, {best:g}: {why}'
+    same, top = _says_one(p, best), p.commonest[best]
+    why = f'k = 0, {best:g}: {why}{same}'
+    if holds is True and top == top: # there is more to performance than one label, always
+        p_ = binomtest(b[0], b[1], top/b[1], alternative='greater').pvalue
+        if same or p_*(len(p) - 1) >= .05: return 'undecided', f'{why}; always the commonest label: {top:.0f}'
+    return holds, why
 
 def _performance(m, rep):
     parts, any_high = {}, False
@@ -195,17 +206,19 @@ def _performance(m, rep):
 def _memorized(m, rep):
     parts = {}
     for d in dict.fromkeys(overall(m).dataset):
-        never, shown = (_accuracy_by_k(m, d, group) for group in ('never', 'shown'))
+        every, never, shown = (_accuracy_by_k(m, d, group) for group in ('', 'never', 'shown'))
         for k in shown.index.intersection(never.index): # chance decided which were shown
             holds, why = _more(*((round(g.hits[k]), int(g.n[k])) for g in (never, shown)), len(shown))
-            parts[f'{d} k = {k:g}'] = holds, f'never and often shown: {why}'
+            same = _says_one(every, k)
+            parts[f'{d} k = {k:g}'] = 'undecided' if same else holds, f'never and often shown: {why}{same}'
         for s in SETTINGS if not len(shown) else []:
             x, y = (_accuracy_by_k(m, d, group, s) for group in ('not memorized', 'memorized'))
             both = x.index.intersection(y.index)
             if not len(both): continue
             k = max(both, key=lambda k: min(x.n[k], y.n[k]))
             holds, why = _more(*((round(g.hits[k]), int(g.n[k])) for g in (x, y)), len(SETTINGS))
-            parts[f'{d} {s}'] = holds, f'k = {k:g}: {why}'
+            same = _says_one(every, k)
+            parts[f'{d} {s}'] = 'undecided' if same else holds, f'k = {k:g}: {why}{same}'
     return _not_seen(m, vote(parts))
 
 def _correlates(m, rep):
@@ -214,7 +227,10 @@ def _correlates(m, rep):
         if r.setting not in SETTINGS: continue
         why = f'r = {r.memory:.2f}, p = {r.memory_p:.2g}, '*(r.memory == r.memory) + f'{r.points} points'
         improved, gain = _improved(m, r.dataset)
+        p = _accuracy_by_k(m, r.dataset)
+        same = ', '.join(f'{k:g}' for k in p.index if k and _says_one(p, k))
         if improved is None: holds, why = None, gain
+        elif same: holds, why = 'undecided', f'one label is said at k = {same}'
         elif improved is not True: holds, why = 'undecided', f'no clear gain in performance, {gain}'
         elif r.points < 5: holds, why = 'undecided', f'{why}; needs five'
         elif r.memory != r.memory: holds, why = 'undecided', 'one of the two is constant'
@@ -319,9 +335,11 @@ def _by_two_models(part, at):
     def check(m, rep):
         parts, cells = {}, list(m[(m.part == part) & m.times.isna()].groupby([at, 'k'], sort=False))
         for (s, k), g in cells:
-            v, n = g.set_index('quantity').value.astype(int), int(g.n.iloc[0])
-            holds, why = _change({'': (v.gained, v.lost, n)}, len(cells))
-            parts[f'{s} k = {k:g}'] = holds, f'{v.member} and {v.twin} of {n} ({why})'
+            v, n = g.set_index('quantity').value, int(g.n.iloc[0])
+            holds, why = _change({'': (int(v.gained), int(v.lost), n)}, len(cells))
+            same = 'distinct' in v and one_label(v)
+            why = f'{v.member:.0f} and {v.twin:.0f} of {n} ({why})' + '; one of them says one label'*same
+            parts[f'{s} k = {k:g}'] = 'undecided' if same else holds, why
         return vote(parts, 'needs a second model that was shown the other half')
     return check
 
@@ -330,13 +348,15 @@ def _given_dose(m, rep):
     parts, d = {}, m[m.part == 'given_dose']
     for name, g in d[d.setting.isin(SETTINGS)].groupby('dataset', sort=False):
         cells = list(g[g.other == read_by(m, name)].groupby(['setting', 'k'], sort=False))
+        every = _accuracy_by_k(m, name)
         for (s, k), cell in cells:
             v = cell.set_index('quantity').value
             gap, _, high, p = mantel_haenszel(**v)
             clear = p*len(cells) < .05
             holds = True if clear and gap > 0 else False if clear or high < LEAST else 'undecided'
-            parts[f'{name} {s} k = {k:g}'] = holds, (f'{v.hits:.0f} right, {v.expected:.1f} expected, of '
-                                                     f'{cell.n.iloc[0]:.0f} p = {p:.2g}')
+            same = _says_one(every, k)
+            why = f'{v.hits:.0f} right, {v.expected:.1f} expected, of {cell.n.iloc[0]:.0f} p = {p:.2g}{same}'
+            parts[f'{name} {s} k = {k:g}'] = 'undecided' if same else holds, why
     return vote(parts, 'no dose has memorized instances and others')
 
 # %% ../../nbs/icl/claims.ipynb #a5b7c80d

@@ -13,7 +13,7 @@ from .replication import in_long_form, matches_of, paired_rows, share_rows
 KS, NEVER = (0, 25, 50, 100, 200), (.01,)*5
 UP, DOWN, SAME, LOW = (.1, .4, .4, .4, .4), (.4, .1, .1, .1, .1), (.4,)*5, (.05,)*5
 
-def _made(rates=None, accuracy=None, doses=None, n=200, twins=NEVER):
+def _made(rates=None, accuracy=None, doses=None, n=200, twins=NEVER, said=()):
     "Long rows of a made-up model: {setting: shares}, {'' or (group, setting): accuracies}, {times: shares}"
     import pandas as pd
     rows, toy, answers = [], dict(dataset='toy'), []
@@ -28,8 +28,9 @@ def _made(rates=None, accuracy=None, doses=None, n=200, twins=NEVER):
     for of, shares in (accuracy or {}).items():
         group, setting = of or ('', '')
         at = toy | dict(part='generation', group=group, setting=setting)
-        for k, s in zip(KS, shares): rows.append(share_rows(at | dict(k=k), dict(hits=s*n), 'accuracy', s*n,
-                                                            n))
+        for k, s in zip(KS, shares): # `said`, of k > 0: share of one answer, labels, most of one label
+            alike = dict(zip(('constant', 'distinct', 'commonest'), said)) if k else {}
+            rows.append(share_rows(at | dict(k=k), dict(hits=s*n) | alike, 'accuracy', s*n, n))
     return in_long_form(*rows).assign(model='planted:toy')
 
 def _printed(where, *values, what='pearson', sets=('toy',)):
@@ -52,15 +53,18 @@ def _without(hits, words=(0, 0, 200)):
             for q, v in zip(('no_word', 'one_word', 'more_words'), words)]
     return in_long_form(share_rows(at, dict(exact=hits), 'rate', hits, 200), said).assign(model='copy:toy')
 
-def _strata(hits):
+def _strata(hits, **alike):
     "Rows of 200 memorized instances of 400 that were shown equally often; half of all are classified rightly"
+    cell = dict(part='generation', dataset='toy', k=25)
     found = dict(hits=hits, expected=100, variance=25, weight=100)
     at = dict(part='given_dose', dataset='toy', setting=MAIN, other='generation', k=25, n=400, unit='texts')
-    d = in_long_form([at | dict(quantity=q, value=v) for q, v in found.items()])
+    d = in_long_form([at | dict(quantity=q, value=v) for q, v in found.items()],
+                     share_rows(cell, dict(hits=200) | alike, 'accuracy', 200, 400))
     return d.assign(model='planted:toy')
 
-def _asked_twice(gained, lost=0, part='swap'):
+def _asked_twice(gained, lost=0, part='swap', **alike):
     "Rows of 200 items that two models were asked for, of which one was shown each item"
     counts = dict(member=gained, twin=lost, gained=gained, lost=lost, gained_exact=gained, lost_exact=lost)
+    counts |= alike
     at = dict(part=part, dataset='file-swapped', setting='pairs', other='scoring', k=25, n=200, unit='texts')
     return in_long_form([at | dict(quantity=q, value=v) for q, v in counts.items()]).assign(model='toy')

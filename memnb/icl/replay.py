@@ -12,6 +12,7 @@ import json, random
 from ..core import data_dir, replacing, share_dir
 from .judges import agreement, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
+from .performance import answers_alike
 from .prompts import TITLES
 from .replication import OFTEN, guessed, in_long_form
 from ..plant import FILES
@@ -277,7 +278,10 @@ def accuracy_swaps(
             right += list(zip(x.ok[both], y.ok[both]))
         counts = dict(member=sum(p for p, _ in right), twin=sum(q for _, q in right),
                       gained=sum(p and not q for p, q in right), lost=sum(q and not p for p, q in right))
+        alike = [answers_alike(d.reset_index()) for d in (a, b)]
+        if all(alike): counts |= dict(constant=max(d['constant'] for d in alike),
+                                      distinct=min(d['distinct'] for d in alike))
         at = dict(part='swap_accuracy', dataset='file-swapped', other=how, k=k)
-        if right: rows += [dict(at, quantity=q, value=int(v), n=len(right), unit='texts')
+        if right: rows += [dict(at, quantity=q, value=float(v), n=len(right), unit='texts')
                            for q, v in counts.items()]
     return in_long_form(rows)
