@@ -46,12 +46,12 @@ def _levels(good, bad):
          ('§5.1', 'rate', 'b', bad)]
     return None, pd.DataFrame(r, columns=['where', 'what', 'dataset', 'value'])
 
-def _without(hits, words=(0, 0, 200)):
-    "Rows of a data set of the paper without any model"
+def _without(hits, words=(0, 0, 200), n=200):
+    "Rows of a data set of the paper without any model; `words`: none, one, more, and how many can be derived"
     at = dict(part='guess', dataset='toy', group='copy', k=200, repeat=0)
     said = [dict(part='content', dataset='toy', quantity=q, value=v, n=200)
-            for q, v in zip(('no_word', 'one_word', 'more_words'), words)]
-    return in_long_form(share_rows(at, dict(exact=hits), 'rate', hits, 200), said).assign(model='copy:toy')
+            for q, v in zip(('no_word', 'one_word', 'more_words', 'derivable'), words)]
+    return in_long_form(share_rows(at, dict(exact=hits), 'rate', hits, n), said).assign(model='copy:toy')
 
 def _strata(hits, **alike):
     "Rows of 200 memorized instances of 400 that were shown equally often; half of all are classified rightly"

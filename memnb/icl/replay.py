@@ -10,7 +10,7 @@ __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'NEAR', 'MIRROR', 'k
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
 from ..core import data_dir, replacing, share_dir
-from .judges import agreement, llm_judge, repeats, reviewed, rule
+from .judges import agreement, derivable, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
 from .performance import answers_alike
 from .prompts import TITLES
@@ -210,7 +210,8 @@ def rejudge_near_calls(
             raise ValueError(f'{name} at hand is not the one of the run: get the data set that README names')
         first = of.sentence1.tolist() if pair else ['']*len(d)
         new = [pair and repeats(*x) for x in zip(first, d.truth, d.said)]
-        match = ['inexact' if r else m for r, m in zip(new, d.match)]
+        had = [pair and derivable(a, b) for a, b in zip(first, d.truth)] # these count nowhere, and go
+        match = ['uninformative' if h else 'inexact' if r else m for h, r, m in zip(had, new, d.match)]
         d = d.assign(first=first, other=d.other.fillna(False), repeats=new, match=match)
         keep_near_calls(d, model, profile)
         parts.append(d)
@@ -219,7 +220,7 @@ def rejudge_near_calls(
 def overtaken_said(
     measured # long rows
 ) -> list:   # of sentences; none where all rows are by the rule as it is
-    "Recorded near answers that the rule now takes for repeated first sentences"
+    "Recorded near answers that the rule now takes for repeated first sentences, or had from them"
     m = measured[(measured.part == 'replication') & (measured.quantity == 'near_exact')]
     said = []
     for (model, name), d in near_calls().groupby(['model', 'dataset'], sort=False):
@@ -227,8 +228,8 @@ def overtaken_said(
         had, now = int(rows.value.sum()), int((d.match == 'near').sum())
         if len(rows) and had != now: said.append(
             f'{had - now} of the {had} near answers in the rows of {model} on '
-            f'{TITLES.get(name, name)} repeat sentence 1 and are near no more; those rows count them until '
-            'they are recorded anew.')
+            f'{TITLES.get(name, name)} repeat sentence 1, or can be had from it, and are near no more; those '
+            'rows count them until they are recorded anew.')
     return said
 
 
