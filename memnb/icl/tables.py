@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FEW', 'SHARE', 'COUNTS', 'SPELLED', 'RATE_COLUMNS', 'ONE', 'side_by_side', 'all_runs', 'one_half', 'to_draw', 'cells',
-           'overall', 'dose_cells', 'clear_change', 'difference_ci', 'paired_ci', 'mcnemar', 'memory_rates',
-           'pair_counts', 'tab_transitions', 'read_by', 'one_label', 'label_said', 'pearsons', 'printed_p', 'tab2',
-           'tab3', 'tab1']
+           'overall', 'dose_cells', 'clear_change', 'difference_ci', 'trend', 'paired_ci', 'mcnemar', 'memory_rates',
+           'pair_counts', 'tab_transitions', 'picked_ci', 'read_by', 'one_label', 'label_said', 'pearsons', 'printed_p',
+           'tab2', 'tab3', 'tab1']
 
 # %% ../../nbs/icl/tables.ipynb #bb569cf5
 from functools import lru_cache
@@ -148,6 +148,14 @@ def difference_ci(
     half = 1.96*(u*(1 - u)/(n + 2) + v*(1 - v)/(k + 2))**.5
     return v - u - half, v - u + half
 
+def trend(doses, hits, ns):
+    "z of the trend test of Cochran and Armitage, on the logarithm of 1 + dose"
+    import numpy as np
+    x, h, n = np.log1p(np.asarray(doses, float)), np.asarray(hits, float), np.asarray(ns, float)
+    p = h.sum()/n.sum()
+    var = p*(1 - p)*((n*x*x).sum() - (n*x).sum()**2/n.sum())
+    return float(((h - n*p)*x).sum()/var**.5) if var > 0 else 0.
+
 # %% ../../nbs/icl/tables.ipynb #061d7a8f
 def paired_ci(
     gained, lost, n # instances with a success here alone, there alone, and all
@@ -235,6 +243,15 @@ def tab_transitions(
                                         sort=False)
     d = d.reindex(columns=[c for c in order if c in d]).fillna(0).astype(int)
     return d.rename(columns=lambda c: c.replace('_', ' to '))
+
+def picked_ci(
+    r,         # row of `memory_rates`
+    looks: int # rows that it was picked out of
+) -> tuple:    # (low, high)
+    "The 95 % interval of a memory that was picked out of several, which share the 5 %"
+    from scipy.stats import norm
+    wider = norm.isf(.025/looks)/norm.isf(.025)
+    return r.value - wider*(r.value - r.low), r.value + wider*(r.high - r.value)
 
 # %% ../../nbs/icl/tables.ipynb #9b1b5aca
 def read_by(
