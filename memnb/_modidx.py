@@ -1458,6 +1458,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                               'memnb/icl/replay.py'),
                                   'memnb.icl.replay.swap_rows': ('icl/replay.html#swap_rows', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.ten_answers': ('icl/replay.html#ten_answers', 'memnb/icl/replay.py'),
+                                  'memnb.icl.replay.unread': ('icl/replay.html#unread', 'memnb/icl/replay.py'),
                                   'memnb.icl.replay.with_answers': ('icl/replay.html#with_answers', 'memnb/icl/replay.py')},
             'memnb.icl.replication': { 'memnb.icl.replication._rival': ('icl/replication.html#_rival', 'memnb/icl/replication.py'),
                                        'memnb.icl.replication.became_exact': ( 'icl/replication.html#became_exact',

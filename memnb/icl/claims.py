@@ -6,7 +6,7 @@
 __all__ = ['FLOOR', 'WIDE', 'LEAST', 'WORLD', 'CLAIMS', 'verdicts_of']
 
 # %% ../../nbs/icl/claims.ipynb #fc553901
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 from .controls import by_repeat, rising_null
 from .fixtures import (DOWN, LOW, NEVER, SAME, UP, _asked_twice, _levels, _made, _printed, _strata,
@@ -69,15 +69,15 @@ def _needless(m):
     n = m[(m.part == 'replication') & m.times.isna()].groupby(['dataset', 'setting', 'k'], sort=False).n.max()
     none, left = d.uninformative.groupby('dataset').max(), n.groupby('dataset').max()
     few = [s for s in none.index if none[s] > left[s]]
-    return [f'of {s} {none[s]:.0f} of {none[s] + left[s]:.0f} second pieces take no memory, and do not count'
+    return [f'{none[s]:.0f} of {none[s] + left[s]:.0f} second pieces of {s} take no memory'
             for s in few], bool(len(left)) and not left.any()
 
 def _not_seen(m, verdict):
     "A no about a model whose memories nobody knows is not seen here; the invented world says nothing"
     holds, why = verdict
-    if {*m.model} == {WORLD}: return None, f'a world where it must hold is a control: {why}'
+    if {*m.model} == {WORLD}: return None, 'a world where it must hold is a control, with a claim of its own'
     needless, nothing = _needless(m)
-    why = '; '.join([why, *needless])
+    why = '; '.join([why, *(x for x in needless if x not in why)])
     if nothing and holds is None: holds = 'undecided'
     verdict = holds, why
     known = 'group' in m and ((m.part == 'paired') & (m.group == 'shown')).any()
@@ -141,7 +141,8 @@ def _exact(m, rep):
     for d, s, k, why in rises:
         holds, of_exact = _change(pair_counts(m, s, k, 'k = 0', True)[d], few[d])
         parts[f'{d} {s} k = {k:g}'] = holds, f'all {why}, exact {of_exact}'
-    return _not_seen(m, vote(parts, 'in no setting do all matches clearly rise'))
+    none = 'undecided' if cells else None, 'in no setting do all matches clearly rise'
+    return _not_seen(m, vote(parts) if parts else none)
 
 # %% ../../nbs/icl/claims.ipynb #fc5ef3b8
 def _kept(m, a, b):
@@ -178,7 +179,7 @@ def _beats(m, control, group='shown'):
 
 def _all(*parts):
     "One verdict of several conditions: all must be met"
-    why = '; '.join(w for _, w in parts)
+    why = '; '.join(dict.fromkeys('; '.join(w for _, w in parts).split('; '))) # once each
     votes = [v for v, _ in parts]
     if False in votes or None in votes: return (False if False in votes else None), why
     return True if all(v is True for v in votes) else 'undecided', why
@@ -298,8 +299,8 @@ def _no_copies(m, rep):
         n, hits = int(top.n), round(top.value*top.n)
         spread = f'{100*top.smallest:.3g} to {100*top.largest:.3g} %'
         at = f'{hits} of {n} at k = {top.k:.0f} (mean of {top.repeats} draws, {spread})'
-        nothing = clear_change((0, n), (hits, n)) == 0 and hits <= .02*n
-        parts[d] = 'undecided' if nothing and binom_ci(hits, n)[1] >= LEAST else nothing, at # too few left
+        low, high = binom_ci(hits, n)
+        parts[d] = False if low > .02 else hits <= .02*n and high < LEAST or 'undecided', at
     return vote(parts)
 
 def _content(m, rep):
@@ -320,7 +321,7 @@ def _known(check):
 def _remembered(shots):
     "Check: is there memory, without demonstrations or with them?"
     def check(m):
-        parts, d = {}, dose_cells(m)
+        parts, d = defaultdict(dict), dose_cells(m)
         d = d[d.setting.isin(SETTINGS) & ((d.k > 0) == shots) & (d.n > 0)].assign(hits=d.exact + d.near_exact)
         for (s, k), g in d.groupby(['setting', 'k'], sort=False): # each dose that is often, apart
             for twins in g[g.times == 0].itertuples():
@@ -328,8 +329,8 @@ def _remembered(shots):
                     low, high = difference_ci((twins.hits, twins.n), (r.hits, r.n))
                     found = True if low > 0 else False if high < LEAST else 'undecided'
                     why = f'{r.hits:.0f}/{r.n}, twins {twins.hits:.0f}/{twins.n}'
-                    parts[f'{s} k = {k:g}, {r.times} times'] = found, why
-        return vote(parts, 'no twins, or no demonstrations')
+                    parts[f'{r.times} times'][f'{s} k = {k:g}'] = found, why
+        return vote({t: vote(p) for t, p in parts.items()}, 'no twins, or no demonstrations')
     return _known(check)
 
 def _doses(m):
@@ -359,14 +360,16 @@ def _by_two_models(part, at):
         d = m[m.part == part]
         by = d[d.times >= OFTEN] # each dose that is often, apart; all together where none is known
         cells = list((by if len(by) else d).groupby([at, 'k', 'times'], sort=False, dropna=False))
-        parts = {}
+        parts = defaultdict(dict)
         for (s, k, t), g in cells:
             v, n = g.set_index('quantity').value, int(g.n.iloc[0])
             holds, why = _change({'': (int(v.gained), int(v.lost), n)}, len(cells))
             same = 'distinct' in v and one_label(v)
-            name = f'{s} k = {k:g}' + (f', {t:.0f} times' if t == t else '')
-            parts[name] = 'undecided' if same else holds, why + '; one of them says one label'*same
-        return vote(parts, 'needs a second model that was shown the other half')
+            why += '; one of them says one label'*same
+            dose = f'{t:.0f} times' if t == t else 'often'
+            parts[dose][f'{s} k = {k:g}'] = 'undecided' if same else holds, why
+        none = 'needs a second model that was shown the other half'
+        return vote({t: vote(p) for t, p in parts.items()}, none)
     return check
 
 def _given_dose(m, rep):

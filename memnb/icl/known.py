@@ -314,7 +314,8 @@ def fig_x_copies(measured, reported):
                         ' · band: smallest and largest draw',
         'The second piece of the demonstration whose first piece is most alike, judged as answers are; '
                         'instances whose second '
-        'piece says nothing are left out. It rises with k, as memorization does in the paper, and no model '
+        'piece says nothing, or can be had from the first, are left out. It rises with k, as memorization '
+        'does in the paper, and no model '
                         'is asked. Triangles: sentence 1 given back as sentence 2, which '
                         'counts nowhere in our rates. Hollow and '
         'dotted: what the text of §5.1 prints of GPT-4.')

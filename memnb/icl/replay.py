@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'NEAR', 'MIRROR', 'keep_answers', 'with_answers', 'kept_answers',
-           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements',
+           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'unread', 'agreements',
            'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows', 'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
@@ -151,6 +151,15 @@ def side_by_side_verdicts(
         found = {(r.truth, r.said): r.verdict for r in reviewed(_shipped(f'verdicts-{j}.jsonl')).itertuples()}
         out = out.assign(**{j: [found.get(p) for p in zip(out.truth, out.said)]})
     return out.dropna(subset=list(judges)).reset_index(drop=True)
+
+def unread(
+    pairs,         # DataFrame from `close_calls`
+    judges=JUDGES  # with a file of verdicts
+):                 # the pairs that one of them has no verdict on: truth, said, rule
+    "Close calls that were not judged by all, and stand in no comparison of judges"
+    read = side_by_side_verdicts(pairs, judges)
+    known = {*zip(read.truth, read.said)}
+    return pairs[[p not in known for p in zip(pairs.truth, pairs.said)]].reset_index(drop=True)
 
 def agreements(
     side, # DataFrame from `side_by_side_verdicts`
