@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'NEAR', 'MIRROR', 'keep_answers', 'with_answers', 'kept_answers',
-           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'unread', 'agreements',
-           'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows', 'accuracy_swaps']
+           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'not_read',
+           'agreements', 'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows',
+           'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
@@ -152,7 +153,7 @@ def side_by_side_verdicts(
         out = out.assign(**{j: [found.get(p) for p in zip(out.truth, out.said)]})
     return out.dropna(subset=list(judges)).reset_index(drop=True)
 
-def unread(
+def not_read(
     pairs,         # DataFrame from `close_calls`
     judges=JUDGES  # with a file of verdicts
 ):                 # the pairs that one of them has no verdict on: truth, said, rule
