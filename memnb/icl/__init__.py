@@ -18,4 +18,5 @@ from .runs import *
 from .tables import *
 from .figures import *
 from .known import *
+from .fixtures import *
 from .claims import *

@@ -9,7 +9,7 @@ __all__ = ['PAPER_SETS', 'PAPER_KS', 'ASKED', 'guess_rows', 'paper_task', 'conte
 # %% ../../nbs/icl/controls.ipynb #c6f2094b
 from .. import results
 from ..core import say
-from .judges import _content, rule
+from .judges import _content, derivable, rule
 from .prompts import Task, pieces
 from .replication import constant, copied, in_long_form, passed, share_rows
 
@@ -57,9 +57,11 @@ def paper_task(
 def content_rows(
     task: Task # its instances count
 ):             # DataFrame in the long form: second pieces with no content word, with one, with more
-    "How much do the second pieces say?"
-    size = [len(_content(s)) for s in task.queries.second]
+    "How much do the second pieces say, and how many can be had from the first?"
+    q = task.queries
+    size = [len(_content(s)) for s in q.second]
     of = dict(no_word=size.count(0), one_word=size.count(1), more_words=sum(x > 1 for x in size))
+    if task.pair: of['derivable'] = sum(map(derivable, q['first'], q.second))
     return in_long_form([dict(part='content', dataset=task.name, quantity=q, value=v, n=len(size),
                               unit='texts')
                          for q, v in of.items()])

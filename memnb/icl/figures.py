@@ -11,7 +11,7 @@ from itertools import cycle
 from .. import plots
 from .method import CONTROLS, MAIN, SETTINGS, p_of
 from .prompts import TITLES
-from .tables import (SPELLED, clear_change, mcnemar, memory_rates, overall, pair_counts,
+from .tables import (SPELLED, clear_change, label_said, mcnemar, memory_rates, overall, pair_counts,
                               paired_ci, pearsons, read_by)
 from ..stats import binom_ci
 
@@ -80,6 +80,7 @@ def performance_said(
         best = g.accuracy[g.index > 0].idxmax()
         pair = [(round(g.hits[k]), int(g.n[k])) for k in (0, best)]
         word = {1: 'higher', -1: 'lower', 0: 'no clear change'}[clear_change(*pair, len(g) - 1)]
+        word += label_said(g.loc[best])
         a, b = (f'{h} of {n}' if title else share_said(g.hits[k], n) for k, (h, n) in zip((0, best), pair))
         out.append(f'{name}: {a} right at k = 0, {b} at k = {best:g}: {word}.' if title else
                    f'The accuracy of {name} is {a} without demonstrations and {b} with {best:g}: {word}.')
@@ -484,10 +485,9 @@ def fig_x_cost(measured, reported=None):
         ns, one = sorted(int(n) for n in by_n.instances), by_n[by_n.instances == 1].value
         title = f'{top_n:.0f} instances at k = {top_k:.0f} take {by_n.value.iloc[-1]:.0f} s.'
         if len(one) and ns[-1] > 1:
-            times = one.iloc[0]*ns[-1]/by_n.value.iloc[-1]
+            times, middle = one.iloc[0]*ns[-1]/by_n.value.iloc[-1], ns[-1]**.5
             title = title[:-1] + f'; one call each would take {times:.0f} times as long.'
             right.plot([1, ns[-1]], [one.iloc[0], one.iloc[0]*ns[-1]], ls=':', color=plots.GREY)
-            middle = ns[-1]**.5
             right.annotate('one call each', (middle, one.iloc[0]*middle), (-8, 2), textcoords='offset points',
                            ha='right', color='#666666')
         right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

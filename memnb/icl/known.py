@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHOSE', 'LOOKS', 'BACK', 'TWO_MODELS', 'memory_said', 'neighbours_said', 'span_of', 'fig_x_neighbours', 'tab_doses',
-           'swap_said', 'fig_x_swap', 'fig_x_dose', 'fig_x_world', 'fig_x_copies']
+           'swap_said', 'fig_x_swap', 'tab_recall', 'fig_x_dose', 'fig_x_world', 'fig_x_copies']
 
 # %% ../../nbs/icl/known.ipynb #73aa46c4
 from .. import plots
@@ -36,7 +36,8 @@ def memory_said(
         said = f'{name} gives back without demonstrations {at(next(zero.itertuples()))}'
         if len(more):
             best = next(more.loc[[more.value.idxmax()]].itertuples())
-            said += f'; with {best.k:g} {at(best)}'
+            said += f'; with {best.k:g}, the most of {len(more)} numbers of demonstrations,'*(len(more) > 1)
+            said += f'; with {best.k:g}'*(len(more) < 2) + f' {at(best)}'
         out.append(said + '.')
     return out
 
@@ -49,7 +50,7 @@ def neighbours_said(
     for (model, name), g in memory_rates(measured, setting='pairs').query("k > 0 and by == "
                                                                     "'twins'").groupby(['model', 'name'],
                                                                                        sort=False):
-        m = measured[measured.model == model]
+        m, looks = measured[measured.model == model], len(g)
         k, said = int(g.loc[g.value.idxmax()].k), []
         for s in ('pairs', 'twins', 'foreign'):
             c = memory_rates(m, setting=s, k=k)
@@ -58,13 +59,13 @@ def neighbours_said(
         if len(said) < 3 or not len(zero): continue
         n, none = said[0][2], round(zero.rate.iloc[0]*zero.n.iloc[0])
         counts = ', '.join(f'{x} after {WHOSE[s]}' for s, x, _ in said)
-        p = {s: mcnemar(*pair_counts(m, s, k, 'pairs')[m.dataset[m.part ==
-                                                                 'replication'].iloc[0]]['shown'][:2])
+        data = m.dataset[m.part == 'replication'].iloc[0]
+        p = {s: min(1, looks*mcnemar(*pair_counts(m, s, k, 'pairs')[data]['shown'][:2]))
              for s in ('twins', 'foreign')}
         told = f'Of {n} members {none} come back with no pairs, {counts} (k = {k}).'
         out.append(told if title else f'{name}: {told} Own pairs against pairs never shown: p = '
-                   f'{p["twins"]:.2g}, against another '
-                   f'data set: p = {p["foreign"]:.2g} (McNemar).')
+                   f'{p["twins"]:.2g}, against another data set: p = {p["foreign"]:.2g} (McNemar'
+                   + f', corrected: the largest of {looks} values of k'*(looks > 1) + ').')
     return out
 
 def span_of(n):
@@ -194,6 +195,24 @@ def fig_x_swap(measured, reported=None):
         'model that was shown the item.')
 
 
+# %% ../../nbs/icl/known.ipynb #7ec0de01
+def tab_recall(
+    measured,           # long rows
+    setting: str = MAIN # one of SETTINGS or CONTROLS
+):                      # DataFrame, a row a dose, a column a number of demonstrations
+    "What comes back by dose, each apart, of the first model with known memories"
+    import pandas as pd
+    d = dose_cells(measured)
+    d = d[(d.setting == setting) & (d.n > 0)]
+    d = d[d.model == d.model.iloc[0]] if len(d) else d
+    said = [f'{e + c:.0f} of {n}' for e, c, n in zip(d.exact, d.near_exact, d.n)]
+    d = d.assign(said=said, at=[f'k = {x:.0f}' for x in d.k]).sort_values('k', kind='stable')
+    t = d.pivot_table(index='times', columns='at', values='said', aggfunc='first', sort=False)
+    t = t.sort_index(ascending=False)
+    shown = [f'{x} times' if x else 'never (twins)' for x in t.index]
+    return t.set_axis(pd.Index(shown, name='shown'), axis=0).rename_axis(None, axis=1).reset_index()
+
+
 # %% ../../nbs/icl/known.ipynb #09cc3a60
 def fig_x_dose(measured, reported=None):
     "Replication by dose, a line for each number of demonstrations (pairs and labels)"
@@ -295,7 +314,8 @@ def fig_x_copies(measured, reported):
                         ' · band: smallest and largest draw',
         'The second piece of the demonstration whose first piece is most alike, judged as answers are; '
                         'instances whose second '
-        'piece says nothing are left out. It rises with k, as memorization does in the paper, and no model '
+        'piece says nothing, or can be had from the first, are left out. It rises with k, as memorization '
+        'does in the paper, and no model '
                         'is asked. Triangles: sentence 1 given back as sentence 2, which '
                         'counts nowhere in our rates. Hollow and '
         'dotted: what the text of §5.1 prints of GPT-4.')

@@ -10,7 +10,7 @@ import bisect, random
 from pathlib import Path
 from .. import data, lm, plant
 from ..core import say
-from .judges import frequent_words, is_telling, repeats
+from .judges import derivable, frequent_words, is_telling, repeats
 from .method import CONTROLS, PIECES, SETTINGS, cut, k_shot
 
 # %% ../../nbs/icl/prompts.ipynb #5aa7789e
@@ -63,8 +63,8 @@ class Task:
         self.queries, self.demos, self.pair = queries, demos, pair
         self.rivals = rivals  # first piece -> all its second pieces in the data set
         self.twins = twins    # as many demonstrations that the model never saw, where that is known
-        self.telling = [is_telling(b, common) and not (pair and repeats(a, b, b)) # does it take a memory?
-                        for a, b in zip(queries['first'], queries.second)]
+        self.telling = [is_telling(b, common) and not (pair and (repeats(a, b, b) or derivable(a, b)))
+                        for a, b in zip(queries['first'], queries.second)] # does it take a memory?
         both = [*zip(queries.label, queries.label_name), *zip(demos.label, demos.label_name)]
         self.labels = dict(sorted(set(both)))
     def __repr__(self):

@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'OF_INSTANCE', 'OF_ANSWER', 'JUDGES', 'NEAR', 'MIRROR', 'keep_answers', 'with_answers', 'kept_answers',
-           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'agreements',
-           'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows', 'accuracy_swaps']
+           'ten_answers', 'close_calls', 'keep_verdicts', 'ask_judge', 'side_by_side_verdicts', 'not_read',
+           'agreements', 'keep_near_calls', 'near_calls', 'rejudge_near_calls', 'overtaken_said', 'swap_rows',
+           'accuracy_swaps']
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json, random
 from ..core import data_dir, replacing, share_dir
-from .judges import agreement, llm_judge, repeats, reviewed, rule
+from .judges import agreement, derivable, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
+from .performance import answers_alike
 from .prompts import TITLES
 from .replication import OFTEN, guessed, in_long_form
 from ..plant import FILES
@@ -151,6 +153,15 @@ def side_by_side_verdicts(
         out = out.assign(**{j: [found.get(p) for p in zip(out.truth, out.said)]})
     return out.dropna(subset=list(judges)).reset_index(drop=True)
 
+def not_read(
+    pairs,         # DataFrame from `close_calls`
+    judges=JUDGES  # with a file of verdicts
+):                 # the pairs that one of them has no verdict on: truth, said, rule
+    "Close calls that were not judged by all, and stand in no comparison of judges"
+    read = side_by_side_verdicts(pairs, judges)
+    known = {*zip(read.truth, read.said)}
+    return pairs[[p not in known for p in zip(pairs.truth, pairs.said)]].reset_index(drop=True)
+
 def agreements(
     side, # DataFrame from `side_by_side_verdicts`
     judges=('rule', *JUDGES)
@@ -209,7 +220,8 @@ def rejudge_near_calls(
             raise ValueError(f'{name} at hand is not the one of the run: get the data set that README names')
         first = of.sentence1.tolist() if pair else ['']*len(d)
         new = [pair and repeats(*x) for x in zip(first, d.truth, d.said)]
-        match = ['inexact' if r else m for r, m in zip(new, d.match)]
+        had = [pair and derivable(a, b) for a, b in zip(first, d.truth)] # these count nowhere, and go
+        match = ['uninformative' if h else 'inexact' if r else m for h, r, m in zip(had, new, d.match)]
         d = d.assign(first=first, other=d.other.fillna(False), repeats=new, match=match)
         keep_near_calls(d, model, profile)
         parts.append(d)
@@ -218,7 +230,7 @@ def rejudge_near_calls(
 def overtaken_said(
     measured # long rows
 ) -> list:   # of sentences; none where all rows are by the rule as it is
-    "Recorded near answers that the rule now takes for repeated first sentences"
+    "Recorded near answers that the rule now takes for repeated first sentences, or had from them"
     m = measured[(measured.part == 'replication') & (measured.quantity == 'near_exact')]
     said = []
     for (model, name), d in near_calls().groupby(['model', 'dataset'], sort=False):
@@ -226,8 +238,8 @@ def overtaken_said(
         had, now = int(rows.value.sum()), int((d.match == 'near').sum())
         if len(rows) and had != now: said.append(
             f'{had - now} of the {had} near answers in the rows of {model} on '
-            f'{TITLES.get(name, name)} repeat sentence 1 and are near no more; those rows count them until '
-            'they are recorded anew.')
+            f'{TITLES.get(name, name)} repeat sentence 1, or can be had from it, and are near no more; those '
+            'rows count them until they are recorded anew.')
     return said
 
 
@@ -277,7 +289,10 @@ def accuracy_swaps(
             right += list(zip(x.ok[both], y.ok[both]))
         counts = dict(member=sum(p for p, _ in right), twin=sum(q for _, q in right),
                       gained=sum(p and not q for p, q in right), lost=sum(q and not p for p, q in right))
+        alike = [answers_alike(d.reset_index()) for d in (a, b)]
+        if all(alike): counts |= dict(constant=max(d['constant'] for d in alike),
+                                      distinct=min(d['distinct'] for d in alike))
         at = dict(part='swap_accuracy', dataset='file-swapped', other=how, k=k)
-        if right: rows += [dict(at, quantity=q, value=int(v), n=len(right), unit='texts')
+        if right: rows += [dict(at, quantity=q, value=float(v), n=len(right), unit='texts')
                            for q, v in counts.items()]
     return in_long_form(rows)

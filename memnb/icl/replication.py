@@ -264,7 +264,8 @@ def replications(
         raise ValueError('controls need demonstrations: ask for k > 0, or for another setting')
     dull = len(task.telling) - sum(task.telling)
     if 2*dull > len(task.telling): say(f'{task.name}: {dull} of {len(task.telling)} second pieces can be had '
-                                       'without a memory (too few rare words), and count in no share')
+                                       'without a memory (too few rare words, or all from the first piece), '
+                                       'and count in no share')
     parts = []
     for s in settings:
         parts += [replicate(m, task, k, s, max_tokens, mode, seed) for k in ks if k or s not in CONTROLS]
