@@ -250,9 +250,7 @@ def pooled_eyes(
     "What the tests find of the rows of all models that were planted in their forms"
     import pandas as pd
     if 'model' not in rows or not len(rows): return rows
-    def chosen(name, g): # rows of this very run have no profile yet
-        return g if 'profile' not in g or g.profile.isna().all() else results.selected(g, name, profile)
-    each = [chosen(name, g) for name, g in rows.groupby('model')]
+    each = [results.selected(g, name, profile) for name, g in rows.groupby('model')]
     rows = pd.concat(each, ignore_index=True)
     rate = rows[rows.quantity.isin(['rate', 'from_cut'])]
     if rate.model.nunique() < 2: return rows
