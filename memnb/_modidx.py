@@ -938,6 +938,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                               'memnb/contextual/orders.py'),
                                          'memnb.contextual.orders.sign_tests': ( 'contextual/orders.html#sign_tests',
                                                                                  'memnb/contextual/orders.py'),
+                                         'memnb.contextual.orders.sure_tests': ( 'contextual/orders.html#sure_tests',
+                                                                                 'memnb/contextual/orders.py'),
                                          'memnb.contextual.orders.tau_axis': ( 'contextual/orders.html#tau_axis',
                                                                                'memnb/contextual/orders.py'),
                                          'memnb.contextual.orders.told_cells': ( 'contextual/orders.html#told_cells',

@@ -13,8 +13,8 @@ from .courses import NOTHING
 from .measuring import kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import check_tau, onsets
-from .orders import (OF_GROUP, alarms, contradictions, earlier, grouped_ci, needed, pair_tests,
-                                     sign_of, tau_axis)
+from .orders import (OF_GROUP, alarms, contradictions, earlier, grouped_ci, sign_of,
+                                     sure_tests, tau_axis)
 
 # %% ../../nbs/contextual/contrasts.ipynb #7c77fc34
 def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
@@ -22,8 +22,7 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     import matplotlib.pyplot as plt
     m = main_rows(measured, 'given')
     if not len(m): return plots.placeholder(NOTHING)
-    begun = onsets(m, tau, rule)
-    tests = pair_tests(begun)
+    tests = sure_tests(onsets(m, tau, rule))
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
     fig_rows, n = -(-len(langs)//4), int(tests.n.max())
     with plots.style():
@@ -50,20 +49,22 @@ def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
         marks = dict(zip(*axs[0, 0].get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), [k.replace(' first', '\nfirst') for k in marks],
                    loc='outside right center', handlelength=1.2)
-    said = contradictions(tests, pair_tests(begun, which='bare'))
-    against = said[said.said == 'contradict']
-    title = (f'Contextual memorization reverses the order of recollection in {len(against)} of {len(said)} '
-             f'pairs of strings ({", ".join(dict.fromkeys(against.language))})'
-             if len(against) else 'No order is decided against that of recollection')
+    said = contradictions(tests)
+    against, alike = (said[said.said == w] for w in ('contradict', 'agree'))
+    k = said[said.said != 'undecided']
+    of = lambda d: f'{len(d)}' + f' ({", ".join(dict.fromkeys(d.language))})'*bool(len(d))
+    title = (f'Both measures decide the order of {len(k)} of {len(said)} pairs of strings: contextual '
+             f'memorization reverses that of recollection in {of(against)} and keeps it in {of(alike)}'
+             if len(k) else f'Of {len(said)} pairs of strings the order of none is decided by both measures')
     return plots.finish(fig, title,
-        plots.foot(m, f'{n} repeats a language') + f' · faint: undecided (sign test, Holm in families of up '
-                                                   f'to '
-        f'{tests.family.max()}: {needed(tests.family.max())} of one sign needed)',
+        plots.foot(m, f'{n} repeats a language') +
+        f' · faint: undecided (sign test, Holm over {tests.family.max()}, above the band of noise and by '
+        'the bare threshold)',
         'L1 to L6: made-up languages; strings s0, s1, s2 of each fall in frequency. For every pair: the '
         'repeats in which the one starts two epochs or more before the other, by each of three measures. '
-        'Where a pair is not decided by both, nothing is said. Recollection puts frequent strings first; '
-        'where bars of contextual memorization point the other way, the two measures contradict each other '
-        'about the same trainings.')
+        'Where a pair is not decided by both measures, nothing is said. Recollection puts frequent strings '
+        'first; where bars of contextual memorization point the other way, the two measures contradict each '
+        'other about the same trainings.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #f26ed695
 def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
@@ -163,7 +164,7 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
                                 squeeze=False)
         for ax, size in zip(axs[0], sizes):
             g = d[d['size'] == size]
-            ended = g[g.best_epoch < top]
+            ended = g[(g.best_epoch < top) & (g.setting == 'given')]
             sns.scatterplot(g, x='best_epoch', y='start_contextual', hue='where', style='setting', s=18, lw=0,
                             alpha=.7, ax=ax, hue_order=langs, style_order=['given', 'natural'])
             ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
@@ -174,8 +175,8 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
         some = [i for i, k in enumerate(labels) if k in langs or k == 'natural' and k in set(d.setting)]
         fig.legend([handles[i] for i in some], [labels[i] for i in some], loc='outside right center',
                    handlelength=1)
-    every = d.groupby([*OF_GROUP, 'repeat']).ngroups
-    d = d[d.best_epoch < top] # else it cannot come out otherwise
+    every = d[d.setting == 'given'].groupby([*OF_GROUP, 'repeat']).ngroups
+    d = d[(d.best_epoch < top) & (d.setting == 'given')] # else it cannot come out otherwise
     k, units = int(d.before.sum()), d.groupby([*OF_GROUP, 'repeat']).ngroup()
     low, high = grouped_ci(d.before, units) if len(d) else (0., 1.)
     few = d.groupby(['language', 'size']).before.mean().loc[lambda x: x < .5].reset_index()
@@ -189,7 +190,8 @@ def fig_x_best(measured, reported=None, tau=.2, rule='sustained'):
         'A dot is a string of a repeat. Below the diagonal its contextual memorization begins before the '
         'epoch at which never-seen strings have their lowest mean loss: stopping at best learning does not '
         'prevent it. On the right edge that is the last epoch: learning had not ended, and nothing could lie '
-        'above. Strings that are never memorized are not drawn.')
+        'above. Strings that are never memorized are not drawn, '
+        'and those with natural copies (crosses) not counted.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
@@ -253,6 +255,7 @@ def apart_effects(
 def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
     "Contextual starts by the paper's protocol and with only the string different"
     import matplotlib.pyplot as plt, seaborn as sns
+    from scipy.stats import binomtest
     measured = main_rows(measured)
     some = set(measured[measured.setting == 'published'].language)
     m = shared_repeats(measured[measured.setting.isin(['given', 'published']) & measured.language.isin(some)])
@@ -277,9 +280,12 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
                          dropna=False, aggfunc='first')
     way = (wide.published - wide.given).dropna()
     sooner, later = int((way < 0).sum()), int((way > 0).sum())
-    return plots.finish(fig, "The paper's protocol moves a contextual start by "
-        f'{way.abs().median():.2g} epochs (median), in {sooner} of {len(way)} strings to an earlier '
-        f'one, in {later} to a later one',
+    p = binomtest(sooner, sooner + later).pvalue if sooner + later else 1.
+    where = 'in no clear direction' if p >= .05 else 'to earlier ones' if sooner > later else 'to later ones'
+    return plots.finish(fig,
+        f"The paper's protocol moves contextual starts of {', '.join(langs)} {where}: by "
+        f'{way.median():+.2g} epochs (median), in {sooner} of {len(way)} strings to an earlier '
+        f'one, in {later} to a later one (sign test p = {p:.2g})',
         plots.foot(m, f'{len(wide)} strings of {len(s[["language", "repeat"]].drop_duplicates())} repeats, '
                       f'the same '
                       f'strings and data'),
@@ -302,11 +308,10 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     times = m.groupby(of_case).repeat.nunique()
     n = int(times.max())
     who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c).replace('@', ', rate ')
-    begun, kinds = onsets(m, tau, rule), ['recollection', 'contextual']
-    tests, bare = pair_tests(begun), pair_tests(begun, which='bare')
+    tests, kinds = sure_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     names = in_order([*tests['first'], *tests.second])
     ends = (tests['first'] == names[0]) & (tests.second == names[-1])
-    said = contradictions(tests[ends], bare)
+    said = contradictions(tests[ends])
     with plots.style():
         fig, axs = plt.subplots(1, len(langs), figsize=(7.6, .62*len(cells) + 1.3), sharex=True, sharey=True,
                                 squeeze=False)
@@ -336,7 +341,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
         f'contradict each other, in {against} they agree, in {len(d) - k - against} nothing is decided',
         plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
             dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for *_, c in cells)))
-        + ' · faint: undecided (sign test, Holm)',
+        + f' · faint: undecided (sign test, Holm over {tests.family.max()})',
         'The most frequent of three strings against the least frequent one: repeats in which it starts two '
         'epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
         'the number of training strings, with copies given or, natural, as a sample has them; learners are '

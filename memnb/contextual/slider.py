@@ -26,12 +26,14 @@ def slides(
     if not len(m): return None
     d = tau_axis(m, taus=TAU_STOPS)
     def stop(tau, g):
-        bars = [Bar(r.language, r.share, r.low, r.high, f'{r.contradict} of {r.n} repeats')
-                for r in g.itertuples()]
-        most = [b.name for b in bars if b.value > .5]
-        where = ', '.join(most) or 'no language'
-        return Stop(f'{tau:g}', f'In most repeats the orders contradict each other in {where}.', bars)
+        bars = [Bar(r.language, r.share, r.low, r.high,
+                    f'{r.contradict} of {r.n} repeats, by chance {r.chance*r.n:.1f}') for r in g.itertuples()]
+        more, less = (', '.join(g.language[k]) or 'no language'
+                      for k in (g.low > g.chance, g.high < g.chance))
+        return Stop(f'{tau:g}', f'The orders contradict each other more often than by chance in {more}, less '
+                                f'often in {less}.', bars)
     return Slider('threshold tau of recollection, nats a token',
                   'Share of repeats in which the orders contradict each other',
-                  [stop(tau, g) for tau, g in d.groupby('tau')], f'{label("gpt")}, 95 % Clopper-Pearson',
+                  [stop(tau, g) for tau, g in d.groupby('tau')],
+                  f'{label("gpt")}, 95 % Clopper-Pearson; by chance: starts dealt out among the strings',
                   TAU_STOPS.index(.2))
