@@ -337,7 +337,7 @@ def selected(
     best = next(p for p in order if p in set(m.profile))
     m = m[m.profile == best]
     if 'variant' in m:
-        m = m.assign(variant=m.variant.astype(object).where(m.variant.notna(), '')) # rows of this run have none
+        m = m.assign(variant=m.variant.astype(object).where(m.variant.notna(), '')) # this run's have none
         want = current_run(best)[1] if variant is None else variant
         m = m[m.variant == next(v for v in (want, '', m.variant.iloc[0]) if v in set(m.variant))]
     m = m[m.seed == (seed if seed in set(m.seed) else m.seed.min())]
