@@ -850,6 +850,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                            'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring._listed': ( 'contextual/measuring.html#_listed',
                                                                                     'memnb/contextual/measuring.py'),
+                                            'memnb.contextual.measuring._same_name': ( 'contextual/measuring.html#_same_name',
+                                                                                       'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring._told_apart': ( 'contextual/measuring.html#_told_apart',
                                                                                         'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.cells_of': ( 'contextual/measuring.html#cells_of',
