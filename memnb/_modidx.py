@@ -1203,6 +1203,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                  'memnb.exercises.Graded._repr_html_': ('rooms/exercises.html#graded._repr_html_', 'memnb/exercises.py'),
                                  'memnb.exercises._drawn': ('rooms/exercises.html#_drawn', 'memnb/exercises.py'),
                                  'memnb.exercises._experiment': ('rooms/exercises.html#_experiment', 'memnb/exercises.py'),
+                                 'memnb.exercises._refused': ('rooms/exercises.html#_refused', 'memnb/exercises.py'),
                                  'memnb.exercises.exercise': ('rooms/exercises.html#exercise', 'memnb/exercises.py'),
                                  'memnb.exercises.grade': ('rooms/exercises.html#grade', 'memnb/exercises.py'),
                                  'memnb.exercises.hint': ('rooms/exercises.html#hint', 'memnb/exercises.py'),
