@@ -8,6 +8,8 @@ __all__ = ['LEVELS', 'UNFILLED', 'Experiment', 'Graded', 'exercise', 'hint', 'gr
 # %% ../nbs/rooms/exercises.ipynb #def66cf4
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
+from numbers import Real
 from typing import Callable
 from . import plots
 from .core import did_you_mean
@@ -30,6 +32,8 @@ class Experiment:
     points: Callable = None # (predicted, run) -> dict: label -> (predicted number or None, what came out)
     axis: str = ''  # what the numbers are
     line: float = None # one to compare them with
+    form: type = None # of a prediction: dict or list; None: a single number or word
+    offers: tuple = () # what each part of a prediction can be; empty: any number
     def __post_init__(self):
         if self.level not in LEVELS: raise ValueError(f"{self.title}: a level is {', '.join(LEVELS)}")
     def _repr_markdown_(self):
@@ -66,6 +70,22 @@ def _drawn(e, points, predicted):
         fig.legend(marks.values(), marks.keys(), loc='outside right center', handlelength=1)
     return plots.finish(fig, e.title)
 
+def _refused(e, predicted):
+    "Why this is no answer to an experiment; '' for one that can be graded"
+    if e.form is dict:
+        if not hasattr(predicted, 'keys'): return f'{predicted!r} is no dict'
+        parts = [*dict(predicted).values()]
+    elif e.form is list:
+        if not isinstance(predicted, (list, tuple, set)): return f'{predicted!r} is no list'
+        parts = [*predicted]
+    else: parts = [predicted]
+    for x in parts:
+        number = isinstance(x, Real) and not isinstance(x, bool) and isfinite(x)
+        if e.offers and not ((number or isinstance(x, str)) and x in e.offers):
+            return f'{x!r} is not offered{did_you_mean(x, e.offers)}'
+        if not e.offers and not number: return f'{x!r} is no number'
+    return ''
+
 def _experiment(paper, number):
     find(paper)
     found = offered(paper, 'EXPERIMENTS') or []
@@ -99,11 +119,15 @@ def grade(
     "Compare a prediction with the reader's own run"
     e = _experiment(paper, number)
     if predicted is None or run is None: return Graded('write your prediction down first, then run')
+    please = 'hand in the prediction and the run as the exercise says'
+    if why := _refused(e, predicted): raise ValueError(f'{e.title}: {why}: {please}')
     try:
         parted = e.compare(predicted, run)
         points = e.points(predicted, run) if e.points else None
-    except (AttributeError, KeyError, TypeError, IndexError):
-        raise ValueError(f'{e.title}: hand in the prediction and the run as the exercise says') from None
+        if e.points and not (points and all(isfinite(found) for _, found in points.values())):
+            raise ValueError('a run without numbers')
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError):
+        raise ValueError(f'{e.title}: {please}') from None
     out = Graded('. '.join(filter(None, [parted or 'right', e.shows])))
     if points: out.draw = partial(_drawn, e, points, predicted)
     return out

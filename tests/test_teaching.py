@@ -1,14 +1,15 @@
 "What README tells a class to do, done as it stands there: on a table and on texts that nobody has seen."
-import os, re, subprocess, sys
+import json, math, os, re, subprocess, sys
 from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[1]
 
+def teach(): return (TOP/'README.md').read_text(encoding='utf8').split('## Teach')[1].split('\n## ')[0]
+
 def lessons():
     "Word of a paper -> what its row of the teaching table tells to do, each in its own backticks"
-    part = (TOP/'README.md').read_text(encoding='utf8').split('## Teach')[1].split('\n## ')[0]
-    rows = [[c.strip() for c in l.strip('|').split('|')] for l in part.splitlines() if l.startswith('| `')]
+    rows = [[c.strip() for c in l.strip('|').split('|')] for l in teach().splitlines() if l.startswith('| `')]
     return {r[0].strip('`'): re.findall('`([^`]+)`', r[3]) for r in rows}
 
 LESSONS = lessons()
@@ -44,10 +45,34 @@ def test_every_paper_has_two_experiments():
         assert f'exercise("{word}", 1)' in does and '2' in does
         assert [exercise(word, n).minutes <= 15 for n in (1, 2)] == [True, True]
 
+def test_snippet_of_readme(at):
+    "Its lines as they stand, with a prediction and what the exercise says to run put in before the last"
+    code, = re.findall(r'```python\n(.*?)```', teach(), re.S)
+    lines = code.strip().splitlines()
+    assert lines[-1].startswith("grade('capacity', 1, predicted, run)")
+    begin = ["from memnb.exercises import exercise as _e; exec(_e('capacity', 1).code.split('grade(')[0])",
+             'predicted = {r.n: r.bits/r.entropy for r in run[run.part == "synthetic"].itertuples()}']
+    shown = [f'print({l.split("#")[0].strip()})' if not l.startswith('from') else l for l in lines]
+    out = run('\n'.join([*shown[:-1], *begin, shown[-1], shown[-1].replace('predicted', 'dict.fromkeys(predicted, 0)')]), at)
+    asked, rest = out.split('```\n', 2)[0], out.split('\n```\n')[1].splitlines()
+    assert '**Where is it full?** (10 minutes, easy)' in asked and 'How many parameters' not in asked
+    assert rest[0].startswith('A sequence has 8 x 4 bits.') and rest[0].endswith('(2 more)')
+    assert rest[1].startswith('right. ') and 'are held, not 0 %' in rest[2] and 'right' not in rest[2]
+
 def test_a_table_of_your_own(at):
     out = run(told('tabular', 'memnb table'), at)
     page = (at/out.strip()).read_text(encoding='utf8')
-    assert out.strip().endswith('.html') and 'height' in page and 'my' in page
+    assert out.strip().endswith('.html')
+    title = 'What does SmolLM2 remember of my?'
+    assert f'<title>{title}</title>' in page and f'<h1>{title}</h1>' in page
+    assert '<p>40 rows, 3 columns (height, weight, grade).</p>' in page
+    head, *rows = re.findall('<tr>.*?</tr>', page.split('<h2>What the tests say</h2>')[1].split('</table>')[0], re.S)
+    signs = {name: sign for r in rows for name, sign in re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', r)}
+    assert len(signs) == 8 and signs['names of the features'] == '-' # the table has no name that a model could know
+    assert all(signs[t] in list('✓✗?') for t in ('first lines of the file', 'next line', 'first token of the next line'))
+    lines = {*(at/'my.csv').read_text().splitlines()}
+    said = re.findall('<tr><td><code>(.*?)</code></td>', page.split('<h2>What the model says</h2>')[1])
+    assert len(said) == 9 and {*said} <= lines
 
 def test_twenty_answers_to_judge(at):
     pytest.importorskip('ipywidgets', reason="ipywidgets is missing: install the extra 'lab'")
@@ -58,8 +83,12 @@ def test_twenty_answers_to_judge(at):
 
 def test_bits_of_your_texts(at):
     code = told('capacity', 'capacity.unintended').replace('[...]', "['The gate of Orvath was closed in the rain.']")
-    out = run(f'from memnb import capacity\nprint({code})', at)
-    assert re.search(r'\d', out)
+    out = run(f'from memnb import capacity\nprint({code}.to_json(orient="records"))', at) # JSON has null for NaN
+    row, = json.loads(out.splitlines()[-1])
+    bits = {k: v for k, v in row.items() if k != 'text'}
+    assert row['text'] == 'The gate of Orvath was closed in the rain.'
+    assert all(isinstance(v, (int, float)) and math.isfinite(v) for v in bits.values()), bits
+    assert bits['unintended'] >= 0
 
 def test_all_notions_of_your_texts(at):
     said = [(at/f).read_text(encoding='utf8') for f in run(told('compare', 'memnb ask'), at).split()]
@@ -67,3 +96,15 @@ def test_all_notions_of_your_texts(at):
 
 def test_orders_by_threshold(at):
     assert {'memnb run smoke --only contextual', 'memnb report'} <= {*LESSONS['contextual']} # both are run in test_batch and test_report
+
+def test_slider_of_contextual():
+    from memnb.sliding import sliders_of
+    assert 'the slider of that report: for which `tau`' in teach()
+    s = sliders_of(['contextual'])['contextual']
+    assert 'tau' in s.moves and [float(x.at) for x in s.stops] == sorted({float(x.at) for x in s.stops})
+    shares = [[b.value for b in x.bars] for x in s.stops]
+    assert all(0 <= v <= 1 for x in shares for v in x)
+    assert len({*map(tuple, shares)}) > 2, 'the slider moves nothing'
+    assert len({x.says for x in s.stops}) > 1, 'every threshold says the same'
+    for x in s.stops: # the sentence is that of its bars
+        for b in x.bars: assert (b.value > .5) == bool(re.search(rf'\b{re.escape(b.name)}\b', x.says.split(' in ')[-1])), (x, b)

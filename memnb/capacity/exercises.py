@@ -52,7 +52,8 @@ EXPERIMENTS = [
          'The paper says between 3.5 and 4 bits a parameter for trainings without end; this one is short.',
          'The model holds nearly all of the smallest set, and about a third of the largest.'],
         _near, 'Bits against sequences rise along the entropy, and bend where the model is full: look at '
-        '`run.bits` and `run.n`.', _held, 'share of the bits that is held'),
+        '`run.bits` and `run.n`.', _held, 'share of the bits that is held',
+        form=dict),
     Experiment('Longer', 15, 'middle',
         'Train the same sizes for 50 and for 200 epochs. Which of the three sets gains the largest share of '
         'its bits from the longer training? `predicted = 8`, `32` or `128`.',
@@ -61,7 +62,7 @@ EXPERIMENTS = [
         ['What can a set gain that is already held?', 'What can a set gain that does not fit?',
          'So it is neither the smallest nor the largest.'],
         _longer, 'A capacity that is read off a short training is a lower bound, most of all near the bend.',
-        _gained, 'gain, share of the bits')]
+        _gained, 'gain, share of the bits', offers=(8, 32, 128))]
 
 # %% ../../nbs/capacity/exercises.ipynb #1b2749ce
 def _full(n):

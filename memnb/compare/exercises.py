@@ -59,7 +59,7 @@ grade('compare', 1, predicted, run)""",
          'that was seen once an epoch?',
          'A notion that says no to everything cannot be better than a coin.'],
         _order, 'A notion with a line that nothing reaches has an AUC of one half: it is blind.',
-        _aucs, 'AUC', .5),
+        _aucs, 'AUC', .5, list, ('extractable', 'loss', 'recollected')),
     Experiment('When is the loss enough?', 15, 'middle',
         'In a made-up world being shown takes 0.15 nats from a text, and texts differ in difficulty by a '
         'normal curve of some spread. For which of the spreads '
@@ -72,7 +72,7 @@ grade('compare', 2, predicted, run)""",
                                                                   'left to know?',
          'A difference of 0.15 nats drowns in differences between texts that are larger.'],
         _spread, 'Calibration by other models takes difficulty away. Where there is none to take away, it '
-                 'buys nothing.', _both, 'AUC', .5)]
+                 'buys nothing.', _both, 'AUC', .5, list, (0, .7, 2))]
 
 def found_rows():
     "Recorded shares of shown texts that notions find at 5 % false alarms"

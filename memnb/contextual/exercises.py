@@ -57,7 +57,7 @@ grade('contextual', 1, predicted, run)""",
          'A threshold that is far above the cost of a guess is crossed by everything.'],
         _crossed,
         'One threshold says as much about the language as about the string.',
-        _recollected, 'recollected of 15'),
+        _recollected, 'recollected of 15', form=dict),
     Experiment('Who is first?', 15, 'middle',
         'The same trainings. Which measure calls a string memorized first, `predicted = "counterfactual"` or '
         '`"contextual"`? Can it be the other one for any string?',
@@ -68,7 +68,7 @@ grade('contextual', 2, predicted, run)""",
         ['What does each measure compare the training loss with?',
          'The best loss that a model without the string ever reached is never above its loss now.'],
         _first, 'Lemma 3.1 says so for every training: compare it with `contextual.lemma`.',
-        _begun, 'median start, epoch')]
+        _begun, 'median start, epoch', offers=('counterfactual', 'contextual'))]
 
 # %% ../../nbs/contextual/exercises.ipynb #716c226e
 @lru_cache(1)

@@ -33,7 +33,7 @@ def _told_apart(languages):
         found[name] = g
     return [*found.values()]
 
-def _check_numbers(sizes, how, configs=()):
+def _check_numbers(sizes, how):
     "Refuse what is no number of things"
     counts = [*(('sizes', s) for s in sizes),
               *((k, how[k]) for k in ('n', 'repeats', 'epochs', 'batch', 'tests') if k in how),
@@ -41,16 +41,25 @@ def _check_numbers(sizes, how, configs=()):
     for k, v in counts:
         if not isinstance(v, Integral) or v < 1: raise ValueError(f'{k}: a whole number from 1 up, not {v!r}')
     lr = how.get('lr', 0.)
-    for x in (lr, *(parted(c)[1].get('lr', 0.) for c in configs)):
-        if not isinstance(x, Real) or not x >= 0: raise ValueError(f'lr: a rate from 0 up, not {x!r}')
+    if not isinstance(lr, Real) or not 0 <= lr < math.inf:
+        raise ValueError(f'lr: a rate from 0 up, not {lr!r}')
 
 def parted(
     config: str # as of `measure`
 ) -> tuple:     # (layers x width, or name; arguments of `dynamics` that go with it)
     "A model and its own learning rate"
-    name, _, rate = str(config).partition('@')
-    try: return name, dict(lr=float(rate)) if rate else {}
-    except ValueError: raise ValueError(f"{config}: a rate is a number, as '2x32@0.001'") from None
+    name, at, rate = str(config).partition('@')
+    if not at or name not in LEARNERS and not re.fullmatch(r'\d+x\d+', name): return str(config), {}
+    if name in LEARNERS: raise ValueError(f"{config}: {name} only counts and has no rate; take '{name}'")
+    try: lr = float(rate)
+    except ValueError: lr = math.nan
+    if 0 <= lr < math.inf: return name, dict(lr=lr)
+    raise ValueError(f"{config}: a rate is a number from 0 up, as '2x32@0.001'")
+
+def _same_name(config):
+    "A model as tables call it: 2x32@1e-3 is 2x32@0.001"
+    name, own = parted(config)
+    return f"{name}@{repr(own['lr']).removesuffix('.0')}" if own else name
 
 def measure(
     languages='L2',      # name, text or Grammar; or several
@@ -63,11 +72,11 @@ def measure(
     import pandas as pd
     check_names(measure, how, model)
     if model in LEARNERS: model, configs = 'gpt', model # a tiny model of another kind
-    _check_numbers(_listed(sizes), how, _listed(configs))
+    _check_numbers(_listed(sizes), how)
     if model != 'gpt': need_weights(lm.load(model))
     run = dynamics if model == 'gpt' else tuned_dynamics
     cells = [(g, s, c) for g in _told_apart(languages) for s in dict.fromkeys(_listed(sizes))
-             for c in dict.fromkeys(_listed(configs) if model == 'gpt' else [model])]
+             for c in dict.fromkeys(map(_same_name, _listed(configs)) if model == 'gpt' else [model])]
     plan_of, batch = {k: how[k] for k in ('n', 'copies') if k in how}, how.get('batch', 8)
     for g, s, c in cells: # what cannot work fails before anything is trained
         if model == 'gpt' and c not in LEARNERS: model_config(parted(c)[0], g, 2)
@@ -116,9 +125,11 @@ def cells_of(
 ) -> list: # of arguments of `measure`
     "What a batch trains, a cell each"
     given, every = dict(copies=list(copies), repeats=repeats), list(dict.fromkeys([*main, *languages]))
+    configs = [*dict.fromkeys(map(_same_name, configs))]
     # one thing is varied
     at = [*((s, configs[0], s) for s in sizes), *((sizes[0], c, c) for c in configs[1:])]
-    own = {v[0]: v[1:] for v in varied if not isinstance(v, str)}
+    own = {_same_name(v[0]) if isinstance(v[0], str) else v[0]: v[1:]
+           for v in varied if not isinstance(v, str)}
     of = {what: own.get(what, [v for v in varied if isinstance(v, str)]) for *_, what in at[1:]}
     if odd := set(own) - set(of):
         raise ValueError(f"varied names {', '.join(map(str, odd))}: no further size or config of this run")

@@ -67,7 +67,7 @@ grade('icl', 2, predicted, run)""",
          'What does a demonstration of the next set say of the set that is meant?',
          'An unseen set points nowhere, so the model is not far from where it was without any.'],
         _whose, 'Demonstrations bring memory up by saying which memory is meant; a wrong hint is worse than '
-        'none. Compare with the controls of the page.', _by_whose, 'share that comes back', .25)]
+        'none. Compare with the controls of the page.', _by_whose, 'share that comes back', .25, dict)]
 
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
 def _share(x):

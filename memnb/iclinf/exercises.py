@@ -78,7 +78,7 @@ grade('iclinf', 1, predicted, run)""",
          'That term falls with the order, and a small promise has large orders.',
          'At small promises nearly all of the epsilon is that term.'],
         _floor, 'Draw it beside Figure 6 of the paper: what is left above this floor is what the data show.',
-        _found, 'epsilon found, share of the promise'),
+        _found, 'epsilon found, share of the promise', form=dict),
     Experiment('Hidden in a crowd', 15, 'middle',
         'A tiny GPT has learned to label words from exemplars. One of the eight of a prompt stands there '
         'once, twice, four times. Its influence is how much the answer changes without it: first with one of '
@@ -93,7 +93,7 @@ grade('iclinf', 2, predicted, run)""",
          'What is left of the prompt when all copies are gone? How far was the answer pulled before?'],
         _hidden, 'Compare with the best possible learner: `crowd(iclinf.best_answer, [1, 2, 4])`. Who says a '
         'thing twice is not found by leaving one out: influence counts copies, privacy counts persons.',
-        _crowded, 'loss, nats')]
+        _crowded, 'loss, nats', form=dict, offers=('rises', 'falls'))]
 
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
 def _order(a):

@@ -46,7 +46,7 @@ grade('tabular', 1, predicted, run)""",
          'For n of n it is the n-th root of 0.025.'],
         _enough,
         'A test that finds all of a few rows says more than one that finds half of many.',
-        _lows, 'lower end, share', .25),
+        _lows, 'lower end, share', .25, offers=(1, 2, 3, 4, 6, 10)),
     Experiment('A twin', 15, 'middle',
         'The parrot knows iris. Its twin has the same rows with the last digit of the first feature changed. '
         'How many of 20 rows of each come back? `predicted = dict(file=..., twin=...)`.',
@@ -60,7 +60,7 @@ run = {k: tabular.row_completion(parrot, t, 20) for k, t in dict(file=iris, twin
 grade('tabular', 2, predicted, run)""",
         ['What does the parrot look for in what it knows?', 'It needs the lines before, letter by letter.'],
         _twin, 'A model that knows how such rows look would complete both alike: memory is the difference.',
-        _returned, 'rows of 20 that come back')]
+        _returned, 'rows of 20 that come back', form=dict)]
 
 # %% ../../nbs/tabular/exercises.ipynb #1840be76
 def _found(share):
