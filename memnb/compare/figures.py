@@ -91,12 +91,12 @@ def fig_x_found(measured, reported=None):
         if len(r): _heat(axs[1], r, [k for k in ALL_NOTIONS if k != 'ratio'])
         else: axs[1].axis('off')
     best, between = once.idxmax(), unlike_pairs(measured)
-    title = (f"Of texts shown once an epoch, {NOTION_NAMES[best].replace('member, by ', '')} finds "
-             f"{once[best]:.0%}, loss {once['loss']:.0%} and extraction "
+    title = (f"At 5 % false alarms {NOTION_NAMES[best].replace('member, by ', '')} finds {once[best]:.0%} "
+             f"of texts shown once an epoch, loss {once['loss']:.0%} and extraction "
              f"{once['extractable']:.0%}")
     apart = between[between.high < .5]
     if len(between) and len(apart) == len(between):
-        title += '; which of them is memorized most, no two notions that repeat themselves agree on'
+        title += '; notions whose ranking is reproducible still rank these texts differently'
     return plots.finish(fig, title, _foot(measured, _size(measured), '95 % t over texts'),
         'Left: of texts that were shown so often in an epoch, the share that a notion finds where one in '
         'twenty of the others is called shown, '

@@ -76,7 +76,8 @@ def fig6(measured, reported):
     f = f[(f['where'] == 'Table 4') & (f.target <= 10)]
     own = f', ours {100*t.used.min():.1f} to {100*t.used.max():.1f} %' if len(t) else ''
     title = (f'Of audits up to ε = 10, {100*f.share.min():.0f} % is there before a model has said a word; '
-             f"of the bound the paper's data use {100*p.use.min():.1f} to {100*p.use.max():.1f} %{own}")
+             f'what the data add uses {100*p.use.min():.1f} to {100*p.use.max():.1f} % of the divergence '
+             f'allowed (Table 4, all targets){own}')
     return plots.finish(fig, title, _texts_measured(measured),
         "Left, the ratio that the paper reports. Grey is what its formula gives for a model "
         "that ignores its prompt, by whole orders of the divergence as in the paper (hence its cliffs) or by "
