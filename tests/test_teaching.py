@@ -106,5 +106,9 @@ def test_slider_of_contextual():
     assert all(0 <= v <= 1 for x in shares for v in x)
     assert len({*map(tuple, shares)}) > 2, 'the slider moves nothing'
     assert len({x.says for x in s.stops}) > 1, 'every threshold says the same'
-    for x in s.stops: # the sentence is that of its bars
-        for b in x.bars: assert (b.value > .5) == bool(re.search(rf'\b{re.escape(b.name)}\b', x.says.split(' in ')[-1])), (x, b)
+    names = {b.name for b in s.stops[0].bars}
+    for x in s.stops: # the sentence is that of its bars, beside what chance gives
+        more, less = ({*re.findall(r'\w+', part)} & names for part in x.says.split(', less often in '))
+        chance = {b.name: float(b.said.split('by chance ')[1])/int(re.search(r'of (\d+) repeats', b.said)[1]) for b in x.bars}
+        assert more == {b.name for b in x.bars if b.low > chance[b.name]}, x
+        assert less == {b.name for b in x.bars if b.high < chance[b.name]}, x
