@@ -300,10 +300,11 @@ def record(
 # %% ../nbs/rooms/results.ipynb #20a11613
 def _typed(d):
     "Columns of text as their types; whole numbers stay whole where none is missing"
-    import pandas as pd
+    import numpy as np, pandas as pd
     for c in d:
         if (kind := COLUMNS[c][0]) is str: continue
-        x = pd.Series([float(v) if v else float('nan') for v in d[c]], index=d.index, dtype=float)
+        x = d[c].to_numpy(object)
+        x = pd.Series(np.where(x == '', 'nan', x).astype(float), index=d.index)
         d[c] = x.astype('int64') if kind is int and len(x) and x.notna().all() else x
     return d
 
@@ -332,15 +333,15 @@ def selected(
     seed: int = None     # default: the smallest
 ):                       # DataFrame: rows of one model, mode, profile, variant and seed
     "The rows of one run of one model"
-    m = rows[rows.model == (model if model in set(rows.model) else rows.model.iloc[0])]
-    order = profile, *PROFILES, m.profile.iloc[0]
-    best = next(p for p in order if p in set(m.profile))
-    m = m[m.profile == best]
+    def first(m, column, *wanted): # rows with the first of these that is there
+        there = set(m[column].unique())
+        return m[m[column] == next(x for x in (*wanted, m[column].iloc[0]) if x in there)]
+    m = first(first(rows, 'model', model), 'profile', profile, *PROFILES)
     if 'variant' in m:
         m = m.assign(variant=m.variant.astype(object).where(m.variant.notna(), '')) # this run's have none
-        want = current_run(best)[1] if variant is None else variant
-        m = m[m.variant == next(v for v in (want, '', m.variant.iloc[0]) if v in set(m.variant))]
-    m = m[m.seed == (seed if seed in set(m.seed) else m.seed.min())]
+        want = current_run(m.profile.iloc[0])[1] if variant is None else variant
+        m = first(m, 'variant', want, '')
+    m = first(m, 'seed', seed, m.seed.min())
     return m[m['mode'] == m['mode'].iloc[0]].reset_index(drop=True)
 
 def rows_to_show(

@@ -13,6 +13,7 @@ from .measuring import group_of, main_rows
 from .method import NOTIONS, in_order, thresholds
 from .notions import GRADED, arrays_of, noise_bands, onsets
 from .orders import earlier
+from ..stats import mean_ci
 
 # %% ../../nbs/contextual/courses.ipynb #a461ef39
 MEASURE_HUES = dict(zip([*NOTIONS, 'exact'], (plots.COLORS[7], plots.COLORS[2], plots.COLORS[4],
@@ -277,9 +278,8 @@ def _score_curves(m, tau, rule):
         for ax, k in zip(axs, GRADED):
             d = excess(m, k)[0].assign(score=lambda d: d.excess.clip(lower=0))
             sns.lineplot(d.assign(string=d.string.map(spoken)), x='epoch', y='score', hue='string',
-                         palette={spoken[k]: c for k, c in hue.items()}, errorbar=('ci', 95), n_boot=300,
-                         seed=0,
-                         err_kws=dict(lw=0, alpha=.2), ax=ax)
+                         palette={spoken[k]: c for k, c in hue.items()}, err_kws=dict(lw=0, alpha=.2), ax=ax,
+                         errorbar=lambda x: mean_ci(x)[1:])
             ax.set(title=k, ylabel='memorization score', ylim=(0, None))
         _legend(fig, axs)
     s = onsets(m, tau, rule)
@@ -289,7 +289,7 @@ def _score_curves(m, tau, rule):
                              f'counterfactually, '
         f'{end.iloc[:, 1].mean():.2f} contextually; strings are '
         f'{"hardly" if apart < .1 else f"up to {apart:.2f}"} apart',
-        plots.foot(m, repeats_of(m), '95 % bootstrap of the mean').replace('bars:', 'bands:')
+        plots.foot(m, repeats_of(m), '95 % t-interval of the mean').replace('bars:', 'bands:')
         + f' · {setting_of(m)}',
         'Scores of the three strings by epoch: mean over repeats, darker for strings with more copies. A '
         'score '
