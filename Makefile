@@ -20,8 +20,8 @@ setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the da
 	$(BIN)/memnb fetch
 
 reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
-	$(BIN)/memnb fetch
-	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; $(BIN)/memnb report; exit $$code
+	$(BIN)/memnb fetch & \
+	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; wait $$! || code=1; $(BIN)/memnb report; exit $$code
 
 replay: .venv/.ready-all-dev  ## run every page on the answers that ship, without a model: two minutes
 	$(BIN)/memnb fetch

@@ -2084,6 +2084,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results._keyed': ('rooms/results.html#_keyed', 'memnb/results.py'),
                                'memnb.results._near': ('rooms/results.html#_near', 'memnb/results.py'),
                                'memnb.results._read': ('rooms/results.html#_read', 'memnb/results.py'),
+                               'memnb.results._rows_of': ('rooms/results.html#_rows_of', 'memnb/results.py'),
                                'memnb.results._same_numbers': ('rooms/results.html#_same_numbers', 'memnb/results.py'),
                                'memnb.results._table_text': ('rooms/results.html#_table_text', 'memnb/results.py'),
                                'memnb.results._texts': ('rooms/results.html#_texts', 'memnb/results.py'),

@@ -308,19 +308,25 @@ def _typed(d):
         d[c] = x.astype('int64') if kind is int and len(x) and x.notna().all() else x
     return d
 
+@lru_cache(2)
+def _rows_of(files):
+    "Rows of (file, what tells its states apart), newer ones in the place of older"
+    import pandas as pd
+    d = pd.concat([_read(f).assign(_file=f.name) for f, *_ in files], ignore_index=True).fillna('')
+    keys = key_columns(d)
+    d = d.sort_values(['when', '_file'], kind='stable').drop_duplicates(keys, keep='last').sort_index()
+    return _typed(d[[c for c in COLUMNS if c in d]].reset_index(drop=True))
+
 def measured(
     paper: str # word of the paper, as in 'tabular'
 ):             # DataFrame in the long form, one row a number
     "What our runs gave"
-    import pandas as pd
     own, shipped = data_dir()/'measured'/paper, share_dir('measured')/paper
     files = {f.name: f for folder in (shipped, own) for f in sorted(folder.glob('*.csv'))}
     if not files: raise FileNotFoundError(f'no measurements of the paper {paper!r} yet: run '
                                           f'`memnb run laptop --only {paper}` to make them')
-    d = pd.concat([_read(f).assign(_file=n) for n, f in sorted(files.items())], ignore_index=True).fillna('')
-    keys = key_columns(d)
-    d = d.sort_values(['when', '_file'], kind='stable').drop_duplicates(keys, keep='last').sort_index()
-    return _typed(d[[c for c in COLUMNS if c in d]].reset_index(drop=True))
+    def state(f): return (s := f.stat()).st_ino, s.st_size, s.st_mtime_ns # files are replaced, not changed
+    return _rows_of(tuple((f, *state(f)) for _, f in sorted(files.items()))).copy()
 
 # %% ../nbs/rooms/results.ipynb #4fb409d0
 PROFILES = 'paper', 'gpu', 'night', 'laptop' # the largest first

