@@ -126,6 +126,7 @@ def _judge(one, was, now):
     "Complete a difference by the claims that turned"
     of = lambda d: d[(_completed(d, list(RUN)) == list(one.run)).all(axis=1)] if len(d) else d
     if one.same or not len(of(was)) or not len(of(now)): return one
+    if not (one.new or one.gone) and {*one.moved} == {'seconds'}: return one # times say nothing of a claim
     try: before, after = _verdicts(one.paper, of(was)), _verdicts(one.paper, of(now))
     except Exception as e: # rows of before that the claims of now do not read
         one.judged = f'claims not compared: {type(e).__name__}: {e}'.splitlines()[0][:150]

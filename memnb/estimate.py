@@ -76,7 +76,7 @@ def look_ahead(
     path = os.pathsep.join([str(package_dir().parent), os.environ.get('PYTHONPATH', '')])
     child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, text=True, cwd=folder,
-                             env=kernel_env() | dict(PYTHONPATH=path, MEMNB_LOOK='1')) # which unpacks no model
+                             env=kernel_env() | dict(PYTHONPATH=path, MEMNB_LOOK='1')) # unpacks nothing
     lines = Queue()
     def read():
         for line in child.stdout: lines.put(line)

@@ -52,6 +52,13 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
     assert {t.split()[1].rstrip(':') for t in turned if t.startswith('  claim ')} <= known
     assert len(out.splitlines()) <= difference.MOST_LINES + 2
 
+def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
+    monkeypatch.setattr(difference, 'offered', lambda *a: pytest.fail('claims were judged'))
+    file, = (house/'data/measured/icl').glob('laptop-*.planted_file.*.csv')
+    n = scaled(file, 'seconds', 1.5)
+    code, out, err = said(capsys, 'icl')
+    assert code == 0 and n and f'{n} changed of ' in out and out.splitlines()[-1].endswith(', no verdict turned')
+
 def test_runs_that_are_new_or_gone(house, capsys):
     folder = house/'data/measured'
     gone = len(results.measured('icl')[['profile', 'seed']].drop_duplicates())

@@ -142,6 +142,10 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
     def again():
         weights._INTACT.clear()  # as in another process
         return hf.fetch()
+    with monkeypatch.context() as look: # a look at what a run would do, which may be cut short, unpacks nothing
+        look.setenv('MEMNB_LOOK', '1')
+        with pytest.raises(RuntimeError, match='not unpacked yet'): again()
+        assert not made and not [*tmp_path.glob('smollm2*')]
     folder = again()
     (tmp_path/'other').write_text('x')
     assert again() == folder and len(made) == 1
