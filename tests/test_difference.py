@@ -57,7 +57,7 @@ def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
     file, = (house/'data/measured/icl').glob('laptop-*.planted_file.*.csv')
     n = scaled(file, 'seconds', 1.5)
     code, out, err = said(capsys, 'icl')
-    assert code == 0 and n and f'{n} changed of ' in out and out.splitlines()[-1].endswith(', no verdict turned')
+    assert code == 0 and n and f'{n} changed of ' in out and out.splitlines()[-1].endswith(', no verdicts turned')
 
 def test_runs_that_are_new_or_gone(house, capsys):
     folder = house/'data/measured'
