@@ -20,6 +20,8 @@ setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the da
 	$(BIN)/memnb fetch
 
 reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
+	$(BIN)/memnb fetch --packed
+	@# unpacked while the first runs begin, which need no model
 	$(BIN)/memnb fetch & \
 	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; wait $$! || code=1; $(BIN)/memnb report; exit $$code
 

@@ -1545,6 +1545,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.icl.tables.paired_ci': ('icl/tables.html#paired_ci', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.pearsons': ('icl/tables.html#pearsons', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.picked_ci': ('icl/tables.html#picked_ci', 'memnb/icl/tables.py'),
+                                  'memnb.icl.tables.planted_singly': ('icl/tables.html#planted_singly', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.printed_p': ('icl/tables.html#printed_p', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.read_by': ('icl/tables.html#read_by', 'memnb/icl/tables.py'),
                                   'memnb.icl.tables.side_by_side': ('icl/tables.html#side_by_side', 'memnb/icl/tables.py'),

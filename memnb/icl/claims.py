@@ -14,8 +14,8 @@ from .fixtures import (DOWN, LOW, NEVER, SAME, UP, _asked_twice, _levels, _made,
 from .method import MAIN, SETTINGS
 from .performance import mantel_haenszel
 from .replication import OFTEN
-from .tables import (clear_change, difference_ci, dose_cells, mcnemar, memory_rates, one_label, overall,
-                              pair_counts, paired_ci, pearsons, picked_ci, read_by, trend)
+from .tables import (SINGLY, clear_change, difference_ci, dose_cells, mcnemar, memory_rates, one_label,
+                              overall, pair_counts, paired_ci, pearsons, picked_ci, read_by, trend)
 from ..stats import binom_ci
 from ..results import MODEL, MODELS, PAPER, TRUTH, Claim, board, vote
 
@@ -485,8 +485,8 @@ def verdicts_of(
     measured, # long rows of all models, and of none
     reported  # DataFrame of the paper's rows
 ):            # DataFrame as from `results.board`
-    "Judge every claim: those about a model for each that was asked"
-    asked = measured[~measured.model.str.startswith('copy:')]
+    "Judge every claim: those about a model for each that was asked, and whose memories pairs can call"
+    asked = measured[~measured.model.str.startswith('copy:') & (measured.model != SINGLY)]
     rows = {MODEL: asked, TRUTH: asked[asked.model.str.startswith('planted:')]}
     import pandas as pd
     parts = (board([c], rows.get(c.about, measured), reported) for c in CLAIMS)
