@@ -19,5 +19,6 @@ from .measuring import *
 from .figures import *
 from .courses import *
 from .contrasts import *
+from .fixtures import *
 from .claims import *
 from .claims import judged_beside as verdicts
