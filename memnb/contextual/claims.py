@@ -17,8 +17,8 @@ from .fixtures import (all_alike, all_calm, all_overfit, all_rising, at_sizes, b
 from .measuring import from_long, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, noise_bands, onsets, too_low
-from .orders import (OF_GROUP, contradictions, disagreements, grouped_ci, near_decisions,
-                                     needed, over_cells, sign_of, sign_tests, sure_tests, told_cells,
+from .orders import (OF_GROUP, contradictions, deciding, disagreements, grouped_ci, near_decisions,
+                                     over_cells, sign_of, sign_tests, sure_tests, told_cells,
                                      told_pair, weighted_shares)
 from .retraining import RUN_OF
 
@@ -47,20 +47,31 @@ def _tests(m, tau, rule, language=''):
 
 def _told(d):
     "Tests of one measure in words"
-    return ', '.join(f'{r.first} before {r.second} {r.before}, after {r.after}' for r in d.itertuples()) + \
-           f' (of {d.n.iloc[0]} repeats)'
+    def told(r):
+        other = r.n - r.before - r.after
+        share = f' ({100*r.low:.0f} to {100*r.high:.0f} %)'*(other < r.n)
+        return f'{r.first} before {r.second} {r.before}, after {r.after}' \
+               + f', within two epochs {other}'*(other > 0) + share
+    return f'{"; ".join(map(told, d.itertuples()))}; {d.n.iloc[0]} repeats, 95 % intervals of the share'
+
+def _would_decide(d):
+    "How many repeats would, for undecided tests, with the splits above the band and by the bare thresholds"
+    d = d[[not sign_of(r) for r in d.itertuples()]]
+    each = {(r.first, r.second): [deciding(a, b, r.n, r.family) for a, b in (
+        (r.before, r.after), (r.bare_before, r.bare_after))] for r in d.itertuples()}
+    some = [f'{"no number" if None in n else f"{max(n)} repeats"} would decide {a} and {z}'
+            for (a, z), n in each.items()]
+    return f'; split like this, {", ".join(some)}' if some else ''
 
 def order_verdict(
     d,        # tests of one measure in one language
     want: str # 'frequency': frequent first; 'other': not so; 'inverse': frequent last
 ):            # one of the keys of VERDICTS
-    "What pairs of strings say of an order"
-    signs = [sign_of(r) for r in d.itertuples()]
-    a, *_, z = in_order([*d['first'], *d.second])
-    ends = next(sign_of(r) for r in d.itertuples() if (r.first, r.second) == (a, z))
-    if want == 'frequency': return False if -1 in signs else True if ends > 0 else 'undecided'
-    if want == 'other': return True if -1 in signs else False if ends > 0 else 'undecided'
-    return True if set(signs) == {-1} else False if 1 in signs else 'undecided'
+    "What pairs of strings say of an order: all of them must be decided, or one the other way"
+    signs = {sign_of(r) for r in d.itertuples()}
+    way = -1 if want == 'inverse' else 1
+    got = True if signs == {way} else False if -way in signs else 'undecided'
+    return got if want != 'other' or got == 'undecided' else not got
 
 def _order(measure_, want, language, tau, rule):
     "A check of an order in one language"
@@ -69,9 +80,7 @@ def _order(measure_, want, language, tau, rule):
         if d is None: return None, NOT_MEASURED
         d = d[d.measure == measure_]
         got = order_verdict(d, want)
-        n = needed(d.family.iloc[0])
-        more = f'; {n} of {n}, by the bare threshold too, would decide' if got == 'undecided' else ''
-        return got, _told(d) + more
+        return got, _told(d) + _would_decide(d)*(got == 'undecided')
     return check
 
 def _exists(language, tau, rule):
@@ -81,7 +90,9 @@ def _exists(language, tau, rule):
         if d is None: return None, NOT_MEASURED
         c = contradictions(d)
         got = True if 'contradict' in set(c.said) else False if set(c.said) == {'agree'} else 'undecided'
-        return got, '; '.join(told_pair(r) for r in c.itertuples())
+        why = '; '.join(told_pair(r) for r in c.itertuples())
+        ctx = d[d.measure == 'contextual'] # recollection has no band
+        return got, why + _would_decide(ctx).replace('; ', '; contextually, ')*(got == 'undecided')
     return check
 
 def _general(tau, rule):
@@ -109,11 +120,14 @@ def _across(what, tau, rule):
         there = list(zip(d.language, d['config' if what == 'size' else 'size']))
         first = d[what] == main[what]
         here = {k for k, x, said in zip(there, first, d.said) if x and said == 'contradict'}
+        more = d[[k not in here and not x and said == 'contradict'
+                  for k, x, said in zip(there, first, d.said)]]
         d = d[[k in here and not x for k, x in zip(there, first)]]
         if not len(d): return 'undecided', 'no language in which it is decided was varied'
         n = rows.groupby(['language', 'size', 'config']).repeat.nunique()
-        why = ', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
-                        for k, s, c, said in zip(d.language, d['size'], d.config, d.said))
+        why, also = (', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
+            for k, s, c, said in zip(d.language, d['size'], d.config, d.said)) for d in (d, more))
+        why += f'; and where the first one decides nothing, {also}'*bool(also)
         kinds = set(d.said)
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check
@@ -158,9 +172,10 @@ def _in_groups(judge, languages=()):
         return vote(found, NOT_MEASURED)
     return check
 
-def _optimal(m, rep):
+def _optimal(m, rep, languages=()):
     "Is the optimal contextual loss of the frequent string lower than that of the rare one?"
     d = main_rows(m, 'given') if len(m) else m
+    d = d[d.language.isin(languages)] if languages else d
     ways, told = [], []
     for lang, g in d.groupby('language', sort=False) if len(d) else ():
         names, repeats, _, loss = arrays_of(g)
@@ -179,13 +194,14 @@ def _middle(names, repeats, epochs, loss, g):
     low = loss['test_loss'].min(-1)
     best = g.groupby('repeat').best_loss.mean().reindex(repeats).to_numpy()
     return over_repeats(np.abs(low - best[:, None]).argmin(1) == len(names)//2,
-                        'nearest to the middle string')
+                        'by never-seen strings nearest to the middle string')
 
 def _below(bar, loss):
-    "Is the training loss at no look above a bar, by more than controls differ at any look by chance?"
+    "Is the training loss at no look above a bar? And by more than controls differ at any look by chance?"
     noise = noise_bands(loss['test_loss'], loss['control_loss'], 'first').get('counterfactual', 0.)
     yes, exactly = ((loss['train_loss']*(1 - x) <= bar).all((1, 2)) for x in (noise, 0.))
-    return over_repeats(yes, f'at every look, but for noise (exactly: in {exactly.sum()}),')
+    got, said = over_repeats(exactly, 'at every look')
+    return got, said + f', apart from noise in {yes.sum()}'
 
 def _assumed(names, repeats, epochs, loss, g):
     "Is the training loss never above the test loss?"
@@ -286,11 +302,13 @@ def _rarely(kind, below=.1):
 def _near(m, rep, tau, rule):
     "Does the approximation decide what retraining decides?"
     if not len(m): return None, NOT_MEASURED
-    d = near_decisions(summed_up(m, tau, rule))
+    rows = summed_up(m, tau, rule)
+    d, rest = near_decisions(rows), near_decisions(rows[rows.string != in_order(rows.string)[0]])
     if not d['n']: return None, 'no held-out string to approximate with'
     why = f'start off by {d["start"]:.3g} epochs (median), same order in {d["same"]} of {d["pairs"]} pairs ' \
           f'(kappa {d["kappa"]:.2f}, 95 % interval {d["low"]:.2f} to {d["high"]:.2f})' + (
           f'; another retraining {d["again"]:.2f}' if d['again'] == d['again'] else '') + \
+          (f'; without the most frequent string {rest["kappa"]:.2f}' if rest['n'] else '') + \
           f'; {d["n"]} strings'
     return (True if d['low'] > .6 else False if d['high'] < .6 else 'undecided'), why
 
@@ -365,16 +383,18 @@ def claims_at(
         claim('learners', where='ours', says='Where they disagree, they do with another learner or rate, too',
               check=_across('config', tau, rule), holds_on=partial(beside_late, late, config='other'),
               fails_on=partial(beside_late, early, config='other')),
-        claim('optimal', where='§3.2, Figure 2c', says='More frequent strings have a lower optimal '
-                                                       'contextual loss',
-              check=_optimal, holds_on=late, fails_on=swapped),
+        claim('optimal', where='§3.2, Figure 2c (L2)', check=partial(_optimal, languages=['L2']),
+              holds_on=late, fails_on=swapped,
+              says='More frequent strings have a lower optimal contextual loss'),
+        claim('optimal-most', where='ours', check=_optimal, holds_on=late, fails_on=swapped,
+              says='They have in most languages in which strings differ in probability'),
         claim('middle', where='Figure 2 (L2)', check=_in_groups(_middle, ['L2']),
               holds_on=partial(late, best=(5, .2)),
               fails_on=partial(late, best=(5, 1.9)),
               says='The loss of all strings of the language is nearest to that of the middle string'),
         Claim('lemma', THEOREM, 'Lemma 3.1', 'Contextual starts no earlier and scores no higher than '
                                              'counterfactual',
-              partial(_lemma_holds, **set_to), holds_on=late, fails_on=_broken_lemma),
+              partial(_lemma_holds, **set_to), holds_on=late, fails_on=partial(_broken_lemma, **set_to)),
         claim('over', where='§3.2, Figure 10', check=partial(_over, **set_to),
               says='Counterfactual memorization often scores higher than contextual',
               holds_on=all_overfit, fails_on=all_alike),
@@ -412,10 +432,10 @@ def claims_at(
         claim('learned', where='ours', says='Left-out strings come to the loss that the language itself has',
               check=_in_groups(_learned), holds_on=late, fails_on=lambda: late().assign(exact=.01))]
 
-def _broken_lemma():
+def _broken_lemma(tau, rule):
     "Summaries that no losses give"
     m = late()
-    _SEEN[id(m), len(m), .2, 'sustained', True] = m, onsets(m).assign(lemma=False)
+    _SEEN[id(m), len(m), tau, rule, True] = m, onsets(m, tau, rule).assign(lemma=False)
     return m
 
 CLAIMS = claims_at()

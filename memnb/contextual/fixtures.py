@@ -49,7 +49,8 @@ all_alike = partial(training, **{f's{i}': (c, [2, .3, .2], [2, 1, 1]) for i, c i
 all_overfit = partial(training, **{f's{i}': (c, [2, .5, .1], [2, 1, 2.5]) for i, c in enumerate((9, 3, 1))})
 all_rising = partial(training, s0=(1, [.1, .2, .3, .4], [1]*4), s1=(1, [.1, .2, .3, .5], [1]*4))
 learned_later = partial(all_overfit, best=(1, 1.)) # by contextual at once, by recollection later
-all_calm = partial(training, s0=(9, [2, 1, .5, .4], [2, 1.5, 1, .9]), s1=(3, [2, 1.2, .8, .5], [2, 1.5, 1, .9]))
+all_calm = partial(training, s0=(9, [2, 1, .5, .4], [2, 1.5, 1, .9]),
+                   s1=(3, [2, 1.2, .8, .5], [2, 1.5, 1, .9]))
 loose_and_strict = partial(training, s0=(9, [2, .1, .1, .01], [2, .08, .05, .05]),
                            s1=(3, [2, 1, .6, .3], [2, 1.1, .9, .8]))
 

@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'KINDS_OF_LEARNERS', 'parted', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all',
-           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'to_draw', 'group_of']
+           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'to_draw', 'group_of',
+           'never_seen']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, re, time
+import numpy as np
 from numbers import Integral, Real
 from pathlib import Path
 from .. import core, gpt, lm, results
@@ -15,8 +17,9 @@ from ..core import say
 from .automaton import grammar
 from .counting import LEARNERS
 from .grammars import GRAMMARS
+from .method import nearest
 from .retraining import (LOSSES, OF_STRING, RUN_OF, check_names, dynamics, followed,
-                                         model_config, looks_at, need_weights, short_name)
+                                         model_config, looks_at, need_weights, paired_sets, short_name)
 from .tuning import shared_tokens, tuned_dynamics
 
 # %% ../../nbs/contextual/measuring.ipynb #76b37f1f
@@ -262,3 +265,23 @@ def group_of(
     if not len(m): return m
     same = ['language', 'size', 'config']
     return m[(m[same] == m.iloc[0][same].values).all(axis=1)]
+
+# %% ../../nbs/contextual/measuring.ipynb #5ee00002
+def never_seen(
+    language, size: int,   # name, text or Grammar; training strings
+    copies: list = (8, 3, 1), repeats: int = 12, # of the followed strings; draws
+    tests: int = 32, seed: int = 0 # test strings drawn; as of `measure`
+):                         # DataFrame: repeat, string, exact, tests (never seen), gap (a share of exact)
+    "How many test strings are in no training set, and how far from a string is the nearest in exact loss?"
+    import pandas as pd
+    g, out = grammar(language), []
+    cost = lambda texts: -g.logprobs(texts)/[len(t.split()) + 1 for t in texts]
+    for r in range(1000*seed, 1000*seed + repeats):
+        three = followed(g, size, len(copies), copies, r)
+        seen = {*three.text, *paired_sets(g, three, size, r)[0][0]}
+        rest = [t for t in dict.fromkeys(g.sample(tests, [r, 4])) if t not in seen]
+        own, others = cost(list(three.text)), cost(rest) if rest else np.array([])
+        for s, x in zip(three.string, own):
+            gap = others[nearest(others, x)].mean()/x - 1 if len(rest) else math.nan
+            out.append((r % 1000, s, x, len(rest), gap))
+    return pd.DataFrame(out, columns=['repeat', 'string', 'exact', 'tests', 'gap'])
