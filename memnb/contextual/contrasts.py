@@ -362,8 +362,9 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     if len(cells) < 2: return plots.placeholder('other sizes and learners: not measured')
     many = m[['language', *of_case]].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
-    times = m.groupby(of_case).repeat.nunique()
+    times = m.groupby([*of_case, 'language']).repeat.nunique()
     n = int(times.max())
+    many = lambda c: ' to '.join(map(str, sorted({times[c].min(), times[c].max()})))
     who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c).replace('@', ', rate ')
     tests, kinds = sure_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
     names = in_order([*tests['first'], *tests.second])
@@ -386,7 +387,7 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
             ax.set_xticks([-n, 0, n], [n, 0, n])
             ax.set_yticks(range(len(cells)), [f'{s} strings' + ', natural copies'*(k == 'natural') +
-                                              f'\n{who(c)}, n = {times[k, s, c]}' for k, s, c in cells])
+                                              f'\n{who(c)}, n = {many((k, s, c))}' for k, s, c in cells])
         for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
             axs[0, -1].text(1.12*n, y, k, fontsize=6, va='center')
         fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
