@@ -14,7 +14,7 @@ from .contrasts import apart_effects
 from .fixtures import (all_alike, all_calm, all_overfit, all_rising, at_sizes, beside_late,
                                     by_copies, by_probability, early, in_languages, late,
                                     learned_later, loose_and_strict, swapped)
-from .measuring import from_long, kind_of, main_cell, main_rows, shared_repeats
+from .measuring import asked_last, from_long, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, noise_bands, onsets, too_low
 from .orders import (OF_GROUP, contradictions, deciding, disagreements, grouped_ci, near_decisions,
@@ -35,13 +35,11 @@ def summed_up(m, tau, rule, main=True):
     return _SEEN[key][1]
 
 def _tests(m, tau, rule, language=''):
-    "Pair tests of the setting 'given', of one language or of all; None where it was not measured"
-    given = m[m.setting == 'given'] if len(m) else m
+    "Pair tests with copies given, of one language or of all; None where it was not measured"
+    given = asked_last(main_rows(m)) if len(m) else m
     if not len(given) or language and language not in set(given.language): return None
     key = id(m), len(m), tau, rule, 'pairs'
-    if key not in _SEEN:
-        rows = summed_up(m, tau, rule)
-        _SEEN[key] = m, sure_tests(rows[rows.setting == 'given'])
+    if key not in _SEEN: _SEEN[key] = m, sure_tests(onsets(given, tau, rule))
     d = _SEEN[key][1]
     return d[d.language == language] if language else d.copy()
 
@@ -114,7 +112,7 @@ def _across(what, tau, rule):
         main = dict(zip(('size', 'config'), main_cell(m) or (None, None)))
         if not len(given) or len(set(given[what])) < 2: return None, NOT_MEASURED.replace('laptop', 'night')
         rows = summed_up(m, tau, rule, main=False)
-        rows = rows[rows.setting == 'given']
+        rows = asked_last(rows)
         d = disagreements(sure_tests(rows))
         if what == 'size': d = d[d.config == main['config']] # learners are compared at every size
         there = list(zip(d.language, d['config' if what == 'size' else 'size']))
@@ -127,7 +125,7 @@ def _across(what, tau, rule):
         n = rows.groupby(['language', 'size', 'config']).repeat.nunique()
         why, also = (', '.join(f'{k} {s} strings, {c}: {said} (n = {n[k, s, c]})'
             for k, s, c, said in zip(d.language, d['size'], d.config, d.said)) for d in (d, more))
-        why += f'; and where the first one decides nothing, {also}'*bool(also)
+        why += f'; and where it is not decided there, {also}'*bool(also)
         kinds = set(d.said)
         return True if kinds == {'contradict'} else False if 'agree' in kinds else 'undecided', why
     return check

@@ -10,7 +10,7 @@ __all__ = ['fig_x_found', 'fig_x_tau', 'fig_x_controls', 'fig_x_best', 'fig_x_ne
 import numpy as np
 from .. import plots
 from .courses import MEASURE_HUES, NOTHING
-from .measuring import kind_of, main_cell, main_rows, shared_repeats
+from .measuring import asked_last, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import check_tau, onsets
 from .orders import (OF_GROUP, alarms, contradictions, earlier, grouped_ci, near_decisions,
@@ -21,7 +21,8 @@ from ..stats import mean_ci
 def fig_x_found(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, by measure, in every language"
     import matplotlib.pyplot as plt
-    m = main_rows(measured, 'given')
+    m = main_rows(measured)
+    m = asked_last(m) if len(m) else m
     if not len(m): return plots.placeholder(NOTHING)
     tests = sure_tests(onsets(m, tau, rule))
     langs, kinds = list(dict.fromkeys(tests.language)), list(dict.fromkeys(tests.measure))
@@ -117,7 +118,7 @@ def fig_x_tau(measured, reported=None, tau=.2, rule='sustained', taus=None):
 def fig_x_controls(measured, reported=None, tau=.2, rule='sustained'):
     "How many strings that were in no training set each measure calls memorized"
     import matplotlib.pyplot as plt
-    m = main_rows(measured)
+    m = main_rows(measured, 'given')
     m = m[m.control_loss.notna()]
     d = alarms(onsets(m, tau, rule)) if len(m) else []
     if not len(d): return plots.placeholder('controls: not measured')
@@ -354,8 +355,9 @@ def fig_x_protocol(measured, reported=None, tau=.2, rule='sustained'):
 # %% ../../nbs/contextual/contrasts.ipynb #988c3144
 def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     "Which of two strings is memorized first, with other numbers of training strings and other learners"
-    import matplotlib.pyplot as plt
-    m = measured[measured.setting.isin(['given', 'natural'])]
+    import matplotlib.pyplot as plt, pandas as pd
+    m = measured[measured.setting == 'natural']
+    m = pd.concat([asked_last(measured), m]) if len(measured) else measured
     of_case, names = ['setting', 'size', 'config'], list(dict.fromkeys(m.config))
     cells = sorted(m[of_case].drop_duplicates().itertuples(index=False, name=None), # learner by learner
                    key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1]))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'KINDS_OF_LEARNERS', 'parted', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all',
-           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'to_draw', 'group_of',
-           'never_seen']
+           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'asked_last', 'to_draw',
+           'group_of', 'never_seen']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, re, time
@@ -235,14 +235,35 @@ def with_learners(
     m,        # losses of one kind of learner, from `from_long`
     rows=None # measured rows, where they are already read
 ):            # DataFrame: the same rows, and behind them other kinds of learners, as measured
-    "A learner, and what it is compared with"
+    "A learner, what it was asked again, and what it is compared with"
     import pandas as pd
     rows = results.measured('contextual') if rows is None else rows
     own = m.config.map(kind_of).min() if len(m) else len(KINDS_OF_LEARNERS)
     beside = [k for k, c in rows.drop_duplicates('model')[['model', 'config']].itertuples(index=False)
               if kind_of(c) > own and k not in set(m.config)]
     more = [from_long(results.selected(rows[rows.model == k])).assign(model=m.model.iloc[0]) for k in beside]
-    return pd.concat([m, *more], ignore_index=True)
+    return pd.concat([m, *_again(m, rows), *more], ignore_index=True)
+
+def _again(m, rows):
+    "Runs of another seed in cells of these losses, with more repeats: the setting 'again'"
+    if not len(m) or 'seed' not in m: return
+    same = rows[(rows.model == m.model.iloc[0]) & (rows.profile == m.profile.iloc[0]) &
+                (rows.seed > m.seed.iloc[0]) & (rows.setting == 'given')]
+    if not len(same): return
+    cell = ['language', 'size', 'config']
+    first, d = m[m.setting == 'given'], from_long(results.selected(same, seed=same.seed.min()))
+    many = first.groupby(cell).repeat.nunique()
+    yield from (g.assign(setting='again') for k, g in d.groupby(cell, sort=False)
+                if k in many.index and g.repeat.nunique() > many[k])
+
+def asked_last(
+    rows # DataFrame from `with_learners`, or its onsets
+):       # DataFrame: those of the setting 'given', by which orders are judged
+    "Runs with copies given; where a cell was asked again with more repeats, these and not the first"
+    import pandas as pd
+    cells, again = pd.MultiIndex.from_frame(rows[['language', 'size', 'config']]), rows.setting == 'again'
+    first = (rows.setting == 'given') & ~cells.isin(cells[again])
+    return rows[first | again].assign(setting='given')
 
 def to_draw(
     name: str,          # of a figure
