@@ -365,7 +365,6 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
     many = m[['language', *of_case]].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
     times = m.groupby([*of_case, 'language']).repeat.nunique()
-    n = int(times.max())
     many = lambda c: ' to '.join(map(str, sorted({times[c].min(), times[c].max()})))
     who = lambda c: 'n-gram model' if c == 'ngram' else plots.label(c).replace('@', ', rate ')
     tests, kinds = sure_tests(onsets(m, tau, rule)), ['recollection', 'contextual']
@@ -379,19 +378,19 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
             for r in tests[ends & (tests.language == lang) & tests.measure.isin(kinds)].itertuples():
                 y = cells.index((r.setting, r.size, r.config)) + .36*kinds.index(r.measure) - .18
                 solid = dict(height=.32, alpha=1 if sign_of(r) else .45)
-                ax.barh(y, r.before, color=plots.PLANTED, **solid)
-                ax.barh(y, -r.after, color=plots.REAL, **solid)
+                ax.barh(y, 100*r.before/r.n, color=plots.PLANTED, **solid)
+                ax.barh(y, -100*r.after/r.n, color=plots.REAL, **solid)
             trained = {(r.setting, r.size, r.config) for r in tests[tests.language == lang].itertuples()}
             for y in [y for y, c in enumerate(cells) if c not in trained]:
                 ax.text(0, y, 'not\ntrained', fontsize=5.5, color='#777777', ha='center', va='center',
                         bbox=dict(fc='white', ec='none', pad=1))
             ax.axvline(0, color='black', lw=.8)
-            ax.set(title=lang, xlabel='repeats', xlim=(-n - .5, n + .5), ylim=(len(cells) - .4, -.6))
-            ax.set_xticks([-n, 0, n], [n, 0, n])
+            ax.set(title=lang, xlabel='%', xlim=(-104, 104), ylim=(len(cells) - .4, -.6))
+            ax.set_xticks([-100, 0, 100], ['100', '', '100'])
             ax.set_yticks(range(len(cells)), [f'{s} strings' + ', natural copies'*(k == 'natural') +
                                               f'\n{who(c)}, n = {many((k, s, c))}' for k, s, c in cells])
         for y, k in [(y + .36*i - .18, k) for y in range(len(cells)) for i, k in enumerate(kinds)]:
-            axs[0, -1].text(1.12*n, y, k, fontsize=6, va='center')
+            axs[0, -1].text(112, y, k, fontsize=6, va='center')
         fig.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in (plots.PLANTED, plots.REAL)],
                    ['more frequent\nfirst', 'less frequent\nfirst'], loc='outside right center',
                    handlelength=1.2)
@@ -402,8 +401,8 @@ def fig_x_learners(measured, reported=None, tau=.2, rule='sustained'):
         plots.foot(m, 'repeats, beside each case').replace(plots.label(str(m.model.iloc[0])), ', '.join(
             dict.fromkeys(who(c) if kind_of(c) else 'tiny GPT-2' for *_, c in cells)))
         + f' · faint: undecided (sign test, Holm over {tests.family.max()})',
-        'The most frequent of three strings against the least frequent one: repeats in which it starts two '
-        'epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
+        'The most frequent of three strings against the least frequent one: the share of repeats in which it '
+        'starts two epochs or more before it (blue) or after it (orange); without a bar in none. A size is '
         'the number of training strings, with copies given or, natural, as a sample has them; learners are '
         'networks from scratch (layers x width, at a learning rate of 0.002 or the one named), a pretrained '
         'one that is fine-tuned, and an n-gram model, which has no batches and no chance.')
