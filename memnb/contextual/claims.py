@@ -14,7 +14,7 @@ from .contrasts import apart_effects
 from .fixtures import (all_alike, all_calm, all_overfit, all_rising, at_sizes, beside_late,
                                     by_copies, by_probability, early, in_languages, late,
                                     learned_later, loose_and_strict, swapped)
-from .measuring import asked_last, from_long, kind_of, main_cell, main_rows, shared_repeats
+from .measuring import asked_again, asked_last, from_long, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import arrays_of, noise_bands, onsets, too_low
 from .orders import (OF_GROUP, contradictions, deciding, disagreements, grouped_ci, near_decisions,
@@ -442,7 +442,10 @@ def judged_beside(
     rows, reported # measured rows of this paper, in the long form; the paper's rows
 ):                 # DataFrame as of `results.board`
     "The claims judged by tiny networks; other learners are compared with them"
-    m = from_long(rows)
+    import pandas as pd
+    m = from_long(rows[rows.seed == rows.groupby('model').seed.transform('min')])
     kinds = m.config.map(kind_of)
-    networks = m.model[kinds == kinds.min()]
-    return board(CLAIMS, m.assign(model=networks.iloc[0]) if networks.nunique() == 1 else m, reported)
+    own = m[kinds == kinds.min()]
+    if own.model.nunique() != 1: return board(CLAIMS, m, reported)
+    whole = pd.concat([m, *asked_again(own, rows)], ignore_index=True)
+    return board(CLAIMS, whole.assign(model=own.model.iloc[0]), reported)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'KINDS_OF_LEARNERS', 'parted', 'measure', 'to_long', 'from_long', 'model_name', 'cells_of', 'run_all',
-           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'asked_last', 'to_draw',
-           'group_of', 'never_seen']
+           'estimate', 'kind_of', 'main_cell', 'main_rows', 'shared_repeats', 'with_learners', 'asked_again',
+           'asked_last', 'to_draw', 'group_of', 'never_seen']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math, re, time
@@ -242,19 +242,22 @@ def with_learners(
     beside = [k for k, c in rows.drop_duplicates('model')[['model', 'config']].itertuples(index=False)
               if kind_of(c) > own and k not in set(m.config)]
     more = [from_long(results.selected(rows[rows.model == k])).assign(model=m.model.iloc[0]) for k in beside]
-    return pd.concat([m, *_again(m, rows), *more], ignore_index=True)
+    return pd.concat([m, *asked_again(m, rows), *more], ignore_index=True)
 
-def _again(m, rows):
-    "Runs of another seed in cells of these losses, with more repeats: the setting 'again'"
-    if not len(m) or 'seed' not in m: return
+def asked_again(
+    m,   # losses of one learner and seed, from `from_long`
+    rows # measured rows
+) -> list: # of DataFrames, one a cell, of the setting 'again'
+    "Runs of a later seed in the same cells, with more repeats"
+    if not len(m) or 'seed' not in m: return []
     same = rows[(rows.model == m.model.iloc[0]) & (rows.profile == m.profile.iloc[0]) &
                 (rows.seed > m.seed.iloc[0]) & (rows.setting == 'given')]
-    if not len(same): return
+    if not len(same): return []
     cell = ['language', 'size', 'config']
     first, d = m[m.setting == 'given'], from_long(results.selected(same, seed=same.seed.min()))
     many = first.groupby(cell).repeat.nunique()
-    yield from (g.assign(setting='again') for k, g in d.groupby(cell, sort=False)
-                if k in many.index and g.repeat.nunique() > many[k])
+    return [g.assign(setting='again') for k, g in d.groupby(cell, sort=False)
+            if k in many.index and g.repeat.nunique() > many[k]]
 
 def asked_last(
     rows # DataFrame from `with_learners`, or its onsets
