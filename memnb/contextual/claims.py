@@ -49,7 +49,7 @@ def _told(d):
         other = r.n - r.before - r.after
         share = f' ({100*r.low:.0f} to {100*r.high:.0f} %)'*(other < r.n)
         return f'{r.first} before {r.second} {r.before}, after {r.after}' \
-               + f', within two epochs {other}'*(other > 0) + share
+               + f', no order {other}'*(other > 0) + share
     return f'{"; ".join(map(told, d.itertuples()))}; {d.n.iloc[0]} repeats, 95 % intervals of the share'
 
 def _would_decide(d):
@@ -385,7 +385,7 @@ def claims_at(
               holds_on=late, fails_on=swapped,
               says='More frequent strings have a lower optimal contextual loss'),
         claim('optimal-most', where='ours', check=_optimal, holds_on=late, fails_on=swapped,
-              says='They have in most languages in which strings differ in probability'),
+              says='So have they in most languages in which strings differ in probability'),
         claim('middle', where='Figure 2 (L2)', check=_in_groups(_middle, ['L2']),
               holds_on=partial(late, best=(5, .2)),
               fails_on=partial(late, best=(5, 1.9)),

@@ -9,7 +9,7 @@ __all__ = ['fig_x_found', 'fig_x_tau', 'fig_x_controls', 'fig_x_best', 'fig_x_ne
 # %% ../../nbs/contextual/contrasts.ipynb #4c6068cb
 import numpy as np
 from .. import plots
-from .courses import MEASURE_HUES, NOTHING
+from .courses import MEASURE_HUES, NOTHING, THREE
 from .measuring import asked_last, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
 from .notions import check_tau, onsets
@@ -211,8 +211,8 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
     if not told['n'] or not len(shares): return plots.placeholder('held-out strings: not measured')
     by = pd.DataFrame([dict(language=k, **near_decisions(g))
                        for k, g in main.groupby('language', sort=False)])
-    kinds = ['recollection', 'counterfactual', 'contextual']
-    w = shares.melt([*OF_GROUP, 'repeat'], kinds, 'measure', 'share')
+    w = shares.melt([*OF_GROUP, 'repeat'], THREE, 'measure', 'share')
+    copies = s.groupby('string').copies.mean()
     many = w.groupby('size').language.nunique()
     w = w.assign(strings=[f'{x}\n{many[x]} language{"s"*int(many[x] > 1)}' for x in w['size']])
     w = w.sort_values('size', kind='stable')
@@ -226,8 +226,8 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
                    ylim=(len(by) - .5, -.5))
         axs[0].set_yticks(range(len(by)), by.language)
         axs[0].legend(fontsize=6.5, loc='upper center', bbox_to_anchor=(.5, 1.24), ncol=2, handlelength=1)
-        sns.pointplot(w, x='strings', y='share', hue='measure', hue_order=kinds, dodge=.3, linestyle='none',
-                      palette=[MEASURE_HUES[k] for k in kinds], markersize=4, err_kws=dict(lw=1),
+        sns.pointplot(w, x='strings', y='share', hue='measure', hue_order=THREE, dodge=.3, linestyle='none',
+                      palette=[MEASURE_HUES[k] for k in THREE], markersize=4, err_kws=dict(lw=1),
                       errorbar=lambda x: mean_ci(x)[1:], ax=axs[1])
         axs[1].set(xlabel='training strings', ylabel='share of copies memorized\nat best learning',
                    ylim=(-.03, 1.03))
@@ -245,7 +245,8 @@ def fig_x_near(measured, reported=None, tau=.2, rule='sustained'):
         'about which of two strings is '
         'contextually memorized first, two epochs apart, by the bare thresholds. Right: of all copies of the '
         'three strings, the share whose string has begun to be memorized by the epoch at which never-seen '
-        'strings have their lowest mean loss; 8 of 12 copies are of the most frequent string.')
+        f'strings have their lowest mean loss; {copies.max():g} of {copies.sum():g} copies are of the most '
+        'frequent string.')
 
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=.2, rule='sustained'):
