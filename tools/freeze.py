@@ -1,0 +1,194 @@
+"""What shipped at commit 0e44263, as one file: boards, measured rows, and what every figure draws.
+
+`python tools/freeze.py write` made data/frozen.zip; `python tools/freeze.py check [--pages] [PAPER ...]` compares
+with it, and so does tests/test_frozen.py. Claims in DROPPED were cut on purpose; a figure in REDRAWN was changed.
+"""
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[1]
+FILE = TOP / "data/frozen.zip"
+PAPERS = {p.stem[3:]: p for p in sorted((TOP / "nbs").glob("1*_*.ipynb"))}
+DROPPED = {}  # paper: ids of claims of our own that were cut
+REDRAWN = {}  # paper: names of figures that draw something else now, or are gone
+
+
+def numbers(values):
+    "Numbers as they are compared: five significant digits"
+    import numpy as np
+
+    return [[float(f"{x:.5g}") for x in row] for row in np.atleast_2d(np.asarray(values, float))]
+
+
+def drawn(fig):
+    "What a figure draws: points of lines, corners of bars and bands, places of markers, a list for each axes"
+    out = []
+    for ax in fig.axes:
+        parts = [["line", numbers(x.get_xydata())] for x in ax.lines if len(x.get_xydata())]
+        parts += [["patch", numbers(p.get_path().transformed(p.get_patch_transform()).vertices)] for p in ax.patches]
+        for c in ax.collections:
+            if len(c.get_offsets()) > 1 or not c.get_paths():
+                parts.append(["points", numbers(c.get_offsets())])
+            else:
+                parts += [["path", numbers(p.vertices)] for p in c.get_paths() if len(p.vertices)]
+        parts += [["image", numbers(i.get_array().filled(-1e9))] for i in ax.images]
+        out.append([ax.get_xscale(), ax.get_yscale(), parts])
+    return out
+
+
+def page(word):
+    "Run a page with its default parameters; its board and what its figures draw"
+    from memnb import plots, results
+
+    found = dict(board=[], figures={})
+    real, save = results.show_board, plots.savefig
+
+    def show(board, *a, **kw):
+        found["board"] += [[r.id, r.model, r.verdict, r.evidence] for r in board.itertuples()]
+        return real(board, *a, **kw)
+
+    def keep(fig, name, *a, **kw):
+        found["figures"][name] = drawn(fig)
+        return save(fig, name, *a, **kw)
+
+    results.show_board, plots.savefig = show, keep
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    os.chdir(TOP / "nbs")
+    for c in json.loads(PAPERS[word].read_text(encoding="utf8"))["cells"]:
+        if c["cell_type"] == "code":
+            shell.run_cell("".join(c["source"])).raise_error()
+    return found
+
+
+def pages(words=PAPERS):
+    "Boards and figures of pages, each in a process of its own on the answers that ship"
+    out = {}
+    with tempfile.TemporaryDirectory() as tmp:
+        env = os.environ | dict(MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=f"{tmp}/home", MPLBACKEND="agg")
+        Path(tmp, "home").mkdir()
+        take = "from memnb.replay import take_in; from memnb.store import Store; import os; take_in(Store(os.environ['MEMNB_STORE']))"
+        subprocess.run([sys.executable, "-c", take], env=env, check=True, cwd=TOP)
+        for word in words:
+            to = Path(tmp, word)
+            subprocess.run([sys.executable, __file__, "page", word, to], env=env, check=True, stdout=subprocess.DEVNULL)
+            out[word] = json.loads(to.read_text())
+    return out
+
+
+def runs(words=PAPERS):
+    "Verdicts of every stored run: {paper: {run: [[id, model, verdict], ...]}}"
+    from memnb.difference import RUN, _completed, _verdicts
+    from memnb.results import measured
+
+    out = {}
+    for word in words:
+        rows = measured(word)
+        key = _completed(rows, list(RUN))[list(RUN)].agg(lambda r: f"{r.profile}|{r.variant}|{r.seed:g}", axis=1)
+        out[word] = {k: sorted([*i, v] for i, v in _verdicts(word, rows[key == k]).items()) for k in dict.fromkeys(key)}
+    return out
+
+
+def rows_of(word):
+    "All measured rows of a paper, in the order of their keys"
+    from memnb.results import measured
+
+    return measured(word)
+
+
+def write():
+    "Freeze what ships"
+    made = {"pages.json": json.dumps(pages()), "runs.json": json.dumps(runs())}
+    with zipfile.ZipFile(FILE, "w", zipfile.ZIP_LZMA) as z:
+        for name, text in made.items():
+            z.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), text, zipfile.ZIP_LZMA)
+        for word in PAPERS:
+            buf = io.BytesIO()
+            rows_of(word).to_parquet(buf, compression="zstd", index=False)
+            z.writestr(zipfile.ZipInfo(f"{word}.parquet", (2026, 1, 1, 0, 0, 0)), buf.getvalue())
+
+
+def frozen(name):
+    "A part of the frozen file"
+    with zipfile.ZipFile(FILE) as z:
+        data = z.read(name)
+    if name.endswith(".json"):
+        return json.loads(data)
+    import pandas as pd
+
+    return pd.read_parquet(io.BytesIO(data))
+
+
+def unlike_verdicts(paper, where, was, now):
+    "Lines about verdicts that differ: dicts of (id, model) -> verdict"
+    was = {k: v for k, v in was.items() if k[0] not in DROPPED.get(paper, ())}
+    for k in sorted({*was, *now}):
+        if was.get(k) != now.get(k):
+            yield f"{paper} {where} claim {k}: {was.get(k)} -> {now.get(k)}"
+
+
+def unlike_rows(paper):
+    "Lines about measured rows that differ"
+    from memnb.results import KEYS
+
+    was, now = frozen(f"{paper}.parquet"), rows_of(paper)
+    columns = sorted({*was, *now})
+    order = [c for c in KEYS if c in columns]
+
+    def plain(d):
+        d = d.reindex(columns=columns).astype(object).where(d.reindex(columns=columns).notna(), "")
+        d = d.map(lambda x: float(x) if isinstance(x, (int, float)) else x)
+        return d.sort_values(order, key=lambda c: c.map(repr)).reset_index(drop=True)
+
+    was, now = plain(was), plain(now)
+    if len(was) != len(now):
+        yield f"{paper}: {len(was)} rows -> {len(now)}"
+    else:
+        for c in columns:
+            if (was[c] != now[c]).any():
+                yield f"{paper}: column {c} differs in {(was[c] != now[c]).sum()} rows"
+
+
+def unlike_figures(paper, was, now):
+    "Lines about figures that draw something else"
+    for name in sorted({*was, *now}):
+        if name not in REDRAWN.get(paper, ()) and was.get(name) != now.get(name):
+            yield f"{paper}: figure {name} draws something else"
+
+
+def check(words, also_pages=False):
+    "Lines about what is not as it was frozen"
+    now, was = runs(words), frozen("runs.json")
+    for w in words:
+        yield from unlike_rows(w)
+        for run in sorted({*was[w], *now[w]}):
+            before, after = ({(i, m): v for i, m, v in d[w].get(run, ())} for d in (was, now))
+            yield from unlike_verdicts(w, run, before, after)
+    if also_pages:
+        now, was = pages(words), frozen("pages.json")
+        for w in words:
+            before, after = ({(i, m): v for i, m, v, _ in d[w]["board"]} for d in (was, now))
+            yield from unlike_verdicts(w, "page", before, after)
+            yield from unlike_figures(w, was[w]["figures"], now[w]["figures"])
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["write"]:
+            write()
+        case ["page", word, to]:
+            found = page(word)
+            Path(to).write_text(json.dumps(found))
+        case ["check", *words]:
+            lines = [*check([w for w in words if w != "--pages"] or [*PAPERS], "--pages" in words)]
+            print(*lines or ["as frozen"], sep="\n")
+            sys.exit(bool(lines))
+        case _:
+            sys.exit(__doc__)
