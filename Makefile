@@ -40,7 +40,8 @@ plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how 
 	$(BIN)/memnb plan $(PROFILE)
 
 check: .venv/.ready-all-dev  ## before a commit, a minute: lint, exports, arrows, links, packaging; no notebook runs
-	$(BIN)/ruff check memnb tests docs
+	$(BIN)/ruff format --check -q nbs memnb tests tools docs
+	$(BIN)/ruff check memnb tests tools docs
 	$(BIN)/pytest tests/test_repo.py -q
 
 test: .venv/.ready-all-browser-dask-dev-docs-serve  ## set up and run the whole test suite, `make check` included
@@ -58,9 +59,11 @@ docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and th
 lab: .venv/.ready-all-dev  ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir=nbs
 
-export: .venv/.ready-all-dev  ## write memnb/*.py from the notebooks and clean the notebooks
+export: .venv/.ready-all-dev  ## format the notebooks, write memnb/*.py from them, and clean them
+	$(BIN)/ruff format -q nbs memnb tests tools docs
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
+	$(BIN)/ruff format -q memnb
 
 readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
 	$(BIN)/memnb readme

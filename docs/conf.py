@@ -4,6 +4,7 @@ Notebooks and figures are copied below this folder first, since Sphinx reads one
 by git. Formulas become MathML, which browsers draw without a script, and the search is Sphinx's own: the finished
 site opens from disk and asks for nothing from the network.
 """
+
 import json, re, shutil
 from configparser import ConfigParser
 from functools import cache
@@ -15,108 +16,163 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 _cfg = ConfigParser()
-_cfg.read(TOP/'settings.ini', encoding='utf8')
-_cfg = _cfg['DEFAULT']
+_cfg.read(TOP / "settings.ini", encoding="utf8")
+_cfg = _cfg["DEFAULT"]
 
-project, author, release = _cfg['lib_name'], _cfg['author'], _cfg['version']
-copyright = _cfg['copyright']
-extensions = ['myst_nb']
-source_suffix = {'.md': 'myst-nb', '.ipynb': 'myst-nb'}
-exclude_patterns = ['_extra', '_build', '_made']
-html_static_path = ['_static', '_made']
-suppress_warnings = ['mystnb.unknown_mime_type', 'misc.highlighting_failure']
+project, author, release = _cfg["lib_name"], _cfg["author"], _cfg["version"]
+copyright = _cfg["copyright"]
+extensions = ["myst_nb"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+exclude_patterns = ["_extra", "_build", "_made"]
+html_static_path = ["_static", "_made"]
+suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
 
-nb_execution_mode = 'off'
+nb_execution_mode = "off"
 nb_ipywidgets_js = {}
-nb_render_markdown_format = 'myst'  # sentences and captions that cells compute hold formulas, too
-nb_mime_priority_overrides = [('html', 'text/html', 5), ('html', 'image/png', 1)]
-myst_enable_extensions = ['dollarmath', 'amsmath']
+nb_render_markdown_format = "myst"  # sentences and captions that cells compute hold formulas, too
+nb_mime_priority_overrides = [("html", "text/html", 5), ("html", "image/png", 1)]
+myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
 myst_update_mathjax = False
 
-html_theme, html_title = 'furo', f'{project} {release}'
-html_math_renderer = 'mathml'
+html_theme, html_title = "furo", f"{project} {release}"
+html_math_renderer = "mathml"
 html_show_sourcelink = html_copy_source = False
 html_show_search_summary = False  # excerpts would need a web server
 html_last_updated_fmt = None
-html_css_files = ['memnb.css', 'slider.css']
-html_js_files = [('slider.js', dict(defer='defer'))]
-html_extra_path = ['_extra']
+html_css_files = ["memnb.css", "slider.css"]
+html_js_files = [("slider.js", dict(defer="defer"))]
+html_extra_path = ["_extra"]
 
 # --- notebooks as pages ---
+
 
 def linked(found, at):
     "A link of the notebook `at`: kept inside the site, else to the repository where it has an address, else words"
     words, to = found.groups()
     target = normpath(join(at.parent.as_posix(), to))
-    if ':' in to or to.startswith('#') or target.startswith(('nbs/', 'figures/')): return found[0]
-    return f'[{words}](<{_cfg["git_url"]}/blob/{_cfg["branch"]}/{target}>)' if _cfg['git_url'] else words
+    if ":" in to or to.startswith("#") or target.startswith(("nbs/", "figures/")):
+        return found[0]
+    return (
+        f"[{words}](<{_cfg['git_url']}/blob/{_cfg['branch']}/{target}>)"
+        if _cfg["git_url"]
+        else words
+    )
+
 
 def figure(found, at):
     "A picture of figures/ that stands alone in its line, with the title and the caption that its file holds"
     from PIL import Image
+
     alt, to = found.groups()
-    file = TOP/normpath(join(at.parent.as_posix(), to))
-    if not file.is_file(): return found[0]
-    with Image.open(file) as im: said, wide, dpi = im.info, im.width, im.info.get('dpi', [200])[0]
-    if not said.get('Description'): return found[0]
-    head = f'````{{figure}} {to}\n:alt: {" ".join((said.get("Title") or alt).split())}\n:width: {wide*72/dpi:.0f}px'
-    return f'{head}\n\n{said["Description"]}\n````'
+    file = TOP / normpath(join(at.parent.as_posix(), to))
+    if not file.is_file():
+        return found[0]
+    with Image.open(file) as im:
+        said, wide, dpi = im.info, im.width, im.info.get("dpi", [200])[0]
+    if not said.get("Description"):
+        return found[0]
+    head = f"````{{figure}} {to}\n:alt: {' '.join((said.get('Title') or alt).split())}\n:width: {wide * 72 / dpi:.0f}px"
+    return f"{head}\n\n{said['Description']}\n````"
+
 
 def reader(cell, at):
     "A cell as a reader wants it: no directives of nbdev, links that lead somewhere, pictures with captions"
-    source = ''.join(cell['source'])
-    if cell['cell_type'] == 'code': return re.sub(r'^#\|.*\n?', '', source, flags=re.M)
-    source = re.sub(r'^!\[([^\]]*)\]\(([^)\s]+\.png)\)$', lambda m: figure(m, at), source, flags=re.M)
-    return re.sub(r'(?<!!)\[([^\]]*)\]\(([^)\s]+)\)', lambda m: linked(m, at), source)
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "code":
+        return re.sub(r"^#\|.*\n?", "", source, flags=re.M)
+    source = re.sub(
+        r"^!\[([^\]]*)\]\(([^)\s]+\.png)\)$", lambda m: figure(m, at), source, flags=re.M
+    )
+    return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", lambda m: linked(m, at), source)
+
 
 def wanted(cell, source):
     "Cells that only serve the export are left out"
-    return source.strip() and not re.match(r'#\|\s*(hide(?!_input)|default_exp)\b', source)
+    return source.strip() and not re.match(r"#\|\s*(hide(?!_input)|default_exp)\b", source)
+
 
 def tags(cell):
     "Tags of a cell: what nbdev hides is left out, and what Jupyter folds is folded"
-    hidden = re.match(r'#\|\s*hide_input', ''.join(cell['source']))
-    folded = cell['metadata'].get('jupyter', {}).get('source_hidden') or 'parameters' in cell['metadata'].get('tags', [])
-    return cell['metadata'].get('tags', []) + ['remove-input']*bool(hidden) + ['hide-input']*bool(folded and not hidden)
+    hidden = re.match(r"#\|\s*hide_input", "".join(cell["source"]))
+    folded = cell["metadata"].get("jupyter", {}).get("source_hidden") or "parameters" in cell[
+        "metadata"
+    ].get("tags", [])
+    return (
+        cell["metadata"].get("tags", [])
+        + ["remove-input"] * bool(hidden)
+        + ["hide-input"] * bool(folded and not hidden)
+    )
+
 
 def rows_link(at):
     "The end of a caption: where the rows of the paper are that the cell above its picture draws"
     word = at.stem[3:]
-    known = at.parent.as_posix() == 'nbs' and (TOP/'data/measured'/word).is_dir()
-    return f' <a class="rows" href="../rows/{word}.html">drawn by this cell from these rows</a>' if known else ''
+    known = at.parent.as_posix() == "nbs" and (TOP / "data/measured" / word).is_dir()
+    return (
+        f' <a class="rows" href="../rows/{word}.html">drawn by this cell from these rows</a>'
+        if known
+        else ""
+    )
+
 
 def captioned(cell, at=Path()):
     "A cell, cut so that each picture with a caption behind it is a figure with that caption and a link to its rows"
     from memnb.report import caption_of
-    outs, link, at, done = cell.get('outputs', []), rows_link(at), 0, []
+
+    outs, link, at, done = cell.get("outputs", []), rows_link(at), 0, []
+
     def part(outputs, meta, first=False):
-        rest = dict(source=cell['source']) if first else dict(source='0', id=f"{cell.get('id', 'cell')}-{len(done)}")
+        rest = (
+            dict(source=cell["source"])
+            if first
+            else dict(source="0", id=f"{cell.get('id', 'cell')}-{len(done)}")
+        )
         done.append(cell | rest | dict(outputs=outputs, metadata=meta))
-    kinds = [o.get('data', {}) for o in outs]
-    for i in [i for i in range(len(outs) - 1) if 'image/png' in kinds[i] and set(kinds[i + 1]) & {'text/markdown'}]:
-        own = outs[i].get('metadata', {}).get('image/png', {})
-        text = caption_of(''.join(kinds[i + 1]['text/markdown'])) + link
-        if i > at or not done: part(outs[at:i], cell['metadata'], first=not done)
-        shape = {k: f'{own[k]}px' for k in ['width'] if k in own}  # the height follows, on a phone too
+
+    kinds = [o.get("data", {}) for o in outs]
+    for i in [
+        i
+        for i in range(len(outs) - 1)
+        if "image/png" in kinds[i] and set(kinds[i + 1]) & {"text/markdown"}
+    ]:
+        own = outs[i].get("metadata", {}).get("image/png", {})
+        text = caption_of("".join(kinds[i + 1]["text/markdown"])) + link
+        if i > at or not done:
+            part(outs[at:i], cell["metadata"], first=not done)
+        shape = {
+            k: f"{own[k]}px" for k in ["width"] if k in own
+        }  # the height follows, on a phone too
         picture = outs[i] | dict(metadata={})
-        about = dict(image=dict(alt=own.get('alt', ''), **shape), figure=dict(caption=text))
-        part([picture], dict(tags=['remove-input'], mystnb=about))
+        about = dict(image=dict(alt=own.get("alt", ""), **shape), figure=dict(caption=text))
+        part([picture], dict(tags=["remove-input"], mystnb=about))
         at = i + 2
-    if not done: part(outs, cell['metadata'], first=True)
-    elif at < len(outs): part(outs[at:], dict(tags=['remove-input']))
+    if not done:
+        part(outs, cell["metadata"], first=True)
+    elif at < len(outs):
+        part(outs[at:], dict(tags=["remove-input"]))
     return done
 
-def heading(cell): return re.match(r'## (.*)', ''.join(cell['source'])) if cell['cell_type'] == 'markdown' else None
+
+def heading(cell):
+    return (
+        re.match(r"## (.*)", "".join(cell["source"])) if cell["cell_type"] == "markdown" else None
+    )
+
 
 def picture_first(cells):
     "Cells of a page: in its first section the picture stands before the sentences"
     heads = [i for i, c in enumerate(cells) if heading(c)] + [len(cells)]
     for a, b in zip(heads, heads[1:]):
-        if heading(cells[a])[1] != 'What we found': continue
-        def shows(c): return any('image/png' in o.get('data', {}) for o in c.get('outputs', []))
-        return [*cells[:a + 1], *sorted(cells[a + 1:b], key=lambda c: not shows(c)), *cells[b:]]
+        if heading(cells[a])[1] != "What we found":
+            continue
+
+        def shows(c):
+            return any("image/png" in o.get("data", {}) for o in c.get("outputs", []))
+
+        return [*cells[: a + 1], *sorted(cells[a + 1 : b], key=lambda c: not shows(c)), *cells[b:]]
     return cells
+
 
 @cache
 def sliders():
@@ -124,113 +180,190 @@ def sliders():
     from memnb.papers import notebooks
     from memnb.rendering import templates
     from memnb.sliding import sliders_of
-    draw = templates().get_template('slider.html').module.slider
-    return {w: str(draw(s, w)) for w, s in sliders_of(notebooks(TOP/'nbs')).items()}
+
+    draw = templates().get_template("slider.html").module.slider
+    return {w: str(draw(s, w)) for w, s in sliders_of(notebooks(TOP / "nbs")).items()}
+
 
 def with_slider(cells, at):
     "Cells of a page, its slider before the section that follows what was found"
     heads = [i for i, c in enumerate(cells) if heading(c)]
-    html = sliders().get(at.stem[3:]) if at.parent.as_posix() == 'nbs' else None
-    if not html or len(heads) < 2: return cells
-    html = re.sub(r'\n\s*\n', '\n', html)
-    box = dict(cell_type='markdown', id='slider', metadata={}, source=f'```{{raw}} html\n{html}\n```')
-    return [*cells[:heads[1]], box, *cells[heads[1]:]]
+    html = sliders().get(at.stem[3:]) if at.parent.as_posix() == "nbs" else None
+    if not html or len(heads) < 2:
+        return cells
+    html = re.sub(r"\n\s*\n", "\n", html)
+    box = dict(
+        cell_type="markdown", id="slider", metadata={}, source=f"```{{raw}} html\n{html}\n```"
+    )
+    return [*cells[: heads[1]], box, *cells[heads[1] :]]
+
 
 def page(nb, at):
     "The notebook `at` without what only its author needs"
     cells = []
-    for c in with_slider(picture_first(nb['cells']), at):
-        if not wanted(c, ''.join(c['source'])): continue
+    for c in with_slider(picture_first(nb["cells"]), at):
+        if not wanted(c, "".join(c["source"])):
+            continue
         c = c | dict(source=reader(c, at), metadata=dict(tags=tags(c)))
-        cells += captioned(c, at) if c['cell_type'] == 'code' else [c]
+        cells += captioned(c, at) if c["cell_type"] == "code" else [c]
     return nb | dict(cells=cells)
+
 
 def collect():
     "Copies of notebooks and figures below this folder; only what changed is written"
-    for folder in ('nbs', 'figures'): (HERE/folder).mkdir(exist_ok=True)
-    for p in sorted((TOP/'figures').glob('*.png')): shutil.copy2(p, HERE/'figures')
-    known = {p.relative_to(TOP): p for p in sorted((TOP/'nbs').rglob('*.ipynb')) if '.ipynb_checkpoints' not in p.parts}
+    for folder in ("nbs", "figures"):
+        (HERE / folder).mkdir(exist_ok=True)
+    for p in sorted((TOP / "figures").glob("*.png")):
+        shutil.copy2(p, HERE / "figures")
+    known = {
+        p.relative_to(TOP): p
+        for p in sorted((TOP / "nbs").rglob("*.ipynb"))
+        if ".ipynb_checkpoints" not in p.parts
+    }
     for name, p in known.items():
-        text, target = json.dumps(page(json.loads(p.read_text(encoding='utf8')), name)), HERE/name
+        text, target = json.dumps(page(json.loads(p.read_text(encoding="utf8")), name)), HERE / name
         target.parent.mkdir(exist_ok=True, parents=True)
-        if not target.exists() or target.read_text() != text: target.write_text(text) # ASCII
-    for p in (HERE/'nbs').rglob('*.ipynb'):
-        if p.relative_to(HERE) not in known: p.unlink()
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)  # ASCII
+    for p in (HERE / "nbs").rglob("*.ipynb"):
+        if p.relative_to(HERE) not in known:
+            p.unlink()
+
 
 def write(path, text):
     "Write a file, unless it says so already"
     path.parent.mkdir(exist_ok=True, parents=True)
-    if not path.exists() or path.read_text(encoding='utf8') != text: path.write_text(text, encoding='utf8')
+    if not path.exists() or path.read_text(encoding="utf8") != text:
+        path.write_text(text, encoding="utf8")
+
 
 def rows():
     "A page for the measured rows of each paper, and the rows; style and script of the sliders"
     import memnb
-    for kind in ('css', 'js'):
-        file = Path(memnb.__file__).parent/f'slider.{kind}'
-        write(HERE/'_made'/file.name, file.read_text(encoding='utf8'))
-    for folder in sorted(p for p in (TOP/'data/measured').glob('*') if p.is_dir()):
+
+    for kind in ("css", "js"):
+        file = Path(memnb.__file__).parent / f"slider.{kind}"
+        write(HERE / "_made" / file.name, file.read_text(encoding="utf8"))
+    for folder in sorted(p for p in (TOP / "data/measured").glob("*") if p.is_dir()):
         lines = []
-        for f in sorted(folder.glob('*.csv')):
-            text = f.read_text(encoding='utf8')
-            write(HERE/'_extra/rows'/folder.name/f.name, text)
-            lines.append(f'- <a href="{folder.name}/{quote(f.name)}">{f.name}</a>, {text.count(chr(10)) - 1:,} rows')
-        write(HERE/f'rows/{folder.name}.md', '\n'.join([
-            '---', 'orphan: true', '---', f'# Rows of {folder.name}', '',
-            'What runs have measured, as they wrote it: a row a number, with its interval, n, code and day.', '', *lines, '']))
+        for f in sorted(folder.glob("*.csv")):
+            text = f.read_text(encoding="utf8")
+            write(HERE / "_extra/rows" / folder.name / f.name, text)
+            lines.append(
+                f'- <a href="{folder.name}/{quote(f.name)}">{f.name}</a>, {text.count(chr(10)) - 1:,} rows'
+            )
+        write(
+            HERE / f"rows/{folder.name}.md",
+            "\n".join(
+                [
+                    "---",
+                    "orphan: true",
+                    "---",
+                    f"# Rows of {folder.name}",
+                    "",
+                    "What runs have measured, as they wrote it: a row a number, with its interval, n, code and day.",
+                    "",
+                    *lines,
+                    "",
+                ]
+            ),
+        )
+
 
 def cards():
     "The papers with question, picture and finding, for the first page"
     from PIL import Image
+
     out = []
-    for p in sorted((TOP/'nbs').glob('[1-9][0-9]_*.ipynb')):
-        head = ''.join(json.loads(p.read_text(encoding='utf8'))['cells'][0]['source']).split('\n\n')
-        word, to, picture = p.stem[3:], f'nbs/{p.stem}', TOP/'figures'/f'{p.stem[3:]}_x_found.png'
-        out.append(f'## [{head[0].lstrip("# ")}]({to}.ipynb)\n\n' + (head[1].lstrip('> ') if len(head) > 1 else ''))
-        if not picture.is_file(): continue
-        with Image.open(picture) as im: said = ' '.join((im.info.get('Title') or word).split())
-        out.append(f'````{{figure}} figures/{picture.name}\n:alt: {said}\n:target: {to}.html\n\n{said}\n````')
-    return '\n\n'.join(out)
+    for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb")):
+        head = "".join(json.loads(p.read_text(encoding="utf8"))["cells"][0]["source"]).split("\n\n")
+        word, to, picture = (
+            p.stem[3:],
+            f"nbs/{p.stem}",
+            TOP / "figures" / f"{p.stem[3:]}_x_found.png",
+        )
+        out.append(
+            f"## [{head[0].lstrip('# ')}]({to}.ipynb)\n\n"
+            + (head[1].lstrip("> ") if len(head) > 1 else "")
+        )
+        if not picture.is_file():
+            continue
+        with Image.open(picture) as im:
+            said = " ".join((im.info.get("Title") or word).split())
+        out.append(
+            f"````{{figure}} figures/{picture.name}\n:alt: {said}\n:target: {to}.html\n\n{said}\n````"
+        )
+    return "\n\n".join(out)
+
 
 def report():
     "The report: of the runs in this checkout, else of the pages as they stand"
     from memnb.batch import notebooks
     from memnb.report import batch_report
+
     with TemporaryDirectory() as tmp:
-        for p in notebooks(TOP/'nbs').values(): shutil.copy(p, tmp)
-        batch_report(TOP/'runs' if any((TOP/'runs').glob('*/*.ipynb')) else tmp, HERE/'_extra/report.html')
+        for p in notebooks(TOP / "nbs").values():
+            shutil.copy(p, tmp)
+        batch_report(
+            TOP / "runs" if any((TOP / "runs").glob("*/*.ipynb")) else tmp,
+            HERE / "_extra/report.html",
+        )
+
 
 # --- the table of contents ---
 
+
 def workshops(app, name, source):
     "One list for each folder of workshops, in the order of the pages"
-    if name != 'index': return
-    folders = {p.parent.name for p in (HERE/'nbs').glob('*/*.ipynb')} - {'rooms'}
-    order = [p.stem[3:] for p in sorted((HERE/'nbs').glob('[1-9][0-9]_*.ipynb'))]
+    if name != "index":
+        return
+    folders = {p.parent.name for p in (HERE / "nbs").glob("*/*.ipynb")} - {"rooms"}
+    order = [p.stem[3:] for p in sorted((HERE / "nbs").glob("[1-9][0-9]_*.ipynb"))]
     order = [w for w in order if w in folders] + sorted(folders - set(order))
+
     def listed(w):
-        pages = sorted((p.stem for p in (HERE/'nbs'/w).glob('*.ipynb')), key=lambda p: (p != 'index', p))
-        return '\n'.join([f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n',
-                          *[f'nbs/{w}/{p}' for p in pages], '```'])
-    source[0] = source[0].replace('% workshops', '\n\n'.join(map(listed, order))).replace('% papers', cards())
+        pages = sorted(
+            (p.stem for p in (HERE / "nbs" / w).glob("*.ipynb")), key=lambda p: (p != "index", p)
+        )
+        return "\n".join(
+            [
+                f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n',
+                *[f"nbs/{w}/{p}" for p in pages],
+                "```",
+            ]
+        )
+
+    source[0] = (
+        source[0]
+        .replace("% workshops", "\n\n".join(map(listed, order)))
+        .replace("% papers", cards())
+    )
+
 
 # --- formulas ---
 
+
 def formula(display):
     "Visitor for a formula in a line or on its own"
+
     def visit(self, node):
         from docutils.nodes import SkipNode
         from memnb.report import mathml
+
         text = mathml(node.astext(), display)
         self.body.append(f'<div class="math">{text}</div>' if display else text)
         raise SkipNode
+
     return visit
+
 
 def setup(app):
     "Register the renderer of formulas and the lists of workshops"
-    app.connect('source-read', workshops)
-    app.connect('env-get-outdated', lambda *args: ['index'])  # a folder may be new
-    app.add_html_math_renderer('mathml', (formula(False), None), (formula(True), None))
+    app.connect("source-read", workshops)
+    app.connect("env-get-outdated", lambda *args: ["index"])  # a folder may be new
+    app.add_html_math_renderer("mathml", (formula(False), None), (formula(True), None))
     return dict(parallel_read_safe=True, parallel_write_safe=True)
+
 
 collect()
 rows()

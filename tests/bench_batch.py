@@ -6,6 +6,7 @@
 
 python tests/bench_batch.py [overhead rerun pair]
 """
+
 import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 from nbformat.v4 import new_code_cell, new_notebook, writes
@@ -13,51 +14,70 @@ from memnb import batch as run, profiles
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
 
+
 def house(folder, *codes, n=1):
     "A folder with one notebook and a profile of n runs"
-    cells = [new_code_cell(PARAMS, metadata=dict(tags=['parameters'])), *map(new_code_cell, codes)]
-    (folder/'10_one.ipynb').write_text(writes(new_notebook(cells=cells)))
-    (folder/'mine.yaml').write_text(f'- notebook: one\n  grid: {{n: {list(range(1, n + 1))}}}\n')
+    cells = [new_code_cell(PARAMS, metadata=dict(tags=["parameters"])), *map(new_code_cell, codes)]
+    (folder / "10_one.ipynb").write_text(writes(new_notebook(cells=cells)))
+    (folder / "mine.yaml").write_text(f"- notebook: one\n  grid: {{n: {list(range(1, n + 1))}}}\n")
+
 
 def batch(folder, **kw):
     "Seconds of a batch"
     start = time.perf_counter()
-    got = run.batch(folder/'mine.yaml', quiet=True, folder=folder, out=folder/'runs', **kw)
+    got = run.batch(folder / "mine.yaml", quiet=True, folder=folder, out=folder / "runs", **kw)
     took = time.perf_counter() - start
-    assert {o.status for o in got} <= {'done', 'skipped'}, [o.error for o in got]
+    assert {o.status for o in got} <= {"done", "skipped"}, [o.error for o in got]
     return took
 
+
 def overhead(folder, n=8):
-    house(folder, 'import time\ntime.sleep(.5)', n=n)
+    house(folder, "import time\ntime.sleep(.5)", n=n)
     took, inside = batch(folder), 0
-    for f in (folder/'runs/mine').glob('*.ipynb'):
-        inside += sum(c['metadata']['papermill']['duration'] for c in json.loads(f.read_text())['cells'])
-    print(f'overhead: {(took - inside)/n:.2f} s a run ({n} runs, {inside/n:.2f} s in the cells of each)')
+    for f in (folder / "runs/mine").glob("*.ipynb"):
+        inside += sum(
+            c["metadata"]["papermill"]["duration"] for c in json.loads(f.read_text())["cells"]
+        )
+    print(
+        f"overhead: {(took - inside) / n:.2f} s a run ({n} runs, {inside / n:.2f} s in the cells of each)"
+    )
+
 
 def rerun(folder):
-    n = len(profiles.profile('laptop'))
-    house(folder, 'print(1)', n=n)
+    n = len(profiles.profile("laptop"))
+    house(folder, "print(1)", n=n)
     batch(folder)
-    code = 'from memnb import papers, cli; import sys; from pathlib import Path; share = papers.share_dir\n' \
-           f'papers.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n' \
-           f'sys.exit(cli.main(["run", {str(folder/"mine.yaml")!r}, "-o", {str(folder/"runs")!r}]))'
+    code = (
+        "from memnb import papers, cli; import sys; from pathlib import Path; share = papers.share_dir\n"
+        f'papers.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n'
+        f'sys.exit(cli.main(["run", {str(folder / "mine.yaml")!r}, "-o", {str(folder / "runs")!r}]))'
+    )
     start = time.perf_counter()
-    subprocess.run([sys.executable, '-c', code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    print(f'rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started')
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    print(f"rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started")
+
 
 def pair(folder):
     "The smoke runs of the two notebooks that train, two seeds each"
-    os.environ.pop('OMP_NUM_THREADS', None)
-    profile, took = folder/'train.yaml', []
-    profile.write_text(''.join(f'- notebook: {w}\n  grid: {{seed: [0, 1]}}\n' for w in ('contextual', 'capacity')))
+    os.environ.pop("OMP_NUM_THREADS", None)
+    profile, took = folder / "train.yaml", []
+    profile.write_text(
+        "".join(f"- notebook: {w}\n  grid: {{seed: [0, 1]}}\n" for w in ("contextual", "capacity"))
+    )
     for workers in 1, 2:
         start = time.perf_counter()
-        got = run.batch(profile, quiet=True, out=folder/f'runs{workers}', workers=workers, seconds=0)
+        got = run.batch(
+            profile, quiet=True, out=folder / f"runs{workers}", workers=workers, seconds=0
+        )
         took.append(time.perf_counter() - start)
-        assert {o.status for o in got} == {'done'}, [o.error for o in got]
-    print(f'pair: {len(got)} training notebooks {took[0]:.1f} s one after the other, {took[1]:.1f} s two at a time: '
-          f'{took[0]/took[1]:.2f} times ({run.cores()} cores)')
+        assert {o.status for o in got} == {"done"}, [o.error for o in got]
+    print(
+        f"pair: {len(got)} training notebooks {took[0]:.1f} s one after the other, {took[1]:.1f} s two at a time: "
+        f"{took[0] / took[1]:.2f} times ({run.cores()} cores)"
+    )
 
-if __name__ == '__main__':
-    for part in sys.argv[1:] or ['overhead', 'rerun', 'pair']:
-        with tempfile.TemporaryDirectory() as tmp: globals()[part](Path(tmp))
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or ["overhead", "rerun", "pair"]:
+        with tempfile.TemporaryDirectory() as tmp:
+            globals()[part](Path(tmp))

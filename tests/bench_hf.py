@@ -25,30 +25,36 @@ prompts and 11 of 16. With float32 weights (MEMNB_ENGINE=torch) one prompt takes
 `busy` with float32 weights, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.
 """
+
 import json, os, sys, time
+
 
 def serve(gguf, threads):
     "What the other Python does: for each line with prompts, tokens allowed and end tokens, one with seconds and answers"
     from llama_cpp import Llama
+
     m = Llama(gguf, n_ctx=8192, n_threads=threads, n_threads_batch=threads, verbose=False)
-    print(json.dumps('ready'), flush=True)
+    print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         prompts, size, ends = json.loads(line)
-        m.reset() # nothing is left of the call before
+        m.reset()  # nothing is left of the call before
         start, said = [f() for f in (time.perf_counter, time.process_time)], []
         for ids in prompts:
             own = []
-            for t in m.generate(ids, temp=0., top_k=1):
+            for t in m.generate(ids, temp=0.0, top_k=1):
                 own.append(t)
-                if t in ends or len(own) == size: break
+                if t in ends or len(own) == size:
+                    break
             said.append(own)
         spent = [f() - a for f, a in zip((time.perf_counter, time.process_time), start)]
         print(json.dumps([spent, said]), flush=True)
 
-if __name__ == '__main__' and sys.argv[1:2] == ['serve']: sys.exit(serve(sys.argv[2], int(sys.argv[3])))
 
-os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '3000')
+if __name__ == "__main__" and sys.argv[1:2] == ["serve"]:
+    sys.exit(serve(sys.argv[2], int(sys.argv[3])))
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import subprocess
 from functools import cache
@@ -56,7 +62,8 @@ from importlib.util import find_spec
 from bench_tabular import fresh, plain, prefix_prompts, row, show
 
 TOKENS, CLOCK = 48, [time.perf_counter]
-THREADS = int(os.environ['OMP_NUM_THREADS'])
+THREADS = int(os.environ["OMP_NUM_THREADS"])
+
 
 def seconds(f):
     "Seconds that a call takes by the chosen clock, and what it returns"
@@ -64,133 +71,204 @@ def seconds(f):
     out = f()
     return CLOCK[0]() - start, out
 
+
 @cache
 def ready():
     "Our model, and the library's with the same weights"
     from transformers import AutoModelForCausalLM
     from memnb import hf, lm
-    m = lm.load('smollm2', device='cpu')
-    return m, hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+
+    m = lm.load("smollm2", device="cpu")
+    return m, hf.quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval()
+    )
+
 
 @cache
 def llama():
     "A process with llama.cpp on the same file; None where there is none"
     from memnb import core, weights
-    named = os.environ.get('MEMNB_LLAMA')
-    if not named and not find_spec('llama_cpp'):
-        print('llama.cpp is missing: its lines are left out; how to add it is at the head of this file', file=sys.stderr)
+
+    named = os.environ.get("MEMNB_LLAMA")
+    if not named and not find_spec("llama_cpp"):
+        print(
+            "llama.cpp is missing: its lines are left out; how to add it is at the head of this file",
+            file=sys.stderr,
+        )
         return None
-    words = [named or sys.executable, __file__, 'serve', str(core.wheel_file(*weights.SMOLLM2)), str(THREADS)]
-    p = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [
+        named or sys.executable,
+        __file__,
+        "serve",
+        str(core.wheel_file(*weights.SMOLLM2)),
+        str(THREADS),
+    ]
+    p = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     if p.stdout.readline().strip() != '"ready"':
-        sys.exit(f'llama.cpp does not start:\n{p.communicate()[1][-2000:]}')
+        sys.exit(f"llama.cpp does not start:\n{p.communicate()[1][-2000:]}")
     return p
+
 
 def ours(prompts, size):
     "Seconds and texts of the local engine, on an empty store"
     from memnb import lm
+
     m, _ = ready()
     with fresh() as path:
         m.store = lm.Store(path)
         return seconds(lambda: m.generate(prompts, max_tokens=size))
+
 
 def theirs(prompts, size):
     "Seconds and texts of transformers"
     m, net = ready()
     return seconds(lambda: plain(net, m.tok, m, prompts, size, together=16))
 
+
 def of_llama(prompts, size):
     "Seconds and texts of llama.cpp"
     m, _ = ready()
-    llama().stdin.write(json.dumps([[m.encode(p) for p in prompts], size, [*m.eos]]) + '\n')
+    llama().stdin.write(json.dumps([[m.encode(p) for p in prompts], size, [*m.eos]]) + "\n")
     llama().stdin.flush()
     spent, said = json.loads(llama().stdout.readline())
     kw = dict(skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return spent[CLOCK[0] is time.process_time], [m.tok.decode(s, **kw) for s in said]
+
 
 def writing(side, prompts, size=TOKENS, repeats=1):
     "Least seconds of writing, and the texts; one token is given away to reading"
     first, whole = [[side(prompts, n) for _ in range(repeats)] for n in (1, size)]
     return min(s for s, _ in whole) - min(s for s, _ in first), whole[0][1]
 
+
 def compare(what, prompts, wanted, f=writing, **kw):
     "A line for each of the others; returns our seconds and tokens"
     (b, y), m = f(ours, prompts, **kw), ready()[0]
     count = sum(len(m.tok(t, add_special_tokens=False).input_ids) for t in y)
-    rival = [('generate', theirs, None)] + [('llama.cpp', of_llama, wanted)]*(llama() is not None)
+    rival = [("generate", theirs, None)] + [("llama.cpp", of_llama, wanted)] * (llama() is not None)
     true = None
     for name, side, want in rival:
         a, x = f(side, prompts, **kw)
-        true = x if true is None else true # what float32 `generate` says
-        same = ['yes' if y == true else 'no'][0] if side is theirs else ''
+        true = x if true is None else true  # what float32 `generate` says
+        same = ["yes" if y == true else "no"][0] if side is theirs else ""
         k = sum(p == q for p, q in zip(x if side is of_llama else y, true))
-        who = 'of llama.cpp ' if side is of_llama else ''
-        row(f'{what}, against {name}', a, b, want, f'{same} {k}/{len(y)} texts {who}as fp32 generate'.strip())
+        who = "of llama.cpp " if side is of_llama else ""
+        row(
+            f"{what}, against {name}",
+            a,
+            b,
+            want,
+            f"{same} {k}/{len(y)} texts {who}as fp32 generate".strip(),
+        )
     return b, count
+
 
 def table_prompts(n, lines=8):
     "Beginnings of Titanic: the header and some lines from places of their own"
     from memnb import data
-    text = data.load('titanic').text.split('\n')
-    return ['\n'.join([text[0], *text[4*i+1:4*i+1+lines]]) + '\n' for i in range(n)]
+
+    text = data.load("titanic").text.split("\n")
+    return ["\n".join([text[0], *text[4 * i + 1 : 4 * i + 1 + lines]]) + "\n" for i in range(n)]
+
 
 def demonstrations():
     "A prompt of the paper on in-context learning: the first piece of a text that is to be completed, behind 25 texts"
     from memnb import icl, plant
+
     t = icl.task(plant.news().assign(text=lambda d: d.text.str.strip()), n=1, k=25)
-    return icl.replication_prompts(t, 25, 'full', ready()[0].mode)[:1]
+    return icl.replication_prompts(t, 25, "full", ready()[0].mode)[:1]
+
 
 def one():
     "One prompt"
     from memnb.lm import chat
-    ask = chat('', [], 'Write a short story about a lighthouse keeper who finds a map.')
-    for what, prompts in (('table', table_prompts(1)), ('demonstrations', demonstrations()), ('question', [ask])):
-        b, n = compare(f'one prompt, {what}', prompts, .5, repeats=3)
-        print(f'   ours: {n} tokens, {n/b:.0f} a second', file=sys.stderr)
+
+    ask = chat("", [], "Write a short story about a lighthouse keeper who finds a map.")
+    for what, prompts in (
+        ("table", table_prompts(1)),
+        ("demonstrations", demonstrations()),
+        ("question", [ask]),
+    ):
+        b, n = compare(f"one prompt, {what}", prompts, 0.5, repeats=3)
+        print(f"   ours: {n} tokens, {n / b:.0f} a second", file=sys.stderr)
+
 
 def batch(k, wanted=None):
     "Several prompts, also against the rate at which a prompt is read"
     m, _ = ready()
     text = prefix_prompts(m.tok, 1, 2000)
-    read = min(ours(text, 1)[0] for _ in range(2))/len(m.encode(text[0]))
-    b, n = compare(f'{k} prompts', table_prompts(k, 2), None, repeats=2) # short ones: reading is taken off
-    print(f'   ours: {n} tokens, {n/b:.0f} a second', file=sys.stderr)
-    row(f'{k} prompts, {n} tokens, against reading as many', n*read, b, wanted, '')
+    read = min(ours(text, 1)[0] for _ in range(2)) / len(m.encode(text[0]))
+    b, n = compare(
+        f"{k} prompts", table_prompts(k, 2), None, repeats=2
+    )  # short ones: reading is taken off
+    print(f"   ours: {n} tokens, {n / b:.0f} a second", file=sys.stderr)
+    row(f"{k} prompts, {n} tokens, against reading as many", n * read, b, wanted, "")
+
 
 def long():
     "A long prompt, and one token"
     m, _ = ready()
     prompts = prefix_prompts(m.tok, 1, 2000)
-    def f(side, prompts): return min((side(prompts, 1) for _ in range(3)), key=lambda x: x[0])
-    b, _ = compare(f'reading {len(m.encode(prompts[0]))} tokens', prompts, None, f)
-    print(f'   ours: {len(m.encode(prompts[0]))/b:.0f} tokens a second', file=sys.stderr)
+
+    def f(side, prompts):
+        return min((side(prompts, 1) for _ in range(3)), key=lambda x: x[0])
+
+    b, _ = compare(f"reading {len(m.encode(prompts[0]))} tokens", prompts, None, f)
+    print(f"   ours: {len(m.encode(prompts[0])) / b:.0f} tokens a second", file=sys.stderr)
+
 
 def busy():
     "Another process computes on one of the cores"
     import torch
+
     for k in (1, 16):
         prompts = table_prompts(k)
         torch.set_num_threads(1)
         a, x = writing(ours, prompts)
         torch.set_num_threads(THREADS)
-        other = subprocess.Popen([sys.executable, '-c', 'while True: pass'])
-        try: b, y = writing(ours, prompts)
-        finally: other.kill()
-        same = 'yes' if x == y else 'no'
-        row(f'{k} prompts beside another process, {THREADS} threads, against one idle core', a, b, .5, same)
+        other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            b, y = writing(ours, prompts)
+        finally:
+            other.kill()
+        same = "yes" if x == y else "no"
+        row(
+            f"{k} prompts beside another process, {THREADS} threads, against one idle core",
+            a,
+            b,
+            0.5,
+            same,
+        )
 
-PARTS = dict(one=one, sixteen=lambda: batch(16, .6), many=lambda: batch(64), long=long, busy=busy)
+
+PARTS = dict(one=one, sixteen=lambda: batch(16, 0.6), many=lambda: batch(64), long=long, busy=busy)
+
 
 def main(names):
     "Run the named parts, or all"
-    if names[:1] == ['cpu']: CLOCK[0], names = time.process_time, names[1:]
-    if wrong := [n for n in names if n not in PARTS]: sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
-    ours(['one, two,'], 4), theirs(['one, two,'], 2) # weights are read and packed outside of the clock
-    print('ours: few tokens', 'out of 4-bit blocks' if ready()[0].decoder else 'with float32 weights', file=sys.stderr)
+    if names[:1] == ["cpu"]:
+        CLOCK[0], names = time.process_time, names[1:]
+    if wrong := [n for n in names if n not in PARTS]:
+        sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    (
+        ours(["one, two,"], 4),
+        theirs(["one, two,"], 2),
+    )  # weights are read and packed outside of the clock
+    print(
+        "ours: few tokens",
+        "out of 4-bit blocks" if ready()[0].decoder else "with float32 weights",
+        file=sys.stderr,
+    )
     try:
-        for n in names or PARTS: PARTS[n]()
+        for n in names or PARTS:
+            PARTS[n]()
     finally:
-        if p := llama(): p.kill()
+        if p := llama():
+            p.kill()
     return show()
 
-if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -11,86 +11,117 @@ Measured on 23 November 2026 in CPU seconds of one thread (OMP_NUM_THREADS=1): 1
 two idle cores: 83.2 and 6.2, 13.4 times; 652 and 26.4, 24.6 times. The cell of Reuters: 42 s (39 two days before), 90 are
 wanted.
 """
+
 import os
-os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '3000')
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import sys
 from bench_tabular import clock, fresh, plain, row, show
 
-TOKENS = 24 # of an answer
+TOKENS = 24  # of an answer
+
 
 def ready(k, n):
     "A task, its prompts, and the packaged model"
     from memnb import icl, lm, plant
+
     t = icl.task(plant.news().assign(text=lambda d: d.text.str.strip()), n=n, k=k)
-    m = lm.load('smollm2', device='cpu')
-    return t, icl.replication_prompts(t, k, 'full', m.mode), m
+    m = lm.load("smollm2", device="cpu")
+    return t, icl.replication_prompts(t, k, "full", m.mode), m
+
 
 def ours(m, prompts):
     "All prompts in one call, on an empty store"
     from memnb import lm
+
     with fresh() as path:
         m.store = lm.Store(path)
         return m.generate(prompts, max_tokens=TOKENS)
+
 
 def ratio():
     "One call for all instances against a call for each"
     from transformers import AutoModelForCausalLM
     from memnb import hf, lm
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
+
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())
     for k, n, every, wanted in ((50, 16, 4, 6), (100, 64, 16, 15)):
         _, prompts, m = ready(k, n)
         b, y = clock(lambda: ours(m, prompts))
         a, x = clock(lambda: plain(net, m.tok, m, prompts[::every], TOKENS))
         same = sum(p == q for p, q in zip(x, y[::every]))
-        scaled = f', baseline from {len(x)} of {n}' if every > 1 else ''
-        row(f'k = {k}, {n} instances{scaled}', a*every, b, wanted,
-            f"{'yes' if same == len(x) else 'no'}, {same}/{len(x)} texts")
+        scaled = f", baseline from {len(x)} of {n}" if every > 1 else ""
+        row(
+            f"k = {k}, {n} instances{scaled}",
+            a * every,
+            b,
+            wanted,
+            f"{'yes' if same == len(x) else 'no'}, {same}/{len(x)} texts",
+        )
+
 
 def labels():
     "Labels side by side behind their prompt, against each with a prompt of its own"
     from functools import partialmethod
     from memnb import icl, lm
+
     for k, n in ((0, 36), (25, 36)):
         t, _, m = ready(k, n)
         prompts, found, side = icl.performance_prompts(t, k, m.mode), {}, lm.HF._packs
-        for name, packs in (('single', partialmethod(side, most=0)), ('ours', side)):
+        for name, packs in (("single", partialmethod(side, most=0)), ("ours", side)):
             lm.HF._packs = packs
             with fresh() as path:
                 m.store = lm.Store(path)
-                found[name] = clock(lambda: m.logprobs([p for p in prompts for _ in t.labels],
-                                                       [f'{l}\n' for _ in prompts for l in t.labels]))
-        (a, x), (b, y) = found['single'], found['ours']
+                found[name] = clock(
+                    lambda: m.logprobs(
+                        [p for p in prompts for _ in t.labels],
+                        [f"{l}\n" for _ in prompts for l in t.labels],
+                    )
+                )
+        (a, x), (b, y) = found["single"], found["ours"]
         far = max(abs(p - q) for u, v in zip(x, y) for p, q in zip(u, v))
-        row(f'labels, k = {k}, {n} instances, {len(t.labels)} labels', a, b, 2, f'to {far:.0e} nats')
+        row(
+            f"labels, k = {k}, {n} instances, {len(t.labels)} labels", a, b, 2, f"to {far:.0e} nats"
+        )
+
 
 def cell():
     "Two hundred instances in one setting at k = 100"
     from memnb import icl, lm, plant
-    m = lm.load('smollm2', mode='completion', device='cpu')
+
+    m = lm.load("smollm2", mode="completion", device="cpu")
     news = plant.news().assign(text=lambda d: d.text.str.strip())
-    for name, data in (('news', news), ('wnli', 'wnli'), ('trec', 'trec')):
-        try: t = icl.task(data, 210, 100) # a text that occurs twice is asked once
-        except FileNotFoundError: continue
+    for name, data in (("news", news), ("wnli", "wnli"), ("trec", "trec")):
+        try:
+            t = icl.task(data, 210, 100)  # a text that occurs twice is asked once
+        except FileNotFoundError:
+            continue
         t.queries, t.telling = t.queries[:200], t.telling[:200]
         with fresh() as path:
             m.store = lm.Store(path)
             seconds, found = clock(lambda: icl.replicate(m, t, 100, max_tokens=TOKENS))
-        row(f'cell: {name}, k = 100, {len(found)} instances', None, seconds, '< 90 s', '')
+        row(f"cell: {name}, k = 100, {len(found)} instances", None, seconds, "< 90 s", "")
+
 
 def cost():
     "How the time grows with demonstrations and with instances"
     for k, n in ((0, 32), (25, 32), (50, 32), (100, 32), (100, 1), (100, 8), (100, 64)):
         _, prompts, m = ready(k, n)
         seconds, _ = clock(lambda: ours(m, prompts))
-        row(f'ours, k = {k}, {n} instances', None, seconds, None, '')
+        row(f"ours, k = {k}, {n} instances", None, seconds, None, "")
+
 
 PARTS = dict(cell=cell, ratio=ratio, labels=labels, cost=cost)
 
+
 def main(names):
     "Run the named parts, or all"
-    for n in names or PARTS: PARTS[n]()
+    for n in names or PARTS:
+        PARTS[n]()
     return show()
 
-if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,9 +9,11 @@ with the games of the attack; two idle cores should need less than three minutes
 `neighbours`: each of 50 neighbours built from its 49 prompts, against the closed form in both readings; medians of fifteen
 in turns, since one takes milliseconds.
 """
+
 import os
-os.environ.setdefault('OMP_NUM_THREADS', '2')
-os.environ.setdefault('GOMP_SPINCOUNT', '3000')
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import sys, tempfile
 import numpy as np, torch
@@ -19,102 +21,164 @@ from bench_tabular import clock, race, row, show
 
 S, T, EVERY = 50, 40, 5
 
+
 def ready():
     "Our model on an empty store, and the library's with the same weights"
     from transformers import AutoModelForCausalLM
     from memnb import hf, lm
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype='float32').eval())
-    return lm.load('smollm2', device='cpu', store=lm.Store(f'{tempfile.mkdtemp()}/s.sqlite')), net
+
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())
+    return lm.load("smollm2", device="cpu", store=lm.Store(f"{tempfile.mkdtemp()}/s.sqlite")), net
+
 
 def batched(net, ids):
     "Log-probabilities after each prompt, by one padded batch"
     w = max(map(len, ids))
-    x = torch.tensor([[0]*(w - len(i)) + i for i in ids])
-    mask = torch.tensor([[0]*(w - len(i)) + [1]*len(i) for i in ids])
+    x = torch.tensor([[0] * (w - len(i)) + i for i in ids])
+    mask = torch.tensor([[0] * (w - len(i)) + [1] * len(i) for i in ids])
     at = (mask.cumsum(-1) - 1).clamp(min=0)
     with torch.inference_mode():
         return net(input_ids=x, attention_mask=mask, position_ids=at).logits[:, -1].log_softmax(-1)
 
+
 def score():
     "Label log-probabilities of one query with all exemplars and with each one left out"
     from memnb import hf, iclinf
+
     m, net = ready()
-    p = iclinf.pool('news', 4)
+    p = iclinf.pool("news", 4)
     at = iclinf.label_tokens(m, p.labels)
     for shots, wanted in ((4, 3), (16, 3)):
-        prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[:shots + 1]
+        prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[: shots + 1]
         ids = [m.encode(x) for x in prompts]
-        parents = [-1, *[0]*shots]
+        parents = [-1, *[0] * shots]
         packed = lambda: hf.last_logits(m, ids, parents).log_softmax(-1)
-        packed(), batched(net, ids[:1]) # ready, and the weights of the library's model are read
+        packed(), batched(net, ids[:1])  # ready, and the weights of the library's model are read
         a, b, x, y = race(lambda: batched(net, ids)[:, at], lambda: packed()[:, at], 5)
         far = max(float((u - v).abs().max()) for u, v in zip(x, y))
-        row(f'leave one out, {shots} shots, {sum(map(len, ids))} tokens', a, b, wanted,
-            f"{'yes' if far < 1e-4 else 'no'}, {far:.0e} nats at most")
+        row(
+            f"leave one out, {shots} shots, {sum(map(len, ids))} tokens",
+            a,
+            b,
+            wanted,
+            f"{'yes' if far < 1e-4 else 'no'}, {far:.0e} nats at most",
+        )
+
 
 def audit():
     "One text of Algorithm 1"
     from memnb import iclinf
+
     m, net = ready()
     prompts = iclinf.audit_prompts(s=S)
-    m._run(dict(input_ids=torch.tensor([[1, 2, 3]]))) # the packed twin is made outside of the clock
-    b, text = clock(lambda: iclinf.write(iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0, norms=()))
+    m._run(
+        dict(input_ids=torch.tensor([[1, 2, 3]]))
+    )  # the packed twin is made outside of the clock
+    b, text = clock(
+        lambda: iclinf.write(iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0, norms=())
+    )
     ids = text.ids
-    draws, spent, same = np.random.default_rng(0).random(len(ids)), 0., 0
+    draws, spent, same = np.random.default_rng(0).random(len(ids)), 0.0, 0
     read = [m.encode(p) for p in prompts]
-    batched(net, read[:1]) # and the weights of the library's model are read
+    batched(net, read[:1])  # and the weights of the library's model are read
     for t in range(0, len(ids), EVERY):
+
         def again():
             z = iclinf.clipped(batched(net, [r + ids[:t] for r in read]), 10)
-            return int(np.searchsorted(np.cumsum((z.mean(0)/1.42).softmax(0).numpy()), draws[t], side='right'))
+            return int(
+                np.searchsorted(
+                    np.cumsum((z.mean(0) / 1.42).softmax(0).numpy()), draws[t], side="right"
+                )
+            )
+
         seconds, token = clock(again)
         spent, same = spent + seconds, same + (token == ids[t])
     tried = len(range(0, len(ids), EVERY))
-    row(f'audit, s = {S}, {len(ids)} tokens, baseline from {tried} of them', spent*len(ids)/tried, b, 33,
-        f"{'yes' if same == tried else 'no'}, {same}/{tried} tokens")
+    row(
+        f"audit, s = {S}, {len(ids)} tokens, baseline from {tried} of them",
+        spent * len(ids) / tried,
+        b,
+        33,
+        f"{'yes' if same == tried else 'no'}, {same}/{tried} tokens",
+    )
+
 
 def target():
     "One target of Table 4: four texts of T = 40 tokens, all orders, both readings, 800 games"
     from memnb import iclinf
+
     m, _ = ready()
     m._run(dict(input_ids=torch.tensor([[1, 2, 3]])))
-    seconds, t = clock(lambda: iclinf.audit(m, 'Table 4', [1], s=S, tokens=T, sequences=4, games=800))
-    n = t[t.quantity == 'tokens'].value.iloc[0]
-    row(f'one target, 4 texts, {n:.0f} tokens', None, seconds, '< 180 s', 'yes' if n <= 4*T else 'no')
+    seconds, t = clock(
+        lambda: iclinf.audit(m, "Table 4", [1], s=S, tokens=T, sequences=4, games=800)
+    )
+    n = t[t.quantity == "tokens"].value.iloc[0]
+    row(
+        f"one target, 4 texts, {n:.0f} tokens",
+        None,
+        seconds,
+        "< 180 s",
+        "yes" if n <= 4 * T else "no",
+    )
+
 
 def neighbours():
     "Divergences of all neighbours of one token, order 2"
     from memnb import iclinf
-    z = iclinf.clipped(3*torch.randn(S, 49152, generator=torch.Generator().manual_seed(0)), 10)
+
+    z = iclinf.clipped(3 * torch.randn(S, 49152, generator=torch.Generator().manual_seed(0)), 10)
+
     def built(norm):
-        full, worst = (z.sum(0)/S).log_softmax(0), 0.
+        full, worst = (z.sum(0) / S).log_softmax(0), 0.0
         for i in range(S):
-            q = (torch.cat([z[:i], z[i + 1:]]).sum(0)/(S if norm == 's' else S - 1)).log_softmax(0)
+            q = (torch.cat([z[:i], z[i + 1 :]]).sum(0) / (S if norm == "s" else S - 1)).log_softmax(
+                0
+            )
             pairs = [(full, q), (q, full)]
-            worst = max(worst, *(torch.logsumexp(2*a - b, 0).item() for a, b in pairs))
+            worst = max(worst, *(torch.logsumexp(2 * a - b, 0).item() for a, b in pairs))
         return worst
-    for norm in ('s', 's-1'):
-        ours = lambda: float(iclinf.neighbour_rdp(z, 1., [2], norm)[0])
+
+    for norm in ("s", "s-1"):
+        ours = lambda: float(iclinf.neighbour_rdp(z, 1.0, [2], norm)[0])
         ours()
         a, b, x, y = race(lambda: built(norm), ours, 15)
         far = abs(x[0] - y[0])
-        row(f'{S} neighbours of one token, {norm}', a, b, 12, f"{'yes' if far < 1e-9 else 'no'}, {far:.0e} nats")
+        row(
+            f"{S} neighbours of one token, {norm}",
+            a,
+            b,
+            12,
+            f"{'yes' if far < 1e-9 else 'no'}, {far:.0e} nats",
+        )
+
 
 def accountant():
     "All parameters and orders of Tables 4 to 6"
     from memnb import iclinf, results
-    rep = results.reported('iclinf')
+
+    rep = results.reported("iclinf")
     seconds, t = clock(lambda: iclinf.solved(rep))
     right = ((t.value.round(2) - t.printed).abs() < 1e-9) & (t.alpha == t.printed_alpha)
-    row(f'accountant, {len(t)} rows of Tables 4 to 6', None, seconds, '< 2 s',
-        f"{'yes' if right.all() else 'no'}, {right.sum()}/{len(t)} rows as printed")
+    row(
+        f"accountant, {len(t)} rows of Tables 4 to 6",
+        None,
+        seconds,
+        "< 2 s",
+        f"{'yes' if right.all() else 'no'}, {right.sum()}/{len(t)} rows as printed",
+    )
+
 
 PARTS = dict(score=score, audit=audit, target=target, neighbours=neighbours, accountant=accountant)
 
+
 def main(names):
     "Run the named parts, or all"
-    if wrong := [n for n in names if n not in PARTS]: sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
-    for n in names or PARTS: PARTS[n]()
+    if wrong := [n for n in names if n not in PARTS]:
+        sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    for n in names or PARTS:
+        PARTS[n]()
     return show()
 
-if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

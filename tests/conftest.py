@@ -1,71 +1,111 @@
 "Environment of the whole suite: quiet threads (before torch is imported) and an answer store of its own."
+
 import os, shutil, sys, tempfile
 from pathlib import Path
 import pytest
 
-os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
-os.environ.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 2) // 2)))
-os.environ.setdefault('MPLBACKEND', 'agg')
-os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
-os.environ.pop('PYTHONDONTWRITEBYTECODE', None) # some containers set it, and each of some hundred processes
-sys.dont_write_bytecode = False # would compile torch anew
-_folder = tempfile.mkdtemp(prefix='memnb-')
-os.environ['MEMNB_STORE'] = str(Path(_folder)/'store.sqlite')
-os.environ.pop('MEMNB_HOME', None)
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.pop(
+    "PYTHONDONTWRITEBYTECODE", None
+)  # some containers set it, and each of some hundred processes
+sys.dont_write_bytecode = False  # would compile torch anew
+_folder = tempfile.mkdtemp(prefix="memnb-")
+os.environ["MEMNB_STORE"] = str(Path(_folder) / "store.sqlite")
+os.environ.pop("MEMNB_HOME", None)
 
 # what takes minutes begins first, whole files before single notebooks; a thousand short tests come last, so that
 # several processes end together
-LONG = ['test_batch.py', 'test_lab.py', '[10_tabular]', '[tabular/measuring]', '[rooms/hf]', 'test_docs.py',
-        'test_server.py', 'test_sixth.py', '[12_', '[iclinf/measuring]', '[iclinf/ladder]', '[rooms/plant]',
-        'test_store.py', 'test_report.py', 'test_engine.py', 'test_icl.py', 'test_bad_input.py',
-        'test_difference.py', 'test_teaching.py', 'test_results.py', 'test_replay.py', '[1', '[tabular/', '[icl/', '[iclinf/', 'test_notebooks.py']
+LONG = [
+    "test_batch.py",
+    "test_lab.py",
+    "[10_tabular]",
+    "[tabular/measuring]",
+    "[rooms/hf]",
+    "test_docs.py",
+    "test_server.py",
+    "test_sixth.py",
+    "[12_",
+    "[iclinf/measuring]",
+    "[iclinf/ladder]",
+    "[rooms/plant]",
+    "test_store.py",
+    "test_report.py",
+    "test_engine.py",
+    "test_icl.py",
+    "test_bad_input.py",
+    "test_difference.py",
+    "test_teaching.py",
+    "test_results.py",
+    "test_replay.py",
+    "[1",
+    "[tabular/",
+    "[icl/",
+    "[iclinf/",
+    "test_notebooks.py",
+]
+
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
+    items.sort(
+        key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG))
+    )
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     "Of several processes (`-n 2`) one takes all tests of a file, which share servers and pages; notebooks are spread"
     from xdist.scheduler import LoadScopeScheduling
+
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            file = nodeid.split('::')[0]
-            return nodeid if Path(file).stem in ('test_notebooks', 'test_repo') else file
-    config.option.loadscopereorder = False # the order of the tests is that of `LONG`
+            file = nodeid.split("::")[0]
+            return nodeid if Path(file).stem in ("test_notebooks", "test_repo") else file
+
+    config.option.loadscopereorder = False  # the order of the tests is that of `LONG`
     return Files(config, log)
+
 
 def pytest_unconfigure(config):
     shutil.rmtree(_folder, ignore_errors=True)
 
-@pytest.fixture(scope='session')
+
+@pytest.fixture(scope="session")
 def top():
     "The checkout"
     return Path(__file__).resolve().parents[1]
 
-@pytest.fixture(scope='session')
+
+@pytest.fixture(scope="session")
 def between(tmp_path_factory):
     "A folder that all processes of a session share"
     base = tmp_path_factory.getbasetemp()
-    return base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-@pytest.fixture(scope='session')
+
+@pytest.fixture(scope="session")
 def answers(between):
     "A store of answers for all workshops of papers, on all processes: what one has asked, the next need not compute"
-    return between/'answers/store.sqlite'
+    return between / "answers/store.sqlite"
 
-@pytest.fixture(scope='session')
+
+@pytest.fixture(scope="session")
 def shipped_answers(between):
     "A store for the pages: the answers that ship, which `test_replay.py` compares with the model's own"
     from memnb.replay import take_in
     from memnb.store import Store
-    path = between/'pages/store.sqlite'
+
+    path = between / "pages/store.sqlite"
     take_in(Store(path))
     return path
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     "A folder that takes the place of the checkout for everything that memnb writes"
-    folder = tmp_path/'home'
+    folder = tmp_path / "home"
     folder.mkdir()
-    monkeypatch.setenv('MEMNB_HOME', str(folder))
+    monkeypatch.setenv("MEMNB_HOME", str(folder))
     return folder

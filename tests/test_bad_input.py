@@ -1,226 +1,330 @@
 "Bad input of every kind: a clear error that says what to do, early, and nothing lost."
+
 import subprocess, sys
 import pandas as pd
 import pytest
 from memnb import data, icl, lm, tabular
 
+
 class Echo(lm.LM):
     "A backend that answers at once and counts"
-    caps, says = frozenset({'generate'}), 'x = 1'
+
+    caps, says = frozenset({"generate"}), "x = 1"
+
     def _answer(self, todo):
-        for i, _ in enumerate(todo): yield i, self.says
+        for i, _ in enumerate(todo):
+            yield i, self.says
+
 
 @pytest.fixture
-def model(tmp_path): return Echo('echo', 'echo', 'chat', store=lm.Store(tmp_path/'s.sqlite'))
+def model(tmp_path):
+    return Echo("echo", "echo", "chat", store=lm.Store(tmp_path / "s.sqlite"))
 
-def csv(tmp_path, raw, name='my.csv'):
-    path = tmp_path/name
+
+def csv(tmp_path, raw, name="my.csv"):
+    path = tmp_path / name
     path.write_bytes(raw if isinstance(raw, bytes) else raw.encode())
     return path
 
+
 TABLES = {
-    'empty': ('', 'empty'),
-    'one row': ('a,b\n1,2\n', 'row'),
-    'one column': ('a\n1\n2\n3\n', 'column'),
-    'duplicated header': ('a,a\n1,2\n3,4\n', 'a'),
-    'ragged': ('a,b\n1,2\n3\n4,5\n', 'line 3'),
-    'not utf-8': (b'a,b\n1,caf\xe9\n2,x\n', 'UTF-8'),
+    "empty": ("", "empty"),
+    "one row": ("a,b\n1,2\n", "row"),
+    "one column": ("a\n1\n2\n3\n", "column"),
+    "duplicated header": ("a,a\n1,2\n3,4\n", "a"),
+    "ragged": ("a,b\n1,2\n3\n4,5\n", "line 3"),
+    "not utf-8": (b"a,b\n1,caf\xe9\n2,x\n", "UTF-8"),
 }
 
-@pytest.mark.parametrize('kind', TABLES)
+
+@pytest.mark.parametrize("kind", TABLES)
 def test_bad_tables(kind, tmp_path, model):
     raw, says = TABLES[kind]
-    with pytest.raises(ValueError, match=says): tabular.measure(model, csv(tmp_path, raw))
+    with pytest.raises(ValueError, match=says):
+        tabular.measure(model, csv(tmp_path, raw))
     assert model.calls == 0
+
 
 def test_missing_file(tmp_path, model):
-    with pytest.raises(FileNotFoundError, match='no file'): tabular.measure(model, tmp_path/'none.csv')
+    with pytest.raises(FileNotFoundError, match="no file"):
+        tabular.measure(model, tmp_path / "none.csv")
+
 
 def test_unknown_names(model):
-    with pytest.raises(ValueError, match="did you mean 'titanic'"): tabular.measure(model, 'titanik')
-    with pytest.raises(ValueError, match='smollm2'): tabular.measure('gpt4', 'iris')
-    with pytest.raises(ValueError, match='quick'): tabular.measure(model, 'iris', preset='huge')
+    with pytest.raises(ValueError, match="did you mean 'titanic'"):
+        tabular.measure(model, "titanik")
+    with pytest.raises(ValueError, match="smollm2"):
+        tabular.measure("gpt4", "iris")
+    with pytest.raises(ValueError, match="quick"):
+        tabular.measure(model, "iris", preset="huge")
+
 
 def test_target_that_does_not_exist(model):
-    with pytest.raises(ValueError, match="did you mean 'species'"): tabular.predict(model, 'iris', target='specie')
+    with pytest.raises(ValueError, match="did you mean 'species'"):
+        tabular.predict(model, "iris", target="specie")
     assert model.calls == 0
 
-def test_columns_without_values_are_measured(tmp_path, model):
-    rows = '\n'.join(f'{i},,{i%3}' for i in range(80))
-    t = data.load(csv(tmp_path, f'id,gone,kind\n{rows}\n'))
-    assert t.empty == ['gone']
-    m = tabular.measure(model, t, n=4, samples=3, title='Kinds of 2019', show=False)
-    assert set(m['part']) >= {'row_completion', 'header', 'feature_values'}
 
-ODD = { # columns as users have them
-    'two rows': dict(a=[1, 2], b=['x', 'y']),
-    'a column without values': dict(a=range(40), b=[None]*40),
-    'one value everywhere': dict(a=[1]*40, b=['x']*40),
-    'unique texts': dict(a=[f'n{i}' for i in range(40)], b=[f'm {i}' for i in range(40)]),
-    'commas and quotes in names': {'a, b': range(40), 'say "hi"': list('xy')*20},
-    'equal signs in names': {'a = b': range(40), ' = ': list('xy')*20},
-    'patterns in names': {'a(b)[c]*': range(40), '\\d+': [i*.37 for i in range(40)], 'x|y': list('ab')*20},
-    'line ends in cells': dict(a=[f'l{i}\nm' for i in range(40)], b=range(40)),
-    'other alphabets': {'größe': range(40), '名前': [f'名{i}' for i in range(40)], 'emoji 😀': list('😀😁')*20},
-    'powers of ten': dict(a=[f'{1.7**i:e}' for i in range(40)], b=['inf', '-inf']*20),
-    'huge numbers': dict(a=[str(10**30 + i) for i in range(40)], b=[True, False]*20),
-    'infinite numbers': dict(a=['1e300', '-1e308', '2', '3']*24, b=['inf', '1', '2', '']*24,
-                             c=['9'*400]*96, d=[f'{i*71%96}' for i in range(96)]),
-    'numbers and words': dict(a=[1, 'x', None, 2.5]*10, b=range(40)),
-    'two rows again and again': dict(a=[1, 2]*20, b=['x', 'y']*20),
-    'names that differ in case': dict(A=range(40), a=range(40)),
-    'numbers as names': {'1': range(40), '2': list('xy')*20},
-    'long cells': dict(a=['word '*200 + str(i) for i in range(20)], b=range(20)),
+def test_columns_without_values_are_measured(tmp_path, model):
+    rows = "\n".join(f"{i},,{i % 3}" for i in range(80))
+    t = data.load(csv(tmp_path, f"id,gone,kind\n{rows}\n"))
+    assert t.empty == ["gone"]
+    m = tabular.measure(model, t, n=4, samples=3, title="Kinds of 2019", show=False)
+    assert set(m["part"]) >= {"row_completion", "header", "feature_values"}
+
+
+ODD = {  # columns as users have them
+    "two rows": dict(a=[1, 2], b=["x", "y"]),
+    "a column without values": dict(a=range(40), b=[None] * 40),
+    "one value everywhere": dict(a=[1] * 40, b=["x"] * 40),
+    "unique texts": dict(a=[f"n{i}" for i in range(40)], b=[f"m {i}" for i in range(40)]),
+    "commas and quotes in names": {"a, b": range(40), 'say "hi"': list("xy") * 20},
+    "equal signs in names": {"a = b": range(40), " = ": list("xy") * 20},
+    "patterns in names": {
+        "a(b)[c]*": range(40),
+        "\\d+": [i * 0.37 for i in range(40)],
+        "x|y": list("ab") * 20,
+    },
+    "line ends in cells": dict(a=[f"l{i}\nm" for i in range(40)], b=range(40)),
+    "other alphabets": {
+        "größe": range(40),
+        "名前": [f"名{i}" for i in range(40)],
+        "emoji 😀": list("😀😁") * 20,
+    },
+    "powers of ten": dict(a=[f"{1.7**i:e}" for i in range(40)], b=["inf", "-inf"] * 20),
+    "huge numbers": dict(a=[str(10**30 + i) for i in range(40)], b=[True, False] * 20),
+    "infinite numbers": dict(
+        a=["1e300", "-1e308", "2", "3"] * 24,
+        b=["inf", "1", "2", ""] * 24,
+        c=["9" * 400] * 96,
+        d=[f"{i * 71 % 96}" for i in range(96)],
+    ),
+    "numbers and words": dict(a=[1, "x", None, 2.5] * 10, b=range(40)),
+    "two rows again and again": dict(a=[1, 2] * 20, b=["x", "y"] * 20),
+    "names that differ in case": dict(A=range(40), a=range(40)),
+    "numbers as names": {"1": range(40), "2": list("xy") * 20},
+    "long cells": dict(a=["word " * 200 + str(i) for i in range(20)], b=range(20)),
 }
 
-@pytest.mark.filterwarnings('error::RuntimeWarning')
-@pytest.mark.parametrize('kind', ODD)
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("kind", ODD)
 def test_odd_columns_are_measured(kind):
     "Whatever its columns are, a table is measured, by a model that knows it and by one that knows nothing"
-    t = data.load(pd.DataFrame(ODD[kind]), name='odd')
+    t = data.load(pd.DataFrame(ODD[kind]), name="odd")
     for m in (tabular.Parrot(*tabular.by_heart(t)), tabular.Parrot()):
-        got = tabular.measure(m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title='Odd things', show=False)
-        assert 'feature_names' in set(got['part']) and tabular.tab1(got).index.tolist() == ['odd']
-        assert len(tabular.explain(got).split('\n')) == 2*len(tabular.TESTS)
+        got = tabular.measure(
+            m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title="Odd things", show=False
+        )
+        assert "feature_names" in set(got["part"]) and tabular.tab1(got).index.tolist() == ["odd"]
+        assert len(tabular.explain(got).split("\n")) == 2 * len(tabular.TESTS)
+
 
 def test_numbers_too_large_for_a_learner_are_predicted_from(model):
-    t = data.load(pd.DataFrame(ODD['infinite numbers'] | dict(y=list('pq')*48)), name='odd', target='y')
-    got = tabular.measure(model, t, n=3, preset='smoke', tests='accuracy', show=False)
-    assert {'Logistic Regression', 'Gradient Boosted Tree'} <= set(got['item'])
+    t = data.load(
+        pd.DataFrame(ODD["infinite numbers"] | dict(y=list("pq") * 48)), name="odd", target="y"
+    )
+    got = tabular.measure(model, t, n=3, preset="smoke", tests="accuracy", show=False)
+    assert {"Logistic Regression", "Gradient Boosted Tree"} <= set(got["item"])
+
 
 def test_too_few_rows_for_the_prefix(tmp_path, model, capsys):
     "The row test of a small table is left out with a word, the others are made; alone it is refused at once"
-    small = csv(tmp_path, 'a,b\n' + '\n'.join(f'{i},{i+1}' for i in range(20)) + '\n')
-    with pytest.raises(ValueError, match='fewer rows or shots'): tabular.row_completion(model, small)
+    small = csv(tmp_path, "a,b\n" + "\n".join(f"{i},{i + 1}" for i in range(20)) + "\n")
+    with pytest.raises(ValueError, match="fewer rows or shots"):
+        tabular.row_completion(model, small)
     assert model.calls == 0
-    m = tabular.measure(model, small, preset='paper', samples=2, title='Small numbers', show=False)
-    said = ''.join(capsys.readouterr())
-    assert 'row_completion is left out: ' in said and 'fewer rows or shots' in said
-    assert 'feature_names' in set(m['part']) and 'row_completion' not in set(m['part'])
+    m = tabular.measure(model, small, preset="paper", samples=2, title="Small numbers", show=False)
+    said = "".join(capsys.readouterr())
+    assert "row_completion is left out: " in said and "fewer rows or shots" in said
+    assert "feature_names" in set(m["part"]) and "row_completion" not in set(m["part"])
 
-@pytest.mark.parametrize('bad', [dict(n=-1), dict(n=0), dict(samples=-2)])
+
+@pytest.mark.parametrize("bad", [dict(n=-1), dict(n=0), dict(samples=-2)])
 def test_negative_n(bad, model):
-    with pytest.raises(ValueError, match='at least 1'): tabular.measure(model, 'iris', **bad)
+    with pytest.raises(ValueError, match="at least 1"):
+        tabular.measure(model, "iris", **bad)
     assert model.calls == 0
+
 
 def test_window_too_short(tmp_path):
-    m = lm.load('smollm2', store=lm.Store(tmp_path/'s.sqlite'))
+    m = lm.load("smollm2", store=lm.Store(tmp_path / "s.sqlite"))
     window, m.window = m.window, 512
     try:
-        with pytest.raises(lm.ContextError, match='fewer shots or rows'):
-            tabular.row_completion(m, 'titanic', n=3, rows=15, shots=5)
-    finally: m.window = window
+        with pytest.raises(lm.ContextError, match="fewer shots or rows"):
+            tabular.row_completion(m, "titanic", n=3, rows=15, shots=5)
+    finally:
+        m.window = window
     assert m.calls == 0
 
+
 def test_no_key_and_no_network(model, monkeypatch, tmp_path):
-    for k in ('OPENAI_API_KEY', 'OPENAI_BASE_URL', 'AZURE_OPENAI_ENDPOINT'): monkeypatch.delenv(k, raising=False)
-    gpt = lm.load('openai:gpt-4', store=lm.Store(tmp_path/'g.sqlite'))
-    with pytest.raises(RuntimeError, match='OPENAI_API_KEY'): tabular.header(gpt, 'iris')
-    with pytest.raises(FileNotFoundError, match='smollm2'): lm.load('hf:nobody/nothing-of-that-name')
+    for k in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"):
+        monkeypatch.delenv(k, raising=False)
+    gpt = lm.load("openai:gpt-4", store=lm.Store(tmp_path / "g.sqlite"))
+    with pytest.raises(RuntimeError, match="OPENAI_API_KEY"):
+        tabular.header(gpt, "iris")
+    with pytest.raises(FileNotFoundError, match="smollm2"):
+        lm.load("hf:nobody/nothing-of-that-name")
+
 
 def test_model_that_cannot(tmp_path):
-    mute = lm.LM('mute', 'mute', store=lm.Store(tmp_path/'m.sqlite'))
-    with pytest.raises(lm.Unsupported, match="cannot answer 'generate'"): tabular.measure(mute, 'iris')
+    mute = lm.LM("mute", "mute", store=lm.Store(tmp_path / "m.sqlite"))
+    with pytest.raises(lm.Unsupported, match="cannot answer 'generate'"):
+        tabular.measure(mute, "iris")
+
 
 def test_own_data_among_the_examples(model):
-    renamed = data.load(data.load('iris').df, name='flowers')
-    with pytest.raises(tabular.GuardError, match='flowers'): tabular.header(model, renamed, names=['iris'])
+    renamed = data.load(data.load("iris").df, name="flowers")
+    with pytest.raises(tabular.GuardError, match="flowers"):
+        tabular.header(model, renamed, names=["iris"])
+
 
 def test_misspelt_parameter():
-    r = subprocess.run([sys.executable, '-m', 'memnb.cli', 'run', 'smoke', '-p', 'sampels', '3'],
-                       capture_output=True, text=True)
-    assert r.returncode == 2 and 'samples' in r.stderr and 'Traceback' not in r.stderr, r.stderr
+    r = subprocess.run(
+        [sys.executable, "-m", "memnb.cli", "run", "smoke", "-p", "sampels", "3"],
+        capture_output=True,
+        text=True,
+    )
+    assert r.returncode == 2 and "samples" in r.stderr and "Traceback" not in r.stderr, r.stderr
+
 
 def test_what_was_answered_is_kept(tmp_path):
     "A backend that fails halfway: a second call asks only for the rest"
+
     class Tired(Echo):
         def _answer(self, todo):
             for i, _ in enumerate(todo):
-                if self.calls == 3 and not getattr(self, 'rested', False): raise lm.NoAnswer('tired')
-                yield i, '1,2'
-    m = Tired('tired', 'tired', 'chat', store=lm.Store(tmp_path/'t.sqlite'))
-    with pytest.raises(lm.NoAnswer): tabular.row_completion(m, 'wine', n=8, rows=5, shots=1)
+                if self.calls == 3 and not getattr(self, "rested", False):
+                    raise lm.NoAnswer("tired")
+                yield i, "1,2"
+
+    m = Tired("tired", "tired", "chat", store=lm.Store(tmp_path / "t.sqlite"))
+    with pytest.raises(lm.NoAnswer):
+        tabular.row_completion(m, "wine", n=8, rows=5, shots=1)
     m.rested = True
-    r = tabular.row_completion(m, 'wine', n=8, rows=5, shots=1)
+    r = tabular.row_completion(m, "wine", n=8, rows=5, shots=1)
     assert len(r) == 8 and m.calls == 8
 
+
 def test_measure_takes_a_dataframe(model):
-    df = pd.DataFrame(dict(a=range(60), b=[i*7 % 11 for i in range(60)], c=list('xyz')*20))
+    df = pd.DataFrame(dict(a=range(60), b=[i * 7 % 11 for i in range(60)], c=list("xyz") * 20))
     m = tabular.measure(model, df, n=3, samples=3, show=False)
-    assert m.dataset.unique().tolist() == ['table'] and m[m['part'] == 'row_completion'].n.iloc[0] == 3
+    assert (
+        m.dataset.unique().tolist() == ["table"] and m[m["part"] == "row_completion"].n.iloc[0] == 3
+    )
+
 
 # --- icl ---
 
+
 def texts(n=12, words=6):
     "A labelled text set; labels of different length"
-    rows = [(' '.join(f'{chr(97 + i)}{j}' for j in range(words)), ['x', 'a longer label'][i % 2]) for i in range(n)]
-    return pd.DataFrame(rows, columns=['text', 'label'])
+    rows = [
+        (" ".join(f"{chr(97 + i)}{j}" for j in range(words)), ["x", "a longer label"][i % 2])
+        for i in range(n)
+    ]
+    return pd.DataFrame(rows, columns=["text", "label"])
+
 
 def test_text_sets_that_cannot_be_used(model):
-    for bad, says in [(texts().drop(columns='text'), 'needs a column `text`'),
-                      (texts().drop(columns='label'), 'no column `label`'),
-                      (texts(0), 'no rows'), (texts().assign(label=[None] + ['x']*11), '1 rows have no label'),
-                      (texts(4), '10 instances are wanted')]:
-        with pytest.raises(ValueError, match=says): icl.measure(model, bad, n=10, ks=[0])
-    with pytest.raises(ValueError, match='ask for fewer'): icl.measure(model, texts(), n=4, ks=[0, 50])
-    with pytest.raises(ValueError, match='no labelled text set'): icl.measure(model, 'iris')
+    for bad, says in [
+        (texts().drop(columns="text"), "needs a column `text`"),
+        (texts().drop(columns="label"), "no column `label`"),
+        (texts(0), "no rows"),
+        (texts().assign(label=[None] + ["x"] * 11), "1 rows have no label"),
+        (texts(4), "10 instances are wanted"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            icl.measure(model, bad, n=10, ks=[0])
+    with pytest.raises(ValueError, match="ask for fewer"):
+        icl.measure(model, texts(), n=4, ks=[0, 50])
+    with pytest.raises(ValueError, match="no labelled text set"):
+        icl.measure(model, "iris")
     assert model.calls == 0
+
 
 def test_short_texts_are_counted_and_left_out(model, capfd):
-    d = pd.concat([texts(), pd.DataFrame(dict(text=['one', 'two words', ''], label='x'))])
+    d = pd.concat([texts(), pd.DataFrame(dict(text=["one", "two words", ""], label="x"))])
     t = icl.task(d, n=6, k=4)
-    assert '3 of 15 texts are too short' in capfd.readouterr().err
+    assert "3 of 15 texts are too short" in capfd.readouterr().err
     assert t.queries.second.str.len().min() > 0
 
-def test_classes_that_run_out_are_filled_up_and_said(capfd):
-    d = texts(12).assign(label=['rare']*3 + ['often']*9)
-    t = icl.task(d, n=2, k=8)
-    assert len(t.demos) == 8 and 'too few demonstrations of rare' in capfd.readouterr().err
 
-@pytest.mark.parametrize('labels, names', [(['1', 'x'], {0: '1', 1: 'x'}), ([0., 1.], {0: '0', 1: '1'})])
+def test_classes_that_run_out_are_filled_up_and_said(capfd):
+    d = texts(12).assign(label=["rare"] * 3 + ["often"] * 9)
+    t = icl.task(d, n=2, k=8)
+    assert len(t.demos) == 8 and "too few demonstrations of rare" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "labels, names", [(["1", "x"], {0: "1", 1: "x"}), ([0.0, 1.0], {0: "0", 1: "1"})]
+)
 def test_labels_of_any_kind(labels, names):
-    assert icl.task(texts().assign(label=labels*6), n=4, k=2).labels == names
+    assert icl.task(texts().assign(label=labels * 6), n=4, k=2).labels == names
+
 
 def test_rows_without_a_name_of_their_own(model):
-    m = icl.measure(model, texts().assign(idx=0, text=[None, 7, *texts().text[2:]]), n=4, ks=[0, 2], repeats=2)
-    assert set(m[(m.part == 'generation') & (m.group == '')].n) == {4}  # repeats are no further instances
+    m = icl.measure(
+        model, texts().assign(idx=0, text=[None, 7, *texts().text[2:]]), n=4, ks=[0, 2], repeats=2
+    )
+    assert set(m[(m.part == "generation") & (m.group == "")].n) == {
+        4
+    }  # repeats are no further instances
+
 
 def test_verdicts_that_do_not_exist(model, tmp_path):
-    with pytest.raises(FileNotFoundError, match='review'):
-        icl.measure(model, texts(), n=4, ks=[0], judge=str(tmp_path/'none.csv'))
-    with pytest.raises(ValueError, match='controls need demonstrations'):
-        icl.measure(model, texts(), n=4, ks=[0], settings=['shuffled'])
+    with pytest.raises(FileNotFoundError, match="review"):
+        icl.measure(model, texts(), n=4, ks=[0], judge=str(tmp_path / "none.csv"))
+    with pytest.raises(ValueError, match="controls need demonstrations"):
+        icl.measure(model, texts(), n=4, ks=[0], settings=["shuffled"])
     assert model.calls == 0
 
+
 def test_an_instance_is_never_its_own_demonstration():
-    d = pd.concat([texts()]*2)  # every text twice
+    d = pd.concat([texts()] * 2)  # every text twice
     t = icl.task(d, n=4, k=12)
-    assert not set(t.queries['first']) & set(t.demos['first'])
+    assert not set(t.queries["first"]) & set(t.demos["first"])
+
 
 def test_silence_is_no_match_and_no_label(model):
-    model.says = ''
+    model.says = ""
     m = icl.measure(model, texts(), n=4, ks=[0, 2], repeats=1)
-    own = m[m.part.isin(['replication', 'generation']) & m.quantity.isin(['rate', 'accuracy'])]
+    own = m[m.part.isin(["replication", "generation"]) & m.quantity.isin(["rate", "accuracy"])]
     assert len(own) and (own.value == 0).all()
 
+
 def test_judge_that_neither_agrees_nor_denies(model):
-    assert icl.llm_judge(model, ['a b', 'c'], ['a c', 'c']) == ['unclear', 'exact']
+    assert icl.llm_judge(model, ["a b", "c"], ["a c", "c"]) == ["unclear", "exact"]
+
 
 def test_too_many_demonstrations_for_the_window(model):
     model.window, model.encode = 300, lambda p: str(p).split()
-    with pytest.raises(lm.ContextError, match=r'Up to k = \d+ fits'):
+    with pytest.raises(lm.ContextError, match=r"Up to k = \d+ fits"):
         icl.measure(model, texts(60, 20), n=4, ks=[0, 50], max_tokens=50)
     assert model.calls == 0
 
+
 def test_second_pieces_of_the_same_first_piece_are_shown(model):
-    model.says = 'It was Bill.'
-    d = pd.DataFrame(dict(sentence1=['John met Bill.']*2 + ['A b c.', 'D e f.'], label=[1, 0, 1, 0],
-                          sentence2=['It was John.', 'It was Bill.', 'x y', 'z w']))
+    model.says = "It was Bill."
+    d = pd.DataFrame(
+        dict(
+            sentence1=["John met Bill."] * 2 + ["A b c.", "D e f."],
+            label=[1, 0, 1, 0],
+            sentence2=["It was John.", "It was Bill.", "x y", "z w"],
+        )
+    )
     r = icl.replicate(model, icl.task(d, n=4, k=0), 0)
-    assert r.set_index('truth').other['It was John.'] and not r.set_index('truth').other['It was Bill.']
+    assert (
+        r.set_index("truth").other["It was John."]
+        and not r.set_index("truth").other["It was Bill."]
+    )
+
 
 def test_plan_of_the_paper_for_an_api(monkeypatch):
     "No key and no call: the plan alone"
-    monkeypatch.delenv('OPENAI_API_KEY', raising=False)
-    todo = icl.estimate('openai:some-model', ['news'], 'paper', n=8, ks=[0, 4], settings=['full'], repeats=1)
-    assert todo['calls'] == 32 and todo['prompt_tokens'] > 1000
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    todo = icl.estimate(
+        "openai:some-model", ["news"], "paper", n=8, ks=[0, 4], settings=["full"], repeats=1
+    )
+    assert todo["calls"] == 32 and todo["prompt_tokens"] > 1000

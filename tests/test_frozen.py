@@ -1,4 +1,5 @@
 "Rows and verdicts are those that shipped when this round began; the pages' boards and figures in `make test-all`."
+
 import sys
 from pathlib import Path
 
@@ -14,6 +15,13 @@ def test_rows_and_verdicts_are_as_frozen(paper):
 
 
 def test_a_turned_verdict_is_seen():
-    was, now = {("a", ""): "holds", ("b", "x"): "mixed"}, {("a", ""): "undecided", ("b", "x"): "mixed"}
-    assert [*freeze.unlike_verdicts("tabular", "page", was, now)] == ["tabular page claim ('a', ''): holds -> undecided"]
-    assert [*freeze.unlike_figures("tabular", {"f": [[1.0]]}, {"f": [[2.0]]})] == ["tabular: figure f draws something else"]
+    was, now = (
+        {("a", ""): "holds", ("b", "x"): "mixed"},
+        {("a", ""): "undecided", ("b", "x"): "mixed"},
+    )
+    assert [*freeze.unlike_verdicts("tabular", "page", was, now)] == [
+        "tabular page claim ('a', ''): holds -> undecided"
+    ]
+    assert [*freeze.unlike_figures("tabular", {"f": [[1.0]]}, {"f": [[2.0]]})] == [
+        "tabular: figure f draws something else"
+    ]

@@ -1,4 +1,5 @@
 "Measured rows: many writers, kills, and what is kept apart."
+
 import os, signal, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -6,7 +7,7 @@ import pandas as pd
 import pytest
 from memnb import papers, results
 
-WRITER = '''
+WRITER = """
 import sys
 import pandas as pd
 from memnb.results import Recorder
@@ -17,111 +18,160 @@ with Recorder('toy', 'laptop') as rec:
     print('ready', flush=True)
     if len(sys.argv) > 3: sys.stdin.readline()
 print('done', flush=True)
-'''
+"""
 
-def rows(value=1., dataset='iris', **kw): return pd.DataFrame([dict(part='row', dataset=dataset, quantity='rate', value=value) | kw])
+
+def rows(value=1.0, dataset="iris", **kw):
+    return pd.DataFrame([dict(part="row", dataset=dataset, quantity="rate", value=value) | kw])
+
 
 def writer(home, *argv):
-    env = {**os.environ, 'MEMNB_HOME': str(home), 'OPENBLAS_NUM_THREADS': '1'}
-    return subprocess.Popen([sys.executable, '-c', WRITER, *map(str, argv)], env=env, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, "MEMNB_HOME": str(home), "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, *map(str, argv)],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
-def names(home): return sorted(p.name for p in (home/'data/measured/toy').iterdir())
+
+def names(home):
+    return sorted(p.name for p in (home / "data/measured/toy").iterdir())
+
 
 def test_processes_at_once_lose_and_double_nothing(home):
-    children = [writer(home, i, 5, 'wait') for i in range(6)]
-    for c in children: assert c.stdout.readline() == 'ready\n'
-    for c in children: c.stdin.write('\n'), c.stdin.flush() # all write now
-    for c in children: assert c.wait(120) == 0
-    got = results.measured('toy')
-    assert len(got) == 6*5*3 and not got.duplicated(results.key_columns(got)).any()
-    assert names(home) == [f'laptop.model-{i}.chat.s0.csv' for i in range(6)]
+    children = [writer(home, i, 5, "wait") for i in range(6)]
+    for c in children:
+        assert c.stdout.readline() == "ready\n"
+    for c in children:
+        c.stdin.write("\n"), c.stdin.flush()  # all write now
+    for c in children:
+        assert c.wait(120) == 0
+    got = results.measured("toy")
+    assert len(got) == 6 * 5 * 3 and not got.duplicated(results.key_columns(got)).any()
+    assert names(home) == [f"laptop.model-{i}.chat.s0.csv" for i in range(6)]
+
 
 def test_two_processes_of_one_run_write_its_rows_once(home):
-    children = [writer(home, 0, 5, 'wait') for _ in range(2)]
-    for c in children: assert c.stdout.readline() == 'ready\n'
-    for c in children: c.stdin.write('\n'), c.stdin.flush()
-    for c in children: assert c.wait(120) == 0
-    assert len(results.measured('toy')) == 15 and names(home) == ['laptop.model-0.chat.s0.csv']
+    children = [writer(home, 0, 5, "wait") for _ in range(2)]
+    for c in children:
+        assert c.stdout.readline() == "ready\n"
+    for c in children:
+        c.stdin.write("\n"), c.stdin.flush()
+    for c in children:
+        assert c.wait(120) == 0
+    assert len(results.measured("toy")) == 15 and names(home) == ["laptop.model-0.chat.s0.csv"]
+
 
 def test_threads_at_once(home):
-    def one(i): results.record('toy', rows(i), f'm{i % 4}', 'laptop', seed=i, mode='chat')
-    with ThreadPoolExecutor(8) as pool: list(pool.map(one, range(24)))
-    assert sorted(results.measured('toy').value) == list(range(24))
+    def one(i):
+        results.record("toy", rows(i), f"m{i % 4}", "laptop", seed=i, mode="chat")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(24)))
+    assert sorted(results.measured("toy").value) == list(range(24))
+
 
 def test_a_killed_run_leaves_the_rows_of_before(home):
     assert writer(home, 0, 2).wait(120) == 0
-    before = (home/'data/measured/toy/laptop.model-0.chat.s0.csv').read_bytes()
-    child = writer(home, 0, 7, 'wait')
-    assert child.stdout.readline() == 'ready\n'
+    before = (home / "data/measured/toy/laptop.model-0.chat.s0.csv").read_bytes()
+    child = writer(home, 0, 7, "wait")
+    assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGKILL)
     child.wait(60)
-    assert (home/'data/measured/toy/laptop.model-0.chat.s0.csv').read_bytes() == before
+    assert (home / "data/measured/toy/laptop.model-0.chat.s0.csv").read_bytes() == before
     assert writer(home, 0, 7).wait(120) == 0
-    assert len(results.measured('toy')) == 21
+    assert len(results.measured("toy")) == 21
+
 
 def test_kills_while_writing_leave_a_whole_table(home, monkeypatch):
     "A process that dies in the middle of `os.replace`'s way: the file is the old one or the new one"
-    code = WRITER.replace("print('done', flush=True)", '')
-    for at in ('fsync', 'replace'):
-        hook = f'import os; old = os.{at}\ndef die(*a):\n    os.kill(os.getpid(), 9)\nos.{at} = die\n'
-        env = {**os.environ, 'MEMNB_HOME': str(home)}
-        done = subprocess.run([sys.executable, '-c', hook + code, '0', '3'], env=env, capture_output=True)
+    code = WRITER.replace("print('done', flush=True)", "")
+    for at in ("fsync", "replace"):
+        hook = (
+            f"import os; old = os.{at}\ndef die(*a):\n    os.kill(os.getpid(), 9)\nos.{at} = die\n"
+        )
+        env = {**os.environ, "MEMNB_HOME": str(home)}
+        done = subprocess.run(
+            [sys.executable, "-c", hook + code, "0", "3"], env=env, capture_output=True
+        )
         assert done.returncode == -9
-        with pytest.raises(FileNotFoundError): results.measured('toy')
+        with pytest.raises(FileNotFoundError):
+            results.measured("toy")
     assert writer(home, 0, 3).wait(120) == 0
-    assert len(results.measured('toy')) == 9
+    assert len(results.measured("toy")) == 9
+
 
 def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
-    for mode in ('chat', 'completion'): results.record('toy', rows(.1), 'm', 'laptop', mode=mode)
-    for seed in (0, 1): results.record('toy', rows(.2), 'm', 'night', seed=seed, mode='chat')
-    monkeypatch.setenv('MEMNB_RUN', 'laptop-n=5')
-    monkeypatch.setenv('MEMNB_VARIANT', 'n=5')
-    results.record('toy', rows(.3), 'm', 'laptop', mode='chat')
-    got = results.measured('toy')
+    for mode in ("chat", "completion"):
+        results.record("toy", rows(0.1), "m", "laptop", mode=mode)
+    for seed in (0, 1):
+        results.record("toy", rows(0.2), "m", "night", seed=seed, mode="chat")
+    monkeypatch.setenv("MEMNB_RUN", "laptop-n=5")
+    monkeypatch.setenv("MEMNB_VARIANT", "n=5")
+    results.record("toy", rows(0.3), "m", "laptop", mode="chat")
+    got = results.measured("toy")
     assert len(got) == 5
-    assert results.selected(got, 'm', 'laptop').value.tolist() == [.3] # this process is that run
-    monkeypatch.delenv('MEMNB_RUN'), monkeypatch.delenv('MEMNB_VARIANT')
-    assert results.selected(got, 'm', 'laptop').value.tolist() == [.1]
-    assert results.selected(got, 'm').value.tolist() == [.2] # the larger profile, the smaller seed
+    assert results.selected(got, "m", "laptop").value.tolist() == [0.3]  # this process is that run
+    monkeypatch.delenv("MEMNB_RUN"), monkeypatch.delenv("MEMNB_VARIANT")
+    assert results.selected(got, "m", "laptop").value.tolist() == [0.1]
+    assert results.selected(got, "m").value.tolist() == [
+        0.2
+    ]  # the larger profile, the smaller seed
+
 
 def test_parts_of_one_run_come_together(home):
-    for i in range(3): results.record('toy', rows(i, f'd{i}'), 'm', 'laptop')
-    assert results.measured('toy').value.tolist() == [0, 1, 2] and len(names(home)) == 1
+    for i in range(3):
+        results.record("toy", rows(i, f"d{i}"), "m", "laptop")
+    assert results.measured("toy").value.tolist() == [0, 1, 2] and len(names(home)) == 1
+
 
 def test_equal_numbers_keep_their_line_and_their_day(home):
-    results.record('toy', pd.concat([rows(.1, 'a'), rows(.2, 'b')]), 'm', 'laptop')
-    file = home/'data/measured/toy'/names(home)[0]
-    file.write_text(file.read_text().replace(date.today().isoformat(), '2020-01-01'))
+    results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "m", "laptop")
+    file = home / "data/measured/toy" / names(home)[0]
+    file.write_text(file.read_text().replace(date.today().isoformat(), "2020-01-01"))
     results._WRITTEN.clear()
-    results.record('toy', pd.concat([rows(.2, 'b'), rows(.15, 'a')]), 'm', 'laptop')
-    days = {line.split(',')[4]: line[-10:] for line in file.read_text().splitlines()[1:]}
-    assert days == {'a': date.today().isoformat(), 'b': '2020-01-01'}
+    results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "m", "laptop")
+    days = {line.split(",")[4]: line[-10:] for line in file.read_text().splitlines()[1:]}
+    assert days == {"a": date.today().isoformat(), "b": "2020-01-01"}
 
-@pytest.mark.parametrize('names_', [('001', '1'), ('256', '256.0'), ('a\rb', 'a b'), ('x,y', 'x'), ('1e3', '1000')])
+
+@pytest.mark.parametrize(
+    "names_", [("001", "1"), ("256", "256.0"), ("a\rb", "a b"), ("x,y", "x"), ("1e3", "1000")]
+)
 def test_names_that_look_like_numbers_stay_names(home, names_):
-    for _ in range(3): results.record('toy', pd.concat([rows(i, n) for i, n in enumerate(names_)]), 'm', 'laptop')
-    got = results.measured('toy')
-    assert got.value.tolist() == [0., 1.] or sorted(got.value) == [0., 1.]
-    assert set(got.dataset) == {n.replace('\r', '\n') for n in names_}
+    for _ in range(3):
+        results.record("toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "m", "laptop")
+    got = results.measured("toy")
+    assert got.value.tolist() == [0.0, 1.0] or sorted(got.value) == [0.0, 1.0]
+    assert set(got.dataset) == {n.replace("\r", "\n") for n in names_}
+
 
 def test_smoke_writes_nothing(home):
-    results.record('toy', rows(), 'm', 'smoke')
-    assert not (home/'data').exists()
+    results.record("toy", rows(), "m", "smoke")
+    assert not (home / "data").exists()
+
 
 def test_a_paper_cannot_lead_out_of_the_folder(home):
-    with pytest.raises(ValueError, match='one word'): results.record('../../escape', rows(), 'm', 'laptop')
+    with pytest.raises(ValueError, match="one word"):
+        results.record("../../escape", rows(), "m", "laptop")
 
-@pytest.mark.parametrize('paper', papers.notebooks())
+
+@pytest.mark.parametrize("paper", papers.notebooks())
 def test_every_claim_can_come_out_both_ways(paper):
     claims = papers.claims_of(paper)
     assert len(claims) > 5 and results.untried(claims, results.reported(paper)) == []
     assert len({c.id for c in claims}) == len(claims)
 
-@pytest.mark.parametrize('paper', papers.notebooks())
+
+@pytest.mark.parametrize("paper", papers.notebooks())
 def test_shipped_rows_are_sound(paper):
     got = results.measured(paper)
     results.checked(got)
-    for c in ('model', 'profile', 'quantity', 'code', 'when'): assert (got[c] != '').all(), c
-    compound = got[[c for c in got if results.COLUMNS[c][0] is str and c not in ('text', 'code')]].astype(str)
-    assert not compound.apply(lambda x: x.str.contains('|', regex=False)).any(axis=None)
+    for c in ("model", "profile", "quantity", "code", "when"):
+        assert (got[c] != "").all(), c
+    compound = got[
+        [c for c in got if results.COLUMNS[c][0] is str and c not in ("text", "code")]
+    ].astype(str)
+    assert not compound.apply(lambda x: x.str.contains("|", regex=False)).any(axis=None)

@@ -3,6 +3,7 @@
 First a server that answers wrongly in every way that servers do, when told to; then (marked `serve`) the
 server of the transformers library, which holds the packaged model.
 """
+
 import gzip, json, os, re, signal, socket, sqlite3, subprocess, sys, textwrap, threading, time, traceback
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,194 +14,293 @@ import pytest
 from memnb import lm, tabular
 from memnb.backend import Refused
 
-KEY = 'sk-test-0123456789abcdef'
-MODES = ['chat', 'completion']
-each_mode = pytest.mark.parametrize('mode', MODES)
-VARIABLES = ['OPENAI_BASE_URL', 'OPENAI_API_KEY', 'OPENAI_ORG_ID', 'OPENAI_PROJECT_ID', 'OPENAI_API_VERSION',
-             'AZURE_OPENAI_ENDPOINT', 'AZURE_OPENAI_API_KEY', 'AZURE_OPENAI_AD_TOKEN',
-             'http_proxy', 'https_proxy', 'all_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY']
+KEY = "sk-test-0123456789abcdef"
+MODES = ["chat", "completion"]
+each_mode = pytest.mark.parametrize("mode", MODES)
+VARIABLES = [
+    "OPENAI_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_ORG_ID",
+    "OPENAI_PROJECT_ID",
+    "OPENAI_API_VERSION",
+    "AZURE_OPENAI_ENDPOINT",
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_AD_TOKEN",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+]
+
 
 def wait(test, seconds=30):
     end = time.monotonic() + seconds
     while not test():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(.02)
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
 
 # ---- a server that does as it is told
 
+
 class Server(ThreadingHTTPServer):
     "Answers a prompt with its capitals, unless `plan` has faults for that prompt"
+
     daemon_threads, request_queue_size = True, 128
+
     def __init__(self):
-        super().__init__(('127.0.0.1', 0), Handler)
-        self.plan = {}    # prompt -> faults, used up one a request; a single fault instead of a list stays
-        self.asked = []   # (prompt, time, path, headers, body), one a request
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.plan = {}  # prompt -> faults, used up one a request; a single fault instead of a list stays
+        self.asked = []  # (prompt, time, path, headers, body), one a request
         self.delay, self.now, self.most = 0, 0, 0
-        self.not_taken = {}   # field -> the fault of requests that have it
-        self.gather = 0   # replies wait until as many requests have been here together
+        self.not_taken = {}  # field -> the fault of requests that have it
+        self.gather = 0  # replies wait until as many requests have been here together
         self.lock, self.over, self.full = threading.Lock(), threading.Event(), threading.Event()
-        self.url = f'http://127.0.0.1:{self.server_port}'
-        threading.Thread(target=self.serve_forever, kwargs=dict(poll_interval=.02), daemon=True).start()
-    def handle_error(self, request, client_address): pass  # a client went away; the tests look at the client
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(
+            target=self.serve_forever, kwargs=dict(poll_interval=0.02), daemon=True
+        ).start()
+
+    def handle_error(self, request, client_address):
+        pass  # a client went away; the tests look at the client
+
     def close(self):
         self.over.set()
         self.shutdown()
         self.server_close()
-    def times(self, prompt): return [t for p, t, *_ in self.asked if p == prompt]
+
+    def times(self, prompt):
+        return [t for p, t, *_ in self.asked if p == prompt]
+
     def take(self, prompt):
         "The fault of this request, or None"
         faults = self.plan.get(prompt)
-        if isinstance(faults, list): return faults.pop(0) if faults else None
+        if isinstance(faults, list):
+            return faults.pop(0) if faults else None
         return faults
 
+
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    def log_message(self, *args): pass
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
     def do_POST(self):
-        srv, body = self.server, json.loads(self.rfile.read(int(self.headers['Content-Length'])))
-        prompt = body['messages'][-1]['content'] if 'messages' in body else body['prompt']
+        srv, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
         with srv.lock:
             srv.asked.append((prompt, time.monotonic(), self.path, self.headers, body))
-            fault = next((srv.not_taken[f] for f in body if f in srv.not_taken), None) or srv.take(prompt)
+            fault = next((srv.not_taken[f] for f in body if f in srv.not_taken), None) or srv.take(
+                prompt
+            )
             srv.now += 1
             srv.most = max(srv.most, srv.now)
-            if srv.now >= srv.gather: srv.full.set()
+            if srv.now >= srv.gather:
+                srv.full.set()
         srv.full.wait(10)
         srv.over.wait(srv.delay)
-        with srv.lock: srv.now -= 1
-        if fault: fault(self, body)
-        else: self.reply(whole(body))
-    def reply(self, data, code=200, kind='application/json', **headers):
+        with srv.lock:
+            srv.now -= 1
+        if fault:
+            fault(self, body)
+        else:
+            self.reply(whole(body))
+
+    def reply(self, data, code=200, kind="application/json", **headers):
         raw = data if isinstance(data, bytes) else json.dumps(data).encode()
         self.send_response(code)
-        for k, v in {'Content-Type': kind, 'Content-Length': len(raw), **headers}.items():
-            self.send_header(k.replace('_', '-'), str(v))
+        for k, v in {"Content-Type": kind, "Content-Length": len(raw), **headers}.items():
+            self.send_header(k.replace("_", "-"), str(v))
         self.end_headers()
         self.wfile.write(raw)
 
+
 def whole(body, **changes):
     "A flawless reply to a request, with changes to its one choice"
-    if 'messages' in body:
-        text = body['messages'][-1]['content'].upper()
-        kind, said = 'chat.completion', dict(message=dict(role='assistant', content=text))
-    else: kind, said = 'text_completion', dict(text=body['prompt'].upper())
-    choice = {**dict(index=0, finish_reason='stop', logprobs=None), **said, **changes}
-    return dict(id='1', object=kind, created=0, model=body['model'],
-                choices=[{k: v for k, v in choice.items() if v is not ...}])
+    if "messages" in body:
+        text = body["messages"][-1]["content"].upper()
+        kind, said = "chat.completion", dict(message=dict(role="assistant", content=text))
+    else:
+        kind, said = "text_completion", dict(text=body["prompt"].upper())
+    choice = {**dict(index=0, finish_reason="stop", logprobs=None), **said, **changes}
+    return dict(
+        id="1",
+        object=kind,
+        created=0,
+        model=body["model"],
+        choices=[{k: v for k, v in choice.items() if v is not ...}],
+    )
+
 
 # ---- its faults
 
+
 def status(code, data=None, **headers):
-    return lambda h, body: h.reply(data or dict(error=dict(message='not now')), code, **headers)
+    return lambda h, body: h.reply(data or dict(error=dict(message="not now")), code, **headers)
 
-def raw(data, **kw): return lambda h, body: h.reply(data, **kw)
 
-def changed(**changes): return lambda h, body: h.reply(whole(body, **changes))
+def raw(data, **kw):
+    return lambda h, body: h.reply(data, **kw)
+
+
+def changed(**changes):
+    return lambda h, body: h.reply(whole(body, **changes))
+
 
 def content(text):
     "A reply whose text is `text`"
-    return changed(message=dict(role='assistant', content=text), text=text)
+    return changed(message=dict(role="assistant", content=text), text=text)
+
 
 def hang(h, body):
     h.server.over.wait(120)
     h.close_connection = True
+
 
 def gone(h, body):
     "The connection closes without a word"
     h.close_connection = True
     h.connection.shutdown(socket.SHUT_RDWR)
 
+
 def half(h, body):
     "Half of the announced bytes, then the connection is cut"
     data = json.dumps(whole(body)).encode()
     h.send_response(200)
-    h.send_header('Content-Type', 'application/json')
-    h.send_header('Content-Length', str(len(data)))
+    h.send_header("Content-Type", "application/json")
+    h.send_header("Content-Length", str(len(data)))
     h.end_headers()
-    h.wfile.write(data[:len(data)//2])
+    h.wfile.write(data[: len(data) // 2])
     gone(h, body)
+
 
 def half_unannounced(h, body):
     "Half of a reply whose length was not announced: for HTTP it is whole"
     data = json.dumps(whole(body)).encode()
     h.send_response(200)
-    h.send_header('Content-Type', 'application/json')
-    h.send_header('Connection', 'close')
+    h.send_header("Content-Type", "application/json")
+    h.send_header("Connection", "close")
     h.end_headers()
-    h.wfile.write(data[:len(data)//2])
+    h.wfile.write(data[: len(data) // 2])
     h.close_connection = True
+
 
 def trickle(h, body, head=False):
     "A reply, byte by byte: each comes in time, the whole does not"
     data = json.dumps(whole(body)).encode()
-    top = f'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n'.encode()
-    if not head: h.wfile.write(top)
+    top = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+    if not head:
+        h.wfile.write(top)
     for b in top + data if head else data:
-        if h.server.over.wait(.03): break
+        if h.server.over.wait(0.03):
+            break
         h.wfile.write(bytes([b]))
     h.close_connection = True
+
 
 def endless(h, body):
     "A reply of 40 MB, all of it JSON"
     h.send_response(200)
-    h.send_header('Content-Type', 'application/json')
-    h.send_header('Connection', 'close')
+    h.send_header("Content-Type", "application/json")
+    h.send_header("Connection", "close")
     h.end_headers()
-    for _ in range(40): h.wfile.write(b' '*10**6)
+    for _ in range(40):
+        h.wfile.write(b" " * 10**6)
     h.wfile.write(json.dumps(whole(body)).encode())
     h.close_connection = True
 
+
 def bomb(h, body):
     "40 kB that unpack to 40 MB"
-    h.reply(gzip.compress(b' '*40_000_000 + json.dumps(whole(body)).encode()), Content_Encoding='gzip')
+    h.reply(
+        gzip.compress(b" " * 40_000_000 + json.dumps(whole(body)).encode()), Content_Encoding="gzip"
+    )
 
-PAGE = b'<html><body>Bad gateway</body></html>'
+
+PAGE = b"<html><body>Bad gateway</body></html>"
 HALF_CHARACTER = b"""{"id": "1", "choices": [{"index": 0, "finish_reason": "length", "text": "caf\\ud83d",
     "message": {"role": "assistant", "content": "caf\\ud83d"}}]}"""
 FAULTS = {
-    '429': status(429), '429 retry-after': status(429, Retry_After=1), '500': status(500), '503': status(503),
-    '502 page': status(502, PAGE, kind='text/html'), '408': status(408),
-    'hang': hang, 'gone': gone, 'half': half, 'half, unannounced': half_unannounced,
-    'page': raw(PAGE, kind='text/html'), 'no json': raw(b'{"id": "1", "choices": [{"text": oops'),
-    'not utf-8': raw(b'{"choices": [{"text": "\xff\xfe"}]}'), 'nothing': raw(b''), 'null': raw(None),
-    'a list': raw([]), 'a string': raw('stop'), 'an error': raw(dict(error=dict(message='overloaded'))),
-    'no choices': raw(dict(id='1', choices=[])), 'choices missing': raw(dict(id='1', object='completion')),
-    'choices null': raw(dict(id='1', choices=None)), 'choices a number': raw(dict(id='1', choices=7)),
-    'choice null': raw(dict(id='1', choices=[None])), 'choice a string': raw(dict(id='1', choices=['stop'])),
-    'no text': changed(text=..., message=...), 'text null': content(None), 'text a list': content(['A', 'B']),
-    'half a character': raw(HALF_CHARACTER),
-    'not ended': changed(finish_reason=None), 'no reason': changed(finish_reason=...),
-    'tools': changed(finish_reason='tool_calls'), 'second choice only': changed(index=1),
-    'trickle': trickle, 'trickled head': lambda h, body: trickle(h, body, head=True),
-    'endless': endless, 'bomb': bomb, 'packed badly': raw(b'oops', Content_Encoding='gzip')}
-each_fault = pytest.mark.parametrize('fault', FAULTS)
+    "429": status(429),
+    "429 retry-after": status(429, Retry_After=1),
+    "500": status(500),
+    "503": status(503),
+    "502 page": status(502, PAGE, kind="text/html"),
+    "408": status(408),
+    "hang": hang,
+    "gone": gone,
+    "half": half,
+    "half, unannounced": half_unannounced,
+    "page": raw(PAGE, kind="text/html"),
+    "no json": raw(b'{"id": "1", "choices": [{"text": oops'),
+    "not utf-8": raw(b'{"choices": [{"text": "\xff\xfe"}]}'),
+    "nothing": raw(b""),
+    "null": raw(None),
+    "a list": raw([]),
+    "a string": raw("stop"),
+    "an error": raw(dict(error=dict(message="overloaded"))),
+    "no choices": raw(dict(id="1", choices=[])),
+    "choices missing": raw(dict(id="1", object="completion")),
+    "choices null": raw(dict(id="1", choices=None)),
+    "choices a number": raw(dict(id="1", choices=7)),
+    "choice null": raw(dict(id="1", choices=[None])),
+    "choice a string": raw(dict(id="1", choices=["stop"])),
+    "no text": changed(text=..., message=...),
+    "text null": content(None),
+    "text a list": content(["A", "B"]),
+    "half a character": raw(HALF_CHARACTER),
+    "not ended": changed(finish_reason=None),
+    "no reason": changed(finish_reason=...),
+    "tools": changed(finish_reason="tool_calls"),
+    "second choice only": changed(index=1),
+    "trickle": trickle,
+    "trickled head": lambda h, body: trickle(h, body, head=True),
+    "endless": endless,
+    "bomb": bomb,
+    "packed badly": raw(b"oops", Content_Encoding="gzip"),
+}
+each_fault = pytest.mark.parametrize("fault", FAULTS)
 
 # ---- fixtures and what the store holds
+
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     "No variable of the machine reaches the client"
-    for k in VARIABLES: monkeypatch.delenv(k, raising=False)
+    for k in VARIABLES:
+        monkeypatch.delenv(k, raising=False)
+
 
 @pytest.fixture
 def server(monkeypatch):
     srv = Server()
-    monkeypatch.setenv('OPENAI_BASE_URL', f'{srv.url}/v1')
-    monkeypatch.setenv('OPENAI_API_KEY', KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{srv.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     yield srv
     srv.close()
 
-@pytest.fixture
-def at(tmp_path): return tmp_path/'answers.sqlite'
 
-def load(at, mode='chat', timeout=5., retries=1, name='openai:loud', **kw):
+@pytest.fixture
+def at(tmp_path):
+    return tmp_path / "answers.sqlite"
+
+
+def load(at, mode="chat", timeout=5.0, retries=1, name="openai:loud", **kw):
     return lm.load(name, store=lm.Store(at), mode=mode, timeout=timeout, retries=retries, **kw)
 
-def asks(mode, words): return [lm.chat('', [], w) if mode == 'chat' else w for w in words]
 
-def table(at, what='key, model, settings, prompt, answer'):
+def asks(mode, words):
+    return [lm.chat("", [], w) if mode == "chat" else w for w in words]
+
+
+def table(at, what="key, model, settings, prompt, answer"):
     "The rows of the store, read past memnb"
-    with sqlite3.connect(at) as db: return db.execute(f'SELECT {what} FROM answers').fetchall()
+    with sqlite3.connect(at) as db:
+        return db.execute(f"SELECT {what} FROM answers").fetchall()
+
 
 def stored(at):
     "Last words of each stored prompt -> answer; the keys must be what they claim"
@@ -209,550 +309,760 @@ def stored(at):
         settings, prompt, answer = map(json.loads, rest)
         assert key == lm.key_of(model, settings, prompt)
         last = prompt[-1] if isinstance(prompt, list) else prompt
-        name = last['content'] if isinstance(last, dict) else last
-        assert name not in found, f'{name!r} is stored twice'
+        name = last["content"] if isinstance(last, dict) else last
+        assert name not in found, f"{name!r} is stored twice"
         found[name] = answer
     return found
 
-def upper(words): return {w: w.upper() for w in words}
 
-WORDS = ['first', 'second', 'third']
-SECONDS = {'hang': .4, 'trickle': 1., 'trickled head': 1.}  # the client's patience where a fault tries it
+def upper(words):
+    return {w: w.upper() for w in words}
+
+
+WORDS = ["first", "second", "third"]
+SECONDS = {
+    "hang": 0.4,
+    "trickle": 1.0,
+    "trickled head": 1.0,
+}  # the client's patience where a fault tries it
 
 # ---- a fault that passes
 
-BOTH = WORDS + ['fourth', 'fifth', 'sixth']
-def both(): return asks('chat', WORDS) + asks('completion', BOTH[3:])
+BOTH = WORDS + ["fourth", "fifth", "sixth"]
+
+
+def both():
+    return asks("chat", WORDS) + asks("completion", BOTH[3:])
+
 
 @each_fault
 def test_fault_then_answer(server, at, fault):
     "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
     server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
-    assert load(at, timeout=SECONDS.get(fault, 5.)).generate(both()) == [w.upper() for w in BOTH]
+    assert load(at, timeout=SECONDS.get(fault, 5.0)).generate(both()) == [w.upper() for w in BOTH]
     assert stored(at) == upper(BOTH)
     assert [len(server.times(w)) for w in BOTH] == [1, 2, 1, 1, 2, 1]
     again = load(at)
     assert again.generate(both()) == [w.upper() for w in BOTH]
-    assert len(server.asked) == 8 and again.calls == 0, 'the second run must be answered from the store'
+    assert len(server.asked) == 8 and again.calls == 0, (
+        "the second run must be answered from the store"
+    )
 
-@pytest.mark.parametrize('headers, least', [({}, .3), (dict(Retry_After=1), 1)], ids=['own', 'told'])
+
+@pytest.mark.parametrize(
+    "headers, least", [({}, 0.3), (dict(Retry_After=1), 1)], ids=["own", "told"]
+)
 def test_pause_after_429(server, at, headers, least):
     "About half a second by the client's own judgement, or as long as the server says"
-    server.plan['first'] = [status(429, **headers)]
-    load(at).generate(asks('chat', ['first']))
-    a, b = server.times('first')
+    server.plan["first"] = [status(429, **headers)]
+    load(at).generate(asks("chat", ["first"]))
+    a, b = server.times("first")
     assert b - a >= least
+
 
 def test_all_faults_in_one_run(server, at):
     "Every kind of fault at once, two in a row for each prompt: nothing lost, nothing mixed up"
-    words = [f'{n} of many' for n in FAULTS]
-    for w, n in zip(words, FAULTS): server.plan[w] = [FAULTS[n], status(500)]
-    assert load(at, 'completion', timeout=2., retries=3).generate(words) == [w.upper() for w in words]
+    words = [f"{n} of many" for n in FAULTS]
+    for w, n in zip(words, FAULTS):
+        server.plan[w] = [FAULTS[n], status(500)]
+    assert load(at, "completion", timeout=2.0, retries=3).generate(words) == [
+        w.upper() for w in words
+    ]
     assert stored(at) == upper(words)
 
+
 # ---- a fault that stays
+
 
 @each_mode
 def test_faults_for_good(server, at, mode):
     "Every fault on a prompt of its own, among good prompts: the good ones are stored, the others counted"
-    server.plan, n = {f'word, {k}': f for k, f in FAULTS.items()}, len(FAULTS)
-    words = [w for k in FAULTS for w in (f'good, {k}', f'word, {k}')]
-    with pytest.raises(lm.NoAnswer, match=f'^{n} of {2*n} prompts.* other {n} are in the store') as e:
-        load(at, mode, timeout=2.).generate(asks(mode, words))
+    server.plan, n = {f"word, {k}": f for k, f in FAULTS.items()}, len(FAULTS)
+    words = [w for k in FAULTS for w in (f"good, {k}", f"word, {k}")]
+    with pytest.raises(
+        lm.NoAnswer, match=f"^{n} of {2 * n} prompts.* other {n} are in the store"
+    ) as e:
+        load(at, mode, timeout=2.0).generate(asks(mode, words))
     assert stored(at) == upper(words[::2])
-    assert 'because of' in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
+    assert (
+        "because of" in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
+    )
     assert {w: len(server.times(w)) for w in words} == {w: 1 + (w in server.plan) for w in words}
     server.plan.clear()
     server.asked.clear()
     assert load(at, mode).generate(asks(mode, words)) == [w.upper() for w in words]
-    assert sorted(p for p, *_ in server.asked) == sorted(words[1::2]), 'only what is missing is asked'
+    assert sorted(p for p, *_ in server.asked) == sorted(words[1::2]), (
+        "only what is missing is asked"
+    )
     assert stored(at) == upper(words)
 
-@pytest.mark.parametrize('retries', [0, 2])
+
+@pytest.mark.parametrize("retries", [0, 2])
 def test_retries(server, at, retries):
-    server.plan.update(first=status(429, retry_after_ms=10), second=FAULTS['no choices'])
+    server.plan.update(first=status(429, retry_after_ms=10), second=FAULTS["no choices"])
     model = load(at, retries=retries)
-    with pytest.raises(lm.NoAnswer, match='2 of 3 prompts'): model.generate(asks('chat', WORDS))
+    with pytest.raises(lm.NoAnswer, match="2 of 3 prompts"):
+        model.generate(asks("chat", WORDS))
     assert [len(server.times(w)) for w in WORDS] == [retries + 1, retries + 1, 1]
+
 
 def test_some_prompts_fail_for_good(server, at):
     "A prompt that is too long for the server (400) is not repeated and does not stop the others"
-    words = [f'word {i}' for i in range(40)]
-    for w in words[::8]: server.plan[w] = status(400, dict(error=dict(message='too many tokens')))
-    with pytest.raises(lm.NoAnswer, match='5 of 40 prompts.*BadRequestError.*35 are in the store'):
-        load(at).generate(asks('chat', words))
+    words = [f"word {i}" for i in range(40)]
+    for w in words[::8]:
+        server.plan[w] = status(400, dict(error=dict(message="too many tokens")))
+    with pytest.raises(lm.NoAnswer, match="5 of 40 prompts.*BadRequestError.*35 are in the store"):
+        load(at).generate(asks("chat", words))
     assert stored(at) == upper(set(words) - set(words[::8])) and len(server.asked) == 40
     server.plan.clear()
     model = load(at)
-    assert model.generate(asks('chat', words)) == [w.upper() for w in words]
+    assert model.generate(asks("chat", words)) == [w.upper() for w in words]
     assert len(server.asked) == 45 and model.calls == 5
+
 
 def test_what_is_not_stored_is_not_promised(server, at):
     "Samples without a seed are fresh each time: an error must not say that the others are in the store"
-    server.plan['second'] = status(400)
-    with pytest.raises(lm.NoAnswer) as e: load(at).generate(asks('chat', WORDS), temperature=1.)
-    assert stored(at) == {} and 'in the store' not in str(e.value), str(e.value)
+    server.plan["second"] = status(400)
+    with pytest.raises(lm.NoAnswer) as e:
+        load(at).generate(asks("chat", WORDS), temperature=1.0)
+    assert stored(at) == {} and "in the store" not in str(e.value), str(e.value)
+
 
 def test_nobody_listens(at, monkeypatch):
-    with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
-    monkeypatch.setenv('OPENAI_BASE_URL', f'http://127.0.0.1:{port}/v1')
-    monkeypatch.setenv('OPENAI_API_KEY', KEY)
-    with pytest.raises(lm.NoAnswer, match='3 of 3 prompts.*APIConnectionError'):
-        load(at, retries=0).generate(asks('chat', WORDS))
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(lm.NoAnswer, match="3 of 3 prompts.*APIConnectionError"):
+        load(at, retries=0).generate(asks("chat", WORDS))
     assert stored(at) == {}
 
+
 @each_mode
-@pytest.mark.parametrize('text', ['', '  \n'], ids=['empty', 'blank'])
+@pytest.mark.parametrize("text", ["", "  \n"], ids=["empty", "blank"])
 def test_an_empty_answer_is_not_stored(server, at, mode, text):
     "It counts as an answer, as it does for a local model, but the next run asks again"
-    server.plan['second'] = content(text)
-    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', text, 'THIRD']
-    assert stored(at) == upper(['first', 'third'])
+    server.plan["second"] = content(text)
+    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", text, "THIRD"]
+    assert stored(at) == upper(["first", "third"])
     server.plan.clear()
-    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
     assert len(server.asked) == 4
+
 
 # ---- errors that hit every prompt alike
 
-REFUSALS = [(401, 'AuthenticationError'), (403, 'PermissionDeniedError'), (404, 'NotFoundError')]
+REFUSALS = [(401, "AuthenticationError"), (403, "PermissionDeniedError"), (404, "NotFoundError")]
 
-@pytest.mark.parametrize('code, name', REFUSALS, ids=lambda x: str(x))
+
+@pytest.mark.parametrize("code, name", REFUSALS, ids=lambda x: str(x))
 def test_refusal_stops_at_once(server, at, code, name):
     "One clear error, no repetition, and no key in it though the server repeats the key"
-    told = dict(error=dict(message=f'Incorrect API key provided: {KEY}, or no such model'))
-    words = [f'word {i}' for i in range(200)]
-    for w in words: server.plan[w] = status(code, told)
-    server.delay, model = .05, load(at, retries=5)
-    with pytest.raises(RuntimeError, match=f'openai:loud.*{name}') as e: model.generate(asks('chat', words))
-    text = ''.join(traceback.format_exception(e.value))
+    told = dict(error=dict(message=f"Incorrect API key provided: {KEY}, or no such model"))
+    words = [f"word {i}" for i in range(200)]
+    for w in words:
+        server.plan[w] = status(code, told)
+    server.delay, model = 0.05, load(at, retries=5)
+    with pytest.raises(RuntimeError, match=f"openai:loud.*{name}") as e:
+        model.generate(asks("chat", words))
+    text = "".join(traceback.format_exception(e.value))
     assert KEY not in text and server.url not in str(e.value)
-    assert 'key' in str(e.value) and 'OPENAI_BASE_URL' in str(e.value)
-    assert len(server.asked) == 1, f'{len(server.asked)} of 200 prompts were sent to a server that refuses'
+    assert "key" in str(e.value) and "OPENAI_BASE_URL" in str(e.value)
+    assert len(server.asked) == 1, (
+        f"{len(server.asked)} of 200 prompts were sent to a server that refuses"
+    )
     assert stored(at) == {}
+
 
 def test_an_account_without_money_stops_at_once(server, at):
     "It comes as a 429, but no pause helps"
-    told = dict(error=dict(message='You exceeded your current quota', code='insufficient_quota'))
-    words = [f'word {i}' for i in range(200)]
-    server.plan, server.delay = {w: status(429, told, retry_after_ms=10) for w in words}, .05
+    told = dict(error=dict(message="You exceeded your current quota", code="insufficient_quota"))
+    words = [f"word {i}" for i in range(200)]
+    server.plan, server.delay = {w: status(429, told, retry_after_ms=10) for w in words}, 0.05
     model = load(at)
-    with pytest.raises(RuntimeError, match='openai:loud refused.*quota'): model.generate(asks('chat', words))
+    with pytest.raises(RuntimeError, match="openai:loud refused.*quota"):
+        model.generate(asks("chat", words))
     assert len(server.asked) == 1 and stored(at) == {}
 
-@pytest.mark.parametrize('code', [400, 500])
+
+@pytest.mark.parametrize("code", [400, 500])
 def test_no_key_in_the_reason(server, at, code):
     told = dict(error=dict(message=f'the header "Bearer {KEY}" and https://x.y/z'))
-    server.plan['second'] = status(code, told, retry_after_ms=10)
-    with pytest.raises(lm.NoAnswer, match='the header') as e: load(at).generate(asks('chat', WORDS))
-    assert KEY not in ''.join(traceback.format_exception(e.value))
+    server.plan["second"] = status(code, told, retry_after_ms=10)
+    with pytest.raises(lm.NoAnswer, match="the header") as e:
+        load(at).generate(asks("chat", WORDS))
+    assert KEY not in "".join(traceback.format_exception(e.value))
+
 
 def test_no_key_and_no_address_in_the_store(server, at):
     model = load(at)
-    model.generate(asks('chat', WORDS))
-    model.store.export(at.with_suffix('.jsonl'))
+    model.generate(asks("chat", WORDS))
+    model.store.export(at.with_suffix(".jsonl"))
     files = list(at.parent.iterdir())
-    assert {'answers.sqlite', 'answers.jsonl'} <= {f.name for f in files}
+    assert {"answers.sqlite", "answers.jsonl"} <= {f.name for f in files}
     for f in files:
         text = f.read_bytes()
-        for secret in (KEY, '127.0.0.1', f':{server.server_port}'): assert secret.encode() not in text, f.name
+        for secret in (KEY, "127.0.0.1", f":{server.server_port}"):
+            assert secret.encode() not in text, f.name
+
 
 def test_a_folder_as_model_name_stays_out_of_the_store(server, at):
     "Some servers call a model by its folder: the server must get it whole, the store only its last part"
-    model = load(at, name='openai:/srv/models/loud')
-    assert model.generate(asks('chat', ['first'])) == ['FIRST']
-    assert server.asked[0][-1]['model'] == '/srv/models/loud'
-    assert re.fullmatch('openai:loud#[0-9a-f]{8}', table(at, 'model')[0][0])
-    assert '/srv' not in model.name + model.id + repr(model)
+    model = load(at, name="openai:/srv/models/loud")
+    assert model.generate(asks("chat", ["first"])) == ["FIRST"]
+    assert server.asked[0][-1]["model"] == "/srv/models/loud"
+    assert re.fullmatch("openai:loud#[0-9a-f]{8}", table(at, "model")[0][0])
+    assert "/srv" not in model.name + model.id + repr(model)
+
 
 def test_no_piece_of_a_key_is_shown(server, at):
     "OpenAI's message has the first and the last letters of a wrong key"
-    masked = f'Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY[9:18]}'
-    server.plan['first'] = status(401, dict(error=dict(message=masked)))
-    with pytest.raises(RuntimeError, match='Incorrect API key') as e: load(at).generate(asks('chat', WORDS))
+    masked = f"Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY[9:18]}"
+    server.plan["first"] = status(401, dict(error=dict(message=masked)))
+    with pytest.raises(RuntimeError, match="Incorrect API key") as e:
+        load(at).generate(asks("chat", WORDS))
     assert not any(k in str(e.value) for k in (KEY[:8], KEY[-4:], KEY[9:18])), str(e.value)
 
-@pytest.mark.parametrize('code', [301, 302, 303, 307, 308])
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_prompts_do_not_follow_to_another_server(server, at, code):
     other = Server()
     try:
-        for w in WORDS: server.plan[w] = status(code, Location=f'{other.url}/v1/chat/completions')
-        with pytest.raises(RuntimeError, match=f'elsewhere.*{code}.*OPENAI_BASE_URL') as e:
-            load(at).generate(asks('chat', WORDS))
+        for w in WORDS:
+            server.plan[w] = status(code, Location=f"{other.url}/v1/chat/completions")
+        with pytest.raises(RuntimeError, match=f"elsewhere.*{code}.*OPENAI_BASE_URL") as e:
+            load(at).generate(asks("chat", WORDS))
         assert not other.asked and len(server.asked) == 1 and stored(at) == {}
         assert other.url not in str(e.value)
-    finally: other.close()
+    finally:
+        other.close()
+
 
 def test_answers_of_two_servers_stay_apart(server, at, monkeypatch):
     "The same model name behind another address is another model; a user in the address is no difference"
-    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
-    monkeypatch.setenv('OPENAI_BASE_URL', f'http://me:secret@127.0.0.1:{server.server_port}/v1/')
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:secret@127.0.0.1:{server.server_port}/v1/")
     again = load(at)
-    assert again.generate(asks('chat', WORDS)) and again.calls == 0
+    assert again.generate(asks("chat", WORDS)) and again.calls == 0
     other = Server()
     try:
-        for w in WORDS: other.plan[w] = content(w.title())
-        monkeypatch.setenv('OPENAI_BASE_URL', f'{other.url}/v1')
-        assert load(at).generate(asks('chat', WORDS)) == ['First', 'Second', 'Third']
-    finally: other.close()
-    monkeypatch.delenv('OPENAI_BASE_URL')
+        for w in WORDS:
+            other.plan[w] = content(w.title())
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{other.url}/v1")
+        assert load(at).generate(asks("chat", WORDS)) == ["First", "Second", "Third"]
+    finally:
+        other.close()
+    monkeypatch.delenv("OPENAI_BASE_URL")
     public = load(at).id
-    monkeypatch.setenv('OPENAI_BASE_URL', 'https://API.openai.com:443/v1/')
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://API.openai.com:443/v1/")
     assert load(at).id == public
-    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', 'https://ours.azure.com')
-    assert len({m for m, in table(at, 'model')} | {public, load(at).id}) == 4
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://ours.azure.com")
+    assert len({m for (m,) in table(at, "model")} | {public, load(at).id}) == 4
+
 
 # ---- fields that a server does not take
+
 
 def no_field(field, form):
     "The error of a server that does not take a field, as one of them words it"
     openai = f"Unsupported parameter: '{field}' is not supported with this model."
-    if field == 'max_tokens': openai += " Use 'max_completion_tokens' instead."
+    if field == "max_tokens":
+        openai += " Use 'max_completion_tokens' instead."
     value = f"Unsupported value: '{field}' does not support 0 with this model. Only the default is supported."
-    azure = f'Unrecognized request argument supplied: {field}'
+    azure = f"Unrecognized request argument supplied: {field}"
     return dict(
-        openai=status(400, dict(error=dict(message=openai, param=field, code='unsupported_parameter'))),
+        openai=status(
+            400, dict(error=dict(message=openai, param=field, code="unsupported_parameter"))
+        ),
         value=status(400, dict(error=dict(message=value, param=field))),
         azure=status(400, dict(error=dict(message=azure, param=None))),
-        fastapi=status(422, dict(detail=[dict(type='extra_forbidden', loc=['body', field],
-                                              msg='Extra inputs are not permitted', input=3)])))[form]
+        fastapi=status(
+            422,
+            dict(
+                detail=[
+                    dict(
+                        type="extra_forbidden",
+                        loc=["body", field],
+                        msg="Extra inputs are not permitted",
+                        input=3,
+                    )
+                ]
+            ),
+        ),
+    )[form]
 
-@pytest.mark.parametrize('form', ['openai', 'value', 'azure', 'fastapi'])
-@pytest.mark.parametrize('field', ['max_tokens', 'max_completion_tokens', 'temperature', 'stop', 'seed'])
+
+@pytest.mark.parametrize("form", ["openai", "value", "azure", "fastapi"])
+@pytest.mark.parametrize(
+    "field", ["max_tokens", "max_completion_tokens", "temperature", "stop", "seed"]
+)
 def test_a_field_that_the_server_does_not_take(server, at, monkeypatch, field, form):
     "One request finds it out, all prompts are answered, and the model remembers"
     server.not_taken[field] = no_field(field, form)
-    if field == 'max_completion_tokens':  # the first choice at OpenAI and Azure
-        monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
-        monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
-        monkeypatch.setenv('OPENAI_API_VERSION', '2024-10-21')
-    words, model = [f'word {i}' for i in range(30)], load(at)
-    kw = dict(max_tokens=7, stop=['zzz'], **dict(temperature=.5, seed=1) if field == 'seed' else {})
-    assert model.generate(asks('chat', words), **kw) == [w.upper() for w in words]
+    if field == "max_completion_tokens":  # the first choice at OpenAI and Azure
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
+    words, model = [f"word {i}" for i in range(30)], load(at)
+    kw = dict(
+        max_tokens=7, stop=["zzz"], **dict(temperature=0.5, seed=1) if field == "seed" else {}
+    )
+    assert model.generate(asks("chat", words), **kw) == [w.upper() for w in words]
     assert len(server.asked) == 31 and sum(field in body for *_, body in server.asked) == 1
-    assert all(bool({'max_tokens', 'max_completion_tokens'} & set(body)) for *_, body in server.asked)
-    assert model.generate(asks('chat', ['more']), **kw) == ['MORE'] and len(server.asked) == 32
-    settings = {json.dumps(json.loads(s)['temperature']) for s, in table(at, 'settings')}
-    assert settings == {'null' if field == 'temperature' else '0.5' if field == 'seed' else '0.0'}
+    assert all(
+        bool({"max_tokens", "max_completion_tokens"} & set(body)) for *_, body in server.asked
+    )
+    assert model.generate(asks("chat", ["more"]), **kw) == ["MORE"] and len(server.asked) == 32
+    settings = {json.dumps(json.loads(s)["temperature"]) for (s,) in table(at, "settings")}
+    assert settings == {"null" if field == "temperature" else "0.5" if field == "seed" else "0.0"}
+
 
 def test_a_limit_by_another_name_keeps_the_keys(server, at):
-    load(at).generate(asks('chat', WORDS))
-    server.not_taken['max_tokens'] = no_field('max_tokens', 'openai')
+    load(at).generate(asks("chat", WORDS))
+    server.not_taken["max_tokens"] = no_field("max_tokens", "openai")
     again = load(at)
-    assert again.generate(asks('chat', WORDS + ['more']))[3] == 'MORE' and again.calls == 1
+    assert again.generate(asks("chat", WORDS + ["more"]))[3] == "MORE" and again.calls == 1
+
 
 def test_several_fields_are_not_taken(server, at):
     "As with the newer models of OpenAI"
-    for f in ('max_tokens', 'temperature', 'stop'): server.not_taken[f] = no_field(f, 'openai')
-    assert load(at).generate(asks('chat', WORDS), stop=['IRD']) == ['FIRST', 'SECOND', 'TH']
+    for f in ("max_tokens", "temperature", "stop"):
+        server.not_taken[f] = no_field(f, "openai")
+    assert load(at).generate(asks("chat", WORDS), stop=["IRD"]) == ["FIRST", "SECOND", "TH"]
     assert len(server.asked) == 6
-    assert set(server.asked[-1][-1]) == {'model', 'messages', 'max_completion_tokens'}
+    assert set(server.asked[-1][-1]) == {"model", "messages", "max_completion_tokens"}
+
 
 def test_neither_limit_is_taken(server, at):
     "Then there is an error, not a request without a limit, and not one after the other without end"
-    for f in ('max_tokens', 'max_completion_tokens'): server.not_taken[f] = no_field(f, 'openai')
-    with pytest.raises(RuntimeError, match='refused.*all prompts'): load(at).generate(asks('chat', ALL))
+    for f in ("max_tokens", "max_completion_tokens"):
+        server.not_taken[f] = no_field(f, "openai")
+    with pytest.raises(RuntimeError, match="refused.*all prompts"):
+        load(at).generate(asks("chat", ALL))
     assert len(server.asked) == 2
+
 
 def test_a_server_without_temperature(server, at, capsys, monkeypatch):
     "Its answers are kept as of its own temperature, this is said, and a later run knows it from the store"
-    server.not_taken['temperature'] = no_field('temperature', 'value')
-    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
-    assert capsys.readouterr().err.count('takes no temperature') == 1
-    assert {json.loads(s)['temperature'] for s, in table(at, 'settings')} == {None}
+    server.not_taken["temperature"] = no_field("temperature", "value")
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert capsys.readouterr().err.count("takes no temperature") == 1
+    assert {json.loads(s)["temperature"] for (s,) in table(at, "settings")} == {None}
     server.asked.clear()
-    assert load(at).generate(asks('chat', WORDS + ['more']))[3] == 'MORE' and len(server.asked) == 1
-    assert 'takes no temperature' in capsys.readouterr().err
-    monkeypatch.delenv('OPENAI_API_KEY')
+    assert load(at).generate(asks("chat", WORDS + ["more"]))[3] == "MORE" and len(server.asked) == 1
+    assert "takes no temperature" in capsys.readouterr().err
+    monkeypatch.delenv("OPENAI_API_KEY")
     offline = load(at)
-    assert offline.generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD'] and offline.calls == 0
+    assert (
+        offline.generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"] and offline.calls == 0
+    )
+
 
 def test_samples_of_a_server_without_temperature(server, at):
-    server.not_taken['temperature'] = no_field('temperature', 'openai')
-    for n in (3, 4): load(at).generate(asks('chat', ['first']*n), temperature=.7, seed=3)
-    assert len(server.asked) == 5 and len({b['seed'] for *_, b in server.asked}) == 4
-    found = [json.loads(s) for s, in table(at, 'settings')]
-    assert sorted((s['draw'], s['temperature']) for s in found) == [(i, None) for i in range(4)]
+    server.not_taken["temperature"] = no_field("temperature", "openai")
+    for n in (3, 4):
+        load(at).generate(asks("chat", ["first"] * n), temperature=0.7, seed=3)
+    assert len(server.asked) == 5 and len({b["seed"] for *_, b in server.asked}) == 4
+    found = [json.loads(s) for (s,) in table(at, "settings")]
+    assert sorted((s["draw"], s["temperature"]) for s in found) == [(i, None) for i in range(4)]
+
 
 # ---- an error 400 of one prompt, of all
 
-def bad(param=None, message='something is wrong here', **kw):
+
+def bad(param=None, message="something is wrong here", **kw):
     return status(400, dict(error=dict(message=message, param=param, **kw)))
 
-@pytest.mark.parametrize('fault, n', [(bad('response_format'), 1), (bad(), 3), (bad('messages'), 3),
-    (bad('max_tokens', 'max_tokens is too large: 64. This model supports at most 32 completion tokens'), 1)])
+
+@pytest.mark.parametrize(
+    "fault, n",
+    [
+        (bad("response_format"), 1),
+        (bad(), 3),
+        (bad("messages"), 3),
+        (
+            bad(
+                "max_tokens",
+                "max_tokens is too large: 64. This model supports at most 32 completion tokens",
+            ),
+            1,
+        ),
+    ],
+)
 def test_an_error_that_hits_all_alike(server, at, fault, n):
-    words = [f'word {i}' for i in range(200)]
-    server.plan, server.delay = {w: fault for w in words}, .02
-    with pytest.raises(RuntimeError, match='openai:loud refused.*all prompts') as e:
-        load(at).generate(asks('chat', words))
+    words = [f"word {i}" for i in range(200)]
+    server.plan, server.delay = {w: fault for w in words}, 0.02
+    with pytest.raises(RuntimeError, match="openai:loud refused.*all prompts") as e:
+        load(at).generate(asks("chat", words))
     assert not isinstance(e.value, lm.NoAnswer) and len(server.asked) == n and stored(at) == {}
 
+
 def test_an_error_of_two_prompts_does_not_stop_the_others(server, at):
-    words = [f'word {i}' for i in range(30)]
-    for w in words[:2]: server.plan[w] = bad()
-    with pytest.raises(lm.NoAnswer, match='2 of 30 prompts.*something is wrong.*28 are in the store'):
-        load(at).generate(asks('chat', words))
+    words = [f"word {i}" for i in range(30)]
+    for w in words[:2]:
+        server.plan[w] = bad()
+    with pytest.raises(
+        lm.NoAnswer, match="2 of 30 prompts.*something is wrong.*28 are in the store"
+    ):
+        load(at).generate(asks("chat", words))
     assert len(server.asked) == 30 and stored(at) == upper(words[2:])
+
 
 def test_many_prompts_that_are_too_long(server, at):
     "However many they are, the others are asked"
-    words = [f'word {i}' for i in range(60)]
-    for w in words[:50]: server.plan[w] = bad('messages', "This model's maximum context length is 8 tokens.")
-    with pytest.raises(lm.NoAnswer, match='50 of 60 prompts.*10 are in the store'):
-        load(at).generate(asks('chat', words))
+    words = [f"word {i}" for i in range(60)]
+    for w in words[:50]:
+        server.plan[w] = bad("messages", "This model's maximum context length is 8 tokens.")
+    with pytest.raises(lm.NoAnswer, match="50 of 60 prompts.*10 are in the store"):
+        load(at).generate(asks("chat", words))
     assert len(server.asked) == 60 and stored(at) == upper(words[50:])
+
 
 # ---- prompts that are refused
 
 REFUSED = {
-    'ended': changed(finish_reason='content_filter'),
-    'ended, null': changed(finish_reason='content_filter', text=None, message=dict(content=None)),
-    'azure': bad('prompt', 'The response was filtered', code='content_filter'),
-    'inner': bad('prompt', 'filtered', code=None, innererror=dict(code='ResponsibleAIPolicyViolation')),
-    'policy': bad(None, 'flagged', code='content_policy_violation')}
+    "ended": changed(finish_reason="content_filter"),
+    "ended, null": changed(finish_reason="content_filter", text=None, message=dict(content=None)),
+    "azure": bad("prompt", "The response was filtered", code="content_filter"),
+    "inner": bad(
+        "prompt", "filtered", code=None, innererror=dict(code="ResponsibleAIPolicyViolation")
+    ),
+    "policy": bad(None, "flagged", code="content_policy_violation"),
+}
+
 
 @each_mode
-@pytest.mark.parametrize('how', REFUSED)
+@pytest.mark.parametrize("how", REFUSED)
 def test_a_refused_prompt(server, at, mode, how, capsys):
     "It is an answer: asked once, and the others are answered as well, wherever it stands"
-    for w in ('first', 'third'): server.plan[w] = REFUSED[how]
+    for w in ("first", "third"):
+        server.plan[w] = REFUSED[how]
     said = load(at, mode).generate(asks(mode, WORDS))
-    assert said == ['', 'SECOND', ''] and len(server.asked) == 3
-    assert [isinstance(a, Refused) for a in said] == [True, False, True] and said[0].reason and said[2].reason
-    assert 'refused 2 of 3 prompts' in capsys.readouterr().err
-    again = load(at, mode).generate(asks(mode, WORDS)) # it is stored: not paid for again
+    assert said == ["", "SECOND", ""] and len(server.asked) == 3
+    assert (
+        [isinstance(a, Refused) for a in said] == [True, False, True]
+        and said[0].reason
+        and said[2].reason
+    )
+    assert "refused 2 of 3 prompts" in capsys.readouterr().err
+    again = load(at, mode).generate(asks(mode, WORDS))  # it is stored: not paid for again
     assert again == said and again[0].reason == said[0].reason and len(server.asked) == 3
 
+
 def test_a_model_that_declines(server, at):
-    message = dict(role='assistant', content='', refusal='I cannot help with that')
-    server.plan['second'] = changed(message=message)
-    said = load(at).generate(asks('chat', WORDS))
-    assert said == ['FIRST', '', 'THIRD'] and said[1].reason == 'I cannot help with that'
+    message = dict(role="assistant", content="", refusal="I cannot help with that")
+    server.plan["second"] = changed(message=message)
+    said = load(at).generate(asks("chat", WORDS))
+    assert said == ["FIRST", "", "THIRD"] and said[1].reason == "I cannot help with that"
+
 
 # ---- a server that dies
 
-@pytest.mark.parametrize('fault', ['500', 'gone', 'choices null', '429'])
+
+@pytest.mark.parametrize("fault", ["500", "gone", "choices null", "429"])
 def test_a_server_that_dies(server, at, fault):
     "The run ends soon, and what was answered is kept"
-    words = [f'word {i}' for i in range(300)]
+    words = [f"word {i}" for i in range(300)]
     server.plan = {w: FAULTS[fault] for w in words[30:]}
-    with pytest.raises(lm.NoAnswer, match='36 prompts in a row.*stopped.*30 are in the store') as e:
-        load(at, retries=0).generate(asks('chat', words))
+    with pytest.raises(lm.NoAnswer, match="36 prompts in a row.*stopped.*30 are in the store") as e:
+        load(at, retries=0).generate(asks("chat", words))
     most = 30 + 32 + 36 + 32  # answered; failed beside the last of these; in a row; in flight then
     assert len(server.asked) <= most and stored(at) == upper(words[:30])
     assert server.url not in str(e.value)
 
+
 def test_a_server_that_never_was(at, monkeypatch):
-    with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
-    monkeypatch.setenv('OPENAI_BASE_URL', f'http://127.0.0.1:{port}/v1')
-    monkeypatch.setenv('OPENAI_API_KEY', KEY)
-    with pytest.raises(lm.NoAnswer, match='36 prompts in a row.*APIConnectionError.*0 are in the store'):
-        load(at, retries=0).generate(asks('chat', [f'word {i}' for i in range(300)]))
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(
+        lm.NoAnswer, match="36 prompts in a row.*APIConnectionError.*0 are in the store"
+    ):
+        load(at, retries=0).generate(asks("chat", [f"word {i}" for i in range(300)]))
+
 
 def test_failures_between_answers_do_not_stop_a_run(server, at):
     "Half of 100 prompts fail, but never 20 in a row"
-    words = [f'word {i}' for i in range(100)]
-    for w in words[::2]: server.plan[w] = status(500)
-    with pytest.raises(lm.NoAnswer, match='50 of 100 prompts'):
-        load(at, retries=0, concurrency=2).generate(asks('chat', words))
+    words = [f"word {i}" for i in range(100)]
+    for w in words[::2]:
+        server.plan[w] = status(500)
+    with pytest.raises(lm.NoAnswer, match="50 of 100 prompts"):
+        load(at, retries=0, concurrency=2).generate(asks("chat", words))
     assert stored(at) == upper(words[1::2])
+
 
 # ---- whose answers they are
 
+
 def test_the_choice_that_counts(server, at):
     "Choices come in any order: the first by number is taken"
+
     def reply(h, body):
         r = whole(body)
-        wrong = dict(r['choices'][0], index=1, message=dict(role='assistant', content='wrong'))
-        r['choices'].insert(0, wrong)
+        wrong = dict(r["choices"][0], index=1, message=dict(role="assistant", content="wrong"))
+        r["choices"].insert(0, wrong)
         h.reply(r)
-    server.plan['second'] = reply
-    assert load(at).generate(asks('chat', WORDS)) == ['FIRST', 'SECOND', 'THIRD']
+
+    server.plan["second"] = reply
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+
 
 def test_another_model_answers(server, at, capsys):
-    def by(name): return lambda h, body: h.reply(whole(body) | dict(model=name))
-    server.plan = dict(first=by('loud-2024-08-06'), second=by('quiet'), third=by('quiet'))
-    server.plan['fourth'] = by('/srv/loud')
-    load(at).generate(asks('chat', WORDS + ['fourth']))
+    def by(name):
+        return lambda h, body: h.reply(whole(body) | dict(model=name))
+
+    server.plan = dict(first=by("loud-2024-08-06"), second=by("quiet"), third=by("quiet"))
+    server.plan["fourth"] = by("/srv/loud")
+    load(at).generate(asks("chat", WORDS + ["fourth"]))
     said = capsys.readouterr().err
-    assert said.count('quiet') == 1 and 'loud-2024' not in said and 'srv' not in said
+    assert said.count("quiet") == 1 and "loud-2024" not in said and "srv" not in said
+
 
 def test_thoughts_that_take_all_tokens(server, at, capsys):
-    server.plan['second'] = changed(message=dict(role='assistant', content=None), finish_reason='length')
-    model = load(at, body=dict(reasoning_effort='high'))
-    assert model.generate(asks('chat', WORDS)) == ['FIRST', '', 'THIRD'] and len(server.asked) == 3
-    assert 'reasoning_effort' in capsys.readouterr().err
-    assert server.asked[0][-1]['reasoning_effort'] == 'high' and model.id != load(at).id
+    server.plan["second"] = changed(
+        message=dict(role="assistant", content=None), finish_reason="length"
+    )
+    model = load(at, body=dict(reasoning_effort="high"))
+    assert model.generate(asks("chat", WORDS)) == ["FIRST", "", "THIRD"] and len(server.asked) == 3
+    assert "reasoning_effort" in capsys.readouterr().err
+    assert server.asked[0][-1]["reasoning_effort"] == "high" and model.id != load(at).id
+
 
 # ---- log-probabilities
 
-def echo(lengths=(4, 5, 3, 6), values=(None, -1.5, -.25, -2.), cut=None, **changes):
+
+def echo(lengths=(4, 5, 3, 6), values=(None, -1.5, -0.25, -2.0), cut=None, **changes):
     "A reply that echoes the prompt, in tokens of the given lengths, and adds one token"
+
     def fault(h, body):
-        assert body['echo'] is True and body['logprobs'] == 1 and body['max_tokens'] == 1
-        text, at = body['prompt'], [sum(lengths[:i]) for i in range(len(lengths) + 1)]
-        assert at[-1] == len(text), 'the test has miscounted'
-        parts = [text[a:b] for a, b in zip(at, at[1:])] + ['!']
-        lp = dict(tokens=parts, text_offset=at, token_logprobs=[*values, -9.], top_logprobs=None)
+        assert body["echo"] is True and body["logprobs"] == 1 and body["max_tokens"] == 1
+        text, at = body["prompt"], [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        assert at[-1] == len(text), "the test has miscounted"
+        parts = [text[a:b] for a, b in zip(at, at[1:])] + ["!"]
+        lp = dict(tokens=parts, text_offset=at, token_logprobs=[*values, -9.0], top_logprobs=None)
         lp = {k: v and v[:cut] for k, v in {**lp, **changes}.items()}
-        h.reply(whole(body, text=text + '!', finish_reason='length', logprobs=lp))
+        h.reply(whole(body, text=text + "!", finish_reason="length", logprobs=lp))
+
     return fault
 
-def score(at, **kw): return load(at, 'completion', **kw).logprobs('The quick', [' foxes ru'])
+
+def score(at, **kw):
+    return load(at, "completion", **kw).logprobs("The quick", [" foxes ru"])
+
 
 def test_logprobs_of_the_continuation(server, at):
     "Exactly the tokens of the continuation: not the prompt's, not the one that the server added"
-    server.plan['The quick foxes ru'] = echo()
-    assert score(at) == [[-.25, -2.]]
-    assert server.asked[0][2] == '/v1/completions'
-    assert stored(at) == {' foxes ru': [-.25, -2.]}
-    assert score(at) == [[-.25, -2.]] and len(server.asked) == 1
+    server.plan["The quick foxes ru"] = echo()
+    assert score(at) == [[-0.25, -2.0]]
+    assert server.asked[0][2] == "/v1/completions"
+    assert stored(at) == {" foxes ru": [-0.25, -2.0]}
+    assert score(at) == [[-0.25, -2.0]] and len(server.asked) == 1
+
 
 def test_logprobs_of_several(server, at):
-    server.plan['a b c'] = echo((1, 2, 2), (None, -1., -3.))
-    server.plan['a b d'] = echo((1, 2, 1, 1), (None, -1., -4., -5.))
-    assert load(at, 'completion').logprobs('a b', [' c', ' d', ' c']) == [[-3.], [-4., -5.], [-3.]]
+    server.plan["a b c"] = echo((1, 2, 2), (None, -1.0, -3.0))
+    server.plan["a b d"] = echo((1, 2, 1, 1), (None, -1.0, -4.0, -5.0))
+    assert load(at, "completion").logprobs("a b", [" c", " d", " c"]) == [
+        [-3.0],
+        [-4.0, -5.0],
+        [-3.0],
+    ]
     assert len(server.asked) == 2
+
 
 def only(place):
     "Log-probabilities of the added token alone, without the echo"
-    return changed(text='!', logprobs=dict(tokens=['!'], text_offset=[place], token_logprobs=[-9.]))
+    return changed(
+        text="!", logprobs=dict(tokens=["!"], text_offset=[place], token_logprobs=[-9.0])
+    )
 
-SILENT = {'null': changed(), 'missing': changed(logprobs=...), 'empty': changed(logprobs={}),
-          'no values': echo(token_logprobs=None), 'no places': echo(text_offset=None),
-          'no echo': only(0), 'no echo, placed': only(len('The quick foxes ru'))}
 
-@pytest.mark.parametrize('fault', SILENT)
+SILENT = {
+    "null": changed(),
+    "missing": changed(logprobs=...),
+    "empty": changed(logprobs={}),
+    "no values": echo(token_logprobs=None),
+    "no places": echo(text_offset=None),
+    "no echo": only(0),
+    "no echo, placed": only(len("The quick foxes ru")),
+}
+
+
+@pytest.mark.parametrize("fault", SILENT)
 def test_logprobs_silently_missing(server, at, fault):
     "The error names the tests that still work; the model no longer claims that it can"
-    tails = [f' foxes r{c}' for c in 'abcdefghijklmnopqrstuvwxyz']
-    for t in tails: server.plan['The quick' + t] = SILENT[fault]
-    server.delay, model = .02, load(at, 'completion', concurrency=2)
-    with pytest.raises(lm.Unsupported, match='openai:loud.*log-probabilities.*tabular.row_completion'):
-        model.logprobs('The quick', tails)
+    tails = [f" foxes r{c}" for c in "abcdefghijklmnopqrstuvwxyz"]
+    for t in tails:
+        server.plan["The quick" + t] = SILENT[fault]
+    server.delay, model = 0.02, load(at, "completion", concurrency=2)
+    with pytest.raises(
+        lm.Unsupported, match="openai:loud.*log-probabilities.*tabular.row_completion"
+    ):
+        model.logprobs("The quick", tails)
     assert stored(at) == {} and len(server.asked) < 20
     server.asked.clear()
-    with pytest.raises(lm.Unsupported, match="cannot answer 'logprobs'"): model.logprobs('The quick', tails)
+    with pytest.raises(lm.Unsupported, match="cannot answer 'logprobs'"):
+        model.logprobs("The quick", tails)
     assert not server.asked
-    assert model.generate(['hello']) == ['HELLO']
+    assert model.generate(["hello"]) == ["HELLO"]
+
 
 def test_no_logprobs_of_a_chat(server, at):
     model = load(at)
-    with pytest.raises(lm.Unsupported, match='tabular.row_completion'): model.logprobs('The quick', [' fox'])
-    with pytest.raises(lm.Unsupported, match='tabular.row_completion'): model.next_logits(['The quick'])
+    with pytest.raises(lm.Unsupported, match="tabular.row_completion"):
+        model.logprobs("The quick", [" fox"])
+    with pytest.raises(lm.Unsupported, match="tabular.row_completion"):
+        model.next_logits(["The quick"])
     assert not server.asked
 
+
 def test_a_conversation_has_no_logprobs_at_the_completions_endpoint(server, at):
-    with pytest.raises((ValueError, lm.Unsupported), match='messages|string'):
-        load(at, 'completion').logprobs(lm.chat('', [], 'The quick'), [' fox'])
+    with pytest.raises((ValueError, lm.Unsupported), match="messages|string"):
+        load(at, "completion").logprobs(lm.chat("", [], "The quick"), [" fox"])
     assert not server.asked and stored(at) == {}
+
 
 NAN = b"""{"choices": [{"index": 0, "text": "The quick foxes ru!", "finish_reason": "length", "logprobs":
     {"tokens": ["The quick", " foxes ru"], "text_offset": [0, 9], "token_logprobs": [null, NaN]}}]}"""
-OTHER = ['Thy ', 'quick', ' fo', 'xes ru', '!']
-WRONG = {'other text': echo(tokens=OTHER), 'straddling': echo((4, 7, 4, 3)),
-         'a hole': echo(values=(None, -1.5, None, -2.)), 'NaN': raw(NAN),
-         'positive': echo(values=(None, -1.5, .25, -2.)), 'text': echo(values=(None, -1.5, 'x', -2.)),
-         'too few values': echo(token_logprobs=[None, -1.5, -.25])}
+OTHER = ["Thy ", "quick", " fo", "xes ru", "!"]
+WRONG = {
+    "other text": echo(tokens=OTHER),
+    "straddling": echo((4, 7, 4, 3)),
+    "a hole": echo(values=(None, -1.5, None, -2.0)),
+    "NaN": raw(NAN),
+    "positive": echo(values=(None, -1.5, 0.25, -2.0)),
+    "text": echo(values=(None, -1.5, "x", -2.0)),
+    "too few values": echo(token_logprobs=[None, -1.5, -0.25]),
+}
 
-@pytest.mark.parametrize('fault', WRONG)
+
+@pytest.mark.parametrize("fault", WRONG)
 def test_wrong_logprobs_are_refused(server, at, fault):
     "A token across the border, a missing value, lists of different lengths: no part of a score is passed on"
-    server.plan['The quick foxes ru'] = WRONG[fault]
-    with pytest.raises(lm.NoAnswer, match='1 of 1'): score(at, retries=0)
+    server.plan["The quick foxes ru"] = WRONG[fault]
+    with pytest.raises(lm.NoAnswer, match="1 of 1"):
+        score(at, retries=0)
     assert stored(at) == {}
+
 
 def test_offsets_in_bytes(server, at):
     "Places are computed from the tokens, whatever a server counts"
-    lp = dict(tokens=['éé', ' x', ' y', ' z', '!'], text_offset=[0, 4, 6, 8, 10], top_logprobs=None,
-              token_logprobs=[None, -10., -30., -40., -2.])
-    server.plan['éé x y z'] = lambda h, body: h.reply(whole(body, text='éé x y z!', logprobs=lp))
-    assert load(at, 'completion').logprobs('éé x', [' y z']) == [[-30., -40.]]
+    lp = dict(
+        tokens=["éé", " x", " y", " z", "!"],
+        text_offset=[0, 4, 6, 8, 10],
+        top_logprobs=None,
+        token_logprobs=[None, -10.0, -30.0, -40.0, -2.0],
+    )
+    server.plan["éé x y z"] = lambda h, body: h.reply(whole(body, text="éé x y z!", logprobs=lp))
+    assert load(at, "completion").logprobs("éé x", [" y z"]) == [[-30.0, -40.0]]
+
 
 def test_a_token_before_the_text(server, at):
-    lp = dict(tokens=['<s>', 'a', ' b', '!'], text_offset=[0, 0, 1, 3], token_logprobs=[None, -1., -2., -9.])
-    server.plan['a b'] = lambda h, body: h.reply(whole(body, text='a b!', logprobs=lp))
-    assert load(at, 'completion').logprobs('a', [' b']) == [[-2.]]
+    lp = dict(
+        tokens=["<s>", "a", " b", "!"],
+        text_offset=[0, 0, 1, 3],
+        token_logprobs=[None, -1.0, -2.0, -9.0],
+    )
+    server.plan["a b"] = lambda h, body: h.reply(whole(body, text="a b!", logprobs=lp))
+    assert load(at, "completion").logprobs("a", [" b"]) == [[-2.0]]
+
 
 def test_a_server_that_does_not_take_echo(server, at):
     told = "Setting 'echo' and 'logprobs' at the same time is not supported for this model."
-    server.not_taken['echo'] = status(400, dict(error=dict(message=told, param=None)))
-    model = load(at, 'completion')
-    with pytest.raises(lm.Unsupported, match='tabular.row_completion'):
-        model.logprobs('The quick', [' fox', ' cat'])
-    assert len(server.asked) == 1 and model.generate(['hello']) == ['HELLO']
+    server.not_taken["echo"] = status(400, dict(error=dict(message=told, param=None)))
+    model = load(at, "completion")
+    with pytest.raises(lm.Unsupported, match="tabular.row_completion"):
+        model.logprobs("The quick", [" fox", " cat"])
+    assert len(server.asked) == 1 and model.generate(["hello"]) == ["HELLO"]
 
-@pytest.mark.parametrize('fault', ['no choices', 'choice null', 'no json', '500', 'half'])
+
+@pytest.mark.parametrize("fault", ["no choices", "choice null", "no json", "500", "half"])
 def test_fault_then_logprobs(server, at, fault):
     "One broken reply is repeated; it does not mean that the server has no log-probabilities"
-    server.plan['The quick foxes ru'] = [FAULTS[fault], echo()]
-    assert score(at) == [[-.25, -2.]]
+    server.plan["The quick foxes ru"] = [FAULTS[fault], echo()]
+    assert score(at) == [[-0.25, -2.0]]
+
 
 # ---- what is sent
 
+
 @each_mode
 def test_the_request(server, at, mode):
-    load(at, mode).generate(asks(mode, ['first']), max_tokens=7, stop=list('vwxyz'))
+    load(at, mode).generate(asks(mode, ["first"]), max_tokens=7, stop=list("vwxyz"))
     *_, path, headers, body = server.asked[0]
-    assert path == ('/v1/chat/completions' if mode == 'chat' else '/v1/completions')
-    assert headers['Authorization'] == f'Bearer {KEY}'
-    assert body.pop('messages' if mode == 'chat' else 'prompt') == asks(mode, ['first'])[0]
-    assert body == dict(model='loud', max_tokens=7, temperature=0, stop=list('vwxy'))
+    assert path == ("/v1/chat/completions" if mode == "chat" else "/v1/completions")
+    assert headers["Authorization"] == f"Bearer {KEY}"
+    assert body.pop("messages" if mode == "chat" else "prompt") == asks(mode, ["first"])[0]
+    assert body == dict(model="loud", max_tokens=7, temperature=0, stop=list("vwxy"))
+
 
 @each_mode
 def test_stop_is_cut_here_too(server, at, mode):
     "Servers take four of them, and some leave the stop in the text"
-    said = load(at, mode).generate(asks(mode, ['one; two, three']), stop=['5', '6', '7', '8', ',', ' T'])
-    assert said == ['ONE;'] and stored(at) == {'one; two, three': 'ONE;'}
+    said = load(at, mode).generate(
+        asks(mode, ["one; two, three"]), stop=["5", "6", "7", "8", ",", " T"]
+    )
+    assert said == ["ONE;"] and stored(at) == {"one; two, three": "ONE;"}
+
 
 def test_samples(server, at):
     "Each draw is a request with a seed of its own, stored by draw; without a seed nothing is stored"
-    kw = dict(temperature=.7, seed=3)
-    load(at).generate(asks('chat', ['first']*3), **kw)
-    seeds = [body['seed'] for *_, body in server.asked]
-    assert len(set(seeds)) == 3 and {body['temperature'] for *_, body in server.asked} == {.7}
-    load(at).generate(asks('chat', ['first']*4), **kw)
-    assert len(server.asked) == 4 and server.asked[-1][-1]['seed'] not in seeds
+    kw = dict(temperature=0.7, seed=3)
+    load(at).generate(asks("chat", ["first"] * 3), **kw)
+    seeds = [body["seed"] for *_, body in server.asked]
+    assert len(set(seeds)) == 3 and {body["temperature"] for *_, body in server.asked} == {0.7}
+    load(at).generate(asks("chat", ["first"] * 4), **kw)
+    assert len(server.asked) == 4 and server.asked[-1][-1]["seed"] not in seeds
     assert len(table(at)) == 4
-    load(at).generate(asks('chat', ['first']), temperature=.7)
-    assert 'seed' not in server.asked[-1][-1] and len(server.asked) == 5 and len(table(at)) == 4
+    load(at).generate(asks("chat", ["first"]), temperature=0.7)
+    assert "seed" not in server.asked[-1][-1] and len(server.asked) == 5 and len(table(at)) == 4
+
 
 @each_mode
 def test_azure(server, at, mode, monkeypatch):
-    monkeypatch.delenv('OPENAI_BASE_URL')
-    monkeypatch.delenv('OPENAI_API_KEY')
-    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
-    monkeypatch.setenv('OPENAI_API_VERSION', '2024-10-21')
-    with pytest.raises(RuntimeError, match='AZURE_OPENAI_API_KEY'): load(at, mode).generate(asks(mode, WORDS))
-    monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
-    server.plan['second'] = [status(429)]
-    assert load(at, mode).generate(asks(mode, WORDS)) == ['FIRST', 'SECOND', 'THIRD']
-    end = 'chat/completions' if mode == 'chat' else 'completions'
-    where = f'/openai/deployments/loud/{end}?api-version=2024-10-21'
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+    monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
+    with pytest.raises(RuntimeError, match="AZURE_OPENAI_API_KEY"):
+        load(at, mode).generate(asks(mode, WORDS))
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+    server.plan["second"] = [status(429)]
+    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    end = "chat/completions" if mode == "chat" else "completions"
+    where = f"/openai/deployments/loud/{end}?api-version=2024-10-21"
     assert {path for _, _, path, *_ in server.asked} == {where}
-    assert {h['api-key'] for *_, h, _ in server.asked} == {KEY} and stored(at) == upper(WORDS)
+    assert {h["api-key"] for *_, h, _ in server.asked} == {KEY} and stored(at) == upper(WORDS)
+
 
 def test_azure_without_version(server, at, monkeypatch):
-    monkeypatch.setenv('AZURE_OPENAI_ENDPOINT', server.url)
-    monkeypatch.setenv('AZURE_OPENAI_API_KEY', KEY)
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
     model = load(at)
-    with pytest.raises((ValueError, RuntimeError), match='OPENAI_API_VERSION'): model.generate(['first'])
+    with pytest.raises((ValueError, RuntimeError), match="OPENAI_API_VERSION"):
+        model.generate(["first"])
     assert not server.asked
+
 
 # ---- many at once
 
-@pytest.mark.parametrize('kw, most', [({}, 32), (dict(concurrency=3), 3)], ids=['default', 'three'])
+
+@pytest.mark.parametrize("kw, most", [({}, 32), (dict(concurrency=3), 3)], ids=["default", "three"])
 def test_requests_in_flight(server, at, kw, most, capsys):
-    words, model = [f'word {i}' for i in range(64)], load(at, **kw)
-    model.generate(asks('chat', ['known']))
-    server.delay, server.gather, server.most = .02, most, 0
+    words, model = [f"word {i}" for i in range(64)], load(at, **kw)
+    model.generate(asks("chat", ["known"]))
+    server.delay, server.gather, server.most = 0.02, most, 0
     server.full.clear()
-    assert model.generate(asks('chat', words), max_tokens=8) == [w.upper() for w in words]
+    assert model.generate(asks("chat", words), max_tokens=8) == [w.upper() for w in words]
     assert server.most == most
     said = capsys.readouterr().err
-    assert re.search(r'64 requests, about [\d,]+ tokens of prompts and at most 512 of answers', said)
+    assert re.search(
+        r"64 requests, about [\d,]+ tokens of prompts and at most 512 of answers", said
+    )
 
-RUN = textwrap.dedent('''
+
+RUN = textwrap.dedent("""
     import json, openai, signal, sys
     from memnb import lm
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -761,33 +1071,43 @@ RUN = textwrap.dedent('''
     sys.stdin.readline()
     model = lm.load('openai:loud', store=lm.Store(at), timeout=5., retries=1, concurrency=4)
     print(json.dumps(model.generate([lm.chat('', [], f'word {i}') for i in range(first, last)])))
-''')
-OPEN = textwrap.dedent('''
+""")
+OPEN = textwrap.dedent("""
     import sys
     from memnb.lm import Store
     print('ready', flush=True)
     for path in sys.stdin:
         Store(path.strip())
         print('open', flush=True)
-''')
-ALL = [f'word {i}' for i in range(60)]
+""")
+ALL = [f"word {i}" for i in range(60)]
+
 
 @contextmanager
 def process(code, *args):
     "Another Python process, ready to go"
-    p = subprocess.Popen([sys.executable, '-c', code, *map(str, args)], text=True, start_new_session=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)],
+        text=True,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
-        assert p.stdout.readline() == 'ready\n', p.stderr.read()
+        assert p.stdout.readline() == "ready\n", p.stderr.read()
         yield p
     finally:
         p.kill()
         p.wait()
-        for f in (p.stdin, p.stdout, p.stderr): f.close()
+        for f in (p.stdin, p.stdout, p.stderr):
+            f.close()
+
 
 def tell(p, line):
-    p.stdin.write(line + '\n')
+    p.stdin.write(line + "\n")
     p.stdin.flush()
+
 
 def said(p):
     "The answers that a process printed"
@@ -795,32 +1115,38 @@ def said(p):
     assert p.returncode == 0, err
     return json.loads(out)
 
+
 def test_two_processes_share_a_store(server, at):
     "They make it at the same moment and write to it together; a third asks only what neither had"
-    server.delay = .05
+    server.delay = 0.05
     with process(RUN, at, 0, 40) as a, process(RUN, at, 20, 60) as b:
-        for p in (a, b): tell(p, 'go')
+        for p in (a, b):
+            tell(p, "go")
         wait(lambda: len(server.asked) > 20)
-        assert len(lm.Store(at)) < 60, 'the run should still be on'
+        assert len(lm.Store(at)) < 60, "the run should still be on"
         assert said(a) == [w.upper() for w in ALL[:40]] and said(b) == [w.upper() for w in ALL[20:]]
     assert stored(at) == upper(ALL)
     server.asked.clear()
-    more = ALL + ['one more']
-    assert load(at).generate(asks('chat', more)) == [w.upper() for w in more]
-    assert [p for p, *_ in server.asked] == ['one more']
+    more = ALL + ["one more"]
+    assert load(at).generate(asks("chat", more)) == [w.upper() for w in more]
+    assert [p for p, *_ in server.asked] == ["one more"]
+
 
 def test_a_store_made_by_many_at_once(tmp_path):
     "Opening a new file from several processes in the same instant fails in none of them"
     with process(OPEN) as a, process(OPEN) as b, process(OPEN) as c:
         for i in range(60):
-            for p in (a, b, c): tell(p, f'{tmp_path}/{i}.sqlite')
-            for p in (a, b, c): assert p.stdout.readline() == 'open\n', p.stderr.read()
+            for p in (a, b, c):
+                tell(p, f"{tmp_path}/{i}.sqlite")
+            for p in (a, b, c):
+                assert p.stdout.readline() == "open\n", p.stderr.read()
+
 
 def test_kill_and_run_again(server, at):
     "After kill -9 the next run asks what is missing, no more, and has all answers"
-    server.delay = .1
+    server.delay = 0.1
     with process(RUN, at, 0, 60) as p:
-        tell(p, 'go')
+        tell(p, "go")
         wait(lambda: len(server.asked) > 24)
         os.killpg(p.pid, signal.SIGKILL)
         p.wait()
@@ -828,145 +1154,211 @@ def test_kill_and_run_again(server, at):
     assert 8 <= len(there) < 60 and there.items() <= upper(ALL).items()
     server.delay = 0
     server.asked.clear()
-    assert load(at).generate(asks('chat', ALL)) == [w.upper() for w in ALL]
+    assert load(at).generate(asks("chat", ALL)) == [w.upper() for w in ALL]
     assert sorted(p for p, *_ in server.asked) == sorted(set(ALL) - set(there))
     assert stored(at) == upper(ALL)
 
+
 def test_interrupt_stops_asking(server, at):
     "Ctrl-C ends a run after the requests in flight, not after all that were planned"
-    server.delay = .1
+    server.delay = 0.1
     with process(RUN, at, 0, 60) as p:
-        tell(p, 'go')
+        tell(p, "go")
         wait(lambda: len(server.asked) > 12)
         p.send_signal(signal.SIGINT)
         err = p.communicate(timeout=30)[1]
-    assert p.returncode and 'KeyboardInterrupt' in err
-    assert len(server.asked) < 30, f'{len(server.asked)} of 60 prompts were asked, interrupted after about 13'
+    assert p.returncode and "KeyboardInterrupt" in err
+    assert len(server.asked) < 30, (
+        f"{len(server.asked)} of 60 prompts were asked, interrupted after about 13"
+    )
     assert len(stored(at)) >= 8
+
 
 def test_interrupt_ends_a_process_whose_server_is_silent(server, at):
     "Ctrl-C does not wait for what is in flight, here for up to ten minutes"
     server.plan = {w: hang for w in ALL[8:]}
-    with process(RUN.replace('timeout=5.', 'timeout=600.'), at, 0, 60) as p:
-        tell(p, 'go')
+    with process(RUN.replace("timeout=5.", "timeout=600."), at, 0, 60) as p:
+        tell(p, "go")
         wait(lambda: len(server.asked) >= 12)
         p.send_signal(signal.SIGINT)
         err = p.communicate(timeout=60)[1]
-    assert p.returncode and 'KeyboardInterrupt' in err and 'Task' not in err
+    assert p.returncode and "KeyboardInterrupt" in err and "Task" not in err
     assert len(server.asked) == 12 and stored(at) == upper(ALL[:8])
+
 
 def test_a_store_that_fails_stops_asking(server, at, monkeypatch):
     "When answers cannot be kept (a full disk, say), no more of them are bought"
-    server.delay, model, put = .05, load(at, concurrency=4), lm.Store.put
+    server.delay, model, put = 0.05, load(at, concurrency=4), lm.Store.put
+
     def full(self, *args):
-        if len(self) == 5: raise sqlite3.OperationalError('database or disk is full')
+        if len(self) == 5:
+            raise sqlite3.OperationalError("database or disk is full")
         return put(self, *args)
-    monkeypatch.setattr(lm.Store, 'put', full)
-    with pytest.raises(sqlite3.OperationalError, match='disk is full'): model.generate(asks('chat', ALL))
-    assert len(server.asked) < 30, f'{len(server.asked)} of 60 prompts were asked'
+
+    monkeypatch.setattr(lm.Store, "put", full)
+    with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+        model.generate(asks("chat", ALL))
+    assert len(server.asked) < 30, f"{len(server.asked)} of 60 prompts were asked"
+
 
 # ---- a real server with the packaged model
 
+
 class Real:
     "`transformers serve` on loopback, started when needed"
+
     def __init__(self, folder):
         self.folder, self.process = folder, None
-        (folder/'smollm2').symlink_to(lm.fetch(), target_is_directory=True)
+        (folder / "smollm2").symlink_to(lm.fetch(), target_is_directory=True)
+
     def answers(self):
-        try: return build_opener(ProxyHandler({})).open(f'{self.url}/health', timeout=5).status == 200
-        except OSError: return False
-    def log(self): return (self.folder/'log').read_text(errors='replace')[-3000:]
+        try:
+            return (
+                build_opener(ProxyHandler({})).open(f"{self.url}/health", timeout=5).status == 200
+            )
+        except OSError:
+            return False
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")[-3000:]
+
     def up(self):
         "Start in the folder that holds the model, so that its name at the server is no path"
-        if self.process and self.process.poll() is None: return self
-        with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]
-        self.url = f'http://127.0.0.1:{port}'
-        cmd = [Path(sys.executable).parent/'transformers', 'serve', 'smollm2', '--host', '127.0.0.1',
-               '--port', str(port), '--device', 'cpu', '--dtype', 'float32']
-        env = {**os.environ, 'HF_HUB_OFFLINE': '1'}
-        with open(self.folder/'log', 'w') as log:
-            self.process = subprocess.Popen(cmd, cwd=self.folder, env=env, stdout=log, stderr=log,
-                                            start_new_session=True)
+        if self.process and self.process.poll() is None:
+            return self
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        cmd = [
+            Path(sys.executable).parent / "transformers",
+            "serve",
+            "smollm2",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--device",
+            "cpu",
+            "--dtype",
+            "float32",
+        ]
+        env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        with open(self.folder / "log", "w") as log:
+            self.process = subprocess.Popen(
+                cmd, cwd=self.folder, env=env, stdout=log, stderr=log, start_new_session=True
+            )
         end = time.monotonic() + 180
         while not self.answers():
-            if self.process.poll() is not None: pytest.fail(f'transformers serve ended\n{self.log()}')
-            if time.monotonic() > end: pytest.fail(f'transformers serve is silent for 180 s\n{self.log()}')
-            time.sleep(.2)
+            if self.process.poll() is not None:
+                pytest.fail(f"transformers serve ended\n{self.log()}")
+            if time.monotonic() > end:
+                pytest.fail(f"transformers serve is silent for 180 s\n{self.log()}")
+            time.sleep(0.2)
         return self
+
     def down(self):
-        if not self.process: return
+        if not self.process:
+            return
         for sig in (signal.SIGTERM, signal.SIGKILL):
-            try: os.killpg(self.process.pid, sig)
-            except ProcessLookupError: break
-            try: self.process.wait(10)
-            except subprocess.TimeoutExpired: continue
+            try:
+                os.killpg(self.process.pid, sig)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                continue
         self.process = None
 
-@pytest.fixture(scope='session')
+
+@pytest.fixture(scope="session")
 def one_real(tmp_path_factory):
-    missing = [m for m in ('fastapi', 'uvicorn') if find_spec(m) is None]
-    if missing: pytest.skip(f"no {' and no '.join(missing)} here: the extra 'serve' is not installed")
-    srv = Real(tmp_path_factory.mktemp('serve'))
+    missing = [m for m in ("fastapi", "uvicorn") if find_spec(m) is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} here: the extra 'serve' is not installed")
+    srv = Real(tmp_path_factory.mktemp("serve"))
     yield srv
     srv.down()
+
 
 @pytest.fixture
 def real(one_real, monkeypatch):
     srv = one_real.up()
-    monkeypatch.setenv('OPENAI_BASE_URL', f'{srv.url}/v1')
-    monkeypatch.setenv('OPENAI_API_KEY', 'none')
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{srv.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     return srv
 
-REAL = {
-    'chat': [lm.chat('', [], 'What is the capital of France?'),
-             lm.chat('Answer with one word.', [('2+2?', '4')], '3+4?'),
-             lm.chat('Complete rows of a csv file.', [('5.1,3.5,1.4,', '0.2,Iris-setosa')], '4.9,3.0,1.4,'),
-             lm.chat('', [], 'Say: naïve café — “quotes” 日本 😀')],
-    'completion': ['sepal_length,sepal_width,species\n5.1,3.5,setosa\n4.9,3.0,setosa\n',
-                   'The capital of France is', 'He said , " hello ! " and do n\'t',
-                   '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n']}
-each_kw = pytest.mark.parametrize('kw', [dict(max_tokens=12), dict(max_tokens=12, stop=['\n', ' the '])],
-                                  ids=['plain', 'stop'])
 
-def served(at, mode): return lm.load('openai:smollm2', store=lm.Store(at), mode=mode, timeout=300., retries=0)
+REAL = {
+    "chat": [
+        lm.chat("", [], "What is the capital of France?"),
+        lm.chat("Answer with one word.", [("2+2?", "4")], "3+4?"),
+        lm.chat(
+            "Complete rows of a csv file.", [("5.1,3.5,1.4,", "0.2,Iris-setosa")], "4.9,3.0,1.4,"
+        ),
+        lm.chat("", [], "Say: naïve café — “quotes” 日本 😀"),
+    ],
+    "completion": [
+        "sepal_length,sepal_width,species\n5.1,3.5,setosa\n4.9,3.0,setosa\n",
+        "The capital of France is",
+        'He said , " hello ! " and do n\'t',
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    ],
+}
+each_kw = pytest.mark.parametrize(
+    "kw", [dict(max_tokens=12), dict(max_tokens=12, stop=["\n", " the "])], ids=["plain", "stop"]
+)
+
+
+def served(at, mode):
+    return lm.load("openai:smollm2", store=lm.Store(at), mode=mode, timeout=300.0, retries=0)
+
 
 @pytest.mark.serve
 @each_mode
 @each_kw
 def test_same_answers_as_the_local_model(real, at, tmp_path, mode, kw):
-    local = lm.load('smollm2', store=lm.Store(tmp_path/'local.sqlite'))
+    local = lm.load("smollm2", store=lm.Store(tmp_path / "local.sqlite"))
     here, there = local.generate(REAL[mode], **kw), served(at, mode).generate(REAL[mode], **kw)
     assert there == here and all(here)
-    text = b''.join(f.read_bytes() for f in at.parent.glob('answers*'))
+    text = b"".join(f.read_bytes() for f in at.parent.glob("answers*"))
     assert str(real.folder).encode() not in text and str(lm.fetch()).encode() not in text
+
 
 @pytest.mark.serve
 def test_the_real_server_has_no_logprobs(real, at):
     "It takes the request for them and ignores it"
-    model = served(at, 'completion')
-    with pytest.raises(lm.Unsupported, match='openai:smollm2.*log-probabilities.*tabular.row_completion'):
-        model.logprobs('The capital of France is', [' Paris', ' Rome'])
-    assert stored(at) == {} and model.generate(['The capital of France is'], max_tokens=2) == [' Paris.']
+    model = served(at, "completion")
+    with pytest.raises(
+        lm.Unsupported, match="openai:smollm2.*log-probabilities.*tabular.row_completion"
+    ):
+        model.logprobs("The capital of France is", [" Paris", " Rome"])
+    assert stored(at) == {} and model.generate(["The capital of France is"], max_tokens=2) == [
+        " Paris."
+    ]
+
 
 @pytest.mark.serve
 def test_a_paper_test_on_the_real_server(real, at, tmp_path):
     "Row completion of a table gives the same result as on the local model, from the same answers"
-    local = lm.load('smollm2', store=lm.Store(tmp_path/'local.sqlite'))
-    kw = dict(n=2, rows=4, shots=1, mode='chat')
-    here, there = (tabular.row_completion(m, 'iris', **kw) for m in (local, served(at, 'chat')))
+    local = lm.load("smollm2", store=lm.Store(tmp_path / "local.sqlite"))
+    kw = dict(n=2, rows=4, shots=1, mode="chat")
+    here, there = (tabular.row_completion(m, "iris", **kw) for m in (local, served(at, "chat")))
     assert len(here) == 2 and here.equals(there)
-    assert stored(at) == stored(tmp_path/'local.sqlite')
+    assert stored(at) == stored(tmp_path / "local.sqlite")
+
 
 @pytest.mark.serve
 def test_answers_outlive_the_server(real, at, monkeypatch):
     "A second call is answered from the store though the server is dead and the key gone"
-    first = served(at, 'chat').generate(REAL['chat'][:2], max_tokens=4)
+    first = served(at, "chat").generate(REAL["chat"][:2], max_tokens=4)
     real.down()
     assert not real.answers()
-    monkeypatch.delenv('OPENAI_API_KEY')
-    again = served(at, 'chat')
-    assert again.generate(REAL['chat'][:2], max_tokens=4) == first and again.calls == 0
-    with pytest.raises(RuntimeError, match='OPENAI_API_KEY'): again.generate(REAL['chat'][2:3], max_tokens=4)
-    monkeypatch.setenv('OPENAI_API_KEY', 'none')
-    with pytest.raises(lm.NoAnswer, match='1 of 1.*APIConnectionError'):
-        served(at, 'chat').generate(REAL['chat'][1:3], max_tokens=4)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    again = served(at, "chat")
+    assert again.generate(REAL["chat"][:2], max_tokens=4) == first and again.calls == 0
+    with pytest.raises(RuntimeError, match="OPENAI_API_KEY"):
+        again.generate(REAL["chat"][2:3], max_tokens=4)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with pytest.raises(lm.NoAnswer, match="1 of 1.*APIConnectionError"):
+        served(at, "chat").generate(REAL["chat"][1:3], max_tokens=4)

@@ -1,4 +1,5 @@
 "A sixth paper is a folder, a page, a reported table, a block in a profile and a citation; nothing else is written."
+
 import os, re, shutil, subprocess, sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,13 +9,15 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
 TOP = Path(__file__).resolve().parents[1]
 
 PAGE = [
-    '# What a toy remembers\n\n> A die that remembers its last throw.',
-    '#| default_exp toy.method',
-    ("profile: str = 'smoke'  # batch profile that sets the sizes\nmodel: str = 'die'  # what is thrown\n"
-     'n: int = 6  # throws\nseed: int = 0  # of the throws'),
-    '#| export\nimport random',
-    '## Method\n\nA throw repeats the last one with probability one half.',
-    '''#| export
+    "# What a toy remembers\n\n> A die that remembers its last throw.",
+    "#| default_exp toy.method",
+    (
+        "profile: str = 'smoke'  # batch profile that sets the sizes\nmodel: str = 'die'  # what is thrown\n"
+        "n: int = 6  # throws\nseed: int = 0  # of the throws"
+    ),
+    "#| export\nimport random",
+    "## Method\n\nA throw repeats the last one with probability one half.",
+    """#| export
 def throws(
     n: int,   # how many
     seed: int # of the random numbers
@@ -28,8 +31,8 @@ def estimate(
     n: int = 6 # throws
 ) -> dict:     # calls
     "What a run costs"
-    return dict(calls=7*n, seconds=n)''',
-    '''import pandas as pd
+    return dict(calls=7*n, seconds=n)""",
+    """import pandas as pd
 from memnb import results
 from memnb.toy.claims import CLAIMS
 out = throws(n, seed)
@@ -37,15 +40,16 @@ rate = sum(a == b for a, b in zip(out, out[1:]))/(n - 1)
 now = pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, n=n - 1)])
 results.record('toy', now, model, profile, seed, 'train')
 now = results.rows_to_show('toy', now, model, 'train', profile, seed)
-verdicts = results.board(CLAIMS, now, results.reported('toy'))''',
-    '## Claims',
-    "results.show_board(verdicts, 'toy', profile)"]
+verdicts = results.board(CLAIMS, now, results.reported('toy'))""",
+    "## Claims",
+    "results.show_board(verdicts, 'toy', profile)",
+]
 
 CLAIMS = [
-    '# claims\n\n> What the paper on dice says.',
-    '#| default_exp toy.claims',
-    '#| export\nimport pandas as pd\nfrom memnb.results import MODEL, Claim',
-    '''#| export
+    "# claims\n\n> What the paper on dice says.",
+    "#| default_exp toy.claims",
+    "#| export\nimport pandas as pd\nfrom memnb.results import MODEL, Claim",
+    """#| export
 def _remembers(m, rep):
     "More repeats than a fair die has?"
     rate = m[m.quantity == 'repeats'].value.iloc[0]
@@ -53,87 +57,142 @@ def _remembers(m, rep):
 
 def _rows(rate): return lambda: pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, model='toy')])
 
-CLAIMS = [Claim('remembers', MODEL, 'Figure 1', 'A die remembers its last throw', _remembers, _rows(.5), _rows(.1))]''']
+CLAIMS = [Claim('remembers', MODEL, 'Figure 1', 'A die remembers its last throw', _remembers, _rows(.5), _rows(.1))]""",
+]
+
 
 def page(path, sources):
     "Write a notebook; a source that begins as Markdown is a text"
-    cells = [new_markdown_cell(s) if re.match('#+ ', s) else new_code_cell(s) for s in sources]
+    cells = [new_markdown_cell(s) if re.match("#+ ", s) else new_code_cell(s) for s in sources]
     for c in cells:
-        if c.source.startswith('profile: '): c.metadata['tags'] = ['parameters']
+        if c.source.startswith("profile: "):
+            c.metadata["tags"] = ["parameters"]
     path.parent.mkdir(exist_ok=True)
-    kernel = dict(name='python3', display_name='python3', language='python')
-    nb = new_notebook(cells=cells, metadata=dict(kernelspec=kernel, language_info=dict(name='python')))
-    path.write_text(writes(nb), encoding='utf8')
+    kernel = dict(name="python3", display_name="python3", language="python")
+    nb = new_notebook(
+        cells=cells, metadata=dict(kernelspec=kernel, language_info=dict(name="python"))
+    )
+    path.write_text(writes(nb), encoding="utf8")
+
 
 def files():
     "The files of the checkout: those that git does not ignore, else all that no tool has made"
-    git = ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard']
-    try: found = subprocess.run(git, cwd=TOP, capture_output=True, text=True).stdout.strip('\0').split('\0')
-    except OSError: found = ['']
-    made = {'.venv', '.git', 'runs', '_docs', '__pycache__', 'build', 'dist'}
-    if found == ['']: found = [p.relative_to(TOP) for p in TOP.rglob('*') if not made & {*p.relative_to(TOP).parts}]
-    return [f for f in map(Path, found) if (TOP/f).is_file()]
+    git = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        found = (
+            subprocess.run(git, cwd=TOP, capture_output=True, text=True)
+            .stdout.strip("\0")
+            .split("\0")
+        )
+    except OSError:
+        found = [""]
+    made = {".venv", ".git", "runs", "_docs", "__pycache__", "build", "dist"}
+    if found == [""]:
+        found = [
+            p.relative_to(TOP) for p in TOP.rglob("*") if not made & {*p.relative_to(TOP).parts}
+        ]
+    return [f for f in map(Path, found) if (TOP / f).is_file()]
+
 
 def added(text, path):
-    with open(path, 'a', encoding='utf8') as f: f.write(text)
+    with open(path, "a", encoding="utf8") as f:
+        f.write(text)
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture(scope="module")
 def six(tmp_path_factory):
     "A copy of the checkout with a paper more"
-    top = tmp_path_factory.mktemp('six')/'memnb'
+    top = tmp_path_factory.mktemp("six") / "memnb"
     for f in files():
-        (top/f).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(TOP/f, top/f)
-    page(top/'nbs/16_toy.ipynb', PAGE)
-    page(top/'nbs/toy/claims.ipynb', CLAIMS)
-    (top/'data/reported/toy.csv').write_text('where,what,value\nFigure 1,repeats,0.1667\n')
-    added('- notebook: toy\n  parameters: {n: 50}\n', top/'data/profiles/smoke.yaml')
-    added('  - type: article\n    title: "What a toy remembers"\n    year: 2026\n    authors:\n'
-          '      - {given-names: Ann, family-names: Other}\n', top/'CITATION.cff')
-    ran(top, Path(sys.executable).parent/'nbdev_export')
+        (top / f).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOP / f, top / f)
+    page(top / "nbs/16_toy.ipynb", PAGE)
+    page(top / "nbs/toy/claims.ipynb", CLAIMS)
+    (top / "data/reported/toy.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
+    added("- notebook: toy\n  parameters: {n: 50}\n", top / "data/profiles/smoke.yaml")
+    added(
+        '  - type: article\n    title: "What a toy remembers"\n    year: 2026\n    authors:\n'
+        "      - {given-names: Ann, family-names: Other}\n",
+        top / "CITATION.cff",
+    )
+    ran(top, Path(sys.executable).parent / "nbdev_export")
     return top
+
 
 def ran(top, *command):
     "Output of a command in the copy, by its own package"
-    env = {k: v for k, v in os.environ.items() if k != 'MEMNB_HOME'} | dict(PYTHONPATH=str(top))
+    env = {k: v for k, v in os.environ.items() if k != "MEMNB_HOME"} | dict(PYTHONPATH=str(top))
     r = subprocess.run([str(c) for c in command], cwd=top, env=env, capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
     return r.stdout
 
-def memnb(top, *words): return ran(top, sys.executable, '-m', 'memnb.cli', *words)
+
+def memnb(top, *words):
+    return ran(top, sys.executable, "-m", "memnb.cli", *words)
+
 
 def test_it_is_exported_listed_and_estimated(six):
-    assert {'__init__.py', 'method.py', 'claims.py'} <= {p.name for p in (six/'memnb/toy').iterdir()}
-    listed = memnb(six, 'list')
-    assert 'toy: What a toy remembers\n' in listed and 'throws' in listed and '  toy  n=50\n' in listed
-    line, = (l for l in memnb(six, 'plan', 'smoke', '--only', 'toy').splitlines() if l.startswith('toy '))
-    assert line.split()[:4] == ['toy', 'to', 'do', '350']
+    assert {"__init__.py", "method.py", "claims.py"} <= {
+        p.name for p in (six / "memnb/toy").iterdir()
+    }
+    listed = memnb(six, "list")
+    assert (
+        "toy: What a toy remembers\n" in listed and "throws" in listed and "  toy  n=50\n" in listed
+    )
+    (line,) = (
+        l for l in memnb(six, "plan", "smoke", "--only", "toy").splitlines() if l.startswith("toy ")
+    )
+    assert line.split()[:4] == ["toy", "to", "do", "350"]
+
 
 def test_it_runs_and_is_reported(six):
-    assert '1 done' in memnb(six, 'run', 'smoke', '--only', 'toy', '--quiet')
-    memnb(six, 'report')
-    text = (six/'runs/report.html').read_text(encoding='utf8')
-    assert 'What a toy remembers' in text and 'A die remembers its last throw' in text
-    assert memnb(six, 'status', 'smoke', '--only', 'toy').splitlines()[1].split() == ['toy', 'done']
+    assert "1 done" in memnb(six, "run", "smoke", "--only", "toy", "--quiet")
+    memnb(six, "report")
+    text = (six / "runs/report.html").read_text(encoding="utf8")
+    assert "What a toy remembers" in text and "A die remembers its last throw" in text
+    assert memnb(six, "status", "smoke", "--only", "toy").splitlines()[1].split() == ["toy", "done"]
+
 
 def test_its_numbers_are_compared(six):
-    git = ['git', '-c', 'user.name=ann', '-c', 'user.email=ann@example.org']
-    try: ran(six, 'git', 'init', '-q')
-    except OSError: pytest.skip('no git')
-    ran(six, 'git', 'add', 'data'), ran(six, *git, 'commit', '-qm', 'data')
-    code = ('import pandas as pd; from memnb.results import record\n'
-            "record('toy', pd.DataFrame([dict(part='throws', quantity='repeats', value=%r, n=49)]), 'die', 'laptop', 0, 'train')")
-    ran(six, sys.executable, '-c', code % .5)
-    assert 'toy laptop seed 0: a run that does not ship, 1 rows\n' in memnb(six, 'diff', 'toy')
-    ran(six, 'git', 'add', 'data'), ran(six, *git, 'commit', '-qm', 'toy')
-    assert memnb(six, 'diff', 'toy') == 'nothing differs\n'
-    ran(six, sys.executable, '-c', code % .125)
-    said = memnb(six, 'diff', 'toy')
-    assert 'repeats by up to 75 % (1)' in said and 'claim remembers (die): holds -> does not hold' in said
+    git = ["git", "-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    try:
+        ran(six, "git", "init", "-q")
+    except OSError:
+        pytest.skip("no git")
+    ran(six, "git", "add", "data"), ran(six, *git, "commit", "-qm", "data")
+    code = (
+        "import pandas as pd; from memnb.results import record\n"
+        "record('toy', pd.DataFrame([dict(part='throws', quantity='repeats', value=%r, n=49)]), 'die', 'laptop', 0, 'train')"
+    )
+    ran(six, sys.executable, "-c", code % 0.5)
+    assert "toy laptop seed 0: a run that does not ship, 1 rows\n" in memnb(six, "diff", "toy")
+    ran(six, "git", "add", "data"), ran(six, *git, "commit", "-qm", "toy")
+    assert memnb(six, "diff", "toy") == "nothing differs\n"
+    ran(six, sys.executable, "-c", code % 0.125)
+    said = memnb(six, "diff", "toy")
+    assert (
+        "repeats by up to 75 % (1)" in said
+        and "claim remembers (die): holds -> does not hold" in said
+    )
 
-@pytest.mark.skipif(not find_spec('myst_nb'), reason="no Sphinx with myst-nb: install the extra 'docs'")
+
+@pytest.mark.skipif(
+    not find_spec("myst_nb"), reason="no Sphinx with myst-nb: install the extra 'docs'"
+)
 def test_it_is_on_the_site(six):
-    ran(six, sys.executable, '-m', 'sphinx', '-q', '-W', '--keep-going', '-b', 'html', 'docs', '_docs')
-    front = (six/'_docs/index.html').read_text(encoding='utf8')
-    assert 'nbs/16_toy.html' in front and 'nbs/toy/claims.html' in front
-    assert 'What a toy remembers' in (six/'_docs/report.html').read_text(encoding='utf8')
+    ran(
+        six,
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        "docs",
+        "_docs",
+    )
+    front = (six / "_docs/index.html").read_text(encoding="utf8")
+    assert "nbs/16_toy.html" in front and "nbs/toy/claims.html" in front
+    assert "What a toy remembers" in (six / "_docs/report.html").read_text(encoding="utf8")

@@ -1,4 +1,5 @@
 "The store of answers against damage, kills, other processes, other versions, and folders of all kinds."
+
 import json, os, random, re, shutil, signal, sqlite3, subprocess, sys, tempfile, textwrap
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,75 +8,106 @@ from memnb import answers, backend, store
 from memnb.store import Store, key_of
 
 PAGE = 4096
-ASK = dict(request='generate', max_tokens=5, engine=1)
-V1 = ('CREATE TABLE answers (key TEXT PRIMARY KEY, model TEXT, settings TEXT, prompt TEXT, answer TEXT)')
+ASK = dict(request="generate", max_tokens=5, engine=1)
+V1 = "CREATE TABLE answers (key TEXT PRIMARY KEY, model TEXT, settings TEXT, prompt TEXT, answer TEXT)"
 
-def prompt(i): return f'row{i:03d} '*(1500 if i % 10 == 3 else 40 + i % 50)
-def answer(i): return f'row{i:03d} {i*i}'*(800 if i % 10 == 7 else 2)
-def key(i): return key_of(f'model {i % 3}', ASK, prompt(i))
-def put(st, i): return st.put(f'model {i % 3}', ASK, prompt(i), answer(i))
-def truth(n): return {key(i): answer(i) for i in range(n)}
+
+def prompt(i):
+    return f"row{i:03d} " * (1500 if i % 10 == 3 else 40 + i % 50)
+
+
+def answer(i):
+    return f"row{i:03d} {i * i}" * (800 if i % 10 == 7 else 2)
+
+
+def key(i):
+    return key_of(f"model {i % 3}", ASK, prompt(i))
+
+
+def put(st, i):
+    return st.put(f"model {i % 3}", ASK, prompt(i), answer(i))
+
+
+def truth(n):
+    return {key(i): answer(i) for i in range(n)}
+
 
 def fill(path, n):
     "A store of n answers, all in its one file"
     st = Store(path)
-    for i in range(n): put(st, i)
+    for i in range(n):
+        put(st, i)
     st.db.close()
     return path
 
-@pytest.fixture(scope='module')
-def whole(tmp_path_factory): return fill(tmp_path_factory.mktemp('whole')/'a.sqlite', 120).read_bytes()
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return fill(tmp_path_factory.mktemp("whole") / "a.sqlite", 120).read_bytes()
+
 
 @pytest.fixture
-def at(tmp_path): return tmp_path/'a.sqlite'
+def at(tmp_path):
+    return tmp_path / "a.sqlite"
+
 
 def rows(at):
     "Past memnb: key -> answer"
-    with sqlite3.connect(at) as db: return {k: json.loads(a) for k, a in db.execute('SELECT key, answer FROM answers')}
+    with sqlite3.connect(at) as db:
+        return {k: json.loads(a) for k, a in db.execute("SELECT key, answer FROM answers")}
+
 
 def use(at, n=120):
     "Open, look up, ask what is missing, look up again: what the first look gave, which must be true"
     st = Store(at)
     got = st.get([key(i) for i in range(n)])
-    assert got.items() <= truth(n).items(), 'a changed answer was served'
+    assert got.items() <= truth(n).items(), "a changed answer was served"
     for i in range(n):
-        if key(i) not in got: put(st, i)
+        if key(i) not in got:
+            put(st, i)
     assert st.get([key(i) for i in range(n)]) == truth(n)
     st.db.close()
     return got
 
+
 # ---- damage
 
-KINDS = dict(zeros=lambda old: bytes(len(old)), noise=lambda old: random.Random(0).randbytes(len(old)))
+KINDS = dict(
+    zeros=lambda old: bytes(len(old)), noise=lambda old: random.Random(0).randbytes(len(old))
+)
 
-@pytest.mark.parametrize('kind', KINDS)
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_damaged_page(whole, tmp_path, kind):
     "All answers of which the page held no part are served; the damaged file is kept as it was"
-    n = len(whole)//PAGE
-    assert n > 40 and len(re.findall(b'CREATE', whole[:PAGE])) == 2
+    n = len(whole) // PAGE
+    assert n > 40 and len(re.findall(b"CREATE", whole[:PAGE])) == 2
     seen = 0
     for page in range(n):
-        at = tmp_path/f'{page}.sqlite'
-        old = whole[page*PAGE:(page + 1)*PAGE]
-        hurt = whole[:page*PAGE] + KINDS[kind](old) + whole[(page + 1)*PAGE:]
+        at = tmp_path / f"{page}.sqlite"
+        old = whole[page * PAGE : (page + 1) * PAGE]
+        hurt = whole[: page * PAGE] + KINDS[kind](old) + whole[(page + 1) * PAGE :]
         at.write_bytes(hurt)
-        touched = {int(m) for m in re.findall(rb'row(\d{3})', old)}
+        touched = {int(m) for m in re.findall(rb"row(\d{3})", old)}
         got = use(at)
-        assert {key(i) for i in range(120) if i not in touched} <= set(got), f'page {page}'
-        kept = tmp_path/f'{page}.broken-1'
+        assert {key(i) for i in range(120) if i not in touched} <= set(got), f"page {page}"
+        kept = tmp_path / f"{page}.broken-1"
         if kept.exists():
             assert kept.read_bytes() == hurt
             seen += 1
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
-    assert seen > n/2
+    assert seen > n / 2
 
-@pytest.mark.parametrize('seed', range(40))
+
+@pytest.mark.parametrize("seed", range(40))
 def test_flipped_bits(whole, at, seed):
     rng, raw = random.Random(seed), bytearray(whole)
-    for _ in range(3): raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    for _ in range(3):
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
     at.write_bytes(raw)
     assert len(use(at)) >= 100
+
 
 def test_flipped_bits_of_the_header(whole, at):
     for i in range(100):
@@ -83,154 +115,214 @@ def test_flipped_bits_of_the_header(whole, at):
         raw[i] ^= 1 << i % 8
         at.write_bytes(raw)
         assert len(use(at)) >= 110, i
-        for f in at.parent.iterdir(): f.unlink()
+        for f in at.parent.iterdir():
+            f.unlink()
+
 
 def test_a_changed_letter_of_an_answer(whole, at):
     "SQLite does not notice it"
-    at.write_bytes(whole.replace(b'row005 25', b'row005 24'))
+    at.write_bytes(whole.replace(b"row005 25", b"row005 24"))
     st = Store(at)
     assert st.get([key(5), key(6)]) == {key(6): answer(6)} and st.bad == 1
     assert put(st, 5) == answer(5) and st.get([key(5)]) == {key(5): answer(5)} and len(st) == 120
 
+
 def test_cut_files(whole, at):
-    for size in [1, 15, 16, 99, 100, PAGE - 1, PAGE, 2*PAGE, 9*PAGE + 77, len(whole)//2, len(whole) - 1]:
+    for size in [
+        1,
+        15,
+        16,
+        99,
+        100,
+        PAGE - 1,
+        PAGE,
+        2 * PAGE,
+        9 * PAGE + 77,
+        len(whole) // 2,
+        len(whole) - 1,
+    ]:
         at.write_bytes(whole[:size])
         got = use(at)
-        assert len(got) >= 110*(size - 9*PAGE)/len(whole) - 10
-        for f in at.parent.iterdir(): f.unlink()
+        assert len(got) >= 110 * (size - 9 * PAGE) / len(whole) - 10
+        for f in at.parent.iterdir():
+            f.unlink()
+
 
 def test_what_lies_in_the_log_is_saved(whole, at):
     "A process that was killed leaves the newest answers in the write-ahead log"
-    code = '''
+    code = """
     st = Store(sys.argv[1])
     for i in range(50): put(st, i)
     print('done', flush=True)
     sys.stdin.read()
-    '''
+    """
     with process(code, at) as p:
-        assert p.stdout.readline() == 'done\n'
+        assert p.stdout.readline() == "done\n"
         p.kill()
         p.wait()
-    assert Path(f'{at}-wal').stat().st_size > PAGE
+    assert Path(f"{at}-wal").stat().st_size > PAGE
     raw = at.read_bytes()
-    for damaged in (b'?'*len(raw), raw[:PAGE//2]):
+    for damaged in (b"?" * len(raw), raw[: PAGE // 2]):
         before = {f.name: f.read_bytes() for f in at.parent.iterdir()}
         at.write_bytes(damaged)
         assert use(at, 50) == truth(50)
         for f in at.parent.iterdir():
             f.unlink()
-        for name, data in before.items(): (at.parent/name).write_bytes(data)
+        for name, data in before.items():
+            (at.parent / name).write_bytes(data)
+
 
 def test_the_log_is_kept_with_the_damaged_file(whole, at):
     at.write_bytes(whole)
     st = Store(at)
-    for i in range(120, 140): put(st, i)
-    log = Path(f'{at}-wal').read_bytes()
+    for i in range(120, 140):
+        put(st, i)
+    log = Path(f"{at}-wal").read_bytes()
     damage(at, range(20, 24))
     assert len(use(at, 140)) > 120
-    assert (at.parent/'a.broken-1-wal').read_bytes() == log
-    assert len(list(at.parent.glob('a.broken-*'))) >= 2
+    assert (at.parent / "a.broken-1-wal").read_bytes() == log
+    assert len(list(at.parent.glob("a.broken-*"))) >= 2
+
 
 def damage(at, pages):
     "Write noise over pages of a file that is in use"
-    with open(at, 'r+b') as f:
+    with open(at, "r+b") as f:
         for p in pages:
-            f.seek(p*PAGE)
+            f.seek(p * PAGE)
             f.write(random.Random(p).randbytes(PAGE))
+
 
 def test_damage_while_it_is_open(whole, at, capsys):
     "len, get, put, export, models, check, forget: each of them goes on"
-    uses = [len, lambda st: st.get([key(i) for i in range(120)]), lambda st: [put(st, i) for i in range(120, 160)],
-            lambda st: st.export(at.parent/'out.jsonl'), lambda st: st.models(), lambda st: st.check(mend=True),
-            lambda st: st.forget('model 1'), lambda st: st.compact()]
+    uses = [
+        len,
+        lambda st: st.get([key(i) for i in range(120)]),
+        lambda st: [put(st, i) for i in range(120, 160)],
+        lambda st: st.export(at.parent / "out.jsonl"),
+        lambda st: st.models(),
+        lambda st: st.check(mend=True),
+        lambda st: st.forget("model 1"),
+        lambda st: st.compact(),
+    ]
     for j, f in enumerate(uses):
-        at = at.with_name(f'{j}.sqlite')
+        at = at.with_name(f"{j}.sqlite")
         at.write_bytes(whole)
-        damage(at, range(1, len(whole)//PAGE, 3 if j else 1))  # to count, SQLite reads the smallest index
+        damage(
+            at, range(1, len(whole) // PAGE, 3 if j else 1)
+        )  # to count, SQLite reads the smallest index
         f(Store(at))
         said = capsys.readouterr().err
-        assert said.count('was damaged') == 1 and f'{j}.broken-1' in said, (j, said)
+        assert said.count("was damaged") == 1 and f"{j}.broken-1" in said, (j, said)
+
 
 def test_twice_damaged(whole, at):
     for i in (1, 2, 3):
         at.write_bytes(whole)
         damage(at, [0, 3])
         use(at)
-        assert at.with_name(f'a.broken-{i}').exists()
+        assert at.with_name(f"a.broken-{i}").exists()
+
 
 # ---- what is not ours
 
+
 def library(path):
     db = sqlite3.connect(path)
-    db.execute('CREATE TABLE books (title)')
-    db.executemany('INSERT INTO books VALUES (?)', [('x'*999,)]*99)
+    db.execute("CREATE TABLE books (title)")
+    db.executemany("INSERT INTO books VALUES (?)", [("x" * 999,)] * 99)
     db.commit()
     db.close()
     return path.read_bytes()
 
+
 def like_ours(path):
     db = sqlite3.connect(path)
-    db.execute('CREATE TABLE answers (question, answer)')
+    db.execute("CREATE TABLE answers (question, answer)")
     db.close()
     return path.read_bytes()
 
-STRANGERS = {
-    'letter': lambda p: b'PK\x03\x04' + b'thesis'*9999, 'word': lambda p: b'x', 'zeros': lambda p: bytes(9*PAGE),
-    'text': lambda p: 'Gedächtnis\n'.encode()*999, 'library': library, 'like ours': like_ours,
-    'broken library': lambda p: library(p)[:PAGE//2] + b'?'*9*PAGE,
-    'noise': lambda p: random.Random(1).randbytes(50*PAGE)}
 
-@pytest.mark.parametrize('name', STRANGERS)
+STRANGERS = {
+    "letter": lambda p: b"PK\x03\x04" + b"thesis" * 9999,
+    "word": lambda p: b"x",
+    "zeros": lambda p: bytes(9 * PAGE),
+    "text": lambda p: "Gedächtnis\n".encode() * 999,
+    "library": library,
+    "like ours": like_ours,
+    "broken library": lambda p: library(p)[: PAGE // 2] + b"?" * 9 * PAGE,
+    "noise": lambda p: random.Random(1).randbytes(50 * PAGE),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
 def test_a_file_of_somebody_else(tmp_path, name):
-    at = tmp_path/'thesis.docx'
+    at = tmp_path / "thesis.docx"
     raw = STRANGERS[name](at)
     at.write_bytes(raw)
     for _ in range(2):
-        with pytest.raises(ValueError, match='thesis.docx is not a store.*MEMNB_STORE'): Store(at)
+        with pytest.raises(ValueError, match="thesis.docx is not a store.*MEMNB_STORE"):
+            Store(at)
     assert at.read_bytes() == raw
-    assert {f.name for f in tmp_path.iterdir()} <= {'thesis.docx', 'thesis.docx.lock'}
+    assert {f.name for f in tmp_path.iterdir()} <= {"thesis.docx", "thesis.docx.lock"}
+
 
 def test_a_folder_and_an_empty_file(tmp_path, at):
-    with pytest.raises(ValueError, match='is a folder'): Store(tmp_path)
+    with pytest.raises(ValueError, match="is a folder"):
+        Store(tmp_path)
     at.touch()
     assert use(at, 5) == {}
 
+
 # ---- several processes
 
-PRELUDE = '''
+PRELUDE = """
 import signal
 from store_helpers import *
-'''
+"""
 
-@pytest.fixture(scope='module', autouse=True)
+
+@pytest.fixture(scope="module", autouse=True)
 def helpers(tmp_path_factory):
     "The first functions of this file as a module of their own, for the other processes"
-    folder = tmp_path_factory.mktemp('helpers')
+    folder = tmp_path_factory.mktemp("helpers")
     text = Path(__file__).read_text()
-    (folder/'store_helpers.py').write_text(
-        'import json, os, random, sqlite3, sys, time\nfrom memnb import store\n'
-        'from memnb.store import Store, key_of\n' + text[text.index('PAGE ='):text.index('def fill')])
+    (folder / "store_helpers.py").write_text(
+        "import json, os, random, sqlite3, sys, time\nfrom memnb import store\n"
+        "from memnb.store import Store, key_of\n"
+        + text[text.index("PAGE =") : text.index("def fill")]
+    )
     global HELPERS
     HELPERS = folder
+
 
 @contextmanager
 def process(code, *args, **env):
     path = os.pathsep.join([str(HELPERS), *sys.path])
-    p = subprocess.Popen([sys.executable, '-c', PRELUDE + textwrap.dedent(code), *map(str, args)], text=True,
-                         env={**os.environ, 'PYTHONPATH': path, **env}, start_new_session=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try: yield p
+    p = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, args)],
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **env},
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield p
     finally:
         p.kill()
         p.wait()
-        for f in (p.stdin, p.stdout, p.stderr): f.close()
+        for f in (p.stdin, p.stdout, p.stderr):
+            f.close()
 
-def ends(p, line=''):
+
+def ends(p, line=""):
     out, err = p.communicate(line, timeout=300)
     assert p.returncode == 0, err
     return out, err
 
-MEET = '''
+
+MEET = """
 at, first, last, pause = sys.argv[1], *map(int, sys.argv[2:4]), float(sys.argv[4])
 move = store.File._move
 def slow(self, i):
@@ -244,32 +336,38 @@ st = Store(at)
 for i in range(first, last):
     put(st, i)
     assert st.get([key(i)]) == {key(i): answer(i)}
-'''
+"""
 
-@pytest.mark.parametrize('pauses', [(0, 0), (0, .5), (.5, 0), (.5, .5)])
-@pytest.mark.parametrize('page', [0, 3, 'log'])
+
+@pytest.mark.parametrize("pauses", [(0, 0), (0, 0.5), (0.5, 0), (0.5, 0.5)])
+@pytest.mark.parametrize("page", [0, 3, "log"])
 def test_two_meet_a_broken_file(whole, at, pauses, page):
     "Neither loses an answer: those that were there, and those that each of them stores"
     at.write_bytes(whole)
-    if page == 'log': damage(at, range(1, len(whole)//PAGE, 4))
-    else: damage(at, [page])
-    there = {key(i) for i in range(120) if f'row{i:03d}'.encode() not in whole[3*PAGE:4*PAGE]}
+    if page == "log":
+        damage(at, range(1, len(whole) // PAGE, 4))
+    else:
+        damage(at, [page])
+    there = {key(i) for i in range(120) if f"row{i:03d}".encode() not in whole[3 * PAGE : 4 * PAGE]}
     with process(MEET, at, 200, 240, pauses[0]) as a, process(MEET, at, 240, 280, pauses[1]) as b:
-        for p in (a, b): assert p.stdout.readline() == 'ready\n', p.stderr.read()
         for p in (a, b):
-            p.stdin.write('go\n')
+            assert p.stdout.readline() == "ready\n", p.stderr.read()
+        for p in (a, b):
+            p.stdin.write("go\n")
             p.stdin.flush()
-        said = ''.join(ends(p)[1] for p in (a, b))
-    assert said.count('was damaged') == 1, said
+        said = "".join(ends(p)[1] for p in (a, b))
+    assert said.count("was damaged") == 1, said
     got = Store(at).get([key(i) for i in range(280)])
     want = {key(i): answer(i) for i in range(200, 280)}
-    if page != 'log': want |= {k: truth(120)[k] for k in there}
-    assert want.items() <= got.items() and len(list(at.parent.glob('a.broken-*[0-9]'))) == 1
+    if page != "log":
+        want |= {k: truth(120)[k] for k in there}
+    assert want.items() <= got.items() and len(list(at.parent.glob("a.broken-*[0-9]"))) == 1
+
 
 def test_one_goes_on_while_another_mends(whole, at):
     "Who has the old file open and writes without pause loses nothing when it is moved away"
     at.write_bytes(whole)
-    code = '''
+    code = """
     st = Store(sys.argv[1])
     print('ready', flush=True)
     i = 200
@@ -277,13 +375,14 @@ def test_one_goes_on_while_another_mends(whole, at):
         assert put(st, i) == answer(i)
         i += 1
     print(i, flush=True)
-    '''
-    stop = at.with_name('stop')
+    """
+    stop = at.with_name("stop")
     with process(code, at, stop) as a:
-        assert a.stdout.readline() == 'ready\n', a.stderr.read()
+        assert a.stdout.readline() == "ready\n", a.stderr.read()
         for _ in range(4):
             n = len(st := Store(at))
-            while len(st) < n + 20: assert a.poll() is None, a.stderr.read()
+            while len(st) < n + 20:
+                assert a.poll() is None, a.stderr.read()
             with st._alone():
                 st._mend()
                 st._open()
@@ -291,9 +390,11 @@ def test_one_goes_on_while_another_mends(whole, at):
         stop.touch()
         last = int(ends(a)[0])
     assert Store(at).get([key(i) for i in range(200, last)]) == {
-        key(i): answer(i) for i in range(200, last)}
+        key(i): answer(i) for i in range(200, last)
+    }
 
-KILL = '''
+
+KILL = """
 at, step = sys.argv[1], int(sys.argv[2])
 seen = 0
 def dies(f):
@@ -308,35 +409,44 @@ store.File._copy = dies(store.File._copy)
 st = Store(at)
 st.get([key(i) for i in range(120)])
 print(seen)
-'''
+"""
+
 
 def test_a_kill_at_each_step_of_mending(whole, at):
     "Whoever comes next finds all answers"
-    untouched = {key(i): answer(i) for i in range(120) if f'row{i:03d}'.encode() not in whole[3*PAGE:4*PAGE]}
+    untouched = {
+        key(i): answer(i)
+        for i in range(120)
+        if f"row{i:03d}".encode() not in whole[3 * PAGE : 4 * PAGE]
+    }
     step, steps = 1, None
     while steps is None:
         at.write_bytes(whole)
         damage(at, [0, 3])
-        Path(f'{at}-journal').write_bytes(b'')
+        Path(f"{at}-journal").write_bytes(b"")
         with process(KILL, at, step) as p:
             out, err = p.communicate(timeout=300)
             assert p.returncode in (0, -signal.SIGKILL), err
-        if p.returncode == 0: steps = int(out)
+        if p.returncode == 0:
+            steps = int(out)
         st = Store(at)
         assert untouched.items() <= st.get([key(i) for i in range(120)]).items(), step
-        assert len(list(at.parent.glob('*.part'))) + len(list(at.parent.glob('*.salvaged'))) == 0
+        assert len(list(at.parent.glob("*.part"))) + len(list(at.parent.glob("*.salvaged"))) == 0
         st.db.close()
-        for f in at.parent.iterdir(): f.unlink()
+        for f in at.parent.iterdir():
+            f.unlink()
         step += 1
     assert steps >= 4
 
-WRITE = '''
+
+WRITE = """
 at, who, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 st = Store(at)
 for j in range(n):
     put(st, who*1000 + j)
     print(who*1000 + j, flush=True)
-'''
+"""
+
 
 def test_writers_that_are_killed(at):
     "24 processes write, half of them are killed: every answer that one told is there"
@@ -349,25 +459,34 @@ def test_writers_that_are_killed(at):
             if i % 2:
                 p.stdout.readline()
                 p.kill()
-        told = [int(l) for _, p in ps for l in p.communicate(timeout=300)[0].splitlines() if l.strip()]
+        told = [
+            int(l) for _, p in ps for l in p.communicate(timeout=300)[0].splitlines() if l.strip()
+        ]
     finally:
-        for cm, _ in ps: cm.__exit__(None, None, None)
-    assert len(told) >= 12*30
+        for cm, _ in ps:
+            cm.__exit__(None, None, None)
+    assert len(told) >= 12 * 30
     assert Store(at).get([key(i) for i in told]) == {key(i): answer(i) for i in told}
-    with sqlite3.connect(at) as db: assert db.execute('PRAGMA integrity_check').fetchone() == ('ok',)
-    assert not list(at.parent.glob('*.broken-*'))
+    with sqlite3.connect(at) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert not list(at.parent.glob("*.broken-*"))
+
 
 def test_the_first_answer_stays(at):
     "Two processes that got different answers to one prompt go on with the same one"
     a, b = Store(at), Store(at)
-    assert a.put('m', ASK, 'p', 'first') == 'first' and b.put('m', ASK, 'p', 'second') == 'first'
+    assert a.put("m", ASK, "p", "first") == "first" and b.put("m", ASK, "p", "second") == "first"
+
     class Late(backend.LM):
-        caps = frozenset({'generate'})
+        caps = frozenset({"generate"})
+
         def _answer(self, todo):
             for i, (s, p) in enumerate(todo):
-                Store(at).put(self.id, s, p, 'of another process')
-                yield i, 'mine'
-    assert Late('late', 'late', store=a).generate(['p']) == ['of another process']
+                Store(at).put(self.id, s, p, "of another process")
+                yield i, "mine"
+
+    assert Late("late", "late", store=a).generate(["p"]) == ["of another process"]
+
 
 def test_a_store_that_is_removed_while_it_is_open(at):
     st = Store(at)
@@ -376,126 +495,163 @@ def test_a_store_that_is_removed_while_it_is_open(at):
     put(st, 2)
     assert rows(at) == {key(2): answer(2)} and st.get([key(1)]) == {}
 
+
 # ---- other versions
+
 
 def old(at, n=20, wal=True):
     "A store of the first version"
     db = sqlite3.connect(at, isolation_level=None)
-    if wal: db.execute('PRAGMA journal_mode=WAL')
+    if wal:
+        db.execute("PRAGMA journal_mode=WAL")
     db.execute(V1)
-    ask = dict(request='generate', max_tokens=5)
+    ask = dict(request="generate", max_tokens=5)
     for i in range(n):
-        k = key_of('m', ask, prompt(i))
-        db.execute('INSERT INTO answers VALUES (?,?,?,?,?)', (k, 'm', json.dumps(ask), json.dumps(prompt(i)),
-                                                              json.dumps(answer(i))))
+        k = key_of("m", ask, prompt(i))
+        db.execute(
+            "INSERT INTO answers VALUES (?,?,?,?,?)",
+            (k, "m", json.dumps(ask), json.dumps(prompt(i)), json.dumps(answer(i))),
+        )
     db.close()
-    return [key_of('m', ask, prompt(i)) for i in range(n)]
+    return [key_of("m", ask, prompt(i)) for i in range(n)]
+
 
 def v1_settings(at):
-    with sqlite3.connect(at) as db: return db.execute('SELECT settings FROM answers').fetchone()[0]
+    with sqlite3.connect(at) as db:
+        return db.execute("SELECT settings FROM answers").fetchone()[0]
 
-@pytest.mark.parametrize('wal', [True, False])
+
+@pytest.mark.parametrize("wal", [True, False])
 def test_a_store_of_the_first_version(at, wal):
     keys = old(at, wal=wal)
     text = v1_settings(at)
     with sqlite3.connect(at) as db:
-        db.execute('UPDATE answers SET settings=?', (json.dumps(json.loads(text), sort_keys=True),))
+        db.execute("UPDATE answers SET settings=?", (json.dumps(json.loads(text), sort_keys=True),))
     st = Store(at)
     assert st.get(keys) == {k: answer(i) for i, k in enumerate(keys)}
-    assert [(d['model'], d['engine'], d['answers']) for d in st.models()] == [('m', 0, 20)]
-    for i in range(5): put(st, i)
-    assert st.check()['unmarked'] == 20 and len(st) == 25
-    out = at.with_suffix('.jsonl')
-    assert st.export(out, 'm') == 20
-    assert Store(at.with_name('b.sqlite')).load(out) == 20
-    assert st.compact(below=1)['dropped'] == 20 and len(st) == 5 and st.get(keys) == {}
+    assert [(d["model"], d["engine"], d["answers"]) for d in st.models()] == [("m", 0, 20)]
+    for i in range(5):
+        put(st, i)
+    assert st.check()["unmarked"] == 20 and len(st) == 25
+    out = at.with_suffix(".jsonl")
+    assert st.export(out, "m") == 20
+    assert Store(at.with_name("b.sqlite")).load(out) == 20
+    assert st.compact(below=1)["dropped"] == 20 and len(st) == 5 and st.get(keys) == {}
+
 
 def test_many_upgrade_at_once(at):
     keys = old(at)
     code = "assert len(Store(sys.argv[1])) == 20"
     with process(code, at) as a, process(code, at) as b, process(code, at) as c:
-        for p in (a, b, c): ends(p)
+        for p in (a, b, c):
+            ends(p)
     assert len(Store(at)) == len(keys)
 
+
 class Echo(backend.LM):
-    caps = frozenset({'generate', 'logprobs'})
+    caps = frozenset({"generate", "logprobs"})
+
     def _answer(self, todo):
-        for i, (_, p) in enumerate(todo): yield i, f'{p} {self.calls}'
+        for i, (_, p) in enumerate(todo):
+            yield i, f"{p} {self.calls}"
+
 
 def test_the_engine_is_in_the_key(at):
     st = Store(at)
-    m = Echo('echo', 'echo', store=st)
-    assert m.generate(['a']) == m.generate(['a']) == ['a 0']
+    m = Echo("echo", "echo", store=st)
+    assert m.generate(["a"]) == m.generate(["a"]) == ["a 0"]
     m.engine = 2
-    assert m.generate(['a']) == ['a 1']
-    assert [(d['engine'], d['answers']) for d in st.models()] == [(1, 1), (2, 1)]
-    assert st.forget(below=2) == 1 and [d['engine'] for d in st.models()] == [2]
+    assert m.generate(["a"]) == ["a 1"]
+    assert [(d["engine"], d["answers"]) for d in st.models()] == [(1, 1), (2, 1)]
+    assert st.forget(below=2) == 1 and [d["engine"] for d in st.models()] == [2]
+
 
 # ---- asking anew
 
+
 def test_fresh(at, monkeypatch):
     "Asked once for all calls of a process; what was stored is replaced"
-    m = Echo('echo', 'echo', store=Store(at))
-    assert m.generate(['a', 'b']) == ['a 0', 'b 1']
-    monkeypatch.setenv('MEMNB_FRESH', '1')
-    assert m.generate(['a']) == m.generate(['a']) == ['a 2']
-    assert m.generate(['a', 'b']) == ['a 2', 'b 3'] and m.calls == 4
-    monkeypatch.delenv('MEMNB_FRESH')
-    assert Echo('echo', 'echo', store=Store(at)).generate(['a', 'b']) == ['a 2', 'b 3'] and len(m.store) == 2
+    m = Echo("echo", "echo", store=Store(at))
+    assert m.generate(["a", "b"]) == ["a 0", "b 1"]
+    monkeypatch.setenv("MEMNB_FRESH", "1")
+    assert m.generate(["a"]) == m.generate(["a"]) == ["a 2"]
+    assert m.generate(["a", "b"]) == ["a 2", "b 3"] and m.calls == 4
+    monkeypatch.delenv("MEMNB_FRESH")
+    assert (
+        Echo("echo", "echo", store=Store(at)).generate(["a", "b"]) == ["a 2", "b 3"]
+        and len(m.store) == 2
+    )
+
 
 def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
     "What one of them asked counts for the others; also when its clock is behind that of the batch"
-    m = Echo('echo', 'echo', store=Store(at))
-    m.generate(['a'])
-    for token in [store._now(), '2200-01-01T00:00:00Z']:
-        monkeypatch.setenv('MEMNB_FRESH', token)
+    m = Echo("echo", "echo", store=Store(at))
+    m.generate(["a"])
+    for token in [store._now(), "2200-01-01T00:00:00Z"]:
+        monkeypatch.setenv("MEMNB_FRESH", token)
         calls = m.calls
-        said = [Echo('echo', 'echo', store=Store(at)).generate(['a']) for _ in range(2)]
-        first = m.generate(['a'])
+        said = [Echo("echo", "echo", store=Store(at)).generate(["a"]) for _ in range(2)]
+        first = m.generate(["a"])
         assert said == [first, first] and m.calls == calls
-    monkeypatch.setenv('MEMNB_FRESH', '2000-01-01')
-    assert m.generate(['a']) == first
+    monkeypatch.setenv("MEMNB_FRESH", "2000-01-01")
+    assert m.generate(["a"]) == first
+
 
 # ---- refusals
 
+
 class Prude(backend.LM):
-    caps = frozenset({'generate', 'logprobs'})
+    caps = frozenset({"generate", "logprobs"})
+
     def _answer(self, todo):
-        for i, (_, p) in enumerate(todo): yield i, backend.Refused('content_filter') if 'no' in p else 'yes'
+        for i, (_, p) in enumerate(todo):
+            yield i, backend.Refused("content_filter") if "no" in p else "yes"
+
 
 def test_a_refusal_is_kept(at):
     for calls in (3, 0):
-        m = Prude('prude', 'prude', store=Store(at))
-        got = m.generate(['a', 'no', 'no way no', 'a'])
-        assert got == ['yes', '', 'yes', 'yes'] or got == ['yes', '', '', 'yes']
-        assert backend.refusals(got) == 2 and got[1].reason == 'content_filter' and m.calls == calls
-    with pytest.raises(backend.NoAnswer, match='1 of 2 prompts.*content_filter'): m.logprobs(['a', 'no'], ['x', 'no'])
-    assert {'refused': 'content_filter'} in rows(at).values()
-    assert Store(at).forget(refused=True) == 3 and m.generate(['no']) == [''] and m.calls == 3
+        m = Prude("prude", "prude", store=Store(at))
+        got = m.generate(["a", "no", "no way no", "a"])
+        assert got == ["yes", "", "yes", "yes"] or got == ["yes", "", "", "yes"]
+        assert backend.refusals(got) == 2 and got[1].reason == "content_filter" and m.calls == calls
+    with pytest.raises(backend.NoAnswer, match="1 of 2 prompts.*content_filter"):
+        m.logprobs(["a", "no"], ["x", "no"])
+    assert {"refused": "content_filter"} in rows(at).values()
+    assert Store(at).forget(refused=True) == 3 and m.generate(["no"]) == [""] and m.calls == 3
+
 
 def test_a_refusal_travels():
     import copy, pickle
-    r = backend.Refused('why')
-    for c in (copy.copy(r), copy.deepcopy(r), pickle.loads(pickle.dumps(r))): assert (c, c.reason) == ('', 'why')
+
+    r = backend.Refused("why")
+    for c in (copy.copy(r), copy.deepcopy(r), pickle.loads(pickle.dumps(r))):
+        assert (c, c.reason) == ("", "why")
+
 
 # ---- folders of all kinds
+
 
 def test_who_may_read_it(tmp_path, monkeypatch):
     mask = os.umask(0o022)
     try:
-        put(st := Store(tmp_path/'new'/'a.sqlite'), 1)
-        assert {oct(f.stat().st_mode & 0o777) for f in st.path.parent.iterdir()} == {'0o600'}
+        put(st := Store(tmp_path / "new" / "a.sqlite"), 1)
+        assert {oct(f.stat().st_mode & 0o777) for f in st.path.parent.iterdir()} == {"0o600"}
         assert st.path.parent.stat().st_mode & 0o777 == 0o700
-        shared = tmp_path/'shared'
+        shared = tmp_path / "shared"
         shared.mkdir(mode=0o755)
-        Store(shared/'a.sqlite')
-        assert shared.stat().st_mode & 0o777 == 0o755 and (shared/'a.sqlite').stat().st_mode & 0o777 == 0o600
-        monkeypatch.delenv('MEMNB_STORE', raising=False)
-        monkeypatch.setenv('MEMNB_CACHE', str(tmp_path/'cache'))
-        old(Store().path.with_name('old.sqlite'))
-        os.replace(Store().path.with_name('old.sqlite'), Store().path)
+        Store(shared / "a.sqlite")
+        assert (
+            shared.stat().st_mode & 0o777 == 0o755
+            and (shared / "a.sqlite").stat().st_mode & 0o777 == 0o600
+        )
+        monkeypatch.delenv("MEMNB_STORE", raising=False)
+        monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "cache"))
+        old(Store().path.with_name("old.sqlite"))
+        os.replace(Store().path.with_name("old.sqlite"), Store().path)
         assert Store().path.stat().st_mode & 0o777 == 0o600
-    finally: os.umask(mask)
+    finally:
+        os.umask(mask)
+
 
 def test_the_mode_outlives_mending(whole, at):
     at.write_bytes(whole)
@@ -504,7 +660,8 @@ def test_the_mode_outlives_mending(whole, at):
     Store(at)
     assert at.stat().st_mode & 0o777 == 0o640
 
-READ = '''
+
+READ = """
 from memnb import backend
 import encodings.idna
 at, folder = sys.argv[1:]
@@ -528,123 +685,168 @@ assert m.calls == 0
 try: Store(folder + '/deeper/b.sqlite')
 except PermissionError as e: assert 'MEMNB_STORE' in str(e), e
 else: assert 0
-'''
+"""
 
-@pytest.mark.parametrize('version', [1, 2])
-@pytest.mark.parametrize('wal', [True, False])
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("wal", [True, False])
 def test_a_store_that_cannot_be_written(tmp_path, version, wal):
     "Reading works; a new answer is refused before it is asked"
     with tempfile.TemporaryDirectory() as d:
         os.chmod(d, 0o755)
-        at = Path(d)/'in'/'a.sqlite'
+        at = Path(d) / "in" / "a.sqlite"
         at.parent.mkdir()
         if version == 1:
             old(at, wal=wal)
             with sqlite3.connect(at) as db:
-                db.execute('UPDATE answers SET settings=?', ('{"max_tokens": 5, "request": "generate"}',))
+                db.execute(
+                    "UPDATE answers SET settings=?", ('{"max_tokens": 5, "request": "generate"}',)
+                )
             db.close()
         else:
             st = Store(at)
-            for i in range(0, 60, 3): put(st, i)
-            if not wal: st.db.execute('PRAGMA journal_mode=DELETE')
+            for i in range(0, 60, 3):
+                put(st, i)
+            if not wal:
+                st.db.execute("PRAGMA journal_mode=DELETE")
             st.db.close()
-        Path(f'{at}.lock').unlink(missing_ok=True)
+        Path(f"{at}.lock").unlink(missing_ok=True)
         at.chmod(0o444)
         at.parent.chmod(0o555)
         try:
-            with process(READ, at, at.parent) as p: ends(p)
-        finally: at.parent.chmod(0o755)
-        assert [f.name for f in at.parent.iterdir()] == ['a.sqlite']
+            with process(READ, at, at.parent) as p:
+                ends(p)
+        finally:
+            at.parent.chmod(0o755)
+        assert [f.name for f in at.parent.iterdir()] == ["a.sqlite"]
+
 
 def journal(at):
-    with sqlite3.connect(at) as db: return db.execute('PRAGMA journal_mode').fetchone()[0]
+    with sqlite3.connect(at) as db:
+        return db.execute("PRAGMA journal_mode").fetchone()[0]
 
-@pytest.mark.parametrize('there', [False, True])
+
+@pytest.mark.parametrize("there", [False, True])
 def test_a_folder_that_machines_share(at, monkeypatch, capsys, there):
     "No write-ahead log there, also for a store that had one; said once"
-    if there: fill(at, 20)
-    monkeypatch.setattr(answers, '_mounts', lambda: [('/', 'ext4'), (str(at.parent.resolve()), 'nfs4')])
+    if there:
+        fill(at, 20)
+    monkeypatch.setattr(
+        answers, "_mounts", lambda: [("/", "ext4"), (str(at.parent.resolve()), "nfs4")]
+    )
     for i in range(3):
         st = Store(at)
         put(st, 100 + i)
         st.db.close()
-    assert journal(at) == 'delete' and len(Store(at)) == 3 + 20*there
-    assert capsys.readouterr().err.count('nfs4') == 1 and not Path(f'{at}-wal').exists()
+    assert journal(at) == "delete" and len(Store(at)) == 3 + 20 * there
+    assert capsys.readouterr().err.count("nfs4") == 1 and not Path(f"{at}-wal").exists()
     damage(at, [0, 2])
     assert use(at, 120)
     monkeypatch.undo()
-    assert Store(at).journal == 'wal'
+    assert Store(at).journal == "wal"
+
 
 def test_the_machine_that_runs_this_knows_its_mounts():
     "The real table of mounts is read"
-    if sys.platform != 'linux': pytest.skip('only Linux has it')
-    assert ('/' in [at for at, _ in answers._mounts()]) and isinstance(answers._shared('/'), str)
-    assert answers._shared('/proc') == ''
+    if sys.platform != "linux":
+        pytest.skip("only Linux has it")
+    assert ("/" in [at for at, _ in answers._mounts()]) and isinstance(answers._shared("/"), str)
+    assert answers._shared("/proc") == ""
+
 
 def test_a_disk_without_write_ahead_log(at, monkeypatch, capsys):
     real = sqlite3.connect
+
     class Poor(sqlite3.Connection):
         def execute(self, sql, *args):
-            if sql == 'PRAGMA journal_mode=wal': raise sqlite3.OperationalError('disk I/O error')
+            if sql == "PRAGMA journal_mode=wal":
+                raise sqlite3.OperationalError("disk I/O error")
             return super().execute(sql, *args)
-    monkeypatch.setattr(sqlite3, 'connect', lambda *a, **kw: real(*a, factory=Poor, **kw))
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **kw: real(*a, factory=Poor, **kw))
     assert use(at, 20) == {} and use(at, 20) == truth(20)
-    assert Store(at).journal == 'delete' and capsys.readouterr().err.count('rollback journal') == 1
+    assert Store(at).journal == "delete" and capsys.readouterr().err.count("rollback journal") == 1
+
 
 # ---- lines
 
+
 def test_out_and_in_again(at, tmp_path):
     "Also in batches, over another store, and of one model"
-    st, out = Store(fill(at, 2500)), tmp_path/'out.jsonl'
-    assert st.export(out) == 2500 and st.export(tmp_path/'one.jsonl', 'model 1') == 833
-    b = Store(tmp_path/'b.sqlite')
-    assert b.load(tmp_path/'one.jsonl') == 833 and len(b) == 833
+    st, out = Store(fill(at, 2500)), tmp_path / "out.jsonl"
+    assert st.export(out) == 2500 and st.export(tmp_path / "one.jsonl", "model 1") == 833
+    b = Store(tmp_path / "b.sqlite")
+    assert b.load(tmp_path / "one.jsonl") == 833 and len(b) == 833
     assert b.load(out) == 2500 and len(b) == 2500
     assert b.get([key(i) for i in range(2500)]) == truth(2500)
-    first = {d['key']: d for d in map(json.loads, open(out))}
-    b.export(tmp_path/'again.jsonl')
-    assert first == {d['key']: d for d in map(json.loads, open(tmp_path/'again.jsonl'))}
+    first = {d["key"]: d for d in map(json.loads, open(out))}
+    b.export(tmp_path / "again.jsonl")
+    assert first == {d["key"]: d for d in map(json.loads, open(tmp_path / "again.jsonl"))}
 
-@pytest.mark.parametrize('bad', ['nonsense', '{}', '[]', '3', '', '\xff', '"key"', '['*99999])
+
+@pytest.mark.parametrize("bad", ["nonsense", "{}", "[]", "3", "", "\xff", '"key"', "[" * 99999])
 def test_a_damaged_line(at, tmp_path, bad):
-    st, out = Store(fill(at, 1200)), tmp_path/'out.jsonl'
+    st, out = Store(fill(at, 1200)), tmp_path / "out.jsonl"
     st.export(out)
-    lines = out.read_bytes().split(b'\n')
+    lines = out.read_bytes().split(b"\n")
     for i in (1, 7, 1100):
-        out.write_bytes(b'\n'.join([*lines[:i - 1], bad.encode('latin-1'), *lines[i - 1:]]))
-        b = Store(tmp_path/f'{i}.sqlite')
-        with pytest.raises(ValueError, match=f'out.jsonl, line {i}: .* the {i - 1} answers before it'): b.load(out)
+        out.write_bytes(b"\n".join([*lines[: i - 1], bad.encode("latin-1"), *lines[i - 1 :]]))
+        b = Store(tmp_path / f"{i}.sqlite")
+        with pytest.raises(
+            ValueError, match=f"out.jsonl, line {i}: .* the {i - 1} answers before it"
+        ):
+            b.load(out)
         assert len(b) == i - 1
 
+
 def test_a_changed_line(at, tmp_path):
-    st, out = Store(fill(at, 3)), tmp_path/'out.jsonl'
+    st, out = Store(fill(at, 3)), tmp_path / "out.jsonl"
     st.export(out)
     d = json.loads(out.read_text().splitlines()[1])
-    for change in [dict(answer='other'), dict(prompt='other'), dict(model='other'), dict(key='0'*64), dict(sha='0'),
-                   dict(settings={}), dict(model=3), dict(when=3)]:
+    for change in [
+        dict(answer="other"),
+        dict(prompt="other"),
+        dict(model="other"),
+        dict(key="0" * 64),
+        dict(sha="0"),
+        dict(settings={}),
+        dict(model=3),
+        dict(when=3),
+    ]:
         out.write_text(json.dumps(d | change))
-        with pytest.raises(ValueError, match='line 1'): Store(tmp_path/'b.sqlite').load(out)
+        with pytest.raises(ValueError, match="line 1"):
+            Store(tmp_path / "b.sqlite").load(out)
+
 
 def test_an_export_leaves_the_old_file_until_it_is_whole(at, tmp_path, monkeypatch):
-    st, out = Store(fill(at, 10)), tmp_path/'out.jsonl'
-    out.write_text('before')
-    def fails(row): raise OSError('disk full')
-    monkeypatch.setattr(store, 'is_sound', fails)
-    with pytest.raises(OSError): st.export(out)
-    assert out.read_text() == 'before' and not list(tmp_path.glob('.*'))
+    st, out = Store(fill(at, 10)), tmp_path / "out.jsonl"
+    out.write_text("before")
+
+    def fails(row):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(store, "is_sound", fails)
+    with pytest.raises(OSError):
+        st.export(out)
+    assert out.read_text() == "before" and not list(tmp_path.glob(".*"))
+
 
 def test_one_model_of_many_is_found_by_an_index(at):
     "Not by reading all rows"
     st = Store(fill(at, 30))
-    plan = st.db.execute('EXPLAIN QUERY PLAN SELECT rowid, key FROM answers WHERE model=? AND rowid>? '
-                         'ORDER BY rowid LIMIT 5', ('model 1', -1)).fetchall()
-    assert 'by_model' in str(plan) and 'TEMP B-TREE' not in str(plan)
+    plan = st.db.execute(
+        "EXPLAIN QUERY PLAN SELECT rowid, key FROM answers WHERE model=? AND rowid>? "
+        "ORDER BY rowid LIMIT 5",
+        ("model 1", -1),
+    ).fetchall()
+    assert "by_model" in str(plan) and "TEMP B-TREE" not in str(plan)
+
 
 def test_forgotten_is_gone(at):
     "No byte of it stays in the file"
     st = Store(fill(at, 60))
-    assert b'row004' in at.read_bytes()
-    assert st.forget('model 1') == 20
+    assert b"row004" in at.read_bytes()
+    assert st.forget("model 1") == 20
     st.db.close()
-    raw = b''.join(f.read_bytes() for f in at.parent.iterdir())
-    assert b'row004' not in raw and b'row005' in raw
+    raw = b"".join(f.read_bytes() for f in at.parent.iterdir())
+    assert b"row004" not in raw and b"row005" in raw

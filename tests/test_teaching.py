@@ -1,114 +1,194 @@
 "What README tells a class to do, done as it stands there: on a table and on texts that nobody has seen."
+
 import json, math, os, re, subprocess, sys
 from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[1]
 
-def teach(): return (TOP/'README.md').read_text(encoding='utf8').split('## Teach')[1].split('\n## ')[0]
+
+def teach():
+    return (TOP / "README.md").read_text(encoding="utf8").split("## Teach")[1].split("\n## ")[0]
+
 
 def lessons():
     "Word of a paper -> what its row of the teaching table tells to do, each in its own backticks"
-    rows = [[c.strip() for c in l.strip('|').split('|')] for l in teach().splitlines() if l.startswith('| `')]
-    return {r[0].strip('`'): re.findall('`([^`]+)`', r[3]) for r in rows}
+    rows = [
+        [c.strip() for c in l.strip("|").split("|")]
+        for l in teach().splitlines()
+        if l.startswith("| `")
+    ]
+    return {r[0].strip("`"): re.findall("`([^`]+)`", r[3]) for r in rows}
+
 
 LESSONS = lessons()
 
+
 def told(word, begins):
     found = [c for c in LESSONS[word] if c.startswith(begins)]
-    assert len(found) == 1, f'{word}: README tells {found or "nothing"} that begins with {begins}'
+    assert len(found) == 1, f"{word}: README tells {found or 'nothing'} that begins with {begins}"
     return found[0]
+
 
 @pytest.fixture
 def at(tmp_path):
     "A folder with a table of somebody and a file of texts"
-    rows = [f'{17*i % 101},{(7*i % 13)/2},{"low mid high".split()[i % 3]}' for i in range(40)]
-    (tmp_path/'my.csv').write_text('height,weight,grade\n' + '\n'.join(rows) + '\n')
-    texts = [f'The {a} of {b} was closed on a {c} in the rain, and nobody came.' for a, b, c in zip(
-        'gate shop mill bridge'.split(), 'Orvath Quelm Tessar Brund'.split(), 'Monday Friday Sunday Tuesday'.split())]
-    (tmp_path/'texts.csv').write_text('text\n' + '\n'.join(f'"{t}"' for t in texts) + '\n')
+    rows = [f"{17 * i % 101},{(7 * i % 13) / 2},{'low mid high'.split()[i % 3]}" for i in range(40)]
+    (tmp_path / "my.csv").write_text("height,weight,grade\n" + "\n".join(rows) + "\n")
+    texts = [
+        f"The {a} of {b} was closed on a {c} in the rain, and nobody came."
+        for a, b, c in zip(
+            "gate shop mill bridge".split(),
+            "Orvath Quelm Tessar Brund".split(),
+            "Monday Friday Sunday Tuesday".split(),
+        )
+    ]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(f'"{t}"' for t in texts) + "\n")
     return tmp_path
+
 
 def run(code, cwd):
     "A line of a terminal that begins with memnb, or lines of Python"
-    cmd = [sys.executable, '-m', 'memnb.cli', *code.split()[1:]] if code.startswith('memnb ') else [sys.executable, '-c', code]
-    env = os.environ | dict(PYTHONPATH=str(TOP), MPLBACKEND='agg')
-    r = subprocess.run(cmd, cwd=cwd, env=env, capture_output=True, text=True, encoding='utf8')
-    assert r.returncode == 0, f'{code}:\n{r.stdout}{r.stderr}'
+    cmd = (
+        [sys.executable, "-m", "memnb.cli", *code.split()[1:]]
+        if code.startswith("memnb ")
+        else [sys.executable, "-c", code]
+    )
+    env = os.environ | dict(PYTHONPATH=str(TOP), MPLBACKEND="agg")
+    r = subprocess.run(cmd, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf8")
+    assert r.returncode == 0, f"{code}:\n{r.stdout}{r.stderr}"
     return r.stdout
+
 
 def test_every_paper_has_two_experiments():
     from memnb.exercises import exercise
     from memnb.papers import notebooks
-    assert [*LESSONS] == [w for w in notebooks(TOP/'nbs')]
+
+    assert [*LESSONS] == [w for w in notebooks(TOP / "nbs")]
     for word, does in LESSONS.items():
-        assert f'exercise("{word}", 1)' in does and '2' in does
+        assert f'exercise("{word}", 1)' in does and "2" in does
         assert [exercise(word, n).minutes <= 15 for n in (1, 2)] == [True, True]
+
 
 def test_snippet_of_readme(at):
     "Its lines as they stand, with a prediction and what the exercise says to run put in before the last"
-    code, = re.findall(r'```python\n(.*?)```', teach(), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", teach(), re.S)
     lines = code.strip().splitlines()
     assert lines[-1].startswith("grade('capacity', 1, predicted, run)")
-    begin = ["from memnb.exercises import exercise as _e; exec(_e('capacity', 1).code.split('grade(')[0])",
-             'predicted = {r.n: r.bits/r.entropy for r in run[run.part == "synthetic"].itertuples()}']
-    shown = [f'print({l.split("#")[0].strip()})' if not l.startswith('from') else l for l in lines]
-    out = run('\n'.join([*shown[:-1], *begin, shown[-1], shown[-1].replace('predicted', 'dict.fromkeys(predicted, 0)')]), at)
-    asked, rest = out.split('```\n', 2)[0], out.split('\n```\n')[1].splitlines()
-    assert '**Where is it full?** (10 minutes, easy)' in asked and 'How many parameters' not in asked
-    assert rest[0].startswith('A sequence has 8 x 4 bits.') and rest[0].endswith('(2 more)')
-    assert rest[1].startswith('right. ') and 'are held, not 0 %' in rest[2] and 'right' not in rest[2]
+    begin = [
+        "from memnb.exercises import exercise as _e; exec(_e('capacity', 1).code.split('grade(')[0])",
+        'predicted = {r.n: r.bits/r.entropy for r in run[run.part == "synthetic"].itertuples()}',
+    ]
+    shown = [f"print({l.split('#')[0].strip()})" if not l.startswith("from") else l for l in lines]
+    out = run(
+        "\n".join(
+            [
+                *shown[:-1],
+                *begin,
+                shown[-1],
+                shown[-1].replace("predicted", "dict.fromkeys(predicted, 0)"),
+            ]
+        ),
+        at,
+    )
+    asked, rest = out.split("```\n", 2)[0], out.split("\n```\n")[1].splitlines()
+    assert (
+        "**Where is it full?** (10 minutes, easy)" in asked and "How many parameters" not in asked
+    )
+    assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[0].endswith("(2 more)")
+    assert (
+        rest[1].startswith("right. ") and "are held, not 0 %" in rest[2] and "right" not in rest[2]
+    )
+
 
 def test_a_table_of_your_own(at):
-    out = run(told('tabular', 'memnb table'), at)
-    page = (at/out.strip()).read_text(encoding='utf8')
-    assert out.strip().endswith('.html')
-    title = 'What does SmolLM2 remember of my?'
-    assert f'<title>{title}</title>' in page and f'<h1>{title}</h1>' in page
-    assert '<p>40 rows, 3 columns (height, weight, grade).</p>' in page
-    head, *rows = re.findall('<tr>.*?</tr>', page.split('<h2>What the tests say</h2>')[1].split('</table>')[0], re.S)
-    signs = {name: sign for r in rows for name, sign in re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', r)}
-    assert len(signs) == 8 and signs['names of the features'] == '-' # the table has no name that a model could know
-    assert all(signs[t] in list('✓✗?') for t in ('first lines of the file', 'next line', 'first token of the next line'))
-    lines = {*(at/'my.csv').read_text().splitlines()}
-    said = re.findall('<tr><td><code>(.*?)</code></td>', page.split('<h2>What the model says</h2>')[1])
+    out = run(told("tabular", "memnb table"), at)
+    page = (at / out.strip()).read_text(encoding="utf8")
+    assert out.strip().endswith(".html")
+    title = "What does SmolLM2 remember of my?"
+    assert f"<title>{title}</title>" in page and f"<h1>{title}</h1>" in page
+    assert "<p>40 rows, 3 columns (height, weight, grade).</p>" in page
+    head, *rows = re.findall(
+        "<tr>.*?</tr>", page.split("<h2>What the tests say</h2>")[1].split("</table>")[0], re.S
+    )
+    signs = {
+        name: sign
+        for r in rows
+        for name, sign in re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', r)
+    }
+    assert (
+        len(signs) == 8 and signs["names of the features"] == "-"
+    )  # the table has no name that a model could know
+    assert all(
+        signs[t] in list("✓✗?")
+        for t in ("first lines of the file", "next line", "first token of the next line")
+    )
+    lines = {*(at / "my.csv").read_text().splitlines()}
+    said = re.findall(
+        "<tr><td><code>(.*?)</code></td>", page.split("<h2>What the model says</h2>")[1]
+    )
     assert len(said) == 9 and {*said} <= lines
 
+
 def test_twenty_answers_to_judge(at):
-    pytest.importorskip('ipywidgets', reason="ipywidgets is missing: install the extra 'lab'")
-    code = told('icl', 'icl.review')
-    out = run(f'from memnb import icl\nbox = {code}\nprint(box.children[0].value)\nbox.children[1].children[0].click()\n'
-              'print(icl.reviewed("mine.csv").to_string())', at)
-    assert '20 to go' in out and 'exact' in out and (at/'mine.csv').exists()
+    pytest.importorskip("ipywidgets", reason="ipywidgets is missing: install the extra 'lab'")
+    code = told("icl", "icl.review")
+    out = run(
+        f"from memnb import icl\nbox = {code}\nprint(box.children[0].value)\nbox.children[1].children[0].click()\n"
+        'print(icl.reviewed("mine.csv").to_string())',
+        at,
+    )
+    assert "20 to go" in out and "exact" in out and (at / "mine.csv").exists()
+
 
 def test_bits_of_your_texts(at):
-    code = told('capacity', 'capacity.unintended').replace('[...]', "['The gate of Orvath was closed in the rain.']")
-    out = run(f'from memnb import capacity\nprint({code}.to_json(orient="records"))', at) # JSON has null for NaN
-    row, = json.loads(out.splitlines()[-1])
-    bits = {k: v for k, v in row.items() if k != 'text'}
-    assert row['text'] == 'The gate of Orvath was closed in the rain.'
+    code = told("capacity", "capacity.unintended").replace(
+        "[...]", "['The gate of Orvath was closed in the rain.']"
+    )
+    out = run(
+        f'from memnb import capacity\nprint({code}.to_json(orient="records"))', at
+    )  # JSON has null for NaN
+    (row,) = json.loads(out.splitlines()[-1])
+    bits = {k: v for k, v in row.items() if k != "text"}
+    assert row["text"] == "The gate of Orvath was closed in the rain."
     assert all(isinstance(v, (int, float)) and math.isfinite(v) for v in bits.values()), bits
-    assert bits['unintended'] >= 0
+    assert bits["unintended"] >= 0
+
 
 def test_all_notions_of_your_texts(at):
-    said = [(at/f).read_text(encoding='utf8') for f in run(told('compare', 'memnb ask'), at).split()]
-    assert len(said) == 2 and all('Orvath' in t for t in said)
+    said = [
+        (at / f).read_text(encoding="utf8") for f in run(told("compare", "memnb ask"), at).split()
+    ]
+    assert len(said) == 2 and all("Orvath" in t for t in said)
+
 
 def test_orders_by_threshold(at):
-    assert {'memnb run smoke --only contextual', 'memnb report'} <= {*LESSONS['contextual']} # both are run in test_batch and test_report
+    assert {"memnb run smoke --only contextual", "memnb report"} <= {
+        *LESSONS["contextual"]
+    }  # both are run in test_batch and test_report
+
 
 def test_slider_of_contextual():
     from memnb.sliding import sliders_of
-    assert 'the slider of that report: for which `tau`' in teach()
-    s = sliders_of(['contextual'])['contextual']
-    assert 'tau' in s.moves and [float(x.at) for x in s.stops] == sorted({float(x.at) for x in s.stops})
+
+    assert "the slider of that report: for which `tau`" in teach()
+    s = sliders_of(["contextual"])["contextual"]
+    assert "tau" in s.moves and [float(x.at) for x in s.stops] == sorted(
+        {float(x.at) for x in s.stops}
+    )
     shares = [[b.value for b in x.bars] for x in s.stops]
     assert all(0 <= v <= 1 for x in shares for v in x)
-    assert len({*map(tuple, shares)}) > 2, 'the slider moves nothing'
-    assert len({x.says for x in s.stops}) > 1, 'every threshold says the same'
+    assert len({*map(tuple, shares)}) > 2, "the slider moves nothing"
+    assert len({x.says for x in s.stops}) > 1, "every threshold says the same"
     names = {b.name for b in s.stops[0].bars}
-    for x in s.stops: # the sentence is that of its bars, beside what chance gives
-        more, less = ({*re.findall(r'\w+', part)} & names for part in x.says.split(', less often in '))
-        chance = {b.name: float(b.said.split('by chance ')[1])/int(re.search(r'of (\d+) repeats', b.said)[1]) for b in x.bars}
+    for x in s.stops:  # the sentence is that of its bars, beside what chance gives
+        more, less = (
+            {*re.findall(r"\w+", part)} & names for part in x.says.split(", less often in ")
+        )
+        chance = {
+            b.name: float(b.said.split("by chance ")[1])
+            / int(re.search(r"of (\d+) repeats", b.said)[1])
+            for b in x.bars
+        }
         assert more == {b.name for b in x.bars if b.low > chance[b.name]}, x
         assert less == {b.name for b in x.bars if b.high < chance[b.name]}, x

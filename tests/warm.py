@@ -2,62 +2,94 @@
 
 `python warm.py serve SOCKET` loads them and forks a kernel for everybody who asks; it ends when its input ends.
 `python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. No module of memnb is loaded."""
+
 import atexit, gc, json, os, signal, socket, sys, threading
 
-LIBRARIES = ('ipykernel.kernelapp', 'pandas', 'scipy.stats', 'matplotlib.pyplot', 'seaborn', 'torch', 'transformers',
-             'transformers.models.auto.modeling_auto', 'transformers.models.llama.modeling_llama', 'sklearn.metrics',
-             'peft', 'fastcore.test')
+LIBRARIES = (
+    "ipykernel.kernelapp",
+    "pandas",
+    "scipy.stats",
+    "matplotlib.pyplot",
+    "seaborn",
+    "torch",
+    "transformers",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.llama.modeling_llama",
+    "sklearn.metrics",
+    "peft",
+    "fastcore.test",
+)
+
 
 def serve(path):
     "Load the libraries, then fork a kernel for each (connection file, folder, environment) that comes"
     from importlib import import_module
     from select import select
+
     for name in LIBRARIES:
-        try: import_module(name)
-        except ImportError: pass
-    gc.collect(), gc.freeze() # what forks share stays shared: no collection of theirs goes through it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN) # who has ended is not waited for
+        try:
+            import_module(name)
+        except ImportError:
+            pass
+    (
+        gc.collect(),
+        gc.freeze(),
+    )  # what forks share stays shared: no collection of theirs goes through it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is not waited for
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen()
-        print('ready', flush=True)
+        print("ready", flush=True)
         while True:
             ready, _, _ = select([door, sys.stdin], [], [])
-            if sys.stdin in ready: return
+            if sys.stdin in ready:
+                return
             asked, _ = door.accept()
-            if os.fork() == 0: return be_kernel(asked)
+            if os.fork() == 0:
+                return be_kernel(asked)
             asked.close()
+
 
 def be_kernel(asked):
     "In a fork: become the kernel that was asked for, and end when who asked ends"
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     head, fds, *_ = socket.recv_fds(asked, 8, 2)
-    size, text = int.from_bytes(head, 'big'), b''
-    while len(text) < size: text += asked.recv(size - len(text))
+    size, text = int.from_bytes(head, "big"), b""
+    while len(text) < size:
+        text += asked.recv(size - len(text))
     file, folder, env = json.loads(text)
-    for fd, own in zip(fds, (1, 2)): os.dup2(fd, own)
+    for fd, own in zip(fds, (1, 2)):
+        os.dup2(fd, own)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    os.environ.pop('JPY_PARENT_PID', None) # whose child it is not
+    os.environ.pop("JPY_PARENT_PID", None)  # whose child it is not
+
     def watch():
         asked.recv(1)
         os.killpg(0, signal.SIGKILL)
+
     threading.Thread(target=watch, daemon=True).start()
-    sys.argv, sys.path[0] = ['ipykernel_launcher', '-f', file], ''
+    sys.argv, sys.path[0] = ["ipykernel_launcher", "-f", file], ""
     from ipykernel.kernelapp import launch_new_instance
-    try: launch_new_instance()
-    except Exception: sys.excepthook(*sys.exc_info())
-    finally: end()
+
+    try:
+        launch_new_instance()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        end()
+
 
 def end():
     "End as a process does, but for setting free every object of the libraries, which takes seconds in a fork"
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush(), sys.stderr.flush()
-    os.killpg(0, signal.SIGKILL) # and all that it began
+    os.killpg(0, signal.SIGKILL)  # and all that it began
+
 
 def kernel(path, file):
     "Ask for a kernel, and wait for its end, or for the end of who started this"
@@ -66,11 +98,15 @@ def kernel(path, file):
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(path)
         text = json.dumps([file, os.getcwd(), dict(os.environ)]).encode()
-        socket.send_fds(s, [len(text).to_bytes(8, 'big')], [1, 2])
+        socket.send_fds(s, [len(text).to_bytes(8, "big")], [1, 2])
         s.sendall(text)
         s.settimeout(1)
         while os.getppid() == parent:
-            try: return s.recv(1)
-            except TimeoutError: pass
+            try:
+                return s.recv(1)
+            except TimeoutError:
+                pass
 
-if __name__ == '__main__': dict(serve=serve, kernel=kernel)[sys.argv[1]](*sys.argv[2:])
+
+if __name__ == "__main__":
+    dict(serve=serve, kernel=kernel)[sys.argv[1]](*sys.argv[2:])

@@ -3,6 +3,7 @@
 `python tools/freeze.py write` made data/frozen.zip; `python tools/freeze.py check [--pages] [PAPER ...]` compares
 with it, and so does tests/test_frozen.py. Claims in DROPPED were cut on purpose; a figure in REDRAWN was changed.
 """
+
 import io
 import json
 import os
@@ -31,7 +32,10 @@ def drawn(fig):
     out = []
     for ax in fig.axes:
         parts = [["line", numbers(x.get_xydata())] for x in ax.lines if len(x.get_xydata())]
-        parts += [["patch", numbers(p.get_path().transformed(p.get_patch_transform()).vertices)] for p in ax.patches]
+        parts += [
+            ["patch", numbers(p.get_path().transformed(p.get_patch_transform()).vertices)]
+            for p in ax.patches
+        ]
         for c in ax.collections:
             if len(c.get_offsets()) > 1 or not c.get_paths():
                 parts.append(["points", numbers(c.get_offsets())])
@@ -72,13 +76,20 @@ def pages(words=PAPERS):
     "Boards and figures of pages, each in a process of its own on the answers that ship"
     out = {}
     with tempfile.TemporaryDirectory() as tmp:
-        env = os.environ | dict(MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=f"{tmp}/home", MPLBACKEND="agg")
+        env = os.environ | dict(
+            MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=f"{tmp}/home", MPLBACKEND="agg"
+        )
         Path(tmp, "home").mkdir()
         take = "from memnb.replay import take_in; from memnb.store import Store; import os; take_in(Store(os.environ['MEMNB_STORE']))"
         subprocess.run([sys.executable, "-c", take], env=env, check=True, cwd=TOP)
         for word in words:
             to = Path(tmp, word)
-            subprocess.run([sys.executable, __file__, "page", word, to], env=env, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, __file__, "page", word, to],
+                env=env,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             out[word] = json.loads(to.read_text())
     return out
 
@@ -91,8 +102,13 @@ def runs(words=PAPERS):
     out = {}
     for word in words:
         rows = measured(word)
-        key = _completed(rows, list(RUN))[list(RUN)].agg(lambda r: f"{r.profile}|{r.variant}|{r.seed:g}", axis=1)
-        out[word] = {k: sorted([*i, v] for i, v in _verdicts(word, rows[key == k]).items()) for k in dict.fromkeys(key)}
+        key = _completed(rows, list(RUN))[list(RUN)].agg(
+            lambda r: f"{r.profile}|{r.variant}|{r.seed:g}", axis=1
+        )
+        out[word] = {
+            k: sorted([*i, v] for i, v in _verdicts(word, rows[key == k]).items())
+            for k in dict.fromkeys(key)
+        }
     return out
 
 

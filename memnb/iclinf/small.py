@@ -11,115 +11,193 @@ import numpy as np
 from .method import DELTA
 from .table import long_rows
 
-# %% ../../nbs/iclinf/small.ipynb #becd8637
-def _mean(value, half=.1, **at):
-    "A number with an interval, for small tables"
-    return dict(value=value, low=value - half, high=value + half, sd=1., n=100) | at
 
-def _small(*rows, part='influence', **names):
+# %% ../../nbs/iclinf/small.ipynb #becd8637
+def _mean(value, half=0.1, **at):
+    "A number with an interval, for small tables"
+    return dict(value=value, low=value - half, high=value + half, sd=1.0, n=100) | at
+
+
+def _small(*rows, part="influence", **names):
     "A small table of measured rows, of one model and data set where it says nothing else"
     import pandas as pd
-    base = dict(quantity='loss', setting='label', shots=4, dataset='d', model='m')
+
+    base = dict(quantity="loss", setting="label", shots=4, dataset="d", model="m")
     d = pd.DataFrame([base | r for r in rows], columns=None if rows else list(base))
     return long_rows(d, part=part, **names)
 
+
 def _small_differences(*rows):
     "Differences between readings or places: (setting, item, other, value)"
-    return _small(*(_mean(v, setting=s, item=i, other=o, quantity='difference') for s, i, o, v in rows))
+    return _small(
+        *(_mean(v, setting=s, item=i, other=o, quantity="difference") for s, i, o, v in rows)
+    )
+
 
 def _small_models(**losses):
     "Models by their parameters in billions and their losses; a name that ends in _it is a tuned one"
     import pandas as pd
-    names = {k: k.replace('_it', '-Instruct') for k in losses}
-    sizes = [dict(model=names[k], quantity='parameters', value=b*1e9) for k, (b, _) in losses.items()]
-    return pd.concat([_small(*sizes, part='model'),
-                      _small(*(_mean(v, model=names[k]) for k, (_, v) in losses.items()))], ignore_index=True)
 
-def _small_audit(used, theory=(1, 5, 10, 20, 50, 100), norm='s-1', item='', **more):
+    names = {k: k.replace("_it", "-Instruct") for k in losses}
+    sizes = [
+        dict(model=names[k], quantity="parameters", value=b * 1e9) for k, (b, _) in losses.items()
+    ]
+    return pd.concat(
+        [
+            _small(*sizes, part="model"),
+            _small(*(_mean(v, model=names[k]) for k, (_, v) in losses.items())),
+        ],
+        ignore_index=True,
+    )
+
+
+def _small_audit(used, theory=(1, 5, 10, 20, 50, 100), norm="s-1", item="", **more):
     "An audit of Table 4 whose data use these parts of the bound"
-    made = {'theory': theory, 'used': used, 'tokens': [160]*len(theory)} | more
-    at = dict(delta=DELTA, n=4, setting=norm, item=item, where='Table 4')
-    return _small(*(at | dict(target=t, quantity=q, value=v, low=.9*v, high=1.1*v)
-                    for q, vs in made.items() for t, v in zip(theory, vs)), part='audit')
+    made = {"theory": theory, "used": used, "tokens": [160] * len(theory)} | more
+    at = dict(delta=DELTA, n=4, setting=norm, item=item, where="Table 4")
+    return _small(
+        *(
+            at | dict(target=t, quantity=q, value=v, low=0.9 * v, high=1.1 * v)
+            for q, vs in made.items()
+            for t, v in zip(theory, vs)
+        ),
+        part="audit",
+    )
+
 
 def _small_control(plain, fixed):
     "Parts of the bound that identical prompts use, in the two readings"
     import pandas as pd
-    both = ('s-1', plain), ('s', fixed)
-    return pd.concat([_small_audit([v], [10], norm=k, item='identical') for k, v in both])
 
-def _small_duels(insistent, identical, power=.9):
+    both = ("s-1", plain), ("s", fixed)
+    return pd.concat([_small_audit([v], [10], norm=k, item="identical") for k, v in both])
+
+
+def _small_duels(insistent, identical, power=0.9):
     "What attacks on whole texts show, of a prompt made to leak and of identical ones"
-    return _small(*(dict(item=k, quantity=q, value=v, n=400) for k, shown in
-                    (('insistent', insistent), ('identical', identical))
-                    for q, v in (('attack', shown), ('attack_most', 4.6), ('power', power))), part='duel')
+    return _small(
+        *(
+            dict(item=k, quantity=q, value=v, n=400)
+            for k, shown in (("insistent", insistent), ("identical", identical))
+            for q, v in (("attack", shown), ("attack_most", 4.6), ("power", power))
+        ),
+        part="duel",
+    )
+
 
 def _small_print(where, *rows):
     "A small table of the paper's numbers: a dict for each target or data set"
     import pandas as pd
-    base = dict(where=where, model='M', dataset='d', x=4)
-    return pd.DataFrame([base | {k: v for k, v in r.items() if k in base} | dict(what=k, value=v)
-                         for r in rows for k, v in r.items() if k not in base])
+
+    base = dict(where=where, model="M", dataset="d", x=4)
+    return pd.DataFrame(
+        [
+            base | {k: v for k, v in r.items() if k in base} | dict(what=k, value=v)
+            for r in rows
+            for k, v in r.items()
+            if k not in base
+        ]
+    )
+
 
 # %% ../../nbs/iclinf/small.ipynb #b4b128e1
 def _row(target, **new):
     "A line of Table 4, right unless something new is said"
-    right = {10: dict(tau=4.80, alpha=3, empirical=9.698), 100: dict(tau=.94, alpha=2, empirical=23.158)}
-    return dict(x=target, ratio=.5) | right[target] | new
+    right = {
+        10: dict(tau=4.80, alpha=3, empirical=9.698),
+        100: dict(tau=0.94, alpha=2, empirical=23.158),
+    }
+    return dict(x=target, ratio=0.5) | right[target] | new
+
 
 def _five(sign):
     "Five data sets: the accuracy rises, the loss rises or falls"
-    return [dict(dataset=f'd{i}', accuracy=.1*i, loss=5 + sign*i) for i in range(5)]
+    return [dict(dataset=f"d{i}", accuracy=0.1 * i, loss=5 + sign * i) for i in range(5)]
+
 
 def _ratios(text, table):
     "A ratio of the text and one of the table, at 1"
     import pandas as pd
-    both = ('§5.2', text), ('Table 4', table)
+
+    both = ("§5.2", text), ("Table 4", table)
     return pd.concat([_small_print(where, dict(x=1, ratio=v)) for where, v in both])
+
 
 def _three(*ratios):
     "Ratios of tables at a target of 10"
     import pandas as pd
+
     return pd.concat([_small_print(where, dict(x=10, ratio=v)) for where, v in ratios])
+
 
 def _print_only(*rows, make=_small_print):
     "A table of the paper, and nothing measured"
     return lambda: (_small(), make(*rows))
 
+
 def _one(*which):
     "Tables for a claim about one difference: above zero, and below"
-    return {k: partial(_small_differences, (*which, v)) for k, v in (('holds_on', .5), ('fails_on', -.5))}
+    return {
+        k: partial(_small_differences, (*which, v))
+        for k, v in (("holds_on", 0.5), ("fails_on", -0.5))
+    }
+
 
 def _measured_five(sign):
-    return _small(*(dict(dataset=r['dataset'], quantity=q, value=r[q])
-                    for r in _five(sign) for q in ('accuracy', 'loss')))
+    return _small(
+        *(
+            dict(dataset=r["dataset"], quantity=q, value=r[q])
+            for r in _five(sign)
+            for q in ("accuracy", "loss")
+        )
+    )
+
 
 def _added(v):
     "What memorizing adds"
-    return _small(_mean(.1, model='planted:x', quantity='difference'),
-                  _mean(v, model='planted:x', quantity='added', setting=''), part='memory')
+    return _small(
+        _mean(0.1, model="planted:x", quantity="difference"),
+        _mean(v, model="planted:x", quantity="added", setting=""),
+        part="memory",
+    )
 
-def _rows_in(part, *rows): return lambda: _small(*(_mean(r.pop('value'), **r) for r in map(dict, rows)),
-                                                 part=part)
 
-def _rung(kind, quantity, v, right=.6):
+def _rows_in(part, *rows):
+    return lambda: _small(*(_mean(r.pop("value"), **r) for r in map(dict, rows)), part=part)
+
+
+def _rung(kind, quantity, v, right=0.6):
     "A change from one model to another; a guess is right in a quarter of queries"
-    known = [dict(value=x, quantity=q, setting=k, model=who) for who, k in (('m', ''), ('m, other', kind))
-             for q, x in (('accuracy', right), ('guess', .25))]
-    change = dict(value=v, quantity=quantity, setting=kind, model='m, other', other='m')
-    return _rows_in('ladder', change, *known)
+    known = [
+        dict(value=x, quantity=q, setting=k, model=who)
+        for who, k in (("m", ""), ("m, other", kind))
+        for q, x in (("accuracy", right), ("guess", 0.25))
+    ]
+    change = dict(value=v, quantity=quantity, setting=kind, model="m, other", other="m")
+    return _rows_in("ladder", change, *known)
 
-def _change(v): return _rows_in('shots', dict(value=v, quantity='change', shots=8, position=1))
+
+def _change(v):
+    return _rows_in("shots", dict(value=v, quantity="change", shots=8, position=1))
+
 
 def _steeper(*vs):
     each = zip(vs, (2, 8))
-    return _rows_in('shots', *(dict(value=v, quantity='steeper', shots=k, position=k/2) for v, k in each))
+    return _rows_in(
+        "shots", *(dict(value=v, quantity="steeper", shots=k, position=k / 2) for v, k in each)
+    )
 
-def _learner(v, quantity='change', item='best', **at):
-    return _rows_in('learners', dict(value=v, quantity=quantity, item=item, **at))
+
+def _learner(v, quantity="change", item="best", **at):
+    return _rows_in("learners", dict(value=v, quantity=quantity, item=item, **at))
+
 
 def _known_and_learned(v):
-    return _rows_in('learners', dict(value=1, item='best', setting='', shots=np.nan),
-                    dict(value=v, half=.02, quantity='difference', item='1x8', other='best', setting=''))
+    return _rows_in(
+        "learners",
+        dict(value=1, item="best", setting="", shots=np.nan),
+        dict(value=v, half=0.02, quantity="difference", item="1x8", other="best", setting=""),
+    )
 
-_FIRST, _LAST = ('label', 'first', 'middle'), ('label', 'last', 'middle')
+
+_FIRST, _LAST = ("label", "first", "middle"), ("label", "last", "middle")

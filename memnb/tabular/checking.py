@@ -11,147 +11,217 @@ from .counting import only, wide_part
 from .proof import gains
 from .rules import BETWEEN, BY_RATE, decides, sensitivity
 
+
 # %% ../../nbs/tabular/checking.ipynb #c4ec0006
 def _every(parts):
     "One verdict of a statement about several things: {name: (verdict, evidence)}"
     said = [v for v, _ in parts.values() if v is not None]
-    why = '; '.join(f'{d}: {w}' for d, (v, w) in parts.items() if v is not None)
-    why = (why + _lacks([d for d, (v, _) in parts.items() if v is None])).removeprefix('; ')
-    if not said: return None, why
-    if False in said: return ('mixed' if True in said else False), why
-    return (True if len(said) == len(parts) and 'undecided' not in said else 'undecided'), why
+    why = "; ".join(f"{d}: {w}" for d, (v, w) in parts.items() if v is not None)
+    why = (why + _lacks([d for d, (v, _) in parts.items() if v is None])).removeprefix("; ")
+    if not said:
+        return None, why
+    if False in said:
+        return ("mixed" if True in said else False), why
+    return (True if len(said) == len(parts) and "undecided" not in said else "undecided"), why
+
 
 def _enough(share, decided):
     "About how many queries decide at this share of right answers, as words; `decided` takes an interval"
-    at = (n for n in (*range(5, 100), *range(100, 1001, 20)) if decided(*binom_ci(round(share*n), n)))
-    return f'{n} queries would decide' if (n := next(at, 0)) else 'more than 1000 queries would decide'
+    at = (
+        n
+        for n in (*range(5, 100), *range(100, 1001, 20))
+        if decided(*binom_ci(round(share * n), n))
+    )
+    return (
+        f"{n} queries would decide" if (n := next(at, 0)) else "more than 1000 queries would decide"
+    )
 
-def _lacks(names): return f"; not measured: {', '.join(names)}" if names else ''
+
+def _lacks(names):
+    return f"; not measured: {', '.join(names)}" if names else ""
+
 
 def _where(keys):
     "Tests and their data sets, of [(data set, test), ...]"
     by = {}
-    for d, t in keys: by.setdefault(t, []).append(d)
-    return '; '.join(f"{t} of {', '.join(ds)}" for t, ds in by.items())
+    for d, t in keys:
+        by.setdefault(t, []).append(d)
+    return "; ".join(f"{t} of {', '.join(ds)}" for t, ds in by.items())
+
 
 def _missing(m, got):
     "What would decide the open signs, each reason once"
-    eyes, why, clear = sensitivity(m), {}, lambda low, high: low > .25 or high < .10
-    rows = {(r['dataset'], t): r for t in {t for _, t in got} for _, r in wide_part(m, t).iterrows()}
+    eyes, why, clear = sensitivity(m), {}, lambda low, high: low > 0.25 or high < 0.10
+    rows = {
+        (r["dataset"], t): r for t in {t for _, t in got} for _, r in wide_part(m, t).iterrows()
+    }
     for (d, t), s in got.items():
-        if s != '?': continue
+        if s != "?":
+            continue
         more, row = decides(t, s, rows[d, t], eyes), rows[d, t]
-        if more == BETWEEN and t in BY_RATE: more = _enough(row.rate, clear)
+        if more == BETWEEN and t in BY_RATE:
+            more = _enough(row.rate, clear)
         why.setdefault(more, []).append((d, t))
-    return ''.join(f"; to decide{f' {_where(of)}'*(len(why) > 1)}: {more}" for more, of in why.items())
+    return "".join(
+        f"; to decide{f' {_where(of)}' * (len(why) > 1)}: {more}" for more, of in why.items()
+    )
+
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0008
 def _copied(m, rep):
-    own = wide_part(m, 'copied_feature_values').set_index('dataset')
+    own = wide_part(m, "copied_feature_values").set_index("dataset")
+
     def one(d):
-        if d not in own.index: return None, ''
+        if d not in own.index:
+            return None, ""
         r = own.loc[d]
-        found = True if r.rate > .99 else False if r.high < .99 else 'undecided'
-        return found, f'{r.rate:.0%} of {r.n:.0f}'
-    return _every({d: one(d) for d in ('openml-diabetes', 'adult', 'california-housing')})
+        found = True if r.rate > 0.99 else False if r.high < 0.99 else "undecided"
+        return found, f"{r.rate:.0%} of {r.n:.0f}"
+
+    return _every({d: one(d) for d in ("openml-diabetes", "adult", "california-housing")})
+
 
 def _beside_paper(own, paper, near):
     "Verdict on numbers of the paper: {name: number} of ours and of the paper, and how near they must be"
-    return _every({d: (abs(own[d] - p) <= near, f'paper {p:g}, ours {own[d]:.2f}') if d in own else (None, '')
-                   for d, p in paper.items()})
+    return _every(
+        {
+            d: (abs(own[d] - p) <= near, f"paper {p:g}, ours {own[d]:.2f}")
+            if d in own
+            else (None, "")
+            for d, p in paper.items()
+        }
+    )
+
 
 def _ngram_data(m, rep):
-    own = wide_part(m, 'best_ngram_match', 'mean')
-    p = rep[(rep['where'] == 'Appendix A') & (rep.model == 'data')]
-    own = own[own['item'] == 'data'].drop_duplicates('dataset').set_index('dataset')['mean'].to_dict()
-    return _beside_paper(own, dict(zip(p.dataset, p.value.astype(float))), .15)
+    own = wide_part(m, "best_ngram_match", "mean")
+    p = rep[(rep["where"] == "Appendix A") & (rep.model == "data")]
+    own = (
+        own[own["item"] == "data"].drop_duplicates("dataset").set_index("dataset")["mean"].to_dict()
+    )
+    return _beside_paper(own, dict(zip(p.dataset, p.value.astype(float))), 0.15)
 
-def _share_above(k, n, half=.5):
+
+def _share_above(k, n, half=0.5):
     "Is a share above one half? With its interval"
     low, high = binom_ci(int(k), int(n))
-    return (True if low > half else False if high < half else 'undecided'), f'({low:.2f}, {high:.2f})'
+    return (
+        True if low > half else False if high < half else "undecided"
+    ), f"({low:.2f}, {high:.2f})"
+
 
 def _copies(m, rep):
     "Are most samples of OpenML Diabetes rows of the file?"
-    own = wide_part(m, 'copied_observations')
-    own = own[own.dataset == 'openml-diabetes']
-    if not len(own) or not own.n.iloc[0]: return None, 'no valid sample of openml-diabetes'
+    own = wide_part(m, "copied_observations")
+    own = own[own.dataset == "openml-diabetes"]
+    if not len(own) or not own.n.iloc[0]:
+        return None, "no valid sample of openml-diabetes"
     found, ci = _share_above(own.k.iloc[0], own.n.iloc[0])
-    return found, f'{own.k.iloc[0]:.0f} of {own.n.iloc[0]:.0f} {ci}'
+    return found, f"{own.k.iloc[0]:.0f} of {own.n.iloc[0]:.0f} {ci}"
+
 
 def _first_copies(m, rep):
     "Are samples that are rows mostly rows of the header?"
-    own = only(m, 'copied_observations', 'first_ten')
-    own = own[own.dataset.isin(['california-housing', 'adult'])]
-    if not len(own): return None, 'no sample of California Housing or Adult is a row'
-    found, ci = _share_above(round((own.value*own.n).sum()), own.n.sum())
-    return found, f'{(own.value*own.n).sum():.0f} of {own.n.sum():.0f} copies {ci}'
+    own = only(m, "copied_observations", "first_ten")
+    own = own[own.dataset.isin(["california-housing", "adult"])]
+    if not len(own):
+        return None, "no sample of California Housing or Adult is a row"
+    found, ci = _share_above(round((own.value * own.n).sum()), own.n.sum())
+    return found, f"{(own.value * own.n).sum():.0f} of {own.n.sum():.0f} copies {ci}"
+
 
 def _but_one(m, rep):
     "Are there more samples of Adult that are rows but for fnlwgt than samples that are rows?"
-    own = wide_part(m, 'copied_observations')
-    own = own[own.dataset == 'adult']
-    if 'but_unique' not in own or not own.n.sum(): return None, 'no valid sample of adult'
+    own = wide_part(m, "copied_observations")
+    own = own[own.dataset == "adult"]
+    if "but_unique" not in own or not own.n.sum():
+        return None, "no valid sample of adult"
     r = own.iloc[0]
-    more = round((r.but_unique - r.rate)*r.n)
-    why = f'{r.but_unique*r.n:.0f} of {r.n:.0f} but for fnlwgt, {r.k:.0f} with it; p={.5**more:.2g}'
-    few = binom_ci(int(round(r.but_unique*r.n)), int(r.n))[1] < .05
-    return (True if .5**more < .05 else False if r.k and more <= 0 or few else 'undecided'), why
+    more = round((r.but_unique - r.rate) * r.n)
+    why = f"{r.but_unique * r.n:.0f} of {r.n:.0f} but for fnlwgt, {r.k:.0f} with it; p={0.5**more:.2g}"
+    few = binom_ci(int(round(r.but_unique * r.n)), int(r.n))[1] < 0.05
+    return (True if 0.5**more < 0.05 else False if r.k and more <= 0 or few else "undecided"), why
+
 
 def _unique_one(m, rep):
     "Has fnlwgt mostly distinct values, and no rank correlation of .1 or more?"
-    own = wide_part(m, 'unique_feature', 'distinct')
-    own = own[own.dataset == 'adult']
-    if not len(own): return None, 'adult was not measured'
+    own = wide_part(m, "unique_feature", "distinct")
+    own = own[own.dataset == "adult"]
+    if not len(own):
+        return None, "adult was not measured"
     r = own.iloc[0]
-    why = f'{r.distinct:.0%} distinct values, largest rank correlation {r.correlation_other:.2f}'
-    return bool(r.distinct > .5 and r.correlation_other < .1), why
+    why = f"{r.distinct:.0%} distinct values, largest rank correlation {r.correlation_other:.2f}"
+    return bool(r.distinct > 0.5 and r.correlation_other < 0.1), why
+
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0012
 def _difference(high, low):
     "Two rates as rows of `wide_part`: their difference, with its 95 % interval (Newcombe)"
     d = high.rate - low.rate
-    down = ((high.rate - high.low)**2 + (low.high - low.rate)**2)**.5
-    up = ((high.high - high.rate)**2 + (low.rate - low.low)**2)**.5
+    down = ((high.rate - high.low) ** 2 + (low.high - low.rate) ** 2) ** 0.5
+    up = ((high.high - high.rate) ** 2 + (low.rate - low.low) ** 2) ** 0.5
     return d, d - down, d + up
+
 
 def _written(m, rep):
     "Are as many values well written at the highest temperature as at the lowest?"
-    own = wide_part(m, 'temperature', 'written')
-    own = own[own.written.notna()].sort_values('temperature').assign(rate=lambda d: d.written)
-    if len(own) < 2 or not own.n.min(): return None, 'values at two temperatures were not measured'
+    own = wide_part(m, "temperature", "written")
+    own = own[own.written.notna()].sort_values("temperature").assign(rate=lambda d: d.written)
+    if len(own) < 2 or not own.n.min():
+        return None, "values at two temperatures were not measured"
     d, low, high = _difference(own.iloc[-1], own.iloc[0])
-    why = ', '.join(f'T={r.temperature:g} {r.rate:.0%} of {r.n:.0f}' for r in own.itertuples())
-    same = True if -.1 < low and high < .1 else False if low > 0 or high < 0 else 'undecided'
-    return same, f'{why}; difference {d:+.2f} ({low:+.2f}, {high:+.2f})'
+    why = ", ".join(f"T={r.temperature:g} {r.rate:.0%} of {r.n:.0f}" for r in own.itertuples())
+    same = True if -0.1 < low and high < 0.1 else False if low > 0 or high < 0 else "undecided"
+    return same, f"{why}; difference {d:+.2f} ({low:+.2f}, {high:+.2f})"
+
 
 def _conditioned(m, rep):
     "Are there more valid samples with solved examples than without?"
     from scipy.stats import fisher_exact
-    own = wide_part(m, 'conditioning').set_index('item')
-    if len(own) < 2 or not own.n.min(): return None, 'samples without solved examples were not measured'
-    k, n = (own[x].reindex(['shown', 'none']).astype(int) for x in 'kn')
+
+    own = wide_part(m, "conditioning").set_index("item")
+    if len(own) < 2 or not own.n.min():
+        return None, "samples without solved examples were not measured"
+    k, n = (own[x].reindex(["shown", "none"]).astype(int) for x in "kn")
     table = [[k.shown, n.shown - k.shown], [k.none, n.none - k.none]]
-    more, less = (fisher_exact(table, alternative=a).pvalue for a in ('greater', 'less'))
-    why = (f'valid samples: {k.shown} of {n.shown} with solved examples, {k.none} of {n.none} without; '
-           f'p={more:.2g}')
-    return (True if more < .05 else False if less < .05 else 'undecided'), why
+    more, less = (fisher_exact(table, alternative=a).pvalue for a in ("greater", "less"))
+    why = (
+        f"valid samples: {k.shown} of {n.shown} with solved examples, {k.none} of {n.none} without; "
+        f"p={more:.2g}"
+    )
+    return (True if more < 0.05 else False if less < 0.05 else "undecided"), why
+
 
 # %% ../../nbs/tabular/checking.ipynb #c4ec0022
 def _correction(m, rep):
     "Is a test set, half of which was shown, within five points of honest without the rows that were found?"
     g = gains(m)
-    if not len(g) or g.more.isna().all(): return None, 'no labels of planted rows were asked for'
+    if not len(g) or g.more.isna().all():
+        return None, "no labels of planted rows were asked for"
     g = g[g.more.notna()].sort_index(ascending=False)
+
     def one(r):
-        why = (f'reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} '
-               f'({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})')
-        near = -.05 < r.left_low and r.left_high < .05
-        if near or r.left_low > .05 or r.left_high < -.05: return near, why
-        more = ((r.left_high - r.left_low)/2/(.05 - abs(r.left)))**2 if r.left != .05 else float('inf')
-        return 'undecided', f'{why}, {max(2, round(more))} times as many rows would decide'
-    verdict, why = _every({f'{times} times': one(r) for times, r in g[g.more_low > 0].iterrows()})
-    open_ = [f'{times}' for times in g.index[~(g.more_low > 0)]]
-    rest = f"that exposure raises the score is not clear at {', '.join(open_)} showings"*bool(open_)
-    said = '; '.join(w for w in (why, rest) if w)
-    return 'undecided' if verdict is None else verdict, f'never shown {g.honest.iloc[0]:.2f}; {said}'
+        why = (
+            f"reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} "
+            f"({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})"
+        )
+        near = -0.05 < r.left_low and r.left_high < 0.05
+        if near or r.left_low > 0.05 or r.left_high < -0.05:
+            return near, why
+        more = (
+            ((r.left_high - r.left_low) / 2 / (0.05 - abs(r.left))) ** 2
+            if r.left != 0.05
+            else float("inf")
+        )
+        return "undecided", f"{why}, {max(2, round(more))} times as many rows would decide"
+
+    verdict, why = _every({f"{times} times": one(r) for times, r in g[g.more_low > 0].iterrows()})
+    open_ = [f"{times}" for times in g.index[~(g.more_low > 0)]]
+    rest = f"that exposure raises the score is not clear at {', '.join(open_)} showings" * bool(
+        open_
+    )
+    said = "; ".join(w for w in (why, rest) if w)
+    return (
+        "undecided" if verdict is None else verdict,
+        f"never shown {g.honest.iloc[0]:.2f}; {said}",
+    )

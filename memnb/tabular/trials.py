@@ -12,115 +12,197 @@ from .method import proportion
 from .planted import exposure_rates
 from .rules import OF_MEMORY
 
+
 # %% ../../nbs/tabular/trials.ipynb #f358bd60
 def _signed(*groups):
     "() -> rows with wanted signs: (sign, tests, data sets), ..."
-    good, flat = dict(correlation=.9, p=.001, lines=3), dict(correlation=0., p=.5, lines=0)
+    good, flat = dict(correlation=0.9, p=0.001, lines=3), dict(correlation=0.0, p=0.5, lines=0)
+
     def one(s, test, d):
-        numbers = dict(rate=proportion(100*(s == '✓'), 100), baseline=.3) | (good if s == '✓' else flat)
-        return entry(test, d, 'queries', numbers)
+        numbers = dict(rate=proportion(100 * (s == "✓"), 100), baseline=0.3) | (
+            good if s == "✓" else flat
+        )
+        return entry(test, d, "queries", numbers)
+
     def make():
         seen = dict(rate=proportion(19, 20))
-        eyes = [entry('eyes', 'iris', 'rows', seen, test=test, times=22) for test in OF_MEMORY]
-        return joined([one(s, test, d) for s, tests, names in groups for d in names for test in tests] + eyes)
+        eyes = [entry("eyes", "iris", "rows", seen, test=test, times=22) for test in OF_MEMORY]
+        return joined(
+            [one(s, test, d) for s, tests, names in groups for d in names for test in tests] + eyes
+        )
+
     return make
+
 
 def _either(*groups):
     "Tables for and against a claim: the second has the opposite signs"
-    opposite = [('✗' if s == '✓' else '✓', *g) for s, *g in groups]
+    opposite = [("✗" if s == "✓" else "✓", *g) for s, *g in groups]
     return dict(holds_on=_signed(*groups), fails_on=_signed(*opposite))
+
 
 def _valid(**right):
     "() -> rows of Adult: of 100 completions of a feature so many are valid; of the marginal's 35 to 45 %"
+
     def make():
         import pandas as pd
-        rows = [dict(dataset='adult', feature=f, ok=i < k, base=.35 + .1*(i % 2), refused=False)
-                for f, k in right.items() for i in range(100)]
+
+        rows = [
+            dict(dataset="adult", feature=f, ok=i < k, base=0.35 + 0.1 * (i % 2), refused=False)
+            for f, k in right.items()
+            for i in range(100)
+        ]
         return completion_rates(pd.DataFrame(rows))
+
     return make
+
 
 def _drawn(values):
     "() -> drawn numbers of a feature of California Housing: {temperature: numbers}"
-    about = dict(part='temperature', dataset='california-housing', unit='samples', feature='latitude')
-    return lambda: joined([entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
-                           for t, vs in values.items() for i, v in enumerate(vs)])
+    about = dict(
+        part="temperature", dataset="california-housing", unit="samples", feature="latitude"
+    )
+    return lambda: joined(
+        [
+            entry(numbers=dict(drawn=v), temperature=t, item=str(i), **about)
+            for t, vs in values.items()
+            for i, v in enumerate(vs)
+        ]
+    )
+
 
 def _accurate(dataset, n=100, **percent):
     "() -> accuracies in percent of n rows"
-    names = dict(own='language model', lr='Logistic Regression', gbt='Gradient Boosted Tree')
+    names = dict(own="language model", lr="Logistic Regression", gbt="Gradient Boosted Tree")
     own = {names.get(who, who): k for who, k in percent.items()}
-    return lambda: joined([entry('accuracy', dataset, 'rows', dict(rate=proportion(k*n//100, n)), item=who)
-                           for who, k in own.items()])
+    return lambda: joined(
+        [
+            entry("accuracy", dataset, "rows", dict(rate=proportion(k * n // 100, n)), item=who)
+            for who, k in own.items()
+        ]
+    )
+
 
 def _of_sets(part, quantity, **values):
     "() -> one number a data set, or a share (k, n); `_` stands for `-` in its name"
     number = lambda v: proportion(*v) if isinstance(v, tuple) else v
-    return lambda: joined([entry(part, d.replace('_', '-'), 'rows', {quantity: number(v)}, item='data')
-                           for d, v in values.items()])
+    return lambda: joined(
+        [
+            entry(part, d.replace("_", "-"), "rows", {quantity: number(v)}, item="data")
+            for d, v in values.items()
+        ]
+    )
+
 
 def _of_paper(**columns):
     "() -> no measurements, and rows of the paper"
+
     def make():
         import pandas as pd
+
         return joined([]), pd.DataFrame(columns)
+
     return make
+
 
 def _planted(shown, twins):
     "() -> rows of two tests on two data sets: of 20 shown 64 times, and of 20 twins, so many are found"
-    return lambda: joined([entry('truth', d, 'queries', dict(rate=proportion(k, 20)), test=test, times=times)
-                           for d in ('iris', 'titanic') for test in ('header', 'row_completion')
-                           for times, k in ((64, shown), (16, 10), (0, twins))])
+    return lambda: joined(
+        [
+            entry("truth", d, "queries", dict(rate=proportion(k, 20)), test=test, times=times)
+            for d in ("iris", "titanic")
+            for test in ("header", "row_completion")
+            for times, k in ((64, shown), (16, 10), (0, twins))
+        ]
+    )
+
 
 def _open_eyes(k):
     "() -> rows of two tests in the form of Table 1, of 20 shown 22 times so many are found"
-    return lambda: joined([entry('eyes', d, 'rows', dict(rate=proportion(x, 20)), test=test, times=times)
-                           for d in ('iris', 'openml-diabetes') for test in ('header', 'row_completion')
-                           for times, x in ((22, k), (0, 0))])
+    return lambda: joined(
+        [
+            entry("eyes", d, "rows", dict(rate=proportion(x, 20)), test=test, times=times)
+            for d in ("iris", "openml-diabetes")
+            for test in ("header", "row_completion")
+            for times, x in ((22, k), (0, 0))
+        ]
+    )
 
-def _bought(gain, found=(1., .9)):
+
+def _bought(gain, found=(1.0, 0.9)):
     "() -> what 60 rows shown 64 times, 60 shown 4 times and 60 twins gain; found: shares"
-    def rows(times, share, hit): # each row behind five contexts, more or fewer right
-        right = [min(5, max(0, round(5*share) + (i % 5 == 0) - (i % 5 == 1))) for i in range(60)]
-        about = dict(dataset='iris', part='exposure', truth='a', refused=False, times=times)
-        return [dict(item=f'{times} {i}', ok=j < k, hit=i < 60*hit, **about)
-                for i, k in enumerate(right) for j in range(5)]
+
+    def rows(times, share, hit):  # each row behind five contexts, more or fewer right
+        right = [min(5, max(0, round(5 * share) + (i % 5 == 0) - (i % 5 == 1))) for i in range(60)]
+        about = dict(dataset="iris", part="exposure", truth="a", refused=False, times=times)
+        return [
+            dict(item=f"{times} {i}", ok=j < k, hit=i < 60 * hit, **about)
+            for i, k in enumerate(right)
+            for j in range(5)
+        ]
+
     def make():
         import pandas as pd
-        groups = *zip((64, 4), (.5 + gain, .5 + gain), found), (0, .5, 0.)
-        own, was = ([r for times, share, hit in groups for r in rows(times, at or share, hit)]
-                    for at in (None, .4))
+
+        groups = *zip((64, 4), (0.5 + gain, 0.5 + gain), found), (0, 0.5, 0.0)
+        own, was = (
+            [r for times, share, hit in groups for r in rows(times, at or share, hit)]
+            for at in (None, 0.4)
+        )
         own, was = pd.DataFrame(own), pd.DataFrame(was)
-        return exposure_rates(own, was, own.set_index('item').hit.to_dict())
+        return exposure_rates(own, was, own.set_index("item").hit.to_dict())
+
     return make
+
 
 def _first(header, rows):
     "() -> signs of GPT-4 on eight data sets"
-    names = [f'd{i}' for i in range(8)]
-    return _of_paper(where=['Table 1']*16, model=['GPT-4']*16, dataset=names*2,
-                    what=['header']*8 + ['row_completion']*8, value=[header]*8 + [rows]*8)
+    names = [f"d{i}" for i in range(8)]
+    return _of_paper(
+        where=["Table 1"] * 16,
+        model=["GPT-4"] * 16,
+        dataset=names * 2,
+        what=["header"] * 8 + ["row_completion"] * 8,
+        value=[header] * 8 + [rows] * 8,
+    )
+
 
 def _but(copied, but_one, n=40):
     "() -> of n samples of Adult so many are rows, and so many are but for the nearly unique feature"
     shares = dict(rate=copied, but_unique=but_one)
-    return lambda: entry('copied_observations', 'adult', 'samples',
-                         {q: proportion(k, n) for q, k in shares.items()})
+    return lambda: entry(
+        "copied_observations", "adult", "samples", {q: proportion(k, n) for q, k in shares.items()}
+    )
+
 
 def _unique(distinct, r):
     "() -> share of distinct values of fnlwgt, its largest correlation"
     numbers = dict(distinct=distinct, correlation_other=r)
-    return lambda: entry('unique_feature', 'adult', 'rows', numbers, feature='fnlwgt')
+    return lambda: entry("unique_feature", "adult", "rows", numbers, feature="fnlwgt")
+
 
 def _well_written(hot, cold, n=1000):
     "() -> of n sampled values so many are well written at the highest and at the lowest temperature"
-    about = 'temperature', 'california-housing', 'samples'
-    return lambda: joined([entry(*about, dict(written=proportion(k, n)), temperature=t)
-                           for t, k in ((.2, cold), (1.2, hot))])
+    about = "temperature", "california-housing", "samples"
+    return lambda: joined(
+        [
+            entry(*about, dict(written=proportion(k, n)), temperature=t)
+            for t, k in ((0.2, cold), (1.2, hot))
+        ]
+    )
+
 
 def _with_examples(shown, none, n=40):
     "() -> of n answers with and without solved examples so many are samples"
-    return lambda: joined([entry('conditioning', 'california-housing', 'samples', dict(rate=proportion(k, n)),
-                                 item=i) for i, k in (('shown', shown), ('none', none))])
+    return lambda: joined(
+        [
+            entry(
+                "conditioning", "california-housing", "samples", dict(rate=proportion(k, n)), item=i
+            )
+            for i, k in (("shown", shown), ("none", none))
+        ]
+    )
+
 
 def _pair(tables):
     "Tables for and against a claim, by their names"
-    return dict(zip(('holds_on', 'fails_on'), tables))
+    return dict(zip(("holds_on", "fails_on"), tables))
