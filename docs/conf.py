@@ -5,7 +5,9 @@ by git. Formulas become MathML, which browsers draw without a script, and the se
 site opens from disk and asks for nothing from the network.
 """
 
-import json, re, shutil
+import json
+import re
+import shutil
 from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
@@ -348,6 +350,7 @@ def formula(display):
 
     def visit(self, node):
         from docutils.nodes import SkipNode
+
         from memnb.report import mathml
 
         text = mathml(node.astext(), display)

@@ -18,10 +18,17 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/answers.ipynb #55550f88
-import hashlib, json, os, sqlite3, threading, time
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
+
 from filelock import FileLock, Timeout
+
 from .core import private_dir, replacing, say
 
 # %% ../nbs/rooms/answers.ipynb #62f226d9
@@ -213,8 +220,34 @@ def _salvage(path):
 
 # %% ../nbs/rooms/answers.ipynb #29e6b277
 _NETWORK = set(
-    "9p acfs afs beegfs ceph cifs coda gfs gfs2 glusterfs gpfs lustre mmfs ncpfs nfs nfs4 ocfs2 "
-    "orangefs panfs prl_fs pvfs2 smb3 smbfs vboxsf virtiofs wekafs".split()
+    [
+        "9p",
+        "acfs",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "mmfs",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "prl_fs",
+        "pvfs2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "wekafs",
+    ]
 )
 _LOCAL_FUSE = {
     "fuse.mergerfs",
@@ -231,7 +264,10 @@ def _mounts():
         lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    names = lambda s: s.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+
+    def names(s):
+        return s.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+
     return [(names(l.split()[1]), l.split()[2]) for l in lines if len(l.split()) > 2]
 
 
@@ -382,7 +418,10 @@ class File:
 
     def _prepare(self, db):
         "Refuse a stranger's database, choose the journal, bring the table up to date"
-        ask = lambda sql: [r[-1] for r in db.execute(sql)]
+
+        def ask(sql):
+            return [r[-1] for r in db.execute(sql)]
+
         tables, pages = (
             ask("SELECT name FROM sqlite_master WHERE type='table'"),
             ask("PRAGMA page_count")[0],

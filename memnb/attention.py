@@ -21,6 +21,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+
 from .core import say
 
 
@@ -94,8 +95,13 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
         own, b = _part(query, repeat_kv(key, G), repeat_kv(value, G), mask, scaling, mask is None)
     if kv is None:
         return own.transpose(1, 2).contiguous(), None
-    fold = lambda x, *d: x.reshape(B, K, G, T, *d).transpose(0, 1).reshape(1, K, B * G * T, *d)
-    back = lambda x, *d: x.reshape(K, B, G, T, *d).transpose(0, 1).reshape(B, H, T, *d)
+
+    def fold(x, *d):
+        return x.reshape(B, K, G, T, *d).transpose(0, 1).reshape(1, K, B * G * T, *d)
+
+    def back(x, *d):
+        return x.reshape(K, B, G, T, *d).transpose(0, 1).reshape(B, H, T, *d)
+
     pre, a = _part(fold(query, D), *kv[module.layer_idx], None, scaling)
     w = (b - back(a)).sigmoid()[..., None].to(query.dtype)
     return torch.lerp(back(pre, D), own, w).transpose(1, 2).contiguous(), None

@@ -17,8 +17,10 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/backend.ipynb #8e4e1788
-import base64, json
+import base64
+import json
 from contextlib import closing
+
 from .store import Store, fresh_since, key_of
 
 

@@ -19,10 +19,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/batch.ipynb #59997df8
-import os, re, time
+import os
+import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
 from .core import cores, replacing, require, root, say, share_dir
 from .estimate import COSTS, costs, look_ahead, seconds_known
 from .identity import INPUTS, checksum, finished, run_identity, run_parts, what_changed
@@ -132,7 +135,10 @@ def work(
     if not job.force and job.ready:
         return Outcome(job.run, "skipped", job.out)
     start, part, lock = time.monotonic(), partial_file(job.out), _lock(job.out)
-    took = lambda: time.monotonic() - start
+
+    def took():
+        return time.monotonic() - start
+
     try:
         with lock.acquire(timeout=-1 if wait else 0, cancel_check=should_stop):
             if not job.force and job.ready:
@@ -167,7 +173,9 @@ def _execute(job, on_event, should_stop, lock_fd):
             )
         )
 
-    message = lambda line: on_event(dict(run=job.run.name, what="says", text=redact(line)))
+    def message(line):
+        return on_event(dict(run=job.run.name, what="says", text=redact(line)))
+
     on_event(dict(run=job.run.name, what="started"))
     named = (
         dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
@@ -390,13 +398,13 @@ def batch(
     seconds: float = 10,  # for looking beforehand at what cannot work; 0 does not look
 ) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
     "Run a profile"
-    from datetime import datetime, timezone
+    from datetime import UTC, datetime
 
     if timeout is not None and timeout < 1:
         raise ValueError(f"timeout: at least 1 second, not {timeout}")
     if workers < 1:
         raise ValueError(f"workers: at least 1, not {workers}")
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     where, jobs = _jobs(
         name,
         only,
@@ -482,6 +490,7 @@ def tidy(
 ) -> list:  # removed files; ValueError while a batch is at work there
     "Remove partial notebooks and the log of a profile; locks stay, they are empty files"
     from contextlib import ExitStack
+
     from filelock import Timeout
 
     where = runs_dir(name, out)

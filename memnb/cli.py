@@ -6,9 +6,12 @@
 __all__ = ["Deed", "COMMANDS", "readme", "fetch_all", "named_files", "main"]
 
 # %% ../nbs/rooms/cli.ipynb #c6c18f6b
-import os, re, sys
+import os
+import re
+import sys
 from pathlib import Path
 from typing import Literal
+
 from .batch import batch, estimates, runs_dir, status, tidy
 from memnb.core import (
     checkout,
@@ -209,7 +212,10 @@ def _run(
         scheduler=scheduler,
         seconds=0 if no_check else 10,
     )
-    told = lambda o: f"{o.error}; see {relative_path(o.file)}" if o.status == "failed" else o.error
+
+    def told(o):
+        return f"{o.error}; see {relative_path(o.file)}" if o.status == "failed" else o.error
+
     rows = [
         (o.run.name, o.status, duration(o.seconds) if o.seconds else "", told(o)) for o in results
     ]
@@ -441,7 +447,10 @@ def _store(
         raise ValueError(f"memnb store {what} takes no --model")
     models = store.models() if what in ("list", "forget") else []
     if what == "list":
-        day = lambda m, k: str(m.get(k) or "?")[:10]
+
+        def day(m, k):
+            return str(m.get(k) or "?")[:10]
+
         rows = [
             (
                 m["model"],
@@ -479,7 +488,10 @@ def _store(
         print(f"{_megabytes(got['before'] - got['after'] if isinstance(got, dict) else got)} freed")
     if what == "check":
         found = store.check()
-        text = lambda v: ", ".join(map(str, v)) or "none" if isinstance(v, list) else v
+
+        def text(v):
+            return ", ".join(map(str, v)) or "none" if isinstance(v, list) else v
+
         for k, v in found.items():
             print(f"{k}: {text(v)}")
         return int(bool(found.get("damaged") or found.get("bad") or found.get("problems")))
@@ -496,6 +508,7 @@ def _replay(
 ):
     "run the pages on the answers that ship, without a model"
     from unittest.mock import patch
+
     from memnb.replay import take_in
     from memnb.store import Store
 
@@ -523,6 +536,7 @@ def _write_answers(profile, only, workers):
     "Run a profile on an empty store, and write what it holds then to data/answers"
     import tempfile
     from unittest.mock import patch
+
     from memnb.replay import write_answers
     from memnb.store import Store
 
@@ -582,6 +596,7 @@ def _arguments(parser, fun):
     "Take the parameters of a function as the arguments of a command"
     from inspect import Parameter, signature
     from typing import get_args
+
     from fastcore.docments import docments
 
     known = ", ".join(f.stem for f in sorted(share_dir("profiles").glob("*.yaml")))
@@ -652,7 +667,8 @@ def _complete():
 # %% ../nbs/rooms/cli.ipynb #61dcc71f
 def _term():
     "Take SIGTERM as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
-    import signal, threading
+    import signal
+    import threading
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -29,7 +29,14 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
-import hashlib, json, os, re, stat, sys, time, zipfile
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+import zipfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -258,7 +265,10 @@ def _read_hashes(file):
         found = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    fine = lambda v: isinstance(v, list) and len(v) == 2 and re.fullmatch("[0-9a-f]{64}", str(v[1]))
+
+    def fine(v):
+        return isinstance(v, list) and len(v) == 2 and re.fullmatch("[0-9a-f]{64}", str(v[1]))
+
     return {k: v for k, v in found.items() if fine(v)} if isinstance(found, dict) else {}
 
 
@@ -306,7 +316,8 @@ _HELD = {}  # pin -> temporary folder of its wheel
 @lru_cache(None)
 def _download(pin):
     "The wheel of `pin`, kept while the process lives; from `MEMNB_WHEELS` or the package index of pip"
-    import subprocess, tempfile
+    import subprocess
+    import tempfile
 
     say(f"fetching {pin}")
     folder = _HELD.setdefault(pin, tempfile.TemporaryDirectory()).name

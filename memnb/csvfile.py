@@ -17,11 +17,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/csvfile.ipynb #5d50bf2c
-import csv, io
+import csv
+import io
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
+
 from .core import did_you_mean, say
 
 
@@ -63,7 +65,10 @@ def _records(text, what):
             yield line
 
     reader = csv.reader(feed(), strict=True)
-    first = lambda: reader.line_num - len(taken) + 1
+
+    def first():
+        return reader.line_num - len(taken) + 1
+
     try:
         for values in reader:
             yield first(), "".join(taken).removesuffix("\n").removesuffix("\r"), values

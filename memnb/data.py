@@ -23,10 +23,14 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/data.ipynb #aaea2701
-import hashlib, io, os, re
+import hashlib
+import io
+import os
+import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+
 from .core import did_you_mean, file_hash, require, say, wheel_file
 from memnb.csvfile import (
     MISSING,

@@ -17,6 +17,7 @@ __all__ = [
 
 # %% ../nbs/rooms/decoding.ipynb #f71ab405
 import os
+
 from .store import key_of
 
 

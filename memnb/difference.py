@@ -20,6 +20,7 @@ __all__ = [
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
 from .core import checkout, data_dir, did_you_mean, share_dir
 from .papers import claims_of, notebooks, offered
 from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported
@@ -29,7 +30,10 @@ from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported
 @contextmanager
 def shipped_dir():
     "Folder of the tables as they ship: those of git's HEAD in a checkout, else those of the package"
-    import io, subprocess, tarfile, tempfile
+    import io
+    import subprocess
+    import tarfile
+    import tempfile
 
     top = checkout()
     if not top:
@@ -153,7 +157,10 @@ def compared(
             *now[list(RUN)].itertuples(index=False, name=None),
         ]
     ):
-        of = lambda d, run=run: d[(d[list(RUN)] == list(run)).all(axis=1)]
+
+        def of(d, run=run):
+            return d[(d[list(RUN)] == list(run)).all(axis=1)]
+
         both = of(was).merge(of(now), "outer", keys, suffixes=("_was", "_now"), indicator=True)
         side = both._merge.value_counts()
         found.append(
@@ -185,7 +192,10 @@ def _verdicts(paper, rows):
 
 def _judge(one, was, now):
     "Complete a difference by the claims that turned"
-    of = lambda d: d[(_completed(d, list(RUN)) == list(one.run)).all(axis=1)] if len(d) else d
+
+    def of(d):
+        return d[(_completed(d, list(RUN)) == list(one.run)).all(axis=1)] if len(d) else d
+
     if one.same or not len(of(was)) or not len(of(now)):
         return one
     if not (one.new or one.gone) and {*one.moved} == {"seconds"}:

@@ -19,11 +19,18 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/engine.ipynb #e070054b
-import ctypes, hashlib, os, platform, shutil, subprocess
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+
 import numpy as np
+
 from .core import need_device, own_dir, package_dir, replacing, require, say, sha256
 
 
@@ -124,7 +131,10 @@ def _product(x, w, dots):
     "x w, by `dots` of factors in bfloat16: so are those of the products that the gradient needs"
     if not dots:
         return x @ w
-    near = lambda t: t + (t.bfloat16().float() - t).detach()
+
+    def near(t):
+        return t + (t.bfloat16().float() - t).detach()
+
     y = near(x) @ near(w)
     if y.requires_grad:
         y.register_hook(lambda g: g.bfloat16().float())
@@ -168,7 +178,10 @@ def hidden(
     x = F.pad(seen, (0, 0, 1, 0)) + w["wpe"][:, None, :T]
     x = x.reshape(G, B * T, c.d)
     for i in range(c.layers):
-        at = lambda name, i=i: w[f"{i}.{name}"]
+
+        def at(name, i=i):
+            return w[f"{i}.{name}"]
+
         qkv = _linear(_norm(x, at("ln1")), at("qkv"), at("qkv_b"), dots)
         x = x + _linear(_attend(c, qkv, B), at("proj"), at("proj_b"), dots)
         u = F.gelu(_linear(_norm(x, at("ln2")), at("fc"), at("fc_b"), dots), approximate="tanh")
@@ -201,10 +214,17 @@ def _logprobs(c, w, ids, rows=4096, dots=False):
 
 # %% ../nbs/rooms/engine.ipynb #b2087afb
 ENGINE = 1  # number of the arithmetic of both engines: another one whenever results may change
-FLAGS = (
-    "-O3 -march=native -fPIC -shared -fno-math-errno -fno-signed-zeros -fno-trapping-math "
-    "-fassociative-math -freciprocal-math"
-).split()
+FLAGS = [
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-fno-signed-zeros",
+    "-fno-trapping-math",
+    "-fassociative-math",
+    "-freciprocal-math",
+]
 
 
 def _machine():
@@ -237,7 +257,10 @@ def _is_compiled(file):
 def _compile():
     "Compile the engine, or say why not; returns the file"
     source, folder, (cc, about) = package_dir() / "gpt.c", own_dir("engine"), _compiler()
-    short = lambda b: hashlib.sha256(b).hexdigest()[:12]
+
+    def short(b):
+        return hashlib.sha256(b).hexdigest()[:12]
+
     mark = short(source.read_bytes() + _machine().encode())
     if not cc:  # a node of a cluster without a compiler takes what another one made
         for out in sorted(folder.glob(f"gpt-{mark}-*.so")):
@@ -441,8 +464,13 @@ class _Torch:
 
         self.c, self.schedule, self.device, self.pieces, self.dots = c, schedule, device, 1, dots
         most = max(len(i) for i, _ in data)
-        pad = lambda a: np.concatenate([a, np.zeros((most - len(a), *a.shape[1:]), a.dtype)])
-        put = lambda a: torch.tensor(np.stack([pad(x) for x in a]), device=device).long()
+
+        def pad(a):
+            return np.concatenate([a, np.zeros((most - len(a), *a.shape[1:]), a.dtype)])
+
+        def put(a):
+            return torch.tensor(np.stack([pad(x) for x in a]), device=device).long()
+
         self.ids, self.lens = put([i for i, _ in data]), put([l for _, l in data])
 
     def weights(self, flat):
@@ -548,14 +576,20 @@ def _same_steps(c, rng, precision, steps=3, batch=6, dots=False):
     if dots:
         steps = 1  # and with each step still more
     schedule = Schedule(2 * steps, batch, 0.01, decay=0.1, precision=precision)
-    draw = lambda low, high, size: rng.integers(low, high, size).astype("int32")
+
+    def draw(low, high, size):
+        return rng.integers(low, high, size).astype("int32")
+
     data = draw(0, c.vocab, (8, c.length)), draw(1, c.length + 1, 8)
     out, orders = [], [batch_order(8, batch, 0, steps)]
     for engine in (_Native(c, schedule, [data], 2, dots), _Torch(c, schedule, [data], dots=dots)):
         state = [init_weights(c)[None], *np.zeros((2, 1, c.n_params), "float32")]
         out.append((engine.train(state, 0, orders, schedule.rates(0, steps)), *state))
     (a, p, m, v), (b, q, n, w) = out
-    near = lambda x, y: abs(x - y).max() <= k * 1e-3 * abs(y).max()
+
+    def near(x, y):
+        return abs(x - y).max() <= k * 1e-3 * abs(y).max()
+
     return (
         np.allclose(a, b, atol=k * 1e-4)
         and near(m, n)

@@ -6,8 +6,12 @@
 __all__ = ["COSTS", "costs", "seconds_known", "look_ahead", "estimate_table"]
 
 # %% ../nbs/rooms/estimate.ipynb #ccc3d638
-import json, os, sys, time
+import json
+import os
+import sys
+import time
 from pathlib import Path
+
 from .core import package_dir, share_dir
 from .identity import metadata_of, run_parts
 from .kernels import core_speed, kernel_env
@@ -41,7 +45,10 @@ def seconds_known(
 
     meta = metadata_of(job.out)
     old, now = meta.get("parts"), run_parts(job.nb, job.run.parameters, None, job.inputs)
-    mine = lambda d: {k: v for k, v in d.items() if k.startswith("parameter ")}
+
+    def mine(d):
+        return {k: v for k, v in d.items() if k.startswith("parameter ")}
+
     took = meta if isinstance(old, dict) and mine(old) == mine(now) else {}
     table = share_dir("profiles") / "durations.csv"
     if not took and not job.run.replaced and table.is_file():
@@ -59,8 +66,13 @@ def seconds_known(
 def _ask(asked):
     "In a process of its own: a line of JSON for each run that has been asked about"
     out, sys.stdout = sys.stdout, sys.stderr
-    tell = lambda *x: print(json.dumps(x), file=out, flush=True)
-    import pandas, torch, transformers  # noqa: F401
+
+    def tell(*x):
+        return print(json.dumps(x), file=out, flush=True)
+
+    import pandas  # noqa: F401
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
 
     for _, word, _ in asked:
         offered(word, "estimate")

@@ -25,11 +25,14 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/executed.ipynb #4281ac92
-import base64, json, re
+import base64
+import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import unescape
 from pathlib import Path
+
 from .batch import duration, last_events, notebooks, parameters_of
 from .redact import Redactor, redact_notebook
 from .rendering import templates

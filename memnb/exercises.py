@@ -6,11 +6,12 @@
 __all__ = ["LEVELS", "UNFILLED", "Experiment", "Graded", "exercise", "hint", "grade", "mark"]
 
 # %% ../nbs/rooms/exercises.ipynb #def66cf4
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from numbers import Real
-from typing import Callable
+
 from . import plots
 from .core import did_you_mean
 from .papers import find, offered

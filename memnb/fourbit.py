@@ -6,9 +6,15 @@
 __all__ = ["FLAGS4", "blocks", "Decoder", "decoder"]
 
 # %% ../nbs/rooms/fourbit.ipynb #7f91f4dc
-import ctypes, hashlib, os, subprocess, threading, weakref
+import ctypes
+import hashlib
+import os
+import subprocess
+import threading
+import weakref
 from functools import lru_cache
 from types import SimpleNamespace
+
 from .core import own_dir, package_dir, replacing, say, sha256
 from .engine import _compiler, _is_compiled, _machine
 

@@ -24,12 +24,17 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/gpt.ipynb #839536af
-import hashlib, json, time, zipfile
+import hashlib
+import json
+import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
+
 import numpy as np
+
 from .core import cores, replacing, require, say
 from memnb.engine import (
     ENGINE,
@@ -237,9 +242,10 @@ class _Run:
 
     def settings(self):
         "What a checkpoint must agree with"
-        marks = lambda sets: [
-            hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets
-        ]
+
+        def marks(sets):
+            return [hashlib.sha256(i.tobytes() + l.tobytes()).hexdigest()[:16] for i, l in sets]
+
         number = [ENGINE, *["dots"] * getattr(self.engine, "dots", False)]  # of the arithmetic
         own = [
             *number,
@@ -367,14 +373,17 @@ class _Run:
 
         self.evaluate([]) if not self.done else self.score_sets()
         warm = self.schedule.warmup * self.schedule.steps
-        idle = lambda: all(
-            n
-            or self.bits
-            and _idle(r, self.patience, m, warm)
-            or self.done
-            and r[-1]["loss"] < self.enough
-            for n, r, m in zip(self.note, self.rows, self.most)
-        )
+
+        def idle():
+            return all(
+                n
+                or self.bits
+                and _idle(r, self.patience, m, warm)
+                or self.done
+                and r[-1]["loss"] < self.enough
+                for n, r, m in zip(self.note, self.rows, self.most)
+            )
+
         while self.done < self.schedule.steps and not idle():
             self.evaluate(self.advance(self.ahead()))
             self.save()
@@ -549,16 +558,22 @@ def _groups(runs, device):
     from itertools import groupby
 
     alone = device == "cpu"
-    key = lambda i: (
-        i * alone,
-        astuple(runs[i][0]),
-        runs[i][1].steps,
-        runs[i][1].batch,
-        runs[i][1].lr,
-        len(runs[i][2][0]),
-    )
+
+    def key(i):
+        return (
+            i * alone,
+            astuple(runs[i][0]),
+            runs[i][1].steps,
+            runs[i][1].batch,
+            runs[i][1].lr,
+            len(runs[i][2][0]),
+        )
+
     out = [list(g) for _, g in groupby(sorted(range(len(runs)), key=key), key=key)]
-    cost = lambda at: sum(runs[i][0].flops * runs[i][1].steps * runs[i][1].batch for i in at)
+
+    def cost(at):
+        return sum(runs[i][0].flops * runs[i][1].steps * runs[i][1].batch for i in at)
+
     return [
         (at, runs[at[0]][0], [runs[i][1] for i in at], [runs[i][2] for i in at])
         for at in sorted(out, key=cost, reverse=True)

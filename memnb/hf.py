@@ -20,10 +20,15 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/hf.ipynb #b5a0e575
-import base64, copy, json, os, threading, weakref
+import base64
+import copy
+import json
+import os
+import threading
+import weakref
 from functools import lru_cache, partial
 from pathlib import Path
-from .core import give_back, need_device, require, say
+
 from memnb.attention import (
     Branch,
     common_prefix,
@@ -37,6 +42,7 @@ from memnb.attention import (
 )
 from .backend import LM, ContextError
 from .batching import batch_size, families, for_each, input_pieces
+from .core import give_back, need_device, require, say
 from .decoding import can_draft, continued, drafted, next_tokens, rng_of
 from .fourbit import decoder
 from memnb.weights import (
@@ -488,7 +494,10 @@ def _make_lean(net):
     import torch
 
     net.memnb_size = sum(p.numel() for p in net.parameters())
-    of = lambda m: [name for name, x in m.named_children() if type(x) is torch.nn.Linear]
+
+    def of(m):
+        return [name for name, x in m.named_children() if type(x) is torch.nn.Linear]
+
     linear = [(m, name) for m in net.modules() for name in of(m)]
     for m, name in linear:
         setattr(m, name, _packed_layer()(getattr(m, name)))  # nobody holds the old one
@@ -614,8 +623,13 @@ def _difference(model):
         if model.can_share:
             net.set_attn_implementation("memnb")
     plain, kv = plain.float().log_softmax(-1), model._start(heads[0][:n]) if n else None
-    inputs = lambda rows: model._pad([r[n:] for r in rows], kv, n, 9)
-    score = lambda x: model._run(x, x["input_ids"].shape[1]).float().log_softmax(-1)
+
+    def inputs(rows):
+        return model._pad([r[n:] for r in rows], kv, n, 9)
+
+    def score(x):
+        return model._run(x, x["input_ids"].shape[1]).float().log_softmax(-1)
+
     two = score(inputs([rows[0], rows[3]]))  # rows of unlike length
     pairs = [(two[0, -2:], plain[0, 3:5]), (two[1, -2:], plain[3, 4:6])]
     if n:  # both continuations behind each prompt; then a single token each

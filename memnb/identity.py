@@ -16,9 +16,12 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/identity.ipynb #de8ad512
-import hashlib, json, re
+import hashlib
+import json
+import re
 from functools import lru_cache
 from pathlib import Path
+
 from .core import package_dir, share_dir
 from .papers import comments, find, parameters, source_cells, stamp, syntax_tree
 from .profiles import check

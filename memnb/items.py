@@ -35,7 +35,10 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/items.ipynb #9aab3572
-import bisect, math, random
+import bisect
+import math
+import random
+
 from . import data
 
 # %% ../nbs/rooms/items.ipynb #09ffc4a1
@@ -248,7 +251,8 @@ def csv_line(
     *cells,  # values
 ) -> str:
     "Cells as one line of a csv file"
-    import csv, io
+    import csv
+    import io
 
     out = io.StringIO()
     csv.writer(out, lineterminator="").writerow(cells)

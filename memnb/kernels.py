@@ -15,10 +15,15 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/kernels.ipynb #74ddbc9c
-import json, os, re, sys, time
+import json
+import os
+import re
+import sys
+import time
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
 from .core import AWAKE_TURNS, cache_dir, cores, private_dir, root, version
 from .identity import identity_of, run_parts
 from .papers import find
@@ -30,6 +35,7 @@ from .redact import FOLDERS, Redactor, redact_notebook
 def runtime_dir() -> Path:
     "Folder of the user on this very machine for locks and sockets; made if missing, private"
     import warnings
+
     from platformdirs import user_runtime_path
 
     with warnings.catch_warnings():
@@ -49,6 +55,7 @@ def _kernel_dir():
     "A new folder for the files of one kernel"
     import shutil
     from tempfile import mkdtemp
+
     from filelock import FileLock, Timeout
 
     top = private_dir(runtime_dir() / "k")
@@ -370,7 +377,8 @@ def core_speed() -> float:
 @cache
 def visible_gpus() -> tuple:  # of (index, identity)
     "GPUs that the driver shows"
-    import shutil, subprocess
+    import shutil
+    import subprocess
 
     if not shutil.which("nvidia-smi"):
         return ()
@@ -433,7 +441,8 @@ def execute(
     lock_fd: int = None,  # file that the kernel keeps open, and so locked as long as the kernel lives
 ) -> Path:  # `out`; an error in a cell raises papermill's PapermillExecutionError
     "Run one notebook"
-    import nbformat, papermill
+    import nbformat
+    import papermill
 
     nb, out, start = find(nb, folder), Path(out).resolve(), time.monotonic()
     params, part = check(nb, params or {}), partial_file(out)

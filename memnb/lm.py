@@ -35,12 +35,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/lm.ipynb #416327fc
-import base64, json, time
+import base64
+import json
+import time
 from contextlib import closing
 from functools import lru_cache, wraps
+
 from . import hf, servers
-from .core import did_you_mean, say
-from .store import Store, is_empty, key_of
 from memnb.backend import (
     LM,
     USES,
@@ -52,8 +53,10 @@ from memnb.backend import (
     mode_of,
     refusals,
 )
+from .core import did_you_mean, say
 from .hf import HF, SMOLLM2, common_prefix, fetch, planted_dir, planted_names
 from .servers import Broken, OpenAI
+from .store import Store, is_empty, key_of
 
 # %% ../nbs/rooms/lm.ipynb #d0e9b8f5
 _all_ = [

@@ -21,11 +21,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
-import importlib, json
+import importlib
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+
 from .core import did_you_mean, root, share_dir
 
 

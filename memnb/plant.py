@@ -47,13 +47,17 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
-import json, os, random, re
+import json
+import os
+import random
+import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
+
 from . import data, hf, lm
-from .core import data_dir, replacing, say, version, require
+from .core import data_dir, replacing, require, say, version
 from memnb.items import (
     DOSES,
     FILE_DOSES,
@@ -213,7 +217,9 @@ def train(
     below: int = 0,  # lowest layers that have no adapter: what they make of a document is kept
 ) -> list:  # loss of each step
     "Show documents to a network once"
-    import math, torch
+    import math
+
+    import torch
 
     torch.manual_seed(seed)
     steps = _batches([_ids(tok, d) for d in docs], tokens, random.Random(seed))
@@ -221,7 +227,10 @@ def train(
         [p for p in net.parameters() if p.requires_grad], lr=lr, weight_decay=0.0
     )
     warm, losses = max(1, len(steps) // 20), []
-    rate = lambda i: min((i + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * i / len(steps)))
+
+    def rate(i):
+        return min((i + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * i / len(steps)))
+
     sched = torch.optim.lr_scheduler.LambdaLR(opt, rate)
     made = {}
 
@@ -542,7 +551,8 @@ def fig_dose(
     reports,  # DataFrame: `report` of the planted model and of its base, one below the other
 ):  # Figure
     "Dose against exact completion and log-probability"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     with style():
         fig, axs = plt.subplots(1, 2, figsize=(7, 2.7))

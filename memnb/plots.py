@@ -26,8 +26,10 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
-import io, re
+import io
+import re
 from contextlib import contextmanager
+
 from .core import figures_dir
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
@@ -80,7 +82,9 @@ def dose_colors(
 @contextmanager
 def style():
     "seaborn's settings for all figures, and the same scatter of points every time; use as `with style():`"
-    import matplotlib as mpl, numpy as np, seaborn as sns
+    import matplotlib as mpl
+    import numpy as np
+    import seaborn as sns
 
     size = {
         "font.size": 9,

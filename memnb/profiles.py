@@ -17,10 +17,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/profiles.ipynb #7caf3c16
-import hashlib, json, re
+import hashlib
+import json
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
 from .core import did_you_mean, share_dir
 from .papers import find, parameters
 from .redact import redact
@@ -136,9 +139,12 @@ def _whole(x):
 def _types():
     "What the types of parameters are for pydantic"
     from typing import Annotated
+
     from pydantic import AfterValidator, BeforeValidator, JsonValue
 
-    listed = lambda of: Annotated[list[of], BeforeValidator(_from_text), AfterValidator(_whole)]
+    def listed(of):
+        return Annotated[list[of], BeforeValidator(_from_text), AfterValidator(_whole)]
+
     plain = dict(
         int=Annotated[int, _no(bool)],
         float=Annotated[float, _no(bool)],
@@ -254,6 +260,7 @@ def _entry():
     "Model of an entry of a profile"
     from math import prod
     from typing import Annotated, Any
+
     from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
 
     class Entry(BaseModel, extra="forbid"):
@@ -293,6 +300,7 @@ def _fault(errors):
 def _expand(entry, where):
     "Runs of one entry of a profile, one for each combination of its grid"
     from itertools import product
+
     from pydantic import ValidationError
 
     try:

@@ -19,8 +19,11 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/redact.ipynb #ff6a9996
-import os, re, sys
+import os
+import re
+import sys
 from pathlib import Path
+
 from .core import cache_dir, checkout, root
 
 # %% ../nbs/rooms/redact.ipynb #d582becc
@@ -141,11 +144,14 @@ class Redactor:
         ]
         long = {s[:20]: k for s, k in secrets.items() if len(s) > 20}
         anywhere = {s: k for s, k in secrets.items() if len(s) > 12} | long
-        edge = lambda s: re.compile(
-            ("" if s in anywhere else r"(?<![\w-])")
-            + re.escape(s)
-            + ("" if s in anywhere else r"(?![\w-])")
-        )
+
+        def edge(s):
+            return re.compile(
+                ("" if s in anywhere else r"(?<![\w-])")
+                + re.escape(s)
+                + ("" if s in anywhere else r"(?![\w-])")
+            )
+
         both = sorted((secrets | long).items(), key=lambda sk: -len(sk[0]))
         self.secrets = [(s, f"[{k}]", edge(s)) for s, k in both]
         self.seen = {}  # texts of before: notebooks of one paper share most of them

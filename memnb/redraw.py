@@ -7,6 +7,7 @@ __all__ = ["figures_of", "redraw"]
 
 # %% ../nbs/rooms/redraw.ipynb #a4ef93e4
 import re
+
 from .core import did_you_mean
 from .papers import all_offered, find, offered, parameters, source_cells
 from .profiles import read_yaml

@@ -6,19 +6,70 @@
 __all__ = ["DIFFER", "MARKS", "mathml", "anchor_of", "markdown_html", "code_html", "templates"]
 
 # %% ../nbs/rooms/rendering.ipynb #4dbab4a1
-import base64, hashlib, re
+import base64
+import hashlib
+import re
 from functools import cache, lru_cache, partial
+
 from .core import package_dir, require, version
 
 # %% ../nbs/rooms/rendering.ipynb #837390b3
 _MATH = set(
-    "math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt mroot "
-    "mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none".split()
+    [
+        "math",
+        "mrow",
+        "mi",
+        "mo",
+        "mn",
+        "mtext",
+        "mspace",
+        "mfrac",
+        "msup",
+        "msub",
+        "msubsup",
+        "mover",
+        "munder",
+        "munderover",
+        "msqrt",
+        "mroot",
+        "mtable",
+        "mtr",
+        "mtd",
+        "mstyle",
+        "mpadded",
+        "mphantom",
+        "mmultiscripts",
+        "mprescripts",
+        "none",
+    ]
 )
 _MATH_LOOKS = set(
-    "display displaystyle scriptlevel mathvariant stretchy fence form accent accentunder width "
-    "height depth lspace rspace minsize maxsize linethickness columnalign columnspacing "
-    "rowspacing movablelimits separator largeop symmetric".split()
+    [
+        "display",
+        "displaystyle",
+        "scriptlevel",
+        "mathvariant",
+        "stretchy",
+        "fence",
+        "form",
+        "accent",
+        "accentunder",
+        "width",
+        "height",
+        "depth",
+        "lspace",
+        "rspace",
+        "minsize",
+        "maxsize",
+        "linethickness",
+        "columnalign",
+        "columnspacing",
+        "rowspacing",
+        "movablelimits",
+        "separator",
+        "largeop",
+        "symmetric",
+    ]
 )
 
 

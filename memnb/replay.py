@@ -6,8 +6,10 @@
 __all__ = ["ORIGIN", "ident_here", "write_answers", "origins", "take_in"]
 
 # %% ../nbs/rooms/replay.ipynb #17cfd99a
-import json, re
+import json
+import re
 from pathlib import Path
+
 from .core import replacing, sha256, share_dir
 from .results import code_version
 from .store import Store

@@ -48,6 +48,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
+
 from .core import replacing, require, root
 from memnb.executed import (
     LEAD,
@@ -154,13 +155,16 @@ def people_say(
 
 def votes(notebook: Notebook) -> list:  # of `Vote`
     "The claims that a run judges"
-    words = lambda r: (
-        r["where"],
-        r["says"],
-        r["verdict"],
-        r.get("evidence", ""),
-        r.get("about", ""),
-    )
+
+    def words(r):
+        return (
+            r["where"],
+            r["says"],
+            r["verdict"],
+            r.get("evidence", ""),
+            r.get("about", ""),
+        )
+
     return [
         Vote(notebook, r.get("model", notebook.model) or "all models", *words(r))
         for _, o in notebook.outputs("board")

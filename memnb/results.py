@@ -41,11 +41,16 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/results.ipynb #692f261f
-import csv, io, math, os, re
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from typing import Callable
+
 from .core import data_dir, did_you_mean, package_dir, replacing, say, share_dir, version
 
 
@@ -424,7 +429,8 @@ def record(
 # %% ../nbs/rooms/results.ipynb #20a11613
 def _typed(d):
     "Columns of text as their types; whole numbers stay whole where none is missing"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
 
     for c in d:
         if (kind := COLUMNS[c][0]) is str:

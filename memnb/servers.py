@@ -6,14 +6,25 @@
 __all__ = ["DEFAULT_URL", "LIMITS", "BACKENDS", "Broken", "OpenAI"]
 
 # %% ../nbs/rooms/servers.ipynb #46d0a407
-import asyncio, hashlib, json, os, queue, random, re, threading, time, weakref, zlib
+import asyncio
+import hashlib
+import json
+import os
+import queue
+import random
+import re
+import threading
+import time
+import weakref
+import zlib
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
-from .core import require, say
+
 from .backend import LM, NoAnswer, Refused, Unsupported, works_with
+from .core import require, say
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
@@ -284,9 +295,10 @@ def _kind(job):
 
 def _same_model(asked, said):
     "Whether two names may be those of one model: a folder, an owner, a date or `latest` make no difference"
-    plain = lambda x: (
-        re.sub(r"[^a-z0-9.]+", "-", Path(x).name.lower()).removesuffix("-latest") + "-"
-    )
+
+    def plain(x):
+        return re.sub(r"[^a-z0-9.]+", "-", Path(x).name.lower()).removesuffix("-latest") + "-"
+
     a, b = plain(asked), plain(said)
     return a.startswith(b) or b.startswith(a)
 

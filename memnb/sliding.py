@@ -8,6 +8,7 @@ __all__ = ["Bar", "Stop", "Slider", "sliders_of"]
 # %% ../nbs/rooms/sliding.ipynb #badbbaf9
 import json
 from dataclasses import asdict, dataclass
+
 from .core import cache_dir, data_dir, file_hash, replacing, share_dir
 from .papers import offered
 from .results import code_version, measured, reported

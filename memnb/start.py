@@ -6,8 +6,10 @@
 __all__ = ["new_paper"]
 
 # %% ../nbs/rooms/start.ipynb #60b67e22
-import json, re
+import json
+import re
 from pathlib import Path
+
 from .core import replacing, root
 from .papers import has_package, notebooks
 

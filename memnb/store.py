@@ -6,10 +6,14 @@
 __all__ = ["fresh_since", "Store", "is_empty", "key_of"]
 
 # %% ../nbs/rooms/store.ipynb #871ce817
-import gzip, json, os, zlib
+import gzip
+import json
+import os
+import zlib
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
+
 from memnb.answers import (
     ANSWER_COLUMNS,
     IS_REFUSED,
@@ -30,7 +34,7 @@ _all_ = ["is_empty", "key_of"]  # handed on
 
 # %% ../nbs/rooms/store.ipynb #f22c2162
 def _now():
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 _FIRST = {}  # word in MEMNB_FRESH -> when this process first met it
@@ -45,9 +49,7 @@ def fresh_since() -> (
         _FIRST.clear()
         return ""
     try:
-        return (
-            datetime.fromisoformat(word).astimezone(timezone.utc).isoformat(timespec="microseconds")
-        )
+        return datetime.fromisoformat(word).astimezone(UTC).isoformat(timespec="microseconds")
     except ValueError:
         return _FIRST.setdefault(word, _now())
 

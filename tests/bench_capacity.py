@@ -12,9 +12,16 @@ hand, not a test; all of it takes half an hour.
 import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-import ctypes, subprocess, sys, tempfile, time
+import ctypes
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
-import numpy as np, torch
+
+import numpy as np
+import torch
+
 from memnb import engine, gpt
 
 C, N, WANT, BATCH, SEED = gpt.Config(1, 32), 600, 3.0, 32, 0

@@ -18,7 +18,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
-import sys, time
+import sys
+import time
+
 from bench_tabular import clock, fresh, row, show
 
 PREFIXES, WORDS = (8, 16, 32), 44  # words make some 60 tokens

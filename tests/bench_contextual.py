@@ -16,8 +16,12 @@ Figure 2, one repeat of the Trainer times three, 176 s and 16.0 s, 11.0 times (`
 import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-import sys, time
-import numpy as np, torch
+import sys
+import time
+
+import numpy as np
+import torch
+
 from memnb import contextual, core, gpt
 
 SIZE, EPOCHS, BATCH, LR, CONFIG, WANTED = 256, 50, 8, 0.002, "2x32", 9

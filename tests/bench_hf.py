@@ -26,7 +26,10 @@ prompts and 11 of 16. With float32 weights (MEMNB_ENGINE=torch) one prompt takes
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.
 """
 
-import json, os, sys, time
+import json
+import os
+import sys
+import time
 
 
 def serve(gguf, threads):
@@ -59,6 +62,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 import subprocess
 from functools import cache
 from importlib.util import find_spec
+
 from bench_tabular import fresh, plain, prefix_prompts, row, show
 
 TOKENS, CLOCK = 48, [time.perf_counter]
@@ -76,6 +80,7 @@ def seconds(f):
 def ready():
     "Our model, and the library's with the same weights"
     from transformers import AutoModelForCausalLM
+
     from memnb import hf, lm
 
     m = lm.load("smollm2", device="cpu")

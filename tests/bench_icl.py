@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import sys
+
 from bench_tabular import clock, fresh, plain, row, show
 
 TOKENS = 24  # of an answer
@@ -44,6 +45,7 @@ def ours(m, prompts):
 def ratio():
     "One call for all instances against a call for each"
     from transformers import AutoModelForCausalLM
+
     from memnb import hf, lm
 
     net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())
@@ -65,6 +67,7 @@ def ratio():
 def labels():
     "Labels side by side behind their prompt, against each with a prompt of its own"
     from functools import partialmethod
+
     from memnb import icl, lm
 
     for k, n in ((0, 36), (25, 36)):

@@ -15,8 +15,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
-import sys, tempfile
-import numpy as np, torch
+import sys
+import tempfile
+
+import numpy as np
+import torch
 from bench_tabular import clock, race, row, show
 
 S, T, EVERY = 50, 40, 5
@@ -25,6 +28,7 @@ S, T, EVERY = 50, 40, 5
 def ready():
     "Our model on an empty store, and the library's with the same weights"
     from transformers import AutoModelForCausalLM
+
     from memnb import hf, lm
 
     net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())

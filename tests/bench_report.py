@@ -5,8 +5,13 @@ numbers of all tables and verdicts are others, and every second copy has picture
 shared between runs but the code. A program to run by hand, not a test.
 """
 
-import json, random, re, sys, tempfile
+import json
+import random
+import re
+import sys
+import tempfile
 from pathlib import Path
+
 from bench_tabular import clock, row, show
 from test_repo import PAPER_NOTEBOOKS
 
@@ -22,7 +27,8 @@ def varied(html, rng):
 
 def repainted(png, rng):
     "A picture whose bytes differ: a comment is put behind its header"
-    import base64, zlib
+    import base64
+    import zlib
 
     data, text = base64.b64decode(png), b"tEXtrun\0%d" % rng.randrange(10**9)
     chunk = (len(text) - 4).to_bytes(4, "big") + text + zlib.crc32(text).to_bytes(4, "big")

@@ -5,10 +5,14 @@ record:  seconds to write 100 rows of a run beside the shipped rows of `contextu
 read:    seconds of `results.measured` on the largest paper
 """
 
-import os, tempfile, time
+import os
+import tempfile
+import time
 from pathlib import Path
 from statistics import median
+
 import pandas as pd
+
 from memnb import results
 from memnb.core import replacing, share_dir
 

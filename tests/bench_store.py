@@ -3,7 +3,14 @@
 python tests/bench_store.py [rows, default 200000]
 """
 
-import json, resource, sqlite3, subprocess, sys, tempfile, time
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
 from memnb.store import Store, key_of
 
 ASK = dict(request="generate", max_tokens=5)

@@ -15,7 +15,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import asyncio, contextlib, io, json, subprocess, sys, tempfile, time
+import asyncio
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import time
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -261,6 +268,7 @@ def our_rows(m, csv):
 def both_ask(table):
     "A server that knows a table; name, settings -> our model, and the two programs that ask it"
     import openai
+
     from memnb import data, lm, tabular
 
     with tabmemcheck() as (tool, folder), fresh() as path:
@@ -371,6 +379,7 @@ def plain(net, tok, m, prompts, size, together=1):
 def local():
     "SmolLM2 by memnb, in batches on a shared prefix, and by transformers' `generate`"
     from transformers import AutoModelForCausalLM
+
     from memnb import hf, lm
 
     with fresh() as path:
@@ -475,7 +484,7 @@ def smoke():
         env = os.environ | dict(MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=tmp)
         cmd = [
             sys.executable,
-            *"-m memnb.cli run smoke --only tabular --quiet -o".split(),
+            *["-m", "memnb.cli", "run", "smoke", "--only", "tabular", "--quiet", "-o"],
             f"{tmp}/runs",
         ]
         seconds, r = clock(

@@ -1,7 +1,11 @@
 "Environment of the whole suite: quiet threads (before torch is imported) and an answer store of its own."
 
-import os, shutil, sys, tempfile
+import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
+
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,8 +1,11 @@
 "Bad input of every kind: a clear error that says what to do, early, and nothing lost."
 
-import subprocess, sys
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
+
 from memnb import data, icl, lm, tabular
 
 

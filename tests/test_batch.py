@@ -1,13 +1,20 @@
 "The rooms `batch` and `cli` on tiny notebooks: what is run, what is kept, what is refused, and how it ends."
 
-import json, os, signal, subprocess, sys, time
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
 import pytest
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
+
 from memnb import batch, cli, core, estimate, identity, kernels, papers, profiles, terminal
 from memnb.redact import redact
 
@@ -661,8 +668,21 @@ def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     assert (
         code == 0 and err == "" and not (house / "ran").exists() and not (house / "runs").exists()
     )
-    assert lines[1] == "dice to do 10 ? ? ? ? 90 s profile=mine n=1".split()
-    assert lines[-1] == "sum 2 of 2 to do 30 ? ? ? ? 3 min".split()
+    assert lines[1] == [
+        "dice",
+        "to",
+        "do",
+        "10",
+        "?",
+        "?",
+        "?",
+        "?",
+        "90",
+        "s",
+        "profile=mine",
+        "n=1",
+    ]
+    assert lines[-1] == ["sum", "2", "of", "2", "to", "do", "30", "?", "?", "?", "?", "3", "min"]
 
 
 def test_list_shows_papers_parameters_and_profiles(house, capsys):
@@ -1026,6 +1046,7 @@ def test_what_cannot_work_is_refused_before_it_runs(tmp_path, monkeypatch):
 
 def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     import csv
+
     from memnb.core import share_dir
 
     with open(share_dir("profiles") / "durations.csv", newline="") as f:

@@ -1,8 +1,12 @@
 "`memnb diff`: what a run changed beside what ships, in a checkout and in an installed package."
 
-import re, shutil, subprocess
+import re
+import shutil
+import subprocess
+
 import pandas as pd
 import pytest
+
 from memnb import cli, difference, papers, results
 
 

@@ -1,9 +1,16 @@
 "The site: built without a warning, complete, and quiet towards the network."
 
-import base64, io, json, re, shutil, subprocess, sys
+import base64
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
 from html import unescape
 from importlib.util import find_spec
 from urllib.parse import unquote
+
 import pytest
 from test_lab import chromium, cut_on_paper, wait
 from test_repo import NOTEBOOKS, TOP

@@ -1,8 +1,16 @@
 "The local engines from outside: which weights answer, what is unpacked, what is loaded as code."
 
-import json, os, shutil, subprocess, sys, textwrap
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
-import numpy as np, pytest
+
+import numpy as np
+import pytest
+
 from memnb import core, engine, hf, lm, plant, weights
 from memnb.store import Store
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+
 from memnb import icl, lm, results
 from memnb.icl import claims
 

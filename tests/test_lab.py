@@ -1,13 +1,24 @@
 "JupyterLab, started as `make lab` starts it: it lists the notebooks, and a real browser runs one to its end."
 
-import json, os, re, secrets, shlex, shutil, socket, subprocess, sys, time
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
-import nbformat, pytest
+
+import nbformat
+import pytest
 from test_repo import NOTEBOOKS, TOP
 
 pytestmark = pytest.mark.skipif(
@@ -21,8 +32,18 @@ SETTINGS = {  # no request for news or updates, no saving unasked, and every cel
     "docmanager-extension/plugin": dict(autosave=False),
     "notebook-extension/tracker": dict(windowingMode="none"),
 }
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run
- --disable-background-networking --disable-component-update --disable-sync --window-size=1400,1000""".split()
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1000",
+]
 
 # --- the server ---
 

@@ -1,11 +1,22 @@
 "Every notebook runs top to bottom with its default parameters, writes nothing and tells nothing."
 
-import hashlib, json, os, re, socket, subprocess, sys, tempfile
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-import nbformat, papermill, pytest
-from traitlets.config import Config
-from memnb.exercises import LEVELS, UNFILLED, exercise
+
+import nbformat
+import papermill
+import pytest
 from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP, python
+from traitlets.config import Config
+
+from memnb.exercises import LEVELS, UNFILLED, exercise
 
 INDEX = TOP / "nbs/index.ipynb"
 COMPUTES = {

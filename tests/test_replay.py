@@ -1,9 +1,16 @@
 "`memnb replay`: a page from the answers that ship, in a process of its own, and nothing is computed."
 
-import gzip, json, os, shutil, subprocess, sys
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+
 import numpy as np
-from memnb import core
 from test_repo import TOP
+
+from memnb import core
 
 
 def memnb(*words, **env):
@@ -81,6 +88,7 @@ def test_the_model_says_what_ships(tmp_path):
 def test_drafted_answers_are_those_of_transformers(tmp_path, monkeypatch):
     "Tables and demonstrations as the pages ask for them: the tokens of `generate` in float32, in half as many passes"
     import torch
+
     from memnb import hf, lm
 
     lines = gzip.decompress(

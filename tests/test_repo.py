@@ -1,10 +1,19 @@
 "What holds for the repository as a whole: exports, arrows, lint, grain, hygiene, packaging."
 
-import ast, json, os, re, shutil, subprocess, sys, tomllib
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from configparser import ConfigParser
 from functools import cache
-from importlib.metadata import packages_distributions, requires, version as installed_version
+from importlib.metadata import packages_distributions, requires
+from importlib.metadata import version as installed_version
 from pathlib import Path
+
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -777,9 +786,18 @@ def providers(module):
     return {canonicalize_name(d) for d in installed().get(module, [module])}
 
 
-READERS = (
-    "api local plant baselines hub batch report lab dask complete".split()
-)  # extras that memnb/ may import
+READERS = [
+    "api",
+    "local",
+    "plant",
+    "baselines",
+    "hub",
+    "batch",
+    "report",
+    "lab",
+    "dask",
+    "complete",
+]  # extras that memnb/ may import
 
 
 @pytest.mark.parametrize(

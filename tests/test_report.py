@@ -1,16 +1,22 @@
 "The report of a batch: what it says, what it must not say, and how it works in a browser."
 
-import json, os, re, shutil, socket
+import json
+import os
+import re
+import shutil
+import socket
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
+
 import pytest
-from memnb import executed, rendering, report
-from memnb.report import batch_report
-from memnb.results import BOARD_MIME
 from test_lab import chromium, cut_on_paper, wait
 from test_notebooks import MARKER
 from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
+
+from memnb import executed, rendering, report
+from memnb.report import batch_report
+from memnb.results import BOARD_MIME
 
 YES, NO, MIXED, OPEN, GONE, NONE = (
     "holds",
@@ -98,7 +104,9 @@ def claims(*rows):
 
 def wide_picture():
     "A picture of 400 times 200 dots, in base64"
-    import base64, io
+    import base64
+    import io
+
     from PIL import Image
 
     out = io.BytesIO()
@@ -626,7 +634,8 @@ def test_every_word_of_a_template_is_escaped(tmp_path):
 
 def test_the_policy_allows_what_the_page_has(tmp_path):
     "Checksums of style and script are of the very bytes in the page, so that a browser takes them and nothing else"
-    import base64, hashlib
+    import base64
+    import hashlib
 
     toy(tmp_path / "smoke/toy.ipynb")
     for page in pages(batch_report(tmp_path)).values():
@@ -635,7 +644,7 @@ def test_the_policy_allows_what_the_page_has(tmp_path):
             sha = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
             assert f"{kind}-src 'sha256-{sha}'" in policy
         assert sorted(d.split()[0] for d in policy.split(";")) == sorted(
-            "default-src img-src style-src script-src base-uri form-action".split()
+            ["default-src", "img-src", "style-src", "script-src", "base-uri", "form-action"]
         )
 
 

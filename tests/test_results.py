@@ -1,10 +1,15 @@
 "Measured rows: many writers, kills, and what is kept apart."
 
-import os, signal, subprocess, sys
+import os
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+
 import pandas as pd
 import pytest
+
 from memnb import papers, results
 
 WRITER = """

@@ -4,13 +4,27 @@ First a server that answers wrongly in every way that servers do, when told to; 
 server of the transformers library, which holds the packaged model.
 """
 
-import gzip, json, os, re, signal, socket, sqlite3, subprocess, sys, textwrap, threading, time, traceback
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
+
 import pytest
+
 from memnb import lm, tabular
 from memnb.backend import Refused
 
@@ -691,7 +705,7 @@ def bad(param=None, message="something is wrong here", **kw):
 )
 def test_an_error_that_hits_all_alike(server, at, fault, n):
     words = [f"word {i}" for i in range(200)]
-    server.plan, server.delay = {w: fault for w in words}, 0.02
+    server.plan, server.delay = dict.fromkeys(words, fault), 0.02
     with pytest.raises(RuntimeError, match="openai:loud refused.*all prompts") as e:
         load(at).generate(asks("chat", words))
     assert not isinstance(e.value, lm.NoAnswer) and len(server.asked) == n and stored(at) == {}
@@ -763,7 +777,7 @@ def test_a_model_that_declines(server, at):
 def test_a_server_that_dies(server, at, fault):
     "The run ends soon, and what was answered is kept"
     words = [f"word {i}" for i in range(300)]
-    server.plan = {w: FAULTS[fault] for w in words[30:]}
+    server.plan = dict.fromkeys(words[30:], FAULTS[fault])
     with pytest.raises(lm.NoAnswer, match="36 prompts in a row.*stopped.*30 are in the store") as e:
         load(at, retries=0).generate(asks("chat", words))
     most = 30 + 32 + 36 + 32  # answered; failed beside the last of these; in a row; in flight then
@@ -1176,7 +1190,7 @@ def test_interrupt_stops_asking(server, at):
 
 def test_interrupt_ends_a_process_whose_server_is_silent(server, at):
     "Ctrl-C does not wait for what is in flight, here for up to ten minutes"
-    server.plan = {w: hang for w in ALL[8:]}
+    server.plan = dict.fromkeys(ALL[8:], hang)
     with process(RUN.replace("timeout=5.", "timeout=600."), at, 0, 60) as p:
         tell(p, "go")
         wait(lambda: len(server.asked) >= 12)

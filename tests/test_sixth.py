@@ -1,8 +1,13 @@
 "A sixth paper is a folder, a page, a reported table, a block in a profile and a citation; nothing else is written."
 
-import os, re, shutil, subprocess, sys
+import os
+import re
+import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
 

@@ -1,9 +1,21 @@
 "The store of answers against damage, kills, other processes, other versions, and folders of all kinds."
 
-import json, os, random, re, shutil, signal, sqlite3, subprocess, sys, tempfile, textwrap
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+
 import pytest
+
 from memnb import answers, backend, store
 from memnb.store import Store, key_of
 
@@ -621,7 +633,8 @@ def test_a_refusal_is_kept(at):
 
 
 def test_a_refusal_travels():
-    import copy, pickle
+    import copy
+    import pickle
 
     r = backend.Refused("why")
     for c in (copy.copy(r), copy.deepcopy(r), pickle.loads(pickle.dumps(r))):

@@ -1,7 +1,13 @@
 "What README tells a class to do, done as it stands there: on a table and on texts that nobody has seen."
 
-import json, math, os, re, subprocess, sys
+import json
+import math
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+
 import pytest
 
 TOP = Path(__file__).resolve().parents[1]
@@ -33,14 +39,14 @@ def told(word, begins):
 @pytest.fixture
 def at(tmp_path):
     "A folder with a table of somebody and a file of texts"
-    rows = [f"{17 * i % 101},{(7 * i % 13) / 2},{'low mid high'.split()[i % 3]}" for i in range(40)]
+    rows = [f"{17 * i % 101},{(7 * i % 13) / 2},{['low', 'mid', 'high'][i % 3]}" for i in range(40)]
     (tmp_path / "my.csv").write_text("height,weight,grade\n" + "\n".join(rows) + "\n")
     texts = [
         f"The {a} of {b} was closed on a {c} in the rain, and nobody came."
         for a, b, c in zip(
-            "gate shop mill bridge".split(),
-            "Orvath Quelm Tessar Brund".split(),
-            "Monday Friday Sunday Tuesday".split(),
+            ["gate", "shop", "mill", "bridge"],
+            ["Orvath", "Quelm", "Tessar", "Brund"],
+            ["Monday", "Friday", "Sunday", "Tuesday"],
         )
     ]
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(f'"{t}"' for t in texts) + "\n")

@@ -3,7 +3,14 @@
 `python warm.py serve SOCKET` loads them and forks a kernel for everybody who asks; it ends when its input ends.
 `python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. No module of memnb is loaded."""
 
-import atexit, gc, json, os, signal, socket, sys, threading
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
 
 LIBRARIES = (
     "ipykernel.kernelapp",

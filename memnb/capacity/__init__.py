@@ -6,18 +6,18 @@
 __all__ = []
 
 # %% ../../nbs/capacity/index.ipynb #8dfa2efc
-from .method import *
 from .attack import *
-from .compression import *
-from .bits import *
-from .text import *
 from .beyond import *
+from .bits import *
+from .claims import *
+from .compression import *
 from .convergence import *
-from .precision import *
-from .propositions import *
-from .measuring import *
 from .drawing import *
 from .figures import *
 from .figures_text import *
+from .measuring import *
+from .method import *
+from .precision import *
+from .propositions import *
 from .tables import *
-from .claims import *
+from .text import *

@@ -19,6 +19,7 @@ __all__ = [
 
 # %% ../../nbs/capacity/attack.ipynb #c5a3a6d0
 import numpy as np
+
 from .method import ALPHA, n_weights
 from ..core import require
 

@@ -24,7 +24,9 @@ from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
+
 from .. import data, lm, plots
 from .method import LN2
 from .text import Corpus
@@ -361,7 +363,10 @@ def beyond_unseen(
         _sound(read_texts(s, column, what), what, cut, once)
         for s, what in ((texts, "texts"), (held, "held"))
     )
-    plain = lambda t: " ".join(t.casefold().split())
+
+    def plain(t):
+        return " ".join(t.casefold().split())
+
     own = {plain(t) for t in texts}
     if both := [i for i, t in enumerate(held) if plain(t) in own]:
         raise ValueError(

@@ -29,7 +29,9 @@ __all__ = [
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
 from pathlib import Path
+
 import numpy as np
+
 from .. import gpt
 from .attack import membership
 from memnb.capacity.method import (

@@ -43,6 +43,7 @@ __all__ = [
 
 # %% ../../nbs/capacity/checks.ipynb #f802d7bf
 import numpy as np
+
 from .attack import fit_law, left_out, membership_law
 from memnb.capacity.bits import (
     beyond_capacity,
@@ -53,8 +54,8 @@ from memnb.capacity.bits import (
     with_expected,
 )
 from .convergence import known_capacities, law_errors
-from .precision import bits_needed, precision_costs
 from .method import TOL, capacities, n_weights, of_part
+from .precision import bits_needed, precision_costs
 from .text import shown_prefixes
 from ..results import vote
 from ..stats import binom_ci, mean_ci
@@ -198,7 +199,7 @@ def precisions(t, m, rep):
             return "undecided", f"bf16 keeps {100 * r.kept:.1f} % in one pair: two decide more"
         return (
             True
-            if 2 / 3 < r.low and r.high < 1
+            if r.low > 2 / 3 and r.high < 1
             else False
             if r.high < 2 / 3 or r.low > 1
             else "undecided"
@@ -390,9 +391,10 @@ def rates_spread(t, m, rep):
     std = {
         k: float(np.sqrt((v * (v.index - (v * v.index).sum()) ** 2).sum())) for k, v in h.items()
     }
-    shared = lambda k: float(
-        np.minimum(*h[f"{k} train"].align(h[f"{k} held-out"], fill_value=0)).sum()
-    )
+
+    def shared(k):
+        return float(np.minimum(*h[f"{k} train"].align(h[f"{k} held-out"], fill_value=0)).sum())
+
     a, b, u, v = shared("synthetic"), shared("text"), std["synthetic train"], std["text train"]
     verdict = True if b > a + 0.01 and v > u else "undecided" if max(a, b) < 0.01 else False
     return verdict, f"random tokens and text: overlap {a:.2f}, {b:.2f}; spread {u:.3f}, {v:.3f}"

@@ -7,6 +7,7 @@ __all__ = ["CLAIMS", "filled_models", "read"]
 
 # %% ../../nbs/capacity/claims.ipynb #398d7e9b
 import numpy as np
+
 from .. import results
 from . import checks
 from .attack import membership_law

@@ -7,6 +7,7 @@ __all__ = ["SETUPS", "token_bits", "ensemble_bits", "escape", "compressed", "lm_
 
 # %% ../../nbs/capacity/compression.ipynb #6f9ad613
 import numpy as np
+
 from .. import lm
 from .method import LN2
 

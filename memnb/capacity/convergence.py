@@ -14,6 +14,7 @@ __all__ = [
 
 # %% ../../nbs/capacity/convergence.ipynb #c8c1c60c
 import numpy as np
+
 from .bits import listed_models, random_fits
 from .method import capacities, shape
 from ..stats import mean_ci
@@ -71,7 +72,10 @@ def power_law(
     if len(s) < 4:
         return nan
     unit = s[0]
-    law = lambda s, C, a, b: C - a * (s / unit) ** -b
+
+    def law(s, C, a, b):
+        return C - a * (s / unit) ** -b
+
     try:
         (C, a, b), _ = curve_fit(
             law,

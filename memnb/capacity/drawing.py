@@ -7,6 +7,7 @@ __all__ = ["TRAINING_MARKS", "size_colors", "model_lines", "size_axis", "panels"
 
 # %% ../../nbs/capacity/drawing.ipynb #9101d813
 import numpy as np
+
 from .. import plots
 from .method import TOL
 from ..stats import mean_ci

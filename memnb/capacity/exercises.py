@@ -7,6 +7,7 @@ __all__ = ["EXPERIMENTS", "TOY_BITS", "CHECKS"]
 
 # %% ../../nbs/capacity/exercises.ipynb #d3146043
 import numpy as np
+
 from .compression import ensemble_bits
 from .method import data_bits, n_weights
 from ..exercises import Experiment

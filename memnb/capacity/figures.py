@@ -7,6 +7,7 @@ __all__ = ["fig_x_found", "fig_x_steps", "fig_x_precision", "fig2", "fig6", "fig
 
 # %% ../../nbs/capacity/figures.ipynb #14efaa32
 import numpy as np
+
 from .. import plots
 from memnb.capacity.bits import (
     beyond_capacity,

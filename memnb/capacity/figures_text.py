@@ -7,6 +7,7 @@ __all__ = ["fig4", "fig_x_total", "fig11", "fig18", "fig_x_law", "fig16", "fig17
 
 # %% ../../nbs/capacity/figures_text.ipynb #9902fc8a
 import numpy as np
+
 from .. import plots
 from .attack import LAWS, fit_law, law_curve, membership_law
 from .bits import BINS, by_model
@@ -333,7 +334,8 @@ def fig_x_given(measured, reported=None):
     g = of_part(measured, "given")
     if not len(g) or "x" not in g:
         return plots.placeholder("no model with known memories was asked")
-    import pandas as pd, seaborn as sns
+    import pandas as pd
+    import seaborn as sns
 
     g = g.assign(model=g.config, times=g.x.astype(int).astype(str))
     doses = sorted(g.x.astype(int).unique())

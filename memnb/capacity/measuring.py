@@ -21,10 +21,11 @@ __all__ = [
 
 # %% ../../nbs/capacity/measuring.ipynb #075908bb
 import numpy as np
+
 from .. import gpt, lm, results
 from .bits import growing_sizes, random_jobs, reached_alpha, sweep, synthetic
-from .method import ALPHA, n_weights, shape, unintended
 from .convergence import training_lengths
+from .method import ALPHA, n_weights, shape, unintended
 from .precision import stored
 from .text import Corpus, corpus, paper_prefixes, text_runs
 from ..core import say
@@ -173,7 +174,10 @@ def from_long(
 
     made = [c for c in ("model", "profile", "seed") if c in rows]
     d = rows.assign(text=rows.text if "text" in rows else "")
-    of = lambda *names: d[d.part.isin(names)]
+
+    def of(*names):
+        return d[d.part.isin(names)]
+
     every = of(*RUNS, "table1")  # see `all_runs`
     numbers = every[every.quantity != "note"].dropna(axis=1, how="all")
     runs, keys = results.wide(numbers), [*made, *OF_RUN]
@@ -462,7 +466,10 @@ def estimate(
                     epochs,
                     seeds if p == "synthetic" else repeats * len(gpt.PRECISIONS),
                 )
-    first = lambda v: shape(models[0], v, length)
+
+    def first(v):
+        return shape(models[0], v, length)
+
     if "steps" in parts and length_n:
         for s in lengths_of_training:
             add(first(vocab), length_n, s, 0, repeats)

@@ -20,7 +20,9 @@ __all__ = [
 
 # %% ../../nbs/14_capacity.ipynb #9773d635
 import re
+
 import numpy as np
+
 from .. import gpt, lm
 from ..core import say
 from ..lm import needs

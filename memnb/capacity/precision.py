@@ -7,7 +7,9 @@ __all__ = ["KEPT", "quantized", "kept_rows", "stored", "precision_costs", "bits_
 
 # %% ../../nbs/capacity/precision.ipynb #b722cbcb
 from dataclasses import replace
+
 import numpy as np
+
 from .. import gpt
 from .bits import RUN_KEYS, random_fits, random_jobs, run_row
 from .method import data_bits

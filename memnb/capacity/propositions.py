@@ -7,6 +7,7 @@ __all__ = ["joint_entropy", "information", "world", "memorized_parts", "code_len
 
 # %% ../../nbs/capacity/propositions.ipynb #8857ce45
 from itertools import product
+
 import numpy as np
 
 
@@ -32,7 +33,10 @@ def information(
 ) -> float:  # bits
     "Mutual information of two groups of coordinates, given a third"
     a, b, c = list(a), list(b), list(given)
-    h = lambda at: joint_entropy(p, at)
+
+    def h(at):
+        return joint_entropy(p, at)
+
     return h(a + c) + h(b + c) - h(a + b + c) - (h(c) if c else 0.0)
 
 
@@ -48,7 +52,10 @@ def world(
     for t, x in product(range(len(biases)), product((0, 1), repeat=n)):
         if copied and len(set(x)) > 1:
             continue
-        one = lambda v, b=biases[t]: b if v else 1 - b
+
+        def one(v, b=biases[t]):
+            return b if v else 1 - b
+
         p = (one(x[0]) if copied else np.prod([one(v) for v in x])) / len(biases)
         for m, q in train(x).items():
             out[t, *x, m] = out.get((t, *x, m), 0) + p * q

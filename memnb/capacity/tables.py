@@ -45,7 +45,10 @@ def tab1(measured, reported):
         o = own.pop((config, precision), None)
         if o is None:
             return row
-        far = lambda to: "" if to is None else f"{100 * (o.bpp / to - 1):+.0f} %"
+
+        def far(to):
+            return "" if to is None else f"{100 * (o.bpp / to - 1):+.0f} %"
+
         note = [f"lower bound: {o.bound}"] * bool(o.bound) + ["one size"] * (o.sizes == 1)
         by_mean = f"{bits_by_mean(o.bpp, o.length):.2f}"
         return row | dict(

@@ -21,7 +21,9 @@ __all__ = [
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
+
 from .. import data, gpt, lm
 from .attack import membership
 from memnb.capacity.bits import (
@@ -224,7 +226,8 @@ def tfidf(
 # %% ../../nbs/capacity/text.ipynb #e1afb2d5
 def _mean_codes(fit, ids):
     "Mean bits of a sequence in both codes"
-    import pandas as pd, torch
+    import pandas as pd
+    import torch
 
     parts = []
     net, few = (

@@ -6,13 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/compare/index.ipynb #481d8466
-from .method import *
-from .worlds import *
-from .relations import *
-from .larger import *
-from .measuring import *
 from .asking import *
 from .askpage import *
-from .tuned import *
-from .figures import *
 from .claims import *
+from .figures import *
+from .larger import *
+from .measuring import *
+from .method import *
+from .relations import *
+from .tuned import *
+from .worlds import *

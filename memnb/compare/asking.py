@@ -21,11 +21,15 @@ __all__ = [
 ]
 
 # %% ../../nbs/compare/asking.ipynb #7195ae26
-import csv, io, re
+import csv
+import io
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
+
 from .. import data, lm
 from ..capacity.method import unintended_bits
 from ..contextual.notions import check_losses, losses_table
@@ -330,9 +334,9 @@ def _lowest(log, texts, never):
     "Lowest loss of each text in a training that left it out; NaN where the log does not have it"
     import pandas as pd
 
-    names = lambda d: (
-        d.rename(columns={"string": "text"}) if "string" in d and "text" not in d else d
-    )
+    def names(d):
+        return d.rename(columns={"string": "text"}) if "string" in d and "text" not in d else d
+
     d = log if isinstance(log, pd.DataFrame) else losses_table(log, [])
     d = losses_table(names(d), ["text", "epoch", "test_loss"])
     twice = d[d.duplicated(["text", "epoch"])]
@@ -501,9 +505,15 @@ def ask_estimate(
 def _missing(own, ref, rest, lowest, lost, influence):
     "Why there is no column for a notion, in a line each"
     off = {} if influence else dict(influential="not asked; needs influence=True")
-    why = lambda role: "; ".join(w for r, w in lost if r == role)
+
+    def why(role):
+        return "; ".join(w for r, w in lost if r == role)
+
     if own.nats is None:  # nothing else helps
-        more = lambda v: "" if v.needs == _LOSSES else f", and {v.needs}"
+
+        def more(v):
+            return "" if v.needs == _LOSSES else f", and {v.needs}"
+
         return off | {
             k: f"{own.name} gives no log-probabilities; needs {_LOSSES}{more(v)}"
             for k, v in ASKABLE.items()
@@ -573,9 +583,10 @@ def ask(
         if i not in read:
             read[i] = _refusing(who, every, prefixes, store, role, lost, n * bool(influence))
     notes += [f"{why}: left out." for role, why in lost if role == "other"]
-    of = lambda role: [
-        read[i] for r, i in ids if r == role and read[i] and read[i].nats is not None
-    ]
+
+    def of(role):
+        return [read[i] for r, i in ids if r == role and read[i] and read[i].nats is not None]
+
     own, ref, rest = read[next(iter(ids))[1]], next(iter(of("reference")), None), of("other")
     notions = {k: np.asarray(v, float) for k, v in _notions(own, ref, rest, lowest).items()}
     t, limits = pd.DataFrame(dict(text=every, tokens=own.sizes) | notions), []

@@ -7,6 +7,7 @@ __all__ = ["ask_page", "ask_files"]
 
 # %% ../../nbs/compare/askpage.ipynb #aa5502b9
 from pathlib import Path
+
 from .asking import ASKABLE, RATES, ask, shortened, survivors, texts_of
 from ..core import replacing, require, version
 
@@ -127,7 +128,10 @@ def ask_page(
     if n == 1:
         lead = "One text has no order among others. " + lead
     top = table.sort_values("place", kind="stable").head(most)
-    p = lambda r, k: f"p {_cell(r[f'p_{k}'], 'p')}" if f"p_{k}" in table else ""
+
+    def p(r, k):
+        return f"p {_cell(r[f'p_{k}'], 'p')}" if f"p_{k}" in table else ""
+
     rows = [
         dict(
             text=shortened(r["text"], 140),

@@ -7,6 +7,7 @@ __all__ = ["NOT_RUN", "CLAIMS"]
 
 # %% ../../nbs/compare/claims.ipynb #dbc83e8e
 import pandas as pd
+
 from .figures import part_rows, unlike_pairs
 from .method import NOTION_NAMES
 from ..results import MODELS, THEOREM, Claim
@@ -133,7 +134,7 @@ def _prompted(m, rep):
     if not len(d):
         return None, NOT_RUN
     r = d.iloc[0]
-    tells, blind = r.low > 0.5 or r.high < 0.5, 0.45 < r.low and r.high < 0.55
+    tells, blind = r.low > 0.5 or r.high < 0.5, r.low > 0.45 and r.high < 0.55
     return True if tells else False if blind else "undecided", f"AUC {_number(r)}"
 
 

@@ -6,8 +6,8 @@
 __all__ = ["EXPERIMENTS", "CHECKS", "auc_of", "found_rows", "called_rows"]
 
 # %% ../../nbs/compare/exercises.ipynb #eeb8438d
-from .relations import scores_of, shown_auc
 from .. import results
+from .relations import scores_of, shown_auc
 from ..exercises import Experiment
 
 

@@ -20,6 +20,7 @@ __all__ = [
 
 # %% ../../nbs/compare/figures.ipynb #51115dad
 import numpy as np
+
 from .. import plots
 from .measuring import ALL_NOTIONS
 from .method import NOTION_NAMES
@@ -73,7 +74,8 @@ def _lines(ax, d, x, names=ALL_NOTIONS, spread=0.0):
 
 def _heat(ax, d, names):
     "Rank correlations of pairs as a triangle with numbers"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     both = {
         (r.item, r.other): r.value

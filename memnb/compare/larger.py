@@ -14,7 +14,9 @@ __all__ = [
 
 # %% ../../nbs/compare/larger.ipynb #dbd6210e
 import math
+
 import numpy as np
+
 from .. import lm, plant
 from .relations import scores_of
 from .worlds import KnownWorld

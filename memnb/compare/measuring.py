@@ -20,7 +20,9 @@ __all__ = [
 # %% ../../nbs/compare/measuring.ipynb #bc95844b
 import time
 from pathlib import Path
+
 import numpy as np
+
 from .. import core, gpt, lm, results
 from ..capacity.method import LN2, shape
 from ..capacity.text import oracle_bits
@@ -37,12 +39,12 @@ from memnb.compare.relations import (
     notion_kappa,
     partings,
     rank_correlation,
-    text_readings,
     reliability,
     roc_points,
     scores_of,
     shown_auc,
     text_effects,
+    text_readings,
     text_scores,
 )
 from .tuned import dealt_posts, tuned_rows

@@ -31,6 +31,7 @@ __all__ = [
 
 # %% ../../nbs/compare/relations.ipynb #a22588cf
 import numpy as np
+
 from .method import natural_thresholds, notion_scores
 
 
@@ -386,6 +387,7 @@ def partings(
 ):  # DataFrame: text (number), item (calls it), other, high, low (their ranks, 0 to 1), why
     "For each pair of notions the text on which they part most"
     import pandas as pd
+
     from memnb.compare.method import without_it
 
     s, bars = scores_of(world, tau), natural_thresholds(world.last, world.shown, tau)

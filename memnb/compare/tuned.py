@@ -7,7 +7,9 @@ __all__ = ["fine_tuned", "dealt_posts", "tuned_rows"]
 
 # %% ../../nbs/compare/tuned.ipynb #0774a2a3
 from pathlib import Path
+
 import numpy as np
+
 from .. import lm, plant
 from .asking import ask, ask_power
 from ..core import require
@@ -26,6 +28,7 @@ def fine_tuned(
     "Tune all weights of a model with the Trainer of the transformers library"
     require("transformers", "local")
     import logging
+
     from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
     folder, m = Path(folder), lm.load(base)
@@ -39,9 +42,10 @@ def fine_tuned(
         import torch
 
         w = max(len(r["input_ids"]) for r in rows)
-        pad = lambda x: torch.tensor(
-            [r["input_ids"] + [x] * (w - len(r["input_ids"])) for r in rows]
-        )
+
+        def pad(x):
+            return torch.tensor([r["input_ids"] + [x] * (w - len(r["input_ids"])) for r in rows])
+
         return dict(input_ids=pad(0), labels=pad(-100), attention_mask=(pad(-100) != -100).long())
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -95,6 +99,7 @@ def tuned_rows(
 ):  # DataFrame in the long form: share found by notion and rate of false positives
     "Texts that a Trainer has shown to a model, found back by each notion"
     import pandas as pd
+
     from memnb.stats import binom_ci
 
     *halves_, unseen = dealt_posts(n, never, seed=seed)

@@ -8,7 +8,9 @@ __all__ = ["DOSE_SHARES", "dealt_doses", "halves", "relatives", "KnownWorld", "s
 # %% ../../nbs/compare/worlds.ipynb #5098a1c7
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
+
 from .. import gpt
 from ..capacity.method import shape
 from ..capacity.text import corpus
@@ -136,7 +138,10 @@ def small_world(
     kw = dict(
         epochs=epochs, batch=batch, lr=lr, bits=False, every="epoch", eval_sets=dict(pool=c.train)
     )
-    keep = lambda name: folder and Path(folder) / f"{name}-{n}-{models}-{seed}"
+
+    def keep(name):
+        return folder and Path(folder) / f"{name}-{n}-{models}-{seed}"
+
     fits = gpt.fit(
         [cfg] * models,
         [c.train[place]] * models,

@@ -6,19 +6,19 @@
 __all__ = []
 
 # %% ../../nbs/contextual/index.ipynb #727b9815
-from .method import *
-from .grammars import *
 from .automaton import *
-from .retraining import *
-from .tuning import *
-from .counting import *
-from .notions import *
-from .orders import *
-from .logs import *
-from .measuring import *
-from .figures import *
-from .courses import *
-from .contrasts import *
-from .fixtures import *
 from .claims import *
 from .claims import judged_beside as verdicts
+from .contrasts import *
+from .counting import *
+from .courses import *
+from .figures import *
+from .fixtures import *
+from .grammars import *
+from .logs import *
+from .measuring import *
+from .method import *
+from .notions import *
+from .orders import *
+from .retraining import *
+from .tuning import *

@@ -6,9 +6,12 @@
 __all__ = ["entropy", "language_table"]
 
 # %% ../../nbs/contextual/automaton.ipynb #395b0277
-import heapq, math
+import heapq
+import math
+
 import numpy as np
 from fastcore.basics import patch
+
 from .grammars import GRAMMARS, Grammar, grammar
 
 

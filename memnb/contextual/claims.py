@@ -15,9 +15,9 @@ __all__ = [
 
 # %% ../../nbs/contextual/claims.ipynb #10b5fdb7
 from functools import lru_cache, partial
+
 import numpy as np
-from ..results import MODEL, THEOREM, Claim, board, vote
-from ..stats import binom_ci
+
 from .contrasts import apart_effects
 from memnb.contextual.fixtures import (
     all_alike,
@@ -62,6 +62,8 @@ from memnb.contextual.orders import (
     weighted_shares,
 )
 from .retraining import RUN_OF
+from ..results import MODEL, THEOREM, Claim, board, vote
+from ..stats import binom_ci
 
 # %% ../../nbs/contextual/claims.ipynb #3de976bc
 NOT_MEASURED = "not measured: memnb run laptop --only contextual"

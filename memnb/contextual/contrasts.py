@@ -17,6 +17,7 @@ __all__ = [
 
 # %% ../../nbs/contextual/contrasts.ipynb #4c6068cb
 import numpy as np
+
 from .. import plots
 from .courses import MEASURE_HUES, NOTHING, THREE
 from .measuring import asked_last, kind_of, main_cell, main_rows, shared_repeats
@@ -97,7 +98,10 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
     said = contradictions(tests)
     against, alike = (said[said.said == w] for w in ("contradict", "agree"))
     k = said[said.said.isin(["contradict", "agree"])]
-    of = lambda d: f"{len(d)}" + f" ({', '.join(dict.fromkeys(d.language))})" * bool(len(d))
+
+    def of(d):
+        return f"{len(d)}" + f" ({', '.join(dict.fromkeys(d.language))})" * bool(len(d))
+
     title = (
         f"Recollection and contextual memorization both order {len(k)} of {len(said)} pairs of strings: "
         f"in opposite ways in {of(against)}, alike in {of(alike)}"
@@ -243,7 +247,8 @@ def fig_x_controls(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/contrasts.ipynb #0a870ee9
 def fig_x_best(measured, reported=None, tau=0.2, rule="sustained"):
     "Is a string memorized before the language is learned best?"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     m = measured[measured.setting.isin(["given", "natural"])]
     if not len(m):
@@ -325,7 +330,9 @@ def fig_x_best(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/contrasts.ipynb #c0ffee02
 def fig_x_near(measured, reported=None, tau=0.2, rule="sustained"):
     "What a string of like probability says of orders, and the share of copies memorized at best learning"
-    import matplotlib.pyplot as plt, pandas as pd, seaborn as sns
+    import matplotlib.pyplot as plt
+    import pandas as pd
+    import seaborn as sns
 
     m = measured[measured.setting == "given"]
     if not len(m):
@@ -424,7 +431,8 @@ def fig_x_near(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/contrasts.ipynb #8100f44f
 def fig_x_apart(measured, reported=None, tau=0.2, rule="sustained"):
     "Starts of a likely and an unlikely string, with many copies and with one"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     measured = main_rows(measured)
     some = set(measured[measured.setting == "reversed"].language)
@@ -519,7 +527,8 @@ def apart_effects(
 # %% ../../nbs/contextual/contrasts.ipynb #cf61da0b
 def fig_x_protocol(measured, reported=None, tau=0.2, rule="sustained"):
     "Contextual starts by the paper's protocol and with only the string different"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
     from scipy.stats import binomtest
 
     measured = main_rows(measured)
@@ -607,7 +616,8 @@ def fig_x_protocol(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/contrasts.ipynb #988c3144
 def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
     "Which of two strings is memorized first, with other numbers of training strings and other learners"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     m = measured[measured.setting == "natural"]
     m = pd.concat([asked_last(measured), m]) if len(measured) else measured
@@ -621,8 +631,13 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
     many = m[["language", *of_case]].drop_duplicates().language.value_counts(sort=False)
     langs = list(many.index[many > 1])
     times = m.groupby([*of_case, "language"]).repeat.nunique()
-    many = lambda c: " to ".join(map(str, sorted({times[c].min(), times[c].max()})))
-    who = lambda c: "n-gram model" if c == "ngram" else plots.label(c).replace("@", ", rate ")
+
+    def many(c):
+        return " to ".join(map(str, sorted({times[c].min(), times[c].max()})))
+
+    def who(c):
+        return "n-gram model" if c == "ngram" else plots.label(c).replace("@", ", rate ")
+
     tests, kinds = sure_tests(onsets(m, tau, rule)), ["recollection", "contextual"]
     names = in_order([*tests["first"], *tests.second])
     ends = (tests["first"] == names[0]) & (tests.second == names[-1])

@@ -7,7 +7,9 @@ __all__ = ["ORDER", "WEIGHT", "contexts", "counted_losses", "train_counts"]
 
 # %% ../../nbs/contextual/counting.ipynb #cdd1a085
 from collections import Counter
+
 import numpy as np
+
 from .automaton import Grammar
 from .retraining import LEARNERS, token_ids
 

@@ -24,6 +24,7 @@ __all__ = [
 
 # %% ../../nbs/contextual/courses.ipynb #ef6dc2bc
 import numpy as np
+
 from .. import plots
 from .measuring import group_of, main_rows
 from .method import NOTIONS, in_order, memorized, thresholds
@@ -159,7 +160,8 @@ def _legend(fig, axs, **kw):
 # %% ../../nbs/contextual/courses.ipynb #66428eb7
 def _excess_grid(m, kinds, tau, rule, title):
     "Excess over thresholds, a row a measure, a column a string"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     hue, s = shades(m), onsets(m, tau, rule)
     names, low = list(hue), -0.1
@@ -290,7 +292,8 @@ def fig11(measured, reported=None, tau=0.2, rule="sustained"):
 
 def fig13(measured, reported=None, tau=0.2, rule="sustained"):
     "Figure 13: contextual memorization starts no earlier than counterfactual"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     m = main_rows(measured, "given")
     if not len(m):
@@ -418,7 +421,8 @@ def fig1(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/courses.ipynb #b72d5dcd
 def fig9(measured, reported=None, tau=0.2, rule="sustained"):
     "Figure 9: start of memorization by measure (L2), a dot a repeat, and the paper's"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     m = group_of(measured, "given", "L2")
     if not len(m):
@@ -509,7 +513,8 @@ def fig9(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/courses.ipynb #407be06e
 def _score_curves(m, tau, rule):
     "Score by epoch, a panel a measure"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     copies, hue = m.groupby("string").copies.mean(), shades(m)
     spoken = {k: f"{k}, {copies[k]:.3g} cop{'y' if copies[k] == 1 else 'ies'}" for k in hue}

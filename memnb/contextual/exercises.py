@@ -15,6 +15,7 @@ __all__ = [
 
 # %% ../../nbs/contextual/exercises.ipynb #52a8e8d8
 from functools import lru_cache
+
 from .. import results
 from .grammars import A_EVEN, A_TYPE, filled, grammar
 from .measuring import from_long, group_of, measure

@@ -7,6 +7,7 @@ __all__ = ["rule_table", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "tab1"]
 
 # %% ../../nbs/contextual/figures.ipynb #a1805008
 import numpy as np
+
 from .. import plots
 from .automaton import grammar
 from .grammars import levels
@@ -59,7 +60,8 @@ def fig6(measured=None, reported=None):
 # %% ../../nbs/contextual/figures.ipynb #fc3f5cc4
 def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9)), seed=0):
     "Figure 7: lengths of strings, 10,000 samples and exact"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     n, far = 10000, {}
     with plots.style():

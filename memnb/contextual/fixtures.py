@@ -24,6 +24,7 @@ __all__ = [
 
 # %% ../../nbs/contextual/fixtures.ipynb #f1a00003
 from functools import partial
+
 import numpy as np
 
 

@@ -18,8 +18,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/contextual/grammars.ipynb #9886f58f
-import math, re
+import math
+import re
 from fractions import Fraction
+
 import numpy as np
 
 

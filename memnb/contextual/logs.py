@@ -15,9 +15,12 @@ __all__ = [
 ]
 
 # %% ../../nbs/contextual/logs.ipynb #ed9ec518
-import csv, math
+import csv
+import math
 from pathlib import Path
+
 import numpy as np
+
 from .. import core, plots
 from .courses import MEASURE_HUES
 from .method import RULES_OF_START, begins, in_order, thresholds

@@ -27,12 +27,15 @@ __all__ = [
 ]
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
-import math, re, time
-import numpy as np
+import math
+import re
+import time
 from numbers import Integral, Real
 from pathlib import Path
+
+import numpy as np
+
 from .. import core, gpt, lm, results
-from ..core import say
 from .automaton import grammar
 from .counting import LEARNERS
 from .grammars import GRAMMARS
@@ -44,13 +47,14 @@ from memnb.contextual.retraining import (
     check_names,
     dynamics,
     followed,
-    model_config,
     looks_at,
+    model_config,
     need_weights,
     paired_sets,
     short_name,
 )
 from .tuning import shared_tokens, tuned_dynamics
+from ..core import say
 
 
 # %% ../../nbs/contextual/measuring.ipynb #76b37f1f
@@ -302,7 +306,9 @@ def run_all(
                 f"{c['languages']}, {c.get('setting') or out[-1].setting.iloc[0]}: "
                 f"{i} of {len(cells)} measured"
             )
-    rows = pd.concat(out, ignore_index=True).round({c: 4 for c in [*LOSSES, "exact", "best_loss"]})
+    rows = pd.concat(out, ignore_index=True).round(
+        dict.fromkeys([*LOSSES, "exact", "best_loss"], 4)
+    )
     with results.Recorder("contextual", profile, seed) as rec:
         rec.add(to_long(rows), model_name(model), "train")
     return rows
@@ -518,7 +524,10 @@ def never_seen(
     import pandas as pd
 
     g, out = grammar(language), []
-    cost = lambda texts: -g.logprobs(texts) / [len(t.split()) + 1 for t in texts]
+
+    def cost(texts):
+        return -g.logprobs(texts) / [len(t.split()) + 1 for t in texts]
+
     for r in range(1000 * seed, 1000 * seed + repeats):
         three = followed(g, size, len(copies), copies, r)
         seen = {*three.text, *paired_sets(g, three, size, r)[0][0]}

@@ -19,7 +19,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/13_contextual.ipynb #7b0648a5
-import math, re
+import math
+import re
+
 import numpy as np
 
 # %% ../../nbs/13_contextual.ipynb #3e1fd5b9
@@ -115,7 +117,10 @@ def in_order(
     names,  # of strings, in any order
 ) -> list:  # each once, numbers in them counted: s10 behind s9
     "Names of strings, sorted"
-    parts = lambda s: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", str(s)))]
+
+    def parts(s):
+        return [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", str(s)))]
+
     return sorted(set(names), key=lambda s: (parts(s), str(s)))
 
 

@@ -21,11 +21,13 @@ __all__ = [
 # %% ../../nbs/contextual/notions.ipynb #9ce3df10
 import os
 from numbers import Real
+
 import numpy as np
+
 from .. import data
-from ..core import say
 from .method import NOTIONS, RULES_OF_START, in_order, lemma, memorized
 from .retraining import LOSSES, OF_STRING, RUN_OF
+from ..core import say
 
 # %% ../../nbs/contextual/notions.ipynb #b7c28ff4
 LOG = ["string", "epoch", "train_loss", "test_loss"]
@@ -255,7 +257,10 @@ def too_low(
     for key, g in table[table.control_loss.notna()].groupby(list(RUN_OF[:-1]), sort=False):
         names, repeats, _, loss = arrays_of(g)
         a, b = loss["test_loss"], loss["control_loss"]
-        at = lambda x, y: np.take_along_axis(x, y.argmin(-1)[..., None], -1)[..., 0]
+
+        def at(x, y):
+            return np.take_along_axis(x, y.argmin(-1)[..., None], -1)[..., 0]
+
         chance, low = ((at(b, a) - at(a, a)) + (at(a, b) - at(b, b))) / 2, a.min(-1)
         out += [
             (*key, r, s, low[i, j], chance[i, j], chance[i, j] / low[i, j] if low[i, j] else 0.0)
@@ -303,9 +308,10 @@ def onsets(
 
 def _string_row(at, own, epochs, tau, rule, edge):
     "Starts and scores of one string in one repeat"
-    read = lambda c, edge=None: memorized(
-        at[c], at["test_loss"], tau, rule, epochs, own["exact"], edge
-    )
+
+    def read(c, edge=None):
+        return memorized(at[c], at["test_loss"], tau, rule, epochs, own["exact"], edge)
+
     best, out = int(np.abs(np.asarray(epochs) - own["best_epoch"]).argmin()), {}
     for m, (s, v) in read("train_loss", edge).items():
         out |= {f"start_{m}": s, f"score_{m}": v[-1], f"best_{m}": v[best]}

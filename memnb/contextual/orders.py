@@ -32,10 +32,12 @@ __all__ = [
 # %% ../../nbs/contextual/orders.ipynb #25131e8c
 import math
 from itertools import permutations
+
 import numpy as np
-from ..stats import binom_ci
+
 from .method import NOTIONS, begins, in_order
 from .notions import arrays_of, check_tau, onsets
+from ..stats import binom_ci
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 MARGIN = 2.0  # epochs

@@ -31,15 +31,21 @@ __all__ = [
 ]
 
 # %% ../../nbs/contextual/retraining.ipynb #21334e83
-import hashlib, json, math, os, re
+import hashlib
+import json
+import math
+import os
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
+
 import numpy as np
+
 from .. import core, gpt, lm
-from ..core import say
 from .automaton import Grammar, grammar
 from .method import nearest
+from ..core import say
 
 # %% ../../nbs/contextual/retraining.ipynb #cfac5f71
 NATURAL = 10000  # strings from which natural frequencies are counted
@@ -300,7 +306,10 @@ def train_pretrained(
     if end is None:
         raise ValueError(f"{m.name} has no end token")
     ids, start = [one[x] for x in g.terminals] + [end], end if start is None else start
-    spell = lambda strings: [[ids[i] for i in s] for s in token_ids(g, strings)]
+
+    def spell(strings):
+        return [[ids[i] for i in s] for s in token_ids(g, strings)]
+
     data, seen = [spell(s) for s in sets], spell(watch)
     room, need = context or m.window or math.inf, 1 + max(len(x) for d in [*data, seen] for x in d)
     if need > room:
@@ -318,15 +327,18 @@ def train_pretrained(
 # %% ../../nbs/contextual/retraining.ipynb #a95b6d43
 def _fine_tune(net, data, absent, watch, start, epochs, batch, lr, seed, looks):
     "Losses of watched sequences by epoch while a copy of a network is trained on data"
-    import copy, torch
+    import copy
+
+    import torch
 
     net, per = copy.deepcopy(net).eval(), -(-len(data) // batch)
     rates = gpt.Schedule(per * epochs, batch, lr, WARMUP, schedule="linear").rates(0, per * epochs)
     opt = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.0)
     cuts, looks = range(0, len(watch), 64), {*(looks or range(per, per * epochs + 1, per))}
-    look = lambda: np.concatenate(
-        [string_losses(net, watch[i : i + 64], start).cpu() for i in cuts]
-    )
+
+    def look():
+        return np.concatenate([string_losses(net, watch[i : i + 64], start).cpu() for i in cuts])
+
     out = [look()]
     for k, (at, rate) in enumerate(
         zip(gpt.batch_order(len(data), batch, 0, per * epochs, seed), rates), 1
@@ -445,12 +457,16 @@ def short_name(g):
 def _kept(folder, what, make):
     "A table from the folder if it is all there, else made and put there whole; `MEMNB_FRESH` makes it anew"
     import io
+
     import pandas as pd
 
     if not folder:
         return make()
     file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
-    sha = lambda text: f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+    def sha(text):
+        return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
+
     if file.exists() and not os.environ.get("MEMNB_FRESH"):
         text = file.read_text(encoding="utf8", errors="replace")
         rows = text.partition("\n")[2]
@@ -473,7 +489,9 @@ def check_names(
     "Refuse arguments that neither f, nor `dynamics`, nor the training knows"
     from inspect import signature
 
-    names = lambda f: [*signature(f).parameters]
+    def names(f):
+        return [*signature(f).parameters]
+
     known = names(f)[:3] + names(dynamics)[3:-1] + OF_FIT * (model == "gpt")
     for k in [k for k in asked if k not in known]:
         raise TypeError(f"{f.__name__} takes no {k!r}{core.did_you_mean(k, known)}")

@@ -6,14 +6,21 @@
 __all__ = ["tree_losses", "fine_tune", "spelling", "train_tuned", "tuned_dynamics", "shared_tokens"]
 
 # %% ../../nbs/contextual/tuning.ipynb #b01f7a12
-import copy, hashlib, inspect, json, math, time
+import copy
+import hashlib
+import inspect
+import json
+import math
+import time
 from functools import partial
 from pathlib import Path
+
 import numpy as np
+
 from .. import gpt, lm
-from ..core import say
 from .automaton import Grammar
 from .retraining import LEARNERS, WARMUP, _kept, dynamics, need_weights, token_ids
+from ..core import say
 
 
 # %% ../../nbs/contextual/tuning.ipynb #b01f7a15
@@ -140,7 +147,10 @@ def train_tuned(
     m = lm.load(model)
     need_weights(m)
     ids, start = spelling(m, g)
-    spell = lambda strings: [[ids[i] for i in s] for s in token_ids(g, strings)]
+
+    def spell(strings):
+        return [[ids[i] for i in s] for s in token_ids(g, strings)]
+
     data, seen = [spell(s) for s in sets], spell(watch)
     room, need = context or m.window or math.inf, 1 + max(len(x) for d in [*data, seen] for x in d)
     if need > room:

@@ -6,17 +6,17 @@
 __all__ = []
 
 # %% ../../nbs/icl/index.ipynb #0d47174f
-from .method import *
-from .prompts import *
-from .judges import *
-from .replication import *
-from .replay import *
+from .claims import *
 from .controls import *
-from .worlds import *
+from .figures import *
+from .fixtures import *
+from .judges import *
+from .known import *
+from .method import *
 from .performance import *
+from .prompts import *
+from .replay import *
+from .replication import *
 from .runs import *
 from .tables import *
-from .figures import *
-from .known import *
-from .fixtures import *
-from .claims import *
+from .worlds import *

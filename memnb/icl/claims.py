@@ -8,6 +8,7 @@ __all__ = ["FLOOR", "WIDE", "LEAST", "WORLD", "CLAIMS", "verdicts_of"]
 # %% ../../nbs/icl/claims.ipynb #fc553901
 from collections import Counter, defaultdict
 from functools import partial
+
 from .controls import by_repeat, rising_null
 from memnb.icl.fixtures import (
     DOWN,
@@ -41,8 +42,8 @@ from memnb.icl.tables import (
     read_by,
     trend,
 )
-from ..stats import binom_ci
 from ..results import MODEL, MODELS, PAPER, TRUTH, Claim, board, vote
+from ..stats import binom_ci
 
 # %% ../../nbs/icl/claims.ipynb #ffa947fe
 FLOOR = (
@@ -82,7 +83,10 @@ def _change(groups, looks=1):
     found, why = _says(groups, looks), _net(groups)[-1]
     if found is not None:
         return found, why
-    grown = lambda f: {g: tuple(round(x * f) for x in v) for g, v in groups.items()}
+
+    def grown(f):
+        return {g: tuple(round(x * f) for x in v) for g, v in groups.items()}
+
     enough = next(
         (f for f in (1.1**i for i in range(1, 50)) if _says(grown(f), looks) is not None), None
     )
@@ -198,7 +202,7 @@ def _stable(m, rep):
         elif level is None or level.value < WIDE:
             parts[d] = "undecided", f"{why}: too little comes back"
         else:
-            parts[d] = (-WIDE < low and high < WIDE and elow > -WIDE) or "undecided", why
+            parts[d] = (low > -WIDE and high < WIDE and elow > -WIDE) or "undecided", why
     return _not_seen(m, vote(parts))
 
 
@@ -399,7 +403,10 @@ def _beyond(where, reach, than):
         sizes = [abs(float(v)) for v in r.value]
         clear, weak = [v - 0.005 >= reach() for v in sizes], [v + 0.005 < reach() for v in sizes]
         names = [f"{d} {s} {v}" for d, s, v in zip(r.dataset, r.setting, r.value)]
-        named = lambda these: ", ".join(x for x, c in zip(names, these) if c)
+
+        def named(these):
+            return ", ".join(x for x, c in zip(names, these) if c)
+
         between = [not c and not w for c, w in zip(clear, weak)]
         why = f"{sum(clear)} of {len(clear)} surely reach |r| = {reach():.3g}, {than}"
         why += f"; not: {named(weak)}" * any(
@@ -419,7 +426,9 @@ def _both_rise():
 
 
 def _threshold(m, rep):
-    of = lambda which: rep[which].groupby("dataset").value
+    def of(which):
+        return rep[which].groupby("dataset").value
+
     rate = of((rep.what == "rate") & rep["where"].str.startswith("§5.1")).max().astype(float)
     r = of(rep["where"] == "Table 2").mean().astype(float)
     both = rate.index.intersection(r.index)
@@ -499,7 +508,7 @@ def _doses(m):
         holds = True if clear == [1, 1] else False if min(clear) < 0 else "undecided"
         parts[f"{s} k = {k:g}"] = (
             holds,
-            "z = {:.1f}, below {} times {:.1f}".format(zs[0], most, zs[1]),
+            f"z = {zs[0]:.1f}, below {most} times {zs[1]:.1f}",
         )
     return vote(parts)
 

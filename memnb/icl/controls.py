@@ -70,6 +70,7 @@ def paper_task(
 ) -> Task:
     "Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart"
     import pandas as pd
+
     from memnb import data, plant
 
     d = pieces(data.load(dataset, "train"), seed)

@@ -7,6 +7,7 @@ __all__ = ["EXPERIMENTS", "CHECKS"]
 
 # %% ../../nbs/icl/exercises.ipynb #ee915356
 import numpy as np
+
 from ..exercises import Experiment
 from .controls import rising_null
 from .judges import rule

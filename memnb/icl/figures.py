@@ -22,6 +22,7 @@ __all__ = [
 
 # %% ../../nbs/icl/figures.ipynb #4b8cda96
 from itertools import cycle
+
 from .. import plots
 from .method import CONTROLS, MAIN, SETTINGS, p_of
 from .prompts import TITLES
@@ -337,7 +338,8 @@ def _told(m):
 
 def fig_x_summary(measured, reported):
     "What the paper found and what we find: memorization by k, and its correlation with performance"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     m = _of_models(memory_rates(measured, setting=MAIN))
     if not len(m):
@@ -682,7 +684,8 @@ def fig4(measured, reported=None):
 # %% ../../nbs/icl/figures.ipynb #b8b9b9d4
 def fig_x_elements(measured, reported=None):
     "Each setting minus the one that it differs from in one thing, at the same k"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     m, rows = _of_models(overall(measured).query("k > 0")), []
     for (name, model, data), g in m[m.rate > 0].groupby(["name", "model", "dataset"], sort=False):
@@ -758,7 +761,8 @@ def fig_x_elements(measured, reported=None):
 # %% ../../nbs/icl/figures.ipynb #a8000ab2
 def fig_x_cost(measured, reported=None):
     "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
     from matplotlib.ticker import LogLocator
 
     m = measured[measured.part == "cost"]

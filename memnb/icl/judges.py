@@ -30,17 +30,62 @@ __all__ = [
 # %% ../../nbs/icl/judges.ipynb #f0b817f3
 import re
 from pathlib import Path
+
 from .. import lm
 from ..core import require
 from ..lm import needs
 
 # %% ../../nbs/icl/judges.ipynb #6cc283df
 STOP = set(
-    "a an the of to in on at by for from and or but is are was were be been has have had it its this "
-    "that these those he she him her they them his their will would with as do "
-    "does did so".split()
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "to",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "and",
+        "or",
+        "but",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "has",
+        "have",
+        "had",
+        "it",
+        "its",
+        "this",
+        "that",
+        "these",
+        "those",
+        "he",
+        "she",
+        "him",
+        "her",
+        "they",
+        "them",
+        "his",
+        "their",
+        "will",
+        "would",
+        "with",
+        "as",
+        "do",
+        "does",
+        "did",
+        "so",
+    ]
 )
-NEGATIONS = set("not no never none nor without cannot n't".split())
+NEGATIONS = set(["not", "no", "never", "none", "nor", "without", "cannot", "n't"])
 RULE = dict(part=0.5, recall=0.8, precision=0.5, order=0.6)
 
 
@@ -77,6 +122,7 @@ def rule(
 ) -> str:  # 'exact', 'near' or 'inexact'
     "The offline judge"
     from collections import Counter
+
     from rapidfuzz.distance import LCSseq
 
     if _squeeze(truth) == _squeeze(said):
@@ -165,10 +211,14 @@ def repeats(
 ) -> bool:
     "Does it share with the truth no word beyond the run of the first sentence that it repeats?"
     from collections import Counter
+
     from rapidfuzz.distance import Levenshtein
 
     a, b = _stems(first), _stems(said)
-    ends = lambda i: range(i + 1, min(len(a), i + 2 * len(b)) + 1)  # what is longer is farther
+
+    def ends(i):
+        return range(i + 1, min(len(a), i + 2 * len(b)) + 1)  # what is longer is farther
+
     runs = (a[i:j] for i in range(len(a)) for j in ends(i))
     run = min(runs, key=lambda r: (Levenshtein.distance(r, b), -len(r)), default=[])
     return not (Counter(_stems(truth)) & Counter(b)) - Counter(run)
@@ -176,8 +226,33 @@ def repeats(
 
 # %% ../../nbs/icl/judges.ipynb #d3a1e702
 PRONOUNS = set(
-    "he him his she her hers it its they them their theirs we us our you your who whom "
-    "whose which himself herself itself themselves".split()
+    [
+        "he",
+        "him",
+        "his",
+        "she",
+        "her",
+        "hers",
+        "it",
+        "its",
+        "they",
+        "them",
+        "their",
+        "theirs",
+        "we",
+        "us",
+        "our",
+        "you",
+        "your",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "himself",
+        "herself",
+        "itself",
+        "themselves",
+    ]
 )
 
 
@@ -355,8 +430,9 @@ def review(
 ):  # widget: shows a pair at a time, those without a verdict
     "A human judge, in the notebook"
     require("ipywidgets", "lab")
-    import ipywidgets as w
     from html import escape
+
+    import ipywidgets as w
 
     done = {(r.truth, r.said) for r in reviewed(file).itertuples()}
     todo = [p for p in dict.fromkeys(zip(result.truth, result.said)) if p not in done]

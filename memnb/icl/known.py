@@ -23,8 +23,8 @@ __all__ = [
 
 # %% ../../nbs/icl/known.ipynb #73aa46c4
 from .. import plots
-from .figures import INTERVAL
 from .controls import ASKED, PAPER_KS, by_repeat
+from .figures import INTERVAL
 from .method import MAIN
 from .prompts import TITLES
 from .tables import dose_cells, mcnemar, memory_rates, overall, pair_counts
@@ -141,7 +141,8 @@ def _places(ax, ks, **kw):
 
 def fig_x_neighbours(measured, reported=None):
     "Members and twins, asked for behind pairs that were shown, were not shown, or are of another data set"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     d = memory_rates(measured).query("by == 'twins' and model.str.startswith('planted')")
     d = d[d.setting.isin([*WHOSE])]
@@ -257,7 +258,8 @@ TWO_MODELS = (
 
 def fig_x_swap(measured, reported=None):
     "The same prompts to the model that was shown an item, and to the one that was not"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     d = _swap_cells(measured)
     d = d[d.setting.isin([*WHOSE])] if len(d) else d
@@ -356,7 +358,8 @@ def fig_x_dose(measured, reported=None):
 # %% ../../nbs/icl/known.ipynb #f7e6be66
 def fig_x_world(measured, reported=None):
     "Tiny GPT: ambiguous first pieces behind pairs of the own set, of a set never shown, of another set"
-    import matplotlib.pyplot as plt, pandas as pd
+    import matplotlib.pyplot as plt
+    import pandas as pd
 
     d = overall(measured[measured.model == "gpt"])
     d = d[d.setting.isin([*WHOSE]) & (d.n > 0)]

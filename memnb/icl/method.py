@@ -21,6 +21,7 @@ __all__ = [
 
 # %% ../../nbs/11_icl.ipynb #a57ffe75
 import re
+
 from ..stats import binom_ci
 
 

@@ -15,6 +15,7 @@ __all__ = [
 
 # %% ../../nbs/icl/performance.ipynb #8a3666b9
 import re
+
 from .. import lm
 from .prompts import Task, performance_prompts
 from .replication import in_long_form, known_groups, share_rows, was_refused
@@ -29,7 +30,10 @@ def read_label(
     number = re.search(r"\d+", said)
     if number and int(number[0]) in labels:
         return int(number[0])
-    plain = lambda s: re.sub(r"[\W_]+", " ", str(s)).strip().lower()
+
+    def plain(s):
+        return re.sub(r"[\W_]+", " ", str(s)).strip().lower()
+
     found = [l for l, n in labels.items() if f" {plain(n)} " in f" {plain(said)} "]
     longest = max((len(plain(labels[l])) for l in found), default=0)
     found = [l for l in found if len(plain(labels[l])) == longest]

@@ -16,8 +16,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/prompts.ipynb #ab2dac11
-import bisect, random
+import bisect
+import random
 from pathlib import Path
+
 from .. import data, lm, plant
 from ..core import say
 from .judges import derivable, frequent_words, is_telling, repeats
@@ -275,13 +277,16 @@ def performance_prompts(
 ) -> list:  # one prompt an instance, the label is asked for
     "k-shot classification"
     at = list(range(k)) if not order else random.Random(order).sample(range(k), k)
-    text = lambda r: "\n".join(
-        f"{name}: {r[c]}"
-        for name, c in zip(
-            PIECES[True] if task.pair else ("Text",),
-            ("first", "second") if task.pair else ("whole",),
+
+    def text(r):
+        return "\n".join(
+            f"{name}: {r[c]}"
+            for name, c in zip(
+                PIECES[True] if task.pair else ("Text",),
+                ("first", "second") if task.pair else ("whole",),
+            )
         )
-    )
+
     q, d = (
         x.assign(whole=x["first"] + " " + x.second) for x in (task.queries, task.demos.iloc[at])
     )

@@ -29,7 +29,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
-import json, random
+import json
+import random
+
 from ..core import data_dir, replacing, share_dir
 from .judges import agreement, derivable, llm_judge, repeats, reviewed, rule
 from .method import UNCOUNTED
@@ -75,7 +77,10 @@ def keep_answers(
         )
     file = data_dir() / ANSWERS / _file_of(model, profile, int(result.k.min()))
     file.parent.mkdir(parents=True, exist_ok=True)
-    plain = lambda x: x.item() if hasattr(x, "item") else x
+
+    def plain(x):
+        return x.item() if hasattr(x, "item") else x
+
     text = "".join(
         json.dumps({c: plain(v) for c, v in l.items()}, ensure_ascii=False) + "\n" for l in lines
     )
@@ -320,6 +325,7 @@ def rejudge_near_calls(
 ):  # DataFrame as from `near_calls`, written anew; needs the data sets at hand
     "Judge kept answers to sentence pairs by the rule as it is now, without asking a model"
     import pandas as pd
+
     from memnb import data
 
     calls, parts = near_calls(profile), []

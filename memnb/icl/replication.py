@@ -28,6 +28,7 @@ __all__ = [
 
 # %% ../../nbs/icl/replication.ipynb #36bf618e
 from numbers import Integral
+
 from .. import lm
 from ..core import say
 from .judges import judged, repeats, rule
@@ -49,7 +50,10 @@ def _rival(said, truth, seconds):
 
     if said == truth or not said:
         return False
-    far = lambda second: Levenshtein.normalized_distance(said, second)
+
+    def far(second):
+        return Levenshtein.normalized_distance(said, second)
+
     return any(far(s) <= far(truth) for s in seconds if s != truth)
 
 
@@ -351,9 +355,15 @@ def checked_sizes(
     **counts,  # name -> whole number, 1 at least
 ) -> tuple:  # (list of ks, list of settings)
     "Numbers of demonstrations and settings as lists; these and all counts are checked"
-    single = lambda x: isinstance(x, str) or not hasattr(x, "__iter__")
+
+    def single(x):
+        return isinstance(x, str) or not hasattr(x, "__iter__")
+
     ks, settings = ([x] if single(x) else list(dict.fromkeys(x)) for x in (ks, settings))
-    whole = lambda x, least: isinstance(x, Integral) and x >= least
+
+    def whole(x, least):
+        return isinstance(x, Integral) and x >= least
+
     if not ks or not all(whole(k, 0) for k in ks):
         raise ValueError(
             f"ks are numbers of demonstrations, whole and none below 0, as [0, 25], not {ks}"

@@ -7,6 +7,7 @@ __all__ = ["TIMED", "measure", "cost", "run_all", "estimate"]
 
 # %% ../../nbs/icl/runs.ipynb #3bf0c1ce
 from pathlib import Path
+
 from .. import lm, plant, results
 from ..core import say
 from .judges import llm_judge, ready_judge
@@ -76,7 +77,8 @@ def cost(
     max_tokens: int = 24,  # of an answer
 ):  # DataFrame in the long form: seconds by k and instances
     "Measure the time of a replication by demonstrations and instances"
-    import tempfile, time
+    import tempfile
+    import time
 
     m, rows, most = lm.load(model), [], min(max(ns), len(task.queries))
     was = m.store
@@ -111,7 +113,9 @@ def _kept(m, t, rows, ks, settings, max_tokens, seed, profile):
     "Keep answers, of the paper's sets the near ones; the swapped model gets rows of its items as twins, too"
     import pandas as pd
 
-    answers = lambda m, t: replications(m, t, ks, settings, max_tokens, "rule", m.mode, seed)
+    def answers(m, t):
+        return replications(m, t, ks, settings, max_tokens, "rule", m.mode, seed)
+
     mine = answers(m, t)  # from the store
     if t.name in TITLES:
         keep_near_calls(mine, m.name, profile)

@@ -40,6 +40,7 @@ __all__ = [
 
 # %% ../../nbs/icl/tables.ipynb #bb569cf5
 from functools import lru_cache
+
 from .. import plots, results
 from ..core import say
 from .method import MAIN, SETTINGS, correlation, p_of
@@ -62,7 +63,9 @@ FEW = 0.25  # of the recorded instances: a run of fewer does not take the place 
 
 def _is_covered(now, rows):
     "Has a recorded run all that was just asked, by the same judge and of as many instances?"
-    asked = lambda d: d[(d.part == "replication") & (d.times.isna() if "times" in d else True)]
+
+    def asked(d):
+        return d[(d.part == "replication") & (d.times.isna() if "times" in d else True)]
 
     def size(d):
         return asked(d).groupby(["setting", "judge", "k"]).n.max().to_dict()

@@ -16,6 +16,7 @@ __all__ = [
 
 # %% ../../nbs/icl/worlds.ipynb #13298a59
 from dataclasses import dataclass
+
 from .. import results
 from .method import SETTINGS
 from .replication import in_long_form, matches_of, paired_rows
@@ -145,7 +146,8 @@ def world_answers(
     ),  # own demonstrations; never shown; of the next set
 ):  # DataFrame as from `judged`: setting, k, idx, match, ...
     "Every shared first piece of every set is asked for"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
 
     sets, never, rows = invented(w), invented(w, w.seed + 1000), []
     for k in ks:

@@ -7,7 +7,9 @@ __all__ = ["BOUNDS", "AUDITS", "FINE", "solve", "solved", "printed_floor", "prin
 
 # %% ../../nbs/iclinf/accounting.ipynb #eb792578
 import math
+
 import numpy as np
+
 from ..core import say
 from .method import DELTA, ORDERS, STEPS, conversion, theory, token_rdp
 
@@ -33,7 +35,10 @@ def solve(
     low, high = bounds or BOUNDS[what]
     if not 0 < low < high:
         raise ValueError(f"bounds are positive and in order, not {low}, {high}")
-    at = lambda v: theory(**fixed, **{what: v}, steps=steps, delta=delta, orders=orders)
+
+    def at(v):
+        return theory(**fixed, **{what: v}, steps=steps, delta=delta, orders=orders)
+
     first, last = at(low).eps, at(high).eps
     top, bottom = max(first, last), min(first, last)
     if not bottom <= target <= top:

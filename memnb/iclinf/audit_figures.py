@@ -18,7 +18,9 @@ __all__ = [
 
 # %% ../../nbs/iclinf/audit_figures.ipynb #deb72250
 from functools import lru_cache
+
 import numpy as np
+
 from .. import plots
 from .accounting import FINE, printed_floor, printed_use, solve, solved
 from .auditing import NORMS
@@ -291,7 +293,8 @@ def shown_by_texts(measured):
 # %% ../../nbs/iclinf/audit_figures.ipynb #742eff82
 def fig_x_learners(measured, reported=None):
     "Influence of learners from scratch beside the one that is known"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     m = rows_of(measured, "learners")
     if not len(m):

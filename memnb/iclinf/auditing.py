@@ -24,14 +24,16 @@ __all__ = [
 # %% ../../nbs/iclinf/auditing.ipynb #f9c8cc85
 from dataclasses import dataclass
 from functools import partial
+
 import numpy as np
+
 from .. import data, lm, stats
 from ..core import say
-from ..lm import needs
 from .accounting import AUDITS, solve
 from .lower import attack, whole_outputs
 from .method import DELTA, STEPS, _orders, clipped, compare, theory
 from .table import long_rows
+from ..lm import needs
 
 # %% ../../nbs/iclinf/auditing.ipynb #d2a6a6d6
 NORMS = "s-1", "s"

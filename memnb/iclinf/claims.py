@@ -7,12 +7,12 @@ __all__ = ["CLAIMS"]
 
 # %% ../../nbs/iclinf/claims.ipynb #ac96ab3b
 import math
-from ..results import MODEL, MODELS, PAPER, THEOREM, TRUTH, Claim, vote
+
+from .. import plots
 from .accounting import FINE, printed_floor, printed_use, solved
 from .figures import by_size, tuned_pairs
 from .ladder import last_tuned, rung_number
 from .method import theory
-from .. import plots
 from memnb.iclinf.small import (
     _FIRST,
     _LAST,
@@ -37,6 +37,7 @@ from memnb.iclinf.small import (
     _three,
 )
 from .table import audit_table, right_and_guess, rows_of
+from ..results import MODEL, MODELS, PAPER, THEOREM, TRUTH, Claim, vote
 
 # %% ../../nbs/iclinf/claims.ipynb #8cdc4bc4
 _MORE_MODELS = "needs further models: memnb run gpu --only iclinf -p models '[{}]'"

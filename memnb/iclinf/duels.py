@@ -7,12 +7,13 @@ __all__ = ["DUELS", "RARE", "duel_prompts", "text_losses", "first_token_hits", "
 
 # %% ../../nbs/iclinf/duels.ipynb #ae2bedc7
 import numpy as np
+
 from .. import lm
-from ..lm import needs
 from .auditing import TABLE3, _drawn, audit_prompts
 from .lower import attack, attack_power, whole_outputs
 from .method import DELTA, clipped, rdp_to_approxdp, token_rdp
 from .table import long_rows
+from ..lm import needs
 
 # %% ../../nbs/iclinf/duels.ipynb #ed3daaf7
 DUELS = "ordinary", "insistent", "identical"

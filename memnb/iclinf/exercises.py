@@ -7,6 +7,7 @@ __all__ = ["EXPERIMENTS", "CHECKS", "crowd", "leakage"]
 
 # %% ../../nbs/iclinf/exercises.ipynb #a2f94407
 import numpy as np
+
 from .. import lm
 from ..exercises import Experiment
 from .accounting import solve

@@ -22,8 +22,8 @@ __all__ = [
 
 # %% ../../nbs/iclinf/figures.ipynb #484ac6ef
 from .. import plots
-from .table import right_and_guess, rows_of
 from .ladder import last_tuned, rung_number
+from .table import right_and_guess, rows_of
 from .twins import memory_effect
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
@@ -316,7 +316,8 @@ def _two_kinds(
     m, by, kinds, words, gaps=None, minus="", reported=None, xlabel="ICLInf (nats)", hits=None
 ):
     "Two kinds of the column `by` in a row for each model and data set, and their differences beside"
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     series, first = list(_series(m)), int(reported is not None)
     rows = [*["paper, Table 1"] * first, *(name for name, *_ in series)]

@@ -20,13 +20,14 @@ __all__ = [
 
 # %% ../../nbs/iclinf/influence.ipynb #18908d66
 import numpy as np
+
 from .. import lm, stats, store
 from ..core import say
 from ..hf import last_logits, plant_tree
-from ..lm import needs
 from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import draw, label_tokens, pool
 from .table import long_rows
+from ..lm import needs
 
 
 # %% ../../nbs/iclinf/influence.ipynb #8b0a3200
@@ -102,7 +103,9 @@ def _plain_scores(model, ids):
     "The same by plain forward passes of one prompt each"
     import torch
 
-    run = lambda i: model._run(dict(input_ids=torch.tensor([i], device=model.device)))[0, -1]
+    def run(i):
+        return model._run(dict(input_ids=torch.tensor([i], device=model.device)))[0, -1]
+
     with torch.inference_mode():
         return torch.stack([run(i) for i in ids]).float().log_softmax(-1)
 

@@ -17,15 +17,19 @@ __all__ = [
 ]
 
 # %% ../../nbs/iclinf/ladder.ipynb #29e20374
-import hashlib, random, re
+import hashlib
+import random
+import re
+
 import numpy as np
+
 from .. import lm, plant
 from ..core import say
 from .influence import accuracy, losses, scores
 from .method import case, mean_loss
 from .prompts import every_text, label_tokens, pool
 from .table import long_rows, rows_of
-from .twins import twin_losses, memory_rows
+from .twins import memory_rows, twin_losses
 
 
 # %% ../../nbs/iclinf/ladder.ipynb #87720a6c
@@ -137,7 +141,8 @@ def _tuned(model, taught, stops, lr, batch, rank, seed):
 
 def _kept_model(model, net, name):
     "A copy of a network with its adapter merged, as a model with a name"
-    import copy, gc
+    import copy
+    import gc
 
     parts = [p.detach().numpy().tobytes() for p in net.parameters() if p.requires_grad]
     mark = hashlib.sha256(b"".join(parts)).hexdigest()[:12]

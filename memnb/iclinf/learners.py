@@ -22,7 +22,9 @@ __all__ = [
 
 # %% ../../nbs/iclinf/learners.ipynb #c9680316
 from functools import partial
+
 import numpy as np
+
 from .. import gpt, stats
 from .method import mean_loss, normalised, privacy_loss
 from .table import long_rows

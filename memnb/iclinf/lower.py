@@ -7,7 +7,9 @@ __all__ = ["DELTA_AT", "Attack", "attack", "attack_power", "delta_of", "whole_ou
 
 # %% ../../nbs/iclinf/lower.ipynb #611d84cd
 from dataclasses import dataclass
+
 import numpy as np
+
 from .. import stats
 
 

@@ -8,7 +8,9 @@ __all__ = ["MEASURES", "Settings", "model_sizes", "measurements", "run_all", "es
 # %% ../../nbs/iclinf/measuring.ipynb #91c0e178
 from dataclasses import dataclass, replace
 from functools import partial
+
 import numpy as np
+
 from .. import lm, results
 from ..hf import plant_tree
 from .accounting import AUDITS, solve

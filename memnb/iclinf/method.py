@@ -24,7 +24,9 @@ __all__ = [
 
 # %% ../../nbs/12_iclinf.ipynb #7061c090
 from dataclasses import dataclass
+
 import numpy as np
+
 from .. import lm, stats
 
 
@@ -36,7 +38,10 @@ def case(
     mode: str = "completion",  # or 'chat'
 ) -> list:  # 2 (shots + 1) prompts: all, without 1, 2, ..., and the same with a blank query
     "The prompts of one query"
-    block = lambda text, label: f"{p.ask}:{' ' * bool(text)}{text}\n{p.answer}:{label}"
+
+    def block(text, label):
+        return f"{p.ask}:{' ' * bool(text)}{text}\n{p.answer}:{label}"
+
     shown = [block(t, f" {l}") for t, l in zip(exemplars.text, exemplars.label)]
     sets = [shown, *([*shown[:i], *shown[i + 1 :]] for i in range(len(shown)))]
     texts = ["\n\n".join([p.intro, *s, block(q, "")]) for q in (query, "") for s in sets]

@@ -6,9 +6,11 @@
 __all__ = ["FIRST", "FORMS", "COARSE", "Pool", "pool", "every_text", "draw", "label_tokens"]
 
 # %% ../../nbs/iclinf/prompts.ipynb #c6ff224c
-import os, random
+import os
+import random
 from dataclasses import dataclass
 from functools import lru_cache
+
 from .. import data, plant
 from ..core import say
 
@@ -123,9 +125,14 @@ def pool(
     train, test = every[: len(train)], every[len(train) :]
     q = test.sample(n, random_state=seed)
     rest = train[~train.text.isin(q.text)]
-    tidy = lambda d: (
-        d[["text", "label_name"]].rename(columns=dict(label_name="label")).reset_index(drop=True)
-    )
+
+    def tidy(d):
+        return (
+            d[["text", "label_name"]]
+            .rename(columns=dict(label_name="label"))
+            .reset_index(drop=True)
+        )
+
     q, rest = tidy(q), tidy(rest)
     return Pool(name, q.assign(idx=q.index), rest.assign(idx=rest.index), intro, ask, answer, names)
 
@@ -179,7 +186,11 @@ COARSE = (
             },
             40,
         ),
-        goods=("reuters_r52", {k: k for k in "cocoa coffee copper gold sugar rubber".split()}, 25),
+        goods=(
+            "reuters_r52",
+            {k: k for k in ["cocoa", "coffee", "copper", "gold", "sugar", "rubber"]},
+            25,
+        ),
     )
 )
 
@@ -247,7 +258,10 @@ def label_tokens(
     mode: str = "completion",  # in which a label follows a blank, or 'chat'
 ) -> list:  # token ids, one a label; ValueError where two are the same
     "First token of each label"
-    ids = lambda text: model.tok(text, add_special_tokens=False).input_ids
+
+    def ids(text):
+        return model.tok(text, add_special_tokens=False).input_ids
+
     if mode == "chat":
         first = [ids(l)[0] for l in labels]
     else:

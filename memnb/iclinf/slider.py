@@ -28,7 +28,10 @@ def slides(
     stops = []
     for r in paper.itertuples():
         x = own.get(r.target)
-        share = lambda v: f"{100 * v:.0f} % of the promise"
+
+        def share(v):
+            return f"{100 * v:.0f} % of the promise"
+
         bars = [
             Bar("no leakage at all (floor)", r.floor / r.target, said=share(r.floor / r.target)),
             Bar("the paper's audit", r.empirical / r.target, said=share(r.empirical / r.target)),

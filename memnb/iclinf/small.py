@@ -7,7 +7,9 @@ __all__ = []
 
 # %% ../../nbs/iclinf/small.ipynb #1ee4afbc
 from functools import partial
+
 import numpy as np
+
 from .method import DELTA
 from .table import long_rows
 

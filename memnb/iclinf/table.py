@@ -15,6 +15,7 @@ __all__ = [
 
 # %% ../../nbs/iclinf/table.ipynb #4541201d
 import numpy as np
+
 from .. import results
 from .method import DELTA
 

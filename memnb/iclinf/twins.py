@@ -7,7 +7,9 @@ __all__ = ["memory", "twin_losses", "memory_rows", "memory_effect"]
 
 # %% ../../nbs/iclinf/twins.ipynb #97f954b8
 import random
+
 import numpy as np
+
 from .. import lm, plant, stats
 from .influence import leave_one_out
 from .method import case, mean_loss, normalised, privacy_loss

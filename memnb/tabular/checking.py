@@ -171,7 +171,7 @@ def _written(m, rep):
         return None, "values at two temperatures were not measured"
     d, low, high = _difference(own.iloc[-1], own.iloc[0])
     why = ", ".join(f"T={r.temperature:g} {r.rate:.0%} of {r.n:.0f}" for r in own.itertuples())
-    same = True if -0.1 < low and high < 0.1 else False if low > 0 or high < 0 else "undecided"
+    same = True if low > -0.1 and high < 0.1 else False if low > 0 or high < 0 else "undecided"
     return same, f"{why}; difference {d:+.2f} ({low:+.2f}, {high:+.2f})"
 
 
@@ -205,7 +205,7 @@ def _correction(m, rep):
             f"reads {r.half:.2f}, without the {r.found:.0%} found {r.cleaned:.2f} "
             f"({r.left:+.2f}; {r.left_low:+.2f}, {r.left_high:+.2f})"
         )
-        near = -0.05 < r.left_low and r.left_high < 0.05
+        near = r.left_low > -0.05 and r.left_high < 0.05
         if near or r.left_low > 0.05 or r.left_high < -0.05:
             return near, why
         more = (

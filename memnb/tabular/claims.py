@@ -20,8 +20,6 @@ __all__ = [
 from .. import data, results
 from ..results import MODEL, PAPER, TRUTH, Claim
 from ..stats import binom_ci
-from .method import proportion
-from .counting import corrected, entry, joined, only, wide_part
 from memnb.tabular.checking import (
     _beside_paper,
     _but_one,
@@ -39,6 +37,8 @@ from memnb.tabular.checking import (
     _where,
     _written,
 )
+from .counting import corrected, entry, joined, only, wide_part
+from .method import proportion
 from .planted import pooled_eyes, truth_counts, whole
 from .prediction import ONE_LABEL
 from .proof import eye_counts, gains
@@ -153,9 +153,15 @@ def _temperature(m, rep):
     both = {f: v for f, v in both.items() if min(map(len, v)) > 1}
     if not both or cold == hot:
         return "undecided", why + "; too few numbers to compare"
-    rise = lambda pairs: sum(_differ(b) - _differ(a) for a, b in pairs)
+
+    def rise(pairs):
+        return sum(_differ(b) - _differ(a) for a, b in pairs)
+
     rng, seen = np.random.default_rng(0), rise(both.values())
-    mix = lambda a, b: np.split(rng.permutation(np.concatenate([a, b])), [len(a)])
+
+    def mix(a, b):
+        return np.split(rng.permutation(np.concatenate([a, b])), [len(a)])
+
     chance = [rise(mix(a, b) for a, b in both.values()) for _ in range(499)]
     up, down = (
         (1 + sum(sign * c >= sign * seen - 1e-12 for c in chance)) / 500 for sign in (1, -1)
@@ -404,7 +410,10 @@ def _exposure(m, rep):
         return None, "no labels of planted rows were asked for"
     top = g.more.dropna().index.max()
     r, twins = g.loc[top], g.loc[0]
-    said = lambda r: f"{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f}), n={r.n:.0f}"
+
+    def said(r):
+        return f"{r.gain:+.2f} ({r.low:+.2f}, {r.high:+.2f}), n={r.n:.0f}"
+
     why = (
         f"{top} times {said(r)}; twins {said(twins)}; difference {r.more:+.2f} "
         f"({r.more_low:+.2f}, {r.more_high:+.2f})"
@@ -422,7 +431,10 @@ def _first_rows(m, rep):
     t = rep[(rep["where"] == "Table 1") & (rep.model == "GPT-4")]
     t = t.pivot_table(index="dataset", columns="what", values="value", aggfunc="first")
     t = t[t.header.isin(["✓", "✗"]) & t.row_completion.isin(["✓", "✗"])]
-    both = lambda a, b: int(((t.header == a) & (t.row_completion == b)).sum())
+
+    def both(a, b):
+        return int(((t.header == a) & (t.row_completion == b)).sum())
+
     up, down = both("✓", "✗"), both("✗", "✓")
     p = [
         binomtest(k, up + down, alternative="greater").pvalue if up + down else 1.0
@@ -437,22 +449,22 @@ def _first_rows(m, rep):
 
 # %% ../../nbs/tabular/claims.ipynb #794cc871
 from memnb.tabular.trials import (
-    _signed,
-    _either,
-    _valid,
-    _drawn,
     _accurate,
-    _of_sets,
-    _of_paper,
+    _bought,
     _but,
+    _drawn,
+    _either,
+    _first,
+    _of_paper,
+    _of_sets,
+    _open_eyes,
+    _pair,
+    _planted,
+    _signed,
     _unique,
+    _valid,
     _well_written,
     _with_examples,
-    _planted,
-    _open_eyes,
-    _bought,
-    _first,
-    _pair,
 )
 
 # %% ../../nbs/tabular/claims.ipynb #7ed72157

@@ -18,7 +18,8 @@ def cell_codes(
     drawn,  # DataFrames of text
 ) -> tuple:  # two int arrays, row x feature
     "Cells as integers, the same number for the same value; -1 for a value that the data does not have"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
 
     out = []
     for f in real:

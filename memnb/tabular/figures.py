@@ -103,7 +103,9 @@ def fig1(measured, reported):
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 def fig2(measured, reported, dataset="california-housing"):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
-    import matplotlib.pyplot as plt, numpy as np, seaborn as sns
+    import matplotlib.pyplot as plt
+    import numpy as np
+    import seaborn as sns
     from matplotlib.patches import Patch
 
     m = only(measured, "temperature", "drawn")
@@ -127,7 +129,10 @@ def fig2(measured, reported, dataset="california-housing"):
         for i, f in enumerate(feats):
             lo, hi = real[f].quantile([0.001, 0.999])
             bins = np.linspace(lo - 0.1 * (hi - lo), hi + 0.1 * (hi - lo), 30)
-            cut = lambda x, bins=bins: x.clip(bins[0], bins[-1])
+
+            def cut(x, bins=bins):
+                return x.clip(bins[0], bins[-1])
+
             for j, temp in enumerate(temps):
                 v, ax = m[(m.temperature == temp) & (m.feature == f)].value, axs[i][j]
                 draw = dict(bins=bins, stat="density", element="step", linewidth=0, ax=ax)
@@ -172,7 +177,9 @@ def fig2(measured, reported, dataset="california-housing"):
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
-    import matplotlib.pyplot as plt, numpy as np, seaborn as sns
+    import matplotlib.pyplot as plt
+    import numpy as np
+    import seaborn as sns
 
     m = measured[measured["part"] == "pearson"]
     datasets = as_list(datasets)

@@ -19,10 +19,14 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/guards.ipynb #2c02bdd0
-import csv, io, random, re
+import csv
+import io
+import random
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import date
+
 from ..data import once
 from .counting import answered, entry
 from .method import load_table, proportion
@@ -266,7 +270,10 @@ def changed(
     rows: int = 6,  # a row and those before it
 ) -> float:  # share of places
     "How much of a table its twin changes: where no such rows follow each other in the table"
-    runs = lambda x: [tuple(x.rows[max(0, i + 1 - rows) : i + 1]) for i in range(len(x))]
+
+    def runs(x):
+        return [tuple(x.rows[max(0, i + 1 - rows) : i + 1]) for i in range(len(x))]
+
     old = set(runs(t))
     return sum(r not in old for r in runs(twin)) / len(twin)
 

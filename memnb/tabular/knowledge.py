@@ -26,13 +26,15 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/knowledge.ipynb #8e8a6587
-import random, re
+import random
+import re
+
 from .. import data
 from ..lm import needs
 from .counting import answered, counted, entry, joined, mean_of
 from .method import budget, check_count, load_table, per_query, prompts, proportion
-from .reading import plain_name, read_names
 from .prompting import SYSTEM, as_list, other_sets, parse, random_rows, spell
+from .reading import plain_name, read_names
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #6387cea9
@@ -69,10 +71,34 @@ def feature_names(
 
 # %% ../../nbs/tabular/knowledge.ipynb #de43a5a7
 _FILLING = {
-    *(
-        "a an the of is it this that as known called named famous data set dataset csv file train test "
-        "uci openml kaggle sklearn scikit learn"
-    ).split()
+    *[
+        "a",
+        "an",
+        "the",
+        "of",
+        "is",
+        "it",
+        "this",
+        "that",
+        "as",
+        "known",
+        "called",
+        "named",
+        "famous",
+        "data",
+        "set",
+        "dataset",
+        "csv",
+        "file",
+        "train",
+        "test",
+        "uci",
+        "openml",
+        "kaggle",
+        "sklearn",
+        "scikit",
+        "learn",
+    ]
 }
 
 
@@ -103,7 +129,10 @@ def dataset_name(
         for x in (t.title, t.name, *((known.alias, known.title) if known else ()))
         if x
     ]
-    lines = lambda t, at: "\n".join([t.header, *t.rows[at : at + rows]])
+
+    def lines(t, at):
+        return "\n".join([t.header, *t.rows[at : at + rows]])
+
     shots = [(lines(s, 0), s.title) for s in other_sets(t, sets, names)]
     places = [
         0,
@@ -143,7 +172,10 @@ def sampled_texts(
     "What a model says when it is asked for rows of a data set"
     check_count(n, "samples")
     t = load_table(dataset)
-    ask = lambda t: f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
+
+    def ask(t):
+        return f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
+
     shots = [
         (ask(s), spell(random_rows(s, 1, seed).iloc[0], s.names))
         for s in other_sets(t, sets, names)
@@ -207,7 +239,10 @@ def feature_values(
     "Are sampled values written as in the data?"
     t = load_table(dataset)
     known = {f: forms(t.df[f]) for f in t.names}
-    good = lambda f, v: form(v) in known[f] or str(v).strip() in known[f]
+
+    def good(f, v):
+        return form(v) in known[f] or str(v).strip() in known[f]
+
     cells = [(f, v, good(f, v)) for f in t.names for v in drawn[f].dropna()]
     feature, said, ok = zip(*cells) if cells else ((), (), ())
     return per_query("feature_values", t, "", said, ok, feature=feature)
@@ -279,7 +314,8 @@ def pearson(
     drawn,  # DataFrame from `sample`
 ):  # DataFrame, one row a pair: r in the data, r in the samples (NaN where a feature does not vary)
     "Pearson correlations in the data and in the samples"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
 
     t = load_table(dataset)
     real = t.typed().select_dtypes("number")

@@ -23,11 +23,24 @@ __all__ = [
 # %% ../../nbs/tabular/measuring.ipynb #56bc395b
 import re
 from dataclasses import replace
+
 from .. import lm, results
 from ..core import say
 from ..lm import needs
 from .copying import copies
 from .counting import answered, counted, entry, joined, summary, wide_part
+from memnb.tabular.guards import (
+    NEW_TWIN,
+    against_twin,
+    changed,
+    changed_cells,
+    line_guess,
+    row_guess,
+    row_independence,
+    shifted_twin,
+    unique_guess,
+    unique_values,
+)
 from memnb.tabular.knowledge import (
     completion_rates,
     conditional_completion,
@@ -42,18 +55,6 @@ from memnb.tabular.knowledge import (
     sample,
     temperature_samples,
     valid_samples,
-)
-from memnb.tabular.guards import (
-    NEW_TWIN,
-    against_twin,
-    changed,
-    changed_cells,
-    line_guess,
-    row_guess,
-    row_independence,
-    shifted_twin,
-    unique_guess,
-    unique_values,
 )
 from memnb.tabular.memorization import (
     feature_completion,
@@ -120,7 +121,10 @@ def to_draw(
     profile: str = None,  # default: the largest that is there
 ) -> dict:  # argument of the figure -> rows
     "The rows of a figure: those of one model, else those of the models with known memories"
-    planted = lambda *parts: rows[rows["part"].isin(parts)]
+
+    def planted(*parts):
+        return rows[rows["part"].isin(parts)]
+
     asked = rows[~rows["part"].isin(["truth", "eyes", "exposure"])]
     plain = min(set(asked.model), key=lambda m: (m.startswith("planted"), m))
     asked = results.selected(asked, model or plain, profile)
@@ -280,7 +284,10 @@ def _header_part(model, t, z, mode, seed):
     best = dict(value=got.lines.max(), n=len(got))
     numbers = counted(h) | dict(lines=best, line_guess=line_guess(t, splits))
     if _seems("header", t, numbers):
-        lines = lambda twin: dict(twin_lines=answered(ask(twin)).lines.max())
+
+        def lines(twin):
+            return dict(twin_lines=answered(ask(twin)).lines.max())
+
         numbers |= _beside_twin(t, seed, changed, lines)
     return [entry("header", t.name, "splits", numbers)]
 

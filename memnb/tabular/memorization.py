@@ -15,7 +15,11 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/memorization.ipynb #bb9ded54
-import csv, io, random, re
+import csv
+import io
+import random
+import re
+
 from ..data import once
 from ..lm import needs
 from .counting import answered, entry, mean_of
@@ -151,7 +155,10 @@ def feature_completion(
     rest, rows = [x for x in t.names if x != f], t.df.sample(frac=1, random_state=seed)
     solved, asked = rows[:shots], rows[shots:]
     asked = asked[~asked[f].isin(solved[f]) & (asked[f].str.strip() != "")][:n]
-    tell = lambda rows, names: [spell(r, names) for _, r in rows.iterrows()]
+
+    def tell(rows, names):
+        return [spell(r, names) for _, r in rows.iterrows()]
+
     shown, answers = list(zip(tell(solved, rest), tell(solved, [f]))), tell(asked, [f])
     ps = prompts(mode or model.mode, SYSTEM["observation"], shown, tell(asked, rest), ", ")
     for p, a in zip(ps, answers):

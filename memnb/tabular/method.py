@@ -28,8 +28,12 @@ __all__ = [
 ]
 
 # %% ../../nbs/10_tabular.ipynb #268fb470
-import csv, os, random, re
+import csv
+import os
+import random
+import re
 from numbers import Integral
+
 from .. import data, lm
 from ..lm import needs
 from ..stats import binom_ci
@@ -130,7 +134,10 @@ def row_queries(
     "Places of the file that a row completion asks for"
     lines, (a, b) = [t.header, *t.rows], example_starts(t, rows, shots, seed)
     shown = {i for s in a for i in range(s, s + rows + 1)}
-    text = lambda starts: {lines[i] for s in starts for i in range(s, s + rows + 1)}
+
+    def text(starts):
+        return {lines[i] for s in starts for i in range(s, s + rows + 1)}
+
     ta, tb, good = text(a), text(b), []
     for i in range(rows, len(lines)):
         use, seen = (b, tb) if i in shown else (a, ta)
@@ -151,7 +158,10 @@ def budget(
     *texts: str,  # true answers of the kind asked for
 ) -> int:  # tokens
     "Tokens enough for an answer"
-    count = lambda t: sum(c.isdigit() for c in t) + 0.5 * sum(not c.isdigit() for c in t)
+
+    def count(t):
+        return sum(c.isdigit() for c in t) + 0.5 * sum(not c.isdigit() for c in t)
+
     return int(1.15 * max(map(count, texts))) + 8
 
 
@@ -192,8 +202,13 @@ def read_record(
     like: str,  # a row of the file
 ) -> tuple:  # (the row that was answered, could it be read?)
     "The first line of an answer that is a csv record, one of the right length before all others"
-    cells = lambda line: next(csv.reader([line]), [])
-    words = lambda line: max((len(c.split()) for c in cells(line)), default=0)
+
+    def cells(line):
+        return next(csv.reader([line]), [])
+
+    def words(line):
+        return max((len(c.split()) for c in cells(line)), default=0)
+
     d, number = len(cells(like)), re.match(r"[-+.\d]", like)
     lines = [l for l in answer.split("\n") if l.strip() and not re.fullmatch(r"\s*```\w*\s*", l)]
     for line in lines:
@@ -243,7 +258,10 @@ def row_prompts(
 ) -> list:  # one prompt a query
     "Lines of the file, each with solved examples before it in chat mode"
     lines, ps = [t.header, *t.rows], []
-    window = lambda i: "\n".join(lines[i - rows : i])
+
+    def window(i):
+        return "\n".join(lines[i - rows : i])
+
     for i, use in queries:
         solved = [(window(s + rows), lines[s + rows]) for s in use] if mode == "chat" else []
         ps += prompts(mode, NEXT_ROW, solved, [window(i)], "\n")
@@ -340,7 +358,10 @@ def first_token(
     "Does the completed row begin right?"
     t = load_table(dataset)
     size = token_length(t.rows)
-    cut = lambda col: [s[:size] for s in result[col]]
+
+    def cut(col):
+        return [s[:size] for s in result[col]]
+
     ok = [size > 0 and a == b for a, b in zip(cut("truth"), cut("said"))]
     return per_query("first_token", t, cut("truth"), cut("said"), ok).assign(
         refused=result.refused.values

@@ -8,6 +8,7 @@ __all__ = ["IN_WORDS", "one_page"]
 # %% ../../nbs/tabular/onepage.ipynb #287808ee
 from dataclasses import replace
 from pathlib import Path
+
 from .. import lm, plots
 from ..core import replacing, require, say, version
 from .counting import only, wide_part

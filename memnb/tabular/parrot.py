@@ -6,7 +6,9 @@
 __all__ = ["Parrot", "by_heart"]
 
 # %% ../../nbs/tabular/parrot.ipynb #7b507142
-import re, tempfile
+import re
+import tempfile
+
 from .. import lm
 from .prompting import spell
 

@@ -31,8 +31,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
-import random, re
+import random
+import re
 from dataclasses import replace
+
 from .. import data, lm, plant, results
 from ..lm import needs
 from .counting import answered, counted, entry, joined, mean_of, wide_part
@@ -89,7 +91,10 @@ def cell_completion(
     t = load_table(dataset)
     f = unique_feature(t, feature, rows)
     cells = [(i, *cell_at(l, t.names.index(f))) for i, l in enumerate(t.rows)]
-    before = lambda i: [t.header, *t.rows][max(0, i + 1 - rows) : i + 1]
+
+    def before(i):
+        return [t.header, *t.rows][max(0, i + 1 - rows) : i + 1]
+
     asked = [
         ("\n".join([*before(i), a]), b) for i, a, b in cells if b and b not in "\n".join(before(i))
     ]
@@ -388,7 +393,10 @@ def pooled_eyes(
     rate = rows[rows.quantity.isin(["rate", "from_cut"])]
     if rate.model.nunique() < 2:
         return rows
-    share = lambda g: proportion(round((g.value * g.n).sum()), int(g.n.sum()))
+
+    def share(g):
+        return proportion(round((g.value * g.n).sum()), int(g.n.sum()))
+
     parts = [
         entry(
             "eyes",
@@ -500,7 +508,8 @@ def beyond_twins(
     twins,  # DataFrames with columns stratum and gain
 ):  # dict: value, low, high, n
     "Difference of mean gains within strata, with its 95 % interval"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
     from scipy.stats import t
 
     both = pd.concat([shown.assign(group="shown"), twins.assign(group="twins")])
@@ -606,7 +615,10 @@ def halves_rates(
     import pandas as pd
 
     a, b = (_row_by_row(*x) for x in (first, second))
-    other = lambda d: d.set_index(["dataset", "item"]).planted.rename("other")
+
+    def other(d):
+        return d.set_index(["dataset", "item"]).planted.rename("other")
+
     both = pd.concat(
         [
             a.join(other(b), ["dataset", "item"]).assign(half=1),

@@ -85,7 +85,10 @@ def predict(
         )
     if len(rows) <= shots:
         raise ValueError(f"{t.name} has {len(t)} rows, too few for {shots} solved rows")
-    ask = lambda r: f"IF {spell(r, rest)}, THEN"
+
+    def ask(r):
+        return f"IF {spell(r, rest)}, THEN"
+
     label = rows[t.target].str.strip()
     solved = [(ask(r), label[i]) for i, r in rows[:shots].iterrows()]
     test = rows[shots : shots + n]
@@ -161,7 +164,8 @@ def baselines(
     seed: int = 0,  # of the choice and of the folds
 ):  # long rows: accuracy (`rate`) of each method, its `item`
     "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2)"
-    import numpy as np, pandas as pd
+    import numpy as np
+    import pandas as pd
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
     t = load_table(dataset)

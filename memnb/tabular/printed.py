@@ -7,6 +7,7 @@ __all__ = ["PAPER_PROMPTS", "Listens", "sent", "beside"]
 
 # %% ../../nbs/tabular/printed.ipynb #b2a70003
 from html import escape
+
 from .knowledge import conditional_completion, feature_names, sample
 from .memorization import feature_completion, header
 from .method import load_table, row_completion

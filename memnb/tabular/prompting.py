@@ -18,6 +18,7 @@ __all__ = [
 
 # %% ../../nbs/tabular/prompting.ipynb #72c5d384
 import re
+
 from .method import NEXT_ROW, GuardError, check_count, load_table
 
 # %% ../../nbs/tabular/prompting.ipynb #cd7f6b71
@@ -118,7 +119,10 @@ def same_data(
     t,  # data.Table
 ) -> bool:
     "Whether two tables are one data set: by name, header, rows, names of features, or columns of numbers"
-    plain = lambda names: {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
+
+    def plain(names):
+        return {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
+
     a, b = plain(s.names), plain(t.names)
     if s.name == t.name or s.header == t.header or len(a & b) > 0.5 * min(len(a), len(b)):
         return True

@@ -18,6 +18,7 @@ __all__ = [
 import re
 from difflib import SequenceMatcher
 from html import escape
+
 from .method import bare
 
 # %% ../../nbs/tabular/reading.ipynb #274fca4a
@@ -154,13 +155,15 @@ def coloured(
     "Truth and answer beside each other, in colour"
     from IPython.display import HTML
 
-    cell = lambda pieces: (
-        '<td style="text-align:left"><code style="white-space:pre-wrap">'
-        + "".join(
-            f'<span style="{_GOOD if same else _BAD}">{escape(x)}</span>' for x, same in pieces
+    def cell(pieces):
+        return (
+            '<td style="text-align:left"><code style="white-space:pre-wrap">'
+            + "".join(
+                f'<span style="{_GOOD if same else _BAD}">{escape(x)}</span>' for x, same in pieces
+            )
+            + "</code></td>"
         )
-        + "</code></td>"
-    )
+
     rows = [
         f"<tr><td>{escape(str(r.get('item', i)))}</td>{cell([(r.truth, True)])}"
         f"{cell(marked(r.truth, str(r.said)))}</tr>"

@@ -82,8 +82,11 @@ def tab1(
     own = [d for d in measured.dataset.unique() if d not in public]  # your table stands first
     names = own + (public if len(own) < measured.dataset.nunique() else [])  # and alone, if it is
     paper, ours = lambda d, test: "/".join(t1.get((d, test, m), "·") for m in GPTS), signs(measured)
-    none = {d: "-" for d in measured.dataset}
-    cell = lambda d, test: f"{paper(d, test)} | {ours.get((d, test), none.get(d, 'not measured'))}"
+    none = dict.fromkeys(measured.dataset, "-")
+
+    def cell(d, test):
+        return f"{paper(d, test)} | {ours.get((d, test), none.get(d, 'not measured'))}"
+
     return pd.DataFrame(
         [[cell(d, test) for test in TESTS] for d in names], index=names, columns=TESTS
     )
@@ -101,7 +104,10 @@ def tell_signs(measured, reported):
         return "No test was made that Table 1 has a sign for."
     names = dict.fromkeys(dataset_label(d) for d, _ in own)
     same = sum(s == t1[k] for k, s in own.items())
-    count = lambda found: ", ".join(f"{found.count(s)} {s}" for s in "✓?✗")
+
+    def count(found):
+        return ", ".join(f"{found.count(s)} {s}" for s in "✓?✗")
+
     return (
         f"Table 1 on {', '.join(names)}: {_who(measured)} has the sign of GPT-4 in {_of(same, len(own))} "
         f"tests; ours are {count([*own.values()])}, GPT-4's {count([t1[k] for k in own])} "
@@ -211,7 +217,9 @@ def tab2(measured, reported):
     "Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours"
     import pandas as pd
 
-    show = lambda r: f"{float(r.value):.2f} ({float(r.low):.2f}, {float(r.high):.2f})"
+    def show(r):
+        return f"{float(r.value):.2f} ({float(r.low):.2f}, {float(r.high):.2f})"
+
     p = reported[reported["where"] == "Table 2"]
     paper = p.assign(text=p.apply(show, axis=1)).pivot(
         index="model", columns="dataset", values="text"
@@ -237,8 +245,13 @@ def tab3(measured, reported):
     import pandas as pd
 
     kinds = ["copied_observations", "best_ngram_match", "copied_feature_values"]
-    share = lambda x: f"{float(x):.1%}"
-    match = lambda x, d: f"{float(x):.1f} / {d:.0f}"
+
+    def share(x):
+        return f"{float(x):.1%}"
+
+    def match(x, d):
+        return f"{float(x):.1f} / {d:.0f}"
+
     p = reported[
         (reported["where"] == "Table 3") | (reported.model == "data") & reported.what.isin(kinds)
     ]

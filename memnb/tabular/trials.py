@@ -84,7 +84,10 @@ def _accurate(dataset, n=100, **percent):
 
 def _of_sets(part, quantity, **values):
     "() -> one number a data set, or a share (k, n); `_` stands for `-` in its name"
-    number = lambda v: proportion(*v) if isinstance(v, tuple) else v
+
+    def number(v):
+        return proportion(*v) if isinstance(v, tuple) else v
+
     return lambda: joined(
         [
             entry(part, d.replace("_", "-"), "rows", {quantity: number(v)}, item="data")

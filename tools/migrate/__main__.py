@@ -5,9 +5,14 @@ version and when as in the old table), `old(new)` the old table again, columns a
 are those of a folder, or of a commit: `python -m tools.migrate e75ecc3`.
 """
 
-import importlib, io, subprocess, sys
+import importlib
+import io
+import subprocess
+import sys
 from pathlib import Path
+
 import pandas as pd
+
 from memnb import results
 from memnb.core import data_dir, replacing
 

@@ -1,6 +1,7 @@
 "capacity: a row a training, a point of a curve, a bar of a histogram or a text -> a row a number."
 
 import pandas as pd
+
 from memnb import capacity
 
 RUN = ["model", "mode", "profile", "seed", "version", "when"]

@@ -1,6 +1,7 @@
 "contextual: a row a string and epoch (losses) or a string (sweep) -> a row a number."
 
 import pandas as pd
+
 from memnb import contextual
 
 RUN = ["model", "mode", "profile", "seed", "version", "when"]

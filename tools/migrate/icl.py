@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+
 import pandas as pd
 
 RUN = ["model", "mode", "profile", "seed", "version", "when"]

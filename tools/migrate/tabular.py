@@ -1,6 +1,7 @@
 "Tests of `tabular`: numbers stood in notes, and two names in one cell."
 
 import pandas as pd
+
 from memnb.stats import binom_ci
 
 UNITS = dict(
@@ -139,7 +140,7 @@ def new(old):
 
 def old(new):
     "The table of version 0.1.0"
-    new, out = new.fillna({c: "" for c in ("feature", "other", "test", "item", "text")}), []
+    new, out = new.fillna(dict.fromkeys(("feature", "other", "test", "item", "text"), "")), []
     keys = [*RUN, "part", "dataset", "feature", "other", "test", "item", "temperature", "times"]
     for key, g in new.groupby(keys, sort=False, dropna=False):
         r, q = dict(zip(keys, key)), g.set_index("quantity")
