@@ -157,6 +157,7 @@ def captioned(cell, at=Path()):
 
 
 def heading(cell):
+    "The match of a heading of the second level, or None"
     return (
         re.match(r"## (.*)", "".join(cell["source"])) if cell["cell_type"] == "markdown" else None
     )

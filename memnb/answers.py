@@ -24,7 +24,7 @@ import os
 import sqlite3
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -220,34 +220,10 @@ def _salvage(path):
 
 # %% ../nbs/rooms/answers.ipynb #29e6b277
 _NETWORK = set(
-    [
-        "9p",
-        "acfs",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "gfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "mmfs",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "prl_fs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-        "wekafs",
-    ]
+    (
+        "9p acfs afs beegfs ceph cifs coda gfs gfs2 glusterfs gpfs lustre mmfs ncpfs nfs nfs4 "
+        "ocfs2 orangefs panfs prl_fs pvfs2 smb3 smbfs vboxsf virtiofs wekafs"
+    ).split()
 )
 _LOCAL_FUSE = {
     "fuse.mergerfs",
@@ -540,10 +516,8 @@ class File:
                         self._open()
 
     def _back(self):
-        try:
+        with suppress(sqlite3.DatabaseError):
             self.db.execute("ROLLBACK")
-        except sqlite3.DatabaseError:
-            pass
 
     def need_write(self):
         "Raise PermissionError where the store cannot be written, before somebody pays for an answer"

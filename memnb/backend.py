@@ -64,6 +64,7 @@ class Refused(str):
         cls,
         reason: str = "refused",  # as the server names it
     ):
+        "An empty text that knows its reason"
         self = super().__new__(cls, "")
         self.reason = reason
         return self

@@ -37,7 +37,7 @@ import stat
 import sys
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
@@ -163,10 +163,8 @@ def give_back():
     "Free memory goes back to the system, where the C library can do so"
     import ctypes
 
-    try:
+    with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):
-        pass
 
 
 # %% ../nbs/rooms/core.ipynb #a8858f88

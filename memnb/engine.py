@@ -59,10 +59,12 @@ class Config:
 
     @property
     def n_params(self):
+        "Number of weights and biases"
         return sum(int(np.prod(s)) for s in shapes(self).values())
 
     @property
-    def flops(self):  # of one training step, for each token
+    def flops(self):
+        "Floating point operations of one training step, for each token"
         return 6 * (
             self.vocab * self.d + 12 * self.layers * self.d**2 + self.layers * self.length * self.d
         )
@@ -214,17 +216,10 @@ def _logprobs(c, w, ids, rows=4096, dots=False):
 
 # %% ../nbs/rooms/engine.ipynb #b2087afb
 ENGINE = 1  # number of the arithmetic of both engines: another one whenever results may change
-FLAGS = [
-    "-O3",
-    "-march=native",
-    "-fPIC",
-    "-shared",
-    "-fno-math-errno",
-    "-fno-signed-zeros",
-    "-fno-trapping-math",
-    "-fassociative-math",
-    "-freciprocal-math",
-]
+FLAGS = (
+    "-O3 -march=native -fPIC -shared -fno-math-errno -fno-signed-zeros -fno-trapping-math "
+    "-fassociative-math -freciprocal-math"
+).split()
 
 
 def _machine():
@@ -364,7 +359,8 @@ class Schedule:
         if self.schedule not in ("cosine", "linear"):
             raise ValueError(f"no schedule {self.schedule!r}: 'cosine' or 'linear'")
 
-    def rates(self, done: int, n: int):  # float32 array: rates of n steps after `done`
+    def rates(self, done: int, n: int):
+        "Learning rates of the n steps after `done`, a float32 array"
         k = np.arange(done, done + n)
         up = max(1, round(self.warmup * self.steps))
         x = (k - up) / max(1, self.steps - up)

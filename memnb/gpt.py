@@ -85,10 +85,12 @@ class Fit:
 
     @property
     def bits(self):
+        "Bits memorized at the end"
         return float(self.table.bits.iloc[-1])
 
     @property
     def seconds(self):
+        "Seconds that the training took"
         return float(self.table.seconds.iloc[-1])
 
     @property
@@ -98,10 +100,12 @@ class Fit:
     def _score(self, sequences):
         return self._engine.score([self.params[None]], [pad(self.config, sequences)])[0]
 
-    def scores(self, sequences):  # float64 array, sequences x tokens: natural log-probabilities
+    def scores(self, sequences):
+        "Natural log-probabilities, a float64 array of sequences x tokens"
         return self._score(sequences)[0].astype(float)
 
-    def greedy(self, sequences):  # bool array, sequences x tokens: is each token the likeliest?
+    def greedy(self, sequences):
+        "Whether each token is the likeliest, a bool array of sequences x tokens"
         return self._score(sequences)[1]
 
     @property

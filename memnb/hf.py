@@ -153,10 +153,12 @@ class HF(LM):
 
     @property
     def device(self):
+        "Where the weights lie"
         return (self._unread or self._own).device
 
     @property
     def config(self):
+        "Configuration of the network, as transformers has it"
         return self._known.config
 
     @property

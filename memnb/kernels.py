@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -111,10 +111,8 @@ def _kill(pid):
     "End a kernel and its children"
     import signal
 
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL) if hasattr(os, "killpg") else os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        pass
 
 
 class _Guard:

@@ -161,7 +161,7 @@ class Dry(LM):
         if reuse:
             self.todo |= todo
         c["calls"] += len(jobs)
-        c["cached"] += len(set(k for k, *_ in requests)) - len(jobs)
+        c["cached"] += len({k for k, *_ in requests}) - len(jobs)
         if jobs and settings["request"] == "logprobs":
             c["prompt_tokens"] += sum(len(self.encode(end)) for _, end in jobs)
             starts = [p for p, _ in jobs]  # a server is paid for all, a local model reads each once

@@ -161,6 +161,7 @@ class Redactor:
         )
 
     def __call__(self, text):
+        "The text without keys, folders, names of the user and of the machine"
         if text not in self.seen:
             if len(self.seen) > 2**16:
                 self.seen.clear()

@@ -15,61 +15,17 @@ from .core import package_dir, require, version
 
 # %% ../nbs/rooms/rendering.ipynb #837390b3
 _MATH = set(
-    [
-        "math",
-        "mrow",
-        "mi",
-        "mo",
-        "mn",
-        "mtext",
-        "mspace",
-        "mfrac",
-        "msup",
-        "msub",
-        "msubsup",
-        "mover",
-        "munder",
-        "munderover",
-        "msqrt",
-        "mroot",
-        "mtable",
-        "mtr",
-        "mtd",
-        "mstyle",
-        "mpadded",
-        "mphantom",
-        "mmultiscripts",
-        "mprescripts",
-        "none",
-    ]
+    (
+        "math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt "
+        "mroot mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none"
+    ).split()
 )
 _MATH_LOOKS = set(
-    [
-        "display",
-        "displaystyle",
-        "scriptlevel",
-        "mathvariant",
-        "stretchy",
-        "fence",
-        "form",
-        "accent",
-        "accentunder",
-        "width",
-        "height",
-        "depth",
-        "lspace",
-        "rspace",
-        "minsize",
-        "maxsize",
-        "linethickness",
-        "columnalign",
-        "columnspacing",
-        "rowspacing",
-        "movablelimits",
-        "separator",
-        "largeop",
-        "symmetric",
-    ]
+    (
+        "display displaystyle scriptlevel mathvariant stretchy fence form accent accentunder "
+        "width height depth lspace rspace minsize maxsize linethickness columnalign columnspacing "
+        "rowspacing movablelimits separator largeop symmetric"
+    ).split()
 )
 
 

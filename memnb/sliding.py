@@ -54,6 +54,7 @@ class Slider:
 
     @property
     def names(self):
+        "Names of the bars, which are the same at each stop"
         return [b.name for b in self.stops[0].bars]
 
     @property

@@ -189,9 +189,12 @@ def single():
 def large():
     "3.5 bits a parameter with two layers of 64"
     c = gpt.Config(2, 64)
-    tell = lambda c, rows: print(
-        f"{rows[0][-1]['bits'] / c.n_params:.2f}", end=" ", file=sys.stderr, flush=True
-    )
+
+    def tell(c, rows):
+        return print(
+            f"{rows[0][-1]['bits'] / c.n_params:.2f}", end=" ", file=sys.stderr, flush=True
+        )
+
     f = gpt.fit(c, gpt.random_data(1650, seed=SEED), epochs=440, seed=SEED, tell=tell)
     print(f"reached {f.bits / c.n_params:.3f} bits a parameter", file=sys.stderr)
     row(

@@ -31,7 +31,10 @@ def ready(n):
     from memnb import items, lm
 
     m = lm.load("smollm2", device="cpu")
-    size = lambda t: len(m.tok(t, add_special_tokens=False).input_ids)
+
+    def size(t):
+        return len(m.tok(t, add_special_tokens=False).input_ids)
+
     texts = [
         t
         for t in dict.fromkeys(items.ordinary(min(3 * n + 50, 6000), words=WORDS))
@@ -120,7 +123,9 @@ def alone(m, reference, texts):
         return found
 
     sizes = [len(m.tok(t, add_special_tokens=False).input_ids) for t in texts]
-    loss = lambda model: [b * 0.6931471805599453 / n for b, n in zip(bits(model), sizes)]
+
+    def loss(model):
+        return [b * 0.6931471805599453 / n for b, n in zip(bits(model), sizes)]
 
     def influence():
         at = [

@@ -56,7 +56,10 @@ def score():
         prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[: shots + 1]
         ids = [m.encode(x) for x in prompts]
         parents = [-1, *[0] * shots]
-        packed = lambda: hf.last_logits(m, ids, parents).log_softmax(-1)
+
+        def packed():
+            return hf.last_logits(m, ids, parents).log_softmax(-1)
+
         packed(), batched(net, ids[:1])  # ready, and the weights of the library's model are read
         a, b, x, y = race(lambda: batched(net, ids)[:, at], lambda: packed()[:, at], 5)
         far = max(float((u - v).abs().max()) for u, v in zip(x, y))
@@ -143,7 +146,10 @@ def neighbours():
         return worst
 
     for norm in ("s", "s-1"):
-        ours = lambda: float(iclinf.neighbour_rdp(z, 1.0, [2], norm)[0])
+
+        def ours():
+            return float(iclinf.neighbour_rdp(z, 1.0, [2], norm)[0])
+
         ours()
         a, b, x, y = race(lambda: built(norm), ours, 15)
         far = abs(x[0] - y[0])

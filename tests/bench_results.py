@@ -37,9 +37,10 @@ def merged(path, i):
     old = pd.read_csv(path, keep_default_na=False, na_values=[""])
     new = rows(i).assign(paper="contextual", model="m", profile="bench", seed=0)
     key = [c for c in new if c != "value"]
-    name = lambda d: (
-        d.reindex(columns=key).astype(object).fillna("").astype(str).agg("\x1f".join, axis=1)
-    )
+
+    def name(d):
+        return d.reindex(columns=key).astype(object).fillna("").astype(str).agg("\x1f".join, axis=1)
+
     both = pd.concat([old[~name(old).isin(set(name(new)))], new], ignore_index=True)
     with replacing(path) as part:
         both.iloc[name(both).argsort(kind="stable")].to_csv(part, index=False)

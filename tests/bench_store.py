@@ -37,7 +37,9 @@ class Plain:
         )
 
     def put(self, model, settings, prompt, answer):
-        dump = lambda x: json.dumps(x, sort_keys=True, ensure_ascii=False)
+        def dump(x):
+            return json.dumps(x, sort_keys=True, ensure_ascii=False)
+
         row = key_of(model, settings, prompt), model, dump(settings), dump(prompt), dump(answer)
         self.db.execute("INSERT OR IGNORE INTO answers VALUES (?,?,?,?,?)", row)
 
@@ -97,7 +99,10 @@ def job(kind, folder, n):
     out["export of one model (1 row in 200), s"] = min(
         seconds(lambda: s.export(f"{at}.one", "one of many")) for _ in range(2)
     )
-    memory = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def memory():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
     before = memory()
     out["export of all, s"] = seconds(lambda: s.export(f"{at}.all"))
     out["export of all, MB more memory"] = memory() - before

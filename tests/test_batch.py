@@ -101,10 +101,8 @@ def alive(marker):
     "Processes that carry `marker` in their environment, where the system shows it"
     found = []
     for p in Path("/proc").glob("[0-9]*/environ"):
-        try:
+        with suppress(PermissionError, FileNotFoundError, ProcessLookupError):
             found += [p] if marker.encode() in p.read_bytes() else []
-        except (PermissionError, FileNotFoundError, ProcessLookupError):
-            pass
     return found
 
 
@@ -659,9 +657,10 @@ def test_the_shipped_profiles_are_sound():
 def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     write(house, "10_dice", 'open("ran", "w")')
     yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")
-    known = lambda word, params: (
-        dict.fromkeys(estimate.COSTS) | dict(calls=params["n"] * 10, seconds=90)
-    )
+
+    def known(word, params):
+        return dict.fromkeys(estimate.COSTS) | dict(calls=params["n"] * 10, seconds=90)
+
     monkeypatch.setattr(batch, "costs", known)
     code, out, err = typed(capsys, "plan", "mine")
     lines = [l.split() for l in out.splitlines()]
@@ -780,7 +779,10 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
     monkeypatch.setattr(identity, "package_dir", lambda: package)
     write(house, "10_dice", 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
     yaml(house, "- notebook: dice\n")
-    say = lambda: batch.status("mine")[0][1:]
+
+    def say():
+        return batch.status("mine")[0][1:]
+
     assert cli.main(["run", "mine"]) == 0 and say() == ("done", "")
     (
         (package / "away.py").write_text("y = 2\n"),
@@ -810,13 +812,19 @@ def test_files_that_parameters_name_belong_to_the_run(house):
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"0" * 100), own.write_text("a\n1\n")
     given = dict(model=f"hf:{folder}", source="own.csv")
-    of = lambda: identity.run_parts("dice", given, house)
+
+    def of():
+        return identity.run_parts("dice", given, house)
+
     before = of()
     (folder / "model.safetensors").write_bytes(b"1" * 100)
     weights = of()
     own.write_text("a\n2\n")
     table = of()
-    differ = lambda a, b: [k for k in {*a, *b} if a.get(k) != b.get(k)]
+
+    def differ(a, b):
+        return [k for k in {*a, *b} if a.get(k) != b.get(k)]
+
     assert differ(before, weights) == [redact(f"model hf:{folder}")] and differ(weights, table) == [
         "data own.csv"
     ]
@@ -826,7 +834,10 @@ def test_the_kernel_is_told_its_run_and_when_to_ask_anew(house, capsys):
     tell = 'import os; print([os.environ.get(f"MEMNB_{k}") for k in ("RUN", "VARIANT", "FRESH")])'
     write(house, "10_dice", tell)
     yaml(house, "- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n")
-    shown = lambda: outputs(house / "runs/mine/dice-n=3.ipynb")
+
+    def shown():
+        return outputs(house / "runs/mine/dice-n=3.ipynb")
+
     assert cli.main(["run", "mine"]) == 0 and "['mine-n=3', '', None]" in shown()
     assert cli.main(["run", "mine", "-p", "rate", "0.25", "-p", "fair", "no"]) == 0
     assert "['mine-n=3-fair=False', 'fair=False', None]" in shown()

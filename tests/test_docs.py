@@ -72,11 +72,13 @@ def shown(meta=None, **data):
 
 def write_toy(top):
     "A sixth paper: a page with captions, a folder of workshops, a figure; nothing else says that it is there"
-    pic = lambda n: shown(
-        {"image/png": dict(width=200, height=100, alt=f"Throw {n}")},
-        text_plain="<Image>",
-        image_png=base64.b64encode(png(Comment=f"{n}")).decode(),
-    )
+
+    def pic(n):
+        return shown(
+            {"image/png": dict(width=200, height=100, alt=f"Throw {n}")},
+            text_plain="<Image>",
+            image_png=base64.b64encode(png(Comment=f"{n}")).decode(),
+        )
 
     def caption(n):
         return shown(text_markdown=f"*Number {n} is thrown $x^{n}$ times.*", text_plain="x")
@@ -158,7 +160,7 @@ def test_a_sixth_paper_appears_by_itself(site):
         and "Workshops: toy" in front
     )
     papers = [p.stem[3:] for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb"))]
-    assert [k for k in order[2:-2]] == [w for w in papers if (TOP / "nbs" / w).is_dir()]
+    assert list(order[2:-2]) == [w for w in papers if (TOP / "nbs" / w).is_dir()]
     report = (site / "report.html").read_text(encoding="utf8")
     assert "Toy dice" in report and "Throw 1" in report and "Files that were left out" not in report
     assert "rooms" not in re.findall(
@@ -282,7 +284,10 @@ def test_site_opens_from_disk(site, tmp_path):
         flat = [h for h in high if h[2] <= (15 if h[1] == "block" else 10)]
         assert not flat, f"fractions that are not set as fractions: {flat}"
         page.get((site / "search.html").as_uri() + "?q=demonstrations")
-        found = lambda: page.find_elements("css selector", "#search-results li a")
+
+        def found():
+            return page.find_elements("css selector", "#search-results li a")
+
         wait(found, 20)
         assert any("11_icl" in a.get_attribute("href") for a in found())
         severe = [e["message"] for e in page.get_log("browser") if e["level"] == "SEVERE"]

@@ -126,9 +126,10 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
 def test_checks_notice_shares_that_are_swapped(monkeypatch):
     more, counts = claims._more, claims.pair_counts
     monkeypatch.setattr(claims, "_more", lambda a, b, looks=1: more(b, a, looks))
-    swap = lambda found: {
-        d: {g: (y, x, n) for g, (x, y, n) in groups.items()} for d, groups in found.items()
-    }
+
+    def swap(found):
+        return {d: {g: (y, x, n) for g, (x, y, n) in groups.items()} for d, groups in found.items()}
+
     monkeypatch.setattr(claims, "pair_counts", lambda *a, **kw: swap(counts(*a, **kw)))
     wrong = {s.split(":")[0] for s in results.untried(icl.CLAIMS, results.reported("icl"))}
     assert wrong >= {

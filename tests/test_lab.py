@@ -157,9 +157,11 @@ def test_make_lab_lists_the_notebooks(tmp_path):
                 f["name"] for f in json.loads(lab.get(f"api/contents{folder}"))["content"]
             )
 
-        below = lambda folder: sorted(
-            p.name for p in folder.iterdir() if p.suffix in ("", ".ipynb") and p.name[0] != "."
-        )
+        def below(folder):
+            return sorted(
+                p.name for p in folder.iterdir() if p.suffix in ("", ".ipynb") and p.name[0] != "."
+            )
+
         assert listed().count(NOTEBOOK) == 1 and listed() == below(lab.nbs)
         assert listed("/rooms") == sorted(p.name for p in NOTEBOOKS if p.parent.name == "rooms")
         kernels = json.loads(lab.get("api/kernelspecs"))["kernelspecs"]

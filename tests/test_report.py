@@ -117,7 +117,10 @@ def wide_picture():
 def toy(path, dots=DOT, points=(3, 2), **kw):
     "A page as papers have them: what was found first, pictures with captions, a picture of the paper's own number"
     size = {"image/png": dict(width=points[0], height=points[1], alt=f"Throws & {EVIL}")}
-    pic = lambda: shown(image_png=dots, text_plain="<Figure>") | dict(metadata=size)
+
+    def pic():
+        return shown(image_png=dots, text_plain="<Figure>") | dict(metadata=size)
+
     return notebook(
         path,
         text("## What we found"),
@@ -337,10 +340,12 @@ def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
     "Whatever a table shows, only the records of a board are verdicts; odd records are passed over"
     head = ["model", "where", "says", "verdict", "evidence"]
-    data = lambda x: (
-        shown(text_html="<table><tr><td>y</table>", text_plain="y")
-        | dict(data={BOARD_MIME: x, "text/plain": "y"})
-    )
+
+    def data(x):
+        return shown(text_html="<table><tr><td>y</table>", text_plain="y") | dict(
+            data={BOARD_MIME: x, "text/plain": "y"}
+        )
+
     odd = [
         3,
         {},

@@ -792,9 +792,10 @@ def test_out_and_in_again(at, tmp_path):
     assert b.load(tmp_path / "one.jsonl") == 833 and len(b) == 833
     assert b.load(out) == 2500 and len(b) == 2500
     assert b.get([key(i) for i in range(2500)]) == truth(2500)
-    first = {d["key"]: d for d in map(json.loads, open(out))}
+    first = {d["key"]: d for d in map(json.loads, out.read_text(encoding="utf8").splitlines())}
     b.export(tmp_path / "again.jsonl")
-    assert first == {d["key"]: d for d in map(json.loads, open(tmp_path / "again.jsonl"))}
+    lines = (tmp_path / "again.jsonl").read_text(encoding="utf8").splitlines()
+    assert first == {d["key"]: d for d in map(json.loads, lines)}
 
 
 @pytest.mark.parametrize("bad", ["nonsense", "{}", "[]", "3", "", "\xff", '"key"', "[" * 99999])

@@ -70,7 +70,7 @@ def test_every_paper_has_two_experiments():
     from memnb.exercises import exercise
     from memnb.papers import notebooks
 
-    assert [*LESSONS] == [w for w in notebooks(TOP / "nbs")]
+    assert [*LESSONS] == list(notebooks(TOP / "nbs"))
     for word, does in LESSONS.items():
         assert f'exercise("{word}", 1)' in does and "2" in does
         assert [exercise(word, n).minutes <= 15 for n in (1, 2)] == [True, True]

@@ -4,6 +4,7 @@
 `python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. No module of memnb is loaded."""
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -34,10 +35,8 @@ def serve(path):
     from select import select
 
     for name in LIBRARIES:
-        try:
+        with contextlib.suppress(ImportError):
             import_module(name)
-        except ImportError:
-            pass
     (
         gc.collect(),
         gc.freeze(),

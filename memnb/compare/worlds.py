@@ -101,7 +101,8 @@ class KnownWorld:
 
     @property
     def last(self):
-        return self.losses[:, -1]  # models x N
+        "Losses at the end, models x N"
+        return self.losses[:, -1]
 
     def __repr__(self):
         return (

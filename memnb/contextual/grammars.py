@@ -46,7 +46,8 @@ class Grammar:
 
     @property
     def called(self):
-        return self.name or "this language"  # in messages
+        "Its name in messages"
+        return self.name or "this language"
 
     def expansions(self):  # matrix, non-terminals x non-terminals
         "Expected non-terminals (columns) in one expansion of each (rows)"

@@ -151,7 +151,7 @@ def check_losses(name, epochs, *losses):
     e = np.asarray(epochs, float)
     for i in np.flatnonzero(~np.isfinite(e))[:1]:
         raise ValueError(f"{name}: the epoch of row {i} is no number")
-    for x in map(lambda x: np.asarray(x, float), losses):
+    for x in (np.asarray(x, float) for x in losses):
         bad = np.flatnonzero(~np.isfinite(x))
         if len(bad):
             raise ValueError(f"{name}: the loss of epoch {e[bad[0]]:g} is no number")

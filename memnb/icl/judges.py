@@ -37,55 +37,13 @@ from ..lm import needs
 
 # %% ../../nbs/icl/judges.ipynb #6cc283df
 STOP = set(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "to",
-        "in",
-        "on",
-        "at",
-        "by",
-        "for",
-        "from",
-        "and",
-        "or",
-        "but",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "has",
-        "have",
-        "had",
-        "it",
-        "its",
-        "this",
-        "that",
-        "these",
-        "those",
-        "he",
-        "she",
-        "him",
-        "her",
-        "they",
-        "them",
-        "his",
-        "their",
-        "will",
-        "would",
-        "with",
-        "as",
-        "do",
-        "does",
-        "did",
-        "so",
-    ]
+    (
+        "a an the of to in on at by for from and or but is are was were be been has have had it "
+        "its this that these those he she him her they them his their will would with as do does "
+        "did so"
+    ).split()
 )
-NEGATIONS = set(["not", "no", "never", "none", "nor", "without", "cannot", "n't"])
+NEGATIONS = set("not no never none nor without cannot n't".split())
 RULE = dict(part=0.5, recall=0.8, precision=0.5, order=0.6)
 
 
@@ -226,33 +184,10 @@ def repeats(
 
 # %% ../../nbs/icl/judges.ipynb #d3a1e702
 PRONOUNS = set(
-    [
-        "he",
-        "him",
-        "his",
-        "she",
-        "her",
-        "hers",
-        "it",
-        "its",
-        "they",
-        "them",
-        "their",
-        "theirs",
-        "we",
-        "us",
-        "our",
-        "you",
-        "your",
-        "who",
-        "whom",
-        "whose",
-        "which",
-        "himself",
-        "herself",
-        "itself",
-        "themselves",
-    ]
+    (
+        "he him his she her hers it its they them their theirs we us our you your who whom whose "
+        "which himself herself itself themselves"
+    ).split()
 )
 
 

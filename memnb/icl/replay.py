@@ -316,7 +316,9 @@ def near_calls(
         data_dir() / ANSWERS,
     )  # one's own come last, and count
     files = {f.name: f for top in tops for f in sorted(top.glob(f"near-{profile}-*.jsonl"))}
-    lines = [json.loads(l) for f in files.values() for l in open(f, encoding="utf8")]
+    lines = [
+        json.loads(l) for f in files.values() for l in f.read_text(encoding="utf8").split("\n") if l
+    ]
     return pd.DataFrame(lines, columns=NEAR)
 
 

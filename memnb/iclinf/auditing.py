@@ -311,6 +311,7 @@ class Games:
         self.places = dict.fromkeys(prompt, 0)
 
     def __call__(self, norm, x, logp, k_1):
+        "Draw one token of each answer, with all prompts and without the one, and add up its loss"
         i = self.prompt[norm]
         for side in (0, 1):
             y = _drawn(logp - side * x[i], self.rng.random(self.n * self.repeats))

@@ -188,7 +188,7 @@ COARSE = (
         ),
         goods=(
             "reuters_r52",
-            {k: k for k in ["cocoa", "coffee", "copper", "gold", "sugar", "rubber"]},
+            {k: k for k in "cocoa coffee copper gold sugar rubber".split()},
             25,
         ),
     )

@@ -89,7 +89,7 @@ def _step(two_above, above):
         a, b = float(two_above), float(above)
     except ValueError:
         return above
-    if not all(map(lambda x: abs(x) < 1e15, (a, b))):
+    if not all(abs(x) < 1e15 for x in (a, b)):
         return above
     digits = max(len(x.partition(".")[2]) for x in (two_above, above))
     return f"{2 * b - a:.{digits}f}" if "e" not in (two_above + above).lower() else above

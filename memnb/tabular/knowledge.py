@@ -71,34 +71,10 @@ def feature_names(
 
 # %% ../../nbs/tabular/knowledge.ipynb #de43a5a7
 _FILLING = {
-    *[
-        "a",
-        "an",
-        "the",
-        "of",
-        "is",
-        "it",
-        "this",
-        "that",
-        "as",
-        "known",
-        "called",
-        "named",
-        "famous",
-        "data",
-        "set",
-        "dataset",
-        "csv",
-        "file",
-        "train",
-        "test",
-        "uci",
-        "openml",
-        "kaggle",
-        "sklearn",
-        "scikit",
-        "learn",
-    ]
+    *(
+        "a an the of is it this that as known called named famous data set dataset csv file train test "
+        "uci openml kaggle sklearn scikit learn"
+    ).split()
 }
 
 
