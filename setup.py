@@ -4,8 +4,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = dict(nbs='nbs/**/*.ipynb', reported='data/reported/**/*.csv', measured="data/measured/**/*.[cj]s[vo]*",
-               profiles='data/profiles/*', planted='data/planted/*/*', answers='data/answers/*')
+SHIPPED = dict(nbs='nbs/**/*.ipynb', papers='data/papers/**/*', profiles='data/profiles/*', planted='data/planted/*/*', answers='data/answers/*')
 
 class Build(build_py):
     "Copies the files that `memnb.core.share_dir` finds below memnb/_share; an editable install reads the checkout"
@@ -15,7 +14,8 @@ class Build(build_py):
         for kind, pattern in SHIPPED.items():
             below = Path(pattern.split('*')[0])
             for file in sorted(Path().glob(pattern)):
-                if any(part.startswith('.') for part in file.parts): continue # checkpoints of Jupyter
+                hidden = any(part.startswith('.') for part in file.parts) # checkpoints of Jupyter
+                if hidden or not file.is_file() or file.suffix == '.unfinished': continue
                 target = Path(self.build_lib)/'memnb/_share'/kind/file.relative_to(below)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, target)

@@ -110,7 +110,7 @@ def tags(cell):
 def rows_link(at):
     "The end of a caption: where the rows of the paper are that the cell above its picture draws"
     word = at.stem[3:]
-    known = at.parent.as_posix() == "nbs" and (TOP / "data/measured" / word).is_dir()
+    known = at.parent.as_posix() == "nbs" and (TOP / "data/papers" / word / "measured").is_dir()
     return (
         f' <a class="rows" href="../rows/{word}.html">drawn by this cell from these rows</a>'
         if known
@@ -247,9 +247,9 @@ def rows():
     for kind in ("css", "js"):
         file = Path(memnb.__file__).parent / f"slider.{kind}"
         write(HERE / "_made" / file.name, file.read_text(encoding="utf8"))
-    for folder in sorted(p for p in (TOP / "data/measured").glob("*") if p.is_dir()):
+    for folder in sorted(p for p in (TOP / "data/papers").glob("*") if p.is_dir()):
         lines = []
-        for f in sorted(folder.glob("*.csv")):
+        for f in sorted(folder.glob("measured/*.csv")):
             text = f.read_text(encoding="utf8")
             write(HERE / "_extra/rows" / folder.name / f.name, text)
             lines.append(

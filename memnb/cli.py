@@ -225,7 +225,7 @@ def _run(
     print(counts or "stopped before a run had begun")
     print(f"executed notebooks: {relative_path(where)}")
     print(f"figures: {relative_path(figures_dir(where.name))}")
-    print(f"tables: {relative_path(data_dir() / 'measured')}")
+    print(f"tables: {relative_path(data_dir() / 'papers')}")
     return 130 if "stopped" in states or not states else 1 if "failed" in states else 0
 
 

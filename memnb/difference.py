@@ -37,7 +37,7 @@ def shipped_dir():
 
     top = checkout()
     if not top:
-        yield share_dir("measured")
+        yield share_dir("papers")
         return
 
     def git(*words):
@@ -53,15 +53,15 @@ def shipped_dir():
                 "memnb diff compares with what git has committed, and this folder "
                 "has no commit: only a run with MEMNB_HOME set to another one can be compared"
             )
-        yield share_dir("measured")
+        yield share_dir("papers")
         return
     with tempfile.TemporaryDirectory() as tmp:
-        if git("ls-tree", "HEAD", "data/measured/").stdout:
+        if git("ls-tree", "HEAD", "data/papers/").stdout:
             with tarfile.open(
-                fileobj=io.BytesIO(git("archive", "HEAD", "data/measured").stdout)
+                fileobj=io.BytesIO(git("archive", "HEAD", "data/papers").stdout)
             ) as tar:
                 tar.extractall(tmp, filter="data")
-        yield Path(tmp) / "data/measured"
+        yield Path(tmp) / "data/papers"
 
 
 def rows_in(
@@ -221,17 +221,17 @@ def differences(
     with shipped_dir() as shipped:
         there = {
             p.name
-            for f in (shipped, share_dir("measured"), data_dir() / "measured")
+            for f in (shipped, share_dir("papers"), data_dir() / "papers")
             if f.is_dir()
             for p in f.iterdir()
-            if p.is_dir()
+            if (p / "measured").is_dir()
         }
         words = [w for w in notebooks() if w in there] + sorted(there - {*notebooks()})
         for w in papers:
             if w not in words:
                 raise ValueError(f"no measurements of a paper '{w}'{did_you_mean(w, words)}")
         for word in papers or words:
-            was = rows_in(shipped / word)
+            was = rows_in(shipped / word / "measured")
             try:
                 now = measured(word)
             except FileNotFoundError:

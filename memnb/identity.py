@@ -22,7 +22,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from .core import package_dir, share_dir
+from .core import package_dir, paper_file
 from .papers import comments, find, parameters, source_cells, stamp, syntax_tree
 from .profiles import check
 
@@ -121,7 +121,7 @@ def run_parts(
     out = {f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()}
     out["notebook"] = checksum(code)
     out |= {f"code of {k}": v for k, v in modules_used(names).items()}
-    table = share_dir("reported") / f"{word}.csv"
+    table = paper_file(word, "reported.csv")
     if table.is_file():
         out["reported numbers"] = checksum(table.read_text(encoding="utf-8"))
     for more in INPUTS if inputs is None else inputs:

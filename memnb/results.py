@@ -51,7 +51,16 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from .core import data_dir, did_you_mean, package_dir, replacing, say, share_dir, version
+from memnb.core import (
+    data_dir,
+    did_you_mean,
+    package_dir,
+    paper_file,
+    replacing,
+    say,
+    share_dir,
+    version,
+)
 
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
@@ -61,9 +70,7 @@ def reported(
     "What the paper prints"
     import pandas as pd
 
-    path = data_dir() / "reported" / f"{paper}.csv"  # that of a paper of the reader's own
-    if not path.exists():
-        path = share_dir("reported") / f"{paper}.csv"
+    path = paper_file(paper, "reported.csv")
     if not path.exists():
         raise FileNotFoundError(f"no table {path.name} of the paper {paper!r}: memnb ships none")
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
@@ -396,8 +403,9 @@ class Recorder:
         for (run, model, mode), rows in self.rows.items():
             file = (
                 data_dir()
-                / "measured"
+                / "papers"
                 / self.paper
+                / "measured"
                 / (_file_name(run, model, mode, self.seed) + end)
             )
             if file.exists() and not end:
@@ -460,8 +468,8 @@ def measured(
     paper: str,  # word of the paper, as in 'tabular'
 ):  # DataFrame in the long form, one row a number
     "What our runs gave"
-    own, shipped = data_dir() / "measured" / paper, share_dir("measured") / paper
-    files = {f.name: f for folder in (shipped, own) for f in sorted(folder.glob("*.csv"))}
+    tops = share_dir("papers"), data_dir() / "papers"  # one's own count
+    files = {f.name: f for top in tops for f in top.glob(f"{paper}/measured/*.csv")}
     if not files:
         raise FileNotFoundError(
             f"no measurements of the paper {paper!r} yet: run "
@@ -625,13 +633,13 @@ BOARD_MIME = "application/vnd.memnb.board+json"
 def show_board(
     board,  # DataFrame from `board`
     paper: str = "",  # word of the paper
-    profile: str = "smoke",  # batch profile; any other is also written to `data/measured/<paper>/board/`
+    profile: str = "smoke",  # batch profile; any other is also written to `data/papers/<paper>/board/`
 ):  # an object that a notebook shows as a table, and programs read as data
     "The verdicts, for people and for programs"
     rows = board.to_dict("records")
     if profile != "smoke":
         run = re.sub(r"[^\w.,=+-]", "_", current_run(profile)[0])
-        file = data_dir() / "measured" / paper / "board" / f"{run}.csv"
+        file = data_dir() / "papers" / paper / "board" / f"{run}.csv"
         with replacing(file) as part:
             part.write_text(_board_text(board, profile, file), encoding="utf-8", newline="")
 

@@ -173,7 +173,7 @@ def new_paper(
     page = dict(cells=cells, metadata=kernel, nbformat=4, nbformat_minor=5)
     files = {
         top / f"nbs/{number}_{word}.ipynb": json.dumps(page, indent=1, ensure_ascii=False) + "\n",
-        top / f"data/reported/{word}.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
+        top / f"data/papers/{word}/reported.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
         top / f"{word}.yaml": f"# sizes of a run: memnb run {word}.yaml\n- notebook: {word}\n"
         "  parameters: {n: 600}\n",
     }

@@ -59,7 +59,7 @@ def main():
     )
     print(
         f"measured('contextual'): {1000 * timed(lambda i: results.measured('contextual'), 5):.0f} ms, {len(shipped)} rows, "
-        f"{sum(f.stat().st_size for f in (share_dir('measured') / 'contextual').glob('*.csv')) / 1e3:.0f} kB"
+        f"{sum(f.stat().st_size for f in (share_dir('papers') / 'contextual/measured').glob('*.csv')) / 1e3:.0f} kB"
     )
 
 

@@ -26,10 +26,10 @@ fair: bool = True"""
 DRIVER = """
 import signal, sys
 from pathlib import Path
-from memnb import batch, cli, estimate, identity, papers, profiles
+from memnb import batch, cli, core, estimate, identity, papers, profiles
 if sys.argv[1] == 'deaf': del sys.argv[1]
 else: signal.signal(signal.SIGINT, signal.default_int_handler) # ignored where the tests run in the background
-for room in batch, cli, estimate, identity, papers, profiles: room.share_dir = lambda kind: Path(sys.argv[1])
+for room in batch, cli, core, estimate, papers, profiles: room.share_dir = lambda kind: Path(sys.argv[1])
 sys.exit(cli.main(sys.argv[2:]))
 """
 
@@ -39,7 +39,7 @@ def house(tmp_path, monkeypatch):
     "A folder with notebooks and profiles of its own, and the working directory in it"
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for room in batch, cli, estimate, identity, papers, profiles:
+    for room in batch, cli, core, estimate, papers, profiles:
         monkeypatch.setattr(room, "share_dir", lambda kind: tmp_path)
     return tmp_path
 
@@ -139,7 +139,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     log = [json.loads(l) for l in (good.parent / "batch.jsonl").read_text().splitlines()]
     assert [e["what"] for e in log if e["run"] == "dice-n=3"] == ["started", *["cell"] * 4, "done"]
     assert out.endswith(
-        "executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/measured\n"
+        "executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/papers\n"
     )
     assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
     assert "never" not in outputs(bad) and "memnb" not in json.loads(bad.read_text())["metadata"]
@@ -796,7 +796,6 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
         and (house / "ran").read_text() == "xx"
         and say() == ("done", "")
     )
-    (house / "reported").mkdir()
     monkeypatch.setattr(batch, "INPUTS", [lambda values, folder: {"data own.csv": "new"}])
     assert say() == ("to do", "data own.csv changed since")
     assert batch.status("mine", params=dict(n=3))[0][2] == "data own.csv, parameter n changed since"

@@ -7,7 +7,7 @@ import subprocess
 import pandas as pd
 import pytest
 
-from memnb import cli, difference, papers, results
+from memnb import cli, core, difference, papers, results
 
 
 def git(top, *words):
@@ -31,10 +31,9 @@ def scaled(file, quantity, by):
 def house(tmp_path, home, monkeypatch, top):
     "A checkout with the tables of this one, all committed, into which runs write"
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
-    for folder in "measured", "reported":
-        shutil.copytree(top / "data" / folder, tmp_path / "data" / folder)
+    shutil.copytree(top / "data/papers", tmp_path / "data/papers")
     monkeypatch.setattr(difference, "checkout", lambda: tmp_path)
-    for room in difference, results:
+    for room in core, difference, results:
         monkeypatch.setattr(room, "share_dir", lambda kind: tmp_path / "data" / kind)
     try:
         git(tmp_path, "init", "-q")
@@ -57,7 +56,7 @@ def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
 
 def test_numbers_and_verdicts_that_turned(house, capsys):
     "The bits a parameter of the models of `capacity` are a third of those that ship: a claim that night decides turns"
-    file = house / "data/measured/capacity/night.gpt.train.s0.csv"
+    file = house / "data/papers/capacity/measured/night.gpt.train.s0.csv"
     n = scaled(file, "bits", 1 / 3)
     code, out, err = said(capsys, "capacity")
     first, second, *turned, last = out.splitlines()
@@ -73,7 +72,7 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
     monkeypatch.setattr(difference, "offered", lambda *a: pytest.fail("claims were judged"))
-    (file,) = (house / "data/measured/icl").glob("laptop-*.planted_file.*.csv")
+    (file,) = (house / "data/papers/icl/measured").glob("laptop-*.planted_file.*.csv")
     n = scaled(file, "seconds", 1.5)
     code, out, err = said(capsys, "icl")
     assert (
@@ -85,7 +84,7 @@ def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
 
 
 def test_runs_that_are_new_or_gone(house, capsys):
-    folder = house / "data/measured"
+    folder = house / "data/papers"
     gone = len(results.measured("icl")[["profile", "seed"]].drop_duplicates())
     shutil.rmtree(folder / "icl")
     results.record(
@@ -105,10 +104,10 @@ def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypa
     own = house / "own"
     monkeypatch.setenv("MEMNB_HOME", str(own))
     assert said(capsys)[1] == "nothing differs\n"
-    name = "tabular/laptop.smollm2.chat.s0.csv"
-    (own / "data/measured/tabular").mkdir(parents=True)
-    shutil.copy(house / "data/measured" / name, own / "data/measured" / name)
-    scaled(own / "data/measured" / name, "rate", 0.5)
+    name = "tabular/measured/laptop.smollm2.chat.s0.csv"
+    (own / "data/papers/tabular/measured").mkdir(parents=True)
+    shutil.copy(house / "data/papers" / name, own / "data/papers" / name)
+    scaled(own / "data/papers" / name, "rate", 0.5)
     assert "tabular laptop seed 0: " in said(capsys, "tabular")[1]
 
 

@@ -109,7 +109,7 @@ def write_toy(top):
 def site(tmp_path_factory):
     "The site, built from a copy of what it needs"
     top = tmp_path_factory.mktemp("site")
-    for d in ["nbs", "figures", "data/measured"]:
+    for d in ["nbs", "figures", "data/papers"]:
         shutil.copytree(TOP / d, top / d, ignore=shutil.ignore_patterns(".*", "kernel-*"))
     shutil.copytree(
         TOP / "docs",

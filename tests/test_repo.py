@@ -715,15 +715,11 @@ def test_figures_stand_alone():
 
 
 def test_measured_rows_say_where_they_come_from():
-    top = TOP / "data/measured"
-    tables = sorted(top.rglob("*.csv"))  # <paper>.csv, or <paper>/<run>.csv
-    assert tables, "data/measured is empty, run `make reproduce`"
+    top = TOP / "data/papers"
+    tables = sorted(top.glob("*/measured/*.csv"))
+    assert tables, "no measured rows, run `make reproduce`"
     for p in tables:
-        assert p.relative_to(top).parts[0].removesuffix(".csv") in PAPERS, (
-            f"{p.name} is of no paper"
-        )
-        if p.parent.name == "board":
-            continue  # verdicts, not numbers
+        assert p.relative_to(top).parts[0] in PAPERS, f"{p.name} is of no paper"
         columns = p.read_text(encoding="utf8").splitlines()[0].split(",")
         missing = {"model", "profile", "seed", "code", "when"} - set(columns)
         assert not missing, f"{p.name} lacks the columns {sorted(missing)}"
@@ -911,8 +907,9 @@ def test_wheel_carries_what_it_reads(tmp_path):
     for f in ["settings.ini", "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
         if (TOP / f).exists():
             shutil.copy(TOP / f, source)
-    (source / "data/measured/tabular").mkdir(exist_ok=True)
-    (source / "data/measured/tabular/one-run.csv").write_text("model,profile,seed,version\n")
+    own = source / "data/papers/tabular/measured/one-run.csv"
+    own.with_suffix(".csv.unfinished").write_text("")
+    own.write_text("model,profile,seed,version\n")
     away.mkdir()
     before = sorted(source.rglob("*"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
@@ -929,15 +926,14 @@ def test_wheel_carries_what_it_reads(tmp_path):
     assert lines[0].startswith(str(site)) and lines[1] == "True", lines
     want = {
         "nbs": "nbs/**/*.ipynb",
-        "reported": "data/reported/**/*.csv",
-        "measured": "data/measured/**/*.[cj]s[vo]*",
+        "papers": "data/papers/**/*.*[!d]",
         "profiles": "data/profiles/*",
         "planted": "data/planted/*/*",
         "answers": "data/answers/*",
     }
     assert lines[2:-1] == [f"{k} {len(list(source.glob(p)))}" for k, p in want.items()]
     assert list(site.rglob("nbs/rooms/*.ipynb")) and list(
-        site.rglob("measured/tabular/one-run.csv")
+        site.rglob("papers/tabular/measured/one-run.csv")
     )
     assert lines[-1] == str(away / "figures")
 

@@ -42,7 +42,7 @@ def writer(home, *argv):
 
 
 def names(home):
-    return sorted(p.name for p in (home / "data/measured/toy").iterdir())
+    return sorted(p.name for p in (home / "data/papers/toy/measured").iterdir())
 
 
 def test_processes_at_once_lose_and_double_nothing(home):
@@ -80,12 +80,12 @@ def test_threads_at_once(home):
 
 def test_a_killed_run_leaves_the_rows_of_before(home):
     assert writer(home, 0, 2).wait(120) == 0
-    before = (home / "data/measured/toy/laptop.model-0.chat.s0.csv").read_bytes()
+    before = (home / "data/papers/toy/measured/laptop.model-0.chat.s0.csv").read_bytes()
     child = writer(home, 0, 7, "wait")
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGKILL)
     child.wait(60)
-    assert (home / "data/measured/toy/laptop.model-0.chat.s0.csv").read_bytes() == before
+    assert (home / "data/papers/toy/measured/laptop.model-0.chat.s0.csv").read_bytes() == before
     assert writer(home, 0, 7).wait(120) == 0
     assert len(results.measured("toy")) == 21
 
@@ -134,7 +134,7 @@ def test_parts_of_one_run_come_together(home):
 
 def test_equal_numbers_keep_their_line_and_their_day(home):
     results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "m", "laptop")
-    file = home / "data/measured/toy" / names(home)[0]
+    file = home / "data/papers/toy/measured" / names(home)[0]
     file.write_text(file.read_text().replace(date.today().isoformat(), "2020-01-01"))
     results._WRITTEN.clear()
     results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "m", "laptop")

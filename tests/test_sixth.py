@@ -113,7 +113,8 @@ def six(tmp_path_factory):
         shutil.copy(TOP / f, top / f)
     page(top / "nbs/16_toy.ipynb", PAGE)
     page(top / "nbs/toy/claims.ipynb", CLAIMS)
-    (top / "data/reported/toy.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
+    (top / "data/papers/toy").mkdir(parents=True)
+    (top / "data/papers/toy/reported.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
     added("- notebook: toy\n  parameters: {n: 50}\n", top / "data/profiles/smoke.yaml")
     added(
         '  - type: article\n    title: "What a toy remembers"\n    year: 2026\n    authors:\n'

@@ -151,7 +151,7 @@ def summary(
 
 # %% ../../nbs/tabular/counting.ipynb #2590fb77
 def wide_part(
-    rows,  # long rows: from `measure`, or of data/measured
+    rows,  # long rows: from `measure`, or of `results.measured`
     part: str,  # test or experiment
     main: str = "rate",  # quantity whose low, high and n are wanted
 ):  # DataFrame, a row for each thing measured: a column for each quantity, low, high, n, k

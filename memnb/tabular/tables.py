@@ -70,7 +70,7 @@ def _of(k, n):
 
 
 def tab1(
-    measured,  # long rows of ours: from `measure`, or of data/measured
+    measured,  # long rows of ours: from `measure`, or of `results.measured`
     reported=None,  # the paper's rows; default: those of memnb
 ):  # DataFrame of signs: data set x test, 'GPT-3.5/GPT-4 | ours'
     "Table 1: knowledge, learning and memorization, paper beside ours"
