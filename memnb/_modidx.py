@@ -1030,6 +1030,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                             'memnb.core.need_device': ('rooms/core.html#need_device', 'memnb/core.py'),
                             'memnb.core.own_dir': ('rooms/core.html#own_dir', 'memnb/core.py'),
                             'memnb.core.package_dir': ('rooms/core.html#package_dir', 'memnb/core.py'),
+                            'memnb.core.paper_file': ('rooms/core.html#paper_file', 'memnb/core.py'),
                             'memnb.core.private_dir': ('rooms/core.html#private_dir', 'memnb/core.py'),
                             'memnb.core.replacing': ('rooms/core.html#replacing', 'memnb/core.py'),
                             'memnb.core.require': ('rooms/core.html#require', 'memnb/core.py'),

@@ -12,6 +12,7 @@ __all__ = [
     "data_dir",
     "figures_dir",
     "share_dir",
+    "paper_file",
     "private_dir",
     "cache_dir",
     "own_dir",
@@ -80,8 +81,7 @@ def figures_dir(
 # %% ../nbs/rooms/core.ipynb #f308939a
 SHIPPED = dict(
     nbs="nbs",
-    reported="data/reported",
-    measured="data/measured",
+    papers="data/papers",
     profiles="data/profiles",
     planted="data/planted",
     answers="data/answers",
@@ -89,13 +89,24 @@ SHIPPED = dict(
 
 
 def share_dir(
-    kind: str,  # one of 'nbs', 'reported', 'measured', 'profiles', 'planted', 'answers'
+    kind: str,  # one of 'nbs', 'papers', 'profiles', 'planted', 'answers'
 ) -> Path:  # folder of the shipped files of that kind
     "Folder of files that ship with memnb"
     if kind not in SHIPPED:
         raise ValueError(f"share_dir knows {', '.join(SHIPPED)}, not {kind!r}")
     top = checkout()
     return top / SHIPPED[kind] if top else package_dir() / "_share" / kind
+
+
+def paper_file(
+    paper: str,  # its word, as in 'tabular'
+    *parts,  # of the path below the folder of the paper, as 'reported.csv'
+) -> (
+    Path
+):  # the reader's own file or folder where there is one, else that which ships, there or not
+    "A file of a paper's data folder"
+    own = data_dir().joinpath("papers", paper, *parts)
+    return own if own.exists() else share_dir("papers").joinpath(paper, *parts)
 
 
 # %% ../nbs/rooms/core.ipynb #c4f01196

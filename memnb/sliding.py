@@ -79,8 +79,8 @@ def _kept(word):
     "File that keeps the slider of a paper as long as its rows and the code are the same; None without rows"
     import hashlib
 
-    places = share_dir("measured") / word, data_dir() / "measured" / word
-    files = sorted({f for p in places for f in p.glob("*.csv")})
+    tops = share_dir("papers"), data_dir() / "papers"
+    files = sorted({f for top in tops for f in top.glob(f"{word}/measured/*.csv")})
     made_of = [code_version(), *((f.name, file_hash(f)) for f in files)]
     name = f"{word}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]}.json"
     return cache_dir() / "sliders" / name if files else None

@@ -42,7 +42,7 @@ from ..plant import FILES
 from ..results import PROFILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
-ANSWERS = "measured/icl/answers"  # folder, below that of the tables
+ANSWERS = "papers/icl/answers"  # folder, below that of the tables
 OF_INSTANCE = "label", "first", "truth", "times", "uninformative"
 OF_ANSWER = "other", "repeats", "refused", "copied", "constant"
 
@@ -91,7 +91,7 @@ def keep_answers(
 
 def _shipped(name):
     "A file of answers or verdicts, one's own or that of memnb"
-    for folder in (data_dir() / ANSWERS, share_dir("measured") / "icl/answers"):
+    for folder in (data_dir() / ANSWERS, share_dir("papers") / "icl/answers"):
         if (folder / name).exists():
             return folder / name
     raise FileNotFoundError(f"no file {name} of answers: `memnb run laptop --only icl` writes them")
@@ -101,7 +101,7 @@ def _largest(model, profile):
     "Files of the kept answers of a model: of this profile, or of the largest whose answers are there"
     for p in [profile] if profile else PROFILES:
         name = _file_of(model, p)
-        for folder in (data_dir() / ANSWERS, share_dir("measured") / "icl/answers"):
+        for folder in (data_dir() / ANSWERS, share_dir("papers") / "icl/answers"):
             files = [*folder.glob(name), *sorted(folder.glob(name.replace(".jsonl", ".k*.jsonl")))]
             if files:
                 return files
@@ -312,7 +312,7 @@ def near_calls(
     import pandas as pd
 
     tops = (
-        share_dir("measured") / "icl/answers",
+        share_dir("papers") / "icl/answers",
         data_dir() / ANSWERS,
     )  # one's own come last, and count
     files = {f.name: f for top in tops for f in sorted(top.glob(f"near-{profile}-*.jsonl"))}
