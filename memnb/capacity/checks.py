@@ -572,7 +572,7 @@ def law_fits(t, m, rep):
 def limit_half(t, m, rep):
     "With much data F1 is under 0.55, interval and all; refuted where it stays above and no longer falls"
     c = t.config[(t.n / t.params).idxmax()]
-    sizes = dict(t[t.config == c].groupby("n"))
+    sizes = dict(iter(t[t.config == c].groupby("n")))
     if len(sizes) < 2:
         return "undecided", "needs two sizes of the data"
 
