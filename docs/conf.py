@@ -120,7 +120,7 @@ def rows_link(at):
 
 def captioned(cell, at=Path()):
     "A cell, cut so that each picture with a caption behind it is a figure with that caption and a link to its rows"
-    from memnb.report import caption_of
+    from memnb.run.executed import caption_of
 
     outs, link, at, done = cell.get("outputs", []), rows_link(at), 0, []
 
@@ -301,8 +301,8 @@ def cards():
 
 def report():
     "The report: of the runs in this checkout, else of the pages as they stand"
-    from memnb.batch import notebooks
-    from memnb.report import batch_report
+    from memnb.papers import notebooks
+    from memnb.run.report import batch_report
 
     with TemporaryDirectory() as tmp:
         for p in notebooks(TOP / "nbs").values():
@@ -352,7 +352,7 @@ def formula(display):
     def visit(self, node):
         from docutils.nodes import SkipNode
 
-        from memnb.report import mathml
+        from memnb.rendering import mathml
 
         text = mathml(node.astext(), display)
         self.body.append(f'<div class="math">{text}</div>' if display else text)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from nbformat.v4 import new_code_cell, new_notebook, writes
 
-from memnb import batch as run
-from memnb import profiles
+from memnb.run import batch as run
+from memnb.run import profiles
 
 PARAMS = "profile: str = 'smoke'\nn: int = 1"
 
@@ -56,7 +56,7 @@ def rerun(folder):
     house(folder, "print(1)", n=n)
     batch(folder)
     code = (
-        "from memnb import papers, cli; import sys; from pathlib import Path; share = papers.share_dir\n"
+        "from memnb import papers; from memnb.run import cli; import sys; from pathlib import Path; share = papers.share_dir\n"
         f'papers.share_dir = lambda kind: Path({str(folder)!r}) if kind == "nbs" else share(kind)\n'
         f'sys.exit(cli.main(["run", {str(folder / "mine.yaml")!r}, "-o", {str(folder / "runs")!r}]))'
     )

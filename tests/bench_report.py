@@ -68,7 +68,7 @@ def folder(top, n=RUNS):
 
 
 def main():
-    from memnb.report import batch_report
+    from memnb.run.report import batch_report
 
     with tempfile.TemporaryDirectory(prefix="memnb-bench-") as tmp:
         runs = folder(Path(tmp))

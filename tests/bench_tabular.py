@@ -484,7 +484,7 @@ def smoke():
         env = os.environ | dict(MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=tmp)
         cmd = [
             sys.executable,
-            *["-m", "memnb.cli", "run", "smoke", "--only", "tabular", "--quiet", "-o"],
+            *["-m", "memnb.run.cli", "run", "smoke", "--only", "tabular", "--quiet", "-o"],
             f"{tmp}/runs",
         ]
         seconds, r = clock(

@@ -98,7 +98,7 @@ def answers(between):
 @pytest.fixture(scope="session")
 def shipped_answers(between):
     "A store for the pages: the answers that ship, which `test_replay.py` compares with the model's own"
-    from memnb.replay import take_in
+    from memnb.run.replay import take_in
     from memnb.store import Store
 
     path = between / "pages/store.sqlite"

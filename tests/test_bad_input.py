@@ -185,7 +185,7 @@ def test_own_data_among_the_examples(model):
 
 def test_misspelt_parameter():
     r = subprocess.run(
-        [sys.executable, "-m", "memnb.cli", "run", "smoke", "-p", "sampels", "3"],
+        [sys.executable, "-m", "memnb.run.cli", "run", "smoke", "-p", "sampels", "3"],
         capture_output=True,
         text=True,
     )

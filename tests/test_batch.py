@@ -15,8 +15,9 @@ import pytest
 from nbformat import read
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
 
-from memnb import batch, cli, core, estimate, identity, kernels, papers, profiles, terminal
-from memnb.redact import redact
+from memnb import core, papers
+from memnb.run import batch, cli, estimate, identity, kernels, profiles, terminal
+from memnb.run.redact import redact
 
 PARAMS = """profile: str = 'smoke'
 n: int = 2  # throws
@@ -26,7 +27,8 @@ fair: bool = True"""
 DRIVER = """
 import signal, sys
 from pathlib import Path
-from memnb import batch, cli, core, estimate, identity, papers, profiles
+from memnb import core, papers
+from memnb.run import batch, cli, estimate, identity, profiles
 if sys.argv[1] == 'deaf': del sys.argv[1]
 else: signal.signal(signal.SIGINT, signal.default_int_handler) # ignored where the tests run in the background
 for room in batch, cli, core, estimate, papers, profiles: room.share_dir = lambda kind: Path(sys.argv[1])
@@ -359,7 +361,7 @@ FORKING = (
     DRIVER.partition("sys.exit(")[0]
     + """
 import os, papermill
-from memnb import kernels
+from memnb.run import kernels
 kernels._engine() # all that takes seconds to import is there before the first batch
 for line in sys.stdin:
     if line == 'run\\n':
@@ -543,7 +545,11 @@ def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
         _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "told"),
     )
     r = subprocess.run(
-        [sys.executable, "-m", "memnb.cli"], cwd=tmp_path, env=env, capture_output=True, text=True
+        [sys.executable, "-m", "memnb.run.cli"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
     )
     told = {w.strip() for w in (tmp_path / "told").read_text().split("|") if w.strip()}
     assert told == offered or typed.endswith(" ") and offered <= told, (told, r.stderr)
@@ -713,7 +719,7 @@ def test_readme_and_its_check(house, capsys, monkeypatch):
 
 def test_module_runs_as_a_command():
     child = subprocess.run(
-        [sys.executable, "-m", "memnb.cli", "run", "nope"], capture_output=True, text=True
+        [sys.executable, "-m", "memnb.run.cli", "run", "nope"], capture_output=True, text=True
     )
     assert child.returncode == 2 and child.stdout == ""
     assert child.stderr.startswith("memnb: no profile 'nope'")

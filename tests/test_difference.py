@@ -7,7 +7,8 @@ import subprocess
 import pandas as pd
 import pytest
 
-from memnb import cli, core, difference, papers, results
+from memnb import core, difference, papers, results
+from memnb.run import cli
 
 
 def git(top, *words):

@@ -192,7 +192,7 @@ def test_parameters_are_honoured(path, tmp_path):
 
 def test_readme_shows_what_a_run_shows(tmp_path, warm, between):
     "The numbers on the front page are those of the measured table, not of an older one"
-    from memnb import cli
+    from memnb.run import cli
 
     run = between / INDEX.name  # of this session
     if not run.exists():

@@ -15,7 +15,7 @@ from memnb import core
 
 def memnb(*words, **env):
     r = subprocess.run(
-        [sys.executable, "-m", "memnb.cli", *map(str, words)],
+        [sys.executable, "-m", "memnb.run.cli", *map(str, words)],
         capture_output=True,
         text=True,
         env=os.environ | dict(PYTHONPATH=str(TOP)) | env,
@@ -47,7 +47,7 @@ def test_a_page_from_the_answers_that_ship(tmp_path, home):
 
 def test_a_damaged_file_stops_it(tmp_path, home, monkeypatch):
     "Before a page runs and before an answer is taken in"
-    from memnb import cli, replay
+    from memnb.run import cli, replay
     from memnb.store import Store
 
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))

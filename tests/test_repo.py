@@ -42,25 +42,12 @@ ARROWS = dict(
     results=["core", "stats"],
     items=["data"],
     plant=["core", "stats", "plots", "data", "items", "weights", "hf", "lm"],
-    redact=["core"],
     papers=["core"],
-    terminal=["core", "redact"],
-    profiles=["core", "papers", "redact"],
-    identity=["core", "papers", "profiles"],
     difference=["core", "papers", "results"],
-    kernels=["core", "identity", "papers", "profiles", "redact"],
-    estimate=["core", "identity", "kernels", "papers", "terminal"],
-    batch=["core", "estimate", "identity", "kernels", "papers", "profiles", "redact", "terminal"],
     rendering=["core"],
-    executed=["batch", "redact", "rendering", "results"],
-    report=["core", "executed", "plots", "rendering", "sliding"],
     sliding=["core", "papers", "results"],
     exercises=["core", "papers", "plots"],
-    redraw=["core", "papers", "profiles", "results"],
-    start=["core", "papers"],
-    replay=["core", "results", "store", "weights"],
 )
-ARROWS["cli"] = [*ARROWS]
 FOR_PAPERS = [
     "core",
     "stats",
@@ -97,10 +84,12 @@ def all_notebooks(top=TOP / "nbs"):
     return sorted(p for p in top.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
 
 
+PLAIN = [*sorted((TOP / "memnb/run").glob("*.py")), TOP / "memnb/rendering.py"]  # no notebook
 MODULES = [
     p
     for p in sorted((TOP / "memnb").rglob("*.py"))
-    if p.name == "__init__.py" and p.parent != TOP / "memnb" or not p.name.startswith("_")
+    if p not in PLAIN
+    and (p.name == "__init__.py" and p.parent != TOP / "memnb" or not p.name.startswith("_"))
 ]
 NOTEBOOKS = all_notebooks()
 PAPER_NOTEBOOKS = sorted((TOP / "nbs").glob("1*.ipynb"))
@@ -195,9 +184,7 @@ def python(code, cwd, **env):
 
 
 def test_there_is_something_to_test():
-    assert {"core", "lm", "data", "batch", "cli", "tabular", "tabular.method"} <= {*NAMES}, (
-        "run `make export`"
-    )
+    assert {"core", "lm", "data", "tabular", "tabular.method"} <= {*NAMES}, "run `make export`"
     assert (TOP / "nbs/index.ipynb").exists() and len(PAPERS) > 4
 
 
@@ -259,7 +246,7 @@ def test_every_module_has_a_notebook():
 
 
 def test_readme_is_current(tmp_path):
-    cmd = [sys.executable, "-m", "memnb.cli", "readme", "--check"]
+    cmd = [sys.executable, "-m", "memnb.run.cli", "readme", "--check"]
     r = subprocess.run(cmd, cwd=TOP, capture_output=True, text=True)
     assert r.returncode == 0, f"README.md is stale, run `make readme`\n{r.stdout}{r.stderr}"
 
@@ -370,6 +357,13 @@ def test_arrows(path):
     assert not secret, f"{name} hides arrows in strings: {sorted(secret)}"
 
 
+def test_nobody_imports_run():
+    known = NAMES | {dotted(p): p for p in PLAIN}
+    for path in MODULES + [TOP / "memnb/rendering.py"]:
+        wrong = [n for n in imported(path, known=known) if n.split(".")[0] == "run"]
+        assert not wrong, f"{dotted(path)} imports {wrong}"
+
+
 def test_arrows_make_no_circle():
     "Taking away modules that import nothing that is left, again and again, leaves nothing"
     left = {n: {*imported(p)} - {n} for n, p in NAMES.items()}
@@ -401,10 +395,10 @@ def test_imported_reads_every_form(tmp_path):
 @pytest.mark.parametrize(
     "code, found",
     [
-        ("importlib.import_module('memnb.report')", {"report"}),
-        ("import_module('.report', 'memnb')", {"report"}),
+        ("importlib.import_module('memnb.plant')", {"plant"}),
+        ("import_module('.plant', 'memnb')", {"plant"}),
         ("__import__('memnb.lm', fromlist=['x'])", {"lm"}),
-        ("find_spec('memnb.cli')", {"cli"}),
+        ("find_spec('memnb.lm')", {"lm"}),
         ("import_module(f'memnb.{word}')", {"*"}),
         ("import_module('memnb.' + word)", {"*"}),
         ("import_module('memnb.%s' % word)", {"*"}),
@@ -449,8 +443,6 @@ def test_public_names_are_unique():
             return set(modules) == {"weights", "data"}
         if name == "load":
             return set(modules) == {"lm", "data"}
-        if name == "identity":
-            return set(modules) == {"batch", "data"}
         if name == "BACKENDS":
             return set(modules) == {"hf", "servers", "lm"}
         papers = [m.split(".")[0] for m in modules]

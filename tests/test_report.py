@@ -14,9 +14,10 @@ from test_lab import chromium, cut_on_paper, wait
 from test_notebooks import MARKER
 from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
 
-from memnb import executed, rendering, report
-from memnb.report import batch_report
+from memnb import rendering
 from memnb.results import BOARD_MIME
+from memnb.run import executed, report
+from memnb.run.report import batch_report
 
 YES, NO, MIXED, OPEN, GONE, NONE = (
     "holds",
@@ -461,7 +462,7 @@ def test_a_sixth_paper_appears_by_itself(tmp_path):
     )
     own = [
         *(Path(m.__file__) for m in (report, executed, rendering)),
-        *(Path(report.__file__).parent / "templates").iterdir(),
+        *(Path(rendering.__file__).parent / "templates").iterdir(),
         TOP / "docs/conf.py",
         TOP / "docs/index.md",
     ]
@@ -726,7 +727,7 @@ def test_templates_are_packaged():
     "Each file of the package that is no Python has a pattern in pyproject.toml, and one in MANIFEST.in"
     import tomllib
 
-    package = Path(report.__file__).parent
+    package = Path(rendering.__file__).parent
     patterns = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["setuptools"][
         "package-data"
     ]["memnb"]

@@ -134,7 +134,7 @@ def ran(top, *command):
 
 
 def memnb(top, *words):
-    return ran(top, sys.executable, "-m", "memnb.cli", *words)
+    return ran(top, sys.executable, "-m", "memnb.run.cli", *words)
 
 
 def test_it_is_exported_listed_and_estimated(six):

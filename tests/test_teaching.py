@@ -56,7 +56,7 @@ def at(tmp_path):
 def run(code, cwd):
     "A line of a terminal that begins with memnb, or lines of Python"
     cmd = (
-        [sys.executable, "-m", "memnb.cli", *code.split()[1:]]
+        [sys.executable, "-m", "memnb.run.cli", *code.split()[1:]]
         if code.startswith("memnb ")
         else [sys.executable, "-c", code]
     )

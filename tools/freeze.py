@@ -80,7 +80,7 @@ def pages(words=PAPERS):
             MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=f"{tmp}/home", MPLBACKEND="agg"
         )
         Path(tmp, "home").mkdir()
-        take = "from memnb.replay import take_in; from memnb.store import Store; import os; take_in(Store(os.environ['MEMNB_STORE']))"
+        take = "from memnb.run.replay import take_in; from memnb.store import Store; import os; take_in(Store(os.environ['MEMNB_STORE']))"
         subprocess.run([sys.executable, "-c", take], env=env, check=True, cwd=TOP)
         for word in words:
             to = Path(tmp, word)
