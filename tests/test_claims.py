@@ -1,0 +1,158 @@
+"Each test of a claim says yes, no and neither; a claim is data; boards are made from rows alone."
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from memnb import claims
+from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, read, verdict
+
+PAPERS = "tabular icl iclinf contextual capacity compare".split()
+numbers = some.floats(-50, 50).map(lambda x: round(x, 3))
+halves = some.floats(0.01, 20).map(lambda x: round(x, 3))
+votes = some.lists(some.sampled_from([True, False, "undecided", None]), min_size=1, max_size=6)
+
+
+def rows(*cases):
+    "Rows of (value, half-width, more columns)"
+    return pd.DataFrame(
+        [dict(value=v, low=v - h, high=v + h, n=10, unit="texts", guard="") | more for v, h, more in cases]
+    )
+
+
+def said(test, d, **args):
+    return TESTS[test](d, **args)[0]
+
+
+@given(numbers, halves, numbers)
+def test_a_bound_follows_the_interval(value, half, at):
+    d = rows((value, half, {}))
+    want = True if value - half > at else False if value + half <= at else "undecided"
+    assert said("bound", d, at=at) == want
+    turned = {True: False, False: True, "undecided": "undecided"}
+    if at not in (value - half, value + half):
+        assert said("bound", d, at=at, side="below") == turned[want]
+
+
+@given(numbers, halves, some.floats(0.1, 10))
+def test_shifted_rows_turn_a_bound(value, half, far):
+    d = rows((value, half, {}))
+    for move, want in ((half + far, True), (-half - far, False), (0, "undecided")):
+        assert said("bound", d.assign(**{c: d[c] + move for c in ("value", "low", "high")}), at=value) == want
+
+
+@given(numbers, halves, halves)
+def test_between_and_differs(value, half, room):
+    d = rows((value, half, {}))
+    around = dict(low=value - half - room, high=value + half + room)
+    assert said("between", d, **around) is True
+    assert said("between", d, low=value + half + room, high=value + half + 2 * room) is False
+    assert said("between", d, low=value, high=value + half + room) == "undecided"
+    assert said("differs", d, at=value + half + room) is True
+    assert said("differs", d, at=value, band=half + room) is False
+    assert said("differs", d, at=value, band=half / 2) == "undecided"
+
+
+@given(numbers, halves, some.floats(0.1, 10))
+def test_apart(value, half, far):
+    up, down = rows((value + 2 * half + far, half, {})), rows((value, half, {}))
+    assert said("apart", up, other=down) is True and said("apart", down, other=up) is False
+    assert said("apart", down, other=down) == "undecided"
+    assert said("apart", down, other=up, margin=3 * half + 2 * far) is True
+    assert said("apart", down, other=rows((value + 2 * half + far, 0.001, {})), margin=0.001) is False
+
+
+@given(some.integers(30, 200))
+def test_share_and_sign(n):
+    def counts(k):
+        return pd.DataFrame([dict(value=k, n=n, guard="")])
+
+    for test in ("share", "sign"):
+        assert [said(test, counts(k)) for k in (n, 0)] == [True, False]
+        assert said(test, counts(n // 2)) == "undecided"
+    three = pd.DataFrame([dict(value=6, n=6, guard="")] * 3)
+    assert said("sign", three) is True and said("sign", three, family=True) == "undecided"  # p = .031, thrice
+
+
+@given(some.lists(numbers, min_size=6, max_size=12, unique=True))
+def test_trend(values):
+    d = pd.DataFrame(dict(value=sorted(values), x=range(len(values))))
+    assert said("trend", d, by="x") is True and said("trend", d, by="x", side="below") is False
+    assert said("trend", d[:4], by="x") == "undecided"
+    assert said("trend", d.assign(value=1.0), by="x") == "undecided"
+
+
+@given(numbers, some.floats(0.01, 5))
+def test_printed_and_never(x, within):
+    d = pd.DataFrame([dict(value=x, x=x + within / 2), dict(value=x, x=x)])
+    assert said("printed", d, within=within) is True
+    assert said("printed", d, within=within / 4) is False
+    assert said("never", pd.DataFrame(dict(value=[0, 0]))) is True
+    assert said("never", pd.DataFrame(dict(value=[0, 1]))) is False
+
+
+@given(votes)
+def test_cases_are_combined(v):
+    everything, anything = combine(v, "all"), combine(v, "any")
+    if all(x is None for x in v):
+        assert everything is anything is combine(v, "most") is None
+        return
+    assert (everything is True) == all(x is True for x in v) and (everything is False) == (False in v)
+    assert (anything is True) == (True in v)
+    if True in v and False in v:
+        assert combine(v, "most") == combine(v, "always") == "mixed"
+    assert combine([True, True, "undecided"], "most") is True
+    assert combine([True, True, "undecided"], "always") == "undecided"
+
+
+def test_a_guard_and_a_missing_number_decide_nothing():
+    d = rows((5, 1, dict(guard="one label only")))
+    assert said("bound", d) == "undecided"
+    assert "one label only" in verdict(Claim("a", ABOUT[2], "ours", "x", rows="value > 0"), d)["evidence"]
+    assert said("bound", d.assign(value=math.nan)) is None
+
+
+def test_evidence_is_short_and_says_what_would_decide():
+    d = rows(*[(0.5, 1.0, dict(other=f"case {i} of a rather long name")) for i in range(9)])
+    v = verdict(Claim("a", ABOUT[2], "ours", "x", rows="value > 0"), d)
+    assert v["verdict"] == "undecided" and "would decide" in v["evidence"]
+    assert len(v["evidence"].split()) <= 25
+
+
+@pytest.mark.parametrize("wrong", [dict(about="a cat"), dict(test="bond")])
+def test_a_claim_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ValueError, match="Known"):
+        Claim(**dict(id="a", about=ABOUT[0], where="ours", says="x") | wrong)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_claims_are_data(paper):
+    "Ids, tests, and at most four claims of our own a paper"
+    found = read(paper)
+    assert found, f"{paper} has no claims"
+    own = [c.id for c in found if c.where.startswith("ours")]
+    assert len(own) <= 4, f"{paper} has {len(own)} claims of its own: {own}"
+    for c in found:
+        assert c.test in TESTS or callable(claims._function(c.test)), c
+
+
+def test_board_and_forest(tmp_path, monkeypatch):
+    "A reader's own rows and claims, from a folder of her own"
+    import matplotlib
+
+    matplotlib.use("agg")
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    folder = tmp_path / "data/papers/dice"
+    folder.mkdir(parents=True)
+    (folder / "claims.yaml").write_text(
+        "- {id: fair, about: a model, where: Figure 1, says: A die is fair, rows: quantity == 'rate', test: between, low: .1, high: .3}\n"
+        "- {id: lucky, about: models, where: ours, says: It shows more than twos, rows: quantity == 'mean', at: 2}\n"
+    )
+    m = rows((0.2, 0.05, dict(quantity="rate", model="die")), (3.5, 0.2, dict(quantity="mean", model="die")))
+    b = board("dice", m, pd.DataFrame())
+    assert b[["id", "model", "verdict"]].values.tolist() == [["fair", "die", "holds"], ["lucky", "", "holds"]]
+    ax = forest(b)
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["fair (die)", "lucky"]
+    assert board("dice", m[:0].assign(model=""), pd.DataFrame()).verdict.tolist() == ["not measured"]
