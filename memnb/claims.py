@@ -44,8 +44,7 @@ import pandas as pd
 import yaml
 
 from . import stats
-from .core import did_you_mean
-from .papers import paper_file
+from .core import did_you_mean, paper_file
 from .results import measured as all_measured
 from .results import reported as all_reported
 
