@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .core import checkout, data_dir, did_you_mean, share_dir
+from . import claims
 from .papers import claims_of, notebooks, offered
 from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported
 
@@ -183,7 +184,9 @@ def _verdicts(paper, rows):
         return {}
     rows = rows.dropna(axis=1, how="all")
     judge, read = offered(paper, "verdicts"), offered(paper, "from_long")
-    if judge:
+    if claims.read(paper):
+        found = claims.board(paper, rows, reported(paper))
+    elif judge:
         found = judge(rows, reported(paper))
     else:
         found = board(claims_of(paper), read(rows) if read else rows, reported(paper))

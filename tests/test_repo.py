@@ -65,7 +65,7 @@ FOR_PAPERS = [
 ]
 ABOVE = "compare"  # it stands above the papers, and may import them
 # modules named in a string, '*' for one put together: `papers` finds the packages of papers by their pages
-HIDDEN = {"papers": {"*"}}
+HIDDEN = {"papers": {"*"}, "claims": {"*"}}
 ABOVE_PAPERS = {
     "compare"
 }  # the page that puts the papers' notions side by side may import their folders
