@@ -30,6 +30,8 @@ __all__ = [
     "Recorder",
     "record",
     "measured",
+    "select",
+    "runs",
     "selected",
     "rows_to_show",
     "Claim",
@@ -228,7 +230,7 @@ def long(
 
 def wide(
     rows,  # DataFrame in the long form
-    number: str = "value",  # which number of a row
+    main: str = None,  # quantity whose `low`, `high`, `sd` and `n` are wanted too, where it has them
 ):  # DataFrame, a row for each thing measured, a column for each quantity
     "A long table as a wide one, in the order of its rows"
     import pandas as pd
@@ -236,10 +238,14 @@ def wide(
     keys = [c for c in key_columns(rows) if c != "quantity"]
     if not len(rows):
         return pd.DataFrame(columns=keys)
-    group = rows.groupby(keys, sort=False, dropna=False).ngroup()
-    d = rows.assign(_at=group).pivot(index="_at", columns="quantity", values=number)
-    first = rows.assign(_at=group).drop_duplicates("_at").set_index("_at")[keys]
-    return pd.concat([first, d[list(dict.fromkeys(rows.quantity))]], axis=1).reset_index(drop=True)
+    at = rows.assign(_at=rows.groupby(keys, sort=False, dropna=False).ngroup())
+    first = at.drop_duplicates("_at").set_index("_at")[keys]
+    d = at.pivot(index="_at", columns="quantity", values="value")
+    more = [c for c in ("low", "high", "sd", "n") if c in rows and main]
+    own = at[at.quantity == main].set_index("_at")[more]
+    return pd.concat([first, d[[*dict.fromkeys(rows.quantity)]], own], axis=1).reset_index(
+        drop=True
+    )
 
 
 # %% ../nbs/rooms/results.ipynb #c3192659
@@ -482,8 +488,85 @@ def measured(
     return _rows_of(tuple((f, *state(f)) for _, f in sorted(files.items()))).copy()
 
 
+# %% ../nbs/rooms/results.ipynb #42715c92
+def select(
+    rows,  # DataFrame, long or wide
+    **where,  # column: its value, or several as a list or set; None: empty
+):  # DataFrame: the rows that say so, in their order; ValueError for a column that there is not
+    "Rows by the values of their columns"
+    import pandas as pd
+
+    for column, value in where.items():
+        if column in rows:
+            there = rows[column]
+        elif column in COLUMNS:
+            there = pd.Series(None, rows.index, object)
+        else:
+            known = dict.fromkeys([*rows, *COLUMNS])
+            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, known)}")
+        values = list(value) if pd.api.types.is_list_like(value) else [value]
+        mine = there.isin(values)
+        if any(pd.isna(v) or v == "" for v in values):
+            mine |= there.isna() | there.eq("")
+        rows = rows[mine]
+    return rows.reset_index(drop=True)
+
+
 # %% ../nbs/rooms/results.ipynb #4fb409d0
 PROFILES = "paper", "gpu", "night", "laptop"  # the largest first
+
+
+def _run_of(rows, profile):
+    "The rows of one run, see `runs`"
+    for column in ("profile", "variant", "seed", "mode"):
+        if column not in rows:
+            continue
+        there = rows[column] if column == "seed" else rows[column].fillna("")
+        if column == "profile":
+            wanted = [profile, *PROFILES]
+        elif column == "variant":
+            wanted = [current_run(rows.profile.iloc[0])[1], ""]
+        else:
+            wanted = [there.min()] if column == "seed" else []
+        known = set(there)
+        one = next(x for x in (*wanted, there.iloc[0]) if x in known)
+        rows = rows[there == one]
+    return rows
+
+
+def runs(
+    rows,  # measured rows, or the word of a paper: all that are recorded of it
+    profile: str = None,  # batch profile that comes first; default: the largest that is there
+    by: tuple = ("model",),  # columns of the table: rows equal in them are one choice
+    now=None,  # rows just measured: they count where nothing is recorded of what `by` names
+):  # DataFrame: a run for each choice, in the order of their first rows
+    "Of each model, or of what else `by` names, the rows of the one run that figures and claims read"
+    import pandas as pd
+
+    if isinstance(rows, str):
+        try:
+            rows = measured(rows)
+        except FileNotFoundError:
+            if now is None:
+                raise
+            return now.reset_index(drop=True)
+    for c in by:
+        if c not in COLUMNS:
+            raise ValueError(f"rows have no column {c!r}{did_you_mean(c, COLUMNS)}")
+    by = [c for c in by if c in rows]
+    if not len(rows):
+        found = [rows]
+    elif not by:
+        found = [_run_of(rows, profile)]
+    else:
+        groups = rows.groupby(by, sort=False, dropna=False)
+        found = [_run_of(g, profile) for _, g in groups]
+    if now is not None and not len(rows):
+        found.append(now)
+    elif now is not None and by:
+        there = pd.MultiIndex.from_frame(rows[by])
+        found.append(now[~pd.MultiIndex.from_frame(now.reindex(columns=by)).isin(there)])
+    return pd.concat(found, ignore_index=True)
 
 
 def selected(
