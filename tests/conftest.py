@@ -53,6 +53,9 @@ LONG = [
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("serve") or item.get_closest_marker("browser"):
+            item.add_marker("slow")
     items.sort(
         key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG))
     )

@@ -380,18 +380,19 @@ for line in sys.stdin:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="batches are forked")
-def test_fifty_kills_lose_nothing(house):
+@pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.slow)])
+def test_kills_lose_nothing(house, kills):
     "Batches are killed at random moments, or their kernels, in two houses at once; nothing finished is touched again"
     for name in "ab":
         (house / name).mkdir()
         write(house / name, "10_faulty", 'print("a")', FAULTY, 'print("end")')
         yaml(house / name, "- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n")
     with ThreadPoolExecutor(2) as pool:
-        ended = [*pool.map(kill_batches, (house / "a", house / "b"), (0, 1))]
+        ended = [*pool.map(kill_batches, (house / "a", house / "b"), (0, 1), (kills, kills))]
     assert all(signal.SIGKILL in e for e in ended)
 
 
-def kill_batches(house, seed, kills=25):
+def kill_batches(house, seed, kills):
     "Kill batches of a house again and again; how they ended"
     import random
 

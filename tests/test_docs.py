@@ -15,9 +15,10 @@ import pytest
 from test_lab import chromium, cut_on_paper, wait
 from test_repo import NOTEBOOKS, TOP
 
-pytestmark = pytest.mark.skipif(
-    not find_spec("myst_nb"), reason="no Sphinx with myst-nb: install the extra 'docs'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("myst_nb"), reason="install the extra 'docs'"),
+]
 
 
 def png(**said):

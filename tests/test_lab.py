@@ -21,9 +21,10 @@ import nbformat
 import pytest
 from test_repo import NOTEBOOKS, TOP
 
-pytestmark = pytest.mark.skipif(
-    not find_spec("jupyterlab"), reason="no JupyterLab: install the extra 'lab'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("jupyterlab"), reason="install the extra 'lab'"),
+]
 NOTEBOOK = "10_tabular.ipynb"
 SETTINGS = {  # no request for news or updates, no saving unasked, and every cell in the page at once
     "apputils-extension/notification": dict(

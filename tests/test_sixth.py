@@ -182,6 +182,7 @@ def test_its_numbers_are_compared(six):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not find_spec("myst_nb"), reason="no Sphinx with myst-nb: install the extra 'docs'"
 )

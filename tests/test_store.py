@@ -89,6 +89,7 @@ KINDS = dict(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_damaged_page(whole, tmp_path, kind):
     "All answers of which the page held no part are served; the damaged file is kept as it was"
@@ -112,7 +113,9 @@ def test_every_damaged_page(whole, tmp_path, kind):
     assert seen > n / 2
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 40))]
+)
 def test_flipped_bits(whole, at, seed):
     rng, raw = random.Random(seed), bytearray(whole)
     for _ in range(3):
@@ -351,6 +354,7 @@ for i in range(first, last):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pauses", [(0, 0), (0, 0.5), (0.5, 0), (0.5, 0.5)])
 @pytest.mark.parametrize("page", [0, 3, "log"])
 def test_two_meet_a_broken_file(whole, at, pauses, page):
