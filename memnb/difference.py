@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .core import checkout, data_dir, did_you_mean, share_dir
 from . import claims
+from .core import checkout, data_dir, did_you_mean, share_dir
 from .papers import claims_of, notebooks, offered
 from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported
 
