@@ -26,6 +26,9 @@ __all__ = [
     "require",
     "sha256",
     "file_hash",
+    "Counted",
+    "counting",
+    "counted",
     "wheel_file",
 ]
 
@@ -39,6 +42,7 @@ import sys
 import time
 import zipfile
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
@@ -316,6 +320,34 @@ def file_hash(
         if file:
             _write_hash(file, path, _HASHES[path])
     return _HASHES[path][1]
+
+
+# %% ../nbs/rooms/core.ipynb #76866062
+@dataclass
+class Counted:
+    "What a measurement would ask and train"
+
+    trainings: int = 0
+    flops: float = 0.0  # of trainings of tiny models, and of their readings
+    models: dict = field(default_factory=dict)  # (name, mode): a model that counts what it is asked
+
+
+_COUNTED = []  # the innermost block of `counting` is the last
+
+
+@contextmanager
+def counting():
+    "Within this block models count what they are asked, and nothing is trained; gives a `Counted`"
+    _COUNTED.append(Counted())
+    try:
+        yield _COUNTED[-1]
+    finally:
+        _COUNTED.pop()
+
+
+def counted():  # Counted; None outside
+    "What is being counted"
+    return _COUNTED[-1] if _COUNTED else None
 
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889

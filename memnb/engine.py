@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .core import need_device, own_dir, package_dir, replacing, require, say, sha256
+from .core import counted, need_device, own_dir, package_dir, replacing, require, say, sha256
 
 
 # %% ../nbs/rooms/engine.ipynb #0576312b
@@ -624,6 +624,30 @@ def c_engine() -> bool:  # whether the engine in C can be used here
     return same
 
 
+# %% ../nbs/rooms/engine.ipynb #45a084ec
+class _Counts:
+    "An engine that trains nothing and counts: losses are 0, every token has the probability of chance"
+
+    def __init__(self, c, data):
+        self.c, self.data = c, data
+        counted().trainings += len(data)
+
+    def train(self, state, done, orders, rates):
+        "As `_Native.train`"
+        seen = sum(lens[o][o >= 0].sum() for o, (_, lens) in zip(orders, self.data, strict=True))
+        counted().flops += float(seen) * self.c.flops
+        return np.zeros((len(orders), len(rates)))
+
+    def score(self, state, sets):
+        "As `_Native.score`"
+        out = []
+        for ids, lens in sets:
+            real = np.arange(ids.shape[1]) < lens[:, None]
+            counted().flops += float(real.sum()) * self.c.flops / 3
+            out.append((np.where(real, -np.log(self.c.vocab), 0.0).astype("float32"), real & False))
+        return out
+
+
 # %% ../nbs/rooms/engine.ipynb #4f96a5f6
 def engine_for(
     c: Config,
@@ -642,6 +666,8 @@ def engine_for(
         raise ValueError(
             "the engine in C needs a compiler, a CPU, and width and heads in multiples of 8"
         )
+    if counted():
+        return _Counts(c, data or [])
     data = data or [(np.zeros((1, c.length), "int32"), np.ones(1, "int32"))]
     use = (
         _Native

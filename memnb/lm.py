@@ -9,6 +9,7 @@ __all__ = [
     "needs",
     "Dry",
     "dry",
+    "cost",
     "prefetch",
     "hf",
     "servers",
@@ -53,7 +54,7 @@ from memnb.backend import (
     mode_of,
     refusals,
 )
-from .core import did_you_mean, say
+from .core import counted, counting, did_you_mean, say
 from .hf import HF, SMOLLM2, common_prefix, fetch, planted_dir, planted_names
 from .servers import Broken, OpenAI
 from .store import Store, is_empty, key_of
@@ -98,6 +99,16 @@ def load(
     "A language model by name"
     if isinstance(name, LM):
         return name
+    if (c := counted()) is not None:
+        key = str(name), mode
+        if key not in c.models:
+            c.models[key] = dry(name, store, mode)
+        return c.models[key]
+    return _load(name, store, mode, **kw)
+
+
+def _load(name, store=None, mode=None, **kw):
+    "A model that answers, whether or not others count"
     kind, _, rest = str(name).partition(":")
     if kind not in BACKENDS or (kind in ("hf", "openai", "planted") and not rest):
         raise ValueError(
@@ -218,9 +229,27 @@ def dry(
     mode: str = None,  # 'chat' or 'completion'
 ) -> Dry:  # its `cost` grows with every request
     "A model that counts instead of answering; for local models only the tokenizer is read"
-    m = load(name, store=store, mode=mode)
+    m = _load(name, store=store, mode=mode) if not isinstance(name, LM) else name
     encode = getattr(m, "encode", lambda p: list(json.dumps(p))[::4])
     return Dry(m.name, m.id, m.mode, encode, m.n_params, m.engine, store=store)
+
+
+# %% ../nbs/rooms/lm.ipynb #7a2250d1
+def cost(
+    f,  # function without arguments, which loads models by `load` and trains by `gpt.fit`
+) -> dict:  # calls (questions and trainings), cached, prompt_tokens, new_tokens, flops, seconds
+    "What a function would ask and train, found by running it on models that count; None for what nobody knows"
+    with counting() as c:
+        f()
+    total = dict(
+        calls=c.trainings, cached=0, prompt_tokens=0, new_tokens=0, flops=c.flops, seconds=0
+    )
+    if c.flops:
+        total["seconds"] = round(c.flops / (0.4 * _speed()))  # what the engine in C makes of a core
+    for m in c.models.values():
+        one = m.estimate()
+        total = {k: None if one[k] is None or v is None else v + one[k] for k, v in total.items()}
+    return total
 
 
 # %% ../nbs/rooms/lm.ipynb #973ca7a8

@@ -14,6 +14,9 @@ __all__ = [
     "stamp",
     "parameters",
     "title",
+    "Paper",
+    "paper",
+    "info",
     "has_package",
     "offered",
     "all_offered",
@@ -23,12 +26,18 @@ __all__ = [
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import importlib
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import get_type_hints
 
-from .core import did_you_mean, root, share_dir
+import pydantic
+import pydantic.dataclasses
+import yaml
+
+from .core import did_you_mean, paper_file, root, share_dir
 
 
 # %% ../nbs/rooms/papers.ipynb #54a5f957
@@ -167,6 +176,48 @@ def title(
         s.splitlines()[0].lstrip("# ") for s, _ in source_cells(nb, "markdown") if s.startswith("#")
     ]
     return heads[0] if heads else nb.stem
+
+
+# %% ../nbs/rooms/papers.ipynb #fa3932c8
+@dataclass
+class Paper:
+    "What the rest of memnb knows of a paper: `PAPER` of its package"
+
+    word: str  # as in the name of its page
+    measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a dataclass
+    figures: dict = field(default_factory=dict)  # name, as 'fig2': function of (rows, reported)
+    facts: Callable = None  # rows -> dict: the numbers that the page's prose names
+
+    def sizes(
+        self,
+        given: dict = None,  # names and values that differ from the defaults, those of the smoke profile
+    ):  # an object of the paper's own type
+        "The sizes of a run; ValueError for a name that nobody knows or a value of another type"
+        kind = get_type_hints(self.measure)["sizes"]
+        known = {f.name for f in fields(kind)}
+        if odd := [k for k in given or () if k not in known]:
+            raise ValueError(f"{self.word} has no size {odd[0]!r}{did_you_mean(odd[0], known)}")
+        try:
+            return kind(**given or {})
+        except pydantic.ValidationError as e:
+            first = e.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise ValueError(f"size {name!r} of {self.word}: {first['msg']}") from None
+
+
+def paper(
+    word: str,  # as 'tabular'
+) -> Paper:  # None where the package of this word offers none
+    "A paper by its word"
+    return offered(word, "PAPER")
+
+
+def info(
+    word: str,  # as 'tabular'
+) -> dict:  # title, authors, year, arxiv; {} where nothing is written down
+    "What stands in the paper's `paper.yaml`"
+    file = paper_file(word, "paper.yaml")
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 # %% ../nbs/rooms/papers.ipynb #1d3b8f5b
