@@ -3,27 +3,33 @@ PYTHON  ?= python3
 PROFILE  = laptop
 WORKERS  = 2
 BIN     := .venv/bin
+CODE    := memnb tests tools docs
 COMMA   := ,
 export GOMP_SPINCOUNT := 3000
 # whatever the machine says: what is imported is compiled once, not by each of a hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce replay smoke diff plan check test bench docs lab export readme clean
+.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all bench docs lab readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read t d; do printf '  make %-10s %s\n' "$$t" "$$d"; done
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- use ---
 
 setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the data
 	$(BIN)/memnb fetch
 
-reproduce: .venv/.ready-all-dev  ## set up, fetch the model and data, run the laptop profile of every paper, two at a time
+reproduce: .venv/.ready-all-dev  ## set up, run the laptop profile of every paper, two at a time, and report
 	$(BIN)/memnb fetch --packed
 	@# unpacked while the first runs begin, which need no model
 	$(BIN)/memnb fetch & \
-	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; wait $$! || code=1; $(BIN)/memnb report; exit $$code
+	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; \
+	wait $$! || code=1; \
+	$(BIN)/memnb report; \
+	exit $$code
 
 replay: .venv/.ready-all-dev  ## run every page on the answers that ship, without a model: two minutes
 	$(BIN)/memnb fetch
@@ -39,37 +45,48 @@ diff: .venv/.ready-all-dev  ## say which numbers and verdicts differ from the on
 plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)
 
-check: .venv/.ready-all-dev  ## before a commit, a minute: lint, exports, arrows, links, packaging; no notebook runs
-	$(BIN)/ruff format --check -q nbs memnb tests tools docs
-	$(BIN)/ruff check memnb tests tools docs
-	$(BIN)/pytest tests/test_repo.py -q
-
-test: .venv/.ready-all-browser-dask-dev-docs-serve  ## set up and run the whole test suite, `make check` included
-	$(BIN)/memnb fetch
-	$(BIN)/pytest tests -q -n $(WORKERS)
-
-bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
-	$(BIN)/memnb fetch
-	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
+lab: .venv/.ready-all-dev  ## open JupyterLab on the notebooks
+	$(BIN)/jupyter lab --notebook-dir=nbs
 
 docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs
 	@echo 'open _docs/index.html'
 
-lab: .venv/.ready-all-dev  ## open JupyterLab on the notebooks
-	$(BIN)/jupyter lab --notebook-dir=nbs
+# --- work on memnb ---
 
 export: .venv/.ready-all-dev  ## format the notebooks, write memnb/*.py from them, and clean them
-	$(BIN)/ruff format -q nbs memnb tests tools docs
+	$(BIN)/ruff check -q --fix --select I nbs
+	$(BIN)/ruff format -q nbs $(CODE)
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 	$(BIN)/ruff format -q memnb
+
+check: .venv/.ready-all-dev  ## before a commit, half a minute: format, lint, exports, arrows, links, packaging
+	$(BIN)/ruff format --check -q nbs $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/pytest tests/test_repo.py -q -n $(WORKERS)
+
+test: .venv/.ready-all-dask-dev  ## set up and run the tests, all notebooks included: eight minutes on two idle cores
+	$(BIN)/memnb fetch
+	$(BIN)/pytest tests -q -n $(WORKERS) -m 'not slow'
+
+test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all` has beyond `make test`
+	$(BIN)/memnb fetch
+	$(BIN)/pytest tests -q -n $(WORKERS) -m slow
+
+test-all: test test-slow  ## the same and site, browser, real server, many kills, frozen pages
+
+bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
+	$(BIN)/memnb fetch
+	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
 	$(BIN)/memnb readme
 
 clean:  ## remove the environment and build leftovers (results, figures and the answer store stay)
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+
+# --- the environment ---
 
 # .ready-all-dev means: memnb is installed with the extras all and dev. The torch build comes first
 # (a CPU build where pip is set up to find one), so that nothing after it pulls another.

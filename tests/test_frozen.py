@@ -14,6 +14,12 @@ def test_rows_and_verdicts_are_as_frozen(paper):
     assert not [*freeze.check([paper])]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", freeze.PAPERS)
+def test_boards_and_figures_of_pages_are_as_frozen(paper):
+    assert not [*freeze.check([paper], also_pages=True)]
+
+
 def test_a_turned_verdict_is_seen():
     was, now = (
         {("a", ""): "holds", ("b", "x"): "mixed"},

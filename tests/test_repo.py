@@ -581,7 +581,9 @@ def test_everybody_sets_up_in_the_same_way():
     assert [c for c in called if c.startswith("make ")] == ["make setup"] * 2
     assert os.access(TOP / "binder/postBuild", os.X_OK) and os.access(TOP / ".ci/run", os.X_OK)
     ci, low = read(TOP / ".github/workflows/ci.yml"), settings()["min_python"]
-    assert "make test" in read(TOP / ".ci/run") and "run: make test" in ci
+    assert "run: make test" in ci and "run: .ci/run" in ci
+    assert re.search(r"for target in (.+);", read(TOP / ".ci/run"))[1] == "test test-slow"
+    assert re.search(r"^test-all: (.+)  ##", read(TOP / "Makefile"), re.M)[1] == "test test-slow"
     assert re.search(r'python: \["([\d.]+)"', ci)[1] == low
     for text in (read(TOP / "binder/runtime.txt"), read(TOP / ".devcontainer/Dockerfile")):
         assert re.search(r"python[-:](\d+\.\d+)", text)[1] >= low
