@@ -418,6 +418,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.claims._function': ('rooms/claims.html#_function', 'memnb/claims.py'),
                               'memnb.claims._number': ('rooms/claims.html#_number', 'memnb/claims.py'),
                               'memnb.claims._open': ('rooms/claims.html#_open', 'memnb/claims.py'),
+                              'memnb.claims._package': ('rooms/claims.html#_package', 'memnb/claims.py'),
                               'memnb.claims._side': ('rooms/claims.html#_side', 'memnb/claims.py'),
                               'memnb.claims._told': ('rooms/claims.html#_told', 'memnb/claims.py'),
                               'memnb.claims.apart': ('rooms/claims.html#apart', 'memnb/claims.py'),

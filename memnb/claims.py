@@ -408,16 +408,23 @@ BOARD = [
 ]
 
 
+def _package(paper, name):
+    "What the claims of a paper's package have under a name; None where there is none"
+    try:
+        return getattr(importlib.import_module(f"memnb.{paper}.claims"), name, None)
+    except ModuleNotFoundError:
+        return None
+
+
 def statistics(
     paper: str,  # word of the paper
     rows,  # measured rows of one model or several
     reported,  # the paper's printed rows
+    **how,  # settings of the paper's own, as a threshold
 ):  # long rows with part 'claim', an item a claim; none where the paper computes none
     "What the claims of a paper need besides measured rows"
-    try:
-        made = importlib.import_module(f"memnb.{paper}.claims").statistics(rows, reported)
-    except ModuleNotFoundError:
-        made = []
+    make = _package(paper, "statistics")
+    made = make(rows, reported, **how) if make else []
     return pd.DataFrame(made).assign(part="claim") if len(made) else pd.DataFrame()
 
 
@@ -425,20 +432,28 @@ def board(
     paper: str,  # word of the paper
     measured=None,  # long rows; default: all that ship or were measured here
     reported=None,  # the paper's printed rows; default: those of the paper
+    **how,  # settings of the paper's own, for its statistics
 ):  # DataFrame with the columns BOARD, a row a claim and, for claims about a model, a model
-    "Judge every claim of a paper"
+    "Judge every claim of a paper; which rows count its package may say by a function `judged`"
     measured = all_measured(paper) if measured is None else measured
     reported = all_reported(paper) if reported is None else reported
+    choose = _package(paper, "judged")
+    measured = choose(measured) if choose else measured
     groups = {"": measured} | dict(list(measured.groupby("model", sort=True)))
     full, out = {}, []
     for c in read(paper):
         for name in [m for m in groups if m] if c.about in (MODEL, TRUTH) else [""]:
-            if name not in full:
-                made = statistics(paper, groups[name], reported)
-                full[name] = pd.concat([groups[name], made], ignore_index=True)
+            part = name if len(groups) > 2 else ""  # one model is all of them
+            if part not in full:
+                made = statistics(paper, groups[part], reported, **how)
+                every = pd.concat([groups[part], made], ignore_index=True)
+                full[part] = every, every[len(groups[part]) :]
+            every, made = full[part]
+            few = c.test in TESTS and "other" not in c.args  # then a long table is not searched
+            few = few and (not c.rows or c.rows.startswith("part == 'claim'"))
             out.append(
                 dict(id=c.id, about=c.about, model=name, where=c.where, says=c.says)
-                | verdict(c, full[name], reported)
+                | verdict(c, made if few else every, reported)
             )
     return pd.DataFrame(out, columns=BOARD)
 
