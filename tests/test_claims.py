@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from memnb import claims
+from memnb import claims, results
 from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, read, verdict
 
 PAPERS = "tabular icl iclinf contextual capacity compare".split()
@@ -181,3 +181,33 @@ def test_board_and_forest(tmp_path, monkeypatch):
     assert board("dice", m[:0].assign(model=""), pd.DataFrame()).verdict.tolist() == [
         "not measured"
     ]
+
+
+def judged_rows(paper):
+    "Claims that hold intervals against a bound, each with the rows that it reads of what ships"
+    measured, reported = results.measured(paper), results.reported(paper)
+    made = claims.statistics(paper, measured, reported)
+    full = pd.concat([measured, made], ignore_index=True)
+    for c in read(paper):
+        d = claims.select(full, c.rows or f"part == 'claim' and item == '{c.id}'")
+        if c.test in ("bound", "between", "printed") and len(d):
+            yield c, d.assign(guard="")
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_claim_on_intervals_turns(paper):
+    "The rows of a claim, moved to either side of its bound"
+    if not read(paper):
+        pytest.skip(f"{paper} has its claims in Python")
+    for c, d in judged_rows(paper):
+        low, high = c.args.get("low", -math.inf), c.args.get("high", math.inf)
+        if c.test == "printed":
+            yes, no = d.x, d.x + 2 * c.args["within"] * (d.x.abs() if c.args.get("relative") else 1)
+        elif c.test == "between":
+            yes, no = (low + high) / 2, high + 1
+        else:
+            up = 1 if c.args.get("side", "above") == "above" else -1
+            yes, no = (c.args.get("at", 0) + up * far for far in (1, -1))
+        for value, want in ((yes, True), (no, False)):
+            moved = d.assign(value=value, low=value, high=value)
+            assert TESTS[c.test](moved, **c.args)[0] is want, f"{c.id} at {value}"

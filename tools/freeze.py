@@ -19,7 +19,7 @@ PAPERS = {p.stem[3:]: p for p in sorted((TOP / "nbs").glob("1*_*.ipynb"))}
 DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that are tests now
     "tabular": "",
     "icl": "",
-    "iclinf": "",
+    "iclinf": "attack floor below calibration-shared memory size-cut learned-u learned-size learned-knows learned-shots",
     "contextual": "",
     "capacity": "",
     "compare": """implies cut extraction-blind recollection-blind loss-sees one-reference best-epoch dose-agrees fuller few-models

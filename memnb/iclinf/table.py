@@ -139,11 +139,5 @@ def audit_table(
         & (rows["item"] == item)
     ]
     m = m.assign(delta=delta).drop(columns="unit")
-    t = results.wide(m)
-    for end in ("low", "high") if "used" in t else ():
-        t[f"used_{end}"] = (
-            results.wide(m[m.quantity == "used"], end).used.to_numpy()
-            if len(t) == (m.quantity == "used").sum()
-            else np.nan
-        )
+    t = results.wide(m, "used").rename(columns=dict(low="used_low", high="used_high"))
     return t.sort_values("target", ignore_index=True)
