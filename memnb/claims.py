@@ -434,15 +434,16 @@ def board(
     reported=None,  # the paper's printed rows; default: those of the paper
     **how,  # settings of the paper's own, for its statistics
 ):  # DataFrame with the columns BOARD, a row a claim and, for claims about a model, a model
-    "Judge every claim of a paper; which rows count its package may say by a function `judged`"
+    "Judge every claim of a paper; its package may say which rows count (`judged`), and which models (`models`)"
     measured = all_measured(paper) if measured is None else measured
     reported = all_reported(paper) if reported is None else reported
     choose = _package(paper, "judged")
     measured = choose(measured) if choose else measured
     groups = {"": measured} | dict(list(measured.groupby("model", sort=True)))
+    names = _package(paper, "models") or (lambda claim, rows: [m for m in groups if m])
     full, out = {}, []
     for c in read(paper):
-        for name in [m for m in groups if m] if c.about in (MODEL, TRUTH) else [""]:
+        for name in names(c, measured) if c.about in (MODEL, TRUTH) else [""]:
             part = name if len(groups) > 2 else ""  # one model is all of them
             if part not in full:
                 made = statistics(paper, groups[part], reported, **how)

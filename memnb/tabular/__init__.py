@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/tabular/index.ipynb #897b788b
-from .checking import *
 from .claims import *
 from .copying import *
 from .counting import *
@@ -26,4 +25,3 @@ from .proof import *
 from .reading import *
 from .rules import *
 from .tables import *
-from .trials import *
