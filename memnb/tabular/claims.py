@@ -24,7 +24,7 @@ from scipy.stats import t as student
 
 from .. import claims, data, results
 from ..results import MODEL
-from ..stats import binom_ci, difference_ci, fisher
+from ..stats import difference_ci
 from .counting import entry, joined, only, wide_part
 from .method import proportion
 from .planted import pooled_eyes, whole
