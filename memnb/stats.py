@@ -295,7 +295,7 @@ def n_to_decide(
     power: float = 0.8,  # probability with which the interval shall exclude the bound
 ) -> int:  # 0 where no number can be named
     "Units with which an interval would exclude a bound, if the estimate stays"
-    if not (n > 0 and half > 0 and effect):
+    if not (n > 0 and 0 < half < math.inf and effect):
         return 0
     z = st.norm.isf(0.025)
     return math.ceil(n * (half / effect * (z + st.norm.isf(1 - power)) / z) ** 2)

@@ -7,7 +7,7 @@ import subprocess
 import pandas as pd
 import pytest
 
-from memnb import core, difference, papers, results
+from memnb import claims, core, difference, papers, results
 from memnb.run import cli
 
 
@@ -66,7 +66,7 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
         r", [1-9]\d* verdicts? turned$", last
     )
     assert any(t.startswith("  claim ") and " -> " in t for t in turned), out
-    known = {c.id for c in papers.claims_of("capacity")}
+    known = {c.id for c in claims.read("capacity")}
     assert {t.split()[1].rstrip(":") for t in turned if t.startswith("  claim ")} <= known
     assert len(out.splitlines()) <= difference.MOST_LINES + 2
 

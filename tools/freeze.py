@@ -21,7 +21,7 @@ DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that 
     "icl": "",
     "iclinf": "attack floor below calibration-shared memory size-cut learned-u learned-size learned-knows learned-shots",
     "contextual": "",
-    "capacity": "",
+    "capacity": "printed-law consistent-law table1 mean2 mean3 foretold",
     "compare": """implies cut extraction-blind recollection-blind loss-sees one-reference best-epoch dose-agrees fuller few-models
         partner prompt""",
 }

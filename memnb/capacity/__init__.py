@@ -9,7 +9,6 @@ __all__ = []
 from .attack import *
 from .beyond import *
 from .bits import *
-from .claims import *
 from .compression import *
 from .convergence import *
 from .drawing import *
@@ -18,6 +17,5 @@ from .figures_text import *
 from .measuring import *
 from .method import *
 from .precision import *
-from .propositions import *
 from .tables import *
 from .text import *
