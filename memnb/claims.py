@@ -303,14 +303,13 @@ def _told(row):
         ),
         "",
     )
-    ends = (
-        f" ({_number(row['low'])} to {_number(row['high'])})"
-        if row.get("low") == row.get("low") and row.get("low") is not None
-        else ""
-    )
+    low, high, ends, bound = row.get("low"), row.get("high"), "", ""
+    if low == low and low is not None:
+        bound = "at least " if high == math.inf else "at most " if low == -math.inf else ""
+        ends = "" if bound or low == high else f" ({_number(low)} to {_number(high)})"
     n = row.get("n")
     units = f", n = {n:,.0f} {row.get('unit') or ''}".rstrip() if n == n and n is not None else ""
-    return f"{case + ': ' if case else ''}{_number(row['value'])}{ends}{units}"
+    return f"{case + ': ' if case else ''}{bound}{_number(row['value'])}{ends}{units}"
 
 
 def evidence(
@@ -479,13 +478,10 @@ def forest(
     ax = ax or plt.subplots(figsize=(6, 0.6 + 0.24 * len(d)))[1]
     for i, r in d.iterrows():
         color, ends = COLORS[r.verdict], np.array([r.low, r.value, r.high]) - r["at"]
-        reach = np.nanmax(np.abs(ends)) if np.isfinite(ends[1]) else 0
+        reach = np.abs(ends[np.isfinite(ends)]).max(initial=0) if np.isfinite(ends[1]) else 0
         if reach:
-            low, mid, high = (
-                sorted(ends / reach * (-1 if r.side == "below" else 1))
-                if np.isfinite(ends).all()
-                else [ends[1] / reach] * 3
-            )
+            ends = np.clip(ends / reach * (-1 if r.side == "below" else 1), -1.05, 1.05)
+            low, mid, high = sorted(ends) if not np.isnan(ends).any() else [ends[1]] * 3
             ax.plot([low, high], [i, i], color=color)
             ax.plot(mid, i, "o", color=color)
         else:

@@ -10,7 +10,13 @@ import numpy as np
 from scipy import stats as st
 
 from .attack import fit_law, left_out, membership_law
-from .bits import beyond_capacity, by_model, capacity_slope, reached_alpha, with_expected
+from memnb.capacity.bits import (
+    beyond_capacity,
+    by_model,
+    capacity_slope,
+    reached_alpha,
+    with_expected,
+)
 from .convergence import known_capacities
 from .measuring import from_long
 from .method import TOL, capacities, of_part
