@@ -242,6 +242,8 @@ def write(path, text):
 
 def rows():
     "A page for the measured rows of each paper, and the rows; style and script of the sliders"
+    import pandas as pd
+
     import memnb
 
     for kind in ("css", "js"):
@@ -249,12 +251,11 @@ def rows():
         write(HERE / "_made" / file.name, file.read_text(encoding="utf8"))
     for folder in sorted(p for p in (TOP / "data/papers").glob("*") if p.is_dir()):
         lines = []
-        for f in sorted(folder.glob("measured/*.csv")):
-            text = f.read_text(encoding="utf8")
-            write(HERE / "_extra/rows" / folder.name / f.name, text)
-            lines.append(
-                f'- <a href="{folder.name}/{quote(f.name)}">{f.name}</a>, {text.count(chr(10)) - 1:,} rows'
-            )
+        for f in sorted(folder.glob("measured/*.parquet")):
+            table, name = pd.read_parquet(f), f"{f.stem}.csv"
+            write(HERE / "_extra/rows" / folder.name / name, table.to_csv(index=False))
+            link = f'<a href="{folder.name}/{quote(name)}">{name}</a>'
+            lines.append(f"- {link}, {len(table):,} rows")
         write(
             HERE / f"rows/{folder.name}.md",
             "\n".join(

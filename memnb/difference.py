@@ -9,7 +9,6 @@ __all__ = [
     "MOST_NAMES",
     "MOST_CLAIMS",
     "shipped_dir",
-    "rows_in",
     "Difference",
     "compared",
     "differences",
@@ -24,7 +23,7 @@ from pathlib import Path
 from . import claims
 from .core import checkout, data_dir, did_you_mean, share_dir
 from .papers import claims_of, notebooks, offered
-from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported
+from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported, rows_in
 
 
 # %% ../nbs/rooms/difference.ipynb #e0383d7b
@@ -63,26 +62,6 @@ def shipped_dir():
             ) as tar:
                 tar.extractall(tmp, filter="data")
         yield Path(tmp) / "data/papers"
-
-
-def rows_in(
-    folder: Path,  # tables of one paper
-):  # DataFrame of their rows, newer ones in the place of older; empty when there are none
-    "Measured rows of a folder, which need not be that of this checkout"
-    import pandas as pd
-
-    tables = [
-        pd.read_csv(f, dtype=str, keep_default_na=False) for f in sorted(Path(folder).glob("*.csv"))
-    ]
-    if not tables:
-        return pd.DataFrame()
-    d = pd.concat(tables, ignore_index=True).fillna("")
-    d = d[[c for c in COLUMNS if c in d]].sort_values("when", kind="stable")
-    d = d.drop_duplicates(key_columns(d), keep="last").sort_index().reset_index(drop=True)
-    for c in d:
-        if COLUMNS[c][0] is not str:
-            d[c] = pd.to_numeric(d[c], errors="coerce")
-    return d
 
 
 # %% ../nbs/rooms/difference.ipynb #b7ed3137

@@ -22,13 +22,16 @@ __all__ = [
     "BOARD_MIME",
     "reported",
     "key_columns",
+    "completed",
     "checked",
     "long",
     "wide",
     "code_version",
     "current_run",
+    "joined",
     "Recorder",
     "record",
+    "rows_in",
     "measured",
     "select",
     "runs",
@@ -43,15 +46,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/results.ipynb #692f261f
-import csv
-import io
-import math
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from pathlib import Path
 
 from memnb.core import (
     data_dir,
@@ -134,22 +135,6 @@ REQUIRED = "paper", "part", "model", "quantity", "profile"
 
 
 # %% ../nbs/rooms/results.ipynb #474dc481
-def _word(x, kind):
-    "A value as it stands in the file"
-    import math
-
-    if x is None or x != x:
-        return ""
-    if kind is str:
-        return re.sub("\r\n?", "\n", str(x))
-    x = float(x)
-    if kind is int:
-        if not x.is_integer():
-            raise ValueError(f"{x} is no whole number")
-        return str(int(x))
-    return str(int(x)) if math.isfinite(x) and x.is_integer() and abs(x) < 1e15 else repr(x)
-
-
 def key_columns(
     columns,  # names
 ) -> list:  # those that name a measurement, in the order of the table
@@ -157,57 +142,62 @@ def key_columns(
     return [c for c in COLUMNS if c in set(columns) and c not in NUMBERS + MADE]
 
 
-KEYS = [c for c in COLUMNS if c not in NUMBERS + MADE]  # what tells one row from another
+KEYS = key_columns(COLUMNS)
 
 
-def _texts(columns):
-    "Columns (name -> list) of measured rows as they stand in the file, in order; ValueError where they are none"
-    odd = [c for c in columns if c not in COLUMNS]
-    if odd:
-        raise ValueError(
-            f"a measured table has no column {odd[0]!r}{did_you_mean(odd[0], COLUMNS)}"
-        )
-    lacks = [c for c in REQUIRED if c not in columns]
-    if lacks:
-        raise ValueError(f"a measured table needs the columns {', '.join(lacks)}")
-    out = {}
-    for c in [c for c in COLUMNS if c in columns]:
-        try:
-            out[c] = [_word(x, COLUMNS[c][0]) for x in columns[c]]
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"column {c!r} of a measured table: {e}") from None
-    for c in REQUIRED:
-        if "" in out[c]:
-            raise ValueError(f"a measured row without {c!r}")
-    if {"low", "high"} <= {*out} and any(
-        float(a) > float(b) for a, b in zip(out["low"], out["high"]) if a and b
-    ):
-        raise ValueError("an interval whose low end is above its high end")
-    return out
+def completed(
+    rows,  # measured rows
+    columns,  # names of `COLUMNS`
+):  # DataFrame with these columns; what was not said is '' or NaN
+    "Measured rows with the same columns as others"
+    import pandas as pd
 
-
-def _keyed(texts, again=False):
-    "Rows by their key, each a dict; ValueError where two have one key, unless the later shall replace the earlier"
-    found, names = {}, [c for c in KEYS if c in texts]
-    for row in zip(*texts.values()):
-        row = dict(zip(texts, row))
-        key = tuple(row.get(c, "") for c in KEYS)
-        if key in found and not again:
-            which = ", ".join(f"{c}={row[c]}" for c in names if row[c])
-            raise ValueError(f"two measured rows with one key: {which}")
-        found[key] = row
-    return found
+    empty = {c: "" if COLUMNS[c][0] is str else float("nan") for c in columns}
+    said = {c: rows[c].fillna(e) if c in rows else e for c, e in empty.items()}
+    return pd.DataFrame(said, index=rows.index, columns=[*columns])
 
 
 def checked(
     rows,  # DataFrame in the long form
-):  # DataFrame of text as in the file, columns in order, no two rows with one key; else ValueError
+):  # DataFrame of the types of `COLUMNS`, in their order; ValueError for what is no measured table
     "Measured rows, fit to be written"
     import pandas as pd
 
-    texts = _texts({c: rows[c].tolist() for c in rows})
-    _keyed(texts)
-    return pd.DataFrame(texts, dtype=object)
+    for c in rows:
+        if c not in COLUMNS:
+            raise ValueError(f"a measured table has no column {c!r}{did_you_mean(c, COLUMNS)}")
+    lacks = [c for c in REQUIRED if c not in rows]
+    if lacks:
+        raise ValueError(f"a measured table needs the columns {', '.join(lacks)}")
+    out = {}
+    for c in [c for c in COLUMNS if c in rows]:
+        given, kind = rows[c], COLUMNS[c][0]
+        if kind is str:
+            gone = given.isna()
+            out[c] = [
+                "" if n else re.sub("\r\n?", "\n", str(x)) for x, n in zip(given, gone, strict=True)
+            ]
+            continue
+        try:
+            number = pd.to_numeric(given).astype(float).to_numpy()
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"column {c!r} of a measured table: {e}") from None
+        odd = number[(number % 1 != 0) & (number == number)]
+        if kind is int and len(odd):
+            raise ValueError(f"column {c!r} of a measured table: {odd[0]} is no whole number")
+        whole = kind is int and (number == number).all()
+        out[c] = number.astype("int64") if whole else number
+    d = pd.DataFrame(out)
+    for c in REQUIRED:
+        if (d[c] == "").any():
+            raise ValueError(f"a measured row without {c!r}")
+    if {"low", "high"} <= {*d} and (d.low > d.high).any():
+        raise ValueError("an interval whose low end is above its high end")
+    keys = key_columns(d)
+    for row in d[d.duplicated(keys)][keys].to_dict("records"):
+        which = ", ".join(f"{c}={v}" for c, v in row.items() if v != "" and v == v)
+        raise ValueError(f"two measured rows with one key: {which}")
+    return d
 
 
 # %% ../nbs/rooms/results.ipynb #7a756969
@@ -277,76 +267,90 @@ def _file_name(run, model, mode, seed):
     full = f"{run}.{model}.{mode or '-'}.s{seed}"
     safe = re.sub(r"[^\w.,=+-]", "_", full)
     if safe == full and len(safe) <= 150:
-        return f"{safe}.csv"
-    return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.csv"
+        return f"{safe}.parquet"
+    return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.parquet"
 
 
 # %% ../nbs/rooms/results.ipynb #218344a2
-_WRITTEN = set()  # files that this process wrote
+def _schema(columns):
+    import pyarrow as pa
+
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    return pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns])
 
 
 def _read(file):
-    "Rows of a file as text; ValueError where it is none of ours"
+    "Rows of a file; ValueError where it is none of ours, or damaged"
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(file, page_checksum_verification=True) as f:
+            table = f.read()
+        if table.schema != _schema(names := table.column_names):
+            raise ValueError("its columns are not those of memnb")
+        if lacks := {*REQUIRED, *MADE} - {*names}:
+            raise ValueError(f"it lacks {', '.join(sorted(lacks))}")
+    except (pa.ArrowException, ValueError, OSError) as e:
+        why = f"{file.name} is no table of measurements ({e}): restore it or delete it"
+        raise ValueError(why) from None
+    return table.to_pandas()
+
+
+def _write(rows, file):
+    "Write rows in the order of their keys, the same bytes for the same rows"
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
+    table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
+    with replacing(file) as part:
+        write_table(
+            table.replace_schema_metadata(),
+            part,
+            compression="zstd",
+            store_schema=False,
+            write_page_checksum=True,
+        )
+
+
+def joined(
+    tables: list,  # DataFrames of measured rows
+):  # DataFrame with the columns of all; of two rows with one key the younger, else the later
+    "Measured rows of several tables as one"
     import pandas as pd
 
-    mend = "restore it or delete it"
-    try:
-        d = pd.read_csv(file, dtype=str, keep_default_na=False)
-    except (ValueError, UnicodeDecodeError) as e:  # no table, a torn one, marks of a merge
-        raise ValueError(f"{file.name} is no table of measurements ({e}): {mend}") from None
-    odd = [c for c in d if c not in COLUMNS]
-    if odd or not {*REQUIRED, *MADE} <= set(d):
-        why = f"unknown column {odd[0]!r}" if odd else "columns are missing"
-        raise ValueError(f"{file.name} is no table of measurements ({why}): {mend}")
-    if (d[[*REQUIRED, *MADE]] == "").any().any():
-        raise ValueError(
-            f"{file.name} has a row without {', '.join(REQUIRED)}: it was cut or edited; {mend}"
-        )
-    return d
+    if not tables:
+        return pd.DataFrame()
+    d = pd.concat(tables, ignore_index=True)
+    d, keys = completed(d, [c for c in COLUMNS if c in d]), key_columns(d)
+    twice = d[d.duplicated(keys, keep=False)].sort_values("when", kind="stable")
+    older = twice.index[twice.duplicated(keys, keep="last")]
+    return d.drop(older).reset_index(drop=True) if len(older) else d
 
 
 ROUNDING = 5e-4  # relative: what single precision makes of a sum on another processor or with other threads
 
 
-def _near(x, y):
-    "Are two numbers, as they stand in the file, the same but for rounding?"
-    return (
-        x == y
-        or bool(x and y)
-        and math.isclose(float(x), float(y), rel_tol=ROUNDING, abs_tol=1e-11)
-    )
-
-
-def _same_numbers(a, b):
-    "Do two rows give the same numbers, but for rounding? Counts and texts must be equal"
-    return all(
-        (_near if COLUMNS[c][0] is float and c != "n" else str.__eq__)(a.get(c, ""), b.get(c, ""))
-        for c in NUMBERS
-    )
-
-
 def _as_before(new, old):
-    "The new rows by key; those whose numbers came out as before stay the lines that they were"
+    "The new rows; one whose numbers came out as before, but for rounding, stays the row that it was"
+    import numpy as np
 
-    def kept(k, row):
-        return {c: old[k][c] for c in NUMBERS + MADE if c in old[k]}
+    columns = [c for c in COLUMNS if c in new or c in old]
+    new, old = completed(new, columns), completed(old, columns)
+    was = new[key_columns(columns)].merge(old, "left", key_columns(columns), indicator=True)
+    same = was.pop("_merge").eq("both").to_numpy()
+    for c in NUMBERS:
+        if c in columns and c in ("n", "text"):
+            same = same & (was[c].eq(new[c]) | was[c].isna() & new[c].isna()).to_numpy()
+        elif c in columns:
+            same = same & np.isclose(new[c], was[c], rtol=ROUNDING, atol=1e-11, equal_nan=True)
+    made = [c for c in NUMBERS + MADE if c in columns]
+    new.loc[same, made] = was.loc[same, made]
+    return new
 
-    same = {k for k, row in new.items() if k in old and _same_numbers(old[k], row)}
-    return {k: row | (kept(k, row) if k in same else {}) for k, row in new.items()}
 
-
-def _in_order(key):
-    "Place of a key in the file: numbers by size, words by the alphabet"
-    return [v if COLUMNS[c][0] is str else float(v or "-inf") for c, v in zip(KEYS, key)]
-
-
-def _table_text(rows):
-    "Rows by key as csv, in order"
-    out, seen = io.StringIO(), {c for row in rows.values() for c in row}
-    writer = csv.DictWriter(out, [c for c in COLUMNS if c in seen], restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[k] for k in sorted(rows, key=_in_order))
-    return out.getvalue()
+_WRITTEN = set()  # files that this process wrote
 
 
 class Recorder:
@@ -383,12 +387,8 @@ class Recorder:
             model=model,
             mode=mode,
         )
-        given = {c: rows[c].tolist() for c in rows}
-        given = {
-            c: v for c, v in given.items() if any(x is not None and x == x for x in v)
-        }  # not all missing
-        texts = _texts(given | {c: [v] * len(rows) for c, v in made.items()})
-        self.rows.setdefault((run, model, mode), {}).update(_keyed(texts))
+        new = checked(rows.dropna(axis=1, how="all").reset_index(drop=True).assign(**made))
+        self.rows.setdefault((run, model, mode), []).append(new)
         return rows
 
     def __exit__(self, kind, *_):
@@ -405,23 +405,16 @@ class Recorder:
         "Write the rows: a file a model, each whole or not at all"
         if self.profile == "smoke":
             return []
-        files = []
-        for (run, model, mode), rows in self.rows.items():
-            file = (
-                data_dir()
-                / "papers"
-                / self.paper
-                / "measured"
-                / (_file_name(run, model, mode, self.seed) + end)
-            )
+        files, folder = [], data_dir() / "papers" / self.paper / "measured"
+        for (run, model, mode), tables in self.rows.items():
+            file = folder / (_file_name(run, model, mode, self.seed) + end)
+            rows, old = joined(tables), None
             if file.exists() and not end:
                 old = _read(file)
-                old = _keyed({c: old[c].tolist() for c in old}, again=True)
-                rows = _as_before(
-                    old | rows if file in _WRITTEN else rows, old
-                )  # written by this run
-            with replacing(file) as part:
-                part.write_text(_table_text(rows), encoding="utf-8", newline="")
+                rows = _as_before(joined([old, rows]) if file in _WRITTEN else rows, old)
+            rows = rows.sort_values(key_columns(rows), na_position="first", ignore_index=True)
+            if not rows.equals(old):
+                _write(rows, file)
             _WRITTEN.add(file)
             files.append(file)
         return files
@@ -441,33 +434,12 @@ def record(
 
 
 # %% ../nbs/rooms/results.ipynb #20a11613
-def _typed(d):
-    "Columns of text as their types; whole numbers stay whole where none is missing"
-    import numpy as np
-    import pandas as pd
-
-    for c in d:
-        if (kind := COLUMNS[c][0]) is str:
-            continue
-        x = d[c].to_numpy(object)
-        x = pd.Series(np.where(x == "", "nan", x).astype(float), index=d.index)
-        d[c] = x.astype("int64") if kind is int and len(x) and x.notna().all() else x
-    return d
-
-
-@lru_cache(2)
-def _rows_of(files):
-    "Rows of (file, what tells its states apart), newer ones in the place of older"
-    import pandas as pd
-
-    d = pd.concat([_read(f).assign(_file=f.name) for f, *_ in files], ignore_index=True).fillna("")
-    keys = key_columns(d)
-    d = (
-        d.sort_values(["when", "_file"], kind="stable")
-        .drop_duplicates(keys, keep="last")
-        .sort_index()
-    )
-    return _typed(d[[c for c in COLUMNS if c in d]].reset_index(drop=True))
+def rows_in(
+    *folders,  # of files of measured rows; a file of a later one counts, not its namesake before
+):  # DataFrame in the long form, as `joined` gives it
+    "Measured rows of folders"
+    files = {f.name: f for folder in folders for f in Path(folder).glob("*.parquet")}
+    return joined([_read(files[name]) for name in sorted(files)])
 
 
 def measured(
@@ -475,17 +447,13 @@ def measured(
 ):  # DataFrame in the long form, one row a number
     "What our runs gave"
     tops = share_dir("papers"), data_dir() / "papers"  # one's own count
-    files = {f.name: f for top in tops for f in top.glob(f"{paper}/measured/*.csv")}
-    if not files:
+    rows = rows_in(*(top / paper / "measured" for top in tops))
+    if not len(rows):
         raise FileNotFoundError(
             f"no measurements of the paper {paper!r} yet: run "
             f"`memnb run laptop --only {paper}` to make them"
         )
-
-    def state(f):
-        return (s := f.stat()).st_ino, s.st_size, s.st_mtime_ns  # files are replaced, not changed
-
-    return _rows_of(tuple((f, *state(f)) for _, f in sorted(files.items()))).copy()
+    return rows
 
 
 # %% ../nbs/rooms/results.ipynb #42715c92
@@ -697,34 +665,16 @@ def board(
     return pd.DataFrame(rows, columns=BOARD)
 
 
-def _board_text(board, profile, file):
-    "A board as csv; what was said before in `file` keeps the code that said it"
-    columns = [*BOARD, "profile"]
-    rows = [[str(v) for v in r] for r in board.assign(profile=profile)[columns].fillna("").values]
-    old = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8")))) if file.exists() else []
-    was = {tuple(r[:-1]): r[-1] for r in old[1:] if old[0] == [*columns, "code"]}
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(
-        [[*columns, "code"], *([*r, was.get(tuple(r), code_version())] for r in rows)]
-    )
-    return out.getvalue()
-
-
 BOARD_MIME = "application/vnd.memnb.board+json"
 
 
 def show_board(
     board,  # DataFrame from `board`
     paper: str = "",  # word of the paper
-    profile: str = "smoke",  # batch profile; any other is also written to `data/papers/<paper>/board/`
+    profile: str = "smoke",  # batch profile
 ):  # an object that a notebook shows as a table, and programs read as data
     "The verdicts, for people and for programs"
     rows = board.to_dict("records")
-    if profile != "smoke":
-        run = re.sub(r"[^\w.,=+-]", "_", current_run(profile)[0])
-        file = data_dir() / "papers" / paper / "board" / f"{run}.csv"
-        with replacing(file) as part:
-            part.write_text(_board_text(board, profile, file), encoding="utf-8", newline="")
 
     class Shown:
         def _repr_mimebundle_(self, include=None, exclude=None):

@@ -80,7 +80,7 @@ def _kept(word):
     import hashlib
 
     tops = share_dir("papers"), data_dir() / "papers"
-    files = sorted({f for top in tops for f in top.glob(f"{word}/measured/*.csv")})
+    files = sorted({f for top in tops for f in top.glob(f"{word}/measured/*.parquet")})
     made_of = [code_version(), *((f.name, file_hash(f)) for f in files)]
     name = f"{word}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]}.json"
     return cache_dir() / "sliders" / name if files else None

@@ -19,12 +19,11 @@ def git(top, *words):
 
 def scaled(file, quantity, by):
     "Multiply the values of one quantity in a measured table"
-    d = pd.read_csv(file, dtype=str, keep_default_na=False)
-    mine = (d.quantity == quantity) & (d.value != "")
-    d.loc[mine, "value"] = (d.value[mine].astype(float) * by).map(repr)
-    for c in {"low", "high"} & set(d):
-        d.loc[mine, c] = ""
-    d.to_csv(file, index=False)
+    d = results._read(file)
+    mine = (d.quantity == quantity) & d.value.notna()
+    d.loc[mine, "value"] *= by
+    d.loc[mine, [c for c in ("low", "high") if c in d]] = float("nan")
+    results._write(d, file)
     return int(mine.sum())
 
 
@@ -57,7 +56,7 @@ def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
 
 def test_numbers_and_verdicts_that_turned(house, capsys):
     "The bits a parameter of the models of `capacity` are a third of those that ship: a claim that night decides turns"
-    file = house / "data/papers/capacity/measured/night.gpt.train.s0.csv"
+    file = house / "data/papers/capacity/measured/night.gpt.train.s0.parquet"
     n = scaled(file, "bits", 1 / 3)
     code, out, err = said(capsys, "capacity")
     first, second, *turned, last = out.splitlines()
@@ -73,7 +72,7 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
     monkeypatch.setattr(difference, "offered", lambda *a: pytest.fail("claims were judged"))
-    (file,) = (house / "data/papers/icl/measured").glob("laptop-*.planted_file.*.csv")
+    (file,) = (house / "data/papers/icl/measured").glob("laptop-*.planted_file.*.parquet")
     n = scaled(file, "seconds", 1.5)
     code, out, err = said(capsys, "icl")
     assert (
@@ -105,7 +104,7 @@ def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypa
     own = house / "own"
     monkeypatch.setenv("MEMNB_HOME", str(own))
     assert said(capsys)[1] == "nothing differs\n"
-    name = "tabular/measured/laptop.smollm2.chat.s0.csv"
+    name = "tabular/measured/laptop.smollm2.chat.s0.parquet"
     (own / "data/papers/tabular/measured").mkdir(parents=True)
     shutil.copy(house / "data/papers" / name, own / "data/papers" / name)
     scaled(own / "data/papers" / name, "rate", 0.5)

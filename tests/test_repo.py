@@ -542,7 +542,7 @@ def test_wheel_carries_what_it_reads(tmp_path):
         shutil.copytree(TOP / d, source / d, ignore=skip)
     for f in ["settings.ini", "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
         shutil.copy(TOP / f, source)
-    (source / "data/papers/tabular/measured/one-run.csv.unfinished").write_text("")
+    (source / "data/papers/tabular/measured/one-run.parquet.unfinished").write_text("")
     away.mkdir()
     before = sorted(source.rglob("*"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]

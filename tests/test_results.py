@@ -55,7 +55,7 @@ def test_processes_at_once_lose_and_double_nothing(home):
         assert c.wait(120) == 0
     got = results.measured("toy")
     assert len(got) == 6 * 5 * 3 and not got.duplicated(results.key_columns(got)).any()
-    assert names(home) == [f"laptop.model-{i}.chat.s0.csv" for i in range(6)]
+    assert names(home) == [f"laptop.model-{i}.chat.s0.parquet" for i in range(6)]
 
 
 def test_two_processes_of_one_run_write_its_rows_once(home):
@@ -66,7 +66,7 @@ def test_two_processes_of_one_run_write_its_rows_once(home):
         c.stdin.write("\n"), c.stdin.flush()
     for c in children:
         assert c.wait(120) == 0
-    assert len(results.measured("toy")) == 15 and names(home) == ["laptop.model-0.chat.s0.csv"]
+    assert len(results.measured("toy")) == 15 and names(home) == ["laptop.model-0.chat.s0.parquet"]
 
 
 def test_threads_at_once(home):
@@ -80,12 +80,12 @@ def test_threads_at_once(home):
 
 def test_a_killed_run_leaves_the_rows_of_before(home):
     assert writer(home, 0, 2).wait(120) == 0
-    before = (home / "data/papers/toy/measured/laptop.model-0.chat.s0.csv").read_bytes()
+    before = (home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet").read_bytes()
     child = writer(home, 0, 7, "wait")
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGKILL)
     child.wait(60)
-    assert (home / "data/papers/toy/measured/laptop.model-0.chat.s0.csv").read_bytes() == before
+    assert (home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet").read_bytes() == before
     assert writer(home, 0, 7).wait(120) == 0
     assert len(results.measured("toy")) == 21
 
@@ -135,11 +135,14 @@ def test_parts_of_one_run_come_together(home):
 def test_equal_numbers_keep_their_line_and_their_day(home):
     results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "m", "laptop")
     file = home / "data/papers/toy/measured" / names(home)[0]
-    file.write_text(file.read_text().replace(date.today().isoformat(), "2020-01-01"))
+    results._write(results._read(file).assign(when="2020-01-01"), file)
     results._WRITTEN.clear()
     results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "m", "laptop")
-    days = {line.split(",")[4]: line[-10:] for line in file.read_text().splitlines()[1:]}
-    assert days == {"a": date.today().isoformat(), "b": "2020-01-01"}
+    got = results.measured("toy")
+    assert dict(zip(got.dataset, got.when)) == {"a": date.today().isoformat(), "b": "2020-01-01"}
+    before = file.stat()
+    results.record("toy", pd.concat([rows(0.15, "a"), rows(0.2000001, "b")]), "m", "laptop")
+    assert file.stat().st_mtime_ns == before.st_mtime_ns  # it says the same: not written again
 
 
 @pytest.mark.parametrize(
