@@ -231,7 +231,9 @@ def dry(
     "A model that counts instead of answering; for local models only the tokenizer is read"
     m = _load(name, store=store, mode=mode) if not isinstance(name, LM) else name
     encode = getattr(m, "encode", lambda p: list(json.dumps(p))[::4])
-    return Dry(m.name, m.id, m.mode, encode, m.n_params, m.engine, store=store)
+    counts = Dry(m.name, m.id, m.mode, encode, m.n_params, m.engine, store=store)
+    counts.tok = getattr(m, "tok", None)
+    return counts
 
 
 # %% ../nbs/rooms/lm.ipynb #7a2250d1

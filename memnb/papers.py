@@ -12,7 +12,10 @@ __all__ = [
     "syntax_tree",
     "parameters_of",
     "stamp",
+    "Sizes",
+    "page_parameters",
     "parameters",
+    "injected",
     "title",
     "Paper",
     "paper",
@@ -27,17 +30,18 @@ __all__ = [
 import importlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
+from textwrap import dedent
 from threading import Lock
 from typing import get_type_hints
 
 import pydantic
-import pydantic.dataclasses
 import yaml
 
-from .core import did_you_mean, paper_file, root, share_dir
+from .core import did_you_mean, package_dir, paper_file, root, share_dir
 
 
 # %% ../nbs/rooms/papers.ipynb #54a5f957
@@ -150,19 +154,56 @@ def stamp(path):
     return s.st_mtime_ns, s.st_size, s.st_ino
 
 
+class Sizes(pydantic.BaseModel, extra="forbid"):
+    "The sizes of a run; a paper's own class lists them, each with its value in the smoke profile"
+
+
 @lru_cache(256)
-def _parameters(nb, stamp):
+def _page_parameters(nb, stamp):
     tagged = (s for s, tags in source_cells(nb, "code") if "parameters" in tags)
     return parameters_of(next(tagged, ""), nb.name)
 
 
-def parameters(
+@lru_cache(256)
+def _size_parameters(module, stamp):
+    source = module.read_text(encoding="utf-8")
+    body = source.partition("\nclass Sizes(")[2].partition("\n")[2]
+    lines = takewhile(lambda line: line.startswith("    ") or not line, body.split("\n"))
+    return parameters_of(dedent("\n".join(lines)), module.name)
+
+
+def page_parameters(
     nb,  # word of a paper, or path of a notebook
     folder: Path = None,  # folder of notebooks; default: those of memnb
 ) -> dict:  # name -> `Param`; empty when no cell is tagged
     "Parameters of a notebook, from its cell tagged `parameters`"
     nb = find(nb, folder)
-    return dict(_parameters(nb, stamp(nb)))
+    return dict(_page_parameters(nb, stamp(nb)))
+
+
+def parameters(
+    nb,  # word of a paper, or path of a notebook
+    folder: Path = None,  # folder of notebooks; default: those of memnb
+) -> dict:  # name -> `Param`
+    "Parameters of a notebook; in the place of `sizes` those of the paper's class `Sizes`, read without importing it"
+    nb = find(nb, folder)
+    known = page_parameters(nb)
+    if known.pop("sizes", None):
+        for f in sorted((package_dir() / nb.stem[3:]).glob("*.py")):
+            known = _size_parameters(f, stamp(f)) | known
+    return known
+
+
+def injected(
+    nb,  # word of a paper, or path of a notebook
+    params: dict,  # name -> value, as of `parameters`
+) -> dict:  # name -> value, as papermill shall write them: sizes together in `sizes`
+    "Parameters as the page takes them"
+    own = page_parameters(nb)
+    if "sizes" not in own:
+        return params
+    sizes = {k: v for k, v in params.items() if k not in own}
+    return {k: v for k, v in params.items() if k in own} | ({"sizes": sizes} if sizes else {})
 
 
 # %% ../nbs/rooms/papers.ipynb #a105db3c
@@ -184,7 +225,7 @@ class Paper:
     "What the rest of memnb knows of a paper: `PAPER` of its package"
 
     word: str  # as in the name of its page
-    measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a dataclass
+    measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a subclass of `Sizes`
     figures: dict = field(default_factory=dict)  # name, as 'fig2': function of (rows, reported)
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
 
@@ -194,9 +235,9 @@ class Paper:
     ):  # an object of the paper's own type
         "The sizes of a run; ValueError for a name that nobody knows or a value of another type"
         kind = get_type_hints(self.measure)["sizes"]
-        known = {f.name for f in fields(kind)}
-        if odd := [k for k in given or () if k not in known]:
-            raise ValueError(f"{self.word} has no size {odd[0]!r}{did_you_mean(odd[0], known)}")
+        if odd := [k for k in given or () if k not in kind.model_fields]:
+            near = did_you_mean(odd[0], kind.model_fields)
+            raise ValueError(f"{self.word} has no size {odd[0]!r}{near}")
         try:
             return kind(**given or {})
         except pydantic.ValidationError as e:

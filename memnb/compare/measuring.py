@@ -10,21 +10,20 @@ __all__ = [
     "related_rows",
     "judged_rows",
     "world_rows",
-    "measure",
+    "Sizes",
     "larger_rows",
-    "run_all",
-    "all_runs",
-    "estimate",
+    "pool_rows",
+    "measure",
 ]
 
 # %% ../../nbs/compare/measuring.ipynb #bc95844b
-import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from .. import core, gpt, lm, results
-from ..capacity.method import LN2, shape
+from .. import core, papers
+from ..capacity.method import LN2
 from ..capacity.text import oracle_bits
 from .asking import prompt_influence
 from .larger import PARTNERS, partner_items, partner_world, told_apart
@@ -48,8 +47,7 @@ from memnb.compare.relations import (
     text_scores,
 )
 from .tuned import dealt_posts, tuned_rows
-from .worlds import DOSE_SHARES, small_world
-from ..plant import FILE_DOSES
+from .worlds import small_world
 
 # %% ../../nbs/compare/measuring.ipynb #9e5db3ed
 ALL_NOTIONS = (
@@ -216,8 +214,6 @@ def world_rows(
     lines: int = 100,  # letters of a text that is shown
 ):  # DataFrame in the long form
     "All that a world says of the notions"
-    import pandas as pd
-
     scores = scores_of(world, tau)
     rows = _text_rows(world, scores) + told_rows(scores, world.shown, world.doses)
     rows += related_rows(scores, world, tau) + judged_rows(world, tau) + _oracle_rows(world)
@@ -292,27 +288,27 @@ def world_rows(
 
 
 # %% ../../nbs/compare/measuring.ipynb #57a03e00
-def measure(
-    source="20news",  # of texts: a name of `data`, a file, or a list
-    tau: float = 0.2,  # of recollection, nats a token
-    **how,  # for `worlds.small_world`: n, models, config, epochs, length, vocab, seed, ...
-):  # DataFrame in the long form
-    "All notions of memorization on texts of yours, in tiny models trained on halves of them"
-    return world_rows(small_world(source, **how), tau)
+class Sizes(papers.Sizes):
+    "The sizes of a run, each with its value in the smoke profile"
+
+    n: int = 70  # texts of the pool
+    source: str = "20news"  # of texts: a text set, or a file of yours
+    models: int = 4  # trained, each on a random half of the pool
+    config: str = "1x16"  # layers x width
+    epochs: int = 3  # passes over the half
+    length: int = 32  # tokens a text
+    vocab: int = 512  # tokens of the BPE
+    prefixes: list[int] = [4, 8, 16]  # tokens shown, for extraction
+    pools: list[int] = [35]  # further sizes of the pool, from empty to full
+    pool_models: int = 4  # trained on each of those
+    partners: list[str] = []  # two planted models with swapped halves: the larger world
+    larger_n: int = 0  # texts of each half; 0: all
+    oracle: str = ""  # a large model against which bits are counted, as 'smollm2'
+    tuned: int = 0  # texts of each half on which the Trainer tunes SmolLM2; 0: none
+    tau: float = 0.2  # threshold of recollection, nats a token
 
 
 TUNED = "SmolLM2, tuned by the Trainer"  # name of this model in the rows
-
-
-def _small_rows(profile, n, models, oracle, tau, how):
-    "The small world, as rows"
-    began = time.perf_counter()
-    world = small_world(n=n, models=models, **how)
-    if profile != "smoke":
-        core.say(f"{world}: {time.perf_counter() - began:.0f} s")
-    if oracle:
-        world.oracle = oracle_bits(oracle, world.texts)
-    return world_rows(world, tau)
 
 
 def larger_rows(
@@ -321,8 +317,6 @@ def larger_rows(
     reference: str = "smollm2",
 ):  # DataFrame in the long form
     "The planted partners and the prompt, as rows"
-    import pandas as pd
-
     world = partner_world(n, partners, reference)
     scores = told_apart(world)
     scores["influential"] = np.stack([prompt_influence(m, world.texts) for m in partners])
@@ -349,124 +343,53 @@ def larger_rows(
     return pd.DataFrame(rows).assign(config=world.name)
 
 
-def run_all(
-    profile: str,
-    model: str,
-    n: int,
-    source: str,
-    models: int,
-    config: str,
-    epochs: int,
-    length: int,
-    vocab: int,
-    prefixes: list,
-    pools: list,
-    pool_models: int,
-    partners: list,
-    larger_n: int,
-    oracle: str,
-    tau: float = 0.2,
-    tuned: int = 0,
-    seed: int = 0,
-    folder: Path = None,
-):  # DataFrame in the long form
-    "The measurements of a batch profile, recorded"
-    import pandas as pd
-
-    if folder is None:
-        folder = core.cache_dir() / "compare"
-    keep = None if profile == "smoke" else folder
-    how = dict(
-        source=source,
-        config=config,
-        epochs=epochs,
-        length=length,
-        vocab=vocab,
-        prefixes=tuple(prefixes),
-        seed=seed,
-        folder=keep,
+def pool_rows(world, tau):
+    "How well texts of a few doses are told apart in a pool of one size"
+    told = told_rows(scores_of(world, tau), world.shown, world.doses, "pool", all_doses=False)
+    loss = float(world.last[world.shown].mean())
+    told.append(
+        dict(part="pool", quantity="loss shown", value=loss, n=len(world.texts), unit="texts")
     )
-    if partners:
-        partner_items(1, tuple(partners))  # what cannot work fails before anything is trained
-    if tuned:
-        dealt_posts(tuned, seed=seed)
-    parts = [_small_rows(profile, n, models, oracle, tau, how)] if n else []
-    for size in pools:
-        w = small_world(n=size, models=pool_models, **how)
-        told = told_rows(scores_of(w, tau), w.shown, w.doses, "pool", all_doses=False)
-        lost = dict(
-            part="pool",
-            quantity="loss shown",
-            value=float(w.last[w.shown].mean()),
-            n=size,
-            unit="texts",
-        )
-        few = pd.DataFrame([*told, lost]).query("times.isna() or times in (1, 4, 32)")
-        parts.append(few.assign(size=size, config=config))
-        if profile != "smoke":
-            core.say(f"pool of {size} texts done")
-    if partners:
-        parts.append(larger_rows(tuple(partners), larger_n or None, "smollm2"))
-    back = tuned_rows(tuned, folder, seed=seed) if tuned else None
-    with results.Recorder("compare", profile, seed) as rec:
-        if parts:
-            rec.add(pd.concat(parts, ignore_index=True), model, "train")
-        if tuned:
-            rec.add(back, TUNED, "train")
-    return pd.concat([*parts, *[back] * bool(tuned)], ignore_index=True)
+    few = pd.DataFrame(told).query("times.isna() or times in (1, 4, 32)")
+    return few.assign(size=len(world.texts), config=world.name)
 
 
-def all_runs(
-    profile: str = None,  # batch profile; default: the largest that is there
-):  # DataFrame in the long form
-    "The largest recorded run of the worlds, and of the tuned model"
-    import pandas as pd
-
-    every = results.measured("compare")
-    own = [results.selected(every, m, profile) for m in ("gpt", TUNED) if m in set(every.model)]
-    return pd.concat(own, ignore_index=True)
-
-
-# %% ../../nbs/compare/measuring.ipynb #e3e1033d
-def estimate(
-    profile: str = "smoke",
-    model: str = "gpt",
-    n: int = 600,
-    models: int = 32,
-    config: str = "2x32",
-    epochs: int = 6,
-    length: int = 64,
-    vocab: int = 1024,
-    pools: list = (),
-    pool_models: int = 8,
-    partners: list = (),
-    larger_n: int = 0,
-    oracle: str = "",
-    tuned: int = 0,
-) -> dict:  # calls (trainings and texts asked), cached, prompt_tokens, new_tokens, flops, seconds
-    "What a run would train and ask; nothing is trained"
+def measure(
+    model="gpt",  # tiny GPT-2s, which are trained from scratch
+    sizes: Sizes = None,  # default: those of the smoke profile
+    seed: int = 0,  # of texts, halves, weights and orders
+    folder: Path = None,  # where trained models are kept, so that a run that was stopped goes on
+):  # DataFrame in the long form, with `model` and `mode`
+    "All measures of memorization, in models whose training texts are known"
+    s = sizes or Sizes()
     if model != "gpt":
         raise ValueError(
             f"worlds are trained from scratch: model='gpt', not {model!r}; "
             "`memnb ask` takes any model"
         )
-    mean = sum(d * s for d, s in DOSE_SHARES.items()) / sum(DOSE_SHARES.values())
-    sizes = [*[(n, models + 1)] * bool(n), *((s, pool_models + 1) for s in pools)]
-    each, weights = shape(config, vocab, length).flops, 135e6
-    tokens = sum(k * size * length * (epochs * mean / 2 + (epochs + 1) / 3) for size, k in sizes)
-    every = sum(n for doses in FILE_DOSES.values() for n in doses.values())  # texts of a half
-    asked = 6 * (larger_n or every) * bool(partners) + 3 * 2 * (tuned + 120) * bool(tuned)
-    read = 60 * asked * 2 + (n * length * 1.4 if oracle else 0)
-    large = (
-        2 * weights * 1.5 * read + 6 * weights * 2 * 60 * tuned * 2
-    )  # what SmolLM2 reads, and two tunings of two epochs
-    small = float(round(tokens * each))
-    seconds = (small / (0.4 if gpt.c_engine() else 0.05) + large) / lm._speed() / core.cores()
-    return dict(
-        calls=sum(k for _, k in sizes) + asked,
-        cached=0,
-        prompt_tokens=round(read),
-        new_tokens=0,
-        flops=small + large,
-        seconds=round(seconds),
-    )
+    if s.partners:
+        partner_items(1, tuple(s.partners))  # what cannot work fails before anything is trained
+    if s.tuned:
+        dealt_posts(s.tuned, seed=seed)
+
+    def world(n, models):
+        how = s.model_dump(include={"source", "config", "epochs", "length", "vocab"})
+        return small_world(
+            n=n, models=models, prefixes=tuple(s.prefixes), seed=seed, folder=folder, **how
+        )
+
+    parts = [pd.DataFrame()]
+    if s.n:
+        w = world(s.n, s.models)
+        if s.oracle:
+            w.oracle = oracle_bits(s.oracle, w.texts)
+        parts += [world_rows(w, s.tau)] if not core.counted() else []
+    parts += [pool_rows(world(size, s.pool_models), s.tau) for size in s.pools]
+    if s.partners:
+        parts.append(larger_rows(tuple(s.partners), s.larger_n or None))
+    rows = pd.concat(parts, ignore_index=True).assign(model=model, mode="train")
+    if s.tuned:
+        folder = folder or core.cache_dir() / "compare"
+        own = tuned_rows(s.tuned, folder, seed=seed).assign(model=TUNED, mode="train")
+        rows = pd.concat([rows, own], ignore_index=True)
+    return rows

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import lm, plant
 from .asking import ask, ask_power
-from ..core import require
+from ..core import counted, require
 
 
 # %% ../../nbs/compare/tuned.ipynb #2f334991
@@ -32,6 +32,10 @@ def fine_tuned(
     from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
     folder, m = Path(folder), lm.load(base)
+    if c := counted():
+        c.trainings += 1
+        c.flops += 6 * m.n_params * epochs * sum(len(m.encode(t)) for t in texts)
+        return base
     if (folder / "config.json").exists():
         return f"hf:{folder}"  # tuned before
     set_seed(seed)
@@ -107,6 +111,8 @@ def tuned_rows(
         fine_tuned(h, Path(folder) / f"half-{i}-{n}-{seed}", base, seed=seed, **how)
         for i, h in enumerate(halves_)
     ]
+    if counted():
+        return pd.DataFrame()  # reading them is little beside the tunings
     models = [lm.load(k, store=store) if store else lm.load(k) for k in names]
     parts = []
     for own, other, texts in zip(models, models[::-1], halves_):

@@ -5,11 +5,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 from ..core import package_dir, share_dir
 from .identity import metadata_of, run_parts
 from .kernels import core_speed, kernel_env
-from ..papers import offered
+from .. import lm
+from ..papers import offered, paper
 from .terminal import count_text, duration, first_line, pairs, table
 
 COSTS = "calls", "cached", "prompt_tokens", "new_tokens", "flops", "seconds"
@@ -23,6 +25,10 @@ def costs(
     from inspect import signature
 
     none = dict.fromkeys(COSTS)
+    if one := paper(word):
+        known = get_type_hints(one.measure)["sizes"].model_fields
+        sizes = one.sizes({k: v for k, v in params.items() if k in known})
+        return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
     if (fun := offered(word, "estimate")) is None:
         return none
     takes = signature(fun).parameters

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..core import AWAKE_TURNS, cache_dir, cores, private_dir, root, version
 from .identity import identity_of, run_parts
-from ..papers import find
+from ..papers import find, injected
 from .profiles import check
 from .redact import FOLDERS, Redactor, redact_notebook
 
@@ -427,7 +427,7 @@ def execute(
     got = papermill.execute_notebook(
         nbformat.read(nb, 4),
         re.sub("([{}])", r"\1\1", str(part)),
-        params,
+        injected(nb, params),
         engine_name=_engine(),
         progress_bar=False,
         kernel_name="python3",
