@@ -3,15 +3,17 @@
 import os
 import re
 import time
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core import cores, replacing, require, root, say, share_dir
-from .estimate import COSTS, costs, look_ahead, seconds_known
-from .identity import INPUTS, checksum, finished, run_identity, run_parts, what_changed
-from .kernels import execute, gpu_ids, kernel_env, partial_file, runtime_dir, visible_gpus
 from ..papers import find, has_package, parameters
+from .estimate import COSTS, costs, look_ahead, seconds_known
+from .identity import checksum, finished, run_parts, what_changed
+from .kernels import execute, gpu_ids, kernel_env, partial_file, runtime_dir, visible_gpus
 from .profiles import Run, profile_file, select
 from .redact import FOLDERS, redact
 from .terminal import Progress, first_line, last_events, relative_path
@@ -39,41 +41,52 @@ class Job:
     timeout: int = None  # seconds
     threads: int = None  # threads of the kernel; default: all cores
     env: dict = field(default_factory=dict)  # further environment of the kernel
-    inputs: tuple = ()  # functions as in `INPUTS`
+
+    @property
+    def parts(self):
+        "What the run is made of"
+        return run_parts(self.nb, self.run.parameters)
 
     @property
     def ready(self):
         "Whether the run is finished"
-        return finished(self.out, run_identity(self.nb, self.run.parameters, None, self.inputs))
+        return finished(self.out, self.parts)
+
+    @property
+    def values(self):
+        "All parameters, defaults included"
+        return {k: p.default for k, p in parameters(self.nb).items()} | self.run.parameters
+
+    @property
+    def lock(self):
+        """The lock of the run, which a batch holds while it is at it.
+
+        It is the operating system's, so it is free when its holder dies, however that happens.
+        """
+        from filelock import FileLock  # slow to import
+
+        folder = self.out.parent / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / f"{self.out.stem}.lock")
 
 
-def _lock(out):
-    "The lock of a run"
-    from filelock import FileLock
+def _is_locked(file):
+    "Whether somebody holds the lock in a file"
+    from filelock import FileLock, Timeout
 
-    folder = out.parent / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / f"{out.stem}.lock")
-
-
-def _is_locked(out):
-    "Whether somebody is at a run"
-    from filelock import Timeout
-
-    if not (out.parent / ".locks" / f"{out.stem}.lock").exists():
+    if not file.exists():
         return False
     try:
-        with _lock(out).acquire(timeout=0):
+        with FileLock(file).acquire(timeout=0):
             return False
     except Timeout:
         return True
 
 
 def _gpu_lock(i):
-    "File of the lock of a GPU"
-    return (
-        runtime_dir() / f"gpu-{re.sub(r'[^A-Za-z0-9-]', '_', dict(visible_gpus()).get(i, i))}.lock"
-    )
+    "File of the lock of a GPU, named after the device: two jobs of a cluster may both call theirs 0"
+    device = dict(visible_gpus()).get(i, i)
+    return runtime_dir() / f"gpu-{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock"
 
 
 @contextmanager
@@ -109,10 +122,10 @@ def work(
 
     if not job.force and job.ready:
         return Outcome(job.run, "skipped", job.out)
-    start, part, lock = time.monotonic(), partial_file(job.out), _lock(job.out)
+    start, part, lock = time.monotonic(), partial_file(job.out), job.lock
 
-    def took():
-        return time.monotonic() - start
+    def ended(status, error):
+        return Outcome(job.run, status, part, time.monotonic() - start, error)
 
     try:
         with lock.acquire(timeout=-1 if wait else 0, cancel_check=should_stop):
@@ -123,42 +136,30 @@ def work(
     except Timeout:
         return Outcome(job.run, "stopped" if should_stop() else "busy", part)
     except KeyboardInterrupt:
-        return Outcome(job.run, "stopped", part, took(), "stopped by hand")
+        return ended("stopped", "stopped by hand")
     except Exception as e:
-        if should_stop():
-            return Outcome(job.run, "stopped", part, took(), "stopped by hand")
-        return Outcome(job.run, "failed", part, took(), first_line(e))
-    return Outcome(job.run, "done", job.out, took())
+        return (
+            ended("stopped", "stopped by hand") if should_stop() else ended("failed", first_line(e))
+        )
+    return Outcome(job.run, "done", job.out, time.monotonic() - start)
 
 
 def _execute(job, on_event, should_stop, lock_fd):
     "Execute a run that nobody else is at, and tell of its cells"
-    from contextlib import nullcontext
+    name = job.run.name
 
     def cell(i, of, section, seconds, ok):
         on_event(
-            dict(
-                run=job.run.name,
-                what="cell",
-                cell=i,
-                of=of,
-                section=section,
-                seconds=seconds,
-                ok=ok,
-            )
+            dict(run=name, what="cell", cell=i, of=of, section=section, seconds=seconds, ok=ok)
         )
 
     def message(line):
-        return on_event(dict(run=job.run.name, what="says", text=redact(line)))
+        on_event(dict(run=name, what="says", text=redact(line)))
 
-    on_event(dict(run=job.run.name, what="started"))
-    named = (
-        dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
-        if job.run.profile
-        else {}
-    )
+    on_event(dict(run=name, what="started"))
+    named = dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
+    named = named if job.run.profile else {}
     with _gpu(should_stop) if job.run.gpu else nullcontext({}) as gpu:
-        env = kernel_env(job.threads) | job.env | named | gpu
         execute(
             job.nb,
             job.out,
@@ -167,16 +168,14 @@ def _execute(job, on_event, should_stop, lock_fd):
             on_cell=cell,
             on_message=message,
             should_stop=should_stop,
-            env=env,
-            inputs=job.inputs,
-            lock_fd=lock_fd,
+            env=kernel_env(job.threads) | job.env | named | gpu,
+            lock_fd=lock_fd,  # the kernel keeps it open: if it outlives its batch, the run is locked
         )
 
 
 @contextmanager
 def _threads(workers, address, on_event, folder):
-    "(submit, stop): start a job in a thread; end all"
-    from concurrent.futures import ThreadPoolExecutor
+    "(submit, stop): start a job in a thread, which waits for a kernel; end all"
     from threading import Event
 
     stop = Event()
@@ -233,35 +232,24 @@ def _client_of(workers, address):
         raise ValueError(
             "Dask is missing: pip install '.[dask]' in the folder of memnb brings it"
         ) from None
-    if address:
+    with ExitStack() as stack:
+        if not address:
+            gpu = dict(GPU=len(gpu_ids())) if gpu_ids() else None
+            quiet = dict(dashboard_address=None, silence_logs=50)
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, resources=gpu, **quiet)
+            address = stack.enter_context(cluster)
         try:
             client = Client(address, timeout=10)
         except (OSError, TimeoutError, ValueError) as e:
             raise ValueError(f"no Dask scheduler answers at {address}: {first_line(e)}") from None
-        with client:
-            yield client
-        return
-    gpu = dict(GPU=len(gpu_ids())) if gpu_ids() else None
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            dashboard_address=None,
-            resources=gpu,
-            silence_logs=50,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+        yield stack.enter_context(client)
 
 
 def _collect(jobs, submit, known):
     "Outcomes of jobs as they end; `known` holds the futures, so that it can be gone on with after a stop"
-    from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
-
     known.update({submit(j, False): j for j in jobs})
     while known:
-        done, _ = wait(known, timeout=1, return_when=FIRST_COMPLETED)
+        done, _ = wait_for(known, timeout=1, return_when=FIRST_COMPLETED)
         for f in done:
             job = known.pop(f)
             try:
@@ -270,7 +258,7 @@ def _collect(jobs, submit, known):
                 continue
             except Exception as e:
                 got = Outcome(job.run, "failed", partial_file(job.out), 0, first_line(e))
-            if got.status == "busy":
+            if got.status == "busy":  # asked for again, when nothing else is left to wait for
                 known[submit(job, True)] = job
             else:
                 yield got
@@ -278,11 +266,12 @@ def _collect(jobs, submit, known):
 
 def _all(jobs, submit, stop, note):
     "Outcomes of all jobs; Ctrl-C stops them cleanly"
-    known, results = {}, []
+    known, results = {}, {}
 
     def take(outcomes):
         for got in outcomes:
-            results.append(got), note(got)
+            results[got.run.name] = got
+            note(got)
 
     try:
         take(_collect(jobs, submit, known))
@@ -291,12 +280,7 @@ def _all(jobs, submit, stop, note):
         for f in known:
             f.cancel()
         take(_collect([], submit, known))
-    order = {j.run.name: i for i, j in enumerate(jobs)}
-    return sorted(results, key=lambda o: order[o.run.name])
-
-
-def _values(job):
-    return {k: p.default for k, p in parameters(job.nb).items()} | job.run.parameters
+    return [results[j.run.name] for j in jobs if j.run.name in results]
 
 
 def runs_dir(
@@ -304,15 +288,10 @@ def runs_dir(
     out: Path = None,  # folder of the executed notebooks; default `runs`
 ) -> Path:  # ValueError when the runs of another profile file are there
     "Folder of the runs of a profile"
-    where, file = (
-        (Path(out or root() / "runs") / profile_file(name).stem).resolve(),
-        profile_file(name).resolve(),
-    )
-    try:
-        mark = (where / ".profile").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        mark = ""
-    if mark and mark != _profile_mark(file, where):
+    file = profile_file(name).resolve()
+    where = (Path(out or root() / "runs") / file.stem).resolve()
+    mark = where / ".profile"
+    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _profile_mark(file, where):
         raise ValueError(
             f"{relative_path(where)} holds the runs of another {file.name}: "
             "give this profile another name, or another folder with --out"
@@ -321,30 +300,18 @@ def runs_dir(
 
 
 def _profile_mark(file, where):
-    "What the folder `where` remembers of its profile file"
+    "What the folder `where` remembers of its profile file, which it does not name"
     if file.parent == Path(share_dir("profiles")).resolve():
         return "memnb"
-    try:
-        seen_from_there = os.path.relpath(file, where)
-    except ValueError:
-        seen_from_there = str(file)  # on another drive
-    return checksum(Path(seen_from_there).as_posix())
+    return checksum(Path(os.path.relpath(file, where)).as_posix())
 
 
-def _jobs(name, only, params, out, folder, **kw):
+def _jobs(name, only, params, out, folder, env=(), **kw):
     "Jobs of a profile"
     where, here = runs_dir(name, out), kernel_env()
-    env = {k: here[k] for k in ("MEMNB_HOME", *FOLDERS) if k in here}  # the same on every worker
-    env |= kw.pop("env", {})
+    env = {k: here[k] for k in ("MEMNB_HOME", *FOLDERS) if k in here} | dict(env)
     jobs = [
-        Job(
-            r,
-            find(r.notebook, folder).resolve(),
-            where / f"{r.name}.ipynb",
-            env=env,
-            inputs=tuple(INPUTS),
-            **kw,
-        )
+        Job(r, find(r.notebook, folder).resolve(), where / f"{r.name}.ipynb", env=env, **kw)
         for r in select(name, only, params, folder)
     ]
     for j in jobs:
@@ -367,40 +334,29 @@ def batch(
     workers: int = 1,  # runs at a time
     dask: bool = False,  # whether workers are processes of a Dask cluster
     scheduler: str = None,  # address of a Dask scheduler that runs already
-    seconds: float = 10,  # for looking beforehand at what cannot work; 0 does not look
+    seconds: float = 20,  # for looking beforehand at what cannot work; 0 does not look
 ) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
-    "Run a profile"
+    "Run a profile; an error in one notebook does not stop the others"
     from datetime import UTC, datetime
 
     if timeout is not None and timeout < 1:
         raise ValueError(f"timeout: at least 1 second, not {timeout}")
     if workers < 1:
         raise ValueError(f"workers: at least 1, not {workers}")
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    where, jobs = _jobs(
-        name,
-        only,
-        params,
-        out,
-        folder,
-        force=force or fresh,
-        timeout=timeout,
-        threads=max(1, cores() // workers),
-        env=dict(MEMNB_FRESH=now) if fresh else {},
-    )
+    anew = dict(MEMNB_FRESH=datetime.now(UTC).isoformat(timespec="seconds")) if fresh else {}
+    how = dict(force=force or fresh, timeout=timeout, threads=max(1, cores() // workers))
+    where, jobs = _jobs(name, only, params, out, folder, anew, **how)
     todo = [j for j in jobs if j.force or not j.ready]
     if not todo:
         return [Outcome(j.run, "skipped", j.out) for j in jobs]
     require("papermill", "batch")
     if seconds and not (force or fresh or scheduler):
-        known = [
-            (j.run.name, j.run.notebook, _values(j)) for j in todo if has_package(j.run.notebook)
-        ]
-        look_ahead(known, seconds, todo[0].nb.parent)
+        known = [j for j in todo if has_package(j.run.notebook)]
+        asked = [(j.run.name, j.run.notebook, j.values) for j in known]
+        look_ahead(asked, seconds, todo[0].nb.parent)
     where.mkdir(parents=True, exist_ok=True)
-    mark = _profile_mark(profile_file(name).resolve(), where)
     with replacing(where / ".profile") as part:
-        part.write_text(mark)
+        part.write_text(_profile_mark(profile_file(name).resolve(), where))
     pool = _dask if dask or scheduler else _threads
     with (
         Progress(where, quiet) as shown,
@@ -412,23 +368,20 @@ def batch(
 def _note(got, shown):
     "Log what became of a run, and say what went wrong"
     if got.status != "skipped":
-        shown.tell(
-            dict(run=got.run.name, what=got.status, seconds=round(got.seconds, 2), error=got.error)
-        )
-    if got.status != "failed":
-        return
-    hint = (
-        "; free some space, then the same command goes on" if "No space left" in got.error else ""
-    )
-    say(f"{got.run.name} failed: {got.error}{hint}; see {relative_path(got.file)}")
+        how = dict(what=got.status, seconds=round(got.seconds, 2), error=got.error)
+        shown.tell(dict(run=got.run.name, **how))
+    if got.status == "failed":
+        full = "No space left" in got.error
+        hint = "; free some space, then the same command goes on" if full else ""
+        say(f"{got.run.name} failed: {got.error}{hint}; see {relative_path(got.file)}")
 
 
 def _state(job, last):
-    "(state, remark) of a run"
-    if job.ready:
+    "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
+    parts, what = job.parts, last.get("what")
+    if finished(job.out, parts):
         return "done", ""
-    what = last.get("what")
-    if _is_locked(job.out):
+    if _is_locked(job.out.parent / ".locks" / f"{job.out.stem}.lock"):
         if what != "cell":
             return "running", "starting"
         return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
@@ -438,7 +391,7 @@ def _state(job, last):
         return "stopped", "the same command goes on from here"
     if partial_file(job.out).exists():
         return "broken off", "the same command runs it again"
-    return "to do", what_changed(job.out, run_parts(job.nb, job.run.parameters, None, job.inputs))
+    return "to do", what_changed(job.out, parts)
 
 
 def status(
@@ -460,26 +413,18 @@ def tidy(
     every: bool = False,  # also the executed notebooks
 ) -> list:  # removed files; ValueError while a batch is at work there
     "Remove partial notebooks and the log of a profile; locks stay, they are empty files"
-    from contextlib import ExitStack
-
-    from filelock import Timeout
+    from filelock import FileLock, Timeout
 
     where = runs_dir(name, out)
-    busy = [
-        f.stem for f in sorted(where.glob(".locks/*.lock")) if _is_locked(where / f"{f.stem}.ipynb")
-    ]
-    if busy:
-        raise ValueError(f"a batch is at {busy[0]}: stop it first")
+    more = [where / "batch.jsonl", *([where / ".profile"] if every else [])]
     gone = [f for f in sorted(where.glob("*.ipynb")) if every or f.name.endswith(".partial.ipynb")]
     with ExitStack() as held:  # nobody begins one of these runs while its files are removed
-        for name in dict.fromkeys(
-            f.name.removesuffix(".ipynb").removesuffix(".partial") for f in gone
-        ):
+        for file in sorted(where.glob(".locks/*.lock")):
             try:
-                held.enter_context(_lock(where / f"{name}.ipynb").acquire(timeout=0))
+                held.enter_context(FileLock(file).acquire(timeout=0))
             except Timeout:
-                raise ValueError(f"a batch is at {name}: stop it first") from None
-        gone += [f for f in [where / "batch.jsonl", *([where / ".profile"] * every)] if f.exists()]
+                raise ValueError(f"a batch is at {file.stem}: stop it first") from None
+        gone += [f for f in more if f.exists()]
         for f in gone:
             f.unlink()
     return gone
@@ -496,15 +441,13 @@ def estimates(
     rows = []
     for job in _jobs(name, only, params, out, folder)[1]:
         try:
-            cost = costs(job.run.notebook, _values(job))
+            cost = costs(job.run.notebook, job.values)
         except Exception as e:
             say(f"no estimate for {job.run.name}: {first_line(e)}")
             cost = dict.fromkeys(COSTS)
         known = seconds_known(job)
-        answered = cost["cached"] and not cost["calls"]  # what was kept makes this run a short one
-        if known and not answered:
+        if known and not (cost["cached"] and not cost["calls"]):  # kept answers make it a short one
             cost["seconds"] = known
-        rows.append(
-            dict(notebook=job.run.notebook, parameters=job.run.parameters, done=job.ready) | cost
-        )
+        row = dict(notebook=job.run.notebook, parameters=job.run.parameters, done=job.ready)
+        rows.append(row | cost)
     return rows

@@ -15,14 +15,11 @@ from ..core import (
     replacing,
     require,
     say,
-    sha256,
     share_dir,
 )
 from .estimate import estimate_table
-from .identity import INPUTS
 from ..papers import notebooks, offered, parameters, title
 from .profiles import profile, profile_file
-from .redact import redact
 from .terminal import duration, pairs, relative_path, table
 
 
@@ -115,59 +112,6 @@ def fetch_all(
     say("model and data are " + ("here" if packed else "ready"))
 
 
-def _texts_in(values):
-    "All texts among the values of parameters, lists included"
-    for v in values:
-        if isinstance(v, str):
-            yield v
-        elif isinstance(v, (list, tuple)):
-            yield from _texts_in(v)
-
-
-def _model_mark(name):
-    "Checksum of a model that lies in a folder; None for any other name"
-    from .. import hf
-
-    kind, _, rest = name.partition(":")
-    if kind == "planted" and rest in hf.planted_names():
-        folder = hf.planted_dir(rest)
-    elif kind == "hf" and os.path.isdir(os.path.expanduser(rest)):
-        folder = Path(os.path.expanduser(rest))
-    else:
-        return None
-    return hf.fingerprint(folder)
-
-
-def named_files(
-    values: dict,  # name -> value of all parameters of a run
-    folder: Path,  # folder of the notebook, from which relative paths are seen
-) -> dict:  # 'model x' or 'data x' -> checksum
-    "Checksums of the models and files that parameters name"
-    from .. import data
-
-    out = {}
-    for word in dict.fromkeys(_texts_in(values.values())):
-        if mark := _model_mark(word):
-            out[f"model {redact(word)}"] = mark
-        near = os.path.join(folder, word), word
-        path = next((p for p in near if os.path.splitext(p)[1] and os.path.isfile(p)), None)
-        if path:
-            out[f"data {redact(word)}"] = sha256(path)
-        elif word in _own_data():
-            out[f"data {word}"] = data.content_sha(word)
-    return out
-
-
-def _own_data():
-    "Names of the files in the user's folder of data"
-    own = os.environ.get("MEMNB_DATA")
-    return {f.stem for f in Path(own).iterdir()} if own and Path(own).is_dir() else set()
-
-
-if named_files not in INPUTS:
-    INPUTS.append(named_files)
-
-
 def _run(
     profile: str,  # PROFILE: {profiles}, or the path of a YAML file
     *,
@@ -197,7 +141,7 @@ def _run(
         workers=workers,
         dask=dask,
         scheduler=scheduler,
-        seconds=0 if no_check else 10,
+        seconds=0 if no_check else 20,
     )
 
     def told(o):

@@ -3,15 +3,12 @@
 import json
 import os
 import sys
-import time
 from pathlib import Path
-from typing import get_type_hints
 
 from ..core import package_dir, share_dir
+from ..papers import offered, paper
 from .identity import metadata_of, run_parts
 from .kernels import core_speed, kernel_env
-from .. import lm
-from ..papers import offered, paper
 from .terminal import count_text, duration, first_line, pairs, table
 
 COSTS = "calls", "cached", "prompt_tokens", "new_tokens", "flops", "seconds"
@@ -23,6 +20,9 @@ def costs(
 ) -> dict:  # calls, cached, prompt_tokens, new_tokens, flops, seconds; None for unknown
     "What a run of a paper costs, from the `estimate` of its package"
     from inspect import signature
+    from typing import get_type_hints
+
+    from .. import lm
 
     none = dict.fromkeys(COSTS)
     if one := paper(word):
@@ -37,102 +37,71 @@ def costs(
 
 
 def seconds_known(
-    job,  # a run: its notebook `nb`, its `run`, where its outcome is (`out`), and `inputs`
+    job,  # a run: its notebook `nb`, its `run`, and where its outcome is (`out`)
 ):  # None where it was not made
-    "Seconds that a run took before, as this machine would take"
+    "Seconds that a run took before, here or where memnb was made, as this machine would take"
     import csv
 
-    meta = metadata_of(job.out)
-    old, now = meta.get("parts"), run_parts(job.nb, job.run.parameters, None, job.inputs)
+    def given(parts):
+        return {k: v for k, v in parts.items() if k.startswith("parameter ")}
 
-    def mine(d):
-        return {k: v for k, v in d.items() if k.startswith("parameter ")}
-
-    took = meta if isinstance(old, dict) and mine(old) == mine(now) else {}
-    table = share_dir("profiles") / "durations.csv"
+    took, table = metadata_of(job.out), share_dir("profiles") / "durations.csv"
+    if given(took.get("parts", {})) != given(run_parts(job.nb, job.run.parameters)):
+        took = {}
     if not took and not job.run.replaced and table.is_file():
         with open(table, newline="", encoding="utf-8") as f:
-            same = job.run.profile, job.run.name
-            found = [r for r in csv.DictReader(f) if (r["profile"], r["run"]) == same]
-        took = {k: float(found[-1][k]) for k in ("seconds", "speed")} if found else {}
-    seconds, speed = took.get("seconds"), took.get("speed")
-    if type(seconds) not in (int, float) or seconds <= 0:
+            for r in csv.DictReader(f):
+                if (r["profile"], r["run"]) == (job.run.profile, job.run.name):
+                    took = {k: float(r[k]) for k in ("seconds", "speed")}
+    if not took.get("seconds"):
         return None
-    return seconds * speed / core_speed() if type(speed) in (int, float) and speed > 0 else seconds
+    return took["seconds"] * took.get("speed", core_speed()) / core_speed()
 
 
-def _ask(asked):
-    "In a process of its own: a line of JSON for each run that has been asked about"
-    out, sys.stdout = sys.stdout, sys.stderr
-
-    def tell(*x):
-        return print(json.dumps(x), file=out, flush=True)
-
-    import pandas  # noqa: F401
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-
-    for _, word, _ in asked:
-        offered(word, "estimate")
-    tell("ready", "")
+def _ask():
+    "In a process of its own: the first run that cannot work, as 'name cannot work: why'"
+    asked, out, sys.stdout = json.load(sys.stdin), sys.stdout, sys.stderr
     for name, word, values in asked:
         try:
             costs(word, values)
         except (ValueError, FileNotFoundError) as e:
-            tell(name, first_line(e))
+            print(f"{name} cannot work: {first_line(e)}", file=out)
+            return
         except Exception:
-            pass  # a fault of the estimate, not of the run
-    tell("end", "")
+            continue  # a fault of the estimate, not of the run
 
 
 def look_ahead(
     asked: list,  # of (name of the run, word of the paper, values of all parameters)
-    seconds: float,  # for all of them, imports not counted
+    seconds: float,  # for all of them; what is not known by then is left to the run
     folder: Path,  # in which the notebooks work
 ):  # ValueError about the first run that cannot work
-    "Refuse a batch with a run that cannot work"
+    """Refuse a batch with a run that cannot work.
+
+    What a paper's `estimate` refuses cannot: an unknown data set, a missing key, prompts longer
+    than the model's window. It is asked in a process of its own, which loads what the paper needs.
+    """
     import subprocess
-    from queue import Empty, Queue
-    from threading import Thread
 
     if not asked:
         return
-    code = "import json, sys; from memnb.run.estimate import _ask as f; f(json.load(sys.stdin))"
+    code = "from memnb.run.estimate import _ask; _ask()"
     path = os.pathsep.join([str(package_dir().parent), os.environ.get("PYTHONPATH", "")])
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=folder,
-        env=kernel_env() | dict(PYTHONPATH=path, MEMNB_LOOK="1"),
-    )  # unpacks nothing
-    lines = Queue()
-
-    def read():
-        for line in child.stdout:
-            lines.put(line)
-        lines.put('["end", ""]')
-
-    Thread(target=read, daemon=True).start()
+    env = kernel_env() | dict(PYTHONPATH=path, MEMNB_LOOK="1")  # it unpacks nothing
     try:
-        child.stdin.write(json.dumps(asked))
-        child.stdin.close()
-        end = time.monotonic() + 60  # for imports; then `seconds`
-        while (left := end - time.monotonic()) > 0:
-            name, error = json.loads(lines.get(timeout=left))
-            if name == "end":
-                return
-            if name == "ready":
-                end = time.monotonic() + seconds
-            elif error:
-                raise ValueError(f"{name} cannot work: {error} (--no-check runs it all the same)")
-    except (Empty, BrokenPipeError):
-        pass
-    finally:
-        child.kill()
-        child.wait()
+        said = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=env,
+            timeout=seconds,
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return
+    if said:
+        raise ValueError(f"{said.strip()} (--no-check runs it all the same)")
 
 
 def estimate_table(
@@ -140,43 +109,18 @@ def estimate_table(
     price: tuple = (),  # (of a million prompt tokens, of a million new ones), in any currency
 ) -> str:  # one line a run, and the sum of what is to do
     "What a batch would cost, as text"
-    head = (
-        "notebook",
-        "state",
-        "calls",
-        "cached",
-        "prompt tokens",
-        "new tokens",
-        "FLOPs",
-        "time",
-        *["price"] * bool(price),
-        "parameters",
-    )
+    head = ["notebook", "state", "calls", "cached", "prompt tokens", "new tokens", "FLOPs", "time"]
 
-    def paid(r):
-        tokens = r["prompt_tokens"], r["new_tokens"]
-        return [
-            "?" if None in tokens else f"{sum(a * b for a, b in zip(tokens, price)) / 1e6:.2f}"
-        ] * bool(price)
-
-    def line(r):
-        return (
-            r["notebook"],
-            "done" if r["done"] else "to do",
-            *(count_text(r[k]) for k in COSTS[:-1]),
-            duration(r["seconds"]),
-            *paid(r),
-            pairs(r["parameters"]),
-        )
+    def line(first, state, cost, last):
+        tokens = cost["prompt_tokens"], cost["new_tokens"]
+        paid = "?" if None in tokens else sum(a * b for a, b in zip(tokens, price)) / 1e6
+        paid = paid if paid == "?" else f"{paid:.2f}"
+        counts = [count_text(cost[k]) for k in COSTS[:-1]]
+        return [first, state, *counts, duration(cost["seconds"]), *[paid] * bool(price), last]
 
     todo = [r for r in rows if not r["done"]]
     total = {k: None if any(r[k] is None for r in todo) else sum(r[k] for r in todo) for k in COSTS}
-    last = (
-        "sum",
-        f"{len(todo)} of {len(rows)} to do",
-        *(count_text(total[k]) for k in COSTS[:-1]),
-        duration(total["seconds"]),
-        *paid(total),
-        "",
-    )
-    return table(head, [*map(line, rows), last])
+    states = {False: "to do", True: "done"}
+    lines = [line(r["notebook"], states[r["done"]], r, pairs(r["parameters"])) for r in rows]
+    lines.append(line("sum", f"{len(todo)} of {len(rows)} to do", total, ""))
+    return table([*head, *["price"] * bool(price), "parameters"], lines)

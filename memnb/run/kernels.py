@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from ..core import AWAKE_TURNS, cache_dir, cores, private_dir, root, version
-from .identity import identity_of, run_parts
 from ..papers import find, injected
+from .identity import identity_of, run_parts
 from .profiles import check
 from .redact import FOLDERS, Redactor, redact_notebook
 
@@ -34,33 +34,19 @@ def runtime_dir() -> Path:
         return private_dir(cache_dir() / "run")
 
 
-@contextmanager
-def _kernel_dir():
-    "A new folder for the files of one kernel"
-    import shutil
-    from tempfile import mkdtemp
-
-    from filelock import FileLock, Timeout
-
-    top = private_dir(runtime_dir() / "k")
-    for old in top.iterdir():  # a folder whose lock is free was left by a batch that was killed
-        try:
-            if time.time() - old.stat().st_mtime < 60:
-                continue
-            with FileLock(old / "lock").acquire(timeout=0):
-                shutil.rmtree(old, ignore_errors=True)
-        except (OSError, Timeout):
-            pass
-    own = Path(mkdtemp(dir=top, prefix=""))
-    try:
-        with FileLock(own / "lock"):
-            yield own
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+def kernel_env(
+    threads: int = None,  # threads that the kernel may use; default: all cores
+) -> dict:  # copy of the environment, completed; what the user has set stays
+    "Environment of a kernel, which works in the folder of its notebook: so paths are absolute"
+    env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
+    env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
+    env.setdefault("GOMP_SPINCOUNT", AWAKE_TURNS)
+    env.setdefault("OMP_NUM_THREADS", str(threads or cores()))
+    return env
 
 
 def _kernel(folder):
-    "Kernel manager for this very Python"
+    "Kernel manager for this very Python; it talks through files where their path is short enough"
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
@@ -69,24 +55,12 @@ def _kernel(folder):
         def get_kernel_spec(self, kernel_name):
             return KernelSpec(**get_kernel_dict())
 
-    way = "ipc" if os.name == "posix" and len(str(folder)) < 80 else "tcp"
     return AsyncKernelManager(
         kernel_name="python3",
         kernel_spec_manager=Ours(),
-        transport=way,
+        transport="ipc" if os.name == "posix" and len(str(folder)) < 80 else "tcp",
         connection_file=f"{folder}/kernel.json",
     )
-
-
-def kernel_env(
-    threads: int = None,  # threads that the kernel may use; default: all cores
-) -> dict:  # copy of the environment, completed; what the user has set stays
-    "Environment of a kernel"
-    env = dict(os.environ, MEMNB_HOME=str(root().resolve()))
-    env |= {k: os.path.abspath(env[k]) for k in FOLDERS if env.get(k)}
-    env.setdefault("GOMP_SPINCOUNT", AWAKE_TURNS)
-    env.setdefault("OMP_NUM_THREADS", str(threads or cores()))
-    return env
 
 
 def _kill(pid):
@@ -97,75 +71,54 @@ def _kill(pid):
         os.killpg(pid, signal.SIGKILL) if hasattr(os, "killpg") else os.kill(pid, signal.SIGTERM)
 
 
-class _Guard:
-    "As long as this lasts, the kernel of a manager is ended when it should stop or when the time is over"
+@contextmanager
+def _watched(km, should_stop, seconds):
+    """A thread that ends the kernel of a manager when it should stop or its time is over.
 
-    def __init__(self, km, should_stop, seconds):
-        from threading import Event
+    Yields a list, to which the reason is added. A run in a thread hears no Ctrl-C itself, and a
+    cell that prints without end keeps busy who reads it.
+    """
+    from threading import Event, Thread
 
-        self.km, self.should_stop, self.over, self.reason = km, should_stop, Event(), ""
-        self.end = time.monotonic() + seconds if seconds else float("inf")
+    over, why, end = Event(), [], time.monotonic() + (seconds or float("inf"))
 
-    def __enter__(self):
-        from threading import Thread
-
-        Thread(target=self.watch, daemon=True).start()
-        return self
-
-    def __exit__(self, *error):
-        self.over.set()
-
-    def watch(self):
-        while not self.over.wait(0.2):
-            if not self.reason:
-                late = time.monotonic() > self.end
-                self.reason = "stopped" if self.should_stop() else "timeout" if late else ""
-            pid = getattr(self.km.provisioner, "pid", None)  # none while the kernel starts
-            if self.reason and pid:
+    def watch():
+        while not over.wait(0.2):
+            if not why and should_stop():
+                why.append("stopped")
+            elif not why and time.monotonic() > end:
+                why.append("timeout")
+            pid = getattr(km.provisioner, "pid", None)  # none while the kernel starts
+            if why and pid:
                 return _kill(pid)
 
-
-MOST_OUTPUT = 10_000_000  # characters that a cell may put out
+    Thread(target=watch, daemon=True).start()
+    try:
+        yield why
+    finally:
+        over.set()
 
 
 def _whole_streams(outputs):
-    "Outputs in which neighbouring pieces of one stream are one, so that a key printed in two goes is seen"
+    "Outputs, neighbouring pieces of one stream as one: a key printed in two goes is seen"
     out = []
     for o in outputs:
-        kind = o["output_type"], o.get("name")
-        if out and kind[0] == "stream" and kind == out[-1][0]:
-            out[-1][1].append(o)
+        last = out[-1] if out else {}
+        same = o["output_type"] == "stream" == last.get("output_type") and o["name"] == last["name"]
+        if same:
+            out[-1] = type(o)(last | dict(text="".join(last["text"]) + "".join(o["text"])))
         else:
-            out.append((kind, [o]))
+            out.append(o)
+    return out
 
-    def text(o):
-        return "".join(o["text"]) if isinstance(o["text"], list) else o["text"]
 
-    return [
-        g[0] if len(g) == 1 else type(g[0])({**g[0], "text": "".join(map(text, g))}) for _, g in out
+def _redacted(nb, redactor):
+    "A copy of a notebook as it may be passed on"
+    cells = [
+        type(c)({**c, "outputs": _whole_streams(c["outputs"])}) if "outputs" in c else c
+        for c in nb.cells
     ]
-
-
-def _redacted_cell(cell, redactor):
-    "A cell as it may be passed on"
-    if "outputs" in cell:
-        cell = type(cell)({**cell, "outputs": _whole_streams(cell["outputs"])})
-    return redact_notebook(cell, redactor)
-
-
-def _length(x):
-    "Characters in a message of a kernel"
-    if isinstance(x, dict):
-        return sum(_length(v) for v in x.values())
-    if isinstance(x, (list, tuple)):
-        return sum(map(_length, x))
-    return len(x) if isinstance(x, str) else 8
-
-
-def _section(cells, i):
-    "Heading above cell `i`"
-    heads = [c.source for c in cells[:i] if c.cell_type == "markdown" and c.source.startswith("#")]
-    return heads[-1].splitlines()[0].lstrip("# ") if heads else ""
+    return redact_notebook(type(nb)({**nb, "cells": cells}), redactor)
 
 
 def _last_words(log):
@@ -176,149 +129,6 @@ def _last_words(log):
     )
 
 
-@cache
-def _papermill_parts():
-    "(manager, client) of ours; papermill is slow to import"
-    from nbformat.v4 import new_output
-    from papermill.clientwrap import PapermillNotebookClient
-    from papermill.engines import NotebookExecutionManager
-
-    class Manager(NotebookExecutionManager):
-        "Writes the notebook as it is so far, redacted"
-
-        def __init__(self, nb, path):
-            super().__init__(nb, output_path=path, progress_bar=False, autosave_cell_every=0)
-            self.redactor, self.cells = Redactor(), {}
-
-        def text(self, i, cell):
-            "A cell as JSON, made anew when its state is another one"
-            state = cell.metadata.get("papermill", {}).get("status")
-            if state == self.RUNNING or self.cells.get(i, ("",))[0] != state:
-                self.cells[i] = state, json.dumps(_redacted_cell(cell, self.redactor))
-            return self.cells[i][1]
-
-        def save(self, **kw):
-            rest = redact_notebook(
-                {k: v for k, v in self.nb.items() if k != "cells"}, self.redactor
-            )
-            cells = ", ".join(self.text(i, c) for i, c in enumerate(self.nb.cells))
-            text = f'{json.dumps(rest)[:-1]}, "cells": [{cells}]}}'
-            Path(self.output_path).write_text(text, encoding="utf-8")
-
-        def fail(self, i, name, why):
-            "Give a cell that did not end an error output"
-            cell = self.nb.cells[i]
-            error = new_output("error", ename=name, evalue=why, traceback=[f"{name}: {why}"])
-            cell.outputs = [o for o in cell.outputs if o.output_type != "error"] + [error]
-            self.cell_exception(cell, cell_index=i)
-
-    class Client(PapermillNotebookClient):
-        "Runs the cells of a notebook, tells of each, and caps what they put out"
-
-        def __init__(self, man, on_cell, **kw):
-            super().__init__(man, on_cell_start=self.begins, on_cell_executed=self.ends, **kw)
-            self.since, self.sizes, self.on_cell = time.monotonic(), {}, on_cell
-            self.codes = [
-                i for i, c in enumerate(man.nb.cells) if c.cell_type == "code" and c.source.strip()
-            ]
-            self.at = self.codes[0] if self.codes else None
-
-        def begins(self, cell, cell_index):
-            if cell_index in self.codes:
-                self.at, self.since = cell_index, time.monotonic()
-
-        def ends(self, cell, cell_index, execute_reply=None):
-            ok = execute_reply is not None and execute_reply["content"]["status"] == "ok"
-            number, section = self.codes.index(cell_index) + 1, _section(self.nb.cells, cell_index)
-            self.on_cell(number, len(self.codes), section, time.monotonic() - self.since, ok)
-
-        def output(self, outs, msg, display_id, i):
-            if self.clear_before_next_output:
-                self.sizes[i] = 0
-            content, used = msg["content"], self.sizes.get(i, 0)
-            if msg["msg_type"] == "error":
-                return super().output(outs, msg, display_id, i)
-            if used > MOST_OUTPUT:
-                return None
-            self.sizes[i] = used + _length(content)
-            if self.sizes[i] <= MOST_OUTPUT:
-                return super().output(outs, msg, display_id, i)
-            if msg["msg_type"] == "stream":
-                content["text"] = content["text"][: MOST_OUTPUT - used]
-                super().output(outs, msg, display_id, i)
-            most = f"{MOST_OUTPUT / 1e6:g} million characters"
-            note = f"\nmemnb: more than {most}; the rest of this output is left out\n"
-            outs.append(new_output("stream", name="stderr", text=note))
-
-        def clear_output(self, outs, msg, i):
-            super().clear_output(outs, msg, i)
-            if not outs:
-                self.sizes[i] = 0
-
-    return Manager, Client
-
-
-@cache
-def _engine():
-    "Register our engine with papermill, and give its name"
-    from papermill.engines import Engine, papermill_engines
-
-    class Ours(Engine):
-        @classmethod
-        def execute_notebook(cls, nb, kernel_name, output_path=None, source="", **kw):
-            nb.metadata.papermill.update(input_path=source, output_path=Path(output_path).name)
-            man = _papermill_parts()[0](nb, output_path)
-            man.notebook_start()
-            try:
-                _drive(man, **kw)
-            finally:
-                man.notebook_complete()
-            for i, c in enumerate(nb.cells):
-                nb.cells[i] = _redacted_cell(c, man.redactor)
-            return redact_notebook(nb, man.redactor)
-
-    papermill_engines.register("memnb", Ours)
-    return "memnb"
-
-
-def _drive(man, folder, timeout, on_cell, on_message, should_stop, env, lock_fd, **kw):
-    "Run the cells of a notebook under a manager"
-    from nbclient.exceptions import DeadKernelError
-
-    with _kernel_dir() as tmp, open(tmp / "kernel.log", "wb") as log:
-        km = _kernel(tmp)
-        client = _papermill_parts()[1](
-            man,
-            on_cell,
-            km=km,
-            startup_timeout=120,
-            iopub_timeout=60,
-            resources=dict(metadata=dict(path=str(folder))),
-            stderr_file=_Relay(on_message) if on_message else None,
-        )
-        keep = dict(pass_fds=(lock_fd,)) if lock_fd is not None and os.name == "posix" else {}
-        guard = _Guard(km, should_stop, timeout)
-        try:
-            with guard:
-                client.execute(env=env, cleanup_kc=True, stdout=log, stderr=log, **keep)
-        except (DeadKernelError, RuntimeError, KeyboardInterrupt) as e:
-            stopped = isinstance(e, KeyboardInterrupt) or guard.reason == "stopped"
-            if not (stopped or guard.reason or isinstance(e, DeadKernelError)):
-                raise
-            what = (
-                ("KeyboardInterrupt", "stopped by hand")
-                if stopped
-                else ("TimeoutError", f"the run took longer than {timeout} s")
-                if guard.reason
-                else ("DeadKernelError", _last_words(Path(log.name)))
-            )
-            if client.at is not None:
-                man.fail(client.at, *what)
-                client.ends(man.nb.cells[client.at], client.at)
-            if stopped:
-                raise KeyboardInterrupt from None
-
-
 class _Relay:
     "File that passes on the lines of `say`"
 
@@ -327,7 +137,7 @@ class _Relay:
 
     def write(self, text):
         for line in text.splitlines():
-            if line.startswith("memnb: "):
+            if self.on_message and line.startswith("memnb: "):
                 self.on_message(line.removeprefix("memnb: "))
 
     def flush(self):
@@ -335,13 +145,125 @@ class _Relay:
 
 
 @cache
+def _engine():
+    "Register an engine with papermill, which is slow to import, and give its name"
+    from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
+
+    class Manager(NotebookExecutionManager):
+        "Writes the notebook as it is so far, redacted"
+
+        redactor = None
+
+        def save(self, **kw):
+            text = json.dumps(_redacted(self.nb, self.redactor))
+            Path(self.output_path).write_text(text, encoding="utf-8")
+
+    class Ours(Engine):
+        @classmethod
+        def execute_notebook(cls, nb, kernel_name, output_path=None, source="", **kw):
+            nb.metadata.papermill.update(input_path=source, output_path=Path(output_path).name)
+            man = Manager(nb, output_path, progress_bar=False, autosave_cell_every=0)
+            man.redactor = Redactor()
+            man.notebook_start()
+            try:
+                _drive(man, **kw)
+            finally:
+                man.notebook_complete()
+            return _redacted(nb, man.redactor)
+
+    papermill_engines.register("memnb", Ours)
+    return "memnb"
+
+
+MOST_PRINTED = 10_000_000  # characters of a run: a loop that prints must not fill memory and disk
+
+
+def _drive(man, folder, timeout, on_cell, on_message, should_stop, env, lock_fd, **kw):
+    "Run the cells of a notebook under a manager"
+    from tempfile import TemporaryDirectory
+
+    from nbclient.exceptions import DeadKernelError
+    from nbformat.v4 import new_output
+    from papermill.clientwrap import PapermillNotebookClient
+
+    class Client(PapermillNotebookClient):
+        printed = 0
+
+        def output(self, outs, msg, display_id, cell_index):
+            "Take in an output, and leave out what is printed beyond a limit"
+            if msg["msg_type"] == "stream":
+                before, content = self.printed, msg["content"]
+                self.printed += len(content["text"])
+                if before > MOST_PRINTED:
+                    return None
+                if self.printed > MOST_PRINTED:
+                    content["text"] = "\nmemnb: the rest of what this run prints is left out\n"
+            return super().output(outs, msg, display_id, cell_index)
+
+    cells, section = man.nb.cells, ""
+    codes, sections = [], {}
+    for i, c in enumerate(cells):
+        if c.cell_type == "markdown" and c.source.startswith("#"):
+            section = c.source.splitlines()[0].lstrip("# ")
+        elif c.cell_type == "code" and c.source.strip():
+            codes.append(i)
+            sections[i] = section
+    now = dict(at=codes[0] if codes else None, since=time.monotonic())
+
+    def begins(cell, cell_index):
+        if cell_index in sections:
+            now.update(at=cell_index, since=time.monotonic())
+
+    def ends(cell, cell_index, execute_reply=None):
+        ok = execute_reply is not None and execute_reply["content"]["status"] == "ok"
+        took = time.monotonic() - now["since"]
+        on_cell(codes.index(cell_index) + 1, len(codes), sections[cell_index], took, ok)
+
+    with TemporaryDirectory(dir=runtime_dir()) as tmp, open(f"{tmp}/kernel.log", "wb") as log:
+        km = _kernel(tmp)
+        client = Client(
+            man,
+            km=km,
+            on_cell_start=begins,
+            on_cell_executed=ends,
+            startup_timeout=120,
+            iopub_timeout=60,
+            resources=dict(metadata=dict(path=str(folder))),
+            stderr_file=_Relay(on_message),
+        )
+        keep = dict(pass_fds=(lock_fd,)) if lock_fd is not None and os.name == "posix" else {}
+        with _watched(km, should_stop, timeout) as why:
+            try:
+                client.execute(env=env, cleanup_kc=True, stdout=log, stderr=log, **keep)
+                return
+            except (DeadKernelError, RuntimeError, KeyboardInterrupt) as e:
+                if not why and isinstance(e, RuntimeError) and not isinstance(e, DeadKernelError):
+                    raise
+                stopped = isinstance(e, KeyboardInterrupt) or why == ["stopped"]
+        if stopped:
+            name, text = "KeyboardInterrupt", "stopped by hand"
+        elif why:
+            name, text = "TimeoutError", f"the run took longer than {timeout} s"
+        else:
+            name, text = "DeadKernelError", _last_words(Path(log.name))
+    if (at := now["at"]) is not None:
+        error = new_output("error", ename=name, evalue=text, traceback=[f"{name}: {text}"])
+        cells[at].outputs = [o for o in cells[at].outputs if o.output_type != "error"] + [error]
+        man.cell_exception(cells[at], cell_index=at)
+        ends(cells[at], at)
+    if stopped:
+        raise KeyboardInterrupt
+
+
+@cache
 def core_speed() -> float:
-    "Floating point operations a second of one core: the best of six rounds of products, in processor time"
+    """Floating point operations a second of one core: the best of six rounds of products.
+
+    In processor time, which is the same on a busy machine.
+    """
     import numpy as np
 
-    a = np.ones(
-        (500, 64, 64), "float32"
-    )  # small ones: threads, which wait for each other, are not used
+    a = np.ones((500, 64, 64), "float32")  # small: threads, which wait for each other, are not used
 
     def once():
         start = time.thread_time()
@@ -372,23 +294,16 @@ def gpu_ids() -> tuple:  # names as CUDA_VISIBLE_DEVICES takes them; empty witho
     return tuple(uuid for _, uuid in visible_gpus())
 
 
-def _machine():
-    "What kind of machine this is, without its name"
-    import platform
-
-    return f"{cores()} cores, {platform.machine()}" + (
-        f", {len(gpu_ids())} GPU" if gpu_ids() else ""
-    )
-
-
 def _made(start):
-    "What an executed notebook says about how it was made"
+    "What an executed notebook says about how it was made; the machine without its name"
+    import platform
     from importlib.metadata import version as installed
 
+    gpus = f", {len(gpu_ids())} GPU" if gpu_ids() else ""
     packages = {p: installed(p) for p in ("numpy", "torch", "transformers")}
     return dict(
         version=version(),
-        machine=_machine(),
+        machine=f"{cores()} cores, {platform.machine()}{gpus}",
         seconds=round(time.monotonic() - start, 2),
         speed=core_speed(),
         versions=dict(python=sys.version.split()[0], **packages),
@@ -409,20 +324,19 @@ def execute(
     *,
     folder: Path = None,  # folder of notebooks; default: those of memnb
     timeout: int = None,  # seconds for the whole notebook; None for no limit
-    on_cell=None,  # called after each cell: (number, of, section, seconds, ok)
+    on_cell=lambda *a: None,  # called after each cell: (number, of, section, seconds, ok)
     on_message=None,  # called with each line that memnb says in the kernel
-    should_stop=None,  # called several times a second: whether to end the kernel
+    should_stop=lambda: False,  # called several times a second: whether to end the kernel
     env: dict = None,  # environment of the kernel; default `kernel_env()`
-    inputs=None,  # functions as in `INPUTS`; default: those
-    lock_fd: int = None,  # file that the kernel keeps open, and so locked as long as the kernel lives
+    lock_fd: int = None,  # file that the kernel keeps open, and so locked as long as it lives
 ) -> Path:  # `out`; an error in a cell raises papermill's PapermillExecutionError
-    "Run one notebook"
+    "Run one notebook; it gets its name in one step at the end, so a file of that name is whole"
     import nbformat
     import papermill
 
     nb, out, start = find(nb, folder), Path(out).resolve(), time.monotonic()
     params, part = check(nb, params or {}), partial_file(out)
-    made_of = run_parts(nb, params, None, inputs)
+    made_of = run_parts(nb, params)  # at the start: code that changes meanwhile is noticed later
     out.parent.mkdir(parents=True, exist_ok=True)
     got = papermill.execute_notebook(
         nbformat.read(nb, 4),
@@ -438,8 +352,8 @@ def execute(
         on_message=on_message,
         env=env or kernel_env(),
         lock_fd=lock_fd,
-        on_cell=on_cell or (lambda *a: None),
-        should_stop=should_stop or (lambda: False),
+        on_cell=on_cell,
+        should_stop=should_stop,
     )
     got.metadata.papermill.output_path = out.name
     got.metadata["memnb"] = dict(identity=identity_of(made_of), parts=made_of, **_made(start))

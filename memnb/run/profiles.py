@@ -1,161 +1,60 @@
 """Profiles: which notebooks run with which parameters, all checked before anything starts."""
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
+from reprlib import repr as short
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
 from .redact import redact
 
-DEEPEST = 20  # lists within lists that anybody writes by hand
-
-
-@cache
-def _yaml_loader():
-    "A reader of plain values: numbers, words, lists and mappings"
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        depth = 0
-
-        def fault(self, node, text):
-            raise ValueError(f"line {node.start_mark.line + 1}: {text}")
-
-        def compose_node(self, parent, index):
-            event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent):
-                self.fault(event, f"write the value of '*{event.anchor}' out")
-            if self.depth > DEEPEST:
-                self.fault(event, f"more than {DEEPEST} lists or mappings in each other")
-            self.depth += 1
-            try:
-                return super().compose_node(parent, index)
-            finally:
-                self.depth -= 1
-
-        def construct_mapping(self, node, deep=False):
-            seen = set()
-            for k, _ in node.value:
-                if str(k.value) in seen:
-                    self.fault(k, f"'{k.value}' is written twice")
-                seen.add(str(k.value))
-            return super().construct_mapping(node, deep)
-
-        def number(self, node):
-            make = (
-                self.construct_yaml_int if node.tag.endswith("int") else self.construct_yaml_float
-            )
-            try:
-                value = make(node)
-            except ValueError:
-                self.fault(node, f"'{node.value[:30]}' is no number")
-            if ":" in node.value or re.match(r"[-+]?0[0-9_]", node.value) and "." not in node.value:
-                self.fault(
-                    node, f"YAML reads {node.value} as {value}: write that, or put it into quotes"
-                )
-            return value
-
-        def other(self, node):
-            kind = node.tag.rpartition(":")[2]
-            what = "a date" if kind == "timestamp" else f"of the kind {kind}"
-            self.fault(node, f"a value here is {what}: put it into quotes, or write it as a list")
-
-    for kind in "int", "float":
-        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.number)
-    for kind in "timestamp", "binary", "set", "omap", "pairs":
-        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.other)
-    return Loader
-
 
 def read_yaml(text):
-    "(value, lines of its entries) of YAML text; ValueError with the line for a fault"
+    "The value of YAML text; ValueError with the line of a fault"
     import yaml
 
     try:
-        loader = _yaml_loader()(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None, []
-        lines = (
-            [n.start_mark.line + 1 for n in node.value]
-            if isinstance(node, yaml.SequenceNode)
-            else []
-        )
-        return loader.construct_document(node), lines
+        return yaml.safe_load(text)
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         at = f"line {mark.line + 1}: " if mark else ""
-        why = getattr(e, "problem", None) or getattr(e, "reason", None) or e
-        raise ValueError(f"{at}not YAML, {why}") from None
-
-
-def _no(*kinds):
-    "A check that refuses values of just these types"
-    from pydantic import BeforeValidator
-
-    def look(x):
-        if type(x) in kinds:
-            raise ValueError("not what was meant")
-        return x
-
-    return BeforeValidator(look)
-
-
-def _from_text(x):
-    "The list that '[1, 6]' or '1,6' stands for"
-    return read_yaml(x if x.lstrip().startswith("[") else f"[{x}]")[0] if isinstance(x, str) else x
-
-
-def _whole(x):
-    "A value whose text is of whole characters"
-    json.dumps(x, ensure_ascii=False).encode()
-    return x
-
-
-@cache
-def _types():
-    "What the types of parameters are for pydantic"
-    from typing import Annotated
-
-    from pydantic import AfterValidator, BeforeValidator, JsonValue
-
-    def listed(of):
-        return Annotated[list[of], BeforeValidator(_from_text), AfterValidator(_whole)]
-
-    plain = dict(
-        int=Annotated[int, _no(bool)],
-        float=Annotated[float, _no(bool)],
-        bool=Annotated[bool, _no(int, float)],
-        str=Annotated[str, AfterValidator(_whole)],
-    )
-    return plain | {"list": listed(JsonValue)} | {f"list[{k}]": listed(v) for k, v in plain.items()}
+        raise ValueError(f"{at}not YAML, {getattr(e, 'problem', None) or e}") from None
+    except RecursionError:
+        raise ValueError("not YAML that anybody writes") from None
 
 
 @cache
 def _adapter(kind):
-    from pydantic import TypeAdapter
+    "What pydantic makes of a type of parameters; ValueError for a type that memnb does not know"
+    from pydantic import JsonValue, TypeAdapter
 
-    return TypeAdapter(_types()[kind])
+    known = dict(int=int, float=float, bool=bool, str=str)
+    known |= {f"list[{k}]": list[t] for k, t in known.items()} | dict(list=list[JsonValue])
+    if kind not in known:
+        raise ValueError(f"has type {kind}; memnb run knows {', '.join(known)}")
+    return TypeAdapter(known[kind])
 
 
 def cast(
     value,  # what somebody wrote
     kind: str,  # 'int', 'float', 'bool', 'str', 'list', 'list[int]', ...; '| None' allows none
 ):  # value of that type; ValueError when it is no such value
-    "Convert a parameter to its type"
+    "Convert a parameter to its type: text to what it says, any other value only where it is one"
     kind, _, none = (s.strip() for s in kind.partition("|"))
     if none == "None" and (value is None or str(value).lower() == "none"):
         return None
-    if kind not in _types():
-        raise ValueError(f"has type {kind}; memnb run knows {', '.join(_types())}")
+    adapter, made = _adapter(kind), value
     try:
-        return _adapter(kind).validate_python(value)
+        if kind.startswith("list") and isinstance(value, str):
+            made = read_yaml(value if value.lstrip().startswith("[") else f"[{value}]")
+        return adapter.validate_python(made, strict=not isinstance(made, str))
     except (ValueError, RecursionError):
-        raise ValueError(f"must be {kind}, got {value!r} ({type(value).__name__})") from None
+        what = f"{short(value)} ({type(value).__name__})"
+        raise ValueError(f"must be {kind}, got {what}") from None
 
 
 def check(
@@ -186,10 +85,6 @@ def _file_name(*parts, most=120):
     return f"{begin}-{hashlib.sha256(full.encode()).hexdigest()[:9]}"
 
 
-def _value(v):
-    return ",".join(map(str, v)) if isinstance(v, list) else str(v)
-
-
 @dataclass
 class Run:
     "One notebook with its parameters"
@@ -203,7 +98,8 @@ class Run:
     replaced: tuple = ()  # names whose value differs from that of the profile
 
     def _pairs(self, names):
-        return [f"{k}={_value(self.parameters[k])}" for k in names]
+        values = ((k, self.parameters[k]) for k in names)
+        return [f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values]
 
     @property
     def name(self):
@@ -213,11 +109,8 @@ class Run:
     @property
     def results_name(self):
         "Name of the tables that the run writes"
-        return _file_name(
-            self.profile,
-            *self._pairs(self.grid),
-            *self._pairs(sorted(set(self.replaced) - set(self.grid))),
-        )
+        more = sorted({*self.replaced} - {*self.grid})
+        return _file_name(self.profile, *self._pairs((*self.grid, *more)))
 
     @property
     def variant(self):
@@ -225,77 +118,40 @@ class Run:
         return redact(" ".join(self._pairs(sorted(self.replaced))))
 
 
-MOST_RUNS = 10_000  # of a profile
-FAULTS = dict(
-    notebook="the key 'notebook' with a paper's word is missing",
-    gpu="'gpu' is true or false",
-    parameters="'parameters' and 'grid' hold names with values",
-    grid="'parameters' and 'grid' hold names with values",
-)
-
-
 @cache
 def _entry():
-    "Model of an entry of a profile"
-    from math import prod
+    "Model of an entry of a profile; pydantic is slow to import"
     from typing import Annotated, Any
 
-    from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
+    from pydantic import BaseModel, Field, StrictBool, StrictStr
 
     class Entry(BaseModel, extra="forbid"):
         notebook: StrictStr
-        parameters: dict[StrictStr, Any] | None = None
-        grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] | None = None
+        parameters: dict[StrictStr, Any] = {}
+        grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] = {}
         gpu: StrictBool = False
-
-        @model_validator(mode="after")
-        def together(self):
-            grid, params = self.grid or {}, self.parameters or {}
-            for k in grid:
-                if k in params:
-                    raise ValueError(f"'{k}' stands under both parameters and grid")
-            if (n := prod(map(len, grid.values()))) > MOST_RUNS:
-                raise ValueError(
-                    f"this grid makes {n:,} runs, more than {MOST_RUNS:,}: make several profiles of it"
-                )
-            return self
 
     return Entry
 
 
-def _fault(errors):
-    "What to do about the first thing that pydantic found"
-    first = min(errors, key=lambda e: e["type"] != "extra_forbidden")
-    where, name = first["loc"], str((*first["loc"], "")[0])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key '{name}'{did_you_mean(name, _entry().model_fields)}"
-    if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
-    if name == "grid" and len(where) == 2:
-        return f"grid: '{where[1]}' needs a list of at least one value"
-    return FAULTS.get(name, "a run looks like '- notebook: tabular'")
-
-
 def _expand(entry, where):
     "Runs of one entry of a profile, one for each combination of its grid"
-    from itertools import product
-
     from pydantic import ValidationError
 
+    model = _entry()
     try:
-        e = _entry().model_validate(entry)
+        e = model.model_validate(entry)
     except ValidationError as wrong:
-        raise ValueError(f"{where}: {_fault(wrong.errors())}") from None
-    grid = e.grid or {}
+        first = min(wrong.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        at = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
+        odd = first["type"] == "extra_forbidden"
+        why = f"unknown key{did_you_mean(at, model.model_fields)}" if odd else first["msg"]
+        raise ValueError(f"{where}: {at}: {why}") from None
+    if both := {*e.grid} & {*e.parameters}:
+        raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
     return [
-        Run(
-            e.notebook,
-            {**(e.parameters or {}), **dict(zip(grid, values))},
-            tuple(grid),
-            where,
-            e.gpu,
-        )
-        for values in product(*grid.values())
+        Run(e.notebook, e.parameters | dict(zip(e.grid, values)), tuple(e.grid), where, e.gpu)
+        for values in product(*e.grid.values())
     ]
 
 
@@ -306,14 +162,12 @@ def profile_file(
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
     if path.is_file():
-        if not re.fullmatch(r"\w[\w.-]*", path.stem) or len(path.stem.encode()) > 120:
-            raise ValueError(
-                f"{path.name}: a profile's name is made of letters, digits, '_', '.' and '-'"
-            )
+        if not re.fullmatch(r"\w[\w.-]{0,99}", path.stem):
+            what = "a profile's name is made of letters, digits, '_', '.' and '-'"
+            raise ValueError(f"{path.name}: {what}")
         if path.stem in known and path.resolve() != known[path.stem].resolve():
-            raise ValueError(
-                f"{path.name}: '{path.stem}' is a profile of memnb, give yours another name"
-            )
+            what = f"'{path.stem}' is a profile of memnb, give yours another name"
+            raise ValueError(f"{path.name}: {what}")
         return path
     if path.suffix in (".yaml", ".yml"):
         raise FileNotFoundError(f"no profile file {name}")
@@ -324,50 +178,21 @@ def profile(
     name: str,  # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or the path of a YAML file
 ) -> list:  # of `Run`, grids expanded, parameters not yet checked
     "Runs of a profile"
-    path, runs = profile_file(name), []
+    import yaml
+
+    path = profile_file(name)
     try:
-        data, lines = read_yaml(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        data = read_yaml(text)
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is not UTF-8 text") from None
     except ValueError as e:
         raise ValueError(f"{path.name} {e}") from None
     if not isinstance(data, list) or not data:
         raise ValueError(f"{path.name}: a profile is a list of at least one run")
-    for entry, line in zip(data, lines):
-        where = f"{path.name} line {line}"
-        runs += _expand(entry, where)
-        if len(runs) > MOST_RUNS:
-            raise ValueError(f"{where}: more than {MOST_RUNS:,} runs in one profile")
-    return runs
-
-
-def _ready(run, params, name, folder):
-    "A run with its parameters replaced, completed and checked"
-    try:
-        known = parameters(run.notebook, folder)
-    except ValueError as e:
-        raise ValueError(f"{run.where}: {e}") from None
-    own = dict(profile=name) if "profile" in known else {}
-    try:
-        own |= check(run.notebook, run.parameters, folder)
-    except ValueError as e:
-        raise ValueError(f"{run.where}: {e}") from None
-    new = check(run.notebook, {k: v for k, v in params.items() if k in known}, folder)
-    replaced = tuple(k for k in new if new[k] != own.get(k, known[k].default))
-    return Run(run.notebook, own | new, run.grid, run.where, run.gpu, name, replaced)
-
-
-def _distinct(runs):
-    "The runs without repetitions; ValueError when two different ones have the same name"
-    seen = {}
-    for r in runs:
-        old = seen.setdefault(r.name, r)
-        if old.parameters != r.parameters:
-            raise ValueError(
-                f"{r.where}: this run and that of {old.where} would both write {r.name}.ipynb. "
-                f"Put what differs under 'grid', as in grid: {{seed: [1]}}"
-            )
-    return list(seen.values())
+    nodes = yaml.compose(text, yaml.SafeLoader).value
+    at = [f"{path.name} line {node.start_mark.line + 1}" for node in nodes]
+    return [run for entry, where in zip(data, at) for run in _expand(entry, where)]
 
 
 def select(
@@ -383,10 +208,27 @@ def select(
         find(w, folder)
         if w not in has:
             raise ValueError(f"profile '{word}' has no run of '{w}'. It has: {', '.join(has)}")
-    runs = [r for r in runs if not only or r.notebook in only]
-    ready = [_ready(r, params, word, folder) for r in runs]
-    known = list(dict.fromkeys(k for r in runs for k in parameters(r.notebook, folder)))
+    found, known = {}, {}
+    for r in runs:
+        if only and r.notebook not in only:
+            continue
+        try:
+            here = parameters(r.notebook, folder)
+            own = dict(profile=word) if "profile" in here else {}
+            own |= check(r.notebook, r.parameters, folder)
+        except ValueError as e:
+            raise ValueError(f"{r.where}: {e}") from None
+        known |= here
+        new = check(r.notebook, {k: v for k, v in params.items() if k in here}, folder)
+        replaced = tuple(k for k in new if new[k] != own.get(k, here[k].default))
+        run = Run(r.notebook, own | new, r.grid, r.where, r.gpu, word, replaced)
+        old = found.setdefault(run.name, run)
+        if old.parameters != run.parameters:
+            raise ValueError(
+                f"{r.where}: this run and that of {old.where} would both write {run.name}.ipynb. "
+                "Put what differs under 'grid', as in grid: {seed: [1]}"
+            )
     for k in params:
         if k not in known:
             raise ValueError(f"no notebook here has a parameter '{k}'{did_you_mean(k, known)}")
-    return _distinct(ready)
+    return list(found.values())

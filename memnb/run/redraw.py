@@ -60,7 +60,7 @@ def _settings(fun, words):
             raise ValueError(f"write a setting as NAME=VALUE, not '{word}'")
         if name not in known:
             raise ValueError(f"{fun.__name__} has no setting '{name}'{did_you_mean(name, known)}")
-        out[name] = read_yaml(value)[0]
+        out[name] = read_yaml(value)
     return out
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -40,12 +39,8 @@ def table(
     rows: list,  # of tuples of strings
 ) -> str:  # text, columns aligned
     "Rows as a text table"
-    wide = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
-
-    def line(r):
-        return "  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip()
-
-    return "\n".join(map(line, [head, *rows]))
+    wide = [max(map(len, column)) for column in zip(head, *rows)]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip() for r in [head, *rows])
 
 
 def first_line(
@@ -64,52 +59,25 @@ def relative_path(
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def pace(
-    folder: Path,  # executed notebooks
-    word: str,  # word of a paper
-) -> list:  # seconds of each code cell of the last finished run; empty when there is none
-    "How long the cells of a notebook take"
-    ended = re.compile(rf"{word}(-.*)?(?<!\.partial)\.ipynb")
-    try:
-        files = [f for f in folder.glob(f"{word}*.ipynb") if ended.fullmatch(f.name)]
-        if not files:
-            return []
-        cells = json.loads(max(files, key=lambda f: f.stat().st_mtime).read_text(encoding="utf-8"))[
-            "cells"
-        ]
-        return [
-            float(c["metadata"].get("papermill", {}).get("duration") or 0)
-            for c in cells
-            if c["cell_type"] == "code" and "".join(c["source"]).strip()
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return []
-
-
-def time_left(
-    past: list,  # seconds of each cell, as `pace` gives them
-    i: int,  # cells done
-    spent: float,  # seconds they took
-):  # seconds; None where nothing is known
-    "Estimate of the time that a run still takes"
-    if i >= len(past) or not sum(past):
-        return None
-    slower = spent / sum(past[:i]) if sum(past[:i]) > 0.05 * sum(past) else 1
-    return slower * sum(past[i:])
-
-
-def _display():
+def _bars():
     "One line a run that changes, below what is printed"
     require("rich", "batch")
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    text = TextColumn("{task.fields[run]}  {task.fields[section]}{task.fields[left]}", markup=False)
     return Progress(
-        text,
+        TextColumn("{task.description}  {task.fields[section]}", markup=False),
         BarColumn(20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
         transient=True,
         refresh_per_second=2,
@@ -117,7 +85,7 @@ def _display():
 
 
 class Progress:
-    "Shows and logs what happens in a batch"
+    "Shows and logs what happens in a batch: bars at a terminal, else a line for each section"
 
     def __init__(
         self,
@@ -127,7 +95,7 @@ class Progress:
         from threading import Lock
 
         self.folder, self.quiet, self.lock, self.runs = folder, quiet, Lock(), {}
-        self.live = None if quiet or not sys.stderr.isatty() else _display()
+        self.live = None if quiet or not sys.stderr.isatty() else _bars()
 
     def __enter__(self):
         if self.live:
@@ -157,39 +125,33 @@ class Progress:
             with open(self.folder / "batch.jsonl", "a", encoding="utf-8") as f:
                 f.write(line + "\n")
         except OSError as e:
-            self.quiet or say(f"no log: {e.strerror}")
+            if not self.quiet:
+                say(f"no log: {e.strerror}")
 
     def show(self, e):
         "Show an event"
         name, what = e["run"], e["what"]
-        if name not in self.runs:
-            line = self.live and self.live.add_task(
-                "", run=name, section="starting", left="", total=None
-            )
-            past = pace(self.folder, name.split("-")[0])
-            self.runs[name] = dict(pace=past, spent=0.0, section="", line=line)
-        run = self.runs[name]
-        if what == "says":
+        if what == "started":
+            bar = self.live and self.live.add_task(name, section="starting", total=None)
+            self.runs[name] = dict(bar=bar, section="", spent=0.0)
+        elif what == "says":
             say(f"{name}: {e['text']}")
-        elif what == "cell":
-            self.cell(run, e)
-        elif what != "started" and self.live:
-            self.live.remove_task(self.runs.pop(name)["line"])
+        elif what == "cell" and name in self.runs:  # from a cluster it may come too late
+            self.cell(self.runs[name], e)
+        elif name in self.runs and self.live:
+            self.live.remove_task(self.runs.pop(name)["bar"])
 
     def cell(self, run, e):
         "Show that a cell has ended"
-        new, run["section"] = run["section"] != e["section"], e["section"]
-        run["spent"] += e["seconds"]
-        left = time_left(run["pace"], e["cell"], run["spent"])
-        left = "" if left is None else f", about {duration(left)} left"
-        how = dict(section=e["section"], left=left, completed=e["cell"], total=e["of"])
+        new = run["section"] != e["section"]
+        run["section"], run["spent"] = e["section"], run["spent"] + e["seconds"]
         if self.live:
-            self.live.update(run["line"], **how)
+            how = dict(section=e["section"], completed=e["cell"], total=e["of"])
+            self.live.update(run["bar"], **how)
         if not e["ok"] or not self.live and (new or e["cell"] == e["of"]):
-            say(
-                f"{e['run']}  cell {e['cell']}/{e['of']}  {e['section']}  {run['spent']:.1f} s{left}"
-                f"{'' if e['ok'] else '  FAILED'}"
-            )
+            end = "" if e["ok"] else "  FAILED"
+            at = f"cell {e['cell']}/{e['of']}  {e['section']}  {run['spent']:.1f} s{end}"
+            say(f"{e['run']}  {at}")
 
 
 def last_events(
@@ -206,10 +168,7 @@ def last_events(
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue  # torn by a kill or a full disk
-        if (
-            isinstance(event, dict)
-            and isinstance(event.get("run"), str)
-            and event.get("what") != "says"
-        ):
+        named = isinstance(event, dict) and isinstance(event.get("run"), str)
+        if named and event.get("what") != "says":
             last[event["run"]] = event
     return last
