@@ -188,7 +188,8 @@ def parameters(
     "Parameters of a notebook; in the place of `sizes` those of the paper's class `Sizes`, read without importing it"
     nb = find(nb, folder)
     known = page_parameters(nb)
-    if known.pop("sizes", None):
+    if "sizes" in known and known["sizes"].type == "dict":
+        del known["sizes"]
         for f in sorted((package_dir() / nb.stem[3:]).glob("*.py")):
             known = _size_parameters(f, stamp(f)) | known
     return known
