@@ -50,6 +50,17 @@ def test_shifted_rows_turn_a_bound(value, half, far):
         )
 
 
+@given(numbers, halves, some.floats(0.1, 10))
+def test_a_gain_too_small_to_matter_is_a_no(value, half, far):
+    "With `refuted_at` an interval around the bound refutes, where it leaves out what would matter"
+    d = rows((value, half, {}))
+    for side, sign in (("above", 1), ("below", -1)):
+        at, no = value - sign * half / 2, value + sign * (half + far)
+        assert said("bound", d, at=at, side=side) == "undecided"
+        assert said("bound", d, at=at, side=side, refuted_at=no) is False
+        assert said("bound", d, at=at - sign * (half + far), side=side, refuted_at=no) is True
+
+
 @given(numbers, halves, halves)
 def test_between_and_differs(value, half, room):
     d = rows((value, half, {}))

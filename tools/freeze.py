@@ -18,7 +18,7 @@ FILE = TOP / "data/frozen.zip"
 PAPERS = {p.stem[3:]: p for p in sorted((TOP / "nbs").glob("1*_*.ipynb"))}
 DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that are tests now
     "tabular": "found",
-    "icl": "",
+    "icl": """table2 table3 threshold content twins twins_shots doses form topic world learned given_dose shuffled""",
     "iclinf": "attack floor below calibration-shared memory size-cut learned-u learned-size learned-knows learned-shots",
     "contextual": "",
     "capacity": "printed-law consistent-law table1 mean2 mean3 foretold",
