@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from memnb import icl, lm, results
-from memnb.icl import claims
+from memnb.claims import board
 
 
 class No(str):
@@ -66,7 +66,7 @@ def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypat
     rows = results.measured("icl")
     rows = rows[rows.model == "some"]
     assert len(rows) == len(made) and set(rows.dataset) == {"one", "two"}
-    shown = icl.side_by_side(made, model, "laptop")
+    shown = icl.all_runs("laptop", made)
     assert len(shown[shown.model == "some"]) == len(made)  # recorded, so not shown twice
     a, b = (
         icl.cells(d[d.model == "some"], "generation").sort_values(
@@ -85,10 +85,10 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
         columns="model"
     )
     results.record("icl", both, "some", "laptop", 0, "completion")
-    shown = icl.side_by_side(None, None, "laptop")
+    shown = icl.all_runs("laptop")
     own = shown[shown.model == "some"]
     assert len(own) == len(made) and set(own.judge) == {"", "rule"}
-    assert len(results.board(icl.CLAIMS, own, results.reported("icl")))
+    assert len(board("icl", own))
 
 
 @pytest.mark.parametrize("judge", ["rule", "verdicts.csv"])
@@ -106,7 +106,7 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
         judge = str(tmp_path / judge)
         pairs.drop_duplicates().assign(verdict="near").to_csv(judge, index=False)
     made = icl.measure(model, str(tmp_path / "mine.csv"), judge=judge, **sizes)
-    shown, rep = icl.side_by_side(made, model, "laptop"), results.reported("icl")
+    shown, rep = icl.all_runs("laptop", made), results.reported("icl")
     own = shown[shown.model == "ownmodel"]
     assert set(own.dataset) == {"mine"} and len(own) == len(made) < len(shown)
     for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
@@ -123,28 +123,88 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
     assert any("ownmodel" in c for c in icl.tab2(shown, rep))
 
 
-def test_checks_notice_shares_that_are_swapped(monkeypatch):
-    more, counts = claims._more, claims.pair_counts
-    monkeypatch.setattr(claims, "_more", lambda a, b, looks=1: more(b, a, looks))
+KS = 0, 25, 50, 100, 200
+UP, DOWN, LOW = (0.1, 0.4, 0.4, 0.4, 0.4), (0.4, 0.1, 0.1, 0.1, 0.1), (0.05,) * 5
 
-    def swap(found):
-        return {d: {g: (y, x, n) for g, (x, y, n) in groups.items()} for d, groups in found.items()}
 
-    monkeypatch.setattr(claims, "pair_counts", lambda *a, **kw: swap(counts(*a, **kw)))
-    wrong = {s.split(":")[0] for s in results.untried(icl.CLAIMS, results.reported("icl"))}
-    assert wrong >= {
-        "surface",
-        "smallest",
-        "labels",
-        "context",
-        "key",
-        "performance",
-        "memorized",
-        "form",
-        "topic",
-        "called",
-        "shuffled",
-    }
+def answered(n=200, never=(0.01,) * 5, known=True, **rates):
+    "Rows of a model of which these shares of n shown items come back, by setting and k; half of them exactly"
+    said = [
+        dict(
+            dataset="toy",
+            setting=setting,
+            k=k,
+            idx=f"{times} {i}",
+            times=times,
+            other=False,
+            copied=False,
+            match="exact" if i < share * n / 2 else "near" if i < share * n else "inexact",
+        )
+        for setting, shares in rates.items()
+        for times, of in ([(8, shares), (0, never)] if known else [(8, shares)])
+        for k, share in zip(KS, of, strict=True)
+        for i in range(n)
+    ]
+    d = pd.DataFrame(said) if known else pd.DataFrame(said).drop(columns="times")
+    rows = icl.in_long_form(icl.matches_of(d), icl.paired_rows(d))
+    return rows.assign(model="planted:toy" if known else "stranger")
+
+
+def classified(rows, said=(0.5, 5, 60), **shares):
+    "Rows with accuracies by k of 200 instances, of all, and of `shown` and `never`"
+    more = dict(zip(("constant", "distinct", "commonest"), said, strict=True))
+    parts = []
+    for group, of in shares.items():
+        for k, share in zip(KS, of, strict=True):
+            at = dict(part="generation", dataset="toy", group=group.replace("every", ""), k=k)
+            counts = dict(hits=share * 200) | (more if k else {})
+            parts += icl.share_rows(at, counts, "accuracy", share * 200, 200)
+    return icl.in_long_form(rows, parts).assign(model=rows.model.iloc[0])
+
+
+def found(rows):
+    "Verdicts by claim"
+    return board("icl", rows).set_index("id").verdict.to_dict()
+
+
+EVERY = dict.fromkeys(("full", "pairs_labels", "pairs"), UP)
+OF_MEMORY = {"surface", "smallest", "labels", "context", "key", "called"}
+
+
+def test_claims_follow_the_answers():
+    "From answers to verdicts, both ways"
+    good = found(answered(**EVERY, foreign=LOW, twins=LOW))
+    assert {good[c] for c in OF_MEMORY | {"stable", "exact"}} == {"holds"}
+    bad = found(answered(**EVERY | dict(pairs_labels=LOW, pairs=DOWN), foreign=UP, twins=UP))
+    assert {bad[c] for c in ("labels", "context", "key")} == {"does not hold"}
+    assert found(answered(pairs=UP, twins=UP))["called"] == "does not hold"
+    assert found(answered(pairs_labels=DOWN))["surface"] == "does not hold"
+    late = found(answered(pairs_labels=(0.1, 0.1, 0.4, 0.4, 0.4)))
+    assert (late["surface"], late["smallest"]) == ("holds", "does not hold")
+    assert found(answered(pairs_labels=(0.1, 0.4, 0.4, 0.5, 0.2)))["stable"] == "does not hold"
+
+
+def test_claims_that_rows_cannot_decide():
+    silent = found(answered(**dict.fromkeys(EVERY, (0,) * 5), never=(0,) * 5, foreign=(0,) * 5))
+    guess = found(answered(**EVERY, never=UP, foreign=LOW))  # controls come back as often
+    few = found(answered(n=5, **EVERY))
+    stranger = found(answered(known=False, **dict.fromkeys(EVERY, DOWN), foreign=DOWN))
+    for verdicts in (silent, guess, few, stranger):
+        of_memory = {verdicts[c] for c in ("surface", "smallest", "context")}
+        assert of_memory == {"undecided"}, verdicts
+
+
+def test_claims_of_performance():
+    grown = (0.3, 0.4, 0.5, 0.55, 0.62)
+    steep = answered(pairs_labels=(0.1, 0.42, 0.52, 0.6, 0.7), n=400)
+    apart = dict(shown=(0.6,) * 5, never=(0.3,) * 5)
+    three = "performance", "memorized", "correlates"
+    good = found(classified(steep, every=(0.3, 0.5, 0.6, 0.66, 0.75), **apart))
+    assert [good[c] for c in three] == ["holds"] * 3
+    bad = found(classified(steep, every=(0.6,) * 5, shown=(0.3,) * 5, never=(0.6,) * 5))
+    assert [bad[c] for c in three] == ["does not hold", "does not hold", "undecided"]
+    one = found(classified(steep, (0.96, 2, 60), every=grown, **apart))  # one label, always
+    assert {one[c] for c in three} == {"undecided"}
 
 
 def test_judge_respects_negation_numbers_and_order():

@@ -9,9 +9,7 @@ __all__ = []
 from .claims import *
 from .controls import *
 from .figures import *
-from .fixtures import *
 from .judges import *
-from .known import *
 from .method import *
 from .performance import *
 from .prompts import *

@@ -8,22 +8,13 @@ __all__ = [
     "OF_INSTANCE",
     "OF_ANSWER",
     "JUDGES",
-    "NEAR",
     "MIRROR",
     "keep_answers",
-    "with_answers",
     "kept_answers",
     "ten_answers",
     "close_calls",
-    "keep_verdicts",
-    "ask_judge",
-    "side_by_side_verdicts",
-    "not_read",
+    "side_by_side",
     "agreements",
-    "keep_near_calls",
-    "near_calls",
-    "rejudge_near_calls",
-    "overtaken_said",
     "swap_rows",
     "accuracy_swaps",
 ]
@@ -31,14 +22,16 @@ __all__ = [
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
 import json
 import random
+from itertools import combinations
 
+import pandas as pd
+
+from .. import stats
 from ..core import data_dir, replacing, share_dir
-from .judges import agreement, derivable, llm_judge, repeats, reviewed, rule
+from .judges import reviewed
 from .method import UNCOUNTED
 from .performance import answers_alike
-from .prompts import TITLES
 from .replication import OFTEN, guessed, in_long_form
-from ..plant import FILES
 from ..results import PROFILES
 
 # %% ../../nbs/icl/replay.ipynb #b94abad8
@@ -47,8 +40,10 @@ OF_INSTANCE = "label", "first", "truth", "times", "uninformative"
 OF_ANSWER = "other", "repeats", "refused", "copied", "constant"
 
 
-def _file_of(model, profile, first=0):  # a run without k = 0 adds to one that has it
-    return f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
+def _found(pattern):
+    "Files of answers or verdicts: one's own, else those that ship"
+    tops = data_dir() / ANSWERS, share_dir("papers") / "icl/answers"
+    return next((files for top in tops if (files := sorted(top.glob(pattern)))), [])
 
 
 def keep_answers(
@@ -56,70 +51,23 @@ def keep_answers(
     model: str,  # that answered
     profile: str,  # batch profile
 ):  # the file
-    "Write the answers of a run"
+    "Write the answers of a run: each instance once, then each answer"
     own = [c for c in OF_INSTANCE if c in result]
-    lines = [
-        dict(idx=r.idx) | {c: getattr(r, c) for c in own}
-        for r in result.drop_duplicates("idx").itertuples()
-    ]
-    for r in result.itertuples():
-        marks = [c for c in OF_ANSWER if getattr(r, c, False)]  # those that are true
-        lines.append(
-            dict(
-                dataset=r.dataset,
-                setting=r.setting,
-                k=r.k,
-                idx=r.idx,
-                said=str(r.said),
-                match=r.match,
-            )
-            | (dict(marks=marks) if marks else {})
-        )
-    file = data_dir() / ANSWERS / _file_of(model, profile, int(result.k.min()))
+    lines = result.drop_duplicates("idx")[["idx", *own]].to_dict("records")
+    for r in result.to_dict("records"):
+        marks = [c for c in OF_ANSWER if r.get(c)]  # those that are true
+        said = {c: r[c] for c in ("dataset", "setting", "k", "idx", "said", "match")}
+        lines.append(said | dict(said=str(r["said"])) | (dict(marks=marks) if marks else {}))
+    first = int(result.k.min())  # a run without k = 0 adds to one that has it
+    name = f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
+    file = data_dir() / ANSWERS / name
     file.parent.mkdir(parents=True, exist_ok=True)
-
-    def plain(x):
-        return x.item() if hasattr(x, "item") else x
-
     text = "".join(
-        json.dumps({c: plain(v) for c, v in l.items()}, ensure_ascii=False) + "\n" for l in lines
+        json.dumps(l, ensure_ascii=False, default=lambda x: x.item()) + "\n" for l in lines
     )
     with replacing(file) as part:
         part.write_text(text, encoding="utf8", newline="")
     return file
-
-
-def _shipped(name):
-    "A file of answers or verdicts, one's own or that of memnb"
-    for folder in (data_dir() / ANSWERS, share_dir("papers") / "icl/answers"):
-        if (folder / name).exists():
-            return folder / name
-    raise FileNotFoundError(f"no file {name} of answers: `memnb run laptop --only icl` writes them")
-
-
-def _largest(model, profile):
-    "Files of the kept answers of a model: of this profile, or of the largest whose answers are there"
-    for p in [profile] if profile else PROFILES:
-        name = _file_of(model, p)
-        for folder in (data_dir() / ANSWERS, share_dir("papers") / "icl/answers"):
-            files = [*folder.glob(name), *sorted(folder.glob(name.replace(".jsonl", ".k*.jsonl")))]
-            if files:
-                return files
-    return [_shipped(_file_of(model, profile or PROFILES[-1]))]  # which says what to do
-
-
-def with_answers(
-    profile: str = None,  # batch profile; default: the largest whose answers are there
-) -> list:  # names of the planted files whose answers are kept
-    "Models whose answers can be looked at"
-
-    def has(model):
-        try:
-            return bool(_largest(model, profile))
-        except FileNotFoundError:
-            return False
-
-    return [m for m in (f"planted:{f}" for f in FILES) if has(m)]
 
 
 def kept_answers(
@@ -127,10 +75,11 @@ def kept_answers(
     profile: str = None,  # batch profile; default: the largest whose answers are there
 ):  # DataFrame as from `judged`
     "The answers of a recorded run"
-    import pandas as pd
-
-    texts = [f.read_text(encoding="utf8") for f in _largest(model, profile)]
-    lines = [json.loads(l) for t in texts for l in t.splitlines()]
+    names = [f"{p}-{model.replace(':', '_')}" for p in ([profile] if profile else PROFILES)]
+    files = next((f for n in names if (f := _found(f"{n}.jsonl") + _found(f"{n}.k*.jsonl"))), [])
+    if not files:
+        raise FileNotFoundError(f"no answers of {model}: `memnb run laptop --only icl` writes them")
+    lines = [json.loads(l) for f in files for l in f.read_text(encoding="utf8").splitlines()]
     of = {l["idx"]: l for l in lines if "said" not in l}
     rows = [
         of[l["idx"]] | {c: c in l.get("marks", ()) for c in OF_ANSWER} | l
@@ -149,8 +98,6 @@ def ten_answers(
     seed: int = 0,  # batch profile, see `kept_answers`; of the draw
 ):  # DataFrame: idx, first, truth, said, rule, shown
     "Ten answers drawn by chance: up to five that came back, five that did not, and of these two of twins"
-    import pandas as pd
-
     d = kept_answers(model, profile)
     d = d[(d.setting == setting) & (d.k == k) & ~d.match.isin(UNCOUNTED)].sample(
         frac=1, random_state=seed
@@ -169,6 +116,9 @@ def ten_answers(
 
 
 # %% ../../nbs/icl/replay.ipynb #15ab2106
+JUDGES = ("reader", "smollm2")  # that have verdicts on the close calls
+
+
 def close_calls(
     answers,  # DataFrame from `kept_answers`
     more: int = 60,  # pairs that the rule calls inexact, at most
@@ -176,209 +126,46 @@ def close_calls(
 ):  # DataFrame: truth, said, rule
     "Pairs that take a judge: all that the rule calls near, and misses that share a word with the truth"
     d = answers[~answers.match.isin(UNCOUNTED) & (answers.match != "exact")]
-    d = (
-        d[["truth", "said", "match"]]
-        .drop_duplicates(["truth", "said"])
-        .rename(columns=dict(match="rule"))
-    )
+    d = d[["truth", "said", "match"]].drop_duplicates(["truth", "said"])
+    d = d.rename(columns=dict(match="rule"))
     missed = d[d.rule == "inexact"]
-    shared = [
-        bool({*a.lower().split()} & {*b.lower().split()}) for a, b in zip(missed.truth, missed.said)
-    ]
-    missed = missed[shared]
+    words = [[{*x.lower().split()} for x in pair] for pair in zip(missed.truth, missed.said)]
+    missed = missed[[bool(a & b) for a, b in words]]
     at = random.Random(f"{seed} misses").sample(range(len(missed)), min(more, len(missed)))
-    missed = missed.iloc[sorted(at)]
-    import pandas as pd
-
-    return pd.concat([d[d.rule == "near"], missed], ignore_index=True)
+    return pd.concat([d[d.rule == "near"], missed.iloc[sorted(at)]], ignore_index=True)
 
 
-def keep_verdicts(
-    pairs,  # DataFrame with `truth` and `said`
-    verdicts: list,  # one a pair
-    judge: str,  # name of the judge, for the file
-    maker: str,  # who or what it is
-):  # the file, which `judge=` takes
-    "Write the verdicts of a judge"
-    file = data_dir() / ANSWERS / f"verdicts-{judge}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        json.dumps(dict(truth=a, said=b, verdict=v, maker=maker), ensure_ascii=False)
-        for a, b, v in zip(pairs.truth, pairs.said, verdicts)
-    ]
-    with replacing(file) as part:
-        part.write_text("\n".join(lines) + "\n", encoding="utf8", newline="")
-    return file
-
-
-def ask_judge(
-    pairs,  # DataFrame with `truth` and `said`
-    model,  # lm.LM in the mode it shall judge in
-):  # the file of its verdicts
-    "A language model judges, with the paper's prompt"
-    said = llm_judge(model, pairs.truth.tolist(), pairs.said.tolist())
-    return keep_verdicts(
-        pairs, said, model.name.replace(":", "_"), f"{model.name}, {model.mode}, Figure 5"
-    )
-
-
-JUDGES = ("reader", "smollm2")  # that have verdicts on the close calls
-
-
-def side_by_side_verdicts(
+def side_by_side(
     pairs,  # DataFrame from `close_calls`
     judges=JUDGES,  # with a file of verdicts
 ):  # the DataFrame with a column for each judge; pairs without a verdict are left out
     "Verdicts of all judges on the same pairs"
     out = pairs
     for j in judges:
-        found = {
-            (r.truth, r.said): r.verdict
-            for r in reviewed(_shipped(f"verdicts-{j}.jsonl")).itertuples()
-        }
+        (file,) = _found(f"verdicts-{j}.jsonl")
+        found = {(r.truth, r.said): r.verdict for r in reviewed(file).itertuples()}
         out = out.assign(**{j: [found.get(p) for p in zip(out.truth, out.said)]})
     return out.dropna(subset=list(judges)).reset_index(drop=True)
 
 
-def not_read(
-    pairs,  # DataFrame from `close_calls`
-    judges=JUDGES,  # with a file of verdicts
-):  # the pairs that one of them has no verdict on: truth, said, rule
-    "Close calls that were not judged by all, and stand in no comparison of judges"
-    read = side_by_side_verdicts(pairs, judges)
-    known = {*zip(read.truth, read.said)}
-    return pairs[[p not in known for p in zip(pairs.truth, pairs.said)]].reset_index(drop=True)
-
-
 def agreements(
-    side,  # DataFrame from `side_by_side_verdicts`
+    side,  # DataFrame from `side_by_side`
     judges=("rule", *JUDGES),
 ):  # DataFrame: judges, pairs, equal (share), kappa, near_first, near_second
     "How far do the judges agree?"
-    import pandas as pd
-
     rows = []
-    for i, a in enumerate(judges):
-        for b in judges[i + 1 :]:
-            kappa, _ = agreement(side[a], side[b])
-            near = {
-                f"near_{x}": int((side[j] == "near").sum())
-                for x, j in zip(("first", "second"), (a, b))
-            }
-            equal = (side[a] == side[b]).mean()
-            rows.append(
-                dict(judges=f"{a} and {b}", pairs=len(side), equal=equal, kappa=kappa) | near
-            )
+    for a, b in combinations(judges, 2):
+        near = {
+            f"near_{x}": int((side[j] == "near").sum()) for x, j in (("first", a), ("second", b))
+        }
+        equal, kappa = (side[a] == side[b]).mean(), stats.kappa(side[a], side[b])
+        rows.append(dict(judges=f"{a} and {b}", pairs=len(side), equal=equal, kappa=kappa) | near)
     return pd.DataFrame(rows)
-
-
-# %% ../../nbs/icl/replay.ipynb #ab849d84
-NEAR = [
-    "model",
-    "dataset",
-    "setting",
-    "k",
-    "idx",
-    "first",
-    "truth",
-    "said",
-    "other",
-    "repeats",
-    "match",
-]
-
-
-def keep_near_calls(
-    result,  # DataFrame from `judged`, of one data set, by the rule
-    model: str,  # that answered
-    profile: str,  # batch profile
-):  # the file
-    "Write the answers of a run that the bare rule calls near"
-    d = result[~result.match.isin(UNCOUNTED)]
-    d = d[[rule(a, b) == "near" for a, b in zip(d.truth, d.said)]]
-    file = data_dir() / ANSWERS / f"near-{_file_of(f'{model}-{result.dataset.iloc[0]}', profile)}"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    d = d.assign(model=model)[NEAR]
-    text = d.to_json(orient="records", lines=True, force_ascii=False) if len(d) else ""
-    with replacing(file) as part:
-        part.write_text(text, encoding="utf8", newline="")
-    return file
-
-
-def near_calls(
-    profile: str = "night",  # batch profile
-):  # DataFrame with the columns NEAR
-    "Answers to the data sets of the paper that the bare rule calls near"
-    import pandas as pd
-
-    tops = (
-        share_dir("papers") / "icl/answers",
-        data_dir() / ANSWERS,
-    )  # one's own come last, and count
-    files = {f.name: f for top in tops for f in sorted(top.glob(f"near-{profile}-*.jsonl"))}
-    lines = [
-        json.loads(l) for f in files.values() for l in f.read_text(encoding="utf8").split("\n") if l
-    ]
-    return pd.DataFrame(lines, columns=NEAR)
-
-
-def rejudge_near_calls(
-    profile: str = "night",  # batch profile
-):  # DataFrame as from `near_calls`, written anew; needs the data sets at hand
-    "Judge kept answers to sentence pairs by the rule as it is now, without asking a model"
-    import pandas as pd
-
-    from memnb import data
-
-    calls, parts = near_calls(profile), []
-    for (model, name), d in calls.groupby(["model", "dataset"], sort=False):
-        of = data.load(name, "train")
-        pair = "sentence1" in of
-        if pair:
-            of = of.set_index("idx").loc[d.idx]
-        if pair and of.sentence2.str.strip().tolist() != d.truth.tolist():
-            raise ValueError(
-                f"{name} at hand is not the one of the run: get the data set that README names"
-            )
-        first = of.sentence1.tolist() if pair else [""] * len(d)
-        new = [pair and repeats(*x) for x in zip(first, d.truth, d.said)]
-        had = [
-            pair and derivable(a, b) for a, b in zip(first, d.truth)
-        ]  # these count nowhere, and go
-        match = [
-            "uninformative" if h else "inexact" if r else m for h, r, m in zip(had, new, d.match)
-        ]
-        d = d.assign(first=first, other=d.other.fillna(False), repeats=new, match=match)
-        keep_near_calls(d, model, profile)
-        parts.append(d)
-    return pd.concat(parts, ignore_index=True)
-
-
-def overtaken_said(
-    measured,  # long rows
-) -> list:  # of sentences; none where all rows are by the rule as it is
-    "Recorded near answers that the rule now takes for repeated first sentences, or had from them"
-    m = measured[(measured.part == "replication") & (measured.quantity == "near_exact")]
-    said = []
-    for (model, name), d in near_calls().groupby(["model", "dataset"], sort=False):
-        rows = m[(m.model == model) & (m.dataset == name) & (m.profile == "night") & m.times.isna()]
-        had, now = int(rows.value.sum()), int((d.match == "near").sum())
-        if len(rows) and had != now:
-            said.append(
-                f"{had - now} of the {had} near answers in the rows of {model} on "
-                f"{TITLES.get(name, name)} repeat sentence 1, or can be had from it, and are near no more; those "
-                "rows count them until they are recorded anew."
-            )
-    return said
 
 
 # %% ../../nbs/icl/replay.ipynb #e25afa46
 # setting -> that of the same prompts in the swapped model
 MIRROR = dict(pairs="twins", twins="pairs", foreign="foreign")
-
-
-def _only(a, b):
-    return sum(x and not y for x, y in zip(a, b))
 
 
 def _swapped(a, b, setting, there, k, dose):
@@ -389,8 +176,9 @@ def _swapped(a, b, setting, there, k, dose):
     )
     shown = a.times >= OFTEN if dose is None else a.times == dose
     both = a.index[shown].intersection(b.index[b.times == 0])
-    back = [(d.match.isin(["exact", "near"]) & ~guessed(d))[both].tolist() for d in (a, b)]
-    return *back, *((d.match == "exact")[both].tolist() for d in (a, b))
+    back = [(d.match.isin(["exact", "near"]) & ~guessed(d))[both] for d in (a, b)]
+    found = [*back, *((d.match == "exact")[both] for d in (a, b))]
+    return pd.DataFrame(dict(zip("xyuv", (f.to_numpy(bool) for f in found))))
 
 
 def swap_rows(
@@ -402,24 +190,19 @@ def swap_rows(
     for s, k in one[["setting", "k"]].drop_duplicates().itertuples(index=False):
         there = s if not k else MIRROR.get(s)
         for dose in (None, *doses) if there else ():
-            found = [_swapped(*pair, s, there, k, dose) for pair in ((one, other), (other, one))]
-            x, y, u, v = map(sum, zip(*found), [[]] * 4)  # both halves
+            pairs = (one, other), (other, one)
+            d = pd.concat([_swapped(*pair, s, there, k, dose) for pair in pairs])  # both halves
             counts = dict(
-                member=sum(x),
-                twin=sum(y),
-                gained=_only(x, y),
-                lost=_only(y, x),
-                gained_exact=_only(u, v),
-                lost_exact=_only(v, u),
+                member=d.x,
+                twin=d.y,
+                gained=d.x & ~d.y,
+                lost=d.y & ~d.x,
+                gained_exact=d.u & ~d.v,
+                lost_exact=d.v & ~d.u,
             )
-            at = dict(part="swap", dataset="file-swapped", setting=s, k=k)
-            if dose:
-                at["times"] = dose
-            rows += [
-                dict(at, quantity=q, value=c, n=len(x), unit="texts")
-                for q, c in counts.items()
-                if x
-            ]
+            at = dict(part="swap", dataset="file-swapped", setting=s, k=k, n=len(d), unit="texts")
+            at |= dict(times=dose) if dose else {}
+            rows += [dict(at, quantity=q, value=int(c.sum())) for q, c in counts.items() if len(d)]
     return in_long_form(rows)
 
 
@@ -446,14 +229,9 @@ def accuracy_swaps(
         )
         alike = [answers_alike(d.reset_index()) for d in (a, b)]
         if all(alike):
-            counts |= dict(
-                constant=max(d["constant"] for d in alike),
-                distinct=min(d["distinct"] for d in alike),
-            )
-        at = dict(part="swap_accuracy", dataset="file-swapped", other=how, k=k)
-        if right:
-            rows += [
-                dict(at, quantity=q, value=float(v), n=len(right), unit="texts")
-                for q, v in counts.items()
-            ]
+            counts["constant"] = max(d["constant"] for d in alike)
+            counts["distinct"] = min(d["distinct"] for d in alike)
+        at = dict(part="swap_accuracy", dataset="file-swapped", other=how, k=k, unit="texts")
+        at["n"] = len(right)
+        rows += [dict(at, quantity=q, value=float(v)) for q, v in counts.items() if right]
     return in_long_form(rows)

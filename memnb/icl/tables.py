@@ -4,33 +4,25 @@
 
 # %% auto #0
 __all__ = [
-    "FEW",
+    "SWAPPED",
     "SINGLY",
     "SHARE",
     "COUNTS",
     "SPELLED",
-    "RATE_COLUMNS",
     "ONE",
-    "side_by_side",
-    "planted_singly",
     "all_runs",
     "one_half",
-    "to_draw",
     "cells",
     "overall",
     "dose_cells",
-    "clear_change",
-    "difference_ci",
-    "trend",
-    "paired_ci",
-    "mcnemar",
     "memory_rates",
     "pair_counts",
-    "tab_transitions",
     "picked_ci",
+    "tab_memory",
+    "tab_transitions",
     "read_by",
     "one_label",
-    "label_said",
+    "tab_performance",
     "pearsons",
     "printed_p",
     "tab2",
@@ -39,129 +31,58 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/tables.ipynb #bb569cf5
-from functools import lru_cache
+import pandas as pd
+from scipy.stats import norm
 
-from .. import plots, results
-from ..core import say
+from .. import plots, results, stats
 from .method import MAIN, SETTINGS, correlation, p_of
 from .prompts import TITLES
 from .replication import KINDS, OFTEN, in_long_form
 from ..plant import FILES
 
-
 # %% ../../nbs/icl/tables.ipynb #849cec04
-def _of_one_judge(rows):
-    "The rows of one judge, of the rule where it judged"
-    judges = [j for j in dict.fromkeys(rows.judge) if j]
-    return (
-        rows[rows.judge.isin(["", "rule" if "rule" in judges else judges[0]])] if judges else rows
-    )
-
-
-FEW = 0.25  # of the recorded instances: a run of fewer does not take the place of what is recorded
-
-
-def _is_covered(now, rows):
-    "Has a recorded run all that was just asked, by the same judge and of as many instances?"
-
-    def asked(d):
-        return d[(d.part == "replication") & (d.times.isna() if "times" in d else True)]
-
-    def size(d):
-        return asked(d).groupby(["setting", "judge", "k"]).n.max().to_dict()
-
-    new, old = size(now), size(rows)
-    most = max(old.values(), default=0)
-    if all(cell in old for cell in new) and max(new.values(), default=0) <= most:
-        return True
-    if max(new.values(), default=0) >= FEW * most:
-        return False
-    say(
-        f"{now.dataset.iloc[0]}: the recorded run is shown, of {most:.0f} instances; a run of at least "
-        f"{FEW * most:.0f} takes its place"
-    )
-    return True
-
-
-def _each_k(rows, model, profile):
-    "The run of a model; a batch may ask some k in a run of their own"
-    import pandas as pd
-
-    best = results.selected(rows, model, profile).profile.iloc[0]
-    runs = rows[(rows.model == model) & (rows.profile == best)].groupby(
-        "k", dropna=False, sort=False
-    )
-    return pd.concat([results.selected(g, model, best) for _, g in runs], ignore_index=True)
-
-
+SWAPPED = f"planted:{FILES[1]}"  # fine-tuned on the other half: the same experiment again
 SINGLY = "planted:news"  # its items were shown as documents of their own: beside none stood a demonstration
 
 
-def side_by_side(
-    now,  # long rows that the notebook just measured, or None
-    model,  # lm.LM that gave them
-    profile: str,  # batch profile
-):  # DataFrame in the long form: the recorded run of every model, and what else `now` has
-    "What figures and claims of this notebook show"
-    try:
-        every = results.measured("icl")
-    except FileNotFoundError:
-        return now.assign(model=model.name)
-    each = list(every[["model", "dataset"]].drop_duplicates().itertuples(index=False, name=None))
-    each = [pair for pair in each if pair[0] != SINGLY or model and model.name == SINGLY]
-    each.sort(key=lambda pair: pair[0] == f"planted:{FILES[1]}")  # the other half comes last
-    out = [_of_one_judge(_each_k(every[every.dataset == d], name, profile)) for name, d in each]
-    if now is None or not len(now):
-        return in_long_form(*out)
-    for data, g in now.groupby("dataset", sort=False):
-        own = [o[(o.model == model.name) & (o.dataset == data)] for o in out]
-        if any(_is_covered(g, o) for o in own if len(o)):
-            continue
-        out = [o[(o.model != model.name) | (o.dataset != data)] for o in out]
-        out.append(g.assign(model=model.name, profile=profile))
-    return in_long_form(*out)
-
-
-def planted_singly(
-    profile: str = None,  # batch profile; default: the largest that is there
-):  # DataFrame in the long form; without rows where nothing is recorded
-    "The largest recorded run of `SINGLY`"
-    m = results.measured("icl")
-    m = m[m.model == SINGLY]
-    return results.selected(m, SINGLY, profile) if len(m) else m
-
-
 def all_runs(
-    profile: str = None,  # batch profile; default: the largest that is there
-):  # DataFrame in the long form
-    "The largest recorded run of every model and data set"
-    return side_by_side(None, None, profile)
+    profile: str = None,  # batch profile that comes first; default: the largest that is there
+    now=None,  # long rows just measured, with `model`
+):  # DataFrame in the long form, the other half of the planted file last
+    "The recorded run of every model and data set, and what of `now` is not recorded"
+    try:
+        rows = results.runs("icl", profile, ("model", "dataset", "k"))
+    except FileNotFoundError:
+        return now
+    rows = rows[rows.model != SINGLY]
+    known = {*zip(rows.model, rows.dataset)}
+    if now is not None and len(now):
+        new = [pair not in known for pair in zip(now.model, now.dataset)]
+        rows = pd.concat([rows, now[new].assign(profile=profile)], ignore_index=True)
+    of = rows[rows.judge.fillna("") != ""].groupby(["model", "dataset"]).judge.unique()
+    one = {pair: "rule" if "rule" in names else names[0] for pair, names in of.items()}
+    mine = [
+        not j or j != j or j == one[pair]
+        for pair, j in zip(zip(rows.model, rows.dataset), rows.judge)
+    ]
+    return in_long_form(rows[mine].sort_values("model", key=lambda m: m == SWAPPED, kind="stable"))
 
 
 def one_half(
     rows,  # long rows
-):  # the rows without those of `planted:file-swapped`, which is the same experiment again
-    "What figures draw that have a line for each model"
-    return rows[rows.model != f"planted:{FILES[1]}"]
-
-
-def to_draw(
-    name: str,  # of a figure
-    rows,  # measured rows of this paper
-    model: str = None,  # default: all, the other half of a planted file where it is what is drawn
-    profile: str = None,  # default: the largest that is there
-) -> dict:  # argument of the figure -> rows
-    "The rows of a figure: the largest run of every model"
-    d = all_runs(profile)
-    if model:
-        return dict(measured=d[d.model == model])
-    return dict(measured=d if name == "fig_x_swap" else one_half(d))
+):  # the rows without those of the model that was fine-tuned on the other half
+    "What tables and figures show that have a line for each model"
+    return rows[rows.model != SWAPPED]
 
 
 # %% ../../nbs/icl/tables.ipynb #a6d18cff
 SHARE = dict(replication="rate", generation="accuracy", scoring="accuracy")  # by part
 _READ = ["hits", "constant", "distinct", "commonest"]
-COUNTS = dict(replication=["exact", "near_exact"], generation=_READ, scoring=_READ)
+COUNTS = dict(
+    replication=["exact", "near_exact", "copies", "constants", "beyond", "only_copy"],
+    generation=_READ,
+    scoring=_READ,
+)
 SPELLED = dict(
     full="full",
     pairs_labels="pairs and labels",
@@ -178,24 +99,15 @@ def cells(
     **where,  # values of key columns
 ):  # DataFrame by k: keys, counts, share, low, high, n; `name` for figures
     "A row a cell, a column for each quantity"
-    import pandas as pd
-
-    m, found = rows[rows.part == part], {}
-    for c, v in where.items():
-        m = m[m[c] == v]
     keys = ["model", "dataset", "setting", "group", "judge", "k", "times"]
-    for r in m[[*keys, "quantity", "value", "low", "high", "n"]].to_dict("records"):
-        cell = found.setdefault(tuple(str(r[c]) for c in keys), {c: r[c] for c in keys})
-        cell |= {r["quantity"]: r["value"], "n": int(r["n"])}
-        if r["quantity"] == SHARE[part]:
-            cell |= dict(low=r["low"], high=r["high"])
-    d = pd.DataFrame(
-        list(found.values()), columns=[*keys, *COUNTS[part], SHARE[part], "low", "high", "n"]
-    )
+    few = results.select(rows, part=part, **where)
+    d = results.wide(few[[*keys, "quantity", "value", "low", "high", "n"]], SHARE[part])
+    d = d.reindex(columns=[*keys, *COUNTS[part], SHARE[part], "low", "high", "n"])
+    d["n"] = d.n.fillna(0).astype(int)
     several = rows.groupby("model").dataset.nunique() > 1
     d["name"] = [
-        plots.label(r.model) + f", {TITLES.get(r.dataset, r.dataset)}" * bool(several[r.model])
-        for r in d.itertuples()
+        plots.label(m) + f", {TITLES.get(s, s)}" * bool(several[m])
+        for m, s in zip(d.model, d.dataset)
     ]
     return d.sort_values("k", kind="stable").reset_index(drop=True)
 
@@ -217,153 +129,41 @@ def dose_cells(
     return cells(m).astype(dict(times=int))
 
 
-# %% ../../nbs/icl/tables.ipynb #d1233e75
-def clear_change(
-    a,
-    b,  # (hits, instances) before and after
-    looks: int = 1,  # comparisons that share the 5 %
-) -> int:  # 1 up, -1 down, 0 not clearly
-    "Does a share change at 5 % (Fisher's exact test)?"
-    from scipy.stats import fisher_exact
-
-    (x, n), (y, k) = a, b
-    if fisher_exact([[y, k - y], [x, n - x]]).pvalue * looks >= 0.05:
-        return 0
-    return 1 if y / k > x / n else -1
-
-
-def difference_ci(
-    a,
-    b,  # (hits, instances) before and after
-) -> tuple:  # (low, high)
-    "The 95 % interval of share b minus share a (Agresti and Caffo, 2000)"
-    (x, n), (y, k) = a, b
-    u, v = (x + 1) / (n + 2), (y + 1) / (k + 2)
-    half = 1.96 * (u * (1 - u) / (n + 2) + v * (1 - v) / (k + 2)) ** 0.5
-    return v - u - half, v - u + half
-
-
-def trend(doses, hits, ns):
-    "z of the trend test of Cochran and Armitage, on the logarithm of 1 + dose"
-    import numpy as np
-
-    x, h, n = np.log1p(np.asarray(doses, float)), np.asarray(hits, float), np.asarray(ns, float)
-    p = h.sum() / n.sum()
-    var = p * (1 - p) * ((n * x * x).sum() - (n * x).sum() ** 2 / n.sum())
-    return float(((h - n * p) * x).sum() / var**0.5) if var > 0 else 0.0
-
-
 # %% ../../nbs/icl/tables.ipynb #061d7a8f
-def paired_ci(
-    gained,
-    lost,
-    n,  # instances with a success here alone, there alone, and all
-) -> tuple:  # (low, high)
-    "The 95 % interval of a difference of two shares of the same instances"
-    b, c, n = gained + 0.5, lost + 0.5, n + 1
-    half = 1.96 * max(b + c - (b - c) ** 2 / n, 0) ** 0.5 / n
-    return (b - c) / n - half, (b - c) / n + half
-
-
-def mcnemar(
-    gained: int,
-    lost: int,  # instances that changed one way, and the other
-) -> float:  # two-sided p
-    "McNemar's exact test"
-    return _sign_test(int(gained), int(gained + lost)) if gained + lost else 1.0
-
-
-@lru_cache(10**5)  # claims and figures ask for the same few again and again
-def _sign_test(k, n):
-    from scipy.stats import binomtest
-
-    return float(binomtest(k, n, 0.5).pvalue)
-
-
-RATE_COLUMNS = (
-    "model",
-    "dataset",
-    "name",
-    "setting",
-    "k",
-    "rate",
-    "guess",
-    "by",
-    "value",
-    "low",
-    "high",
-    "n",
-    "others",
-    "exact",
-    "copy",
-    "constant",
-)
-
-
 def memory_rates(
     rows,  # long rows
     **where,  # values of key columns
-):  # DataFrame, a row a cell, with the columns of RATE_COLUMNS
+):  # DataFrame, a row a cell: model, dataset, name, setting, k, rate, guess, by, value, low, high, n, others, exact, copy, constant
     "Memory of each cell: what comes back, minus the guess"
-    import pandas as pd
-
-    keys, out, few = ["model", "dataset", "setting", "k"], [], rows
-    for c in where.keys() & keys:
-        few = few[few[c] == where[c]]
-    known = dict(list(dose_cells(few).groupby(keys)))
-    guessed = few[(few.part == "replication") & few.times.isna()]
-    guessed = guessed[guessed.quantity.isin(["copies", "constants", "beyond", "only_copy"])]
-    copies = {}
-    for r in guessed.itertuples():
-        copies.setdefault((r.model, r.dataset, r.setting, r.k), {})[r.quantity] = r.value
+    keys = ["model", "dataset", "setting", "k"]
+    doses = dose_cells(rows)
+    known = dict(list(doses.assign(hits=doses.exact + doses.near_exact).groupby(keys)))
+    out = []
     for r in overall(rows, **where).itertuples():
-        key = r.model, r.dataset, r.setting, r.k
-        at, c = (
-            dict(model=r.model, dataset=r.dataset, name=r.name, setting=r.setting, k=r.k),
-            copies.get(key),
-        )
-        for q in ("copies", "constants") if c and r.n else ():
-            at[dict(copies="copy", constants="constant")[q]] = c.get(q, float("nan")) / r.n
-        if key in known:
-            g = known[key].assign(hits=lambda g: g.exact + g.near_exact)
+        at = {c: getattr(r, c) for c in (*keys, "name")}
+        if r.n:
+            at |= dict(copy=r.copies / r.n, constant=r.constants / r.n)
+        if (key := tuple(at[c] for c in keys)) in known:
+            g = known[key]
             never, often = g[g.times == 0], g[g.times >= OFTEN]
             (x, n), (y, m) = ((d.hits.sum(), int(d.n.sum())) for d in (never, often))
             if not n or not m:
                 continue
-            low, high = difference_ci((x, n), (y, m))
-            out.append(
-                at
-                | dict(
-                    rate=y / m,
-                    guess=x / n,
-                    by="twins",
-                    value=y / m - x / n,
-                    low=low,
-                    high=high,
-                    n=m,
-                    others=n,
-                    exact=often.exact.sum(),
-                )
-            )
-        elif c and r.n:
-            low, high = paired_ci(c["beyond"], c["only_copy"], r.n)
-            gap = c["beyond"] - c["only_copy"]
-            out.append(
-                at
-                | dict(
-                    rate=r.rate,
-                    guess=(r.exact + r.near_exact - gap) / r.n,
-                    by="copy",
-                    value=gap / r.n,
-                    low=low,
-                    high=high,
-                    n=r.n,
-                    others=r.n,
-                    exact=r.exact,
-                )
-            )
-    d = pd.DataFrame(out, columns=RATE_COLUMNS)
-    return d.astype(dict(copy=float, constant=float))
+            low, high = stats.difference_ci((x, n), (y, m))
+            shares = dict(rate=y / m, guess=x / n, by="twins", value=y / m - x / n)
+            at |= shares | dict(low=low, high=high, n=m, others=n, exact=often.exact.sum())
+        elif r.n and r.beyond == r.beyond:
+            low, high = stats.paired_ci(r.beyond, r.only_copy, r.n)
+            gap = r.beyond - r.only_copy
+            guess = (r.exact + r.near_exact - gap) / r.n
+            shares = dict(rate=r.rate, guess=guess, by="copy", value=gap / r.n)
+            at |= shares | dict(low=low, high=high, n=r.n, others=r.n, exact=r.exact)
+        else:
+            continue
+        out.append(at)
+    numbers = ["rate", "guess", "by", "value", "low", "high", "n", "others", "exact"]
+    columns = ["model", "dataset", "name", "setting", "k", *numbers, "copy", "constant"]
+    return pd.DataFrame(out, columns=columns).astype(dict(copy=float, constant=float))
 
 
 def pair_counts(
@@ -374,20 +174,55 @@ def pair_counts(
     exact: bool = False,  # exact matches alone
 ) -> dict:  # data set -> {group: (gained, lost, n)}
     "Changes within instances"
-    if "other" not in rows:
-        return {}
-    m = rows[
-        (rows.part == "paired") & (rows.setting == setting) & (rows.k == k) & (rows.other == other)
-    ]
+    m = results.select(rows, part="paired", setting=setting, k=k, other=other)
     out = {}
     for (d, group), g in m.groupby(["dataset", "group"], sort=False):
         v, n = g.set_index("quantity").value, int(g.n.iloc[0])
         if n:
-            out.setdefault(d, {})[group] = (
-                *(int(v[q + "_exact" * exact]) for q in ("gained", "lost")),
-                n,
-            )
+            gained, lost = (int(v[q + "_exact" * exact]) for q in ("gained", "lost"))
+            out.setdefault(d, {})[group] = gained, lost, n
     return out
+
+
+def picked_ci(
+    r,  # row of `memory_rates`
+    looks: int,  # rows that it was picked out of
+) -> tuple:  # (low, high)
+    "The 95 % interval of a memory that was picked out of several, which share the 5 %"
+    wider = norm.isf(0.025 / looks) / norm.isf(0.025)
+    return r.value - wider * (r.value - r.low), r.value + wider * (r.high - r.value)
+
+
+def tab_memory(
+    rows,  # long rows
+    setting: str = MAIN,  # one of SETTINGS
+):  # DataFrame, a row a model and data set; p is McNemar's, corrected for the numbers of demonstrations
+    "What comes back without demonstrations, and at the k > 0 where memory is largest"
+    out = []
+    d = memory_rates(rows, setting=setting).query("n > 0")
+    for (model, data, name), g in d.groupby(["model", "dataset", "name"], sort=False):
+        g = g.set_index("k")
+        if 0 not in g.index or len(g) < 2:
+            continue
+        best = g.value[g.index > 0].idxmax()
+        groups = pair_counts(rows[rows.model == model], setting, int(best), "k = 0").get(data, {})
+        gained, lost, _ = groups.get("shown", groups.get("", (0, 0, 0)))
+        ends = [f"{100 * g[c][best]:.0f}" for c in ("value", "low", "high")]
+        out.append(
+            {
+                "model": name,
+                "instances": g.n[best],
+                "back at k = 0": round(g.rate[0] * g.n[0]),
+                "best k": int(best),
+                "back": round(g.rate[best] * g.n[best]),
+                "guess": f"{100 * g.guess[best]:.0f} % of {g.others[best]} ({g.by[best]})",
+                "memory (points)": "{} ({} to {})".format(*ends),
+                "gained": gained,
+                "lost": lost,
+                "p": min(1, (len(g) - 1) * stats.mcnemar(gained, lost)),
+            }
+        )
+    return pd.DataFrame(out)
 
 
 def tab_transitions(
@@ -406,17 +241,6 @@ def tab_transitions(
     )
     d = d.reindex(columns=[c for c in order if c in d]).fillna(0).astype(int)
     return d.rename(columns=lambda c: c.replace("_", " to "))
-
-
-def picked_ci(
-    r,  # row of `memory_rates`
-    looks: int,  # rows that it was picked out of
-) -> tuple:  # (low, high)
-    "The 95 % interval of a memory that was picked out of several, which share the 5 %"
-    from scipy.stats import norm
-
-    wider = norm.isf(0.025 / looks) / norm.isf(0.025)
-    return r.value - wider * (r.value - r.low), r.value + wider * (r.high - r.value)
 
 
 # %% ../../nbs/icl/tables.ipynb #9b1b5aca
@@ -439,14 +263,30 @@ def one_label(
     return bool(cell.distinct <= 1 or cell.constant >= ONE)
 
 
-def label_said(
-    cell,  # of `cells`, of a part with labels
-) -> str:  # '' where it was not counted
-    "What one label alone would score, and whether a model says no other"
-    if cell.commonest != cell.commonest:
-        return ""
-    only = f"; one label is {100 * cell.constant:.0f} % of what it says" * one_label(cell)
-    return f"{only}; the commonest label, always said, is right in {cell.commonest:.0f}"
+def tab_performance(
+    rows,  # long rows
+):  # DataFrame, a row a model and data set; p is Fisher's, corrected for the numbers of demonstrations
+    "Accuracy without demonstrations and at the best k, beside what one label would score"
+    out = []
+    for (name, model, d), _ in overall(rows).groupby(["name", "model", "dataset"], sort=False):
+        m = rows[rows.model == model]
+        g = overall(m, read_by(m, d), dataset=d, group="").query("n > 0").set_index("k")
+        if 0 not in g.index or len(g) < 2:
+            continue
+        best = g.accuracy[g.index > 0].idxmax()
+        zero, more = ((round(g.hits[k]), int(g.n[k])) for k in (0, best))
+        out.append(
+            {
+                "model": name,
+                "right at k = 0": "{} of {}".format(*zero),
+                "best k": int(best),
+                "right": "{} of {}".format(*more),
+                "p": min(1, (len(g) - 1) * stats.fisher(zero, more)),
+                "commonest answer": f"{100 * g.constant[best]:.0f} %",
+                "commonest label": f"{g.commonest[best]:.0f}",
+            }
+        )
+    return pd.DataFrame(out)
 
 
 def pearsons(
@@ -456,8 +296,6 @@ def pearsons(
 ):  # DataFrame: name (of data set and model), dataset, setting, how, r, p, points, model,
     # and `memory`, `memory_p` of rate minus guess (NaN with `exact`)
     "Correlation of performance and memorization over k"
-    import pandas as pd
-
     rows, less = [], {}
     if not exact:
         less = dict(list(memory_rates(measured).groupby(["model", "dataset", "setting"])))
@@ -475,21 +313,8 @@ def pearsons(
         )
         own = correlation(x, b[ks]) if x.notna().all() else (float("nan"),) * 2
         rows.append((name, d, s, read, *correlation(y, b[ks]), len(ks), model, *own))
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "name",
-            "dataset",
-            "setting",
-            "how",
-            "r",
-            "p",
-            "points",
-            "model",
-            "memory",
-            "memory_p",
-        ],
-    )
+    columns = "name dataset setting how r p points model memory memory_p".split()
+    return pd.DataFrame(rows, columns=columns)
 
 
 def printed_p(
@@ -504,8 +329,6 @@ def printed_p(
 
 def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
-    import pandas as pd
-
     out = {
         f"paper: {d}": {
             r.setting: f"{r.value:.2f} ({printed_p(float(r.value))})" for r in g.itertuples()
@@ -533,12 +356,10 @@ def tab3(measured, reported):
 # %% ../../nbs/icl/tables.ipynb #aa88bba2
 def tab1(measured, reported=None, most: int = 5):
     "Table 1: near-exact matches that become exact with more demonstrations"
-    import pandas as pd
-
     m = measured[measured.part == "became_exact"]
     if not len(m):
         return pd.DataFrame(columns=["dataset", "setting", "shown", "first", "near", "exact"])
-    d = results.wide(m, "text").sort_values(
+    d = results.wide(m.assign(value=m.text).drop(columns="text")).sort_values(
         ["model", "dataset", "setting", "near", "k"], kind="stable"
     )
     d = d.head(most)
