@@ -134,16 +134,17 @@ def _open(row):
     return isinstance(row.get("guard"), str) and row["guard"] != ""
 
 
-def _side(row, at, side):
+def _side(row, at, side, no=None):
     "Whether the interval of a row (its value, where it has none) lies on a side of a bound"
+    no = at if no is None else no
     low, high = (row["value"] if pd.isna(row.get(c)) else row[c] for c in ("low", "high"))
     if pd.isna(row["value"]):
         return None
     if _open(row):
         return "undecided"
     if side == "below":
-        low, high, at = -high, -low, -at
-    return True if low > at else False if high <= at else "undecided"
+        low, high, at, no = -high, -low, -at, -no
+    return True if low > at else False if high <= no else "undecided"
 
 
 # %% ../nbs/rooms/claims.ipynb #c2a275a1
@@ -152,9 +153,10 @@ def bound(
     at: float = 0.0,  # the bound
     side: str = "above",  # or 'below'
     of: str = "all",  # how cases are combined
+    refuted_at: float = None,  # no where the whole interval lies short of this; default: the bound
 ):  # (verdict, votes)
     "Do intervals lie on one side of a number?"
-    votes = [_side(r, at, side) for r in d.to_dict("records")]
+    votes = [_side(r, at, side, refuted_at) for r in d.to_dict("records")]
     return combine(votes, of), votes
 
 
