@@ -20,7 +20,7 @@ DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that 
     "tabular": "found",
     "icl": """table2 table3 threshold content twins twins_shots doses form topic world learned given_dose shuffled""",
     "iclinf": "attack floor below calibration-shared memory size-cut learned-u learned-size learned-knows learned-shots",
-    "contextual": "",
+    "contextual": "learners optimal-most weighted learned",
     "capacity": "printed-law consistent-law table1 mean2 mean3 foretold",
     "compare": """implies cut extraction-blind recollection-blind loss-sees one-reference best-epoch dose-agrees fuller few-models
         partner prompt""",

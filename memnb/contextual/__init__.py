@@ -8,15 +8,14 @@ __all__ = []
 # %% ../../nbs/contextual/index.ipynb #727b9815
 from .automaton import *
 from .claims import *
-from .claims import judged_beside as verdicts
 from .contrasts import *
 from .counting import *
 from .courses import *
 from .figures import *
-from .fixtures import *
 from .grammars import *
 from .logs import *
 from .measuring import *
+from .measuring import curves as from_long
 from .method import *
 from .notions import *
 from .orders import *

@@ -28,13 +28,12 @@ from memnb.contextual.orders import (
     alarms,
     contradictions,
     earlier,
-    grouped_ci,
     near_decisions,
-    sign_of,
     sure_tests,
     tau_axis,
     weighted_shares,
 )
+from .. import stats
 from ..stats import mean_ci
 
 
@@ -63,7 +62,7 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
             d = tests[tests.language == lang]
             for y, r in enumerate(d.itertuples()):
                 y += 0.6 * kinds.index(r.measure)
-                solid = dict(height=0.75, alpha=1 if sign_of(r) else 0.45)
+                solid = dict(height=0.75, alpha=1 if r.sign else 0.45)
                 ax.barh(y, r.before, color=plots.PLANTED, label="more frequent first", **solid)
                 ax.barh(y, -r.after, color=plots.REAL, label="less frequent first", **solid)
             ax.axvline(0, color="black", lw=0.8)
@@ -306,7 +305,7 @@ def fig_x_best(measured, reported=None, tau=0.2, rule="sustained"):
     every = d[d.setting == "given"].groupby([*OF_GROUP, "repeat"]).ngroups
     d = d[(d.best_epoch < top) & (d.setting == "given")]  # else it cannot come out otherwise
     k, units = int(d.before.sum()), d.groupby([*OF_GROUP, "repeat"]).ngroup()
-    low, high = grouped_ci(d.before, units) if len(d) else (0.0, 1.0)
+    low, high = stats.cluster_ci(d.before, units) if len(d) else (0.0, 1.0)
     few = d.groupby(["language", "size"]).before.mean().loc[lambda x: x < 0.5].reset_index()
     where = ", ".join(
         f"{lang} ({' and '.join(map(str, g['size']))} strings)"
@@ -660,7 +659,7 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
                     + 0.36 * kinds.index(r.measure)
                     - 0.18
                 )
-                solid = dict(height=0.32, alpha=1 if sign_of(r) else 0.45)
+                solid = dict(height=0.32, alpha=1 if r.sign else 0.45)
                 ax.barh(y, 100 * r.before / r.n, color=plots.PLANTED, **solid)
                 ax.barh(y, -100 * r.after / r.n, color=plots.REAL, **solid)
             trained = {
@@ -705,10 +704,8 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
         fig,
         f"{names[0]} against {names[-1]}: in {k} of {len(d)} cases the measures "
         f"contradict each other, in {against} they agree, in {len(d) - k - against} nothing is decided",
-        plots.foot(m, "repeats, beside each case").replace(
-            plots.label(str(m.model.iloc[0])),
-            ", ".join(dict.fromkeys(who(c) if kind_of(c) else "tiny GPT-2" for *_, c in cells)),
-        )
+        ", ".join(dict.fromkeys(who(c) if kind_of(c) else "tiny GPT-2" for *_, c in cells))
+        + " · n = repeats, beside each case"
         + f" · faint: undecided (sign test, Holm over {tests.family.max()})",
         "The most frequent of three strings against the least frequent one: the share of repeats in which it "
         "starts two epochs or more before it (blue) or after it (orange); without a bar in none. A size is "

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from .. import results
 from .grammars import A_EVEN, A_TYPE, filled, grammar
-from .measuring import from_long, group_of, measure
+from .measuring import curves, group_of, measure
 from .method import spelled
 from .notions import measures, onsets, starts
 from ..exercises import Experiment
@@ -109,7 +109,11 @@ grade('contextual', 2, predicted, run)""",
 @lru_cache(1)
 def l2_curves():  # DataFrame: string, epoch, train_loss, test_loss, ...; do not change it
     "Losses of the strings of Figure 2 in the first repeat, most frequent string first"
-    d = group_of(from_long(results.selected(results.measured("contextual"), "gpt")), "given", "L2")
+    d = group_of(
+        curves(results.runs(results.select(results.measured("contextual"), model="gpt"))),
+        "given",
+        "L2",
+    )
     return d[d.repeat == 0].sort_values(["string", "epoch"])
 
 

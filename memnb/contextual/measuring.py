@@ -9,7 +9,8 @@ __all__ = [
     "parted",
     "measure",
     "to_long",
-    "from_long",
+    "chosen",
+    "curves",
     "model_name",
     "cells_of",
     "run_all",
@@ -18,8 +19,6 @@ __all__ = [
     "main_cell",
     "main_rows",
     "shared_repeats",
-    "with_learners",
-    "asked_again",
     "asked_last",
     "to_draw",
     "group_of",
@@ -34,6 +33,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from .. import core, gpt, lm, results
 from .automaton import grammar
@@ -41,6 +41,7 @@ from .counting import LEARNERS
 from .grammars import GRAMMARS
 from .method import nearest
 from memnb.contextual.retraining import (
+    COLUMNS_OF_RUNS,
     LOSSES,
     OF_STRING,
     RUN_OF,
@@ -123,8 +124,6 @@ def measure(
     **how,  # for `dynamics`: n, copies, repeats, setting, controls, epochs, lr, tests, seed, ...
 ):  # DataFrame as from `dynamics`
     "Losses of strings of falling frequency in these languages, with and without them in training"
-    import pandas as pd
-
     check_names(measure, how, model)
     if model in LEARNERS:
         model, configs = "gpt", model  # a tiny model of another kind
@@ -178,10 +177,38 @@ def to_long(
     )
 
 
-def from_long(
+def chosen(
+    rows,  # measured rows
+    profile: str = None,  # batch profile that comes first
+    model: str = None,  # whose: other kinds of learners stay beside it; default: all
+):  # of each model the run that is read, and behind it, as the setting 'again', cells asked again under a later seed
+    "The rows that figures and claims read; a cell asked again counts where it has more repeats than the first time"
+    if model:
+        kinds = rows.drop_duplicates(["model", "config"])
+        kinds = kinds.config.map(kind_of).groupby(kinds.model).min()
+        rows = rows[rows.model.map(kinds > kinds.get(model, -1)) | (rows.model == model)]
+    if not len(rows) or (rows.setting == "again").any():  # chosen already
+        return rows
+    cell, out = ["language", "size", "config"], [results.runs(rows, profile)]
+    for name, run in out[0].groupby("model", sort=False):
+        same = (rows.model == name) & (rows.setting == "given") & (rows.seed > run.seed.iloc[0])
+        later = rows[same & (rows.profile == run.profile.iloc[0])]
+        if len(later):
+            later = results.runs(later, profile).assign(setting="again")
+            first, last = (
+                d.groupby(cell).repeat.nunique() for d in (run[run.setting == "given"], later)
+            )
+            more = last.index[last > first.reindex(last.index)]
+            out.append(later[pd.MultiIndex.from_frame(later[cell]).isin(more)])
+    return pd.concat(out, ignore_index=True)
+
+
+def curves(
     rows,  # measured rows of this paper
 ):  # DataFrame as from `run_all`
-    "Measured rows as losses"
+    "Measured rows as losses by epoch"
+    if not len(rows):
+        return pd.DataFrame(columns=COLUMNS_OF_RUNS)
     d = results.wide(rows.dropna(axis=1, how="all")).rename(columns=dict(x="epoch"))
     d[OF_STRING] = d.groupby(KEYS_OF_RUNS, sort=False)[OF_STRING].transform("first")
     return d.assign(**{c: math.nan for c in LOSSES if c not in d}).astype(
@@ -274,8 +301,6 @@ def run_all(
     varied: list = (),
 ):  # DataFrame as from `measure`
     "The measurements of a batch profile, recorded"
-    import pandas as pd
-
     configs = configs if model == "gpt" else [model]
     if folder is None and profile != "smoke":
         folder = core.cache_dir() / "contextual"
@@ -399,7 +424,7 @@ def kind_of(
 
 
 def main_cell(
-    m,  # DataFrame from `run_all`, `measure` or `from_long`
+    m,  # DataFrame from `measure` or `curves`
 ):  # (training strings, model), or None
     "The size and model with most languages and settings, where languages are compared"
     kinds = m[m.setting != "natural"].drop_duplicates(["setting", "language", "size", "config"])
@@ -409,7 +434,7 @@ def main_cell(
 
 
 def main_rows(
-    m,  # DataFrame from `run_all`, `measure` or `from_long`
+    m,  # DataFrame from `measure` or `curves`
     setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: all
 ):  # DataFrame: its rows of the main cell, and those with natural frequencies
     "The rows that figures and claims compare languages by"
@@ -426,58 +451,10 @@ def shared_repeats(
     return rows[rows.groupby(["language", "repeat"]).setting.transform("nunique") == many]
 
 
-def with_learners(
-    m,  # losses of one kind of learner, from `from_long`
-    rows=None,  # measured rows, where they are already read
-):  # DataFrame: the same rows, and behind them other kinds of learners, as measured
-    "A learner, what it was asked again, and what it is compared with"
-    import pandas as pd
-
-    rows = results.measured("contextual") if rows is None else rows
-    own = m.config.map(kind_of).min() if len(m) else len(KINDS_OF_LEARNERS)
-    beside = [
-        k
-        for k, c in rows.drop_duplicates("model")[["model", "config"]].itertuples(index=False)
-        if kind_of(c) > own and k not in set(m.config)
-    ]
-    more = [
-        from_long(results.selected(rows[rows.model == k])).assign(model=m.model.iloc[0])
-        for k in beside
-    ]
-    return pd.concat([m, *asked_again(m, rows), *more], ignore_index=True)
-
-
-def asked_again(
-    m,  # losses of one learner and seed, from `from_long`
-    rows,  # measured rows
-) -> list:  # of DataFrames, one a cell, of the setting 'again'
-    "Runs of a later seed in the same cells, with more repeats"
-    if not len(m) or "seed" not in m:
-        return []
-    same = rows[
-        (rows.model == m.model.iloc[0])
-        & (rows.profile == m.profile.iloc[0])
-        & (rows.seed > m.seed.iloc[0])
-        & (rows.setting == "given")
-    ]
-    if not len(same):
-        return []
-    cell = ["language", "size", "config"]
-    first, d = m[m.setting == "given"], from_long(results.selected(same, seed=same.seed.min()))
-    many = first.groupby(cell).repeat.nunique()
-    return [
-        g.assign(setting="again")
-        for k, g in d.groupby(cell, sort=False)
-        if k in many.index and g.repeat.nunique() > many[k]
-    ]
-
-
 def asked_last(
-    rows,  # DataFrame from `with_learners`, or its onsets
+    rows,  # DataFrame from `curves`, or its onsets
 ):  # DataFrame: those of the setting 'given', by which orders are judged
     "Runs with copies given; where a cell was asked again with more repeats, these and not the first"
-    import pandas as pd
-
     cells, again = (
         pd.MultiIndex.from_frame(rows[["language", "size", "config"]]),
         rows.setting == "again",
@@ -493,12 +470,11 @@ def to_draw(
     profile: str = None,  # default: the largest that is there
 ) -> dict:  # argument of the figure -> losses
     "The losses of a figure: those of a learner, and of what it is compared with"
-    one = model or ("gpt" if "gpt" in set(rows.model) else None)
-    return dict(measured=with_learners(from_long(results.selected(rows, one, profile)), rows))
+    return dict(measured=curves(chosen(rows, profile, model)))
 
 
 def group_of(
-    measured,  # DataFrame from `run_all`, `measure` or `from_long`
+    measured,  # DataFrame from `measure` or `curves`
     setting: str,  # one of `SETTINGS_OF_RUNS`
     language: str = "",  # wanted; default: the first
 ):  # DataFrame: one language, size and model; empty where nothing was measured
@@ -521,8 +497,6 @@ def never_seen(
     seed: int = 0,  # test strings drawn; as of `measure`
 ):  # DataFrame: repeat, string, exact, tests (never seen), gap (a share of exact)
     "How many test strings are in no training set, and how far from a string is the nearest in exact loss?"
-    import pandas as pd
-
     g, out = grammar(language), []
 
     def cost(texts):

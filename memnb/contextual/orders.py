@@ -5,53 +5,36 @@
 # %% auto #0
 __all__ = [
     "MARGIN",
-    "OF_GROUP",
     "LEVEL",
+    "OF_GROUP",
     "TAUS",
-    "holm",
     "earlier",
+    "holm_levels",
     "pair_tests",
     "sure_tests",
-    "needed",
-    "deciding",
-    "sign_of",
     "contradictions",
     "disagreements",
-    "told_pair",
     "tau_axis",
-    "sign_tests",
-    "over_cells",
-    "told_cells",
     "weighted_shares",
-    "grouped_ci",
     "alarms",
-    "kappa",
     "near_decisions",
 ]
 
 # %% ../../nbs/contextual/orders.ipynb #25131e8c
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
+import pandas as pd
 
 from .method import NOTIONS, begins, in_order
 from .notions import arrays_of, check_tau, onsets
-from ..stats import binom_ci
+from .. import stats
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 MARGIN = 2.0  # epochs
-
-
-def holm(
-    p,  # probabilities of a family of tests; NaN: no test
-    of: int = 0,  # tests that are looked at together, at least
-):  # array, corrected
-    "Holm's correction"
-    p = np.asarray(p, float)
-    out, at = p.copy(), np.argsort(p)[: int(np.isfinite(p).sum())]
-    out[at] = np.minimum(1, np.maximum.accumulate(p[at] * (max(of, len(at)) - np.arange(len(at)))))
-    return out
+LEVEL = 0.05  # of a family of tests
+OF_GROUP = ["setting", "language", "size", "config"]
 
 
 def earlier(
@@ -66,7 +49,17 @@ def earlier(
     return np.where(gap >= margin, 1, np.where(gap <= -margin, -1, 0))
 
 
-OF_GROUP = ["setting", "language", "size", "config"]
+def holm_levels(
+    p,  # probabilities of a family of tests
+    of: int = 0,  # tests that are looked at together, at least
+):  # array of confidence levels
+    "Levels at which intervals exclude what Holm's tests reject at 5 %: a step stricter for each that is not yet rejected"
+    p = np.asarray(p, float)
+    order, strict = np.argsort(p, kind="stable"), max(of, len(p)) - np.arange(len(p))
+    open_ = np.append(np.flatnonzero(p[order] * strict >= LEVEL), len(p) - 1)[0]
+    out = np.empty(len(p))
+    out[order] = 1 - LEVEL / strict[np.minimum(np.arange(len(p)), open_)]
+    return out
 
 
 def pair_tests(
@@ -74,106 +67,44 @@ def pair_tests(
     kinds: tuple = ("recollection", "counterfactual", "contextual"),  # measures
     which: str = "start",  # 'start', 'bare' (without a band), 'near' (without retraining)
     margin: float = MARGIN,  # epochs
-):  # DataFrame: group, measure, first, second, n, before, after, share, ..., p_holm
-    "How often one string comes before another, and whether that is more than chance"
-    import pandas as pd
-    from scipy.stats import binomtest
-
+):  # DataFrame: group, measure, first, second, n, before, after, family, low, high, sign
+    "In which share of ordered repeats a string comes first, its interval (Holm), and the side of 1/2 that it leaves"
     out = []
     for key, g in rows.groupby(OF_GROUP, sort=False):
-        names = in_order(g.string)
         for m in kinds:
             wide = g.pivot(index="repeat", columns="string", values=f"{which}_{m}")
-            for i, a in enumerate(names):
-                for b in names[i + 1 :]:
-                    way = earlier(wide[a], wide[b], margin)
-                    k, n = int((way > 0).sum()), int((way != 0).sum())
-                    p = binomtest(k, n).pvalue if n else math.nan
-                    out.append(
-                        (
-                            *key,
-                            m,
-                            a,
-                            b,
-                            len(way),
-                            k,
-                            n - k,
-                            k / n if n else math.nan,
-                            *binom_ci(k, n),
-                            p,
-                        )
-                    )
+            for a, b in combinations(in_order(g.string), 2):
+                way = earlier(wide[a], wide[b], margin)
+                k, j = int((way > 0).sum()), int((way < 0).sum())
+                out.append((*key, bool(g.banded.iloc[0]), m, a, b, len(way), k, j))
     d = pd.DataFrame(
-        out,
-        columns=[
-            *OF_GROUP,
-            "measure",
-            "first",
-            "second",
-            "n",
-            "before",
-            "after",
-            "share",
-            "low",
-            "high",
-            "p",
-        ],
+        out, columns=[*OF_GROUP, "banded", *"measure first second n before after".split()]
     )
-    main = d.merge(
-        rows.groupby(OF_GROUP, as_index=False).banded.first(), on=OF_GROUP, how="left"
-    ).banded
-    family = d.groupby(
-        [d.setting, d["size"], d.config, main.values, d.measure == "counterfactual"], sort=False
-    ).ngroup()
-    size = d.groupby(family).p.transform("size")
-    size = size.groupby(d.measure == "counterfactual").transform(
-        "max"
-    )  # every cell is judged as strictly
-    p = [holm(g.p, int(size[g.index[0]])) for _, g in d.groupby(family, sort=False)]
-    at = [i for _, g in d.groupby(family, sort=False) for i in g.index]
-    return d.assign(p_holm=pd.Series(np.concatenate(p) if p else [], at, dtype=float), family=size)
+    d["apart"] = d.measure == "counterfactual"  # answers another question
+    d["p"] = [stats.sign_test(k, k + j) for k, j in zip(d.before, d.after, strict=True)]
+    family = d.groupby(["setting", "size", "config", "banded", "apart"]).p
+    d["family"] = family.transform("size").groupby(d.apart).transform("max")  # all as strictly
+    level = pd.Series(0.0, d.index)
+    for _, p in family:
+        level[p.index] = holm_levels(p, int(d.family[p.index[0]]))
+    return _with_ends(
+        d, [stats.binom_ci(k, k + j, x) for k, j, x in zip(d.before, d.after, level, strict=True)]
+    )
+
+
+def _with_ends(d, ends):
+    "Tests with intervals, and the side of 1/2 on which each lies"
+    low, high = np.array(ends).reshape(-1, 2).T
+    return d.assign(low=low, high=high, sign=np.where(low > 0.5, 1, np.where(high < 0.5, -1, 0)))
 
 
 def sure_tests(
     rows,  # from `onsets`
     **how,  # further arguments of `pair_tests`
-):  # DataFrame as from `pair_tests`; p_holm is missing where the bare threshold says something else
-    "What is decided above the band of noise and by the bare thresholds"
+):  # DataFrame as from `pair_tests`
+    "The same with intervals that cover both ways to count: above the band of noise, and by the bare thresholds"
     d, bare = pair_tests(rows, **how), pair_tests(rows, which="bare", **how)
-    same = [sign_of(a) == sign_of(b) for a, b in zip(d.itertuples(), bare.itertuples())]
-    return d.assign(p_holm=d.p_holm.where(same), bare_before=bare.before, bare_after=bare.after)
-
-
-def needed(
-    tests: int,  # in the family
-) -> int:
-    "Repeats, all of one sign, that a sign test in a family needs"
-    return next(n for n in range(1, 99) if 2 * 0.5**n * tests < 0.05)
-
-
-LEVEL = 0.05
-
-
-def deciding(
-    before: int,
-    after: int,  # repeats with the one order, and with the other
-    n: int,
-    tests: int,  # repeats in all; tests in the family
-):  # repeats; None where no split like this one decides
-    "How many repeats would decide, were they split as they are here?"
-    from scipy.stats import binomtest
-
-    for many in range(n, 1000 if before != after else n):
-        a, b = round(before * many / n), round(after * many / n)
-        if a + b and tests * binomtest(a, a + b).pvalue < LEVEL:
-            return many
-
-
-def sign_of(
-    row,  # of `pair_tests`
-) -> int:  # 1 first before second, -1 after, 0 undecided
-    "What a test decides"
-    return 0 if not row.p_holm < LEVEL else 1 if row.before > row.after else -1
+    return _with_ends(d, np.transpose([np.minimum(d.low, bare.low), np.maximum(d.high, bare.high)]))
 
 
 # %% ../../nbs/contextual/orders.ipynb #71ac1e90
@@ -181,71 +112,38 @@ def contradictions(
     tests,  # from `pair_tests`, or `sure_tests`
     one: str = "recollection",
     other: str = "contextual",  # measures
-):  # DataFrame: group, first, second, sign and counts of both, said
-    "Pairs of strings about which two measures can be compared"
-    import pandas as pd
+):  # DataFrame: group, first, second, n, counts of both, value, low, high, said
+    """Do two measures order a pair of strings alike?
 
-    out = []
-    for key, g in tests.groupby([*OF_GROUP, "first", "second"], sort=False):
-        a, b = (next(g[g.measure == m].itertuples()) for m in (one, other))
-        x, y = sign_of(a), sign_of(b)
-        orders = (
-            a.before + a.after and b.before + b.after
-        )  # else one of the two has none in any repeat
-        open_ = "undecided" if orders else "no order"
-        said = open_ if not x or not y else "contradict" if x != y else "agree"
-        out.append((*key, x, y, a.before, a.after, b.before, b.after, a.n, said))
-    return pd.DataFrame(
-        out,
-        columns=[
-            *OF_GROUP,
-            "first",
-            "second",
-            "sign_one",
-            "sign_other",
-            "one_before",
-            "one_after",
-            "other_before",
-            "other_after",
-            "n",
-            "said",
-        ],
+    `value` is the product of their leanings, 1 where each puts the first string first in all ordered repeats, or last;
+    it is below 0 where they lean opposite ways, and so are all of its interval where both orders are sure.
+    """
+    pair = [*OF_GROUP, "first", "second", "n"]
+    a, b = (tests[tests.measure == m].set_index(pair) for m in (one, other))
+    d = a[["before", "after"]].add_prefix("one_").join(b[["before", "after"]].add_prefix("other_"))
+    ends = [2 * x[c] - 1 for x in (a, b) for c in ("low", "high")]
+    ends = pd.concat([x * y for x in ends[:2] for y in ends[2:]], axis=1)
+    lean = [(x.before - x.after) / (x.before + x.after).clip(1) for x in (a, b)]
+    none = (a.before + a.after == 0) | (b.before + b.after == 0)  # one orders them in no repeat
+    d = d.assign(value=lean[0] * lean[1], low=ends.min(axis=1), high=ends.max(axis=1))
+    said = np.select(
+        [d.high < 0, d.low > 0, none], ["contradict", "agree", "no order"], "undecided"
     )
+    return d.assign(said=said).reset_index()
 
 
 def disagreements(
-    tests,  # from `pair_tests`, or `sure_tests`
-):  # DataFrame: group, said ('contradict', 'agree', 'undecided'; 'no order' of any pair)
-    "Do recollection and contextual memorization contradict each other, language by language?"
-    import pandas as pd
-
+    pairs,  # from `contradictions`
+):  # DataFrame: group, n, value, low, high, said
+    "Do two measures contradict each other in a language? By a pair that does, else by the most and the least frequent string"
     out = []
-    for key, g in contradictions(tests).groupby(OF_GROUP, sort=False):
+    for _, g in pairs.groupby(OF_GROUP, sort=False):
         a, *_, z = in_order([*g["first"], *g.second])
-        ends = g.said[(g["first"] == a) & (g.second == z)].iloc[0]
-        out.append(
-            (
-                *key,
-                "contradict"
-                if "contradict" in set(g.said)
-                else "agree"
-                if ends == "agree"
-                else "no order"
-                if {*g.said} == {"no order"}
-                else "undecided",
-            )
-        )
-    return pd.DataFrame(out, columns=[*OF_GROUP, "said"])
-
-
-def told_pair(
-    row,  # of `contradictions`
-) -> str:
-    "A pair in words"
-    return (
-        f"{row.first} before {row.second}: recollection {row.one_before}, contextual {row.other_before}; "
-        f"after: {row.one_after}, {row.other_after} (n = {row.n})"
-    )
+        ends = g[(g["first"] == a) & (g.second == z)].iloc[0]
+        row = g.loc[g.high.idxmin()] if g.high.min() < 0 else ends
+        none = row.said == "no order" and {*g.said} != {"no order"}
+        out.append(row.replace("no order", "undecided") if none else row)
+    return pd.DataFrame(out).reindex(columns=[*OF_GROUP, "n", "value", "low", "high", "said"])
 
 
 # %% ../../nbs/contextual/orders.ipynb #a1138b60
@@ -259,8 +157,6 @@ def tau_axis(
     margin: float = MARGIN,  # epochs
 ):  # DataFrame: group, tau, ratio (tau over exact), n, contradict, chance, ...
     "In how many repeats do recollection and contextual memorization contradict each other, by tau?"
-    import pandas as pd
-
     taus, rows, out = [check_tau(x) for x in taus], onsets(table, 0.2, rule), []
     for key, g in table.groupby(OF_GROUP, sort=False):
         runs = [
@@ -293,7 +189,7 @@ def tau_axis(
             chance = float(
                 np.mean([np.any([x * y < 0 for x, y in zip(ways, z)], 0) for z in mixed])
             )
-            out.append((*key, tau, tau / typical, n, k, some, k / n, *binom_ci(k, n), chance))
+            out.append((*key, tau, tau / typical, n, k, some, k / n, *stats.binom_ci(k, n), chance))
     return pd.DataFrame(
         out,
         columns=[
@@ -318,56 +214,10 @@ def _mixes(n):
 
 
 # %% ../../nbs/contextual/orders.ipynb #0b7fd4a2
-def sign_tests(
-    ways,  # DataFrame with the columns of a group, and `way`: 1, -1 or 0, a row a repeat
-):  # DataFrame: group, n, more, less, p, p_holm, sign (1, -1; 0: undecided)
-    "In which direction do the repeats of each cell go?"
-    import pandas as pd
-    from scipy.stats import binomtest
-
-    out = []
-    for key, g in ways.groupby(OF_GROUP, sort=False):
-        a, b = int((g.way > 0).sum()), int((g.way < 0).sum())
-        out.append((*key, len(g), a, b, binomtest(a, a + b).pvalue if a + b else math.nan))
-    d = pd.DataFrame(out, columns=[*OF_GROUP, "n", "more", "less", "p"])
-    d = d.assign(p_holm=holm(d.p))
-    return d.assign(sign=np.where(d.p_holm < LEVEL, np.sign(d.more - d.less), 0))
-
-
-def over_cells(
-    tests,  # from `sign_tests`
-):  # one of the keys of VERDICTS
-    "What all cells come to"
-    yes, no = int((tests.sign > 0).sum()), int((tests.sign < 0).sum())
-    if yes and no:
-        return "mixed"
-    return True if 2 * yes > len(tests) else False if 2 * no > len(tests) else "undecided"
-
-
-def told_cells(
-    tests,  # from `sign_tests`
-    more: str,
-    less: str,  # what the two directions are called
-) -> str:
-    "The cells in words, size by size"
-    out = []
-    for size, g in tests.groupby("size"):
-        said = [(word, g[g.sign == s]) for word, s in ((more, 1), (less, -1), ("undecided", 0))]
-        out.append(
-            f"{size} strings: "
-            + ", ".join(f"{word} in {' '.join(d.language)}" for word, d in said if len(d))
-        )
-    n = sorted(set(tests.n))
-    many = " to ".join(map(str, n[:: len(n) - 1 or 1]))
-    return "; ".join(out) + f" (n = {many} repeats each, Holm over {len(tests)} tests)"
-
-
 def weighted_shares(
     rows,  # from `onsets`
 ):  # DataFrame: group, repeat, and by each measure the share of copies that are memorized
     "Weighted memorization at the epoch of best learning (appendix C)"
-    import pandas as pd
-
     kinds, out = [m for m in NOTIONS if f"start_{m}" in rows], []
     for key, g in rows[rows.best_epoch.notna()].groupby([*OF_GROUP, "repeat"], sort=False):
         out.append(
@@ -377,56 +227,18 @@ def weighted_shares(
 
 
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
-def grouped_ci(
-    yes,  # a bool a case
-    unit,  # the independent unit that each case belongs to
-) -> tuple:  # (low, high)
-    "95 % interval of the share of cases, several of which belong to one unit"
-    import pandas as pd
-    from scipy.stats import beta
-
-    d = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
-    n, k, p = len(d), d.unit.nunique(), d.yes.mean()
-    if k < 2:
-        return 0.0, 1.0
-    wide = (
-        ((d.yes - p).groupby(d.unit).sum() ** 2).sum() * k / (k - 1) / n**2
-    )  # variance of the share
-    many = min(n, max(1.0, p * (1 - p) / wide)) if wide else k
-    x = p * many
-    return (
-        float(beta.ppf(0.025, x, many - x + 1)) if p > 0 else 0.0,
-        float(beta.ppf(0.975, x + 1, many - x)) if p < 1 else 1.0,
-    )
-
-
 def alarms(
     rows,  # from `onsets`
 ):  # DataFrame: measure, rule ('threshold' or 'band'), who ('in training', ...), k, n, low, high
     "How many strings each measure calls memorized"
-    import pandas as pd
-
     d, out = rows[rows.banded], []
     unit = d.groupby([*OF_GROUP, "repeat"]).ngroup()
     for m in (*NOTIONS, "exact") if len(d) else ():
         for rule, mine, theirs in (("threshold", "bare", "chance"), ("band", "start", "control")):
             for who, which in (("in training", mine), ("in neither set", theirs)):
                 yes = d[f"{which}_{m}"].notna()
-                out.append((m, rule, who, int(yes.sum()), len(d), *grouped_ci(yes, unit)))
+                out.append((m, rule, who, int(yes.sum()), len(d), *stats.cluster_ci(yes, unit)))
     return pd.DataFrame(out, columns=["measure", "rule", "who", "k", "n", "low", "high"])
-
-
-def kappa(
-    a,
-    b,  # two lists of answers
-) -> float:
-    "Agreement beyond chance (Cohen)"
-    a, b = np.asarray(a), np.asarray(b)
-    same, kinds = (a == b).mean(), set(a.tolist()) | set(b.tolist())
-    chance = sum((a == k).mean() * (b == k).mean() for k in kinds)
-    return (
-        float((same - chance) / (1 - chance)) if chance < 1 else 1.0
-    )  # one answer only, from both
 
 
 def near_decisions(
@@ -454,21 +266,23 @@ def near_decisions(
         units.append([earlier(x[i], x[j], margin) for x in at])
     x, y = np.concatenate([u[0] for u in units]), np.concatenate([u[1] for u in units])
     redo = [u for u in units if len(u) == 3]
-    again = kappa(*(np.concatenate([u[i] for u in redo]) for i in (0, 2))) if redo else math.nan
+    again = (
+        stats.kappa(*(np.concatenate([u[i] for u in redo]) for i in (0, 2))) if redo else math.nan
+    )
     rng = np.random.default_rng(0)
     drawn = [
         [units[i] for i in rng.integers(0, len(units), len(units))]
         for _ in range(tries * (len(units) > 1))
     ]
-    ks = [kappa(*(np.concatenate([u[i] for u in some]) for i in (0, 1))) for some in drawn]
-    low, high = (float(v) for v in np.quantile(ks, [0.025, 0.975])) if ks else (-1.0, 1.0)
+    ks = [stats.kappa(*(np.concatenate([u[i] for u in some]) for i in (0, 1))) for some in drawn]
+    low, high = (float(v) for v in np.nanquantile(ks, [0.025, 0.975])) if ks else (-1.0, 1.0)
     return dict(
         n=len(d),
-        memorized=kappa(own.notna(), near.notna()),
+        memorized=stats.kappa(own.notna(), near.notna()),
         start=float((own - near).abs().median()),
         pairs=len(x),
         same=int(np.sum(x == y)),
-        kappa=kappa(x, y),
+        kappa=stats.kappa(x, y),
         low=low,
         high=high,
         again=again,

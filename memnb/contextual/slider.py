@@ -7,7 +7,7 @@ __all__ = ["TAU_STOPS", "slides"]
 
 # %% ../../nbs/contextual/slider.ipynb #3119ca39
 from .. import results
-from .measuring import from_long, main_rows
+from .measuring import curves, main_rows
 from .orders import tau_axis
 from ..plots import label
 from ..sliding import Bar, Slider, Stop
@@ -24,7 +24,7 @@ def slides(
     rows = measured[measured.model == "gpt"]
     if not len(rows):
         return None
-    m = from_long(results.selected(rows, "gpt"))
+    m = curves(results.runs(rows))
     m = main_rows(m, "given")
     if not len(m):
         return None
