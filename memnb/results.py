@@ -496,7 +496,7 @@ def _run_of(rows, profile):
             wanted = [current_run(rows.profile.iloc[0])[1], ""]
         else:
             wanted = [there.min()] if column == "seed" else []
-        known = set(there)
+        known = set(there.unique())
         one = next(x for x in (*wanted, there.iloc[0]) if x in known)
         rows = rows[there == one]
     return rows

@@ -196,7 +196,7 @@ def test_board_and_forest(tmp_path, monkeypatch):
 
 def judged_rows(paper):
     "Claims that hold intervals against a bound, each with the rows that it reads of what ships"
-    measured, reported = results.measured(paper), results.reported(paper)
+    measured, reported = claims.judged(paper, results.measured(paper)), results.reported(paper)
     made = claims.statistics(paper, measured, reported)
     full = pd.concat([measured, made], ignore_index=True)
     for c in read(paper):

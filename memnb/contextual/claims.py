@@ -33,7 +33,7 @@ from memnb.contextual.orders import (
 from .retraining import RUN_OF
 
 
-# %% ../../nbs/contextual/claims.ipynb #1c3e564f
+# %% ../../nbs/contextual/claims.ipynb #301d3cac
 def judged(
     rows,  # measured rows
 ):  # those of the run of each learner of the first kind that is there
@@ -63,7 +63,7 @@ def _most(item, yes, **more):
     return _share(item, yes.sum(), (~yes).sum(), **more)
 
 
-# %% ../../nbs/contextual/claims.ipynb #88f22080
+# %% ../../nbs/contextual/claims.ipynb #2a4921e1
 def _order_rows(begun):
     "Orders by each measure, and agreement of recollection and contextual memorization"
     main = main_cell(begun) or (None, None)
@@ -96,7 +96,7 @@ def _order_rows(begun):
         yield _row("sizes", 0, -1, 1, 0, guard="no language in which they disagree was varied")
 
 
-# %% ../../nbs/contextual/claims.ipynb #52a6b43b
+# %% ../../nbs/contextual/claims.ipynb #c65da242
 def _loss_rows(m):
     "Shares of repeats by what losses do in them, for each language"
     for language, g in m.groupby("language", sort=False):
@@ -114,7 +114,7 @@ def _loss_rows(m):
         yield _most("assumed", (train <= test).all((1, 2)), language=language)
 
 
-# %% ../../nbs/contextual/claims.ipynb #98a72995
+# %% ../../nbs/contextual/claims.ipynb #dc8747b9
 def _score_rows(begun, m):
     "Scores, false alarms, best learning and the approximation, at the main size"
     size, config = main_cell(begun) or (None, None)
