@@ -200,7 +200,9 @@ def chosen(
             )
             more = last.index[last > first.reindex(last.index)]
             out.append(later[pd.MultiIndex.from_frame(later[cell]).isin(more)])
-    return pd.concat(out, ignore_index=True)
+    out = pd.concat(out, ignore_index=True)
+    kinds = out.config.map({c: kind_of(c) for c in out.config.unique()})
+    return out.iloc[np.argsort(kinds > kinds.min(), kind="stable")].reset_index(drop=True)
 
 
 def curves(
