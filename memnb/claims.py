@@ -30,6 +30,7 @@ __all__ = [
     "evidence",
     "verdict",
     "statistics",
+    "judged",
     "board",
     "forest",
 ]
@@ -429,17 +430,25 @@ def statistics(
     return pd.DataFrame(made).assign(part="claim") if len(made) else pd.DataFrame()
 
 
+def judged(
+    paper: str,  # word of the paper
+    rows,  # measured rows
+):  # those that count, where the package of the paper has a choice of its own (a function `judged`)
+    "The measured rows that claims are judged by"
+    choose = _package(paper, "judged")
+    return choose(rows) if choose else rows
+
+
 def board(
     paper: str,  # word of the paper
     measured=None,  # long rows; default: all that ship or were measured here
     reported=None,  # the paper's printed rows; default: those of the paper
     **how,  # settings of the paper's own, for its statistics
 ):  # DataFrame with the columns BOARD, a row a claim and, for claims about a model, a model
-    "Judge every claim of a paper; its package may say which rows count (`judged`), and which models (`models`)"
+    "Judge every claim of a paper; its package may say of which models (`models`)"
     measured = all_measured(paper) if measured is None else measured
     reported = all_reported(paper) if reported is None else reported
-    choose = _package(paper, "judged")
-    measured = choose(measured) if choose else measured
+    measured = judged(paper, measured)
     groups = {"": measured} | dict(list(measured.groupby("model", sort=True)))
     names = _package(paper, "models") or (lambda claim, rows: [m for m in groups if m])
     full, out = {}, []
