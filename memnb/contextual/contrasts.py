@@ -18,7 +18,7 @@ __all__ = [
 # %% ../../nbs/contextual/contrasts.ipynb #4c6068cb
 import numpy as np
 
-from .. import plots
+from .. import plots, stats
 from .courses import MEASURE_HUES, NOTHING, THREE
 from .measuring import asked_last, kind_of, main_cell, main_rows, shared_repeats
 from .method import in_order
@@ -33,7 +33,6 @@ from memnb.contextual.orders import (
     tau_axis,
     weighted_shares,
 )
-from .. import stats
 from ..stats import mean_ci
 
 

@@ -27,9 +27,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pandas as pd
 
+from .. import stats
 from .method import NOTIONS, begins, in_order
 from .notions import arrays_of, check_tau, onsets
-from .. import stats
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 MARGIN = 2.0  # epochs
