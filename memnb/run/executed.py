@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 from ..papers import notebooks, parameters_of
@@ -40,11 +40,6 @@ def _slug(text):
     return re.sub(r"[^\w.,=+-]", "_", text)
 
 
-MOST_CELLS, MOST_ROWS = 50_000, 1000  # of a table that is shown
-_SPANS = "rowspan", "colspan"
-_TAG = re.compile(r"<(/?)(table|thead|tbody|tr|td|th)\b([^<>]*)>", re.I)
-
-
 @dataclass
 class Grid:
     "Words of a table"
@@ -53,42 +48,57 @@ class Grid:
     rows: list  # of lists of words
 
 
-def _cell_text(html):
-    "Text of a cell"
-    if "<" in html:
-        html = re.sub("<[^<>]*>", "", html)
-    return " ".join((unescape(html) if "&" in html else html).split())
+class _Reader(HTMLParser):
+    "Collects the tables of HTML: for each the rows of its head and of its body, of cells"
 
+    def __init__(self):
+        super().__init__()
+        self.found, self.part, self.cell = [], 1, None
 
-def _span(attributes, name):
-    "Rows or columns that a cell covers"
-    m = re.search(name + r'="?([0-9]{1,9})\b', attributes) if attributes else None
-    return max(1, min(int(m[1]), 99)) if m else 1
+    def handle_starttag(self, tag, attrs):
+        if tag == "table":
+            self.found.append(([], []))
+        if tag in ("table", "tbody", "thead"):
+            self.part, self.cell = int(tag != "thead"), None
+        elif self.found and tag == "tr":
+            self.found[-1][self.part].append([])
+        elif tag in ("td", "th") and self.found and self.found[-1][self.part]:
+            given = dict(attrs)
+            spans = [str(given.get(k)) for k in ("rowspan", "colspan")]
+            spans = [min(int(s), 50) if s.isdecimal() and s.isascii() else 1 for s in spans]
+            self.cell = dict(tag=tag, text=[], down=spans[0] or 1, across=spans[1] or 1)
+            self.found[-1][self.part][-1].append(self.cell)
+
+    def handle_endtag(self, tag):
+        if tag == "thead":
+            self.part = 1
+        if tag in ("td", "th", "table"):
+            self.cell = None
+
+    def handle_data(self, data):
+        if self.cell:
+            self.cell["text"].append(data)
 
 
 def _spread(rows):
-    "Words of rows of (tag, words, rows down, columns across), a merged cell in every place that it covers"
+    "Words of rows of cells, a merged cell in every place that it covers"
     at = {}
     for y, row in enumerate(rows):
         x = 0
-        for _, words, down, across in row:
+        for cell in row:
             while (y, x) in at:
                 x += 1
-            if len(at) > MOST_CELLS:
-                down = across = 1
-            for i in range(min(down, len(rows) - y)):
-                for j in range(across):
-                    at[y + i, x + j] = words
+            for i in range(min(cell["down"], len(rows) - y)):
+                for j in range(cell["across"]):
+                    at[y + i, x + j] = " ".join("".join(cell["text"]).split())
     width = 1 + max((x for _, x in at), default=-1)
     return [[at.get((y, x), "") for x in range(width)] for y in range(len(rows))]
 
 
 def _table(head, body):
-    "One table out of the cells of its head and its body"
-    names, rows = _spread(head), _spread(body[:MOST_ROWS])
-    if len(body) > MOST_ROWS:  # the notebook itself has them all
-        rows.append([f"… and {len(body) - MOST_ROWS:,} more rows"] + [""] * (len(rows[0]) - 1))
-    index = next((i for i, cell in enumerate(body[0]) if cell[0] != "th"), 0)
+    "One table out of the cells of its head and its body; pandas names an index in the head's last row"
+    names, rows = _spread(head), _spread(body)
+    index = next((i for i, cell in enumerate(body[0]) if cell["tag"] != "th"), 0)
     width = max(map(len, [*rows, *names]))
     names, rows = ([r + [""] * (width - len(r)) for r in part] for part in (names, rows))
     levels = [list(dict.fromkeys(filter(None, column))) for column in zip(*names)] or [[]] * width
@@ -104,22 +114,10 @@ def _table(head, body):
 def tables(
     html: str,  # an output of a notebook
 ) -> tuple:  # of `Grid`
-    "Tables of an HTML output"
-    found, part = [], 1
-    pieces = iter(_TAG.split(html)[1:])
-    for close, tag, attributes, text in zip(pieces, pieces, pieces, pieces):
-        tag = tag.lower()
-        if tag in ("table", "thead", "tbody"):
-            part = int(close != "" or tag != "thead")
-            if tag == "table" and not close:
-                found.append(([], []))
-        elif found and not close:
-            rows = found[-1][part]
-            if tag == "tr":
-                rows.append([])
-            elif rows:
-                rows[-1].append((tag, _cell_text(text), *(_span(attributes, k) for k in _SPANS)))
-    return tuple(_table(head, body) for head, body in found if body)
+    "Tables of an HTML output: its words, of which a table of ours is built; no HTML of theirs passes"
+    reader = _Reader()
+    reader.feed(html)
+    return tuple(_table(head, body) for head, body in reader.found if body)
 
 
 @dataclass
@@ -433,6 +431,7 @@ def read_notebook(
     given = meta["papermill"].get("parameters")
     defaults = _defaults(_text(tagged[0]["source"])) if tagged else {}
     params = defaults | given if isinstance(given, dict) else dict(defaults)
+    params |= params.pop("sizes") if isinstance(params.get("sizes"), dict) else {}
     title = next((c.heading for c in cells if c.heading), paper[1])
     time = meta["memnb"].get("seconds", meta["papermill"].get("duration"))
     seconds = float(time) if type(time) in (int, float) and time >= 0 else None

@@ -1,25 +1,19 @@
 """A figure drawn again from the tables, with settings of one's own."""
 
-import re
+from inspect import signature
 
 from ..core import did_you_mean
-from ..papers import all_offered, find, offered, parameters, source_cells
-from .profiles import read_yaml
+from ..papers import all_offered, find, offered, parameters
 from ..results import PROFILES, measured, reported, selected
+from .profiles import read_yaml
 
 
 def figures_of(
     paper: str,  # word of the paper
 ) -> dict:  # name, as 'fig2' or 'x_tau' -> function
-    "The figures that a paper can draw"
-    page = find(paper)
+    "The figures that a paper can draw, those of its own behind"
+    find(paper)
     found = {k.removeprefix("fig_"): f for k, f in all_offered(paper, "fig").items() if callable(f)}
-    if page.is_file():  # names under which the page saves a figure of another name
-        for line in (l for s, _ in source_cells(page, "code") for l in s.splitlines()):
-            made = re.search(r"savefig\(fig_?(\w+)\(", line)
-            fun = made and (found.get(made[1]) or found.get(f"fig{made[1]}"))
-            for name in re.findall(rf"'{paper}_(\w+)'", line) if fun else ():
-                found.setdefault(name, fun)
     return dict(sorted(found.items(), key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0])))
 
 
@@ -48,8 +42,6 @@ def _rows(paper, fun, model, profile):
 
 def _settings(fun, words):
     "Settings of a figure, out of words as tau=0.05"
-    from inspect import signature
-
     known = [
         k for k in signature(fun).parameters if k not in ("measured", "reported", "truth", "rows")
     ]
@@ -78,8 +70,6 @@ def redraw(
     fun = known.get(str(name).removeprefix("fig_")) or known.get(f"x_{name}")
     if not fun:
         raise ValueError(f"{paper} has no figure '{name}'{did_you_mean(name, known)}")
-    from inspect import signature
-
     chosen, takes, fig = _settings(fun, words), signature(fun).parameters, None
     for rows in _rows(paper, fun, model, profile):
         given = dict(reported=reported(paper)) | rows | chosen

@@ -1,4 +1,4 @@
-"""One page about a batch: what was found, which claims hold, the figures, the tables, and where every number comes from."""
+"""One page about a batch: what was found, which claims hold, figures, tables, and where every number comes from."""
 
 import re
 from collections import Counter
@@ -9,18 +9,32 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core import replacing, require, root
-from .executed import (
-    Notebook,
-    read_notebooks,
-    run_files,
-    tables,
-)
 from ..plots import label
 from ..rendering import DIFFER, MARKS, code_html, markdown_html, mathml, templates
 from ..sliding import sliders_of
-
+from .executed import Notebook, read_notebooks, run_files, tables
 
 DECIDED = "holds", "does not hold", "mixed"
+
+
+def people_say(
+    model: str,  # as in a board
+) -> str:
+    "Name of a model for people; what was done to it stands behind a comma"
+    name, comma, rest = model.partition(", ")
+    return label(name) + comma + rest
+
+
+def one_verdict(
+    said,  # verdicts
+    apart: str = DIFFER,  # the word for decided ones that contradict each other
+) -> str:
+    "One verdict out of several: those that decide outweigh those that do not"
+    decided = {v for v in said if v in (*DECIDED, DIFFER)}
+    if len(decided) > 1:
+        return DIFFER if DIFFER in decided else apart
+    order = [*decided, "undecided", *sorted({*said} - {*MARKS}), "not testable here"]
+    return next((v for v in order if v in said), "not measured")
 
 
 @dataclass
@@ -29,8 +43,6 @@ class Vote:
 
     notebook: Notebook
     model: str
-    where: str
-    says: str
     verdict: str
     evidence: str
     about: str = ""
@@ -44,13 +56,7 @@ class Judged:
 
     @cached_property
     def verdict(self):
-        "One verdict out of several"
-        said = [v.verdict for v in self.votes]
-        decided = {v for v in said if v in DECIDED}
-        if decided:
-            return decided.pop() if len(decided) == 1 else DIFFER
-        order = ["undecided", *sorted(set(said) - set(MARKS)), "not testable here", "not measured"]
-        return next((v for v in order if v in said), "not measured")
+        return one_verdict([v.verdict for v in self.votes])
 
     @property
     def agree(self):
@@ -65,61 +71,9 @@ class Judged:
         return by
 
 
-def people_say(
-    model: str,  # as in a board
-) -> str:
-    "Name of a model for people; what was done to it stands behind a comma"
-    name, comma, rest = model.partition(", ")
-    return label(name) + comma + rest
-
-
-def votes(notebook: Notebook) -> list:  # of `Vote`
-    "The claims that a run judges"
-
-    def words(r):
-        return (
-            r["where"],
-            r["says"],
-            r["verdict"],
-            r.get("evidence", ""),
-            r.get("about", ""),
-        )
-
-    return [
-        Vote(notebook, r.get("model", notebook.model) or "all models", *words(r))
-        for _, o in notebook.outputs("board")
-        for r in o.value
-    ]
-
-
-def _without_weaker(votes):
-    "Votes of runs of the model itself, without smoke runs, wherever there are such"
-    votes = [v for v in votes if v.notebook.model == v.model] or votes
-    return [v for v in votes if v.notebook.profile != "smoke"] or votes
-
-
-def scoreboard(
-    nbs: list,  # of `Notebook`
-) -> dict:  # word of the paper -> {(where, says): {model: `Judged`}}
-    "The verdicts by paper, claim and model"
-    papers = {}
-    for nb in nbs:
-        for v in votes(nb):
-            by = papers.setdefault(nb.paper, {}).setdefault((v.where, v.says), {})
-            by.setdefault(v.model, []).append(v)
-
-    def judged(by):
-        return {model: Judged(_without_weaker(vs)) for model, vs in sorted(by.items())}
-
-    return {
-        paper: {claim: judged(by) for claim, by in claims.items()}
-        for paper, claims in papers.items()
-    }
-
-
 @dataclass
 class Counted:
-    "A claim with one verdict, whatever the number of models and runs"
+    "A claim with one verdict, whatever the number of models and runs; mixed where models disagree"
 
     where: str
     says: str
@@ -136,25 +90,106 @@ class Counted:
 
     @cached_property
     def verdict(self):
-        "That of the models; mixed where they disagree"
-        said = {j.verdict for j in self.by.values()}
-        decided = said & {*DECIDED, DIFFER}
-        if decided:
-            return decided.pop() if len(decided) == 1 else DIFFER if DIFFER in decided else "mixed"
-        order = ["undecided", *sorted(said - {*MARKS}), "not testable here", "not measured"]
-        return next((v for v in order if v in said), "not measured")
+        return one_verdict([j.verdict for j in self.by.values()], "mixed")
 
     @property
     def decided(self):
         return self.verdict not in ("not measured", "not testable here")
 
 
-def tally(
-    claims: dict,  # {(where, says): {model: `Judged`}}
-) -> tuple:  # Counters of verdicts: of the paper's claims, of theorems and claims of ours
-    "Number of claims by verdict, each claim once"
-    each = [Counted(*key, by) for key, by in claims.items()]
-    return tuple(Counter(c.verdict for c in each if c.ours == ours) for ours in (False, True))
+def scoreboard(
+    nbs: list,  # of `Notebook`
+) -> dict:  # word of the paper -> list of `Counted`
+    """The verdicts by paper, claim and model.
+
+    A run speaks for its own model; others are heard, and smoke runs, where there is no such run.
+    """
+    votes = {}
+    for nb in nbs:
+        for r in (r for _, o in nb.outputs("board") for r in o.value):
+            model = r.get("model", nb.model) or "all models"
+            vote = Vote(nb, model, r["verdict"], r.get("evidence", ""), r.get("about", ""))
+            claims = votes.setdefault(nb.paper, {}).setdefault((r["where"], r["says"]), {})
+            claims.setdefault(model, []).append(vote)
+
+    def judged(found):
+        found = [v for v in found if v.notebook.model == v.model] or found
+        return Judged([v for v in found if v.notebook.profile != "smoke"] or found)
+
+    return {
+        paper: [
+            Counted(*claim, {model: judged(found) for model, found in sorted(by.items())})
+            for claim, by in claims.items()
+        ]
+        for paper, claims in votes.items()
+    }
+
+
+@dataclass
+class Paper:
+    "What all runs of one paper say"
+
+    word: str
+    notebooks: list  # of `Notebook`
+    claims: list  # of `Counted`
+
+    @cached_property
+    def title(self):
+        "That of the last notebook, since a log knows none"
+        return max(reversed(self.notebooks), key=lambda nb: bool(nb.cells)).title
+
+    @cached_property
+    def tally(self):
+        "Counters of verdicts: of the paper's claims, of theorems and claims of ours"
+        return [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
+
+    @property
+    def cited(self):
+        "Is it a paper, whose claims are judged?"
+        return self.tally[0].total() > 0
+
+    @cached_property
+    def counted(self):
+        "Its claims, those of the paper first"
+        return sorted(self.claims, key=lambda c: c.ours)
+
+    def strip(self):
+        "The paper's own claims in the order of their verdicts"
+        order = {v: i for i, v in enumerate(MARKS)}
+        own = [c for c in self.claims if not c.ours]
+        return sorted(own, key=lambda c: order.get(c.verdict, len(order)))
+
+    @cached_property
+    def head(self):
+        "Paragraphs of the first cell of its page: title, question, source, what the paper found"
+        first = next((nb.cells[0].source for nb in reversed(self.notebooks) if nb.cells), "")
+        return [*first.split("\n\n"), "", ""]
+
+    @property
+    def asks(self):
+        return self.head[1].lstrip("> ") if self.head[1].startswith("> ") else ""
+
+    @property
+    def finds(self):
+        "What the paper itself found, as its page says it; empty where it does not"
+        return next((p for p in self.head if p.startswith("**The paper** ")), "")
+
+    @property
+    def source(self):
+        "Authors, year, title and address, without what follows"
+        cut = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", self.head[2])
+        return cut[0] if cut else self.head[2]
+
+    @cached_property
+    def lead(self):
+        "Outputs of the first run that has a lead; a smoke run comes last"
+        small_last = sorted(self.notebooks, key=lambda nb: nb.profile == "smoke")
+        return next((nb.lead for nb in small_last if nb.lead), [])
+
+    @cached_property
+    def picture(self):
+        "The picture of its lead, with the finding as its text; None where there is none"
+        return next((o for _, o in self.lead if o.kind == "picture"), None)
 
 
 def notebook_html(
@@ -165,125 +200,48 @@ def notebook_html(
     return templates().get_template("notebook.html").render(nb=notebook, home=home)
 
 
-@dataclass
-class Paper:
-    "What all runs of one paper say"
-
-    word: str
-    notebooks: list  # of `Notebook`
-    claims: dict  # {(where, says): {model: `Judged`}}
-
-    @cached_property
-    def title(self):
-        "That of the last notebook, since a log knows none"
-        return max(reversed(self.notebooks), key=lambda nb: bool(nb.cells)).title
-
-    @cached_property
-    def tally(self):
-        "Counters of verdicts: of the paper's claims, of others"
-        return tally(self.claims)
-
-    @property
-    def cited(self):
-        "Is it a paper, whose claims are judged?"
-        return self.tally[0].total() > 0
-
-    @cached_property
-    def counted(self):
-        "Its claims, those of the paper first, each with one verdict"
-        return sorted((Counted(*key, by) for key, by in self.claims.items()), key=lambda c: c.ours)
-
-    def strip(self, ours=False):
-        "Claims in the order of their verdicts"
-        order = [*MARKS]
-        return sorted(
-            (c for c in self.counted if c.ours == ours),
-            key=lambda c: order.index(c.verdict) if c.verdict in order else len(order),
-        )
-
-    @cached_property
-    def head(self):
-        "What its page says below the title: the question, and where the paper stands"
-        found = next((nb.cells[0].source for nb in reversed(self.notebooks) if nb.cells), "")
-        parts = [*found.split("\n\n"), "", "", ""][1:3]
-        return [p if p.startswith(mark) else "" for p, mark in zip(parts, ("> ", ""))]
-
-    @property
-    def asks(self):
-        return self.head[0].lstrip("> ")
-
-    @property
-    def finds(self):
-        "What the paper itself found, as its page says it; empty where it does not"
-        found = next((nb.cells[0].source for nb in reversed(self.notebooks) if nb.cells), "")
-        return next((p for p in found.split("\n\n") if p.startswith("**The paper** ")), "")
-
-    @property
-    def source(self):
-        "Authors, year, title and address, without what follows"
-        cut = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", self.head[1])
-        return cut[0] if cut else self.head[1]
-
-    @cached_property
-    def picture(self):
-        "The picture of its lead, with the finding as its text; None where there is none"
-        return next((o for _, o in self.lead if o.kind == "picture"), None)
-
-    @cached_property
-    def lead(self):
-        "Outputs of the first run that has a lead; a smoke run comes last"
-        small_last = sorted(self.notebooks, key=lambda nb: nb.profile == "smoke")
-        return next((nb.lead for nb in small_last if nb.lead), [])
+def _shown(nbs, papers):
+    "Key of a run -> [(heading, [(output, link and name of where the same was shown before)])]"
+    first = {o.html: (f"paper-{p.word}", p.title) for p in papers for _, o in p.lead}
+    shown = {}
+    for nb in nbs:
+        here, shown[nb.key] = (nb.key, nb.key), []
+        for heading, group in groupby(nb.exhibits, lambda found: found[0].heading):
+            places = [(o, first.setdefault(o.html, here)) for _, o in group]
+            shown[nb.key].append((heading, [(o, at if at != here else None) for o, at in places]))
+    return shown
 
 
 def report_html(
     nbs: list,  # of `Notebook`
     odd: list,  # of (file name, why it could not be read)
     pages: dict,  # key of a run -> address of its notebook's page
-    sliders: dict = {},  # noqa: B006 # word of a paper -> a slider, see `sliding`
+    sliders: dict,  # word of a paper -> a slider, see `sliding`
     changed: str = "",  # what differs from the rows that ship, as text
 ) -> str:  # a whole page
     "The report of a batch as HTML"
     board = scoreboard(nbs)
     papers = [
-        Paper(word, [nb for nb in nbs if nb.paper == word], board.get(word, {}))
+        Paper(word, [nb for nb in nbs if nb.paper == word], board.get(word, []))
         for word in dict.fromkeys(nb.paper for nb in nbs)
     ]
     total, ours = (sum((p.tally[k] for p in papers), Counter()) for k in (0, 1))
-    models = sorted(
-        {people_say(m) for p in papers for by in p.claims.values() for m in by} - {"all models"}
-    )
+    models = {people_say(m) for p in papers for c in p.claims for m in c.by} - {"all models"}
     said = {*total, *ours}
-    verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
-    first = {o.html: (f"paper-{p.word}", p.title) for p in papers for _, o in p.lead}
-    shown = {}  # key of a run -> [(heading, [(output, link and name of where the same was shown before)])]
-    for nb in nbs:
-        here = (nb.key, nb.key)
-
-        def before(o, here=here):
-            return None if first.setdefault(o.html, here) == here else first[o.html]
-
-        shown[nb.key] = [
-            (heading, [(o, before(o)) for _, o in group])
-            for heading, group in groupby(nb.exhibits, lambda shown: shown[0].heading)
-        ]
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            notebooks=nbs,
-            odd=odd,
-            pages=pages,
-            papers=papers,
-            models=models,
-            total=total,
-            ours=ours,
-            verdicts=verdicts,
-            shown=shown,
-            sliders=sliders,
-            changed=changed,
-            label=people_say,
-        )
+    page = templates().get_template("report.html")
+    return page.render(
+        notebooks=nbs,
+        odd=odd,
+        pages=pages,
+        papers=papers,
+        models=sorted(models),
+        total=total,
+        ours=ours,
+        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS}),
+        shown=_shown(nbs, papers),
+        sliders=sliders,
+        changed=changed,
+        label=people_say,
     )
 
 
