@@ -9,158 +9,102 @@ __all__ = [
     "MOST_NAMES",
     "MOST_CLAIMS",
     "shipped_dir",
-    "Difference",
     "compared",
+    "verdicts",
+    "turned",
     "differences",
     "difference_text",
+    "board_text",
+    "write_boards",
 ]
 
 # %% ../nbs/rooms/difference.ipynb #88a9091e
+import io
+import subprocess
+import tarfile
+import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import claims
-from .core import checkout, data_dir, did_you_mean, share_dir
+from .core import checkout, data_dir, did_you_mean, replacing, share_dir
 from .papers import claims_of, notebooks, offered
-from .results import COLUMNS, NUMBERS, board, key_columns, measured, reported, rows_in
+from memnb.results import (
+    COLUMNS,
+    MADE,
+    NUMBERS,
+    board,
+    completed,
+    key_columns,
+    measured,
+    reported,
+    rows_in,
+    runs,
+    select,
+)
 
 
 # %% ../nbs/rooms/difference.ipynb #e0383d7b
 @contextmanager
 def shipped_dir():
-    "Folder of the tables as they ship: those of git's HEAD in a checkout, else those of the package"
-    import io
-    import subprocess
-    import tarfile
-    import tempfile
-
+    "Folder of the papers' tables as they ship: those of git's HEAD in a checkout, else those of the package"
     top = checkout()
-    if not top:
-        yield share_dir("papers")
-        return
-
-    def git(*words):
-        return subprocess.run(["git", "-C", str(top), *words], capture_output=True)
-
     try:
-        known = git("rev-parse", "HEAD").returncode == 0
+        git = ["git", "-C", str(top), "archive", "HEAD", "data/papers"]
+        packed = subprocess.run(git, capture_output=True) if top else None
     except OSError:
-        known = False  # no git on this machine
-    if not known:
-        if data_dir().resolve() == (top / "data").resolve():
-            raise ValueError(
-                "memnb diff compares with what git has committed, and this folder "
-                "has no commit: only a run with MEMNB_HOME set to another one can be compared"
-            )
+        packed = None  # no git on this machine
+    if packed and not packed.returncode:
+        file = io.BytesIO(packed.stdout)
+        with tempfile.TemporaryDirectory() as tmp, tarfile.open(fileobj=file) as files:
+            files.extractall(tmp, filter="data")
+            yield Path(tmp) / "data/papers"
+    elif top and data_dir().resolve() == (top / "data").resolve():
+        raise ValueError(
+            "memnb diff compares with what git has committed, and this folder "
+            "has no commit: only a run with MEMNB_HOME set to another one can be compared"
+        )
+    else:
         yield share_dir("papers")
-        return
-    with tempfile.TemporaryDirectory() as tmp:
-        if git("ls-tree", "HEAD", "data/papers/").stdout:
-            with tarfile.open(
-                fileobj=io.BytesIO(git("archive", "HEAD", "data/papers").stdout)
-            ) as tar:
-                tar.extractall(tmp, filter="data")
-        yield Path(tmp) / "data/papers"
 
 
 # %% ../nbs/rooms/difference.ipynb #b7ed3137
-RUN = "profile", "variant", "seed"
-
-
-@dataclass
-class Difference:
-    "What became of one run of a paper"
-
-    paper: str
-    run: tuple  # profile, variant, seed
-    now: int = 0  # rows that are there now
-    new: int = 0  # of these, rows that do not ship
-    gone: int = 0  # rows that ship and are no more
-    moved: dict = field(
-        default_factory=dict
-    )  # quantity -> (rows that changed, largest relative change)
-    turned: list = field(default_factory=list)  # (claim, model, verdict before, verdict now)
-    judged: str = ""  # why verdicts are not compared, where they are not
-
-    @property
-    def changed(self):
-        "Rows whose numbers changed"
-        return sum(n for n, _ in self.moved.values())
-
-    @property
-    def same(self):
-        "Whether all rows and verdicts are the shipped ones"
-        return not (self.new or self.gone or self.moved or self.turned)
-
-
-def _completed(d, columns):
-    "Rows with all of these columns, what is missing empty"
-    import numpy as np
-
-    d = d.reindex(columns=columns).assign(
-        **{c: d[c].fillna("") if c in d else "" for c in columns if COLUMNS[c][0] is str},
-        **{
-            c: d[c].astype(float) if c in d else np.nan for c in columns if COLUMNS[c][0] is not str
-        },
-    )
-    return d.assign(seed=d.seed.fillna(0))
-
-
-def _moved(both):
-    "Which quantities changed, in how many rows, and by how much at most"
-    import numpy as np
-
-    def unlike(c):
-        a, b = both[f"{c}_was"], both[f"{c}_now"]
-        return (a != b) & ~(a.isna() & b.isna())
-
-    was, now, other = both.value_was, both.value_now, np.any([unlike(c) for c in NUMBERS], axis=0)
-    size = np.maximum(was.abs(), now.abs()).replace(0, 1)
-    far = ((now - was).abs() / size).fillna(0)
-    rows = both[other].assign(far=far[other])
-    return {q: (len(g), float(g.far.max())) for q, g in rows.groupby("quantity")}
+RUN = ["profile", "variant", "seed"]
 
 
 def compared(
-    paper: str,  # word of the paper
     was,
-    now,  # DataFrames of measured rows, typed: as shipped, and as they are
-) -> list:  # of `Difference`, one a run
-    "What differs between two sets of rows, run by run"
-    columns = [c for c in COLUMNS if c in {*was, *now, *RUN, *NUMBERS, "quantity"}]
-    was, now = _completed(was, columns), _completed(now, columns)
-    keys, found = key_columns(columns), []
-    for run in dict.fromkeys(
-        [
-            *was[list(RUN)].itertuples(index=False, name=None),
-            *now[list(RUN)].itertuples(index=False, name=None),
-        ]
-    ):
+    now,  # DataFrames of measured rows: as shipped, and as they are
+):  # DataFrame, a row a run and quantity: rows now, how many are new, gone and changed, how far at most
+    "What differs between two sets of rows"
+    import numpy as np
 
-        def of(d, run=run):
-            return d[(d[list(RUN)] == list(run)).all(axis=1)]
-
-        both = of(was).merge(of(now), "outer", keys, suffixes=("_was", "_now"), indicator=True)
-        side = both._merge.value_counts()
-        found.append(
-            Difference(
-                paper,
-                run,
-                len(of(now)),
-                int(side["right_only"]),
-                int(side["left_only"]),
-                _moved(both[both._merge == "both"]),
-            )
-        )
-    return found
+    columns = [c for c in COLUMNS if c in {*was, *now, *RUN, *NUMBERS, "quantity"} - {*MADE}]
+    was, now = completed(was, columns), completed(now, columns)
+    both = was.merge(now, "outer", key_columns(columns), suffixes=("_was", "_now"), indicator=True)
+    side, unlike = both._merge, False
+    for c in NUMBERS:
+        a, b = both[f"{c}_was"], both[f"{c}_now"]
+        unlike = unlike | (a != b) & ~(a.isna() & b.isna())
+    a, b = both.value_was, both.value_now
+    far = (a - b).abs() / np.maximum(a.abs(), b.abs()).replace(0, 1)
+    d = both[[*RUN, "quantity"]].assign(
+        rows=side != "left_only",
+        new=side == "right_only",
+        gone=side == "left_only",
+        changed=unlike & (side == "both"),
+        far=far.where(unlike & (side == "both")).fillna(0),
+    )
+    how = dict.fromkeys(("rows", "new", "gone", "changed"), "sum") | dict(far="max")
+    return d.groupby([*RUN, "quantity"], as_index=False).agg(how)
 
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
-def _verdicts(paper, rows):
-    "Verdict by claim and model"
-    if not len(rows):
-        return {}
+def verdicts(
+    paper: str,  # word of the paper
+    rows,  # measured rows, as of one run
+) -> dict:  # (claim, model): verdict
+    "The verdicts of a paper's claims on rows"
     rows = rows.dropna(axis=1, how="all")
     judge, read = offered(paper, "verdicts"), offered(paper, "from_long")
     if claims.read(paper):
@@ -172,42 +116,41 @@ def _verdicts(paper, rows):
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
 
-def _judge(one, was, now):
-    "Complete a difference by the claims that turned"
-
-    def of(d):
-        return d[(_completed(d, list(RUN)) == list(one.run)).all(axis=1)] if len(d) else d
-
-    if one.same or not len(of(was)) or not len(of(now)):
-        return one
-    if not (one.new or one.gone) and {*one.moved} == {"seconds"}:
-        return one  # times say nothing of a claim
-    try:
-        before, after = _verdicts(one.paper, of(was)), _verdicts(one.paper, of(now))
-    except Exception as e:  # rows of before that the claims of now do not read
-        one.judged = f"claims not compared: {type(e).__name__}: {e}".splitlines()[0][:150]
-        return one
-    one.turned = [
-        (*k, before.get(k, "not measured"), v)
-        for k, v in after.items()
-        if before.get(k, "not measured") != v
-    ]
-    return one
+def turned(
+    paper: str,  # word of the paper
+    was,
+    now,  # DataFrames of measured rows
+) -> list:  # of (profile, variant, seed, claim, model, verdict before, verdict now)
+    "Claims that are judged otherwise, run by run; where they cannot be judged, the claim is '' and the verdict why"
+    d, out = compared(was, now), []
+    odd = d[
+        d[["new", "gone", "changed"]].any(axis=1) & (d.quantity != "seconds")
+    ]  # times say nothing
+    for run in dict.fromkeys(odd[RUN].itertuples(index=False, name=None)):
+        sides = [select(m, **dict(zip(RUN, run, strict=True))) for m in (was, now) if len(m)]
+        if len(sides) < 2 or not all(map(len, sides)):
+            continue
+        try:
+            before, after = (verdicts(paper, m) for m in sides)
+        except Exception as e:  # rows of before that the claims of now do not read
+            why = f"claims not compared: {type(e).__name__}: {e}".splitlines()[0][:150]
+            before, after = {}, {("", ""): why}
+        for k, v in after.items():
+            if (old := before.get(k, "not measured")) != v:
+                out.append((*run, *k, old, v))
+    return out
 
 
 def differences(
     papers=(),  # words; all when empty
-) -> list:  # of `Difference`, one a run, those that are the same included
-    "What differs from the shipped numbers"
-    found = []
+):  # DataFrames: what `compared` and `turned` find, with the paper
+    "What differs from the shipped numbers and verdicts"
+    import pandas as pd
+
+    numbers, claimed = [], []
     with shipped_dir() as shipped:
-        there = {
-            p.name
-            for f in (shipped, share_dir("papers"), data_dir() / "papers")
-            if f.is_dir()
-            for p in f.iterdir()
-            if (p / "measured").is_dir()
-        }
+        tops = shipped, share_dir("papers"), data_dir() / "papers"
+        there = {p.parent.name for top in tops for p in top.glob("*/measured")}
         words = [w for w in notebooks() if w in there] + sorted(there - {*notebooks()})
         for w in papers:
             if w not in words:
@@ -217,68 +160,87 @@ def differences(
             try:
                 now = measured(word)
             except FileNotFoundError:
-                now = was.iloc[:0]
-            found += [_judge(d, was, now) for d in compared(word, was, now)]
-    return found
+                now = was[:0]
+            numbers.append(compared(was, now).assign(paper=word))
+            claimed += [(word, *t) for t in turned(word, was, now)]
+    names = ["paper", *RUN, "claim", "model", "was", "now"]
+    return pd.concat(numbers, ignore_index=True), pd.DataFrame(claimed, columns=names)
 
 
 # %% ../nbs/rooms/difference.ipynb #36f7b2bd
 MOST_LINES, MOST_NAMES, MOST_CLAIMS = 40, 4, 6  # of the text; quantities and claims of a run
 
 
-def _said_of_run(d):
-    "What is said of one run"
-    profile, variant, seed = d.run
-    which = f"{d.paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
-    counts = [
-        f"{n:,} {what}"
-        for n, what in ((d.changed, "changed"), (d.new, "new"), (d.gone, "gone"))
-        if n
+def _of_run(run, d, claimed):
+    "Lines about a run: what `compared` and `turned` found of it"
+    paper, profile, variant, seed = run
+    rows, new, gone, changed = d[["rows", "new", "gone", "changed"]].sum()
+    which = f"{paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
+    if not rows:
+        return [f"{which}: no longer there, {gone:,} rows"]
+    if new == rows:
+        return [f"{which}: a run that does not ship, {new:,} rows"]
+    counts = dict(changed=changed, new=new, gone=gone).items()
+    lines = [f"{which}: {', '.join(f'{n:,} {k}' for k, n in counts if n)} of {rows:,} rows"]
+    moved = [
+        f"{r.quantity} {f'by up to {100 * r.far:.2g} %' if r.far else 'beside its value'} ({r.changed:,})"
+        for r in d[d.changed > 0].sort_values("far", ascending=False, kind="stable").itertuples()
     ]
-    if not d.now:
-        yield f"{which}: no longer there, {d.gone:,} rows"
-    elif d.new == d.now:
-        yield f"{which}: a run that does not ship, {d.new:,} rows"
-    else:
-        yield f"{which}: {', '.join(counts)} of {d.now:,} rows"
-    far = sorted(d.moved.items(), key=lambda kv: -kv[1][1])
-    parts = [
-        f"{q} {f'by up to {100 * x:.2g} %' if x else 'beside its value'} ({n:,})"
-        for q, (n, x) in far
-    ]
-    if parts:
-        yield (
-            "  "
-            + ", ".join(parts[:MOST_NAMES])
-            + (f" and {len(parts) - MOST_NAMES} more quantities" if len(parts) > MOST_NAMES else "")
-        )
-    for claim, model, old, new in d.turned[:MOST_CLAIMS]:
-        yield f"  claim {claim}{f' ({model})' if model else ''}: {old} -> {new}"
-    if len(d.turned) > MOST_CLAIMS:
-        yield f"  and {len(d.turned) - MOST_CLAIMS} more claims"
-    if d.judged:
-        yield f"  {d.judged}"
+    more = f" and {len(moved) - MOST_NAMES} more quantities" * (len(moved) > MOST_NAMES)
+    lines += ["  " + ", ".join(moved[:MOST_NAMES]) + more] * bool(moved)
+    for t in claimed[:MOST_CLAIMS].itertuples():
+        who = f" ({t.model})" if t.model else ""
+        lines.append(f"  claim {t.claim}{who}: {t.was} -> {t.now}" if t.claim else f"  {t.now}")
+    return lines + [f"  and {len(claimed) - MOST_CLAIMS} more claims"] * (
+        len(claimed) > MOST_CLAIMS
+    )
 
 
 def difference_text(
-    found: list,  # as `differences` gives them
+    numbers,
+    claimed,  # as `differences` gives them
 ) -> str:  # lines
     "Differences on one screen"
-    odd = [d for d in found if not d.same]
-    if not odd:
+    by, out = ["paper", *RUN], []
+    odd = numbers[["new", "gone", "changed"]].any(axis=1).groupby([numbers[c] for c in by]).any()
+    if not odd.any():
         return "nothing differs"
-    out = []
-    for i, d in enumerate(odd):
-        lines = list(_said_of_run(d))
+    for i, run in enumerate(odd.index[odd]):
+        of = dict(zip(by, run, strict=True))
+        lines = _of_run(run, select(numbers, **of), select(claimed, **of))
         if len(out) + len(lines) > MOST_LINES:
-            out.append(f"and {len(odd) - i} more runs")
+            out.append(f"and {odd.sum() - i} more runs")
             break
         out += lines
-    turned = sum(len(d.turned) for d in odd)
-    return "\n".join(
-        [
-            *out,
-            f"{len(odd)} of {len(found)} runs differ from the shipped ones, "
-            f"{turned or 'no'} verdict{'s' * (turned != 1)} turned",
-        ]
-    )
+    n = sum(claimed.claim != "")
+    last = f"{odd.sum()} of {len(odd)} runs differ from the shipped ones, {n or 'no'} verdict{'s' * (n != 1)} turned"
+    return "\n".join([*out, last])
+
+
+# %% ../nbs/rooms/difference.ipynb #dd6a8e1d
+def board_text(
+    paper: str,  # word of the paper
+) -> str:  # csv with the columns id, model, verdict
+    "The verdicts on the recorded runs of a paper, those that are not measured left out"
+    import pandas as pd
+
+    choose = offered(paper, "all_runs") or (lambda: runs(paper))
+    own = claims._package(paper, "judged")  # chooses among all rows
+    found = verdicts(paper, measured(paper) if own else choose())
+    lines = [(*k, v) for k, v in sorted(found.items()) if v != "not measured"]
+    d = pd.DataFrame(lines, columns=["id", "model", "verdict"])
+    return d.to_csv(index=False, lineterminator="\n")
+
+
+def write_boards(
+    papers=(),  # words; all that have measured rows when empty
+) -> list:  # of files
+    "Write the verdicts of papers to `data/papers/<paper>/board.csv`"
+    files = []
+    for word in papers or [
+        w for w in notebooks() if len(rows_in(share_dir("papers") / w / "measured"))
+    ]:
+        files.append(data_dir() / "papers" / word / "board.csv")
+        with replacing(files[-1]) as part:
+            part.write_text(board_text(word), encoding="utf-8", newline="")
+    return files

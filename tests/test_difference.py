@@ -50,7 +50,7 @@ def said(capsys, *words):
 
 
 def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, "claims_of", lambda word: pytest.fail("claims were judged"))
+    monkeypatch.setattr(difference, "verdicts", lambda *a: pytest.fail("claims were judged"))
     assert said(capsys) == (0, "nothing differs\n", "")
 
 
@@ -71,7 +71,7 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, "offered", lambda *a: pytest.fail("claims were judged"))
+    monkeypatch.setattr(difference, "verdicts", lambda *a: pytest.fail("claims were judged"))
     (file,) = (house / "data/papers/icl/measured").glob("laptop-*.planted_file.*.parquet")
     n = scaled(file, "seconds", 1.5)
     code, out, err = said(capsys, "icl")
@@ -109,6 +109,20 @@ def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypa
     shutil.copy(house / "data/papers" / name, own / "data/papers" / name)
     scaled(own / "data/papers" / name, "rate", 0.5)
     assert "tabular laptop seed 0: " in said(capsys, "tabular")[1]
+
+
+@pytest.mark.parametrize("paper", papers.notebooks())
+def test_the_board_that_ships_is_that_of_the_rows_that_ship(paper, top):
+    "Else `memnb diff --write`, and look at what `git diff` shows"
+    file = top / "data/papers" / paper / "board.csv"
+    assert difference.board_text(paper) == file.read_text(encoding="utf-8")
+
+
+def test_boards_are_written_by_the_command(house, capsys):
+    code, out, err = said(capsys, "tabular", "--write")
+    assert (code, err) == (0, "") and out.splitlines()[-1].endswith("data/papers/tabular/board.csv")
+    d = pd.read_csv(house / "data/papers/tabular/board.csv", keep_default_na=False)
+    assert [*d] == ["id", "model", "verdict"] and d.equals(d.sort_values(["id", "model"]))
 
 
 def test_mistakes_are_one_line(house, capsys):

@@ -112,17 +112,15 @@ def pages(words=PAPERS):
 
 def runs(words=PAPERS):
     "Verdicts of every stored run: {paper: {run: [[id, model, verdict], ...]}}"
-    from memnb.difference import RUN, _completed, _verdicts
-    from memnb.results import measured
+    from memnb.difference import RUN, verdicts
+    from memnb.results import completed, measured
 
     out = {}
     for word in words:
         rows = measured(word)
-        key = _completed(rows, list(RUN))[list(RUN)].agg(
-            lambda r: f"{r.profile}|{r.variant}|{r.seed:g}", axis=1
-        )
+        key = completed(rows, RUN).agg(lambda r: f"{r.profile}|{r.variant}|{r.seed:g}", axis=1)
         out[word] = {
-            k: sorted([*i, v] for i, v in _verdicts(word, rows[key == k]).items())
+            k: sorted([*i, v] for i, v in verdicts(word, rows[key == k]).items())
             for k in dict.fromkeys(key)
         }
     return out

@@ -115,11 +115,15 @@ def _clean(
 
 def _diff(
     papers: list = (),  # WORD: only these papers
+    *,
+    write: bool = False,  # write the verdicts on the recorded runs to data/papers/WORD/board.csv
 ):
     "which numbers and verdicts differ from those that ship"
-    from ..difference import difference_text, differences
+    from ..difference import difference_text, differences, write_boards
 
-    print(difference_text(differences(papers)))
+    print(difference_text(*differences(papers)))
+    for file in write_boards(papers) if write else ():
+        print(relative_path(file))
 
 
 def _figure(
@@ -174,7 +178,7 @@ def _report(
     from .report import batch_report
 
     try:
-        changed = difference_text(differences())
+        changed = difference_text(*differences())
     except (ValueError, OSError) as e:
         changed = f"not compared: {e}"
     print(relative_path(batch_report(runs, out, changed)))
