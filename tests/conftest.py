@@ -36,6 +36,7 @@ os.environ.pop("MEMNB_HOME", None)
 LONG = [
     "test_batch.py",
     "test_lab.py",
+    "test_frozen.py",
     "[10_tabular]",
     "[tabular/measuring]",
     "[rooms/hf]",
@@ -47,6 +48,7 @@ LONG = [
     "[iclinf/ladder]",
     "[rooms/plant]",
     "test_store.py",
+    "test_claims.py",
     "test_report.py",
     "test_engine.py",
     "test_icl.py",
@@ -80,7 +82,8 @@ def pytest_xdist_make_scheduler(config, log):
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.split("::")[0]
-            return nodeid if Path(file).stem in ("test_notebooks", "test_repo") else file
+            apart = ("test_notebooks", "test_repo", "test_frozen")
+            return nodeid if Path(file).stem in apart else file
 
     config.option.loadscopereorder = False  # the order of the tests is that of `LONG`
     return Files(config, log)

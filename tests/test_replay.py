@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from test_repo import TOP
 
 from memnb import core
@@ -23,6 +24,7 @@ def memnb(*words, **env):
     return r.returncode, r.stdout, r.stderr
 
 
+@pytest.mark.slow
 def test_a_page_from_the_answers_that_ship(tmp_path, home):
     "The page is executed and reported, the answers are taken in once, no model has to answer; again it takes no run"
     env = dict(MEMNB_STORE=str(tmp_path / "store.sqlite"))
