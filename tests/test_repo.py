@@ -165,8 +165,7 @@ def test_ruff_finds_nothing():
 # above all
 ARROWS = dict(
     core=[],
-    answers=["core"],
-    store=["core", "answers"],
+    store=["core"],
     backend=["core", "store"],
     attention=["core"],
     weights=["core"],
