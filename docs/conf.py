@@ -252,7 +252,7 @@ def rows():
     for folder in sorted(p for p in (TOP / "data/papers").glob("*") if p.is_dir()):
         lines = []
         for f in sorted(folder.glob("measured/*.parquet")):
-            table, name = pd.read_parquet(f), f"{f.stem}.csv"
+            table, name = pd.read_parquet(f, dtype_backend="numpy_nullable"), f"{f.stem}.csv"
             write(HERE / "_extra/rows" / folder.name / name, table.to_csv(index=False))
             link = f'<a href="{folder.name}/{quote(name)}">{name}</a>'
             lines.append(f"- {link}, {len(table):,} rows")

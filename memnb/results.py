@@ -521,19 +521,14 @@ def runs(
     for c in by:
         if c not in COLUMNS:
             raise ValueError(f"rows have no column {c!r}{did_you_mean(c, COLUMNS)}")
-    by = [c for c in by if c in rows]
-    if not len(rows):
-        found = [rows]
-    elif not by:
-        found = [_run_of(rows, profile)]
-    else:
-        groups = rows.groupby(by, sort=False, dropna=False)
+    by, found = [c for c in by if c in rows], [rows]
+    if len(rows):
+        groups = rows.groupby(by, sort=False, dropna=False) if by else [("", rows)]
         found = [_run_of(g, profile) for _, g in groups]
-    if now is not None and not len(rows):
-        found.append(now)
-    elif now is not None and by:
-        there = pd.MultiIndex.from_frame(rows[by])
-        found.append(now[~pd.MultiIndex.from_frame(now.reindex(columns=by)).isin(there)])
+    if now is not None:
+        keys = [d.reindex(columns=by).astype(object).fillna("").values for d in (rows, now)]
+        known = set(map(tuple, keys[0]))
+        found.append(now[[tuple(k) not in known for k in keys[1]]])
     return pd.concat(found, ignore_index=True)
 
 
@@ -541,24 +536,10 @@ def selected(
     rows,  # all measured rows of a paper
     model: str = None,  # name; default: the first that is there
     profile: str = None,  # default: the largest that is there
-    variant: str = None,  # default: that of this process, else none
-    seed: int = None,  # default: the smallest
-):  # DataFrame: rows of one model, mode, profile, variant and seed
-    "The rows of one run of one model"
-
-    def first(m, column, *wanted):  # rows with the first of these that is there
-        there = set(m[column].unique())
-        return m[m[column] == next(x for x in (*wanted, m[column].iloc[0]) if x in there)]
-
-    m = first(first(rows, "model", model), "profile", profile, *PROFILES)
-    if "variant" in m:
-        m = m.assign(
-            variant=m.variant.astype(object).where(m.variant.notna(), "")
-        )  # this run's have none
-        want = current_run(m.profile.iloc[0])[1] if variant is None else variant
-        m = first(m, "variant", want, "")
-    m = first(m, "seed", seed, m.seed.min())
-    return m[m["mode"] == m["mode"].iloc[0]].reset_index(drop=True)
+):  # DataFrame
+    "The rows of one run of one model; `runs` gives one of each"
+    one = model if model in set(rows.model) else rows.model.iloc[0]
+    return runs(select(rows, model=one), profile)
 
 
 def rows_to_show(

@@ -118,12 +118,10 @@ def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
     results.record("toy", rows(0.3), "m", "laptop", mode="chat")
     got = results.measured("toy")
     assert len(got) == 5
-    assert results.selected(got, "m", "laptop").value.tolist() == [0.3]  # this process is that run
+    assert results.runs(got, "laptop").value.tolist() == [0.3]  # this process is that run
     monkeypatch.delenv("MEMNB_RUN"), monkeypatch.delenv("MEMNB_VARIANT")
-    assert results.selected(got, "m", "laptop").value.tolist() == [0.1]
-    assert results.selected(got, "m").value.tolist() == [
-        0.2
-    ]  # the larger profile, the smaller seed
+    assert results.runs(got, "laptop").value.tolist() == [0.1]
+    assert results.runs(got).value.tolist() == [0.2]  # the larger profile, the smaller seed
 
 
 def test_parts_of_one_run_come_together(home):
