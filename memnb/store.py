@@ -261,9 +261,13 @@ class Store:
             for c in [c for c in COLUMNS[5:] if has and c not in has]:  # of the first version
                 db.execute(f'ALTER TABLE answers ADD COLUMN "{c}" TEXT')
             db.executescript(_SCHEMA)
-            old = db.execute("SELECT key, answer FROM answers WHERE sha IS NULL").fetchall()
-            marks = [(checksum_of(k, a), k) for k, a in old if isinstance(k and a, str)]
-            db.executemany("UPDATE answers SET sha=? WHERE key=?", marks)
+            if (
+                db.execute("PRAGMA user_version").fetchone()[0] < 2
+            ):  # the first version had no checksums
+                old = db.execute("SELECT key, answer FROM answers WHERE sha IS NULL").fetchall()
+                marks = [(checksum_of(k, a), k) for k, a in old if isinstance(k and a, str)]
+                db.executemany("UPDATE answers SET sha=? WHERE key=?", marks)
+                db.execute("PRAGMA user_version=2")
         elif not has >= set(COLUMNS):
             db.close()
             raise self._cannot("brought up to date", "no write permission")
