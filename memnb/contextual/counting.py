@@ -10,8 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from .automaton import Grammar
-from .retraining import LEARNERS, token_ids
+from .grammars import Grammar, token_ids
 
 # %% ../../nbs/contextual/counting.ipynb #d4ac984a
 ORDER, WEIGHT = 12, 100.0  # tokens of the longest context and its continuation; m
@@ -78,6 +77,3 @@ def train_counts(
     kept = [token_ids(g, [t for t, a in zip(s, mask) if not a]) for s, mask in zip(sets, masks)]
     ids, most = token_ids(g, watch), most or [len(watch)] * len(sets)
     return [counted_losses(s, ids[:k], at, len(g.terminals) + 1) for s, k in zip(kept, most)]
-
-
-LEARNERS["ngram"] = train_counts

@@ -15,6 +15,7 @@ __all__ = [
     "grammar",
     "filled",
     "levels",
+    "token_ids",
 ]
 
 # %% ../../nbs/contextual/grammars.ipynb #9886f58f
@@ -328,3 +329,16 @@ def levels(
         out.append([t[:3] for t in row if t[0] in g.rules])
         row = [kid for t in row for kid in (t[3] or [t])]
     return out
+
+
+# %% ../../nbs/contextual/grammars.ipynb #e76f2486
+def token_ids(
+    g: Grammar,  # the language
+    strings: list,  # tokens with blanks in between
+) -> list:  # of lists of token numbers, the end token behind them
+    "Strings as token numbers, refused where a token is not of the language"
+    at = {x: i for i, x in enumerate(g.terminals)}
+    strange = next((s for s in strings if not set(s.split()) <= set(at)), None)
+    if strange:
+        raise ValueError(f"{strange[:60]!r} is not in {g.called}: its probability is 0")
+    return [[at[x] for x in s.split()] + [len(at)] for s in strings]

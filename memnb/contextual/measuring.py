@@ -12,9 +12,9 @@ __all__ = [
     "chosen",
     "curves",
     "model_name",
+    "Sizes",
     "cells_of",
-    "run_all",
-    "estimate",
+    "sweep",
     "kind_of",
     "main_cell",
     "main_rows",
@@ -29,32 +29,27 @@ __all__ = [
 import math
 import re
 import time
-from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from .. import core, gpt, lm, results
+from .. import core, papers, results
 from .automaton import grammar
-from .counting import LEARNERS
 from .grammars import GRAMMARS
 from .method import nearest
 from memnb.contextual.retraining import (
     COLUMNS_OF_RUNS,
+    LEARNERS,
     LOSSES,
     OF_STRING,
     RUN_OF,
-    check_names,
     dynamics,
     followed,
-    looks_at,
     model_config,
-    need_weights,
     paired_sets,
     short_name,
 )
-from .tuning import shared_tokens, tuned_dynamics
 from ..core import say
 
 
@@ -63,9 +58,27 @@ def _listed(x):
     return list(x) if isinstance(x, (list, tuple)) else [x]
 
 
-def _told_apart(languages):
-    "Grammars, each once; ValueError where two have one name"
-    found = {}
+def parted(
+    config: str,  # layers x width, as '2x32', or with its own rate, as '2x32@0.001'; or the name of a learner
+) -> tuple:  # (layers x width, or name; its own learning rate, or None; as tables call it)
+    "A model and its own learning rate"
+    found = re.fullmatch(r"(\d+x\d+)@([\d.e-]+)", str(config))
+    if not found:
+        return str(config), None, str(config)
+    lr = float(found[2])
+    return found[1], lr, f"{found[1]}@{repr(lr).removesuffix('.0')}"
+
+
+def measure(
+    languages="L2",  # name, text or Grammar; or several
+    sizes=256,  # training strings; or several
+    configs="2x32",  # layers x width of tiny models ('2x32@0.001': with its rate), or 'ngram'; or several
+    model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
+    lr: float = 0.0,  # learning rate of models without their own; 0: the engine's
+    **how,  # for `dynamics`: n, copies, repeats, setting, controls, epochs, tests, seed, ...
+):  # DataFrame as from `dynamics`
+    "Losses of strings of falling frequency in these languages, with and without them in training"
+    found, out, began = {}, [], time.perf_counter()
     for g in map(grammar, _listed(languages)):
         name = short_name(g)
         other = grammar(name) if name in GRAMMARS else found.setdefault(name, g)
@@ -74,85 +87,15 @@ def _told_apart(languages):
                 f"two languages are called {name}: name yours otherwise, as grammar(text, 'mine')"
             )
         found[name] = g
-    return [*found.values()]
-
-
-def _check_numbers(sizes, how):
-    "Refuse what is no number of things"
-    counts = [
-        *(("sizes", s) for s in sizes),
-        *((k, how[k]) for k in ("n", "repeats", "epochs", "batch", "tests") if k in how),
-        *(("copies", c) for c in how.get("copies", ())),
-    ]
-    for k, v in counts:
-        if not isinstance(v, Integral) or v < 1:
-            raise ValueError(f"{k}: a whole number from 1 up, not {v!r}")
-    lr = how.get("lr", 0.0)
-    if not isinstance(lr, Real) or not 0 <= lr < math.inf:
-        raise ValueError(f"lr: a rate from 0 up, not {lr!r}")
-
-
-def parted(
-    config: str,  # as of `measure`
-) -> tuple:  # (layers x width, or name; arguments of `dynamics` that go with it)
-    "A model and its own learning rate"
-    name, at, rate = str(config).partition("@")
-    if not at or name not in LEARNERS and not re.fullmatch(r"\d+x\d+", name):
-        return str(config), {}
-    if name in LEARNERS:
-        raise ValueError(f"{config}: {name} only counts and has no rate; take '{name}'")
-    try:
-        lr = float(rate)
-    except ValueError:
-        lr = math.nan
-    if 0 <= lr < math.inf:
-        return name, dict(lr=lr)
-    raise ValueError(f"{config}: a rate is a number from 0 up, as '2x32@0.001'")
-
-
-def _same_name(config):
-    "A model as tables call it: 2x32@1e-3 is 2x32@0.001"
-    name, own = parted(config)
-    return f"{name}@{repr(own['lr']).removesuffix('.0')}" if own else name
-
-
-def measure(
-    languages="L2",  # name, text or Grammar; or several
-    sizes=256,  # training strings; or several
-    configs="2x32",  # layers x width of tiny models ('2x32@0.001': with its rate), or 'ngram'; or several
-    model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    **how,  # for `dynamics`: n, copies, repeats, setting, controls, epochs, lr, tests, seed, ...
-):  # DataFrame as from `dynamics`
-    "Losses of strings of falling frequency in these languages, with and without them in training"
-    check_names(measure, how, model)
-    if model in LEARNERS:
-        model, configs = "gpt", model  # a tiny model of another kind
-    _check_numbers(_listed(sizes), how)
-    if model != "gpt":
-        need_weights(lm.load(model))
-    run = dynamics if model == "gpt" else tuned_dynamics
+    models = dict.fromkeys(map(parted, _listed(configs) if model == "gpt" else [model]))
     cells = [
-        (g, s, c)
-        for g in _told_apart(languages)
-        for s in dict.fromkeys(_listed(sizes))
-        for c in dict.fromkeys(map(_same_name, _listed(configs)) if model == "gpt" else [model])
+        (g, s, c) for g in found.values() for s in dict.fromkeys(_listed(sizes)) for c in models
     ]
-    plan_of, batch = {k: how[k] for k in ("n", "copies") if k in how}, how.get("batch", 8)
-    for g, s, c in cells:  # what cannot work fails before anything is trained
-        if model == "gpt" and c not in LEARNERS:
-            model_config(parted(c)[0], g, 2)
-        three = followed(g, s, **plan_of, seed=1000 * how.get("seed", 0))
-        if batch > s and c not in LEARNERS:
-            say(
-                f"{short_name(g)}: batches of {batch} are larger than the {s} training strings. Without and with "
-                f"a followed string there are {', '.join(map(str, [s, *(s + three.copies)]))}, and a step has no "
-                f"more; take batch={s} or less"
-            )
-    out, began = [], time.perf_counter()
-    for i, (g, s, c) in enumerate(cells, 1):
-        out.append(run(g, s, parted(c)[0], **how | parted(c)[1]).assign(config=c))
+    for i, (g, s, (config, rate, called)) in enumerate(cells, 1):
+        d = dynamics(g, s, config, model, lr=lr if rate is None else rate, **how)
+        out.append(d.assign(config=called) if model == "gpt" else d)
         if i < len(cells) and time.perf_counter() > began + 20:
-            say(f"{short_name(g)}, {s} strings, {c}: {i} of {len(cells)} done")
+            say(f"{short_name(g)}, {s} strings, {called}: {i} of {len(cells)} done")
     return pd.concat(out, ignore_index=True)
 
 
@@ -161,7 +104,7 @@ KEYS_OF_RUNS = [*RUN_OF, "string"]
 
 
 def to_long(
-    rows,  # DataFrame from `run_all` or `measure`
+    rows,  # DataFrame from `measure`
 ):  # DataFrame in the long form of `results`; `x` is the epoch, what does not change stands at epoch 0
     "Losses as measured rows"
     once = (
@@ -207,7 +150,7 @@ def chosen(
 
 def curves(
     rows,  # measured rows of this paper
-):  # DataFrame as from `run_all`
+):  # DataFrame as from `measure`
     "Measured rows as losses by epoch"
     if not len(rows):
         return pd.DataFrame(columns=COLUMNS_OF_RUNS)
@@ -230,188 +173,87 @@ def model_name(
 
 
 # %% ../../nbs/contextual/measuring.ipynb #96aaf27b
+class Sizes(papers.Sizes):
+    "The sizes of a run, each with its value in the smoke profile"
+
+    n: int = 3  # strings followed, of falling frequency
+    main: list[str] = [
+        "L4m"
+    ]  # languages trained with controls: 'L1' to 'L8', 'L4m' (modified), or a grammar of yours
+    languages: list[str] = []  # further languages, without controls
+    apart: list[str] = ["L4m"]  # languages trained once more with the copies reversed
+    published: list[str] = ["L4m"]  # languages trained by the paper's protocol, too
+    natural: list[str] = []  # languages with natural frequencies, at the size below
+    strings: list[int] = [16]  # training strings
+    configs: list[str] = ["1x16", "ngram"]  # layers x width of the tiny models; 'ngram' only counts
+    varied: list = []  # languages at further sizes and configs, none named: all; [size or config, *languages] for one
+    copies: list[int] = [
+        8,
+        3,
+        1,
+    ]  # how often the strings stand in the training data, one number each
+    repeats: int = 4  # trainings with new strings, data and weights
+    natural_size: int = 256  # training strings where copies are natural
+    natural_repeats: int = 1  # of those
+    epochs: int = 10  # passes over the data
+    batch: int = 8  # strings a step
+    lr: float = 0.002  # peak learning rate; 0 lets the engine choose (5e-5 for a pretrained model)
+    tests: int = 16  # test strings
+
+
 def cells_of(
-    main: list,
-    languages: list,
-    apart: list,
-    published: list,
-    natural: list,  # see `run_all`
-    sizes: list,
-    configs: list,
-    copies: list,
-    repeats: int,
-    natural_size: int,
-    natural_repeats: int,
-    varied: list = (),  # languages at further sizes and configs; [size or config, *languages]
+    sizes: Sizes,
+    model: str = "gpt",  # as of `measure`
 ) -> list:  # of arguments of `measure`
-    "What a batch trains, a cell each"
-    given, every = (
-        dict(copies=list(copies), repeats=repeats),
-        list(dict.fromkeys([*main, *languages])),
-    )
-    configs = [*dict.fromkeys(map(_same_name, configs))]
-    # one thing is varied
-    at = [*((s, configs[0], s) for s in sizes), *((sizes[0], c, c) for c in configs[1:])]
-    own = {
-        _same_name(v[0]) if isinstance(v[0], str) else v[0]: v[1:]
-        for v in varied
-        if not isinstance(v, str)
-    }
-    of = {what: own.get(what, [v for v in varied if isinstance(v, str)]) for *_, what in at[1:]}
-    if odd := set(own) - set(of):
-        raise ValueError(
-            f"varied names {', '.join(map(str, odd))}: no further size or config of this run"
-        )
+    "What a run trains, a cell each: one thing is varied at a time"
+    s, strings = sizes, sizes.strings
+    configs = [c for _, _, c in map(parted, s.configs)] if model == "gpt" else [model]
+    configs = list(dict.fromkeys(configs))
+    at = [*((k, configs[0], k) for k in strings), *((strings[0], c, c) for c in configs[1:])]
+    every = [v for v in s.varied if isinstance(v, str)]
+    own = {parted(v[0])[2]: v[1:] for v in s.varied if not isinstance(v, str)}
+    of = {what: own.get(str(what), every) for *_, what in at[1:]}
+    if odd := set(own) - {str(k) for k in of}:
+        raise ValueError(f"varied names {', '.join(odd)}: no further size or config of this run")
+    given = dict(copies=list(s.copies), repeats=s.repeats)
     out = [
-        dict(languages=g, sizes=s, configs=c, controls=g in main, **given)
-        for i, (s, c, what) in enumerate(at)
-        for g in every
+        dict(languages=g, sizes=k, configs=c, controls=g in s.main, **given)
+        for i, (k, c, what) in enumerate(at)
+        for g in dict.fromkeys([*s.main, *s.languages])
         if not i or not of[what] or g in of[what]
     ]
+    first = dict(sizes=strings[0], configs=configs[0])
     out += [
-        dict(languages=g, sizes=sizes[0], configs=configs[0], setting=k, **given)
-        for k, some in (("reversed", apart), ("published", published))
+        dict(languages=g, setting=k, **first, **given)
+        for k, some in (("reversed", s.apart), ("published", s.published))
         for g in some
     ]
-    return out + [
-        dict(languages=g, sizes=natural_size, configs=configs[0], repeats=natural_repeats)
-        for g in natural
-    ]
+    natural = first | dict(sizes=s.natural_size, repeats=s.natural_repeats)
+    return out + [dict(languages=g, **natural) for g in s.natural]
 
 
-def run_all(
-    profile: str,
-    model: str,
-    n: int,
-    main: list,
-    languages: list,
-    apart: list,
-    published: list,
-    natural: list,
-    sizes: list,
-    configs: list,
-    copies: list,
-    repeats: int,
-    natural_size: int,
-    natural_repeats: int,
-    epochs: int,
-    batch: int,
-    lr: float,
-    tests: int,
-    seed: int = 0,
-    folder: Path = None,
-    varied: list = (),
-):  # DataFrame as from `measure`
-    "The measurements of a batch profile, recorded"
-    configs = configs if model == "gpt" else [model]
-    if folder is None and profile != "smoke":
-        folder = core.cache_dir() / "contextual"
-    how = dict(
-        model=model, n=n, epochs=epochs, batch=batch, lr=lr, tests=tests, seed=seed, folder=folder
-    )
-    cells = cells_of(
-        main,
-        languages,
-        apart,
-        published,
-        natural,
-        sizes,
-        configs,
-        copies,
-        repeats,
-        natural_size,
-        natural_repeats,
-        varied,
-    )
-    for c in cells:
-        followed(c["languages"], c["sizes"], n, c.get("copies", ()), 1000 * seed)
-    out = []
+def sweep(
+    model: str = "gpt",  # as of `measure`
+    sizes: Sizes = None,  # default: those of the smoke profile
+    seed: int = 0,  # of every random choice
+    folder: Path = None,  # where finished trainings are kept, so that a run that was stopped goes on
+):  # DataFrame in the long form, with `model` and `mode`
+    "All measurements of a run"
+    s = sizes or Sizes()
+    how = s.model_dump(include={"n", "epochs", "batch", "lr", "tests"})
+    how |= dict(model=model, seed=seed, folder=folder)
+    cells, out = cells_of(s, model), []
+    for c in cells:  # what cannot work fails before anything is trained
+        if model == "gpt" and c["configs"] not in LEARNERS:
+            model_config(parted(c["configs"])[0], grammar(c["languages"]), 2)
+        followed(c["languages"], c["sizes"], s.n, c.get("copies", ()), 1000 * seed)
     for i, c in enumerate(cells, 1):
         out.append(measure(**c, **how))
-        if profile != "smoke":
-            say(
-                f"{c['languages']}, {c.get('setting') or out[-1].setting.iloc[0]}: "
-                f"{i} of {len(cells)} measured"
-            )
-    rows = pd.concat(out, ignore_index=True).round(
-        dict.fromkeys([*LOSSES, "exact", "best_loss"], 4)
-    )
-    with results.Recorder("contextual", profile, seed) as rec:
-        rec.add(to_long(rows), model_name(model), "train")
-    return rows
-
-
-# %% ../../nbs/contextual/measuring.ipynb #bbb932ba
-def estimate(
-    profile: str = "smoke",
-    model: str = "gpt",
-    n: int = 3,
-    main: list = (),
-    languages: list = (),
-    apart: list = (),
-    published: list = (),
-    natural: list = (),
-    sizes: list = (64,),
-    configs: list = ("2x32",),
-    copies: list = (8, 3, 1),
-    repeats: int = 10,
-    natural_size: int = 256,
-    natural_repeats: int = 3,
-    epochs: int = 50,
-    batch: int = 8,
-    tests: int = 32,
-    seed: int = 0,
-    varied: list = (),
-) -> dict:  # calls (trainings), cached, prompt_tokens, new_tokens, flops, seconds
-    "What a run would train; nothing is trained"
-    if model in LEARNERS:
-        model, configs = "gpt", [model]
-    if model != "gpt":
-        weights, configs = need_weights(lm.dry(model)), [model]
-    flops = calls = 0
-    for cell in cells_of(
-        main,
-        languages,
-        apart,
-        published,
-        natural,
-        sizes,
-        configs,
-        copies,
-        repeats,
-        natural_size,
-        natural_repeats,
-        varied,
-    ):
-        g, s, c, times = (cell[k] for k in ("languages", "sizes", "configs", "repeats"))
-        g = grammar(g)
-        runs, mean = n + 1 + n * bool(cell.get("controls")), g.mean_length() + 1
-        extra = sum(followed(g, s, n, cell.get("copies", ()), 1000 * seed).copies)
-        each = (
-            6 * weights
-            if model != "gpt"
-            else 0
-            if c in LEARNERS  # which only count
-            else model_config(parted(c)[0], g, math.ceil(mean), None).flops
-        )
-        per = -(-(s + extra) // batch)
-        seen = epochs * (runs * s + extra * (1 + bool(cell.get("controls"))))
-        seen += len(looks_at(per, epochs)) * n * (tests + runs) / 3
-        if model != "gpt":  # beginnings are shared; AdamW and clipping go over all weights
-            mean, flops = (
-                shared_tokens(g, batch),
-                flops + 100 * weights * times * runs * epochs * per,
-            )
-        calls, flops = calls + times * runs, flops + times * mean * each * seen
-    speed = lm._speed() * (0.5 if model != "gpt" else 0.4 if gpt.c_engine() else 0.05)
-    return dict(
-        calls=calls,
-        cached=0,
-        prompt_tokens=0,
-        new_tokens=0,
-        flops=float(round(flops)),
-        seconds=round(flops / speed),
-    )
+        if folder and not core.counted():
+            say(f"{c['languages']}, {out[-1].setting.iloc[0]}: {i} of {len(cells)} measured")
+    rows = pd.concat(out, ignore_index=True)
+    rows = rows.round(dict.fromkeys([*LOSSES, "exact", "best_loss"], 4))
+    return to_long(rows).assign(model=model_name(model), mode="train")
 
 
 # %% ../../nbs/contextual/measuring.ipynb #016f52d1

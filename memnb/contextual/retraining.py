@@ -11,39 +11,45 @@ __all__ = [
     "LOSSES",
     "OF_STRING",
     "COLUMNS_OF_RUNS",
-    "OF_FIT",
     "SETTINGS_OF_RUNS",
     "LEARNERS",
     "CODE",
     "followed",
     "data_sets",
     "paired_sets",
-    "token_ids",
     "model_config",
     "train_tiny",
     "string_losses",
-    "need_weights",
-    "train_pretrained",
+    "tree_losses",
+    "fine_tune",
+    "spelling",
+    "train_tuned",
     "looks_at",
     "short_name",
-    "check_names",
     "dynamics",
 ]
 
 # %% ../../nbs/contextual/retraining.ipynb #21334e83
+import copy
 import hashlib
+import io
 import json
 import math
 import os
 import re
+import time
 from collections import Counter
 from functools import partial
+from inspect import getsource
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from .. import core, gpt, lm
 from .automaton import Grammar, grammar
+from .counting import train_counts
+from .grammars import token_ids
 from .method import nearest
 from ..core import say
 
@@ -59,8 +65,6 @@ def followed(
     seed: int = 0,  # of the samples
 ):  # DataFrame: string (s0, s1, ...), text, copies, logprob
     "Strings of falling frequency"
-    import pandas as pd
-
     g, copies = grammar(language), list(copies)
     seen = Counter(g.sample(size, [seed, 1]))
     d = pd.DataFrame(dict(text=list(seen), logprob=g.logprobs(seen)))
@@ -165,18 +169,6 @@ def paired_sets(
 WARMUP = 0.05
 
 
-def token_ids(
-    g: Grammar,  # the language
-    strings: list,  # tokens with blanks in between
-) -> list:  # of lists of token numbers, the end token behind them
-    "Strings as token numbers, refused where a token is not of the language"
-    at = {x: i for i, x in enumerate(g.terminals)}
-    strange = next((s for s in strings if not set(s.split()) <= set(at)), None)
-    if strange:
-        raise ValueError(f"{strange[:60]!r} is not in {g.called}: its probability is 0")
-    return [[at[x] for x in s.split()] + [len(at)] for s in strings]
-
-
 def model_config(
     config: str,  # layers x width, as '2x32'
     g: Grammar,  # the language
@@ -247,7 +239,6 @@ def string_losses(
     net,  # causal language model of the transformers library
     sequences: list,  # lists of token ids
     start: int,  # id put before each, from which its first token is predicted
-    grad: bool = False,  # keep what gradients need
 ):  # tensor: mean loss of each sequence, nats a token
     "Losses of token sequences, in one batch"
     import torch
@@ -257,43 +248,117 @@ def string_losses(
     real = torch.arange(w, device=net.device) < torch.tensor(
         [[len(s)] for s in sequences], device=net.device
     )
-    with torch.set_grad_enabled(grad):
+    with torch.no_grad():
         mask = torch.nn.functional.pad(real[:, :-1].long(), (1, 0), value=1)
         logits = net(input_ids=x[:, :-1], attention_mask=mask).logits.float()
         lp = logits.log_softmax(-1).gather(-1, x[:, 1:, None])[..., 0]
         return -(lp * real).sum(1) / real.sum(1)
 
 
-# %% ../../nbs/contextual/retraining.ipynb #ad4cfc99
-def need_weights(
-    m,  # from `lm.load` or `lm.dry`
-) -> int:  # parameters
-    "The size of a pretrained model, refused where its weights are not here"
-    if not m.n_params:
-        raise ValueError(f"{m.name} has no weights here: take smollm2 or hf:<folder>")
-    return m.n_params
+# %% ../../nbs/contextual/retraining.ipynb #dacc5ef4
+def tree_losses(
+    net,  # causal language model of the transformers library
+    sequences: list,  # lists of token ids
+    start: int,  # id put before each, from which its first token is predicted
+):  # tensor: mean loss of each sequence, nats a token
+    "As `string_losses` with gradients, without padding, and what sequences begin with alike computed once"
+    import torch
+
+    nodes, seen = {}, []  # beginnings: number; for each the numbers of those that it continues
+    for s in sequences:
+        for t in range(len(s)):
+            if (begun := tuple(s[:t])) in nodes:
+                continue
+            seen.append([*(seen[nodes[begun[:-1]]] if begun else []), len(nodes)])
+            nodes[begun] = len(nodes)
+    put, sizes = partial(torch.tensor, device=net.device), [len(s) for s in sequences]
+    mask = np.zeros((len(seen), len(seen)), bool)
+    for i, above in enumerate(seen):
+        mask[i, above] = True
+    logits = net(
+        input_ids=put([[b[-1] if b else start for b in nodes]]),
+        use_cache=False,
+        position_ids=put([[len(b) for b in nodes]]),
+        attention_mask=put(mask)[None, None],
+    )
+    logits = logits.logits[0].float()
+    node = put([nodes[tuple(s[:t])] for s in sequences for t in range(len(s))])
+    each = logits.logsumexp(-1)[node] - logits[node, put([t for s in sequences for t in s])]
+    whose = put(np.repeat(range(len(sizes)), sizes))
+    return torch.zeros(len(sizes), device=net.device).index_add(0, whose, each) / put(sizes)
 
 
-def train_pretrained(
-    g: Grammar,
-    sets: list,
-    watch: list,  # as of `train_tiny`
-    model: str,
+# %% ../../nbs/contextual/retraining.ipynb #aff6f930
+def fine_tune(
+    net,
+    data: list,
+    absent,
+    watch: list,
+    start: int,  # network, changed; token ids; which are absent
     epochs: int,
     batch: int,
     lr: float,
     seed: int,
-    context=None,  # as of `dynamics`
-    absent: list = None,
-    looks: list = None,
-    most: list = None,
-    **more,  # as of `train_tiny`
-) -> (
-    list
-):  # an array for each training, looks (before training included) x watched strings: nats a token
-    "As `train_tiny`, fine-tuning a copy of a pretrained model for each training"
-    m = lm.load(model)
-    need_weights(m)
+    looks: list = None,  # as of `train_tiny`
+):  # array looks (before training included) x watched strings: nats a token
+    "Losses of watched sequences while a network is trained on data"
+    import torch
+
+    per = -(-len(data) // batch)
+    rates = gpt.Schedule(per * epochs, batch, lr, WARMUP, schedule="linear").rates(0, per * epochs)
+    opt = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.0, fused=True)
+    cuts, looks = range(0, len(watch), 64), {*(looks or range(per, per * epochs + 1, per))}
+
+    def look():
+        with torch.no_grad():
+            return np.concatenate([tree_losses(net, watch[i : i + 64], start).cpu() for i in cuts])
+
+    out = [look()]
+    for k, (at, rate) in enumerate(
+        zip(gpt.batch_order(len(data), batch, 0, per * epochs, seed), rates), 1
+    ):
+        opt.param_groups[0]["lr"] = float(rate)
+        now = [data[i] for i in at if i >= 0 and not absent[i]]
+        opt.zero_grad(set_to_none=False)
+        if now:  # else all its places are empty
+            tokens = torch.tensor([len(s) for s in now], device=net.device)
+            ((tree_losses(net, now, start) * tokens).sum() / tokens.sum()).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        if k in looks:
+            out.append(look())
+    return np.array(out, float)
+
+
+# %% ../../nbs/contextual/retraining.ipynb #d2575e2c
+def _kept(folder, what, make):
+    "A table from the folder if it is all there, else made and put there whole; `MEMNB_FRESH` makes it anew"
+    if not folder:
+        return make()
+    file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
+
+    def sha(text):
+        return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+    if file.exists() and not os.environ.get("MEMNB_FRESH"):
+        text = file.read_text(encoding="utf8", errors="replace")
+        rows = text.partition("\n")[2]
+        if text == sha(rows) + rows:
+            return pd.read_csv(io.StringIO(rows))
+        say(f"the kept training {file.name} is damaged: it is trained again")
+    d = make()
+    rows = d.to_csv(index=False)
+    with core.replacing(file) as part:
+        part.write_text(sha(rows) + rows, encoding="utf8")
+    return d
+
+
+# %% ../../nbs/contextual/retraining.ipynb #43c2d135
+def spelling(
+    m,  # from `lm.load`
+    g: Grammar,  # the language
+) -> tuple:  # (id of each terminal and of the end, id put before a string)
+    "Tokens of a pretrained model for those of a language"
     one = {}
     for x in g.terminals:
         for form in (f" {x}", x):
@@ -305,7 +370,38 @@ def train_pretrained(
     end, start = m.tok.eos_token_id, m.tok.bos_token_id
     if end is None:
         raise ValueError(f"{m.name} has no end token")
-    ids, start = [one[x] for x in g.terminals] + [end], end if start is None else start
+    return [one[x] for x in g.terminals] + [end], end if start is None else start
+
+
+def train_tuned(
+    g: Grammar,
+    sets: list,
+    watch: list,  # as of `train_tiny`
+    model: str,
+    epochs: int,
+    batch: int,
+    lr: float,
+    seed: int,
+    context=None,  # as of `dynamics`
+    absent: list = None,
+    looks: list = None,
+    most: list = None,  # as of `train_tiny`
+    folder: Path = None,  # where finished trainings are kept
+):  # arrays as of `train_tiny`
+    "As `train_tiny`, fine-tuning a pretrained model"
+    m = lm.load(model)
+    if not m.n_params:
+        raise ValueError(f"{m.name} has no weights here: take smollm2 or hf:<folder>")
+    most = most or [len(watch)] * len(sets)
+    if (
+        c := core.counted()
+    ) is not None:  # a step of AdamW with clipping is some 100 operations a weight
+        per, c.trainings = -(-len(sets[0]) // batch), c.trainings + len(sets)
+        seen = sum(map(len, sets)) * epochs + sum(most) * len(looks or range(epochs)) / 3
+        tokens = seen * len(token_ids(g, sets[0][:1])[0])
+        c.flops += m.n_params * (6 * tokens + 100 * per * epochs * len(sets))
+        return [np.zeros((1 + len(looks or range(epochs)), k)) for k in most]
+    ids, start = spelling(m, g)
 
     def spell(strings):
         return [[ids[i] for i in s] for s in token_ids(g, strings)]
@@ -314,49 +410,23 @@ def train_pretrained(
     room, need = context or m.window or math.inf, 1 + max(len(x) for d in [*data, seen] for x in d)
     if need > room:
         raise ValueError(
-            f"strings of {g.called} have up to {need} tokens with start and end, "
-            f"but the context is {room}"
+            f"strings of {g.called} have up to {need} tokens with start and end, but the context is {room}"
         )
-    masks = absent or [np.zeros(len(d), bool) for d in data]
-    return [
-        _fine_tune(m.net, d, a, seen[:k], start, epochs, batch, lr or 5e-5, seed, looks)
-        for d, a, k in zip(data, masks, most or [len(seen)] * len(data))
-    ]
+    masks, nets = absent or [np.zeros(len(d), bool) for d in data], []
 
+    def make(*how):
+        nets[:] = nets or [copy.deepcopy(m.net).eval().requires_grad_(True)]
+        nets[0].load_state_dict(m.net.state_dict())
+        return pd.DataFrame(fine_tune(nets[0], *how))
 
-# %% ../../nbs/contextual/retraining.ipynb #a95b6d43
-def _fine_tune(net, data, absent, watch, start, epochs, batch, lr, seed, looks):
-    "Losses of watched sequences by epoch while a copy of a network is trained on data"
-    import copy
-
-    import torch
-
-    net, per = copy.deepcopy(net).eval(), -(-len(data) // batch)
-    rates = gpt.Schedule(per * epochs, batch, lr, WARMUP, schedule="linear").rates(0, per * epochs)
-    opt = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.0)
-    cuts, looks = range(0, len(watch), 64), {*(looks or range(per, per * epochs + 1, per))}
-
-    def look():
-        return np.concatenate([string_losses(net, watch[i : i + 64], start).cpu() for i in cuts])
-
-    out = [look()]
-    for k, (at, rate) in enumerate(
-        zip(gpt.batch_order(len(data), batch, 0, per * epochs, seed), rates), 1
-    ):
-        opt.param_groups[0]["lr"], now = (
-            float(rate),
-            [data[i] for i in at if i >= 0 and not absent[i]],
-        )
-        opt.zero_grad(set_to_none=False)
-        if now:  # else all its places are empty
-            loss = string_losses(net, now, start, True)
-            size = torch.tensor([len(s) for s in now], device=net.device)
-            ((loss * size).sum() / size.sum()).backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
-        if k in looks:
-            out.append(look())
-    return np.array(out, float)
+    out, began = [], time.perf_counter()
+    code = "".join(map(getsource, (tree_losses, fine_tune, gpt.batch_order, gpt.Schedule)))
+    for i, (d, a, k) in enumerate(zip(data, masks, most, strict=True), 1):
+        how = d, [bool(x) for x in a], seen[:k], start, epochs, batch, lr or 5e-5, seed, looks
+        out.append(_kept(folder, json.dumps([code, m.id, *how]), partial(make, *how)).to_numpy())
+        if time.perf_counter() > began + 20:
+            say(f"{m.name}, {g.called}: {i} of {len(data)} trainings of a repeat")
+    return out
 
 
 # %% ../../nbs/contextual/retraining.ipynb #42582894
@@ -369,19 +439,8 @@ OF_STRING = [
     "best_loss",
 ]  # what does not change from epoch to epoch
 COLUMNS_OF_RUNS = [*RUN_OF, "string", *OF_STRING, "epoch", *LOSSES]
-OF_FIT = [
-    "warmup",
-    "betas",
-    "decay",
-    "schedule",
-    "precision",
-    "engine",
-    "device",
-    "threads",
-    "tell",
-]
 SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
-LEARNERS = {}  # further kinds of tiny models: name -> as `train_tiny`; cheap, so that nothing of them is kept
+LEARNERS = dict(ngram=train_counts)  # as `train_tiny`; cheap, so that nothing of them is kept
 
 
 def looks_at(
@@ -397,8 +456,6 @@ def looks_at(
 
 def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train):
     "One repeat: rows of losses by string and epoch"
-    import pandas as pd
-
     sets, absent = paired_sets(g, three, size, seed, pairing, controls)
     unseen = [
         t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in {*three.text, *sets[0]}
@@ -437,15 +494,21 @@ def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train
 
 
 # %% ../../nbs/contextual/retraining.ipynb #1d87e06d
-CODE = "grammars.py", "automaton.py", "retraining.py", "../gpt.py", "../engine.py", "../gpt.c"
+CODE = (
+    "grammars.py",
+    "automaton.py",
+    "counting.py",
+    "retraining.py",
+    "../gpt.py",
+    "../engine.py",
+    "../gpt.c",
+)
 
 
 def _code():
     "Checksum of the code that decides a training: the modules that it goes through, and the engine of the tiny models"
-    import inspect
-
     files = [core.package_dir() / "contextual" / f for f in CODE]
-    parts = [*(f.read_bytes() for f in files), inspect.getsource(nearest).encode()]
+    parts = [*(f.read_bytes() for f in files), getsource(nearest).encode()]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
@@ -454,55 +517,12 @@ def short_name(g):
     return g.name or f"own-{hashlib.sha256(str(g.rules).encode()).hexdigest()[:6]}"
 
 
-def _kept(folder, what, make):
-    "A table from the folder if it is all there, else made and put there whole; `MEMNB_FRESH` makes it anew"
-    import io
-
-    import pandas as pd
-
-    if not folder:
-        return make()
-    file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
-
-    def sha(text):
-        return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
-
-    if file.exists() and not os.environ.get("MEMNB_FRESH"):
-        text = file.read_text(encoding="utf8", errors="replace")
-        rows = text.partition("\n")[2]
-        if text == sha(rows) + rows:
-            return pd.read_csv(io.StringIO(rows))
-        say(f"the kept training {file.name} is damaged: it is trained again")
-    d = make()
-    rows = d.to_csv(index=False)
-    with core.replacing(file) as part:
-        part.write_text(sha(rows) + rows, encoding="utf8")
-    return d
-
-
-# %% ../../nbs/contextual/retraining.ipynb #50962679
-def check_names(
-    f,  # function that was called
-    asked: dict,  # its further arguments
-    model: str,  # 'gpt' knows those in `OF_FIT`, too
-):  # TypeError that names the likely spelling
-    "Refuse arguments that neither f, nor `dynamics`, nor the training knows"
-    from inspect import signature
-
-    def names(f):
-        return [*signature(f).parameters]
-
-    known = names(f)[:3] + names(dynamics)[3:-1] + OF_FIT * (model == "gpt")
-    for k in [k for k in asked if k not in known]:
-        raise TypeError(f"{f.__name__} takes no {k!r}{core.did_you_mean(k, known)}")
-
-
 # %% ../../nbs/contextual/retraining.ipynb #eb894e16
 def dynamics(
     language,  # name, text or Grammar
     size: int = 256,
-    config: str = "2x32",  # training strings; layers x width, or one of `LEARNERS`
-    model: str = "gpt",  # 'gpt', or a pretrained one: 'smollm2', 'hf:<id or folder>'
+    config: str = "2x32",  # training strings; layers x width, or 'ngram'
+    model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
     n: int = 3,
     copies: list = (),  # strings to follow; copies of each, default: by natural frequency
     repeats: int = 3,  # with new strings, data and weights
@@ -515,12 +535,9 @@ def dynamics(
     setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: 'given' where copies are, else 'natural'
     controls: bool = False,  # also train with fresh strings in the places of each string
     folder: Path = None,  # where finished repeats are kept, to go on from
-    **more,  # for gpt.fit: those in `OF_FIT`
+    **more,  # for gpt.fit
 ):  # DataFrame with `COLUMNS_OF_RUNS`
     "Losses of strings of falling frequency, with and without them in training"
-    import pandas as pd
-
-    check_names(dynamics, more, model)
     g, setting = grammar(language), setting or ("given" if copies else "natural")
     if setting not in SETTINGS_OF_RUNS:
         raise ValueError(f"no setting {setting!r}{core.did_you_mean(setting, SETTINGS_OF_RUNS)}")
@@ -528,33 +545,29 @@ def dynamics(
         raise ValueError(f"the setting {setting!r} {'has no' if copies else 'needs'} `copies`")
     if size < 1 or repeats < 1 or tests < 1:
         raise ValueError("size, repeats and tests are numbers from 1 up")
-    how = LEARNERS.get(config) if model == "gpt" else partial(train_pretrained, model=model)
-    how, folder = (
-        how or partial(train_tiny, config=config),
-        None if how in LEARNERS.values() else folder,
-    )
-    ask, config = dict(lr=lr, context=context, **more), config if model == "gpt" else model
-    pairing = "published" if setting == "published" else "masked"
+    if model in LEARNERS:
+        model, config = "gpt", model
+    if model != "gpt":  # whose trainings are kept one by one
+        how, config = partial(train_tuned, model=model, folder=folder), Path(model).name
+    else:
+        how = LEARNERS.get(config) or partial(train_tiny, config=config)
+    if model != "gpt" or config in LEARNERS:
+        folder = None
+    pairing, parts = "published" if setting == "published" else "masked", []
+    ask, c = dict(lr=lr, context=context, **more), core.counted()
     same = str({k: v for k, v in ask.items() if k not in ("threads", "engine", "device")})
-    weights, parts = "" if model == "gpt" else lm.load(model).id, []
-    for r in range(1000 * seed, 1000 * seed + repeats):
+    before = (c.trainings, c.flops) if c else (0, 0)
+    for r in range(1000 * seed, 1000 * seed + (1 if c else repeats)):
         three = followed(g, size, n, copies, r)
         if setting == "reversed":
             three = three.assign(copies=three.copies.values[::-1])
         sizes = [size, tests, r, batch, epochs, pairing, controls]
-        what = json.dumps(
-            [
-                _code(),
-                str(g.rules),
-                config,
-                weights,
-                list(three.text),
-                [int(c) for c in three.copies],
-                sizes,
-                same,
-            ]
-        )
+        texts, times = list(three.text), [int(x) for x in three.copies]
+        what = json.dumps([_code(), str(g.rules), config, texts, times, sizes, same])
         part = _kept(folder, what, partial(_repeat, g, three, *sizes, partial(how, **ask)))
         parts.append(part.assign(language=short_name(g), size=size, repeat=r % 1000))
-    out = pd.concat(parts, ignore_index=True).assign(config=Path(config).name, setting=setting)
+    if c:  # only costs are counted, and every repeat costs what the first does
+        c.trainings += (repeats - 1) * (c.trainings - before[0])
+        c.flops += (repeats - 1) * (c.flops - before[1])
+    out = pd.concat(parts, ignore_index=True).assign(config=config, setting=setting)
     return out[COLUMNS_OF_RUNS]
