@@ -1,0 +1,483 @@
+"The parts of `memnb.run` one by one: what goes out of a text, what a run is made of, what is read from its notebook."
+
+import base64
+import io
+import json
+import re
+import socket
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image as Pixels
+
+from memnb import papers, plots, rendering, store
+from memnb.run import (
+    batch,
+    cli,
+    estimate,
+    executed,
+    identity,
+    kernels,
+    profiles,
+    redraw,
+    replay,
+    report,
+    start,
+    terminal,
+)
+from memnb.run.redact import redact, redact_notebook
+
+
+@pytest.fixture
+def dice(monkeypatch):
+    "A package `memnb.dice`, into which a test puts what it needs"
+    fake = types.ModuleType("memnb.dice")
+    fake.__spec__ = ModuleSpec("memnb.dice", None)
+    monkeypatch.setitem(sys.modules, "memnb.dice", fake)
+    return fake
+
+
+def typed(capsys, *argv):
+    "Exit code, stdout and stderr of a command"
+    capsys.readouterr()
+    code = cli.main([*map(str, argv)])
+    return (code, *capsys.readouterr())
+
+
+# ---- redact
+
+HOME, DISK = "/home" + "/ann/lib/x.py", "/scratch" + "/a1/b/c.csv"  # in pieces: no folder is named
+
+
+@pytest.mark.parametrize(
+    "text, clean",
+    [
+        (f"hf:{HOME}", "hf:~/lib/x.py"),
+        ("hf:~ann/models/m", "hf:~/models/m"),
+        (DISK, "…/c.csv"),
+        ("C:" + r"\Users\ann\x", r"~\x"),
+        ("https://u:pw@gpu7:8000/v1", "https://…@…:8000/v1"),
+        ("postgres://ann:secret@db/x", "postgres://…@db/x"),
+        ("http://gpu7.lab:8000/v1 sk-0123456789abcdefXYZ", "http://…:8000/v1 …"),
+    ],
+)
+def test_folders_logins_servers_and_tokens_go(text, clean):
+    assert redact(text) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://arxiv.org/abs/1", "and/or", "3/4", "sk-learn", "a.org/home/x", "risk-" + "a" * 30]
+    + ["~5/8", "hf_HuggingFaceTB_SmolLM2-135M", "http://localhost:8000/v1", "x.edu/~ann/y"],
+)
+def test_what_only_looks_like_a_secret_stays(text):
+    assert redact(text) == text
+
+
+def test_values_of_secret_variables_go_wherever_they_stand(monkeypatch):
+    secret = dict(DICE_API_KEY="loaded-dice-6666", dice_token="open-sesame", SHORT_KEY="abc")
+    secret |= dict(DATABASE_URL="postgres://ann:hunter22@db/x", OTHER_KEY="0123456789abcdefghijklm")
+    for k, v in secret.items():
+        monkeypatch.setenv(k, v)
+    assert redact("v_loaded-dice-6666x") == "v_[DICE_API_KEY]x"
+    assert redact("open-sesame, open-sesames, abc") == "[dice_token], open-sesames, abc"
+    assert redact("login as hunter22 failed") == "login as [DATABASE_URL] failed"
+    assert redact("Incorrect key 0123456789abcdefghij****") == "Incorrect key [OTHER_KEY]****"
+
+
+@pytest.mark.parametrize("name", ["iris", "laptop", "memnb"])
+def test_a_machine_named_by_a_word_is_hidden_only_in_addresses(name, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    says = "iris: 36 of 36, profile laptop, memnb tabular, data/iris.csv, iris/x"
+    assert redact(says) == says
+    assert redact(f"ann@{name}:~$ ssh://{name}/x {name}.local") == (
+        "ann@this-machine:~$ ssh://this-machine/x this-machine.local"
+    )
+
+
+def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
+    key, dot = "sesame-open-0000", "iVBORw0KGgoAAA="
+    monkeypatch.setenv("DICE_API_KEY", key)
+    data = {"text/html": [f"<td>{key}\n", "</td>"], "image/png": dot, "application/json": {key: 1}}
+    cell = dict(source=['model = "hf:~ann/m"\n', "n = 1"], outputs=[dict(data=data)])
+    clean = redact_notebook(dict(cells=[cell, 3, None, {}], metadata={"a": [{"value": key}]}))
+    assert key not in json.dumps(clean) and "ann" not in json.dumps(clean)
+    assert clean["cells"][0]["source"] == ['model = "hf:~/m"\n', "n = 1"]
+    assert clean["cells"][0]["outputs"][0]["data"]["image/png"] == dot
+    assert clean["cells"][1:] == [3, None, {}]
+
+
+# ---- values and names
+
+
+@pytest.mark.parametrize(
+    "value, kind, made",
+    [("25", "int", 25), ("1e-3", "float", 0.001), (1, "float", 1.0), ("yes", "bool", True)]
+    + [("iris,wine", "list", ["iris", "wine"]), ("[1, 2]", "list[int]", [1, 2])]
+    + [("none", "int | None", None), ("3", "int | None", 3)],
+)
+def test_text_becomes_what_it_says(value, kind, made):
+    assert profiles.cast(value, kind) == made
+
+
+@pytest.mark.parametrize(
+    "value, kind",
+    [("2.5", "int"), (2.5, "int"), (True, "int"), ("x", "float"), (1, "bool"), (5, "str")]
+    + [(5, "list"), ("a", "list[int]"), (None, "int"), ([{1: 2}], "list"), ("[" * 3000, "list")]
+    + [({}, "dict")],
+)
+def test_what_is_no_such_value_is_refused(value, kind):
+    with pytest.raises(ValueError):
+        profiles.cast(value, kind)
+
+
+def test_names_of_runs_and_their_tables():
+    given = dict(model="hf:org/tiny", sides=[1, 6], n=9)
+    run = profiles.Run("dice", given, ("model", "sides"), profile="mine", replaced=("n", "model"))
+    assert run.name == "dice-model=hf_org_tiny-sides=1,6"
+    assert run.results_name == "mine-model=hf_org_tiny-sides=1,6-n=9"
+    assert run.variant == "model=hf:org/tiny n=9"
+    long = [profiles.Run("dice", dict(word="語" * n), ("word",)).name for n in (300, 301)]
+    assert max(len(n.encode()) for n in long) <= 120 and long[0] != long[1]
+    assert "ann" not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
+
+
+# ---- what a run is made of
+
+
+def test_modules_are_found_by_imports_and_comments_do_not_count(tmp_path):
+    (tmp_path / "sub").mkdir()
+    files = {
+        "a.py": "def f():\n    from .b import x # b\n",
+        "b.py": 'x = "# 1"\n',
+        "sub/__init__.py": "from .c import y\n",
+        "sub/c.py": "from .. import a\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def of(*names):
+        return identity.modules_used(names, tmp_path)
+
+    assert {*of("memnb.sub")} == {"sub", "sub.c", "a", "b"}
+    assert {*of("memnb.a.f", "memnb.nothing", "memnb")} == {"a", "b"}
+    before = of("memnb.a")
+    (tmp_path / "b.py").write_text('# a comment\n\nx = "# 1"   # another\n')
+    assert of("memnb.a") == before
+    (tmp_path / "b.py").write_text('x = "# 2"\n')
+    assert [k for k, v in of("memnb.a").items() if v != before[k]] == ["b"]
+    (tmp_path / "a.c").write_text("int n;")
+    assert of("memnb.a")["a"] != before["a"]
+    used = identity.modules_used(["memnb.lm.load"])
+    assert {"lm", "hf", "store", "core"} <= {*used} and not [m for m in used if "run" in m]
+
+
+def test_models_and_files_that_parameters_name(tmp_path, monkeypatch):
+    (tmp_path / "own.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/config.json").write_text("{}")
+    model = f"hf:{tmp_path}/weights"
+    values = dict(model="planted:news", models=[model, "smollm2"], datasets=["own.csv", "iris"])
+    before = identity.named_files(values, tmp_path)
+    assert [*before] == ["model planted:news", redact(f"model {model}"), "data own.csv"]
+    (tmp_path / "own.csv").write_text("a,b\n1,3\n")
+    (tmp_path / "weights/config.json").write_text('{"x": 1}')
+    after = identity.named_files(values, tmp_path)
+    assert [k for k in after if after[k] != before[k]] == [redact(f"model {model}"), "data own.csv"]
+    odd = dict(a="hf:~nobody/x", b="x" * 5000 + ".csv", c="\0.csv", d="~nobody/x.csv")
+    assert identity.named_files(odd, tmp_path) == {}
+
+
+def test_each_gpu_goes_to_one_run(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7, 8")
+    kernels.gpu_ids.cache_clear()
+    try:
+        with batch._gpu(lambda: False) as one, batch._gpu(lambda: False) as two:
+            assert [one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]] == ["7", "8"]
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        kernels.gpu_ids.cache_clear()
+        with pytest.raises(ValueError, match="needs a GPU"):
+            batch._gpu(lambda: False).__enter__()
+    finally:
+        kernels.gpu_ids.cache_clear()
+    monkeypatch.setattr(batch, "visible_gpus", lambda: (("0", "GPU-12ab"),))
+    assert batch._gpu_lock("0") == batch._gpu_lock("GPU-12ab") != batch._gpu_lock("3")
+
+
+def test_costs_and_their_table(dice):
+    dice.estimate = lambda n, fair: dict(calls=10 * n, seconds=5000)
+    assert estimate.costs("dice", dict(n=3, fair=True, profile="x"))["calls"] == 30
+    row = dict(notebook="dice", parameters=dict(n=3), done=False, calls=30, cached=10)
+    row |= dict(prompt_tokens=12345, new_tokens=300, flops=3.3e12, seconds=400)
+    rows = [row, row | dict(done=True), row | dict(done=True, new_tokens=None)]
+    lines = [line.split() for line in estimate.estimate_table(rows, (2.5, 10)).splitlines()[1:]]
+    # by hand: 12,345 tokens at 2.5 and 300 at 10 a million; what is done does not count in the sum
+    assert [l[-2 if "n=3" in l else -1] for l in lines] == ["0.03", "0.03", "?", "0.03"]
+    assert "price" not in estimate.estimate_table(rows)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_progress_is_a_bar_at_a_terminal_and_a_line_a_section_elsewhere(
+    live, tmp_path, monkeypatch
+):
+    err = io.StringIO()
+    err.isatty = lambda: live
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal.Progress(tmp_path) as seen:
+        seen.tell(dict(run="dice", what="started"))
+        for i, section in enumerate(["Idea", "Idea", "Method"], 1):
+            how = dict(cell=i, of=3, section=section, seconds=1.0, ok=i < 3)
+            seen.tell(dict(run="dice", what="cell") | how)
+            if seen.live:
+                seen.live.refresh()
+        seen.tell(dict(run="dice", what="failed"))
+    said = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", err.getvalue())
+    assert "Idea" in said and "FAILED" in said and ("2/3" in said or not live)
+    assert live or len(said.splitlines()) == 2
+    with open(tmp_path / "batch.jsonl", "a") as f:  # whatever a kill has left
+        f.write('{"run": 5}\n7\n' + "[" * 9999 + '\n{"run": "dice", "what": "done"}\n{"run": "to')
+    assert terminal.last_events(tmp_path)["dice"]["what"] == "done"
+    assert terminal.last_events(tmp_path / "nowhere") == {}
+
+
+# ---- executed notebooks
+
+
+def dot():
+    out = io.BytesIO()
+    Pixels.new("RGB", (30, 20)).save(out, "png")
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def test_tables_are_words_whatever_their_form():
+    said = pd.DataFrame(dict(model=["a", "b"], said=["<script>x</script>", "1 < 2"]))
+    assert executed.tables(said.to_html()) == (
+        executed.Grid(["model", "said"], said.values.tolist()),
+    )
+    wide = pd.DataFrame(dict(set=["i", "i", "w"], what=["x", "y", "x"], who="us", n=[1, 2, 3]))
+    (grid,) = executed.tables(wide.set_index(["set", "what", "who"]).unstack("who").to_html())
+    assert grid.head == ["set", "what", "n · us"]
+    assert [r[:2] for r in grid.rows] == [["i", "x"], ["i", "y"], ["w", "x"]]
+    merged = '<TABLE><TR><TD ROWSPAN="2">a<TD>b<TR><TD>c</TABLE>'
+    assert executed.tables(merged)[0].rows == [["a", "b"], ["a", "c"]]
+    odd = "<table><tr><td rowspan=999999999 colspan=x>a<td>b</table> text"
+    assert executed.tables(odd)[0].rows == [["a", "b"]]
+    assert executed.tables("no table <b>here") == ()
+
+
+def test_a_picture_has_its_size_and_the_caption_below_it():
+    png = dot()
+    image = executed.read_image(png, dict(width=15, height=10, alt="dots"))
+    assert image == executed.Image(png, 15, 10, "dots")
+    for odd in ('"><script>', True, None, -1, [15]):
+        size = executed.read_image(png, dict(width=odd, height=10))
+        assert (size.width, size.height) == (30, 20)
+    for bad in ("PHN2Zz4=", png + '"><script>', png[:20], "ä", "", None):
+        assert executed.read_image(bad) is None
+
+    def of(*data):
+        shown = [dict(output_type="display_data", data=d, metadata={}) for d in data]
+        return executed.outputs_of(dict(outputs=shown))
+
+    both, caption = (
+        {"image/png": png, "text/plain": "<Figure>"},
+        {"text/markdown": "*Two *throws*.*"},
+    )
+    first, second = of(both, caption, both)
+    assert first.value.caption == "Two *throws*." and not second.value.caption
+    assert [o.kind for o in of(both, caption, caption)] == ["picture", "markdown"]
+    plain = of({"text/html": "<b onclick=x>", "text/plain": ["a", "b"]})
+    assert plain == [executed.Output("text", "ab")]
+
+
+def test_nothing_that_a_notebook_says_is_more_than_text():
+    evil, make = "<script>x</script>", executed.Output
+    for out in [
+        make("text", evil),
+        make("table", executed.Grid([evil], [[evil]]), evil),
+        make("markdown", evil),
+        make("board", [{evil: evil}], evil),
+        make("error", (evil, evil)),
+        make("picture", executed.Image(dot(), 30, 20, "", evil), evil),
+    ]:
+        assert "&lt;script&gt;" in out.html and "<script" not in out.html, out.kind
+    assert executed.Cleaner()("\x1b[31mred\x1b[0m\x00") == "red"
+    assert executed.run_name("icl-model=hf__home_ann_m", executed.Cleaner()) == "icl-model=hf_m"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cells": [', "[]", '{"cells": [1], "metadata": {}}', "[" * 9999]
+)
+def test_what_is_no_notebook_is_refused(text, tmp_path):
+    (tmp_path / "torn.ipynb").write_text(text)
+    with pytest.raises(ValueError):
+        executed.read_notebook(tmp_path / "torn.ipynb")
+
+
+@pytest.mark.parametrize(
+    "said, one",
+    [
+        (["holds", "not testable here"], "holds"),
+        ([], "not measured"),
+        (["does not hold", "holds"], report.DIFFER),
+        (["undecided", "holds"], "holds"),
+        (["undecided", "not testable here"], "undecided"),
+        (["not measured", "not testable here"], "not testable here"),
+        (["mixed", "holds"], report.DIFFER),
+        (["odd"], "odd"),
+    ],
+)
+def test_one_verdict_out_of_several(said, one):
+    assert report.one_verdict(said) == one
+    want = "mixed" if one == report.DIFFER else one
+    assert report.one_verdict(said, "mixed") == want
+    assert report.one_verdict([*said, report.DIFFER], "mixed") == report.DIFFER
+
+
+# ---- rendering
+
+
+def test_formulas_are_mathml_and_nothing_else():
+    assert "<mfrac>" in rendering.mathml(r"m_k = \frac{e_k + c_k}{M}")
+    for bad in (r"\text{<script>x</script>}", r'\text{<a href="javascript:x">y</a>}', "a_1_2"):
+        assert rendering.mathml(bad).startswith('<code class="tex">')
+        assert rendering.mathml(bad).count("<") == 2
+
+
+def test_markdown_lets_no_html_through():
+    page = rendering.markdown_html(
+        "## A *b*\n\n$$m_k = \\frac{e_k}{M},$$\n\nso $k \\ge 2$ and `$no$`, <script>x</script> "
+        "[p](https://arxiv.org/abs/1) [q](03_gpt.ipynb) [r](javascript:x) ![s](http://x/y.png)"
+        "\n\n|a|b|\n|-|-|\n|1|2|"
+    )
+    marks = ('display="block"', "<math", "<td>", "<a href")
+    assert [page.count(t) for t in marks] == [1, 2, 2, 1]
+    assert not [bad for bad in ("<script", "javascript", "<img", ".ipynb") if bad in page]
+    folded = rendering.markdown_html("<details><summary>Solution</summary>\n\n*yes*\n\n</details>")
+    assert "<details><summary>Solution</summary>" in folded and "<em>yes</em>" in folded
+    for bad in ("<details onclick=x>", "</details></details>", "<details>"):
+        assert "details>" not in rendering.markdown_html(bad)
+    assert rendering.code_html("#| default_exp x\n") == ""
+    assert "&lt;" in rendering.code_html("a <b")
+
+
+# ---- commands
+
+
+def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    page, table, profile = start.new_paper("dice")
+    assert papers.title("dice") == "Dice" and table.is_file()
+    assert [*papers.parameters("dice")] == ["profile", "model", "n", "seed"]
+    (run,) = profiles.select(str(profile))
+    assert (run.notebook, run.parameters) == ("dice", dict(profile="dice", n=600))
+    for word in ("dice", "Dice 2", "core"):
+        with pytest.raises(ValueError):
+            start.new_paper(word)
+    own = dict(__name__="page")
+    for source, tags in papers.source_cells(page, "code"):
+        exec(compile(source, "page", "exec"), own)
+        if "parameters" in tags:
+            own |= dict(profile="dice", n=600)
+    row = own["meas"].iloc[0]
+    assert row.n == 599 and row.low > 1 / 6
+    assert own["results"].verdict(own["CLAIMS"][0], own["meas"], own["rep"])[0] == "holds"
+    assert list((tmp_path / "figures").rglob("dice_fig1.png"))
+
+
+def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatch, capsys):
+    def fig1(measured, reported=None, tau=0.5, names=()):
+        if "b" not in set(measured.model):
+            return plots.placeholder("nothing")
+        said = f"{len(measured)} rows, tau {tau}, {list(names)}"
+        return plots.finish(plots.placeholder("x"), said)
+
+    dice.fig1, dice.fig_x_log, dice.fig3 = fig1, lambda log: None, lambda: pd.DataFrame()
+    rows = pd.DataFrame(dict(model=["a", "a", "b"], profile="laptop", mode="x", seed=0, value=1.0))
+    monkeypatch.setattr(redraw, "measured", lambda word: rows)
+    monkeypatch.setattr(redraw, "reported", lambda word: None)
+    monkeypatch.setattr(redraw, "find", lambda word: None)
+    assert [*redraw.figures_of("dice")] == ["fig1", "fig3", "x_log"]
+    assert redraw.redraw("dice", "fig1", model="b").said["Title"].startswith("1 rows, tau 0.5")
+    other = redraw.redraw("dice", "fig1", ["tau=.25", "names=[L2, L4]"]).said["Title"]
+    assert other == "3 rows, tau 0.25, ['L2', 'L4']"
+    for wrong in (["fig1", ["tau"]], ["fig1", ["rho=1"]], ["fig9"], ["log"], ["fig3"]):
+        with pytest.raises(ValueError):
+            redraw.redraw("dice", *wrong)
+    out = tmp_path / "x.png"
+    assert typed(capsys, "figure", "dice", "fig1", "-o", out)[0] == 0
+    assert "Title" in Pixels.open(out).text
+
+
+def test_answers_that_ship_are_taken_in_whole_or_not_at_all(tmp_path):
+    given, own = store.Store(tmp_path / "given.sqlite"), store.Store(tmp_path / "own.sqlite")
+    ident, ask, folder = (
+        replay.ident_here("smollm2"),
+        dict(request="generate", engine=2),
+        tmp_path / "a",
+    )
+    for prompt in ("a", "b"):
+        given.put(ident, ask, prompt, f"shipped {prompt}")
+    given.put("hf:other@1", ask, "a", "of another model")
+    own.put(ident, ask, "a", "own a")
+    replay.write_answers(given, folder)
+    (row,) = replay.take_in(own, folder)
+    assert (row["answers"], row["new"], len(own)) == (2, 1, 2)
+    assert [r["new"] for r in replay.take_in(own, folder)] == [0]
+    (file,), empty = folder.glob("*.gz"), store.Store(tmp_path / "empty.sqlite")
+    whole, origin = file.read_bytes(), (folder / replay.ORIGIN).read_text()
+    file.write_bytes(whole[:-9])
+    with pytest.raises(ValueError, match="not as it was written"):
+        replay.take_in(empty, folder)
+    file.write_bytes(whole)
+    other = origin.replace(ident.split("/")[0], "smollm2@000000000000")
+    (folder / replay.ORIGIN).write_text(other)
+    with pytest.raises(ValueError, match="its files differ"):
+        replay.take_in(empty, folder)
+    assert len(empty) == 0
+
+
+def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "own.sqlite"))
+    kept = store.Store()
+    for prompt in ("a", "b"):
+        kept.put("m@1", dict(request="generate", engine=1), prompt, "x")
+    assert "m@1" in typed(capsys, "store", "list")[1]
+    assert typed(capsys, "store", "export", tmp_path / "a.gz")[:2] == (
+        0,
+        f"2 answers written to {tmp_path / 'a.gz'}\n",
+    )
+    assert "would be forgotten" in typed(capsys, "store", "forget", "--model", "m@1")[1]
+    assert len(kept) == 2
+    assert typed(capsys, "store", "forget", "--model", "m@1", "--yes")[1].startswith("2 answers")
+    assert typed(capsys, "store", "import", tmp_path / "a.gz")[1].startswith("2 answers")
+    assert (
+        "freed" in typed(capsys, "store", "compact")[1] and typed(capsys, "store", "check")[0] == 0
+    )
+    for wrong in (["forget"], ["forget", "--model", "m1"], ["export"], ["list", "x"]):
+        code, out, err = typed(capsys, "store", *wrong)
+        assert code == 2 and err.startswith("memnb: ") and not out
+
+
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["run", "latpop"], "did you mean 'laptop'?"),
+        (["runn", "laptop"], "see memnb --help"),
+        (["plan", "smoke", "--price", "2.5"], "--price takes two numbers"),
+        (["ask", "smollm2", "absent.csv"], "no file"),
+        (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes takes numbers"),
+        (["figure", "nobody"], "no paper 'nobody'"),
+        (["new", "Not A Word"], "no word for a paper"),
+    ],
+)
+def test_a_mistake_is_answered_by_one_line(argv, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("texts.csv").write_text("txt\na text of a reader\n")
+    code, out, err = typed(capsys, *argv)
+    assert code == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err
