@@ -17,7 +17,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, writes
 
 from memnb import core, papers
 from memnb.run import batch, cli, estimate, identity, kernels, profiles
-from memnb.run.redact import redact
 
 PARAMS = """profile: str = 'smoke'
 n: int = 2  # throws
@@ -509,15 +508,6 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     assert not (house / "runs").exists()
 
 
-def test_negative_and_text_values_reach_the_notebook(house):
-    assert profiles.cast("-5", "int") == -5
-    write(house, "10_dice")
-    yaml(house, "- notebook: dice\n")
-    words = ["run", "mine", "-p", "n", "-5"]
-    args = cli._parser(words).parse_args(words)
-    assert profiles.select("mine", params=dict(args.p))[0].parameters == dict(profile="mine", n=-5)
-
-
 @pytest.mark.skipif(
     not find_spec("argcomplete"), reason="no argcomplete: install the extra 'complete'"
 )
@@ -703,27 +693,11 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     assert refused(capsys, "fetch") == "memnb: memnb needs a wheel and there is no network\n"
 
 
-def test_runs_beside_each_other(house):
-    nb = write(house, "10_dice", "import os; print(os.path.basename(os.getcwd()), n)")
-    with ThreadPoolExecutor(3) as pool:
-        files = list(
-            pool.map(lambda n: batch.execute(nb, house / f"out/{n}.ipynb", dict(n=n)), range(3))
-        )
-    for n, f in enumerate(files):
-        assert f"{house.name} {n}" in outputs(f)
-
-
 @pytest.mark.parametrize("text", ['{"cells"', "{}"])
 def test_a_torn_notebook_is_refused(house, capsys, text):
     (house / "10_odd.ipynb").write_text(text)
     yaml(house, "- notebook: odd\n")
     assert "10_odd.ipynb is no notebook" in refused(capsys, "plan", "mine")
-
-
-def test_a_parameters_cell_that_is_not_python(house, capsys):
-    write(house, "10_odd", params="n: int = 1\nm int = 2")
-    yaml(house, "- notebook: odd\n")
-    assert "line 2 of the parameters cell is not Python" in refused(capsys, "run", "mine")
 
 
 # ---- what makes a run the same
@@ -761,33 +735,6 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
     assert say() == ("to do", "data own.csv changed since")
     assert batch.status("mine", params=dict(n=3))[0][2] == "data own.csv, parameter n changed since"
     capsys.readouterr()
-
-
-def test_files_that_parameters_name_belong_to_the_run(house):
-    write(
-        house, "10_dice", params="profile: str = 'smoke'\nmodel: str = 'smollm2'\nsource: str = ''"
-    )
-    yaml(house, "- notebook: dice\n")
-    folder, own = house / "model", house / "own.csv"
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(b"0" * 100), own.write_text("a\n1\n")
-    given = dict(model=f"hf:{folder}", source="own.csv")
-
-    def of():
-        return identity.run_parts("dice", given, house)
-
-    before = of()
-    (folder / "model.safetensors").write_bytes(b"1" * 100)
-    weights = of()
-    own.write_text("a\n2\n")
-    table = of()
-
-    def differ(a, b):
-        return [k for k in {*a, *b} if a.get(k) != b.get(k)]
-
-    assert differ(before, weights) == [redact(f"model hf:{folder}")] and differ(weights, table) == [
-        "data own.csv"
-    ]
 
 
 def test_the_kernel_is_told_its_run_and_when_to_ask_anew(house, capsys):
@@ -979,19 +926,6 @@ print(model)"""
     for name, text in {**files, "out": out, "err": err}.items():
         for secret in key, key[:20], word, "alice", str(house):
             assert secret not in text, (name, secret)
-
-
-@pytest.mark.parametrize("name", ["iris", "laptop", "dice"])
-def test_a_machine_with_an_everyday_name_leaves_outputs_readable(house, monkeypatch, capsys, name):
-    import socket
-
-    monkeypatch.setattr(socket, "gethostname", lambda: name)
-    write(house, "10_dice", 'print("iris: 36 of 36, profile laptop, dice/iris.csv")')
-    yaml(house, "- notebook: dice\n")
-    assert typed(capsys, "run", "mine")[0] == 0
-    assert "iris: 36 of 36, profile laptop, dice/iris.csv" in outputs(
-        house / "runs/mine/dice.ipynb"
-    )
 
 
 # ---- beforehand

@@ -42,38 +42,10 @@ OTHER = re.compile(
 )
 
 SECRET = re.compile("KEY|TOKEN|SECRET|PASSW", re.I)  # in the name of a variable
-TOKEN = re.compile(
-    "(?<![A-Za-z0-9])(?:"
-    + "|".join(
-        [
-            r"(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]*\d)[\w-]{16,}",
-            r"hf_[A-Za-z0-9]{20,}",
-            r"gh[pousr]_[A-Za-z0-9]{20,}",
-            r"github_pat_\w{20,}",
-            r"glpat-[\w-]{16,}",
-            r"AKIA[0-9A-Z]{16}",
-            r"AIza[\w-]{30,}",
-            r"xox[abprs]-[\w-]{10,}",
-            r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}",
-        ]
-    )
-    + ")"
-)
-HINTS = (
-    "sk-",
-    "pk-",
-    "rk-",
-    "sk_",
-    "pk_",
-    "rk_",
-    "xai",
-    "hf_",
-    "gh",
-    "glpat",
-    "AKIA",
-    "AIza",
-    "xox",
-    "eyJ",
+TOKEN = re.compile(  # of well-known services
+    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{16}"
+    r"|AIza[\w-]{30,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
 )
 LOGIN = re.compile(r"""://[^\s/"'<>]+@""")
 SERVER = re.compile(r"(://(?:…@)?)(?!localhost|127\.0\.0\.1)[\w.-]+(?=:\d)")
@@ -115,55 +87,37 @@ class Redactor:
     def __init__(self):
         import socket
 
-        self.folders, host, secrets = _known_folders(), socket.gethostname(), _secrets()
-        self.folders = [
-            (p, w, re.compile(r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(p) + r"(?![\w-]|\.\w)"))
-            for p, w in self.folders
+        secrets, host = _secrets(), socket.gethostname()
+        long = {s[:20]: k for s, k in secrets.items() if len(s) > 20}  # servers repeat beginnings
+        steps = []  # (what a text must have, pattern, what it becomes)
+        for secret, name in sorted((secrets | long).items(), key=lambda sk: -len(sk[0])):
+            pattern = re.escape(secret)
+            if len(secret) <= 12:  # may be a word: only where it stands alone
+                pattern = rf"(?<![\w-]){pattern}(?![\w-])"
+            steps.append((secret, re.compile(pattern), f"[{name}]"))
+        steps += [("", TOKEN, "…"), ("://", LOGIN, "://…@")]
+        for path, word in _known_folders():
+            edge = r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(path) + r"(?![\w-]|\.\w)"
+            steps.append((path, re.compile(edge), word))
+        steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
+        if pattern := _host_pattern(host):
+            steps.append(("", pattern, "this-machine"))
+        self.steps = [
+            (need, p, w if p is SERVER else w.replace("\\", r"\\")) for need, p, w in steps
         ]
-        long = {s[:20]: k for s, k in secrets.items() if len(s) > 20}
-        anywhere = {s: k for s, k in secrets.items() if len(s) > 12} | long
-
-        def edge(s):
-            return re.compile(
-                ("" if s in anywhere else r"(?<![\w-])")
-                + re.escape(s)
-                + ("" if s in anywhere else r"(?![\w-])")
-            )
-
-        both = sorted((secrets | long).items(), key=lambda sk: -len(sk[0]))
-        self.secrets = [(s, f"[{k}]", edge(s)) for s, k in both]
         self.seen = {}  # texts of before: notebooks of one paper share most of them
-        self.host, self.hosts = (
-            _host_pattern(host),
-            {h.lower() for h in (host, host.partition(".")[0]) if h},
-        )
 
     def __call__(self, text):
         "The text without keys, folders, names of the user and of the machine"
         if text not in self.seen:
             if len(self.seen) > 2**16:
                 self.seen.clear()
-            self.seen[text] = self._redact(text)
+            clean = text
+            for need, pattern, word in self.steps:
+                if need in clean:
+                    clean = pattern.sub(word, clean)
+            self.seen[text] = clean
         return self.seen[text]
-
-    def _redact(self, text):
-        for secret, word, pattern in self.secrets:
-            if secret in text:
-                text = pattern.sub(lambda _, word=word: word, text)
-        if any(h in text for h in HINTS):
-            text = TOKEN.sub("…", text)
-        if "://" in text:
-            text = LOGIN.sub("://…@", text)
-        if "/" in text or "\\" in text:
-            for path, word, pattern in self.folders:
-                if path in text:
-                    text = pattern.sub(lambda _, word=word: word, text)
-            text = OTHER.sub("…/", HOME.sub("~", text))
-            if "://" in text:
-                text = SERVER.sub(r"\1…", text)
-        if self.host and any(h in text.lower() for h in self.hosts):
-            text = self.host.sub("this-machine", text)
-        return text
 
 
 def redact(
@@ -192,9 +146,7 @@ def redact_notebook(
             return type(x)((walk(k), walk(v)) for k, v in x.items())
         if not isinstance(x, (list, tuple)):
             return x
-        if len(x) > 1 and all(
-            isinstance(o, str) for o in x
-        ):  # lines: what is torn apart is seen as one
+        if len(x) > 1 and all(isinstance(o, str) for o in x):  # lines: a key may be torn apart
             whole = "".join(x)
             clean = walk(whole)
             if clean == whole:
