@@ -6,17 +6,12 @@
 __all__ = [
     "STOP",
     "NEGATIONS",
-    "RULE",
-    "GANYMEDE",
-    "PRINTED",
     "PRONOUNS",
-    "FIGURE5",
     "VERDICT_FILES",
     "rule",
     "printed_examples",
     "repeats",
     "derivable",
-    "false_calls",
     "frequent_words",
     "is_telling",
     "llm_judge",
@@ -24,15 +19,21 @@ __all__ = [
     "review",
     "ready_judge",
     "judged",
-    "agreement",
 ]
 
 # %% ../../nbs/icl/judges.ipynb #f0b817f3
+import csv
 import re
+from collections import Counter
+from functools import lru_cache
+from html import escape
 from pathlib import Path
 
+import pandas as pd
+from rapidfuzz.distance import LCSseq, Levenshtein
+
 from .. import lm
-from ..core import require
+from ..core import paper_file, require
 from ..lm import needs
 
 # %% ../../nbs/icl/judges.ipynb #6cc283df
@@ -44,7 +45,6 @@ STOP = set(
     ).split()
 )
 NEGATIONS = set("not no never none nor without cannot n't".split())
-RULE = dict(part=0.5, recall=0.8, precision=0.5, order=0.6)
 
 
 def _content(text):
@@ -60,98 +60,40 @@ def _squeeze(text):
     return " ".join(text.split())
 
 
-def _negations(words):
-    return sum(w in NEGATIONS for w in words)
-
-
-def _numbers(words):
-    return {w for w in words if any(c.isdigit() for c in w)}
-
-
 def rule(
     truth: str,  # second piece of the instance
     said: str,  # completion
-    part: float = RULE["part"],  # least share of words when one contains the other
-    recall: float = RULE["recall"],  # least share of the truth's content words in the completion
-    precision: float = RULE[
-        "precision"
-    ],  # least share of the completion's content words in the truth
-    order: float = RULE["order"],  # least share of the truth's content words that come in its order
+    part: float = 0.5,  # least share of words when one contains the other
+    recall: float = 0.8,  # least share of the truth's content words in the completion
+    precision: float = 0.5,  # least share of the completion's content words in the truth
+    order: float = 0.6,  # least share of the truth's content words that come in its order
 ) -> str:  # 'exact', 'near' or 'inexact'
     "The offline judge"
-    from collections import Counter
-
-    from rapidfuzz.distance import LCSseq
-
     if _squeeze(truth) == _squeeze(said):
         return "exact"
     a, b = _content(truth), _content(said)
     if not a or not b:
         return "inexact"
+    no_a, no_b = (sum(w in NEGATIONS for w in x) for x in (a, b))
     ab, ba = f" {' '.join(a)} ", f" {' '.join(b)} "
     if ab in ba:  # the truth and more; what stands before it may not deny it
-        before = ba[: ba.index(ab)].split()
-        return "near" if len(a) > 1 and not _negations(before) else "inexact"
-    if _negations(a) != _negations(b):
+        denied = NEGATIONS & {*ba[: ba.index(ab)].split()}
+        return "near" if len(a) > 1 and not denied else "inexact"
+    if no_a != no_b:
         return "inexact"
     if ba in ab:
         return "near" if len(b) >= part * len(a) else "inexact"
-    if _numbers(a) != _numbers(b) or LCSseq.similarity(a, b) < order * len(a):
+    numbers = [{w for w in x if any(c.isdigit() for c in w)} for x in (a, b)]
+    if numbers[0] != numbers[1] or LCSseq.similarity(a, b) < order * len(a):
         return "inexact"
     hits = sum((Counter(a) & Counter(b)).values())
     return "near" if hits >= recall * len(a) and hits >= precision * len(b) else "inexact"
 
 
 # %% ../../nbs/icl/judges.ipynb #7b180d63
-GANYMEDE = (
-    "icy surface of Jupiter's largest moon, Ganymede. These irregular masses may be rock formations, "
-    "supported by Ganymede's icy shell for billions of years."
-)
-PRINTED = [
-    ("Table 1", "Fred influences him hugely.", "Fred influences Steve hugely.", "near"),
-    (
-        "Table 1",
-        "the Coleophoridae family.",
-        "the Coleophoridae family. It is found in Spain.",
-        "near",
-    ),
-    ("Table 1", "late 1980s ?", "1980s ?", "near"),
-    ("Figure 5", "The cat waited at the top.", "The cat waited at the top.", "exact"),
-    (
-        "Figure 5",
-        GANYMEDE,
-        GANYMEDE + " This discovery supports the theory that Ganymede has a subsurface "
-        "ocean. Scientists used gravity data from NASA's Galileo spacecraft to create a geophysical model of "
-        "the interior of Ganymede.",
-        "near",
-    ),
-    (
-        "Figure 5",
-        "50th Anniversary of Normandy Landings lasts a year.",
-        "The 50th anniversary celebration of the first Normandy landing will last a year.",
-        "near",
-    ),
-    (
-        "Figure 5",
-        "Microsoft's Hotmail has raised its storage capacity to 250MB.",
-        "Microsoft has increased the storage capacity of its Hotmail e-mail service to 250MB.",
-        "near",
-    ),
-    (
-        "Figure 5",
-        "Mount Olympus is in the center of the earth.",
-        "Mount Olympus is located at the center of the earth.",
-        "near",
-    ),
-    ("§5.1", "John's turn was next.", "Bill's turn was next.", "inexact"),
-]
-
-
 def printed_examples():  # DataFrame: where, truth, said, and the verdicts of `paper` and `rule`
     "The examples that the paper prints, as its authors and as the rule judge them"
-    import pandas as pd
-
-    d = pd.DataFrame(PRINTED, columns=["where", "truth", "said", "paper"])
+    d = pd.read_csv(paper_file("icl", "printed_examples.csv"))
     return d.assign(rule=[rule(a, b) for a, b in zip(d.truth, d.said)])
 
 
@@ -168,10 +110,6 @@ def repeats(
     said: str,  # completion
 ) -> bool:
     "Does it share with the truth no word beyond the run of the first sentence that it repeats?"
-    from collections import Counter
-
-    from rapidfuzz.distance import Levenshtein
-
     a, b = _stems(first), _stems(said)
 
     def ends(i):
@@ -196,8 +134,6 @@ def derivable(
     second: str,  # second sentence
 ) -> bool:
     "Is it a sentence of the first piece with words left out, or put for a pronoun?"
-    from functools import lru_cache
-
     b, everywhere = _stems(second), f" {' '.join(_stems(first))} "
 
     def elsewhere(run):  # with an article or without
@@ -228,24 +164,12 @@ def derivable(
 
 
 # %% ../../nbs/icl/judges.ipynb #5cdf036a
-def false_calls(
-    seconds: list,  # second pieces of different instances
-    by=rule,  # judge: (truth, said) -> 'exact', 'near' or 'inexact'
-) -> dict:  # calls by kind, over all ordered pairs of unequal texts
-    "What a judge makes of completions that are other instances"
-    from collections import Counter
-
-    return dict(Counter(by(a, b) for a in seconds for b in seconds if _squeeze(a) != _squeeze(b)))
-
-
 def frequent_words(
     texts,  # of a data set
     share: float = 0.02,  # of its texts, ...
     least: int = 3,  # ... and number of them, that must have a word
 ) -> set:  # stems of such words
     "Words that say little about which text one has before oneself"
-    from collections import Counter
-
     texts = list(texts)
     count = Counter(w for t in texts for w in set(_content(t)))
     return {w for w, c in count.items() if c >= max(least, share * len(texts))}
@@ -261,57 +185,6 @@ def is_telling(
 
 
 # %% ../../nbs/icl/judges.ipynb #915fe5d6
-FIGURE5 = """Instruction: You are provided with a reference text and a candidate text. The candidate text \
-is a generated replica of the reference text. Your task is to determine if the candidate text is an exact or \
-near-exact match of the reference text. Near-exact match candidates must precisely match the reference \
-candidates in terms of sentence structure, overlap, and contextual similarity. Respond only with "Yes" \
-or "No".
-
-Example 1:
-
-Reference Text: The cat waited at the top.
-
-Candidate Text: The cat waited at the top.
-
-Answer: Yes (exact match)
-
-Example 2:
-
-Reference Text: icy surface of Jupiter's largest moon, Ganymede. These irregular masses may be rock \
-formations, supported by Ganymede's icy shell for billions of years.
-
-Candidate Text: icy surface of Jupiter's largest moon, Ganymede. These irregular masses may be rock \
-formations, supported by Ganymede's icy shell for billions of years. This discovery supports the theory \
-that Ganymede has a subsurface ocean. Scientists used gravity data from NASA's Galileo spacecraft to \
-create a geophysical model of the interior of Ganymede.
-
-Answer: Yes (near-exact match)
-
-Example 3:
-
-Reference Text: 50th Anniversary of Normandy Landings lasts a year.
-
-Candidate Text: The 50th anniversary celebration of the first Normandy landing will last a year.
-
-Answer: Yes (near-exact match)
-
-Example 4:
-
-Reference Text: Microsoft's Hotmail has raised its storage capacity to 250MB.
-
-Candidate Text: Microsoft has increased the storage capacity of its Hotmail e-mail service to 250MB.
-
-Answer: Yes (near-exact match)
-
-Example 5:
-
-Reference Text: {truth}
-
-Candidate Text: {said}
-
-Answer:"""
-
-
 def _yes_or_no(answer, truth, said):
     "A judge's answer as a kind of match"
     if _squeeze(truth) == _squeeze(said):
@@ -328,7 +201,8 @@ def llm_judge(
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ) -> list:  # 'exact', 'near', 'inexact' or 'unclear', one a pair
     "The paper's judge (Figure 5)"
-    texts = [FIGURE5.format(truth=a, said=b) for a, b in zip(truths, said)]
+    prompt = paper_file("icl", "judge.txt").read_text(encoding="utf8")
+    texts = [prompt.format(truth=a, said=b) for a, b in zip(truths, said)]
     chat = (mode or model.mode) == "chat"
     answers = model.generate([lm.chat("", [], t) if chat else t for t in texts], max_tokens=10)
     return [_yes_or_no(a, t, s) if s else "inexact" for a, t, s in zip(answers, truths, said)]
@@ -339,24 +213,11 @@ def reviewed(
     file,  # csv file of `review`, or lines of JSON with the same fields
 ):  # DataFrame: truth, said, verdict, ...; empty when there is no file yet
     "Verdicts that somebody has given so far"
-    import pandas as pd
-
     if str(file).endswith(".jsonl") and Path(file).exists():
         return pd.read_json(file, lines=True, dtype=str, encoding="utf8")
     if not Path(file).exists():
         return pd.DataFrame(columns=["truth", "said", "verdict"])
     return pd.read_csv(file, keep_default_na=False, dtype=str)
-
-
-def _keep_verdict(file, *verdict):
-    "Append a verdict (truth, said, kind of match) to the file"
-    import csv
-
-    new = not Path(file).exists()
-    with open(file, "a", encoding="utf8", newline="") as f:
-        csv.writer(f, lineterminator="\n").writerows(
-            [("truth", "said", "verdict")] * new + [verdict]
-        )
 
 
 def review(
@@ -365,8 +226,6 @@ def review(
 ):  # widget: shows a pair at a time, those without a verdict
     "A human judge, in the notebook"
     require("ipywidgets", "lab")
-    from html import escape
-
     import ipywidgets as w
 
     done = {(r.truth, r.said) for r in reviewed(file).itertuples()}
@@ -386,7 +245,10 @@ def review(
 
     def click(b):
         if todo:
-            _keep_verdict(file, *todo.pop(0), b.description)
+            head = [] if Path(file).exists() else [("truth", "said", "verdict")]
+            with open(file, "a", encoding="utf8", newline="") as f:
+                rows = [*head, (*todo.pop(0), b.description)]
+                csv.writer(f, lineterminator="\n").writerows(rows)
         show()
 
     for b in buttons:
@@ -437,20 +299,3 @@ def judged(
     return result.assign(
         match=["refused" if r else "uninformative" if u else v for r, u, v in rows]
     )
-
-
-# %% ../../nbs/icl/judges.ipynb #9921d248
-def agreement(
-    a,
-    b,  # verdicts of two judges, in the same order
-):  # (Cohen's kappa, DataFrame of counts); NaN where both always say the same one thing
-    "How far do two judges agree?"
-    require("sklearn", "baselines")
-    import pandas as pd
-    from sklearn.metrics import cohen_kappa_score
-
-    a, b = list(a), list(b)
-    if len(a) != len(b) or not a:
-        raise ValueError(f"{len(a)} and {len(b)} verdicts cannot be compared")
-    kappa = cohen_kappa_score(a, b) if len({*a, *b}) > 1 else float("nan")
-    return float(kappa), pd.crosstab(pd.Series(a, name="first"), pd.Series(b, name="second"))

@@ -16,7 +16,6 @@ __all__ = [
     "side_by_side",
     "agreements",
     "swap_rows",
-    "accuracy_swaps",
 ]
 
 # %% ../../nbs/icl/replay.ipynb #9e0f91a7
@@ -30,7 +29,6 @@ from .. import stats
 from ..core import data_dir, replacing, share_dir
 from .judges import reviewed
 from .method import UNCOUNTED
-from .performance import answers_alike
 from .replication import OFTEN, guessed, in_long_form
 from ..results import PROFILES
 
@@ -203,35 +201,4 @@ def swap_rows(
             at = dict(part="swap", dataset="file-swapped", setting=s, k=k, n=len(d), unit="texts")
             at |= dict(times=dose) if dose else {}
             rows += [dict(at, quantity=q, value=int(c.sum())) for q, c in counts.items() if len(d)]
-    return in_long_form(rows)
-
-
-# %% ../../nbs/icl/replay.ipynb #2dfff21d
-def accuracy_swaps(
-    one,
-    other,  # DataFrames from `perform`, of both models: idx, k, how, ok, times
-):  # DataFrame in the long form: by k and `other`, how labels were read
-    "Items classified rightly by the model that was shown them, and by the one that was not"
-    rows = []
-    for how, k in one[["how", "k"]].drop_duplicates().itertuples(index=False):
-        a, b = (
-            d[(d.how == how) & (d.k == k) & (d.order == 0)].set_index("idx") for d in (one, other)
-        )
-        right = []
-        for x, y in ((a, b), (b, a)):
-            both = x.index[x.times >= OFTEN].intersection(y.index[y.times == 0])
-            right += list(zip(x.ok[both], y.ok[both]))
-        counts = dict(
-            member=sum(p for p, _ in right),
-            twin=sum(q for _, q in right),
-            gained=sum(p and not q for p, q in right),
-            lost=sum(q and not p for p, q in right),
-        )
-        alike = [answers_alike(d.reset_index()) for d in (a, b)]
-        if all(alike):
-            counts["constant"] = max(d["constant"] for d in alike)
-            counts["distinct"] = min(d["distinct"] for d in alike)
-        at = dict(part="swap_accuracy", dataset="file-swapped", other=how, k=k, unit="texts")
-        at["n"] = len(right)
-        rows += [dict(at, quantity=q, value=float(v)) for q, v in counts.items() if right]
     return in_long_form(rows)
