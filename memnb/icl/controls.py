@@ -17,7 +17,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/controls.ipynb #c6f2094b
-from .. import results
+import numpy as np
+import pandas as pd
+
+from .. import data, plant, results
 from ..core import say
 from .judges import _content, derivable, rule
 from .prompts import Task, pieces
@@ -38,21 +41,15 @@ def guess_rows(
         if task.pair and not k:
             guesses["repeat"] = q["first"]  # by the rule alone, for what it is worth
         for group, answers in guesses.items():
-            if group == "repeat":
-                found = [rule(b, a) for b, a in zip(q.second, answers)]
-            else:
-                found = passed(task, answers)
+            alone = group == "repeat"  # no guard
+            found = map(rule, q.second, answers) if alone else passed(task, answers)
+            found = list(found)
             own = [v for v, telling in zip(found, task.telling) if telling]
-            e, c, n = own.count("exact"), own.count("near"), len(own)
-            all_ = len(found) - found.count("inexact")
+            e, c = own.count("exact"), own.count("near")
+            counts = dict(exact=e, near_exact=c, asked=len(q))
+            counts["with_uninformative"] = len(found) - found.count("inexact")
             at = dict(part="guess", dataset=task.name, group=group, k=k, **more)
-            rows += share_rows(
-                at,
-                dict(exact=e, near_exact=c, with_uninformative=all_, asked=len(q)),
-                "rate",
-                e + c,
-                n,
-            )
+            rows += share_rows(at, counts, "rate", e + c, len(own))
     return in_long_form(rows)
 
 
@@ -69,18 +66,13 @@ def paper_task(
     seed: int = 0,  # as for `task`
 ) -> Task:
     "Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart"
-    import pandas as pd
-
-    from memnb import data, plant
-
     d = pieces(data.load(dataset, "train"), seed)
     size = min(n + k, len(d))
     at = plant.balanced(d.label_name.tolist(), size, f"{seed} paper")
     q, demos = d.iloc[at[:n]].reset_index(drop=True), d.iloc[at[n:]].reset_index(drop=True)
     rivals = pd.concat([q, demos]).groupby("first").second.agg(set).to_dict()
-    return Task(
-        dataset, dataset, "train", q, demos, "sentence1" in data.load(dataset, "train"), rivals
-    )
+    pair = "sentence1" in data.load(dataset, "train")
+    return Task(dataset, dataset, "train", q, demos, pair, rivals)
 
 
 def content_rows(
@@ -92,12 +84,8 @@ def content_rows(
     of = dict(no_word=size.count(0), one_word=size.count(1), more_words=sum(x > 1 for x in size))
     if task.pair:
         of["derivable"] = sum(map(derivable, q["first"], q.second))
-    return in_long_form(
-        [
-            dict(part="content", dataset=task.name, quantity=q, value=v, n=len(size), unit="texts")
-            for q, v in of.items()
-        ]
-    )
+    at = dict(part="content", dataset=task.name, n=len(size), unit="texts")
+    return in_long_form([at | dict(quantity=name, value=v) for name, v in of.items()])
 
 
 def paper_rows(
@@ -122,8 +110,6 @@ def rising_null(
     seed: int = 0,
 ):  # array of r
     "Pearson's r of two independent series that only have in common that they rise"
-    import numpy as np
-
     a, b = np.sort(np.random.default_rng(seed).random((2, draws, points)), -1)
     a, b = (x - x.mean(-1, keepdims=True) for x in (a, b))
     return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
@@ -143,9 +129,7 @@ def record_controls(
         except (FileNotFoundError, OSError) as e:
             say(f"{name} is not at hand, its recorded rows stay: {str(e).splitlines()[0][:80]}")
             continue
-        results.record(
-            "icl", rows.mask(rows.eq("")).dropna(axis=1, how="all"), f"copy:{name}", profile, seed
-        )
+        results.record("icl", rows.mask(rows.eq("")), f"copy:{name}", profile, seed)
         parts.append(rows.assign(model=f"copy:{name}"))
     return in_long_form(*parts)
 

@@ -20,6 +20,8 @@ import bisect
 import random
 from pathlib import Path
 
+import pandas as pd
+
 from .. import data, lm, plant
 from ..core import say
 from .judges import derivable, frequent_words, is_telling, repeats
@@ -33,8 +35,6 @@ def labelled(
     frame,  # DataFrame with `text`, or `sentence1` and `sentence2`; `label`, `label_name`, `idx`
 ):  # DataFrame: idx, label (whole number), label_name, and the columns of the frame
     "A labelled data set with the columns that every other function relies on"
-    import pandas as pd
-
     d = frame.copy()
     if not ("text" in d or set(PAIRS) <= set(d)):
         raise ValueError(
@@ -129,8 +129,6 @@ def _planted_file(name, split):
 
 def _source(dataset, split, instances):
     "Name, name in prompts, DataFrame to draw from, and DataFrame of instances or None"
-    import pandas as pd
-
     if isinstance(dataset, pd.DataFrame):
         return "table", "given", dataset, instances
     if dataset in plant.FILES:
@@ -164,51 +162,41 @@ def task(
     instances=None,  # DataFrame of instances to ask for; default: drawn from the split
 ) -> Task:
     "Draw instances and demonstrations, evenly by label"
-    import pandas as pd
-
     name, title, frame, asked = _source(dataset, split, instances)
     d = pieces(frame, seed)
-    q = (
-        pieces(asked, seed)
-        if asked is not None
-        else d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
-    )
-    if (
-        asked is not None and len(q) > n and "dose" in q
-    ):  # of a planted file: the same texts as of its partner
-        q = q.iloc[q.groupby(["dose", "split"]).cumcount().argsort(kind="stable")[:n]]
-    if asked is not None and len(q) > n:  # evenly by dose where it is known, else by label
-        groups = q.times.astype(str) if "times" in q else q.label_name
-        q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
-    q = q[~(q["first"] + " " + q.second).duplicated()]  # a text counts once
-    planted = {"role", "times"} <= {
-        *d
-    }  # a file of ours, and no table of a user with a column of that name
+    if asked is None:
+        q = d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
+    else:
+        q = pieces(asked, seed)
+        if len(q) > n and "dose" in q:  # of a planted file: the same texts as of its partner
+            q = q.iloc[q.groupby(["dose", "split"]).cumcount().argsort(kind="stable")[:n]]
+        if len(q) > n:  # evenly by number of repetitions where it is known, else by label
+            groups = q.times.astype(str) if "times" in q else q.label_name
+            q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
+    whole = q["first"] + " " + q.second
+    q = q[~whole.duplicated()]  # a text counts once
+    planted = {"role", "times"} <= {*d}  # a file of ours, and no table of a user with such a column
     if (
         planted and k > (d.times > 0).sum()
     ):  # more than are kept for demonstrations: instances not asked
         d = pd.concat([d, pieces(asked, seed).drop(q.index)])
-    rest = d[
-        ~d["first"].isin(q["first"])
-        & ~(d["first"] + " " + d.second).isin(q["first"] + " " + q.second)
-    ]
-    twins = None
-    if planted:  # members are demonstrations, its twins those of a control
+    same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(whole)
+    rest, twins = d[~same], None
+
+    def drawn(frame, k):
+        return frame.iloc[plant.balanced(frame.label_name.tolist(), k, f"{seed} demos")]
+
+    if planted:  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
-        twins = never.iloc[
-            plant.balanced(never.label_name.tolist(), min(k, len(never)), f"{seed} demos")
-        ]
+        twins = drawn(never, min(k, len(never)))
     if len(rest) < k:
         raise ValueError(
             f"{name} has {len(rest)} instances left for {k} demonstrations beside "
             f"{len(q)} instances: ask for fewer"
         )
-    demos = (
-        rest.iloc[plant.balanced(rest.label_name.tolist(), k, f"{seed} demos")] if k else rest[:0]
-    )
-    shown = demos.label_name.value_counts().reindex(
-        sorted(d.label_name.unique(), key=str), fill_value=0
-    )
+    demos = drawn(rest, k) if k else rest[:0]
+    names = sorted(d.label_name.unique(), key=str)
+    shown = demos.label_name.value_counts().reindex(names, fill_value=0)
     short = [str(l) for l, c in shown.items() if c < k // len(shown)]
     if short:
         say(f"{name}: too few demonstrations of {', '.join(short)}; others take their place")
@@ -278,23 +266,16 @@ def performance_prompts(
     "k-shot classification"
     at = list(range(k)) if not order else random.Random(order).sample(range(k), k)
 
-    def text(r):
-        return "\n".join(
-            f"{name}: {r[c]}"
-            for name, c in zip(
-                PIECES[True] if task.pair else ("Text",),
-                ("first", "second") if task.pair else ("whole",),
-            )
-        )
+    names = dict(zip(PIECES[True], ("first", "second"))) if task.pair else dict(Text="whole")
 
-    q, d = (
-        x.assign(whole=x["first"] + " " + x.second) for x in (task.queries, task.demos.iloc[at])
-    )
+    def text(r):
+        return "\n".join(f"{name}: {r[c]}" for name, c in names.items())
+
+    asked = task.queries, task.demos.iloc[at]
+    q, d = (x.assign(whole=x["first"] + " " + x.second) for x in asked)
     labels = ", ".join(f"{l} ({n})" if str(n) != str(l) else str(l) for l, n in task.labels.items())
-    head = [
-        f"Instruction: Give the label of the last instance. The labels are {labels}. "
-        "Answer with the number."
-    ]
+    head = [f"Instruction: Give the label of the last instance. The labels are {labels}. "]
+    head[0] += "Answer with the number."
     head += [f"{text(r)}\nLabel: {r.label}" for _, r in d.iterrows()]
     ps = ["\n\n".join([*head, f"{text(r)}\nLabel:"]) for _, r in q.iterrows()]
     return [lm.chat("", [], p) if mode == "chat" else p for p in ps]

@@ -27,7 +27,12 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/replication.ipynb #36bf618e
+from itertools import pairwise, product
 from numbers import Integral
+
+import pandas as pd
+from rapidfuzz import fuzz, process
+from rapidfuzz.distance import Levenshtein
 
 from .. import lm
 from ..core import say
@@ -46,8 +51,6 @@ def was_refused(answer):
 
 def _rival(said, truth, seconds):
     "Is an answer another second piece of the same first piece, or as near to one as to the true one?"
-    from rapidfuzz.distance import Levenshtein
-
     if said == truth or not said:
         return False
 
@@ -62,8 +65,6 @@ def copied(
     demos,  # DataFrame of demonstrations
 ) -> list:  # answers, '' where there is no demonstration
     "What a machine without memory may say: the second piece of the demonstration whose first is most alike"
-    from rapidfuzz import fuzz, process
-
     if not len(demos):
         return [""] * len(task.queries)
     firsts, seconds = demos["first"].tolist(), demos.second.tolist()
@@ -75,14 +76,10 @@ def constant(
     demos,  # DataFrame of demonstrations
 ) -> str:  # '' where there is none
     "The one second piece that is most like all others"
-    from rapidfuzz import fuzz, process
-
     seconds = demos.second.tolist()
-    return (
-        seconds[process.cdist(seconds, seconds, scorer=fuzz.token_sort_ratio).mean(1).argmax()]
-        if seconds
-        else ""
-    )
+    if not seconds:
+        return ""
+    return seconds[process.cdist(seconds, seconds, scorer=fuzz.token_sort_ratio).mean(1).argmax()]
 
 
 def passed(
@@ -109,36 +106,25 @@ def replicate(
     seed: int = 0,  # of the controls
 ):  # DataFrame, one row an instance: idx, truth, said, other, repeats, refused, ...
     "Ask a model for the second pieces of all instances"
-    import pandas as pd
-
     q = task.queries
     ps = replication_prompts(task, k, setting, mode or model.mode, seed)
     answers = model.generate(ps, max_tokens=max_tokens, stop=["\n"])
     said = [completion(s) for s in answers]
-    other = [_rival(s, b, task.rivals[a]) for a, b, s in zip(q["first"], q.second, said)]
     demos = _controlled(task, k, setting, seed) if k else task.demos[:0]
-    copies, same = (
-        passed(task, guess) for guess in (copied(task, demos), [constant(demos)] * len(q))
+    copies, same = (passed(task, x) for x in (copied(task, demos), [constant(demos)] * len(q)))
+    triples = list(zip(q["first"], q.second, said))
+    out = pd.DataFrame(dict(idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said))
+    out = out.assign(
+        other=[_rival(s, b, task.rivals[a]) for a, b, s in triples],
+        repeats=[task.pair and rule(b, s) == "near" and repeats(a, b, s) for a, b, s in triples],
+        refused=[was_refused(s) for s in answers],
+        uninformative=[not t for t in task.telling],
+        copied=[v != "inexact" for v in copies],
+        constant=[v != "inexact" for v in same],
     )
-    near = [task.pair and rule(b, s) == "near" for b, s in zip(q.second, said)]
-    out = pd.DataFrame(
-        dict(
-            dataset=task.name,
-            setting=setting,
-            k=k,
-            idx=q.idx,
-            label=q.label,
-            first=q["first"],
-            truth=q.second,
-            said=said,
-            other=other,
-            repeats=[v and repeats(*x) for v, *x in zip(near, q["first"], q.second, said)],
-            refused=[was_refused(s) for s in answers],
-            uninformative=[not t for t in task.telling],
-            copied=[v != "inexact" for v in copies],
-            constant=[v != "inexact" for v in same],
-        )
-    )
+    out.insert(0, "k", k)
+    out.insert(0, "setting", setting)
+    out.insert(0, "dataset", task.name)
     return out.assign(times=q.times) if "times" in q else out
 
 
@@ -151,8 +137,6 @@ def in_long_form(
     *parts,  # DataFrames or lists of dicts
 ):  # DataFrame with all columns of the measurement; a word that is missing is ''
     "Rows of several parts of the measurement as one long table"
-    import pandas as pd
-
     frames = [pd.DataFrame(p) for p in parts if len(p)]
     d = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     d = d.reindex(columns=[*_KEYS, *_NUMBERS, *(c for c in d if c not in _KEYS + _NUMBERS)])
@@ -251,38 +235,31 @@ def paired_rows(
     rows = []
     for name, data in result[~result.match.isin(UNCOUNTED)].groupby("dataset", sort=False):
         for group, d in known_groups(data).items():
-            back = {
-                key: (
-                    set(g.idx[g.match.isin(["exact", "near"]) & ~guessed(g)]),
-                    set(g.idx[g.match == "exact"]),
-                    set(g.idx),
-                )
-                for key, g in d.groupby(["setting", "k"])
-            }
-            ks = sorted({k for _, k in back})
-            for (s, k), (hits, exact, here) in back.items():
-                zero = (AT_ZERO.get(s, s), 0)
-                others = {"k = 0": zero} | {f"{b}": (b, k) for b in BASES.get(s, [])}
-                if (at := ks.index(k)) > 1:
-                    others["fewer"] = (s, ks[at - 1])
-                for other, key in others.items() if k else {(b, (b, 0)) for b in BASES.get(s, [])}:
-                    if key not in back:
+            cells = {}
+            for at, g in d.groupby(["setting", "k"]):
+                back = g.match.isin(["exact", "near"]) & ~guessed(g)
+                cells[at] = set(g.idx[back]), set(g.idx[g.match == "exact"]), set(g.idx)
+            ks = sorted({k for _, k in cells})
+            for (s, k), (hits, exact, here) in cells.items():
+                others = {b: (b, k) for b in BASES.get(s, [])}
+                if k:
+                    others = {"k = 0": (AT_ZERO.get(s, s), 0)} | others
+                if ks.index(k) > 1:
+                    others["fewer"] = s, ks[ks.index(k) - 1]
+                for other, there in others.items():
+                    if there not in cells:
                         continue
-                    a, b, there = back[key]
-                    both = here & there
+                    hits_there, exact_there, both = cells[there]
+                    both = here & both
                     found = dict(
-                        gained=len((hits - a) & both),
-                        lost=len((a - hits) & both),
-                        gained_exact=len((exact - b) & both),
-                        lost_exact=len((b - exact) & both),
+                        gained=len((hits - hits_there) & both),
+                        lost=len((hits_there - hits) & both),
+                        gained_exact=len((exact - exact_there) & both),
+                        lost_exact=len((exact_there - exact) & both),
                     )
-                    at_ = dict(
-                        part="paired", dataset=name, setting=s, k=k, other=other, group=group
-                    )
-                    rows += [
-                        dict(at_, quantity=q, value=v, n=len(both), unit="texts")
-                        for q, v in found.items()
-                    ]
+                    at = dict(part="paired", dataset=name, setting=s, k=k, other=other, group=group)
+                    at |= dict(n=len(both), unit="texts")
+                    rows += [dict(at, quantity=q, value=v) for q, v in found.items()]
     return in_long_form(rows)
 
 
@@ -297,24 +274,13 @@ def transitions(
     for (name, s), data in result.groupby(["dataset", "setting"], sort=False):
         for group, d in known_groups(data).items():
             at = d.pivot_table(index="idx", columns="k", values="match", aggfunc="first")
-            for a, b in zip(sorted(at)[:-1], sorted(at)[1:]):
+            for a, b in pairwise(sorted(at)):
                 both = at[at[a].isin(KINDS) & at[b].isin(KINDS)]
-                for x in KINDS:
-                    for y in KINDS:
-                        rows.append(
-                            dict(
-                                part="transition",
-                                dataset=name,
-                                setting=s,
-                                group=group,
-                                near=a,
-                                k=b,
-                                quantity=f"{x}_{y}",
-                                value=int(((both[a] == x) & (both[b] == y)).sum()),
-                                n=len(both),
-                                unit="texts",
-                            )
-                        )
+                cell = dict(part="transition", dataset=name, setting=s, group=group, near=a, k=b)
+                cell |= dict(n=len(both), unit="texts")
+                for x, y in product(KINDS, KINDS):
+                    moved = int(((both[a] == x) & (both[b] == y)).sum())
+                    rows.append(cell | dict(quantity=f"{x}_{y}", value=moved))
     return in_long_form(rows)
 
 
@@ -323,26 +289,15 @@ def became_exact(
     result,  # DataFrame from `judged`
 ):  # DataFrame in the long form: k of the exact match, `near` of the near one, three pieces of text
     "Instances whose near-exact match becomes exact with more demonstrations"
-    rows = []
-    for (name, setting, idx), g in result.sort_values("k").groupby(
-        ["dataset", "setting", "idx"], sort=False
-    ):
+    rows, keys = [], ["dataset", "setting", "idx"]
+    for (name, setting, idx), g in result.sort_values("k").groupby(keys, sort=False):
         near, exact = g[g.match == "near"], g[g.match == "exact"]
         if not len(near) or not len(exact) or near.k.min() >= exact.k.max():
             continue
         a, b = near.iloc[0], exact[exact.k > near.k.min()].iloc[0]
-        at = dict(
-            part="became_exact",
-            dataset=name,
-            setting=setting,
-            item=str(idx),
-            k=b.k,
-            near=a.k,
-            n=1,
-            unit="texts",
-        )
-        if "times" in g:
-            at["times"] = int(a.times)
+        at = dict(part="became_exact", dataset=name, setting=setting, item=str(idx))
+        at |= dict(k=b.k, near=a.k, n=1, unit="texts")
+        at |= dict(times=int(a.times)) if "times" in g else {}
         pieces = dict(first=a["first"], near_answer=a.said, exact_answer=b.said)
         rows += [dict(at, quantity=q, text=text) for q, text in pieces.items()]
     return in_long_form(rows)
@@ -387,8 +342,6 @@ def replications(
     seed: int = 0,  # of the controls
 ):  # DataFrame, one row an instance, k and setting
     "All replications of a data set, judged"
-    import pandas as pd
-
     ks, settings = checked_sizes(ks, settings, max_tokens=max_tokens)
     m = lm.load(model)
     fitting(m, task, ks, max_tokens, settings)

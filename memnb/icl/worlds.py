@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = [
     "WORLD_KS",
+    "WORLD_SETTINGS",
     "World",
     "invented",
     "written",
@@ -17,7 +18,10 @@ __all__ = [
 # %% ../../nbs/icl/worlds.ipynb #13298a59
 from dataclasses import dataclass
 
-from .. import results
+import numpy as np
+import pandas as pd
+
+from .. import gpt, results
 from .method import SETTINGS
 from .replication import in_long_form, matches_of, paired_rows
 
@@ -53,8 +57,6 @@ def invented(
     seed: int = None,  # default: that of the world; another one gives sets that are never shown
 ) -> list:  # of sets: first pieces, second pieces, labels
     "Data sets with common first pieces"
-    import numpy as np
-
     rng = np.random.default_rng([w.seed if seed is None else seed, 7])
     common, out = rng.integers(w.words, size=(w.shared, w.piece)), []
     for _ in range(w.sets):
@@ -90,8 +92,6 @@ def written(
 
 def world_documents(w: World) -> list:  # each line of each set stands in exactly `times` of them
     "What the model is trained on"
-    import numpy as np
-
     rng, docs = np.random.default_rng([w.seed, 8]), []
     for data in invented(w):
         left = np.full(w.items, w.times)
@@ -106,6 +106,7 @@ def world_documents(w: World) -> list:  # each line of each set stands in exactl
 
 # %% ../../nbs/icl/worlds.ipynb #7d42314b
 WORLD_KS = 0, 1, 2, 4, 8
+WORLD_SETTINGS = *SETTINGS, "twins", "foreign"  # own demonstrations; never shown; of the next set
 
 
 def trained(
@@ -116,39 +117,20 @@ def trained(
     threads: int = 1,  # of the model
 ):  # gpt.Fit
     "A tiny GPT that has seen the world"
-    from memnb import gpt
-
     docs = world_documents(w)
-    c = gpt.Config(
-        layers=layers, d=width, vocab=w.vocab, length=1 + (w.most - 1) * (2 * w.piece + 3)
-    )
-    return gpt.fit(
-        c,
-        docs,
-        epochs=epochs,
-        batch=16,
-        seed=w.seed,
-        threads=threads,
-        bits=False,
-        eval_sets=dict(some=docs[:8]),
-        every=10**6,
-    )
+    length = 1 + (w.most - 1) * (2 * w.piece + 3)
+    c = gpt.Config(layers=layers, d=width, vocab=w.vocab, length=length)
+    how = dict(batch=16, seed=w.seed, threads=threads, bits=False, every=10**6)
+    return gpt.fit(c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **how)
 
 
 def world_answers(
     fit,  # from `trained`
     w: World = World(),
     ks: list = WORLD_KS,  # numbers of demonstrations
-    settings: list = (
-        *SETTINGS,
-        "twins",
-        "foreign",
-    ),  # own demonstrations; never shown; of the next set
+    settings: list = WORLD_SETTINGS,
 ):  # DataFrame as from `judged`: setting, k, idx, match, ...
     "Every shared first piece of every set is asked for"
-    import numpy as np
-    import pandas as pd
-
     sets, never, rows = invented(w), invented(w, w.seed + 1000), []
     for k in ks:
         for s in settings:
@@ -159,27 +141,14 @@ def world_answers(
                 around = dict(twins=never[n], foreign=sets[(n + 1) % w.sets]).get(s, data)
                 for i in range(w.shared):
                     at = rng.choice(np.arange(w.shared, w.items), k, replace=False)
-                    asked.append(
-                        [
-                            *written(w, around, at, s),
-                            *written(w, data, [i], s, True)[s == "full" and k > 0 :],
-                        ]
-                    )
+                    ask = written(w, data, [i], s, True)[s == "full" and k > 0 :]
+                    asked.append([*written(w, around, at, s), *ask])
                     truth.append(data[1][i])
             same = (fit.generate(np.array(asked), w.piece) == np.array(truth)).all(1)
-            rows += [
-                dict(
-                    dataset="world",
-                    setting=s,
-                    k=k,
-                    idx=i,
-                    match="exact" if x else "inexact",
-                    other=False,
-                    copied=False,
-                )
-                for i, x in enumerate(same)
-            ]
-    return pd.DataFrame(rows)
+            match = np.where(same, "exact", "inexact")
+            cell = dict(dataset="world", setting=s, k=k, other=False, copied=False)
+            rows.append(pd.DataFrame(dict(idx=range(len(match)), match=match)).assign(**cell))
+    return pd.concat(rows, ignore_index=True)
 
 
 def record_world(
@@ -187,14 +156,9 @@ def record_world(
     seed: int = 0,
 ):  # DataFrame in the long form, with `model` and `judge`
     "Train the world, ask, and record"
-    w = World(seed=seed)
-    r = world_answers(
-        trained(w, 0.2 if profile == "smoke" else 6),
-        w,
-        WORLD_KS[:2] if profile == "smoke" else WORLD_KS,
-    )
+    w, smoke = World(seed=seed), profile == "smoke"
+    fit = trained(w, 0.2 if smoke else 6)
+    r = world_answers(fit, w, WORLD_KS[:2] if smoke else WORLD_KS)
     rows = in_long_form(matches_of(r), paired_rows(r)).round(6).assign(judge="exact")
-    results.record(
-        "icl", rows.mask(rows.eq("")).dropna(axis=1, how="all"), "gpt", profile, seed, "train"
-    )
+    results.record("icl", rows.mask(rows.eq("")), "gpt", profile, seed, "train")
     return rows.assign(model="gpt")
