@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = [
     "BINS",
-    "RUN_KEYS",
     "HELD_SEED",
     "growth",
     "growing_sizes",
     "listed_models",
     "compression_rates",
+    "run_keys",
     "run_row",
-    "run_table",
+    "long_rows",
+    "count_trainings",
     "random_fits",
     "random_jobs",
     "synthetic",
@@ -22,6 +23,7 @@ __all__ = [
     "shared_start_bits",
     "bits_by_mean",
     "sweep",
+    "of_largest",
     "by_model",
     "beyond_capacity",
     "reached_alpha",
@@ -31,8 +33,9 @@ __all__ = [
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from .. import gpt
+from .. import gpt, results
 from .attack import membership
 from memnb.capacity.method import (
     ALPHA,
@@ -41,10 +44,10 @@ from memnb.capacity.method import (
     data_bits,
     expected_bits,
     n_weights,
-    of_part,
     shape,
+    trainings,
 )
-from ..core import require, say
+from ..core import counted, require, say
 
 
 # %% ../../nbs/capacity/bits.ipynb #2ce75c2e
@@ -62,7 +65,6 @@ def growth(
 
 # %% ../../nbs/capacity/bits.ipynb #7ea12dbb
 BINS = np.linspace(0, 3.2, 65)
-RUN_KEYS = "config", "vocab", "length", "params", "precision", "n", "run"  # what names a run
 
 
 def growing_sizes(
@@ -90,6 +92,25 @@ def compression_rates(
     return -np.asarray(logprobs, float) / LN2 / data_bits(1, c.length, c.vocab)
 
 
+def run_keys(
+    part: str,
+    c: gpt.Config,
+    n: int,  # part of the measurement, model, sequences
+    run: int,
+    precision: str = "fp32",  # number of the repeat; 'fp32' or 'bf16'
+) -> dict:  # keys of the long form
+    "What names a training"
+    return dict(
+        part=part,
+        config=f"{c.layers}x{c.d}",
+        vocab=c.vocab,
+        length=c.length,
+        precision=precision,
+        sequences=n,
+        run=run,
+    )
+
+
 def run_row(
     part: str,
     c: gpt.Config,  # part of the measurement; model
@@ -99,26 +120,14 @@ def run_row(
     precision: str,  # 'fp32' or 'bf16'
 ) -> dict:  # keys of a run, bits or saved, loss (nats a token), growth, epochs, flops, note
     "One training as a row"
-    name, h = f"{c.layers}x{c.d}", data_bits(n, c.length, c.vocab)
+    keys, params = run_keys(part, c, n, run, precision), c.n_params
     if fit.note:
-        say(f"{name}, {n} sequences: {fit.note}")
-    held = (
-        dict(saved=fit.bits)
-        if part == "text"
-        else dict(entropy=h, bits=fit.bits, bpp=fit.bits / c.n_params)
-    )
+        say(f"{keys['config']}, {n} sequences: {fit.note}")
+    held = dict(entropy=data_bits(n, c.length, c.vocab), bits=fit.bits, bpp=fit.bits / params)
     return (
-        dict(
-            part=part,
-            config=name,
-            vocab=c.vocab,
-            length=c.length,
-            params=c.n_params,
-            precision=precision,
-            n=n,
-            run=run,
-        )
-        | held
+        keys
+        | dict(params=params)
+        | (dict(saved=fit.bits) if part == "text" else held)
         | dict(
             loss=float(-np.mean(fit.logprobs)) / c.length,
             growth=0.0 if fit.full else growth(fit.table),
@@ -129,34 +138,41 @@ def run_row(
     )
 
 
-def run_table(
-    rows: list,  # of dicts; a run has `rates`, (of its members, of held-out sequences)
-    kind: str,  # part whose histograms are kept: 'synthetic', 'text' or ''
-):  # DataFrame
-    "Rows as a table, with the histograms of the first run of a model beyond its capacity"
-    import pandas as pd
+def long_rows(
+    rows: list,  # of dicts: trainings, a key a quantity; points, which have `quantity` and `value`
+    kind: str = "",  # part whose histograms are kept: 'synthetic', 'text' or none
+):  # DataFrame in the long form, with histograms of the first run of each model beyond its capacity
+    "Trainings and points as measured rows; a training may have `rates`, (of its members, of held-out sequences)"
 
     def fullness(
         r,
     ):  # first those that the model can hold, by size; then the others, from the largest
         beyond = r["ratio"] > 1 if "ratio" in r else r["entropy"] > ALPHA["tables"] * r["params"]
-        return beyond, -r["n"] if beyond else r["n"]
+        return beyond, -r["sequences"] if beyond else r["sequences"]
 
-    runs = [r for r in rows if "rates" in r]
-    kept = {r["config"]: r["n"] for r in sorted(runs, key=fullness)}
-    for r in runs:
+    runs, points = ([r for r in rows if ("quantity" in r) == side] for side in (False, True))
+    rated = [r for r in runs if "rates" in r]
+    kept = {r["config"]: r["sequences"] for r in sorted(rated, key=fullness)}
+    for r in rated:
         sides = r.pop("rates")
-        if r["n"] != kept[r["config"]] or r["run"] != runs[0]["run"] or r["part"] != kind:
+        if (r["part"], r["run"]) != (kind, rated[0]["run"]) or r["sequences"] != kept[r["config"]]:
             continue
-        for side, rates in zip(("train", "held-out"), sides):
+        same = {k: v for k, v in r.items() if k in results.COLUMNS} | dict(part="rates")
+        for side, rates in zip(("train", "held-out"), sides, strict=True):
             counts, _ = np.histogram(np.clip(rates, BINS[0], BINS[-1]), BINS)
-            rows = rows + [
-                {k: r[k] for k in RUN_KEYS}
-                | dict(part="rates", what=f"{kind} {side}", x=round(float(x), 3), value=int(c))
-                for x, c in zip((BINS[1:] + BINS[:-1]) / 2, counts)
+            points += [
+                same
+                | dict(setting=f"{kind} {side}", x=round(float(x), 3), quantity="count", value=c)
+                for x, c in zip((BINS[1:] + BINS[:-1]) / 2, counts, strict=True)
                 if c
             ]
-    return pd.DataFrame(rows)
+    d = pd.DataFrame(runs)
+    if "note" in d:
+        lost = d[d.note != ""].rename(columns=dict(note="text")).assign(quantity="note")
+        points += lost[[c for c in lost if c in results.COLUMNS]].to_dict("records")
+        d = d.drop(columns="note")
+    long = [results.long(d, [c for c in d if c not in results.COLUMNS])] if len(d) else []
+    return pd.concat([*long, pd.DataFrame(points)], ignore_index=True)
 
 
 # %% ../../nbs/capacity/bits.ipynb #36b3bca4
@@ -168,6 +184,20 @@ def _held_out(n, c, run):
     return gpt.random_data(n, c.length, c.vocab, seed=HELD_SEED + run)
 
 
+def count_trainings(
+    jobs: list,  # of (gpt.Config, N)
+    epochs: float = 100,
+    batch: int = 32,
+    steps: int = None,
+    **_,  # as for gpt.fit
+):
+    "Add to what is counted what these trainings would cost, without data for them"
+    for c, n in jobs:
+        seen = steps * min(batch, n) if steps else n * epochs
+        counted().trainings += 1
+        counted().flops += float(c.flops * c.length * seen)
+
+
 def random_fits(
     jobs: list,  # of (part, gpt.Config, N)
     precision: str = "fp32",  # a name in `gpt.PRECISIONS`
@@ -175,7 +205,10 @@ def random_fits(
     at: list = None,  # numbers of the jobs, added to the seed of the weights
     **train,  # for gpt.fit
 ) -> list:  # of gpt.Fit
-    "Trainings on random tokens, side by side"
+    "Trainings on random tokens, side by side; none where costs are counted"
+    if counted():
+        count_trainings([(c, n) for _, c, n in jobs], **train)
+        return []
     sets = [gpt.random_data(n, c.length, c.vocab, seed=run) for _, c, n in jobs]
     if train.get("folder"):
         train["folder"] = Path(train["folder"]) / f"{jobs[0][0]}-{precision}-{run}"
@@ -189,14 +222,15 @@ def _trained(jobs, precision, held, run, at=None, **train):
     if held < 1:
         raise ValueError(f"{held} held-out sequences: membership needs one at least")
     fits, rows = random_fits(jobs, precision, run, at, **train), []
-    for (part, c, n), f in zip(jobs, fits):
+    for (part, c, n), f in zip(jobs, fits, strict=False):  # none are there where costs are counted
         row, out = run_row(part, c, f, n, run, precision), _held_out(held, c, run)
         scores = f.logprobs, f.scores(out).sum(1)
         row |= membership(*(-s / c.length for s in scores))
         rows.append(row | dict(rates=[compression_rates(s, c) for s in scores]))
         rows += [
-            {k: row[k] for k in RUN_KEYS} | dict(part="curve", what=part, x=e, value=b)
-            for e, b in zip(f.table.epoch, f.table.bits)
+            run_keys("curve", c, n, run, precision)
+            | dict(setting=part, x=e, quantity="bits", value=b)
+            for e, b in zip(f.table.epoch, f.table.bits, strict=True)
             if part == "synthetic"
         ]
     return rows
@@ -236,7 +270,7 @@ def synthetic(
     seed: int = 0,  # of the first run
     part: str = "synthetic",  # name of these rows; 'precision': one size a model, near its capacity
     **train,  # for gpt.fit: epochs, batch, lr, patience, device, folder
-):  # DataFrame: a row a run; rows `curve` (bits by step), rows `rates` (histograms)
+):  # DataFrame in the long form; parts `curve` (bits by step) and `rates` (histograms) beside their own
     "Bits that models memorize of random data"
     jobs = random_jobs(models, sizes, vocab, length, part)
     rows = [
@@ -244,7 +278,7 @@ def synthetic(
         for s in range(seeds)
         for r in _trained(list(jobs.values()), precision, held, seed + s, list(jobs), **train)
     ]
-    return run_table(rows, "synthetic")
+    return long_rows(rows, "synthetic")
 
 
 # %% ../../nbs/capacity/bits.ipynb #79f731ff
@@ -325,16 +359,23 @@ def sweep(
     held: int = 256,  # held-out sequences
     seed: int = 0,  # of data and weights
     **train,  # for gpt.fit
-):  # DataFrame as from `synthetic`, rows `length` or `vocab`
+):  # DataFrame in the long form
     "Memorization of N sequences while their length or vocabulary varies"
     if what not in ("length", "vocab"):
         raise ValueError(f"a sweep is over 'length' or 'vocab', not {what!r}")
     name = model if isinstance(model, str) else f"{model.layers}x{model.d}"
     cfgs = [shape(name, **(dict(vocab=vocab, length=length) | {what: v})) for v in values]
-    return run_table(_trained([(what, c, n) for c in cfgs], precision, held, seed, **train), "")
+    return long_rows(_trained([(what, c, n) for c in cfgs], precision, held, seed, **train))
 
 
 # %% ../../nbs/capacity/bits.ipynb #71298d74
+def of_largest(
+    rows,  # measured rows, long
+):  # DataFrame
+    "Rows of the model with the most parameters"
+    return rows[rows.config == max(set(rows.config), key=lambda c: shape(c).n_params)]
+
+
 def by_model(
     table,  # DataFrame with runs
 ) -> dict:  # config -> DataFrame by data size, mean over repeats
@@ -353,10 +394,9 @@ def beyond_capacity(
 
 
 def reached_alpha(
-    measured,  # DataFrame as from `run_all`
+    rows,  # measured rows, long
 ) -> float:  # bits a parameter; the paper's where nothing was filled
     "Bits per parameter that the same training reached on the model of the sweeps, else on any model"
-    caps = capacities(measured, parts=("synthetic",))
-    swept = of_part(measured, "length", "vocab")
-    same = caps[caps.config.isin(set(swept.config))] if len(swept) else caps
+    caps = capacities(trainings(rows, "synthetic"))
+    same = caps[caps.config.isin(set(results.select(rows, part=("length", "vocab")).config))]
     return float((same if len(same) else caps).bpp.max()) if len(caps) else ALPHA["tables"]

@@ -14,49 +14,38 @@ __all__ = [
 
 # %% ../../nbs/capacity/convergence.ipynb #c8c1c60c
 import numpy as np
+import pandas as pd
+from scipy.optimize import curve_fit
 
-from .bits import listed_models, random_fits
-from .method import capacities, shape
+from .. import results
+from .bits import long_rows, random_fits, run_keys
+from .method import capacities, n_weights, shape, trainings
 from ..stats import mean_ci
 
 
 # %% ../../nbs/capacity/convergence.ipynb #a9dc7004
 def training_lengths(
-    models,  # names as '1x8', or a gpt.Config
-    n: int,  # N, sequences: more than the models can hold
+    model,  # name as '1x8', or a gpt.Config
+    n: int,  # N, sequences: more than the model can hold
     steps: list,  # of Adam, growing
     seeds: int = 5,  # repeats, with data and weights of their own
     vocab: int = 2048,
     length: int = 64,  # V, S
     seed: int = 0,  # of the first repeat
     **train,  # for gpt.fit: batch, lr, threads
-):  # DataFrame: rows `steps`: config, n, run, x (steps), value (bits)
-    "Bits that models memorize in trainings of several lengths"
-    import pandas as pd
-
+):  # DataFrame in the long form, part `steps`: x (steps), value (bits)
+    "Bits that a model memorizes in trainings of several lengths"
     if list(steps) != sorted(set(steps)) or len(steps) < 2:
         raise ValueError(f"steps must grow, and be two numbers at least: not {list(steps)}")
-    rows = []
-    for c in (shape(m, vocab, length) for m in listed_models(models)):
-        for run in range(seed, seed + seeds):
-            for s in steps:
-                (f,) = random_fits([("steps", c, n)], run=run, steps=s, **train)
-                rows.append(
-                    dict(
-                        part="steps",
-                        config=f"{c.layers}x{c.d}",
-                        vocab=vocab,
-                        length=length,
-                        params=c.n_params,
-                        precision="fp32",
-                        n=n,
-                        run=run,
-                        what="bits",
-                        x=s,
-                        value=f.bits,
-                    )
-                )
-    return pd.DataFrame(rows)
+    c = shape(model, vocab, length)
+    return long_rows(
+        [
+            run_keys("steps", c, n, run) | dict(setting="bits", x=x, quantity="bits", value=f.bits)
+            for run in range(seed, seed + seeds)
+            for x in steps
+            for f in random_fits([("steps", c, n)], run=run, steps=x, **train)
+        ]
+    )
 
 
 # %% ../../nbs/capacity/convergence.ipynb #808bcf68
@@ -65,8 +54,6 @@ def power_law(
     bits,  # that they memorized
 ) -> dict:  # C, a, b; NaN where no fit was found
     "C - a s**-b through trainings of one model"
-    from scipy.optimize import curve_fit
-
     s, y = np.asarray(steps, float), np.asarray(bits, float)
     nan = dict.fromkeys("Cab", float("nan"))
     if len(s) < 4:
@@ -90,125 +77,81 @@ def power_law(
     return dict(C=float(C * y[-1]), a=float(a * y[-1] * unit**b), b=float(b))
 
 
-def _per_run(table, of):
-    "What `of` (steps, bits) gives for each model and repeat"
-    import pandas as pd
-
-    t = table[table.part == "steps"]
-    keys = ["config", "params", "n", "run"]
-    return pd.DataFrame(
-        [
-            dict(zip(keys, key)) | row
-            for key, g in t.sort_values("x").groupby(keys)
-            for row in of(g.x.to_numpy(float), g.value.to_numpy(float))
-        ]
-    )
+def _per_run(rows):
+    "(config, parameters), steps and bits of each repeat of each model"
+    d = results.select(rows, part="steps")
+    d = d.sort_values("x") if len(d) else d
+    for (c, v, s, *_), g in d.groupby(["config", "vocab", "length", "sequences", "run"]):
+        p = n_weights(*map(int, c.split("x")), v, s)
+        yield dict(config=c, params=p), g.x.to_numpy(float), g.value.to_numpy(float)
 
 
 def ceilings(
-    table,  # DataFrame with rows `steps`
-    # DataFrame, a row a model: longest (steps), bpp there, limit (C a parameter), low, high, runs, known
-):
+    rows,  # measured rows, long
+):  # DataFrame, a row a model: longest (steps), bpp there, limit (C a parameter), low, high, runs, known
     "Bits a parameter of an endless training, by the law"
-    import pandas as pd
-
-    def of(s, y):
-        yield dict(longest=s[-1], bits=y[-1], C=power_law(s, y)["C"])
-
-    rows = []
-    for (c, p, n), g in _per_run(table, of).groupby(["config", "params", "n"]):
+    ends = pd.DataFrame(
+        [k | dict(longest=s[-1], bits=y[-1], C=power_law(s, y)["C"]) for k, s, y in _per_run(rows)],
+        columns=["config", "params", "longest", "bits", "C"],
+    )
+    out = []
+    for (c, p), g in ends.groupby(["config", "params"]):
         mean, low, high = mean_ci(g.C / p)
-        rows.append(
-            dict(
-                config=c,
-                params=p,
-                n=n,
-                longest=g.longest.max(),
-                bpp=g.bits.mean() / p,
-                limit=mean,
-                low=low,
-                high=high,
-                runs=int(g.C.notna().sum()),
-                known=bool(high - low < 0.5),
-            )
+        out.append(
+            dict(config=c, params=p, longest=g.longest.max(), bpp=g.bits.mean() / p)
+            | dict(limit=mean, low=low, high=high, runs=int(g.C.notna().sum()))
+            | dict(known=bool(high - low < 0.5))
         )
-    return pd.DataFrame(rows)
+    names = "config params longest bpp limit low high runs known".split()
+    return pd.DataFrame(out, columns=names).astype(dict(known=bool))
 
 
 def foretold(
-    table,  # DataFrame with rows `steps`
-):  # DataFrame: config, run, x (steps), value (bits), law, naive: what was foretold
-    "Bits of the longer trainings, foretold from the shorter half"
-
-    def of(s, y):
+    rows,  # measured rows, long
+):  # DataFrame: config, params, x (steps), value (bits), law, naive: what was predicted; seen (steps)
+    "Bits of the longer trainings, predicted from the shorter half"
+    out = []
+    for k, s, y in _per_run(rows):
         half = max(4, -(-len(s) // 2))
-        if len(s) <= half:
-            return
         p = power_law(s[:half], y[:half])
-        for x, v in zip(s[half:], y[half:]):
-            yield dict(
-                x=x,
-                value=v,
-                law=p["C"] - p["a"] * x ** -p["b"],
-                naive=y[half - 1],
-                seen=s[half - 1],
-            )
-
-    return _per_run(table, of)
+        for x, v in zip(s[half:], y[half:], strict=True):
+            law = p["C"] - p["a"] * x ** -p["b"]
+            out.append(k | dict(x=x, value=v, law=law, naive=y[half - 1], seen=s[half - 1]))
+    return pd.DataFrame(out, columns="config params x value law naive seen".split())
 
 
 def law_errors(
-    table,  # DataFrame with rows `steps`
+    rows,  # measured rows, long
 ):  # DataFrame, a row a model and length: miss (mean, %), low, high, naive (%), runs
     "How far the law was off for trainings that it had not seen"
-    import pandas as pd
-
-    t = foretold(table)
-    if not len(t):
-        return t
-    rows = []
-    for (c, x), g in t.groupby(["config", "x"]):
+    out = []
+    for (c, x), g in foretold(rows).groupby(["config", "x"]):
         mean, low, high = mean_ci(100 * (g.law / g.value - 1))
-        rows.append(
-            dict(
-                config=c,
-                seen=g.seen.iloc[0],
-                x=x,
-                miss=mean,
-                low=low,
-                high=high,
-                naive=100 * (g.naive / g.value - 1).mean(),
-                runs=len(g),
-            )
+        naive = 100 * (g.naive / g.value - 1).mean()
+        out.append(
+            dict(config=c, seen=g.seen.iloc[0], x=x, miss=mean, low=low, high=high)
+            | dict(naive=naive, runs=len(g))
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(out, columns="config seen x miss low high naive runs".split())
 
 
 # %% ../../nbs/capacity/convergence.ipynb #517d8075
 def known_capacities(
-    measured,  # DataFrame as from `run_all`
+    rows,  # measured rows, long
     precision: str = "fp32",  # 'fp32' or a name in `gpt.PRECISIONS`
 ):  # DataFrame: config, params, capacity, bpp, low, high (of the capacity), by
     "Capacities that are no lower bounds: of trainings that had ended, or where a law knows their end"
-    import pandas as pd
-
-    caps = capacities(measured, parts=("synthetic", "precision", "table1"))
     names = ["config", "params", "capacity", "bpp", "low", "high", "by"]
-    if len(caps):
-        caps = caps[(caps.bound == "") & (caps.precision == precision)].assign(by="ended")
-    ends = ceilings(measured) if precision == "fp32" and "steps" in set(measured.part) else caps[:0]
-    if len(ends):
-        e = ends[ends.known & ~ends.config.isin(set(caps.config))]
-        ends = e.assign(
-            by="law",
-            bpp=e.limit,
-            capacity=e.limit * e.params,
-            low=e.low * e.params,
-            high=e.high * e.params,
-        )
-    out = [t[names] for t in (caps, ends) if len(t)]
-    return (
-        pd.concat(out).sort_values("params", ignore_index=True)
-        if out
-        else pd.DataFrame(columns=names)
+    caps = capacities(trainings(rows, "synthetic", "precision", "table1"))
+    caps = caps[(caps.bound == "") & (caps.precision == precision)].assign(by="ended")
+    e = ceilings(rows)
+    e = e[e.known & ~e.config.isin(set(caps.config)) & (precision == "fp32")]
+    ends = e.assign(
+        by="law",
+        bpp=e.limit,
+        capacity=e.limit * e.params,
+        low=e.low * e.params,
+        high=e.high * e.params,
     )
+    out = [t[names] for t in (caps, ends) if len(t)] or [caps[names]]
+    return pd.concat(out).sort_values("params", ignore_index=True)

@@ -9,14 +9,14 @@ __all__ = ["EXPERIMENTS", "TOY_BITS", "CHECKS"]
 import numpy as np
 
 from .compression import ensemble_bits
-from .method import data_bits, n_weights
+from .method import data_bits, n_weights, trainings
 from ..exercises import Experiment
 
 
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
     "Share of the entropy that is held, by number of sequences"
-    r = run[run.part == "synthetic"]
+    r = trainings(run, "synthetic")
     return dict(zip(r.n.astype(int), r.bits / r.entropy))
 
 
@@ -49,7 +49,7 @@ def _gained(predicted, run):
     return {str(n): (None, float(long[n] - short[n])) for n in short}
 
 
-_RUN = "capacity.measure('1x8', [8, 32, 128], vocab=16, length=8, held=8, epochs={})"
+_RUN = "capacity.synthetic('1x8', [8, 32, 128], vocab=16, length=8, held=8, epochs={})"
 
 EXPERIMENTS = [
     Experiment(
@@ -67,7 +67,7 @@ EXPERIMENTS = [
         ],
         _near,
         "Bits against sequences rise along the entropy, and bend where the model is full: look at "
-        "`run.bits` and `run.n`.",
+        "`capacity.trainings(run, 'synthetic')`.",
         _held,
         "share of the bits that is held",
         form=dict,

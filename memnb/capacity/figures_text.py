@@ -7,12 +7,15 @@ __all__ = ["fig4", "fig_x_total", "fig11", "fig18", "fig_x_law", "fig16", "fig17
 
 # %% ../../nbs/capacity/figures_text.ipynb #9902fc8a
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from scipy.stats import spearmanr
 
-from .. import plots
+from .. import plots, results
 from .attack import LAWS, fit_law, law_curve, membership_law
-from .bits import BINS, by_model
-from .drawing import model_lines, panels, size_axis, size_colors
-from .method import capacities, n_weights, of_part
+from .bits import BINS, by_model, of_largest
+from .figures import model_lines, panels, size_axis, size_colors
+from .method import capacities, n_weights, trainings
 from .text import shown_prefixes
 from ..stats import mean_ci
 
@@ -20,7 +23,7 @@ from ..stats import mean_ci
 # %% ../../nbs/capacity/figures_text.ipynb #55aeef8f
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text sample by data size; train and held-out loss by data over capacity"
-    text = of_part(measured, "text")
+    text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
     hues, text = size_colors(measured), text.assign(each=text.unintended / text.n)
@@ -62,11 +65,11 @@ def fig4(measured, reported=None):
 
 def fig_x_total(measured, reported=None):
     "Total unintended memorization of text by data size, beside the capacity on random tokens"
-    text, caps = of_part(measured, "text"), capacities(measured, parts=("synthetic",))
+    text, caps = trainings(measured, "text"), capacities(trainings(measured, "synthetic"))
     if not len(text):
         return plots.placeholder("text: not measured")
     hues, part = size_colors(measured), text[text.n < text.n.max()]
-    room = dict(zip(caps.config, caps.capacity)) if len(caps) else {}
+    room = dict(zip(caps.config, caps.capacity, strict=True))
     with plots.style():
         fig, ax = panels(1)
         model_lines(ax, part.assign(kbit=part.unintended / 1000), "kbit", hues)
@@ -94,11 +97,9 @@ def fig_x_total(measured, reported=None):
 # %% ../../nbs/capacity/figures_text.ipynb #4b2a2fa5
 def fig11(measured, reported=None):
     "Figure 11: membership on text by data size; extraction against membership"
-    text = of_part(measured, "text")
+    text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    import seaborn as sns
-
     hues, k = size_colors(measured), shown_prefixes(text)[-1]
     none = text[text[f"extract_{k}"] == 0]
     with plots.style():
@@ -143,11 +144,9 @@ def fig11(measured, reported=None):
 
 def fig18(measured, reported=None):
     "Figure 18: extraction of training and held-out text; the law of membership"
-    text = of_part(measured, "text")
+    text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    import seaborn as sns
-
     hues, ratio, s = size_colors(measured), text.n / text.params, text.length.iloc[0]
     g = text[text.params == text.params.max()].sort_values("n")
     law, x = fit_law(ratio, text.f1), np.geomspace(ratio.min(), max(ratio.max(), 0.2), 100)
@@ -243,21 +242,19 @@ def fig_x_law(measured, reported):
 # %% ../../nbs/capacity/figures_text.ipynb #bfe9f7f3
 def fig16(measured, reported=None):
     "Figure 16: compression rates of training and held-out sequences, random tokens and text"
-    t = of_part(measured, "rates")
+    t = results.select(measured, part="rates")
     if not len(t):
         return plots.placeholder("compression rates: not measured")
-    import seaborn as sns
-
     shared = {}
     with plots.style():
         fig, axs = panels()
         for ax, kind in zip(axs, ("synthetic", "text")):
-            g = t[t.what.str.startswith(kind)]
+            g = t[t.setting.str.startswith(kind)]
             if not len(g):
                 ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center")
                 continue
-            g = g[g.params == g.params.max()]
-            g = g.assign(side=g.what.str.removeprefix(f"{kind} ").replace("train", "training"))
+            g = of_largest(g)
+            g = g.assign(side=g.setting.str.removeprefix(f"{kind} ").replace("train", "training"))
             sns.histplot(
                 g,
                 x="x",
@@ -273,7 +270,7 @@ def fig16(measured, reported=None):
             )
             name = kind.replace("synthetic", "random tokens")
             ax.set(
-                title=f"{name}: {g.config.iloc[0]}, {g.n.iloc[0]:.0f} sequences",
+                title=f"{name}: {g.config.iloc[0]}, {g.sequences.iloc[0]:.0f} sequences",
                 ylabel="share of sequences",
                 xlabel="bits of the model / bits by chance",
                 xlim=(g.x.min() - 0.1, g.x.max() + 0.1),
@@ -303,17 +300,13 @@ def fig16(measured, reported=None):
 
 def fig17(measured, reported=None):
     "Figure 17: rarity of the words of a text and its memorization"
-    t = of_part(measured, "words")
-    if not len(t):
+    d = results.wide(results.select(measured, part="words", setting="sample"))
+    if not len(d):
         return plots.placeholder("rare words: not measured")
-    import seaborn as sns
-    from scipy.stats import spearmanr
-
-    d = t[t.what == "sample"]
-    r = spearmanr(*(d[d.value > 0].dropna(subset="x")[c] for c in ("x", "value")))
+    r = spearmanr(*(d[d.bits > 0].dropna(subset="tfidf")[c] for c in ("tfidf", "bits")))
     with plots.style():
         fig, ax = panels(1)
-        sns.scatterplot(d, x="x", y="value", color=plots.REAL, s=18, alpha=0.6, ax=ax)
+        sns.scatterplot(d, x="tfidf", y="bits", color=plots.REAL, s=18, alpha=0.6, ax=ax)
         ax.set(xlabel="mean rarity of the words (TF-IDF)", ylabel="bits memorized", ylim=(0, None))
     found = "Whether rarer words are memorized more is not decided"
     way = "more" if r.statistic > 0 else "less"
@@ -322,7 +315,9 @@ def fig17(measured, reported=None):
     return plots.finish(
         fig,
         found,
-        plots.foot(d, f"{len(d)} texts of one training ({d.config.iloc[0]} on {d.n.iloc[0]:.0f})"),
+        plots.foot(
+            d, f"{len(d)} texts of one training ({d.config.iloc[0]} on {d.sequences.iloc[0]:.0f})"
+        ),
         "Each point is a training text: how rare its words are in all texts, and its unintended "
         f"memorization against the same-size reference (p = {r.pvalue:.1g}, texts with positive "
         "memorization). The formula of the paper is lost; ours is a mean over words.",
@@ -331,16 +326,13 @@ def fig17(measured, reported=None):
 
 def fig_x_given(measured, reported=None):
     "Bits of given texts by the times that the model was shown them"
-    g = of_part(measured, "given")
-    if not len(g) or "x" not in g:
+    g = results.select(measured, part="given", quantity="unintended")
+    if not len(g) or not g.times.notna().all():
         return plots.placeholder("no model with known memories was asked")
-    import pandas as pd
-    import seaborn as sns
-
-    g = g.assign(model=g.config, times=g.x.astype(int).astype(str))
-    doses = sorted(g.x.astype(int).unique())
+    doses = sorted(g.times.astype(int).unique())
+    g = g.assign(model=g.config, times=g.times.astype(int).astype(str))
     mean = pd.DataFrame(
-        [(str(d), *mean_ci(g.value[g.x == d])) for d in doses],
+        [(str(d), *mean_ci(g.value[g.times == str(d)])) for d in doses],
         columns=["times", "value", "low", "high"],
     )
     with plots.style():
@@ -359,7 +351,7 @@ def fig_x_given(measured, reported=None):
         )
         plots.errorbar(ax, mean, "times", color="#333333", marker="_", ms=14, zorder=4)
         ax.set(
-            xlabel="times shown in training", ylabel=f"bits beyond {plots.label(g.what.iloc[0])}"
+            xlabel="times shown in training", ylabel=f"bits beyond {plots.label(g.other.iloc[0])}"
         )
     a, b = mean.iloc[0], mean.iloc[-1]
     other = "never shown" if doses[0] == 0 else f"shown {a.times} times"

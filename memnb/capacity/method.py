@@ -11,7 +11,7 @@ __all__ = [
     "shape",
     "data_bits",
     "memorized_bits",
-    "of_part",
+    "trainings",
     "capacities",
     "expected_bits",
     "unintended_bits",
@@ -22,8 +22,9 @@ __all__ = [
 import re
 
 import numpy as np
+import pandas as pd
 
-from .. import gpt, lm
+from .. import gpt, lm, results
 from ..core import say
 from ..lm import needs
 from ..stats import mean_ci
@@ -86,59 +87,50 @@ ALPHA = dict(
 TOL = 0.02  # growth from which a training counts as unfinished
 
 
-def of_part(
-    table,  # DataFrame of measured runs
+def trainings(
+    rows,  # measured rows, long
     *parts: str,  # as 'synthetic'
-):  # DataFrame: the rows of these parts, empty columns left out
-    "Rows of a kind, without runs that diverged"
-    t = table[table.part.isin(parts)]
-    if "note" in t:
-        t = t[~t.note.astype(str).str.startswith("diverged")]
-    return t.dropna(axis=1, how="all").reset_index(drop=True) if len(t) else t
+):  # DataFrame: a row a training, a column a quantity; `n` counts its sequences
+    "Trainings of some parts, without those that diverged"
+    d = results.select(rows, part=parts)
+    if "text" in d:
+        keys = ["part", "config", "vocab", "length", "precision", "sequences", "run"]
+        lost = d[(d.quantity == "note") & d.text.astype(str).str.startswith("diverged")]
+        each = pd.MultiIndex.from_frame(d[keys])
+        d = d[(d.quantity != "note") & ~each.isin(pd.MultiIndex.from_frame(lost[keys]))]
+    runs = results.wide(d.dropna(axis=1, how="all")) if len(d) else d
+    whole = {c: int for c in ("sequences", "run", "vocab", "length") if len(d)}
+    return runs.astype(whole).rename(columns=dict(sequences="n"))
 
 
 def capacities(
-    table,  # DataFrame with runs, as from `synthetic`
+    runs,  # DataFrame from `trainings`
     tol: float = TOL,  # growth below which a training counts as converged
-    parts: tuple = ("synthetic", "precision"),  # runs to use
 ):  # DataFrame: config, params, precision, capacity, bpp, low, high, n, runs, bound, flops
     "Capacity of each model: the largest number of bits over data sizes"
-    import pandas as pd
 
-    def bound(
-        g,
-    ):  # why the most bits of one model and seed are a lower bound; '' where they are not
+    def bound(g):  # why the most bits of a model and seed are a lower bound; '' where they are not
         best, last = g.loc[g.bits.idxmax()], g.loc[g.n.idxmax()]
         if last.bits > 0.9 * last.entropy:
             return "data too small"
         return "" if best.growth < tol else "still growing"
 
-    t, rows = of_part(table, *parts), []
-    keys = ["config", "vocab", "length", "params", "precision"]
-    longer = (
-        t.part == "table1"
-    )  # no repeats of the others: where a model has both, the larger mean counts
-    for (*key, _), g in t.groupby([*keys, longer.rename("longer")], sort=False):
+    keys, rows = ["config", "vocab", "length", "params", "precision"], []
+    # longer trainings are no repeats of the others: where a model has both, the larger mean counts
+    longer = (runs.part == "table1").rename("longer")
+    for (*key, _), g in runs.groupby([*keys, longer], sort=False) if len(runs) else ():
         per = [(h.bits.max(), h.n[h.bits.idxmax()], bound(h)) for _, h in g.groupby("run")]
-        bits, at, why = zip(*per)
+        bits, at, why = zip(*per, strict=True)
         mean, low, high = mean_ci(bits)
         rows.append(
-            dict(zip(keys, key))
-            | dict(
-                capacity=mean,
-                bpp=mean / key[3],
-                low=low,
-                high=high,
-                n=int(max(at)),
-                runs=len(per),
-                bound=next((w for w in why if w), ""),
-                sizes=g.n.nunique(),
-                flops=g.flops.sum(),
-            )
+            dict(zip(keys, key, strict=True))
+            | dict(capacity=mean, bpp=mean / key[3], low=low, high=high)
+            | dict(n=int(max(at)), runs=len(per), bound=next((w for w in why if w), ""))
+            | dict(sizes=g.n.nunique(), flops=g.flops.sum())
         )
-    if not rows:
-        return t[:0]
-    best = pd.DataFrame(rows).sort_values("capacity").drop_duplicates(keys, keep="last")
+    names = [*keys, "capacity", "bpp", "low", "high", "n", "runs", "bound", "sizes", "flops"]
+    best = pd.DataFrame(rows, columns=names).sort_values("capacity")
+    best = best.drop_duplicates(keys, keep="last")
     return best.sort_values(["params", "precision"]).reset_index(drop=True)
 
 
@@ -171,8 +163,6 @@ def unintended(
     start: str = "",  # text before each; default: the start token of each model
 ):  # DataFrame: text, copies, bits, reference (bits), saved (signed), unintended
     "Bits of given texts that a model holds and a reference does not"
-    import pandas as pd
-
     if isinstance(texts, str):
         raise ValueError("texts is a list of strings; put a single one into [ ]")
     r = lm.load(reference)

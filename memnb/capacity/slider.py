@@ -6,7 +6,8 @@
 __all__ = ["slides"]
 
 # %% ../../nbs/capacity/slider.ipynb #e4898dce
-from .measuring import chosen_runs
+from .measuring import recorded
+from .method import trainings
 from .text import shown_prefixes
 from ..plots import label
 from ..sliding import Bar, Slider, Stop
@@ -19,9 +20,9 @@ def slides(
 ):  # Slider, or None where nothing was measured
     "The number of training texts: can members be told, and do they come back word for word?"
     rows = measured[(measured.model == "gpt") & (measured.part == "text")]
-    if not len(rows):
+    m = trainings(recorded(rows=rows), "text") if len(rows) else rows
+    if not len(m):
         return None
-    m = chosen_runs(rows)
     k = f"extract_{shown_prefixes(m)[-1]}"
     configs, stops = list(dict.fromkeys(m.sort_values("params").config)), []
     for n, g in m.groupby("n"):

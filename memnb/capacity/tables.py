@@ -6,31 +6,25 @@
 __all__ = ["tab1", "tab_x_small", "tab2", "tab3", "tab4", "tab_x_membership", "tab_x_scores"]
 
 # %% ../../nbs/capacity/tables.ipynb #ded5bf77
+import pandas as pd
+
+from .. import results
 from .attack import law_draws, law_interval, predictions
 from .bits import bits_by_mean, paper_capacity, reached_alpha, with_expected
-from .method import capacities, of_part
+from .method import capacities, trainings
 
 
 # %% ../../nbs/capacity/tables.ipynb #295d4382
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours"
-    import pandas as pd
-
-    stored = of_part(measured, "precision")
-    stored = (
-        stored[stored.precision == "bf16-stored"].assign(precision="bf16")
-        if len(stored)
-        else stored
-    )
-    caps = pd.concat(
-        [capacities(measured, parts=("synthetic", "table1")), capacities(stored)], ignore_index=True
-    )
-    caps = (
-        caps.loc[caps.groupby(["config", "precision", "vocab", "length"]).bpp.idxmax()]
-        if len(caps)
-        else caps
-    )
-    rows = caps[(caps.vocab == 2048) & (caps.length == 64)] if len(caps) else caps
+    stored = results.select(measured, part="precision", precision="bf16-stored")
+    caps = [
+        capacities(trainings(measured, "synthetic", "table1")),
+        capacities(trainings(stored, "precision")).assign(precision="bf16"),
+    ]
+    caps = pd.concat([c for c in caps if len(c)] or caps[:1]).sort_values("bpp")
+    caps = caps[(caps.vocab == 2048) & (caps.length == 64)]
+    rows = caps.drop_duplicates(["config", "precision"], keep="last").sort_index()
     own = {(r.config, r.precision): r for r in rows.itertuples()}
     paper = {p: paper_capacity(reported, p) for p in ("fp32", "bf16")}
 
@@ -79,9 +73,7 @@ def tab_x_small(measured, reported):
 # %% ../../nbs/capacity/tables.ipynb #0079e0d7
 def _sweep_table(measured, reported, part, where):
     "Paper's errors and our rows of a sweep, with the alpha of the same training"
-    import pandas as pd
-
-    t, own = of_part(measured, part), reached_alpha(measured)
+    t, own = trainings(measured, part), reached_alpha(measured)
     r = reported[(reported["where"] == where) & (reported.what == "error")]
     paper = {int(float(x)): f"{float(v):.2f}" for x, v in zip(r.x, r.value)}
     rows = {
@@ -116,17 +108,17 @@ def tab3(measured, reported):
 # %% ../../nbs/capacity/tables.ipynb #ab4870cd
 def tab4(measured, reported=None):
     "Table 4: the most memorized texts"
-    t = of_part(measured, "words")
-    if not len(t):
-        return t
-    t = t[t.what == "top"].sort_values("value", ascending=False)
-    t = t[["config", "n", "value", "x", "note"]].round(2)
-    return t.rename(columns=dict(value="bits", x="tfidf", note="text"))
+    top = results.select(measured, part="words", setting="top")
+    bits = top[top.quantity == "bits"].set_index("item")
+    t = results.wide(top).rename(columns=dict(sequences="n"))
+    t = t.assign(bits=t.item.map(bits.value), text=t.item.map(bits.text))
+    t = t.sort_values("bits", ascending=False)
+    return t.reindex(columns=["config", "n", "bits", "tfidf", "text"]).round(2)
 
 
 def tab_x_membership(measured, reported):
     "Data sizes for a score: by the paper's law, as it prints them, by the law of our runs with its interval"
-    text = of_part(measured, "text")
+    text = trainings(measured, "text")
     laws = law_draws(text) if len(text) else []
 
     def reached(f1, params):  # '' where no law was fitted
@@ -147,7 +139,7 @@ def tab_x_membership(measured, reported):
 
 def tab_x_scores(measured, reported=None):
     "Membership of text by model and size: all four scores"
-    t = of_part(measured, "text")
+    t = trainings(measured, "text")
     if not len(t):
         return t
     t = t.sort_values(["params", "n"])[["config", "n", "f1", "best_f1", "auc", "tpr", "pairs"]]

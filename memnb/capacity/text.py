@@ -23,20 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from .. import data, gpt, lm
 from .attack import membership
-from memnb.capacity.bits import (
-    RUN_KEYS,
-    compression_rates,
-    growing_sizes,
-    listed_models,
-    run_row,
-    run_table,
-)
+from .bits import compression_rates, growing_sizes, listed_models, long_rows, run_row
 from .compression import compressed
 from .method import ALPHA, LN2, shape, unintended_bits
 from ..core import require
+from ..results import COLUMNS
 
 
 # %% ../../nbs/capacity/text.ipynb #4b1b1dbc
@@ -56,8 +51,6 @@ def _hub_file(source):
 
 def _text_table(source):
     "A DataFrame of texts, from a name that `data.load` knows, a file, or a file of the hub"
-    import pandas as pd
-
     path, kind = Path(source), Path(source).suffix[1:].lower()
     if source.startswith("hub:"):
         path = _hub_file(source)
@@ -76,8 +69,6 @@ def _text_table(source):
 
 def _documents(source):
     "Texts of a source"
-    import pandas as pd
-
     if isinstance(source, (list, tuple)):
         return [str(t) for t in source]
     d = source if isinstance(source, pd.DataFrame) else _text_table(str(source))
@@ -295,17 +286,16 @@ def _rarity_rows(row, logprobs, ref, texts, top=10, most=200):
     "Rarity of words beside memorization: rows of the first samples, and of those most memorized"
     n = len(logprobs)
     m, said = unintended_bits(logprobs, ref[:n]), texts.texts[:n]
-    r = tfidf(said)
-    order = np.argsort(-m, kind="stable")
-    same = {k: row[k] for k in RUN_KEYS} | dict(part="words")
-    dots = [
-        same | dict(what="sample", x=float(r[i]), value=float(m[i])) for i in range(min(n, most))
-    ]
-    return dots + [
-        same | dict(what="top", x=float(r[i]), value=float(m[i]), note=said[i][:160])
-        for i in order[:top]
-        if m[i] > 0
-    ]
+    r, kinds = tfidf(said), dict(sample=range(min(n, most)))
+    kinds["top"] = [i for i in np.argsort(-m, kind="stable")[:top] if m[i] > 0]
+    same = {k: v for k, v in row.items() if k in COLUMNS} | dict(part="words")
+    for kind, numbers in kinds.items():
+        for j, i in enumerate(numbers):
+            at = same | dict(setting=kind, item=str(j))
+            said_i = dict(text=said[i][:160]) if kind == "top" else {}
+            yield at | dict(quantity="bits", value=float(m[i])) | said_i
+            if np.isfinite(r[i]):
+                yield at | dict(quantity="tfidf", value=float(r[i]))
 
 
 ENOUGH = 0.05  # nats a token: a model that has come so far knows its texts, and would only grow over-confident
@@ -334,7 +324,7 @@ def text_runs(
     oracle_n: int = 10**9,  # sizes up to which it is asked
     alpha: float = ALPHA["figure"],  # bits a parameter, for `ratio`
     **train,  # for gpt.fit
-):  # DataFrame: rows `text`, `rates` (histograms), `words` (rarity), `curve`
+):  # DataFrame in the long form: parts `text`, `rates` (histograms), `words` (rarity)
     "Train on text and compare with a same-size reference and an oracle"
     require("sklearn", "plant")  # before the trainings, and not after them
     sizes, full = growing_sizes(sizes), len(texts.train)
@@ -357,22 +347,18 @@ def text_runs(
         for (c, n), f in zip(jobs, fits)
     ]
     last = [i // k * k + k - 1 for i in range(len(fits))]
-    for i, (r, f) in enumerate(zip(rows, fits)):
-        ref, lost = (
-            fits[last[i]].logprobs[: r["n"]],
-            bool(rows[last[i]]["note"]),
-        )  # the reference diverged
-        m, known = unintended_bits(f.logprobs, ref), r["n"] <= len(costs)
-        own = -f.logprobs / LN2
-        ref_bits = float(-ref.sum() / LN2)
+    for i, (r, f) in enumerate(zip(rows, fits, strict=True)):
+        n, lost = r["sequences"], bool(rows[last[i]]["note"])  # the reference diverged
+        ref, own, known = fits[last[i]].logprobs[:n], -f.logprobs / LN2, n <= len(costs)
+        m, ref_bits = unintended_bits(f.logprobs, ref), float(-ref.sum() / LN2)
         r |= dict(
             unintended=np.nan if lost else float(m.sum()),
-            oracle=float(np.maximum(costs[: r["n"]] - own, 0).sum()) if known else np.nan,
-            oracle_bits=float(costs[: r["n"]].sum()) if known else np.nan,
+            oracle=float(np.maximum(costs[:n] - own, 0).sum()) if known else np.nan,
+            oracle_bits=float(costs[:n].sum()) if known else np.nan,
             positive=np.nan if lost else float((m > 0).mean()),
             ref_bits=ref_bits,
             ratio=ref_bits / (alpha * r["params"]),
         )
     at = max(range(0, len(rows), k), key=lambda i: rows[i]["params"]) + (k - 1) // 2
     rows += _rarity_rows(rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts)
-    return run_table(rows, "text")
+    return long_rows(rows, "text")
