@@ -20,7 +20,10 @@ def figures_of(
 def _rows(paper, fun, model, profile):
     "Arguments that a figure takes: candidates in order, the second where the first shows nothing"
     every, takes = measured(paper), offered(paper, "to_draw")
-    read, all_runs = offered(paper, "from_long") or (lambda d: d), offered(paper, "all_runs")
+    read, all_runs = (
+        offered(paper, "from_long") or (lambda d: d),
+        offered(paper, "all_runs") or offered(paper, "recorded"),
+    )
     for name, given, there in (("model", model, every.model), ("profile", profile, every.profile)):
         known = list(dict.fromkeys(there))
         if given and given not in known:
