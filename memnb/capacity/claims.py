@@ -9,6 +9,7 @@ __all__ = ["judged", "statistics"]
 import numpy as np
 from scipy import stats as st
 
+from .. import results
 from .attack import fit_law, left_out, membership_law
 from memnb.capacity.bits import (
     beyond_capacity,
@@ -23,7 +24,6 @@ from .measuring import recorded
 from .method import TOL, capacities, trainings
 from .precision import kept_shares, precision_costs
 from .text import shown_prefixes
-from .. import results
 from ..stats import binom_ci, mean_ci
 
 

@@ -9,15 +9,14 @@ __all__ = ["EXPERIMENTS", "TOY_BITS", "CHECKS"]
 import numpy as np
 
 from .compression import ensemble_bits
-from .method import data_bits, n_weights, trainings
+from .method import data_bits, n_weights
 from ..exercises import Experiment
 
 
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
     "Share of the entropy that is held, by number of sequences"
-    r = trainings(run, "synthetic")
-    return dict(zip(r.n.astype(int), r.bits / r.entropy))
+    return dict(zip(run.n, run.bits / run.entropy, strict=True))
 
 
 def _near(predicted, run):
@@ -49,7 +48,7 @@ def _gained(predicted, run):
     return {str(n): (None, float(long[n] - short[n])) for n in short}
 
 
-_RUN = "capacity.synthetic('1x8', [8, 32, 128], vocab=16, length=8, held=8, epochs={})"
+_RUN = "capacity.trainings(\n    capacity.synthetic('1x8', [8, 32, 128], vocab=16, length=8, held=8, epochs={}), 'synthetic')"
 
 EXPERIMENTS = [
     Experiment(
@@ -67,7 +66,7 @@ EXPERIMENTS = [
         ],
         _near,
         "Bits against sequences rise along the entropy, and bend where the model is full: look at "
-        "`capacity.trainings(run, 'synthetic')`.",
+        "`run.bits` and `run.n`.",
         _held,
         "share of the bits that is held",
         form=dict,
