@@ -25,12 +25,12 @@ from scipy.stats import t as student
 from .. import claims, data, results
 from ..results import MODEL
 from ..stats import difference_ci
-from .counting import entry, joined, only, wide_part
+from .counting import entry, joined, wide_part
 from .method import proportion
-from .planted import pooled_eyes, whole
+from .planted import gains, pooled_eyes, recall, whole
 from .prediction import ONE_LABEL
-from .proof import eye_counts, gains
 from memnb.tabular.rules import (
+    GPTS,
     OF_MEMORY,
     TESTS,
     decides,
@@ -39,7 +39,6 @@ from memnb.tabular.rules import (
     sensitivity,
     sign,
 )
-from .tables import GPTS
 
 # %% ../../nbs/tabular/claims.ipynb #973bc7e8
 FIRST4 = ["iris", "wine", "titanic", "openml-diabetes"]
@@ -123,7 +122,7 @@ def _differ(v):
 
 def _temperatures(rows):
     "Numbers drawn for Figure 2 at the highest temperature beside those at the lowest"
-    drawn = only(rows, "temperature", "drawn")
+    drawn = results.select(rows, part="temperature", quantity="drawn")
     cold, hot = (
         (drawn[drawn.temperature == f(drawn.temperature)] for f in (min, max))
         if len(drawn)
@@ -182,7 +181,7 @@ def _samples(rows):
             yield dict(zip(("value", "low", "high", "n"), numbers, strict=True)) | dict(
                 item="values copied", other=d, unit="values"
             )
-    first = only(rows, "copied_observations", "first_ten")
+    first = results.select(rows, part="copied_observations", quantity="first_ten")
     first = first[first.dataset.isin(["california-housing", "adult"])]
     if len(first):
         share = proportion(round((first.value * first.n).sum()), int(first.n.sum()))
@@ -214,7 +213,10 @@ LEARNERS = "Logistic Regression", "Gradient Boosted Tree"
 
 def _labels(rows):
     "Accuracy of the language model over the majority's, and over that of the best classical learner"
-    own, often = wide_part(rows, "accuracy"), only(rows, "accuracy", "commonest")
+    own, often = (
+        wide_part(rows, "accuracy"),
+        results.select(rows, part="accuracy", quantity="commonest"),
+    )
     often = often.drop_duplicates("dataset").set_index("dataset").value
     names = {"titanic": "titanic", "openml-diabetes": "diabetes", "adult": "adult"}
     for d, name in (names | {"spaceship-titanic": "spaceship"}).items():
@@ -296,7 +298,7 @@ def _printed(rows, reported):
 # %% ../../nbs/tabular/claims.ipynb #80d4a3aa
 def _known(rows):
     "Rows found of those shown most often, and what stays of the excess without them"
-    found = eye_counts(rows)
+    found = recall(rows, "eyes")
     for r in found[found.times == found.times.max()].itertuples() if len(found) else ():
         yield dict(
             item="eyes", other=r.test, value=r.value, low=r.low, high=r.high, n=r.n, unit="rows"

@@ -23,6 +23,10 @@ __all__ = [
     "completion_rates",
     "temperature_samples",
     "conditioning",
+    "cell_codes",
+    "ngram",
+    "neighbours",
+    "copies",
 ]
 
 # %% ../../nbs/tabular/knowledge.ipynb #8e8a6587
@@ -30,11 +34,20 @@ import random
 import re
 
 from .. import data
+from ..data import once
 from ..lm import needs
 from .counting import answered, counted, entry, joined, mean_of
 from .method import budget, check_count, load_table, per_query, prompts, proportion
-from .prompting import SYSTEM, as_list, other_sets, parse, random_rows, spell
-from .reading import plain_name, read_names
+from memnb.tabular.prompting import (
+    SYSTEM,
+    as_list,
+    other_sets,
+    parse,
+    plain_name,
+    random_rows,
+    read_names,
+    spell,
+)
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #6387cea9
@@ -475,3 +488,87 @@ def conditioning(
             entry("conditioning", t.name, "samples", dict(rate=rate), item="shown" if k else "none")
         )
     return joined(out)
+
+
+# %% ../../nbs/tabular/knowledge.ipynb #26852d8f
+def cell_codes(
+    real,
+    drawn,  # DataFrames of text
+) -> tuple:  # two int arrays, row x feature
+    "Cells as integers, the same number for the same value; -1 for a value that the data does not have"
+    import numpy as np
+    import pandas as pd
+
+    out = []
+    for f in real:
+        a, b = one_spelling(real[f]), one_spelling(drawn[f]).fillna("\0")
+        known = pd.Index(a.unique())
+        out.append((known.get_indexer(a), known.get_indexer(b)))
+    return tuple(np.stack(x, 1) for x in zip(*out))
+
+
+def ngram(
+    real,  # DataFrame of text
+    drawn,  # DataFrame of text; with `own`, the same rows of `real`
+    own=None,  # positions of `drawn` in `real`, not to be matched with themselves
+):  # int array: for each drawn row the most feature values shared with one row of `real`
+    "Best n-gram match of each row"
+    import numpy as np
+
+    a, b = cell_codes(real, drawn)
+    best = []
+    for i, row in enumerate(b):
+        same = (a == row).sum(1)
+        if own is not None:
+            same[own[i]] = -1
+        best.append(same.max())
+    return np.array(best)
+
+
+# %% ../../nbs/tabular/knowledge.ipynb #53ab36c7
+@once
+def neighbours(
+    dataset,  # name, path, DataFrame or data.Table
+    most: int = 500,  # rows looked at
+    seed: int = 0,  # their choice
+):  # int array: the most values that each shares with another row
+    "Best n-gram match of rows with the other rows"
+    import numpy as np
+
+    t = load_table(dataset)
+    own = np.random.default_rng(seed).permutation(len(t))[:most]
+    return ngram(t.df, t.df.iloc[own], own)
+
+
+def copies(
+    dataset,  # name, path, DataFrame or data.Table
+    drawn,  # DataFrame of valid samples
+    most: int = 500,  # real rows used for the expected n-gram match
+    seed: int = 0,  # their choice
+):  # long rows: the three measures of Table 3; item 'data': real rows
+    "Are samples copies? (Table 3)"
+    t = load_table(dataset)
+    best, d, n = ngram(t.df, drawn), len(t.names), len(drawn)
+    first = proportion(int((ngram(t.df[:10], drawn)[best == d] == d).sum()), int((best == d).sum()))
+    copied = dict(rate=proportion(int((best == d).sum()), n)) | (
+        dict(first_ten=first) if first["n"] else {}
+    )
+    if t.unique:  # the same, that feature aside
+        rest = [f for f in t.names if f != t.unique]
+        copied["but_unique"] = proportion(int((ngram(t.df[rest], drawn[rest]) == d - 1).sum()), n)
+    known, given = cell_codes(t.df, drawn)[1] >= 0, drawn.notna().values
+    cells = proportion(int((known & given).sum()), int(given.sum()))
+
+    def match(best, item, unit):
+        return entry(
+            "best_ngram_match", t.name, unit, dict(mean=mean_of(best), features=d), item=item
+        )
+
+    return joined(
+        [
+            entry("copied_observations", t.name, "samples", copied),
+            match(best, "samples", "samples"),
+            match(neighbours(t, most, seed), "data", "rows"),
+            entry("copied_feature_values", t.name, "cells", dict(rate=cells)),
+        ]
+    )

@@ -8,61 +8,22 @@ __all__ = [
     "BY_NAME",
     "FIGURE1",
     "EYE_N",
-    "shipped_eyes",
-    "shipped_exposure",
-    "to_draw",
+    "shipped_recall",
     "nameless",
     "measure",
-    "run_all",
-    "run_truth",
-    "run_eyes",
-    "run_exposure",
-    "estimate",
+    "Sizes",
+    "run",
 ]
 
 # %% ../../nbs/tabular/measuring.ipynb #56bc395b
 import re
 from dataclasses import replace
 
-from .. import lm, results
+from .. import lm, papers, results
 from ..core import say
 from ..lm import needs
-from .copying import copies
+from . import guards, knowledge, memorization, planted
 from .counting import answered, counted, entry, joined, summary, wide_part
-from memnb.tabular.guards import (
-    NEW_TWIN,
-    against_twin,
-    changed,
-    changed_cells,
-    line_guess,
-    row_guess,
-    row_independence,
-    shifted_twin,
-    unique_guess,
-    unique_values,
-)
-from memnb.tabular.knowledge import (
-    completion_rates,
-    conditional_completion,
-    conditional_distribution,
-    conditioning,
-    dataset_name,
-    feature_distribution,
-    feature_means,
-    feature_names,
-    feature_values,
-    pearson,
-    sample,
-    temperature_samples,
-    valid_samples,
-)
-from memnb.tabular.memorization import (
-    feature_completion,
-    fragments,
-    header,
-    row_statistics,
-    token_baseline,
-)
 from memnb.tabular.method import (
     GuardError,
     check_mode,
@@ -72,68 +33,19 @@ from memnb.tabular.method import (
     row_completion,
     row_queries,
 )
-from memnb.tabular.planted import (
-    FORM_DOSES,
-    against_truth,
-    both_halves,
-    exposure_rates,
-    eye_rates,
-    halves_rates,
-    in_their_form,
-    labels_by_dose,
-    pooled_eyes,
-    rows_found,
-    truth_rates,
-)
 from .prediction import baselines, label_numbers, predict
-from .prompting import as_list, sizes
+from .prompting import as_list, prompt_sizes
 from .rules import explain, sign
 
 
 # %% ../../nbs/tabular/measuring.ipynb #f682d699
-def shipped_eyes(
+def shipped_recall(
     mode: str,  # 'chat' or 'completion'
     profile: str = None,  # default: the largest that is there
 ):  # long rows of the part 'eyes', of all models together
-    "What the tests find of planted memories, as recorded for the forms of Table 1"
-    m = results.measured("tabular")
-    return pooled_eyes(m[(m["part"] == "eyes") & (m["mode"] == mode)], profile)
-
-
-def shipped_exposure(
-    profile: str = None,  # default: the largest that is there
-):  # long rows of the part 'exposure'
-    "What having been shown rows buys, as recorded for each model with known memories"
-    import pandas as pd
-
-    m = results.measured("tabular")
-    each = [
-        results.selected(g, name, profile)
-        for name, g in m[m["part"] == "exposure"].groupby("model")
-    ]
-    return pd.concat(each, ignore_index=True) if each else m[:0]
-
-
-def to_draw(
-    name: str,  # of a figure
-    rows,  # measured rows of this paper
-    model: str = None,  # default: the model that no memory was planted in
-    profile: str = None,  # default: the largest that is there
-) -> dict:  # argument of the figure -> rows
-    "The rows of a figure: those of one model, else those of the models with known memories"
-
-    def planted(*parts):
-        return rows[rows["part"].isin(parts)]
-
-    asked = rows[~rows["part"].isin(["truth", "eyes", "exposure"])]
-    plain = min(set(asked.model), key=lambda m: (m.startswith("planted"), m))
-    asked = results.selected(asked, model or plain, profile)
-    truth = results.selected(planted("truth"), model, profile)
-    if name == "fig_x_eyes":
-        return dict(rows=shipped_eyes(asked["mode"].iloc[0], profile))
-    if name == "fig_x_exposure":
-        return dict(rows=shipped_exposure(profile))
-    return dict(measured=truth if name == "fig_x_truth" else asked, truth=truth)
+    "What the tests find of rows shown a known number of times, as recorded for the forms of Table 1"
+    m = results.select(results.measured("tabular"), part="eyes", mode=mode)
+    return planted.pooled_eyes(m, profile)
 
 
 PARTS = [
@@ -147,7 +59,10 @@ PARTS = [
     "accuracy",
 ]
 
+
 BY_NAME = ["feature_names", "dataset_name", "sampling", "conditional_completion"]  # ask by name
+
+
 _STEMS = {
     *(  # words of files that say nothing of what is in them
         "table tables data dataset datasets database train test valid val dev eval holdout file files my mine "
@@ -173,8 +88,10 @@ def _sampling(model, t, z, mode, seed):
         dict(sets=z["sets"], mode=mode, seed=seed),
         {0.2: max(2, z["samples"] // 3), 0.7: z["samples"]},
     )
-    cold, warm = (sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
-    drawn = {temp: (d, valid_samples(d), k) for (temp, k), d in zip(n.items(), (cold, warm))}
+    cold, warm = (knowledge.sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
+    drawn = {
+        temp: (d, knowledge.valid_samples(d), k) for (temp, k), d in zip(n.items(), (cold, warm))
+    }
     out = [
         entry(
             "sampling",
@@ -187,7 +104,7 @@ def _sampling(model, t, z, mode, seed):
         for temp, (d, v, k) in drawn.items()
     ]
     cold, warm = (v for _, v, _ in drawn.values())
-    modes = feature_distribution(t, cold)
+    modes = knowledge.feature_distribution(t, cold)
     out += [summary(modes, unit="features")] if len(cold) and len(modes) else []
     return out + (
         _warm_parts(t, warm, seed)
@@ -198,7 +115,7 @@ def _sampling(model, t, z, mode, seed):
 
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
-    pairs = pearson(t, warm)
+    pairs = knowledge.pearson(t, warm)
     both = [
         entry(
             "pearson",
@@ -211,10 +128,10 @@ def _warm_parts(t, warm, seed):
         for p in pairs.itertuples()
     ]
     return [
-        summary(feature_values(t, warm), unit="cells"),
-        feature_means(t, warm),
-        copies(t, warm, seed=seed),
-        *([conditional_distribution(pairs)] if len(pairs) else []),
+        summary(knowledge.feature_values(t, warm), unit="cells"),
+        knowledge.feature_means(t, warm),
+        knowledge.copies(t, warm, seed=seed),
+        *([knowledge.conditional_distribution(pairs)] if len(pairs) else []),
         *both,
     ]
 
@@ -227,9 +144,9 @@ def _seems(part, t, numbers):
 
 def _beside_twin(t, seed, new, ask):
     "Numbers of the shifted twin, and how much of it is new: a twin that is the table is not asked"
-    twin = shifted_twin(t, seed)
+    twin = guards.shifted_twin(t, seed)
     share = dict(twin_new=dict(value=new(t, twin), n=len(t)))
-    return share | (ask(twin) if share["twin_new"]["value"] >= NEW_TWIN else {})
+    return share | (ask(twin) if share["twin_new"]["value"] >= guards.NEW_TWIN else {})
 
 
 def _row_parts(model, t, z, mode, seed):
@@ -243,27 +160,29 @@ def _row_parts(model, t, z, mode, seed):
     if not room:
         return []
     r = row_completion(model, t, n=z["n"], mode=mode, **size)
-    base = token_baseline(t, seed=seed)
+    base = memorization.token_baseline(t, seed=seed)
     best = max(base, key=base.get)
     first = counted(first_token(t, r)) | dict(baseline=dict(value=base[best], text=best))
-    found = answered(fragments(t, r, **size))
+    found = answered(memorization.fragments(t, r, **size))
     pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
     kept = dict(
         rate=proportion(int(found.ok.sum()), len(found)) | dict(text=" ; ".join(pieces)),
         chance=dict(value=found.chance.mean(), n=len(found)),
     )
-    numbers = counted(r) | dict(places=room, duplicates=t.duplicates, guess=row_guess(t))
+    numbers = counted(r) | dict(places=room, duplicates=t.duplicates, guess=guards.row_guess(t))
     if _seems("row_completion", t, numbers):
         numbers |= _beside_twin(
             t,
             seed,
-            changed,
-            lambda twin: against_twin(r, row_completion(model, twin, n=z["n"], mode=mode, **size)),
+            guards.changed,
+            lambda twin: guards.against_twin(
+                r, row_completion(model, twin, n=z["n"], mode=mode, **size)
+            ),
         )
     return [
         entry("row_completion", t.name, "queries", numbers),
-        row_statistics(r),
-        row_independence(t),
+        memorization.row_statistics(r),
+        guards.row_independence(t),
         entry("first_token", t.name, "queries", first),
         entry("fragments", t.name, "queries", kept),
     ]
@@ -274,7 +193,9 @@ def _header_part(model, t, z, mode, seed):
     splits = (2, 4, 6, 8)[: z["n"]]
 
     def ask(t):
-        return header(model, t, splits, chars=z["chars"], sets=z["sets"], seed=seed, mode=mode)
+        return memorization.header(
+            model, t, splits, chars=z["chars"], sets=z["sets"], seed=seed, mode=mode
+        )
 
     try:
         h = ask(t)
@@ -282,13 +203,13 @@ def _header_part(model, t, z, mode, seed):
         return _skipped("header", e)
     got = answered(h)
     best = dict(value=got.lines.max(), n=len(got))
-    numbers = counted(h) | dict(lines=best, line_guess=line_guess(t, splits))
+    numbers = counted(h) | dict(lines=best, line_guess=guards.line_guess(t, splits))
     if _seems("header", t, numbers):
 
         def lines(twin):
             return dict(twin_lines=answered(ask(twin)).lines.max())
 
-        numbers |= _beside_twin(t, seed, changed, lines)
+        numbers |= _beside_twin(t, seed, guards.changed, lines)
     return [entry("header", t.name, "splits", numbers)]
 
 
@@ -296,10 +217,12 @@ def _feature_part(model, t, z, mode, seed):
     "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted twin"
     if not t.unique:
         return []
-    about = unique_values(t)
+    about = guards.unique_values(t)
 
     def ask(t):
-        return feature_completion(model, t, z["n"], shots=z["feature_shots"], seed=seed, mode=mode)
+        return memorization.feature_completion(
+            model, t, z["n"], shots=z["feature_shots"], seed=seed, mode=mode
+        )
 
     try:
         f = ask(t)
@@ -307,9 +230,11 @@ def _feature_part(model, t, z, mode, seed):
         return [about, *_skipped("feature_completion", e)]
     if not len(f):
         return [about]
-    numbers = counted(f) | dict(guess=unique_guess(t))
+    numbers = counted(f) | dict(guess=guards.unique_guess(t))
     if _seems("feature_completion", t, numbers):
-        numbers |= _beside_twin(t, seed, changed_cells, lambda twin: against_twin(f, ask(twin)))
+        numbers |= _beside_twin(
+            t, seed, guards.changed_cells, lambda twin: guards.against_twin(f, ask(twin))
+        )
     return [entry("feature_completion", t.name, "queries", numbers, feature=t.unique), about]
 
 
@@ -330,15 +255,22 @@ def _part(part, model, t, z, mode, seed):
     if part in BY_NAME and nameless(t):
         return []
     if part == "feature_names":
-        return [summary(feature_names(model, t, sets=z["sets"], mode=mode))]
+        return [summary(knowledge.feature_names(model, t, sets=z["sets"], mode=mode))]
     if part == "dataset_name":
         return [
-            summary(dataset_name(model, t, min(4, z["n"]), sets=z["sets"], **ask), unit="places")
+            summary(
+                knowledge.dataset_name(model, t, min(4, z["n"]), sets=z["sets"], **ask),
+                unit="places",
+            )
         ]
     if part == "sampling":
         return _sampling(model, t, z, mode, seed)
     if part == "conditional_completion":
-        return [completion_rates(conditional_completion(model, t, n=z["n"], sets=z["sets"], **ask))]
+        return [
+            knowledge.completion_rates(
+                knowledge.conditional_completion(model, t, n=z["n"], sets=z["sets"], **ask)
+            )
+        ]
     if part == "header":
         return _header_part(model, t, z, mode, seed)
     if part == "row_completion":
@@ -348,6 +280,8 @@ def _part(part, model, t, z, mode, seed):
     if not _labelled(t):
         return []
     own = predict(model, t, n=z["n"], shots=min(20, len(t) // 2), **ask)
+    if isinstance(model, lm.Dry):
+        return []  # classical learners ask nothing and take their time
     own = counted(own) | label_numbers(own)
     return [entry("accuracy", t.name, "rows", own, item="language model"), baselines(t, seed=seed)]
 
@@ -367,7 +301,7 @@ def measure(
 ):  # DataFrame of long rows, see `entry` and `wide_part`
     "All tests of the paper on one data set"
     z, mode, tests = (
-        sizes(preset, n=n, samples=samples),
+        prompt_sizes(preset, n=n, samples=samples),
         check_mode(mode or model.mode),
         as_list(tests),
     )
@@ -377,24 +311,36 @@ def measure(
     t = load_table(dataset)
     if title:
         t = replace(t, title=title)
-    if nameless(t) and set(tests or PARTS) & set(BY_NAME):
+    if not isinstance(model, lm.Dry) and nameless(t) and set(tests or PARTS) & set(BY_NAME):
         say(
             f"No model can know a table as {t.title!r}: tests that ask by name ({', '.join(BY_NAME)}) are "
             "left out. Give the name under which it was published, as title='...'."
         )
     out = joined([r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)])
     if show:
-        print(explain(joined([out, shipped_eyes(mode)])))
+        print(explain(joined([out, shipped_recall(mode)])))
     return out
 
 
 # %% ../../nbs/tabular/measuring.ipynb #b4f0cea6
-FIGURE1 = ["adult", "openml-diabetes"]
+class Sizes(papers.Sizes):
+    "The sizes of a run, each with its value in the smoke profile"
+
+    datasets: list[str] = ["iris"]  # data set names or paths of csv files
+    n: int = 2  # queries a test
+    samples: int = 4  # zero-knowledge samples a temperature
+    preset: str = "smoke"  # sizes of the prompts: smoke, quick, paper, tabmemcheck, colm_open
+    mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
+    temperatures: list[float] = [0.2, 0.7, 1.2]  # of Figure 2; [] for none
+    truth: str = "tables"  # planted model on which the tests are tried; '' for none
+    truth_n: int = 2  # queries a test and block of its rows
+    forms: list[
+        str
+    ] = []  # models planted in the forms of the tests: recall, and what exposure buys
 
 
-def _asked(t):
-    "Parts to measure: conditional completion only for the data sets of Figure 1, which it is for"
-    return [p for p in PARTS if p != "conditional_completion" or t.name in FIGURE1]
+FIGURE1 = ["adult", "openml-diabetes"]  # data sets that are asked for conditional completion
+EYE_N = 20  # queries a block of known rows; of members 15 can be asked for, of twins more
 
 
 def _tables(names):
@@ -413,190 +359,73 @@ def _tables(names):
     return tables
 
 
-def _asks(model, tables, z, temperatures, seed):
-    "Everything that a run asks"
+def _asked(model, tables, s, seed):
+    "Rows of all data sets, and of Figure 2"
+    size = dict(n=s.n, samples=s.samples, preset=s.preset)
     for t in tables:
-        for part in _asked(t)[:-1]:
-            _part(part, model, t, z, model.mode, seed)
-        if _labelled(t):
-            predict(model, t, n=z["n"], shots=min(20, len(t) // 2), seed=seed)
-    for args in _warm(tables, temperatures, z, seed):
-        _figure2(model, args)
-
-
-def _warm(tables, temperatures, z, seed):
-    "Arguments for Figure 2, when its data set is measured"
-    if temperatures and "california-housing" in [t.name for t in tables]:
-        yield dict(temperatures=temperatures, n=z["samples"], sets=z["sets"], seed=seed)
-
-
-def _figure2(model, args):
-    "Samples of California Housing at several temperatures, and without solved examples"
-    plain = {k: v for k, v in args.items() if k != "temperatures"}
-    return joined([temperature_samples(model, **args), conditioning(model, **plain)])
-
-
-def _rounded(rows):
-    "Rows as they are recorded: six decimals, p-values six digits; columns without an entry are left out"
-    p = rows.quantity.str.fullmatch(r"p(_\w+)?")
-    six_digits = rows.value.map("{:.6g}".format).astype(float)
-    rows = rows.round(6).assign(value=rows.value.round(6).mask(p, six_digits))
-    return rows[[c for c in rows if not (rows[c].isna() | (rows[c] == "")).all()]]
-
-
-def run_all(
-    model,  # name of a model
-    datasets: list,  # names of data sets
-    profile: str,  # 'smoke' records nothing
-    n: int,
-    samples: int,  # queries a test, samples a temperature
-    preset: str = "quick",
-    temperatures: list = (0.2, 0.7, 1.2),
-    mode: str = "",
-    seed: int = 0,
-):  # long rows of everything measured
-    "The measurements of a batch profile, recorded together"
-    tables, m, parts = _tables(datasets), lm.load(model, mode=mode or None), []
-    ask = dict(n=n, samples=samples, preset=preset, seed=seed)
-    lm.prefetch(
-        m, lambda d: _asks(d, tables, sizes(preset, n=n, samples=samples), temperatures, seed)
-    )
-    with results.Recorder("tabular", profile, seed) as rec:
-        for t in tables:
-            parts.append(measure(m, t, tests=_asked(t), show=False, **ask))
-            rec.add(_rounded(parts[-1]), m.name, m.mode)
+        tests = [p for p in PARTS if p != "conditional_completion" or t.name in FIGURE1]
+        yield measure(model, t, tests=tests, seed=seed, show=False, **size)
+        if not isinstance(model, lm.Dry):
             say(f"{t.name} is measured")
-        for args in _warm(tables, temperatures, sizes(preset, samples=samples), seed):
-            parts.append(_figure2(m, args))
-            rec.add(_rounded(parts[-1]), m.name, m.mode)
-    return joined(parts)
+    if s.temperatures and "california-housing" in [t.name for t in tables]:
+        ask = dict(n=s.samples, sets=prompt_sizes(s.preset)["sets"], seed=seed)
+        yield knowledge.temperature_samples(model, temperatures=s.temperatures, **ask)
+        yield knowledge.conditioning(model, **ask)
 
 
-# %% ../../nbs/tabular/measuring.ipynb #abf9d0d5
-def run_truth(
-    name: str,  # of a planted model; '' asks nothing
-    profile: str,  # 'smoke' asks little and records nothing
-    n: int = 8,  # queries a test and block
-    seed: int = 0,  # choice of places
-):  # DataFrame, see `truth_rates`
-    "Put the memorization tests to the proof, and record what they found"
-    if not name:
-        return joined([])
-    m, ask = lm.load(f"planted:{name}"), dict(name=name, seed=seed, **_truth_size(profile, n))
-    lm.prefetch(m, lambda d: against_truth(d, **ask))
-    out = truth_rates(against_truth(m, **ask))
-    results.record("tabular", _rounded(out), m.name, profile, seed, m.mode)
-    return out
+def _ahead(model, ask, **how):
+    "What a test gives, all its questions asked ahead"
+    lm.prefetch(model, lambda d: ask(d, **how))
+    return ask(model, **how)
 
 
-def _truth_size(profile, n):
-    return dict(n=min(n, 2), sources=["iris"], doses=[64]) if profile == "smoke" else dict(n=n)
+def _labels(name, base, few, seed):
+    "Labels of known rows, of the planted model and its base, and which rows the former completes"
+    known, plain = (lm.load(m, mode="completion") for m in (f"planted:{name}", base))
+    ask = dict(name=name, seed=seed) | (dict(n=2, contexts=1) if few else {})
+    own, was = (_ahead(m, planted.labels_by_dose, **ask) for m in (known, plain))
+    found = dict.fromkeys(own["item"], False) if few else planted.rows_found(known, name)
+    return own, was, found
 
 
-EYE_N = 20  # of a block of members 15 can be asked for, of twins more
-
-
-def _eye_size(profile, preset, n):
-    z = sizes(preset)
-    own = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
-    return own | (dict(n=2, doses=FORM_DOSES[:1]) if profile == "smoke" else dict(n=n))
-
-
-def run_eyes(
-    names: list,  # of models planted in the forms of the tests; none asks nothing
-    profile: str,  # 'smoke' asks little and records nothing
-    preset: str = "quick",  # sizes of the prompts, those of the tests that are to be proved
-    mode: str = "chat",
-    n: int = EYE_N,
-    seed: int = 0,  # queries a test and block, at most
-):  # DataFrame of all models together, see `eye_rates`, `pooled_eyes`
-    "What the tests of Table 1 find in their own form, recorded"
-
-    def one(name):
+def _known(s, mode, seed):
+    "Rows of models that were shown rows a known number of times: (name of the model, mode, rows)"
+    few = s.preset == "smoke"
+    if s.truth:
+        m = lm.load(f"planted:{s.truth}")
+        ask = dict(n=min(s.truth_n, 2), sources=["iris"], doses=[64]) if few else dict(n=s.truth_n)
+        found = _ahead(m, planted.against_truth, name=s.truth, seed=seed, **ask)
+        yield m.name, m.mode, planted.truth_rates(found)
+    z = prompt_sizes(s.preset)
+    ask = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
+    ask |= dict(n=2, doses=planted.FORM_DOSES[:1]) if few else dict(n=EYE_N)
+    for name in s.forms:
         m = lm.load(f"planted:{name}", mode=mode)
-        ask = dict(name=name, mode=mode, seed=seed, **_eye_size(profile, preset, n))
-        lm.prefetch(m, lambda d: in_their_form(d, **ask))
-        rows = eye_rates(in_their_form(m, **ask))
-        results.record("tabular", _rounded(rows), m.name, profile, seed, m.mode)
-        return rows.assign(model=m.name, mode=m.mode, profile=profile, seed=seed)
-
-    return pooled_eyes(joined([one(name) for name in as_list(names) or []]))
-
-
-def _label_size(profile):
-    "How many rows a block are asked for their labels, behind how many contexts"
-    return dict(n=2, contexts=1) if profile == "smoke" else {}
+        found = _ahead(m, planted.in_their_form, name=name, mode=mode, seed=seed, **ask)
+        yield m.name, m.mode, planted.eye_rates(found)
+    names = [*([s.truth] if s.truth else []), *s.forms] if s.forms else []
+    labels = {name: _labels(name, "smollm2", few, seed) for name in names}
+    for name, found in labels.items():
+        yield f"planted:{name}", "completion", planted.exposure_rates(*found)
+        if other := labels.get(f"{name}-swapped"):
+            rows = planted.halves_rates(found, other)
+            yield planted.both_halves(name), "completion", rows
 
 
-def run_exposure(
-    names: list,  # of planted models; none asks nothing
-    profile: str,  # 'smoke' asks little and records nothing
-    base: str = "smollm2",  # model before planting
-    seed: int = 0,  # choice of the contexts
-):  # DataFrame with the column `model`, see `exposure_rates` and `halves_rates`
-    "Labels of rows shown a known number of times, recorded"
-    out, asked = [], {}
-
-    def keep(rows, model):
-        results.record("tabular", _rounded(rows), model, profile, seed, "completion")
-        out.append(rows.assign(model=model, mode="completion", profile=profile, seed=seed))
-
-    def labels(name):
-        known, plain = (
-            lm.load(f"planted:{name}", mode="completion"),
-            lm.load(base, mode="completion"),
-        )
-        ask = dict(name=name, seed=seed, **_label_size(profile))
-        for m in (known, plain):
-            lm.prefetch(m, lambda d: labels_by_dose(d, **ask))
-        own, was = (labels_by_dose(m, **ask) for m in (known, plain))
-        return (
-            own,
-            was,
-            dict.fromkeys(own["item"], False) if profile == "smoke" else rows_found(known, name),
-        )
-
-    for name in as_list(names) or []:
-        asked[name] = labels(name)
-        keep(exposure_rates(*asked[name]), f"planted:{name}")
-    for name in [x for x in asked if f"{x}-swapped" in asked]:
-        keep(halves_rates(asked[name], asked[f"{name}-swapped"]), both_halves(name))
-    return joined(out)
-
-
-# %% ../../nbs/tabular/measuring.ipynb #6a935536
-def estimate(
-    model: str = "smollm2",
-    datasets: list = ("iris",),
-    profile: str = "smoke",
-    n: int = 2,
-    samples: int = 4,
-    preset: str = "smoke",
-    mode: str = "",
-    seed: int = 0,
-    temperatures: list = (0.2, 0.7, 1.2),
-    truth: str = "",
-    truth_n: int = 2,
-    forms: list = (),
-) -> dict:  # calls, cached, prompt_tokens, new_tokens, flops, seconds
-    "What a run would ask of the model; nothing is asked"
-    m = lm.dry(model, mode=mode or None)
-    _asks(m, _tables(datasets), sizes(preset, n=n, samples=samples), temperatures, seed)
-    asked = [m]
-    if truth:
-        asked.append(lm.dry(f"planted:{truth}"))
-        against_truth(asked[-1], name=truth, seed=seed, **_truth_size(profile, truth_n))
-    for name in forms:
-        asked.append(lm.dry(f"planted:{name}", mode=m.mode))
-        in_their_form(
-            asked[-1], name=name, mode=m.mode, seed=seed, **_eye_size(profile, preset, EYE_N)
-        )
-    for name in [truth, *forms] if truth and forms else forms:
-        both = [lm.dry(x, mode="completion") for x in (f"planted:{name}", "smollm2")]
-        for x in both:
-            labels_by_dose(x, name, seed=seed, **_label_size(profile))
-        if profile != "smoke":
-            rows_found(both[0], name)
-        asked += both
-    costs = [x.estimate() for x in asked]
-    return {k: sum(c[k] for c in costs) for k in costs[0] if all(c[k] is not None for c in costs)}
+def run(
+    model,  # lm.LM or its name
+    sizes: Sizes = None,  # default: those of the smoke profile
+    seed: int = 0,  # of every random choice
+):  # long rows, with `model` and `mode`
+    "All tests on all data sets, and the tests of memory on rows that models were shown a known number of times"
+    s = sizes or Sizes()
+    m, tables = lm.load(model, mode=s.mode or None), _tables(s.datasets)
+    lm.prefetch(m, lambda d: [*_asked(d, tables, s, seed)])
+    parts = [(m.name, m.mode, rows) for rows in _asked(m, tables, s, seed)]
+    parts += _known(s, m.mode, seed)
+    rows = joined([rows.assign(model=name, mode=mode) for name, mode, rows in parts])
+    p = rows.quantity.str.fullmatch(
+        r"p(_\w+)?"
+    )  # p-values have six digits, other numbers six decimals
+    digits = rows.value.map("{:.6g}".format).astype(float)
+    return rows.round(6).assign(value=rows.value.round(6).mask(p, digits))

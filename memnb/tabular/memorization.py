@@ -37,8 +37,7 @@ from memnb.tabular.method import (
     token_length,
 )
 from .prediction import encoded, learners
-from .prompting import SYSTEM, other_sets, spell
-from .reading import read_file, read_value
+from .prompting import SYSTEM, other_sets, read_file, read_value, spell
 
 
 # %% ../../nbs/tabular/memorization.ipynb #ff36e2a6

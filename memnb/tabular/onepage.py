@@ -9,13 +9,12 @@ __all__ = ["IN_WORDS", "one_page"]
 from dataclasses import replace
 from pathlib import Path
 
-from .. import lm, plots
+from .. import lm, plots, results
 from ..core import replacing, require, say, version
-from .counting import only, wide_part
-from .measuring import BY_NAME, PARTS, measure, nameless, shipped_eyes
+from .counting import wide_part
+from .measuring import BY_NAME, PARTS, measure, nameless, shipped_recall
 from .method import load_table, row_completion
-from .prompting import sizes
-from .reading import marked
+from .prompting import marked, prompt_sizes
 from .rules import NONE_RIGHT, OF_MEMORY, TESTS, decides, evidence, sensitivity, sign
 
 # %% ../../nbs/tabular/onepage.ipynb #eb917d87
@@ -71,7 +70,7 @@ def _notes(t, rows):
             "what follows can partly be guessed from the rows before, "
             f"{guess:.0%} of the lines as a whole."
         )
-    cell = only(rows, "feature_completion", "guess")
+    cell = results.select(rows, part="feature_completion", quantity="guess")
     if len(cell) and cell.value.iloc[0] > 0.1:
         out.append(
             f"{cell.value.iloc[0]:.0%} of the cells of {t.unique} can be computed from the others "
@@ -84,7 +83,7 @@ def _notes(t, rows):
             "By five lines, the model names the data set in "
             f"{named.k[0]:.0f} of {named.n[0]:.0f} places."
         )
-    label = only(rows, "accuracy", "rate")
+    label = results.select(rows, part="accuracy", quantity="rate")
     for r in label.itertuples():
         out.append(
             f"Label {t.target}, {r.item}: {r.value:.0%} right ({r.low:.0%} to {r.high:.0%}, "
@@ -116,7 +115,7 @@ def one_page(
     if title:
         t = replace(t, title=title)
     m = lm.load(model, mode=mode) if isinstance(model, str) else model
-    mode, z = mode or m.mode, sizes(preset, n=n, samples=samples)
+    mode, z = mode or m.mode, prompt_sizes(preset, n=n, samples=samples)
     parts = [p for p in PARTS if p != "conditional_completion"]
     ask = dict(n=n, samples=samples, preset=preset, tests=parts, seed=seed, mode=mode, show=False)
     if isinstance(model, str):
@@ -131,7 +130,7 @@ def one_page(
         say(f"{cost['calls']} questions to ask{took}; {cost['cached']} are answered already")
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
-    eyes, tests = sensitivity(shipped_eyes(mode)), []
+    eyes, tests = sensitivity(shipped_recall(mode)), []
     for test in TESTS:
         own = wide_part(rows, test)
         row = own.iloc[0] if len(own) else {}

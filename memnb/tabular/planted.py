@@ -11,7 +11,7 @@ __all__ = [
     "cell_completion",
     "against_truth",
     "truth_rates",
-    "truth_counts",
+    "recall",
     "form_items",
     "cut_into",
     "form_documents",
@@ -28,6 +28,8 @@ __all__ = [
     "own_control",
     "exposure_rates",
     "halves_rates",
+    "exposure_table",
+    "gains",
 ]
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
@@ -37,6 +39,7 @@ from dataclasses import replace
 
 from .. import data, lm, plant, results
 from ..lm import needs
+from ..stats import binom_ci
 from .counting import answered, counted, entry, joined, mean_of, wide_part
 from .memorization import cut_file, feature_completion, header, unique_feature
 from memnb.tabular.method import (
@@ -154,13 +157,18 @@ def truth_rates(
     )
 
 
-def truth_counts(
-    measured,  # long rows from `truth_rates`
-):  # DataFrame: test, times, k, n
-    "Found and asked by test and number of times shown, all data sets together"
-    m = wide_part(measured, "truth")
-    m = m.assign(times=m.times.astype(int)).groupby(["test", "times"], sort=False)[["k", "n"]].sum()
-    return m.reset_index()
+def recall(
+    rows,  # long rows, those of the part among them
+    part: str = "truth",  # or 'eyes', the tests in the form of Table 1
+):  # DataFrame: test, times, k, n, value, low, high; empty where none was measured
+    "What each test finds by number of showings, all data sets together"
+    m = wide_part(rows, part)
+    if not len(m):
+        return m
+    m = m.assign(times=m.times.astype(int)).groupby(["test", "times"], sort=False)[["k", "n"]]
+    m = m.sum().reset_index()
+    ends = [binom_ci(int(k), int(n)) for k, n in zip(m.k, m.n)]
+    return m.assign(value=m.k / m.n, low=[a for a, _ in ends], high=[b for _, b in ends])
 
 
 # %% ../../nbs/tabular/planted.ipynb #8e93ac8a
@@ -628,3 +636,89 @@ def halves_rates(
     return _priced(
         both, lambda g: own_control(g.assign(gain=g.planted - g.other).dropna(subset="gain"))
     )
+
+
+# %% ../../nbs/tabular/planted.ipynb #82a57455
+def exposure_table(
+    rows,  # long rows of one model, those of the part 'exposure' among them
+):  # DataFrame: item ('planted', 'base'), times, n, value, low, high
+    "Accuracy by number of showings, all data sets together"
+    m = wide_part(rows, "exposure")
+    if not len(m):
+        return m
+    m = m[m["item"].isin(["planted", "base"]) & (m.dataset == "")]
+    return m.assign(times=m.times.astype(int), value=m.rate)
+
+
+def _moments(r):
+    "A mean with its 95 % interval: mean, variance of the mean, number"
+    from scipy.stats import t
+
+    return (
+        r.value,
+        ((r.high - r.low) / 2 / t.ppf(0.975, r.n - 1)) ** 2 if r.n > 1 else float("nan"),
+        int(r.n),
+    )
+
+
+def _left_over(whole, part):
+    "The same of what a group has besides a part of it"
+    (a, v, n), (b, w, m) = whole, part
+    if n <= m:
+        return float("nan"), float("nan"), 0
+    mean = (a * n - b * m) / (n - m)
+    squares = n * (n - 1) * v - m * (m - 1) * w - m * (b - a) ** 2 - (n - m) * (mean - a) ** 2
+    return mean, max(squares, 0) / (n - m - 1) / (n - m) if n - m > 1 else float("nan"), n - m
+
+
+def _cleaned(of, found, by_chance):
+    "A test set half of which was shown, with and without the rows found, and what stays of the excess"
+    from scipy.stats import t
+
+    shown, twins = _moments(of["shown"]), _moments(of["honest"])
+    if "missed" in of:
+        u, v, n = _moments(of["missed"])  # of the shown rows those that are not found
+    else:
+        u, v, n = _left_over(_moments(of["corrected"]), twins)  # rows without it have no twin found
+    kept = _moments(of["kept"])[0] if "kept" in of else twins[0]
+    part = (1 - found) / (2 - found - by_chance) if n else 0.0  # of the rows that stay
+    left = part * u + (1 - part) * kept - twins[0] if n else kept - twins[0]
+    wide = (
+        t.ppf(0.975, min(n, twins[2]) - 1) * (v + twins[1]) ** 0.5 if n > 1 else 1.0
+    )  # scores are from 0 to 1
+    low, high = (
+        max(left - part * wide, -part * twins[0]),
+        min(left + part * wide, part * (1 - twins[0])),
+    )
+    return dict(
+        half=(shown[0] + twins[0]) / 2,
+        cleaned=twins[0] + left,
+        left=left,
+        left_low=min(low, left),
+        left_high=max(high, left),
+        missed_n=n,
+    )
+
+
+def gains(
+    rows,  # long rows of one model, those of the part 'exposure' among them
+):  # DataFrame by number of showings: gain, low, high, n, p, found, more, ..., half, cleaned, ...
+    "Paired gain in accuracy, its excess over that of twins, and a test set half of which was shown"
+    import pandas as pd
+
+    m = wide_part(rows, "exposure", "gain")
+    if not len(m):
+        return m
+    m = m[m["item"] == "paired"]
+    more = results.select(rows, part="exposure", quantity="more").set_index("times")
+    more = more[["low", "high", "n"]].add_prefix("more_")
+    m = m.join(more, on="times").assign(times=m.times.astype(int)).set_index("times").sort_index()
+    if "more" not in m:
+        return m.assign(more=float("nan"))
+    out, own = {}, rows[(rows["part"] == "exposure") & (rows.dataset == "")]
+    for times in m.index[m.more.notna()]:
+        g = own[own.times == times]
+        of = {r.quantity: r for r in g[g["item"] == "paired"].itertuples()}
+        of["shown"] = next(g[g["item"] == "planted"].itertuples())
+        out[times] = _cleaned(of, m.found[times], m.found[0])
+    return m.join(pd.DataFrame(out).T)

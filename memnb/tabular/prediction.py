@@ -28,8 +28,7 @@ from memnb.tabular.method import (
     proportion,
     room_to_talk,
 )
-from .prompting import spell
-from .reading import read_class
+from .prompting import read_class, spell
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
 FIGURE12 = (

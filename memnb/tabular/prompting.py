@@ -7,19 +7,29 @@ __all__ = [
     "SYSTEM",
     "PRESETS",
     "SHOT_SETS",
-    "sizes",
+    "prompt_sizes",
     "spell",
     "parse",
     "random_rows",
     "as_list",
     "same_data",
     "other_sets",
+    "content_lines",
+    "read_value",
+    "read_class",
+    "plain_name",
+    "read_names",
+    "read_file",
+    "marked",
+    "coloured",
 ]
 
 # %% ../../nbs/tabular/prompting.ipynb #72c5d384
 import re
+from difflib import SequenceMatcher
+from html import escape
 
-from .method import NEXT_ROW, GuardError, check_count, load_table
+from .method import NEXT_ROW, GuardError, bare, check_count, load_table
 
 # %% ../../nbs/tabular/prompting.ipynb #cd7f6b71
 SYSTEM = dict(
@@ -51,7 +61,7 @@ PRESETS = dict(
 )
 
 
-def sizes(
+def prompt_sizes(
     preset: str,  # one of PRESETS
     **changes,  # sizes to change
 ) -> dict:  # rows, shots, feature_shots, sets, chars, n, samples
@@ -152,3 +162,155 @@ def other_sets(
                 "choose other data sets"
             )
     return sets
+
+
+# %% ../../nbs/tabular/prompting.ipynb #33f5f682
+_SAYS = re.compile(
+    r"(?i)^(?:sure|certainly|of course|here|the|answer|value|i think|it)\b"
+    r"[^\n]*?(?::|\bis\b)\s*"
+)
+_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+def content_lines(
+    answer: str,  # of a model
+) -> list:  # its lines, without fences and empty ones
+    "Lines of an answer that say something"
+    return [l for l in answer.split("\n") if l.strip() and not re.fullmatch(r"\s*```\w*\s*", l)]
+
+
+def read_value(
+    answer: str,  # of a model
+    feature: str,  # that was asked for
+    names: list,  # features of the table
+    number: bool = False,  # is it a number?
+) -> tuple:  # (value, could it be read?)
+    "The value that an answer gives to a feature"
+    text = "\n".join(map(bare, content_lines(answer)))
+    other = "|".join(re.escape(f) for f in sorted(names, key=len, reverse=True) if f != feature)
+    said = re.search(rf'(?<!\w)["\'`*]*{re.escape(feature)}["\'`*]*\s*(?:=|:|\bis\b)\s*(.*)', text)
+    if said:
+        value = re.split(rf',\s*["\'`]?(?:{other})["\'`]?\s*[=:]', said[1])[0] if other else said[1]
+    else:
+        lines = [l for l in text.split("\n") if l and not l.endswith(":")]
+        value = lines[0] if lines else ""
+        lead = _SAYS.match(value)
+        if lead:
+            value = value[lead.end() :]
+    value = bare(value.strip(" ,"))
+    if not number:
+        return value, bool(value)
+    return value, bool(re.fullmatch(_NUMBER + r"\.?", value) or value in ("nan", "")) * bool(value)
+
+
+# %% ../../nbs/tabular/prompting.ipynb #c19d75c2
+def read_class(
+    answer: str,  # of a model
+    labels: list,  # that there are
+) -> tuple:  # (label, could it be read?)
+    "The one label that an answer names"
+    lines = [bare(l).strip(" '\".") for l in content_lines(answer)]
+    for l in lines:
+        if l in labels:
+            return l, True
+    for l in lines:
+        hit = {x for x in labels if re.search(rf"(?<![\w.-]){re.escape(x)}(?![\w-]|\.\d)", l)}
+        if len(hit) > 1:
+            hit = {x for x in hit if not any(x in y and x != y for y in hit)}
+        if len(hit) == 1:
+            return hit.pop(), True
+        first = next((x for x in labels if re.match(rf"{re.escape(x)}(?![\w.-])", l)), None)
+        if first:
+            return first, True
+    return (lines[0] if lines else ""), False
+
+
+# %% ../../nbs/tabular/prompting.ipynb #9df8d177
+def plain_name(
+    name: str,  # of a feature
+) -> str:  # in lower case, without signs
+    "A feature name for comparison"
+    return re.sub(r"[^a-z0-9]", "", name.lower()) or name.strip()
+
+
+_ANSWERS = re.compile(
+    r"(?i)^(?:(?:sure|certainly|of course)[!,.]?\s*)?(?:here (?:is|are) )?"
+    r"(?:i (?:think|believe) )?(?:(?<=think )it|(?<=believe )it|(?:the )?"
+    r"(?:answer|continuation|completion|(?:next|remaining|other|missing) \w+))"
+    r"\s*(?:\bis\b|\bare\b|:)\s*"
+)
+
+
+def read_names(
+    answer: str,  # of a model
+    names: list,  # that are true
+) -> list:  # bool for each: is it named?
+    "Which of the names an answer lists"
+    lines = [_ANSWERS.sub("", bare(l)) for l in content_lines(answer)]
+    parts = [bare(p) for l in lines for p in re.split(r"[,;]|\band\b|Feature Names?:", l)]
+    parts = [re.sub(r"^(?:[-*]|\d+[.)])\s*", "", p).strip(" .\"'`") for p in parts]
+    listed = {plain_name(p) for p in parts if p}
+    text = plain_name(answer)
+    return [
+        plain_name(x) in listed or ("," in x or " and " in x) and plain_name(x) in text
+        for x in names
+    ]
+
+
+def read_file(
+    answer: str,  # of a model
+    begun: str = "",  # of the line in which the file was cut
+) -> str:  # how it continues a file
+    "A continuation without fences, the sentence before it, and what was shown of the cut line"
+    lines = [l for l in answer.split("\n") if not re.fullmatch(r"\s*```\w*\s*", l)]
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    lead = r"(?i)(sure|certainly|of course|here|the)\b.*:\s*$"
+    if len(lines) > 1 and re.match(lead, lines[0]):
+        lines.pop(0)
+    text = _ANSWERS.sub("", "\n".join(lines)).removeprefix("- ")
+    for mark in ("**", "`", '"'):
+        if text.startswith(mark) and text.rstrip().endswith(mark):
+            text = text.strip()[len(mark) : -len(mark)]
+    return text.removeprefix(begun) if len(begun) > 3 else text
+
+
+# %% ../../nbs/tabular/prompting.ipynb #f8238346
+def marked(
+    truth: str,
+    said: str,  # line of the file, of the model
+) -> list:  # (text, is it as in the file?), what the model said in pieces
+    "What a model said, in pieces that are as in the file and others"
+    out = []
+    for op, _, _, a, b in SequenceMatcher(None, truth, said, autojunk=False).get_opcodes():
+        if a < b:
+            out.append((said[a:b], op == "equal"))
+    return out
+
+
+_GOOD, _BAD = "background:#d5efdc", "background:#f9d9d5;text-decoration:underline"
+
+
+def coloured(
+    result,  # DataFrame of a test, one row a query
+    n: int = 5,  # queries
+):  # HTML
+    "Truth and answer beside each other, in colour"
+    from IPython.display import HTML
+
+    def cell(pieces):
+        return (
+            '<td style="text-align:left"><code style="white-space:pre-wrap">'
+            + "".join(
+                f'<span style="{_GOOD if same else _BAD}">{escape(x)}</span>' for x, same in pieces
+            )
+            + "</code></td>"
+        )
+
+    rows = [
+        f"<tr><td>{escape(str(r.get('item', i)))}</td>{cell([(r.truth, True)])}"
+        f"{cell(marked(r.truth, str(r.said)))}</tr>"
+        for i, r in result[:n].iterrows()
+    ]
+    head = "<tr><th>query</th><th>in the file</th><th>the model</th></tr>"
+    return HTML(f"<table>{head}{''.join(rows)}</table>")

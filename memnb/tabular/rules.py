@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "GPTS",
     "OF_MEMORY",
     "POWER",
     "UNREAD",
@@ -28,6 +29,7 @@ from .guards import NEW_TWIN
 from .method import proportion
 
 # %% ../../nbs/tabular/rules.ipynb #9e3c4021
+GPTS = "GPT-3.5", "GPT-4"  # the models of the paper
 OF_MEMORY = "header", "row_completion", "feature_completion", "first_token"
 POWER, UNREAD = (
     0.8,
