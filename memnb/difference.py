@@ -28,12 +28,11 @@ from pathlib import Path
 
 from . import claims
 from .core import checkout, data_dir, did_you_mean, replacing, share_dir
-from .papers import claims_of, notebooks, offered
+from .papers import notebooks, offered
 from memnb.results import (
     COLUMNS,
     MADE,
     NUMBERS,
-    board,
     completed,
     key_columns,
     measured,
@@ -105,14 +104,7 @@ def verdicts(
     rows,  # measured rows, as of one run
 ) -> dict:  # (claim, model): verdict
     "The verdicts of a paper's claims on rows"
-    rows = rows.dropna(axis=1, how="all")
-    judge, read = offered(paper, "verdicts"), offered(paper, "from_long")
-    if claims.read(paper):
-        found = claims.board(paper, rows, reported(paper))
-    elif judge:
-        found = judge(rows, reported(paper))
-    else:
-        found = board(claims_of(paper), read(rows) if read else rows, reported(paper))
+    found = claims.board(paper, rows.dropna(axis=1, how="all"), reported(paper))
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
 

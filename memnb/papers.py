@@ -23,7 +23,6 @@ __all__ = [
     "has_package",
     "offered",
     "all_offered",
-    "claims_of",
 ]
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
@@ -300,14 +299,3 @@ def all_offered(
     return {
         k: v for m in _modules(f"memnb.{word}") for k, v in vars(m).items() if k.startswith(start)
     }
-
-
-def claims_of(
-    word: str,  # word of a paper
-) -> list:  # of `results.Claim`; empty where the paper has none
-    "The claims of a paper, from its workshop `claims`, its package or its page"
-    for m in _modules(*(f"memnb.{word}{end}" for end in (".claims", "_claims", "", ".method"))):
-        found = getattr(m, "CLAIMS", getattr(m, "claims", None))
-        if isinstance(found, list):
-            return found
-    return []

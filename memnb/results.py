@@ -11,13 +11,6 @@ __all__ = [
     "KEYS",
     "ROUNDING",
     "PROFILES",
-    "PAPER",
-    "MODEL",
-    "MODELS",
-    "TRUTH",
-    "THEOREM",
-    "ABOUT",
-    "VERDICTS",
     "BOARD",
     "BOARD_MIME",
     "reported",
@@ -37,19 +30,12 @@ __all__ = [
     "runs",
     "selected",
     "rows_to_show",
-    "Claim",
-    "verdict",
-    "untried",
-    "board",
     "show_board",
-    "vote",
 ]
 
 # %% ../nbs/rooms/results.ipynb #692f261f
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -557,95 +543,8 @@ def rows_to_show(
         return now.assign(paper=paper, model=model, mode=mode, profile=profile, seed=seed)
 
 
-# %% ../nbs/rooms/results.ipynb #6e909329
-PAPER, MODEL, MODELS, TRUTH, THEOREM = ABOUT = (
-    "the paper's numbers",
-    "a model",
-    "models",
-    "planted truth",
-    "a theorem",
-)
-VERDICTS = {
-    True: "holds",
-    False: "does not hold",
-    "mixed": "mixed",
-    "undecided": "undecided",
-    None: "not measured",
-}
-
-
-@dataclass
-class Claim:
-    "A statement and the check that decides whether it holds in our tables"
-
-    id: str  # short and unique in its paper, as 'plateau'
-    about: str  # PAPER, MODEL, MODELS, TRUTH or THEOREM
-    where: str  # section, table or figure of the paper; 'ours' for a statement of ours
-    says: str  # the statement, in our words
-    check: Callable  # (measured, reported) -> (one of the keys of VERDICTS, evidence)
-    holds_on: Callable = (
-        None  # () -> measured, or (measured, reported), on which the check says True
-    )
-    fails_on: Callable = None  # () -> ... on which it says False
-
-    def __post_init__(self):
-        if self.about not in ABOUT:
-            raise ValueError(f"claim {self.id}: about {self.about!r}?")
-
-
-def verdict(
-    claim: Claim,
-    measured,
-    reported,  # DataFrames
-) -> tuple:  # (one of VERDICTS' words, evidence)
-    "What a claim comes to on tables"
-    found, why = claim.check(measured, reported)
-    if not isinstance(found, str) and found is not None:
-        found = bool(found)  # numpy's, too
-    if found not in VERDICTS:
-        raise ValueError(f"claim {claim.id}: {found!r} is no verdict")
-    return VERDICTS[found], why
-
-
-def untried(
-    claims: list,  # of Claim
-    reported,  # DataFrame of the paper's rows
-) -> (
-    list
-):  # sentences about claims whose check does not say yes on the one table and no on the other
-    "Claims that could not come out both ways"
-    out = [f"{c.id}: twice" for i, c in enumerate(claims) if c.id in {o.id for o in claims[:i]}]
-    for c in claims:
-        for name, want in (("holds_on", "holds"), ("fails_on", "does not hold")):
-            if not (make := getattr(c, name)):
-                out.append(f"{c.id}: no {name}")
-                continue
-            made = make()
-            got, why = verdict(c, *made) if isinstance(made, tuple) else verdict(c, made, reported)
-            if got != want:
-                out.append(f"{c.id}: {name} {got!r} ({why})")
-    return out
-
-
 # %% ../nbs/rooms/results.ipynb #ad33ffc0
 BOARD = "id", "about", "model", "where", "says", "verdict", "evidence"
-
-
-def board(
-    claims: list,  # of Claim
-    measured,  # DataFrame of measured rows, of one model or several
-    reported,  # DataFrame of the paper's rows
-):  # DataFrame with the columns BOARD; model is '' where no single one is meant
-    "Judge every claim, each once for everything that it is about"
-    import pandas as pd
-
-    rows, models = [], dict(list(measured.groupby("model", sort=True)))
-    for c in claims:
-        for name, m in models.items() if c.about in (MODEL, TRUTH) else [("", measured)]:
-            rows.append((c.id, c.about, name, c.where, c.says, *verdict(c, m, reported)))
-    return pd.DataFrame(rows, columns=BOARD)
-
-
 BOARD_MIME = "application/vnd.memnb.board+json"
 
 
@@ -667,20 +566,3 @@ def show_board(
             return {"text/html": html, BOARD_MIME: dict(paper=paper, claims=rows)}
 
     return Shown()
-
-
-# %% ../nbs/rooms/results.ipynb #f9913ddd
-def vote(
-    parts: dict,  # name -> (verdict, evidence)
-    none: str = "not measured",  # evidence where there are no parts
-) -> tuple:  # (verdict, evidence)
-    "One verdict out of several"
-    said = {k: v for k, v in parts.items() if v[0] is not None}
-    if not said:
-        return None, "; ".join(f"{k}: {w}" for k, (_, w) in parts.items()) or none
-    votes = [v if v is None or isinstance(v, str) else bool(v) for v, _ in parts.values()]
-    why = "; ".join(f"{k}: {w}" for k, (_, w) in parts.items())
-    yes, no = sum(v is True for v in votes), sum(v is False for v in votes)
-    if "mixed" in votes or yes and no:
-        return "mixed", why
-    return (True if 2 * yes > len(votes) else False if 2 * no > len(votes) else "undecided"), why

@@ -38,32 +38,24 @@ def estimate(
     "What a run costs"
     return dict(calls=7*n, seconds=n)""",
     """import pandas as pd
-from memnb import results
-from memnb.toy.claims import CLAIMS
+from memnb import claims, results
 out = throws(n, seed)
 rate = sum(a == b for a, b in zip(out, out[1:]))/(n - 1)
 now = pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, n=n - 1)])
 results.record('toy', now, model, profile, seed, 'train')
-now = results.rows_to_show('toy', now, model, 'train', profile, seed)
-verdicts = results.board(CLAIMS, now, results.reported('toy'))""",
+verdicts = claims.board('toy', results.runs('toy', profile, now=now.assign(model=model)))""",
     "## Claims",
-    "results.show_board(verdicts, 'toy', profile)",
+    "results.show_board(verdicts[[*results.BOARD]], 'toy', profile)",
 ]
 
-CLAIMS = [
-    "# claims\n\n> What the paper on dice says.",
-    "#| default_exp toy.claims",
-    "#| export\nimport pandas as pd\nfrom memnb.results import MODEL, Claim",
-    """#| export
-def _remembers(m, rep):
-    "More repeats than a fair die has?"
-    rate = m[m.quantity == 'repeats'].value.iloc[0]
-    return bool(rate > rep.value.iloc[0]), f'{rate:.2f}'
-
-def _rows(rate): return lambda: pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, model='toy')])
-
-CLAIMS = [Claim('remembers', MODEL, 'Figure 1', 'A die remembers its last throw', _remembers, _rows(.5), _rows(.1))]""",
-]
+CLAIMS = """- id: remembers
+  about: a model
+  where: Figure 1
+  says: A die remembers its last throw
+  rows: quantity == 'repeats'
+  test: bound
+  at: 0.1667
+"""
 
 
 def page(path, sources):
@@ -112,8 +104,8 @@ def six(tmp_path_factory):
         (top / f).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TOP / f, top / f)
     page(top / "nbs/16_toy.ipynb", PAGE)
-    page(top / "nbs/toy/claims.ipynb", CLAIMS)
     (top / "data/papers/toy").mkdir(parents=True)
+    (top / "data/papers/toy/claims.yaml").write_text(CLAIMS)
     (top / "data/papers/toy/reported.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
     added("- notebook: toy\n  parameters: {n: 50}\n", top / "data/profiles/smoke.yaml")
     added(
@@ -138,9 +130,7 @@ def memnb(top, *words):
 
 
 def test_it_is_exported_listed_and_estimated(six):
-    assert {"__init__.py", "method.py", "claims.py"} <= {
-        p.name for p in (six / "memnb/toy").iterdir()
-    }
+    assert {"__init__.py", "method.py"} <= {p.name for p in (six / "memnb/toy").iterdir()}
     listed = memnb(six, "list")
     assert (
         "toy: What a toy remembers\n" in listed and "throws" in listed and "  toy  n=50\n" in listed
@@ -201,5 +191,5 @@ def test_it_is_on_the_site(six):
         "_docs",
     )
     front = (six / "_docs/index.html").read_text(encoding="utf8")
-    assert "nbs/16_toy.html" in front and "nbs/toy/claims.html" in front
+    assert "nbs/16_toy.html" in front
     assert "What a toy remembers" in (six / "_docs/report.html").read_text(encoding="utf8")
