@@ -23,7 +23,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from .. import claims, data, results
-from ..results import MODEL
+from ..claims import MODEL
 from ..stats import difference_ci
 from .counting import entry, joined, wide_part
 from .method import proportion
