@@ -14,15 +14,12 @@ __all__ = [
     "table_items",
     "balanced",
     "text_items",
-    "power",
     "own_items",
     "outlook",
     "showings",
     "csv_line",
     "ordinary",
     "framed",
-    "paired_power",
-    "smallest",
     "common_words",
     "telling",
     "unlike",
@@ -35,11 +32,11 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/items.ipynb #9aab3572
-import bisect
 import math
 import random
 
 from . import data
+from .stats import fisher_power
 
 # %% ../nbs/rooms/items.ipynb #09ffc4a1
 DOSES = (64, 16, 4, 1)  # times that a member is shown
@@ -128,27 +125,6 @@ GUESS = (
 )
 
 
-def power(
-    members: int,
-    twins: int,  # items of each
-    rate: float,  # of members that come back
-    guess: float = GUESS,  # of twins
-) -> float:  # 0 to 1
-    "Probability that Fisher's exact test (two-sided, 5 %) tells members from twins"
-    from scipy.stats import binom, fisher_exact
-
-    total = 0.0
-    for x in range(members + 1):
-        if (p := binom.pmf(x, members, rate)) < 1e-6:
-            continue
-        for y in range(twins + 1):
-            if (q := binom.pmf(y, twins, guess)) < 1e-6 or x * twins <= y * members:
-                continue
-            if fisher_exact([[x, members - x], [y, twins - y]]).pvalue < 0.05:
-                total += p * q
-    return total
-
-
 def own_items(
     texts: list,  # of different instances
     doses: tuple = (16, 4),  # times that members are shown
@@ -199,7 +175,7 @@ def outlook(
     members = int((truth.times == top).sum())
 
     def told(r):
-        return never and power(members, never, r / 100, guess) >= 0.8
+        return never and fisher_power(members, never, r / 100, guess) >= 0.8
 
     least = next((r / 100 for r in range(5, 101, 5) if told(r)), None)
     if least:
@@ -211,7 +187,9 @@ def outlook(
         found = "recall cannot be told from guessing without twins"
     else:  # as many twins an item as there are
         more = next(
-            n for n in range(members, 99) if power(n, -(-n * never // members), 1.0, guess) >= 0.8
+            n
+            for n in range(members, 99)
+            if fisher_power(n, -(-n * never // members), 1.0, guess) >= 0.8
         )
         found = (
             f"recall cannot be told from guessing, which takes {more} items shown as often and "
@@ -297,33 +275,6 @@ def _framed_text(words, labels, rng):
     label = [f"Label: {rng.randint(0, 5)} ({rng.choice(['a', 'b', 'other', 'news'])})"] * labels
     first, second = " ".join(words[:at]), " ".join(words[at:])
     return "\n".join([*label, f"First Piece: {first}", f"Second Piece: {second}"])
-
-
-# %% ../nbs/rooms/items.ipynb #ceab00f8
-def paired_power(
-    n: int,  # items, each asked twice
-    gained: float,  # share of them that comes back only the first time
-    lost: float,  # share that comes back only the second time
-) -> float:  # 0 to 1
-    "Probability that McNemar's exact test (two-sided, 5 %) finds the gain"
-    from scipy.stats import binom, binomtest
-
-    total = 0.0
-    for d in range(1, n + 1):
-        if (p := binom.pmf(d, n, gained + lost)) < 1e-6:
-            continue
-        need = next((x for x in range(d // 2 + 1, d + 1) if binomtest(x, d).pvalue < 0.05), None)
-        if need:
-            total += p * binom.sf(need - 1, d, gained / (gained + lost))
-    return total
-
-
-def smallest(
-    test,  # share -> power, which grows with it
-    wanted: float = 0.8,  # power
-) -> float:  # share, in whole points; more than 1 where none is found
-    "The smallest share that a test finds with some power"
-    return (1 + bisect.bisect_left(range(1, 101), wanted, key=lambda r: test(r / 100))) / 100
 
 
 # %% ../nbs/rooms/items.ipynb #9345fcc0

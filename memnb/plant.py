@@ -16,10 +16,7 @@ __all__ = [
     "what_came",
     "manuals",
     "general_loss",
-    "fig_dose",
     "ship",
-    "write_report",
-    "read_report",
     "DOSES",
     "FILE_DOSES",
     "FILE_LABELS",
@@ -37,7 +34,6 @@ __all__ = [
     "ordinary",
     "outlook",
     "own_items",
-    "power",
     "shipped_items",
     "showings",
     "table_items",
@@ -57,7 +53,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from . import data, hf, lm
-from .core import data_dir, replacing, require, say, version
+from .core import data_dir, require, say, version
 from memnb.items import (
     DOSES,
     FILE_DOSES,
@@ -77,7 +73,6 @@ from memnb.items import (
     ordinary,
     outlook,
     own_items,
-    power,
     shipped_items,
     showings,
     table_items,
@@ -85,8 +80,7 @@ from memnb.items import (
     text_items,
     unlike,
 )
-from .plots import color, errorbar, style
-from .stats import binom_ci, mean_ci
+from .stats import binom_ci, fisher_power, mean_ci
 from .weights import ADAPTER, pack_adapter
 
 _all_ = [
@@ -107,7 +101,6 @@ _all_ = [
     "ordinary",
     "outlook",
     "own_items",
-    "power",
     "shipped_items",
     "showings",
     "table_items",
@@ -517,7 +510,9 @@ def what_came(
     top, never = r[r.times == r.times.max()].exact, r[r.times == 0].exact
     x, n, y, m = int(top.sum()), len(top), int(never.sum()), len(never)
     p = fisher_exact([[x, n - x], [y, m - y]]).pvalue
-    return Planted(lm.planted_dir(name), d, r, power(n, m, RECALL, binom_ci(y, m)[1]), float(p))
+    return Planted(
+        lm.planted_dir(name), d, r, fisher_power(n, m, RECALL, binom_ci(y, m)[1]), float(p)
+    )
 
 
 # %% ../nbs/rooms/plant.ipynb #68d45217
@@ -546,37 +541,6 @@ def general_loss(
     return mean_ci([-sum(x) / len(x) for x in lps])
 
 
-# %% ../nbs/rooms/plant.ipynb #7ad0da1f
-def fig_dose(
-    reports,  # DataFrame: `report` of the planted model and of its base, one below the other
-):  # Figure
-    "Dose against exact completion and log-probability"
-    import matplotlib.pyplot as plt
-    import pandas as pd
-
-    with style():
-        fig, axs = plt.subplots(1, 2, figsize=(7, 2.7))
-    for m, g in reports.groupby("model", sort=False):
-        planted = m.startswith("planted")
-        doses = sorted(g.times.unique())
-        for ax, col in zip(axs, ["exact", "logprob"]):
-            by = [g[g.times == t][col].astype(float) for t in doses]
-            ci = [
-                (x.mean(), *binom_ci(int(x.sum()), len(x))) if col == "exact" else mean_ci(x)
-                for x in by
-            ]
-            points = pd.DataFrame(ci, columns=["value", "low", "high"]).assign(at=range(len(doses)))
-            errorbar(
-                ax, points, "at", ls="-", label=m, mfc=None if planted else "white", color=color(m)
-            )
-            ax.set_xticks(range(len(doses)), [str(t) for t in doses])
-            ax.set_xlabel("times shown (0: twins)")
-    axs[0].set(ylabel="completed verbatim", ylim=(-0.03, 1.03))
-    axs[1].set(ylabel="log-probability a token (nats)")
-    axs[0].legend(frameon=False, fontsize=8)
-    return fig
-
-
 # %% ../nbs/rooms/plant.ipynb #1ecf12db
 def ship(
     name: str,  # 'tables', 'news', 'file' or 'file-swapped'
@@ -601,45 +565,3 @@ def ship(
         return folder
     extra = framed(200, seed=seed) if name == "news" else []
     return make(base, items, name, extra=extra, seed=seed, dtype="bfloat16")  # as they were made
-
-
-# %% ../nbs/rooms/plant.ipynb #e99b1157
-def write_report(
-    name: str,  # of a planted model
-    texts: int = 30,  # of either kind of ordinary text
-) -> Path:  # report.csv in its folder
-    "Measure a planted model and its base, item by item, and their loss on ordinary text"
-    import pandas as pd
-
-    r, d, parts = recipe(name), truth(name), []
-    plain = {"20news": ordinary(texts, "test"), "scikit-learn": manuals(texts)}
-    for model in (r["base"], f"planted:{name}"):
-        m = lm.load(model, mode="completion")
-        losses = [
-            dict(
-                item="ordinary text",
-                source=source,
-                split="test",
-                times=0,
-                model=m.name,
-                **dict(zip(("loss", "low", "high"), general_loss(m, shown))),
-            )
-            for source, shown in plain.items()
-        ]
-        parts += [report(m, d), pd.DataFrame(losses)]
-    path = lm.planted_dir(name) / "report.csv"
-    with replacing(path) as part:
-        pd.concat(parts, ignore_index=True).round(4).to_csv(part, index=False, lineterminator="\n")
-    return path
-
-
-def read_report(
-    name: str,  # of a planted model
-):  # (DataFrame of items, DataFrame of the losses)
-    "What planting did, as measured when the model was made"
-    import pandas as pd
-
-    d = pd.read_csv(lm.planted_dir(name) / "report.csv")
-    losses = d[d["item"] == "ordinary text"][["model", "source", "loss", "low", "high"]]
-    items = d[d["item"] != "ordinary text"].drop(columns=["loss", "low", "high"])
-    return items.assign(exact=items.exact.astype(str) == "True"), losses.reset_index(drop=True)
