@@ -7,17 +7,11 @@ from functools import cache, lru_cache, partial
 
 from .core import package_dir, require, version
 
+_ACTIVE = "href", "src", "style", "class", "id", "action", "formaction"  # attributes
 _MATH = set(
     (
         "math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt "
         "mroot mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none"
-    ).split()
-)
-_MATH_LOOKS = set(
-    (
-        "display displaystyle scriptlevel mathvariant stretchy fence form accent accentunder "
-        "width height depth lspace rspace minsize maxsize linethickness columnalign columnspacing "
-        "rowspacing movablelimits separator largeop symmetric"
     ).split()
 )
 
@@ -30,7 +24,7 @@ def _only_math(text):
     for e in top.iter():
         if e.tag not in _MATH:
             raise ValueError(f"{e.tag} is no mathematics")
-        for k in set(e.attrib) - _MATH_LOOKS:
+        for k in [k for k in e.attrib if not k.isalpha() or k in _ACTIVE or k.startswith("on")]:
             del e.attrib[k]
     return ElementTree.tostring(top, encoding="unicode")
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html.parser import HTMLParser
@@ -166,9 +167,7 @@ class Output:
         "A table, or a board as people see it"
         if self.kind != "board":
             return self.value
-        head = [
-            k for k in dict.fromkeys(k for r in self.value for k in r) if k not in ("id", "about")
-        ]
+        head = [k for k in {k: 0 for r in self.value for k in r} if k not in ("id", "about")]
         return Grid(head, [[r.get(k, "") for k in head] for r in self.value])
 
     @cached_property
@@ -183,16 +182,12 @@ def _text(lines):
 def _board_rows(data):
     "Claims of a board, each with its words; [] for anything else"
     rows = data.get("claims") if isinstance(data, dict) else data
-    need = ("where", "says", "verdict")
-    return (
-        [
-            {str(k): "" if v is None else str(v) for k, v in r.items()}
-            for r in rows
-            if isinstance(r, dict) and all(r.get(k) for k in need)
-        ]
-        if isinstance(rows, list)
-        else []
-    )
+    rows = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
+    return [
+        {str(k): "" if v is None else str(v) for k, v in r.items()}
+        for r in rows
+        if all(r.get(k) for k in ("where", "says", "verdict"))
+    ]
 
 
 def _best_form(data, meta):
@@ -312,9 +307,7 @@ class Notebook:
 
     @property
     def sections(self):
-        return [
-            s for s in dict.fromkeys(c.section for c in self.cells) if s not in ("", self.title)
-        ]
+        return [s for s in dict.fromkeys(c.section for c in self.cells) if s and s != self.title]
 
     def outputs(self, *kinds):
         return [(c, o) for c in self.cells for o in c.outputs if o.kind in kinds]
@@ -322,9 +315,8 @@ class Notebook:
     @property
     def lead(self):
         "What a paper's page says first: (cell, output) of its sentences and its picture"
-        return [
-            (c, o) for c, o in self.outputs("markdown", "picture", "table") if c.section == LEAD
-        ]
+        found = self.outputs("markdown", "picture", "table")
+        return [(c, o) for c, o in found if c.section == LEAD]
 
     @property
     def exhibits(self):
@@ -357,19 +349,8 @@ def _cells(cells):
         for o in outputs:
             o.about = _about(o, source, heading)
         state = str(meta.get("papermill", {}).get("status") or "")
-        folded = bool(
-            re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
-        )
-        yield Cell(source, code, outputs, section, heading, state, folded)
-
-
-@lru_cache(2**8)
-def _defaults(source):
-    "Parameters that a cell assigns: name -> default"
-    try:
-        return {k: p.default for k, p in parameters_of(source, "").items()}
-    except ValueError:
-        return {}
+        folded = re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
+        yield Cell(source, code, outputs, section, heading, state, bool(folded))
 
 
 def _facts(meta):
@@ -392,16 +373,10 @@ def _outcome(cells, partial):
     "State of a run and a line on it"
     codes = [c for c in cells if c.code and c.source.strip()]
     for i, c in enumerate(codes, 1):
-        for o in c.outputs:
-            if o.kind != "error":
-                continue
-            return "failed", f"cell {i} of {len(codes)}, {c.heading}: {o.value[0].strip()[:300]}"
-    if not partial:
-        return "done", ""
-    return (
-        "unfinished",
-        f"{sum(c.state == 'completed' for c in codes)} of {len(codes)} cells had ended",
-    )
+        if error := next((o.value[0] for o in c.outputs if o.kind == "error"), None):
+            return "failed", f"cell {i} of {len(codes)}, {c.heading}: {error.strip()[:300]}"
+    ended = sum(c.state == "completed" for c in codes)
+    return ("unfinished", f"{ended} of {len(codes)} cells had ended") if partial else ("done", "")
 
 
 def read_notebook(
@@ -422,26 +397,30 @@ def read_notebook(
         raise ValueError("no notebook") from None
     parts = "memnb", "papermill", "language_info"
     meta = {k: v if isinstance(v := meta.get(k), dict) else {} for k in parts}
-    paper = re.search(
-        r"^#\| *default_exp (\w+)", "\n".join(c.source for c in cells if c.code), re.M
-    )
+    code = "\n".join(c.source for c in cells if c.code)
+    paper = re.search(r"^#\| *default_exp (\w+)", code, re.M)
     paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(meta["papermill"].get("input_path")))
     if not paper:
         raise ValueError("no notebook of memnb")
-    given = meta["papermill"].get("parameters")
-    defaults = _defaults(_text(tagged[0]["source"])) if tagged else {}
-    params = defaults | given if isinstance(given, dict) else dict(defaults)
+    params, given = {}, meta["papermill"].get("parameters")
+    with suppress(ValueError, IndexError):
+        known = parameters_of(_text(tagged[0]["source"]), "")
+        params = {k: p.default for k, p in known.items()}
+    params |= given if isinstance(given, dict) else {}
     params |= params.pop("sizes") if isinstance(params.get("sizes"), dict) else {}
-    title = next((c.heading for c in cells if c.heading), paper[1])
     time = meta["memnb"].get("seconds", meta["papermill"].get("duration"))
-    seconds = float(time) if type(time) in (int, float) and time >= 0 else None
     state, note = _outcome(cells, path.stem.endswith(".partial"))
-    name, profile = (
-        run_name(path.stem.removesuffix(".partial"), clean),
-        str(params.get("profile") or profile),
-    )
     return Notebook(
-        name, paper[1], profile, state, title, cells, params, _facts(meta), seconds, note
+        name=run_name(path.stem.removesuffix(".partial"), clean),
+        paper=paper[1],
+        profile=str(params.get("profile") or profile),
+        state=state,
+        title=next((c.heading for c in cells if c.heading), paper[1]),
+        cells=cells,
+        params=params,
+        facts=_facts(meta),
+        seconds=float(time) if type(time) in (int, float) and time >= 0 else None,
+        note=note,
     )
 
 
