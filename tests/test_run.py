@@ -378,7 +378,7 @@ def test_markdown_lets_no_html_through():
 
 def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
-    page, table, profile = start.new_paper("dice")
+    page, table, _, profile = start.new_paper("dice")
     assert papers.title("dice") == "Dice" and table.is_file()
     assert [*papers.parameters("dice")] == ["profile", "model", "n", "seed"]
     (run,) = profiles.select(str(profile))
@@ -393,7 +393,7 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
             own |= dict(profile="dice", n=600)
     row = own["meas"].iloc[0]
     assert row.n == 599 and row.low > 1 / 6
-    assert own["results"].verdict(own["CLAIMS"][0], own["meas"], own["rep"])[0] == "holds"
+    assert own["board"].verdict.tolist() == ["holds"]
     assert list((tmp_path / "figures").rglob("dice_fig1.png"))
 
 

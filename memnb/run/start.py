@@ -7,10 +7,21 @@ from ..core import package_dir, replacing, root
 from ..papers import has_package, notebooks
 
 
+_CLAIMS = """# what the paper says, put to the rows
+- id: remembers
+  about: a model
+  where: Figure 1
+  says: The die remembers its last throw
+  rows: quantity == 'repeats'
+  test: bound # does the interval lie above a fair die?
+  at: 0.1667
+"""
+
+
 def new_paper(
     word: str,  # of the paper, as in `memnb run`: small letters and digits
     folder: Path = None,  # where it starts; default: where memnb writes
-) -> list:  # files: the page, the table of what the paper prints, a profile
+) -> list:  # files: the page, what the paper prints, its claims, a profile
     """Start a page for a paper of one's own, which runs as it stands.
 
     It is about a die that remembers its last throw, and has the headings of the other pages.
@@ -29,6 +40,7 @@ def new_paper(
     files = {
         f"nbs/{number}_{word}.ipynb": page.replace("TITLE", word.capitalize()),
         f"data/papers/{word}/reported.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
+        f"data/papers/{word}/claims.yaml": _CLAIMS,
         f"{word}.yaml": "# sizes of a run: memnb run WORD.yaml\n- notebook: WORD\n"
         "  parameters: {n: 600}\n",
     }
