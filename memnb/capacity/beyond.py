@@ -9,7 +9,6 @@ __all__ = [
     "AT_P",
     "read_texts",
     "whole_bits",
-    "fit_bits",
     "needed_held",
     "Beyond",
     "beyond_unseen",
@@ -20,125 +19,61 @@ __all__ = [
 
 # %% ../../nbs/capacity/beyond.ipynb #aad93ded
 import math
+import re
 from base64 import b64encode
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from scipy import stats as st
 
 from .. import data, lm, plots
 from .method import LN2
-from .text import Corpus
 from ..core import replacing, require, say, version
 from ..stats import binom_ci, conformal_p
 
 
 # %% ../../nbs/capacity/beyond.ipynb #a74e30ee
-def _is_file(path):
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):
-        return False  # too long for a name, or with a NUL
-
-
 def read_texts(
     source,  # list of strings, DataFrame, or path of a csv, txt or md file
     column: str = "text",  # of a table
     what: str = "texts",  # name, for messages
 ) -> list:  # of texts, as they are given
     "Texts of a list, a table or a file"
-    import pandas as pd
-
     if isinstance(source, (str, Path)):
-        path, kind = Path(source), str(source)[-9:].lower().rpartition(".")[2]
-        if not _is_file(path):
-            raise FileNotFoundError(
-                f"{what}: no file {str(source)[:60]!r}. Give the path of a csv or txt "
-                "file, or a list of texts; put a single text into [ ]"
-            )
-        if kind not in ("csv", "txt", "md"):
-            raise ValueError(
-                f"{what}: {path.name} is read as csv, txt or md only; make a list of others"
-            )
-        raw = data.decode(path.read_bytes(), path.name)
-        if kind != "csv":
-            blank = [t.strip() for t in raw.replace("\r\n", "\n").split("\n\n") if t.strip()]
-            out = blank if len(blank) > 1 else [l.strip() for l in raw.splitlines() if l.strip()]
-            by = "parted by blank lines" if len(blank) > 1 else "a line each"
-            say(f"{path.name}: {len(out)} texts, {by}")
-            return out
+        path = Path(source)
+        if path.suffix not in (".csv", ".txt", ".md") or not path.is_file():
+            name = f"{str(source)[:60]!r}"
+            raise FileNotFoundError(f"{what}: no csv, txt or md file {name}; put a text into [ ]")
+        if path.suffix != ".csv":
+            raw = path.read_text(encoding="utf-8")
+            parts = re.split(r"\n\s*\n", raw.strip())
+            return [t.strip() for t in (parts if len(parts) > 1 else raw.splitlines()) if t.strip()]
         source = data.user_csv(path, dtype=str)
     if isinstance(source, pd.DataFrame):
         data.check_column(source, column, "text", f"the table of {what}")
-        return source[column].tolist()
-    if isinstance(source, dict) or not hasattr(source, "__iter__"):
-        raise ValueError(
-            f"{what}: a list of strings, a DataFrame or a file, not {type(source).__name__}"
-        )
+        source = source[column]
     return list(source)
-
-
-def _numbers(found, most=5):
-    more = f" and {len(found) - most} more" * (len(found) > most)
-    return f"{', '.join(map(str, found[:most]))}{more}"
 
 
 def _sound(texts, what, cut=0, once=False):
     "Texts that can be asked, or the reason why not"
-    if not texts:
-        raise ValueError(f"{what}: no texts are given")
-    if odd := [i for i, t in enumerate(texts) if not isinstance(t, str)]:
-        raise ValueError(
-            f"{what}: not a string, but {type(texts[odd[0]]).__name__}, is number "
-            f"{_numbers(odd)} (counted from 0)"
-        )
-    if odd := [i for i, t in enumerate(texts) if not t.strip()]:
-        raise ValueError(f"{what}: blank is number {_numbers(odd)} (counted from 0); leave it out")
-    if odd := [i for i, t in enumerate(texts) if any("\ud800" <= c <= "\udfff" for c in t)]:
-        raise ValueError(
-            f"{what}: half a character (a lone surrogate) is in number {_numbers(odd)} (counted "
-            "from 0); t.encode('utf-8', 'replace').decode() mends a text"
-        )
+    odd = [i for i, t in enumerate(texts) if not isinstance(t, str) or not t.strip()]
+    if odd or not texts:
+        where = f"look at number {odd[0]}, counted from 0" if odd else "there is none"
+        raise ValueError(f"{what}: every text must say something; {where}")
     texts = [t[:cut] for t in texts] if cut else texts
-    twice = [t for t, k in Counter(texts).items() if k > 1]
-    if twice and not once:
+    alone = list(dict.fromkeys(texts))
+    if len(alone) < len(texts) and not once:
         raise ValueError(
-            f"{what}: {len(twice)} stand there more than once{' when cut' * bool(cut)}, first "
-            f"{twice[0][:40]!r}. Texts count as independent: once=True takes each once"
+            f"{what}: {len(texts) - len(alone)} stand there more than once{' when cut' * bool(cut)}. "
+            "Texts count as independent: once=True takes each once"
         )
-    if twice:
-        say(f"{what}: {len(twice)} that stand there more than once are taken once")
-    return list(dict.fromkeys(texts))
+    return alone
 
 
 # %% ../../nbs/capacity/beyond.ipynb #6f44692f
-def _start(m, start):
-    return start or getattr(getattr(m, "tok", None), "bos_token", None) or "\n"
-
-
-def _fits(m, texts, start, what):
-    "Refuse texts that are longer than what a model sees, before it is asked"
-    window, tok = getattr(m, "window", None), getattr(m, "tok", None)
-    if not window or tok is None:
-        return
-    room, long = window + 1 - len(m.encode(_start(m, start))), []
-    for i, t in enumerate(texts):  # a character is four bytes at most, a token one at least
-        if (
-            4 * len(t) > room
-            and (n := len(tok(t, add_special_tokens=False, verbose=False).input_ids)) > room
-        ):
-            long.append((n, i))
-    if long:
-        n, i = max(long)
-        fine = max(1, int(0.8 * room / n * len(texts[i])))
-        raise ValueError(
-            f"{what}: {m.name} sees {window} tokens, and number "
-            f"{_numbers([i for _, i in long])} (counted from 0) has more, up to {n}. Shorten "
-            f"them: cut={fine} takes only so many characters of every text"
-        )
-
-
 def whole_bits(
     model,  # lm.LM or its name; or a function: list of texts -> bits of each
     texts: list,  # strings
@@ -146,61 +81,29 @@ def whole_bits(
     chunk: int = 128,  # texts that are asked at a time
 ):  # array: bits of each text
     "Bits of whole texts under a model, asked in parts and kept"
-    m = model if callable(model) else lm.load(model)
-    name = _name(m)
-    if callable(m):
-        out = np.asarray(m(list(texts)), float)
+    if callable(model):
+        out = np.asarray(model(list(texts)), float)
     else:
+        m = lm.load(model)
         m.require("logprobs")
-        head, out = _start(m, start), np.full(len(texts), np.nan)
-        if len(texts) > chunk and hasattr(m, "encode"):
-            trial = lm.Dry(m.name, m.id, m.mode, m.encode, m.n_params, m.engine, store=m.store)
-            trial.logprobs(head, list(texts))
-            c = trial.estimate()
-            took = f", {c['seconds'] / 60:.0f} minutes or so" if (c["seconds"] or 0) > 60 else ""
-            say(f"{name}: {c['calls']} texts to ask{took}; {c['cached']} are answered already")
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        head = start or getattr(getattr(m, "tok", None), "bos_token", None) or "\n"
+        out, order = (
+            np.full(len(texts), np.nan),
+            sorted(range(len(texts)), key=lambda i: len(texts[i])),
+        )
         for at in range(0, len(order), chunk):
             part = order[at : at + chunk]
             out[part] = [-sum(x) / LN2 for x in m.logprobs(head, [texts[i] for i in part])]
             if len(order) > chunk:
-                say(f"{name}: {at + len(part)} of {len(order)} texts")
-    if out.shape != (len(texts),):
-        raise ValueError(f"{name} gives {out.shape} numbers for {len(texts)} texts")
-    if odd := np.flatnonzero(~(np.isfinite(out) & (out > -1e-6))).tolist():
-        raise ValueError(
-            f"{name} gives no cost of text number {_numbers(odd)} (counted from 0): "
-            f"{out[odd[0]]} bits"
-        )
+                say(f"{m.name}: {at + len(part)} of {len(order)} texts")
+    if out.shape != (len(texts),) or not (np.isfinite(out) & (out > -1e-6)).all():
+        raise ValueError(f"{_name(model)} does not give {len(texts)} texts a cost each, from 0 up")
     return out
 
 
 def _name(m):
-    return (
-        m
-        if isinstance(m, str)
-        else getattr(m, "name", None) or getattr(m, "__name__", "a function")
-    )
-
-
-def fit_bits(
-    fit,  # gpt.Fit
-    texts: Corpus,  # whose sequences it may be asked for
-    name: str = "",  # for tables; default: layers x width
-):  # a function: texts of the corpus -> bits of each
-    "A training of ours as a model of whole texts"
-    known = {texts.decode(s.tolist()): s for s in [*texts.train, *texts.test]}
-
-    def bits(asked):
-        if lost := [t for t in asked if t not in known]:
-            raise ValueError(
-                f"{lost[0][:40]!r} is no sequence of this corpus: ask for its `texts`, and for "
-                "those of `test`, decoded"
-            )
-        return -fit.scores(np.array([known[t] for t in asked])).sum(1) / LN2
-
-    bits.name = name or f"{fit.config.layers}x{fit.config.d}"
-    return bits
+    known = getattr(m, "name", None) or getattr(m, "__name__", "a function")
+    return m if isinstance(m, str) else known
 
 
 # %% ../../nbs/capacity/beyond.ipynb #fddbc841
@@ -224,11 +127,15 @@ def _usual(null, level=USUAL):
     return null[k - 1], null[-k]
 
 
+def _round(x):
+    return f"{x:,.0f}" if abs(x) >= 10 or x == 0 else f"{x:.1f}"
+
+
 @dataclass(repr=False)
 class Beyond:
     "What a model holds of texts, beyond what it saves on texts never seen"
 
-    table: object  # DataFrame: text, bits, reference, saved, expected, held, low, high, p, q, stands_out, ...
+    table: object  # DataFrame: text, bits, reference, saved, expected, held, low, high, p, q, stands_out
     null: object  # DataFrame of the held-out ones: part ('null' or 'check'), text, bits, ..., p of the check
     model: str  # name
     reference: str  # name
@@ -244,9 +151,7 @@ class Beyond:
     @property
     def line(self) -> float:  # 0 where no text stands out
         "The largest p-value of a text that stands out"
-        return (
-            float(self.table.p[self.table.stands_out].max()) if self.table.stands_out.any() else 0.0
-        )
+        return float(self.found.p.max()) if len(self.found) else 0.0
 
     def false_positives(
         self,
@@ -257,81 +162,46 @@ class Beyond:
         k = int((p <= ((self.line or AT_P) if at is None else at)).sum())
         return k, len(p), *binom_ci(k, len(p))
 
+    @property
+    def lead(self):
+        "The finding in two sentences"
+        k, n, (total, low, high) = len(self.found), len(self.table), self.total
+        wrong = f" (of those named, at most {self.fdr:.0%} are expected to be wrong)" * bool(k)
+        ends = f" (95 % interval {_round(low)} to {_round(high)})" if math.isfinite(low) else ""
+        return (
+            f"{k or 'None'} of {n} text{'s' * (n > 1)} stand{'s' * (k < 2)} out{wrong}. "
+            f"{plots.label(self.model)} holds {_round(total)} bits of all together, {_round(total / n)} a "
+            f"text, beyond what it saves on texts it has not seen{ends}."
+        )
+
     def __repr__(self):
         k, n, low, high = self.false_positives()
         return (
-            f"{_lead(self)}\np up to {self.line or AT_P:.2g} is reached by {k} of {n} texts never seen "
+            f"{self.lead}\np up to {self.line or AT_P:.2g} is reached by {k} of {n} texts never seen "
             f"({low:.0%} to {high:.0%}), which took no part; {self.made}"
         )
 
 
-def _round(x):
-    return f"{x:,.0f}" if abs(x) >= 10 or x == 0 else f"{x:.1f}"
-
-
-def _lead(b):
-    "The finding in two sentences"
-    t, (total, low, high) = b.table, b.total
-    k, n = int(t.stands_out.sum()), len(t)
-    say_k = (
-        f"{k} of {n} texts stand{'s' * (k == 1)} out"
-        if k
-        else f"None of {n} text{'s' * (n > 1)} stands out"
-    )
-    by = f" (of those named, at most {b.fdr:.0%} are expected to be wrong)" if k else ""
-    between = f" (95 % interval {_round(low)} to {_round(high)})" if math.isfinite(low) else ""
-    who = plots.label(b.model)
-    return (
-        f"{say_k}{by}. {who} holds {_round(total)} bits of all together, {_round(total / n)} a text, "
-        f"beyond what it saves on texts it has not seen{between}."
-    )
-
-
 # %% ../../nbs/capacity/beyond.ipynb #805a3913
-def _rates(saved, ref, band, bands):  # of held-out texts
-    return np.array([saved[band == b].sum() / ref[band == b].sum() for b in range(bands)])
-
-
-def _total(saved, ref, band, null, bands, seed, resamples):
+def _total(saved, ref, null, seed, resamples):
     "Sum of the bits held, with a 95 % interval over texts and held-out texts"
-    from scipy.stats import bootstrap
-
-    s, r, k = null
+    s, r = null
 
     def mean(i, j, axis=-1):
-        out = saved[i].mean(axis)
-        for b in range(bands):
-            rate = (s[j] * (k[j] == b)).sum(axis) / (r[j] * (k[j] == b)).sum(axis)
-            out = out - rate * (ref[i] * (band[i] == b)).mean(axis)
-        return out
+        return saved[i].mean(axis) - s[j].sum(axis) / r[j].sum(axis) * ref[i].mean(axis)
 
     n, every = len(saved), (np.arange(len(saved)), np.arange(len(s)))
     value = float(n * mean(*every))
     if n < 2:
         return value, math.nan, math.nan
     with np.errstate(invalid="ignore", divide="ignore"):
-        ci = bootstrap(
-            every, mean, n_resamples=resamples, method="BCa", vectorized=True, batch=200, rng=seed
-        ).confidence_interval
+        how = dict(n_resamples=resamples, method="BCa", vectorized=True, batch=200, rng=seed)
+        ci = st.bootstrap(every, mean, **how).confidence_interval
     return value, float(n * ci.low), float(n * ci.high)
 
 
-def _parted(held, check, bands, seed):
-    "Positions of the held-out texts in the null, and in the check"
-    order = np.random.default_rng(seed).permutation(len(held))
-    k = max(1, round(check * len(held)))
-    if len(held) - k < LEAST_HELD * bands:
-        need = math.ceil((LEAST_HELD * bands + 1) / (1 - check))
-        raise ValueError(
-            f"held: {len(held)} texts never seen are too few: {need} at least, so that "
-            f"{LEAST_HELD * bands} make the null and the others its check; better "
-            "more than texts asked about"
-        )
-    return order[k:], order[:k]
-
-
 def beyond_unseen(
-    model,  # lm.LM, its name, or a function: list of texts -> bits of each (see `fit_bits`)
+    model,  # lm.LM, its name, or a function: list of texts -> bits of each
     reference,  # the same: knows the language, but not the texts
     texts,  # list of strings, DataFrame, or path of a csv, txt or md file
     held,  # the same, of texts of that kind that the model cannot have seen
@@ -341,119 +211,55 @@ def beyond_unseen(
     start: str = "",  # text before each; default: the start token of each model
     fdr: float = 0.1,  # share of wrong ones among those that stand out
     check: float = 0.25,  # share of the held-out texts that checks the line
-    bands: int = 1,  # of cost, in which texts are compared
     seed: int = 0,  # of the parting of the held-out texts, and of the bootstrap
     resamples: int = 2000,  # of the bootstrap
 ) -> Beyond:
     "Which texts does a model hold, beyond what it saves on texts it has not seen?"
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
-    if not (0 < fdr < 1 and 0 < check < 1 and bands >= 1 and cut >= 0):
-        raise ValueError(
-            f"fdr={fdr} and check={check} lie between 0 and 1, bands={bands} counts from 1, "
-            f"cut={cut} from 0"
-        )
-    if held is None or hasattr(held, "__len__") and not len(held):
-        raise ValueError(
-            "held: texts that the model cannot have seen are needed, as those written after it "
-            "was made: without them a better model seems to hold every text"
-        )
+    if not (0 < fdr < 1 and 0 < check < 1):
+        raise ValueError(f"fdr={fdr} and check={check} lie between 0 and 1")
     texts, held = (
         _sound(read_texts(s, column, what), what, cut, once)
         for s, what in ((texts, "texts"), (held, "held"))
     )
-
-    def plain(t):
-        return " ".join(t.casefold().split())
-
-    own = {plain(t) for t in texts}
-    if both := [i for i, t in enumerate(held) if plain(t) in own]:
-        raise ValueError(
-            f"held: number {_numbers(both)} (counted from 0) is among the texts asked about; "
-            "take it out of one of them"
-        )
-    into, aside = _parted(held, check, bands, seed)
-    every, ids = [*texts, *held], []
-    for who in (model, reference):  # both are tried before the first is asked
-        m = who if callable(who) else lm.load(who)
-        ids.append(id(m) if callable(m) else m.id)
-        if callable(m):
-            continue
-        m.require("logprobs")
-        for part, what in ((texts, "texts"), (held, "held")):
-            _fits(m, part, start, what)
-    if ids[0] == ids[1]:
-        raise ValueError(
-            f"{_name(model)} is its own reference: compare with a model that lacks the texts"
-        )
-    if (n := into.size // bands) < (few := needed_held(len(texts), fdr)):
+    own = {" ".join(t.casefold().split()) for t in texts}
+    if both := [i for i, t in enumerate(held) if " ".join(t.casefold().split()) in own]:
+        raise ValueError(f"held: number {both[0]} (counted from 0) is among the texts asked about")
+    order, k = np.random.default_rng(seed).permutation(len(held)), max(1, round(check * len(held)))
+    into, aside = order[k:], order[:k]
+    if len(into) < LEAST_HELD:
+        need = math.ceil((LEAST_HELD + 1) / (1 - check))
+        raise ValueError(f"held: {len(held)} texts never seen are too few: {need} at least")
+    models = [m if callable(m) else lm.load(m) for m in (model, reference)]
+    if models[0] is models[1] or getattr(models[0], "id", 0) == getattr(models[1], "id", 1):
+        raise ValueError(f"{_name(model)} is its own reference")
+    if len(into) < (few := needed_held(len(texts), fdr)):
+        out = math.ceil(len(texts) / (fdr * (len(into) + 1)))
         say(
-            f"with {n} held-out texts in the null{' of a band' * (bands > 1)}, "
-            f"{math.ceil(len(texts) / (fdr * (n + 1)))} texts must be beyond all of them before any stands out; "
-            f"for a single one {few} are needed"
+            f"{out} texts must be beyond all {len(into)} held-out ones; for a single one {few} are needed"
         )
-    bits, ref = (whole_bits(m, every, start) for m in (model, reference))
-    if odd := np.flatnonzero(ref <= 0).tolist():
-        raise ValueError(
-            f"{_name(reference)} gives 0 bits for {every[odd[0]][:40]!r}: leave it out"
-        )
+    bits, ref = (whole_bits(m, [*texts, *held], start) for m in models)
+    if (ref <= 0).any():
+        raise ValueError(f"{_name(reference)} gives a text 0 bits: leave it out")
     saved, n = ref - bits, len(texts)
-    share = saved / ref
-    band = np.searchsorted(np.quantile(ref, np.linspace(0, 1, bands + 1)[1:-1]), ref, "right")
-    null, p, usual = n + into, np.ones(len(every)), np.zeros((len(every), 2))
-    for b in range(bands):
-        at, of = band == b, null[band[null] == b]
-        if len(of) < LEAST_HELD:
-            raise ValueError(
-                f"band {b + 1} of {bands} has {len(of)} held-out texts in its null, "
-                f"{LEAST_HELD} are needed: take fewer bands, or more held-out texts"
-            )
-        p[at], usual[at] = conformal_p(share[at], share[of]), _usual(share[of])
-    expected = _rates(saved[null], ref[null], band[null], bands)[band] * ref
-    q = false_discovery_control(p[:n], method="bh")
-    t = pd.DataFrame(
-        dict(
-            text=texts,
-            bits=bits[:n],
-            reference=ref[:n],
-            saved=saved[:n],
-            expected=expected[:n],
-            held=(saved - expected)[:n],
-            low=(saved - usual[:, 1] * ref)[:n],
-            high=(saved - usual[:, 0] * ref)[:n],
-            p=p[:n],
-            q=q,
-            stands_out=q <= fdr,
-            band=band[:n],
-        )
+    share, null = saved / ref, n + into
+    p, (low, high) = conformal_p(share, share[null]), _usual(share[null])
+    expected = saved[null].sum() / ref[null].sum() * ref
+    every = pd.DataFrame(dict(text=[*texts, *held], bits=bits, reference=ref, saved=saved, p=p))
+    q = st.false_discovery_control(p[:n], method="bh")
+    t = every[:n].assign(
+        expected=expected[:n],
+        held=(saved - expected)[:n],
+        low=(saved - high * ref)[:n],
+        high=(saved - low * ref)[:n],
+        q=q,
+        stands_out=q <= fdr,
     )
-    h = pd.DataFrame(
-        dict(
-            part="null",
-            text=held,
-            bits=bits[n:],
-            reference=ref[n:],
-            saved=saved[n:],
-            p=p[n:],
-            band=band[n:],
-        )
-    )
+    h = every[n:].reset_index(drop=True).assign(part="null")
     h.loc[aside, "part"] = "check"
     h.loc[into, "p"] = np.nan  # of the null itself
-    total = _total(
-        saved[:n], ref[:n], band[:n], (saved[null], ref[null], band[null]), bands, seed, resamples
-    )
-    return Beyond(
-        t,
-        h,
-        _name(model),
-        _name(reference),
-        total,
-        fdr,
-        f"{len(texts)} texts, {len(into)} + {len(aside)} held out, {bands} band{'s' * (bands > 1)}, "
-        f"seed {seed}",
-    )
+    total = _total(saved[:n], ref[:n], (saved[null], ref[null]), seed, resamples)
+    made = f"{n} texts, {len(into)} + {len(aside)} held out, seed {seed}"
+    return Beyond(t, h, _name(model), _name(reference), total, fdr, made)
 
 
 # %% ../../nbs/capacity/beyond.ipynb #36f4e861
@@ -461,82 +267,41 @@ def doubts(
     b: Beyond,  # from `beyond_unseen`
 ) -> list:  # of sentences
     "What a result leaves open, and what would decide it"
-    from scipy.stats import ks_2samp
-
     t, null, check = b.table, b.null[b.null.part == "null"], b.null[b.null.part == "check"]
-    bands, out, (_, low, high) = null.band.value_counts(), [], b.total
-    n, within = int(bands.max()), " of its band" * (len(bands) > 1)
-    share = 1 - len(check) / (len(null) + len(check))
-    out.append(
+    n, (_, low, high), few = len(null), b.total, needed_held(len(t), b.fdr)
+    gain, share = null.saved.sum() / null.reference.sum(), len(null) / len(b.null)
+    out = [
         "All stands on the held-out texts: they must be of the same kind as those asked about "
-        "(source, time, form, length) and must not have been seen. The numbers cannot show either."
-    )
-    gain = null.saved.sum() / null.reference.sum()
-    out.append(
-        f"The model is better on such texts anyway: on unseen ones it saves {gain:.0%} of the bits of "
-        "the reference. This much is taken off every text; without it, it would count as memory."
-        if gain > 0
-        else f"The model is worse on such texts: on unseen ones it takes {-gain:.0%} more "
-        "bits than the reference, which is taken into account."
-    )
-    gap = ks_2samp(t.reference, null.reference).pvalue if len(t) > 1 else 1.0
-    outside = int(
-        ((t.reference > null.reference.max()) | (t.reference < null.reference.min())).sum()
-    )
-    if gap < 0.01:
+        "(source, time, form, length) and must not have been seen. The numbers cannot show either.",
+        f"On texts never seen the model saves {gain:.0%} of the bits of the reference. This much is taken "
+        "off every text; without it, it would count as memory.",
+    ]
+    if len(t) > 1 and (gap := st.ks_2samp(t.reference, null.reference).pvalue) < 0.01:
         out.append(
-            f"The texts asked about cost {_round(t.reference.median())} bits in the middle, the held-out ones "
-            f"{_round(null.reference.median())} (Kolmogorov-Smirnov p = {gap:.1g}). Short texts scatter more: "
-            "take held-out texts of the same lengths, or compare within `bands`."
+            f"The texts asked about cost {_round(t.reference.median())} bits in the middle, the held-out "
+            f"ones {_round(null.reference.median())} (Kolmogorov-Smirnov p = {gap:.1g}). Short texts scatter "
+            "more: take held-out texts of the same lengths."
         )
-    if outside:
-        out.append(
-            f"{outside} of {len(t)} texts cost more or less than any held-out text: for these "
-            "the p-value is taken from texts unlike them."
-        )
-    few = needed_held(len(t), b.fdr)
     if n < few:
         out.append(
             f"No p-value is below 1/{n + 1}, so {math.ceil(len(t) / (b.fdr * (n + 1)))} texts at least must be "
-            f"beyond all held-out texts{within} before any stands out. For a single one among {len(t)} the null"
-            f"{within} needs {few:,} texts, {math.ceil(few * len(bands) / share):,} held-out ones in all."
+            f"beyond all held-out texts before any stands out. For a single one among {len(t)} the null "
+            f"needs {few:,} texts, {math.ceil(few / share):,} held-out ones in all."
         )
     k, m, lo, hi = b.false_positives()
-    at, _, p_lo, p_hi = b.false_positives(AT_P)
-    named = (
-        f"{k} of {m} texts never seen, which took no part in the null, lie as far out as the texts "
-        f"named (p up to {b.line:.2g}): a false-positive share of {lo:.1%} to {hi:.1%} (95 % "
-        "Clopper-Pearson). "
-    )
-    more = (
-        " To show a share below 1 %, 368 such texts without a false positive are needed, "
-        f"{math.ceil(368 / (1 - share)):,} held-out ones in all."
-    )
     out.append(
-        named * bool(b.line) + f"A p up to {AT_P} is reached by {at} of {m} texts never seen "
-        f"({p_lo:.0%} to {p_hi:.0%})." + more * (hi > 0.01)
+        f"A p up to {b.line or AT_P:.2g} is reached by {k} of {m} texts never seen, which took no part in the "
+        f"null: a false-positive share of {lo:.1%} to {hi:.1%} (95 % Clopper-Pearson). To show a share below "
+        f"1 %, 368 such texts are needed, {math.ceil(368 * len(b.null) / len(check)):,} held-out ones in all."
     )
-    usual = _usual(null.saved / null.reference)[1] - gain
-    out.append(
-        f"What is not named is not absent. A text of {_round(t.reference.median())} bits has to hold "
-        f"{_round(max(0.0, usual) * t.reference.median())} bits before it lies beyond 95 % of the unseen "
-        "ones, and more to be named among many."
-    )
-    if not math.isfinite(low):
-        out.append(
-            "One text gives no interval over texts."
-            if len(t) == 1
-            else "The texts are too much alike for an interval of their sum."
-        )
-    elif low <= 0 <= high:
+    if low <= 0 <= high:
         out.append(
             "Whether all texts together hold anything is not decided: the interval of their sum has 0 in it. "
             "Four times as many texts, and held-out texts, halve it."
         )
     out.append(
-        "To be more likely than usual is not to be copied from you: a text that others quote, or a "
-        "phrase that returns in many, stands out too, and a text that the reference has seen is "
-        "hidden. A p-value is about texts of this kind, and no proof about a single one."
+        "To be more likely than usual is not to be copied from you: a text that others quote stands out, "
+        "too, and a text that the reference has seen is hidden. A p-value is no proof about a single text."
     )
     return out
 
@@ -546,28 +311,20 @@ def fig_beyond(
     b: Beyond,  # from `beyond_unseen`
 ):  # matplotlib figure
     "Bits saved by bits under the reference, of texts asked about and of texts never seen"
-    import pandas as pd
-
     t, null = b.table, b.null[b.null.part == "null"]
     hue, n = plots.color(b.model), int(t.stands_out.sum())
     with plots.style():
         import matplotlib.pyplot as plt
 
         fig, ax = plt.subplots(figsize=(6, 3.8))
-        for k, g in pd.concat([t, b.null]).groupby("band"):
-            low, high = _usual((null.saved / null.reference)[null.band == k])
-            x = np.array([g.reference.min(), g.reference.max()])
-            ax.fill_between(
-                x,
-                low * x,
-                high * x,
-                color=plots.GREY,
-                alpha=0.25,
-                lw=0,
-                label="nine in ten never seen" if k == b.table.band.min() else None,
-            )
-            for edge in (low, high):
-                ax.plot(x, edge * x, color="#555555", lw=0.8, zorder=3)
+        low, high = _usual(null.saved / null.reference)
+        every = pd.concat([t.reference, b.null.reference])
+        x = np.array([every.min(), every.max()])
+        ax.fill_between(
+            x, low * x, high * x, color=plots.GREY, alpha=0.25, lw=0, label="nine in ten never seen"
+        )
+        for edge in (low, high):
+            ax.plot(x, edge * x, color="#555555", lw=0.8, zorder=3)
         many = dict(ls="none", ms=2.5, mew=0.5) if len(t) > 500 else dict(ls="none", ms=4.5)
         ax.plot(
             b.null.reference,
@@ -605,11 +362,6 @@ def fig_beyond(
     )
 
 
-def _short(text, letters):
-    one = " ".join(text.split())
-    return one if len(one) <= letters else one[:letters].rstrip() + " …"
-
-
 def held_page(
     b: Beyond,  # from `beyond_unseen`
     out="held.html",  # file to write
@@ -621,52 +373,39 @@ def held_page(
     require("jinja2", "report")
     from memnb.rendering import templates
 
-    out = Path(out)
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file, as {out / 'held.html'}")
     shown = b.table.sort_values(["stands_out", "held"], ascending=False, kind="stable")[:top]
+
+    def short(text):
+        text = " ".join(text.split())
+        return text if len(text) <= letters else f"{text[:letters].rstrip()} …" * bool(letters)
+
     rows = [
-        dict(
-            number=int(r.Index),
-            text=_short(r.text, letters) if letters else "",
-            p=f"{r.p:.2g}",
-            out=bool(r.stands_out),
-            q=f"{r.q:.2g}",
-            reference=_round(r.reference),
-            bits=_round(r.bits),
-            held=_round(r.held),
-            low=_round(r.low),
-            high=_round(r.high),
-        )
+        dict(number=int(r.Index), text=short(r.text), out=bool(r.stands_out))
+        | {k: f"{getattr(r, k):.2g}" for k in ("p", "q")}
+        | {k: _round(getattr(r, k)) for k in ("reference", "bits", "held", "low", "high")}
         for r in shown.itertuples()
     ]
     fig = fig_beyond(b)
     said, pic = fig.said, plots.picture(fig)
     wide, high = (int.from_bytes(pic.png[i : i + 4], "big") * 96 // pic.dpi for i in (16, 20))
+    figure = dict(png=b64encode(pic.png).decode(), width=wide, height=high)
     who, (k, m, lo, hi) = plots.label(b.model), b.false_positives()
     page = dict(
         title=title or f"Which of these texts does {who} hold?",
-        lead=_lead(b),
+        lead=b.lead,
         rows=rows,
         level=USUAL,
         doubts=doubts(b),
         fdr=b.fdr,
         texts=len(b.table),
         words=bool(letters),
-        figure=dict(
-            png=b64encode(pic.png).decode(),
-            width=wide,
-            height=high,
-            alt=said["Title"],
-            caption=said["Description"],
-        ),
+        figure=figure | dict(alt=said["Title"], caption=said["Description"]),
         about=f"{len(b.table)} texts and {len(b.null)} that it cannot have seen, compared with "
         f"{plots.label(b.reference)}. Of {m} of the latter, which took no part, "
         f"{k} reach p = {b.line or AT_P:.2g} ({lo:.0%} to {hi:.0%}).",
         made=f"Model {b.model}, reference {b.reference}; {b.made}; memnb {version()}. Bits are "
         "unintended memorization (Morris et al., 2025) beyond that of texts never seen.",
     )
-    text = templates().get_template("held.html").render(page=page)
-    with replacing(out) as part:
-        part.write_text(text, encoding="utf-8")
-    return out
+    with replacing(Path(out)) as part:
+        part.write_text(templates().get_template("held.html").render(page=page), encoding="utf-8")
+    return Path(out)

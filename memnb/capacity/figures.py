@@ -40,7 +40,7 @@ from .method import ALPHA, TOL, capacities, shape, trainings
 from .precision import bits_needed, kept_shares, precision_costs
 from ..stats import mean_ci
 
-# %% ../../nbs/capacity/figures.ipynb #fca40fe6
+# %% ../../nbs/capacity/figures.ipynb #8d804ba8
 TRAINING_MARKS = {"converged": "o", "lower bound": "^"}
 
 
