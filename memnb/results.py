@@ -29,7 +29,6 @@ __all__ = [
     "select",
     "runs",
     "selected",
-    "rows_to_show",
     "show_board",
 ]
 
@@ -526,21 +525,6 @@ def selected(
     "The rows of one run of one model; `runs` gives one of each"
     one = model if model in set(rows.model) else rows.model.iloc[0]
     return runs(select(rows, model=one), profile)
-
-
-def rows_to_show(
-    paper: str,  # word of the paper
-    now,  # rows that the notebook just measured, in the long form
-    model: str,
-    mode: str,  # name of the model that gave them, and how it was asked
-    profile: str,
-    seed: int = 0,
-):  # rows to draw: the recorded run of this model, else what ships with memnb, else `now`
-    "What the figures of a notebook show"
-    try:
-        return selected(measured(paper), model, profile)
-    except FileNotFoundError:
-        return now.assign(paper=paper, model=model, mode=mode, profile=profile, seed=seed)
 
 
 # %% ../nbs/rooms/results.ipynb #ad33ffc0
