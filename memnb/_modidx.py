@@ -1530,7 +1530,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results.record': ('rooms/results.html#record', 'memnb/results.py'),
                                'memnb.results.reported': ('rooms/results.html#reported', 'memnb/results.py'),
                                'memnb.results.rows_in': ('rooms/results.html#rows_in', 'memnb/results.py'),
-                               'memnb.results.rows_to_show': ('rooms/results.html#rows_to_show', 'memnb/results.py'),
                                'memnb.results.runs': ('rooms/results.html#runs', 'memnb/results.py'),
                                'memnb.results.select': ('rooms/results.html#select', 'memnb/results.py'),
                                'memnb.results.selected': ('rooms/results.html#selected', 'memnb/results.py'),
