@@ -8,9 +8,7 @@ __all__ = ["PAPER"]
 # %% ../../nbs/contextual/index.ipynb #727b9815
 from .automaton import *
 from .claims import *
-from .contrasts import *
 from .counting import *
-from .courses import *
 from .figures import *
 from .grammars import *
 from .logs import *
@@ -24,8 +22,6 @@ from .retraining import *
 # %% ../../nbs/contextual/index.ipynb #8724eef0
 from functools import wraps
 
-from . import contrasts as _contrasts
-from . import courses as _courses
 from . import figures as _figures
 from ..papers import Paper
 
@@ -43,10 +39,5 @@ def _drawn(f):
 PAPER = Paper(
     "contextual",
     sweep,  # noqa: F405
-    {
-        name: _drawn(f)
-        for module in (_figures, _courses, _contrasts)
-        for name, f in vars(module).items()
-        if name.startswith("fig")
-    },
+    {name: _drawn(f) for name, f in vars(_figures).items() if name.startswith("fig")},
 )

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from .. import stats
-from .contrasts import apart_effects
 from memnb.contextual.measuring import (
     asked_last,
     chosen,
@@ -20,12 +19,14 @@ from memnb.contextual.measuring import (
     main_rows,
     shared_repeats,
 )
+from .method import in_order
 from .notions import arrays_of, onsets, too_low
 from memnb.contextual.orders import (
     OF_GROUP,
     alarms,
     contradictions,
     disagreements,
+    earlier,
     holm_levels,
     near_decisions,
     sure_tests,
@@ -155,11 +156,22 @@ def _apart_rows(begun):
     here = main_rows(begun)
     some = here.language[here.setting == "reversed"].unique()
     here = here[here.setting.isin(["given", "reversed"]) & here.language.isin(some)]
-    if len(some):
-        here = shared_repeats(here).assign(start_contextual=lambda d: d.bare_contextual)
-        r = apart_effects(here).set_index("measure").loc["contextual"]
-        yield _share("apart", r.unlikely, r.likely, 0.975, other="the unlikely string earlier")
-        yield _share("apart", r.copies, r.fewer, 0.975, other="with more copies earlier")
+    if not len(some):
+        return
+    a, *_, z = in_order(here.string)
+    d = shared_repeats(here).set_index(["language", "repeat", "string", "setting"]).bare_contextual
+    d = d.unstack(["string", "setting"])
+    own, other = (
+        "given",
+        "reversed",
+    )  # with as many copies each; and the same string with more copies
+    likely = earlier(d[a, own], d[z, other]) + earlier(d[a, other], d[z, own])
+    copies = earlier(d[a, own], d[a, other]) + earlier(d[z, other], d[z, own])
+    for way, case in (
+        (-likely, "the unlikely string earlier"),
+        (copies, "with more copies earlier"),
+    ):
+        yield _share("apart", (way > 0).sum(), (way < 0).sum(), 0.975, other=case)
 
 
 def statistics(

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import core, plots
-from .courses import MEASURE_HUES
+from .figures import MEASURE_HUES
 from .method import RULES_OF_START, begins, in_order, thresholds
 from .notions import FEWEST, LOG, check_losses, losses_table
 from .retraining import string_losses

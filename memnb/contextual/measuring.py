@@ -22,7 +22,6 @@ __all__ = [
     "asked_last",
     "to_draw",
     "group_of",
-    "never_seen",
 ]
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
@@ -37,7 +36,6 @@ import pandas as pd
 from .. import core, papers, results
 from .automaton import grammar
 from .grammars import GRAMMARS
-from .method import nearest
 from memnb.contextual.retraining import (
     COLUMNS_OF_RUNS,
     LEARNERS,
@@ -47,7 +45,6 @@ from memnb.contextual.retraining import (
     dynamics,
     followed,
     model_config,
-    paired_sets,
     short_name,
 )
 from ..core import say
@@ -329,29 +326,3 @@ def group_of(
         return m
     same = ["language", "size", "config"]
     return m[(m[same] == m.iloc[0][same].values).all(axis=1)]
-
-
-# %% ../../nbs/contextual/measuring.ipynb #5ee00002
-def never_seen(
-    language,
-    size: int,  # name, text or Grammar; training strings
-    copies: list = (8, 3, 1),
-    repeats: int = 12,  # of the followed strings; draws
-    tests: int = 32,
-    seed: int = 0,  # test strings drawn; as of `measure`
-):  # DataFrame: repeat, string, exact, tests (never seen), gap (a share of exact)
-    "How many test strings are in no training set, and how far from a string is the nearest in exact loss?"
-    g, out = grammar(language), []
-
-    def cost(texts):
-        return -g.logprobs(texts) / [len(t.split()) + 1 for t in texts]
-
-    for r in range(1000 * seed, 1000 * seed + repeats):
-        three = followed(g, size, len(copies), copies, r)
-        seen = {*three.text, *paired_sets(g, three, size, r)[0][0]}
-        rest = [t for t in dict.fromkeys(g.sample(tests, [r, 4])) if t not in seen]
-        own, others = cost(list(three.text)), cost(rest) if rest else np.array([])
-        for s, x in zip(three.string, own):
-            gap = others[nearest(others, x)].mean() / x - 1 if len(rest) else math.nan
-            out.append((r % 1000, s, x, len(rest), gap))
-    return pd.DataFrame(out, columns=["repeat", "string", "exact", "tests", "gap"])
