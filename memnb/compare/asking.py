@@ -34,7 +34,7 @@ from .. import data, lm
 from ..capacity.method import unintended_bits
 from ..contextual.notions import check_losses, losses_table
 from ..core import did_you_mean, say
-from ..stats import binom_ci, conformal_p
+from ..stats import bh, binom_ci, conformal_p
 
 # %% ../../nbs/compare/asking.ipynb #08d00937
 LEFT_BEHIND = 4  # fewest tokens that are left behind a prefix: fewer come back by chance
@@ -406,9 +406,7 @@ def survivors(
     rate: float = 0.05,  # share of false discoveries among those that are called
 ) -> int:
     "How many of a family of p-values stand after Benjamini and Hochberg"
-    p = np.sort(np.asarray(p, float)[~np.isnan(p)])
-    ok = np.flatnonzero(p <= rate * np.arange(1, len(p) + 1) / max(1, len(p)))
-    return int(ok[-1]) + 1 if len(ok) else 0
+    return int((bh(p) <= rate + 1e-12).sum())
 
 
 # %% ../../nbs/compare/asking.ipynb #823c2d4e

@@ -33,6 +33,7 @@ __all__ = [
 import numpy as np
 
 from .method import natural_thresholds, notion_scores
+from ..stats import binom_ci, kappa, mean_ci
 
 
 # %% ../../nbs/compare/relations.ipynb #9c9bbaf2
@@ -152,8 +153,6 @@ def mean_share(
     x,  # shares, one a text
 ) -> dict:  # value, low, high, n: Student's t; exact where every text has none, or every text all
     "Mean of shares with an interval over texts"
-    from memnb.stats import binom_ci, mean_ci
-
     x = np.asarray(x, float)
     value, low, high = mean_ci(x) if len(x) else (np.nan,) * 3
     if len(x) and value in (0, 1):
@@ -298,10 +297,7 @@ def notion_kappa(
     x, y = a[over], b[over]
     if not len(x) or len({*x.tolist()}) < 2 or len({*y.tolist()}) < 2:
         return {}
-    by_chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
-    return dict(
-        value=float(((x == y).mean() - by_chance) / (1 - by_chance)), n=int(over.any(0).sum())
-    )
+    return dict(value=kappa(x, y), n=int(over.any(0).sum()))
 
 
 def called_share(
