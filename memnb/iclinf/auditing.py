@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from .. import data, lm, stats
 from ..core import say
 from .accounting import AUDITS, solve
 from .lower import attack, whole_outputs
 from .method import DELTA, STEPS, _orders, clipped, compare, theory
-from .table import long_rows
 from ..lm import needs
 
 # %% ../../nbs/iclinf/auditing.ipynb #d2a6a6d6
@@ -41,8 +41,6 @@ NORMS = "s-1", "s"
 
 def _parts(mean, s, tau, norm):
     "What a prompt adds to the scores over tau is (its scores - less)*by: (by, less)"
-    if norm not in NORMS:
-        raise ValueError(f"norm is 's' or 's-1', not {norm!r}")
     if norm == "s":
         return 1 / (s * tau), None
     if s < 2:
@@ -54,9 +52,9 @@ def _shift(z, by, less, out=None):
     "What prompts add to the scores over tau: scores with all, minus scores without one"
     import torch
 
-    return (
-        torch.mul(z, by, out=out) if less is None else torch.add(less * -by, z, alpha=by, out=out)
-    )
+    if less is None:
+        return torch.mul(z, by, out=out)
+    return torch.add(less * -by, z, alpha=by, out=out)
 
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
@@ -143,13 +141,6 @@ class Ensemble:
         room: int,  # most tokens of a continuation
         copies: int = 1,  # times that each prompt counts: s is `copies` times their number
     ):
-        if not prompts:
-            raise ValueError("Algorithm 1 needs one prompt at least")
-        if not hasattr(type(model), "net"):
-            raise lm.Unsupported(
-                f"{model.name} runs elsewhere: the audit "
-                "needs the scores of all tokens under all prompts; use a local model, as smollm2 or hf:<id>"
-            )
         self.model, self.copies, self.size = model, copies, copies * len(prompts)
         self.batches = list(model._batches([model.encode(p) for p in prompts], room))
         self.start = [(x["attention_mask"], x["position_ids"]) for _, x in self.batches]
@@ -177,10 +168,8 @@ class Ensemble:
                 if not hasattr(l, "space"):
                     l.crop(mask.shape[1])
                 else:
-                    l.used, (l.keys, l.values) = (
-                        mask.shape[1],
-                        (y[:, :, : mask.shape[1]] for y in l.space),
-                    )
+                    l.used = mask.shape[1]
+                    l.keys, l.values = (y[:, :, : l.used] for y in l.space)
         return self.first
 
     def push(
@@ -221,14 +210,8 @@ def write(
     see=None,  # called for each token: (norm, what each prompt adds, log-probabilities, K(-1))
 ) -> Text:
     "Algorithm 1: one text, with what each of its tokens leaks"
-    if not tau > 0 or not c > 0:
-        raise ValueError(f"tau and c must be positive, not {tau} and {c}")
-    rng, ids, m, alphas = (
-        np.random.default_rng(seed),
-        [],
-        ensemble.model,
-        [float(a) for a in alphas],
-    )
+    rng, ids, m = np.random.default_rng(seed), [], ensemble.model
+    alphas = [float(a) for a in alphas]
     spent, each, loss = {k: [] for k in norms}, dict.fromkeys(norms, 0.0), dict.fromkeys(norms, 0.0)
     logits = ensemble.restart()
     while True:
@@ -272,19 +255,12 @@ def audit_prompts(
     words: int = 40,  # most words of an example
 ) -> list:  # strings
     "One-shot prompts of Algorithm 1"
-    if source == "ag_news":
-        d = data.load("ag_news", "train")
-        texts, label = d[d.label_name == "Sports"].text, "Sports"
-    else:
-        d, label = data.load("reuters_r8", "train"), source
-        if label not in set(d.label):
-            raise ValueError(
-                f"{source!r} is no class of Reuters R8: {', '.join(sorted(d.label.unique()))}"
-            )
-        texts = d[d.label == label].text
-    texts = texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
+    own, label = ("ag_news", "Sports") if source == "ag_news" else ("reuters_r8", source)
+    d = data.load(own, "train")
+    texts = d[(d.label_name if own == "ag_news" else d.label) == label].text
+    texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
     if not 1 <= s <= len(texts):
-        raise ValueError(f"{source} has 1 to {len(texts)} examples, not {s}")
+        raise ValueError(f"{source!r} has {len(texts)} examples, not {s}")
     return [TABLE3.format(label=label, text=t) for t in texts.sample(s, random_state=seed)]
 
 
@@ -299,15 +275,9 @@ class Games:
         repeats: int,  # answers at each place
         seed=0,  # of the draws
     ):
-        self.prompt, self.n, self.repeats, self.rng = (
-            prompt,
-            n,
-            max(1, repeats),
-            np.random.default_rng(seed),
-        )
-        self.loss = {
-            k: np.zeros((2, n)) for k in prompt
-        }  # realised: with all prompts, without the one
+        self.prompt, self.n, self.repeats = prompt, n, max(1, repeats)
+        self.rng = np.random.default_rng(seed)
+        self.loss = {k: np.zeros((2, n)) for k in prompt}  # realised: with all, without the one
         self.places = dict.fromkeys(prompt, 0)
 
     def __call__(self, norm, x, logp, k_1):
@@ -332,9 +302,8 @@ def audit_orders(
     deltas=DELTAS,  # see `theory`
 ) -> list:  # whole numbers
     "Orders to measure: the best ones of the bound, and a grid for the data"
-    return sorted(
-        {*AUDIT_ORDERS, *(int(theory(c, s, tau, steps, d).alpha) for d in (DELTA, *deltas))}
-    )
+    best = [int(theory(c, s, tau, steps, d).alpha) for d in (DELTA, *deltas)]
+    return sorted({*AUDIT_ORDERS, *best})
 
 
 def leaks(
@@ -348,8 +317,6 @@ def leaks(
     games: int = 0,  # of the attack, see `Games`; it needs two texts at least
 ) -> tuple:  # (Texts, orders, Games or None)
     "What Algorithm 1 leaks about these prompts"
-    if sequences < 1 or tokens < 1:
-        raise ValueError("the audit needs one text and one token at least")
     orders, texts, played = audit_orders(c, ensemble.size, tau, steps), [], None
     for i in range(sequences):
         texts.append(write(ensemble, tau, c, tokens, [seed, i], orders, see=played))
@@ -370,9 +337,7 @@ def scaled(
     k = steps / tokens
     each = np.mean([t.each[norm] for t in texts], 0).max((0, 2)) * k
     spent = np.array([t.spent[norm].sum(0) for t in texts]) * k
-    return {o: spent[:, i] for i, o in enumerate(orders)}, {
-        o: float(each[i]) for i, o in enumerate(orders)
-    }
+    return dict(zip(orders, spent.T)), dict(zip(orders, map(float, each)))
 
 
 # %% ../../nbs/iclinf/auditing.ipynb #8ba8411f
@@ -391,16 +356,20 @@ def audit(
     deltas: list = DELTAS,  # probabilities for Figure 6
 ):  # DataFrame in the long form, with model
     "Rows of Table 4, 5 or 6, measured in both readings of leaving one out"
-    if where not in AUDITS:
-        raise ValueError(f"no audit {where!r}: there are {', '.join(AUDITS)}")
-    m, (what, fixed) = lm.load(model), AUDITS[where]
-    fixed, rows, kept = fixed | ({} if what == "s" else dict(s=s)), [], {}
-    todo = [(t, *solve(t, what, **fixed)) for t in targets]  # fails before any work
+    m, (what, fixed), rows, kept = lm.load(model), AUDITS[where], [], {}
+    fixed = fixed | ({} if what == "s" else dict(s=s))
+    todo = [(t, solve(t, what, **fixed)[0]) for t in targets]  # fails before any work
 
     def size(value):
         return s if what != "s" else max(2, round(value * s / 50))
 
-    for target, value, _ in sorted(todo, key=lambda x: size(x[1])):
+    sizes = [size(value) for _, value in todo]
+    if isinstance(m, lm.Dry):  # prompts are read once a size, and continued for each text
+        m.cost["calls"] += len(todo) * sequences
+        m.cost["prompt_tokens"] += len(m.encode(audit_prompts(source, 1, seed)[0])) * sum({*sizes})
+        m.cost["new_tokens"] += sum(sizes) * tokens * sequences
+        return pd.DataFrame()
+    for target, value in sorted(todo, key=lambda x: size(x[1])):
         p, k = {**fixed, what: value}, size(value)
         if k not in kept:
             prompts = audit_prompts(source, k, seed)
@@ -410,67 +379,41 @@ def audit(
         c, tau = p["c"], p["tau"] * p["s"] / k  # the same c/(s tau) where fewer prompts are taken
         for item, (ensemble, texts) in kept[k].items():
             run = leaks(ensemble, tau, c, tokens, texts, seed, games=0 if item else games)
+            written = sum(len(t.ids) for t in run[0])
             first = dict(quantity=what, value=value, text=run[0][0].text[:80])
             for norm in NORMS:
-                found = [
-                    first,
-                    *_accounts(*scaled(*run[:2], norm, tokens), (c, k, tau), deltas),
-                    dict(
-                        quantity="tokens",
-                        value=sum(len(t.ids) for t in run[0]),
-                        n=texts,
-                        unit="texts",
-                    ),
-                ]
+                found = [first, dict(quantity="tokens", value=written, n=texts, unit="texts")]
+                found += _accounts(*scaled(*run[:2], norm, tokens), (c, k, tau), deltas)
                 if run[2]:
                     found += _attacked(run[2], norm)
                 rows += [dict(target=float(target), setting=norm, item=item, **r) for r in found]
         say(f"{where}: epsilon {target:g} is done")
-    return long_rows(rows, part="audit", dataset=source, where=where, model=m.name)
+    return pd.DataFrame(rows).assign(part="audit", dataset=source, where=where, model=m.name)
 
 
-_FROM_TEXTS = (
-    "empirical",
-    "ratio",
-    "used",
-    "tight",
-    "tight_alpha",
-    "followed",
-)  # the others: parameters alone
+_FROM_TEXTS = "empirical ratio used tight tight_alpha followed".split()  # others: parameters alone
 
 
 def _accounts(each, one, setting, deltas):
     "The same divergences read with several deltas; what the texts had a say in has their number"
-    n, rows, sums = (
-        len(next(iter(each.values()))),
-        [],
-        {o: float(np.mean(v)) for o, v in each.items()},
-    )
+    n, rows = len(next(iter(each.values()))), []
+    sums = {o: float(np.mean(v)) for o, v in each.items()}
     for delta in dict.fromkeys([DELTA, *deltas]):
         found = compare(sums, *setting, delta=delta, one=one)
         share = each[found["alpha"]] / (sums[found["alpha"]] or 1.0)  # of each text in the mean
-        low, high = np.maximum(0, stats.mean_ci(share)[1:])
+        ends = np.maximum(0, stats.mean_ci(share)[1:])
+        floor, above = found["floor"], found["empirical"] - found["floor"]
+        ends = dict(used=found["used"] * ends, empirical=floor + above * ends)
         for k, v in found.items():
-            drawn = dict(n=n, unit="texts") if k in _FROM_TEXTS else {}
-            if k == "used":
-                drawn |= dict(low=v * low, high=v * high)
-            if k == "empirical":
-                drawn |= dict(
-                    zip(
-                        ("low", "high"),
-                        (found["floor"] + x * (v - found["floor"]) for x in (low, high)),
-                    )
-                )
-            rows.append(dict(delta=delta, quantity=k, value=float(v), **drawn))
+            row = dict(delta=delta, quantity=k, value=float(v))
+            row |= dict(n=n, unit="texts") if k in _FROM_TEXTS else {}
+            rows.append(row | dict(zip(("low", "high"), ends.get(k, ()))))
     return rows
 
 
 def _attacked(games, norm):
     "What the attack on the answers of one prompt shows, as rows"
     r = attack(*games.loss[norm], DELTA)
-    names = dict(unit="games", delta=DELTA)
-    return [
-        dict(quantity="attack", value=r.eps, n=r.n, **names),
-        dict(quantity="attack_most", value=r.most, **names),
-        *(dict(unit="games", **x) for x in whole_outputs(games.loss[norm][0])),
-    ]
+    shown = dict(quantity="attack", value=r.eps, n=r.n), dict(quantity="attack_most", value=r.most)
+    rows = [dict(r, delta=DELTA) for r in shown] + whole_outputs(games.loss[norm][0])
+    return [dict(r, unit="games") for r in rows]

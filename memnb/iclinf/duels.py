@@ -7,12 +7,12 @@ __all__ = ["DUELS", "RARE", "duel_prompts", "text_losses", "first_token_hits", "
 
 # %% ../../nbs/iclinf/duels.ipynb #ae2bedc7
 import numpy as np
+import pandas as pd
 
 from .. import lm
 from .auditing import TABLE3, _drawn, audit_prompts
 from .lower import attack, attack_power, whole_outputs
 from .method import DELTA, clipped, rdp_to_approxdp, token_rdp
-from .table import long_rows
 from ..lm import needs
 
 # %% ../../nbs/iclinf/duels.ipynb #ed3daaf7
@@ -27,8 +27,6 @@ def duel_prompts(
     seed: int = 0,  # of the draw
 ) -> list:  # strings
     "Prompts of a duel"
-    if kind not in DUELS:
-        raise ValueError(f"no prompts {kind!r}: {', '.join(DUELS)}")
     prompts = audit_prompts(source, s, seed)
     label = "Sports" if source == "ag_news" else source
     if kind == "insistent":
@@ -64,8 +62,6 @@ def text_losses(
     most: int = 160,  # beginnings of a call
 ):  # float64 array: 2 x n, in nats
     "Realised losses of texts that were written with all prompts, and without the last"
-    if len(prompts) < 2:
-        raise ValueError("a duel leaves one prompt out: give two at least")
     loss, begun = np.zeros((2, n)), {(): [(side, i) for side in (0, 1) for i in range(n)]}
     u = {at: np.random.default_rng([seed, *at]).random(tokens) for at in begun[()]}
     for t in range(tokens):
@@ -114,16 +110,16 @@ def duel(
 ):  # DataFrame in the long form, with model
     "An attack on texts of Algorithm 1, with its upper and its lower bound"
     m, rows = lm.load(model), []
+    if isinstance(m, lm.Dry):  # beginnings of one, two and three tokens, if all differ
+        m.cost["prompt_tokens"] += 2 * n * len(kinds) * s * 6
+        return pd.DataFrame()
     bound = rdp_to_approxdp(
         lambda a: tokens * token_rdp(a, 2 * c, s, tau), DELTA
     )  # 2c: the mean is over the others
     for kind in kinds:
         prompts = duel_prompts(kind, s, source, seed)
-        sides, hits = (
-            text_losses(m, prompts, n, tokens, tau, c, seed),
-            first_token_hits(m, prompts, tau, c),
-        )
-        r = attack(*sides, DELTA)
+        sides = text_losses(m, prompts, n, tokens, tau, c, seed)
+        hits, r = first_token_hits(m, prompts, tau, c), attack(*sides, DELTA)
         found = [
             dict(quantity="attack", value=r.eps, n=r.n),
             dict(quantity="attack_most", value=r.most),
@@ -132,4 +128,5 @@ def duel(
             *whole_outputs(sides[0]),
         ]
         rows += [dict(item=kind, delta=DELTA, **x) for x in found]
-    return long_rows(rows, part="duel", setting="s-1", dataset=source, unit="texts", model=m.name)
+    names = dict(part="duel", setting="s-1", dataset=source, unit="texts", model=m.name)
+    return pd.DataFrame(rows).assign(**names)

@@ -4,8 +4,6 @@
 
 # %% auto #0
 __all__ = [
-    "VOCAB",
-    "CALIBRATION",
     "READINGS",
     "case_parents",
     "leave_one_out",
@@ -13,6 +11,8 @@ __all__ = [
     "calibrated",
     "losses",
     "accuracy",
+    "share",
+    "guess",
     "readings",
     "measure",
     "by_shots",
@@ -20,13 +20,13 @@ __all__ = [
 
 # %% ../../nbs/iclinf/influence.ipynb #18908d66
 import numpy as np
+import pandas as pd
 
 from .. import lm, stats, store
 from ..core import say
 from ..hf import last_logits, plant_tree
 from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import draw, label_tokens, pool
-from .table import long_rows
 from ..lm import needs
 
 
@@ -53,76 +53,73 @@ def leave_one_out(
     keys = [lm.key_of(model.id, s, c) for c in cases]
     have = model.store.get(keys, store.fresh_since())
     todo = {k: c for k, c in zip(keys, cases) if k not in have}
+    ids = {k: [model.encode(p) for p in c] for k, c in todo.items()}
+    if isinstance(model, lm.Dry):
+        model.cost["calls"] += len(todo)
+        model.cost["prompt_tokens"] += sum(map(_own_tokens, ids.values()))
+        return [
+            have.get(k) or _kept(np.zeros((len(c), 1)), [0] * len(tokens))
+            for k, c in zip(keys, cases)
+        ]
     if todo:
         model.store.need_write()
-    ids = {k: [model.encode(p) for p in c] for k, c in todo.items()}
     for i in ids.values():
         model._fit(i, 0)
-    for done, k in enumerate(todo):
-        if k in have:
-            continue
-        group = _pass_of(list(todo)[done:], ids, most) if model.shares else [k]
-        for g, lp in zip(group, _case_scores(model, [ids[g] for g in group])):
-            have[g] = model._keep(
-                s, todo[g], _kept(lp, tokens)
-            )  # that of another process, if it was first
+    done = 0
+    for group in _passes(ids, most if model.shares else 0):
+        for k, lp in zip(group, _case_scores(model, [ids[k] for k in group])):
+            found = _kept(lp.numpy(force=True), tokens)
+            have[k] = model._keep(s, todo[k], found)  # that of another process, if it was first
             model.calls += 1
-        if (done + len(group)) // 20 > done // 20:
-            say(f"{done + len(group)} of {len(todo)} queries")
+        done += len(group)
+        if done // 20 > (done - len(group)) // 20:
+            say(f"{done} of {len(todo)} queries")
     return [have[k] for k in keys]
 
 
-def _pass_of(keys, ids, most):
-    "The next cases, one at least, whose own tokens fill a pass"
-    out, size = [], 0
-    for k in keys:
-        n = len(ids[k]) // 2 - 1
-        size += plant_tree(ids[k], case_parents(n, 0, -1))[-1].stop
-        if out and size > most:
-            break
-        out.append(k)
-    return out
+def _own_tokens(ids):
+    "Tokens that a case computes, beginnings that its prompts share counted once"
+    return plant_tree(ids, case_parents(len(ids) // 2 - 1, 0, -1))[-1].stop
+
+
+def _passes(ids, most):
+    "Cases that are read together: as many as have `most` tokens of their own, one at least"
+    group, size = [], 0
+    for k, prompts in ids.items():
+        own = _own_tokens(prompts)
+        if group and size + own > most:
+            yield group
+            group, size = [], 0
+        group, size = [*group, k], size + own
+    if group:
+        yield group
 
 
 def _case_scores(model, cases):
     "Log-probabilities over the vocabulary, one tensor a case"
     import torch
 
-    if not model.shares:
-        return [_plain_scores(model, ids) for ids in cases]
     parents, at = [], 0
     for ids in cases:
         parents += case_parents(len(ids) // 2 - 1, at, 0 if at else -1)
         at += len(ids)
+    prompts = sum(cases, [])
     with torch.inference_mode():
-        out = last_logits(model, sum(cases, []), parents).float().log_softmax(-1)
-    return out.split([len(ids) for ids in cases])
-
-
-def _plain_scores(model, ids):
-    "The same by plain forward passes of one prompt each"
-    import torch
-
-    def run(i):
-        return model._run(dict(input_ids=torch.tensor([i], device=model.device)))[0, -1]
-
-    with torch.inference_mode():
-        return torch.stack([run(i) for i in ids]).float().log_softmax(-1)
+        if model.shares:
+            out = last_logits(model, prompts, parents)
+        else:
+            each = (torch.tensor([i], device=model.device) for i in prompts)
+            out = torch.stack([model._run(dict(input_ids=x))[0, -1] for x in each])
+    return out.float().log_softmax(-1).split([len(ids) for ids in cases])
 
 
 def _kept(lp, tokens):
-    "What is kept of the scores of a case"
-    n = len(lp) // 2 - 1
-    label, change = (
-        lp[:, tokens].double().tolist(),
-        (lp[0] - lp[1 : n + 1]).nan_to_num(0.0, np.inf, -np.inf),
-    )
-    return dict(
-        label=label[: n + 1],
-        blank=label[n + 1 :],
-        up=change.max(1).values.tolist(),
-        down=(-change).max(1).values.tolist(),
-    )
+    "What is kept of the scores of a case: those of the labels, and the largest changes of all"
+    n, label = len(lp) // 2 - 1, lp[:, tokens].tolist()
+    with np.errstate(invalid="ignore"):
+        change = np.nan_to_num(lp[0] - lp[1 : n + 1], nan=0.0, posinf=np.inf, neginf=-np.inf)
+    up, down = change.max(1).tolist(), (-change).max(1).tolist()
+    return dict(label=label[: n + 1], blank=label[n + 1 :], up=up, down=down)
 
 
 # %% ../../nbs/iclinf/influence.ipynb #36e8224a
@@ -137,23 +134,16 @@ def scores(
     seed: int = 0,  # of every draw
 ):  # DataFrame: query, truth, position, label, logp, blank, up, down
     "Log-probabilities of every label, with each exemplar left out"
-    import pandas as pd
-
     m, p = lm.load(model), pool(dataset, n, splits, seed)
-    if mode not in ("chat", "completion"):
-        raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
     exemplars = [draw(p, j, shots, seed) for j in range(len(p.queries))]
     cases = [case(p, t, e, mode) for t, e in zip(p.queries.text, exemplars)]
     rows = []
     for j, r in enumerate(leave_one_out(m, cases, label_tokens(m, p.labels, mode))):
-        for i in range(shots + 1):
-            both = dict(up=r["up"][i - 1], down=r["down"][i - 1]) if i else dict(up=0.0, down=0.0)
-            rows += [
-                dict(
-                    query=j, truth=p.queries.label[j], position=i, label=l, logp=a, blank=b, **both
-                )
-                for l, a, b in zip(p.labels, r["label"][i], r["blank"][i])
-            ]
+        changes = zip([0.0, *r["up"]], [0.0, *r["down"]])
+        for i, (up, down) in enumerate(changes):
+            at = dict(query=j, truth=p.queries.label[j], position=i, up=up, down=down)
+            both = zip(p.labels, r["label"][i], r["blank"][i])
+            rows += [at | dict(label=l, logp=a, blank=b) for l, a, b in both]
     return pd.DataFrame(rows).assign(dataset=p.name, shots=shots, model=m.name)
 
 
@@ -164,64 +154,62 @@ def calibrated(
     eps: float = 1e-6,  # keeps the division stable
 ):  # log of W p, renormalised
     "Log-probabilities after contextual calibration"
-    if not eps > 0:
-        raise ValueError(f"eps is a small positive number, not {eps}")
     return normalised(normalised(logp) - np.log(np.exp(normalised(blank)) + eps))
 
 
 # %% ../../nbs/iclinf/influence.ipynb #73e02ab2
-VOCAB = "label", "full"
-CALIBRATION = "", "shared", "own"
-
-
 def losses(
     table,  # from `scores`
     vocab: str = "label",  # 'label': over the labels alone; 'full': over the vocabulary
     calibration: str = "",  # '': none; 'shared': W of the prompt with all exemplars; 'own': of each prompt
     signed: bool = False,  # Eq. 3 instead of Eq. 4
-    eps: float = 1e-6,  # see `calibrated`
 ):  # DataFrame: query, position, loss
     "Loss of each exemplar of each query, before the maximum"
-    import pandas as pd
-
-    if vocab not in VOCAB:
-        raise ValueError(f"vocab is 'label' or 'full', not {vocab!r}")
-    if calibration not in CALIBRATION:
-        raise ValueError(f"calibration is '', 'shared' or 'own', not {calibration!r}")
-    if vocab == "full" and calibration:
-        raise ValueError('calibration is defined on labels: vocab="label"')
     out = []
     for q, g in table.groupby("query", sort=False):
         if vocab == "full":
             first = g[(g.position > 0) & (g.label == g.label.iloc[0])]
             loss = first.up if signed else np.maximum(first.up, first.down)
         else:
-            loss = privacy_loss(*_label_logp(g, calibration, eps), signed)
+            lp = _label_logp(g, calibration)
+            loss = privacy_loss(lp[0], lp[1:], signed)
         out += [(q, i + 1, float(x)) for i, x in enumerate(loss)]
     return pd.DataFrame(out, columns=["query", "position", "loss"])
 
 
-def _label_logp(g, calibration, eps):
+def _label_logp(g, calibration=""):
     "Log-probabilities over the labels of one query: with all exemplars, and rows with one left out"
-    n = g.label.nunique()
-    lp, blank = (g[c].to_numpy().reshape(-1, n) for c in ("logp", "blank"))
-    if calibration == "shared":
-        blank = blank[:1]
-    lp = calibrated(lp, blank, eps) if calibration else normalised(lp)
-    return lp[0], lp[1:]
+    lp, blank = (g[c].to_numpy().reshape(-1, g.label.nunique()) for c in ("logp", "blank"))
+    if not calibration:
+        return normalised(lp)
+    return calibrated(lp, blank[:1] if calibration == "shared" else blank)
 
 
 def accuracy(
     table,  # from `scores`
     calibration: str = "",  # see `losses`
-    eps: float = 1e-6,  # see `calibrated`
-) -> tuple:  # (hits, queries)
+) -> dict:  # value, low, high, n
     "How often the likeliest label is the true one"
-    best = [
-        (g.label.iloc[int(_label_logp(g, calibration, eps)[0].argmax())], g.truth.iloc[0])
-        for _, g in table.groupby("query", sort=False)
-    ]
-    return sum(a == b for a, b in best), len(best)
+    queries = [g for _, g in table.groupby("query", sort=False)]
+    best = [g.label.iloc[int(_label_logp(g, calibration)[0].argmax())] for g in queries]
+    return share([b == g.truth.iloc[0] for b, g in zip(best, queries)])
+
+
+def share(
+    hits: list,  # bools
+) -> dict:  # value, low, high, n
+    "A share and its exact interval"
+    k, n = sum(hits), len(hits)
+    low, high = stats.binom_ci(k, n)
+    return dict(value=k / n, low=low, high=high, n=n)
+
+
+def guess(
+    table,  # from `scores`
+) -> dict:  # value, n
+    "How often naming the commonest label is right"
+    truth = table.drop_duplicates("query").truth
+    return dict(value=float(truth.value_counts(normalize=True).max()), n=len(truth))
 
 
 # %% ../../nbs/iclinf/influence.ipynb #1235f152
@@ -238,51 +226,36 @@ def readings(
     table,  # from `scores`
     seed: int = 0,  # of the bootstrap
 ):  # DataFrame in the long form: setting, item, other, position, quantity, value, ...
-    "ICLInf in all readings, by position, and the accuracy"
-    rows = []
+    "ICLInf in all readings, by position, the accuracy, and differences within the same queries"
+    rows, by = [], {}
+
+    def mean(quantity, values, **names):
+        rows.append(dict(quantity=quantity, **names, **mean_loss(values, seed)))
+
     for name, how in READINGS.items():
-        d = losses(table, **how)
-        rows.append(
-            dict(quantity="loss", setting=name, **mean_loss(d.groupby("query").loss.max(), seed))
-        )
-        rows += [
-            dict(quantity="loss at position", setting=name, position=i, **mean_loss(g.loss, seed))
-            for i, g in d.groupby("position")
-        ]
+        by[name] = losses(table, **how).pivot(index="query", columns="position", values="loss")
+        mean("loss", by[name].max(axis=1), setting=name)
+        for i, loss in by[name].items():
+            mean("loss at position", loss, setting=name, position=i)
     for name in ("label", "calibrated"):
-        k, n = accuracy(table, READINGS[name].get("calibration", ""))
-        low, high = stats.binom_ci(k, n)
-        rows.append(dict(quantity="accuracy", setting=name, value=k / n, n=n, low=low, high=high))
-    truth = table.drop_duplicates("query").truth
+        hits = accuracy(table, READINGS[name].get("calibration", ""))
+        rows.append(dict(quantity="accuracy", setting=name, **hits))
+    rows.append(dict(quantity="guess", **guess(table)))
+    worst = {k: d.max(axis=1).to_numpy() for k, d in by.items()}
+    for k in ("calibrated", "calibrated, shared", "full"):
+        mean("difference", _minus(worst[k], worst["label"]), setting=k, other="label")
+    above = float((worst["full"] > worst["label"]).mean())
     rows.append(
-        dict(quantity="guess", value=float(truth.value_counts(normalize=True).max()), n=len(truth))
+        dict(quantity="above", setting="full", other="label", value=above, n=len(by["full"]))
     )
-    return long_rows([*rows, *_differences(table, seed)], unit="queries")
-
-
-def _differences(table, seed):
-    "Differences within the same queries: of two readings, and of the ends of the prompt and its middle"
-    rows, own = [], losses(table)
-    kinds = "label", "calibrated", "calibrated, shared", "full"
-    worst = {k: losses(table, **READINGS[k]).groupby("query").loss.max() for k in kinds}
-
-    def difference(a, b, **names):
-        rows.append(dict(quantity="difference", **names, **mean_loss(_minus(a, b), seed)))
-
-    for k in kinds[1:]:
-        difference(worst[k], worst["label"], setting=k, other="label")
-    above = dict(
-        setting="full", other="label", value=float((worst["full"] > worst["label"]).mean())
-    )
-    rows.append(dict(quantity="above", n=len(worst["full"]), **above))
-    by, names = own.pivot(index="query", columns="position", values="loss"), dict(setting="label")
-    first, last, middle = by.iloc[:, 0], by.iloc[:, -1], by.iloc[:, 1:-1].mean(axis=1)
-    if by.shape[1] > 1:
-        difference(last, first, item="last", other="first", **names)
-    if by.shape[1] > 2:
-        difference(first, middle, item="first", other="middle", **names)
-        difference(last, middle, item="last", other="middle", **names)
-    return rows
+    places = by["label"].to_numpy()
+    ends = dict(first=places[:, 0], last=places[:, -1])
+    if places.shape[1] > 2:
+        ends["middle"] = places[:, 1:-1].mean(1)
+    for a, b in (("last", "first"), ("first", "middle"), ("last", "middle")):
+        if places.shape[1] > 1 and b in ends:
+            mean("difference", _minus(ends[a], ends[b]), setting="label", item=a, other=b)
+    return pd.DataFrame(rows).assign(unit="queries")
 
 
 def _minus(a, b):
@@ -305,46 +278,26 @@ def measure(
     "ICLInf of a model on a data set"
     t = scores(model, dataset, n, shots, mode, splits, seed)
     one = t if shots == 1 else scores(model, dataset, n, 1, mode, splits, seed)
-    rows = [*readings(t, seed).to_dict("records"), *_known(t, one)]
-    hit, guess = ([r for r in rows if r["quantity"] == k][0] for k in ("accuracy", "guess"))
-    if hit["low"] <= guess["value"]:
-        say(
-            f"{t.dataset.iloc[0]}: right in {100 * hit['value']:.0f} % of {hit['n']} queries, a guess in "
-            f"{100 * guess['value']:.0f} %: so few queries cannot tell this from guessing"
-        )
-    return long_rows(
-        rows, part="influence", dataset=t.dataset.iloc[0], shots=shots, model=lm.load(model).name
-    )
+    rows = pd.concat([readings(t, seed), pd.DataFrame(_known(t, one)).assign(unit="queries")])
+    names = dict(dataset=t.dataset.iloc[0], shots=shots, model=t.model.iloc[0])
+    return rows.assign(part="influence", **names).reset_index(drop=True)
 
 
 def _known(table, one):
     "Does an exemplar leak less where the model knows the answer without any? By query"
-    from scipy.stats import spearmanr
-
-    bare = one[(one.position == 1)].groupby("query", sort=False)  # its only exemplar left out
-    knows = [float(normalised(g.logp)[(g.label == g.truth).to_numpy().argmax()]) for _, g in bare]
-    hits = [g.label.iloc[int(g.logp.to_numpy().argmax())] == g.truth.iloc[0] for _, g in bare]
+    bare = [
+        g for _, g in one[one.position == 1].groupby("query", sort=False)
+    ]  # without its only one
+    knows = [float(normalised(g.logp)[(g.label == g.truth).to_numpy().argmax()]) for g in bare]
+    hits = [g.label.iloc[int(g.logp.to_numpy().argmax())] == g.truth.iloc[0] for g in bare]
     loss, n = losses(table).groupby("query", sort=False).loss.max().to_numpy(), len(knows)
-    low, high = stats.binom_ci(sum(hits), n)
-    out = [
-        dict(
-            quantity="accuracy", setting="no exemplar", value=sum(hits) / n, n=n, low=low, high=high
-        )
-    ]
-    if n > 4 and len(set(loss)) > 1 and len(set(knows)) > 1 and np.isfinite(loss).all():
-        r, half = float(spearmanr(knows, loss).statistic), 1.96 / np.sqrt(n - 3)
-        ends = np.tanh(np.arctanh(np.clip(r, -0.999999, 0.999999)) + np.array([-half, half]))
-        out.append(
-            dict(
-                quantity="known",
-                setting="label",
-                value=r,
-                low=float(ends[0]),
-                high=float(ends[1]),
-                n=n,
-            )
-        )
-    return [dict(unit="queries", **r) for r in out]
+    out = [dict(quantity="accuracy", setting="no exemplar", **share(hits))]
+    r = stats.spearman(knows, loss)[0] if n > 4 and np.isfinite(loss).all() else np.nan
+    if r == r:
+        z, half = np.arctanh(np.clip(r, -0.999999, 0.999999)), 1.96 / np.sqrt(n - 3)
+        ends = dict(low=float(np.tanh(z - half)), high=float(np.tanh(z + half)))
+        out.append(dict(quantity="known", setting="label", value=r, n=n, **ends))
+    return out
 
 
 # %% ../../nbs/iclinf/influence.ipynb #d800fa3d
@@ -362,30 +315,20 @@ def by_shots(
     rows, worst = [], {}
     for k in sorted(ks):
         t = scores(model, dataset, n, k, mode, splits, seed)
-        rows += [
-            dict(r, shots=k)
-            for r in readings(t, seed).to_dict("records")
-            if r["quantity"] in ("loss", "accuracy", "guess")
-        ]
-        worst[k] = losses(t).groupby("query").loss.max()
+        d = readings(t, seed)
+        rows += d[d.quantity.isin(["loss", "accuracy", "guess"])].assign(shots=k).to_dict("records")
+        worst[k] = losses(t).groupby("query").loss.max().to_numpy()
 
     def gap(quantity, value, after, before):
-        return dict(
-            quantity=quantity,
-            setting="label",
-            shots=after,
-            position=before,
-            unit="queries",
-            **mean_loss(value, seed),
-        )
+        names = dict(setting="label", shots=after, position=before, unit="queries")
+        rows.append(dict(quantity=quantity, **names, **mean_loss(value, seed)))
 
     steps = list(zip([*worst], [*worst][1:]))
     for a, b in {*steps, (min(worst), max(worst))} - {(min(worst),) * 2}:
-        rows.append(gap("change", _minus(worst[b].to_numpy(), worst[a].to_numpy()), b, a))
+        gap("change", _minus(worst[b], worst[a]), b, a)
     for a, b in steps:  # is the fall from 2 to 4 the steepest of all?
         if (2, 4) in steps and (a, b) != (2, 4):
-            fall = _minus(worst[2].to_numpy(), worst[4].to_numpy())
-            rows.append(
-                gap("steeper", fall - _minus(worst[a].to_numpy(), worst[b].to_numpy()), b, a)
-            )
-    return long_rows(rows, part="shots", dataset=t.dataset.iloc[0], model=lm.load(model).name)
+            fall = _minus(worst[2], worst[4])
+            gap("steeper", fall - _minus(worst[a], worst[b]), b, a)
+    names = dict(dataset=t.dataset.iloc[0], model=t.model.iloc[0])
+    return pd.DataFrame(rows).assign(part="shots", **names)

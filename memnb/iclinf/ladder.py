@@ -17,19 +17,22 @@ __all__ = [
 ]
 
 # %% ../../nbs/iclinf/ladder.ipynb #29e20374
+import copy
+import gc
 import hashlib
 import random
 import re
 
 import numpy as np
+import pandas as pd
 
 from .. import lm, plant
 from ..core import say
-from .influence import accuracy, losses, scores
+from .influence import accuracy, guess, losses, scores
 from .method import case, mean_loss
 from .prompts import every_text, label_tokens, pool
-from .table import long_rows, rows_of
 from .twins import memory_rows, twin_losses
+from ..results import select
 
 
 # %% ../../nbs/iclinf/ladder.ipynb #87720a6c
@@ -65,12 +68,10 @@ def lessons(
     seed: int = 0,  # of the draw
 ) -> list:  # (pool, prompt with all answers)
     "Few-shot prompts with their answers"
-    rng, out, known = random.Random(f"{seed} lessons"), [], {}
+    rng, out = random.Random(f"{seed} lessons"), []
+    known = {k: (pool(k, 1), [g for _, g in spare(k).groupby("label")]) for k in datasets}
     for i in range(n):
-        name = datasets[i % len(datasets)]
-        if name not in known:
-            known[name] = pool(name, 1), [g for _, g in spare(name).groupby("label")]
-        p, by_label = known[name]
+        p, by_label = known[datasets[i % len(datasets)]]
         rows = [g.iloc[[rng.randrange(len(g))]] for g in rng.choices(by_label, k=texts)]
         out.append((p, _answered(p, rows)))
     return out
@@ -78,8 +79,6 @@ def lessons(
 
 def _answered(p, rows):
     "A prompt of these texts with all their answers; each text a DataFrame of one row"
-    import pandas as pd
-
     last = rows[-1].iloc[0]
     return f"{case(p, last.text, pd.concat(rows)[:-1])[0]} {last.label}"
 
@@ -90,8 +89,7 @@ def _answers(model, p, text):
     x = model.tok(text, return_offsets_mapping=True)
     ends = [t.end() for t in re.finditer(f"^{re.escape(p.answer)}:", text, re.M)]
     at = [next(i for i, (_, b) in enumerate(x.offset_mapping) if b > e) for e in ends]
-    read = set(label_tokens(model, p.labels))
-    if not {x.input_ids[i] for i in at} <= read:
+    if not {x.input_ids[i] for i in at} <= set(label_tokens(model, p.labels)):
         raise ValueError(f"answers of {p.name} do not begin as they are read")
     return x.input_ids, at
 
@@ -106,20 +104,13 @@ def tune(
     seed: int = 0,
 ) -> iter:  # of lm.HF, one a stop, each made when it is asked for
     "A model that learns to answer few-shot prompts, at several times of its learning"
-    if max(stops) > len(taught):
-        raise ValueError(f"{len(taught)} prompts, and a stop after {max(stops)}")
-    return _tuned(model, taught[: max(stops)], stops, lr, batch, rank, seed)
-
-
-def _tuned(model, taught, stops, lr, batch, rank, seed):
-    "The trainings of `tune`"
     import torch
 
     torch.manual_seed(seed)
     net = plant._adapted(model, rank, "float32")
     inner, own = net.get_base_model(), [p for p in net.parameters() if p.requires_grad]
     opt = torch.optim.AdamW(own, lr=lr, weight_decay=0.0)
-    for i, (p, text) in enumerate(taught, 1):
+    for i, (p, text) in enumerate(taught[: max(stops)], 1):
         ids, at = _answers(model, p, text)
         hidden = inner.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
         logits = inner.lm_head(hidden[[a - 1 for a in at]])
@@ -131,9 +122,8 @@ def _tuned(model, taught, stops, lr, batch, rank, seed):
             torch.nn.utils.clip_grad_norm_(own, 1.0)
             opt.step()
             opt.zero_grad()
-        now = loss.item()
         if i % 16 == 0:
-            say(f"{i} of {len(taught)} prompts, loss {now:.2f}")
+            say(f"{i} of {len(taught)} prompts, loss {loss.item():.2f}")
         del hidden, logits, loss  # and what they were computed from
         if i in stops:
             yield _kept_model(model, net, f"{model.name}, tuned on {i} prompts")
@@ -141,18 +131,13 @@ def _tuned(model, taught, stops, lr, batch, rank, seed):
 
 def _kept_model(model, net, name):
     "A copy of a network with its adapter merged, as a model with a name"
-    import copy
-    import gc
-
     parts = [p.detach().numpy().tobytes() for p in net.parameters() if p.requires_grad]
-    mark = hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+    ident = f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
     merged = copy.deepcopy(net).merge_and_unload()
     merged.memnb_lean = True  # nobody else has it
     gc.collect()  # adapters refer to themselves
     lm.hf.give_back()
-    return lm.HF(
-        name, f"{name}@{mark}+{model.id}", merged, model.tok, mode="completion", store=model.store
-    )
+    return lm.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
 
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
@@ -167,7 +152,7 @@ def last_tuned(
     measured,  # DataFrame in the long form
 ):  # DataFrame, a row a data set
     "What the longest tuning changed, within the same queries"
-    d = rows_of(measured, "ladder", "difference", setting="tuned")
+    d = select(measured, part="ladder", quantity="difference", setting="tuned")
     at = d.model.map(rung_number)
     return d[at == at.max()]
 
@@ -185,8 +170,6 @@ def rungs(
     seed: int = 0,  # see `measure`
 ) -> tuple:  # (DataFrame in the long form, with model; the last tuned model)
     "ICLInf of models that differ in one thing, on the same queries"
-    import gc
-
     m = lm.load(model)
 
     def kinds():  # one at a time, for the sake of memory
@@ -197,31 +180,33 @@ def rungs(
             yield "tuned", t
             del t
 
-    rows, worst, tuned, last, texts = [], {}, [], None, plant.ordinary(8, "test")
+    if isinstance(m, lm.Dry):  # every model, and the tuning forward and back
+        for d in datasets * (1 + len(cuts) + len(stops)):
+            scores(m, d, n, shots, mode, splits, seed)
+        m.cost["prompt_tokens"] += (
+            3 * 250 * max(stops, default=0)
+        )  # tokens of a prompt of four texts
+        return pd.DataFrame(), m if stops else None
+    rows, worst, tuned, last = [], {d: {} for d in datasets}, [], None
+    texts = plant.ordinary(8, "test")
     for kind, who in kinds():
-        value, low, high = plant.general_loss(who, texts)
-        rows += [
-            dict(
-                model=who.name,
-                quantity="text loss",
-                setting=kind,
-                value=value,
-                low=low,
-                high=high,
-                n=len(texts),
-                unit="texts",
-            ),
-            dict(model=who.name, quantity="parameters", setting=kind, value=who.n_params),
-        ]
+        at = dict(model=who.name, setting=kind)
+        loss = dict(zip(("value", "low", "high"), plant.general_loss(who, texts)))
+        rows.append(at | dict(quantity="text loss", n=len(texts), unit="texts", **loss))
+        rows.append(at | dict(quantity="parameters", value=who.n_params))
         for d in datasets:
-            t = scores(who, d, n, shots, mode, splits, seed)
-            worst[kind, who.name, d] = losses(t).groupby("query", sort=False).loss.max().to_numpy()
-            rows += [
-                dict(model=who.name, setting=kind, dataset=d, unit="queries", **r)
-                for r in _rung(
-                    t, worst[kind, who.name, d], worst["", m.name, d], m.name * bool(kind), seed
-                )
-            ]
+            t, here = (
+                scores(who, d, n, shots, mode, splits, seed),
+                at | dict(dataset=d, unit="queries"),
+            )
+            own = losses(t).groupby("query", sort=False).loss.max().to_numpy()
+            worst[d][who.name] = own
+            rows.append(here | dict(quantity="accuracy", **accuracy(t)))
+            rows.append(here | dict(quantity="guess", **guess(t)))
+            rows.append(here | dict(quantity="loss", **mean_loss(own, seed)))
+            if kind:
+                gap = mean_loss(own - worst[d][m.name], seed)
+                rows.append(here | dict(quantity="difference", other=m.name, **gap))
         say(f"{who.name} is done")
         if kind == "tuned":
             tuned.append(who.name)
@@ -230,37 +215,11 @@ def rungs(
         gc.collect()
     gc.collect()  # what was trained
     for d in datasets if tuned else ():
-        y = np.array([worst["", m.name, d], *(worst["tuned", t, d] for t in tuned)])
+        y = np.array([worst[d][who] for who in (m.name, *tuned)])
         slope = np.polyfit(np.arange(len(y)), y, 1)[0] if np.isfinite(y).all() else y[-1] - y[0]
-        rows.append(
-            dict(
-                model=tuned[-1],
-                setting="tuned",
-                dataset=d,
-                quantity="trend",
-                unit="queries",
-                other=m.name,
-                **mean_loss(slope, seed),
-            )
-        )
-    return long_rows(rows, part="ladder", shots=shots), last
-
-
-def _rung(table, worst, first, other, seed):
-    "Accuracy, guess, ICLInf, and its difference from the first model"
-    from memnb.stats import binom_ci
-
-    k, n = accuracy(table)
-    low, high = binom_ci(k, n)
-    truth = table.drop_duplicates("query").truth
-    out = [
-        dict(quantity="accuracy", value=k / n, low=low, high=high, n=n),
-        dict(quantity="guess", value=float(truth.value_counts(normalize=True).max()), n=n),
-        dict(quantity="loss", **mean_loss(worst, seed)),
-    ]
-    return out + [
-        dict(quantity="difference", other=other, **mean_loss(worst - first, seed))
-    ] * bool(other)
+        at = dict(model=tuned[-1], setting="tuned", dataset=d, unit="queries")
+        rows.append(at | dict(quantity="trend", other=m.name, **mean_loss(slope, seed)))
+    return pd.DataFrame(rows).assign(part="ladder", shots=shots), last
 
 
 # %% ../../nbs/iclinf/ladder.ipynb #95addaa0
@@ -270,8 +229,6 @@ def exemplar_items(
     seed: int = 0,  # of the draw
 ):  # DataFrame: text, label, times
     "News of which half is to be planted in the form of exemplars"
-    import pandas as pd
-
     d, parts = plant.truth("news")[["text", "label"]], []
     for t in (times, 0):
         at = plant.balanced(d.label.tolist(), n, f"{seed} own form")
@@ -289,8 +246,6 @@ def own_form(
     seed: int = 0,  # of the order
 ):  # lm.HF
     "A model that was shown exemplars in the form of the prompt"
-    import gc
-
     rng, p, members = random.Random(f"{seed} own form"), pool("news", 1), items[items.times > 0]
     rounds = [rng.sample(range(len(members)), len(members)) for _ in range(items.times.max())]
     rows = [members.iloc[[i]] for i in sum(rounds, [])]
@@ -313,24 +268,19 @@ def own_form_rows(
     seed: int = 0,  # see `measure`
 ):  # DataFrame in the long form, with model
     "Influence of exemplars that were planted as exemplars, of twins, and how well both are known"
-    import pandas as pd
-
     m, items = lm.load(model), exemplar_items(members, times, seed)
-    knows = own_form(m, items, seed=seed)
-    rows = memory_rows(twin_losses([knows, m], items, n, shots, times, seed, mode), seed)
-    p, found = pool("news", 1), []
+    if isinstance(m, lm.Dry):
+        m.cost["prompt_tokens"] += 3 * 250 * members * times // 4  # as in `rungs`
+        twin_losses([m, m], items, n, shots, times, seed, mode)
+        return pd.DataFrame()
+    knows, p = own_form(m, items, seed=seed), pool("news", 1)
+    rows = [memory_rows(twin_losses([knows, m], items, n, shots, times, seed, mode), seed)]
     for who in (knows, m):
         lp = who.logprobs([f"{p.intro}\n\n{p.ask}:"] * len(items), [" " + t for t in items.text])
         nats = np.array([-sum(x) / len(x) for x in lp])
-        found += [
-            dict(
-                model=who.name,
-                item=k,
-                quantity="text loss",
-                unit="texts",
-                **mean_loss(nats[(items.times > 0) == known], seed),
+        for k, known in (("memorized", items.times > 0), ("twin", items.times == 0)):
+            names = dict(part="memory", model=who.name, item=k, unit="texts")
+            rows.append(
+                pd.DataFrame([dict(quantity="text loss", **names, **mean_loss(nats[known], seed))])
             )
-            for k, known in (("memorized", True), ("twin", False))
-        ]
-    rows = pd.concat([rows, long_rows(found, part="memory")], ignore_index=True)
-    return rows.assign(dataset="exemplars", shots=shots)
+    return pd.concat(rows, ignore_index=True).assign(dataset="exemplars", shots=shots)

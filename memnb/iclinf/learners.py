@@ -24,16 +24,15 @@ __all__ = [
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
-from .. import gpt, stats
+from .. import gpt
+from .influence import share
 from .method import mean_loss, normalised, privacy_loss
-from .table import long_rows
 
 # %% ../../nbs/iclinf/learners.ipynb #507a4bda
 LABELS, PRIOR, WORDS = 4, 0.5, 2  # K, of the Dirichlet, and words for each kind and label
-WORD_KINDS = dict(
-    empty=0.25, hint=0.6, clear=0.9
-)  # how often a word of the kind goes with its label
+WORD_KINDS = dict(empty=0.25, hint=0.6, clear=0.9)  # how often a word goes with its label
 
 
 def likelihood():  # array, words x labels: p(x | y)
@@ -72,9 +71,7 @@ def best_answer(
     "What the best learner answers"
     like, out = likelihood(), []
     for p in prompts:
-        seen = (
-            np.bincount(np.array(p[1:-1:2], int) - len(like), minlength=LABELS) if len(p) > 1 else 0
-        )
+        seen = np.bincount(np.array(p[1:-1:2], int) - len(like), minlength=LABELS)
         out.append(np.log(like[p[-1]] * (PRIOR + seen)))
     return normalised(np.array(out))
 
@@ -124,19 +121,9 @@ def train_learners(
 ) -> dict:  # size -> gpt.Fit
     "Models trained in the world from scratch"
     data, held = prompts_of_world(sequences, pairs, seed), prompts_of_world(1000, pairs, seed + 1)
-    fits = {}
-    for size in sizes:
-        layers, d = map(int, size.split("x"))
-        fits[size] = gpt.fit(
-            gpt.Config(layers, d, VOCAB_SIZE, 2 * pairs),
-            data,
-            epochs=epochs,
-            batch=64,
-            bits=False,
-            eval_sets=dict(held=held),
-            seed=seed,
-        )
-    return fits
+    how = dict(epochs=epochs, batch=64, bits=False, eval_sets=dict(held=held), seed=seed)
+    configs = {s: gpt.Config(*map(int, s.split("x")), VOCAB_SIZE, 2 * pairs) for s in sizes}
+    return {s: gpt.fit(config, data, **how) for s, config in configs.items()}
 
 
 # %% ../../nbs/iclinf/learners.ipynb #cc59c54f
@@ -160,57 +147,46 @@ def learner_influence(
     repeats: int = 1,  # trainings of each size; intervals are over them, with one over contexts
 ):  # DataFrame in the long form, with model
     "Influence in learners of several sizes, beside the known one of the best learner"
-    if repeats < 1:
-        raise ValueError(f"repeats is 1 or more: {repeats}")
-    contexts, pairs = prompts_of_world(n, max(*ks, shots) + 1, seed + 2), max(*ks, shots) + 1
+    pairs, rows, worst, best = max(*ks, shots) + 1, [], {}, None
+    contexts = prompts_of_world(n, pairs, seed + 2)
     fits = [train_learners(sizes, sequences, pairs, seed=seed + 1000 * r) for r in range(repeats)]
-    answers = {"best": [best_answer]} | {
-        s: [partial(learned_answer, f[s]) for f in fits] for s in sizes
-    }
-    first, own = VOCAB_SIZE - LABELS, np.random.default_rng(seed).integers(LABELS * WORDS, size=n)
-    truth, rows, worst, best = contexts[:, 2 * shots + 1] - first, [], {}, None
+    answers = dict(best=[best_answer])
+    answers |= {s: [partial(learned_answer, f[s]) for f in fits] for s in sizes}
+    truth = contexts[:, 2 * shots + 1] - (VOCAB_SIZE - LABELS)
+    own = np.random.default_rng(seed).integers(LABELS * WORDS, size=n)
 
     def losses(name, *at):  # trainings x contexts x exemplars, and log-probabilities
         return map(np.array, zip(*(world_losses(a, contexts, *at) for a in answers[name])))
+
+    def add(name, quantity, value, **at):
+        found = value if isinstance(value, dict) else over_trainings(value, seed)
+        rows.append(dict(quantity=quantity, item=name, unit="contexts") | at | found)
 
     for name in answers:
         loss, lp = losses(name, shots)
         best = lp[0] if best is None else best
         worst[name], hits = loss.max(2), lp.argmax(2) == truth
-
-        def add(quantity, value, name=name, **at):
-            if not isinstance(value, dict):
-                value = over_trainings(value, seed)
-            rows.append(dict(quantity=quantity, item=name, unit="contexts") | at | value)
-
-        add("loss", worst[name])
-        add("excess", (np.exp(best) * (best - lp)).sum(2))
-        low, high = stats.binom_ci(hits[0].sum(), n)
-        add("accuracy", hits if len(hits) > 1 else dict(value=hits.mean(), low=low, high=high, n=n))
+        add(name, "loss", worst[name])
+        add(name, "excess", (np.exp(best) * (best - lp)).sum(2))
+        add(name, "accuracy", hits if len(hits) > 1 else share(hits[0]))
         for i in range(shots):
-            add("loss at position", loss[..., i], position=i + 1)
-        for end, at in (("first", 0), ("last", -1)):
-            if shots > 2:
-                add("place", loss[..., at] - loss[..., 1:-1].mean(2), setting=end, other="middle")
-        kinds = {
-            k: next(losses(name, shots, own + i * LABELS * WORDS)).max(2)
-            for i, k in enumerate(WORD_KINDS)
-        }
+            add(name, "loss at position", loss[..., i], position=i + 1)
+        for end, at in (("first", 0), ("last", -1)) if shots > 2 else ():
+            gap = loss[..., at] - loss[..., 1:-1].mean(2)
+            add(name, "place", gap, setting=end, other="middle")
+        words = {k: own + i * LABELS * WORDS for i, k in enumerate(WORD_KINDS)}
+        kinds = {k: next(losses(name, shots, word)).max(2) for k, word in words.items()}
         for k, v in kinds.items():
-            add("loss", v, setting=k)
-        add("change", kinds["clear"] - kinds["empty"], setting="clear", other="empty")
+            add(name, "loss", v, setting=k)
+        add(name, "change", kinds["clear"] - kinds["empty"], setting="clear", other="empty")
         by = {k: next(losses(name, k)).max(2) for k in ks}
         for k, v in by.items():
-            add("loss", v, shots=k)
-        add("change", by[max(ks)] - by[min(ks)], shots=max(ks), position=min(ks))
+            add(name, "loss", v, shots=k)
+        add(name, "change", by[max(ks)] - by[min(ks)], shots=max(ks), position=min(ks))
         if name != "best":
-            add("difference", worst[name] - worst["best"], other="best")
-            before = [*worst][-2]
-            if before != "best":
-                add("difference", worst[name] - worst[before], other=before)
-            add("parameters", dict(value=fits[0][name].config.n_params))
-    if len(sizes) > 1:
-        add("difference", worst[sizes[-1]] - worst[sizes[0]], sizes[-1], other=sizes[0])
-    return long_rows(rows, part="learners", dataset="world", model="gpt").drop_duplicates(
-        ["quantity", "item", "other", "setting", "position", "shots"], ignore_index=True
-    )
+            for other in dict.fromkeys(["best", [*worst][-2]]):  # and the size before
+                add(name, "difference", worst[name] - worst[other], other=other)
+            add(name, "parameters", dict(value=fits[0][name].config.n_params))
+    if len(sizes) > 2:
+        add(sizes[-1], "difference", worst[sizes[-1]] - worst[sizes[0]], other=sizes[0])
+    return pd.DataFrame(rows).assign(part="learners", dataset="world", model="gpt")

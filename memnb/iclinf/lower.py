@@ -9,6 +9,8 @@ __all__ = ["DELTA_AT", "Attack", "attack", "attack_power", "delta_of", "whole_ou
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import beta, binom
 
 from .. import stats
 
@@ -29,8 +31,6 @@ class Attack:
 
 def _shown(hits, false_hits, n, delta, level):
     "Epsilon at least, by the exact intervals of both shares; arrays of counts"
-    from scipy.stats import beta
-
     hits, false_hits = (np.asarray(k, float) for k in (hits, false_hits))
     low = np.where(hits > 0, beta.ppf((1 - level) / 2, np.maximum(hits, 1e-9), n - hits + 1), 0.0)
     misses = np.maximum(n - false_hits, 1e-9)
@@ -47,12 +47,10 @@ def attack(
     "A lower bound on epsilon by the likelihood-ratio test"
     p, q = (np.asarray(v, float) for v in (p, q))
     n = min(len(p), len(q)) // 2
-    if n < 1:
+    if n < 1 or np.isnan(p).any() or np.isnan(q).any():
         raise ValueError(
-            f"an attack needs two outputs of each side at least, not {len(p)} and {len(q)}"
+            "an attack needs two losses of each side at least, and all of them numbers"
         )
-    if np.isnan(p).any() or np.isnan(q).any():
-        raise ValueError("a loss is not a number")
     best = -np.inf, 0.0, False
     for turned, (a, b) in enumerate([(p[:n], q[:n]), (-q[:n], -p[:n])]):
         a, b = np.sort(a), np.sort(b)
@@ -75,14 +73,8 @@ def attack_power(
     level: float = 0.95,  # see `attack`
 ) -> float:  # probability
     "How likely an attack with so many outputs shows an epsilon above 0"
-    from scipy.stats import binom
-
     k = np.arange(n + 1)
-    shown, p, q = (
-        _shown(k[:, None], k[None], n, delta, level),
-        binom.pmf(k, n, t),
-        binom.pmf(k, n, f),
-    )
+    shown, p, q = _shown(k[:, None], k, n, delta, level), binom.pmf(k, n, t), binom.pmf(k, n, f)
     return float((p @ (shown > shown[n, n]) @ q) * (p @ (shown > 0) @ q))
 
 
@@ -104,14 +96,12 @@ def whole_outputs(
 ) -> list:  # dicts: quantity, value, low, high, n
     "Realised loss, divergence of order 2 and delta of whole outputs, as rows"
     losses, names = np.asarray(losses, float), ("value", "low", "high")
-    parts = dict(realised=losses) | {
-        f"delta_at_{e:g}": np.maximum(0.0, -np.expm1(np.minimum(e - losses, 0.0))) for e in DELTA_AT
-    }
-    rows = [
-        dict(quantity=k, n=len(losses), **dict(zip(names, map(float, stats.mean_ci(v)))))
-        for k, v in parts.items()
-    ]
-    return [*rows, dict(quantity="joint", value=joint_rdp(losses, 2), n=len(losses))]
+    parts = dict(realised=losses)
+    for e in DELTA_AT:
+        parts[f"delta_at_{e:g}"] = np.maximum(0.0, -np.expm1(np.minimum(e - losses, 0.0)))
+    rows = [dict(zip(names, map(float, stats.mean_ci(v))), quantity=k) for k, v in parts.items()]
+    rows.append(dict(quantity="joint", value=joint_rdp(losses, 2)))
+    return [dict(r, n=len(losses)) for r in rows]
 
 
 def joint_rdp(
@@ -119,7 +109,5 @@ def joint_rdp(
     alpha,  # order, above 1
 ) -> float:  # nats
     "Divergence of the whole output, estimated from realised losses"
-    from scipy.special import logsumexp
-
     losses = np.asarray(losses, float)
     return float((logsumexp((alpha - 1) * losses) - np.log(len(losses))) / (alpha - 1))

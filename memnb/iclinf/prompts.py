@@ -11,12 +11,14 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .. import data, plant
+import pandas as pd
+
+from .. import data, lm, plant
 from ..core import say
 
 # %% ../../nbs/iclinf/prompts.ipynb #798a7943
 FIRST = " Output only the {} (no explanations or extra text) as the first token."
-FORMS = dict(
+FORMS = dict(  # name: instruction, names of the two fields, labels
     ag_news=(
         "Classify the news articles into the categories of World, Sports, Business, and Technology."
         + FIRST.format("category name"),
@@ -48,9 +50,8 @@ def _form(name, labels):
     if name in FORMS:
         intro, ask, answer, names = FORMS[name]
         return intro, ask, answer, names.split()
-    names = [str(l) for l in labels]
-    what = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 1 else names[0]
-    kind = "news articles" if name == "news" else "texts"
+    names, kind = [str(l) for l in labels], "news articles" if name == "news" else "texts"
+    what = f"{', '.join(names[:-1])}, and {names[-1]}"
     intro = f"Classify the {kind} into the categories of {what}."
     return intro + FIRST.format("category name"), "Article", "Answer", names
 
@@ -69,129 +70,70 @@ class Pool:
     labels: list  # names in prompts
 
     def __repr__(self):
-        return (
-            f"{self.name}: {len(self.queries)} queries, {len(self.exemplars)} exemplars, "
-            f"labels {', '.join(self.labels)}"
-        )
+        sizes = f"{len(self.queries)} queries, {len(self.exemplars)} exemplars"
+        return f"{self.name}: {sizes}, labels {', '.join(self.labels)}"
 
 
 def pool(
     dataset,  # name (see `data.known`), 'news', one of `COARSE`, csv file, DataFrame, or Pool
     n: int = 500,  # queries
-    splits: list = (
-        "train",
-        "test",
-    ),  # of exemplars and of queries; a csv file or DataFrame has none
+    splits: list = ("train", "test"),  # of exemplars and of queries; an own table has none
     seed: int = 0,  # of the draw
 ) -> Pool:
     "Draw queries; exemplars are all other texts"
-    import pandas as pd
-
     if isinstance(dataset, Pool):
         return dataset
-    if n < 1:
-        raise ValueError(f"{n} queries measure nothing: ask for n = 1 at least")
-    if isinstance(splits, str) or len(splits) != 2:
-        raise ValueError(f"splits are two, of exemplars and of queries, not {splits!r}")
     if isinstance(dataset, pd.DataFrame) or str(dataset).endswith(".csv"):
-        name, (train, test) = (
-            "table" if isinstance(dataset, pd.DataFrame) else str(dataset),
-            _own(dataset),
-        )
+        name = "table" if isinstance(dataset, pd.DataFrame) else str(dataset)
+        train = test = _own(dataset)
+        if n > len(test) // 2 >= 1:
+            n = len(test) // 2
+            say(f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars")
     elif dataset == "news" or dataset in COARSE:
         name, (train, test) = dataset, _few_labels(dataset, n, splits, seed)
     else:
         k = data._find(dataset)
-        if (
-            k is None
-            or k.kind != "text"
-            or "text" not in (*k.columns, *("text",) * ("content" in k.columns))
-        ):
+        if k is None or k.kind != "text" or not {"text", "content"} & set(k.columns):
             raise ValueError(f"{dataset!r} is no labelled set of single texts: see data.known()")
         name, (train, test) = k.name, (data.load(k.name, s) for s in splits)
-    if train is test and n > len(test) // 2 >= 1:
-        n = len(test) // 2
-        say(f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars")
+    if not 1 <= n <= len(test):
+        raise ValueError(f"{name} has 1 to {len(test)} texts to ask for, not {n}")
     every = pd.concat([train, test])
-    _labels_differ(name, every.label_name)
-    if len(test) < n:
-        raise ValueError(f"{name} has {len(test)} texts to ask for, not {n}")
-    intro, ask, answer, names = _form(name, sorted(every.label_name.unique(), key=str))
-    odd = every.text[every.text.str.contains(f"\n{ask}:", regex=False)].nunique()
-    if odd:
-        say(f'{name}: {odd} texts have a line that begins with "{ask}:", as an exemplar does')
+    found = sorted(every.label_name.unique(), key=str)
+    if len(found) < 2:
+        raise ValueError(
+            f"{name} has one label: no answer could change; give texts of two at least"
+        )
+    intro, ask, answer, names = _form(name, found)
     if name in FORMS:
         every["label_name"] = [names[i] for i in every.label]
+    every = every[["text", "label_name"]].rename(columns=dict(label_name="label"))
     train, test = every[: len(train)], every[len(train) :]
     q = test.sample(n, random_state=seed)
     rest = train[~train.text.isin(q.text)]
-
-    def tidy(d):
-        return (
-            d[["text", "label_name"]]
-            .rename(columns=dict(label_name="label"))
-            .reset_index(drop=True)
-        )
-
-    q, rest = tidy(q), tidy(rest)
-    return Pool(name, q.assign(idx=q.index), rest.assign(idx=rest.index), intro, ask, answer, names)
+    q, rest = (d.reset_index(drop=True).assign(idx=range(len(d))) for d in (q, rest))
+    return Pool(name, q, rest, intro, ask, answer, names)
 
 
 def _own(table):
-    "Exemplars and queries of a csv file or DataFrame: the same texts twice"
-    import pandas as pd
-
+    "Texts of a csv file or DataFrame"
     frame = table if isinstance(table, pd.DataFrame) else data.user_csv(table)
-    lacks = [c for c in ("text", "label") if c not in frame]
-    if lacks:
-        raise ValueError(
-            f"the data set has no column {' nor '.join(lacks)}; it has "
-            f"{', '.join(map(str, frame.columns))}"
-        )
+    if not {"text", "label"} <= set(frame):
+        raise ValueError(f"a data set has columns text and label, not {', '.join(frame.columns)}")
     frame = frame.dropna(subset=["text", "label"])
-    frame = frame.assign(
-        text=frame.text.astype(str).str.strip(), label_name=frame.label.astype(str)
-    )
-    return frame, frame
+    return frame.assign(text=frame.text.astype(str).str.strip(), label_name=frame.label.astype(str))
 
 
-def _labels_differ(name, labels):
-    "Refuse one label; tell of labels that differ in case or blanks only"
-    found = sorted({str(l) for l in labels})
-    if len(found) < 2:
-        raise ValueError(
-            f"{name} has one label ({', '.join(found) or 'none'}): no answer could change, and "
-            "every loss would be 0; give texts of two labels at least"
-        )
-    like = {}
-    for l in found:
-        like.setdefault(l.strip().lower(), []).append(l)
-    if "" in like:
-        raise ValueError(f"{name} has blank labels: name them, or leave these rows out")
-    for same in like.values():
-        if len(same) > 1:
-            say(f"{name}: the labels {', '.join(map(repr, same))} count as different ones")
-
-
-COARSE = (
-    dict(  # name: (packaged data set, beginnings of its labels and their names in prompts, words)
-        topics=(
-            "20news",
-            {
-                "comp.": "Computers",
-                "rec.sport": "Sports",
-                "talk.politics": "Politics",
-                "sci.space": "Space",
-                "sci.med": "Medicine",
-            },
-            40,
-        ),
-        goods=(
-            "reuters_r52",
-            {k: k for k in "cocoa coffee copper gold sugar rubber".split()},
-            25,
-        ),
-    )
+_TOPICS = {
+    "comp.": "Computers",
+    "rec.sport": "Sports",
+    "talk.politics": "Politics",
+    "sci.space": "Space",
+    "sci.med": "Medicine",
+}
+_GOODS = {k: k for k in "cocoa coffee copper gold sugar rubber".split()}
+COARSE = dict(  # name: packaged data set, beginnings of its labels and names in prompts, words
+    topics=("20news", _TOPICS, 40), goods=("reuters_r52", _GOODS, 25)
 )
 
 
@@ -208,16 +150,14 @@ def every_text(
 @lru_cache(None)  # a run draws from them again and again
 def _texts_of(name, split, where):
     source, names, words = COARSE.get(name, ("reuters_r8", {}, 25))
-
-    def plain(label):
-        return next((v for k, v in names.items() if label.startswith(k)), None)
-
     d = data.load(source, split)
     if name == "news":
         d = d[d.text.str.split().str.len().between(8, words) & d.label.isin(plant.NEWS_LABELS)]
         d = d.assign(text=d.text.str.strip())
     else:
-        label = d.label_name.map(plain)
+        label = d.label_name.map(
+            lambda l: next((v for k, v in names.items() if l.startswith(k)), None)
+        )
         text = d.text.str.split().str[:words].str.join(" ")
         d = d.assign(text=text, label_name=label)[label.notna() & (text.str.split().str.len() >= 8)]
     return d.drop_duplicates("text")
@@ -226,9 +166,9 @@ def _texts_of(name, split, where):
 def _few_labels(name, n, splits, seed):
     "Exemplars and queries of such a set, evened out over the labels"
     train, test = every_text(name, splits)
-    if n > len(test):
-        raise ValueError(f"{name} has {len(test)} texts to ask for, not {n}")
     train = train[train.groupby("label_name").cumcount() < (30 if name == "news" else 60)]
+    if n > len(test):
+        return train, test
     return train, test.iloc[plant.balanced(test.label_name.tolist(), n, seed)]
 
 
@@ -240,12 +180,8 @@ def draw(
     seed: int = 0,  # of the draw
 ):  # DataFrame of the exemplars, in the order of the prompt
     "Exemplars of one query"
-    if shots < 1:
-        raise ValueError("leaving one out needs shots = 1 at least")
-    if shots > len(p.exemplars):
-        raise ValueError(
-            f"{p.name} has {len(p.exemplars)} exemplars, fewer than the {shots} shots asked for"
-        )
+    if not 1 <= shots <= len(p.exemplars):
+        raise ValueError(f"{p.name} has 1 to {len(p.exemplars)} exemplars, not {shots}")
     rng = random.Random(f"{seed} {p.name} {query}")
     most = min(max(64, shots), len(p.exemplars))
     return p.exemplars.iloc[rng.sample(range(len(p.exemplars)), most)[:shots]]
@@ -258,22 +194,18 @@ def label_tokens(
     mode: str = "completion",  # in which a label follows a blank, or 'chat'
 ) -> list:  # token ids, one a label; ValueError where two are the same
     "First token of each label"
+    if isinstance(model, lm.Dry):
+        return [*range(len(labels))]
 
     def ids(text):
         return model.tok(text, add_special_tokens=False).input_ids
 
-    if mode == "chat":
-        first = [ids(l)[0] for l in labels]
-    else:
-        head = ids("Answer:")
-        tails = [ids(f"Answer: {l}") for l in labels]
-        first = [
-            t[next(i for i in range(len(t)) if t[i : i + 1] != head[i : i + 1])] for t in tails
-        ]
+    head = [] if mode == "chat" else ids("Answer:")
+    tails = [ids(l if mode == "chat" else f"Answer: {l}") for l in labels]
+    first = [t[next(i for i in range(len(t)) if t[i : i + 1] != head[i : i + 1])] for t in tails]
     same = [l for l, t in zip(labels, first) if first.count(t) > 1]
     if same:
         raise ValueError(
-            f"the labels {', '.join(same)} begin with the same token for {model.name}: "
-            "give them names that begin differently"
+            f"labels that begin with the same token of {model.name}: {', '.join(same)}"
         )
     return first

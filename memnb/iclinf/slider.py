@@ -6,9 +6,9 @@
 __all__ = ["slides"]
 
 # %% ../../nbs/iclinf/slider.ipynb #98121bc4
-from .accounting import printed_use
-from .auditing import NORMS
-from .table import audit_table, largest_runs
+from .. import results
+from .accounting import solved
+from .measuring import audit_table
 from ..sliding import Bar, Slider, Stop
 
 
@@ -16,37 +16,30 @@ from ..sliding import Bar, Slider, Stop
 def slides(
     measured,
     reported,  # DataFrames: our rows, the paper's
-):  # Slider, or None where nothing was measured
+):  # Slider, or None where the paper's rows are not there
     "The promise: the printed audit, its floor, and ours, as shares of the promise"
-    import pandas as pd
-
-    paper = printed_use(reported)
+    paper = solved(reported)
     paper = paper[paper["where"] == "Table 4"].sort_values("target")
-    audits = measured[measured.part == "audit"]
-    own = audit_table(pd.concat(largest_runs(audits)) if len(audits) else audits, norm=NORMS[0])
+    by = ("model", "part", "dataset", "where", "target")
+    audits = results.runs(results.select(measured, part="audit"), by=by)
+    own = audit_table(audits)
     own = dict(zip(own.target, own.ratio)) if len(own) else {}
+
+    def bar(name, x):
+        return Bar(name, x, said="" if x is None else f"{100 * x:.0f} % of the promise")
+
     stops = []
     for r in paper.itertuples():
-        x = own.get(r.target)
-
-        def share(v):
-            return f"{100 * v:.0f} % of the promise"
-
         bars = [
-            Bar("no leakage at all (floor)", r.floor / r.target, said=share(r.floor / r.target)),
-            Bar("the paper's audit", r.empirical / r.target, said=share(r.empirical / r.target)),
-            Bar("our audit", x, said="" if x is None else share(x)),
+            bar("no leakage at all (floor)", r.floor / r.target),
+            bar("the paper's audit", r.empirical / r.target),
+            bar("our audit", own.get(r.target)),
         ]
         say = (
-            f"Of the audited epsilon, {100 * min(1, r.floor / r.empirical):.0f} % is there before a model "
+            f"Of the audited epsilon, {100 * min(1, r.share):.0f} % is there before a model "
             f"has said a word; the data use {100 * r.use:.1f} % of the bound."
         )
         stops.append(Stop(f"{r.target:g}", say, bars))
-    if len(stops) < 2:
-        return None
-    return Slider(
-        "promised epsilon",
-        "Epsilon of the audit over the promise",
-        stops,
-        "Table 4 of the paper; ours: SmolLM2",
-    )
+    title = "Epsilon of the audit over the promise"
+    source = "Table 4 of the paper; ours: SmolLM2"
+    return Slider("promised epsilon", title, stops, source) if len(stops) > 1 else None
