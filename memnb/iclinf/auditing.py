@@ -258,7 +258,7 @@ def audit_prompts(
     own, label = ("ag_news", "Sports") if source == "ag_news" else ("reuters_r8", source)
     d = data.load(own, "train")
     texts = d[(d.label_name if own == "ag_news" else d.label) == label].text
-    texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
+    texts = texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
     if not 1 <= s <= len(texts):
         raise ValueError(f"{source!r} has {len(texts)} examples, not {s}")
     return [TABLE3.format(label=label, text=t) for t in texts.sample(s, random_state=seed)]
