@@ -26,6 +26,7 @@ __all__ = [
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from .. import lm, stats
 
@@ -53,8 +54,6 @@ def normalised(
     logp,  # logarithms of weights, the answers in the last dimension
 ):  # the same shifted so that they are log-probabilities
     "Log-probabilities over the given answers alone"
-    from scipy.special import logsumexp
-
     logp = np.asarray(logp, float)
     return logp - logsumexp(logp, axis=-1, keepdims=True)
 
@@ -80,8 +79,6 @@ def mean_loss(
     resamples: int = 2000,  # bootstrap samples
 ) -> dict:  # value, sd, low, high, n; the interval is NaN for fewer than two queries
     "Mean, standard deviation and interval of the mean: bootstrap, or Student's t below 30 numbers"
-    from scipy.stats import bootstrap
-
     x = np.asarray(losses, float)
     if not len(x):
         raise ValueError("no losses: ask for at least one query")
@@ -92,12 +89,9 @@ def mean_loss(
         out |= dict(sd=float(x.std(ddof=1)), low=out["value"], high=out["value"])
     if len(set(x)) < 2:
         return out
-    if len(x) < 30:
-        return out | dict(zip(("low", "high"), stats.mean_ci(x)[1:]))
-    ci = bootstrap(
-        (x,), np.mean, n_resamples=resamples, method="percentile", rng=seed
-    ).confidence_interval
-    return out | dict(low=float(ci.low), high=float(ci.high))
+    how = dict(resamples=resamples, method="percentile", seed=seed)
+    ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, **how)
+    return out | dict(zip(("low", "high"), ends[1:]))
 
 
 # %% ../../nbs/12_iclinf.ipynb #d271e954
@@ -143,9 +137,6 @@ def token_rdp(
     tau: float,  # temperature
 ):  # nats
     "Bound on the divergence of one token of Algorithm 1"
-    for name, v in dict(c=c, s=s, tau=tau).items():
-        if not v > 0:
-            raise ValueError(f"{name} must be positive, not {v}")
     d = c / (s * tau)
     return np.minimum(_orders(alpha) / 2 * d**2, pure_rdp(alpha, 2 * d))
 
@@ -155,10 +146,7 @@ def bounded_range_rdp(
     eta,  # length of the interval that all log-ratios lie in: 2c/(s tau)
 ):  # nats
     "Largest Renyi divergence of a mechanism of bounded range, exactly"
-    alpha, t = (
-        _orders(alpha)[..., None],
-        np.linspace(0, eta, 4003)[1:-1],
-    )  # log-ratios are t and t - eta
+    alpha, t = _orders(alpha)[..., None], np.linspace(0, eta, 4003)[1:-1]  # ratios: t and t - eta
     q = -np.expm1(t - eta) / (np.exp(t) * -np.expm1(-eta))
     return (alpha * t + np.log(q + (1 - q) * np.exp(-alpha * eta))).max(-1) / (alpha[..., 0] - 1)
 
@@ -200,11 +188,8 @@ def rdp_to_approxdp(
     if np.isnan(eps).any():
         raise ValueError("a divergence is not a number")
     i = int(eps.argmin())
-    edge = (
-        ""
-        if len(orders) < 2
-        else {orders.argmin(): "lowest", orders.argmax(): "highest"}.get(i, "")
-    )
+    ends = {orders.argmin(): "lowest", orders.argmax(): "highest"}
+    edge = ends.get(i, "") if len(orders) > 1 else ""
     return Guarantee(max(0.0, float(eps[i])), float(orders[i]), delta, edge)
 
 
@@ -217,8 +202,6 @@ def theory(
     orders=ORDERS,  # see `rdp_to_approxdp`
 ) -> Guarantee:
     "What Algorithm 1 promises whatever the data are"
-    if not steps > 0:
-        raise ValueError(f"a promise is about one token at least, not {steps}")
     return rdp_to_approxdp(lambda a: steps * token_rdp(a, c, s, tau), delta, orders)
 
 
