@@ -418,7 +418,7 @@ def fig_x_ladder(measured, reported=None):
     )
 
 
-# %% ../../nbs/iclinf/figures.ipynb #7e771862
+# %% ../../nbs/iclinf/figures.ipynb #84bf5dfe
 NORM_NAMES = {"s-1": "ours, mean over the other prompts", "s": "ours, mean over all s prompts"}
 NORM_LOOK = {"s-1": dict(color=plots.REAL, marker="o"), "s": dict(color="#56B4E9", marker="D")}
 
@@ -487,7 +487,7 @@ def fig6(measured, reported):
     )
 
 
-# %% ../../nbs/iclinf/figures.ipynb #619d5754
+# %% ../../nbs/iclinf/figures.ipynb #61420d76
 def fig_x_attack(measured, reported=None):
     "Upper and lower bounds on epsilon: answers at given places, and whole short texts"
     t = {k: audit_table(measured, norm=k) for k in NORMS}
@@ -544,7 +544,7 @@ def fig_x_attack(measured, reported=None):
     )
 
 
-# %% ../../nbs/iclinf/figures.ipynb #3a40b39a
+# %% ../../nbs/iclinf/figures.ipynb #65215d7c
 def shown_by_texts(measured):
     "Of the prompt that is attacked: realised loss, divergence and delta of whole outputs, bounds on epsilon"
     rows, d = [], select(measured, part=["audit", "duel"], setting="s-1", delta=[DELTA, None])
@@ -566,7 +566,7 @@ def shown_by_texts(measured):
     return pd.DataFrame(rows)
 
 
-# %% ../../nbs/iclinf/figures.ipynb #efd766ef
+# %% ../../nbs/iclinf/figures.ipynb #007bb184
 def fig_x_learners(measured, reported=None):
     "Influence of learners from scratch beside the one that is known"
     m = select(measured, part="learners", quantity="loss")
@@ -636,7 +636,7 @@ def tab1(measured, reported):
     return pd.DataFrame(rows).fillna("")
 
 
-# %% ../../nbs/iclinf/figures.ipynb #882d02b0
+# %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(
     measured,
     reported,  # our rows, the paper's

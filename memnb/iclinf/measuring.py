@@ -122,7 +122,7 @@ def measure_parts(
     return rows.drop_duplicates(results.key_columns(rows), ignore_index=True)
 
 
-# %% ../../nbs/iclinf/measuring.ipynb #9860712e
+# %% ../../nbs/iclinf/measuring.ipynb #188fdc41
 def all_runs(
     now=None,  # rows that the notebook just measured; default: none
     profile: str = None,  # batch profile; default: the largest that is there
@@ -143,7 +143,7 @@ def all_runs(
     return rows[shown].reset_index(drop=True)
 
 
-# %% ../../nbs/iclinf/measuring.ipynb #eadce8af
+# %% ../../nbs/iclinf/measuring.ipynb #393512bf
 def right_and_guess(
     rows,  # DataFrame in the long form
     part: str = "influence",  # or 'shots', 'ladder'
@@ -159,7 +159,7 @@ def right_and_guess(
     return d.assign(chance=d.low <= d.guess)
 
 
-# %% ../../nbs/iclinf/measuring.ipynb #38ef0e8c
+# %% ../../nbs/iclinf/measuring.ipynb #ee4817d9
 def audit_table(
     rows,  # DataFrame in the long form, of one model or several
     where: str = "Table 4",  # see `AUDITS`
