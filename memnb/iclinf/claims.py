@@ -20,8 +20,8 @@ import pandas as pd
 from .accounting import solved
 from .figures import by_size, tuned_pairs
 from .ladder import last_tuned
-from .method import DELTA
 from .measuring import right_and_guess
+from .method import DELTA
 from ..results import select
 
 
