@@ -20,7 +20,6 @@ __all__ = [
     "capacity_slope",
     "paper_capacity",
     "with_expected",
-    "shared_start_bits",
     "bits_by_mean",
     "sweep",
     "of_largest",
@@ -324,18 +323,6 @@ def with_expected(
         [100 * abs(b - w) / w for b, w in zip(t.bits, ws)] for ws in (want, np.minimum(want, free))
     )
     return t.assign(alpha=alpha, expected=want, error=error, off=off)
-
-
-# %% ../../nbs/capacity/bits.ipynb #99283254
-def shared_start_bits(
-    n: int,  # N, sequences
-    vocab: int,  # V
-) -> float:  # bits a sequence
-    "Mean log2 of the number of random sequences that begin like a given one"
-    from scipy.stats import binom
-
-    k = np.arange(min(n, int(n / vocab + 20 * np.sqrt(n / vocab) + 50)))
-    return float((binom.pmf(k, n - 1, 1 / vocab) * np.log2(1 + k)).sum())
 
 
 # %% ../../nbs/capacity/bits.ipynb #a2829009

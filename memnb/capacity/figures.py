@@ -27,17 +27,15 @@ import seaborn as sns
 
 from .. import plots, results
 from memnb.capacity.bits import (
-    beyond_capacity,
-    by_model,
     capacity_slope,
     of_largest,
     paper_capacity,
     reached_alpha,
     with_expected,
 )
-from .convergence import ceilings, foretold, known_capacities, law_errors
+from .convergence import ceilings, foretold, known_capacities
 from .method import ALPHA, TOL, capacities, shape, trainings
-from .precision import bits_needed, kept_shares, precision_costs
+from .precision import kept_shares, precision_costs
 from ..stats import mean_ci
 
 # %% ../../nbs/capacity/figures.ipynb #8d804ba8
@@ -121,11 +119,8 @@ def fig_x_found(measured, reported):
     caps, paper = capacities(runs), paper_capacity(reported, "fp32")
     if not len(caps):
         return plots.placeholder("random tokens: not measured")
-    caps = caps.loc[
-        caps.groupby("config").bpp.idxmax()
-    ]  # of several trainings the one that held most
-    ends = ceilings(measured)
-    open_, ends = ends[~ends.known], ends[ends.known]
+    caps = caps.sort_values("bpp").drop_duplicates("config", keep="last").sort_index()
+    ends = ceilings(measured).query("known")
     with plots.style():
         fig, ax = panels(1)
         ax.axhspan(3.5, 4, color=plots.GREY, alpha=0.25, lw=0, label="3.5 to 4, the abstract")
@@ -158,19 +153,6 @@ def fig_x_found(measured, reported):
         )
         ax.legend(loc="lower right")
     bound = (caps.bound != "").sum()
-    where = ""
-    if len(ends):
-        e = ends.iloc[0]
-        where = (
-            f" The diamond is where a law of longer and longer trainings of {e.config} ends: {e.limit:.2f} "
-            f"({e.low:.2f} to {e.high:.2f}, 95 % t interval over {e.runs} repeats)."
-        )
-    elif len(open_):
-        where = (
-            f" Where {open_.config.iloc[0]} would end is open: a law through longer and "
-            f"longer "
-            "trainings does not say."
-        )
     return plots.finish(
         fig,
         f"Tiny GPT-2s trained here hold {'at least ' * int(bound == len(caps))}{caps.bpp.min():.1f} to "
@@ -179,7 +161,8 @@ def fig_x_found(measured, reported):
         plots.foot(runs, f"{len(caps)} models (layers x width), {len(runs)} trainings, fp32"),
         f"Each point is the most that a model held of any number of random sequences. {bound} of our "
         f"{len(caps)} models are lower bounds, as their training still grew when it ended. The paper "
-        f"trains a model on a GPU for a million steps, ours train on two cores for some thousand.{where}",
+        f"trains a model on a GPU for a million steps, ours train on two cores for some thousand. "
+        "A diamond, if any, is where a law of longer and longer trainings ends.",
     )
 
 
@@ -189,7 +172,7 @@ def fig_x_steps(measured, reported=None):
     if not len(t):
         return plots.placeholder("longer and longer trainings: not measured")
     params = [shape(*r).n_params for r in zip(t.config, t.vocab, t.length, strict=True)]
-    t, told, off, ends = t.assign(bpp=t.value / params), foretold(t), law_errors(t), ceilings(t)
+    t, told, ends = t.assign(bpp=t.value / params), foretold(t), ceilings(t)
     hues = size_colors(t)
     with plots.style():
         fig, ax = panels(1)
@@ -231,32 +214,13 @@ def fig_x_steps(measured, reported=None):
         ax.set_xticks(steps, [f"{s:g}" for s in steps])
         ax.minorticks_off()
         ax.legend(loc="lower right")
-    e = ends.iloc[-1]
-    found = f"{e.config} holds {e.bpp:.2f} bits a parameter after {e.longest:.0f} steps"
-    if e.known:
-        found += f"; a law ends at {e.limit:.2f} ({e.low:.2f} to {e.high:.2f})"
-    elif e.low == e.low:
-        found += "; where it would end is open"
     return plots.finish(
         fig,
-        found,
-        plots.foot(
-            t,
-            f"{t.run.nunique()} repeats of {t.config.nunique()} model, each with data and weights "
-            f"of its own",
-            "95 % t interval over repeats",
-        ),
+        "Bits a parameter by the length of the training",
+        plots.foot(t, f"{t.run.nunique()} repeats, each with data and weights of its own"),
         "Each point is a training of its own with its whole schedule; lines join the trainings of a repeat. "
-        "Crosses: "
-        "what a law fitted to the shorter half of them says of the longer half"
-        + (
-            ", off by " + " and ".join(f"{r.miss:+.1f} %" for r in off.itertuples())
-            if len(off)
-            else ""
-        )
-        + ". A band, if any, is where the law of all of them ends; it knows how repeats differ, not whether "
-        "the law "
-        "goes on.",
+        "Crosses: what a law fitted to the shorter half of them says of the longer half. A band, if any, is "
+        "where the law of all of them ends; it knows how repeats differ, not whether the law goes on.",
     )
 
 
@@ -318,55 +282,22 @@ def fig_x_precision(measured, reported=None):
         ticks = [2, 3, 4, 5, 6, 8, 16, 32]
         b.set_xticks(ticks, ticks)
         b.minorticks_off()
-    s = cost[cost.precision == "bf16-stored"]
-    need = bits_needed(measured)
-    found = "Weights stored in bfloat16 were not measured"
-    if len(s):
-        found = (
-            f"Sixteen bits in place of 32 cost {100 * (1 - s.kept.mean()):.1f} % of what is held"
-            + (
-                f"; after training {need.least.max():.0f} bits a weight keep 95 %"
-                if len(need)
-                else ""
-            )
-        )
     return plots.finish(
         fig,
-        found,
+        "Bits held with fewer bits a weight",
         plots.foot(
             trainings(measured, "precision"),
             f"{int(cost.n.max())} pairs of trainings a model and format",
             "95 % t interval over pairs",
         ),
         "Left: bits held by the same training with weights in bfloat16, as a share of fp32: seen rounded by "
-        "each step but "
-        "changed in 32 bits; stored in 16 bits, rounded to the nearest; stored, rounded up or down by "
-        "chance. Right: "
-        "weights of a finished fp32 training, rounded row by row to so many bits; below 0 a model is worse "
-        "than guessing. "
-        "The dotted line is the ratio of the two means of Table 1.",
+        "each step but changed in 32 bits; stored in 16 bits, rounded to the nearest; stored, rounded up or "
+        "down by chance. Right: weights of a finished fp32 training, rounded row by row to so many bits; "
+        "below 0 a model is worse than guessing. The dotted line is the ratio of the two means of Table 1.",
     )
 
 
 # %% ../../nbs/capacity/figures.ipynb #5b217154
-def _plateau_found(syn):
-    "What the sizes beyond capacity say, a sentence"
-    full = {c: f.bits for c, g in by_model(syn).items() if len(f := beyond_capacity(g)) > 1}
-    if not full:
-        return "No model had two sizes beyond what it holds: no plateau to be seen"
-    least, sizes = min(b.min() / b.max() for b in full.values()), sum(map(len, full.values()))
-    if least > 0.85:
-        return (
-            f"Full models stay full: over {sizes} sizes beyond capacity the least is "
-            f"{100 * least:.0f} % of the most"
-        )
-    grew = any((beyond_capacity(g).growth >= TOL).any() for g in by_model(syn).values())
-    return (
-        f"Beyond capacity the bits do not stay: the least is {100 * least:.0f} % of the most"
-        + ", where training still grew" * grew
-    )
-
-
 def fig2(measured, reported):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = trainings(measured, "synthetic"), trainings(measured, "text")
@@ -399,7 +330,7 @@ def fig2(measured, reported):
     once = f"{len(both)} trainings, each with data and weights of its own"
     return plots.finish(
         fig,
-        _plateau_found(syn) if len(syn) else "Random tokens were not measured",
+        "Bits memorized by the size of the data",
         plots.foot(both, once),
         "Left: small sets are memorized to the last bit (along the dashed line), then each model comes "
         "to its own ceiling. Right: against a better model, what is memorized of text rises while the "
@@ -415,7 +346,6 @@ def fig6(measured, reported):
     caps, curve = capacities(runs), results.select(measured, part="curve")
     if not len(caps):
         return plots.placeholder("random tokens: not measured")
-    slope = {}
     with plots.style():
         fig, (a, b) = panels()
         for p, dot, hue in (("fp32", "o", plots.REAL), ("bf16", "s", "#7A3E00")):
@@ -444,9 +374,7 @@ def fig6(measured, reported):
                 plots.errorbar(
                     a, law, "at", "kbit", color=hue, marker="D", ms=4, label="end, by a law"
                 )
-            slope[p], s = capacity_slope(paper), capacity_slope(known)
-            if p == "fp32":
-                ours, n_known = s, len(known)
+            s = capacity_slope(known)
             if s["slope"] == s["slope"]:
                 a.plot(
                     known.params,
@@ -478,22 +406,10 @@ def fig6(measured, reported):
             xlabel="epochs",
             ylabel="kbit memorized",
         )
-    found = f"{caps.config.nunique()} models are too few for a slope"
-    if "fp32" in slope and caps.config.nunique() > 2:
-        found = (
-            f"No slope: {('all our capacities' + ' but one' * n_known) if n_known < 2 else 'some'} "
-            f"are lower bounds; in the paper {slope['fp32']['slope']:.2f} bits a parameter"
-        )
-    if "fp32" in slope and ours["slope"] == ours["slope"]:
-        found = (
-            f"Each further parameter brings {ours['slope']:.2f} bits ({ours['low']:.2f} to {ours['high']:.2f}); "
-            f"in the paper {slope['fp32']['slope']:.2f}"
-        )
     return plots.finish(
         fig,
-        found,
-        plots.foot(runs, f"{caps.config.nunique()} models, {len(runs)} trainings")
-        + " · in brackets: 95 % t interval of the slope" * ("brings" in found),
+        "Capacity by the number of parameters, and convergence",
+        plots.foot(runs, f"{caps.config.nunique()} models, {len(runs)} trainings"),
         "Left: capacity against parameters on logarithmic axes; triangles are lower bounds, a diamond is "
         "where a law of longer and longer trainings ends. A line joins what is known of three models or "
         "more, and no lower bound. Right: the bits that the largest model holds while it trains, by "
@@ -508,7 +424,7 @@ def fig13(measured, reported=None):
     runs = trainings(measured, "length", "vocab")
     if not len(runs):
         return plots.placeholder("length and vocabulary: not measured")
-    own, off = reached_alpha(measured), {}
+    own = reached_alpha(measured)
     with plots.style():
         fig, axs = panels(sharey=True)
         for ax, part, name in zip(
@@ -536,9 +452,7 @@ def fig13(measured, reported=None):
                 ls="--",
                 label=f"min({own:.2f} P, H without order)",
             )
-            # where there is less to hold, any model that holds all is right
-            filled = e[own * e.params < e.entropy - e.n * np.log2(e.n)]
-            off[part], t = (filled.off.mean(), len(filled)), t.assign(kbit=t.bits / 1000)
+            t = t.assign(kbit=t.bits / 1000)
             model_lines(
                 ax, t, "kbit", size_colors(measured), x=part, by=part, line="", legend=False
             )
@@ -555,21 +469,13 @@ def fig13(measured, reported=None):
             ax.yaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
             ax.legend(loc="lower right")
-    names = dict(length="lengths", vocab="vocabularies")
     return plots.finish(
         fig,
-        f"One number, {own:.2f} bits a parameter: "
-        + ", ".join(
-            f"{v:.1f} % off over {m} {names[k]} that fill the model"
-            if m
-            else f"no {names[k]} fill the model"
-            for k, (v, m) in off.items()
-        ),
+        "Bits memorized while length or vocabulary varies",
         plots.foot(runs, f"{len(runs)} trainings, each with data and weights of its own"),
         "Points: what the model of the sweeps memorized. Dotted: what is expected with the bits a "
         "parameter of the paper's tables; dashed: with those that the same training reached on this model "
-        "elsewhere, and without the order of the sequences, which no model can know. The distances in the "
-        "title are from the dashed line, where there is more than the model can hold. The paper prints "
+        "elsewhere, and without the order of the sequences, which no model can know. The paper prints "
         "errors (tables below) and a picture.",
     )
 
@@ -603,22 +509,12 @@ def fig15(measured, reported=None):
         for ax in (a, b):
             ax.set(xscale="log", xlabel="data / most bits held")
             ax.legend(loc="best")
-    full = t[t.bits > 0.8 * t.bits.max()]
-    low = full.sort_values(["f1", "over"], ascending=[True, False]).iloc[0]
+    pairs = f"scores from {t.pairs.min():.0f} to {t.pairs.max():.0f} pairs"
     return plots.finish(
         fig,
-        f"Membership of random tokens "
-        f"{'fails' if low.f1 < 0.6 else 'gets harder' if low.f1 < 0.95 else 'is told'}: "
-        f"F1 {low.f1:.2f} with data of {low.entropy / low.bits:.0f} times the bits that {low.config} holds",
-        plots.foot(
-            t,
-            f"{len(t)} trainings of {low.config}, V = {low.vocab:.0f}; scores from "
-            f"{t.pairs.min():.0f} to "
-            f"{t.pairs.max():.0f} pairs",
-        ),
+        "Membership of random tokens, far beyond capacity",
+        plots.foot(t, f"{len(t)} trainings of {t.config[0]}, V = {t.vocab[0]:.0f}; {pairs}"),
         "A random sequence that was never seen costs ln V nats a token or more. As long as members cost "
-        "less, a threshold "
-        "on the loss tells them. All trainings have the same number of steps; the dotted line says how full "
-        "the model is, "
-        "since an untrained model tells nobody either. The paper has a picture without numbers.",
+        "less, a threshold on the loss tells them. All trainings have the same number of steps; the dotted "
+        "line says how full the model is, since an untrained model tells nobody either. The paper has a picture without numbers.",
     )

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from .. import plots, results
 from .attack import LAWS, fit_law, law_curve, membership_law
-from .bits import BINS, by_model, of_largest
+from .bits import BINS, of_largest
 from .figures import model_lines, panels, size_axis, size_colors
 from .method import capacities, n_weights, trainings
 from .text import shown_prefixes
@@ -44,17 +44,9 @@ def fig4(measured, reported=None):
             b.plot([], [], color="#555555", ls=ls, label=name)
         b.set(title="loss", xlabel="data / capacity", ylabel="nats a token", xscale="log")
         b.legend(loc="upper right")
-    big = part[part.params == part.params.max()].groupby("n").each.mean().dropna()
-    first, last = (big.iloc[0], big.iloc[-1]) if len(big) else (np.nan, np.nan)
-    found = "One size of text only, or a reference that diverged"
-    if len(big) > 1:
-        found = (
-            f"The more texts, the {'fewer' if last < first else 'more'} bits of each: {first:.0f} of each of "
-            f"{big.index[0]}, {last:.0f} of each of {big.index[-1]}"
-        )
     return plots.finish(
         fig,
-        found,
+        "Bits memorized of a text, and loss, by the size of the data",
         plots.foot(text, f"{len(text)} trainings on text"),
         "Left: unintended memorization of a text, against a model of the same size that was trained on "
         "all texts. Right: loss by the size of the data over that of the model; the vertical line is "
@@ -79,13 +71,9 @@ def fig_x_total(measured, reported=None):
         ax.set(ylabel="kbit memorized", ylim=(0, None))
         size_axis(ax, part.n, "training texts")
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    share = {c: g.unintended.max() / room[c] for c, g in by_model(part).items() if c in room}
-    most = ", ".join(f"{100 * v:.0f} % ({c})" for c, v in share.items())
     return plots.finish(
         fig,
-        f"Text fills at most {most} of the capacity on random tokens"
-        if share
-        else "Total memorization of text, without a capacity to compare with",
+        "Total memorized of text, and the capacity on random tokens",
         plots.foot(part, f"{len(part)} trainings on text"),
         "Lines: unintended memorization of all texts together, against a model of the same size trained "
         "on all texts; dotted: what the same model holds of random tokens. Part of the fall comes with "
@@ -101,7 +89,6 @@ def fig11(measured, reported=None):
     if not len(text):
         return plots.placeholder("text: not measured")
     hues, k = size_colors(measured), shown_prefixes(text)[-1]
-    none = text[text[f"extract_{k}"] == 0]
     with plots.style():
         fig, (a, b) = panels()
         model_lines(a, text, "f1", hues)
@@ -120,17 +107,9 @@ def fig11(measured, reported=None):
             xlim=(0.45, 1.03),
             ylim=(-0.03, 1.05),
         )
-    best = none.f1.max()
-    found = (
-        "Something is extracted in every training"
-        if not len(none)
-        else f"Membership is told where nothing is extracted: F1 up to {best:.2f} in {len(none)} trainings"
-        if best > 0.6
-        else f"Where nothing is extracted, membership is not told: F1 up to {best:.2f}"
-    )
     return plots.finish(
         fig,
-        found,
+        "Membership on text, and against extraction",
         plots.foot(
             text,
             f"{len(text)} trainings, scores from "
@@ -192,14 +171,9 @@ def fig18(measured, reported=None):
             b.plot(x * s, own, color=plots.GREY, label="our fit")
         b.set(title="law of membership", xlabel="tokens a parameter", ylabel="F1", xscale="log")
         b.legend(loc="lower left")
-    found = (
-        f"A sigmoid of data over parameters describes membership to within {law['error']:.2f} of F1"
-        if law["c1"] == law["c1"]
-        else f"No law can be fitted to {law['points']} trainings whose F1 does not fall"
-    )
     return plots.finish(
         fig,
-        found,
+        "Extraction, and the law of membership",
         plots.foot(text, f"{len(text)} trainings on text"),
         "Left: share of texts that greedy decoding completes word for word from their first tokens, of "
         "training texts and of held-out ones. Right: F1 of the attack on each training, the law of the "
@@ -221,17 +195,9 @@ def fig_x_law(measured, reported):
         ax.plot(n / p, f1, **plots.HOLLOW, label="paper, table of §5.2.2")
         ax.set(xlabel="samples a parameter", ylabel="F1", xscale="log", ylim=(0.45, 1.05))
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    good = [k for k, v in far.items() if v < 0.005]
-    who = (
-        "Both forms of the law give"
-        if len(good) == 2
-        else f"Only the {good[0]} form of the law gives"
-        if good
-        else "No form of the law gives"
-    )
     return plots.finish(
         fig,
-        f"{who} the six scores of its own table",
+        "Both forms of the law, and its own table",
         "paper, §5.2.2 · n = 6 printed sizes",
         f"The printed form is {far['printed']:.2f} off at most and rises with the data, to 1 where the text "
         f"says 0.5. With two constants trading places it is {far['consistent']:.3f} off. "
@@ -245,7 +211,6 @@ def fig16(measured, reported=None):
     t = results.select(measured, part="rates")
     if not len(t):
         return plots.placeholder("compression rates: not measured")
-    shared = {}
     with plots.style():
         fig, axs = panels()
         for ax, kind in zip(axs, ("synthetic", "text")):
@@ -276,21 +241,9 @@ def fig16(measured, reported=None):
                 xlim=(g.x.min() - 0.1, g.x.max() + 0.1),
             )
             sns.move_legend(ax, "upper left", title="")
-            bars = g.pivot_table(
-                index="x", columns="side", values="value", aggfunc="sum", fill_value=0
-            )
-            shared[kind] = float((bars / bars.sum()).min(axis=1).sum())
-    both = len(shared) == 2
-    more = both and shared["text"] > shared["synthetic"] + 0.01
-    found = "Compression rates of one kind of data only"
-    if both:
-        found = (
-            f"Rates of both sides overlap {'more' if more else 'no more'} on text "
-            f"({100 * shared['text']:.0f} %) than on random tokens ({100 * shared['synthetic']:.0f} %)"
-        )
     return plots.finish(
         fig,
-        found,
+        "Compression rates of training and held-out sequences",
         plots.foot(t, f"{t.value.sum():.0f} sequences"),
         "Histograms of compression rates for the first data size beyond the capacity of the largest "
         "model: 1 is no compression, 0 is free, the last bar is that or more. Where both sides overlap, "
@@ -308,13 +261,9 @@ def fig17(measured, reported=None):
         fig, ax = panels(1)
         sns.scatterplot(d, x="tfidf", y="bits", color=plots.REAL, s=18, alpha=0.6, ax=ax)
         ax.set(xlabel="mean rarity of the words (TF-IDF)", ylabel="bits memorized", ylim=(0, None))
-    found = "Whether rarer words are memorized more is not decided"
-    way = "more" if r.statistic > 0 else "less"
-    if r.pvalue < 0.05:
-        found = f"Texts with rarer words are memorized {way}: rank correlation {r.statistic:.2f}"
     return plots.finish(
         fig,
-        found,
+        "Rarity of words and bits memorized",
         plots.foot(
             d, f"{len(d)} texts of one training ({d.config.iloc[0]} on {d.sequences.iloc[0]:.0f})"
         ),
@@ -353,14 +302,9 @@ def fig_x_given(measured, reported=None):
         ax.set(
             xlabel="times shown in training", ylabel=f"bits beyond {plots.label(g.other.iloc[0])}"
         )
-    a, b = mean.iloc[0], mean.iloc[-1]
-    other = "never shown" if doses[0] == 0 else f"shown {a.times} times"
-    found = f"Of texts shown {b.times} times {b.value:.0f} bits are held, of those {other} {a.value:.0f}"
-    if not (b.low > a.high or b.high < a.low):
-        found = "Whether a text shown more often holds more bits is not decided"
     return plots.finish(
         fig,
-        found,
+        "Bits held of a text by the times that it was shown",
         plots.foot(
             g,
             f"{len(g)} texts, {g.groupby('times').size().min()} or more a dose",

@@ -23,27 +23,22 @@ def slides(
     m = trainings(recorded(rows=rows), "text") if len(rows) else rows
     if not len(m):
         return None
-    k = f"extract_{shown_prefixes(m)[-1]}"
+    what = {"f1": ("members told (F1)", ".2f")}
+    what[f"extract_{shown_prefixes(m)[-1]}"] = "back word for word", ".0%"
     configs, stops = list(dict.fromkeys(m.sort_values("params").config)), []
     for n, g in m.groupby("n"):
-        one = {c: g[g.config == c].iloc[0] for c in configs if c in set(g.config)}
-
-        def bar(c, q, name, form, one=one):
-            x = one[c][q] if c in one else None
-            return Bar(f"{name}, {c}", x, said="" if x is None else format(x, form))
-
-        what = ("f1", "members told (F1)", ".2f"), (k, "back word for word", ".0%")
-        bars = [bar(c, *w) for w in what for c in configs]
-        told = [b.value for b in bars[: len(configs)] if b.value is not None]
-        back = [b.value for b in bars[len(configs) :] if b.value is not None]
-
-        def span(v, form):
-            ends = [format(x, form) for x in (min(v), max(v))]
-            return ends[0] if ends[0] == ends[1] else " to ".join(ends)
-
+        one, bars, spans = g.drop_duplicates("config").set_index("config"), [], []
+        for q, (name, form) in what.items():
+            x = one[q].reindex(configs)
+            bars += [
+                Bar(f"{name}, {c}", None if v != v else v, said="" if v != v else format(v, form))
+                for c, v in x.items()
+            ]
+            ends = dict.fromkeys(format(v, form) for v in (x.min(), x.max()))
+            spans.append(" to ".join(ends))
         say = (
-            f"Members are told with F1 {span(told, '.2f')}, where chance gives 0.50; "
-            f"{span(back, '.0%')} of the texts come back."
+            f"Members are told with F1 {spans[0]}, where chance gives 0.50; "
+            f"{spans[1]} of the texts come back."
         )
         stops.append(Stop(f"{n:.0f} texts", say, bars))
     if len(stops) < 2:

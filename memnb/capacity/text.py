@@ -35,47 +35,27 @@ from ..results import COLUMNS
 
 
 # %% ../../nbs/capacity/text.ipynb #4b1b1dbc
-def _hub_file(source):
-    "A file of the hub, from 'hub:<repository>:<file>'"
-    repo, _, file = source[4:].partition(":")
-    if not file:
-        raise ValueError(f"{source!r}: a file of the hub is spelled hub:<repository>:<file>")
-    try:
-        return data.hub_file(repo, file)
-    except FileNotFoundError as e:
-        how = f"`hf download {repo} {file} --repo-type dataset`"
-        raise FileNotFoundError(
-            f"{source}: {e}. With a network {how} gets it; its path is a source"
-        ) from e
-
-
-def _text_table(source):
-    "A DataFrame of texts, from a name that `data.load` knows, a file, or a file of the hub"
-    path, kind = Path(source), Path(source).suffix[1:].lower()
-    if source.startswith("hub:"):
-        path = _hub_file(source)
-    elif not path.is_file() and kind not in ("txt", "md", "csv", "jsonl", "parquet"):
-        return data.load(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}: give its path from the working folder")
-    if kind == "csv":
-        return data.user_csv(path)
-    if kind == "jsonl":
-        return pd.read_json(path, lines=True)
-    if kind == "parquet":
-        return pd.read_parquet(path, columns=["text"])
-    return pd.DataFrame(dict(text=re.split(r"\n\s*\n", path.read_text(encoding="utf8"))))
-
-
 def _documents(source):
-    "Texts of a source"
+    "Texts of a list, a table, a file, a file of the hub, or a set that `data.load` knows"
     if isinstance(source, (list, tuple)):
         return [str(t) for t in source]
-    d = source if isinstance(source, pd.DataFrame) else _text_table(str(source))
-    if not isinstance(d, pd.DataFrame):
-        raise ValueError(f"{source!r} is a table of numbers, not a text set")
-    if "text" not in d:
-        raise ValueError(f"texts need a column `text`; there are {', '.join(map(str, d.columns))}")
+    d = source if isinstance(source, pd.DataFrame) else None
+    if d is None:
+        hub, _, file = str(source).removeprefix("hub:").partition(":")
+        file = file if str(source).startswith("hub:") else ""
+        kind = Path(file or str(source)).suffix.lower()
+        path = data.hub_file(hub, file) if file else Path(source)
+        if kind in (".txt", ".md"):
+            d = pd.DataFrame(dict(text=re.split(r"\n\s*\n", path.read_text(encoding="utf8"))))
+        elif kind == ".csv":
+            d = data.user_csv(path)
+        elif kind in (".jsonl", ".parquet"):
+            read = pd.read_parquet if kind == ".parquet" else pd.read_json
+            d = read(path, **(dict(columns=["text"]) if kind == ".parquet" else dict(lines=True)))
+        else:
+            d = data.load(str(source))
+    if not isinstance(d, pd.DataFrame) or "text" not in d:
+        raise ValueError(f"{str(source)[:60]!r} is no table with a column `text`")
     return [t for t in d.text.dropna().astype(str).str.strip() if t]
 
 
