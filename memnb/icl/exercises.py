@@ -111,46 +111,37 @@ def _share(x):
     return "" if abs(x - truth) < 0.015 else f"the share is {'larger' if x < truth else 'smaller'}"
 
 
-def _judged(often, k):
-    "Kept answers of instances shown often, or of twins, with k pairs and labels, that have a verdict"
+def _judged(k):
+    "Kept answers with k pairs and labels that have a verdict: of instances shown often, and of twins"
     d = kept_answers()
-    which = d.times >= OFTEN if often else d.times == 0
-    return d[(d.setting == MAIN) & (d.k == k) & which & (d.match != "uninformative")]
+    d = d[(d.setting == MAIN) & (d.k == k) & (d.match != "uninformative")]
+    return d[d.times >= OFTEN], d[d.times == 0]
 
 
 def _more(often):
-    d = _judged(often, 5)
-
-    def passed(**kw):
-        return sum(
-            rule(a, b, **kw) != "inexact" and not o for a, b, o in zip(d.truth, d.said, d.other)
-        )
-
-    return passed(part=0.25) - passed()
+    "How many more answers pass by the laxer rule"
+    d = _judged(5)[0 if often else 1]
+    rows = list(zip(d.truth, d.said, d.other))
+    more = [rule(a, b, part=0.25) != "inexact" and rule(a, b) == "inexact" for a, b, _ in rows]
+    return sum(m and not other for m, (*_, other) in zip(more, rows))
 
 
 def _gain(pair):
     "Does each number of the pair count what passes by the laxer rule alone?"
-    wrong = [
-        w
-        for w, x, t in zip(("instances shown often", "twins"), pair, (True, False))
-        if x != _more(t)
-    ]
     if len(pair) != 2:
         return "a pair of numbers, please"
+    groups = ("instances shown often", True), ("twins", False)
+    wrong = [w for (w, often), x in zip(groups, pair) if x != _more(often)]
     return f"another number of {' and '.join(wrong)} passes" if wrong else ""
 
 
 def _points(x):
     "Is this memory by exact answers, in points?"
-    truth = 100 * np.subtract(*((_judged(t, 25).match == "exact").mean() for t in (True, False)))
+    truth = 100 * np.subtract(*((d.match == "exact").mean() for d in _judged(25)))
     if abs(x - truth) < 0.1:
         return ""
-    return (
-        "in points of a hundred, please"
-        if abs(100 * x - truth) < 0.1
-        else "memory is rate minus guess"
-    )
+    share = abs(100 * x - truth) < 0.1
+    return "in points of a hundred, please" if share else "memory is rate minus guess"
 
 
 CHECKS = dict(share=_share, gain=_gain, points=_points)

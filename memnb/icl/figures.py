@@ -28,7 +28,10 @@ __all__ = [
 # %% ../../nbs/icl/figures.ipynb #4b8cda96
 from itertools import cycle
 
+import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
+from matplotlib.ticker import LogLocator
 
 from .. import plots, results, stats
 from .controls import ASKED, PAPER_KS, by_repeat
@@ -188,9 +191,6 @@ def _some(m, by="rate"):
 # %% ../../nbs/icl/figures.ipynb #79660e22
 def fig_x_summary(measured, reported):
     "What the paper found and what we find: memorization by k, and its correlation with performance"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
     m = _of_models(memory_rates(measured, setting=MAIN))
     if not len(m):
         return plots.placeholder("replication: not measured")
@@ -258,8 +258,6 @@ def fig_x_summary(measured, reported):
 # %% ../../nbs/icl/figures.ipynb #232e6651
 def fig2(measured, reported):
     "Figure 2: memorization by number of demonstrations, a panel a setting; controls beside members"
-    import matplotlib.pyplot as plt
-
     m = _of_models(memory_rates(measured))
     if not len(m):
         return plots.placeholder("replication: not measured")
@@ -312,9 +310,6 @@ def fig2(measured, reported):
 # %% ../../nbs/icl/figures.ipynb #fb136a26
 def fig3(measured, reported=None):
     "Figure 3: exact and near-exact matches and the guess, a row a data set; silent models are left out"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
     m = _of_models(memory_rates(measured))
     if not len(m):
         return plots.placeholder("replication: not measured")
@@ -396,8 +391,6 @@ def _accuracies(ax, ks, m, dataset, color):
 
 def fig4(measured, reported):
     "Figure 4: performance above memorization, a column a data set"
-    import matplotlib.pyplot as plt
-
     m, colors = _of_models(memory_rates(measured)), _colors(measured)
     if not len(m):
         return plots.placeholder("not measured")
@@ -452,8 +445,6 @@ def fig4(measured, reported):
 # %% ../../nbs/icl/figures.ipynb #b8b9b9d4
 def fig_x_elements(measured, reported=None):
     "Each setting minus the one that it differs from in one thing, at the same k"
-    import matplotlib.pyplot as plt
-
     m, rows = _of_models(overall(measured).query("k > 0")), []
     for (name, model, data), g in m[m.rate > 0].groupby(["name", "model", "dataset"], sort=False):
         own = measured[measured.model == model]
@@ -505,10 +496,6 @@ def fig_x_elements(measured, reported=None):
 # %% ../../nbs/icl/figures.ipynb #a8000ab2
 def fig_x_cost(measured, reported=None):
     "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-    from matplotlib.ticker import LogLocator
-
     m = measured[measured.part == "cost"]
     if not len(m):
         return plots.placeholder("time: not measured")
@@ -543,7 +530,7 @@ def fig_x_cost(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #78cbbe15
+# %% ../../nbs/icl/figures.ipynb #1e01216d
 WHOSE = dict(
     pairs="pairs that were shown", twins="pairs never shown", foreign="pairs of another data set"
 )
@@ -566,8 +553,6 @@ def _with_zero(d, setting):
 
 def fig_x_neighbours(measured, reported=None):
     "Members and controls, asked for behind pairs that were shown, were not shown, or are of another data set"
-    import matplotlib.pyplot as plt
-
     d = memory_rates(measured).query("by == 'twins' and model.str.startswith('planted')")
     d = d[d.setting.isin([*WHOSE])]
     if not len(d):
@@ -599,7 +584,7 @@ def fig_x_neighbours(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #cb02444a
+# %% ../../nbs/icl/figures.ipynb #b09a4ef1
 def tab_swap(
     rows,  # long rows
     doses: bool = False,  # a row a number of repetitions, too
@@ -629,8 +614,6 @@ def tab_swap(
 
 def fig_x_swap(measured, reported=None):
     "The same prompts to the model that was shown an item, and to the one that was not"
-    import matplotlib.pyplot as plt
-
     d = measured[
         (measured.part == "swap") & measured.times.isna() & measured.setting.isin([*WHOSE])
     ]
@@ -663,7 +646,7 @@ def fig_x_swap(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #b4f82851
+# %% ../../nbs/icl/figures.ipynb #49d741c3
 def tab_recall(
     rows,  # long rows
     setting: str = MAIN,  # one of SETTINGS or CONTROLS
@@ -682,8 +665,6 @@ def tab_recall(
 
 def fig_x_dose(measured, reported=None):
     "Replication by number of repetitions, a line for each number of demonstrations (pairs and labels)"
-    import matplotlib.pyplot as plt
-
     m = dose_cells(measured)
     m = m[m.setting == MAIN]
     if not len(m):
@@ -711,11 +692,9 @@ def fig_x_dose(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #01b9ec0a
+# %% ../../nbs/icl/figures.ipynb #f0b8a897
 def fig_x_world(measured, reported=None):
     "Tiny GPT: ambiguous first pieces behind pairs of the own set, of a set never shown, of another set"
-    import matplotlib.pyplot as plt
-
     d = overall(measured[measured.model == "gpt"])
     d = d[d.setting.isin([*WHOSE]) & (d.n > 0)]
     if not len(d):
@@ -743,11 +722,9 @@ def fig_x_world(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #c3f8bf53
+# %% ../../nbs/icl/figures.ipynb #cb8a5c75
 def fig_x_copies(measured, reported):
     "What copying the most similar demonstration gives back of the paper's data sets, beside GPT-4"
-    import matplotlib.pyplot as plt
-
     m = measured[measured.model.str.startswith("copy:")]
     rates, counts = by_repeat(m), by_repeat(m, "with_uninformative")
     d = rates[rates.group == "copy"]

@@ -261,23 +261,18 @@ def review(
 VERDICT_FILES = ".csv", ".jsonl"  # endings of files of verdicts
 
 
-def _verdicts_of(file):
-    "The name of a file of verdicts that is there"
-    if not Path(file).exists():
-        raise FileNotFoundError(f"{file}: no file of verdicts; `review` makes one")
-    return file
-
-
 def ready_judge(
     judge,  # 'rule', a model that judges ('model': the same), or a csv file of `review`
     model,  # lm.LM that is asked for replications
 ):  # 'rule', lm.LM, or the name of a file that is there
     "A judge made ready, before anything is asked: 'model' is the model itself"
+    if str(judge).endswith(VERDICT_FILES):
+        if not Path(judge).exists():
+            raise FileNotFoundError(f"{judge}: no file of verdicts; `review` makes one")
+        return judge
     if judge == "rule" or isinstance(judge, lm.LM):
         return judge
-    if not str(judge).endswith(VERDICT_FILES):
-        return model if judge == "model" else lm.load(judge)
-    return _verdicts_of(judge)
+    return model if judge == "model" else lm.load(judge)
 
 
 def judged(
@@ -285,17 +280,19 @@ def judged(
     by="rule",  # 'rule', an lm.LM or its name, or a csv file of `review`
 ):  # the DataFrame with a column `match`
     "Replications with their kind of match"
+    pairs = list(zip(result.truth, result.said))
     if by == "rule":
-        near = [rule(a, b) for a, b in zip(result.truth, result.said)]
         taken = result.other | result.get("repeats", False)
+        near = [rule(*p) for p in pairs]
         verdicts = ["inexact" if v == "near" and t else v for v, t in zip(near, taken)]
     elif str(by).endswith(VERDICT_FILES):
-        said = {(r.truth, r.said): r.verdict for r in reviewed(_verdicts_of(by)).itertuples()}
-        verdicts = [said.get(p, "unclear") for p in zip(result.truth, result.said)]
+        given = reviewed(ready_judge(by, None))
+        said = dict(zip(zip(given.truth, given.said), given.verdict))
+        verdicts = [said.get(p, "unclear") for p in pairs]
     else:
         verdicts = llm_judge(by, result.truth.tolist(), result.said.tolist())
-    never = [False] * len(result)
-    rows = zip(result.get("refused", never), result.get("uninformative", never), verdicts)
-    return result.assign(
-        match=["refused" if r else "uninformative" if u else v for r, u, v in rows]
-    )
+    match = pd.Series(verdicts, result.index, object)
+    for kind in ("uninformative", "refused"):
+        if kind in result:
+            match = match.mask(result[kind].astype(bool), kind)
+    return result.assign(match=match)

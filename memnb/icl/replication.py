@@ -310,24 +310,13 @@ def checked_sizes(
     **counts,  # name -> whole number, 1 at least
 ) -> tuple:  # (list of ks, list of settings)
     "Numbers of demonstrations and settings as lists; these and all counts are checked"
-
-    def single(x):
-        return isinstance(x, str) or not hasattr(x, "__iter__")
-
-    ks, settings = ([x] if single(x) else list(dict.fromkeys(x)) for x in (ks, settings))
-
-    def whole(x, least):
-        return isinstance(x, Integral) and x >= least
-
-    if not ks or not all(whole(k, 0) for k in ks):
-        raise ValueError(
-            f"ks are numbers of demonstrations, whole and none below 0, as [0, 25], not {ks}"
-        )
+    ks = [ks] if isinstance(ks, Integral) else list(dict.fromkeys(ks))
+    settings = [settings] if isinstance(settings, str) else list(dict.fromkeys(settings))
+    for name, least, numbers in ("ks", 0, ks), *((name, 1, [v]) for name, v in counts.items()):
+        if not numbers or not all(isinstance(v, Integral) and v >= least for v in numbers):
+            raise ValueError(f"{name} must be whole, {least} at least, not {numbers}")
     if not settings:
         raise ValueError(f"settings are one or more of {', '.join(SETTINGS + CONTROLS)}")
-    for name, v in counts.items():
-        if not whole(v, 1):
-            raise ValueError(f"{name} must be a whole number, 1 at least, not {v!r}")
     return ks, [_known_setting(s) for s in settings]
 
 

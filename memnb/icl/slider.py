@@ -7,7 +7,7 @@ __all__ = ["slides"]
 
 # %% ../../nbs/icl/slider.ipynb #1d178062
 from ..plots import label
-from ..results import PROFILES
+from ..results import runs, select
 from ..sliding import Bar, Slider, Stop
 
 
@@ -16,39 +16,26 @@ def slides(
     measured,
     reported,  # DataFrames: our rows, the paper's
 ):  # Slider, or None where nothing was measured
-    "The dose of an instance: how often it comes back, without and with demonstrations"
-    m = measured[(measured.part == "replication") & (measured.quantity == "rate")]
+    "How often an instance was shown: how often it comes back, without and with demonstrations"
+    m = select(measured, part="replication", quantity="rate", setting=["pairs", "pairs_labels"])
     m = m[m.times.notna() & m.model.str.startswith("planted")]
-    if not len(m):
+    if m.times.nunique() < 2:
         return None
-    m = m[m.profile == next((p for p in PROFILES if p in set(m.profile)), m.profile.iloc[0])]
-    m = m[
-        (m.model == min(m.model)) & m.setting.isin(["pairs", "pairs_labels"])
-    ]  # not that of the other half
-    forms = list(m.groupby(["setting", "k"]).groups)
-
-    def bar(d, form, k):
-        d = d[(d.setting == form) & (d.k == k)]
-        name = f"{form.replace('_', ' and ')}, k = {k:.0f}"
-        if len(d) != 1:
-            return Bar(name, None)
-        r = d.iloc[0]
-        return Bar(name, r.value, r.low, r.high, f"{r.value * r.n:.0f} of {r.n:.0f}")
-
-    stops = []
+    m = runs(m[m.model == min(m.model)])  # not that of the other half
+    every, stops = list(m.groupby(["setting", "k"]).groups), []
     for dose, d in m.groupby("times"):
-        bars = [bar(d, *f) for f in forms]
+        d, bars = d.set_index(["setting", "k"]), []
+        for form, k in every:
+            name = f"{form.replace('_', ' and ')}, k = {k:.0f}"
+            if (form, k) in d.index:
+                r = d.loc[(form, k)]
+                count = f"{r.value * r.n:.0f} of {r.n:.0f}"
+                bars.append(Bar(name, r.value, r.low, r.high, count))
+            else:
+                bars.append(Bar(name, None))
         who = f"instances shown {dose:.0f} times" if dose else "twins, never shown,"
-        some = [b.value for b in bars if b.value is not None]
-        least, most = (f"{100 * x:.0f}" for x in (min(some), max(some)))
-        share = least if least == most else f"{least} to {most}"
+        share = " to ".join(dict.fromkeys(f"{100 * x:.0f}" for x in (d.value.min(), d.value.max())))
         stops.append(Stop(f"{dose:.0f} times", f"Of {who} {share} % come back.", bars))
-    if len(stops) < 2:
-        return None
-    return Slider(
-        "times that an instance was shown in training",
-        "Share that comes back",
-        stops,
-        f"{label(m.model.iloc[0])}, k demonstrations, n beside the bars, 95 % Clopper-Pearson",
-        len(stops) - 1,
-    )
+    what = f"{label(m.model.iloc[0])}, k demonstrations, n beside the bars, 95 % Clopper-Pearson"
+    name = "times that an instance was shown in training"
+    return Slider(name, "Share that comes back", stops, what, len(stops) - 1)
