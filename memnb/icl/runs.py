@@ -14,7 +14,7 @@ import pandas as pd
 
 from .. import core, lm, papers, plant, results
 from .controls import ASKED, by_repeat
-from .figures import tab_swap
+from .figures import WHOSE, tab_swap
 from .judges import ready_judge
 from .performance import perform, performance_rows
 from .prompts import Task, fitting, replication_prompts, task
@@ -162,6 +162,7 @@ def facts(
         r = memory_rates(m, setting=setting, k=out["neighbours_k"]).iloc[0]
         out[name] = round(r.rate * r.n)
     s = tab_swap(rows).query("k > 0")
+    s = s[s["before the question"] == WHOSE["pairs"]]
     s = s.loc[(s["only where shown"] - s["only where not"]).idxmax()]
     out |= dict(swap_k=s.k, swap_n=s["items"], swap_shown=s["where shown"], swap_not=s["where not"])
     copies = by_repeat(rows[rows.model.str.startswith("copy:")]).query("group == 'copy'")
