@@ -1052,7 +1052,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.icl.judges': { 'memnb.icl.judges._content': ('icl/judges.html#_content', 'memnb/icl/judges.py'),
                                   'memnb.icl.judges._squeeze': ('icl/judges.html#_squeeze', 'memnb/icl/judges.py'),
                                   'memnb.icl.judges._stems': ('icl/judges.html#_stems', 'memnb/icl/judges.py'),
-                                  'memnb.icl.judges._verdicts_of': ('icl/judges.html#_verdicts_of', 'memnb/icl/judges.py'),
                                   'memnb.icl.judges._yes_or_no': ('icl/judges.html#_yes_or_no', 'memnb/icl/judges.py'),
                                   'memnb.icl.judges.derivable': ('icl/judges.html#derivable', 'memnb/icl/judges.py'),
                                   'memnb.icl.judges.frequent_words': ('icl/judges.html#frequent_words', 'memnb/icl/judges.py'),
