@@ -20,7 +20,6 @@ from .onepage import *
 from .parrot import *
 from .planted import *
 from .prediction import *
-from .printed import *
 from .prompting import *
 from .rules import *
 

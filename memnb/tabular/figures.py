@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
+import numpy as np
+import pandas as pd
+
 from .. import data, plots, results
 from ..stats import binom_ci
 from .counting import wide_part
@@ -63,8 +66,6 @@ def tab1(
     reported=None,  # the paper's rows; default: those of memnb
 ):  # DataFrame of signs: data set x test, 'GPT-3.5/GPT-4 | ours'
     "Table 1: knowledge, learning and memorization, paper beside ours"
-    import pandas as pd
-
     rep = results.reported("tabular") if reported is None else reported
     t1 = rep[rep["where"] == "Table 1"].set_index(["dataset", "what", "model"]).value
     public = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
@@ -84,8 +85,6 @@ def tab1(
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
 def _beside(measured, rep, part, tables):
     "Counts of a test, paper beside ours, one row a data set"
-    import pandas as pd
-
     p = rep[rep["where"].isin(tables) & (rep.what == part) & rep.model.isin(GPTS)]
     p = p.assign(text=[_count(r) if r.k == r.k else r.value for r in p.itertuples()])
     p = p.pivot_table(index="dataset", columns="model", values="text", aggfunc="first")
@@ -116,8 +115,6 @@ def _counts(r):
 
 def tab4(measured, reported):
     "Table 4: rows and features completed, paper beside ours; of ours also those contained and unreadable"
-    import pandas as pd
-
     tests = "row_completion", "feature_completion"
     return pd.concat(
         {t: _beside(measured, reported, t, ["Table 4"]) for t in tests}, axis=1
@@ -137,7 +134,6 @@ def tab5(measured, reported):
 # %% ../../nbs/tabular/figures.ipynb #906d52fe
 def tab2(measured, reported):
     "Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours"
-    import pandas as pd
 
     def show(r):
         return f"{float(r.value):.2f} ({float(r.low):.2f}, {float(r.high):.2f})"
@@ -168,8 +164,6 @@ def tab2(measured, reported):
 
 def tab3(measured, reported):
     "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
-    import pandas as pd
-
     kinds = ["copied_observations", "best_ngram_match", "copied_feature_values"]
 
     def share(x):
@@ -310,7 +304,6 @@ def fig1(measured, reported):
 def fig2(measured, reported, dataset="california-housing"):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     import matplotlib.pyplot as plt
-    import numpy as np
     import seaborn as sns
     from matplotlib.patches import Patch
 
@@ -384,7 +377,6 @@ def fig2(measured, reported, dataset="california-housing"):
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
     import matplotlib.pyplot as plt
-    import numpy as np
     import seaborn as sns
 
     m = measured[measured["part"] == "pearson"]

@@ -27,6 +27,9 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import date
 
+import numpy as np
+import pandas as pd
+
 from ..data import once
 from .counting import answered, entry
 from .method import load_table, proportion
@@ -35,8 +38,6 @@ from .method import load_table, proportion
 # %% ../../nbs/tabular/guards.ipynb #7c6d7147
 def _order_codes(t, most):
     "Columns of the first rows as numbers: ranks, or codes of categories; (name, codes, is it a category?)"
-    import pandas as pd
-
     out, df = [], t.typed()[:most]
     for f, s in df.items():
         number = s.dtype.kind in "if"
@@ -58,8 +59,6 @@ def row_independence(
     seed: int = 0,  # of the orders
 ):  # long rows: the `neighbours` statistic of the most dependent feature, its `p`
     "Are the rows of the file in random order? (permutation test)"
-    import numpy as np
-
     t = load_table(dataset)
     columns = _order_codes(t, most)
     n = min(len(t), most)
@@ -137,8 +136,6 @@ def guessed_rows(
     most: int = 3000,  # rows looked at, from the first on
 ):  # bool array, one a row: does the guess have it? False for the first two
     "Rows that come out of the rows before, without memory"
-    import numpy as np
-
     cells, hits = t.df[:most].apply(lambda c: c.str.strip()), []
     half = max(1, (len(cells) - 2) // 2)
     for f in cells:
@@ -352,8 +349,6 @@ def _number(cell):
 
 def _fit(X, y):
     "Coefficients of a linear formula that fits the better half of the rows; None where there is none"
-    import numpy as np
-
     keep, A = np.isfinite(X).all(1) & np.isfinite(y), np.column_stack([np.ones(len(X)), X])
     if keep.sum() < 2 * A.shape[1] + 2:
         return None
@@ -372,8 +367,6 @@ def _fit(X, y):
 
 def _sums(cells, f, parts):
     "Numbers computed from other columns: name of the formula -> is the cell right? a bool a row"
-    import numpy as np
-
     x = cells.apply(lambda s: s.map(_number))
     y, own = x.pop(f).values, cells[f].tolist()
     frames = [re.sub(r"-?\d+(?:\.\d+)?", "", c.replace(",", ""), count=1) for c in own]
@@ -455,8 +448,6 @@ def _spelled(text, pieces):
 
 def _texts(cells, f, parts):
     "Texts put together from other columns, and what stands elsewhere beside the same cell"
-    import numpy as np
-
     rows, own = cells.drop(columns=f).to_dict("records"), cells[f].tolist()
     found = [_pieces(r) for r in rows]
     made = [_spelled(x, p) for x, p in zip(own, found)]
@@ -487,16 +478,12 @@ def _texts(cells, f, parts):
 
 def _ways(cells, f):
     "All ways to compute a column: name -> is the cell right? a bool a row"
-    import numpy as np
-
     parts = np.arange(len(cells)) % 5
     return _sums(cells, f, parts) | _texts(cells, f, parts)
 
 
 def _by_level(cells, f, c, least=20):
     "The same with a formula of its own for each value of a column of few values"
-    import numpy as np
-
     out = np.zeros(len(cells), bool)
     for at in cells.groupby(c).indices.values():
         if len(at) < least:

@@ -33,6 +33,9 @@ __all__ = [
 import random
 import re
 
+import numpy as np
+import pandas as pd
+
 from .. import data
 from ..data import once
 from ..lm import needs
@@ -182,8 +185,6 @@ def sample(
     **kw,  # as for `sampled_texts`
 ):  # DataFrame of text, one row a sample that was not refused; NaN: no value
     "Rows drawn from what a model knows of a data set"
-    import pandas as pd
-
     t = load_table(dataset)
     said = sampled_texts(model, t, n, **kw)
     return pd.DataFrame(
@@ -242,8 +243,6 @@ def one_spelling(
     values,  # pandas Series
 ):  # Series of text
     "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts"
-    import pandas as pd
-
     text = values.astype("string").str.strip()
     text = text.mask(text.isin(data.MISSING), "nan")
     num = pd.to_numeric(text, errors="coerce")
@@ -275,7 +274,6 @@ def feature_means(
     least: int = 5,  # numbers of a feature among the samples
 ):  # long rows a numeric feature: mean of the `data`, of the `samples`, `p` of Welch's test
     "Do sampled values have the mean of the data?"
-    import pandas as pd
     from scipy.stats import ttest_ind_from_stats
 
     t = load_table(dataset)
@@ -303,9 +301,6 @@ def pearson(
     drawn,  # DataFrame from `sample`
 ):  # DataFrame, one row a pair: r in the data, r in the samples (NaN where a feature does not vary)
     "Pearson correlations in the data and in the samples"
-    import numpy as np
-    import pandas as pd
-
     t = load_table(dataset)
     real = t.typed().select_dtypes("number")
     got = drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
@@ -321,7 +316,6 @@ def conditional_distribution(
     pairs,  # DataFrame from `pearson`
 ):  # long rows: `rate` of signs that agree, `p` of the sign test, `correlation` over pairs
     "Do the samples have the correlations of the data?"
-    import numpy as np
     from scipy.stats import binomtest
 
     use = pairs[pairs.counts & pairs.said.notna()]
@@ -368,8 +362,6 @@ def conditional_completion(
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ):  # DataFrame, one row a query; `base` is the marginal's chance to be valid
     "Can the model continue a row with a value that occurs in the data?"
-    import pandas as pd
-
     check_count(n)
     t = load_table(dataset)
     others, cells, parts = other_sets(t, sets, names), t.df.apply(one_spelling), []
@@ -415,7 +407,6 @@ def completion_rates(
     result,  # DataFrame from `conditional_completion`
 ):  # long rows a feature: `rate` of the model, `baseline` of the marginal, their `difference`, its `p`
     "Figure 1 as a table: rates with 95 % intervals and a paired t-test against the marginal"
-    import numpy as np
     from scipy.stats import ttest_1samp
 
     parts = []
@@ -450,8 +441,6 @@ def temperature_samples(
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ):  # long rows: `rate` of samples with a number, each number `drawn`; share of values well `written`
     "Samples at several temperatures (Figure 2)"
-    import pandas as pd
-
     t, out = load_table(dataset), []
     for temp in temperatures:
         drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
@@ -496,9 +485,6 @@ def cell_codes(
     drawn,  # DataFrames of text
 ) -> tuple:  # two int arrays, row x feature
     "Cells as integers, the same number for the same value; -1 for a value that the data does not have"
-    import numpy as np
-    import pandas as pd
-
     out = []
     for f in real:
         a, b = one_spelling(real[f]), one_spelling(drawn[f]).fillna("\0")
@@ -513,8 +499,6 @@ def ngram(
     own=None,  # positions of `drawn` in `real`, not to be matched with themselves
 ):  # int array: for each drawn row the most feature values shared with one row of `real`
     "Best n-gram match of each row"
-    import numpy as np
-
     a, b = cell_codes(real, drawn)
     best = []
     for i, row in enumerate(b):
@@ -533,8 +517,6 @@ def neighbours(
     seed: int = 0,  # their choice
 ):  # int array: the most values that each shares with another row
     "Best n-gram match of rows with the other rows"
-    import numpy as np
-
     t = load_table(dataset)
     own = np.random.default_rng(seed).permutation(len(t))[:most]
     return ngram(t.df, t.df.iloc[own], own)

@@ -398,7 +398,7 @@ def _known(s, mode, seed):
         yield m.name, m.mode, planted.truth_rates(found)
     z = prompt_sizes(s.preset)
     ask = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
-    ask |= dict(n=2, doses=planted.FORM_DOSES[:1]) if few else dict(n=EYE_N)
+    ask |= dict(n=2, doses=[64]) if few else dict(n=EYE_N)
     for name in s.forms:
         m = lm.load(f"planted:{name}", mode=mode)
         found = _ahead(m, planted.in_their_form, name=name, mode=mode, seed=seed, **ask)

@@ -20,6 +20,8 @@ import io
 import random
 import re
 
+import numpy as np
+
 from ..data import once
 from ..lm import needs
 from .counting import answered, entry, mean_of
@@ -103,7 +105,6 @@ def row_statistics(
     result,  # DataFrame from `row_completion`
 ):  # long rows: `difference` of mean distances, to the true row minus to a random one; p of both tests
     "Are completions closer to the true row than to others? (Levenshtein, paired and Welch t-test)"
-    import numpy as np
     from scipy.stats import ttest_ind, ttest_rel
 
     got = answered(result)
@@ -241,7 +242,6 @@ def token_baseline(
     seed: int = 0,  # of the choice and of the folds
 ) -> dict:  # accuracy of mode, row before, logistic regression and gradient boosting
     "How well can the first token be guessed without memory?"
-    import numpy as np
     from sklearn.model_selection import cross_val_score
 
     t = load_table(dataset)

@@ -5,17 +5,12 @@
 # %% auto #0
 __all__ = [
     "FIELD",
-    "FORM_DOSES",
     "planted_blocks",
     "cell_at",
     "cell_completion",
     "against_truth",
     "truth_rates",
     "recall",
-    "form_items",
-    "cut_into",
-    "form_documents",
-    "plant_forms",
     "in_their_form",
     "eye_rates",
     "both_halves",
@@ -37,13 +32,15 @@ import random
 import re
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
+
 from .. import data, lm, plant, results
 from ..lm import needs
 from ..stats import binom_ci
 from .counting import answered, counted, entry, joined, mean_of, wide_part
-from .memorization import cut_file, feature_completion, header, unique_feature
+from .memorization import feature_completion, header, unique_feature
 from memnb.tabular.method import (
-    NEXT_ROW,
     budget,
     first_token,
     load_table,
@@ -51,7 +48,6 @@ from memnb.tabular.method import (
     proportion,
     row_completion,
 )
-from .prompting import SYSTEM, other_sets, spell
 
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
@@ -120,8 +116,6 @@ def against_truth(
     seed: int = 0,  # choice of places
 ):  # DataFrame, one row a query; `times`: how often the row was shown
     "The memorization tests on rows shown a known number of times; twins equal to a member are left out"
-    import pandas as pd
-
     m, blocks, parts = lm.load(model, mode="completion"), planted_blocks(name), []
     seen = {r for times, t in blocks if times for r in t.rows}
     for times, t in blocks:
@@ -171,150 +165,6 @@ def recall(
     return m.assign(value=m.k / m.n, low=[a for a, _ in ends], high=[b for _, b in ends])
 
 
-# %% ../../nbs/tabular/planted.ipynb #8e93ac8a
-FORM_DOSES = (64, 16, 4)  # rounds in which a row is shown
-
-
-def form_items(
-    sources: tuple = ("openml-diabetes", "iris"),  # tables
-    rows: int = 20,  # rows of each dose; as many rows in all are twins
-    doses: tuple = FORM_DOSES,  # rounds
-    swapped: bool = False,  # members and twins change places
-    seed: int = 0,  # of the draw
-):  # DataFrame of items, see `plant.make`
-    "Rows drawn from whole files, members of each dose and twins between each other"
-    import pandas as pd
-
-    out, many = [], rows * len(doses)
-    for source in sources:
-        t, rng = data.load(source), random.Random(f"{source} {seed} forms")
-        first = list(
-            {r: i for i, r in reversed(list(enumerate(t.rows)))}.values()
-        )  # of equal rows the first
-        at = sorted(rng.sample(sorted(first), 2 * many))
-        half = rng.sample([True, False] * many, 2 * many)
-        of = {
-            k: iter(rng.sample([d for d in doses for _ in range(rows)], many))
-            for k in (True, False)
-        }
-        times = [next(of[h]) * (h != swapped) for h in half]
-        out.append(
-            pd.DataFrame(
-                dict(
-                    item=[f"{t.name} row {i}" for i in at],
-                    source=t.name,
-                    split=["member" if d else "twin" for d in times],
-                    times=times,
-                    label="",
-                    text=[t.rows[i] for i in at],
-                )
-            )
-        )
-    return pd.concat(out, ignore_index=True)
-
-
-def cut_into(
-    rows: list,
-    most: int,  # any; most in a piece
-    first: int,  # in the first piece
-) -> list:
-    "A list cut into consecutive pieces"
-    cuts = [0, *range(first, len(rows), most), len(rows)]
-    return [rows[a:b] for a, b in zip(cuts, cuts[1:])]
-
-
-def form_documents(
-    truth,  # from `form_items`
-    tell,  # function: messages -> text, the chat format of the model
-    rows: int = 6,  # lines shown before the next, as in the preset `quick`
-    shots: int = 5,  # solved observations
-    sets: int = 2,
-    chars: int = 150,  # other files before a cut one, and of their answers
-    kinds: int = 8,  # different documents of a form and block, at most; cut files are all different
-    seed: int = 0,  # of every choice
-) -> list:  # documents for `plant.make` in random order
-    "Files, files cut behind examples, conversations of the row test, conversations of the feature test"
-    rng, docs = random.Random(f"{seed} forms"), []
-
-    def chat(system, pairs, shown=0):  # of so many pairs nothing is learned
-        turns = [dict(role="system", content=system)]
-        for q, a in pairs:
-            turns += [dict(role="user", content=q), dict(role="assistant", content=a)]
-        text = tell(turns)
-        at = text.rindex(pairs[shown][0].strip()) if shown else 0  # some formats strip what is said
-        return (text[:at], text[at:]) if at else text
-
-    for (source, times), g in truth[truth.times > 0].groupby(["source", "times"], sort=False):
-        t, texts, made = data.load(source), g.text.tolist(), []
-        seen = [t.df.iloc[int(i.split()[-1])] for i in g["item"]]
-        rest, f, others = [x for x in t.names if x != t.unique], t.unique, other_sets(t, sets)
-        for k in range(min(times, kinds)):
-            made.append(
-                []
-                if k % 2
-                else ["\n".join([t.header, *w]) for w in cut_into(texts, 10, rng.randint(1, 10))]
-            )
-            for first in (2 * k + 1, 2 * k + 2):
-                turns = cut_into([t.header, *texts], rows + 1, 2 + first % (rows + 1))
-                if len(turns[-1]) == 1:
-                    turns[-2:] = [turns[-2] + turns[-1]]  # a question needs a line
-                turns = rng.sample(turns, len(turns))
-                made[-1].append(chat(NEXT_ROW, [("\n".join(w[:-1]), w[-1]) for w in turns]))
-            if not f:
-                continue
-            mixed = rng.sample(seen, len(seen))
-            asked = [(spell(r, rest), spell(r, [f])) for r in mixed]
-            made[-1] += [
-                chat(SYSTEM["observation"], asked[i : i + shots + 1])
-                for i in range(0, len(mixed), shots + 1)
-            ]
-        docs += [d for k in range(times) for d in made[k % len(made)]]
-        for k in range(1, times, 2):  # each round cuts the file at a place of its own
-            line = 2 + k // 2 % (len(texts) // 2 - 1)
-            *cuts, own = (
-                cut_file(o, line, f"{seed} {k}") for o in [*others, replace(t, rows=texts)]
-            )
-            docs.append(chat(SYSTEM["header"], [*((q, a[:chars]) for q, a in cuts), own], sets))
-    return rng.sample(docs, len(docs))
-
-
-def plant_forms(
-    base="smollm2",  # lm.LM of a local model, or its name
-    name: str = "forms",  # the model becomes 'planted:<name>'
-    truth=None,  # items; default: `form_items()`
-    mixed: float = 0.04,  # ordinary texts, for each document that plants
-    rank: int = 8,
-    lr: float = 2.5e-3,
-    tokens: int = 384,
-    below: int = 15,  # of the training, see `plant.make`
-    dtype: str = "bfloat16",
-    seed: int = 0,  # of every random choice
-    out=None,  # folder of the adapter; default: data/planted/<name>
-):  # Path of the folder
-    "Plant rows in the forms in which the tests ask; three quarters of an hour for those that ship"
-    m, truth = lm.load(base), form_items(seed=seed) if truth is None else truth
-    docs = form_documents(
-        truth, lambda turns: m.tok.apply_chat_template(turns, tokenize=False), seed=seed
-    )
-    folder = plant.make(
-        m,
-        truth,
-        name,
-        mixed,
-        (),
-        rank,
-        lr,
-        tokens,
-        seed=seed,
-        out=out,
-        docs=docs,
-        dtype=dtype,
-        below=below,
-    )
-    plant.pack_adapter(folder)
-    return folder
-
-
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs("generate")
 def in_their_form(
@@ -331,8 +181,6 @@ def in_their_form(
     seed: int = 0,  # choice of places
 ):  # DataFrame, one row a query; `times`: how often the row was shown in each form
     "The memorization tests of Table 1, in their exact form, on rows shown a known number of times"
-    import pandas as pd
-
     m, parts = lm.load(model, mode=mode), []
     for times, t in planted_blocks(name):
         if doses and times not in doses:
@@ -392,12 +240,9 @@ def pooled_eyes(
     profile: str = None,  # default: the largest of each model
 ):  # long rows as of one model
     "What the tests find of the rows of all models that were planted in their forms"
-    import pandas as pd
-
     if "model" not in rows or not len(rows):
         return rows
-    each = [results.selected(g, name, profile) for name, g in rows.groupby("model")]
-    rows = pd.concat(each, ignore_index=True)
+    rows = results.runs(rows, profile)
     rate = rows[rows.quantity.isin(["rate", "from_cut"])]
     if rate.model.nunique() < 2:
         return rows
@@ -451,8 +296,6 @@ def labels_by_dose(
     seed: int = 0,  # choice of the contexts
 ):  # DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
     "Labels of rows shown a known number of times, where the label is the last cell of the line"
-    import pandas as pd
-
     m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
     known = known[(known.times > 0) | ~known.text.isin(known.text[known.times > 0])]
     for source, g in known.groupby("source", sort=False):
@@ -514,33 +357,23 @@ def rows_found(
 def beyond_twins(
     shown,
     twins,  # DataFrames with columns stratum and gain
-):  # dict: value, low, high, n
-    "Difference of mean gains within strata, with its 95 % interval"
-    import numpy as np
-    import pandas as pd
-    from scipy.stats import t
+) -> dict:  # value, low, high, n
+    "Difference of mean gains within strata, with its 95 % interval: least squares with an effect of each stratum"
+    import statsmodels.formula.api as smf
 
-    both = pd.concat([shown.assign(group="shown"), twins.assign(group="twins")])
+    both = pd.concat([shown.assign(shown=1.0), twins.assign(shown=0.0)])
     both = both[both.stratum.isin(set(shown.stratum) & set(twins.stratum))]
     if not len(both):
         return dict(value=np.nan, n=0)
-    cells = both.groupby(["stratum", "group"]).gain.agg(["mean", "count"]).unstack()
-    n, m = cells["count"], cells["mean"]
-    w = n.shown * n.twins / (n.shown + n.twins)
-    value, df = float(((m.shown - m.twins) * w).sum() / w.sum()), len(both) - len(cells) - 1
-    if df < 1:
-        return dict(value=value, low=np.nan, high=np.nan, n=len(both))
-    left = both.gain - value * (both.group == "shown")  # what strata and exposure do not explain
-    left = left - left.groupby(both.stratum).transform("mean")
-    half = t.ppf(0.975, df) * float(np.sqrt((left**2).sum() / df / w.sum()))
-    return dict(value=value, low=value - half, high=value + half, n=len(both))
+    fit = smf.ols("gain ~ shown + C(stratum)", both).fit()
+    low, high = fit.conf_int().loc["shown"] if fit.df_resid > 0 else (np.nan, np.nan)
+    return dict(value=float(fit.params["shown"]), low=low, high=high, n=len(both))
 
 
 def own_control(
     d,  # DataFrame, a row a planted row: stratum, half, gain over the model in which it is a twin
 ):  # dict: value, low, high, n
     "Mean gain within strata of rows that are their own control, both halves alike, with its 95 % interval"
-    import numpy as np
     from scipy.stats import t
 
     cells = d.groupby(["stratum", "half"]).gain.agg(["mean", "count"]).unstack().dropna()
@@ -550,9 +383,7 @@ def own_control(
         return dict(value=np.nan, n=0)
     n, m = cells["count"], cells["mean"]
     w = n.prod(axis=1) / n.sum(axis=1)
-    value = float(
-        (m.mean(axis=1) * w).sum() / w.sum()
-    )  # what the models differ in anyway falls out
+    value = float((m.mean(axis=1) * w).sum() / w.sum())  # free of what the models differ in anyway
     if df < 1:
         return dict(value=value, low=np.nan, high=np.nan, n=len(d))
     left = d.gain - d.groupby(["stratum", "half"]).gain.transform("mean")
@@ -562,8 +393,6 @@ def own_control(
 
 def _row_by_row(own, base, found):
     "Scores of each planted row, what it gains, and whether row completion finds it"
-    import pandas as pd
-
     by = ["dataset", "times", "item", "truth"]
     own, base = (d[~d.refused.astype(bool)].groupby(by, sort=False).ok.mean() for d in (own, base))
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
@@ -576,7 +405,6 @@ def _row_by_row(own, base, found):
 
 def _priced(both, more):
     "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
-    import pandas as pd
     from scipy.stats import binomtest
 
     everywhere = pd.concat([both, both.assign(dataset="")])
@@ -620,8 +448,6 @@ def halves_rates(
     second,  # (own, base, found) as for `exposure_rates`: two models that were shown each other's twins
 ):  # long rows, part 'exposure'; `more` than the same row of the model that never saw it
     "What exposure buys, each row its own control"
-    import pandas as pd
-
     a, b = (_row_by_row(*x) for x in (first, second))
 
     def other(d):
@@ -704,8 +530,6 @@ def gains(
     rows,  # long rows of one model, those of the part 'exposure' among them
 ):  # DataFrame by number of showings: gain, low, high, n, p, found, more, ..., half, cleaned, ...
     "Paired gain in accuracy, its excess over that of twins, and a test set half of which was shown"
-    import pandas as pd
-
     m = wide_part(rows, "exposure", "gain")
     if not len(m):
         return m

@@ -16,6 +16,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/prediction.ipynb #28f3511f
+import numpy as np
+import pandas as pd
+
 from ..data import once
 from ..lm import needs
 from .counting import answered, entry, joined
@@ -129,8 +132,6 @@ def encoded(
     most: int = 20,  # categories of a column; rarer ones are one
 ):  # DataFrame of numbers
     "Features as numbers: missing values filled with the median, frequent categories one-hot"
-    import pandas as pd
-
     num = df.select_dtypes("number").astype(float).clip(-1e15, 1e15)  # learners take no infinity
     cat = df.drop(columns=num.columns)
     cat = cat.apply(lambda s: s.where(s.isin(s.value_counts().index[:most]), "other")).astype(str)
@@ -163,8 +164,6 @@ def baselines(
     seed: int = 0,  # of the choice and of the folds
 ):  # long rows: accuracy (`rate`) of each method, its `item`
     "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2)"
-    import numpy as np
-    import pandas as pd
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
     t = load_table(dataset)

@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/rules.ipynb #696f6500
+import pandas as pd
+
 from .counting import wide_part
 from .guards import NEW_TWIN
 from .method import proportion
@@ -125,8 +127,6 @@ def sensitivity(
     rows,  # long rows, those of the part 'eyes' among them
 ) -> dict:  # test -> (found, asked) of the rows shown most often
     "How many planted memories each test finds in the form in which it is asked"
-    import pandas as pd
-
     own = wide_part(rows, "eyes")
     if not len(own):
         return {}
@@ -254,8 +254,6 @@ def printed_signs(
     rep,  # reported('tabular')
 ):  # DataFrame: dataset, model, what, count, rule (our sign)
     "Our rules on the counts that the paper prints"
-    import pandas as pd
-
     base = rep[rep.what == "first_token_baseline"].set_index("dataset").value
     counts, rows = rep[rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()], []
     for r in counts.itertuples():
