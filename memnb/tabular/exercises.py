@@ -13,6 +13,7 @@ from ..sliding import Bar, Slider, Stop
 from ..stats import binom_ci
 from .knowledge import conditional_distribution, pearson
 from .planted import recall
+from .rules import MEMORY_TESTS
 
 
 # %% ../../nbs/tabular/exercises.ipynb #46894bd3
@@ -120,15 +121,8 @@ def _shuffled(df):
 
 CHECKS = dict(found=_found, least=_least, shuffled=_shuffled)
 
+
 # %% ../../nbs/tabular/exercises.ipynb #d33870e2
-_FOUND = dict(
-    header="header",
-    row_completion="next row",
-    cell_completion="nearly unique cell",
-    first_token="first token",
-)
-
-
 def slides(
     measured,
     reported,  # DataFrames: our rows, the paper's
@@ -139,11 +133,11 @@ def slides(
         return None
     m = results.selected(m)
     counts = recall(m)
-    tests = [t for t in _FOUND if t in set(counts.test)]
+    tests = [t for t in MEMORY_TESTS if t in set(counts.test)]
 
     def bar(test, c):
         r = next(c[c.test == test].itertuples())
-        return Bar(_FOUND[test], r.value, r.low, r.high, f"{r.k:.0f} of {r.n:.0f}")
+        return Bar(MEMORY_TESTS[test], r.value, r.low, r.high, f"{r.k:.0f} of {r.n:.0f}")
 
     stops = []
     for dose, c in counts.groupby("times"):

@@ -5,7 +5,6 @@
 # %% auto #0
 __all__ = [
     "NAMES",
-    "EYE_TESTS",
     "dataset_label",
     "tab1",
     "tab4",
@@ -28,15 +27,18 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.patches import Patch
 
 from .. import data, plots, results
 from ..stats import binom_ci
 from .counting import wide_part
 from .planted import exposure_table, gains, pooled_eyes, recall, whole
 from .prompting import as_list
-from .rules import GPTS, POWER, TESTS, sensitivity, signs
+from .rules import GPTS, MEMORY_TESTS, POWER, TESTS, sensitivity, signs
 
 # %% ../../nbs/tabular/figures.ipynb #de053ee1
 NAMES = [
@@ -166,51 +168,29 @@ def tab3(measured, reported):
     "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
     kinds = ["copied_observations", "best_ngram_match", "copied_feature_values"]
 
-    def share(x):
-        return f"{float(x):.1%}"
+    def told(d, what, model, value, of=None):
+        text = [
+            f"{float(v):.1%}" if w != "best_ngram_match" else f"{float(v):.1f} / {n:.0f}"
+            for v, w, n in zip(value, what, value if of is None else of)
+        ]
+        return d.assign(what=what, model=model, text=text)[["dataset", "what", "model", "text"]]
 
-    def match(x, d):
-        return f"{float(x):.1f} / {d:.0f}"
-
-    p = reported[
-        (reported["where"] == "Table 3") | (reported.model == "data") & reported.what.isin(kinds)
-    ]
-    p = p.assign(
-        model=p.model.replace("data", "data (paper)"),
-        text=[
-            match(r.value, r.n) if r.what == "best_ngram_match" else share(r.value)
-            for r in p.itertuples()
-        ],
-    )
-    best, who = (
-        wide_part(measured, "best_ngram_match", "mean"),
-        dict(samples="ours", data="data (ours)"),
-    )
-    best = (
-        best.assign(
-            what="best_ngram_match",
-            model=best["item"].map(who),
-            text=[match(*x) for x in zip(best["mean"], best.features)],
-        )
-        if len(best)
-        else best
-    )
-    own = [
-        wide_part(measured, kind).assign(what=kind, model="ours", text=lambda d: d.rate.map(share))
-        for kind in (kinds[0], kinds[2])
-    ]
+    p = reported[reported["where"].eq("Table 3") | reported.model.eq("data")]
+    p = p[p.what.isin(kinds)]
+    out = [told(p, p.what, p.model.replace("data", "data (paper)"), p.value, p.n)]
+    best = wide_part(measured, kinds[1], "mean")
+    if len(best):
+        who = best["item"].map(dict(samples="ours", data="data (ours)"))
+        out.append(told(best, [kinds[1]] * len(best), who, best["mean"], best.features))
+    for kind in (kinds[0], kinds[2]):
+        own = wide_part(measured, kind)
+        out.append(told(own, [kind] * len(own), "ours", own.rate))
     valid = wide_part(measured, "sampling", "valid")
     valid = valid[valid.temperature == 0.7] if "temperature" in valid else valid
-    own.append(
-        valid.assign(
-            what="valid_samples", model="ours", text=[_count(r) for r in valid.itertuples()]
-        )
-    )
-    both = pd.concat([t[["dataset", "what", "model", "text"]] for t in (p, best, *own) if len(t)])
-    both = both.pivot_table(
-        index=["dataset", "what"], columns="model", values="text", aggfunc="first"
-    )
-    return both.fillna("")
+    text = [_count(r) for r in valid.itertuples()]
+    out.append(valid.assign(what="valid_samples", model="ours", text=text)[[*out[0]]])
+    both = pd.concat([t for t in out if len(t)])
+    return both.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
 
 
 # %% ../../nbs/tabular/figures.ipynb #b756abb9
@@ -243,8 +223,6 @@ def _range(n):
 
 def fig1(measured, reported):
     "Figure 1: conditional completion, model against marginal, with 95 % intervals"
-    import matplotlib.pyplot as plt
-
     m = measured[measured["part"] == "conditional_completion"]
     if not len(m):
         return plots.placeholder("conditional completion: not measured")
@@ -253,23 +231,15 @@ def fig1(measured, reported):
     with plots.style():
         fig, axs = plt.subplots(len(sets), 1, figsize=(6.5, 2.4 * len(sets) + 0.9), squeeze=False)
         for ax, d in zip(axs[:, 0], sets):
-            own, base = (
-                wide_part(m[m.dataset == d], "conditional_completion", q)
-                for q in ("rate", "baseline")
+            looks = dict(
+                rate=dict(color=plots.color(model), label=who),
+                baseline=dict(color=plots.GREY, marker="s", label="draws from the marginal"),
             )
-            names = _in_file_order(d, own.feature)
-            for g, y, dx, kw in (
-                (own, "rate", -0.12, dict(color=plots.color(model), label=who)),
-                (
-                    base,
-                    "baseline",
-                    0.12,
-                    dict(color=plots.GREY, marker="s", label="draws from the marginal"),
-                ),
-            ):
-                plots.errorbar(
-                    ax, g.assign(at=[names.index(f) + dx for f in g.feature]), "at", y, **kw
-                )
+            for dx, (y, kw) in zip((-0.12, 0.12), looks.items()):
+                g = wide_part(m[m.dataset == d], "conditional_completion", y)
+                names = _in_file_order(d, g.feature)
+                at = [names.index(f) + dx for f in g.feature]
+                plots.errorbar(ax, g.assign(at=at), "at", y, **kw)
             ax.set(ylim=(-0.03, 1.03), ylabel="share of valid completions", title=dataset_label(d))
             ax.set_xticks(range(len(names)), names, rotation=25, ha="right")
         axs[0, 0].legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -280,12 +250,6 @@ def fig1(measured, reported):
         if up + down
         else f"{who}: none of {len(r)} features differs clearly from draws of the marginal"
     )
-    told = [
-        f"{x.note.split(':')[0]} is completed better than by the marginal there (p{x.value})"
-        for x in reported[
-            (reported.what == "t_test_p_value") & (reported.dataset == "adult")
-        ].itertuples()
-    ]
     return plots.finish(
         fig,
         title,
@@ -296,17 +260,13 @@ def fig1(measured, reported):
         ),
         "Share of completions that some row of the data has after the same beginning. "
         "Grey: what draws from the column alone would reach. Better and worse: paired t-test, p < 0.05. "
-        f"The paper shows Adult Income and FICO without printed numbers{'; ' + told[0] if told else ''}.",
+        "The paper shows Adult Income and FICO without printed numbers.",
     )
 
 
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 def fig2(measured, reported, dataset="california-housing"):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-    from matplotlib.patches import Patch
-
     m = results.select(measured, part="temperature", quantity="drawn")
     m = m[m.dataset == dataset]
     if not len(m):
@@ -376,9 +336,6 @@ def fig2(measured, reported, dataset="california-housing"):
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
     m = measured[measured["part"] == "pearson"]
     datasets = as_list(datasets)
     have = [d for d in datasets if d in set(m.dataset)]
@@ -501,8 +458,6 @@ def _completion_panel(ax, measured, reported, test, title):
 
 def fig_x_completion(measured, reported):
     "Shares of rows and features completed verbatim, paper (hollow) beside ours (filled)"
-    import matplotlib.pyplot as plt
-
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), sharey=True)
         for ax, test, title in zip(
@@ -528,14 +483,6 @@ def fig_x_completion(measured, reported):
 
 
 # %% ../../nbs/tabular/figures.ipynb #05a9f8bd
-_TESTS = dict(
-    header="header",
-    row_completion="next row",
-    cell_completion="nearly unique cell",
-    first_token="first token",
-)
-
-
 def _truth_panel(ax, counts, test):
     "Share found of one test by times shown, with exact intervals"
     g = counts[counts.test == test].sort_values("times")
@@ -555,16 +502,14 @@ def _truth_panel(ax, counts, test):
 
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
-    import matplotlib.pyplot as plt
-
     if "truth" not in set(measured["part"]):
         return plots.placeholder("no model with known memories was measured")
     m = recall(measured)
-    tests = [t for t in _TESTS if t in set(m.test)]
+    tests = [t for t in MEMORY_TESTS if t in set(m.test)]
     with plots.style():
         fig, axs = plt.subplots(1, len(tests), figsize=(7, 3.1), sharey=True, squeeze=False)
         for ax, test in zip(axs[0], tests):
-            ax.set_title(f"{_TESTS[test]}\n{_truth_panel(ax, m, test)}")
+            ax.set_title(f"{MEMORY_TESTS[test]}\n{_truth_panel(ax, m, test)}")
         axs[0][0].set_ylabel("share found")
     most, sure = m.times.max(), m[m.low > 0.5]
     title = (
@@ -588,13 +533,7 @@ def fig_x_truth(measured, reported=None):
 # %% ../../nbs/tabular/figures.ipynb #c8a1e5f0
 def fig_x_found(measured, truth, reported):
     "Rows completed verbatim: paper beside ours, and a model whose memories are known"
-    import matplotlib.pyplot as plt
-
-    known = (
-        truth[(truth["part"] == "truth") & (truth.test == "row_completion")]
-        if "test" in truth
-        else truth[:0]
-    )
+    known = results.select(truth, part="truth", test="row_completion")
     own, have = wide_part(measured, "row_completion").query("dataset in @NAMES"), len(known) > 0
     title = _verbatim(measured, own)
     n = f"{_range(own.n)} queries a data set (ours), 50-250 (paper)"
@@ -630,24 +569,14 @@ def fig_x_found(measured, truth, reported):
 
 
 # %% ../../nbs/tabular/figures.ipynb #7f01673e
-EYE_TESTS = dict(
-    header="header",
-    row_completion="next row",
-    feature_completion="unique cell",
-    first_token="first token",
-)
-
-
 def fig_x_eyes(
     rows,  # long rows, those of the part 'eyes' among them
 ):  # Figure
     "Planted rows found by each test of Table 1 in its own form, by how often they were shown"
-    import matplotlib.pyplot as plt
-
     m = recall(rows, "eyes")
     if not len(m):
         return plots.placeholder("what the tests find in the form of Table 1: not measured")
-    tests, doses = [t for t in EYE_TESTS if t in set(m.test)], sorted(m.times.unique())
+    tests, doses = [t for t in MEMORY_TESTS if t in set(m.test)], sorted(m.times.unique())
     colors = plots.dose_colors(doses)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.5, 3.2))
@@ -660,7 +589,7 @@ def fig_x_eyes(
         ax.set(ylim=(-0.04, 1.04), ylabel="share found", xlim=(-0.5, len(tests) - 0.5))
         most = m.groupby("test").n.max()
         ax.set_xticks(
-            range(len(tests)), [f"{EYE_TESTS[t]}\n(up to {most[t]:.0f} rows)" for t in tests]
+            range(len(tests)), [f"{MEMORY_TESTS[t]}\n(up to {most[t]:.0f} rows)" for t in tests]
         )
         ax.legend(title="shown in each form", loc="upper left", bbox_to_anchor=(1, 1))
     eyes = sensitivity(rows)
@@ -683,8 +612,6 @@ def fig_x_exposure(
     rows,  # long rows, those of the part 'exposure' among them
 ):  # Figure
     "Accuracy on rows by how often they were shown, planted models and their base, and the gain beyond twins"
-    import matplotlib.pyplot as plt
-
     own = whole(rows[rows["part"] == "exposure"])
     each = {name: gains(g) for name, g in own.groupby("model", sort=True)}
     each = {name: g for name, g in each.items() if len(g) and g.more.notna().any()}

@@ -6,6 +6,7 @@
 __all__ = [
     "GPTS",
     "OF_MEMORY",
+    "MEMORY_TESTS",
     "POWER",
     "UNREAD",
     "RULES",
@@ -33,10 +34,15 @@ from .method import proportion
 # %% ../../nbs/tabular/rules.ipynb #9e3c4021
 GPTS = "GPT-3.5", "GPT-4"  # the models of the paper
 OF_MEMORY = "header", "row_completion", "feature_completion", "first_token"
-POWER, UNREAD = (
-    0.8,
-    0.2,
-)  # least share of planted memories to be found, largest share of unreadable answers
+MEMORY_TESTS = dict(
+    header="header",
+    row_completion="next row",
+    feature_completion="unique cell",
+    cell_completion="unique cell",
+    first_token="first token",
+)  # as people call them; `cell_completion` is asked in the form of the file
+POWER = 0.8  # least share of planted memories to be found
+UNREAD = 0.2  # largest share of unreadable answers
 
 
 def _given(r, key, default=0.0):
