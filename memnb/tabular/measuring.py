@@ -160,6 +160,8 @@ def _row_parts(model, t, z, mode, seed):
     if not room:
         return []
     r = row_completion(model, t, n=z["n"], mode=mode, **size)
+    if isinstance(model, lm.Dry):
+        return []  # the rest asks nothing, or only where rows come back
     base = memorization.token_baseline(t, seed=seed)
     best = max(base, key=base.get)
     first = counted(first_token(t, r)) | dict(baseline=dict(value=base[best], text=best))
@@ -228,7 +230,7 @@ def _feature_part(model, t, z, mode, seed):
         f = ask(t)
     except ValueError as e:
         return [about, *_skipped("feature_completion", e)]
-    if not len(f):
+    if not len(f) or isinstance(model, lm.Dry):
         return [about]
     numbers = counted(f) | dict(guess=guards.unique_guess(t))
     if _seems("feature_completion", t, numbers):
