@@ -6,7 +6,6 @@
 __all__ = [
     "NOTION_COLORS",
     "NOT_HERE",
-    "part_rows",
     "unlike_pairs",
     "fig_x_found",
     "fig1",
@@ -24,6 +23,7 @@ import numpy as np
 from .. import plots
 from .measuring import ALL_NOTIONS
 from .method import NOTION_NAMES
+from ..results import select
 
 # %% ../../nbs/compare/figures.ipynb #677bb7f7
 NOTION_COLORS = dict(
@@ -39,18 +39,6 @@ NOTION_COLORS = dict(
 )
 _MARKS = dict(zip(NOTION_COLORS, "osDv^P*Xd"))
 NOT_HERE = "not measured: memnb run laptop --only compare"
-
-
-def part_rows(
-    measured,
-    part: str,  # measured rows; part of the measurement
-    **where,  # values of other columns
-):  # DataFrame, empty where nothing was measured
-    "Rows of a part"
-    d = measured[measured.part == part] if len(measured) and "part" in measured else measured[:0]
-    for k, v in where.items():
-        d = d[d[k] == v] if k in d else d[:0]
-    return d
 
 
 def _lines(ax, d, x, names=ALL_NOTIONS, spread=0.0):
@@ -126,7 +114,7 @@ def unlike_pairs(
     least: float = 0.5,  # reliability, from which a ranking counts
 ):  # DataFrame of rank rows, texts shown once: pairs of notions that each repeat themselves
     "Rank correlations that mean something: of notions that rank alike in two halves of the models"
-    r = part_rows(measured, "rank", times=1)
+    r = select(measured, part="rank", times=1)
     firm = {*r[(r["item"] == r.other) & (r.value >= least)]["item"]} - {
         "ratio"
     }  # held in bits, uncut
@@ -135,7 +123,7 @@ def unlike_pairs(
 
 def _size(measured):
     "Texts and models of the small world"
-    w = part_rows(measured, "world").set_index("quantity").value
+    w = select(measured, part="world").set_index("quantity").value
     return f"{w.get('texts', 0):.0f} texts, {w.get('models', 0):.0f} models, {w.get('epochs', 0):.0f} epochs"
 
 
@@ -144,7 +132,7 @@ def fig_x_found(measured, reported=None):
     "What each notion finds of texts shown once or often, and how alike they rank texts shown once"
     import matplotlib.pyplot as plt
 
-    d, r = part_rows(measured, "found", x=0.05), part_rows(measured, "rank", times=1)
+    d, r = select(measured, part="found", x=0.05), select(measured, part="rank", times=1)
     if not len(d):
         return plots.placeholder(NOT_HERE)
     once = d[d.times == 1].set_index("item").value
@@ -192,7 +180,7 @@ def fig1(measured, reported=None):
     "Was it shown? AUC and share found at one percent, by dose"
     import matplotlib.pyplot as plt
 
-    a, f = part_rows(measured, "auc"), part_rows(measured, "found", x=0.01)
+    a, f = select(measured, part="auc"), select(measured, part="found", x=0.01)
     if not len(a):
         return plots.placeholder(NOT_HERE)
     with plots.style():
@@ -224,7 +212,7 @@ def fig2(measured, reported=None):
     "How alike two notions rank the texts"
     import matplotlib.pyplot as plt
 
-    d = part_rows(measured, "rank")
+    d = select(measured, part="rank")
     if not len(d):
         return plots.placeholder(NOT_HERE)
     with plots.style():
@@ -253,8 +241,8 @@ def fig3(measured, reported=None):
     import matplotlib.pyplot as plt
 
     e, p = (
-        part_rows(measured, "epoch", times=1),
-        part_rows(measured, "pool", times=1, quantity="auc"),
+        select(measured, part="epoch", times=1),
+        select(measured, part="pool", times=1, quantity="auc"),
     )
     if not len(e):
         return plots.placeholder(NOT_HERE)
@@ -285,7 +273,7 @@ def fig4(measured, reported=None):
     "What further trainings buy"
     import matplotlib.pyplot as plt
 
-    m, a = part_rows(measured, "models"), part_rows(measured, "auc", times=1).set_index("item")
+    m, a = select(measured, part="models"), select(measured, part="auc", times=1).set_index("item")
     if not len(m):
         return plots.placeholder(NOT_HERE)
     with plots.style():
@@ -335,7 +323,7 @@ def fig5(measured, reported=None):
     "What notions call memorized at their own thresholds"
     import matplotlib.pyplot as plt
 
-    d = part_rows(measured, "called", times=0)
+    d = select(measured, part="called", times=0)
     if not len(d):
         return plots.placeholder(NOT_HERE)
     looks = {
@@ -371,7 +359,7 @@ def fig6(measured, reported=None):
     "The larger world: SmolLM2, tuned on one half or the other"
     import matplotlib.pyplot as plt
 
-    d = part_rows(measured, "larger", quantity="auc")
+    d = select(measured, part="larger", quantity="auc")
     if not len(d):
         return plots.placeholder(NOT_HERE)
     d = d[d.times > 0]
@@ -429,7 +417,7 @@ def fig7(measured, reported=None):
     "The whole ROC curve of each notion, of texts shown once and four times an epoch"
     import matplotlib.pyplot as plt
 
-    d = part_rows(measured, "roc")
+    d = select(measured, part="roc")
     if not len(d):
         return plots.placeholder(NOT_HERE)
     d, x = d[d["item"] != "ratio"], sorted({*d.x})
