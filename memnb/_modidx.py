@@ -357,7 +357,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                        'memnb.compare.figures.fig7': ('compare/figures.html#fig7', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures.fig_x_found': ( 'compare/figures.html#fig_x_found',
                                                                               'memnb/compare/figures.py'),
-                                       'memnb.compare.figures.part_rows': ('compare/figures.html#part_rows', 'memnb/compare/figures.py'),
                                        'memnb.compare.figures.unlike_pairs': ( 'compare/figures.html#unlike_pairs',
                                                                                'memnb/compare/figures.py')},
             'memnb.compare.larger': { 'memnb.compare.larger.asked_world': ('compare/larger.html#asked_world', 'memnb/compare/larger.py'),
