@@ -119,7 +119,7 @@ def fig_x_found(measured, reported):
     caps, paper = capacities(runs), paper_capacity(reported, "fp32")
     if not len(caps):
         return plots.placeholder("random tokens: not measured")
-    caps = caps.sort_values("bpp").drop_duplicates("config", keep="last").sort_index()
+    caps = caps.sort_values("bpp").drop_duplicates("config", keep="last").sort_values("config")
     ends = ceilings(measured).query("known")
     with plots.style():
         fig, ax = panels(1)
