@@ -32,7 +32,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .core import cache_dir, data_dir, file_hash, replacing, require, say, share_dir, wheel_file
+from memnb.core import (
+    cache_dir,
+    data_dir,
+    file_hash,
+    replacing,
+    require,
+    say,
+    share_dir,
+    wheel_file,
+)
 
 
 # %% ../nbs/rooms/weights.ipynb #9b919e83
@@ -83,6 +92,7 @@ def _unpack(gguf, out):
     net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
     tok = AutoTokenizer.from_pretrained(**at)
     del net.config.quantization_config  # plain numbers now
+    net.hf_quantizer = None
     ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {None, tok.unk_token_id}
     net.generation_config.eos_token_id = sorted(ends)
     quiet(lambda: net.save_pretrained(out))
