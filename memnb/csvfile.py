@@ -21,8 +21,10 @@ import csv
 import io
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import lru_cache, wraps
 from pathlib import Path
+
+import pandas as pd
 
 from .core import did_you_mean, say
 
@@ -48,10 +50,9 @@ def decode(
         ) from None
     if "\0" in text:
         raise DataError(f"{what} has NUL bytes; UTF-16? iconv -f utf-16 -t utf-8 OLD > NEW")
-    if not text.startswith("\ufeff"):
-        return text
-    say(f"{what} starts with a byte order mark, which is left out")
-    return text[1:]
+    if text.startswith("\ufeff"):
+        say(f"{what} starts with a byte order mark, which is left out")
+    return text.removeprefix("\ufeff")
 
 
 # %% ../nbs/rooms/csvfile.ipynb #ccc7585e
@@ -77,13 +78,21 @@ def _records(text, what):
         raise DataError(f"{what}, line {first()}: {e}. Is a quote left open?") from None
 
 
-# %% ../nbs/rooms/csvfile.ipynb #f5074138
-def _check_header(names, what):
-    "Refuse a header that does not give every column a name of its own"
+# %% ../nbs/rooms/csvfile.ipynb #ff43705f
+def read_csv(
+    raw: bytes,  # of a csv file
+    what: str,  # its name, for messages
+) -> tuple:  # (header, rows, DataFrame of strings)
+    "A csv file, taken apart and kept as it is"
+    records = list(_records(decode(raw, what), what))
+    while records and not records[-1][2]:
+        records.pop()
+    if not records:
+        raise DataError(f"{what} is empty; a header and at least two rows are needed")
+    (_, header, names), *rest = records
     if len(names) < 2:
-        other = [
-            n for c, n in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")) if c in names[0]
-        ]
+        signs = {";": "semicolons", "\t": "tabs", "|": "bars"}
+        other = [n for c, n in signs.items() if c in names[0]]
         hint = f" It seems to be separated by {other[0]}; write it with commas." if other else ""
         raise DataError(f"{what} has one column, {names[0]!r}; a table needs at least two.{hint}")
     if blank := [i for i, n in enumerate(names, 1) if not n.strip()]:
@@ -95,28 +104,11 @@ def _check_header(names, what):
         raise DataError(
             f"{what}: the header has {', '.join(map(repr, twice))} more than once; rename them"
         )
-
-
-# %% ../nbs/rooms/csvfile.ipynb #ff43705f
-def read_csv(
-    raw: bytes,  # of a csv file
-    what: str,  # its name, for messages
-) -> tuple:  # (header, rows, DataFrame of strings)
-    "A csv file, taken apart and kept as it is"
-    import pandas as pd
-
-    records = list(_records(decode(raw, what), what))
-    while records and not records[-1][2]:
-        records.pop()
-    if not records:
-        raise DataError(f"{what} is empty; a header and at least two rows are needed")
-    (_, header, names), *rest = records
-    _check_header(names, what)
     for line, _, values in rest:
         if len(values) != len(names):
             raise DataError(
-                f"{what}, line {line}: {len(values)} values where the "
-                f"header has {len(names)} names. Correct that line, or quote values that contain a comma."
+                f"{what}, line {line}: {len(values)} values where the header has {len(names)} names. "
+                "Correct that line, or quote values that contain a comma."
             )
     if len(rest) < 2:
         raise DataError(f"{what} has {len(rest)} rows below its header; two are needed")
@@ -129,8 +121,6 @@ def user_csv(
     **kw,  # for pandas.read_csv; empty texts stay empty unless it says otherwise
 ):  # DataFrame
     "A csv file of the user's, as pandas reads it"
-    import pandas as pd
-
     if not Path(path).is_file():
         raise FileNotFoundError(f"no file {path}: give its path from the working folder")
     try:
@@ -224,13 +214,12 @@ class Table:
 
 # %% ../nbs/rooms/csvfile.ipynb #ec3ca812
 MISSING = ("", "?", "NA", "NaN", "nan")
-_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
 def _numbers(col):
     "A column of strings as int64 or float64, or unchanged where a value is not a number"
     bare = col.str.strip()
-    if not bare.dropna().str.fullmatch(_NUMBER).all():
+    if not bare.dropna().str.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?").all():
         return col
     whole = not bare.isna().any() and bare.str.fullmatch(r"[+-]?[0-9]{1,18}").all()
     return bare.astype("int64" if whole else "float64")
@@ -262,6 +251,7 @@ def check_column(
 
 
 # %% ../nbs/rooms/csvfile.ipynb #fa075915
+@lru_cache(32)  # a caller that changes the table takes a copy
 def as_table(
     raw: bytes,
     what: str,  # of a csv file; its name, for messages

