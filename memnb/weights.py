@@ -32,7 +32,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .core import cache_dir, data_dir, file_hash, replacing, require, say, share_dir, wheel_file
+from memnb.core import (
+    cache_dir,
+    data_dir,
+    file_hash,
+    replacing,
+    require,
+    say,
+    share_dir,
+    wheel_file,
+)
 
 
 # %% ../nbs/rooms/weights.ipynb #9b919e83
