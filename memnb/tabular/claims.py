@@ -123,13 +123,9 @@ def _differ(v):
 def _temperatures(rows):
     "Numbers drawn for Figure 2 at the highest temperature beside those at the lowest"
     drawn = results.select(rows, part="temperature", quantity="drawn")
-    cold, hot = (
-        (drawn[drawn.temperature == f(drawn.temperature)] for f in (min, max))
-        if len(drawn)
-        else (drawn, drawn)
-    )
-    if not len(drawn) or cold.temperature.iloc[0] == hot.temperature.iloc[0]:
+    if drawn.temperature.nunique() < 2:
         return
+    cold, hot = (drawn[drawn.temperature == f(drawn.temperature)] for f in (min, max))
     about = dict(n=len(cold) + len(hot), unit="numbers")
     both = [
         (g.value.values, hot.value[hot.feature == f].values) for f, g in cold.groupby("feature")
@@ -148,21 +144,11 @@ def _temperatures(rows):
         chance = [rise([mixed(a, b) for a, b in both]) for _ in range(499)]
         up, down = np.quantile(chance, [0.95, 0.05])  # a permutation test, as an interval
         yield dict(item="diverse", value=seen, low=seen - up, high=seen - down, **about)
-    real = data.load("california-housing").typed()
-    ends = real.agg(["min", "max"])
-    out = [
-        (
-            int(
-                (
-                    (g.value < g.feature.map(ends.loc["min"]))
-                    | (g.value > g.feature.map(ends.loc["max"]))
-                ).sum()
-            ),
-            len(g),
-        )
-        for g in (cold, hot)
-    ]
-    yield dict(item="support", **about) | _difference(*out)
+    ends = data.load("california-housing").typed().agg(["min", "max"])
+    least, most = (drawn.feature.map(ends.loc[end]) for end in ("min", "max"))
+    out = ~drawn.value.between(least, most)
+    counts = ((int(out[g.index].sum()), len(g)) for g in (cold, hot))
+    yield dict(item="support", **about) | _difference(*counts)
 
 
 def _difference(a, b):
@@ -174,13 +160,11 @@ def _difference(a, b):
 def _samples(rows):
     "What is counted on zero-knowledge samples"
     own = wide_part(rows, "copied_feature_values").drop_duplicates("dataset").set_index("dataset")
-    if len(own):
-        for d in ("openml-diabetes", "adult", "california-housing"):
-            # a printed share above the bound is taken as it stands; the interval only refutes
-            numbers = own.loc[d, ["rate", "rate", "high", "n"]] if d in own.index else [np.nan] * 4
-            yield dict(zip(("value", "low", "high", "n"), numbers, strict=True)) | dict(
-                item="values copied", other=d, unit="values"
-            )
+    for d in ("openml-diabetes", "adult", "california-housing") if len(own) else ():
+        # a printed share above the bound is taken as it stands; the interval only refutes
+        numbers = own.reindex([d])[["rate", "rate", "high", "n"]].values[0]
+        ends = dict(zip(("value", "low", "high", "n"), numbers, strict=True))
+        yield ends | dict(item="values copied", other=d, unit="values")
     first = results.select(rows, part="copied_observations", quantity="first_ten")
     first = first[first.dataset.isin(["california-housing", "adult"])]
     if len(first):
@@ -213,10 +197,8 @@ LEARNERS = "Logistic Regression", "Gradient Boosted Tree"
 
 def _labels(rows):
     "Accuracy of the language model over the majority's, and over that of the best classical learner"
-    own, often = (
-        wide_part(rows, "accuracy"),
-        results.select(rows, part="accuracy", quantity="commonest"),
-    )
+    own = wide_part(rows, "accuracy")
+    often = results.select(rows, part="accuracy", quantity="commonest")
     often = often.drop_duplicates("dataset").set_index("dataset").value
     names = {"titanic": "titanic", "openml-diabetes": "diabetes", "adult": "adult"}
     for d, name in (names | {"spaceship-titanic": "spaceship"}).items():

@@ -82,22 +82,11 @@ def counted(
 
 def summary(
     result,  # DataFrame of a test, one row a query
-    by: str = "",  # column to count by: 'feature'
     unit: str = "queries",  # what a row is
     **keys,  # what else it is about, as item='language model'
 ):  # DataFrame of long rows
     "Rate of right answers with its exact interval"
-    parts = [
-        entry(
-            g["part"].iloc[0],
-            g.dataset.iloc[0],
-            unit,
-            counted(g),
-            **(keys | ({by: x} if by else {})),
-        )
-        for x, g in (result.groupby(by, sort=False) if by else [("", result)])
-    ]
-    return joined(parts)
+    return entry(result["part"].iloc[0], result.dataset.iloc[0], unit, counted(result), **keys)
 
 
 # %% ../../nbs/tabular/counting.ipynb #2590fb77

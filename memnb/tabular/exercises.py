@@ -131,7 +131,7 @@ def slides(
     m = measured[measured["part"] == "truth"]
     if not len(m):
         return None
-    m = results.selected(m)
+    m = results.runs(m)
     counts = recall(m)
     tests = [t for t in MEMORY_TESTS if t in set(counts.test)]
 
