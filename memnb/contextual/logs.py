@@ -10,7 +10,6 @@ __all__ = [
     "paired_logs",
     "wander",
     "judged_log",
-    "told_log",
     "fig_x_log",
 ]
 
@@ -20,10 +19,11 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from .. import core, plots
 from .figures import MEASURE_HUES
-from .method import RULES_OF_START, begins, in_order, thresholds
+from .method import begins, in_order, thresholds
 from .notions import FEWEST, LOG, check_losses, losses_table
 from .retraining import string_losses
 
@@ -50,7 +50,7 @@ def loss_log(
         "Writes string, epoch and loss"
 
         def on_train_begin(self, args, state, control, **kw):
-            if not _first(state):
+            if not getattr(state, "is_world_process_zero", True):
                 return self.write(state, kw["model"]) if not state.global_step else None
             if state.global_step and Path(file).exists():  # resumed: go on there
                 with open(file, encoding="utf8") as f:
@@ -69,8 +69,6 @@ def loss_log(
 
         def cut(self, epoch):
             "Drop what a run wrote that broke down behind the checkpoint from which this one goes on"
-            import pandas as pd
-
             was = pd.read_csv(file, dtype=str, keep_default_na=False)
             late = was.epoch.astype(float) >= epoch
             if late.any():
@@ -84,7 +82,7 @@ def loss_log(
             )  # a run may end within one
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)
-            if not _first(state):
+            if not getattr(state, "is_world_process_zero", True):
                 return  # every process computes, as a model in parts needs; one writes
             self.cut(epoch)
             with open(file, "a", encoding="utf8", newline="") as f:
@@ -96,51 +94,26 @@ def loss_log(
 
 
 # %% ../../nbs/contextual/logs.ipynb #96442d64
-def _first(state):
-    "Is this the process of a training that writes?"
-    return getattr(state, "is_world_process_zero", True)
-
-
 def paired_logs(
     with_,  # csv file of `loss_log` of a training with the strings, column train_loss
     without,  # of a training without them, column test_loss
     again=None,  # of one more without them, column test_loss: another seed, or other strings in their places
 ):  # DataFrame with the columns of `LOG`, and control_loss where there is one more
     "The logs of two trainings, or three, as one table"
-    files = dict(zip((*LOG[2:], "control_loss"), (with_, without, again)))
-
-    def called(file, column):
-        return file if isinstance(file, (str, Path)) else f"the table of {column}"
-
-    def read(file, column):
-        "Its three columns, the last under the name of the table"
-        needs = [*LOG[:2], own := column.replace("control", "test")]
-        other, has = next(c for c in LOG[2:] if c != own), losses_table(file, LOG[:2])
-        if own not in has and other in has:
-            raise ValueError(
-                f"{called(file, column)} lacks {own} and has {other}: first comes the file of "
-                "the training with the strings, column train_loss, then those without them, column test_loss"
-            )
-        return losses_table(file, needs)[needs].set_axis([*LOG[:2], column], axis=1)
-
-    logs = {c: read(f, c) for c, f in files.items() if f is not None}
-    first, *others = logs
-    out = logs[first]
-    for column in others:
-        out = out.merge(logs[column], on=["string", "epoch"], how="outer", indicator=True)
-        if (out._merge == "both").all():
-            out = out.drop(columns="_merge")
-        else:
-            break
-    place = {s: i for i, s in enumerate(in_order(out.string))}
-    out = out.sort_values(
-        ["string", "epoch"], key=lambda c: c.map(place) if c.name == "string" else c
+    files, tables = zip((*LOG[2:], "control_loss"), (with_, without, again), strict=True), []
+    for column, file in files:
+        if file is not None:
+            own = column.replace("control", "test")
+            d = losses_table(file, [*LOG[:2], own]).set_index(LOG[:2])[own]
+            tables.append(d.rename(column))
+    out = pd.concat(tables, axis=1)
+    for at, column in zip(*np.nonzero(out.isna().to_numpy()), strict=True):
+        string, epoch = out.index[at]
+        raise ValueError(f"{string}, epoch {epoch:g}: the log with {out.columns[column]} lacks it")
+    place = {s: i for i, s in enumerate(in_order(out.index.unique("string")))}
+    return out.reset_index().sort_values(
+        LOG[:2], key=lambda c: c.map(place) if c.name == "string" else c, ignore_index=True
     )
-    if "_merge" in out:
-        r = out[out._merge != "both"].iloc[0]
-        lacks = column if r["_merge"] == "left_only" else first
-        raise ValueError(f"{r.string}, epoch {r.epoch:g}: {called(files[lacks], lacks)} lacks it")
-    return out.reset_index(drop=True)
 
 
 # %% ../../nbs/contextual/logs.ipynb #754d83c3
@@ -169,14 +142,6 @@ def _reached(loss, bar, rule):
     return float(two[-1] if rule == "sustained" else two.min()) if len(two) else math.nan
 
 
-def _bandless(reached):
-    "Why strings (name -> what a training without them reached) make no band; '' where they make one"
-    if len(reached) < FEWEST:
-        return f"{len(reached)} strings are too few for a band: {FEWEST} or more"
-    odd = [s for s, x in reached.items() if not math.isfinite(x)]
-    return f"no band: a loss of {odd[0]} is 0, or it has a single look" if odd else ""
-
-
 def _read_log(log, by=()):
     "A log, its losses as numbers, those of a further training, too"
     needs = [*by, *LOG] if by else LOG
@@ -185,63 +150,48 @@ def _read_log(log, by=()):
 
 
 def _band(reached):
-    "The score that a string reaches by chance, from those of strings that no training had"
+    "The score that a string reaches by chance, from those of strings that no training had; NaN where they are too few"
     from scipy.stats import t
 
     x = np.asarray(reached, float)
-    if _bandless(dict(enumerate(x))):
+    if len(x) < FEWEST or not np.isfinite(x).all():
         return math.nan
-    return max(
-        0.0,
-        1 - math.exp(x.mean() - t.ppf(0.95, len(x) - 1) * x.std(ddof=1) * (1 + 1 / len(x)) ** 0.5),
-    )
+    wide = t.ppf(0.95, len(x) - 1) * x.std(ddof=1) * (1 + 1 / len(x)) ** 0.5
+    return max(0.0, 1 - math.exp(x.mean() - wide))
 
 
 def judged_log(
     log,  # DataFrame or csv file with the columns of `LOG`, perhaps control_loss
     rule: str = "sustained",  # start: 'sustained' or 'first'
     by: tuple = (),  # further columns, or one, that tell runs apart
-):  # DataFrame: [by], string, looks, noise, and by measure band, bandless, start, clear, said
+):  # DataFrame: [by], string, looks, noise, and by measure band, start, clear, said
     "Which strings a log shows to be memorized, and from when, beyond noise"
-    import pandas as pd
     from scipy.stats import t
 
     by = [by] if isinstance(by, str) else [*by]
-    d, kinds, out = _read_log(log, by), KINDS_OF_LOGS, []
-    if rule not in RULES_OF_START:
-        raise ValueError(f"a start is 'sustained' or 'first', not {rule!r}")
+    d, out = _read_log(log, by), []
+    losses = [c for c in (*LOG[2:], "control_loss") if c in d]
     for key, run in d.groupby(by, sort=False) if by else [((), d)]:
-        strings, bands, why = list(run.groupby("string", sort=False)), {}, {}
+        strings, bands = list(run.groupby("string", sort=False)), {}
         for name, g in strings:
-            check_losses(
-                " ".join(map(str, (*key, name))),
-                g.epoch,
-                g.train_loss,
-                g.test_loss,
-                *([g.control_loss] if "control_loss" in d else []),
-            )
-        if "control_loss" in d:
-            for kind in kinds:
-                reached = {
-                    s: _reached(
-                        g.control_loss.to_numpy(float),
-                        thresholds(g.test_loss.to_numpy(float))[kind],
-                        rule,
-                    )
-                    for s, g in strings
-                }
-                bands[kind], why[kind] = _band([*reached.values()]), _bandless(reached)
+            check_losses(" ".join(map(str, (*key, name))), g.epoch, *(g[c] for c in losses))
+        for kind in KINDS_OF_LOGS if "control_loss" in d else ():
+            each = [
+                (g.control_loss.to_numpy(float), g.test_loss.to_numpy(float)) for _, g in strings
+            ]
+            bands[kind] = _band([_reached(x, thresholds(y)[kind], rule) for x, y in each])
         for name, g in strings:
             a, b, at = (g[c].to_numpy(float) for c in ("train_loss", "test_loss", "epoch"))
-            noise, row = wander(a, b), dict(zip(by, key)) | dict(string=name, looks=len(at))
+            noise, row = (
+                wander(a, b),
+                dict(zip(by, key, strict=True)) | dict(string=name, looks=len(at)),
+            )
             limit = noise * t.ppf(0.95, max(1, len(at) - 2))
-            for kind in kinds:
+            for kind in KINDS_OF_LOGS:
                 bar, band = thresholds(b)[kind], bands.get(kind, math.nan)
                 over = (a < bar - limit) & (a < bar * (1 - (band if band == band else 0.0)))
-                start, clear = (
-                    begins(a < bar, rule, at),
-                    begins(over[:-1] & over[1:], rule, at[:-1]),
-                )
+                start = begins(a < bar, rule, at)
+                clear = begins(over[:-1] & over[1:], rule, at[:-1])
                 said = (
                     "undecided: too few looks"
                     if noise != noise
@@ -253,74 +203,10 @@ def judged_log(
                     if band == band
                     else "beyond its noise"
                 )
-                row |= dict(
-                    zip(
-                        (f"{k}_{kind}" for k in ("band", "bandless", "start", "clear", "said")),
-                        (band, why.get(kind, ""), start, clear, said),
-                    )
-                )
+                found = dict(band=band, start=start, clear=clear, said=said)
+                row |= {f"{k}_{kind}": v for k, v in found.items()}
             out.append(row | dict(noise=noise))
     return pd.DataFrame(out)
-
-
-def told_log(
-    judged,  # from `judged_log`
-    kind: str = "contextual",  # or 'counterfactual'
-) -> str:
-    "What a log can decide, in words"
-    if kind not in KINDS_OF_LOGS:
-        raise ValueError(
-            f"a log is judged by {' or '.join(map(repr, KINDS_OF_LOGS))}, not {kind!r}"
-        )
-    said = judged[f"said_{kind}"]
-    few = said.str.startswith("undecided")
-    if few.all():
-        return (
-            f"{judged.looks.max()} looks show no noise: nothing can be decided; "
-            f"take {FEWEST_LOOKS} or more"
-        )
-    banded, parts = judged[f"band_{kind}"].notna(), []
-    for rows in (judged[banded], judged[~banded]):  # runs may be of two trainings, or of three
-        if not len(rows):
-            continue
-        some, within = _named(rows, kind), (rows[f"said_{kind}"] == "within noise").sum()
-        if rows[f"band_{kind}"].notna().all():
-            low, high = rows[f"band_{kind}"].min(), rows[f"band_{kind}"].max()
-            band = f"band of {low:.2g}" if low == high else f"bands of {low:.2g} to {high:.2g}"
-            parts.append(
-                f"{some[0]} of {len(rows)} strings memorized, above the {band} that such strings "
-                f"reach in a training without them{some[1]}, {within} within noise"
-            )
-        else:
-            why = [
-                w for w in dict.fromkeys(rows[f"bandless_{kind}"]) if w
-            ]  # a further training, and no band
-            parts.append(
-                f"{some[0]} of {len(rows)} strings below their threshold beyond the noise from look "
-                f"to look{some[1]}, {within} within it; "
-                + (why[0] if why else "what another training without them would give is not known")
-                + ", and strings that no training had come out so, too"
-                + ", often" * (kind == "counterfactual")
-            )
-    if few.any():
-        parts.append(f"{few.sum()} undecided, with fewer than {FEWEST_LOOKS} looks")
-    return f"{kind}: " + "; ".join(parts)
-
-
-def _named(rows, kind):
-    "How many strings stand out, and the first of them, each with its run"
-    order = rows[rows[f"said_{kind}"].isin(["memorized", "beyond its noise"])]
-    order = order.sort_values(f"clear_{kind}", kind="stable")
-    keys = list(rows)[
-        : list(rows).index("string") + 1
-    ]  # the columns that tell runs apart stand first
-    k, names = (
-        len(order),
-        [" ".join(map(str, r)) for r in order[keys].itertuples(index=False, name=None)],
-    )
-    return k, (" (" + ", ".join(names[:5]) + (f" and {k - 5} more" if k > 5 else "") + ")") * (
-        k > 0
-    )
 
 
 # %% ../../nbs/contextual/logs.ipynb #656b3228
@@ -333,12 +219,6 @@ def fig_x_log(
     import matplotlib.pyplot as plt
 
     d = _read_log(log)
-    for name, g in d.groupby("string", sort=False):
-        if (np.diff(g.epoch) <= 0).any():
-            raise ValueError(
-                f"{name}: an epoch occurs twice or out of order: sort by epoch, and draw one "
-                "run at a time"
-            )
     j = judged_log(d, rule)
     j = j.assign(late=j.clear_contextual.fillna(math.inf)).sort_values("late", kind="stable")
     names = list(j.string[:most])
@@ -361,7 +241,8 @@ def fig_x_log(
                     g.epoch, g.test_loss.min() - g.control_loss, ":", lw=0.7, color=plots.GREY
                 )
         limit = 2 * j.noise.median()
-        left.axhspan(-limit, limit, color="black", alpha=0.1, lw=0) if limit == limit else None
+        if limit == limit:
+            left.axhspan(-limit, limit, color="black", alpha=0.1, lw=0)
         left.axhline(0, color="black", lw=0.7)
         low = (d.groupby("string").test_loss.min() - d.groupby("string").train_loss.min()).max()
         left.set(
@@ -385,7 +266,7 @@ def fig_x_log(
                     mfc=hue if clear == clear else "white",
                 )
         right.set(xlabel="start, epoch", ylim=(len(names) - 0.5, -0.5))
-        right.set_yticks(range(len(names)), [_plain(str(s)[:18]) for s in names])
+        right.set_yticks(range(len(names)), [str(s)[:18].replace("$", r"\$") for s in names])
         for ax in (left, right):
             if wide:
                 ax.set_xscale("symlog", linthresh=max(1.0, np.diff(at).min()))
@@ -393,26 +274,13 @@ def fig_x_log(
         right.axvline(never, color=plots.GREY, lw=0.6, ls=":")
         marks = dict(zip(*right.get_legend_handles_labels()[::-1]))
         fig.legend(marks.values(), marks.keys(), loc="outside right center", handlelength=1)
-    more = "control_loss" in d
-    told = told_log(j)
     return plots.finish(
         fig,
-        _plain(told[0].upper() + told[1:]),
-        f"n = {len(j)} strings, {int(j.looks.max())} looks, {3 if more else 2} trainings"
-        + (f" · {len(names)} are drawn" if len(names) < len(j) else ""),
-        "Left: how far the loss of each string lies below the lowest that the training without it "
-        "reached; grey lines are not clear of noise, the grey area is what losses wander from look to look"
-        + (", dotted lines are those of one more training without the strings" if more else "")
-        + ". "
-        "Right: from when; hollow within noise, at the dotted line never. "
-        + (
-            ""
-            if more
-            else "What another training without the strings would give this log cannot say."
-        ),
+        f"{j.clear_contextual.notna().sum()} of {len(j)} strings fall below the best loss of a training without them, "
+        "beyond noise",
+        f"n = {len(j)} strings, {int(j.looks.max())} looks, {2 + ('control_loss' in d)} trainings",
+        "Left: how far the loss of each string lies below the lowest that the training without it reached; grey lines are "
+        "not clear of noise, the grey area is what losses wander from look to look, dotted lines are those of one more "
+        "training without the strings, where there is one. Right: from when; hollow within noise, at the dotted line "
+        "never.",
     )
-
-
-def _plain(text):
-    "A text in which a dollar is a dollar, and no mathematics"
-    return text.replace("$", r"\$")
