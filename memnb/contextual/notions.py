@@ -23,6 +23,7 @@ import os
 from numbers import Real
 
 import numpy as np
+import pandas as pd
 
 from .. import data
 from .method import NOTIONS, RULES_OF_START, in_order, lemma, memorized
@@ -38,8 +39,6 @@ def losses_table(
     needs=LOG,  # columns
 ):  # DataFrame; ValueError where columns, rows, names or numbers are missing
     "A table of losses"
-    import pandas as pd
-
     what, d = "the table", source
     if isinstance(source, (str, os.PathLike)):
         what, d = source, data.user_csv(source, keep_default_na=True)
@@ -72,8 +71,6 @@ def losses_table(
 
 def _numbers(d, column, what, names):
     "A column as numbers, refused where it holds another word; what is missing stays missing"
-    import pandas as pd
-
     x = pd.to_numeric(d[column], errors="coerce")
     for i in np.flatnonzero(x.isna() & d[column].notna())[:1]:
         where = " ".join(str(d[c].iloc[i]) for c in names)
@@ -97,11 +94,8 @@ def measures(
     tau: float = 0.2,  # threshold of recollection, nats a token; needed by no other measure
     rule: str = "sustained",  # start: 'sustained' or 'first'
     by: tuple = (),  # further columns, or one, that tell runs apart
-    strict: bool = False,  # refuse a tau that no loss crosses, instead of saying so
 ):  # DataFrame: [by], string, epoch, measure, start, score
     "When is each string memorized, and how much, by each measure?"
-    import pandas as pd
-
     tau, by = check_tau(tau), [by] if isinstance(by, str) else [*by]
     if test_loss is not None:
         a, b = np.ravel(train_loss), np.ravel(test_loss)
@@ -115,13 +109,10 @@ def measures(
         check_losses(" ".join(map(str, key)), g.epoch, g.train_loss, g.test_loss)
     low, high = d.train_loss.min(), d.train_loss.max()
     if not low < tau <= high:
-        why = (
-            f"tau = {tau:g} lies outside of the losses, {low:.3g} to {high:.3g}: "
-            f"{'no' if tau <= low else 'every'} string counts as recollected"
+        which = "no" if tau <= low else "every"
+        say(
+            f"tau = {tau:g} lies outside of the losses, {low:.3g} to {high:.3g}: {which} string counts as recollected"
         )
-        if strict:
-            raise ValueError(f"{why}; choose one between")
-        say(f"{why}; the other measures need no tau")
     if rule not in RULES_OF_START:
         raise ValueError(f"a start is 'sustained' or 'first', not {rule!r}")
     out = []
@@ -251,8 +242,6 @@ def too_low(
     table,  # from `dynamics`, with controls
 ):  # DataFrame: run, string, lowest (loss, nats a token), chance (of it by chance), share
     "How much of the lowest loss of left-out strings is chance"
-    import pandas as pd
-
     out = []
     for key, g in table[table.control_loss.notna()].groupby(list(RUN_OF[:-1]), sort=False):
         names, repeats, _, loss = arrays_of(g)
@@ -278,8 +267,6 @@ def onsets(
     bands: bool = True,  # False: a start needs no more than the threshold
 ):  # DataFrame: run, string, `OF_STRING`, banded, start_*, bare_*, control_*, ...
     "Starts and scores of every followed string"
-    import pandas as pd
-
     tau, rows = check_tau(tau), []
     runs = [
         (key, h)

@@ -32,7 +32,6 @@ __all__ = [
 # %% ../../nbs/contextual/retraining.ipynb #21334e83
 import copy
 import hashlib
-import io
 import json
 import math
 import os
@@ -332,25 +331,15 @@ def fine_tune(
 
 # %% ../../nbs/contextual/retraining.ipynb #d2575e2c
 def _kept(folder, what, make):
-    "A table from the folder if it is all there, else made and put there whole; `MEMNB_FRESH` makes it anew"
+    "A table from the folder if it is there, else made and put there whole; `MEMNB_FRESH` makes it anew"
     if not folder:
         return make()
     file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
-
-    def sha(text):
-        return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
-
-    if file.exists() and not os.environ.get("MEMNB_FRESH"):
-        text = file.read_text(encoding="utf8", errors="replace")
-        rows = text.partition("\n")[2]
-        if text == sha(rows) + rows:
-            return pd.read_csv(io.StringIO(rows))
-        say(f"the kept training {file.name} is damaged: it is trained again")
-    d = make()
-    rows = d.to_csv(index=False)
-    with core.replacing(file) as part:
-        part.write_text(sha(rows) + rows, encoding="utf8")
-    return d
+    if not file.exists() or os.environ.get("MEMNB_FRESH"):
+        d = make()
+        with core.replacing(file) as part:
+            d.to_csv(part, index=False)
+    return pd.read_csv(file)
 
 
 # %% ../../nbs/contextual/retraining.ipynb #43c2d135
@@ -393,9 +382,7 @@ def train_tuned(
     if not m.n_params:
         raise ValueError(f"{m.name} has no weights here: take smollm2 or hf:<folder>")
     most = most or [len(watch)] * len(sets)
-    if (
-        c := core.counted()
-    ) is not None:  # a step of AdamW with clipping is some 100 operations a weight
+    if (c := core.counted()) is not None:  # AdamW with clipping: 100 operations a weight and step
         per, c.trainings = -(-len(sets[0]) // batch), c.trainings + len(sets)
         seen = sum(map(len, sets)) * epochs + sum(most) * len(looks or range(epochs)) / 3
         tokens = seen * len(token_ids(g, sets[0][:1])[0])
