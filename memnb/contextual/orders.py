@@ -275,7 +275,8 @@ def near_decisions(
         for _ in range(tries * (len(units) > 1))
     ]
     ks = [stats.kappa(*(np.concatenate([u[i] for u in some]) for i in (0, 1))) for some in drawn]
-    low, high = (float(v) for v in np.nanquantile(ks, [0.025, 0.975])) if ks else (-1.0, 1.0)
+    ks = [k for k in ks if k == k]  # one answer to everything has no agreement beyond chance
+    low, high = (float(v) for v in np.quantile(ks, [0.025, 0.975])) if ks else (-1.0, 1.0)
     return dict(
         n=len(d),
         memorized=stats.kappa(own.notna(), near.notna()),
