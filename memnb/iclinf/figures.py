@@ -548,7 +548,7 @@ def fig_x_attack(measured, reported=None):
 def shown_by_texts(measured):
     "Of the prompt that is attacked: realised loss, divergence and delta of whole outputs, bounds on epsilon"
     rows, d = [], select(measured, part=["audit", "duel"], setting="s-1", delta=[DELTA, None])
-    d = d[(d.part == "duel") | d["item"].isin(["", None])]
+    d = d[(d.part == "duel") | d["item"].isin(["", None])].sort_values("part", kind="stable")
     for (part, *at), g in d.groupby(["part", "where", "target", "item"], sort=False, dropna=False):
         v = g.drop_duplicates("quantity").set_index("quantity")
         if "realised" not in v.index:
