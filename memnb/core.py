@@ -34,12 +34,9 @@ __all__ = [
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import hashlib
-import json
 import os
-import re
 import stat
 import sys
-import time
 import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -262,64 +259,17 @@ def sha256(
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-_SETTLED = 2e9  # nanoseconds without a change after which a checksum is remembered
-_HASHES = {}  # path: [state of the file, sha256]
-
-
-def _state(path):
-    "What changes whenever a file does: size, times, inode"
-    s = os.stat(path)
-    return [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
-
-
-def _read_hashes(file):
-    "The checksums that were written down, {} where there are none or they cannot be read"
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-
-    def fine(v):
-        return isinstance(v, list) and len(v) == 2 and re.fullmatch("[0-9a-f]{64}", str(v[1]))
-
-    return {k: v for k, v in found.items() if fine(v)} if isinstance(found, dict) else {}
-
-
-def _write_hash(file, path, entry):
-    "Write a checksum down; a cache that cannot be written to only costs time"
-    known = {k: v for k, v in _read_hashes(file).items() if os.path.exists(k)} | {path: entry}
-    try:
-        with replacing(file, 0o600) as part:
-            part.write_text(json.dumps(dict([*known.items()][-1000:])))
-    except OSError:
-        pass
+@lru_cache(1000)
+def _sha256(path, *state):
+    return sha256(path)
 
 
 def file_hash(
     path: Path,  # file; read only when it has changed since the last time
 ) -> str:  # 64 hexadecimal digits
-    "Checksum of a file, remembered"
-    path = os.path.realpath(path)
-    state = _state(path)
-    if _HASHES.get(path, [None])[0] == state:
-        return _HASHES[path][1]
-    try:
-        file = own_dir("hashes") / "sha256.json"
-    except OSError:
-        file = None
-    known = _read_hashes(file).get(path) if file else None
-    if known and known[0] == state:
-        _HASHES[path] = known
-    else:
-        sha, now = sha256(path), _state(path)
-        while now != state:
-            state, sha, now = now, sha256(path), _state(path)
-        if time.time_ns() - max(state[1:3]) < _SETTLED:
-            return sha
-        _HASHES[path] = [state, sha]
-        if file:
-            _write_hash(file, path, _HASHES[path])
-    return _HASHES[path][1]
+    "Checksum of a file, remembered by this process"
+    path, s = os.path.realpath(path), os.stat(path)
+    return _sha256(path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
 
 
 # %% ../nbs/rooms/core.ipynb #76866062
