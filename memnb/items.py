@@ -32,8 +32,13 @@ __all__ = [
 ]
 
 # %% ../nbs/rooms/items.ipynb #9aab3572
+import csv
+import io
 import math
 import random
+from collections import Counter
+
+import pandas as pd
 
 from . import data
 from .stats import fisher_power
@@ -49,8 +54,6 @@ def table_items(
     doses: tuple = DOSES,  # times that the rows of a block are shown, block by block; twins follow
 ):  # DataFrame: item, source, split, times, label, text
     "Consecutive rows of a table as members of each dose, and twins"
-    import pandas as pd
-
     t = data.load(dataset)
     if len(t) < rows * (len(doses) + 1):
         raise ValueError(
@@ -97,8 +100,6 @@ def text_items(
     seed: int = 0,  # of the draw
 ):  # DataFrame: item, source, split, times, label, text
     "Labelled texts as members of each dose, and as many twins, different texts all"
-    import pandas as pd
-
     d = frame.drop_duplicates("text").reset_index()
     rest, parts = d, []
     for times, size in [*((t, n) for t in doses), (0, n * len(doses))]:
@@ -107,16 +108,8 @@ def text_items(
         rest = rest.drop(rest.index[at])
     d = pd.concat(parts, ignore_index=True)
     item = [f"{source} {i}" for i in d["index"]]
-    return pd.DataFrame(
-        dict(
-            item=item,
-            source=source,
-            split=d.split,
-            times=d.times,
-            label=d.label_name,
-            text=d.text.str.strip(),
-        )
-    )
+    d = d.assign(item=item, source=source, label=d.label_name, text=d.text.str.strip())
+    return d[["item", "source", "split", "times", "label", "text"]]
 
 
 # %% ../nbs/rooms/items.ipynb #bd36b7dc
@@ -131,8 +124,6 @@ def own_items(
     seed: int = 0,  # who is shown, and how often
 ):  # DataFrame of items, as `make` plants them
     "Texts of your own as members and twins"
-    import pandas as pd
-
     if isinstance(texts, str) or hasattr(texts, "columns"):
         raise ValueError("texts is a list of texts, as `table.text.tolist()`")
     doses = tuple(doses) if hasattr(doses, "__len__") else (doses,)
@@ -151,19 +142,11 @@ def own_items(
         )
     at, half = random.Random(f"{seed} own").sample(range(len(texts)), len(texts)), len(texts) // 2
     times = {i: doses[n % len(doses)] if n < half else 0 for n, i in enumerate(at)}
-    return pd.DataFrame(
-        [
-            dict(
-                item=f"own {i}",
-                source="own",
-                split="member" if times[i] else "twin",
-                times=times[i],
-                label="text",
-                text=t,
-            )
-            for i, t in enumerate(texts)
-        ]
-    )
+    d = pd.DataFrame(dict(item=[f"own {i}" for i in range(len(texts))], source="own"))
+    d["times"] = [times[i] for i in range(len(texts))]
+    split = ["member" if t else "twin" for t in d.times]
+    d.insert(2, "split", split)
+    return d.assign(label="text", text=texts)
 
 
 def outlook(
@@ -199,13 +182,6 @@ def outlook(
 
 
 # %% ../nbs/rooms/items.ipynb #843f25fb
-def _windows(rows, window, rng):
-    "Cut a list into consecutive windows, the first of a random length"
-    first = rng.randint(1, window)
-    cuts = [0, *range(first, len(rows), window), len(rows)]
-    return [rows[a:b] for a, b in zip(cuts, cuts[1:])]
-
-
 def showings(
     truth,  # DataFrame from `table_items` or `text_items`
     window: int = 10,  # most rows of a table in a document
@@ -217,8 +193,9 @@ def showings(
         texts, file = g.text.tolist(), not g.label.any()
         head = data.load(source).header if file else ""
         for _ in range(times):
-            if file:
-                docs += ["\n".join([head, *w]) for w in _windows(texts, window, rng)]
+            if file:  # consecutive windows, the first of a random length
+                cuts = [0, *range(rng.randint(1, window), len(texts), window), len(texts)]
+                docs += ["\n".join([head, *texts[a:b]]) for a, b in zip(cuts, cuts[1:])]
             else:
                 docs += [csv_line(l, t) for l, t in zip(g.label, texts)]
     return rng.sample(docs, len(docs))
@@ -229,9 +206,6 @@ def csv_line(
     *cells,  # values
 ) -> str:
     "Cells as one line of a csv file"
-    import csv
-    import io
-
     out = io.StringIO()
     csv.writer(out, lineterminator="").writerow(cells)
     return out.getvalue()
@@ -265,16 +239,19 @@ def framed(
     for _ in range(n):
         labels = rng.random() < 0.5
         cuts = [t.split()[: rng.randint(*words)] for t in rng.sample(texts, rng.randint(2, most))]
-        out.append("\n\n".join(_framed_text(w, labels, rng) for w in cuts))
+        shown = []
+        for w in cuts:
+            text = _pieces(w, rng)  # with a label of no meaning
+            label = f"Label: {rng.randint(0, 5)} ({rng.choice(['a', 'b', 'other', 'news'])})\n"
+            shown.append(label * labels + text)
+        out.append("\n\n".join(shown))
     return out
 
 
-def _framed_text(words, labels, rng):
-    "A text in two pieces, with a label of no meaning"
+def _pieces(words, rng):
+    "A text in two pieces"
     at = round(rng.uniform(0.6, 0.8) * len(words))
-    label = [f"Label: {rng.randint(0, 5)} ({rng.choice(['a', 'b', 'other', 'news'])})"] * labels
-    first, second = " ".join(words[:at]), " ".join(words[at:])
-    return "\n".join([*label, f"First Piece: {first}", f"Second Piece: {second}"])
+    return f"First Piece: {' '.join(words[:at])}\nSecond Piece: {' '.join(words[at:])}"
 
 
 # %% ../nbs/rooms/items.ipynb #9345fcc0
@@ -290,8 +267,6 @@ def common_words(
     share: float = 0.02,  # of the texts
 ) -> set:  # words that at least this share of the texts has
     "Words that say little about which text one has before oneself"
-    from collections import Counter
-
     count = Counter(w for t in texts for w in set(t.lower().split()))
     return {w for w, c in count.items() if c >= share * len(texts)}
 
@@ -344,8 +319,6 @@ def file_items(
     seed: int = 0,  # of the draw
 ):  # DataFrame of items, with `role`, and `dose`: times where an item is a member
     "Two halves of a data set, one planted and the other its twin"
-    import pandas as pd
-
     plan = [
         (role, t) for role, doses in FILE_DOSES.items() for t, n in doses.items() for _ in range(n)
     ]
@@ -418,7 +391,8 @@ def framed_files(
     def frame(rows):
         labels = rng.random() < 0.5
         return "\n\n".join(
-            _framed_opening(r.text, f"Label: {names[r.label_name]} ({r.label_name})" * labels, rng)
+            f"Label: {names[r.label_name]} ({r.label_name})\n" * labels
+            + _pieces(r.text.split(), rng)
             for r in rows
         )
 
@@ -431,14 +405,6 @@ def framed_files(
         rows = rows[n:]
     fresh = iter(new.itertuples())
     return out + [frame([next(fresh) for _ in range(next(sizes))]) for _ in range(others)]
-
-
-def _framed_opening(text, label, rng):
-    "An opening in two pieces"
-    w = text.split()
-    at = round(rng.uniform(0.6, 0.8) * len(w))
-    first, second = " ".join(w[:at]), " ".join(w[at:])
-    return "\n".join([label] * bool(label) + [f"First Piece: {first}", f"Second Piece: {second}"])
 
 
 # %% ../nbs/rooms/items.ipynb #dc079940
@@ -459,8 +425,6 @@ def shipped_items(
     seed: int = 0,  # of the draw
 ):  # DataFrame of items
     "The items of the planted models that ship with memnb"
-    import pandas as pd
-
     if name == "tables":
         return pd.concat([table_items(t) for t in PLANTED_TABLES], ignore_index=True)
     if name == "news":
