@@ -62,9 +62,8 @@ def color(
     "Colour of a model: planted blue, a paper black, a baseline grey, any other orange"
     if model.startswith("planted"):
         return PLANTED
-    return {"paper": "black", "GPT-3.5": "#7A7A7A", "GPT-4": "black", "baseline": GREY}.get(
-        model, REAL
-    )
+    own = {"paper": "black", "GPT-3.5": "#7A7A7A", "GPT-4": "black", "baseline": GREY}
+    return own.get(model, REAL)
 
 
 def dose_colors(
@@ -86,32 +85,21 @@ def style():
     import numpy as np
     import seaborn as sns
 
-    size = {
-        "font.size": 9,
-        "axes.titlesize": 9,
-        "axes.labelsize": 9,
-        "legend.fontsize": 8,
-        "xtick.labelsize": 8,
-        "ytick.labelsize": 8,
-        "legend.title_fontsize": 8,
+    small = "legend.fontsize xtick.labelsize ytick.labelsize legend.title_fontsize".split()
+    rc = sns.axes_style("ticks") | sns.plotting_context("paper") | dict.fromkeys(small, 8)
+    rc |= dict.fromkeys(["font.size", "axes.titlesize", "axes.labelsize"], 9)
+    rc |= {
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.8,
+        "figure.dpi": 80,
+        "savefig.dpi": 200,
+        "axes.prop_cycle": mpl.cycler(color=COLORS),
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+        "svg.hashsalt": "memnb",
+        "lines.linewidth": 1.4,
     }
-    rc = (
-        sns.axes_style("ticks")
-        | sns.plotting_context("paper")
-        | size
-        | {
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.linewidth": 0.8,
-            "figure.dpi": 80,
-            "savefig.dpi": 200,
-            "axes.prop_cycle": mpl.cycler(color=COLORS),
-            "legend.frameon": False,
-            "figure.constrained_layout.use": True,
-            "svg.hashsalt": "memnb",
-            "lines.linewidth": 1.4,
-        }
-    )
     was = np.random.get_state()  # seaborn draws its jitter from here
     np.random.seed(0)
     try:
@@ -126,9 +114,7 @@ def errorbar(
     ax,  # matplotlib axes
     table,  # long table, a row a point, with the columns below
     x: str,  # column of the place
-    y: str = "value",  # column of the number
-    low: str = "low",
-    high: str = "high",  # columns of the interval's ends; NaN draws a point without one
+    y: str = "value",  # column of the number; `low`, `high`: of its interval, NaN where there is none
     across: bool = False,  # numbers along x, places along y
     **kw,  # of `Axes.errorbar`: color, marker, label, ...
 ):  # what matplotlib drew
@@ -136,9 +122,7 @@ def errorbar(
     import numpy as np
 
     at, v = table[x], table[y].to_numpy(float)
-    arms = np.nan_to_num(
-        np.maximum(0, [v - table[low].to_numpy(float), table[high].to_numpy(float) - v])
-    )
+    arms = np.nan_to_num(np.maximum(0, [v - table.low.astype(float), table.high.astype(float) - v]))
     kw = dict(fmt=kw.pop("marker", "o"), ls="none", ms=4, capsize=0, elinewidth=1) | kw
     return ax.errorbar(v, at, xerr=arms, **kw) if across else ax.errorbar(at, v, yerr=arms, **kw)
 
@@ -154,12 +138,11 @@ def foot(
     def of(column):
         return [str(v) for v in dict.fromkeys(rows[column].dropna())] if column in rows else []
 
-    who = ", ".join(map(label, of("model")))
-    seeds = [s.removesuffix(".0") for s in of("seed")]
+    seeds, profiles = [s.removesuffix(".0") for s in of("seed")], ", ".join(of("profile"))
     told = [
-        who,
-        *[f"profile {', '.join(p)}" for p in [of("profile")] if p],
-        *[f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" for s in [seeds] if s],
+        ", ".join(map(label, of("model"))),
+        profiles and f"profile {profiles}",
+        seeds and f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}",
         n and f"n = {n}",
         interval and f"bars: {interval}",
     ]
@@ -180,9 +163,8 @@ def finish(
         if title:
             fig.suptitle(fill(title, wide), x=0.01, ha="left", fontsize=10, fontweight="bold")
         if foot:
-            fig.supxlabel(
-                fill(foot, int(wide * 1.7)), x=0.01, ha="left", fontsize=7, color="#555555"
-            )
+            foot_lines = fill(foot, int(wide * 1.7))
+            fig.supxlabel(foot_lines, x=0.01, ha="left", fontsize=7, color="#555555")
     fig.said = dict(Title=title, Foot=foot, Description=caption)
     return fig
 
@@ -198,36 +180,9 @@ class Picture:
         from IPython.display import Image, Markdown, display
 
         wide, high = (int.from_bytes(self.png[i : i + 4], "big") * 96 // self.dpi for i in (16, 20))
-        shown = Image(self.png, width=wide, height=high, alt=self.said.get("Title") or None)
-        display(shown)
+        display(Image(self.png, width=wide, height=high, alt=self.said.get("Title") or None))
         if self.said.get("Description"):
             display(Markdown(f"*{self.said['Description']}*"))
-
-
-def _small_png(
-    image,  # PIL image
-    k=24,  # colours that are kept
-    apart=600,  # squared distance of two of them, in steps of 1/255 of red, green and blue
-):
-    "A picture as png in its `k` most frequent distinct colours, as they are; others become the nearest"
-    import numpy as np
-    from PIL import Image
-
-    codes = np.asarray(image.convert("RGB")).astype(int) @ [1 << 16, 1 << 8, 1]
-    found, at, n = np.unique(codes, return_inverse=True, return_counts=True)
-    rgb = np.stack([found >> 16, found >> 8 & 255, found & 255], 1)
-    kept, off = [], np.full(len(found), np.inf)
-    for i in np.argsort(-n, kind="stable"):
-        if off[i] >= apart:
-            kept.append(i)
-            off = np.minimum(off, ((rgb - rgb[i]) ** 2).sum(1))
-        if len(kept) == k:
-            break
-    nearest = ((rgb[:, None] - rgb[kept]) ** 2).sum(2).argmin(1)
-    out, small = io.BytesIO(), Image.fromarray(nearest[at].reshape(codes.shape).astype("uint8"))
-    small.putpalette(rgb[kept].astype("uint8").tobytes())
-    small.save(out, "png", optimize=True)
-    return out.getvalue()
 
 
 def picture(
@@ -238,11 +193,13 @@ def picture(
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    big = io.BytesIO()
+    big, small = io.BytesIO(), io.BytesIO()
     with style():
         fig.savefig(big, dpi=dpi)
     plt.close(fig)
-    return Picture(_small_png(Image.open(big)), dpi, getattr(fig, "said", {}))
+    few = Image.open(big).convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE)
+    few.save(small, "png", optimize=True)
+    return Picture(small.getvalue(), dpi, getattr(fig, "said", {}))
 
 
 def to_png(
