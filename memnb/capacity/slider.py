@@ -10,7 +10,7 @@ from .measuring import recorded
 from .method import trainings
 from .text import shown_prefixes
 from ..plots import label
-from ..sliding import Bar, Slider, Stop
+from ..sliding import slider
 
 
 # %% ../../nbs/capacity/slider.ipynb #05559fa7
@@ -20,33 +20,28 @@ def slides(
 ):  # Slider, or None where nothing was measured
     "The number of training texts: can members be told, and do they come back word for word?"
     rows = measured[(measured.model == "gpt") & (measured.part == "text")]
-    m = trainings(recorded(rows=rows), "text") if len(rows) else rows
-    if not len(m):
+    if not len(rows):
         return None
-    what = {"f1": ("members told (F1)", ".2f")}
-    what[f"extract_{shown_prefixes(m)[-1]}"] = "back word for word", ".0%"
-    configs, stops = list(dict.fromkeys(m.sort_values("params").config)), []
-    for n, g in m.groupby("n"):
-        one, bars, spans = g.drop_duplicates("config").set_index("config"), [], []
-        for q, (name, form) in what.items():
-            x = one[q].reindex(configs)
-            bars += [
-                Bar(f"{name}, {c}", None if v != v else v, said="" if v != v else format(v, form))
-                for c, v in x.items()
-            ]
-            ends = dict.fromkeys(format(v, form) for v in (x.min(), x.max()))
-            spans.append(" to ".join(ends))
-        say = (
-            f"Members are told with F1 {spans[0]}, where chance gives 0.50; "
-            f"{spans[1]} of the texts come back."
+    m = trainings(recorded(rows=rows), "text").drop_duplicates(["n", "config"])
+    k = f"extract_{shown_prefixes(m)[-1]}"
+    d = m.sort_values("params", kind="stable").melt(["n", "config"], ["f1", k], "what")
+    names = {"f1": ("members told (F1)", "{:.2f}"), k: ("back word for word", "{:.0%}")}
+    d["bar"] = [f"{names[w][0]}, {c}" for w, c in zip(d.what, d.config)]
+    d["said"] = [names[w][1].format(x) for w, x in zip(d.what, d.value)]
+
+    def says(n, d):
+        ends = d.sort_values("value").groupby("what").said.unique()
+        told, back = (" to ".join(ends[w][[0, -1]][: len(ends[w])]) for w in names)
+        return (
+            f"{n:.0f} texts",
+            f"Members are told with F1 {told}, where chance gives 0.50; {back} of the texts come back.",
         )
-        stops.append(Stop(f"{n:.0f} texts", say, bars))
-    if len(stops) < 2:
-        return None
-    unit = "F1 of membership, and share of texts that come back word for word"
-    return Slider(
-        "training texts",
-        unit,
-        stops,
-        f"{label('gpt')}s by layers x width, each trained once, without intervals",
+
+    return slider(
+        d,
+        "n",
+        says,
+        moves="training texts",
+        unit="F1 of membership, and share of texts that come back word for word",
+        note=f"{label('gpt')}s by layers x width, each trained once, without intervals",
     )

@@ -6,10 +6,10 @@
 __all__ = ["slides"]
 
 # %% ../../nbs/compare/slider.ipynb #69d1cb49
-from .. import results
 from .method import NOTION_NAMES
 from ..plots import label
-from ..sliding import Bar, Slider, Stop
+from ..results import runs, select
+from ..sliding import slider
 
 
 # %% ../../nbs/compare/slider.ipynb #04fd0461
@@ -18,30 +18,22 @@ def slides(
     reported,  # DataFrames: our rows, the papers'
 ):  # Slider, or None where nothing was measured
     "The dose: which notions find texts that were shown so often"
-    d = measured[(measured.part == "found") & (measured.x == 0.05)] if len(measured) else measured
-    if not len(d) or d.times.nunique() < 2:
+    d = select(measured, part="found", x=0.05)
+    if not len(d):
         return None
-    if "profile" in d:
-        d = results.selected(d, "gpt")
+    d = select(runs(select(d, model="gpt")), item=[*NOTION_NAMES])
+    d = d.sort_values("item", key=lambda c: c.map([*NOTION_NAMES].index), kind="stable")
+    d = d.assign(bar=d["item"].map(NOTION_NAMES), said=[f"of {n:.0f} texts" for n in d.n])
 
-    def stop(dose, g):
-        of = g.set_index("item")
-        bars = [
-            Bar(NOTION_NAMES[k], of.value[k], of.low[k], of.high[k], f"of {of.n[k]:.0f} texts")
-            for k in NOTION_NAMES
-            if k in of.index
-        ]
-        good = [b.name for b in bars if b.low >= 0.5]
-        return Stop(
-            f"{dose:.0f}",
-            f"More than half of these texts are found by {', '.join(good) or 'no notion'}.",
-            bars,
-        )
+    def says(dose, d):
+        good = ", ".join(d.bar[d.low >= 0.5]) or "no notion"
+        return f"{dose:.0f}", f"More than half of these texts are found by {good}."
 
-    stops = [stop(k, g) for k, g in d.groupby("times")]
-    return Slider(
-        "times that a text is shown in an epoch",
-        "Share of shown texts found at 5 % false alarms",
-        stops,
-        f"{label('gpt')}, 95 % intervals over texts",
+    return slider(
+        d,
+        "times",
+        says,
+        moves="times that a text is shown in an epoch",
+        unit="Share of shown texts found at 5 % false alarms",
+        note=f"{label('gpt')}, 95 % intervals over texts",
     )

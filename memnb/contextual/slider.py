@@ -10,7 +10,7 @@ from .. import results
 from .measuring import curves, main_rows
 from .orders import tau_axis
 from ..plots import label
-from ..sliding import Bar, Slider, Stop
+from ..sliding import slider
 
 TAU_STOPS = 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0  # thresholds, nats a token
 
@@ -24,37 +24,28 @@ def slides(
     rows = measured[measured.model == "gpt"]
     if not len(rows):
         return None
-    m = curves(results.runs(rows))
-    m = main_rows(m, "given")
+    m = main_rows(curves(results.runs(rows)), "given")
     if not len(m):
         return None
     d = tau_axis(m, taus=TAU_STOPS)
+    said = zip(d.contradict, d.n, d.chance * d.n)
+    said = [f"{k} of {n} repeats, by chance {chance:.1f}" for k, n, chance in said]
 
-    def stop(tau, g):
-        bars = [
-            Bar(
-                r.language,
-                r.share,
-                r.low,
-                r.high,
-                f"{r.contradict} of {r.n} repeats, by chance {r.chance * r.n:.1f}",
-            )
-            for r in g.itertuples()
-        ]
+    def says(tau, g):
         more, less = (
-            ", ".join(g.language[k]) or "no language" for k in (g.low > g.chance, g.high < g.chance)
+            ", ".join(g.bar[k]) or "no language" for k in (g.low > g.chance, g.high < g.chance)
         )
-        return Stop(
-            f"{tau:g}",
+        return f"{tau:g}", (
             f"The orders contradict each other more often than by chance in {more}, less "
-            f"often in {less}.",
-            bars,
+            f"often in {less}."
         )
 
-    return Slider(
-        "threshold tau of recollection, nats a token",
-        "Share of repeats in which the orders contradict each other",
-        [stop(tau, g) for tau, g in d.groupby("tau")],
-        f"{label('gpt')}, 95 % Clopper-Pearson; by chance: starts dealt out among the strings",
-        TAU_STOPS.index(0.2),
+    return slider(
+        d.assign(bar=d.language, value=d.share, said=said),
+        "tau",
+        says,
+        moves="threshold tau of recollection, nats a token",
+        unit="Share of repeats in which the orders contradict each other",
+        note=f"{label('gpt')}, 95 % Clopper-Pearson; by chance: starts dealt out among the strings",
+        start=TAU_STOPS.index(0.2),
     )

@@ -8,7 +8,7 @@ __all__ = ["slides"]
 # %% ../../nbs/icl/slider.ipynb #1d178062
 from ..plots import label
 from ..results import runs, select
-from ..sliding import Bar, Slider, Stop
+from ..sliding import slider
 
 
 # %% ../../nbs/icl/slider.ipynb #756d3f4a
@@ -19,23 +19,22 @@ def slides(
     "How often an instance was shown: how often it comes back, without and with demonstrations"
     m = select(measured, part="replication", quantity="rate", setting=["pairs", "pairs_labels"])
     m = m[m.times.notna() & m.model.str.startswith("planted")]
-    if m.times.nunique() < 2:
+    if not len(m):
         return None
-    m = runs(m[m.model == min(m.model)])  # not that of the other half
-    every, stops = list(m.groupby(["setting", "k"]).groups), []
-    for dose, d in m.groupby("times"):
-        d, bars = d.set_index(["setting", "k"]), []
-        for form, k in every:
-            name = f"{form.replace('_', ' and ')}, k = {k:.0f}"
-            if (form, k) in d.index:
-                r = d.loc[(form, k)]
-                count = f"{r.value * r.n:.0f} of {r.n:.0f}"
-                bars.append(Bar(name, r.value, r.low, r.high, count))
-            else:
-                bars.append(Bar(name, None))
+    m = runs(m[m.model == min(m.model)]).sort_values(["setting", "k"])  # not that of the other half
+    names = [f"{s.replace('_', ' and ')}, k = {k:.0f}" for s, k in zip(m.setting, m.k)]
+
+    def says(dose, d):
         who = f"instances shown {dose:.0f} times" if dose else "twins, never shown,"
-        share = " to ".join(dict.fromkeys(f"{100 * x:.0f}" for x in (d.value.min(), d.value.max())))
-        stops.append(Stop(f"{dose:.0f} times", f"Of {who} {share} % come back.", bars))
-    what = f"{label(m.model.iloc[0])}, k demonstrations, n beside the bars, 95 % Clopper-Pearson"
-    name = "times that an instance was shown in training"
-    return Slider(name, "Share that comes back", stops, what, len(stops) - 1)
+        ends = dict.fromkeys(f"{100 * x:.0f}" for x in (d.value.min(), d.value.max()))
+        return f"{dose:.0f} times", f"Of {who} {' to '.join(ends)} % come back."
+
+    return slider(
+        m.assign(bar=names, said=[f"{x * n:.0f} of {n:.0f}" for x, n in zip(m.value, m.n)]),
+        "times",
+        says,
+        moves="times that an instance was shown in training",
+        unit="Share that comes back",
+        note=f"{label(m.model.iloc[0])}, k demonstrations, n beside the bars, 95 % Clopper-Pearson",
+        start=-1,
+    )

@@ -6,10 +6,12 @@
 __all__ = ["slides"]
 
 # %% ../../nbs/iclinf/slider.ipynb #98121bc4
+import pandas as pd
+
 from .. import results
 from .accounting import solved
 from .measuring import audit_table
-from ..sliding import Bar, Slider, Stop
+from ..sliding import slider
 
 
 # %% ../../nbs/iclinf/slider.ipynb #a702c127
@@ -18,28 +20,29 @@ def slides(
     reported,  # DataFrames: our rows, the paper's
 ):  # Slider, or None where the paper's rows are not there
     "The promise: the printed audit, its floor, and ours, as shares of the promise"
-    paper = solved(reported)
-    paper = paper[paper["where"] == "Table 4"].sort_values("target")
+    d = solved(reported).query("where == 'Table 4'")
     by = ("model", "part", "dataset", "where", "target")
-    audits = results.runs(results.select(measured, part="audit"), by=by)
-    own = audit_table(audits)
-    own = dict(zip(own.target, own.ratio)) if len(own) else {}
+    own = audit_table(results.runs(results.select(measured, part="audit"), by=by))
+    bars = {
+        "no leakage at all (floor)": d.floor / d.target,
+        "the paper's audit": d.empirical / d.target,
+        "our audit": d.target.map(dict(zip(own.target, own.ratio)) if len(own) else {}),
+    }
+    rows = pd.concat([d.assign(bar=name, value=x) for name, x in bars.items()])
+    rows["said"] = [f"{100 * x:.0f} % of the promise" if x == x else "" for x in rows.value]
 
-    def bar(name, x):
-        return Bar(name, x, said="" if x is None else f"{100 * x:.0f} % of the promise")
-
-    stops = []
-    for r in paper.itertuples():
-        bars = [
-            bar("no leakage at all (floor)", r.floor / r.target),
-            bar("the paper's audit", r.empirical / r.target),
-            bar("our audit", own.get(r.target)),
-        ]
-        say = (
-            f"Of the audited epsilon, {100 * min(1, r.share):.0f} % is there before a model "
-            f"has said a word; the data use {100 * r.use:.1f} % of the bound."
+    def says(target, d):
+        share, use = d[["share", "use"]].iloc[0]
+        return f"{target:g}", (
+            f"Of the audited epsilon, {100 * min(1, share):.0f} % is there before a model "
+            f"has said a word; the data use {100 * use:.1f} % of the bound."
         )
-        stops.append(Stop(f"{r.target:g}", say, bars))
-    title = "Epsilon of the audit over the promise"
-    source = "Table 4 of the paper; ours: SmolLM2"
-    return Slider("promised epsilon", title, stops, source) if len(stops) > 1 else None
+
+    return slider(
+        rows[["target", "share", "use", "bar", "value", "said"]],
+        "target",
+        says,
+        moves="promised epsilon",
+        unit="Epsilon of the audit over the promise",
+        note="Table 4 of the paper; ours: SmolLM2",
+    )
