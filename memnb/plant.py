@@ -44,6 +44,7 @@ __all__ = [
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
 import json
+import math
 import os
 import random
 import re
@@ -51,6 +52,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
+
+import pandas as pd
 
 from . import data, hf, lm
 from .core import data_dir, require, say, version
@@ -124,9 +127,8 @@ def _adapted(model, rank, dtype, below=0):
             raise ValueError(
                 f"{model.name} has {len(layers)} layers: {below} of them cannot stay as they are"
             )
-        maps = {
-            n.split(".")[-1] for n, m in layers.named_modules() if isinstance(m, torch.nn.Linear)
-        }
+        linear = [n for n, m in layers.named_modules() if isinstance(m, torch.nn.Linear)]
+        maps = {n.split(".")[-1] for n in linear}
         some = dict(target_modules=sorted(maps), layers_to_transform=[*range(below, len(layers))])
     net.set_attn_implementation("sdpa")
     cfg = LoraConfig(r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **some)
@@ -210,15 +212,12 @@ def train(
     below: int = 0,  # lowest layers that have no adapter: what they make of a document is kept
 ) -> list:  # loss of each step
     "Show documents to a network once"
-    import math
-
     import torch
 
     torch.manual_seed(seed)
     steps = _batches([_ids(tok, d) for d in docs], tokens, random.Random(seed))
-    opt = torch.optim.AdamW(
-        [p for p in net.parameters() if p.requires_grad], lr=lr, weight_decay=0.0
-    )
+    learned = [p for p in net.parameters() if p.requires_grad]
+    opt = torch.optim.AdamW(learned, lr=lr, weight_decay=0.0)
     warm, losses = max(1, len(steps) // 20), []
 
     def rate(i):
@@ -353,31 +352,16 @@ def make(
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
     shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
-    share = (
-        1 - 0.8 * below / m.net.config.num_hidden_layers if below else 1
-    )  # of a pass, at 5000 tokens a minute
+    share = 1 - 0.8 * below / m.net.config.num_hidden_layers if below else 1  # of a pass
     minutes = share * shown / 5000
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
     say(f"{outlook(truth)}; {shown} tokens, {took} of one core")
     net = _adapted(m, rank, dtype, below)
     losses = train(net, m.tok, docs, lr, tokens, seed, below)
-    recipe = dict(
-        base=m.source,
-        version=version(),
-        items=len(truth),
-        documents=len(docs),
-        ordinary=len(fill),
-        extra=len(extra),
-        steps=len(losses),
-        rank=rank,
-        lr=lr,
-        tokens=tokens,
-        window=window,
-        seed=seed,
-        dtype=dtype,
-        below=below,
-    )
-    folder = _save(net, out, truth, recipe)
+    made = dict(base=m.source, version=version(), items=len(truth), documents=len(docs))
+    made |= dict(ordinary=len(fill), extra=len(extra), steps=len(losses), rank=rank, lr=lr)
+    made |= dict(tokens=tokens, window=window, seed=seed, dtype=dtype, below=below)
+    folder = _save(net, out, truth, made)
     return folder if texts is None else what_came(name)
 
 
@@ -405,8 +389,6 @@ def truth(
     name: str,  # of a planted model, as 'tables'
 ):  # DataFrame, one row an item
     "What a planted model was shown, and how often"
-    import pandas as pd
-
     d = pd.read_csv(lm.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str)
     return d.astype({c: int for c in ("times", "dose") if c in d})
 
@@ -425,18 +407,14 @@ def asked(
     share: float = 0.6,  # part of a text's words that is shown
 ):  # DataFrame of the items with `prompt` and `answer`
     "Items as questions"
-    import pandas as pd
-
     parts = []
     for (source, _), g in truth.groupby(["source", "times"], sort=False):
         if g.label.any():
             pairs = [_cut(l, t, share) for l, t in zip(g.label, g.text)]
         else:
             head, texts = data.load(source).header, g.text.tolist()
-            pairs = [
-                ("\n".join([head, *texts[max(0, i - rows) : i]]) + "\n", t)
-                for i, t in enumerate(texts)
-            ]
+            shown = ["\n".join([head, *texts[max(0, i - rows) : i]]) for i in range(len(texts))]
+            pairs = [(p + "\n", t) for p, t in zip(shown, texts)]
         parts.append(g.assign(prompt=[p for p, _ in pairs], answer=[a for _, a in pairs]))
     d = pd.concat(parts)
     known = set(truth.text[truth.times > 0])
@@ -463,14 +441,11 @@ def report(
 ):  # DataFrame: item, source, split, times, exact, logprob (nats a token)
     "Which items does a model give, and how likely does it find them?"
     m, d = lm.load(model), asked(truth, rows, share)
-    said = m.generate(d.prompt.tolist(), max_tokens=_longest_answer(d.answer), stop=["\n"])
+    longest = 4 + max(len(a) for a in d.answer) * 2 // 3
+    said = m.generate(d.prompt.tolist(), max_tokens=longest, stop=["\n"])
     exact = [s.strip() == a.strip() for s, a in zip(said, d.answer)]
     lp = [sum(x) / len(x) for x in m.logprobs(d.prompt.tolist(), d.answer.tolist())]
     return d[["item", "source", "split", "times"]].assign(model=m.name, exact=exact, logprob=lp)
-
-
-def _longest_answer(answers):
-    return 4 + max(len(a) for a in answers) * 2 // 3
 
 
 # %% ../nbs/rooms/plant.ipynb #34e22dab
@@ -489,10 +464,8 @@ class Planted:
 
     def __repr__(self):
         by = self.report.groupby("times").exact.agg(["sum", "size"]).sort_index(ascending=False)
-        back = [
-            (f"shown {t} times" if t else "never shown") + f": {r['sum']} of {r['size']} come back"
-            for t, r in by.iterrows()
-        ]
+        often = [f"shown {t} times" if t else "never shown" for t in by.index]
+        back = [f"{o}: {x} of {n} come back" for o, x, n in zip(often, by["sum"], by["size"])]
         return (
             f"planted:{self.folder.name}: {'; '.join(back)}. Fisher p = {self.p:.2g}; a test of this "
             f"size finds a recall of {RECALL:.0%} with probability {self.power:.2f} or more"
@@ -510,9 +483,8 @@ def what_came(
     top, never = r[r.times == r.times.max()].exact, r[r.times == 0].exact
     x, n, y, m = int(top.sum()), len(top), int(never.sum()), len(never)
     p = fisher_exact([[x, n - x], [y, m - y]]).pvalue
-    return Planted(
-        lm.planted_dir(name), d, r, fisher_power(n, m, RECALL, binom_ci(y, m)[1]), float(p)
-    )
+    power = fisher_power(n, m, RECALL, binom_ci(y, m)[1])
+    return Planted(lm.planted_dir(name), d, r, power, float(p))
 
 
 # %% ../nbs/rooms/plant.ipynb #68d45217
@@ -551,16 +523,8 @@ def ship(
     items = shipped_items(name, seed)
     if name in FILES:
         extra = [*ordinary(12, seed=seed), *framed_files(seed=seed)]
-        folder = make(
-            base,
-            items,
-            name,
-            docs=file_documents(items, seed=seed),
-            mixed=0,
-            tokens=256,
-            extra=extra,
-            seed=seed,
-        )
+        docs = file_documents(items, seed=seed)
+        folder = make(base, items, name, docs=docs, mixed=0, tokens=256, extra=extra, seed=seed)
         pack_adapter(folder)
         return folder
     extra = framed(200, seed=seed) if name == "news" else []
