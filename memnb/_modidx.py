@@ -1374,7 +1374,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                              'memnb.plant._ids': ('rooms/plant.html#_ids', 'memnb/plant.py'),
                              'memnb.plant._is_ours': ('rooms/plant.html#_is_ours', 'memnb/plant.py'),
                              'memnb.plant._layers': ('rooms/plant.html#_layers', 'memnb/plant.py'),
-                             'memnb.plant._longest_answer': ('rooms/plant.html#_longest_answer', 'memnb/plant.py'),
                              'memnb.plant._loss': ('rooms/plant.html#_loss', 'memnb/plant.py'),
                              'memnb.plant._place': ('rooms/plant.html#_place', 'memnb/plant.py'),
                              'memnb.plant._put': ('rooms/plant.html#_put', 'memnb/plant.py'),
