@@ -275,6 +275,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.claims.board': ('rooms/claims.html#board', 'memnb/claims.py'),
                               'memnb.claims.bound': ('rooms/claims.html#bound', 'memnb/claims.py'),
                               'memnb.claims.combine': ('rooms/claims.html#combine', 'memnb/claims.py'),
+                              'memnb.claims.deciding': ('rooms/claims.html#deciding', 'memnb/claims.py'),
                               'memnb.claims.differs': ('rooms/claims.html#differs', 'memnb/claims.py'),
                               'memnb.claims.evidence': ('rooms/claims.html#evidence', 'memnb/claims.py'),
                               'memnb.claims.forest': ('rooms/claims.html#forest', 'memnb/claims.py'),

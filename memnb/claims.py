@@ -27,6 +27,7 @@ __all__ = [
     "printed",
     "never",
     "select",
+    "deciding",
     "evidence",
     "verdict",
     "statistics",
@@ -296,7 +297,7 @@ def _number(x):
     return "" if pd.isna(x) else f"{x:.3g}" if abs(x) < 1000 else f"{x:,.0f}"
 
 
-def _told(row):
+def _told(row, printed=False):
     "A row in words: case, number, interval, units"
     case = next(
         (
@@ -311,8 +312,25 @@ def _told(row):
         bound = "at least " if high == math.inf else "at most " if low == -math.inf else ""
         ends = "" if bound or low == high else f" ({_number(low)} to {_number(high)})"
     n = row.get("n")
-    units = f", n = {n:,.0f} {row.get('unit') or ''}".rstrip() if n == n and n is not None else ""
-    return f"{case + ': ' if case else ''}{bound}{_number(row['value'])}{ends}{units}"
+    unit = row["unit"] if isinstance(row.get("unit"), str) else ""
+    units = f", n = {n:,.0f} {unit}".rstrip() if n == n and n is not None else ""
+    print_ = f", printed {_number(row['x'])}" if printed else ""
+    return f"{case + ': ' if case else ''}{bound}{_number(row['value'])}{ends}{print_}{units}"
+
+
+def deciding(
+    d,  # rows that were judged
+    votes: list,  # a vote each
+    found,  # the verdict
+    at: float = math.nan,  # the bound, where there is one
+) -> int:  # place of a row
+    "The row that a verdict rests on: for yes the least clear, for no the clearest, else the nearest to the bound"
+    rows = d.to_dict("records")
+    same = [i for i, v in enumerate(votes[: len(rows)]) if v == found] or [*range(len(rows))]
+    if found == "undecided" and (guarded := [i for i in same if _open(rows[i])]):
+        return guarded[0]
+    gap = np.nan_to_num([abs(rows[i]["value"] - at) for i in same])
+    return same[int(np.argmax(gap) if found in (False, "mixed") else np.argmin(gap))]
 
 
 def evidence(
@@ -320,24 +338,21 @@ def evidence(
     votes: list,  # a vote each
     found,  # the verdict
     at: float = math.nan,  # the bound, where there is one
+    printed: bool = False,  # whether the rows have a printed number beside ours, in `x`
 ) -> str:  # at most 25 words
-    "What a verdict rests on: the cases that say so, and the one that decides"
-    rows = d.to_dict("records")
-    same = [r for r, v in zip(rows, votes, strict=False) if v == found] or rows
-    gap = [abs(r["value"] - at) if at == at and r["value"] == r["value"] else 0 for r in same]
-    row = same[int(np.argmin(gap))] if found is True else same[int(np.argmax(gap))]
-    if found == "undecided":
-        row = next((r for r in same if _open(r)), same[int(np.argmin(gap))])
-    parts = [f"{len(same)} of {len(rows)} cases"] if len(rows) > 1 and found != "mixed" else []
+    "What a verdict rests on: how many cases say so, the one that decides, and what would decide"
+    row = d.iloc[deciding(d, votes, found, at)].to_dict()
+    parts = []
     if found == "mixed":
         parts = [f"{votes.count(True)} cases yes, {votes.count(False)} no"]
-    parts.append(_told(row))
+    elif len(d) > 1:
+        parts = [f"{votes.count(found) or len(d)} of {len(d)} cases"]
+    parts.append(_told(row, printed))
     if _open(row):
         parts.append(str(row["guard"]))
     elif found == "undecided" and at == at and row.get("low") == row.get("low"):
-        need = stats.n_to_decide(
-            row["value"] - at, (row["high"] - row["low"]) / 2, row.get("n", math.nan)
-        )
+        half = (row["high"] - row["low"]) / 2
+        need = stats.n_to_decide(row["value"] - at, half, row.get("n", math.nan))
         if need and need < 1e6:
             parts.append(f"about {need:,} would decide")
     return " ".join("; ".join(parts).split()[:25])
@@ -370,20 +385,20 @@ def verdict(
     if not len(d) or not len(args.get("other", " ")):
         return none
     found, votes = TESTS[claim.test](d, **args)
-    at = args.get(
-        "at", {"share": 0.5, "sign": 0.5, "bound": 0.0, "differs": 0.0}.get(claim.test, math.nan)
-    )
-    r = d.iloc[int(np.argmin((d.value - at).abs())) if at == at and d.value.notna().any() else 0]
-    return dict(
-        verdict=VERDICTS[found],
-        evidence=evidence(d, votes, found, at),
-        **{
-            c: float(r[c]) if c in r and r[c] is not None else math.nan
-            for c in ("value", "low", "high", "n")
-        },
-        at=float(at),
-        side=args.get("side", "above"),
-    )
+    usual = dict(share=0.5, sign=0.5, bound=0.0, differs=0.0)
+    at, side = args.get("at", usual.get(claim.test, math.nan)), args.get("side", "above")
+    r = d.iloc[deciding(d, votes, found, at)]
+    why = evidence(d, votes, found, at, claim.test == "printed")
+    if claim.test == "between":  # the nearer end of the range
+        ends = (args["low"], "above"), (args["high"], "below")
+        at, side = min(ends, key=lambda end: abs(r.value - end[0]))
+    if claim.test in ("share", "sign"):
+        low, high = stats.binom_ci(round(r.value), round(r.n))
+        r = dict(r) | dict(value=r.value / r.n if r.n else math.nan, low=low, high=high)
+    shown = {
+        c: math.nan if r.get(c) is None else float(r.get(c)) for c in ("value", "low", "high", "n")
+    }
+    return dict(verdict=VERDICTS[found], evidence=why, **shown, at=float(at), side=side)
 
 
 def _function(name):
@@ -482,29 +497,47 @@ def forest(
     board,  # from `board`
     ax=None,  # matplotlib axes; default: new ones of a fitting height
 ):  # the axes
-    "A line a claim: estimate and interval, scaled so that the bound is 0 and what speaks for the claim lies at the right"
+    """A line a claim: estimate and interval on a common scale.
+
+    The bound is 0, what speaks for the claim lies at the right, and the largest distance from the bound is 1. A cross
+    stands where a claim has no single number and bound. Claims that were not measured are left out.
+    """
     import matplotlib.pyplot as plt
 
-    d = board.reset_index(drop=True)
-    ax = ax or plt.subplots(figsize=(6, 0.6 + 0.24 * len(d)))[1]
+    d = board[board.verdict != VERDICTS[None]].reset_index(drop=True)
+    several = d.model[d.model != ""].nunique() > 1
+    ax = ax or plt.subplots(figsize=(6, 0.9 + 0.22 * len(d)))[1]
     for i, r in d.iterrows():
         color, ends = COLORS[r.verdict], np.array([r.low, r.value, r.high]) - r["at"]
         reach = np.abs(ends[np.isfinite(ends)]).max(initial=0) if np.isfinite(ends[1]) else 0
         if reach:
             ends = np.clip(ends / reach * (-1 if r.side == "below" else 1), -1.05, 1.05)
             low, mid, high = sorted(ends) if not np.isnan(ends).any() else [ends[1]] * 3
-            ax.plot([low, high], [i, i], color=color)
-            ax.plot(mid, i, "o", color=color)
+            ax.plot([low, high], [i, i], color=color, lw=1.4)
+            ax.plot(mid, i, "o", color=color, ms=5)
         else:
-            ax.plot(0, i, "x", color=color)
-        ax.text(1.06, i, f"{r.n:,.0f}" if r.n == r.n else "", va="center", fontsize=7)
+            ax.plot(0, i, "x", color=color, ms=5)
+        ax.text(1.12, i, f"{r.n:,.0f}" if r.n == r.n else "", va="center", fontsize=7)
+    for name in dict.fromkeys(d.verdict):
+        ax.plot([], [], "o", color=COLORS[name], label=name)
     ax.axvline(0, color="black", lw=0.8)
     ax.set(
         yticks=range(len(d)),
-        yticklabels=[f"{r.id} ({r.model})" if r.model else r.id for r in d.itertuples()],
-        xlim=(-1.05, 1.25),
+        yticklabels=[
+            f"{r.id} ({r.model})" if several and r.model else r.id for r in d.itertuples()
+        ],
+        xlim=(-1.1, 1.3),
         xticks=[-1, 0, 1],
-        xlabel="against      bound      for",
+        xticklabels=["against", "bound", "for"],
     )
+    ax.text(1.12, -0.9, "n", fontsize=7)
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.06 - 0.4 / max(1, len(d))),
+        ncols=4,
+        fontsize=7,
+        frameon=False,
+    )
+    ax.tick_params(labelsize=8)
     ax.invert_yaxis()
     return ax

@@ -188,7 +188,7 @@ def test_board_and_forest(tmp_path, monkeypatch):
         ["lucky", "", "holds"],
     ]
     ax = forest(b)
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["fair (die)", "lucky"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["fair", "lucky"]
     assert board("dice", m[:0].assign(model=""), pd.DataFrame()).verdict.tolist() == [
         "not measured"
     ]
