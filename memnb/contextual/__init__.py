@@ -13,7 +13,6 @@ from .figures import *
 from .grammars import *
 from .logs import *
 from .measuring import *
-from .measuring import curves as from_long
 from .method import *
 from .notions import *
 from .orders import *

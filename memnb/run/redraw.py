@@ -3,8 +3,8 @@
 from inspect import signature
 
 from ..core import did_you_mean
-from ..papers import all_offered, find, offered, parameters
-from ..results import PROFILES, measured, reported, selected
+from ..papers import all_offered, find, offered
+from ..results import PROFILES, measured, reported
 from .profiles import read_yaml
 
 
@@ -20,10 +20,7 @@ def figures_of(
 def _rows(paper, fun, model, profile):
     "Arguments that a figure takes: candidates in order, the second where the first shows nothing"
     every, takes = measured(paper), offered(paper, "to_draw")
-    read, all_runs = (
-        offered(paper, "from_long") or (lambda d: d),
-        offered(paper, "all_runs") or offered(paper, "recorded"),
-    )
+    recorded = offered(paper, "all_runs") or offered(paper, "recorded")
     for name, given, there in (("model", model, every.model), ("profile", profile, every.profile)):
         known = list(dict.fromkeys(there))
         if given and given not in known:
@@ -32,15 +29,12 @@ def _rows(paper, fun, model, profile):
     best = profile or next((p for p in PROFILES if p in set(part.profile)), part.profile.iloc[0])
     if takes:
         yield takes(fun.__name__, every, model, best)
-    elif all_runs and not model:
-        yield dict(measured=all_runs(profile=best))
-    elif offered(paper, "from_long"):
-        usual = parameters(paper).get("model")
-        one = model or (usual.default if usual and usual.default in set(every.model) else None)
-        yield dict(measured=read(selected(every, one, best)))
+        return
+    if recorded and not model:
+        yield dict(measured=recorded(profile=best))
     else:
         yield dict(measured=part[part.profile == best].reset_index(drop=True))
-    yield dict(measured=read(part.reset_index(drop=True)))
+    yield dict(measured=part.reset_index(drop=True))
 
 
 def _settings(fun, words):
