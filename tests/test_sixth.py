@@ -18,31 +18,44 @@ PAGE = [
     "#| default_exp toy.method",
     (
         "profile: str = 'smoke'  # batch profile that sets the sizes\nmodel: str = 'die'  # what is thrown\n"
-        "n: int = 6  # throws\nseed: int = 0  # of the throws"
+        "n: int = 6  # throws\nseed: int = 0  # of the throws\nsizes: dict = {}  # see `toy.method.Sizes`"
     ),
-    "#| export\nimport random",
+    "#| export\nimport random\n\nimport pandas as pd\n\nfrom memnb import core, papers",
     "## Method\n\nA throw repeats the last one with probability one half.",
     """#| export
 def throws(
     n: int,   # how many
-    seed: int # of the random numbers
-) -> list:    # numbers from 1 to 6
+    seed: int, # of the random numbers
+    sides: int = 6 # of the die
+) -> list:    # numbers from 1 to `sides`
     "Throws of a die that remembers"
     rng, out = random.Random(seed), [1]
-    while len(out) < n: out.append(out[-1] if rng.random() < .5 else rng.randint(1, 6))
+    while len(out) < n: out.append(out[-1] if rng.random() < .5 else rng.randint(1, sides))
     return out
 
-def estimate(
-    n: int = 6 # throws
-) -> dict:     # calls
-    "What a run costs"
-    return dict(calls=7*n, seconds=n)""",
-    """import pandas as pd
-from memnb import claims, results
-out = throws(n, seed)
-rate = sum(a == b for a, b in zip(out, out[1:]))/(n - 1)
-now = pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, n=n - 1)])
+class Sizes(papers.Sizes):
+    "The sizes of a run"
+
+    n: int = 6  # throws
+    sides: int = 6  # of the die
+
+def measure(
+    model="die", # what is thrown
+    sizes: Sizes = None, # default: those of the smoke profile
+    seed: int = 0 # of the throws
+): # long rows
+    "How often a throw repeats the last one"
+    s = sizes or Sizes()
+    if c := core.counted(): c.trainings += 7*s.n
+    out = throws(s.n, seed, s.sides)
+    rate = sum(a == b for a, b in zip(out, out[1:]))/(s.n - 1)
+    return pd.DataFrame([dict(part='throws', quantity='repeats', value=rate, n=s.n - 1, x=float(s.sides))])
+
+PAPER = papers.Paper("toy", measure)""",
+    """from memnb import claims, results
+now = measure(model, PAPER.sizes(dict(sizes, n=n)), seed)
 results.record('toy', now, model, profile, seed, 'train')
+assert now.x[0] == (8 if profile == 'smoke' else 6) # the size of the profile has come here
 verdicts = claims.board('toy', results.runs('toy', profile, now=now.assign(model=model)))""",
     "## Claims",
     "results.show_board(verdicts[[*results.BOARD]], 'toy', profile)",
@@ -107,7 +120,7 @@ def six(tmp_path_factory):
     (top / "data/papers/toy").mkdir(parents=True)
     (top / "data/papers/toy/claims.yaml").write_text(CLAIMS)
     (top / "data/papers/toy/reported.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
-    added("- notebook: toy\n  parameters: {n: 50}\n", top / "data/profiles/smoke.yaml")
+    added("- notebook: toy\n  parameters: {n: 50, sides: 8}\n", top / "data/profiles/smoke.yaml")
     added(
         '  - type: article\n    title: "What a toy remembers"\n    year: 2026\n    authors:\n'
         "      - {given-names: Ann, family-names: Other}\n",
@@ -133,7 +146,9 @@ def test_it_is_exported_listed_and_estimated(six):
     assert {"__init__.py", "method.py"} <= {p.name for p in (six / "memnb/toy").iterdir()}
     listed = memnb(six, "list")
     assert (
-        "toy: What a toy remembers\n" in listed and "throws" in listed and "  toy  n=50\n" in listed
+        "toy: What a toy remembers\n" in listed
+        and "throws" in listed
+        and "  toy  n=50 sides=8\n" in listed
     )
     (line,) = (
         l for l in memnb(six, "plan", "smoke", "--only", "toy").splitlines() if l.startswith("toy ")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ..core import package_dir, share_dir
-from ..papers import offered, paper
+from ..papers import paper
 from .identity import metadata_of, run_parts
 from .kernels import core_speed, kernel_env
 from .terminal import count_text, duration, first_line, pairs, table
@@ -18,22 +18,17 @@ def costs(
     word: str,  # word of a paper
     params: dict,  # values of all its parameters
 ) -> dict:  # calls, cached, prompt_tokens, new_tokens, flops, seconds; None for unknown
-    "What a run of a paper costs, from the `estimate` of its package"
-    from inspect import signature
+    "What a run of a paper costs: its `measure`, on models that count"
     from typing import get_type_hints
 
     from .. import lm
 
-    none = dict.fromkeys(COSTS)
-    if one := paper(word):
-        known = get_type_hints(one.measure)["sizes"].model_fields
-        sizes = one.sizes({k: v for k, v in params.items() if k in known})
-        return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
-    if (fun := offered(word, "estimate")) is None:
-        return none
-    takes = signature(fun).parameters
-    every = any(p.kind == p.VAR_KEYWORD for p in takes.values())
-    return none | fun(**{k: v for k, v in params.items() if every or k in takes})
+    one = paper(word)
+    if not one:
+        return dict.fromkeys(COSTS)
+    known = get_type_hints(one.measure)["sizes"].model_fields
+    sizes = one.sizes({k: v for k, v in params.items() if k in known})
+    return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
 
 
 def seconds_known(
@@ -78,7 +73,7 @@ def look_ahead(
 ):  # ValueError about the first run that cannot work
     """Refuse a batch with a run that cannot work.
 
-    What a paper's `estimate` refuses cannot: an unknown data set, a missing key, prompts longer
+    What a paper's `measure` refuses cannot: an unknown data set, a missing key, prompts longer
     than the model's window. It is asked in a process of its own, which loads what the paper needs.
     """
     import subprocess
