@@ -1431,7 +1431,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results.rows_in': ('rooms/results.html#rows_in', 'memnb/results.py'),
                                'memnb.results.runs': ('rooms/results.html#runs', 'memnb/results.py'),
                                'memnb.results.select': ('rooms/results.html#select', 'memnb/results.py'),
-                               'memnb.results.selected': ('rooms/results.html#selected', 'memnb/results.py'),
                                'memnb.results.show_board': ('rooms/results.html#show_board', 'memnb/results.py'),
                                'memnb.results.wide': ('rooms/results.html#wide', 'memnb/results.py')},
             'memnb.run.batch': {},

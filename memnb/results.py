@@ -28,7 +28,6 @@ __all__ = [
     "measured",
     "select",
     "runs",
-    "selected",
     "show_board",
 ]
 
@@ -515,16 +514,6 @@ def runs(
         known = set(map(tuple, keys[0]))
         found.append(now[[tuple(k) not in known for k in keys[1]]])
     return pd.concat(found, ignore_index=True)
-
-
-def selected(
-    rows,  # all measured rows of a paper
-    model: str = None,  # name; default: the first that is there
-    profile: str = None,  # default: the largest that is there
-):  # DataFrame
-    "The rows of one run of one model; `runs` gives one of each"
-    one = model if model in set(rows.model) else rows.model.iloc[0]
-    return runs(select(rows, model=one), profile)
 
 
 # %% ../nbs/rooms/results.ipynb #ad33ffc0
