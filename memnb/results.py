@@ -473,7 +473,7 @@ def _run_of(rows, profile):
     for column in ("profile", "variant", "seed", "mode"):
         if column not in rows:
             continue
-        there = rows[column] if column == "seed" else rows[column].fillna("")
+        there = rows[column] if column == "seed" else rows[column].astype("string").fillna("")
         if column == "profile":
             wanted = [profile, *PROFILES]
         elif column == "variant":
