@@ -192,6 +192,7 @@ def test_its_numbers_are_compared(six):
     not find_spec("myst_nb"), reason="no Sphinx with myst-nb: install the extra 'docs'"
 )
 def test_it_is_on_the_site(six):
+    memnb(six, "run", "smoke", "--only", "toy", "--quiet")  # its page has outputs then
     ran(
         six,
         sys.executable,
