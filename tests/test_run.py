@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image as Pixels
 
-from memnb import papers, plots, rendering, store
+from memnb import core, papers, plots, rendering, store
 from memnb.run import (
     batch,
     cli,
@@ -216,8 +216,16 @@ def test_each_gpu_goes_to_one_run(monkeypatch):
 
 
 def test_costs_and_their_table(dice):
-    dice.estimate = lambda n, fair: dict(calls=10 * n, seconds=5000)
-    assert estimate.costs("dice", dict(n=3, fair=True, profile="x"))["calls"] == 30
+    class Sizes(papers.Sizes):
+        n: int = 6
+
+    def measure(model, sizes: Sizes, seed=0):
+        core.counted().trainings += 10 * sizes.n
+
+    measure.__annotations__["sizes"] = Sizes
+    dice.PAPER = papers.Paper("dice", measure)
+    given = dict(n=3, fair=True, model="die", profile="x")  # what is no size does not count
+    assert estimate.costs("dice", given)["calls"] == 30
     row = dict(notebook="dice", parameters=dict(n=3), done=False, calls=30, cached=10)
     row |= dict(prompt_tokens=12345, new_tokens=300, flops=3.3e12, seconds=400)
     rows = [row, row | dict(done=True), row | dict(done=True, new_tokens=None)]
