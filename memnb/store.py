@@ -228,15 +228,14 @@ class Store:
             pass
         except OSError as e:
             raise self._cannot("made", e) from None
-        with open(self.path, "rb") as f:
-            head = f.read(1 << 16)
-        if head and not (head.startswith(b"SQLite format 3") or b"TABLE answers" in head):
-            raise self._stranger()
         try:
             self._prepare()
         except sqlite3.DatabaseError as e:
             if not _is_damage(e):
                 raise
+            # only now: closing a file drops the locks that this process's other connections hold on it
+            with open(self.path, "rb") as f:
+                head = f.read(1 << 16)
             if b"TABLE answers" not in head or b"settings" not in head:
                 raise self._stranger() from None
             self._mend()

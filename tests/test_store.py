@@ -737,3 +737,13 @@ def test_forgotten_is_gone(at):
     st.db.close()
     raw = b"".join(f.read_bytes() for f in at.parent.iterdir())
     assert b"row004" not in raw and b"row005" in raw
+
+
+def test_a_second_store_of_a_process_keeps_the_first_ones_locks(tmp_path):
+    path = tmp_path / "s.sqlite"
+    first, _second = Store(path), Store(path)
+    first.put("m", {}, "1", "x")
+    code = f"from memnb.store import Store; Store({str(path)!r}).put('m', {{}}, '2', 'x')"
+    subprocess.run([sys.executable, "-c", code], check=True)  # the last to close drops the WAL
+    first.put("m", {}, "3", "x")
+    assert len(first) == len(Store(path)) == 3
