@@ -6,10 +6,12 @@
 __all__ = [
     "WHEELS",
     "SETS",
+    "SPLITS",
     "SHA256",
     "Known",
     "known",
     "find_set",
+    "files_of",
     "hub_file",
     "load",
     "content_sha",
@@ -117,6 +119,7 @@ def _known_sets():
 
 
 SETS = {k.name: k for k in _known_sets()}
+SPLITS = ["all", "train", "validation", "test"]
 
 # %% ../nbs/rooms/data.ipynb #dca09274
 SHA256 = {
@@ -168,7 +171,7 @@ _find = find_set  # as it was called
 
 # %% ../nbs/rooms/data.ipynb #c2d32a9b
 def _local(names, splits, single=False):
-    "Splits of a set in `MEMNB_DATA`: split -> (what, bytes); `single` allows one file for the first split"
+    "Files of a set in `MEMNB_DATA`: split -> path; `single` allows one file for the first split"
     if not (top := os.environ.get("MEMNB_DATA")) or top == os.devnull:
         return {}
     top = Path(top)
@@ -176,15 +179,39 @@ def _local(names, splits, single=False):
         raise FileNotFoundError(f"MEMNB_DATA={top} is not a folder; correct or unset it")
     for n in filter(None, names):
         for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
-            one = {splits[0]: f"{stem}.csv"} if single else {}
-            parts = (
-                {s: f"{stem}/{s}_subset.csv" for s in splits},
-                {s: f"{stem}/{s}.csv" for s in splits},
-            )
-            there = [{s: f for s, f in p.items() if (top / f).is_file()} for p in (one, *parts)]
-            if found := there[0] or {s: f for s in splits for t in there[1:] if (f := t.get(s))}:
-                return {s: (f"local: {f}", (top / f).read_bytes()) for s, f in found.items()}
+            one = {splits[0]: top / f"{stem}.csv"} if single else {}
+            parts = ({s: top / stem / f"{s}{t}.csv" for s in splits} for t in ("_subset", ""))
+            there = [{s: f for s, f in p.items() if os.path.isfile(f)} for p in (one, *parts)]
+            if found := there[0] or there[1] | there[2]:
+                return {s: found[s] for s in splits if s in found}
     return {}
+
+
+def _named(path):
+    "(What a file of `MEMNB_DATA` is called, its bytes)"
+    return f"local: {path.relative_to(os.environ['MEMNB_DATA']).as_posix()}", path.read_bytes()
+
+
+def _is_file(source):
+    "Whether a source means a file rather than a name"
+    if isinstance(source, os.PathLike) or os.path.isfile(source):
+        return True
+    return Path(source).suffix != "" or Path(source).name != source
+
+
+def files_of(
+    word=None,  # name, alias or title of a set, name in `MEMNB_DATA`, or path; None: of all known sets
+) -> list:  # paths; [] for a packaged set, and for a word that means no data
+    "The files of the user's own that `load` would read for a word"
+    if word is None:
+        return list(dict.fromkeys(f for name in SETS for f in files_of(name)))
+    k = find_set(word)
+    if not k and _is_file(word):
+        return [Path(word)] if os.path.isfile(word) else []
+    if not os.path.isdir(os.environ.get("MEMNB_DATA", "")):
+        return []
+    names, splits = ([k.name, k.alias, k.title], [*k.rows]) if k else ([str(word)], SPLITS)
+    return list(_local(names, splits, not k or k.kind == "table").values())
 
 
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
@@ -260,7 +287,8 @@ def _gather(k, split):
     asked = [split] if split else list(k.rows)
     single = k.kind == "table" and split in (None, next(iter(k.rows)))
     if found := _local([k.name, k.alias, k.title], asked, single):
-        return found if k.kind == "text" else dict([next(iter(found.items()))])
+        own = [(s, _named(f)) for s, f in found.items()]
+        return dict(own if k.kind == "text" else own[:1])
     if split and split not in k.rows:
         raise DataError(f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}")
     splits = asked if k.kind == "text" else asked[:1]
@@ -313,13 +341,6 @@ def _origin(what, raw):
     return f"{what}, sha256 {hashlib.sha256(raw).hexdigest()[:12]}"
 
 
-def _is_file(source):
-    "Whether a source means a file rather than a name"
-    if isinstance(source, os.PathLike) or Path(source).is_file():
-        return True
-    return Path(source).suffix != "" or Path(source).name != source
-
-
 def _find_table(source, split):
     "(Bytes, their name for messages, name of the table, split, origin) of what `load` was given"
     if isinstance(source, pd.DataFrame):
@@ -344,8 +365,8 @@ def _find_table(source, split):
         raw = path.read_bytes()
         return raw, path.name, path.stem, split or "all", _origin(f"local: {path.name}", raw)
     found = _local([source], ["all"], single=True) if split in (None, "all") else {}
-    found = found or _local([source], [split] if split else ["train", "validation", "test"])
-    for s, (what, raw) in found.items():
+    found = found or _local([source], [split] if split else SPLITS[1:])
+    for s, (what, raw) in ((s, _named(f)) for s, f in found.items()):
         return raw, what, source, s, _origin(what, raw)
     raise DataError(f"no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file")
 
@@ -397,14 +418,11 @@ def content_sha(
     if isinstance(source, pd.DataFrame):
         source = load(source)
     k = None if isinstance(source, Table) else find_set(str(source))
-    splits = list(k.rows) if k else ["all", "train", "validation", "test"]
-    names = [k.name, k.alias, k.title] if k else [str(source)]
+    splits = list(k.rows) if k else SPLITS
     if isinstance(source, Table):
         parts = [("table", sha(source.text.encode()))]
-    elif not k and _is_file(source):
-        parts = [("file", file_hash(source))] if Path(source).is_file() else []
-    elif found := _local(names, splits, single=not k or k.kind == "table"):
-        parts = [(s, sha(raw)) for s, (_, raw) in found.items()]
+    elif found := files_of(source):
+        parts = [(f.stem.removesuffix("_subset"), file_hash(f)) for f in found]
     elif not k:
         parts = []
     elif k.files:
