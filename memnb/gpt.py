@@ -10,6 +10,7 @@ __all__ = [
     "random_data",
     "most_bits",
     "fit",
+    "module",
     "ENGINE",
     "FLAGS",
     "PRECISIONS",
@@ -45,7 +46,6 @@ from memnb.engine import (
     batch_order,
     c_engine,
     engine_for,
-    hidden,
     init_weights,
     parts,
     shapes,
@@ -120,7 +120,7 @@ class Fit:
 
     def module(self):
         "The model as a torch module"
-        return _module()(self.config, self.params)
+        return module(self)
 
     def generate(
         self,
@@ -586,21 +586,69 @@ def _groups(runs, device):
 
 # %% ../nbs/rooms/gpt.ipynb #9f95b47e
 @lru_cache(None)
-def _module():
+def _classes():
     require("torch", "local")
     import torch
+    from torch import nn
+    from torch.nn import functional as F
 
-    class GPT(torch.nn.Module):
+    class Block(nn.Module):
+        "Attention, then two layers, each added to what it reads"
+
+        def __init__(self, c):
+            super().__init__()
+            self.heads = c.heads
+            self.ln1, self.ln2 = nn.LayerNorm(c.d), nn.LayerNorm(c.d)
+            self.qkv, self.proj = nn.Linear(c.d, 3 * c.d), nn.Linear(c.d, c.d)
+            self.fc, self.out = nn.Linear(c.d, 4 * c.d), nn.Linear(4 * c.d, c.d)
+
+        def forward(self, x):
+            n, t, d = x.shape
+            q, k, v = self.qkv(self.ln1(x)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(seen.transpose(1, 2).reshape(n, t, d))
+            return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
+
+    class GPT(nn.Module):
         "A tiny GPT-2: token ids, N x T, to scores, N x T x V; those at t are for token t"
 
-        def __init__(self, c, p):
+        def __init__(self, c):
             super().__init__()
-            self.config, self.flat = c, torch.nn.Parameter(torch.tensor(p)[None])
+            self.config = c
+            self.wte, self.wpe = nn.Embedding(c.vocab, c.d), nn.Embedding(c.length, c.d)
+            self.blocks = nn.ModuleList(Block(c) for _ in range(c.layers))
+            self.lnf = nn.LayerNorm(c.d)
 
         def forward(self, ids):
-            w = parts(self.config, self.flat)
-            return (hidden(self.config, w, ids[None]) @ w["wte"].transpose(1, 2))[0].view(
-                *ids.shape, -1
-            )
+            before = F.pad(self.wte(ids[:, :-1]), (0, 0, 1, 0))  # position 0 reads no token
+            x = before + self.wpe.weight[: ids.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            return self.lnf(x) @ self.wte.weight.T
+
+        @torch.no_grad()
+        def load(self, weights):
+            "Take the weights from one vector"
+            for name, w in parts(self.config, torch.tensor(weights)).items():
+                layer, _, name = name.rpartition(".")
+                name, _, bias = name.partition("_")
+                m = getattr(self.blocks[int(layer)] if layer else self, name)
+                if isinstance(m, nn.LayerNorm):
+                    m.weight[:], m.bias[:] = w
+                elif isinstance(m, nn.Linear):  # torch keeps the transpose
+                    (m.bias if bias else m.weight)[:] = w.T
+                else:
+                    m.weight[:] = w
 
     return GPT
+
+
+def module(
+    model,  # Fit, or Config: with the weights that a training begins with
+    seed: int = 0,  # of the weights of a Config
+):  # torch.nn.Module: token ids, N x T, to scores, N x T x V
+    "A model as a plain torch module; its scores at t are for token t"
+    c = model if isinstance(model, Config) else model.config
+    net = _classes()(c)
+    net.load(init_weights(c, seed) if model is c else model.params)
+    return net
