@@ -1518,6 +1518,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                              'memnb.stats.sign_test': ('rooms/stats.html#sign_test', 'memnb/stats.py'),
                              'memnb.stats.signs_to_decide': ('rooms/stats.html#signs_to_decide', 'memnb/stats.py'),
                              'memnb.stats.spearman': ('rooms/stats.html#spearman', 'memnb/stats.py'),
+                             'memnb.stats.stratified_ci': ('rooms/stats.html#stratified_ci', 'memnb/stats.py'),
                              'memnb.stats.trend': ('rooms/stats.html#trend', 'memnb/stats.py')},
             'memnb.store': { 'memnb.store.Store': ('rooms/store.html#store', 'memnb/store.py'),
                              'memnb.store.Store.__init__': ('rooms/store.html#store.__init__', 'memnb/store.py'),

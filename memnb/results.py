@@ -17,6 +17,7 @@ __all__ = [
     "key_columns",
     "completed",
     "checked",
+    "select",
     "long",
     "wide",
     "code_version",
@@ -26,7 +27,6 @@ __all__ = [
     "record",
     "rows_in",
     "measured",
-    "select",
     "runs",
     "show_board",
 ]
@@ -184,6 +184,30 @@ def checked(
     return d
 
 
+# %% ../nbs/rooms/results.ipynb #42715c92
+def select(
+    rows,  # DataFrame, long or wide
+    **where,  # column: its value, or several as a list or set; None: empty
+):  # DataFrame: the rows that say so, in their order; ValueError for a column that there is not
+    "Rows by the values of their columns"
+    import pandas as pd
+
+    for column, value in where.items():
+        if column in rows:
+            there = rows[column]
+        elif column in COLUMNS:
+            there = pd.Series(None, rows.index, object)
+        else:
+            known = dict.fromkeys([*rows, *COLUMNS])
+            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, known)}")
+        values = list(value) if pd.api.types.is_list_like(value) else [value]
+        mine = there.isin(values)
+        if any(pd.isna(v) or v == "" for v in values):
+            mine |= there.isna() | there.eq("")
+        rows = rows[mine]
+    return rows.reset_index(drop=True)
+
+
 # %% ../nbs/rooms/results.ipynb #7a756969
 def long(
     rows,  # DataFrame with a column for each quantity
@@ -204,22 +228,24 @@ def long(
 
 def wide(
     rows,  # DataFrame in the long form
-    main: str = None,  # quantity whose `low`, `high`, `sd` and `n` are wanted too, where it has them
+    main: str = None,  # quantity that has a column in any case, as have its `low`, `high`, `sd` and `n`
+    **where,  # only these rows, see `select`
 ):  # DataFrame, a row for each thing measured, a column for each quantity
     "A long table as a wide one, in the order of its rows"
     import pandas as pd
 
+    rows = select(rows, **where)
     keys = [c for c in key_columns(rows) if c != "quantity"]
+    more = [c for c in ("low", "high", "sd", "n") if c in rows and main]
     if not len(rows):
-        return pd.DataFrame(columns=keys)
+        return pd.DataFrame(columns=[*keys, *[main] * bool(main), *more])
     at = rows.assign(_at=rows.groupby(keys, sort=False, dropna=False).ngroup())
     first = at.drop_duplicates("_at").set_index("_at")[keys]
     d = at.pivot(index="_at", columns="quantity", values="value")
-    more = [c for c in ("low", "high", "sd", "n") if c in rows and main]
-    own = at[at.quantity == main].set_index("_at")[more]
-    return pd.concat([first, d[[*dict.fromkeys(rows.quantity)]], own], axis=1).reset_index(
-        drop=True
-    )
+    own, names = at[at.quantity == main].set_index("_at")[more], dict.fromkeys(rows.quantity)
+    names |= {main: None} if main else {}
+    d = pd.concat([first, d.reindex(columns=[*names]), own], axis=1)
+    return d.reset_index(drop=True)
 
 
 # %% ../nbs/rooms/results.ipynb #c3192659
@@ -438,30 +464,6 @@ def measured(
             f"`memnb run laptop --only {paper}` to make them"
         )
     return rows
-
-
-# %% ../nbs/rooms/results.ipynb #42715c92
-def select(
-    rows,  # DataFrame, long or wide
-    **where,  # column: its value, or several as a list or set; None: empty
-):  # DataFrame: the rows that say so, in their order; ValueError for a column that there is not
-    "Rows by the values of their columns"
-    import pandas as pd
-
-    for column, value in where.items():
-        if column in rows:
-            there = rows[column]
-        elif column in COLUMNS:
-            there = pd.Series(None, rows.index, object)
-        else:
-            known = dict.fromkeys([*rows, *COLUMNS])
-            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, known)}")
-        values = list(value) if pd.api.types.is_list_like(value) else [value]
-        mine = there.isin(values)
-        if any(pd.isna(v) or v == "" for v in values):
-            mine |= there.isna() | there.eq("")
-        rows = rows[mine]
-    return rows.reset_index(drop=True)
 
 
 # %% ../nbs/rooms/results.ipynb #4fb409d0

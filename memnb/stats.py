@@ -15,6 +15,7 @@ __all__ = [
     "mcnemar",
     "mh_counts",
     "mantel_haenszel",
+    "stratified_ci",
     "trend",
     "spearman",
     "kappa",
@@ -155,10 +156,11 @@ def paired_ci(
 def sign_test(
     k: int,  # units that go one way
     n: int,  # units that go either way; 0 gives p = 1
-    alternative: str = "two-sided",  # 'greater': more than half go this way
+    alternative: str = "two-sided",  # 'greater': more go this way than by chance
+    chance: float = 0.5,  # probability of this way
 ) -> float:  # p
-    "Exact sign test"
-    return float(st.binomtest(int(k), int(n), alternative=alternative).pvalue) if n else 1.0
+    "Exact sign test, or binomial test against another chance than one half"
+    return float(st.binomtest(int(k), int(n), chance, alternative).pvalue) if n else 1.0
 
 
 def mcnemar(
@@ -196,6 +198,28 @@ def mantel_haenszel(
     far, half = hits - expected, st.norm.isf((1 - level) / 2) * variance**0.5
     p = float(st.chi2.sf(far**2 / variance, 1)) if variance else 1.0
     return far / weight, (far - half) / weight, (far + half) / weight, p
+
+
+def stratified_ci(
+    x,  # numbers, one a unit
+    group,  # bool of the same length
+    stratum,  # of each unit
+    level: float = 0.95,  # confidence level
+) -> (
+    tuple
+):  # (mean of the group minus mean of the others, low, high, n); NaN where no stratum has both
+    "Difference of two means within strata, by least squares with an effect of each stratum"
+    import pandas as pd
+    import statsmodels.formula.api as smf
+
+    columns = dict(x=np.asarray(x, float), group=np.asarray(group, bool), stratum=stratum)
+    d = pd.DataFrame({k: np.asarray(v) for k, v in columns.items()})
+    d = d[d.groupby("stratum").group.transform("nunique") == 2]
+    if not len(d):
+        return math.nan, math.nan, math.nan, 0
+    fit = smf.ols("x ~ group + C(stratum)", d.assign(group=d.group * 1.0)).fit()
+    low, high = fit.conf_int(1 - level).loc["group"] if fit.df_resid > 0 else (math.nan, math.nan)
+    return float(fit.params["group"]), float(low), float(high), len(d)
 
 
 def trend(
