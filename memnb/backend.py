@@ -7,6 +7,7 @@ __all__ = [
     "USES",
     "chat",
     "mode_of",
+    "ModelError",
     "Unsupported",
     "NoAnswer",
     "ContextError",
@@ -45,11 +46,15 @@ def mode_of(
 
 
 # %% ../nbs/rooms/backend.ipynb #d0b593f6
-class Unsupported(RuntimeError):
+class ModelError(RuntimeError):
+    "What a model or its server lacks, in words for people: a command shows them without a traceback"
+
+
+class Unsupported(ModelError):
     "The backend cannot answer this kind of request"
 
 
-class NoAnswer(RuntimeError):
+class NoAnswer(ModelError):
     "The backend gave up on some prompts; what it answered is in the store"
 
 
@@ -90,6 +95,7 @@ class LM:
     caps = frozenset()  # requests that the backend can answer
     engine = 1  # raised by who changes the arithmetic: older answers are then not found any more
     window, n_params = None, None
+    notes = ()  # lines that a page says about the answers: declined, not read
 
     def __init__(
         self,
