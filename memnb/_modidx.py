@@ -30,6 +30,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.backend.LM.next_logits': ('rooms/backend.html#lm.next_logits', 'memnb/backend.py'),
                                'memnb.backend.LM.require': ('rooms/backend.html#lm.require', 'memnb/backend.py'),
                                'memnb.backend.LM.tokens': ('rooms/backend.html#lm.tokens', 'memnb/backend.py'),
+                               'memnb.backend.ModelError': ('rooms/backend.html#modelerror', 'memnb/backend.py'),
                                'memnb.backend.NoAnswer': ('rooms/backend.html#noanswer', 'memnb/backend.py'),
                                'memnb.backend.Refused': ('rooms/backend.html#refused', 'memnb/backend.py'),
                                'memnb.backend.Refused.__getnewargs__': ('rooms/backend.html#refused.__getnewargs__', 'memnb/backend.py'),
