@@ -1,11 +1,14 @@
 "The parts of `memnb.run` one by one: what goes out of a text, what a run is made of, what is read from its notebook."
 
 import base64
+import importlib.util
 import io
 import json
 import re
 import socket
+import sqlite3
 import sys
+import time
 import types
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -94,6 +97,29 @@ def test_values_of_secret_variables_go_wherever_they_stand(monkeypatch):
     assert redact("open-sesame, open-sesames, abc") == "[dice_token], open-sesames, abc"
     assert redact("login as hunter22 failed") == "login as [DATABASE_URL] failed"
     assert redact("Incorrect key 0123456789abcdefghij****") == "Incorrect key [OTHER_KEY]****"
+
+
+@pytest.mark.parametrize(
+    "begin", ["sk-", "pk_", "xai-", "eyJ-", "~a", "/tmp/", "://", "/home/", "hf_"]
+)
+def test_a_long_line_takes_no_longer_than_its_length(begin):
+    "Models that repeat themselves print such lines; each of 12,000 places was compared with all after it"
+
+    def seconds(n):
+        text, start = begin * (n // len(begin)), time.process_time()
+        redact(text)
+        return time.process_time() - start
+
+    assert seconds(24_000) < 3 * seconds(12_000) + 0.2
+    assert (
+        redact("x sk-" + "a" * 80 + "1" * 20) == "x …" == redact("x eyJ" + 3 * ("a" * 20 + "."))[:3]
+    )
+
+
+@pytest.mark.parametrize("name", ["MYSQL_PWD", "MY_CREDENTIAL", "HF_AUTH", "SSH_PASSPHRASE"])
+def test_secrets_by_other_names_go_too(name, monkeypatch):
+    monkeypatch.setenv(name, "open-sesame-99")
+    assert redact("open-sesame-99") == f"[{name}]"
 
 
 @pytest.mark.parametrize("name", ["iris", "laptop", "memnb"])
@@ -496,3 +522,91 @@ def test_a_mistake_is_answered_by_one_line(argv, says, tmp_path, monkeypatch, ca
     Path("texts.csv").write_text("txt\na text of a reader\n")
     code, out, err = typed(capsys, *argv)
     assert code == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["table", "smollm2", "own.csv", "--out", "own.csv"],
+        ["ask", "smollm2", "own.csv", "--out", "thesis.html"],
+        ["ask", "smollm2", "own.csv", "--out", "own.html"],
+        ["figure", "capacity", "fig2", "--out", "own.csv"],
+        ["report", "runs", "--out", "own.csv"],
+        ["store", "export", "own.csv"],
+    ],
+)
+def test_no_file_of_somebody_else_is_written_over(argv, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "own.sqlite"))
+    Path("runs").mkdir()
+    Path("runs/batch.jsonl").write_text("")
+    whole = {
+        Path("own.csv"): "text\na text of a reader\n",
+        Path("thesis.html"): "<html>mine</html>",
+    }
+    for file, text in whole.items():
+        file.write_text(text)
+    code, out, err = typed(capsys, *argv)
+    assert code == 2 and "no file of memnb and would be written over" in err and not out
+    assert all(file.read_text() == text for file, text in whole.items())
+
+
+def test_what_memnb_wrote_may_be_written_again(tmp_path):
+    (tmp_path / "page.html").write_text(rendering.templates().get_template("base.html").render())
+    plots.to_png(plots.finish(plots.placeholder("x"), "A title"), tmp_path / "figure.png")
+    kept = store.Store(tmp_path / "own.sqlite")
+    kept.put("m@1", dict(request="generate", engine=1), "a", "x")
+    kept.export(tmp_path / "answers.gz")
+    kept.export(tmp_path / "answers.jsonl")
+    (tmp_path / "empty.html").touch()
+    for file in tmp_path.iterdir():
+        if "sqlite" not in file.name:
+            cli._may_write(file)
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("database or disk is full"), RuntimeError("refused\n401")]
+)
+def test_errors_of_ours_are_one_line(error, monkeypatch, capsys):
+    def fails():
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "list", fails)
+    code, out, err = typed(capsys, "list")
+    assert code == 2 and err == f"memnb: {' '.join(str(error).split())}\n"
+
+
+def test_the_version_is_said(capsys):
+    assert typed(capsys, "--version") == (0, f"memnb {core.version()}\n", "")
+
+
+@pytest.mark.parametrize(
+    "module, argv",
+    [("xgboost", ["table", "smollm2", "iris"]), ("sklearn", ["table", "smollm2", "iris"])]
+    + [("jinja2", ["ask", "smollm2", "own.csv"]), ("mistune", ["report", "."])],
+)
+def test_what_is_missing_is_said_before_anything_is_asked(module, argv, monkeypatch, capsys):
+    def find(name, *a, real=importlib.util.find_spec):
+        return None if name == module else real(name, *a)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    for name in ("offered", "_may_write"):
+        monkeypatch.setattr(cli, name, lambda *a: pytest.fail("went on"))
+    code, _, err = typed(capsys, *argv)
+    assert code == 2 and f"{module} is missing" in err
+
+
+def test_clean_leaves_what_no_run_wrote(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "runs/smoke").mkdir(parents=True)
+    made = json.dumps(dict(metadata=dict(memnb=dict(run="icl", parts={}))))
+    files = {"icl": made, "icl-annotated": made, "thesis": "{}", "icl.partial": "{}"}
+    for name, text in files.items():
+        (folder / f"{name}.ipynb").write_text(text)
+    code, out, err = typed(capsys, "clean", "smoke", "--all")
+    assert code == 0 and sorted(f.stem for f in folder.glob("*.ipynb")) == [
+        "icl-annotated",
+        "thesis",
+    ]
+    assert "icl-annotated.ipynb, thesis.ipynb" in err

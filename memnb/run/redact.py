@@ -41,11 +41,14 @@ OTHER = re.compile(
     r"(?:/[\w.@+-]+)*/(?=[\w.@+-])"
 )
 
-SECRET = re.compile("KEY|TOKEN|SECRET|PASSW", re.I)  # in the name of a variable
-TOKEN = re.compile(  # of well-known services
-    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
+SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|_PWD\b|_AUTH\b", re.I
+)  # in a name
+# of well-known services; what is looked at without being taken has an upper end, or a long line takes days
+TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]{0,100}?\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{16}"
-    r"|AIza[\w-]{30,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
+    r"|AIza[\w-]{30,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,500}\.[\w-]{10,}\.[\w-]{5,})"
 )
 LOGIN = re.compile(r"""://[^\s/"'<>]+@""")
 SERVER = re.compile(r"(://(?:…@)?)(?!localhost|127\.0\.0\.1)[\w.-]+(?=:\d)")

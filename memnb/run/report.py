@@ -262,12 +262,10 @@ def _remove_old(folder, keep):
             f.unlink()
 
 
-def batch_report(
+def runs_found(
     runs: Path = None,  # folder of executed notebooks; default `runs`
-    out: Path = None,  # file to write; default `report.html` in that folder
-    changed: str = "",  # what differs from the rows that ship, as text
-) -> Path:  # the file; ValueError where there is nothing to report
-    "Write the report of a batch, and a page for each notebook beside it"
+) -> Path:  # it; ValueError where it has none
+    "Folder of runs to report on, asked before anything slow is done"
     require("mistune", "report")
     runs = Path(runs or root() / "runs")
     if not any(run_files(runs, name) for name in ("*.ipynb", "batch.jsonl")):
@@ -275,6 +273,16 @@ def batch_report(
             f"no executed notebooks in {runs}: make some with `memnb run smoke`, "
             "or name the folder that has them, as in `memnb report runs`"
         )
+    return runs
+
+
+def batch_report(
+    runs: Path = None,  # folder of executed notebooks; default `runs`
+    out: Path = None,  # file to write; default `report.html` in that folder
+    changed: str = "",  # what differs from the rows that ship, as text
+) -> Path:  # the file; ValueError where there is nothing to report
+    "Write the report of a batch, and a page for each notebook beside it"
+    runs = runs_found(runs)
     out = Path(out or runs / "report.html")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: name a file, as in --out {out}/report.html")
