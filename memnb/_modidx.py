@@ -1529,6 +1529,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                              'memnb.store.Store._aside': ('rooms/store.html#store._aside', 'memnb/store.py'),
                              'memnb.store.Store._cannot': ('rooms/store.html#store._cannot', 'memnb/store.py'),
                              'memnb.store.Store._carry_over': ('rooms/store.html#store._carry_over', 'memnb/store.py'),
+                             'memnb.store.Store._head': ('rooms/store.html#store._head', 'memnb/store.py'),
                              'memnb.store.Store._mend': ('rooms/store.html#store._mend', 'memnb/store.py'),
                              'memnb.store.Store._open': ('rooms/store.html#store._open', 'memnb/store.py'),
                              'memnb.store.Store._prepare': ('rooms/store.html#store._prepare', 'memnb/store.py'),

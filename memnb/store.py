@@ -23,6 +23,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 import zlib
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -177,6 +178,9 @@ def _row_of(d):
 
 
 # %% ../nbs/rooms/store.ipynb #8aef6357
+_STORES = weakref.WeakSet()  # of this process
+
+
 class Store:
     "Answers of language models in one SQLite file, shared by processes"
 
@@ -228,17 +232,25 @@ class Store:
             pass
         except OSError as e:
             raise self._cannot("made", e) from None
+        # a file that this process has open is a store, and closing it would drop the locks of that connection
+        known = any(s.db and s._opened == self._state() for s in list(_STORES))
+        head = b"" if known else self._head()
+        if head and not (head.startswith(b"SQLite format 3") or b"TABLE answers" in head):
+            raise self._stranger()
         try:
             self._prepare()
         except sqlite3.DatabaseError as e:
             if not _is_damage(e):
                 raise
-            # only now: closing a file drops the locks that this process's other connections hold on it
-            with open(self.path, "rb") as f:
-                head = f.read(1 << 16)
+            head = self._head()
             if b"TABLE answers" not in head or b"settings" not in head:
                 raise self._stranger() from None
             self._mend()
+        _STORES.add(self)
+
+    def _head(self):
+        with open(self.path, "rb") as f:
+            return f.read(1 << 16)
 
     def _prepare(self):
         if self.db:
