@@ -29,13 +29,18 @@ __all__ = [
     "Counted",
     "counting",
     "counted",
+    "compiler",
+    "compiled",
     "wheel_file",
 ]
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import hashlib
 import os
+import platform
+import shutil
 import stat
+import subprocess
 import sys
 import zipfile
 from contextlib import contextmanager, suppress
@@ -298,6 +303,57 @@ def counting():
 def counted():  # Counted; None outside
     "What is being counted"
     return _COUNTED[-1] if _COUNTED else None
+
+
+# %% ../nbs/rooms/core.ipynb #f6a1c0db
+def compiler() -> list:  # words of its command; [] where there is none
+    "The C compiler of this machine, or the one that `CC` names"
+    return (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "").split()
+
+
+def _is_compiled(library):
+    with suppress(OSError, ValueError):
+        return library.with_suffix(".sha256").read_text() == sha256(library)
+
+
+def compiled(
+    name: str,  # of a C file of the package, without .c
+    *flags: list,  # of the compiler; more lists are tried in turn where it does not know some
+) -> Path:  # of the library; OSError says why there is none
+    "Compile a C file at its first use here"
+    source, cc, folder = package_dir() / f"{name}.c", compiler(), own_dir("engine")
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    cpu = next((l for l in lines if l.startswith(("flags", "Features"))), lines[0])
+
+    def mark(*parts):
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+    known = mark(source.read_bytes(), flags, platform.machine(), platform.system(), cpu)
+    if not cc:
+        found = [f for f in sorted(folder.glob(f"{name}-{known}-*.so")) if _is_compiled(f)]
+        if found:
+            return found[0]
+        raise OSError("no C compiler is here")
+    try:
+        about = subprocess.run([*cc, "--version"], capture_output=True, text=True).stdout
+    except OSError as e:
+        raise OSError(f"the C compiler {cc[0]} cannot be run ({e.strerror})") from None
+    out = folder / f"{name}-{known}-{mark(about)}.so"
+    if _is_compiled(out):
+        return out
+    with replacing(out, 0o700) as made:
+        for some in flags:
+            command = [*cc, *some, str(source), "-o", str(made), "-lm", "-lpthread"]
+            r = subprocess.run(command, capture_output=True, text=True)
+            if not r.returncode:
+                break
+        else:
+            raise OSError(f"{cc[0]} failed: {r.stderr.strip()[:300]}")
+        sum = sha256(made)
+    with replacing(out.with_suffix(".sha256"), 0o600) as note:
+        note.write_text(sum)
+    return out
 
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889

@@ -2,7 +2,7 @@
    products in it, with sums in float32.
 
    The optional engine behind memnb.gpt.fit, which compiles this file at first use and checks it against torch.
-   All weights of a model lie in one vector, in the order of gpt.shapes: wte (V x d), wpe (S x d), then for each layer
+   All weights of a model lie in one vector, in the order of engine.parts: wte (V x d), wpe (S x d), then for each layer
    ln1 (g, b), qkv (d x 3d, b), proj (d x d, b), ln2 (g, b), fc (d x 4d, b), out (4d x d, b), and the last norm (g, b).
    A sequence of n tokens is worked through alone, so that its activations stay in the cache. Position t reads token
    t-1 and predicts token t; position 0 reads none. d and the head width must be multiples of 8. */
@@ -646,7 +646,7 @@ static void meet(gate *g) {
 
 typedef struct {
     const int *cfg; float *p, *m, *v; const int32_t *ids, *lens; const int64_t *order; int steps, batch;
-    const float *lrs, *beta; float eps, wd; long done; int bf16; double *losses;
+    const float *lrs, *beta; float eps; long done; int bf16; double *losses;
     int threads, stop; work **w; float *grad[LANES]; double total[LANES]; gate gate;
 } job;
 typedef struct { job *j; int me; } part;
@@ -661,7 +661,7 @@ INLINE vf root(vf x) {
 #endif
 }
 static void adam(const job *j, long from, long to, int step) {
-    float b1 = j->beta[0], b2 = j->beta[1], t = j->done + step + 1, lr = j->lrs[step], eps = j->eps, wd = j->wd;
+    float b1 = j->beta[0], b2 = j->beta[1], t = j->done + step + 1, lr = j->lrs[step], eps = j->eps;
     float c1 = 1/(1 - powf(b1, t)), c2 = 1/(1 - powf(b2, t));
     float *restrict p = j->p, *restrict m = j->m, *restrict v = j->v;
     float *restrict g0 = j->grad[0], *restrict g1 = j->grad[1], *restrict g2 = j->grad[2], *restrict g3 = j->grad[3];
@@ -669,13 +669,13 @@ static void adam(const job *j, long from, long to, int step) {
     for (; i + 16 <= to; i += 16) {
         vf g = (AT(g0 + i) + AT(g1 + i)) + (AT(g2 + i) + AT(g3 + i));
         vf x = AT(m + i) = b1*AT(m + i) + (1 - b1)*g, y = AT(v + i) = b2*AT(v + i) + (1 - b2)*g*g;
-        AT(p + i) -= lr*(x*c1/(root(y*c2) + eps) + wd*AT(p + i));
+        AT(p + i) -= lr*(x*c1/(root(y*c2) + eps));
     }
     for (; i < to; i++) {
         float g = (g0[i] + g1[i]) + (g2[i] + g3[i]);
         m[i] = b1*m[i] + (1 - b1)*g;
         v[i] = b2*v[i] + (1 - b2)*g*g;
-        p[i] -= lr*(m[i]*c1/(sqrtf(v[i]*c2) + eps) + wd*p[i]);
+        p[i] -= lr*(m[i]*c1/(sqrtf(v[i]*c2) + eps));
     }
     if (j->bf16 > 1) for (long i = from; i < to; i++)
         p[i] = bfloat16(p[i], mixed(i ^ mixed(j->done + step + 1)), j->bf16 == 3);
@@ -725,10 +725,10 @@ static void *worker(void *arg) {
    done: fewer when a loss is not a number; -1, with nothing done, where there is no memory. Where fewer threads can be
    had than asked for, these do all. */
 int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, const int32_t *lens, const int64_t *order,
-          int steps, int batch, const float *lrs, const float *beta, float eps, float wd, long done, int bf16,
+          int steps, int batch, const float *lrs, const float *beta, float eps, long done, int bf16,
           int threads, double *losses) {
     job j = {.cfg = cfg, .p = p, .m = m, .v = v, .ids = ids, .lens = lens, .order = order, .steps = steps,
-             .batch = batch, .lrs = lrs, .beta = beta, .eps = eps, .wd = wd, .done = done, .bf16 = bf16 & 3,
+             .batch = batch, .lrs = lrs, .beta = beta, .eps = eps, .done = done, .bf16 = bf16 & 3,
              .losses = losses, .threads = threads, .stop = steps};
     if (threads > LANES) threads = LANES;
     part parts[LANES];

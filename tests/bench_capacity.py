@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from memnb import engine, gpt
+from memnb import core, engine, gpt, nets
 
 C, N, WANT, BATCH, SEED = gpt.Config(1, 32), 600, 3.0, 32, 0
 TABLE = []  # (what, baseline s, ours s, wanted)
@@ -242,7 +242,7 @@ def peaks(n=1_000_000):
         (at / "peak.c").write_text(PEAK)
         subprocess.run(
             [
-                *engine._compiler()[0],
+                *core.compiler(),
                 "-O2",
                 "-march=native",
                 "-fPIC",
@@ -270,7 +270,7 @@ def processor_time(do):
 
 def steps(batch=16, n=64, times=8):
     "Steps a second of one core, the best of several, in turns"
-    if not engine._dots():
+    if not nets.dots_agree():
         return print("this processor has no dot products of bfloat16", file=sys.stderr)
     peak = peaks()
     print(f"peak of a core: {peak[0] / 1e9:.0f} and {peak[1] / 1e9:.0f} GFLOP/s", file=sys.stderr)
@@ -279,7 +279,9 @@ def steps(batch=16, n=64, times=8):
         for _ in range(times):
             for own, precision in zip(seconds, ("fp32", "bf16-stored")):
                 s = gpt.Schedule(k, batch, 0.64 / d, precision=precision)
-                e = engine._Native(c, s, [gpt.pad(c, gpt.random_data(n, seed=SEED))])
+                e = engine.Native(
+                    c, s, [gpt.pad(c, gpt.random_data(n, seed=SEED))], dots=precision != "fp32"
+                )
                 state = [gpt.init_weights(c)[None], *np.zeros((2, 1, c.n_params), "float32")]
                 order = [gpt.batch_order(n, batch, 0, k)]
                 own.append(processor_time(lambda: e.train(state, 0, order, s.rates(0, k))))

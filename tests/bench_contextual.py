@@ -22,7 +22,7 @@ import time
 import numpy as np
 import torch
 
-from memnb import contextual, core, gpt
+from memnb import contextual, core, gpt, nets
 
 SIZE, EPOCHS, BATCH, LR, CONFIG, WANTED = 256, 50, 8, 0.002, "2x32", 9
 SECONDS, CORES = 60, 2  # wanted of `seeds`
@@ -161,7 +161,7 @@ def trainer(strings, epochs, seed):
 
 def bench(repeats, epochs, scale):
     "Both sides, their seconds, and how far their losses are apart"
-    gpt.c_engine()
+    nets.c_engine()
     began = time.perf_counter()
     a = ours(range(3) if scale > 1 else repeats, epochs)
     own, spent, far = time.perf_counter() - began, 0.0, []
@@ -189,7 +189,7 @@ def bench(repeats, epochs, scale):
 
 def seeds(repeats):
     "Time of ten repeats of three languages, from `repeats` of them"
-    gpt.c_engine()
+    nets.c_engine()
     wall, cpu, times = 0.0, 0.0, 10 / repeats
     for lang in ("L2", "L4", "L4m"):
         began, spent = time.perf_counter(), time.process_time()

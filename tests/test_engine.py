@@ -210,12 +210,12 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
 
 # ---- the engine in C
 
-needs_c = pytest.mark.skipif(not engine._compiler()[0], reason="no C compiler")
+needs_c = pytest.mark.skipif(not core.compiler(), reason="no C compiler")
 
 SCORE = """
     from memnb import engine, gpt
     c, (ids, lens) = gpt.Config(1, 16, 20, 8), gpt.pad(gpt.Config(1, 16, 20, 8), gpt.random_data(3, 8, 20))
-    print('library', engine._c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if engine._library() else 'none')
+    print('library', engine.c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if engine.library() else 'none')
 """
 
 
@@ -247,7 +247,7 @@ def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
         "#include <stdio.h>\n"
         '__attribute__((constructor)) void f(void) { puts("FOREIGN CODE"); fflush(stdout); }'
     )
-    cc, _ = engine._compiler()
+    cc = core.compiler()
     subprocess.run(
         [*cc, "-shared", "-fPIC", str(evil), "-o", str(tmp_path / "evil.so")], check=True
     )
@@ -278,7 +278,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
         """
         import resource, numpy as np
         from memnb import engine, gpt
-        lib, at, kept = engine._library(), engine._at, []
+        lib, at = engine.library(), lambda a: engine._at(a)[0]
         pages = int(open('/proc/self/statm').read().split()[0])*resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (pages + (1 << 29),)*2)
         for layers, length in ((1, 40000), (40, 2000), (400, 600)):
@@ -288,7 +288,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
             out, m, v, losses = np.zeros((1, length), 'float32'), p.copy(), p.copy(), np.zeros(1)
             print(lib.score(at(c), at(p), at(ids), at(lens), 1, 0, at(out), None, None),
                   lib.train(at(c), at(p), at(m), at(v), at(ids), at(lens), at(order), 1, 1, at(z), at(z),
-                            1e-8, 0., 0, 0, 2, at(losses)), abs(p).sum())
+                            1e-8, 0, 0, 2, at(losses)), abs(p).sum())
     """,
         MEMNB_CACHE=str(tmp_path),
     )
@@ -298,7 +298,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
 @needs_c
 def test_sanitizers_find_nothing(tmp_path):
     "Training and scoring, compiled to watch every access and every undefined operation"
-    cc, _ = engine._compiler()
+    cc = core.compiler()
     main = tmp_path / "main.c"
     main.write_text(
         '#include <stdio.h>\n#include "'
@@ -317,7 +317,7 @@ int main(void) {
         lens[0] = c[3];
         for (long i = 0; i < P; i++) p[i] = ((i*7919)%1000 - 500)*1e-4f;
         for (int i = 0; i < n*c[3]; i++) ids[i] = (i*31)%c[2];
-        int steps = train(c, p, m, v, ids, lens, order, 3, 5, lr, beta, 1e-8f, .1f, 0, bf16, 3, losses);
+        int steps = train(c, p, m, v, ids, lens, order, 3, 5, lr, beta, 1e-8f, 0, bf16, 3, losses);
         int r = score(c, p, ids, lens, n, bf16 > 0, out, top, g);
         printf("%d %d %d\n", steps, r, losses[2] > 0 && losses[2] < 10);
         free(p); free(m); free(v); free(g); free(out); free(ids); free(top);
@@ -353,7 +353,7 @@ int main(void) {
 @needs_c
 def test_products_of_all_shapes(tmp_path):
     "Tiles of all heights and widths, B as it lies and packed, C new or added to, A turned or not; of bfloat16, too"
-    cc, _ = engine._compiler()
+    cc = core.compiler()
     main, exe = tmp_path / "main.c", tmp_path / "main"
     main.write_text(
         '#include <stdio.h>\n#include "'

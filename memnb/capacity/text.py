@@ -202,7 +202,7 @@ def _mean_codes(fit, ids):
 
     parts = []
     net, few = (
-        fit.module(),
+        gpt.module(fit),
         max(1, int(4e6 / fit.config.vocab / fit.config.length)),
     )  # 32 MB of scores at a time
     for i in range(0, len(ids), few):
@@ -225,7 +225,7 @@ def tempered_loss(
     import torch
 
     net, ids, t = (
-        fit.module(),
+        gpt.module(fit),
         torch.as_tensor(np.asarray(sequences)).long(),
         torch.tensor(temperatures),
     )

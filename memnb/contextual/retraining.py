@@ -488,6 +488,7 @@ CODE = (
     "retraining.py",
     "../gpt.py",
     "../engine.py",
+    "../nets.py",
     "../gpt.c",
 )
 
