@@ -149,6 +149,23 @@ def _diff(
         print(relative_path(file))
 
 
+def _facts(
+    *,
+    write: bool = False,  # put the digits right in the checkout
+):
+    "sentences of README and pages whose digits are not those of the rows"
+    from ..core import checkout
+    from . import facts
+
+    if not (top := checkout()):
+        raise ValueError("prose is checked in a checkout of memnb")
+    found = facts.check(facts.prose(top), write)
+    for file, said in found.items():
+        for s in said:
+            print(f"{file.name}: {s}")
+    return int(bool(found) and not write)
+
+
 def _figure(
     paper: str,  # WORD: of a paper
     name: str = None,  # NAME: of the figure, as fig2 or x_found; without it, what there is
@@ -430,6 +447,7 @@ COMMANDS = dict(
     status=_status,
     clean=_clean,
     diff=_diff,
+    facts=_facts,
     figure=_figure,
     report=_report,
     replay=_replay,

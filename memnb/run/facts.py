@@ -1,85 +1,94 @@
 """Numbers in prose. A digit is written by hand and carries a tag that no reader sees, as in `0.94<!--capacity.kept-->`;
-`data/papers/<word>/facts.yaml` says by one line of pandas how the number comes out of the stored rows."""
+`data/papers/<word>/facts.yaml` says by a line of pandas how the number comes out of the stored rows. A word that says a
+direction is tagged, too: its fact is true or false."""
 
 import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import yaml
 
-from .. import claims, results
+from .. import results
 from ..core import did_you_mean, paper_file, replacing
 
-TAG = re.compile(r"([+−-]?[\w.,]*\w)(\s?%)?<!--(\w+)\.([\w-]+)-->")
+TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 
 
 @cache
-def facts(word):
-    """Name -> value of each fact of a paper. An expression sees `rows` (the runs that figures read), `measured` (all
-    rows), `printed` (what the paper reports) and `board` (verdicts, indexed by claim)."""
+def facts(
+    word: str,  # of a paper
+) -> dict:  # name -> number, text, or True or False
+    """The facts of a paper's prose. Its expressions see `measured` (all rows), `rows` (of each model the largest run),
+    `printed` (what the paper reports), `board` (verdicts), and the facts above them. ValueError names one that fails."""
     file = paper_file(word, "facts.yaml")
     if not file.exists():
         return {}
-    rows, printed = results.runs(word), results.reported(word)
-    known = dict(
-        np=np,
-        pd=pd,
-        rows=rows,
-        measured=results.measured(word),
-        printed=printed,
-        board=claims.board(word, rows, printed).set_index("id"),
-        select=results.select,
-    )
+    known = dict(np=np, pd=pd, measured=results.measured(word), printed=results.reported(word))
+    known |= dict(rows=results.runs(known["measured"]))
+    known |= dict(board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False))
     found = {}
     for name, line in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).items():
         try:
-            found[name] = eval(str(line), known)
+            found[name] = eval(line, known | found)
         except Exception as e:
             raise ValueError(f"fact {word}.{name} cannot be computed: {e!r}") from e
     return found
 
 
 def stands(printed, word, name):
-    "What should stand where `printed` stands: the same text where it is true, to the digits that it has"
+    "What should stand where `printed` stands: the same, where it is true to the digits that it has"
     known = facts(word)
     if name not in known:
-        raise ValueError(f"no fact {word}.{name} in facts.yaml{did_you_mean(name, known)}")
+        raise ValueError(f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, known)}")
     value = known[name]
-    if isinstance(value, (bool, np.bool_)):  # a word: an assertion holds or does not
-        return printed if value else f"(not so: {printed})"
+    if isinstance(value, (bool, np.bool_)):
+        return printed if value else f"NOT-TRUE-{printed}"
     if isinstance(value, str):
         return value
-    if not np.isfinite(value):
-        return "(no number)"
-    sign = "−" if printed.startswith("−") or (printed[:1] != "-" and value < 0) else "-"
-    digits = len(printed.partition(".")[2])
-    text = f"{value:{'+' * printed.startswith('+')}{',' * (',' in printed)}.{digits}f}"
-    return text.replace("-", sign)
+    sign, comma = "+" * printed.startswith("+"), "," * ("," in printed)
+    text = f"{value:{sign}{comma}.{len(printed.partition('.')[2])}f}"
+    return text.replace("-", "−") if "−" in printed else text
 
 
-def checked(text):
-    "(text with true digits, sentences in which one was wrong)"
+def checked(
+    text: str,  # Markdown, or a notebook
+):  # (text with true digits, sentences in which one was wrong)
+    "Hold tagged digits against the rows"
     wrong = []
 
     def put(m):
         printed, percent, word, name = m.groups()
         right = stands(printed, word, name)
         if right != printed:
-            begin = max(text.rfind(c, 0, m.start()) for c in ("\n", ". ", "| ", '"')) + 1
-            end = re.search(r"[.|\n]\s|\\n|$", text[m.end() :]).start() + m.end()
-            wrong.append(f"{text[begin:end].strip()}  [{word}.{name}: {right}]")
-        return f"{right}{percent or ''}<!--{word}.{name}-->"
+            before = re.split(r'\n|\. |\| |"', text[: m.start()])[-1]
+            end = m.end() + re.search(r"[.|\n]\s|\\n|$", text[m.end() :]).start()
+            wrong.append(f"{(before + text[m.start() : end]).strip()} [now {right}]")
+        return f"{right}{percent}<!--{word}.{name}-->"
 
     return TAG.sub(put, text), wrong
 
 
-def check(files, write=False):
-    "File -> sentences of it whose digits differ from the rows; with `write` the digits are put right"
+def prose(
+    top: Path,  # checkout
+) -> list:  # of files
+    "Where tagged numbers may stand: README, pages, guides"
+    return [
+        top / "README.md",
+        *sorted((top / "nbs").glob("*.ipynb")),
+        *sorted((top / "docs").glob("*.md")),
+    ]
+
+
+def check(
+    files: list,  # of paths
+    write: bool = False,  # put the digits right
+) -> dict:  # file -> its sentences whose digits differ from the rows
+    "Hold the prose of files against the rows"
     found = {}
     for file in files:
-        text = file.read_text(encoding="utf-8")
-        right, wrong = checked(text)
+        right, wrong = checked(file.read_text(encoding="utf-8"))
         if wrong:
             found[file] = wrong
             if write:
