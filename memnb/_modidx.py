@@ -1436,6 +1436,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.run.cli': {},
             'memnb.run.estimate': {},
             'memnb.run.executed': {},
+            'memnb.run.facts': {},
             'memnb.run.identity': {},
             'memnb.run.kernels': {},
             'memnb.run.profiles': {},
