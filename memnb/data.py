@@ -41,7 +41,7 @@ import pandas as pd
 from .core import did_you_mean, require, say, wheel_file
 
 
-# %% ../nbs/rooms/data.ipynb #01bbef45
+# %% ../nbs/rooms/data.ipynb #8fd68e0e
 class DataError(ValueError):
     "A data set that memnb cannot use as it is; the message says what to do"
 
@@ -93,7 +93,7 @@ def _decode(raw, what, encoding=None):
     return text.removeprefix("\ufeff")
 
 
-# %% ../nbs/rooms/data.ipynb #0e4bca62
+# %% ../nbs/rooms/data.ipynb #c7ab5e83
 _MANY = 2**31 - 1  # characters; the csv module stops at 131,072
 
 
@@ -144,7 +144,7 @@ def _separator(text, signs=",;\t|"):
     return max(signs, key=fit, default=",")  # of equals the first
 
 
-# %% ../nbs/rooms/data.ipynb #e997d58b
+# %% ../nbs/rooms/data.ipynb #f67a416d
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
@@ -195,7 +195,7 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
                 f"{what}, line {line}: {len(values)} values where the header has {len(names)} names. "
                 f"Correct that line, quote values that contain {sep!r}, or take out a line that is no row."
             )
-    if len(rest) < least:
+    if len(rest) < least > 1:
         raise DataError(f"{what} has {len(rest)} rows below its header; {least} are needed")
     df = pd.DataFrame([v for _, _, v in rest], columns=names)
     like = [
@@ -209,7 +209,7 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     return sep, first if header else "", [r for _, r, _ in rest], df
 
 
-# %% ../nbs/rooms/data.ipynb #342d653d
+# %% ../nbs/rooms/data.ipynb #a3adaf28
 MISSING = ("", "?", "NA", "NaN", "nan")
 
 
@@ -294,7 +294,7 @@ def _numbers(col):
     return bare.astype("int64" if whole else "float64")
 
 
-# %% ../nbs/rooms/data.ipynb #c537a834
+# %% ../nbs/rooms/data.ipynb #cb8b3cac
 def _most_unique(df, target):
     "The column, not the target, with the largest share of distinct values, where that is one half or more"
     share = {c: df[c].nunique() / len(df) for c in df.columns if c != target}
@@ -614,8 +614,7 @@ def _there(path):
     if path.is_dir():
         raise DataError(f"{path} is a folder; give the file in it")
     if not os.path.isfile(path):
-        where = "check the path, which is taken from the working directory"
-        raise FileNotFoundError(f"no file {str(path)[:200]}: {where}")
+        raise FileNotFoundError(f"no file {str(path)[:200]}: give its path from the working folder")
     return path
 
 
@@ -661,7 +660,7 @@ def load(
     return replace(t, df=t.df.copy(), **own)
 
 
-# %% ../nbs/rooms/data.ipynb #d6815183
+# %% ../nbs/rooms/data.ipynb #cbfc7669
 def read_frame(
     source,  # path of a csv, jsonl, json, parquet, txt or md file; or 'hub:<repository>:<file>'
     columns: list = None,  # those wanted of a parquet file, where it has them

@@ -7,7 +7,6 @@ __all__ = [
     "USUAL",
     "LEAST_HELD",
     "AT_P",
-    "read_texts",
     "whole_bits",
     "needed_held",
     "Beyond",
@@ -19,7 +18,6 @@ __all__ = [
 
 # %% ../../nbs/capacity/beyond.ipynb #aad93ded
 import math
-import re
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,28 +33,6 @@ from ..stats import binom_ci, conformal_p
 
 
 # %% ../../nbs/capacity/beyond.ipynb #a74e30ee
-def read_texts(
-    source,  # list of strings, DataFrame, or path of a csv, txt or md file
-    column: str = "text",  # of a table
-    what: str = "texts",  # name, for messages
-) -> list:  # of texts, as they are given
-    "Texts of a list, a table or a file"
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        if path.suffix not in (".csv", ".txt", ".md") or not path.is_file():
-            name = f"{str(source)[:60]!r}"
-            raise FileNotFoundError(f"{what}: no csv, txt or md file {name}; put a text into [ ]")
-        if path.suffix != ".csv":
-            raw = path.read_text(encoding="utf-8")
-            parts = re.split(r"\n\s*\n", raw.strip())
-            return [t.strip() for t in (parts if len(parts) > 1 else raw.splitlines()) if t.strip()]
-        source = data.user_csv(path, dtype=str)
-    if isinstance(source, pd.DataFrame):
-        data.check_column(source, column, "text", f"the table of {what}")
-        source = source[column]
-    return list(source)
-
-
 def _sound(texts, what, cut=0, once=False):
     "Texts that can be asked, or the reason why not"
     odd = [i for i, t in enumerate(texts) if not isinstance(t, str) or not t.strip()]
@@ -218,7 +194,7 @@ def beyond_unseen(
     if not (0 < fdr < 1 and 0 < check < 1):
         raise ValueError(f"fdr={fdr} and check={check} lie between 0 and 1")
     texts, held = (
-        _sound(read_texts(s, column, what), what, cut, once)
+        _sound(data.texts(s, column).text.tolist(), what, cut, once)
         for s, what in ((texts, "texts"), (held, "held"))
     )
     own = {" ".join(t.casefold().split()) for t in texts}

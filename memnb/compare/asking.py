@@ -8,7 +8,6 @@ __all__ = [
     "ASKABLE",
     "MANY",
     "RATES",
-    "texts_of",
     "shortened",
     "prompt_influence",
     "Asked",
@@ -21,57 +20,20 @@ __all__ = [
 ]
 
 # %% ../../nbs/compare/asking.ipynb #7195ae26
-import csv
-import io
 import re
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from .. import data, lm
+from .. import lm
 from ..capacity.method import unintended_bits
 from ..contextual.notions import check_losses, losses_table
-from ..core import did_you_mean, say
+from ..core import say
 from ..stats import bh, binom_ci, conformal_p
 
 # %% ../../nbs/compare/asking.ipynb #08d00937
 LEFT_BEHIND = 4  # fewest tokens that are left behind a prefix: fewer come back by chance
-
-
-def texts_of(
-    file,  # csv file with a header
-    column: str = "text",  # of the texts
-) -> list:  # texts, as the file has them
-    "The texts of a column of a csv file"
-    file = Path(file)
-    if not file.is_file():
-        raise FileNotFoundError(f"no file {file}: give its path from the working folder")
-    raw = file.read_bytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        line = raw.count(b"\n", 0, e.start) + 1
-        raise data.DataError(
-            f"{file.name} is not UTF-8: byte {e.start} (0x{raw[e.start]:02x}) on line "
-            f"{line}. Convert it, for example: iconv -f latin1 -t utf-8 OLD.csv > NEW.csv"
-        ) from None
-    try:
-        head, *rows = [r for r in csv.reader(io.StringIO(text, newline=""), strict=True) if r] or [
-            []
-        ]
-    except csv.Error as e:
-        raise data.DataError(f"{file.name}: {e}. Is a quote left open?") from None
-    if column not in head:
-        raise data.DataError(f"{file.name} has no column {column!r}{did_you_mean(column, head)}")
-    for i, r in enumerate(rows, 1):
-        if len(r) != len(head):
-            raise data.DataError(
-                f"{file.name}, row {i}: {len(r)} values where the "
-                f"header has {len(head)}; put quotes around a text with commas"
-            )
-    return [r[head.index(column)] for r in rows]
 
 
 def shortened(

@@ -8,7 +8,8 @@ __all__ = ["ask_page", "ask_files"]
 # %% ../../nbs/compare/askpage.ipynb #aa5502b9
 from pathlib import Path
 
-from .asking import ASKABLE, RATES, ask, shortened, survivors, texts_of
+from .. import data
+from .asking import ASKABLE, RATES, ask, shortened, survivors
 from ..core import replacing, require, version
 
 # %% ../../nbs/compare/askpage.ipynb #788e6c65
@@ -185,10 +186,9 @@ def ask_files(
     for f in (out, out.with_suffix(".csv")):
         if f.resolve() in given:
             raise ValueError(f"{f} would be written over: name the page otherwise")
-    few = texts_of(never, column) if never else None
-    table = ask(
-        model, texts_of(texts, column), reference, log, others, few, prefixes, tau, store, influence
-    )
+    few = data.texts(Path(never), column).text.tolist() if never else None
+    own = data.texts(Path(texts), column).text.tolist()
+    table = ask(model, own, reference, log, others, few, prefixes, tau, store, influence)
     page = ask_page(table, out)
     with replacing(out.with_suffix(".csv")) as part:
         table.to_csv(part, index=False, lineterminator="\n")

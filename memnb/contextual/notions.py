@@ -41,10 +41,11 @@ def losses_table(
     "A table of losses"
     what, d = "the table", source
     if isinstance(source, (str, os.PathLike)):
-        what, d = source, data.user_csv(source, keep_default_na=True)
-        words = data.user_csv(source, dtype=str)  # a string may be named NA, or 01
-        d, words = (x.rename(columns=str.strip) for x in (d, words))
-        d = d.assign(**{c: words[c] for c in ("string", "text") if c in words})
+        what, d = os.path.basename(source), data.read_frame(source)
+        d = d.rename(columns=lambda c: c.strip().replace("/", "_"))  # train/loss of a tracker
+        d = d.apply(
+            lambda c: c if c.name in ("string", "text") else _plain(c)
+        )  # of any name, as 01
     if isinstance(d, pd.DataFrame):
         d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
     else:
@@ -67,6 +68,13 @@ def losses_table(
         if d[c].isna().any():
             raise ValueError(f"{what}: row {np.flatnonzero(d[c].isna())[0]} has no {c}")
     return d.assign(**{c: _numbers(d, c, f"{what}: {c}", names) for c in numbers})
+
+
+def _plain(column):
+    "A column of a file with numbers, where it has nothing else"
+    known = column.mask(column.isin(data.MISSING))
+    x = pd.to_numeric(known, errors="coerce")
+    return x if x.notna().equals(known.notna()) else known
 
 
 def _numbers(d, column, what, names):

@@ -18,6 +18,7 @@ __all__ = [
 # %% ../../nbs/icl/prompts.ipynb #ab2dac11
 import bisect
 import random
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -45,12 +46,14 @@ def labelled(
         raise ValueError("the data set has no column `label`")
     if not len(d):
         raise ValueError("the data set has no rows")
-    if d.label.isna().any():
-        raise ValueError(f"{d.label.isna().sum()} rows have no label: drop them")
+    empty = d.label.isna() | (d.label.astype(str).str.strip() == "")
+    if empty.any():
+        raise ValueError(f"{empty.sum()} rows have no label: drop them")
     for c in {"text", *PAIRS} & set(d):
         d[c] = d[c].fillna("").astype(str)
     whole = pd.to_numeric(d.label, errors="coerce")
-    if whole.notna().all() and (whole % 1 == 0).all():
+    text = any(isinstance(l, str) and not re.fullmatch("-?(0|[1-9][0-9]*)", l) for l in d.label)
+    if whole.notna().all() and (whole % 1 == 0).all() and not text:  # 00 is a name
         d["label"] = whole.astype(int)
     if "label_name" not in d:
         d["label_name"] = d.label.astype(str)
@@ -145,9 +148,9 @@ def _source(dataset, split, instances):
         names = {l: i for i, l in enumerate(sorted(plant.NEWS_LABELS))}
         frame, truth = (d.assign(label=d.label_name.map(names)) for d in (frame, truth))
         return "news", TITLES["reuters_r8"], frame, truth if instances is None else instances
-    if str(dataset).endswith(".csv"):
-        return Path(dataset).stem, Path(dataset).stem, data.user_csv(dataset), instances
-    k = data.SETS.get(data._find(dataset).name) if data._find(dataset) else None
+    k = data.find_set(dataset)
+    if k is None and Path(dataset).suffix:
+        return Path(dataset).stem, Path(dataset).stem, data.read_frame(dataset), instances
     if k is None or k.kind != "text":
         raise ValueError(f"{dataset!r} is no labelled text set: see data.known()")
     return k.name, TITLES.get(k.name, k.name), data.load(k.name, split), instances

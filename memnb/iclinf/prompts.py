@@ -6,15 +6,15 @@
 __all__ = ["FIRST", "FORMS", "COARSE", "Pool", "pool", "every_text", "draw", "label_tokens"]
 
 # %% ../../nbs/iclinf/prompts.ipynb #c6ff224c
-import os
 import random
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import pandas as pd
 
 from .. import data, lm, plant
-from ..core import say
+from ..core import file_hash, say
 
 # %% ../../nbs/iclinf/prompts.ipynb #798a7943
 FIRST = " Output only the {} (no explanations or extra text) as the first token."
@@ -83,16 +83,17 @@ def pool(
     "Draw queries; exemplars are all other texts"
     if isinstance(dataset, Pool):
         return dataset
-    if isinstance(dataset, pd.DataFrame) or str(dataset).endswith(".csv"):
+    if isinstance(dataset, pd.DataFrame) or Path(dataset).suffix:
         name = "table" if isinstance(dataset, pd.DataFrame) else str(dataset)
-        train = test = _own(dataset)
+        own = data.texts(dataset, label="label")
+        train = test = own.assign(text=own.text.str.strip(), label_name=own.label)
         if n > len(test) // 2 >= 1:
             n = len(test) // 2
             say(f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars")
     elif dataset == "news" or dataset in COARSE:
         name, (train, test) = dataset, _few_labels(dataset, n, splits, seed)
     else:
-        k = data._find(dataset)
+        k = data.find_set(dataset)
         if k is None or k.kind != "text" or not {"text", "content"} & set(k.columns):
             raise ValueError(f"{dataset!r} is no labelled set of single texts: see data.known()")
         name, (train, test) = k.name, (data.load(k.name, s) for s in splits)
@@ -115,15 +116,6 @@ def pool(
     return Pool(name, q, rest, intro, ask, answer, names)
 
 
-def _own(table):
-    "Texts of a csv file or DataFrame"
-    frame = table if isinstance(table, pd.DataFrame) else data.user_csv(table)
-    if not {"text", "label"} <= set(frame):
-        raise ValueError(f"a data set has columns text and label, not {', '.join(frame.columns)}")
-    frame = frame.dropna(subset=["text", "label"])
-    return frame.assign(text=frame.text.astype(str).str.strip(), label_name=frame.label.astype(str))
-
-
 _TOPICS = {
     "comp.": "Computers",
     "rec.sport": "Sports",
@@ -143,12 +135,13 @@ def every_text(
 ) -> list:  # DataFrames with text and label_name, one a split
     "All texts of a packaged set with few, plain labels"
     known = set(plant.truth("news").text) if name == "news" else set()
-    frames = [_texts_of(name, split, os.environ.get("MEMNB_DATA")) for split in splits]
+    own = tuple((f, file_hash(f)) for f in data.files_of())
+    frames = [_texts_of(name, split, own) for split in splits]
     return [d[~d.text.isin(known)].reset_index(drop=True) for d in frames]
 
 
 @lru_cache(None)  # a run draws from them again and again
-def _texts_of(name, split, where):
+def _texts_of(name, split, own):
     source, names, words = COARSE.get(name, ("reuters_r8", {}, 25))
     d = data.load(source, split)
     if name == "news":

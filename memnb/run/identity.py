@@ -94,17 +94,17 @@ def named_files(
     "Checksums of the models and files that parameters name"
     from .. import data, hf
 
-    mine = os.environ.get("MEMNB_DATA")
-    own = {f.stem for f in Path(mine).iterdir()} if mine and Path(mine).is_dir() else set()
     out = {}
+    if known := data.files_of():  # of sets that code may load by itself
+        out["data in MEMNB_DATA"] = checksum([sha256(f) for f in known])
     for word in dict.fromkeys(_texts_in(values.values())):
         if model := _model_folder(word):
             out[f"model {redact(word)}"] = hf.fingerprint(model)
         near = [p for p in (os.path.join(folder, word), word) if os.path.splitext(p)[1]]
         if path := next(filter(os.path.isfile, near), None):
             out[f"data {redact(word)}"] = sha256(path)
-        elif word in own:
-            out[f"data {word}"] = data.content_sha(word)
+        elif found := data.files_of(word):
+            out[f"data {redact(word)}"] = checksum([sha256(f) for f in found])
     return out
 
 

@@ -116,14 +116,10 @@ def dataset_name(
     check_count(n)
     t, last = load_table(dataset), lambda t: max(0, len(t) - rows)
     known = data.find_set(t.name)
-    ours = [
-        title_words(x)
-        for x in (t.title, t.name, *((known.alias, known.title) if known else ()))
-        if x
-    ]
+    ours = [title_words(x) for x in (t.title, t.name, *(known.names if known else ())) if x]
 
     def lines(t, at):
-        return "\n".join([t.header, *t.rows[at : at + rows]])
+        return "\n".join(t.lines[:1] * bool(t.header) + t.rows[at : at + rows])
 
     shots = [(lines(s, 0), s.title) for s in other_sets(t, sets, names)]
     places = [

@@ -49,7 +49,7 @@ def cut_file(
     seed,  # of the place
 ) -> tuple:  # (what stands before the cut, up to 5000 characters behind it)
     "The file cut inside a line, at a random place of its middle third"
-    lines = [t.header, *t.rows]
+    lines = t.lines
     size = len(
         lines[line - 1]
     )  # in the middle third, so that a piece of the line is left to be known
@@ -194,15 +194,16 @@ def longest_run(
     shown: str,  # the prompt
     cells: int = 3,
     chars: int = 14,  # least size of a run
+    sep: str = ",",  # what separates cells
 ) -> str:  # the longest run of cells that is in the file and not in the prompt, or ''
     "The longest piece of an answer that the file has and the prompt has not"
-    parts, best = re.split(r',(?=(?:[^"]*"[^"]*")*[^"]*$)', line), ""
+    parts, best = re.split(re.escape(sep) + r'(?=(?:[^"]*"[^"]*")*[^"]*$)', line), ""
     for i in range(len(parts)):
         for j in range(i + cells, len(parts) + 1):
-            run = ",".join(parts[i:j])
+            run = sep.join(parts[i:j])
             if len(run) < max(chars, len(best) + 1) or run in shown:
                 continue
-            if 1 <= text.count(f",{run},") <= 2:
+            if 1 <= text.count(f"{sep}{run}{sep}") <= 2:
                 best = run
     return best
 
@@ -216,21 +217,22 @@ def fragments(
 ):  # DataFrame, one row a query; `chance`: the same in a row drawn cell by cell
     "Do the answers hold pieces of the file that the prompt does not show?"
     t = load_table(dataset)
-    lines, text = [t.header, *t.rows], "," + ",\n,".join(t.rows) + ","
+    lines, s = t.lines, t.sep
+    text = s + f"{s}\n{s}".join(t.rows) + s
     cells = [
         t.df[f].sample(len(result), replace=True, random_state=seed + k).values
         for k, f in enumerate(t.names)
     ]
     control = io.StringIO()  # rows whose cells are drawn from their columns, each on its own
-    csv.writer(control, lineterminator="\n").writerows(zip(*cells))
+    csv.writer(control, delimiter=s, lineterminator="\n").writerows(zip(*cells))
     said, chance, control = [], [], control.getvalue().split("\n")[: len(result)]
-    for (i, use), s, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, control):
+    for (i, use), a, d in zip(row_queries(t, len(result), rows, shots, seed), result.said, control):
         shown = "\n".join(
-            l for a in [i - rows, *use] for l in lines[a : a + rows + (a != i - rows)]
+            l for k in [i - rows, *use] for l in lines[k : k + rows + (k != i - rows)]
         )
-        said.append(longest_run(s, text, shown))
-        chance.append(longest_run(d, text, shown) != "")
-    out = per_query("fragments", t, "", said, [s != "" for s in said], chance=chance)
+        said.append(longest_run(a, text, shown, sep=s))
+        chance.append(longest_run(d, text, shown, sep=s) != "")
+    out = per_query("fragments", t, "", said, [x != "" for x in said], chance=chance)
     return out.assign(refused=result.refused.values)
 
 

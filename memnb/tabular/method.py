@@ -110,7 +110,7 @@ def example_starts(
     seed: int,  # choice of places
 ) -> tuple:  # two lists of line numbers
     "Two disjoint sets of solved examples (start lines), fixed for a seed"
-    step, lines = rows + 1, len(t) + 1
+    step, lines = rows + 1, len(t.lines)
     least = (shots + 1) * step
     if lines < least:
         raise ValueError(
@@ -132,7 +132,7 @@ def row_queries(
     seed: int = 0,  # choice of places
 ) -> list:  # (line asked for, start lines of its solved examples), at most n
     "Places of the file that a row completion asks for"
-    lines, (a, b) = [t.header, *t.rows], example_starts(t, rows, shots, seed)
+    lines, (a, b) = t.lines, example_starts(t, rows, shots, seed)
     shown = {i for s in a for i in range(s, s + rows + 1)}
 
     def text(starts):
@@ -200,11 +200,12 @@ def bare(
 def read_record(
     answer: str,  # of a model
     like: str,  # a row of the file
+    sep: str = ",",  # what separates its cells
 ) -> tuple:  # (the row that was answered, could it be read?)
     "The first line of an answer that is a csv record, one of the right length before all others"
 
     def cells(line):
-        return next(csv.reader([line]), [])
+        return next(csv.reader([line], delimiter=sep), [])
 
     def words(line):
         return max((len(c.split()) for c in cells(line)), default=0)
@@ -216,7 +217,7 @@ def read_record(
         if x[:1] == '"' != like[:1]:
             x = x[1:].removesuffix('"' * (x.count('"') % 2 == 0))  # around rows
         if x[:1] in ("[", "{") and x[-1:] in ("]", "}"):
-            x = ",".join(c.split(":")[-1].strip(" \"'") for c in cells(x[1:-1]))
+            x = sep.join(c.split(":")[-1].strip(" \"'") for c in cells(x[1:-1]))
         lead = _LEAD.match(x)
         if lead and (number or lead[0].rstrip().endswith(":")) and len(cells(x[lead.end() :])) == d:
             return bare(x[lead.end() :]), True
@@ -257,7 +258,7 @@ def row_prompts(
     mode: str,  # lines shown; 'chat' or 'completion'
 ) -> list:  # one prompt a query
     "Lines of the file, each with solved examples before it in chat mode"
-    lines, ps = [t.header, *t.rows], []
+    lines, ps = t.lines, []
 
     def window(i):
         return "\n".join(lines[i - rows : i])
@@ -285,7 +286,7 @@ def row_completion(
     check_count(n)
     t, mode = load_table(dataset), mode or model.mode
     shots = shots if mode == "chat" else 0
-    lines, queries = [t.header, *t.rows], row_queries(t, n, rows, shots, seed)
+    lines, queries = t.lines, row_queries(t, n, rows, shots, seed)
     if not queries:
         raise ValueError(f"{t.name} has too few different rows: all stand in the prompt already")
     at = [i for i, _ in queries]
@@ -295,7 +296,7 @@ def row_completion(
     )
     answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size, stop=stop)
     true = [lines[i].strip() for i in at]
-    said, readable = zip(*(read_record(a, x) for a, x in zip(answers, true)))
+    said, readable = zip(*(read_record(a, x, t.sep) for a, x in zip(answers, true)))
     d, rng = Levenshtein.normalized_distance, random.Random(f"{seed} far")
     other = [
         lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])].strip()

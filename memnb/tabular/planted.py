@@ -66,16 +66,18 @@ def planted_blocks(
 
 
 # %% ../../nbs/tabular/planted.ipynb #ac82e7d1
-FIELD = r'(?:"(?:[^"]|"")*"|[^,"]*)'  # a cell as a csv line has it
+FIELD = r'(?:"(?:[^"]|"")*"|[^,"]*)'  # a cell as a csv line has it; another separator in place of the comma
 
 
 def cell_at(
     line: str,
     at: int,  # csv line; which cell, from 0
+    sep: str = ",",  # what separates cells
 ) -> tuple:  # two texts
     "What stands before a cell, and the cell; without the comma before a quote, since both are one token"
-    end = re.match(f"(?:{FIELD},){{{at}}}", line).end()
-    return line[: end - (end > 0 and line[end : end + 1] == '"')], re.match(FIELD, line[end:])[0]
+    cell, sep = FIELD.replace(",", sep), re.escape(sep)
+    end = re.match(f"(?:{cell}{sep}){{{at}}}", line).end()
+    return line[: end - (end > 0 and line[end : end + 1] == '"')], re.match(cell, line[end:])[0]
 
 
 def cell_completion(
@@ -89,17 +91,18 @@ def cell_completion(
     "Can a base model give a nearly unique value, in the form of the csv file?"
     t = load_table(dataset)
     f = unique_feature(t, feature, rows)
-    cells = [(i, *cell_at(l, t.names.index(f))) for i, l in enumerate(t.rows)]
+    cells = [(i, *cell_at(l, t.names.index(f), t.sep)) for i, l in enumerate(t.rows)]
 
     def before(i):
-        return [t.header, *t.rows][max(0, i + 1 - rows) : i + 1]
+        at = len(t.lines) - len(t) + i
+        return t.lines[max(0, at - rows) : at]
 
     asked = [
         ("\n".join([*before(i), a]), b) for i, a, b in cells if b and b not in "\n".join(before(i))
     ]
     ps, truth = zip(*random.Random(f"{seed} cells").sample(asked, len(asked))[:n])
     answers = model.generate(list(ps), max_tokens=budget(*truth), stop=["\n"])
-    said = [re.match(FIELD, s.removeprefix(","))[0] for s in answers]
+    said = [re.match(FIELD.replace(",", t.sep), s.removeprefix(t.sep))[0] for s in answers]
     ok = [a == b for a, b in zip(truth, said)]
     return per_query("cell_completion", t, truth, said, ok, answers, feature=f)
 
