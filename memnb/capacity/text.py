@@ -35,30 +35,6 @@ from ..results import COLUMNS
 
 
 # %% ../../nbs/capacity/text.ipynb #4b1b1dbc
-def _documents(source):
-    "Texts of a list, a table, a file, a file of the hub, or a set that `data.load` knows"
-    if isinstance(source, (list, tuple)):
-        return [str(t) for t in source]
-    d = source if isinstance(source, pd.DataFrame) else None
-    if d is None:
-        hub, _, file = str(source).removeprefix("hub:").partition(":")
-        file = file if str(source).startswith("hub:") else ""
-        kind = Path(file or str(source)).suffix.lower()
-        path = data.hub_file(hub, file) if file else Path(source)
-        if kind in (".txt", ".md"):
-            d = pd.DataFrame(dict(text=re.split(r"\n\s*\n", path.read_text(encoding="utf8"))))
-        elif kind == ".csv":
-            d = data.user_csv(path)
-        elif kind in (".jsonl", ".parquet"):
-            read = pd.read_parquet if kind == ".parquet" else pd.read_json
-            d = read(path, **(dict(columns=["text"]) if kind == ".parquet" else dict(lines=True)))
-        else:
-            d = data.load(str(source))
-    if not isinstance(d, pd.DataFrame) or "text" not in d:
-        raise ValueError(f"{str(source)[:60]!r} is no table with a column `text`")
-    return [t for t in d.text.dropna().astype(str).str.strip() if t]
-
-
 def _tokenizer(name, docs, vocab):
     "(function: texts -> lists of ids, function: ids -> text, V): that of a model, or a BPE"
     if name:
@@ -130,7 +106,7 @@ def corpus(
     seed: int = 0,  # of the order of the texts
 ) -> Corpus:
     "Cut real text into sequences, deduplicated, and split them"
-    docs = _documents(source)
+    docs = [t for t in data.texts(source).text.str.strip() if t]
     docs = [
         docs[i][: 16 * length * per_text]
         for i in np.random.default_rng(seed).permutation(len(docs))
@@ -197,7 +173,6 @@ def tfidf(
 # %% ../../nbs/capacity/text.ipynb #e1afb2d5
 def _mean_codes(fit, ids):
     "Mean bits of a sequence in both codes"
-    import pandas as pd
     import torch
 
     parts = []
