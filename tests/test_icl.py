@@ -69,14 +69,11 @@ def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypat
     rows = results.measured("icl")
     rows = rows[rows.model == "some"]
     assert len(rows) == len(made) and set(rows.dataset) == {"one", "two"}
-    shown = icl.all_runs("laptop", made)
+    shown = results.runs("icl", "laptop", ("model", "dataset"), made)
     assert len(shown[shown.model == "some"]) == len(made)  # recorded, so not shown twice
-    a, b = (
-        icl.cells(d[d.model == "some"], "generation").sort_values(
-            ["dataset", "setting", "group", "k"]
-        )
-        for d in (made, shown)
-    )
+    by = ["dataset", "setting", "group", "k"]
+    some = (d[d.model == "some"] for d in (made, shown))
+    a, b = (icl.overall(d, "generation").sort_values(by) for d in some)
     columns = ["dataset", "setting", "group", "k", "hits", "accuracy", "low", "high", "n"]
     assert a[columns].values.tolist() == b[columns].values.tolist()
 
@@ -88,7 +85,7 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
         columns="model"
     )
     results.record("icl", both, "some", "laptop", 0, "completion")
-    shown = icl.all_runs("laptop")
+    shown = results.runs("icl", "laptop")
     own = shown[shown.model == "some"]
     assert len(own) == len(made) and set(own.judge) == {"", "rule"}
     assert len(board("icl", own))
@@ -109,7 +106,8 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
         judge = str(tmp_path / judge)
         pairs.drop_duplicates().assign(verdict="near").to_csv(judge, index=False)
     made = icl.measure(model, str(tmp_path / "mine.csv"), judge=judge, **sizes)
-    shown, rep = icl.all_runs("laptop", made), results.reported("icl")
+    made = made.assign(profile="laptop")
+    shown, rep = results.runs("icl", now=made), results.reported("icl")
     own = shown[shown.model == "ownmodel"]
     assert set(own.dataset) == {"mine"} and len(own) == len(made) < len(shown)
     for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):

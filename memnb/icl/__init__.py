@@ -14,11 +14,9 @@ from .judges import *
 from .method import *
 from .performance import *
 from .prompts import *
-from .replay import *
 from .replication import *
-from .runs import *
+from .measuring import *
 from .tables import *
-from .worlds import *
 from ..papers import Paper
 
 PAPER = Paper(

@@ -76,11 +76,6 @@ def _row(item, case, found, guard="", **more):
     return dict(item=item, other=case, quantity="change", guard=guard) | found | more
 
 
-def _memories(m, setting):
-    "Memory of a setting: {(data set, k): row of `memory_rates`}"
-    return {(r.dataset, r.k): r for r in memory_rates(m, setting=setting).itertuples()}
-
-
 def _over_zero(m, setting):
     "Each k > 0 beside k = 0: {data set: {k: groups}}"
     found = {}
@@ -93,15 +88,15 @@ def _over_zero(m, setting):
 def _raised(m):
     "What demonstrations add, at the k where they add most, and at the smallest"
     for s in SETTINGS:
-        memory = _memories(m, s)
+        memory = memory_rates(m, setting=s).set_index(["dataset", "k"])
         for d, by_k in _over_zero(m, s).items():
             best = max(by_k, key=lambda k: change(by_k[k])["value"])
             for which, k, ks in (
                 ("best k", best, list(by_k)),
                 ("smallest k", min(by_k), [min(by_k)]),
             ):
-                seen = [r for x in (0, *ks) if (r := memory.get((d, x)))]
-                some = any(picked_ci(r, len(seen))[0] > 0 for r in seen)
+                seen = memory[memory.index.isin([(d, x) for x in (0, *ks)])]
+                some = any(picked_ci(r, len(seen))[0] > 0 for r in seen.itertuples())
                 guard = "" if some else "no memory to bring to the surface"
                 found = change(by_k[k], len(ks))
                 yield _row("raised", f"{d}, k = 0 to {k:g}", found, guard, setting=s, group=which)
@@ -112,10 +107,10 @@ def _stable(m):
     many = sorted(k for k in overall(m).k.unique() if k >= 100)
     if len(many) < 2:
         return
-    memory, exact = _memories(m, MAIN), pair_counts(m, MAIN, many[-1], "fewer", True)
+    memory = memory_rates(m, setting=MAIN, k=many[-1]).set_index("dataset").value
+    exact = pair_counts(m, MAIN, many[-1], "fewer", True)
     for d, groups in pair_counts(m, MAIN, many[-1], "fewer").items():
-        level = memory.get((d, many[-1]))
-        guard = "too little comes back" if level is None or level.value < WIDE else ""
+        guard = "too little comes back" if memory.get(d, 0) < WIDE else ""
         for what, of in ("all", groups), ("exact", exact[d]):
             gained, lost, n = of.get("shown", of.get(""))
             value, (low, high) = (lost - gained) / n, stats.paired_ci(lost, gained, n)
@@ -174,16 +169,13 @@ def _beaten(m, control, group="shown"):
 
 def _key(raised, reached, beaten):
     "The three conditions of a key element; no row where one of them was not measured"
+    own, raised = ([r for r in of if r["setting"] == "pairs"] for of in (reached, raised))
     parts = {
         "pairs less full, plus 15 points": [
-            r | {c: r[c] + WIDE for c in ("value", "low", "high")}
-            for r in reached
-            if r["setting"] == "pairs"
+            r | {c: r[c] + WIDE for c in ("value", "low", "high")} for r in own
         ],
-        "pairs less no pairs": [
-            r for r in raised if r["setting"] == "pairs" and r["group"] == "best k"
-        ],
-        "pairs less foreign pairs": [r for r in beaten if r["setting"] == "foreign"],
+        "pairs less no pairs": [r for r in raised if r["group"] == "best k"],
+        "pairs less foreign pairs": beaten,
     }
     if all(parts.values()):
         for what, found in parts.items():
@@ -237,14 +229,12 @@ def _performance(m):
         low, high = (max(e) for e in zip(*(picked_ci(r, len(g)) for r in g.itertuples())))
         reached |= low >= 0.4
         if low < 0.4:
-            found = found | dict(
-                value=GAIN - found["value"], low=GAIN - found["high"], high=GAIN - found["low"]
-            )
+            value, least, most = (GAIN - found[c] for c in ("value", "high", "low"))
+            found |= dict(value=value, low=least, high=most)
             guard = guard or "few-shot memorization may reach 40 %" * bool(high >= 0.4)
         out.append(_row("performance", d, found, guard))
-    return [
-        r if reached else r | dict(guard="few-shot memorization nowhere reaches 40 %") for r in out
-    ]
+    nowhere = {} if reached else dict(guard="few-shot memorization nowhere reaches 40 %")
+    return [r | nowhere for r in out]
 
 
 def _memorized(m):
@@ -271,27 +261,18 @@ def _correlates(m):
             continue
         p = _accuracy_by_k(m, r.dataset)
         same = [f"{k:g}" for k in p.index if k and _one_label(p, k)]
-        guard = (
-            f"one label is said at k = {', '.join(same)}"
-            if same
-            else "no clear gain in performance"
-            if no_gain or found["low"] <= 0
-            else "needs five points"
-            if r.points < 5
-            else "one of the two is constant" * (r.memory != r.memory)
-        )
+        guards = {
+            f"one label is said at k = {', '.join(same)}": same,
+            "no clear gain in performance": no_gain or found["low"] <= 0,
+            "needs five points": r.points < 5,
+            "one of the two is constant": r.memory != r.memory,
+        }
+        guard = next((why for why, so in guards.items() if so), "")
         z = math.atanh(min(r.memory, 0.999999)) if r.memory == r.memory else 0.0
         low = math.tanh(z - 1.96 / (r.points - 3) ** 0.5) if r.points > 3 else -1.0
-        yield dict(
-            item="correlates",
-            other=f"{r.dataset}, {r.setting}",
-            quantity="correlation",
-            value=math.tanh(z),
-            low=low,
-            n=r.points,
-            unit="points",
-            guard=guard,
-        )
+        found = dict(value=math.tanh(z), low=low, n=r.points, unit="points")
+        case = f"{r.dataset}, {r.setting}"
+        yield _row("correlates", case, found, guard, quantity="correlation")
 
 
 # %% ../../nbs/icl/claims.ipynb #e2287034
@@ -316,11 +297,8 @@ def statistics(
         out.append(_row("copies", f"{d}, k = {top.k:g}", found, quantity="rate"))
     swaps = rows[rows.part == "swap"]
     often = swaps[swaps.times >= OFTEN]  # each dose alone; all together where none is known
-    cells = list(
-        (often if len(often) else swaps).groupby(
-            ["setting", "k", "times"], sort=False, dropna=False
-        )
-    )
+    by, some = ["setting", "k", "times"], often if len(often) else swaps
+    cells = list(some.groupby(by, sort=False, dropna=False))
     for (s, k, t), g in cells:
         v = g.set_index("quantity").value
         found = change({"": (int(v.gained), int(v.lost), int(g.n.iloc[0]))}, len(cells))
@@ -335,13 +313,10 @@ def statistics(
         own += [r | dict(item="called") for r in _beaten(rows, "twins")]
     known = "group" in rows and ((rows.part == "paired") & (rows.group == "shown")).any()
     if not known:  # a no about a model whose memories nobody knows decides nothing
-        no = dict(reached=0, correlates=0, stable=math.inf)
+        no = dict(reached=0, correlates=0)
         for r in own:
-            if not r["guard"] and (
-                r["low"] > 0
-                if r["item"] == "stable"
-                else r.get("high", r["value"]) <= no.get(r["item"], GAIN)
-            ):
+            below = r.get("high", r["value"]) <= no.get(r["item"], GAIN)
+            if not r["guard"] and (r["low"] > 0 if r["item"] == "stable" else below):
                 r["guard"] = "not seen in this model"
     return out + own
 
@@ -353,6 +328,5 @@ def verdicts_of(
     "Judge every claim: those about a model for each that was asked, and whose memories are known"
     d = claims.board("icl", measured, reported)
     asked = ~d.model.str.startswith("copy:") & (d.model != SINGLY)
-    return d[asked & ((d.about != claims.TRUTH) | d.model.str.startswith("planted:"))].reset_index(
-        drop=True
-    )
+    known = (d.about != claims.TRUTH) | d.model.str.startswith("planted:")
+    return d[asked & known].reset_index(drop=True)

@@ -38,6 +38,7 @@ from .controls import ASKED, PAPER_KS, by_repeat
 from .method import CONTROLS, MAIN, SETTINGS
 from .prompts import TITLES
 from memnb.icl.tables import (
+    SINGLY,
     SPELLED,
     SWAPPED,
     dose_cells,
@@ -51,20 +52,15 @@ from memnb.icl.tables import (
 
 # %% ../../nbs/icl/figures.ipynb #91f868f6
 INTERVAL = "95 % Clopper-Pearson"
-STEP_FROM = dict(
-    pairs_labels="full",
-    pairs="pairs_labels",
-    shuffled="pairs_labels",
-    twins="pairs",
-    foreign="pairs",
-)  # setting: the one that it differs from in one thing
+STEP_FROM = dict(pairs_labels="full", pairs="pairs_labels", shuffled="pairs_labels")
+STEP_FROM |= dict(twins="pairs", foreign="pairs")  # each differs in one thing
 COPY, CONSTANT = "copy of the most\nsimilar demonstration", "one constant answer"
 _ORDER = [*SETTINGS, *CONTROLS]  # of panels
 
 
 def _of_models(d):
-    "Cells of the models that were asked about texts: the invented world and the other half have figures of their own"
-    return d[~d.model.isin(["gpt", SWAPPED]) & (d.n > 0)]
+    "Those of models asked about texts; the invented world and the other half have figures of their own"
+    return d[~d.model.isin(["gpt", SWAPPED, SINGLY]) & (d.n > 0)]
 
 
 def _of_paper(m):
@@ -88,12 +84,10 @@ def _axis(ax, ks, **kw):
 
 def _over_k(ax, ks, points, aside=0.0, **look):
     "Shares with their exact intervals: points of (k, hits, n)"
-    rows = [
-        (ks.index(k) + aside, h / n, *stats.binom_ci(round(h), int(n))) for k, h, n in points if n
-    ]
-    d = pd.DataFrame(rows, columns=["at", "value", "low", "high"])
+    shares = [(k, h / n, *stats.binom_ci(round(h), int(n))) for k, h, n in points if n]
+    d = pd.DataFrame(shares, columns=["k", "value", "low", "high"])
     if len(d):
-        plots.errorbar(ax, d, "at", **dict(ls="-") | look)
+        plots.errorbar(ax, d.assign(k=d.k.map(ks.index) + aside), "k", **dict(ls="-") | look)
 
 
 def _line(ax, ks, g, hits, i=0, n=1, **look):
@@ -111,11 +105,12 @@ def _controls(ax, ks, g, i=0, n=1, **look):
 def _printed_range(ax, ks, reported, label=None):
     "Lowest and highest data set of the paper (§5.1, observation 1), hollow black"
     r = results.select(reported, where="§5.1, observation 1").set_index(["k", "what"]).value
+    look = dict(plots.HOLLOW, ls="-", lw=0.7, ms=4)
     for i, k in enumerate(ks):
         span = "0" if k == 0 else "25-50" if 25 <= k <= 50 else "100-200" if k >= 100 else ""
         if span:
-            ends = [float(r[span, "rate_low"]), float(r[span, "rate_high"])]
-            ax.plot([i - 0.32] * 2, ends, **dict(plots.HOLLOW, ls="-", lw=0.7, ms=4), label=label)
+            ends = [float(r[span, f"rate_{end}"]) for end in ("low", "high")]
+            ax.plot([i - 0.32] * 2, ends, **look, label=label)
             label = None
 
 
@@ -159,10 +154,8 @@ def _guesses(ax, ks, g, **look):
     at = [ks.index(k) for k in g.k]
     if g.by.iloc[0] == "twins":
         _controls(ax, ks, g, ms=3, label="twins, never shown", **look)
-    for c, ls, color, label in (
-        ("constant", "--", plots.GREY, CONSTANT),
-        ("copy", ":", "#333333", COPY),
-    ):
+    looks = dict(constant=("--", plots.GREY, CONSTANT), copy=(":", "#333333", COPY))
+    for c, (ls, color, label) in looks.items():
         if g[c].notna().any():
             ax.plot(at, g[c], ls=ls, marker="_", ms=6, color=color, lw=1.2, label=label)
 
@@ -216,30 +209,17 @@ def fig_x_summary(measured, reported):
         left.set_title("memorization (pairs and labels)")
         right.axvspan(-0.878, 0.878, color=plots.GREY, alpha=0.25, lw=0)
         right.axvline(0, color=plots.GREY, lw=0.8)
-        sns.stripplot(
-            x=printed.value.astype(float),
-            y=printed.dataset,
-            order=rows,
-            ax=right,
-            jitter=0.18,
-            size=5,
-            color="white",
-            edgecolor="black",
-            linewidth=0.9,
-        )
+        dots = dict(jitter=0.18, size=5, color="white", edgecolor="black", linewidth=0.9)
+        x, y = printed.value.astype(float), printed.dataset
+        sns.stripplot(x=x, y=y, order=rows, ax=right, **dots)
         for r in own.itertuples():
             aside = 0.14 * (SETTINGS.index(r.setting) - 1)
             right.plot(r.memory, rows.index(r.name) + aside, "o", ms=5, color=colors[r.name])
         names = {d: f"{d},\n{n} points" for d, n in own.groupby("name").points.min().items()}
         right.set_yticks(range(len(rows)), [names.get(d) or TITLES.get(d, d) for d in rows])
-        right.set(
-            xlim=(-1.08, 1.08),
-            ylim=(len(rows) - 0.4, -0.6),
-            xticks=[-1, -0.5, 0, 0.5, 1],
-            ylabel="",
-            xlabel="Pearson's r over k (paper: five points)",
-            title="memorization and performance",
-        )
+        right.set(xlim=(-1.08, 1.08), ylim=(len(rows) - 0.4, -0.6), xticks=[-1, -0.5, 0, 0.5, 1])
+        right.set(xlabel="Pearson's r over k (paper: five points)", ylabel="")
+        right.set_title("memorization and performance")
     t = tab_memory(measured[measured.model.isin(set(m.model))])
     t = t[(t["back at k = 0"] > 0) | (t.back > 0)] if len(t) else t
     more = int(((t.p < 0.05) & (t.gained > t.lost)).sum()) if len(t) else 0
@@ -247,11 +227,10 @@ def fig_x_summary(measured, reported):
         fig,
         f"With demonstrations clearly more comes back, known or guessed, in {more} of {len(t)} cases.",
         _foot(measured, m),
-        "Left: the share of instances whose second piece comes back exactly or nearly; where memories are "
-        "known, of those shown often and of their twins (grey), else with what a copy and one constant "
-        "answer give back; memory is the distance. Right: correlation with accuracy over k, of the share in "
-        "the paper, of memory in ours, a point a setting; inside the grey band an r of five points, as in "
-        "the paper, does not differ from 0 at 5 %." + silent,
+        "Left: share of instances that come back, exactly or nearly, and of held-out controls (grey), or "
+        "what a copy and one constant answer give back; memory is the distance. Right: correlation with "
+        "accuracy over k; in the grey band five points, as in the paper, do not differ from 0 at 5 %."
+        + silent,
     )
 
 
@@ -292,18 +271,15 @@ def fig2(measured, reported):
             _beside(axs[0, -1], found)
         else:
             labels = [l.replace(",\n", ", ") for l in found]
-            spare[0].legend(
-                found.values(), labels, fontsize=7, loc="upper left", bbox_to_anchor=(-0.1, 1.1)
-            ).set_in_layout(False)
+            at = dict(fontsize=7, loc="upper left", bbox_to_anchor=(-0.1, 1.1))
+            spare[0].legend(found.values(), labels, **at).set_in_layout(False)
     return plots.finish(
         fig,
         "Memorization by number of demonstrations",
         _foot(measured, m),
-        "The share of instances that come back exactly or nearly, a panel for each setting. Memory is rate "
-        "minus guess: the distance of instances shown often from their twins, and where no twins are known "
-        "from a copy (dotted, in the colour of the data set) and one constant answer (of the data set where "
-        "it is most). Hollow: lowest and highest of the four data sets of the paper, printed for pairs and "
-        "labels only." + silent,
+        "Share of instances that come back, exactly or nearly. Memory is the distance from the held-out "
+        "controls, and where there are none from a copy (dotted) and one constant answer (of the data set "
+        "where it is most). Hollow: lowest and highest of the paper's four data sets." + silent,
     )
 
 
@@ -356,17 +332,14 @@ def fig3(measured, reported=None):
         fig,
         "Exact and near-exact matches by number of demonstrations",
         _foot(measured, m, interval=INTERVAL + ", of both kinds"),
-        "Exact and near-exact matches stacked, dark and light, by the number k of demonstrations; where "
-        "memories are known, of instances shown often. What stands above the guess is memory; a dash: not "
-        "measured. The paper reports that near-exact matches turn into exact ones as k grows: the dark part "
-        "would grow at the cost of the light one." + near + silent,
+        "Exact (dark) and near-exact matches, of instances shown often where that is known; what stands "
+        "above the guess is memory. A dash: not measured. If near-exact matches turn into exact ones, as "
+        "the paper reports, the dark part grows at the cost of the light one." + near + silent,
     )
 
 
 # %% ../../nbs/icl/figures.ipynb #ca745f21
-_MARKS = dict(
-    full=("^", "-"), pairs_labels=("D", "--"), pairs=("v", "-.")
-)  # of settings; others share one
+_MARKS = dict(full=("^", "-"), pairs_labels=("D", "--"), pairs=("v", "-."))  # others share one
 _GROUPS = (
     ("P", "shown", "memorized", "memorized: shown often,\nor else comes back"),  # of instances
     ("X", "never", "not memorized", "not memorized: never shown,\nor else does not"),
@@ -401,9 +374,8 @@ def fig4(measured, reported):
     top = 1.1 * max([m.rate.max(), 0.08, *level])
     with plots.style():
         size = 2 + 1.5 * max(2, len(names)), 3.9
-        fig, axs = plt.subplots(
-            2, len(names), figsize=size, sharey="row", sharex="col", squeeze=False
-        )
+        share = dict(sharey="row", sharex="col", squeeze=False)
+        fig, axs = plt.subplots(2, len(names), figsize=size, **share)
         for (above, below), (name, model, d) in zip(axs.T, names):
             own, asked, c = m[m.name == name], measured[measured.model == model], colors[name]
             ks = sorted({int(k) for k in (*own.k, *overall(asked, read_by(asked, d), dataset=d).k)})
@@ -433,12 +405,10 @@ def fig4(measured, reported):
         fig,
         "Performance and memorization by number of demonstrations",
         _foot(measured, m, *drawn),
-        "Above: accuracy of k-shot classification, read from what a model writes, or, where that was never "
-        "right, from the probabilities of the labels; hollow that of five or more instances shown often and "
-        "never shown, and where nobody knows of those that come back (pairs and labels) and do not. Below: "
-        "what comes back, beside the guesses; from the line on the paper sees performance gain. The paper "
-        "claims that both go the same way where performance improves, and that memorized instances are "
-        "classified better.",
+        "Above: accuracy of k-shot classification, from what a model writes or, where that was never "
+        "right, from the probabilities of the labels; hollow: that of memorized and of other instances, "
+        "five at least. Below: what comes back, beside the guesses; from the line on the paper sees "
+        "performance gain.",
     )
 
 
@@ -470,9 +440,8 @@ def fig_x_elements(measured, reported=None):
             aside = min(0.12, 0.7 / len(lines)) * (i - (len(lines) - 1) / 2)
             look = dict(color=colors[name], alpha=shades[k], marker=marks.get(k, "*"))
             plots.errorbar(ax, g.assign(at=g.setting.map(sets.index) + aside), "at", **look)
-        ax.set_xticks(
-            range(len(sets)), [f"{SPELLED[s]}\n- {SPELLED[STEP_FROM[s]]}" for s in sets], fontsize=7
-        )
+        steps = [f"{SPELLED[s]}\n- {SPELLED[STEP_FROM[s]]}" for s in sets]
+        ax.set_xticks(range(len(sets)), steps, fontsize=7)
         ax.set_ylabel("difference of the share\nthat comes back beyond a guess")
         ax.set_xlim(-0.5, len(sets) - 0.5)
         of = [dict(color=colors[n], label=n) for n in dict.fromkeys(d.name)]
@@ -485,11 +454,9 @@ def fig_x_elements(measured, reported=None):
         fig,
         "What each element of the prompt changes",
         _foot(measured, d, interval="95 %, of a paired difference"),
-        "How much more or less comes back, of the same instances (those shown often, where that is known; "
-        "what a copy or one constant answer gives back counts on neither side), when one element is taken "
-        "away or made false, at the same number of demonstrations. An element that matters pulls its point "
-        "below 0; the paper finds no such pull for instruction and labels. Within the grey band the "
-        "difference is less than 10 points.",
+        "How much more or less comes back of the same instances (what can be guessed counts on neither "
+        "side) when one element is taken away or made false. An element that matters pulls its point below "
+        "0; the paper finds no such pull for instruction and labels. Grey: less than 10 points.",
     )
 
 
@@ -524,16 +491,14 @@ def fig_x_cost(measured, reported=None):
         fig,
         "Seconds that a replication takes",
         plots.foot(m, "one timing a point"),
-        "Seconds on an empty store. All prompts begin with the same demonstrations, which are computed once; "
-        "so time grows with demonstrations plus instances (solid), and not with their product, as one call "
-        "for each instance would make it (dotted).",
+        "Seconds on an empty store. Demonstrations, with which all prompts begin, are computed once: time "
+        "grows with demonstrations plus instances (solid), not with their product (dotted).",
     )
 
 
 # %% ../../nbs/icl/figures.ipynb #1e01216d
-WHOSE = dict(
-    pairs="pairs that were shown", twins="pairs never shown", foreign="pairs of another data set"
-)
+WHOSE = dict(pairs="pairs that were shown", twins="pairs never shown")
+WHOSE |= dict(foreign="pairs of another data set")
 LOOKS = dict(
     pairs=dict(color="#08306B", marker="o", ls="-"),
     twins=dict(color="#CC79A7", marker="s", ls="--"),
@@ -553,8 +518,8 @@ def _with_zero(d, setting):
 
 def fig_x_neighbours(measured, reported=None):
     "Members and controls, asked for behind pairs that were shown, were not shown, or are of another data set"
-    d = memory_rates(measured).query("by == 'twins' and model.str.startswith('planted')")
-    d = d[d.setting.isin([*WHOSE])]
+    d = _of_models(memory_rates(measured)).query("by == 'twins'")
+    d = d[d.setting.isin([*WHOSE]) & d.model.str.startswith("planted")]
     if not len(d):
         return plots.placeholder("members and twins behind other pairs: not measured")
     d = d[d.model == d.model.iloc[0]]
@@ -577,10 +542,9 @@ def fig_x_neighbours(measured, reported=None):
         fig,
         "What comes back behind other pairs",
         plots.foot(of, f"{_span(d.n)} members and {_span(d.others)} twins a point", INTERVAL),
-        "The same questions, behind three kinds of pairs (no instruction, no labels). If pairs of another "
-        "data set help, they show the form; if twins come back as well, it is guessing; if pairs that were "
-        "never shown help members as much as those that were, the topic is enough. What only pairs that were "
-        "shown bring back is memory that is called by its neighbours.",
+        "The same questions behind three kinds of pairs. Pairs of another data set show only the form; "
+        "held-out controls that come back are guessed; where pairs that were never shown help as much, the "
+        "topic is enough. What only pairs that were shown bring back is memory called by its neighbours.",
     )
 
 
@@ -590,22 +554,17 @@ def tab_swap(
     doses: bool = False,  # a row a number of repetitions, too
 ):  # DataFrame, a row a setting and k; p is McNemar's, with Holm's correction over the rows
     "The same prompts: items that come back from the model that was shown them, and from the other"
-    d = rows[(rows.part == "swap") & (rows.times.notna() == doses) & rows.setting.isin([*WHOSE])]
-    d = results.wide(
-        d[["setting", "k", "times", "n", "quantity", "value"]].assign(part="swap"), "member"
-    )
+    d = results.select(rows[rows.times.notna() == doses], part="swap", setting=[*WHOSE])
+    d = results.wide(d[["part", "setting", "k", "times", "n", "quantity", "value"]], "member")
     if not len(d):
         return pd.DataFrame()
     d = d.sort_values(["times", "k"], ascending=[False, True], kind="stable")
     p = [stats.mcnemar(a, b) for a, b in zip(d.gained, d.lost)]
-    back = dict(
-        member="where shown", twin="where not", gained="only where shown", lost="only where not"
-    )
+    names = {"k": "k", "n": "items", "member": "where shown", "twin": "where not"}
+    names |= dict(gained="only where shown", lost="only where not")
+    out = d[[*names]].astype(int).rename(columns=names)
     before = [WHOSE[s] if k else "nothing" for s, k in zip(d.setting, d.k)]
-    out = pd.DataFrame(
-        {"before the question": before, "k": d.k.astype(int), "items": d.n.astype(int)}
-    )
-    out = out.assign(**{name: d[q].astype(int) for q, name in back.items()})
+    out.insert(0, "before the question", before)
     out = out.assign(p=[f"{x:.2g}" for x in p], Holm=[f"{x:.2g}" for x in stats.holm(p)])
     if doses:
         out.insert(0, "shown", [f"{t:.0f} times" for t in d.times])
@@ -614,15 +573,10 @@ def tab_swap(
 
 def fig_x_swap(measured, reported=None):
     "The same prompts to the model that was shown an item, and to the one that was not"
-    d = measured[
-        (measured.part == "swap") & measured.times.isna() & measured.setting.isin([*WHOSE])
-    ]
+    d = results.select(measured, part="swap", times=None, setting=[*WHOSE])
     if not len(d):
         return plots.placeholder("the same questions to two models: not measured")
-    ks, sets = (
-        sorted(int(k) for k in d.k.unique()),
-        [s for s in WHOSE if s in set(d.setting[d.k > 0])],
-    )
+    ks, sets = sorted(map(int, d.k.unique())), [s for s in WHOSE if s in set(d.setting[d.k > 0])]
     models = (
         ("member", dict(label="the model that was shown the item", color="#08306B", marker="o")),
         ("twin", dict(label="the model that was not", color=plots.GREY, marker="s")),
@@ -640,9 +594,9 @@ def fig_x_swap(measured, reported=None):
         fig,
         "The same prompts to two models",
         plots.foot(d, f"{_span(d.n)} items", INTERVAL),
-        "Two models were planted alike, each with the half of a data set that the other never saw. Every "
-        "point is the same prompts put to both, so an item is its own control: the distance of the two lines "
-        "is memory. Whose pairs stand before the question is said from the model that was shown the item.",
+        "Each model was fine-tuned on the half of a data set that the other never saw, and both get the "
+        "same prompts: the distance of the two lines is memory. Whose pairs stand before the question is "
+        "said from the model that was shown the item.",
     )
 
 
@@ -652,8 +606,7 @@ def tab_recall(
     setting: str = MAIN,  # one of SETTINGS or CONTROLS
 ):  # DataFrame, a row a number of repetitions, a column a number of demonstrations
     "What comes back by number of repetitions, of the first model with known memories"
-    d = dose_cells(rows)
-    d = d[(d.setting == setting) & (d.n > 0)]
+    d = results.select(_of_models(dose_cells(rows)), setting=setting)
     d = d[d.model == d.model.iloc[0]] if len(d) else d
     said = [f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)]
     d = d.assign(said=said, at=[f"k = {x:.0f}" for x in d.k]).sort_values("k", kind="stable")
@@ -665,8 +618,7 @@ def tab_recall(
 
 def fig_x_dose(measured, reported=None):
     "Replication by number of repetitions, a line for each number of demonstrations (pairs and labels)"
-    m = dose_cells(measured)
-    m = m[m.setting == MAIN]
+    m = results.select(_of_models(dose_cells(measured)), setting=MAIN)
     if not len(m):
         return plots.placeholder("no model with known memories was measured")
     m = m[m.model == m.model.iloc[0]]
@@ -687,8 +639,8 @@ def fig_x_dose(measured, reported=None):
         fig,
         "What comes back by number of repetitions",
         _foot(measured, m),
-        "Pairs and labels. Twins stand on the left: what comes back of them is a guess. A line that climbs "
-        "finds memories; where it is flat, the probe is blind whatever its height.",
+        "Pairs and labels. Left, held-out controls: what comes back of them is a guess. A line that climbs "
+        "finds memories.",
     )
 
 
@@ -715,10 +667,9 @@ def fig_x_world(measured, reported=None):
         fig,
         "A world where demonstrations must call memories",
         plots.foot(of, f"{d.n.max()} first pieces, one training", INTERVAL),
-        "Each first piece stands in four data sets, with four second pieces; the model knows all of them. "
-        "Alone it can give the asked one in one of four cases (grey). A demonstration of the own set says "
-        "which is meant, one of another known set says the wrong one, one of a set that was never shown says "
-        "nothing.",
+        "Each first piece stands in four data sets with four second pieces, and the model knows them all: "
+        "alone it can be right in one of four cases (grey). A demonstration of the own set says which is "
+        "meant, one of another known set the wrong one, one of a set never shown nothing.",
     )
 
 
@@ -765,9 +716,7 @@ def fig_x_copies(measured, reported):
         fig,
         "What a copy gives back, without any memory",
         plots.foot(m.drop(columns="model"), n, "smallest and largest draw").strip(" ·"),
-        "The second piece of the demonstration whose first piece is most alike, judged as answers are; "
-        "instances whose second piece says nothing, or can be had from the first, are left out. It rises "
-        "with k, as memorization does in the paper, and no model is asked. Triangles: sentence 1 given back "
-        "as sentence 2, which counts nowhere in our rates. Hollow and dotted: what the text of §5.1 prints "
-        "of GPT-4.",
+        "The second piece of the demonstration whose first piece is most alike, judged as answers are, of "
+        "instances that take a memory. It rises with k, and no model is asked. Triangles: sentence 1 given "
+        "back as sentence 2. Hollow and dotted: what §5.1 prints of GPT-4.",
     )

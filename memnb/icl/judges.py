@@ -22,11 +22,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/icl/judges.ipynb #f0b817f3
-import csv
 import re
 from collections import Counter
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -121,12 +119,10 @@ def repeats(
 
 
 # %% ../../nbs/icl/judges.ipynb #d3a1e702
-PRONOUNS = set(
-    (
-        "he him his she her hers it its they them their theirs we us our you your who whom whose "
-        "which himself herself itself themselves"
-    ).split()
-)
+PRONOUNS = {
+    *"he him his she her hers it its they them their theirs we us our you your who whom".split(),
+    *"whose which himself herself itself themselves".split(),
+}
 
 
 def derivable(
@@ -145,9 +141,7 @@ def derivable(
         a, pronoun = _stems(sentence), [re.sub(r"['’].*", "", w) in PRONOUNS for w in words]
 
         @lru_cache(None)
-        def rest(
-            i, j, own
-        ):  # b from i on, out of a from j on; `own`: a word was found in its place
+        def rest(i, j, own):  # b from i on, out of a from j on; own: a word was found in its place
             if i == len(b):
                 return own
             return any(
@@ -213,10 +207,10 @@ def reviewed(
     file,  # csv file of `review`, or lines of JSON with the same fields
 ):  # DataFrame: truth, said, verdict, ...; empty when there is no file yet
     "Verdicts that somebody has given so far"
-    if str(file).endswith(".jsonl") and Path(file).exists():
-        return pd.read_json(file, lines=True, dtype=str, encoding="utf8")
     if not Path(file).exists():
         return pd.DataFrame(columns=["truth", "said", "verdict"])
+    if str(file).endswith(".jsonl"):
+        return pd.read_json(file, lines=True, dtype=str, encoding="utf8")
     return pd.read_csv(file, keep_default_na=False, dtype=str)
 
 
@@ -233,22 +227,18 @@ def review(
     text, buttons = w.HTML(), [w.Button(description=d) for d in ("exact", "near", "inexact")]
 
     def show():
-        if not todo:
-            text.value = "Every pair has a verdict."
-        else:
-            text.value = (
-                f"<b>{len(todo)} to go</b><table><tr><th>reference</th><th>completion</th></tr>"
-                f"<tr><td>{escape(todo[0][0])}</td><td>{escape(todo[0][1])}</td></tr></table>"
-            )
+        text.value = "Every pair has a verdict."
+        if todo:
+            pair = pd.DataFrame([todo[0]], columns=["reference", "completion"])
+            with pd.option_context("display.max_colwidth", None):
+                text.value = f"<b>{len(todo)} to go</b>{pair.to_html(index=False)}"
         for b in buttons:
             b.disabled = not todo
 
     def click(b):
-        if todo:
-            head = [] if Path(file).exists() else [("truth", "said", "verdict")]
-            with open(file, "a", encoding="utf8", newline="") as f:
-                rows = [*head, (*todo.pop(0), b.description)]
-                csv.writer(f, lineterminator="\n").writerows(rows)
+        row = pd.DataFrame([(*todo.pop(0), b.description)], columns=["truth", "said", "verdict"])
+        how = dict(mode="a", header=not Path(file).exists(), index=False, lineterminator="\n")
+        row.to_csv(file, **how)
         show()
 
     for b in buttons:
@@ -286,9 +276,8 @@ def judged(
         near = [rule(*p) for p in pairs]
         verdicts = ["inexact" if v == "near" and t else v for v, t in zip(near, taken)]
     elif str(by).endswith(VERDICT_FILES):
-        given = reviewed(ready_judge(by, None))
-        said = dict(zip(zip(given.truth, given.said), given.verdict))
-        verdicts = [said.get(p, "unclear") for p in pairs]
+        given = reviewed(ready_judge(by, None)).set_index(["truth", "said"]).verdict.to_dict()
+        verdicts = [given.get(p, "unclear") for p in pairs]
     else:
         verdicts = llm_judge(by, result.truth.tolist(), result.said.tolist())
     match = pd.Series(verdicts, result.index, object)

@@ -49,7 +49,7 @@ def perform(
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
         said, refused = (
             [read_label(s, task.labels) for s in answers],
-            [was_refused(s) for s in answers],
+            list(map(was_refused, answers)),
         )
     elif how == "scoring":
         model.require("logprobs")
@@ -59,11 +59,9 @@ def perform(
         said = [labels[max(range(n), key=lambda j: sums[i * n + j])] for i in range(len(prompts))]
     else:
         raise ValueError(f"labels are read by 'scoring' or 'generation', not {how!r}")
-    known = [c for c in ("times",) if c in task.queries]
-    d = task.queries[["idx", "label", *known]].assign(
-        said=said, refused=refused, k=k, how=how, order=order
-    )
-    return d.assign(dataset=task.name, ok=[a == b for a, b in zip(d.label, said)])
+    d = task.queries[[c for c in ("idx", "label", "times") if c in task.queries]]
+    d = d.assign(said=said, refused=refused, k=k, how=how, order=order, dataset=task.name)
+    return d.assign(ok=[a == b for a, b in zip(d.label, said)])
 
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5

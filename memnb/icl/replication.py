@@ -113,8 +113,9 @@ def replicate(
     demos = _controlled(task, k, setting, seed) if k else task.demos[:0]
     copies, same = (passed(task, x) for x in (copied(task, demos), [constant(demos)] * len(q)))
     triples = list(zip(q["first"], q.second, said))
-    out = pd.DataFrame(dict(idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said))
-    out = out.assign(
+    where = dict(dataset=task.name, setting=setting, k=k)
+    own = dict(idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said)
+    out = pd.DataFrame(where | own).assign(
         other=[_rival(s, b, task.rivals[a]) for a, b, s in triples],
         repeats=[task.pair and rule(b, s) == "near" and repeats(a, b, s) for a, b, s in triples],
         refused=[was_refused(s) for s in answers],
@@ -122,9 +123,6 @@ def replicate(
         copied=[v != "inexact" for v in copies],
         constant=[v != "inexact" for v in same],
     )
-    out.insert(0, "k", k)
-    out.insert(0, "setting", setting)
-    out.insert(0, "dataset", task.name)
     return out.assign(times=q.times) if "times" in q else out
 
 
@@ -151,13 +149,10 @@ def share_rows(
     n: int,  # instances; 0 gives no share
 ) -> list:  # of dicts
     "Rows of one cell: counts, and the share of n instances with its exact interval"
-    rows = [
-        dict(at, quantity=q, value=v)
-        for q, v in counts.items()
-        if v or q not in ("refused", "uninformative")
-    ]
-    low, high = binom_ci(round(hits), n)
+    some = {q: v for q, v in counts.items() if v or q not in ("refused", "uninformative")}
+    rows = [dict(at, quantity=q, value=v) for q, v in some.items()]
     if n:
+        low, high = binom_ci(round(hits), n)
         rows.append(dict(at, quantity=share, value=hits / n, low=low, high=high))
     return [dict(r, n=n, unit="texts") for r in rows]
 
@@ -196,13 +191,9 @@ def guess_counts(
         return {}
     g = g[~g.match.isin(UNCOUNTED)]
     back, guess = g.match.isin(["exact", "near"]), guessed(g)
-    same = dict(constants=int(g.constant.sum())) if "constant" in g else {}
-    return dict(
-        copies=int(g.copied.sum()),
-        **same,
-        beyond=int((back & ~guess).sum()),
-        only_copy=int((guess & ~back).sum()),
-    )
+    found = dict(copies=g.copied) | (dict(constants=g.constant) if "constant" in g else {})
+    found |= dict(beyond=back & ~guess, only_copy=guess & ~back)
+    return {k: int(x.sum()) for k, x in found.items()}
 
 
 # %% ../../nbs/icl/replication.ipynb #75fd75c6
@@ -214,9 +205,7 @@ BASES = dict(
     twins=["pairs"],
     foreign=["pairs"],
 )  # setting: those that it is compared with at the same k
-AT_ZERO = dict(
-    shuffled="pairs_labels", twins="pairs", foreign="pairs"
-)  # what a control is without demonstrations
+AT_ZERO = dict(shuffled="pairs_labels", twins="pairs", foreign="pairs")  # without demonstrations
 
 
 def known_groups(
@@ -251,15 +240,11 @@ def paired_rows(
                         continue
                     hits_there, exact_there, both = cells[there]
                     both = here & both
-                    found = dict(
-                        gained=len((hits - hits_there) & both),
-                        lost=len((hits_there - hits) & both),
-                        gained_exact=len((exact - exact_there) & both),
-                        lost_exact=len((exact_there - exact) & both),
-                    )
+                    found = dict(gained=hits - hits_there, lost=hits_there - hits)
+                    found |= dict(gained_exact=exact - exact_there, lost_exact=exact_there - exact)
                     at = dict(part="paired", dataset=name, setting=s, k=k, other=other, group=group)
                     at |= dict(n=len(both), unit="texts")
-                    rows += [dict(at, quantity=q, value=v) for q, v in found.items()]
+                    rows += [dict(at, quantity=q, value=len(x & both)) for q, x in found.items()]
     return in_long_form(rows)
 
 
@@ -339,14 +324,12 @@ def replications(
     dull = len(task.telling) - sum(task.telling)
     if 2 * dull > len(task.telling):
         say(
-            f"{task.name}: {dull} of {len(task.telling)} second pieces can be had "
-            "without a memory (too few rare words, or all from the first piece), "
-            "and count in no share"
+            f"{task.name}: {dull} of {len(task.telling)} second pieces can be had without a memory "
+            "(too few rare words, or all from the first piece), and count in no share"
         )
     parts = []
     for s in settings:
-        parts += [
-            replicate(m, task, k, s, max_tokens, mode, seed) for k in ks if k or s not in CONTROLS
-        ]
+        some = [k for k in ks if k or s not in CONTROLS]
+        parts += [replicate(m, task, k, s, max_tokens, mode, seed) for k in some]
         say(f"{task.name}: setting {s} is done")
     return judged(pd.concat(parts, ignore_index=True), judge)

@@ -10,9 +10,6 @@ __all__ = [
     "COUNTS",
     "SPELLED",
     "ONE",
-    "all_runs",
-    "one_half",
-    "cells",
     "overall",
     "dose_cells",
     "memory_rates",
@@ -37,52 +34,17 @@ from scipy.stats import norm
 from .. import plots, results, stats
 from .method import MAIN, SETTINGS, correlation, p_of
 from .prompts import TITLES
-from .replication import KINDS, OFTEN, in_long_form
+from .replication import KINDS, OFTEN
 from ..plant import FILES
 
 # %% ../../nbs/icl/tables.ipynb #849cec04
 SWAPPED = f"planted:{FILES[1]}"  # fine-tuned on the other half: the same experiment again
 SINGLY = "planted:news"  # its items were shown as documents of their own: beside none stood a demonstration
 
-
-def all_runs(
-    profile: str = None,  # batch profile that comes first; default: the largest that is there
-    now=None,  # long rows just measured, with `model`
-):  # DataFrame in the long form, the other half of the planted file last
-    "The recorded run of every model and data set, and what of `now` is not recorded"
-    try:
-        rows = results.runs("icl", profile, ("model", "dataset", "k"))
-    except FileNotFoundError:
-        return now
-    rows = rows[rows.model != SINGLY]
-    known = {*zip(rows.model, rows.dataset)}
-    if now is not None and len(now):
-        new = [pair not in known for pair in zip(now.model, now.dataset)]
-        rows = pd.concat([rows, now[new].assign(profile=profile)], ignore_index=True)
-    of = rows[rows.judge.fillna("") != ""].groupby(["model", "dataset"]).judge.unique()
-    one = {pair: "rule" if "rule" in names else names[0] for pair, names in of.items()}
-    mine = [
-        not j or j != j or j == one[pair]
-        for pair, j in zip(zip(rows.model, rows.dataset), rows.judge)
-    ]
-    return in_long_form(rows[mine].sort_values("model", key=lambda m: m == SWAPPED, kind="stable"))
-
-
-def one_half(
-    rows,  # long rows
-):  # the rows without those of the model that was fine-tuned on the other half
-    "What tables and figures show that have a line for each model"
-    return rows[rows.model != SWAPPED]
-
-
 # %% ../../nbs/icl/tables.ipynb #a6d18cff
 SHARE = dict(replication="rate", generation="accuracy", scoring="accuracy")  # by part
-_READ = ["hits", "constant", "distinct", "commonest"]
-COUNTS = dict(
-    replication=["exact", "near_exact", "copies", "constants", "beyond", "only_copy"],
-    generation=_READ,
-    scoring=_READ,
-)
+COUNTS = dict.fromkeys(SHARE, ["hits", "constant", "distinct", "commonest"])
+COUNTS["replication"] = ["exact", "near_exact", "copies", "constants", "beyond", "only_copy"]
 SPELLED = dict(
     full="full",
     pairs_labels="pairs and labels",
@@ -93,40 +55,30 @@ SPELLED = dict(
 )  # settings for people
 
 
-def cells(
+def overall(
     rows,  # long rows, of one model or several
     part: str = "replication",  # or 'generation', 'scoring'
-    **where,  # values of key columns
+    by_times: bool = False,  # a row a number of repetitions, and not all together
+    **where,  # values of key columns; group='': performance on all instances
 ):  # DataFrame by k: keys, counts, share, low, high, n; `name` for figures
-    "A row a cell, a column for each quantity"
+    "Replication or performance, a row a condition, a column a quantity"
     keys = ["model", "dataset", "setting", "group", "judge", "k", "times"]
-    few = results.select(rows, part=part, **where)
+    few = results.select(rows[rows.times.notna() == by_times], part=part, **where)
     d = results.wide(few[[*keys, "quantity", "value", "low", "high", "n"]], SHARE[part])
     d = d.reindex(columns=[*keys, *COUNTS[part], SHARE[part], "low", "high", "n"])
     d["n"] = d.n.fillna(0).astype(int)
-    several = rows.groupby("model").dataset.nunique() > 1
-    d["name"] = [
-        plots.label(m) + f", {TITLES.get(s, s)}" * bool(several[m])
-        for m, s in zip(d.model, d.dataset)
-    ]
+    many = rows.groupby("model").dataset.nunique()
+    of = zip(d.model, d.dataset)
+    d["name"] = [plots.label(m) + f", {TITLES.get(s, s)}" * bool(many[m] > 1) for m, s in of]
     return d.sort_values("k", kind="stable").reset_index(drop=True)
-
-
-def overall(
-    rows,  # long rows
-    part: str = "replication",  # or 'generation', 'scoring'
-    **where,  # values of key columns
-):  # as `cells`
-    "Cells of one part, all doses together; of the performance those of all instances with group=''"
-    return cells(rows[rows.times.isna()], part, **where)
 
 
 def dose_cells(
     rows,  # long rows
-):  # as `cells`, with whole `times`
+):  # as `overall`, with whole `times`
     "Replications of models with known memories, by the number of times shown"
-    m = rows[rows.times.notna() & (rows.model == "planted:" + rows.dataset)]
-    return cells(m).astype(dict(times=int))
+    m = rows[rows.model == "planted:" + rows.dataset]
+    return overall(m, by_times=True).astype(dict(times=int))
 
 
 # %% ../../nbs/icl/tables.ipynb #061d7a8f
@@ -136,6 +88,7 @@ def memory_rates(
 ):  # DataFrame, a row a cell: model, dataset, name, setting, k, rate, guess, by, value, low, high, n, others, exact, copy, constant
     "Memory of each cell: what comes back, minus the guess"
     keys = ["model", "dataset", "setting", "k"]
+    numbers = ["rate", "guess", "by", "value", "low", "high", "n", "others", "exact"]
     doses = dose_cells(rows)
     known = dict(list(doses.assign(hits=doses.exact + doses.near_exact).groupby(keys)))
     out = []
@@ -149,19 +102,15 @@ def memory_rates(
             (x, n), (y, m) = ((d.hits.sum(), int(d.n.sum())) for d in (never, often))
             if not n or not m:
                 continue
-            low, high = stats.difference_ci((x, n), (y, m))
-            shares = dict(rate=y / m, guess=x / n, by="twins", value=y / m - x / n)
-            at |= shares | dict(low=low, high=high, n=m, others=n, exact=often.exact.sum())
+            ends = stats.difference_ci((x, n), (y, m))
+            found = y / m, x / n, "twins", y / m - x / n, *ends, m, n, often.exact.sum()
         elif r.n and r.beyond == r.beyond:
-            low, high = stats.paired_ci(r.beyond, r.only_copy, r.n)
-            gap = r.beyond - r.only_copy
+            ends, gap = stats.paired_ci(r.beyond, r.only_copy, r.n), r.beyond - r.only_copy
             guess = (r.exact + r.near_exact - gap) / r.n
-            shares = dict(rate=r.rate, guess=guess, by="copy", value=gap / r.n)
-            at |= shares | dict(low=low, high=high, n=r.n, others=r.n, exact=r.exact)
+            found = r.rate, guess, "copy", gap / r.n, *ends, r.n, r.n, r.exact
         else:
             continue
-        out.append(at)
-    numbers = ["rate", "guess", "by", "value", "low", "high", "n", "others", "exact"]
+        out.append(at | dict(zip(numbers, found)))
     columns = ["model", "dataset", "name", "setting", "k", *numbers, "copy", "constant"]
     return pd.DataFrame(out, columns=columns).astype(dict(copy=float, constant=float))
 
@@ -176,11 +125,10 @@ def pair_counts(
     "Changes within instances"
     m = results.select(rows, part="paired", setting=setting, k=k, other=other)
     out = {}
-    for (d, group), g in m.groupby(["dataset", "group"], sort=False):
-        v, n = g.set_index("quantity").value, int(g.n.iloc[0])
-        if n:
-            gained, lost = (int(v[q + "_exact" * exact]) for q in ("gained", "lost"))
-            out.setdefault(d, {})[group] = gained, lost, n
+    for (d, group), g in m[m.n > 0].groupby(["dataset", "group"], sort=False):
+        v = g.set_index("quantity").value
+        gained, lost = (int(v[q + "_exact" * exact]) for q in ("gained", "lost"))
+        out.setdefault(d, {})[group] = gained, lost, int(g.n.iloc[0])
     return out
 
 
@@ -230,15 +178,14 @@ def tab_transitions(
     setting: str = MAIN,  # one of SETTINGS
 ):  # DataFrame
     "What exact, near and inexact answers become with more demonstrations, shown and never shown apart"
-    m = rows[(rows.part == "transition") & (rows.setting == setting) & (rows.value > 0)]
+    m = results.select(rows, part="transition", setting=setting).query("value > 0")
     name = [
         f"{plots.label(a)}, {g or 'all'}, k = {x:.0f} to {y:.0f}"
         for a, g, x, y in zip(m.model, m.group, m.near, m.k)
     ]
     order = [f"{a}_{b}" for a in KINDS for b in KINDS]
-    d = m.assign(name=name).pivot_table(
-        index="name", columns="quantity", values="value", aggfunc="first", sort=False
-    )
+    how = dict(index="name", columns="quantity", values="value", aggfunc="first", sort=False)
+    d = m.assign(name=name).pivot_table(**how)
     d = d.reindex(columns=[c for c in order if c in d]).fillna(0).astype(int)
     return d.rename(columns=lambda c: c.replace("_", " to "))
 
@@ -306,12 +253,10 @@ def pearsons(
         b = overall(m, read, dataset=d, group="").set_index("k").accuracy
         ks = [k for k in a.index if k in b.index]
         y = (a.exact if exact else a.exact + a.near_exact)[ks] / a.n[ks]
-        x = (
-            less[model, d, s].set_index("k").value.reindex(ks)
-            if (model, d, s) in less
-            else y * float("nan")
-        )
-        own = correlation(x, b[ks]) if x.notna().all() else (float("nan"),) * 2
+        x = less[model, d, s].set_index("k").value.reindex(ks) if (model, d, s) in less else None
+        own = (float("nan"),) * 2
+        if x is not None and x.notna().all():
+            own = correlation(x, b[ks])
         rows.append((name, d, s, read, *correlation(y, b[ks]), len(ks), model, *own))
     columns = "name dataset setting how r p points model memory memory_p".split()
     return pd.DataFrame(rows, columns=columns)
@@ -329,12 +274,10 @@ def printed_p(
 
 def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
-    out = {
-        f"paper: {d}": {
-            r.setting: f"{r.value:.2f} ({printed_p(float(r.value))})" for r in g.itertuples()
-        }
-        for d, g in reported[reported["where"] == where].groupby("dataset", sort=False)
-    }
+    out = {}
+    for r in reported[reported["where"] == where].itertuples():
+        cell = f"{r.value:.2f} ({printed_p(float(r.value))})"
+        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = cell
     for r in pearsons(measured, exact).itertuples():
         why = "too few points" if r.points < 3 else "constant"
         less = f"; memory {r.memory:.2f}" * (abs(r.memory - r.r) >= 0.005)  # False where one is NaN
@@ -362,18 +305,13 @@ def tab1(measured, reported=None, most: int = 5):
     d = results.wide(m.assign(value=m.text).drop(columns="text")).sort_values(
         ["model", "dataset", "setting", "near", "k"], kind="stable"
     )
-    d = d.head(most)
-    known = d.model == "planted:" + d.dataset
-    shown = [
-        ("never" if not t else f"{t:.0f} times") if ok else "unknown"
-        for t, ok in zip(d.times, known)
-    ]
-    out = dict(
-        dataset=d.dataset,
+    d = d.head(most).reset_index(drop=True)
+    shown = d.times.map(lambda t: f"{t:.0f} times" if t else "never")
+    out = d[["dataset"]].assign(
         setting=d.setting.replace(SPELLED),
-        shown=shown,
+        shown=shown.where(d.model == "planted:" + d.dataset, "unknown"),
         first=d["first"],
         near=[f"k = {k:.0f}: {x}" for k, x in zip(d.near, d.near_answer)],
         exact=[f"k = {k:.0f}: {x}" for k, x in zip(d.k, d.exact_answer)],
     )
-    return pd.DataFrame(out).reset_index(drop=True)
+    return out
