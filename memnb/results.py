@@ -485,6 +485,10 @@ def _run_of(rows, profile):
         known = set(there.unique())
         one = next(x for x in (*wanted, there.iloc[0]) if x in known)
         rows = rows[there == one]
+    judges = [j for j in completed(rows, ["judge"]).judge.unique() if j]
+    if len(judges) > 1:  # of several the rule; what takes no judge stays
+        one = "rule" if "rule" in judges else judges[0]
+        rows = rows[rows.judge.fillna("").isin(["", one])]
     return rows
 
 

@@ -8,7 +8,6 @@ __all__ = ["PAPER"]
 # %% ../../nbs/contextual/index.ipynb #727b9815
 from .automaton import *
 from .claims import *
-from .counting import *
 from .figures import *
 from .grammars import *
 from .logs import *

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = [
     "KEYS_OF_RUNS",
+    "CELL",
     "KINDS_OF_LEARNERS",
     "parted",
     "measure",
-    "to_long",
     "chosen",
     "curves",
     "model_name",
@@ -20,7 +20,6 @@ __all__ = [
     "main_rows",
     "shared_repeats",
     "asked_last",
-    "to_draw",
     "group_of",
 ]
 
@@ -28,6 +27,7 @@ __all__ = [
 import math
 import re
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +85,7 @@ def measure(
             )
         found[name] = g
     models = dict.fromkeys(map(parted, _listed(configs) if model == "gpt" else [model]))
-    cells = [
-        (g, s, c) for g in found.values() for s in dict.fromkeys(_listed(sizes)) for c in models
-    ]
+    cells = list(product(found.values(), dict.fromkeys(_listed(sizes)), models))
     for i, (g, s, (config, rate, called)) in enumerate(cells, 1):
         d = dynamics(g, s, config, model, lr=lr if rate is None else rate, **how)
         out.append(d.assign(config=called) if model == "gpt" else d)
@@ -100,46 +98,34 @@ def measure(
 KEYS_OF_RUNS = [*RUN_OF, "string"]
 
 
-def to_long(
-    rows,  # DataFrame from `measure`
-):  # DataFrame in the long form of `results`; `x` is the epoch, what does not change stands at epoch 0
-    "Losses as measured rows"
-    once = (
-        rows.groupby(KEYS_OF_RUNS, sort=False)
-        .head(1)[[*KEYS_OF_RUNS, *OF_STRING]]
-        .assign(epoch=0.0)
-    )
-    both = rows[[*KEYS_OF_RUNS, "epoch", *LOSSES]].merge(
-        once, on=[*KEYS_OF_RUNS, "epoch"], how="left"
-    )
-    return results.long(
-        both.assign(part="loss").rename(columns=dict(epoch="x")), [*LOSSES, *OF_STRING]
-    )
+CELL = ["language", "size", "config"]
 
 
 def chosen(
     rows,  # measured rows
     profile: str = None,  # batch profile that comes first
     model: str = None,  # whose: other kinds of learners stay beside it; default: all
-):  # of each model the run that is read, and behind it, as the setting 'again', cells asked again under a later seed
-    "The rows that figures and claims read; a cell asked again counts where it has more repeats than the first time"
+):  # of each model the run of `results.runs`, and behind it, as the setting 'again', the repeats below
+    """The rows that figures and claims read.
+
+    A paper's own choice: where the repeats of a condition could decide nothing, it was asked again under a later seed,
+    with more of them. To add them to the first would be to go on until something is decided, so they stand apart.
+    """
+    kinds = rows.config.map({c: kind_of(c) for c in rows.config.unique()})
     if model:
-        kinds = rows.drop_duplicates(["model", "config"])
-        kinds = kinds.config.map(kind_of).groupby(kinds.model).min()
-        rows = rows[rows.model.map(kinds > kinds.get(model, -1)) | (rows.model == model)]
+        own = kinds.groupby(rows.model).min()
+        rows = rows[rows.model.map(own > own.get(model, -1)) | (rows.model == model)]
     if not len(rows) or (rows.setting == "again").any():  # chosen already
         return rows
-    cell, out = ["language", "size", "config"], [results.runs(rows, profile)]
+    out = [results.runs(rows, profile)]
     for name, run in out[0].groupby("model", sort=False):
-        same = (rows.model == name) & (rows.setting == "given") & (rows.seed > run.seed.iloc[0])
-        later = rows[same & (rows.profile == run.profile.iloc[0])]
-        if len(later):
+        first = results.select(run, setting="given").groupby(CELL).repeat.nunique()
+        later = results.select(rows, model=name, setting="given", profile=run.profile.iloc[0])
+        if len(later := later[later.seed > run.seed.iloc[0]]):
             later = results.runs(later, profile).assign(setting="again")
-            first, last = (
-                d.groupby(cell).repeat.nunique() for d in (run[run.setting == "given"], later)
-            )
-            more = last.index[last > first.reindex(last.index)]
-            out.append(later[pd.MultiIndex.from_frame(later[cell]).isin(more)])
+            more = later.groupby(CELL).repeat.nunique()
+            more = more.index[more > first.reindex(more.index)]
+            out.append(later[pd.MultiIndex.from_frame(later[CELL]).isin(more)])
     out = pd.concat(out, ignore_index=True)
     kinds = out.config.map({c: kind_of(c) for c in out.config.unique()})
     return out.iloc[np.argsort(kinds > kinds.min(), kind="stable")].reset_index(drop=True)
@@ -162,21 +148,15 @@ def model_name(
     model: str,  # as given to `measure`
 ) -> str:  # without the path of a folder
     "Name of a model in tables"
-    return (
-        f"hf:{Path(model[3:]).name}"
-        if model.startswith("hf:") and Path(model[3:]).is_dir()
-        else model
-    )
+    folder = model.startswith("hf:") and Path(model[3:]).is_dir()
+    return f"hf:{Path(model[3:]).name}" if folder else model
 
 
-# %% ../../nbs/contextual/measuring.ipynb #96aaf27b
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
     n: int = 3  # strings followed, of falling frequency
-    main: list[str] = [
-        "L4m"
-    ]  # languages trained with controls: 'L1' to 'L8', 'L4m' (modified), or a grammar of yours
+    main: list[str] = ["L4m"]  # languages with controls: 'L1' to 'L8', 'L4m', or a grammar of yours
     languages: list[str] = []  # further languages, without controls
     apart: list[str] = ["L4m"]  # languages trained once more with the copies reversed
     published: list[str] = ["L4m"]  # languages trained by the paper's protocol, too
@@ -184,11 +164,7 @@ class Sizes(papers.Sizes):
     strings: list[int] = [16]  # training strings
     configs: list[str] = ["1x16", "ngram"]  # layers x width of the tiny models; 'ngram' only counts
     varied: list = []  # languages at further sizes and configs, none named: all; [size or config, *languages] for one
-    copies: list[int] = [
-        8,
-        3,
-        1,
-    ]  # how often the strings stand in the training data, one number each
+    copies: list[int] = [8, 3, 1]  # how often each string stands in the training data
     repeats: int = 4  # trainings with new strings, data and weights
     natural_size: int = 256  # training strings where copies are natural
     natural_repeats: int = 1  # of those
@@ -250,7 +226,10 @@ def sweep(
             say(f"{c['languages']}, {out[-1].setting.iloc[0]}: {i} of {len(cells)} measured")
     rows = pd.concat(out, ignore_index=True)
     rows = rows.round(dict.fromkeys([*LOSSES, "exact", "best_loss"], 4))
-    return to_long(rows).assign(model=model_name(model), mode="train")
+    rows[OF_STRING] = rows[OF_STRING].where(~rows.duplicated(KEYS_OF_RUNS))  # said at epoch 0
+    named = dict(part="loss", model=model_name(model), mode="train")
+    long = results.long(rows.rename(columns=dict(epoch="x")), [*LOSSES, *OF_STRING])
+    return long.assign(**named)
 
 
 # %% ../../nbs/contextual/measuring.ipynb #016f52d1
@@ -295,23 +274,10 @@ def shared_repeats(
 def asked_last(
     rows,  # DataFrame from `curves`, or its onsets
 ):  # DataFrame: those of the setting 'given', by which orders are judged
-    "Runs with copies given; where a cell was asked again with more repeats, these and not the first"
-    cells, again = (
-        pd.MultiIndex.from_frame(rows[["language", "size", "config"]]),
-        rows.setting == "again",
-    )
-    first = (rows.setting == "given") & ~cells.isin(cells[again])
-    return rows[first | again].assign(setting="given")
-
-
-def to_draw(
-    name: str,  # of a figure
-    rows,  # measured rows of this paper
-    model: str = None,  # whose; default: the tiny networks
-    profile: str = None,  # default: the largest that is there
-) -> dict:  # argument of the figure -> losses
-    "The losses of a figure: those of a learner, and of what it is compared with"
-    return dict(measured=curves(chosen(rows, profile, model)))
+    "Runs with copies given; where a condition was asked again with more repeats, these and not the first"
+    d = rows[rows.setting.isin(["given", "again"])]
+    last = d.groupby(CELL).setting.transform("min")  # 'again' before 'given'
+    return d[d.setting == last].assign(setting="given")
 
 
 def group_of(

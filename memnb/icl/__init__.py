@@ -16,12 +16,13 @@ from .performance import *
 from .prompts import *
 from .replication import *
 from .measuring import *
+from .measuring import facts, run
 from .tables import *
 from ..papers import Paper
 
 PAPER = Paper(
     "icl",
-    run,  # noqa: F405
+    run,
     {name.removeprefix("fig_"): f for name, f in vars(_figures).items() if name.startswith("fig")},
-    facts,  # noqa: F405
+    facts,
 )

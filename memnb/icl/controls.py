@@ -4,18 +4,9 @@
 
 # %% auto #0
 __all__ = [
-    "PAPER_SETS",
-    "PAPER_KS",
-    "ASKED",
     "WORLD_KS",
     "WORLD_SETTINGS",
-    "guess_rows",
-    "paper_task",
-    "content_rows",
-    "paper_rows",
     "rising_null",
-    "record_controls",
-    "by_repeat",
     "World",
     "invented",
     "written",

@@ -4,10 +4,6 @@
 
 # %% auto #0
 __all__ = [
-    "INTERVAL",
-    "STEP_FROM",
-    "COPY",
-    "CONSTANT",
     "WHOSE",
     "LOOKS",
     "fig_x_summary",
@@ -15,8 +11,6 @@ __all__ = [
     "fig3",
     "fig4",
     "fig_x_elements",
-    "fig_x_cost",
-    "fig_x_neighbours",
     "tab_swap",
     "fig_x_swap",
     "tab_recall",
@@ -31,7 +25,6 @@ from itertools import cycle
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib.ticker import LogLocator
 
 from .. import plots, results, stats
 from .controls import ASKED, PAPER_KS, by_repeat
@@ -460,42 +453,6 @@ def fig_x_elements(measured, reported=None):
     )
 
 
-# %% ../../nbs/icl/figures.ipynb #a8000ab2
-def fig_x_cost(measured, reported=None):
-    "Seconds by demonstrations (left) and by instances (right, both axes logarithmic)"
-    m = measured[measured.part == "cost"]
-    if not len(m):
-        return plots.placeholder("time: not measured")
-    m = m[(m.dataset == m.dataset.iloc[0]) & (m.model == m.model.iloc[0])]
-    top_n, top_k, color = m.instances.max(), m.k.max(), plots.color(m.model.iloc[0])
-    by_k, by_n = m[m.instances == top_n].sort_values("k"), m[m.k == top_k].sort_values("instances")
-    with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7, 2.8))
-        look = dict(y="value", marker="o", markersize=5, markeredgewidth=0, color=color)
-        sns.lineplot(by_k, x="k", ax=left, **look)
-        sns.lineplot(by_n, x="instances", ax=right, **look)
-        left.set(title=f"{top_n:.0f} instances", xlabel="demonstrations k", ylabel="seconds")
-        left.set_ylim(0, 1.1 * by_k.value.max())
-        right.set(title=f"k = {top_k:.0f}", ylabel="seconds", xscale="log", yscale="log")
-        ns, one = sorted(int(n) for n in by_n.instances), by_n[by_n.instances == 1].value
-        if len(one) and ns[-1] > 1:
-            each, middle = one.iloc[0], ns[-1] ** 0.5
-            right.plot([1, ns[-1]], [each, each * ns[-1]], ls=":", color=plots.GREY)
-            beside = dict(textcoords="offset points", ha="right", color="#666666")
-            right.annotate("one call each", (middle, each * middle), (-8, 2), **beside)
-        right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        right.yaxis.set_major_formatter("{x:g}")
-        right.set_xticks(ns, [str(n) for n in ns])
-        right.minorticks_off()
-    return plots.finish(
-        fig,
-        "Seconds that a replication takes",
-        plots.foot(m, "one timing a point"),
-        "Seconds on an empty store. Demonstrations, with which all prompts begin, are computed once: time "
-        "grows with demonstrations plus instances (solid), not with their product (dotted).",
-    )
-
-
 # %% ../../nbs/icl/figures.ipynb #1e01216d
 WHOSE = dict(pairs="pairs that were shown", twins="pairs never shown")
 WHOSE |= dict(foreign="pairs of another data set")
@@ -514,38 +471,6 @@ def _with_zero(d, setting):
     "Cells of a setting over k, after those without demonstrations, which all share"
     zero = d[(d.setting == "pairs") & (d.k == 0)]
     return pd.concat([zero, d[(d.setting == setting) & (d.k > 0)]]).sort_values("k")
-
-
-def fig_x_neighbours(measured, reported=None):
-    "Members and controls, asked for behind pairs that were shown, were not shown, or are of another data set"
-    d = _of_models(memory_rates(measured)).query("by == 'twins'")
-    d = d[d.setting.isin([*WHOSE]) & d.model.str.startswith("planted")]
-    if not len(d):
-        return plots.placeholder("members and twins behind other pairs: not measured")
-    d = d[d.model == d.model.iloc[0]]
-    ks = sorted(int(k) for k in d.k.unique())
-    with plots.style():
-        fig, axs = plt.subplots(1, 2, figsize=(7.5, 3), sharey=True)
-        for ax, rate, n, title in (
-            (axs[0], "rate", "n", "members, shown often"),
-            (axs[1], "guess", "others", "twins, never shown"),
-        ):
-            for i, (s, look) in enumerate(LOOKS.items()):
-                g = _with_zero(d, s)
-                points = list(zip(g.k, g[rate] * g[n], g[n]))
-                _over_k(ax, ks, points, 0.1 * (i - 1), label=WHOSE[s], **look)
-            _places(ax, ks, ylim=(-0.03, 1.03), title=f"asked for: {title}")
-        axs[0].set_ylabel("share that comes back")
-        axs[1].legend(title="before the question", loc="upper left")
-    of = measured[measured.model == d.model.iloc[0]]
-    return plots.finish(
-        fig,
-        "What comes back behind other pairs",
-        plots.foot(of, f"{_span(d.n)} members and {_span(d.others)} twins a point", INTERVAL),
-        "The same questions behind three kinds of pairs. Pairs of another data set show only the form; "
-        "held-out controls that come back are guessed; where pairs that were never shown help as much, the "
-        "topic is enough. What only pairs that were shown bring back is memory called by its neighbours.",
-    )
 
 
 # %% ../../nbs/icl/figures.ipynb #b09a4ef1

@@ -21,7 +21,6 @@ __all__ = [
     "known_groups",
     "paired_rows",
     "transitions",
-    "became_exact",
     "checked_sizes",
     "replications",
 ]

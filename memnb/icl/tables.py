@@ -4,19 +4,12 @@
 
 # %% auto #0
 __all__ = [
-    "SWAPPED",
-    "SINGLY",
     "SHARE",
     "COUNTS",
     "SPELLED",
     "ONE",
     "overall",
     "dose_cells",
-    "memory_rates",
-    "pair_counts",
-    "picked_ci",
-    "tab_memory",
-    "tab_transitions",
     "read_by",
     "one_label",
     "tab_performance",
@@ -24,7 +17,6 @@ __all__ = [
     "printed_p",
     "tab2",
     "tab3",
-    "tab1",
 ]
 
 # %% ../../nbs/icl/tables.ipynb #bb569cf5

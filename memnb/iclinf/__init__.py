@@ -15,15 +15,14 @@ from .figures import *
 from .influence import *
 from .ladder import *
 from .learners import *
-from .lower import *
 from .measuring import *
+from .measuring import measure_parts
 from .method import *
 from .prompts import *
-from .twins import *
 from ..papers import Paper
 
 PAPER = Paper(
     "iclinf",
-    measure_parts,  # noqa: F405
+    measure_parts,
     {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
 )

@@ -4,7 +4,6 @@
 
 # %% auto #0
 __all__ = [
-    "NORMS",
     "TABLE3",
     "AUDIT_ORDERS",
     "DELTAS",
@@ -14,7 +13,6 @@ __all__ = [
     "Text",
     "write",
     "audit_prompts",
-    "Games",
     "audit_orders",
     "leaks",
     "scaled",
@@ -27,11 +25,12 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
+from scipy.stats import beta, binom
 
 from .. import data, lm, stats
 from ..core import say
 from .accounting import AUDITS, solve
-from .lower import attack, whole_outputs
 from .method import DELTA, STEPS, _orders, clipped, compare, theory
 from ..lm import needs
 
@@ -146,10 +145,7 @@ class Ensemble:
         self.start = [(x["attention_mask"], x["position_ids"]) for _, x in self.batches]
         self.first = self._scores()
         if self.first.dtype.itemsize < 4:
-            say(
-                f"{model.name} gives scores in 16 bits: the audit counts their rounding as leakage; "
-                "load it with dtype='float32'"
-            )
+            say(f"{model.name} gives scores in 16 bits, whose rounding counts as leakage")
 
     def _scores(self):
         out = None
@@ -163,7 +159,7 @@ class Ensemble:
     def restart(self):
         "Forget the continuation; returns the scores of the first token, prompts x vocabulary"
         for (_, x), (mask, position) in zip(self.batches, self.start):
-            x["attention_mask"], x["position_ids"] = mask, position
+            x |= dict(attention_mask=mask, position_ids=position)
             for l in x["past_key_values"].layers:
                 if not hasattr(l, "space"):
                     l.crop(mask.shape[1])
@@ -186,7 +182,6 @@ class Ensemble:
         return self._scores()
 
 
-# %% ../../nbs/iclinf/auditing.ipynb #150406d3
 @dataclass
 class Text:
     "A text of Algorithm 1, and what it says about each prompt"
@@ -338,6 +333,84 @@ def scaled(
     each = np.mean([t.each[norm] for t in texts], 0).max((0, 2)) * k
     spent = np.array([t.spent[norm].sum(0) for t in texts]) * k
     return dict(zip(orders, spent.T)), dict(zip(orders, map(float, each)))
+
+
+# %% ../../nbs/iclinf/auditing.ipynb #297f5365
+@dataclass
+class Attack:
+    "What an attack shows: epsilon is at least `eps`, with the confidence asked for"
+
+    eps: float
+    most: float  # what as many tries could show at most
+    hits: int  # of `n` outputs of the one side above the threshold
+    false_hits: int  # of `n` outputs of the other side
+    n: int
+    threshold: float
+    turned: bool  # whether outputs of Q are told by a small loss
+
+
+def _shown(hits, false_hits, n, delta, level):
+    "Epsilon at least, by the exact intervals of both shares; arrays of counts"
+    hits, false_hits = (np.asarray(k, float) for k in (hits, false_hits))
+    low = np.where(hits > 0, beta.ppf((1 - level) / 2, np.maximum(hits, 1e-9), n - hits + 1), 0.0)
+    misses = np.maximum(n - false_hits, 1e-9)
+    high = np.where(false_hits < n, beta.ppf((1 + level) / 2, false_hits + 1, misses), 1.0)
+    return np.log(np.maximum(low - delta, 1e-300) / high)
+
+
+def attack(
+    p,
+    q,  # realised losses of outputs with all prompts, and of outputs without one
+    delta: float = 0.0,  # probability that the promise may fail
+    level: float = 0.95,  # confidence
+) -> Attack:
+    "A lower bound on epsilon by the likelihood-ratio test"
+    p, q = (np.asarray(v, float) for v in (p, q))
+    n = min(len(p), len(q)) // 2
+    if n < 1 or np.isnan(p).any() or np.isnan(q).any():
+        raise ValueError("an attack needs two losses of each side at least, all of them numbers")
+    best = -np.inf, 0.0, False
+    for turned, (a, b) in enumerate([(p[:n], q[:n]), (-q[:n], -p[:n])]):
+        a, b = np.sort(a), np.sort(b)
+        cuts = np.unique(np.concatenate([a, b]))
+        eps = _shown(*(n - np.searchsorted(v, cuts) for v in (a, b)), n, delta, level)
+        best = max(best, (eps.max(), cuts[eps.argmax()], bool(turned)))
+    _, cut, turned = best
+    a, b = (-q[n : 2 * n], -p[n : 2 * n]) if turned else (p[n : 2 * n], q[n : 2 * n])
+    t, f = int((a >= cut).sum()), int((b >= cut).sum())
+    shown, most = (float(_shown(*k, n, delta, level)) for k in ((t, f), (n, 0)))
+    return Attack(max(0.0, shown), max(0.0, most), t, f, n, float(cut), turned)
+
+
+# %% ../../nbs/iclinf/auditing.ipynb #62673b36
+def attack_power(
+    t: float,
+    f: float,  # shares of outputs of the two sides above the threshold
+    n: int,  # outputs of each side that count; as many others choose the threshold
+    delta: float = 0.0,
+    level: float = 0.95,  # see `attack`
+) -> float:  # probability
+    "How likely an attack with so many outputs shows an epsilon above 0"
+    k = np.arange(n + 1)
+    shown, p, q = _shown(k[:, None], k, n, delta, level), binom.pmf(k, n, t), binom.pmf(k, n, f)
+    return float((p @ (shown > shown[n, n]) @ q) * (p @ (shown > 0) @ q))
+
+
+# %% ../../nbs/iclinf/auditing.ipynb #fd7dee1c
+DELTA_AT = 0.1, 1, 3  # epsilons whose delta is recorded
+
+
+def whole_outputs(
+    losses,  # realised, of outputs with all prompts
+) -> list:  # dicts: quantity, value, low, high, n
+    "Realised loss, divergence of order 2 and delta of whole outputs, as rows"
+    losses, names = np.asarray(losses, float), ("value", "low", "high")
+    parts = dict(realised=losses)
+    for e in DELTA_AT:
+        parts[f"delta_at_{e:g}"] = np.maximum(0.0, -np.expm1(np.minimum(e - losses, 0.0)))
+    rows = [dict(zip(names, map(float, stats.mean_ci(v))), quantity=k) for k, v in parts.items()]
+    rows.append(dict(quantity="joint", value=float(logsumexp(losses) - np.log(len(losses)))))
+    return [dict(r, n=len(losses)) for r in rows]
 
 
 # %% ../../nbs/iclinf/auditing.ipynb #8ba8411f

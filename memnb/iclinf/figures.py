@@ -55,7 +55,7 @@ DATASETS = dict(
     dbpedia="DBpedia-14",
     trec="TREC",
 )
-_HOLLOW = " Hollow: right no more often than a guess, by the interval, so that the loss is one of guesses."
+_HOLLOW = " Hollow: right no more often than a guess."
 
 
 def _series(rows):
@@ -148,9 +148,8 @@ def fig1(measured, reported=None):
         fig,
         "How much an exemplar leaks, by its place in the prompt",
         _foot(m),
-        "The loss of each place of the prompt, averaged over queries before any maximum is taken. The "
-        "paper sees a U here, but prints no numbers. Right, how often each is right, and what a guess "
-        "gets." + _HOLLOW,
+        "The loss of each place of the prompt, averaged over queries before any maximum is taken; the paper "
+        "sees a U. Right, how often each is right, and what a guess gets." + _HOLLOW,
     )
 
 
@@ -187,9 +186,9 @@ def fig2(measured, reported=None):
         fig,
         "How much exemplars leak, by the size of the model",
         _foot(m),
-        "Our models by size, and the nine losses that the paper prints for models of 7, 8 and 9 billion "
-        "parameters. Their data sets differ from ours, so the two groups show the order of magnitude and "
-        "no trend. The paper sees a rise up to 7 billion and a fall after it, within Qwen2.5.",
+        "Our models by size, and the nine losses that the paper prints, of other data sets: the two groups "
+        "show the order of magnitude and no trend. The paper sees a rise up to 7 billion and a fall after "
+        "it, within Qwen2.5.",
     )
 
 
@@ -226,10 +225,9 @@ def fig3(measured, reported=None):
         fig,
         "How much exemplars leak, by their number",
         _foot(m),
-        "Mean over queries of the largest loss in the prompt. The paper sees it fall with the number of "
-        "exemplars, most from 2 to 4, and prints numbers only for 4. All numbers of exemplars are asked the "
-        "same queries, and a shorter prompt has the first exemplars of a longer one. Right, how often the "
-        "same queries are answered right." + _HOLLOW,
+        "Mean over queries of the largest loss in the prompt; the paper sees it fall, most from 2 to 4, and "
+        "prints numbers only for 4. All numbers of exemplars are asked the same queries. Right, how often "
+        "these are answered right." + _HOLLOW,
     )
 
 
@@ -265,9 +263,8 @@ def _two_kinds(m, by, kinds, gaps=None, reported=None, xlabel="ICLInf (nats)", h
         if gaps is not None:
             a, b = kinds.values()
             beside[0].axvline(0, color=plots.GREY, lw=1, zorder=0)
-            beside[0].set(
-                xlabel=f"{a} minus {b} (nats)" if by == "item" else f"{b} minus {a} (nats)"
-            )
+            a, b = (a, b) if by == "item" else (b, a)
+            beside[0].set_xlabel(f"{a} minus {b} (nats)")
         if hits:
             if first:
                 p = select(reported, where="Table 1", what="accuracy").value.astype(float)
@@ -284,7 +281,7 @@ def _reading(measured, reported, kinds, title, caption):
         return plots.placeholder("influence: not measured")
     gaps = select(measured, part="influence", quantity="difference", setting=[*kinds][1])
     fig = _two_kinds(m, "setting", kinds, gaps, reported, hits=_chances(measured))
-    end = " The last panel has how often each is right, and what a guess gets." + _HOLLOW
+    end = " Right, how often each is right, and what a guess gets." + _HOLLOW
     return plots.finish(fig, title, _foot(gaps), caption + end)
 
 
@@ -295,11 +292,9 @@ def fig4(measured, reported=None):
         reported,
         dict(label="plain", calibrated="calibrated"),
         "With and without calibration",
-        "Left, ICLInf without and with contextual calibration, and the printed losses of the paper, which"
-        " are plain. Each prompt is calibrated by itself, with and without the exemplar, as Definition 3.1 "
-        "asks. "
-        "Middle, the mean of the differences within the same queries. In the paper calibration always raises "
-        "the loss; its Figure 4 prints no numbers.",
+        "Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
+        "plain losses. Middle, differences within the same queries. In the paper calibration always raises "
+        "the loss.",
     )
 
 
@@ -310,10 +305,9 @@ def fig7(measured, reported=None):
         reported,
         dict(label="labels", full="vocabulary"),
         "Over the labels and over the whole vocabulary",
-        "Left, ICLInf with the maximum over the labels alone and over all tokens, and the printed losses "
-        "of the paper, which are over the labels. Middle, the mean of the differences within the same "
-        "queries. In the paper the vocabulary is above the labels in all cases; its Figure 7 prints no "
-        "numbers.",
+        "Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
+        "over the labels. Middle, differences within the same queries. In the paper the vocabulary is "
+        "above the labels in all cases.",
     )
 
 
@@ -339,8 +333,7 @@ def fig5(measured, reported=None):
         _two_kinds(m, "setting", kinds),
         "Before and after instruction tuning",
         _foot(m),
-        "ICLInf of models before and after instruction tuning, in pairs. In the paper the tuned ones always "
-        "leak more; its Figure 5 prints no numbers.",
+        "ICLInf of models before and after instruction tuning. In the paper the tuned ones always leak more.",
     )
 
 
@@ -356,28 +349,23 @@ def fig_x_memory(measured, reported=None):
         _two_kinds(m, "item", kinds, gaps, xlabel="mean loss (nats)"),
         "Exemplars known by heart, and twins that the model never saw",
         _foot(gaps),
-        "Left, the mean loss of exemplars that the planted model was shown many times (64 times as a line "
-        "of a csv file, or 12 times as an exemplar), and of twins that it never "
-        "saw. Right, their difference in the same prompts. The base model has seen "
-        "neither: its difference is due to the texts themselves.",
+        "Left, the mean loss of exemplars that the model was shown (64 times as a line of a csv file, or 12 "
+        "times as an exemplar), and of held-out controls. Right, their difference in the same prompts; "
+        "that of the base model, which saw neither, is due to the texts.",
     )
 
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
-def _rungs(d):
-    "Short names of the models of the ladder: as it is, cut off, tuned, each by its number"
-    kind = dict(zip(d.model, d.setting.fillna("")))
-    models = sorted(kind, key=lambda who: (["", "cut", "tuned"].index(kind[who]), rung_number(who)))
-    return {who: who.split(", ")[-1] if kind[who] else "as it is" for who in models}
-
-
 def fig_x_ladder(measured, reported=None):
     "Accuracy and influence of a model that is tuned on the form, and of its first layers"
     loss = select(measured, part="ladder", quantity="loss")
     if not len(loss):
         return plots.placeholder("ladder: not measured")
     gaps = select(measured, part="ladder", quantity="difference")
-    names, right = _rungs(loss), right_and_guess(measured, "ladder")
+    kind = dict(zip(loss.model, loss.setting.fillna("")))  # as it is, cut off, tuned
+    models = sorted(kind, key=lambda who: (["", "cut", "tuned"].index(kind[who]), rung_number(who)))
+    names = {who: who.split(", ")[-1] if kind[who] else "as it is" for who in models}
+    right = right_and_guess(measured, "ladder")
     way = loss[loss.setting != "cut"].assign(rung=lambda d: d.model.map(rung_number))
     looks = dict(topics="o", news="s", goods="D")
     looks = {d: (m, color) for (d, m), color in zip(looks.items(), plots.COLORS)}
@@ -411,10 +399,9 @@ def fig_x_ladder(measured, reported=None):
         fig,
         "Tuned on the form of the prompts, or cut off after some layers",
         _foot(loss[loss.model == [*names][0]]),
-        "Left, from the model as it is along the lines to the one that has seen most prompts. Right, "
-        "differences within the same queries, of models tuned on so many prompts or cut off after so many "
-        "layers. Reuters goods are not among the data sets of the tuning: there the form is known and the "
-        "task is not." + _HOLLOW,
+        "Left, along the lines from the model as it is to the one tuned on most prompts. Right, differences "
+        "within the same queries, of models tuned on so many prompts or cut off after so many layers. "
+        "Reuters goods are not among the data sets of the tuning." + _HOLLOW,
     )
 
 
@@ -446,10 +433,7 @@ def fig6(measured, reported):
         left.plot(p.target, 100 * p.empirical / p.target, label="paper, Table 4", **printed)
         right.plot(p.target, 100 * p.use, **printed)
         for k in NORMS:
-            own, same = (
-                audit_table(measured, norm=k),
-                audit_table(measured, norm=k, item="identical"),
-            )
+            own, same = (audit_table(measured, norm=k, item=i) for i in ("", "identical"))
             if len(own):
                 name = NORM_NAMES[k]
                 left.plot(own.target, 100 * own.ratio, ls="none", ms=4, label=name, **NORM_LOOK[k])
@@ -479,11 +463,10 @@ def fig6(measured, reported):
         f"what the data add uses {100 * p.use.min():.1f} to {100 * p.use.max():.1f} % of the divergence "
         f"allowed (Table 4, all targets){own}",
         _foot(written, texts, "95 % Student's t over texts") if len(written) else "",
-        "Left, the ratio that the paper reports. Grey is what its formula gives for a model "
-        "that ignores its prompt, by whole orders of the divergence as in the paper (hence its cliffs) or by "
-        "any. Above 100 % no promise is broken: it bounds the divergence. Right, the divergence of the data "
-        "over that bound. With the mean over all s prompts, identical ones show up, too: that reading also "
-        "counts that there is one prompt less.",
+        "Left, the ratio that the paper reports; grey, what its formula gives for a model that ignores its "
+        "prompt, by whole orders as in the paper or by any. Above 100 % no promise is broken. Right, the "
+        "divergence of the data over its bound; with the mean over all s prompts identical ones show up, "
+        "too, since there is one prompt less.",
     )
 
 
@@ -536,11 +519,9 @@ def fig_x_attack(measured, reported=None):
         fig,
         "What is promised, and what an attack shows",
         plots.foot(shown, f"{many} of each side", "95 % Clopper-Pearson, one end each"),
-        "Downward triangles are upper bounds: left the promise, which is proven for the mean over s; "
-        "right the bound that is proven for the mean over the others. Upward ones are lower bounds at 95 % "
-        "confidence by the likelihood-ratio test; the truth is in the pale bars. Dashes, left, are accounts "
-        "of the measured divergences and bound nothing. A lower bound cannot exceed the logarithm of the "
-        "number of tries.",
+        "Downward triangles are upper bounds (left the promise, proven for the mean over s), upward ones "
+        "lower bounds at 95 % confidence by the likelihood-ratio test; the truth is in the pale bars. "
+        "Dashes, left, are accounts of the measured divergences and bound nothing.",
     )
 
 
@@ -554,10 +535,8 @@ def shown_by_texts(measured):
         if "realised" not in v.index:
             continue
         number, r = v.value.map("{:.2g}".format), v.loc["realised"]
-        row = dict(
-            outputs=f"texts, {at[2]} prompts" if part == "duel" else f"2,000 answers, {at[0]}"
-        )
-        row["promised"] = f"{v.value['theory']:.1f}" + "*" * (part == "audit")
+        what = f"texts, {at[2]} prompts" if part == "duel" else f"2,000 answers, {at[0]}"
+        row = dict(outputs=what, promised=f"{v.value['theory']:.1f}" + "*" * (part == "audit"))
         row["realised loss"] = f"{r.value:.2g} ({r.low:.2g} to {r.high:.2g})"
         row["divergence, order 2"] = number.get("joint", "")
         row |= {f"delta at {k[9:]}": x for k, x in number.items() if k.startswith("delta_at_")}
@@ -605,10 +584,9 @@ def fig_x_learners(measured, reported=None):
         fig,
         "Influence of models from scratch, beside the one that is known",
         plots.foot(m, ns, "95 %, bootstrap over contexts, t over trainings"),
-        "Left, learners of growing size beside the influence of the best possible learner (dashed, with "
-        "its interval). Middle, by what the word asked for says of its label, behind the same exemplars: an "
-        "empty word goes with every label, a clear one with one label in 90 % of cases. Right, by the "
-        "number of exemplars. Black is exact but for the draw of contexts.",
+        "Left, learners of growing size beside the best possible one (dashed, with its interval). Middle, "
+        "by what the word asked for says of its label: an empty word goes with every label, a clear one "
+        "with one label in 90 % of cases. Right, by the number of exemplars.",
     )
 
 
@@ -624,9 +602,8 @@ def tab1(measured, reported):
     for (who, d), g in select(measured, part="influence").groupby(["model", "dataset"], sort=False):
         v = g.set_index(["quantity", "setting"])
         a, l = v.loc[("accuracy", "label")], v.loc[("loss", "label")]
-        guess, none = (
-            x.value.max() for x in (g[g.quantity == "guess"], g[g.setting == "no exemplar"])
-        )
+        parts = g[g.quantity == "guess"], g[g.setting == "no exemplar"]
+        guess, none = (x.value.max() for x in parts)
         row = dict(model=who, dataset=d)
         row["accuracy"] = f"{100 * a.value:.0f} % ({100 * a.low:.0f} to {100 * a.high:.0f})"
         row["guess"] = f"{100 * guess:.0f} %" + " at chance" * bool(a.low <= guess)

@@ -16,8 +16,6 @@ __all__ = [
     "world_cases",
     "world_losses",
     "train_learners",
-    "over_trainings",
-    "learner_influence",
 ]
 
 # %% ../../nbs/iclinf/learners.ipynb #c9680316
@@ -137,7 +135,6 @@ def over_trainings(
     return mean_loss(units, seed) | dict(unit=unit)
 
 
-# %% ../../nbs/iclinf/learners.ipynb #b558f2d9
 def learner_influence(
     sizes: list = ("1x8", "1x16", "1x32", "2x32"),  # see `train_learners`
     n: int = 400,  # contexts
