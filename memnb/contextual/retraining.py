@@ -7,26 +7,11 @@ __all__ = [
     "NATURAL",
     "PAIRINGS",
     "WARMUP",
-    "RUN_OF",
-    "LOSSES",
-    "OF_STRING",
-    "COLUMNS_OF_RUNS",
-    "SETTINGS_OF_RUNS",
-    "LEARNERS",
-    "CODE",
     "followed",
     "data_sets",
     "paired_sets",
     "model_config",
     "train_tiny",
-    "string_losses",
-    "tree_losses",
-    "fine_tune",
-    "spelling",
-    "train_tuned",
-    "looks_at",
-    "short_name",
-    "dynamics",
 ]
 
 # %% ../../nbs/contextual/retraining.ipynb #21334e83
@@ -47,7 +32,6 @@ import pandas as pd
 
 from .. import core, gpt, lm
 from .automaton import Grammar, grammar
-from .counting import train_counts
 from .grammars import token_ids
 from .method import nearest
 from ..core import say
@@ -67,44 +51,30 @@ def followed(
     g, copies = grammar(language), list(copies)
     seen = Counter(g.sample(size, [seed, 1]))
     d = pd.DataFrame(dict(text=list(seen), logprob=g.logprobs(seen)))
-    d = d.sort_values(
-        ["logprob", "text"], ascending=[False, True], kind="stable", ignore_index=True
-    )
-    if (
-        not copies
-    ):  # the middle string of each of n numbers of copies, the most and the fewest among them
+    d = d.sort_values(["logprob", "text"], ascending=[False, True], ignore_index=True)
+    if not copies:  # the middle string of each of n numbers of copies, from the most to the fewest
         many = Counter(g.sample(NATURAL, [seed, 2]))
         d["copies"] = [max(1, round(many[t] * size / NATURAL)) for t in d.text]
         levels = sorted(set(d.copies), reverse=True)
         if len(levels) < n:
             raise ValueError(
-                f"{n} strings of falling frequency are wanted, but {size} strings of {g.called} have "
-                f"{len(levels)} different number(s) of copies: take a larger size, fewer strings (n), "
-                f"or give the copies, "
-                f"as {[max(1, size // 4**i) for i in range(1, n + 1)]}"
+                f"{size} strings of {g.called} have {len(levels)} different number(s) of copies, and not "
+                f"{n}: take a larger size or fewer strings (n), or give the copies, as 8, 3, 1"
             )
         pick = [levels[round(i)] for i in np.linspace(0, len(levels) - 1, n)]
         at = [d.index[d.copies == c] for c in pick]
         d = d.loc[[a[len(a) // 2] for a in at]].reset_index(drop=True)
     else:  # strings evenly spread over the ranks of probability
-        if len(copies) != n:
-            raise ValueError(f"{n} strings, but {len(copies)} numbers of copies given")
-        if min(copies) < 1 or sorted(copies, reverse=True) != copies:
-            raise ValueError(f"copies fall from the most to the fewest, 1 at least: not {copies}")
-        if max(copies) > size:
+        if len(copies) != n or not all(a >= b >= 1 for a, b in zip([size, *copies], copies)):
             raise ValueError(
-                f"{max(copies)} copies of one string are more than the {size} "
-                "training strings: take fewer copies or a larger size"
+                f"copies are {n} numbers that fall from {size}, the training strings, to 1, not {copies}"
             )
         if len(d) < n:
-            raise ValueError(
-                f"{n} strings are followed, but the sample has {len(d)} different ones"
-            )
+            raise ValueError(f"{n} strings to follow, but the sample has {len(d)} different ones")
         at = [round(i) for i in np.linspace(0, len(d) - 1, n)]
         d = d.loc[at].reset_index(drop=True).assign(copies=copies)
-    return d.assign(string=[f"s{i}" for i in range(len(d))])[
-        ["string", "text", "copies", "logprob"]
-    ]
+    names = [f"s{i}" for i in range(len(d))]
+    return d.assign(string=names)[["string", "text", "copies", "logprob"]]
 
 
 # %% ../../nbs/contextual/retraining.ipynb #dbb7dd9e
@@ -146,21 +116,16 @@ def paired_sets(
     g, sets = grammar(language), data_sets(language, three.text, three.copies, size, seed)
     if pairing == "published":
         return sets, [np.zeros(len(s), bool) for s in sets]
-    owner = np.repeat(
-        [-1, *range(len(three))], [size, *three.copies]
-    )  # whose place it is; -1: of D'
+    owner = np.repeat([-1, *range(len(three))], [size, *three.copies])  # whose place; -1: of D'
     own = [*sets[0], *(t for t, c in zip(three.text, three.copies) for _ in range(c))]
     fresh, left = [], set(three.text)
     for draw in range(50 if controls else 0):
         fresh += [s for s in g.sample(len(own), [seed, 5, draw]) if s not in left]
         if len(fresh) >= len(own):
             break
-    out, gone = (
-        [own] * (len(three) + 1),
-        [(owner >= 0) & (owner != i) for i in range(-1, len(three))],
-    )
-    for i in range(len(three) if controls else 0):
-        out = [*out, [f if o == i else t for t, f, o in zip(own, fresh, owner)]]
+    out, of = [own] * (len(three) + 1), range(len(three) if controls else 0)
+    out += [[f if o == i else t for t, f, o in zip(own, fresh, owner)] for i in of]
+    gone = [(owner >= 0) & (owner != i) for i in range(-1, len(three))]
     return out, gone + gone[1:] * controls
 
 
@@ -180,8 +145,7 @@ def model_config(
         raise ValueError(f"a model is spelled LxD, layers and width, as '2x32'; not {config!r}")
     if context and need > context:
         raise ValueError(
-            f"strings of {g.called} have up to {need} tokens "
-            f"with the end, but the context is {context}: take a larger context or a language of shorter strings"
+            f"strings of {g.called} have up to {need} tokens, the context is {context}"
         )
     return gpt.Config(int(found[1]), int(found[2]), len(g.terminals) + 1, max(need, 2))
 
@@ -206,26 +170,14 @@ def train_tiny(
     "Losses of watched strings by epoch, tiny GPT-2s trained from scratch side by side"
     ids, data = token_ids(g, watch), [token_ids(g, s) for s in sets]
     c = model_config(config, g, max(map(len, [*ids, *(x for d in data for x in d)])), context)
-    more, most, out = (
-        dict(warmup=WARMUP, schedule="linear") | more,
-        most or [len(ids)] * len(data),
-        {},
-    )
+    most, out = most or [len(ids)] * len(data), {}
+    how = dict(warmup=WARMUP, schedule="linear", bits=False, every=looks or "epoch") | more
+    how |= dict(epochs=epochs, batch=batch, lr=lr or None)
     for k in dict.fromkeys(most):  # trainings that look at as many strings go side by side
         at = [i for i, m in enumerate(most) if m == k]
-        fits = gpt.fit(
-            [c] * len(at),
-            [data[i] for i in at],
-            epochs=epochs,
-            batch=batch,
-            lr=lr or None,
-            seed=[seed] * len(at),
-            eval_sets=dict(watched=ids[:k]),
-            every=looks or "epoch",
-            absent=absent and [absent[i] for i in at],
-            bits=False,
-            **more,
-        )
+        own = dict(seed=[seed] * len(at), absent=absent and [absent[i] for i in at])
+        own |= dict(eval_sets=dict(watched=ids[:k]))
+        fits = gpt.fit([c] * len(at), [data[i] for i in at], **own, **how)
         for i, f in zip(at, fits):
             if f.note:
                 raise RuntimeError(f"a training {f.note}")
@@ -244,9 +196,8 @@ def string_losses(
 
     w = max(map(len, sequences))
     x = torch.tensor([[start, *s] + [start] * (w - len(s)) for s in sequences], device=net.device)
-    real = torch.arange(w, device=net.device) < torch.tensor(
-        [[len(s)] for s in sequences], device=net.device
-    )
+    ends = torch.tensor([[len(s)] for s in sequences], device=net.device)
+    real = torch.arange(w, device=net.device) < ends
     with torch.no_grad():
         mask = torch.nn.functional.pad(real[:, :-1].long(), (1, 0), value=1)
         logits = net(input_ids=x[:, :-1], attention_mask=mask).logits.float()
@@ -274,13 +225,9 @@ def tree_losses(
     mask = np.zeros((len(seen), len(seen)), bool)
     for i, above in enumerate(seen):
         mask[i, above] = True
-    logits = net(
-        input_ids=put([[b[-1] if b else start for b in nodes]]),
-        use_cache=False,
-        position_ids=put([[len(b) for b in nodes]]),
-        attention_mask=put(mask)[None, None],
-    )
-    logits = logits.logits[0].float()
+    x = dict(input_ids=put([[b[-1] if b else start for b in nodes]]), use_cache=False)
+    x |= dict(position_ids=put([[len(b) for b in nodes]]), attention_mask=put(mask)[None, None])
+    logits = net(**x).logits[0].float()
     node = put([nodes[tuple(s[:t])] for s in sequences for t in range(len(s))])
     each = logits.logsumexp(-1)[node] - logits[node, put([t for s in sequences for t in s])]
     whose = put(np.repeat(range(len(sizes)), sizes))
@@ -312,10 +259,8 @@ def fine_tune(
         with torch.no_grad():
             return np.concatenate([tree_losses(net, watch[i : i + 64], start).cpu() for i in cuts])
 
-    out = [look()]
-    for k, (at, rate) in enumerate(
-        zip(gpt.batch_order(len(data), batch, 0, per * epochs, seed), rates), 1
-    ):
+    out, order = [look()], gpt.batch_order(len(data), batch, 0, per * epochs, seed)
+    for k, (at, rate) in enumerate(zip(order, rates), 1):
         opt.param_groups[0]["lr"] = float(rate)
         now = [data[i] for i in at if i >= 0 and not absent[i]]
         opt.zero_grad(set_to_none=False)
@@ -396,9 +341,7 @@ def train_tuned(
     data, seen = [spell(s) for s in sets], spell(watch)
     room, need = context or m.window or math.inf, 1 + max(len(x) for d in [*data, seen] for x in d)
     if need > room:
-        raise ValueError(
-            f"strings of {g.called} have up to {need} tokens with start and end, but the context is {room}"
-        )
+        raise ValueError(f"strings of {g.called} have up to {need} tokens, the context is {room}")
     masks, nets = absent or [np.zeros(len(d), bool) for d in data], []
 
     def make(*how):
@@ -416,15 +359,77 @@ def train_tuned(
     return out
 
 
+# %% ../../nbs/contextual/retraining.ipynb #af04cc3d
+ORDER, WEIGHT = 12, 100.0  # tokens of the longest context and its continuation; m
+
+
+def contexts(
+    ids: list,  # token ids of a string
+    start: int,  # id that stands before each string
+    order: int = ORDER,  # as above
+) -> list:  # for each k < order: (context of k tokens, token), one a token
+    "What an n-gram model counts in a string"
+    padded = [start] * (order - 1) + list(ids)
+    at = range(order - 1, len(padded))
+    return [[(tuple(padded[i - k : i]), padded[i]) for i in at] for k in range(order)]
+
+
+def counted_losses(
+    data: list,  # token ids of the strings in training
+    watch: list,  # token ids of the strings whose losses are noted
+    epochs,  # when, in passes over the data; 0: before training
+    vocab: int,  # number of tokens
+    weight: float = WEIGHT,  # m: what a context must have been seen to count as much as the next shorter one
+):  # array epochs x strings, nats a token
+    "Losses of strings under an interpolated n-gram model, by epoch"
+    seen, e, out = [Counter() for _ in range(ORDER)], np.asarray(epochs, float), []
+    for s in data:
+        for k, pairs in enumerate(contexts(s, vocab)):
+            seen[k].update(pairs)
+    total = [Counter() for _ in range(ORDER)]
+    for k, c in enumerate(seen):
+        for (h, _), times in c.items():
+            total[k][h] += times
+    for s in watch:
+        p = np.full((len(e), len(s)), 1 / vocab)
+        for k, pairs in enumerate(contexts(s, vocab)):
+            both = np.array([seen[k][x] for x in pairs])
+            alone = np.array([total[k][h] for h, _ in pairs])
+            p = (e[:, None] * both + weight * p) / (e[:, None] * alone + weight)
+        out.append(-np.log(p).mean(1))
+    return np.array(out).T
+
+
+# %% ../../nbs/contextual/retraining.ipynb #6fc937fe
+def train_counts(
+    g: Grammar,
+    sets: list,
+    watch: list,  # as of `train_tiny`
+    epochs: int,
+    batch: int,
+    lr: float,
+    seed: int,
+    context=None,  # rate, seed and context change nothing
+    absent: list = None,
+    looks: list = None,
+    most: list = None,
+    **more,  # as of `train_tiny`
+) -> (
+    list
+):  # an array for each training, looks (before training included) x watched strings: nats a token
+    "As `train_tiny`, with an n-gram model, whose steps are parts of an epoch"
+    per = -(-len(sets[0]) // batch)
+    at = np.array([0, *looks]) / per if looks else np.arange(epochs + 1)
+    masks = absent or [np.zeros(len(s), bool) for s in sets]
+    kept = [token_ids(g, [t for t, a in zip(s, mask) if not a]) for s, mask in zip(sets, masks)]
+    ids, most = token_ids(g, watch), most or [len(watch)] * len(sets)
+    return [counted_losses(s, ids[:k], at, len(g.terminals) + 1) for s, k in zip(kept, most)]
+
+
 # %% ../../nbs/contextual/retraining.ipynb #42582894
 RUN_OF = ("setting", "language", "size", "config", "repeat")
 LOSSES = ["train_loss", "test_loss", "control_loss", "near_loss"]
-OF_STRING = [
-    "copies",
-    "exact",
-    "best_epoch",
-    "best_loss",
-]  # what does not change from epoch to epoch
+OF_STRING = ["copies", "exact", "best_epoch", "best_loss"]  # the same at all epochs
 COLUMNS_OF_RUNS = [*RUN_OF, "string", *OF_STRING, "epoch", *LOSSES]
 SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
 LEARNERS = dict(ngram=train_counts)  # as `train_tiny`; cheap, so that nothing of them is kept
@@ -444,39 +449,25 @@ def looks_at(
 def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train):
     "One repeat: rows of losses by string and epoch"
     sets, absent = paired_sets(g, three, size, seed, pairing, controls)
-    unseen = [
-        t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in {*three.text, *sets[0]}
-    ]
+    known = {*three.text, *sets[0]}
+    unseen = [t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in known]
     watch, k, per = [*three.text, *unseen], len(three), -(-len(sets[0]) // batch)
     looks = looks_at(per, epochs) if pairing == "masked" else None  # longer sets have other steps
-    most = [
-        len(watch) if 0 < i <= k else k for i in range(len(sets))
-    ]  # the rest only where s is in training
-    got = train(
-        g, sets, watch, seed=seed, batch=batch, epochs=epochs, absent=absent, looks=looks, most=most
-    )
+    most = [len(watch) if 0 < i <= k else k for i in range(len(sets))]  # the rest with s alone
+    how = dict(seed=seed, batch=batch, epochs=epochs, absent=absent, looks=looks, most=most)
+    got = train(g, sets, watch, **how)
     at = np.array([0, *looks]) / per if looks else np.arange(epochs + 1)
     exact, rows = -g.logprobs(watch) / [len(s.split()) + 1 for s in watch], []
     for i, s in enumerate(three.itertuples()):
         with_, near = got[i + 1], k + nearest(exact[k:], exact[i])
         mean = with_[:, k:].mean(1) if unseen else np.full(len(at), math.nan)
         best = int(mean.argmin())
-        rows.append(
-            pd.DataFrame(
-                dict(
-                    string=s.string,
-                    copies=s.copies,
-                    exact=exact[i],
-                    best_epoch=at[best] if unseen else math.nan,
-                    best_loss=mean[best],
-                    epoch=at,
-                    train_loss=with_[:, i],
-                    test_loss=got[0][:, i],
-                    control_loss=got[k + 1 + i][:, i] if controls else math.nan,
-                    near_loss=np.median(with_[:, near], 1) if len(near) else math.nan,
-                )
-            )
-        )
+        row = dict(string=s.string, copies=s.copies, exact=exact[i])
+        row |= dict(best_epoch=at[best] if unseen else math.nan, best_loss=mean[best])
+        row |= dict(epoch=at, train_loss=with_[:, i], test_loss=got[0][:, i])
+        row["control_loss"] = got[k + 1 + i][:, i] if controls else math.nan
+        row["near_loss"] = np.median(with_[:, near], 1) if len(near) else math.nan
+        rows.append(pd.DataFrame(row))
     return pd.concat(rows)
 
 
@@ -484,7 +475,6 @@ def _repeat(g, three, size, tests, seed, batch, epochs, pairing, controls, train
 CODE = (
     "grammars.py",
     "automaton.py",
-    "counting.py",
     "retraining.py",
     "../gpt.py",
     "../engine.py",
@@ -495,8 +485,8 @@ CODE = (
 
 def _code():
     "Checksum of the code that decides a training: the modules that it goes through, and the engine of the tiny models"
-    files = [core.package_dir() / "contextual" / f for f in CODE]
-    parts = [*(f.read_bytes() for f in files), getsource(nearest).encode()]
+    top = core.package_dir() / "contextual"
+    parts = [*((top / f).read_bytes() for f in CODE), getsource(nearest).encode()]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
@@ -505,7 +495,6 @@ def short_name(g):
     return g.name or f"own-{hashlib.sha256(str(g.rules).encode()).hexdigest()[:6]}"
 
 
-# %% ../../nbs/contextual/retraining.ipynb #eb894e16
 def dynamics(
     language,  # name, text or Grammar
     size: int = 256,
@@ -539,8 +528,7 @@ def dynamics(
         how, config = partial(train_tuned, model=model, folder=folder), Path(model).name
     else:
         how = LEARNERS.get(config) or partial(train_tiny, config=config)
-    if model != "gpt" or config in LEARNERS:
-        folder = None
+    folder = None if model != "gpt" or config in LEARNERS else folder
     pairing, parts = "published" if setting == "published" else "masked", []
     ask, c = dict(lr=lr, context=context, **more), core.counted()
     same = str({k: v for k, v in ask.items() if k not in ("threads", "engine", "device")})
