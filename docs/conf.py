@@ -11,7 +11,7 @@ import shutil
 from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
-from posixpath import join, normpath
+from posixpath import join, normpath, relpath
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
@@ -49,12 +49,18 @@ html_extra_path = ["_extra"]
 # --- notebooks as pages ---
 
 
+LINK = r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)"
+
+
 def linked(found, at):
     "A link of the notebook `at`: kept inside the site, else to the repository where it has an address, else words"
     words, to = found.groups()
     target = normpath(join(at.parent.as_posix(), to))
-    if ":" in to or to.startswith("#") or target.startswith(("nbs/", "figures/")):
+    if ":" in to or to.startswith("#"):
         return found[0]
+    if target.startswith(("nbs/", "figures/", "docs/")):  # the site's own top is this folder
+        own = at.parent.relative_to("docs") if at.parts[0] == "docs" else at.parent
+        return f"[{words}]({relpath(target.removeprefix('docs/'), own)})"
     return (
         f"[{words}](<{_cfg['git_url']}/blob/{_cfg['branch']}/{target}>)"
         if _cfg["git_url"]
@@ -86,7 +92,7 @@ def reader(cell, at):
     source = re.sub(
         r"^!\[([^\]]*)\]\(([^)\s]+\.png)\)$", lambda m: figure(m, at), source, flags=re.M
     )
-    return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", lambda m: linked(m, at), source)
+    return re.sub(LINK, lambda m: linked(m, at), source)
 
 
 def wanted(cell, source):
@@ -318,7 +324,10 @@ def report():
 
 
 def workshops(app, name, source):
-    "One list for each folder of workshops, in the order of the pages"
+    "One list for each folder of workshops, in the order of the pages; links of the guides"
+    if name in ("use", "teaching"):
+        at = Path(f"docs/{name}.md")
+        source[0] = re.sub(LINK, lambda m: linked(m, at), source[0])
     if name != "index":
         return
     folders = {p.parent.name for p in (HERE / "nbs").glob("*/*.ipynb")} - {"rooms"}

@@ -302,7 +302,8 @@ def test_notebooks_are_sound():
 
 def test_links_lead_somewhere():
     wrong = []
-    for p in [*NOTEBOOKS, TOP / "README.md", TOP / "CONTRIBUTING.md"]:
+    guides = [TOP / f for f in ("README.md", "CONTRIBUTING.md", "docs/use.md", "docs/teaching.md")]
+    for p in [*NOTEBOOKS, *guides]:
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(p))
         wrong += [
             f"{p.name}: {l}"
@@ -336,10 +337,15 @@ def test_plumbing_of_pages_is_folded():
 
 
 def test_front_page():
-    "README names every paper, its commands are there, and its Python can be read"
+    "README is what index.ipynb says and names every paper; commands and Python there and in the guide can be run"
+    sys.path.insert(0, str(TOP / "tools"))
+    from readme import readme
+
     text, makefile = read(TOP / "README.md"), read(TOP / "Makefile")
+    assert text == readme(TOP / "nbs/index.ipynb"), "run `make readme`"
     lost = [p.name for p in PAPER_NOTEBOOKS if f"(nbs/{p.name})" not in text]
     assert not lost, f"README does not link to {lost}"
+    text += read(TOP / "docs/use.md")
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S))
     shell += "\n" + "\n".join(re.findall(r"`((?:make|memnb) [^`]+)`", text))
     targets = {*re.findall(r"^([a-z-]+):", makefile, re.M)}

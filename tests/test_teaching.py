@@ -1,4 +1,4 @@
-"What README tells a class to do, done as it stands there: on a table and on texts that nobody has seen."
+"What docs/teaching.md tells a class to do, done as it stands there: on a table and texts that nobody has seen."
 
 import json
 import math
@@ -14,7 +14,7 @@ TOP = Path(__file__).resolve().parents[1]
 
 
 def teach():
-    return (TOP / "README.md").read_text(encoding="utf8").split("## Teach")[1].split("\n## ")[0]
+    return (TOP / "docs/teaching.md").read_text(encoding="utf8")
 
 
 def lessons():
@@ -32,7 +32,9 @@ LESSONS = lessons()
 
 def told(word, begins):
     found = [c for c in LESSONS[word] if c.startswith(begins)]
-    assert len(found) == 1, f"{word}: README tells {found or 'nothing'} that begins with {begins}"
+    assert len(found) == 1, (
+        f"{word}: the guide tells {found or 'nothing'} that begins with {begins}"
+    )
     return found[0]
 
 
@@ -76,11 +78,11 @@ def test_every_paper_has_two_experiments():
         assert [exercise(word, n).minutes <= 15 for n in (1, 2)] == [True, True]
 
 
-def test_snippet_of_readme(at):
+def test_snippet_of_the_guide(at):
     "Its lines as they stand, with a prediction and what the exercise says to run put in before the last"
     (code,) = re.findall(r"```python\n(.*?)```", teach(), re.S)
     lines = code.strip().splitlines()
-    assert lines[-1].startswith("grade('capacity', 1, predicted, run)")
+    assert lines[-1].startswith('grade("capacity", 1, predicted, run)')
     begin = [
         "from memnb.exercises import exercise as _e; exec(_e('capacity', 1).code.split('grade(')[0])",
         'predicted = {r.n: r.bits/r.entropy for r in run[run.part == "synthetic"].itertuples()}',
