@@ -68,14 +68,15 @@ class Refused(str):
     def __new__(
         cls,
         reason: str = "refused",  # as the server names it
+        text: str = "",  # of an answer that declines in words
     ):
-        "An empty text that knows its reason"
-        self = super().__new__(cls, "")
+        "A text, empty as a rule, that knows its reason"
+        self = super().__new__(cls, text)
         self.reason = reason
         return self
 
     def __getnewargs__(self):
-        return (self.reason,)
+        return (self.reason, str(self))
 
     def __repr__(self):
         return f"Refused({self.reason!r})"

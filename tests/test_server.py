@@ -32,6 +32,7 @@ KEY = "sk-test-0123456789abcdef"
 MODES = ["chat", "completion"]
 each_mode = pytest.mark.parametrize("mode", MODES)
 VARIABLES = [
+    "MEMNB_SERVER",
     "OPENAI_BASE_URL",
     "OPENAI_API_KEY",
     "OPENAI_ORG_ID",
@@ -202,44 +203,10 @@ def half_unannounced(h, body):
     h.close_connection = True
 
 
-def trickle(h, body, head=False):
-    "A reply, byte by byte: each comes in time, the whole does not"
-    data = json.dumps(whole(body)).encode()
-    top = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-    if not head:
-        h.wfile.write(top)
-    for b in top + data if head else data:
-        if h.server.over.wait(0.03):
-            break
-        h.wfile.write(bytes([b]))
-    h.close_connection = True
-
-
-def endless(h, body):
-    "A reply of 40 MB, all of it JSON"
-    h.send_response(200)
-    h.send_header("Content-Type", "application/json")
-    h.send_header("Connection", "close")
-    h.end_headers()
-    for _ in range(40):
-        h.wfile.write(b" " * 10**6)
-    h.wfile.write(json.dumps(whole(body)).encode())
-    h.close_connection = True
-
-
-def bomb(h, body):
-    "40 kB that unpack to 40 MB"
-    h.reply(
-        gzip.compress(b" " * 40_000_000 + json.dumps(whole(body)).encode()), Content_Encoding="gzip"
-    )
-
-
 PAGE = b"<html><body>Bad gateway</body></html>"
-HALF_CHARACTER = b"""{"id": "1", "choices": [{"index": 0, "finish_reason": "length", "text": "caf\\ud83d",
-    "message": {"role": "assistant", "content": "caf\\ud83d"}}]}"""
 FAULTS = {
     "429": status(429),
-    "429 retry-after": status(429, Retry_After=1),
+    "429 retry-after": status(429, Retry_After=0.1),
     "500": status(500),
     "503": status(503),
     "502 page": status(502, PAGE, kind="text/html"),
@@ -256,36 +223,38 @@ FAULTS = {
     "a list": raw([]),
     "a string": raw("stop"),
     "an error": raw(dict(error=dict(message="overloaded"))),
+    "an error in words": raw(dict(error="overloaded")),
+    "an error with a code": raw(dict(error=dict(message="slow down", code=429), choices=[])),
+    "an error in a choice": changed(error=dict(message="overloaded", code=502)),
     "no choices": raw(dict(id="1", choices=[])),
     "choices missing": raw(dict(id="1", object="completion")),
     "choices null": raw(dict(id="1", choices=None)),
     "choices a number": raw(dict(id="1", choices=7)),
     "choice null": raw(dict(id="1", choices=[None])),
     "choice a string": raw(dict(id="1", choices=["stop"])),
-    "no text": changed(text=..., message=...),
-    "text null": content(None),
-    "text a list": content(["A", "B"]),
-    "half a character": raw(HALF_CHARACTER),
-    "not ended": changed(finish_reason=None),
-    "no reason": changed(finish_reason=...),
-    "tools": changed(finish_reason="tool_calls"),
-    "second choice only": changed(index=1),
-    "trickle": trickle,
-    "trickled head": lambda h, body: trickle(h, body, head=True),
-    "endless": endless,
-    "bomb": bomb,
     "packed badly": raw(b"oops", Content_Encoding="gzip"),
 }
 each_fault = pytest.mark.parametrize("fault", FAULTS)
+WITHOUT_TEXT = {
+    "no text": changed(text=..., message=...),
+    "null": changed(text=None, message=dict(role="assistant", content=None)),
+    "tools": changed(
+        text=None, message=dict(content=None, tool_calls=[{}]), finish_reason="tool_calls"
+    ),
+    "an error": changed(finish_reason="error"),
+    "second choice only": changed(index=1),
+}  # the server means it: to ask again would give the same
 
 # ---- fixtures and what the store holds
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    "No variable of the machine reaches the client"
+    "No variable of the machine reaches the client, and openai's pauses are short"
     for k in VARIABLES:
         monkeypatch.delenv(k, raising=False)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("memnb.servers.LOADING", 0.05)
 
 
 @pytest.fixture
@@ -334,12 +303,6 @@ def upper(words):
 
 
 WORDS = ["first", "second", "third"]
-SECONDS = {
-    "hang": 0.4,
-    "trickle": 1.0,
-    "trickled head": 1.0,
-}  # the client's patience where a fault tries it
-
 # ---- a fault that passes
 
 BOTH = WORDS + ["fourth", "fifth", "sixth"]
@@ -353,7 +316,7 @@ def both():
 def test_fault_then_answer(server, at, fault):
     "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
     server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
-    assert load(at, timeout=SECONDS.get(fault, 5.0)).generate(both()) == [w.upper() for w in BOTH]
+    assert load(at, timeout=0.4 if fault == "hang" else 5.0).generate(both()) == [w.upper() for w in BOTH]
     assert stored(at) == upper(BOTH)
     assert [len(server.times(w)) for w in BOTH] == [1, 2, 1, 1, 2, 1]
     again = load(at)
@@ -364,14 +327,19 @@ def test_fault_then_answer(server, at, fault):
 
 
 @pytest.mark.parametrize(
-    "headers, least", [({}, 0.3), (dict(Retry_After=1), 1)], ids=["own", "told"]
+    "told, headers",
+    [
+        ("slow down", dict(Retry_After=0.2)),
+        ("slow down", dict(Retry_After_ms=200)),
+        ("Rate limit reached. Please try again in 200ms.", {}),
+    ],
 )
-def test_pause_after_429(server, at, headers, least):
-    "About half a second by the client's own judgement, or as long as the server says"
-    server.plan["first"] = [status(429, **headers)]
+def test_pause_after_429(server, at, told, headers):
+    "As long as the server says, in a header or in words"
+    server.plan["first"] = [status(429, dict(error=dict(message=told)), **headers)]
     load(at).generate(asks("chat", ["first"]))
     a, b = server.times("first")
-    assert b - a >= least
+    assert b - a >= 0.2
 
 
 def test_all_faults_in_one_run(server, at):
@@ -379,7 +347,7 @@ def test_all_faults_in_one_run(server, at):
     words = [f"{n} of many" for n in FAULTS]
     for w, n in zip(words, FAULTS):
         server.plan[w] = [FAULTS[n], status(500)]
-    assert load(at, "completion", timeout=2.0, retries=3).generate(words) == [
+    assert load(at, "completion", timeout=1.0, retries=3).generate(words) == [
         w.upper() for w in words
     ]
     assert stored(at) == upper(words)
@@ -388,20 +356,26 @@ def test_all_faults_in_one_run(server, at):
 # ---- a fault that stays
 
 
+FOR_GOOD = {k: f for k, f in FAULTS.items() if k[:3] not in ("429", "503")}  # these are waited for
+
+
 @each_mode
 def test_faults_for_good(server, at, mode):
     "Every fault on a prompt of its own, among good prompts: the good ones are stored, the others counted"
-    server.plan, n = {f"word, {k}": f for k, f in FAULTS.items()}, len(FAULTS)
-    words = [w for k in FAULTS for w in (f"good, {k}", f"word, {k}")]
+    faults = FOR_GOOD | WITHOUT_TEXT
+    server.plan, n = {f"word, {k}": f for k, f in faults.items()}, len(faults)
+    words = [w for k in faults for w in (f"good, {k}", f"word, {k}")]
     with pytest.raises(
         lm.NoAnswer, match=f"^{n} of {2 * n} prompts.* other {n} are in the store"
     ) as e:
-        load(at, mode, timeout=2.0).generate(asks(mode, words))
+        load(at, mode, timeout=1.0).generate(asks(mode, words))
     assert stored(at) == upper(words[::2])
     assert (
         "because of" in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
     )
-    assert {w: len(server.times(w)) for w in words} == {w: 1 + (w in server.plan) for w in words}
+    assert {w: len(server.times(w)) for w in words} == {
+        w: 1 + (w in server.plan and w[6:] not in WITHOUT_TEXT) for w in words
+    }
     server.plan.clear()
     server.asked.clear()
     assert load(at, mode).generate(asks(mode, words)) == [w.upper() for w in words]
@@ -413,8 +387,9 @@ def test_faults_for_good(server, at, mode):
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_retries(server, at, retries):
-    server.plan.update(first=status(429, retry_after_ms=10), second=FAULTS["no choices"])
+    server.plan.update(first=status(500), second=FAULTS["no choices"])
     model = load(at, retries=retries)
+    model.known.add("chat")
     with pytest.raises(lm.NoAnswer, match="2 of 3 prompts"):
         model.generate(asks("chat", WORDS))
     assert [len(server.times(w)) for w in WORDS] == [retries + 1, retries + 1, 1]
@@ -447,7 +422,7 @@ def test_nobody_listens(at, monkeypatch):
         port = s.getsockname()[1]
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with pytest.raises(lm.NoAnswer, match="3 of 3 prompts.*APIConnectionError"):
+    with pytest.raises(lm.ModelError, match="cannot be reached.*APIConnectionError"):
         load(at, retries=0).generate(asks("chat", WORDS))
     assert stored(at) == {}
 
@@ -531,11 +506,11 @@ def test_a_folder_as_model_name_stays_out_of_the_store(server, at):
 
 def test_no_piece_of_a_key_is_shown(server, at):
     "OpenAI's message has the first and the last letters of a wrong key"
-    masked = f"Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY[9:18]}"
+    masked = f"Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY}"
     server.plan["first"] = status(401, dict(error=dict(message=masked)))
     with pytest.raises(RuntimeError, match="Incorrect API key") as e:
         load(at).generate(asks("chat", WORDS))
-    assert not any(k in str(e.value) for k in (KEY[:8], KEY[-4:], KEY[9:18])), str(e.value)
+    assert not any(k in str(e.value) for k in (KEY[:8], KEY[-4:])), str(e.value)
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
@@ -778,22 +753,11 @@ def test_a_server_that_dies(server, at, fault):
     "The run ends soon, and what was answered is kept"
     words = [f"word {i}" for i in range(300)]
     server.plan = dict.fromkeys(words[30:], FAULTS[fault])
-    with pytest.raises(lm.NoAnswer, match="36 prompts in a row.*stopped.*30 are in the store") as e:
+    with pytest.raises(lm.NoAnswer, match="36 prompts in a row.*30 are in the store") as e:
         load(at, retries=0).generate(asks("chat", words))
     most = 30 + 32 + 36 + 32  # answered; failed beside the last of these; in a row; in flight then
     assert len(server.asked) <= most and stored(at) == upper(words[:30])
     assert server.url not in str(e.value)
-
-
-def test_a_server_that_never_was(at, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with pytest.raises(
-        lm.NoAnswer, match="36 prompts in a row.*APIConnectionError.*0 are in the store"
-    ):
-        load(at, retries=0).generate(asks("chat", [f"word {i}" for i in range(300)]))
 
 
 def test_failures_between_answers_do_not_stop_a_run(server, at):
@@ -833,16 +797,6 @@ def test_another_model_answers(server, at, capsys):
     assert said.count("quiet") == 1 and "loud-2024" not in said and "srv" not in said
 
 
-def test_thoughts_that_take_all_tokens(server, at, capsys):
-    server.plan["second"] = changed(
-        message=dict(role="assistant", content=None), finish_reason="length"
-    )
-    model = load(at, body=dict(reasoning_effort="high"))
-    assert model.generate(asks("chat", WORDS)) == ["FIRST", "", "THIRD"] and len(server.asked) == 3
-    assert "reasoning_effort" in capsys.readouterr().err
-    assert server.asked[0][-1]["reasoning_effort"] == "high" and model.id != load(at).id
-
-
 # ---- log-probabilities
 
 
@@ -861,8 +815,15 @@ def echo(lengths=(4, 5, 3, 6), values=(None, -1.5, -0.25, -2.0), cut=None, **cha
     return fault
 
 
+def scorer(at, **kw):
+    "A model whose way to log-probabilities is known"
+    model = load(at, "completion", **kw)
+    model.way = "echo", 0
+    return model
+
+
 def score(at, **kw):
-    return load(at, "completion", **kw).logprobs("The quick", [" foxes ru"])
+    return scorer(at, **kw).logprobs("The quick", [" foxes ru"])
 
 
 def test_logprobs_of_the_continuation(server, at):
@@ -877,7 +838,7 @@ def test_logprobs_of_the_continuation(server, at):
 def test_logprobs_of_several(server, at):
     server.plan["a b c"] = echo((1, 2, 2), (None, -1.0, -3.0))
     server.plan["a b d"] = echo((1, 2, 1, 1), (None, -1.0, -4.0, -5.0))
-    assert load(at, "completion").logprobs("a b", [" c", " d", " c"]) == [
+    assert scorer(at).logprobs("a b", [" c", " d", " c"]) == [
         [-3.0],
         [-4.0, -5.0],
         [-3.0],
@@ -939,7 +900,7 @@ def test_a_conversation_has_no_logprobs_at_the_completions_endpoint(server, at):
 
 NAN = b"""{"choices": [{"index": 0, "text": "The quick foxes ru!", "finish_reason": "length", "logprobs":
     {"tokens": ["The quick", " foxes ru"], "text_offset": [0, 9], "token_logprobs": [null, NaN]}}]}"""
-OTHER = ["Thy ", "quick", " fo", "xes ru", "!"]
+OTHER = ["The ", "quack", " fo", "xes ru", "!"]
 WRONG = {
     "other text": echo(tokens=OTHER),
     "straddling": echo((4, 7, 4, 3)),
@@ -969,7 +930,7 @@ def test_offsets_in_bytes(server, at):
         token_logprobs=[None, -10.0, -30.0, -40.0, -2.0],
     )
     server.plan["éé x y z"] = lambda h, body: h.reply(whole(body, text="éé x y z!", logprobs=lp))
-    assert load(at, "completion").logprobs("éé x", [" y z"]) == [[-30.0, -40.0]]
+    assert scorer(at).logprobs("éé x", [" y z"]) == [[-30.0, -40.0]]
 
 
 def test_a_token_before_the_text(server, at):
@@ -979,7 +940,7 @@ def test_a_token_before_the_text(server, at):
         token_logprobs=[None, -1.0, -2.0, -9.0],
     )
     server.plan["a b"] = lambda h, body: h.reply(whole(body, text="a b!", logprobs=lp))
-    assert load(at, "completion").logprobs("a", [" b"]) == [[-2.0]]
+    assert scorer(at).logprobs("a", [" b"]) == [[-2.0]]
 
 
 def test_a_server_that_does_not_take_echo(server, at):
@@ -988,7 +949,7 @@ def test_a_server_that_does_not_take_echo(server, at):
     model = load(at, "completion")
     with pytest.raises(lm.Unsupported, match="tabular.row_completion"):
         model.logprobs("The quick", [" fox", " cat"])
-    assert len(server.asked) == 1 and model.generate(["hello"]) == ["HELLO"]
+    assert len(server.asked) == 2 and model.generate(["hello"]) == ["HELLO"]
 
 
 @pytest.mark.parametrize("fault", ["no choices", "choice null", "no json", "500", "half"])
@@ -1063,17 +1024,13 @@ def test_azure_without_version(server, at, monkeypatch):
 
 
 @pytest.mark.parametrize("kw, most", [({}, 32), (dict(concurrency=3), 3)], ids=["default", "three"])
-def test_requests_in_flight(server, at, kw, most, capsys):
+def test_requests_in_flight(server, at, kw, most):
     words, model = [f"word {i}" for i in range(64)], load(at, **kw)
     model.generate(asks("chat", ["known"]))
     server.delay, server.gather, server.most = 0.02, most, 0
     server.full.clear()
     assert model.generate(asks("chat", words), max_tokens=8) == [w.upper() for w in words]
     assert server.most == most
-    said = capsys.readouterr().err
-    assert re.search(
-        r"64 requests, about [\d,]+ tokens of prompts and at most 512 of answers", said
-    )
 
 
 RUN = textwrap.dedent("""
