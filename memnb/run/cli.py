@@ -45,6 +45,43 @@ def _may_write(file):
         )
 
 
+def _served(words):
+    "Take the settings of model servers of a command line, for this process and those that it starts"
+    import json
+
+    from ..servers import OPTIONS, _place
+
+    given = {}
+    for word in words:
+        name, is_, value = word.partition("=")
+        if not is_ or name not in ("url", *OPTIONS):
+            known = ", ".join(("url", *OPTIONS))
+            raise ValueError(f"--server takes NAME=VALUE with one of {known}, not '{word}'")
+        like = OPTIONS.get(name, "")
+        try:
+            value = value if isinstance(like, str) else json.loads(value)
+            right = isinstance(
+                value, (int, float) if isinstance(like, (int, float)) else type(like)
+            )
+        except ValueError:
+            right = False
+        if (
+            not right
+            or name != "body"
+            and not isinstance(like, str)
+            and value < (name != "retries")
+        ):
+            raise ValueError(
+                f"--server {name}= takes {'a JSON object' if name == 'body' else 'a number'}"
+            )
+        given[name] = value
+    if url := given.pop("url", ""):
+        _place(url)
+        os.environ["OPENAI_BASE_URL"] = url
+    if given:
+        os.environ["MEMNB_SERVER"] = json.dumps(given)
+
+
 def _run(
     profile: str,  # PROFILE: {profiles}, or the path of a YAML file
     *,
@@ -59,8 +96,10 @@ def _run(
     workers: int = 1,  # N: runs at a time (1)
     dask: bool = False,  # workers are processes of a local Dask cluster
     scheduler: str = None,  # ADDRESS: use the Dask scheduler there, as tcp://host:8786
+    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
     "run the notebooks of a profile; what is finished is skipped"
+    _served(server)
     where = runs_dir(profile, out)
     results = batch(
         profile,
@@ -239,8 +278,10 @@ def _table(
     samples: int = 25,  # samples drawn from what the model knows (25)
     target: str = None,  # label column
     mode: str = None,  # chat or completion (the model's)
+    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
     "one page about a table: does a model remember it?"
+    _served(server)
     for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
         require(module, extra)
     _may_write(out)
@@ -260,8 +301,10 @@ def _ask(
     prefixes: str = "8,16,32",  # K,K: tokens shown for extraction (8,16,32)
     no_influence: bool = False,  # leave out what a text does in a prompt: half of the reading
     out: Path = Path("ask.html"),  # file to write, and the table as csv beside it (ask.html)
+    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
     "which of your texts does a model remember?"
+    _served(server)
     try:
         cuts = [int(k) for k in prefixes.split(",")]
     except ValueError:
