@@ -316,7 +316,9 @@ def both():
 def test_fault_then_answer(server, at, fault):
     "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
     server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
-    assert load(at, timeout=0.4 if fault == "hang" else 5.0).generate(both()) == [w.upper() for w in BOTH]
+    assert load(at, timeout=0.4 if fault == "hang" else 5.0).generate(both()) == [
+        w.upper() for w in BOTH
+    ]
     assert stored(at) == upper(BOTH)
     assert [len(server.times(w)) for w in BOTH] == [1, 2, 1, 1, 2, 1]
     again = load(at)
