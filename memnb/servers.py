@@ -141,7 +141,7 @@ def _gated():
     return Gated
 
 
-# %% ../nbs/rooms/servers.ipynb #f9072da5
+# %% ../nbs/rooms/servers.ipynb #ae01ddb9
 _FILTERED = r"content_filter|safety|recitation|blocklist|prohibited|spii|refusal"
 _LONG = "length", "max_tokens", "model_length", "max_new_tokens"
 _TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
@@ -229,7 +229,7 @@ def _spellings(tokens):
     yield [t.encode() for t in tokens]
     yield [piece(t) for t in tokens]
     if all(c in _LETTERS for t in tokens[1:] for c in t):
-        yield [tokens[0].encode(), *(bytes(_LETTERS[c] for c in t) for t in tokens[1:])]
+        yield [bytes(_LETTERS[c] for c in t if c in _LETTERS) for t in tokens]
 
 
 def _after(places, token, text):
@@ -290,7 +290,7 @@ def _scored(way, reply, text):
     return _places(tokens, text), values, found.get("text_offset") or ()
 
 
-# %% ../nbs/rooms/servers.ipynb #447eaaff
+# %% ../nbs/rooms/servers.ipynb #6e7359c7
 _HEAD, _ENDS = "The capital of France is the city of", (" Paris", " seven", " green")
 
 
@@ -345,9 +345,9 @@ def _unknown(err, fields):
 
 
 def _reason(err):
-    "The first line of an error with its cause, without addresses and keys"
-    lines = [x for x in f"{_error_text(err)}\n{err.__cause__ or ''}".splitlines() if x.strip()]
-    line = " ".join([*lines[:1], *(x for x in lines[-1:] if err.__cause__ and x != lines[0])])
+    "What an error says, with its cause, in one line without addresses and keys"
+    cause = str(err.__cause__ or "")
+    line = _error_text(err) + f" {cause}" * (cause not in _error_text(err))
     if "Timeout" in type(err).__name__:
         line += " Raise timeout, or lower concurrency (--server timeout=300 concurrency=2)."
     for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"):

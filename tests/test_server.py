@@ -4,7 +4,6 @@ First a server that answers wrongly in every way that servers do, when told to; 
 server of the transformers library, which holds the packaged model.
 """
 
-import gzip
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from memnb import lm, tabular
+from memnb import lm, servers, tabular
 from memnb.backend import Refused
 
 KEY = "sk-test-0123456789abcdef"
@@ -1172,6 +1171,379 @@ def test_a_store_that_fails_stops_asking(server, at, monkeypatch):
     with pytest.raises(sqlite3.OperationalError, match="disk is full"):
         model.generate(asks("chat", ALL))
     assert len(server.asked) < 30, f"{len(server.asked)} of 60 prompts were asked"
+
+
+# ---- how answers end, and what is none
+
+
+@pytest.mark.parametrize("end", ["eos", "eos_token", "STOP", "end_turn", "", None, ...])
+@each_mode
+def test_any_end_is_an_end(server, at, mode, end):
+    server.plan["second"] = changed(finish_reason=end)
+    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert stored(at) == upper(WORDS)
+
+
+THOUGHT = "Is it THIRD or\n5.1,3.5?"
+THINKS = {
+    "tags": content(f"<think>{THOUGHT}</think>\n\nSECOND"),
+    "no opening tag": content(f"{THOUGHT}</think>SECOND"),
+    "parts": content([dict(type="thinking", thinking=[]), dict(type="text", text="SECOND")]),
+    "elsewhere": changed(message=dict(content="SECOND", reasoning_content=THOUGHT)),
+    "channels": content(
+        f"<|channel|>analysis<|message|>{THOUGHT}<|channel|>final<|message|>SECOND"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", THINKS)
+def test_the_answer_is_behind_the_thought(server, at, how):
+    server.plan["second"] = THINKS[how]
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert stored(at) == upper(WORDS)
+
+
+CUT = {
+    "tag": changed(message=dict(content=f"<think>{THOUGHT}"), finish_reason="length"),
+    "no tag": changed(message=dict(content=f"Okay, {THOUGHT}"), finish_reason="length"),
+    "null": changed(message=dict(content=None), finish_reason="length"),
+    "elsewhere": changed(message=dict(content="", reasoning=THOUGHT), finish_reason="length"),
+    "answer": changed(message=dict(content=f"<think>{THOUGHT}</think>FI"), finish_reason="length"),
+}
+
+
+@pytest.mark.parametrize("how", CUT)
+def test_a_thought_that_is_cut_gets_room(server, at, how, capsys):
+    "More tokens are asked for, with no `stop` that could end the thought, for this and all other prompts"
+    for w in WORDS:
+        server.plan[w] = [content(f"Okay, {THOUGHT}</think>{w.upper()}\nmore")]
+    server.plan["first"].insert(0, CUT[how])
+    said = load(at).generate(asks("chat", WORDS), max_tokens=20, stop=["\n"])
+    assert said == ["FIRST", "SECOND", "THIRD"] and stored(at) == upper(WORDS)
+    assert [b["max_tokens"] for *_, b in server.asked] == [20] + [20 + servers.THOUGHTS] * 3
+    assert [b.get("stop") for *_, b in server.asked] == [["\n"], None, None, None]
+    assert capsys.readouterr().err.count("thinks") == 1
+
+
+def test_an_answer_that_muses_is_no_thought(server, at):
+    server.plan["first"] = changed(message=dict(content="So, fine"), finish_reason="length")
+    assert load(at).generate(asks("chat", WORDS)) == ["So, fine", "SECOND", "THIRD"]
+    assert [b["max_tokens"] for *_, b in server.asked] == [64, 64 + servers.THOUGHTS, 64, 64]
+
+
+def test_an_answer_that_cannot_be_read(server, at, capsys):
+    "It is counted, said on the terminal and for a page, and not stored"
+    server.plan["second"] = CUT["elsewhere"]
+    model = load(at, body=dict(reasoning_effort="high"))
+    said = model.generate(asks("chat", WORDS))
+    assert said == ["FIRST", "", "THIRD"] and stored(at) == upper(["first", "third"])
+    assert isinstance(said[1], servers.Unread) and not isinstance(said[1], Refused)
+    assert "1 of 3 answers cannot be read" in (told := capsys.readouterr().err)
+    assert "reasoning_effort" in told and "1 of 3 prompts got no answer" in model.notes[0]
+    assert server.asked[0][-1]["reasoning_effort"] == "high" and model.id != load(at).id
+
+
+def test_nothing_but_thoughts_stops_the_run(server, at):
+    server.plan = dict.fromkeys(ALL, CUT["elsewhere"])
+    with pytest.raises(lm.ModelError, match="nothing but thoughts.*reasoning_effort"):
+        load(at).generate(asks("chat", ALL))
+    assert len(server.asked) == 4 and stored(at) == {}
+
+
+def test_half_a_character(server, at):
+    server.plan["second"] = content("caf\ud83d")
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "caf", "THIRD"]
+
+
+def test_a_model_that_declines_in_words(server, at, capsys):
+    "The text stays, here and in the store, and counts as refused"
+    server.plan["second"] = content("I'm sorry, but I can't reproduce this file verbatim.")
+    for n in (3, 3):
+        model = load(at)
+        said = model.generate(asks("chat", WORDS))
+        assert len(server.asked) == n and lm.refusals(said) == 1
+        assert said[1] == "I'm sorry, but I can't reproduce this file verbatim." == said[1].reason
+        assert "refused 1 of 3 prompts" in capsys.readouterr().err
+        assert "1 of 3 prompts were declined in words" in model.notes[0]
+    assert isinstance(stored(at)["second"], str)
+
+
+# ---- servers that want it otherwise
+
+
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        (400, "System role not supported"),
+        (500, "\nJinja Exception: Conversation roles must alternate user/assistant/user"),
+    ],
+)
+def test_a_model_without_a_system_role(server, at, code, told, capsys):
+    "The instruction goes in front of the first question: learned once, and said"
+    no, prompts = status(code, dict(error=dict(message=told))), []
+    for w in WORDS:
+        server.plan[w] = lambda h, body, w=w: (
+            no(h, body) if body["messages"][0]["role"] == "system" else h.reply(whole(body))
+        )
+        prompts.append(lm.chat("Go on.", [("a", "b")], w))
+    model = load(at)
+    assert model.generate(prompts) == ["FIRST", "SECOND", "THIRD"] and len(server.asked) == 4
+    first = server.asked[-1][-1]["messages"][0]
+    assert first == dict(role="user", content="Go on.\n\na")
+    assert (
+        capsys.readouterr().err.count("no system role") == 1 and "no system role" in model.notes[0]
+    )
+
+
+def test_a_server_that_cuts_prompts(server, at):
+    "`usage` tells: the run stops, and nothing of it is kept"
+    row = "5.1,3.5,1.4,0.2,setosa\n" * 400
+    server.plan[row] = lambda h, body: h.reply(whole(body) | dict(usage=dict(prompt_tokens=2048)))
+    with pytest.raises(lm.ModelError, match="cuts prompts: it read 2,048 tokens.*CONTEXT_LENGTH"):
+        load(at).generate(asks("chat", [row, *WORDS]))
+    assert stored(at) == {} and len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "code, told, headers",
+    [
+        (429, "tokens per day: try again in 30m0s", {}),
+        (429, "slow down", dict(Retry_After=1800)),
+        (200, "rate_limit_exceeded, please retry in 30 minutes", {}),
+    ],
+)
+def test_a_wait_that_is_too_long(server, at, code, told, headers):
+    "One line, with what is in the store, after one request"
+    server.plan["second"] = status(code, dict(error=dict(message=told)), **headers)
+    with pytest.raises(lm.ModelError, match="left alone for 1.8e.03 s.*wait=600.*are in the store"):
+        load(at, concurrency=1).generate(asks("chat", WORDS))
+    assert stored(at) == upper(["first"]) and len(server.asked) == 2
+
+
+def test_a_wait_within_the_limit(server, at, capsys):
+    "A server that loads its model is waited for, longer than the client's own repetitions"
+    loading = status(503, dict(error=dict(message="Loading model")))
+    server.plan["first"] = [loading] * 5
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert len(server.asked) == 8 and capsys.readouterr().err.count("waiting") == 1
+    server.plan["fourth"] = loading
+    with pytest.raises(lm.ModelError, match="Loading model.*wait=0.3"):
+        load(at, wait=0.3).generate(asks("chat", ["fourth"]))
+
+
+def test_a_server_that_serves_one_at_a_time(server, at):
+    "It works on at what nobody waits for any more: fewer are asked at a time, and all are answered"
+    one = threading.Lock()
+
+    def slowly(h, body):
+        with one:
+            time.sleep(0.05)
+        h.reply(whole(body))
+
+    words = [f"word {i}" for i in range(30)]
+    server.plan, model = dict.fromkeys(words, slowly), load(at, timeout=0.6, retries=8)
+    assert model.generate(asks("chat", words)) == [w.upper() for w in words]
+    assert model.client()._client.limit < 16
+
+
+def test_fewer_after_a_429_and_more_again(server, at):
+    words = [f"word {i}" for i in range(150)]
+    server.delay, server.plan["word 40"] = 0.01, [status(429)]
+    model = load(at)
+    model.generate(asks("chat", words))
+    assert 16 <= model.client()._client.limit < 24 and model.client()._client.most == 32
+
+
+LINES = {
+    "a wrong key": (status(401, dict(error=dict(message="wrong key"))), "wrong key.*Check the key"),
+    "a wrong name": (status(404, dict(error=dict(message="no model"))), "no model.*model name"),
+    "an error in a 200": (raw(dict(error=dict(message="No auth", code=401))), "No auth"),
+    "a web page": (raw(PAGE, kind="text/html"), "no answer but begins.*html"),
+    "a setting": (
+        status(400, dict(error=dict(message="enable_thinking must be set to false"))),
+        "enable_thinking.*--server body",
+    ),
+    "a first line that is empty": (status(400, dict(error=dict(message="\nno tools"))), "no tools"),
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_one_line_on_the_terminal(server, at, what, capsys, monkeypatch, tmp_path):
+    from memnb.run import cli
+
+    fault, line = LINES[what]
+    server.plan = dict.fromkeys(WORDS * 2 + ALL, fault)
+    monkeypatch.setitem(cli.COMMANDS, "list", lambda: load(at).generate(asks("chat", ALL)) and None)
+    assert cli.main(["list"]) == 2
+    err = capsys.readouterr().err.strip()
+    assert re.fullmatch(f"memnb: openai:loud.*{line}.*", err), err
+    assert len(server.asked) <= 6 and KEY not in err
+
+
+def test_a_key_with_a_line_end(server, at, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    assert load(at).generate(asks("chat", ["first"])) == ["FIRST"]
+    assert server.asked[0][3]["Authorization"] == f"Bearer {KEY}"
+
+
+def test_settings_of_a_server(server, at, monkeypatch):
+    "Given on the command line, they hold in this process and in those that it starts"
+    from memnb.run import cli
+
+    monkeypatch.setenv("MEMNB_SERVER", "")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    body = '{"top_k": 1}'
+    words = f"url={server.url}/v1 timeout=7 concurrency=2 mode=completion wait=0".split()
+    cli._served([*words, f"body={body}"])
+    model = lm.load("openai:loud", store=lm.Store(at))
+    assert model.generate(["first"]) == ["FIRST"] and server.asked[0][-1]["top_k"] == 1
+    assert (model.mode, model.concurrency, model.timeout) == ("completion", 2, 7)
+    assert lm.load("openai:loud", mode="chat", concurrency=3).concurrency == 3
+    for wrong in ("body=3", "timeout=x", "concurrency=0", "nothing=1", "url=here", "timeout"):
+        with pytest.raises(ValueError, match="--server|no address"):
+            cli._served([wrong])
+
+
+# ---- log-probabilities of a given text, against a local model's own
+
+
+TEXTS = [
+    ("The capital of France is", " Paris, the city\nof light"),
+    ("Zoë said 😀 that", " the naïve fox 日本 jumped"),
+    ("\n", "aaa aaa aaa aaa"),
+    ("a 😀😁", "😂 b"),
+]
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory):
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tok = AutoTokenizer.from_pretrained(lm.fetch())
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+    sizes |= dict(num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)
+    net = LlamaForCausalLM(LlamaConfig(vocab_size=len(tok), **sizes)).eval()
+    net.lm_head.weight.data *= 60  # as sure of some tokens as a trained model
+    store = lm.Store(tmp_path_factory.mktemp("local") / "a.sqlite")
+    m = lm.HF("tiny", "tiny", net, tok, mode="completion", store=store)
+    m.whole = net
+    return m
+
+
+def reads(local, text):
+    "The tokens of a text, their log-probabilities, and one token more, by the network itself"
+    import torch
+
+    ids = local.tok(text, add_special_tokens=False).input_ids
+    with torch.no_grad():
+        z = local.whole(torch.tensor([ids])).logits[0].log_softmax(-1)
+    after = int(z[-1].argmax())
+    return [*ids, after], [None, *(float(z[i, t]) for i, t in enumerate([*ids[1:], after]))]
+
+
+def pieces(local, ids):
+    return [local.tok.decode([i]) for i in ids]
+
+
+def late(local, ids):
+    "Letters are written when they are complete, before that nothing is"
+    out, done = [], ""
+    for n in range(1, len(ids) + 1):
+        now = local.tok.decode(ids[:n])
+        new = "" if now.endswith("\ufffd") else now[len(done) :]
+        out, done = [*out, new], done + new
+    return out
+
+
+def echoing(values=lambda v: v, tokens=pieces, own=slice(None)):
+    def fault(h, body, local):
+        ids, v = reads(local, body["prompt"])
+        lp = dict(tokens=tokens(local, ids)[own], token_logprobs=values(v)[own])
+        if body.get("echo"):
+            h.reply(whole(body, text="?", finish_reason="length", logprobs=lp))
+        else:
+            h.reply(whole(body))
+
+    return fault
+
+
+def vllm(h, body, local):
+    "As vLLM without an echo"
+    if "prompt_logprobs" not in body:
+        return h.reply(whole(body))
+    ids, v = reads(local, body["prompt"])
+    own = [
+        {str(i): dict(logprob=x, rank=1, decoded_token=t)}
+        for i, x, t in zip(ids, v, pieces(local, ids))
+    ]
+    h.reply(whole(body, prompt_logprobs=[None, *own[1:-1]]))
+
+
+RIGHT = {
+    "as they are": echoing(),
+    "shifted by one": echoing(lambda v: [*v[1:], -3.0]),
+    "GPT-2's letters": echoing(tokens=lambda m, ids: m.tok.convert_ids_to_tokens(ids)),
+    "complete letters": echoing(tokens=late),
+    "a start of the text": echoing(
+        lambda v: [None, -5.0, *v[1:]], lambda m, ids: ["<s>", *pieces(m, ids)]
+    ),
+    "prompt_logprobs": vllm,
+}
+NONE = {
+    "only of the answer": echoing(own=slice(-1, None)),
+    "empty tokens": echoing(tokens=lambda m, ids: [""] * len(ids)),
+    "numbers of tokens": echoing(tokens=lambda m, ids: [f"token_id:{i}" for i in ids]),
+    "all alike": echoing(lambda v: [None, *[-2.0] * (len(v) - 1)]),
+    "two too early": echoing(lambda v: [*v[2:], -3.0, -3.0]),
+    "none": lambda h, body, local: h.reply(whole(body)),
+}
+
+
+class Scoring(dict):
+    "A plan in which each text is scored"
+
+    def __init__(self, how, local):
+        self.how, self.local = how, local
+
+    def get(self, prompt):
+        return lambda h, body: self.how(h, body, self.local)
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_log_probabilities_as_of_the_local_model(server, at, local, how):
+    server.plan, model = Scoring(RIGHT[how], local), load(at, "completion", concurrency=1)
+    for prefix, tail in TEXTS[: 3 if how != "complete letters" else 4]:
+        mine, theirs = model.logprobs(prefix, [tail])[0], local.logprobs(prefix, [tail])[0]
+        assert len(mine) == len(theirs) and max(abs(a - b) for a, b in zip(mine, theirs)) < 1e-3
+    n = len(server.asked)
+    assert load(at, "completion").logprobs(prefix, [tail]) == [mine] and len(server.asked) == n
+
+
+@pytest.mark.parametrize("how", NONE)
+def test_no_log_probabilities_where_they_are_not_right(server, at, local, how):
+    server.plan, model = Scoring(NONE[how], local), load(at, "completion")
+    with pytest.raises(lm.Unsupported, match="does not give the log-probabilities.*echo:"):
+        model.logprobs(*[TEXTS[0][0], [TEXTS[0][1]]])
+    assert stored(at) == {} and "logprobs" not in model.caps
+
+
+def test_notions_of_a_served_model(server, at, local):
+    "Recollection, membership, influence and bits by the same call as for a local model"
+    from memnb.compare.asking import ask
+
+    server.plan, texts = Scoring(RIGHT["as they are"], local), ["The cat sat on a mat by the door."]
+    model = load(at, "completion")
+    t = ask(
+        model,
+        texts,
+        prefixes=(2,),
+        reference=lm.load("openai:other", mode="completion", store=model.store),
+    )
+    own = local.logprobs("\n", texts)[0]
+    assert abs(t.recollected[0] + sum(own) / len(own)) < 1e-3 and t.tokens[0] == len(own)
+    assert {"member_loss", "influential", "bits", "member_ratio"} <= set(t) and t.bits[0] == 0
 
 
 # ---- a real server with the packaged model

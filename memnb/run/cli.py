@@ -69,7 +69,7 @@ def _served(words):
             not right
             or name != "body"
             and not isinstance(like, str)
-            and value < (name != "retries")
+            and value < (name not in ("retries", "wait"))
         ):
             raise ValueError(
                 f"--server {name}= takes {'a JSON object' if name == 'body' else 'a number'}"
