@@ -520,7 +520,7 @@ def test_prompts_do_not_follow_to_another_server(server, at, code):
     try:
         for w in WORDS:
             server.plan[w] = status(code, Location=f"{other.url}/v1/chat/completions")
-        with pytest.raises(RuntimeError, match=f"elsewhere.*{code}.*OPENAI_BASE_URL") as e:
+        with pytest.raises(RuntimeError, match=f"{code}.*OPENAI_BASE_URL.*elsewhere") as e:
             load(at).generate(asks("chat", WORDS))
         assert not other.asked and len(server.asked) == 1 and stored(at) == {}
         assert other.url not in str(e.value)
@@ -795,7 +795,7 @@ def test_another_model_answers(server, at, capsys):
     server.plan["fourth"] = by("/srv/loud")
     load(at).generate(asks("chat", WORDS + ["fourth"]))
     said = capsys.readouterr().err
-    assert said.count("quiet") == 1 and "loud-2024" not in said and "srv" not in said
+    assert said.count("'quiet'") == 1 and said.count("loud-2024") == 1 and "srv" not in said
 
 
 # ---- log-probabilities
