@@ -10,7 +10,7 @@ export GOMP_SPINCOUNT := 3000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all bench docs lab readme clean
+.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all bench docs lab figures readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -79,6 +79,9 @@ test-all: test test-slow  ## the same and site, browser, real server, many kills
 bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch
 	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+figures: .venv/.ready-all-dev  ## draw the figures that ship anew, from the recorded rows
+	$(BIN)/python tools/figures.py
 
 readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
 	$(BIN)/python tools/readme.py

@@ -78,10 +78,10 @@ def data_dir() -> Path:
 
 
 def figures_dir(
-    profile: str = "laptop",  # other profiles have a folder of their own in it
+    profile: str = "laptop",  # whose runs draw them
 ) -> Path:
-    "Folder of the figures"
-    return root() / "figures" / ("" if profile == "laptop" else profile)
+    "Folder of the figures of a profile; those that ship lie above it, and no run writes over them"
+    return root() / "figures" / profile
 
 
 # %% ../nbs/rooms/core.ipynb #f308939a

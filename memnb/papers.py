@@ -235,6 +235,11 @@ class Paper:
     ):  # an object of the paper's own type
         "The sizes of a run; ValueError for a name that nobody knows or a value of another type"
         kind = get_type_hints(self.measure)["sizes"]
+        if isinstance(given, str):
+            example = "-y 'sizes: {n: 4}'"
+            raise ValueError(
+                f"sizes is the text {given!r}: papermill takes lists and sizes by {example}"
+            )
         if odd := [k for k in given or () if k not in kind.model_fields]:
             near = did_you_mean(odd[0], kind.model_fields)
             raise ValueError(f"{self.word} has no size {odd[0]!r}{near}")
@@ -243,7 +248,8 @@ class Paper:
         except pydantic.ValidationError as e:
             first = e.errors()[0]
             name = ".".join(map(str, first["loc"]))
-            raise ValueError(f"size {name!r} of {self.word}: {first['msg']}") from None
+            hint = f"; papermill takes lists by -y '{name}: [...]'" * (first["type"] == "list_type")
+            raise ValueError(f"size {name!r} of {self.word}: {first['msg']}{hint}") from None
 
 
 def paper(

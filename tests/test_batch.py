@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,8 +124,9 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
         'import os, warnings; warnings.warn("odd"); print(os.getcwd())',
     )
     write(house, "11_broken", 'import json; json.loads("{")', 'print("never")')
-    yaml(house, "- notebook: broken\n- notebook: dice\n  grid: {n: [3]}\n")
-    code, out, err = typed(capsys, "run", "mine", "-p", "sides", "2,4", "-p", "fair", "no")
+    given = "  parameters: {sides: [2, 4], fair: no}\n  grid: {n: [3]}\n"
+    yaml(house, "- notebook: broken\n- notebook: dice\n" + given)
+    code, out, err = typed(capsys, "run", "mine")
     assert code == 1
     good, bad = house / "runs/mine/dice-n=3.ipynb", house / "runs/mine/broken.partial.ipynb"
     assert notebooks(good.parent) == [bad.name, good.name]
@@ -151,7 +151,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
     # again: nothing starts, papermill is not even imported
     before = good.stat().st_mtime_ns
-    args = ["run", "mine", "--only", "dice", "-p", "sides", "2,4", "-p", "fair", "no"]
+    args = ["run", "mine", "--only", "dice"]
     heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
     code = DRIVER.replace("sys.exit(", "code = (") + heavy
     child = subprocess.run(
@@ -162,7 +162,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
     # what counts as another run, without running it
     changes = []
-    monkeypatch.setattr(batch, "execute", lambda nb, *a, **kw: changes.append(nb.stem))
+    monkeypatch.setattr(batch, "execute", lambda nb, *a, **kw: changes.append(nb.stem) or "")
     assert cli.main(args) == 0 and changes == []
     assert cli.main([*args, "--force"]) == 0 and len(changes) == 1
     assert cli.main([*args, "-p", "rate", "0.25"]) == 0 and len(changes) == 2
@@ -173,10 +173,10 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
 def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     nb = write(house, "10_dice", "print(1/n)")
-    out = batch.execute(nb, house / "out" / "dice.ipynb", dict(n=1))
+    out = house / "out/dice.ipynb"
+    assert batch.execute(nb, out, dict(n=1)) == ""
     text = out.read_text()
-    with pytest.raises(Exception, match="division by zero"):
-        batch.execute(nb, out, dict(n=0))
+    assert batch.execute(nb, out, dict(n=0)) == "ZeroDivisionError: division by zero"
     assert out.read_text() == text and kernels.partial_file(out).exists()
     assert identity.finished(out, identity.run_parts(nb, dict(n=1)))
     assert not identity.finished(out, identity.run_parts(nb, dict(n=0)))
@@ -192,44 +192,11 @@ def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     ]
     assert [o.status for o in results] == ["failed", "failed"]
     assert results[0].error.startswith("DeadKernelError: the kernel died")
+    assert results[0].error.endswith("out of luck")
     assert results[1].error == "TimeoutError: the run took longer than 8 s"
     for o in results:
-        assert len(failed_cells(o.file)) == 1
-        assert "Execution using papermill encountered an exception" in o.file.read_text()
+        assert len(failed_cells(o.file)) == 1 and o.error.split(":")[0] in outputs(o.file)
     assert "memnb: hang failed: TimeoutError" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
-)
-@pytest.mark.parametrize(
-    "how, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
-)
-def test_stopped_by_hand_or_killed(house, how, code):
-    wait_cell = 'open("here", "w").close()\nimport time\ntime.sleep(60 if n else 0)'
-    nb = write(house, "10_slow", 'print("begun")', wait_cell)
-    yaml(house, "- notebook: slow\n- notebook: slow\n  grid: {n: [0]}\n")
-    mark = f"MEMNB_TEST_MARK={os.urandom(8).hex()}"
-    key, _, value = mark.partition("=")
-    child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(house), "run", "mine"],
-        cwd=house,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, key: value},
-    )
-    wait((house / "here").exists)
-    child.send_signal(how)
-    out, err = child.communicate(timeout=300)
-    assert child.returncode == code
-    assert notebooks(house / "runs/mine") == ["slow.partial.ipynb"]
-    assert "begun" in outputs(house / "runs/mine/slow.partial.ipynb")
-    if code == 130:
-        assert "Traceback" not in err and "1 stopped" in out
-        assert "stopped by hand" in outputs(house / "runs/mine/slow.partial.ipynb")
-    wait(lambda: not alive(mark))
-    assert not identity.finished(house / "runs/mine/slow.ipynb", identity.run_parts(nb, {}))
 
 
 def test_names_with_braces_and_a_relative_home(house, monkeypatch):
@@ -238,8 +205,8 @@ def test_names_with_braces_and_a_relative_home(house, monkeypatch):
     nb = write(house / "a{b}", "10_dice", code)
     monkeypatch.setenv("MEMNB_HOME", ".")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    out = batch.execute(nb, Path("out{x}/dice.ipynb"))
-    assert out == house / "out{x}/dice.ipynb" and f"{house.anchor} 3000" in outputs(out)
+    assert batch.execute(nb, Path("out{x}/dice.ipynb")) == ""
+    assert f"{house.anchor} 3000" in outputs(house / "out{x}/dice.ipynb")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
@@ -274,9 +241,9 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
     if dask:
         pytest.importorskip("distributed", reason="install the extra 'dask'")
     write(house, "10_meet", MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
-    yaml(house, "- notebook: meet\n  grid: {n: [1, 2, 3]}\n")
+    yaml(house, "- notebook: meet\n  grid: {n: [1, 2]}\n")
     code, out, err = typed(capsys, "run", "mine", "--workers", "2", *["--dask"] * dask)
-    assert code == 0 and "3 done" in out and "meet-n=1  cell 4/4" in err
+    assert code == 0 and "2 done" in out and "meet-n=1  cell 4/4" in err
     for n in 1, 2:
         assert "met 2" in outputs(house / f"runs/mine/meet-n={n}.ipynb")
     if "OMP_NUM_THREADS" not in os.environ:
@@ -285,51 +252,64 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
         )
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_stopping_two_workers_ends_both_kernels(house, how):
-    write(house, "10_slow", 'open(f"here-{n}", "w").close()\nimport time\ntime.sleep(60)')
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
+)
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_stopped_by_hand_or_killed(house, how):
+    "Both kernels end, with what they have started; SIGTERM stops a batch that does not hear SIGINT, too"
+    begin = "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)"
+    wait_cell = f'{begin}\nopen(f"here-{{n}}", "w").close()\nimport time\ntime.sleep(60)'
+    write(house, "10_slow", 'print("begun")', wait_cell)
     yaml(house, "- notebook: slow\n  grid: {n: [1, 2, 3]}\n")
-    mark = os.urandom(8).hex()
+    mark, deaf = os.urandom(8).hex(), ["deaf"] * (how == "SIGTERM")
     child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--workers", "2"],
+        [sys.executable, "-c", DRIVER, *deaf, str(house), "run", "mine", "--workers", "2"],
         cwd=house,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "MEMNB_TEST_MARK": mark},
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if deaf else None,
     )
     wait(lambda: len(list(house.glob("here-*"))) == 2)
     assert [s for _, s, _ in batch.status("mine")] == ["running", "running", "to do"]
     with pytest.raises(ValueError, match="a batch is at slow"):
         batch.tidy("mine")
-    child.send_signal(how)
+    child.send_signal(getattr(signal, how))
     out, err = child.communicate(timeout=300)
-    assert "Traceback" not in err and (how == signal.SIGKILL or "2 stopped" in out)
+    killed = how == "SIGKILL"
+    assert child.returncode == (-signal.SIGKILL if killed else 130) and "Traceback" not in err
     wait(lambda: not alive(mark))
-    assert [s for _, s, _ in batch.status("mine")][2] == "to do"
+    made = [house / f"runs/mine/slow-n={n}.partial.ipynb" for n in (1, 2)]
+    assert notebooks(house / "runs/mine") == [f.name for f in made]
+    assert all("begun" in outputs(f) for f in made)
+    assert killed or "2 stopped" in out and all("stopped by hand" in outputs(f) for f in made)
+    left = ["broken off" if killed else "stopped"] * 2
+    assert [s for _, s, _ in batch.status("mine")] == [*left, "to do"]
     assert len(batch.tidy("mine")) >= 3 and notebooks(house / "runs/mine") == []
 
 
 def test_two_batches_share_one_folder(house):
     write(house, "10_count", "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
-    yaml(house, "- notebook: count\n  grid: {n: [1, 2, 3, 4]}\n")
+    yaml(house, "- notebook: count\n  grid: {n: [1, 2, 3]}\n")
     command = [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--quiet"]
     both = [
         subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE) for _ in range(2)
     ]
     said = [p.communicate(timeout=300)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0]
-    assert [(house / f"ran-{n}").read_text() for n in range(1, 5)] == ["x"] * 4
+    assert [(house / f"ran-{n}").read_text() for n in range(1, 4)] == ["x"] * 3
     assert (
-        sum(o.count(" done  ") for o in said) == 4 and sum(o.count(" skipped") for o in said) >= 4
+        sum(o.count(" done  ") for o in said) == 3 and sum(o.count(" skipped") for o in said) >= 3
     )
 
 
 def test_a_dask_worker_that_is_killed_is_replaced(house):
     distributed = pytest.importorskip("distributed", reason="install the extra 'dask'")
     die = (
-        "import os, signal, pathlib\nfirst = not pathlib.Path('died').exists()\n"
-        "pathlib.Path('died').touch()\nif first: os.kill(os.getppid(), signal.SIGKILL)\nprint('alive')"
+        "import psutil, pathlib\nfirst = not pathlib.Path('died').exists()\n"
+        "pathlib.Path('died').touch()\nif first: psutil.Process().parent().parent().kill()\nprint('alive')"
     )
     write(house, "10_die", die)
     yaml(house, "- notebook: die\n")
@@ -359,9 +339,7 @@ Path(f'ledger-{n}').open('a').write('x')"""
 FORKING = (
     DRIVER.partition("sys.exit(")[0]
     + """
-import os, papermill
-from memnb.run import kernels
-kernels._engine() # all that takes seconds to import is there before the first batch
+import os
 for line in sys.stdin:
     if line == 'run\\n':
         child = os.fork()
@@ -379,16 +357,12 @@ for line in sys.stdin:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="batches are forked")
-@pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
 def test_kills_lose_nothing(house, kills):
-    "Batches are killed at random moments, or their kernels, in two houses at once; nothing finished is touched again"
-    for name in "ab":
-        (house / name).mkdir()
-        write(house / name, "10_faulty", 'print("a")', FAULTY, 'print("end")')
-        yaml(house / name, "- notebook: faulty\n  grid: {n: [1, 2, 3, 4, 5, 6, 7, 8]}\n")
-    with ThreadPoolExecutor(2) as pool:
-        ended = [*pool.map(kill_batches, (house / "a", house / "b"), (0, 1), (kills, kills))]
-    assert all(signal.SIGKILL in e for e in ended)
+    "Batches are killed at random moments, or their workers and kernels; nothing finished is touched again"
+    write(house, "10_faulty", 'print("a")', FAULTY, 'print("end")')
+    yaml(house, "- notebook: faulty\n  grid: {n: [1, 2, 3, 4]}\n")
+    assert signal.SIGKILL in kill_batches(house, 0, kills)
 
 
 def kill_batches(house, seed, kills):
@@ -423,13 +397,13 @@ def kill_batches(house, seed, kills):
 
     ended = []
     for kill in range(kills):
-        if whole() == 8:  # all are done: begin again
+        if whole() == 4:  # all are done: begin again
             for f in folder.glob("*.ipynb"):
                 f.unlink()
             seen.clear()
         child = ask("run")
-        time.sleep(rng.uniform(0.1, 2))
-        if kill % 5 == 4:  # a kernel rather than the batch
+        time.sleep(rng.uniform(0.5, 6))
+        if kill % 3 == 1:  # its workers and kernels rather than the batch
             for pid in {int(p.parent.name) for p in alive(mark)} - {child, parent.pid}:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # it may just have ended
@@ -439,7 +413,7 @@ def kill_batches(house, seed, kills):
     whole()
     ask("run")
     assert ask("wait") == 0
-    assert whole() == 8 and not list(folder.glob("*.partial.ipynb"))
+    assert whole() == 4 and not list(folder.glob("*.partial.ipynb"))
     parent.stdin.close()
     assert parent.wait(60) == 0
     wait(lambda: not alive(mark))
@@ -731,9 +705,9 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
         and (house / "ran").read_text() == "xx"
         and say() == ("done", "")
     )
-    monkeypatch.setattr(identity, "named_files", lambda values, folder: {"data own.csv": "new"})
+    monkeypatch.setattr(identity, "files_read", lambda values, nb: {"data own.csv": "new"})
     assert say() == ("to do", "data own.csv changed since")
-    assert batch.status("mine", params=dict(n=3))[0][2] == "data own.csv, parameter n changed since"
+    assert batch.status("mine", params=dict(n=3))[0][1:] == ("to do", "")  # a run of its own
     capsys.readouterr()
 
 
@@ -742,16 +716,17 @@ def test_the_kernel_is_told_its_run_and_when_to_ask_anew(house, capsys):
     write(house, "10_dice", tell)
     yaml(house, "- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n")
 
-    def shown():
-        return outputs(house / "runs/mine/dice-n=3.ipynb")
+    def shown(end=""):
+        return outputs(house / f"runs/mine/dice-n=3{end}.ipynb")
 
     assert cli.main(["run", "mine"]) == 0 and "['mine-n=3', '', None]" in shown()
     assert cli.main(["run", "mine", "-p", "rate", "0.25", "-p", "fair", "no"]) == 0
-    assert "['mine-n=3-fair=False', 'fair=False', None]" in shown()
-    inode = (house / "runs/mine/dice-n=3.ipynb").stat().st_ino
+    assert "['mine-n=3-fair=False', 'fair=False', None]" in shown("-fair=False")
+    assert batch.status("mine")[0][1] == "done"  # the run of the profile is as it was
+    inode = (house / "runs/mine/dice-n=3-fair=False.ipynb").stat().st_ino
     assert cli.main(["run", "mine", "-p", "fair", "no", "--fresh"]) == 0
-    assert (house / "runs/mine/dice-n=3.ipynb").stat().st_ino != inode
-    assert "['mine-n=3-fair=False', 'fair=False', '20" in shown()
+    assert (house / "runs/mine/dice-n=3-fair=False.ipynb").stat().st_ino != inode
+    assert "['mine-n=3-fair=False', 'fair=False', '20" in shown("-fair=False")
     capsys.readouterr()
 
 
@@ -841,32 +816,14 @@ def test_printing_without_end_is_stopped_at_the_deadline(house):
     assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGTERM") or os.name != "posix", reason="signals of POSIX")
-def test_sigterm_stops_a_batch_that_does_not_hear_sigint(house):
-    write(house, "10_slow", 'open("here", "w").close()\nimport time\ntime.sleep(600)')
-    yaml(house, "- notebook: slow\n")
-    child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, "deaf", str(house), "run", "mine"],
-        cwd=house,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    )
-    wait((house / "here").exists)
-    child.terminate()
-    out, err = child.communicate(timeout=300)
-    assert child.returncode == 130 and "1 stopped" in out and "Traceback" not in err
-
-
 @pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
 )
-def test_a_run_stays_locked_as_long_as_its_kernel_lives(house):
+def test_a_run_stays_locked_as_long_as_its_process_lives(house):
     write(
         house,
         "10_slow",
-        'import os\nopen("pid", "w").write(str(os.getpid()))\nos.rename("pid", "here")\n'
+        'import os\nopen("pid", "w").write(str(os.getppid()))\nos.rename("pid", "here")\n'
         "import time\ntime.sleep(600)",
     )
     yaml(house, "- notebook: slow\n")
@@ -877,13 +834,13 @@ def test_a_run_stays_locked_as_long_as_its_kernel_lives(house):
         stderr=subprocess.DEVNULL,
     )
     wait((house / "here").exists)
-    kernel = int((house / "here").read_text())
-    os.kill(kernel, signal.SIGSTOP)  # it cannot notice that its batch is gone
+    process = int((house / "here").read_text())
+    os.kill(process, signal.SIGSTOP)  # it cannot notice that its batch is gone
     child.kill(), child.wait()
     try:
         assert batch.status("mine")[0][1] == "running"
     finally:
-        os.kill(kernel, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
     wait(lambda: batch.status("mine")[0][1] == "broken off")
 
 
@@ -919,10 +876,11 @@ print(model)"""
         f"hf:{house}/weights",
     )
     files = {f.name: f.read_text() for f in (house / "runs").rglob("*") if f.is_file()}
-    assert {"leak.ipynb", "oops.partial.ipynb"} <= set(files) and "[DICE_api_key]" in files[
-        "leak.ipynb"
-    ]
-    assert "hf:~/secret-model" in outputs(house / "runs/mine/leak.ipynb")
+    (leak,), (oops,) = (
+        [n for n in files if n.startswith(w) and n.endswith(".ipynb")] for w in ("leak", "oops")
+    )
+    assert oops.endswith(".partial.ipynb") and "[DICE_api_key]" in files[leak]
+    assert "hf:~/secret-model" in outputs(house / "runs/mine" / leak)
     for name, text in {**files, "out": out, "err": err}.items():
         for secret in key, key[:20], word, "alice", str(house):
             assert secret not in text, (name, secret)

@@ -171,9 +171,13 @@ def test_what_is_no_such_value_is_refused(value, kind):
 def test_names_of_runs_and_their_tables():
     given = dict(model="hf:org/tiny", sides=[1, 6], n=9)
     run = profiles.Run("dice", given, ("model", "sides"), profile="mine", replaced=("n", "model"))
-    assert run.name == "dice-model=hf_org_tiny-sides=1,6"
+    assert run.name == "dice-model=hf_org_tiny-sides=1,6-n=9"
     assert run.results_name == "mine-model=hf_org_tiny-sides=1,6-n=9"
-    assert run.variant == "model=hf:org/tiny n=9"
+    assert run.variant == "model=hf:org/tiny n=9 sides=1,6"
+    assert run.name.endswith("-n=9")  # what is replaced for once leaves the profile's own run alone
+    swept = dict(n=3, fair=True, datasets=["iris"], seed=1, epochs=5)  # of which rows hold some
+    own = [profiles.Run("dice", swept, tuple(swept), profile=p).variant for p in ("mine", "night")]
+    assert own == ["epochs=5 fair=True n=3", ""]
     long = [profiles.Run("dice", dict(word="語" * n), ("word",)).name for n in (300, 301)]
     assert max(len(n.encode()) for n in long) <= 120 and long[0] != long[1]
     assert "ann" not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
@@ -213,28 +217,69 @@ def test_models_and_files_that_parameters_name(tmp_path, monkeypatch):
     (tmp_path / "own.csv").write_text("a,b\n1,2\n")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights/config.json").write_text("{}")
-    model = f"hf:{tmp_path}/weights"
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    model, nb = f"hf:{tmp_path}/weights", tmp_path / "10_nobody.ipynb"
     values = dict(model="planted:news", models=[model, "smollm2"], datasets=["own.csv", "iris"])
-    before = identity.named_files(values, tmp_path)
-    assert [*before] == ["model planted:news", redact(f"model {model}"), "data own.csv"]
+    before = identity.files_read(values, nb)
+    here = redact(f"model {model}")
+    assert [*before] == ["model planted:news", here, "data own.csv", "module helper.py"]
     (tmp_path / "own.csv").write_text("a,b\n1,3\n")
     (tmp_path / "weights/config.json").write_text('{"x": 1}')
-    after = identity.named_files(values, tmp_path)
-    assert [k for k in after if after[k] != before[k]] == [redact(f"model {model}"), "data own.csv"]
-    odd = dict(a="hf:~nobody/x", b="x" * 5000 + ".csv", c="\0.csv", d="~nobody/x.csv")
-    assert identity.named_files(odd, tmp_path) == {}
+    (tmp_path / "helper.py").write_text("x = 2\n")
+    after = identity.files_read(values, nb)
+    assert [k for k in after if after[k] != before[k]] == [here, "data own.csv", "module helper.py"]
+    (tmp_path / "helper.py").unlink()
+    odd = dict(a="hf:~nobody/x", b="x" * 5000 + ".csv", c="\0.csv", d="~nobody/x.csv", e="a:b")
+    assert identity.files_read(odd, nb) == {}
+
+
+@pytest.mark.parametrize(
+    "word, file",
+    [("iris", "IRIS.csv"), ("titanic", "titanic-train.csv"), ("wine", "uci-wine.csv")]
+    + [("openml-diabetes", "openml_diabetes.csv"), ("IRIS", "iris.csv"), ("mine", "mine.csv")]
+    + [("nothing", "20news/train.csv"), ("nothing", "reuters-r8/train_subset.csv")],
+)
+def test_data_sets_are_found_by_any_of_their_names(word, file, tmp_path, monkeypatch):
+    "So also those that code loads by itself: a run that read them is to do when they change"
+    monkeypatch.setenv("MEMNB_DATA", str(tmp_path))
+    nb, seen = tmp_path / "10_nobody.ipynb", []
+    for text in (None, "a,b\n1,2\n", "a,b\n1,3\n"):
+        if text:
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_text(text)
+        seen.append(identity.identity_of(identity.files_read(dict(datasets=[word]), nb)))
+    assert len({*seen}) == 3
+
+
+def test_another_server_or_commit_is_another_run(tmp_path, monkeypatch):
+    def now(model):
+        return identity.files_read(dict(model=model), tmp_path / "10_nobody.ipynb")
+
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://ann:open-sesame@one/v1")
+    one = now("openai:m")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://one/v1/")
+    assert now("openai:m") == one
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://two/v1")
+    assert now("openai:m") != one
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert now("hf:org/tiny") == {}
+    (refs := tmp_path / "models--org--tiny/refs").mkdir(parents=True)
+    (refs / "main").write_text("1" * 40)
+    first = now("hf:org/tiny")
+    (refs / "main").write_text("2" * 40)
+    assert first and now("hf:org/tiny") != first
 
 
 def test_each_gpu_goes_to_one_run(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7, 8")
     kernels.gpu_ids.cache_clear()
     try:
-        with batch._gpu(lambda: False) as one, batch._gpu(lambda: False) as two:
+        with batch._gpu(lambda: True) as one, batch._gpu(lambda: True) as two:
             assert [one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]] == ["7", "8"]
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         kernels.gpu_ids.cache_clear()
         with pytest.raises(ValueError, match="needs a GPU"):
-            batch._gpu(lambda: False).__enter__()
+            batch._gpu(lambda: True).__enter__()
     finally:
         kernels.gpu_ids.cache_clear()
     monkeypatch.setattr(batch, "visible_gpus", lambda: (("0", "GPU-12ab"),))
@@ -269,16 +314,24 @@ def test_progress_is_a_bar_at_a_terminal_and_a_line_a_section_elsewhere(
     err.isatty = lambda: live
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setenv("TERM", "xterm")
-    with terminal.Progress(tmp_path) as seen:
-        seen.tell(dict(run="dice", what="started"))
+    terminal.tell(tmp_path, dict(run="dice", batch="b", what="says", text="of before"))
+    with terminal.Progress(tmp_path, "b") as seen:
+        one = dict(run="dice", batch="b")
+        terminal.tell(tmp_path, one | dict(what="started"))
+        terminal.tell(tmp_path, dict(run="coin", batch="c", what="says", text="of another"))
         for i, section in enumerate(["Idea", "Idea", "Method"], 1):
             how = dict(cell=i, of=3, section=section, seconds=1.0, ok=i < 3)
-            seen.tell(dict(run="dice", what="cell") | how)
+            terminal.tell(tmp_path, one | dict(what="cell") | how)
+            with open(tmp_path / "batch.jsonl", "a") as f:
+                f.write('{"run": "dice", "batch": "b", "wh')  # torn by a kill
+                seen.look()
+                f.write("\n")
             if seen.live:
                 seen.live.refresh()
-        seen.tell(dict(run="dice", what="failed"))
+        terminal.tell(tmp_path, one | dict(what="failed"))
     said = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", err.getvalue())
     assert "Idea" in said and "FAILED" in said and ("2/3" in said or not live)
+    assert "of before" not in said and "of another" not in said
     assert live or len(said.splitlines()) == 2
     with open(tmp_path / "batch.jsonl", "a") as f:  # whatever a kill has left
         f.write('{"run": 5}\n7\n' + "[" * 9999 + '\n{"run": "dice", "what": "done"}\n{"run": "to')
@@ -433,13 +486,14 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
 
 def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatch, capsys):
     def fig1(measured, reported=None, tau=0.5, names=()):
-        if "b" not in set(measured.model):
-            return plots.placeholder("nothing")
-        said = f"{len(measured)} rows, tau {tau}, {list(names)}"
-        return plots.finish(plots.placeholder("x"), said)
+        return plots.finish(
+            plots.placeholder("x"), f"{len(measured)} rows, tau {tau}, {list(names)}"
+        )
 
-    dice.fig1, dice.fig_x_log, dice.fig3 = fig1, lambda log: None, lambda: pd.DataFrame()
+    figures = dict(fig1=fig1, fig_x_log=lambda m, r, log: None, fig3=lambda m: pd.DataFrame())
+    dice.PAPER = papers.Paper("dice", None, figures)
     rows = pd.DataFrame(dict(model=["a", "a", "b"], profile="laptop", mode="x", seed=0, value=1.0))
+    rows["profile"] = ["laptop", "laptop", "night"]
     monkeypatch.setattr(redraw, "measured", lambda word: rows)
     monkeypatch.setattr(redraw, "reported", lambda word: None)
     monkeypatch.setattr(redraw, "find", lambda word: None)
@@ -450,6 +504,8 @@ def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatc
     for wrong in (["fig1", ["tau"]], ["fig1", ["rho=1"]], ["fig9"], ["log"], ["fig3"]):
         with pytest.raises(ValueError):
             redraw.redraw("dice", *wrong)
+    with pytest.raises(ValueError, match="no rows of the model 'c'"):
+        redraw.redraw("dice", "fig1", model="c")
     out = tmp_path / "x.png"
     assert typed(capsys, "figure", "dice", "fig1", "-o", out)[0] == 0
     assert "Title" in Pixels.open(out).text

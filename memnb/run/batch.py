@@ -8,15 +8,26 @@ from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
-from ..core import cores, replacing, require, root, say, share_dir
+from ..core import (
+    cache_dir,
+    cores,
+    figures_dir,
+    private_dir,
+    replacing,
+    require,
+    root,
+    say,
+    share_dir,
+)
 from ..papers import find, has_package, parameters
 from .estimate import COSTS, costs, look_ahead, seconds_known
 from .identity import checksum, finished, metadata_of, run_parts, what_changed
-from .kernels import execute, gpu_ids, kernel_env, partial_file, runtime_dir, visible_gpus
+from .kernels import execute, gpu_ids, kernel_env, partial_file, visible_gpus
 from .profiles import Run, profile_file, select
-from .redact import FOLDERS, redact
-from .terminal import Progress, first_line, last_events, relative_path
+from .redact import FOLDERS
+from .terminal import Progress, first_line, last_events, relative_path, tell
 
 
 @dataclass
@@ -87,19 +98,19 @@ def _is_locked(file):
 
 def _gpu_lock(i):
     "File of the lock of a GPU, named after the device: two jobs of a cluster may both call theirs 0"
-    device = dict(visible_gpus()).get(i, i)
-    return runtime_dir() / f"gpu-{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock"
+    device = re.sub(r"[^A-Za-z0-9-]", "_", dict(visible_gpus()).get(i, i))
+    return private_dir(cache_dir() / "run") / f"gpu-{device}.lock"
 
 
 @contextmanager
-def _gpu(should_stop):
+def _gpu(going):
     "Environment of a run that has a GPU of its own; waits until one is free"
     from filelock import FileLock, Timeout
 
     if not gpu_ids():
         raise ValueError("this run needs a GPU and this machine shows none")
     locks = {i: FileLock(_gpu_lock(i)) for i in gpu_ids()}
-    while not should_stop():
+    while going():
         for i, lock in locks.items():
             try:
                 lock.acquire(timeout=0)
@@ -115,173 +126,94 @@ def _gpu(should_stop):
 
 def work(
     job: Job,  # what to run
-    on_event,  # called with a dict for each event
-    should_stop,  # called several times a second: whether to stop
+    alive: Path,  # file that is there as long as the batch wants it
     wait: bool = False,  # wait for another batch rather than return 'busy'
 ) -> Outcome:
     "Execute one run unless it is finished"
     from filelock import Timeout
 
-    if not job.force and job.ready:
-        return Outcome(job.run, "skipped", job.out)
-    start, part, lock = time.monotonic(), partial_file(job.out), job.lock
+    start, lock = time.monotonic(), job.lock
+    if not alive.exists():
+        raise CancelledError
+    event = dict(run=job.run.name, batch=alive.name)
 
-    def ended(status, error):
-        return Outcome(job.run, status, part, time.monotonic() - start, error)
+    def ended(status, error=""):
+        file = job.out if status in ("done", "skipped") else partial_file(job.out)
+        return Outcome(job.run, status, file, time.monotonic() - start, error)
 
     try:
-        with lock.acquire(timeout=-1 if wait else 0, cancel_check=should_stop):
+        with lock.acquire(timeout=-1 if wait else 0, cancel_check=lambda: not alive.exists()):
             if not job.force and job.ready:
                 return Outcome(job.run, "skipped", job.out)
-            fd = getattr(getattr(lock, "_context", None), "lock_file_fd", None)
-            _execute(job, on_event, should_stop, fd)
+            tell(job.out.parent, event | dict(what="started"))
+            env = kernel_env(job.threads) | job.env
+            if job.run.profile:
+                env |= dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
+            with _gpu(alive.exists) if job.run.gpu else nullcontext({}) as gpu:
+                error = execute(
+                    job.nb,
+                    job.out,
+                    job.run.parameters,
+                    timeout=job.timeout,
+                    going=alive.exists,
+                    event=event,
+                    env=env | gpu,
+                    lock_fd=getattr(getattr(lock, "_context", None), "lock_file_fd", None),
+                )
     except Timeout:
-        return Outcome(job.run, "stopped" if should_stop() else "busy", part)
-    except KeyboardInterrupt:
-        return ended("stopped", "stopped by hand")
+        return ended("busy" if alive.exists() else "stopped")
     except Exception as e:
-        return (
-            ended("stopped", "stopped by hand") if should_stop() else ended("failed", first_line(e))
-        )
-    return Outcome(job.run, "done", job.out, time.monotonic() - start)
-
-
-def _execute(job, on_event, should_stop, lock_fd):
-    "Execute a run that nobody else is at, and tell of its cells"
-    name = job.run.name
-
-    def cell(i, of, section, seconds, ok):
-        on_event(
-            dict(run=name, what="cell", cell=i, of=of, section=section, seconds=seconds, ok=ok)
-        )
-
-    def message(line):
-        on_event(dict(run=name, what="says", text=redact(line)))
-
-    on_event(dict(run=name, what="started"))
-    named = dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
-    named = named if job.run.profile else {}
-    with _gpu(should_stop) if job.run.gpu else nullcontext({}) as gpu:
-        execute(
-            job.nb,
-            job.out,
-            job.run.parameters,
-            timeout=job.timeout,
-            on_cell=cell,
-            on_message=message,
-            should_stop=should_stop,
-            env=kernel_env(job.threads) | job.env | named | gpu,
-            lock_fd=lock_fd,  # the kernel keeps it open: if it outlives its batch, the run is locked
-        )
+        error = first_line(e)
+    if not alive.exists() and error:
+        return ended("stopped", "stopped by hand")
+    return ended("failed" if error else "done", error)
 
 
 @contextmanager
-def _threads(workers, address, on_event, folder):
-    "(submit, stop): start a job in a thread, which waits for a kernel; end all"
-    from threading import Event
+def _pool(workers, dask, scheduler):
+    "Executor of runs: threads, each of which waits for a process, or a Dask cluster, given or of this machine"
+    if not (dask or scheduler):
+        with ThreadPoolExecutor(workers) as pool:
+            yield pool
+        return
+    require("distributed", "dask")
+    from distributed import Client, LocalCluster
 
-    stop = Event()
-    cpu, gpu = ThreadPoolExecutor(workers), ThreadPoolExecutor(max(1, len(gpu_ids())))
-
-    def submit(job, wait):
-        return (gpu if job.run.gpu else cpu).submit(work, job, on_event, stop.is_set, wait)
-
-    try:
-        yield submit, stop.set
-    finally:
-        for pool in (cpu, gpu):
-            pool.shutdown(cancel_futures=True)
-
-
-def _on_worker(job, wait, topic, flag):
-    "`work` on a worker of a Dask cluster: events go to the scheduler, a file says when to stop"
-    from distributed import get_worker
-
-    me = get_worker()
-    return work(job, lambda e: me.log_event(topic, e), flag.exists, wait)
-
-
-@contextmanager
-def _dask(workers, address, on_event, folder):
-    "(submit, stop): as `_threads`, on a Dask cluster"
-    from uuid import uuid4
-
-    topic = f"memnb-{uuid4().hex[:8]}"
-    flag = folder / ".locks" / f"stop-{topic}"
-    flag.parent.mkdir(exist_ok=True)
-    with _client_of(workers, address) as client:
-        client.subscribe_topic(topic, lambda e: on_event(e[1]))
-        pools = {
-            g: client.get_executor(pure=False, **(dict(resources=dict(GPU=1)) if g else {}))
-            for g in (False, True)
-        }
-
-        def submit(job, wait):
-            return pools[job.run.gpu].submit(_on_worker, job, wait, topic, flag)
-
-        try:
-            yield submit, flag.touch
-        finally:
-            flag.unlink(missing_ok=True)
-
-
-@contextmanager
-def _client_of(workers, address):
-    "Client of the cluster at an address, or of one of our own on this machine"
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise ValueError(
-            "Dask is missing: pip install '.[dask]' in the folder of memnb brings it"
-        ) from None
     with ExitStack() as stack:
-        if not address:
-            gpu = dict(GPU=len(gpu_ids())) if gpu_ids() else None
-            quiet = dict(dashboard_address=None, silence_logs=50)
-            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, resources=gpu, **quiet)
-            address = stack.enter_context(cluster)
+        if not scheduler:
+            how = dict(threads_per_worker=1, dashboard_address=None, silence_logs=50)
+            scheduler = stack.enter_context(LocalCluster(n_workers=workers, **how))
         try:
-            client = Client(address, timeout=10)
+            client = stack.enter_context(Client(scheduler, timeout=10))
         except (OSError, TimeoutError, ValueError) as e:
-            raise ValueError(f"no Dask scheduler answers at {address}: {first_line(e)}") from None
-        yield stack.enter_context(client)
+            raise ValueError(f"no Dask scheduler answers at {scheduler}: {first_line(e)}") from None
+        yield client.get_executor(pure=False)
 
 
-def _collect(jobs, submit, known):
-    "Outcomes of jobs as they end; `known` holds the futures, so that it can be gone on with after a stop"
-    known.update({submit(j, False): j for j in jobs})
+def _all(jobs, submit, alive, shown):
+    "Outcomes of all jobs, in their order; Ctrl-C stops them cleanly"
+    known, results = {submit(work, j, alive): j for j in jobs}, {}
     while known:
-        done, _ = wait_for(known, timeout=1, return_when=FIRST_COMPLETED)
-        for f in done:
-            job = known.pop(f)
-            try:
-                got = f.result()
-            except CancelledError:
-                continue
-            except Exception as e:
-                got = Outcome(job.run, "failed", partial_file(job.out), 0, first_line(e))
-            if got.status == "busy":  # asked for again, when nothing else is left to wait for
-                known[submit(job, True)] = job
-            else:
-                yield got
-
-
-def _all(jobs, submit, stop, note):
-    "Outcomes of all jobs; Ctrl-C stops them cleanly"
-    known, results = {}, {}
-
-    def take(outcomes):
-        for got in outcomes:
-            results[got.run.name] = got
-            note(got)
-
-    try:
-        take(_collect(jobs, submit, known))
-    except KeyboardInterrupt:
-        stop()
-        for f in known:
-            f.cancel()
-        take(_collect([], submit, known))
+        try:
+            done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)
+            shown.look()
+            for f in done:
+                job = known.pop(f)
+                try:
+                    got = f.result()
+                except CancelledError:
+                    continue
+                except Exception as e:  # a worker of a cluster that was lost
+                    got = Outcome(job.run, "failed", partial_file(job.out), 0, first_line(e))
+                if got.status == "busy":  # another batch is at it: waited for
+                    known[submit(work, job, alive, True)] = job
+                    continue
+                results[job.run.name] = got
+                _note(got, job.out.parent, alive.name)
+        except KeyboardInterrupt:
+            alive.unlink(missing_ok=True)
+            for f in known:
+                f.cancel()
     return [results[j.run.name] for j in jobs if j.run.name in results]
 
 
@@ -356,22 +288,35 @@ def batch(
         known = [j for j in todo if has_package(j.run.notebook)]
         asked = [(j.run.name, j.run.notebook, j.values) for j in known]
         look_ahead(asked, seconds, todo[0].nb.parent)
+    _may_write(jobs)
     where.mkdir(parents=True, exist_ok=True)
     with replacing(where / ".profile") as part:
         part.write_text(_profile_mark(profile_file(name).resolve(), where))
-    pool = _dask if dask or scheduler else _threads
-    with (
-        Progress(where, quiet) as shown,
-        pool(workers, scheduler, shown.tell, where) as (submit, stop),
-    ):
-        return _all(jobs, submit, stop, lambda got: _note(got, shown))
+    alive = where / ".locks" / f"batch-{uuid4().hex[:8]}"
+    alive.parent.mkdir(exist_ok=True)
+    alive.touch()
+    with _pool(workers, dask, scheduler) as pool, Progress(where, alive.name, quiet) as shown:
+        try:
+            return _all(jobs, pool.submit, alive, shown)
+        finally:
+            alive.unlink(missing_ok=True)
 
 
-def _note(got, shown):
+def _may_write(jobs):
+    "Refuse a batch whose tables or figures cannot be written, before hours are spent on them"
+    for job in jobs:
+        tables = root() / "data/papers" / job.run.notebook / "measured"
+        for place in (tables, figures_dir(job.run.profile)) * (job.run.profile != "smoke"):
+            there = next(p for p in (place, *place.absolute().parents) if p.exists())
+            if not os.access(there, os.W_OK):
+                raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
+
+
+def _note(got, where, batch):
     "Log what became of a run, and say what went wrong"
     if got.status != "skipped":
         how = dict(what=got.status, seconds=round(got.seconds, 2), error=got.error)
-        shown.tell(dict(run=got.run.name, **how))
+        tell(where, dict(run=got.run.name, batch=batch) | how)
     if got.status == "failed":
         full = "No space left" in got.error
         hint = "; free some space, then the same command goes on" if full else ""

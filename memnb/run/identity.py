@@ -76,36 +76,58 @@ def _texts_in(values):
             yield from _texts_in(v)
 
 
-def _model_folder(name):
-    "Folder of a model that lies on this machine; None for any other name"
+def _hub_commit(name):
+    "Commit of a model of the hub that its cache holds; '' where there is none"
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
+        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"), "hub"
+    )
+    ref = Path(cache, f"models--{name.replace('/', '--')}", "refs", "main")
+    return ref.read_text() if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ref.is_file() else ""
+
+
+def _model(word):
+    "Checksum of the model that a word names: its files, its commit, or its server; '' for no model"
+    kind, _, rest = word.partition(":")
+    if kind == "openai":
+        known = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
+        address = next((os.environ[k] for k in known if os.environ.get(k)), "")
+        return checksum(re.sub("//[^/@]*@", "//", address).rstrip("/"))
+    if kind not in ("planted", "hf"):
+        return ""
     from .. import hf
 
-    kind, _, rest = name.partition(":")
-    if kind == "planted" and rest in hf.planted_names():
-        return hf.planted_dir(rest)
-    folder = Path(os.path.expanduser(rest)) if kind == "hf" else None
-    return folder if folder and os.path.isdir(folder) else None
+    folder = Path(os.path.expanduser(rest))
+    if kind == "planted":
+        folder = hf.planted_dir(rest) if rest in hf.planted_names() else Path(os.devnull)
+    return hf.fingerprint(folder) if os.path.isdir(folder) else _hub_commit(rest)
 
 
-def named_files(
+def files_read(
     values: dict,  # name -> value of all parameters of a run
-    folder: Path,  # folder of the notebook, from which relative paths are seen
-) -> dict:  # 'model x' or 'data x' -> checksum
-    "Checksums of the models and files that parameters name"
-    from .. import data, hf
+    nb: Path,  # its notebook
+) -> dict:  # as 'model x', 'data x', 'module x', 'table x' -> checksum
+    """What a run reads beside code: whatever its parameters name, and what its page finds by itself.
 
-    out = {}
-    if known := data.files_of():  # of sets that code may load by itself
-        out["data in MEMNB_DATA"] = checksum([sha256(f) for f in known])
-    for word in dict.fromkeys(_texts_in(values.values())):
-        if model := _model_folder(word):
-            out[f"model {redact(word)}"] = hf.fingerprint(model)
-        near = [p for p in (os.path.join(folder, word), word) if os.path.splitext(p)[1]]
+    Models by their files, commit or server; files by their path; the reader's own files of data
+    sets by any of their names; modules beside the page; tables and claims of the paper.
+    """
+    out, words = {}, list(dict.fromkeys(_texts_in(values.values())))
+    for word in words:
+        if ":" in word and (found := _model(word)):
+            out[f"model {redact(word)}"] = found
+        near = [p for p in (os.path.join(nb.parent, word), word) if os.path.splitext(p)[1]]
         if path := next(filter(os.path.isfile, near), None):
             out[f"data {redact(word)}"] = sha256(path)
-        elif found := data.files_of(word):
-            out[f"data {redact(word)}"] = checksum([sha256(f) for f in found])
-    return out
+    if os.path.isdir(os.environ.get("MEMNB_DATA", "")):
+        from .. import data
+
+        for word in (*data.SETS, *words):
+            if f"data {redact(word)}" not in out and (files := data.files_of(word)):
+                out[f"data {redact(word)}"] = checksum([sha256(f) for f in files])
+    folder = paper_file(nb.stem[3:], "reported.csv").parent
+    tables = [f for f in (*folder.glob("*.csv"), *folder.glob("*.yaml")) if f.name != "board.csv"]
+    out |= {f"table {f.name}": sha256(f) for f in tables}
+    return out | {f"module {f.name}": sha256(f) for f in nb.parent.glob("*.py")}
 
 
 def run_parts(
@@ -113,7 +135,7 @@ def run_parts(
     params: dict,  # name -> value
     folder: Path = None,  # folder of notebooks; default: those of memnb
 ) -> dict:  # what the run is made of: name -> checksum
-    "What a run depends on: notebook, parameters, code, the paper's numbers, and files named"
+    "What a run depends on: notebook, parameters, code, and all that it reads"
     nb = find(nb, folder)
     values = {k: p.default for k, p in parameters(nb).items()} | check(nb, params)
     code, names = [s for s, _ in source_cells(nb, "code")], [f"memnb.{nb.stem[3:]}"]
@@ -125,10 +147,7 @@ def run_parts(
     out = {f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()}
     out["notebook"] = checksum(code)
     out |= {f"code of {k}": v for k, v in modules_used(names).items()}
-    table = paper_file(nb.stem[3:], "reported.csv")
-    if table.is_file():
-        out["reported numbers"] = checksum(table.read_text(encoding="utf-8"))
-    return dict(sorted((out | named_files(values, nb.parent)).items()))
+    return dict(sorted((out | files_read(values, nb)).items()))
 
 
 def identity_of(

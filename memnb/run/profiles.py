@@ -10,6 +10,7 @@ from reprlib import repr as short
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
+from ..results import KEYS
 from .redact import redact
 
 
@@ -85,6 +86,12 @@ def _file_name(*parts, most=120):
     return f"{begin}-{hashlib.sha256(full.encode()).hexdigest()[:9]}"
 
 
+def _is_column(name, value):
+    "Whether rows hold a parameter: the model, the seed, and the elements of a list, as of `datasets`"
+    swept = isinstance(value, list) and name.removesuffix("s") in KEYS
+    return swept or name in ("model", "mode", "seed")
+
+
 @dataclass
 class Run:
     "One notebook with its parameters"
@@ -103,19 +110,28 @@ class Run:
 
     @property
     def name(self):
-        "Name of the output file, without extension"
-        return _file_name(self.notebook, *self._pairs(self.grid))
+        "Name of the output file, without extension: what is replaced for once has a file of its own"
+        return _file_name(self.notebook, *self._pairs(self._apart))
 
     @property
     def results_name(self):
         "Name of the tables that the run writes"
-        more = sorted({*self.replaced} - {*self.grid})
-        return _file_name(self.profile, *self._pairs((*self.grid, *more)))
+        return _file_name(self.profile, *self._pairs(self._apart))
+
+    @property
+    def _apart(self):
+        return *self.grid, *sorted({*self.replaced} - {*self.grid})
 
     @property
     def variant(self):
-        "What was replaced, as text; empty for a run of the profile as it is"
-        return redact(" ".join(self._pairs(sorted(self.replaced))))
+        """What tells its rows from those of the profile's other runs, as text.
+
+        That is what was replaced, and what a grid varies and no column of the rows holds, as
+        `n` does; the rows of a profile that ships are told apart by their columns.
+        """
+        ships = (share_dir("profiles") / f"{self.profile}.yaml").is_file()
+        own = () if ships else (k for k in self.grid if not _is_column(k, self.parameters[k]))
+        return redact(" ".join(self._pairs(sorted({*self.replaced, *own}))))
 
 
 @cache

@@ -47,8 +47,7 @@ def first_line(
     e: Exception,  # what a run raised
 ) -> str:  # '<class>: <first line of the message>'
     "The error in one line"
-    name, text = (e.ename, e.evalue) if hasattr(e, "ename") else (type(e).__name__, str(e))
-    return redact(f"{name}: {text}".strip().splitlines()[0][:300])
+    return redact(f"{type(e).__name__}: {e}".strip().splitlines()[0][:300])
 
 
 def relative_path(
@@ -59,43 +58,78 @@ def relative_path(
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _bars():
-    "One line a run that changes, below what is printed"
-    require("rich", "batch")
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+# ---- the log
 
-    return Progress(
-        TextColumn("{task.description}  {task.fields[section]}", markup=False),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
-        transient=True,
-        refresh_per_second=2,
-    )
+
+def tell(
+    where: Path,  # folder with a log
+    event: dict,  # with `run` and `what`: 'started', 'cell', 'says', or how the run ended
+):
+    "Append an event to the log; a full disk must not stop a batch"
+    from datetime import UTC, datetime
+
+    line = json.dumps({**event, "when": datetime.now(UTC).isoformat(timespec="seconds")})
+    try:
+        with open(Path(where) / "batch.jsonl", "a", encoding="utf-8") as f:
+            f.write(redact(line) + "\n")
+    except OSError:
+        pass
+
+
+def _events(lines):
+    "Events of a log; what a kill or a full disk has torn is passed over"
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("run"), str):
+            yield event
+
+
+def last_events(
+    where: Path,  # folder with a log
+) -> dict:  # name of a run -> its last event
+    "Last event of each run in the log of a folder"
+    try:
+        lines = (where / "batch.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {e["run"]: e for e in _events(lines) if e.get("what") != "says"}
 
 
 class Progress:
-    "Shows and logs what happens in a batch: bars at a terminal, else a line for each section"
+    "Shows what the log says of a batch: bars at a terminal, else a line for each section"
 
     def __init__(
         self,
-        folder: Path,  # of the executed notebooks
-        quiet: bool = False,  # whether to log only
+        where: Path,  # folder with the log
+        batch: str,  # whose events count
+        quiet: bool = False,  # whether to show nothing
     ):
-        from threading import Lock
+        self.log, self.batch, self.quiet, self.runs, self.live = (
+            where / "batch.jsonl",
+            batch,
+            quiet,
+            {},
+            None,
+        )
+        self.at = self.log.stat().st_size if self.log.is_file() else 0
+        if not quiet and sys.stderr.isatty():
+            require("rich", "batch")
+            from rich import progress as bars
+            from rich.console import Console
 
-        self.folder, self.quiet, self.lock, self.runs = folder, quiet, Lock(), {}
-        self.live = None if quiet or not sys.stderr.isatty() else _bars()
+            self.live = bars.Progress(
+                bars.TextColumn("{task.description}  {task.fields[section]}", markup=False),
+                bars.BarColumn(20),
+                bars.MofNCompleteColumn(),
+                bars.TimeElapsedColumn(),
+                bars.TimeRemainingColumn(),
+                console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
+                transient=True,
+                refresh_per_second=2,
+            )
 
     def __enter__(self):
         if self.live:
@@ -103,30 +137,22 @@ class Progress:
         return self
 
     def __exit__(self, *error):
+        self.look()
         if self.live:
             self.live.stop()
 
-    def tell(
-        self,
-        event: dict,  # with `run` and `what`: 'started', 'cell', 'says', or how the run ended
-    ):
-        "Log an event and show it"
-        with self.lock:
-            self.log(event)
-            if not self.quiet:
-                self.show(event)
-
-    def log(self, event):
-        "Append an event to the log; a full disk must not stop a batch"
-        from datetime import UTC, datetime
-
-        line = json.dumps({**event, "when": datetime.now(UTC).isoformat(timespec="seconds")})
-        try:
-            with open(self.folder / "batch.jsonl", "a", encoding="utf-8") as f:
-                f.write(line + "\n")
-        except OSError as e:
-            if not self.quiet:
-                say(f"no log: {e.strerror}")
+    def look(self):
+        "Show what is new"
+        if self.quiet or not self.log.is_file():
+            return
+        with open(self.log, "rb") as f:
+            f.seek(self.at)
+            new = f.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self.at += len(whole)
+        for e in _events(whole.decode("utf-8", "replace").splitlines()):
+            if e.get("batch") == self.batch:
+                self.show(e)
 
     def show(self, e):
         "Show an event"
@@ -136,39 +162,16 @@ class Progress:
             self.runs[name] = dict(bar=bar, section="", spent=0.0)
         elif what == "says":
             say(f"{name}: {e['text']}")
-        elif what == "cell" and name in self.runs:  # from a cluster it may come too late
-            self.cell(self.runs[name], e)
+        elif what == "cell" and name in self.runs:
+            run = self.runs[name]
+            new = run["section"] != e["section"]
+            run["section"], run["spent"] = e["section"], run["spent"] + e["seconds"]
+            if self.live:
+                how = dict(section=e["section"], completed=e["cell"], total=e["of"])
+                self.live.update(run["bar"], **how)
+            if not e["ok"] or not self.live and (new or e["cell"] == e["of"]):
+                end = "" if e["ok"] else "  FAILED"
+                at = f"cell {e['cell']}/{e['of']}  {e['section']}  {run['spent']:.1f} s{end}"
+                say(f"{name}  {at}")
         elif name in self.runs and self.live:
             self.live.remove_task(self.runs.pop(name)["bar"])
-
-    def cell(self, run, e):
-        "Show that a cell has ended"
-        new = run["section"] != e["section"]
-        run["section"], run["spent"] = e["section"], run["spent"] + e["seconds"]
-        if self.live:
-            how = dict(section=e["section"], completed=e["cell"], total=e["of"])
-            self.live.update(run["bar"], **how)
-        if not e["ok"] or not self.live and (new or e["cell"] == e["of"]):
-            end = "" if e["ok"] else "  FAILED"
-            at = f"cell {e['cell']}/{e['of']}  {e['section']}  {run['spent']:.1f} s{end}"
-            say(f"{e['run']}  {at}")
-
-
-def last_events(
-    where: Path,  # folder with a log
-) -> dict:  # name of a run -> its last event; torn lines are passed over
-    "Last event of each run in the log of a folder"
-    last = {}
-    try:
-        lines = (where / "batch.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return last
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # torn by a kill or a full disk
-        named = isinstance(event, dict) and isinstance(event.get("run"), str)
-        if named and event.get("what") != "says":
-            last[event["run"]] = event
-    return last
