@@ -28,7 +28,7 @@ PREFIXES, WORDS = (8, 16, 32), 44  # words make some 60 tokens
 
 def ready(n):
     "SmolLM2, and different newsgroup texts long enough for all prefixes"
-    from memnb import items, lm
+    from memnb import lm, plant
 
     m = lm.load("smollm2", device="cpu")
 
@@ -37,7 +37,7 @@ def ready(n):
 
     texts = [
         t
-        for t in dict.fromkeys(items.ordinary(min(3 * n + 50, 6000), words=WORDS))
+        for t in dict.fromkeys(plant.ordinary(min(3 * n + 50, 6000), words=WORDS))
         if 48 <= size(t) <= 80
     ][:n]
     if len(texts) < n:
