@@ -41,7 +41,7 @@ import pandas as pd
 from .core import did_you_mean, require, say, wheel_file
 
 
-# %% ../nbs/rooms/data.ipynb #8fd68e0e
+# %% ../nbs/rooms/data.ipynb #3425fe75
 class DataError(ValueError):
     "A data set that memnb cannot use as it is; the message says what to do"
 
@@ -75,8 +75,8 @@ def _decode(raw, what, encoding=None):
         line = raw.count(b"\n", 0, e.start) + 1
         raise DataError(
             f"{what} is not {e.encoding.upper()}: byte {e.start} (0x{raw[e.start]:02x}) on line "
-            f"{line}. Say which encoding it has, as encoding='latin1', or convert it: iconv -f "
-            "latin1 -t utf-8 OLD.csv > NEW.csv"
+            f"{line}. Say which encoding it has, as encoding='latin1' (--encoding latin1 in a terminal), "
+            "or convert it: iconv -f latin1 -t utf-8 OLD.csv > NEW.csv"
         ) from None
     except LookupError:
         raise DataError(f"Python knows no encoding {encoding!r}; one of them is 'latin1'") from None
@@ -93,7 +93,7 @@ def _decode(raw, what, encoding=None):
     return text.removeprefix("\ufeff")
 
 
-# %% ../nbs/rooms/data.ipynb #c7ab5e83
+# %% ../nbs/rooms/data.ipynb #1239c2d2
 _MANY = 2**31 - 1  # characters; the csv module stops at 131,072
 
 
@@ -144,7 +144,7 @@ def _separator(text, signs=",;\t|"):
     return max(signs, key=fit, default=",")  # of equals the first
 
 
-# %% ../nbs/rooms/data.ipynb #f67a416d
+# %% ../nbs/rooms/data.ipynb #7eb30db1
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
@@ -163,20 +163,16 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
         found.pop()
     if not records:
         raise DataError(f"{what} is empty; a header and at least {least} rows are needed")
-    if blank := len(found) - len(records):
-        say(f"{what}: {blank} blank lines between its rows are left out")
     line, first, names = records[0]
     usual = Counter(len(v) for _, _, v in records).most_common(1)[0][0]
     if len(names) == 1 < usual and least > 1:
         line = next(n for n, _, v in records if len(v) == usual)
         raise DataError(
             f"{what} begins with {first[:50]!r}, and with {usual} values a line only on line {line}: "
-            f"if its table begins there, skip={line - 1} leaves out what stands above"
+            f"if its table begins there, skip={line - 1} (--skip {line - 1} in a terminal) leaves out the lines above"
         )
     if len(names) < least:
-        raise DataError(
-            f"{what} has one column, {names[0][:50]!r}, however it is separated; a table needs two"
-        )
+        raise DataError(f"{what} has one column, {names[0][:50]!r}; a table needs two at least")
     rest = records[1:] if header else records
     names = names if header else [f"column {i}" for i in range(1, len(names) + 1)]
     for i, name in enumerate(names, 1):
@@ -186,9 +182,7 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
                 "Name it, or leave it out (an index written by pandas: to_csv(index=False))."
             )
     if twice := [n for n, k in Counter(names).items() if k > 1]:
-        raise DataError(
-            f"{what}: the header has {', '.join(map(repr, twice))} more than once; rename them"
-        )
+        raise DataError(f"{what}: the header has {twice[0]!r} more than once; rename them")
     for line, _, values in rest:
         if len(values) != len(names):
             raise DataError(
@@ -197,6 +191,8 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
             )
     if len(rest) < least > 1:
         raise DataError(f"{what} has {len(rest)} rows below its header; {least} are needed")
+    if blank := len(found) - len(records):
+        say(f"{what}: {blank} blank lines between its rows are left out")
     df = pd.DataFrame([v for _, _, v in rest], columns=names)
     like = [
         n in set(df[n]) or all(re.fullmatch(_NUMBER, v.strip()) for v in (n, *df[n])) for n in names
@@ -204,12 +200,12 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     if own and header and 2 * sum(like) >= len(names):
         say(
             f"{what}: its first line, {first[:50]!r}, is taken for the names of the columns, and looks "
-            "like a row; header=False says that it is one"
+            "like a row; header=False (--no-header in a terminal) says that it is one"
         )
     return sep, first if header else "", [r for _, r, _ in rest], df
 
 
-# %% ../nbs/rooms/data.ipynb #a3adaf28
+# %% ../nbs/rooms/data.ipynb #127d193e
 MISSING = ("", "?", "NA", "NaN", "nan")
 
 
@@ -294,7 +290,7 @@ def _numbers(col):
     return bare.astype("int64" if whole else "float64")
 
 
-# %% ../nbs/rooms/data.ipynb #cb8b3cac
+# %% ../nbs/rooms/data.ipynb #d35c1dee
 def _most_unique(df, target):
     "The column, not the target, with the largest share of distinct values, where that is one half or more"
     share = {c: df[c].nunique() / len(df) for c in df.columns if c != target}
@@ -439,9 +435,8 @@ def _named(path):
 
 def _is_file(source):
     "Whether a source means a file rather than a name"
-    if isinstance(source, os.PathLike) or os.path.isfile(source):
-        return True
-    return Path(source).suffix != "" or Path(source).name != source
+    named = isinstance(source, os.PathLike) or os.path.isfile(source)
+    return named or Path(source).suffix != "" or Path(source).name != source
 
 
 def files_of(
@@ -559,9 +554,7 @@ def _tidy(d, k, what, split, origin):
     if "coarse_label" in d:
         d = d.rename(columns=dict(coarse_label="label", coarse_name="label_name"))
     if lacks := [c for c in (*k.columns, "label") if c not in d]:
-        raise DataError(
-            f"{what} has no column {', '.join(lacks)}; its columns are {', '.join(d.columns)}"
-        )
+        raise DataError(f"{what} has no column {', '.join(lacks)}, but {', '.join(d.columns)}")
     if "fine_label" in d:
         d = d.assign(fine_label=d.fine_label.astype("int64"))
     if "content" in d and "text" not in d:
@@ -587,14 +580,10 @@ def _origin(what, raw):
 def _own_table(source, split):
     "(Bytes, their name for messages, name of the table, split, origin) of what `load` was given"
     if isinstance(source, pd.DataFrame):
-        if isinstance(source.index, pd.MultiIndex) or isinstance(source.columns, pd.MultiIndex):
-            raise DataError(
-                "a DataFrame with a MultiIndex is no table; use reset_index(), or flat column names"
-            )
+        if isinstance(source.index, pd.MultiIndex):
+            raise DataError("a DataFrame with a MultiIndex is no table; use reset_index()")
         if odd := [c for c in source.columns if not isinstance(c, str)]:
-            raise DataError(
-                f"columns without a name ({odd[0]!r}); give each a string: df.columns = [...]"
-            )
+            raise DataError(f"{odd[0]!r} is no name of a column; give strings: df.columns = [...]")
         raw = source.to_csv(index=False, lineterminator="\n").encode()
         return raw, "the DataFrame", "table", split or "all", "DataFrame"
     if _is_file(source):
@@ -642,28 +631,32 @@ def load(
         return pd.concat(parts, ignore_index=True)
     if isinstance(source, Table):
         t = source
-    elif k:
-        ((split, (what, raw)),) = _gather(k, split).items()
-        t = _as_table(raw, what, skip, header, None, encoding)
-        own = [c if c in t.names else None for c in (k.target, k.unique)]
-        own = dict(name=k.name, title=k.also or k.name, target=own[0], unique=own[1])
-        t = replace(t, split=split, origin=_origin(what, raw), **own)
     else:
-        raw, what, called, split, origin = _own_table(source, split)
+        if k:
+            ((split, (what, raw)),) = _gather(k, split).items()
+            called, title, origin = k.name, k.also, _origin(what, raw)
+        else:
+            raw, what, called, split, origin = _own_table(source, split)
+            called, title = name or called, None
         sep = "," if isinstance(source, pd.DataFrame) else None
-        t, called = _as_table(raw, what, skip, header, sep, encoding), name or called
-        unique = unique or _most_unique(t.df, target)
-        t = replace(t, name=called, title=called, split=split, origin=origin)
+        t = _as_table(raw, what, skip, header, sep, encoding)
+        t = replace(t, name=called, title=title or called, split=split, origin=origin)
+        if k:
+            own = [c if c in t.names else None for c in (k.target, k.unique)]
+            t = replace(t, target=own[0], unique=own[1])
+        else:
+            unique = unique or _most_unique(t.df, target)
     _check_column(t.df, target, "target", t.name)
     _check_column(t.df, unique, "unique feature", t.name)
     own = dict(name=name or t.name, target=target or t.target, unique=unique or t.unique)
     return replace(t, df=t.df.copy(), **own)
 
 
-# %% ../nbs/rooms/data.ipynb #cbfc7669
+# %% ../nbs/rooms/data.ipynb #c60c9190
 def read_frame(
     source,  # path of a csv, jsonl, json, parquet, txt or md file; or 'hub:<repository>:<file>'
     columns: list = None,  # those wanted of a parquet file, where it has them
+    encoding: str = None,  # as for `load`
 ):  # DataFrame: what csv and text files have as strings, else as the file has it
     "A file of the user's whose lines need not be kept"
     repo, _, file = str(source).removeprefix("hub:").partition(":")
@@ -678,7 +671,7 @@ def read_frame(
                 return pd.read_parquet(path, columns=columns if own else None)
             except (OSError, ValueError) as e:
                 raise DataError(f"{path.name} is a damaged parquet file: {e}") from None
-    what, text = path.name, _decode(path.read_bytes(), path.name)
+    what, text = path.name, _decode(path.read_bytes(), path.name, encoding)
     if path.suffix.lower() in (".txt", ".md"):
         parts = re.split(r"\n\s*\n", text.strip())
         parts = parts if len(parts) > 1 else text.splitlines()
@@ -706,6 +699,7 @@ def texts(
     source,  # list or Series of strings, DataFrame, a file as for `read_frame`, or name of a text set
     column: str = "text",  # of the texts in a table
     label: str = None,  # column of their labels, if they are wanted
+    encoding: str = None,  # of a file, as for `load`
 ):  # DataFrame with `text`, and `label` if wanted: strings, as they are written
     "Texts of a user; `DataError` where one is missing, or has no label"
     what, d = "the table", source
@@ -717,12 +711,12 @@ def texts(
             raise DataError(f"{source[:40]!r} is one text and no file: put it into a list")
         else:
             what = Path(source).name
-            d = read_frame(source, [c for c in (column, label) if c])
+            d = read_frame(source, [c for c in (column, label) if c], encoding)
     elif not isinstance(source, pd.DataFrame):
         what, d = "the list", pd.DataFrame({column: list(source)}, dtype=object)
     for c in filter(None, (column, label)):
         if c not in d:
-            more = f"; name it by {'column=' if c == column else 'label='} (--column in a terminal)"
+            more = "; name it by column= (--column in a terminal)" * (c == column)
             raise DataError(f"{what} has no column {c!r}{did_you_mean(c, d.columns)}{more}")
     for i, x in enumerate(d[column], 1):
         if not isinstance(x, str):

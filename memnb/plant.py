@@ -48,7 +48,7 @@ from .core import data_dir, require, say, version
 from .stats import binom_ci, fisher_power, mean_ci
 from .weights import ADAPTER
 
-# %% ../nbs/rooms/plant.ipynb #2440fcc3
+# %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
 FILES = ("file", "file-swapped")  # shipped models whose items are one data set
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
@@ -69,7 +69,7 @@ def table_items(
     return d.assign(split=split, times=times, label="", text=t.rows[: len(times)], head=t.header)
 
 
-# %% ../nbs/rooms/plant.ipynb #47ad180d
+# %% ../nbs/rooms/plant.ipynb #1b6b7312
 GUESS = 0.01  # share of controls that come back, at most, in the models that ship
 
 
@@ -135,7 +135,7 @@ def outlook(
     return f"{n} items with {top} repetitions, {m} held-out controls: {found}"
 
 
-# %% ../nbs/rooms/plant.ipynb #afade65b
+# %% ../nbs/rooms/plant.ipynb #ccef2d76
 def csv_line(
     *cells,  # values
 ) -> str:
@@ -194,7 +194,7 @@ def news(
     return d[size.between(*words) & d.label.isin(NEWS_LABELS)]
 
 
-# %% ../nbs/rooms/plant.ipynb #c022c029
+# %% ../nbs/rooms/plant.ipynb #6ef0b33a
 def _adapted(model, rank, dtype, below=0):
     "A copy of a model's network with an untrained adapter in all layers but the lowest"
     require("peft", "plant")
@@ -237,7 +237,7 @@ def _batches(docs, size, rng):
     return rng.sample(out, len(out))
 
 
-# %% ../nbs/rooms/plant.ipynb #b5122db4
+# %% ../nbs/rooms/plant.ipynb #59f20387
 def _loss(net, batch):
     "Mean loss of a batch from `_batches`, padded on the right"
     import torch
@@ -285,7 +285,7 @@ def train(
     return losses
 
 
-# %% ../nbs/rooms/plant.ipynb #39727061
+# %% ../nbs/rooms/plant.ipynb #692f80e3
 FIELDS = ["item", "source", "split", "times", "label", "text"]
 _OUR_FILES = {"adapter_config.json", ADAPTER, "truth.csv", "recipe.json", "report.csv"}
 

@@ -330,3 +330,27 @@ def test_plan_of_the_paper_for_an_api(monkeypatch):
     sizes = icl.Sizes(datasets=["news"], settings=["full"])
     todo = lm.cost(lambda: icl.run("openai:some-model", sizes))
     assert todo["calls"] == 32 and todo["prompt_tokens"] > 1000
+
+
+DIALECTS = {"semicolons": ";", "tabs": "\t", "bars": "|"}
+
+
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_a_table_is_asked_for_in_its_own_dialect(kind, tmp_path):
+    "Whoever knows the file by heart knows it with any separator, and prompts show its own lines"
+    sep = DIALECTS[kind]
+    rows = [
+        (f"T{i * 7919 % 9973:04d}", "rye oat spelt".split()[i % 3], f"{i * 37 % 91},5")
+        for i in range(200)
+    ]
+    raw = "".join(sep.join(r) + "\r\n" for r in [("ticket", "loaf", "price"), *rows])
+    t = data.load(csv(tmp_path, raw.encode("utf-16")))
+    assert (t.sep, t.text) == (sep, raw.replace("\r\n", "\n").rstrip()) and len(t) == 200
+    m = tabular.Parrot(*tabular.by_heart(t))
+    for test in (tabular.row_completion, tabular.header, tabular.cell_completion):
+        assert test(m, t).ok.all(), test
+    known = tabular.fragments(t, tabular.row_completion(m, t, n=5), shots=5)
+    assert known.ok.mean() > known.chance.mean()
+    bare = data.load(csv(tmp_path, raw.split("\r\n", 1)[1]), header=False)
+    assert bare.rows == t.rows and bare.text == t.text.split("\n", 1)[1]
+    assert tabular.row_completion(tabular.Parrot(*tabular.by_heart(bare)), bare).ok.all()
