@@ -13,6 +13,8 @@ __all__ = [
     "VERDICTS",
     "TESTS",
     "BOARD",
+    "BOARD_MIME",
+    "HUES",
     "COLORS",
     "Claim",
     "read",
@@ -26,19 +28,21 @@ __all__ = [
     "trend",
     "printed",
     "never",
-    "select",
+    "queried",
     "deciding",
     "evidence",
     "verdict",
     "statistics",
     "judged",
     "board",
+    "Verdicts",
     "forest",
 ]
 
 # %% ../nbs/rooms/claims.ipynb #3793493a
 import importlib
 import math
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -170,19 +174,8 @@ def between(
 ):  # (verdict, votes)
     "Do intervals lie within a range?"
 
-    def vote(r):
-        a, b = _side(r, low, "above"), _side(r, high, "below")
-        return (
-            None
-            if a is None
-            else False
-            if False in (a, b)
-            else True
-            if a is b is True
-            else "undecided"
-        )
-
-    votes = [vote(r) for r in d.to_dict("records")]
+    rows = d.to_dict("records")
+    votes = [combine([_side(r, low, "above"), _side(r, high, "below")]) for r in rows]
     return combine(votes, of), votes
 
 
@@ -211,10 +204,8 @@ def apart(
 ):  # (verdict, votes)
     "Does one interval lie above another?"
     a, b = d.iloc[0], other.iloc[0]
-    if margin is not None:
-        v = True if a.low > b.value - margin else False if a.high < b.low else "undecided"
-    else:
-        v = True if a.low > b.high else False if a.high < b.low else "undecided"
+    above = b.high if margin is None else b.value - margin
+    v = True if a.low > above else False if a.high < b.low else "undecided"
     return v, [v]
 
 
@@ -225,9 +216,8 @@ def share(
     of: str = "all",
 ):  # (verdict, votes)
     "Does a share of successes lie on one side of a number, by its exact interval?"
-    ends = [stats.binom_ci(round(r.value), round(r.n)) for r in d.itertuples()]
-    rate = d.assign(value=d.value / d.n, low=[a for a, _ in ends], high=[b for _, b in ends])
-    return bound(rate, at, side, of)
+    low, high = zip(*(stats.binom_ci(round(r.value), round(r.n)) for r in d.itertuples()))
+    return bound(d.assign(value=d.value / d.n, low=low, high=high), at, side, of)
 
 
 def sign(
@@ -283,7 +273,7 @@ TESTS = {
 
 
 # %% ../nbs/rooms/claims.ipynb #e526325c
-def select(
+def queried(
     rows,  # long table
     query: str,  # queries joined by '|'; a later one sees what the earlier ones left
 ):  # DataFrame
@@ -299,23 +289,15 @@ def _number(x):
 
 def _told(row, printed=False):
     "A row in words: case, number, interval, units"
-    case = next(
-        (
-            str(row[c])
-            for c in ("other", "dataset", "language", "config")
-            if row.get(c) not in (None, "") and row.get(c) == row.get(c)
-        ),
-        "",
-    )
+    row = {k: v for k, v in row.items() if pd.notna(v) and v != ""}
+    case = next((f"{row[c]}: " for c in ("other", "dataset", "language", "config") if c in row), "")
     low, high, ends, bound = row.get("low"), row.get("high"), "", ""
-    if low == low and low is not None:
+    if low is not None:
         bound = "at least " if high == math.inf else "at most " if low == -math.inf else ""
         ends = "" if bound or low == high else f" ({_number(low)} to {_number(high)})"
-    n = row.get("n")
-    unit = row["unit"] if isinstance(row.get("unit"), str) else ""
-    units = f", n = {n:,.0f} {unit}".rstrip() if n == n and n is not None else ""
-    print_ = f", printed {_number(row['x'])}" if printed else ""
-    return f"{case + ': ' if case else ''}{bound}{_number(row['value'])}{ends}{print_}{units}"
+    units = f", n = {row['n']:,.0f} {row.get('unit', '')}".rstrip() if "n" in row else ""
+    print_ = f", printed {_number(row.get('x'))}" if printed else ""
+    return f"{case}{bound}{_number(row.get('value'))}{ends}{print_}{units}"
 
 
 def deciding(
@@ -364,24 +346,18 @@ def verdict(
     reported=None,  # the paper's printed rows, for claims that are functions
 ) -> dict:  # verdict, evidence, value, low, high, n, at
     "What a claim comes to on rows"
-    none = dict(
-        verdict=VERDICTS[None],
-        evidence="not measured",
-        value=math.nan,
-        low=math.nan,
-        high=math.nan,
-        n=math.nan,
-        at=math.nan,
-        side="above",
-    )
+    none = dict.fromkeys(("value", "low", "high", "n", "at"), math.nan)
+    none |= dict(verdict=VERDICTS[None], evidence="not measured", side="above")
     args = dict(claim.args)
     if claim.test not in TESTS:
-        found, why = _function(claim.test)(rows, reported, **args)
+        paper, function = claim.test.split(".")  # one that only one paper has
+        module = importlib.import_module(f"memnb.{paper}.claims")
+        found, why = getattr(module, function)(rows, reported, **args)
         found = found if found is None or isinstance(found, str) else bool(found)
         return none | dict(verdict=VERDICTS[found], evidence=why)
-    d = select(rows, claim.rows or f"part == 'claim' and item == '{claim.id}'")
+    d = queried(rows, claim.rows or f"part == 'claim' and item == '{claim.id}'")
     if "other" in args:
-        args["other"] = select(rows, args["other"])
+        args["other"] = queried(rows, args["other"])
     if not len(d) or not len(args.get("other", " ")):
         return none
     found, votes = TESTS[claim.test](d, **args)
@@ -395,34 +371,12 @@ def verdict(
     if claim.test in ("share", "sign"):
         low, high = stats.binom_ci(round(r.value), round(r.n))
         r = dict(r) | dict(value=r.value / r.n if r.n else math.nan, low=low, high=high)
-    shown = {
-        c: math.nan if r.get(c) is None else float(r.get(c)) for c in ("value", "low", "high", "n")
-    }
-    return dict(verdict=VERDICTS[found], evidence=why, **shown, at=float(at), side=side)
-
-
-def _function(name):
-    "A test that only one paper has: `icl.key` is `key` in `memnb.icl.claims`"
-    paper, _, function = name.partition(".")
-    return getattr(importlib.import_module(f"memnb.{paper}.claims"), function)
+    shown = {c: float(x) for c in ("value", "low", "high", "n") if (x := r.get(c)) is not None}
+    return none | shown | dict(verdict=VERDICTS[found], evidence=why, at=float(at), side=side)
 
 
 # %% ../nbs/rooms/claims.ipynb #2fd55337
-BOARD = [
-    "id",
-    "about",
-    "model",
-    "where",
-    "says",
-    "verdict",
-    "evidence",
-    "value",
-    "low",
-    "high",
-    "n",
-    "at",
-    "side",
-]
+BOARD = "id about model where says verdict evidence value low high n at side".split()
 
 
 def _package(paper, name):
@@ -484,13 +438,33 @@ def board(
     return pd.DataFrame(out, columns=BOARD)
 
 
-COLORS = {
-    "holds": "#009E73",
-    "does not hold": "#D55E00",
-    "mixed": "#7A5195",
-    "undecided": "#9A9A9A",
-    "not measured": "#DDDDDD",
-}
+BOARD_MIME = "application/vnd.memnb.board+json"
+
+
+class Verdicts:
+    "A board as a notebook shows it: a table for people, data for programs"
+
+    def __init__(
+        self,
+        board,  # DataFrame from `board`, or some of its rows
+        paper: str = "",  # word of the paper
+    ):
+        self.board, self.paper = board[BOARD[:7]], paper
+
+    def __repr__(self):
+        return f"Verdicts({self.paper!r})"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        told, said = self.board.drop(columns=["id", "about"]), ["where", "says"]
+        told[said] = told[said].mask(told[said].eq(told[said].shift()).all(axis=1), "")  # once
+        html = told[["where", "says", *told.columns.drop(said)]].to_html(border=0, index=False)
+        html = re.sub(r"\n +(<(?:t[dh]|/tr)\b)", r"\1", html)
+        rows = self.board.to_dict("records")
+        return {"text/html": html, BOARD_MIME: dict(paper=self.paper, claims=rows)}
+
+
+HUES = "#009E73", "#D55E00", "#7A5195", "#9A9A9A", "#DDDDDD"
+COLORS = dict(zip(VERDICTS.values(), HUES))
 
 
 def forest(
@@ -505,7 +479,8 @@ def forest(
     import matplotlib.pyplot as plt
 
     d = board[board.verdict != VERDICTS[None]].reset_index(drop=True)
-    several = d.model[d.model != ""].nunique() > 1
+    names = d.id.where(d.model == "", d.id + " (" + d.model + ")")
+    names = d.id if d.model[d.model != ""].nunique() < 2 else names
     ax = ax or plt.subplots(figsize=(6, 0.9 + 0.22 * len(d)))[1]
     for i, r in d.iterrows():
         color, ends = COLORS[r.verdict], np.array([r.low, r.value, r.high]) - r["at"]
@@ -521,23 +496,12 @@ def forest(
     for name in dict.fromkeys(d.verdict):
         ax.plot([], [], "o", color=COLORS[name], label=name)
     ax.axvline(0, color="black", lw=0.8)
-    ax.set(
-        yticks=range(len(d)),
-        yticklabels=[
-            f"{r.id} ({r.model})" if several and r.model else r.id for r in d.itertuples()
-        ],
-        xlim=(-1.1, 1.3),
-        xticks=[-1, 0, 1],
-        xticklabels=["against", "bound", "for"],
-    )
+    ax.set_yticks(range(len(d)), names)
+    ax.set_xticks([-1, 0, 1], ["against", "bound", "for"])
+    ax.set_xlim(-1.1, 1.3)
     ax.text(1.12, -0.9, "n", fontsize=7)
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.06 - 0.4 / max(1, len(d))),
-        ncols=4,
-        fontsize=7,
-        frameon=False,
-    )
+    below = 0.5, -0.06 - 0.4 / max(1, len(d))
+    ax.legend(loc="upper center", bbox_to_anchor=below, ncols=4, fontsize=7, frameon=False)
     ax.tick_params(labelsize=8)
     ax.invert_yaxis()
     return ax

@@ -26,6 +26,9 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from . import claims
 from .core import checkout, data_dir, did_you_mean, replacing, share_dir
 from .papers import notebooks, offered
@@ -76,8 +79,6 @@ def compared(
     now,  # DataFrames of measured rows: as shipped, and as they are
 ):  # DataFrame, a row a run and quantity: rows now, how many are new, gone and changed, how far at most
     "What differs between two sets of rows"
-    import numpy as np
-
     columns = [c for c in COLUMNS if c in {*was, *now, *RUN, *NUMBERS, "quantity"} - {*MADE}]
     was, now = completed(was, columns), completed(now, columns)
     both = was.merge(now, "outer", key_columns(columns), suffixes=("_was", "_now"), indicator=True)
@@ -137,8 +138,6 @@ def differences(
     papers=(),  # words; all when empty
 ):  # DataFrames: what `compared` and `turned` find, with the paper
     "What differs from the shipped numbers and verdicts"
-    import pandas as pd
-
     numbers, claimed = [], []
     with shipped_dir() as shipped:
         tops = shipped, share_dir("papers"), data_dir() / "papers"
@@ -214,8 +213,6 @@ def board_text(
     paper: str,  # word of the paper
 ) -> str:  # csv with the columns id, model, verdict
     "The verdicts on the recorded runs of a paper, those that are not measured left out"
-    import pandas as pd
-
     choose = offered(paper, "all_runs") or (lambda: runs(paper))
     own = claims._package(paper, "judged")  # chooses among all rows
     found = verdicts(paper, measured(paper) if own else choose())

@@ -30,7 +30,9 @@ import io
 import re
 from contextlib import contextmanager
 
-from .core import figures_dir
+import numpy as np
+
+from .core import figures_dir, replacing
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
 REAL, PLANTED, GREY = "#E69F00", "#2B6CB0", "#9A9A9A"
@@ -82,7 +84,6 @@ def dose_colors(
 def style():
     "seaborn's settings for all figures, and the same scatter of points every time; use as `with style():`"
     import matplotlib as mpl
-    import numpy as np
     import seaborn as sns
 
     small = "legend.fontsize xtick.labelsize ytick.labelsize legend.title_fontsize".split()
@@ -121,8 +122,6 @@ def errorbar(
     **kw,  # of `Axes.errorbar`: color, marker, label, ...
 ):  # what matplotlib drew
     "Points with their intervals, as they stand in a long table"
-    import numpy as np
-
     at, v = table[x], table[y].to_numpy(float)
     ends = table[low].to_numpy(float), table[high].to_numpy(float)
     arms = np.nan_to_num(np.maximum(0, [v - ends[0], ends[1] - v]))
@@ -209,10 +208,10 @@ def to_png(
     fig,  # matplotlib figure, best through `finish`
     file,  # path to write
 ):
-    "Write a figure with title, foot and caption in the file"
+    "Write a figure with title, foot and caption in the file, whole or not at all"
     said = {k: v for k, v in getattr(fig, "said", {}).items() if v}
-    with style():
-        fig.savefig(file, format="png", metadata={"Software": None, **said})
+    with style(), replacing(file) as part:
+        fig.savefig(part, format="png", metadata={"Software": None, **said})
 
 
 def savefig(
@@ -223,9 +222,7 @@ def savefig(
 ) -> Picture:  # for display
     "Save a figure of ours under the paper's number, with title, foot and caption in the file"
     if profile != "smoke":
-        place = figures_dir(profile)
-        place.mkdir(parents=True, exist_ok=True)
-        to_png(fig, place / f"{name}.png")
+        to_png(fig, figures_dir(profile) / f"{name}.png")
     return picture(fig, dpi)
 
 

@@ -34,6 +34,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 from scipy import stats as st
 
 
@@ -100,8 +101,6 @@ def cluster_ci(
     level: float = 0.95,  # confidence level
 ) -> tuple:  # (low, high)
     "Interval of a share of cases, several of which belong to one unit: Clopper-Pearson at the effective number of cases"
-    import pandas as pd
-
     d = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
     n, k, p = len(d), d.unit.nunique(), d.yes.mean()
     if k < 2:
@@ -209,7 +208,6 @@ def stratified_ci(
     tuple
 ):  # (mean of the group minus mean of the others, low, high, n); NaN where no stratum has both
     "Difference of two means within strata, by least squares with an effect of each stratum"
-    import pandas as pd
     import statsmodels.formula.api as smf
 
     columns = dict(x=np.asarray(x, float), group=np.asarray(group, bool), stratum=stratum)

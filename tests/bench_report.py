@@ -39,7 +39,7 @@ def copy(nb, i, path):
     "One run out of a notebook with outputs"
     rng, nb = random.Random(i), json.loads(nb)
     model = f"model{i % 10}"
-    from memnb.results import BOARD_MIME
+    from memnb.claims import BOARD_MIME
 
     for o in (o for c in nb["cells"] for o in c.get("outputs", []) if "data" in o):
         d = o["data"]

@@ -163,7 +163,7 @@ def test_claims_are_data(paper):
     own = [c.id for c in found if c.where.startswith("ours")]
     assert len(own) <= 4, f"{paper} has {len(own)} claims of its own: {own}"
     for c in found:
-        assert c.test in TESTS or callable(claims._function(c.test)), c
+        assert c.test in TESTS or callable(claims._package(*c.test.split("."))), c
 
 
 def test_board_and_forest(tmp_path, monkeypatch):
@@ -204,7 +204,7 @@ def judged_rows(paper, monkeypatch):
     )
     board(paper, m.dropna(axis=1, how="all"))
     for c, d in seen:
-        d = claims.select(d, c.rows or f"part == 'claim' and item == '{c.id}'")
+        d = claims.queried(d, c.rows or f"part == 'claim' and item == '{c.id}'")
         if c.test in ("bound", "between", "printed") and len(d):
             yield c, d.assign(guard="")
 

@@ -15,7 +15,7 @@ from test_notebooks import MARKER
 from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
 
 from memnb import rendering
-from memnb.results import BOARD_MIME
+from memnb.claims import BOARD_MIME
 from memnb.run import executed, report
 from memnb.run.report import batch_report
 
@@ -57,7 +57,7 @@ def html_table(head, rows):
 
 
 def board(*rows, head=("model", "where", "says", "verdict", "evidence")):
-    "A board as `results.show_board` shows it: a table for people, records for programs"
+    "A board as `claims.Verdicts` shows it: a table for people, records for programs"
     out = html_table(head, rows)
     out["data"][BOARD_MIME] = dict(paper="dice", claims=[dict(zip(head, r)) for r in rows])
     return out

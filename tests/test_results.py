@@ -78,6 +78,59 @@ def test_threads_at_once(home):
     assert sorted(results.measured("toy").value) == list(range(24))
 
 
+def test_threads_that_write_one_file_lose_nothing(home):
+    with ThreadPoolExecutor(4) as pool:
+        done = [
+            pool.submit(results.record, "toy", rows(i, f"d{i}"), "m", "laptop") for i in range(40)
+        ]
+        assert all(f.result() is not None for f in done)
+    assert sorted(results.measured("toy").value) == list(range(40)) and len(names(home)) == 1
+
+
+def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(home, monkeypatch, capsys):
+    for n in (10, 20, 30):
+        monkeypatch.setenv("MEMNB_RUN", f"own-n={n}")
+        results.record("toy", rows(n), "m", "own")
+        assert results.runs("toy").value.tolist() == [n]  # each shows its own
+    assert sorted(results.measured("toy").variant) == ["n=10", "n=20", "n=30"]
+    assert not capsys.readouterr().err
+
+
+def test_files_that_contradict_each_other_are_named(home, capsys):
+    results.record("toy", rows(1), "m", "laptop")
+    folder = home / "data/papers/toy/measured"
+    results._write(results.measured("toy").assign(value=2.0), folder / "copy.parquet")
+    assert len(results.measured("toy")) == 1
+    assert "copy.parquet and laptop.m.-.s0.parquet have other numbers" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(tmp_path):
+    from memnb import plots
+
+    file, fig = tmp_path / "a.png", plots.placeholder("nothing")
+    plots.to_png(fig, file)
+    whole = file.read_bytes()
+
+    def torn(part, **kw):
+        part.write_bytes(whole[:50])
+        raise OSError("no space left")
+
+    fig.savefig = torn
+    with pytest.raises(OSError, match="no space"):
+        plots.to_png(fig, file)
+    assert file.read_bytes() == whole and [*tmp_path.iterdir()] == [file]
+
+
+def test_a_file_cut_anywhere_is_refused(home):
+    results.record("toy", pd.concat([rows(i, f"d{i}") for i in range(40)]), "m", "laptop")
+    (file,) = (home / "data/papers/toy/measured").iterdir()
+    whole = file.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 50)):
+        file.write_bytes(whole[:at])
+        with pytest.raises(ValueError, match=r"laptop.m.-.s0.parquet is no table"):
+            results.measured("toy")
+
+
 def test_a_killed_run_leaves_the_rows_of_before(home):
     assert writer(home, 0, 2).wait(120) == 0
     before = (home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet").read_bytes()

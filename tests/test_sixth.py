@@ -58,7 +58,7 @@ results.record('toy', now, model, profile, seed, 'train')
 assert now.x[0] == (8 if profile == 'smoke' else 6) # the size of the profile has come here
 verdicts = claims.board('toy', results.runs('toy', profile, now=now.assign(model=model)))""",
     "## Claims",
-    "results.show_board(verdicts[[*results.BOARD]], 'toy', profile)",
+    "claims.Verdicts(verdicts, 'toy')",
 ]
 
 CLAIMS = """- id: remembers

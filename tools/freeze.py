@@ -65,10 +65,10 @@ def drawn(fig):
 
 def page(word):
     "Run a page with its default parameters; its board and what its figures draw"
-    from memnb import plots, results
+    from memnb import claims, plots
 
     found = dict(board=[], figures={})
-    real, save = results.show_board, plots.savefig
+    real, save = claims.Verdicts, plots.savefig
 
     def show(board, *a, **kw):
         found["board"] += [[r.id, r.model, r.verdict, r.evidence] for r in board.itertuples()]
@@ -78,7 +78,7 @@ def page(word):
         found["figures"][name] = drawn(fig)
         return save(fig, name, *a, **kw)
 
-    results.show_board, plots.savefig = show, keep
+    claims.Verdicts, plots.savefig = show, keep
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()

@@ -13,7 +13,7 @@ from ..papers import notebooks, parameters_of
 from .terminal import duration, last_events
 from .redact import Redactor, redact_notebook
 from ..rendering import templates
-from ..results import BOARD_MIME
+from ..claims import BOARD_MIME
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
