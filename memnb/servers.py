@@ -19,7 +19,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from .backend import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
+from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
 from .core import require, say
 from .store import Store, key_of
 

@@ -92,7 +92,7 @@ def ready():
 @cache
 def llama():
     "A process with llama.cpp on the same file; None where there is none"
-    from memnb import core, weights
+    from memnb import core, hf
 
     named = os.environ.get("MEMNB_LLAMA")
     if not named and not find_spec("llama_cpp"):
@@ -105,7 +105,7 @@ def llama():
         named or sys.executable,
         __file__,
         "serve",
-        str(core.wheel_file(*weights.SMOLLM2)),
+        str(core.wheel_file(*hf.SMOLLM2)),
         str(THREADS),
     ]
     p = subprocess.Popen(
@@ -257,13 +257,15 @@ def main(names):
         CLOCK[0], names = time.process_time, names[1:]
     if wrong := [n for n in names if n not in PARTS]:
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    from memnb import fourbit
+
     (
         ours(["one, two,"], 4),
         theirs(["one, two,"], 2),
     )  # weights are read and packed outside of the clock
     print(
         "ours: few tokens",
-        "out of 4-bit blocks" if ready()[0].decoder else "with float32 weights",
+        "out of 4-bit blocks" if fourbit._decoder(ready()[0].fast) else "with float32 weights",
         file=sys.stderr,
     )
     try:

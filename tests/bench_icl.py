@@ -65,23 +65,22 @@ def ratio():
 
 
 def labels():
-    "Labels side by side behind their prompt, against each with a prompt of its own"
-    from functools import partialmethod
-
+    "Labels behind their prompt, against one prompt and label at a time"
     from memnb import icl, lm
 
     for k, n in ((0, 36), (25, 36)):
         t, _, m = ready(k, n)
-        prompts, found, side = icl.performance_prompts(t, k, m.mode), {}, lm.HF._packs
-        for name, packs in (("single", partialmethod(side, most=0)), ("ours", side)):
-            lm.HF._packs = packs
+        prompts, found = icl.performance_prompts(t, k, m.mode), {}
+        asked = [(p, f"{l}\n") for p in prompts for l in t.labels]
+        for name, size in (("single", 1), ("ours", len(asked))):
             with fresh() as path:
                 m.store = lm.Store(path)
                 found[name] = clock(
-                    lambda: m.logprobs(
-                        [p for p in prompts for _ in t.labels],
-                        [f"{l}\n" for _ in prompts for l in t.labels],
-                    )
+                    lambda size=size, m=m, asked=asked: [
+                        x
+                        for i in range(0, len(asked), size)
+                        for x in m.logprobs(*map(list, zip(*asked[i : i + size])))
+                    ]
                 )
         (a, x), (b, y) = found["single"], found["ours"]
         far = max(abs(p - q) for u, v in zip(x, y) for p, q in zip(u, v))

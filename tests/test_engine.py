@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memnb import core, engine, hf, lm, plant, weights
+from memnb import core, engine, hf, lm, plant
 from memnb.store import Store
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -54,7 +54,7 @@ def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
     monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
-    weights._net.cache_clear()
+    hf._network.cache_clear()
     hf._with_adapter.cache_clear()
     return Path(shutil.copytree(tiny, tmp_path / "model"))
 
@@ -173,8 +173,8 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
         (out / "model.safetensors").write_bytes(bytes(1000))
         (out / "config.json").write_text("{}")
 
-    monkeypatch.setattr(weights, "_unpack", unpack)
-    monkeypatch.setattr(weights, "wheel_file", lambda *a: tmp_path / "x.gguf")
+    monkeypatch.setattr(hf, "_unpack", unpack)
+    monkeypatch.setattr(hf, "wheel_file", lambda *a: tmp_path / "x.gguf")
 
     with (
         monkeypatch.context() as look

@@ -87,11 +87,11 @@ def test_the_model_says_what_ships(tmp_path):
     assert m.calls == 16  # all of them were computed
 
 
-def test_drafted_answers_are_those_of_transformers(tmp_path, monkeypatch):
-    "Tables and demonstrations as the pages ask for them: the tokens of `generate` in float32, in half as many passes"
+def test_answers_are_those_of_transformers(tmp_path):
+    "Tables and demonstrations as the pages ask for them: the tokens of `generate` in float32"
     import torch
 
-    from memnb import hf, lm
+    from memnb import lm
 
     lines = gzip.decompress(
         (core.share_dir("answers") / "pages-smollm2.jsonl.gz").read_bytes()
@@ -105,22 +105,11 @@ def test_drafted_answers_are_those_of_transformers(tmp_path, monkeypatch):
         if d["settings"]["request"] == "generate" and not d["settings"]["temperature"]
     ]
     rows = [d for d in greedy if d["settings"]["max_tokens"] >= 20][:4]
-    m, run, passes, tokens = (
-        lm.load("smollm2", device="cpu", store=lm.Store(tmp_path / "empty.sqlite")),
-        hf.HF._run,
-        [],
-        0,
-    )
+    m = lm.load("smollm2", device="cpu", store=lm.Store(tmp_path / "empty.sqlite"))
     net = m.plain()
-
-    def counted(self, *args):
-        passes.append(self)
-        return run(self, *args)
-
     for d in rows:
         s, ids = d["settings"], torch.tensor([m.encode(d["prompt"])])
-        with torch.inference_mode(), monkeypatch.context() as c:
-            c.setattr(hf.HF, "_run", counted)
+        with torch.inference_mode():
             said = m.generate([d["prompt"]], max_tokens=s["max_tokens"], stop=s["stop"])
             own = net.generate(
                 ids, max_new_tokens=s["max_tokens"], do_sample=False, pad_token_id=0
@@ -129,5 +118,4 @@ def test_drafted_answers_are_those_of_transformers(tmp_path, monkeypatch):
         for stop in s["stop"]:
             want = want.split(stop)[0]
         assert said == [want] == [d["answer"]]
-        tokens += len(m.tok(want).input_ids)
-    assert len(rows) == 4 and tokens > 80 and len(passes) < tokens / 2, (tokens, len(passes))
+    assert len(rows) == 4

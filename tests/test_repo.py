@@ -166,15 +166,11 @@ def test_ruff_finds_nothing():
 ARROWS = dict(
     core=[],
     store=["core"],
-    backend=["core", "store"],
-    attention=["core"],
-    weights=["core"],
-    batching=["attention"],
-    decoding=["store"],
-    fourbit=["core"],
-    hf=["core", "store", "backend", "attention", "batching", "decoding", "fourbit", "weights"],
-    servers=["core", "store", "backend"],
-    lm=["core", "store", "backend", "hf", "servers"],
+    prefix=["store"],
+    lm=["core", "store", "prefix"],
+    hf=["core", "lm", "prefix"],
+    fourbit=["core", "hf"],
+    servers=["core", "store", "lm"],
     data=["core"],
     engine=["core"],
     nets=["core", "engine"],
@@ -183,7 +179,7 @@ ARROWS = dict(
     plots=["core"],
     results=["core", "stats"],
     claims=["core", "stats", "papers", "plots", "results"],
-    plant=["core", "stats", "data", "weights", "hf", "lm"],
+    plant=["core", "stats", "data", "hf", "lm"],
     papers=["core"],
     difference=["core", "claims", "papers", "results"],
     rendering=["core"],
@@ -192,10 +188,10 @@ ARROWS = dict(
 )
 FOR_PAPERS = {
     *["core", "stats", "plots", "results", "claims", "papers", "store", "data", "gpt", "hf", "lm"],
-    *["plant", "rendering", "sliding", "exercises"],
+    *["prefix", "plant", "rendering", "sliding", "exercises"],
 }
 ABOVE_PAPERS, ABOVE_ALL = "compare", "run"
-BY_NAME = {"papers", "claims"}  # they import the papers, whose names are read from their pages
+BY_NAME = {"papers", "claims", "lm"}  # they import papers and back ends, whose names are read
 
 
 def may_import(name):

@@ -25,7 +25,7 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 
 from memnb import lm, servers, tabular
-from memnb.backend import Refused
+from memnb.lm import Refused
 
 KEY = "sk-test-0123456789abcdef"
 MODES = ["chat", "completion"]

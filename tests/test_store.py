@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from memnb import backend, store
+from memnb import lm, store
 from memnb.store import Store, key_of
 
 PAGE = 4096
@@ -406,7 +406,7 @@ def test_the_first_answer_stays(at):
     a, b = Store(at), Store(at)
     assert a.put("m", ASK, "p", "first") == "first" and b.put("m", ASK, "p", "second") == "first"
 
-    class Late(backend.LM):
+    class Late(lm.LM):
         caps = frozenset({"generate"})
 
         def _answer(self, todo):
@@ -477,7 +477,7 @@ def test_many_upgrade_at_once(at):
     assert len(Store(at)) == len(keys)
 
 
-class Echo(backend.LM):
+class Echo(lm.LM):
     caps = frozenset({"generate", "logprobs"})
 
     def _answer(self, todo):
@@ -529,12 +529,12 @@ def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
 # ---- refusals
 
 
-class Prude(backend.LM):
+class Prude(lm.LM):
     caps = frozenset({"generate", "logprobs"})
 
     def _answer(self, todo):
         for i, (_, p) in enumerate(todo):
-            yield i, backend.Refused("content_filter") if "no" in p else "yes"
+            yield i, lm.Refused("content_filter") if "no" in p else "yes"
 
 
 def test_a_refusal_is_kept(at):
@@ -542,8 +542,8 @@ def test_a_refusal_is_kept(at):
         m = Prude("prude", "prude", store=Store(at))
         got = m.generate(["a", "no", "no way no", "a"])
         assert got == ["yes", "", "yes", "yes"] or got == ["yes", "", "", "yes"]
-        assert backend.refusals(got) == 2 and got[1].reason == "content_filter" and m.calls == calls
-    with pytest.raises(backend.NoAnswer, match="1 of 2 prompts.*content_filter"):
+        assert lm.refusals(got) == 2 and got[1].reason == "content_filter" and m.calls == calls
+    with pytest.raises(lm.NoAnswer, match="1 of 2 prompts.*content_filter"):
         m.logprobs(["a", "no"], ["x", "no"])
     assert {"refused": "content_filter"} in rows(at).values()
     assert Store(at).forget(refused=True) == 3 and m.generate(["no"]) == [""] and m.calls == 3
@@ -553,7 +553,7 @@ def test_a_refusal_travels():
     import copy
     import pickle
 
-    r = backend.Refused("why")
+    r = lm.Refused("why")
     for c in (copy.copy(r), copy.deepcopy(r), pickle.loads(pickle.dumps(r))):
         assert (c, c.reason) == ("", "why")
 
@@ -592,7 +592,7 @@ def test_the_mode_outlives_mending(whole, at):
 
 
 READ = """
-from memnb import backend
+from memnb import lm
 import encodings.idna
 at, folder = sys.argv[1:]
 if os.geteuid() == 0:  # root may write everywhere
@@ -601,7 +601,7 @@ if os.geteuid() == 0:  # root may write everywhere
 assert not os.access(at, os.W_OK)
 st = Store(at)
 assert len(st) == 20 and len(st.models()) == 1 and st.check()['answers'] == 20
-class Asked(backend.LM):
+class Asked(lm.LM):
     caps = frozenset({'generate'})
     def _answer(self, todo):
         for i, _ in enumerate(todo): yield i, 'asked'

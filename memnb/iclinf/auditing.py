@@ -141,16 +141,17 @@ class Ensemble:
         copies: int = 1,  # times that each prompt counts: s is `copies` times their number
     ):
         self.model, self.copies, self.size = model, copies, copies * len(prompts)
-        self.batches = list(model._batches([model.encode(p) for p in prompts], room))
-        self.start = [(x["attention_mask"], x["position_ids"]) for _, x in self.batches]
-        self.first = self._scores()
+        ids = [model.encode(p) for p in prompts]
+        self.batches = list(model.begin(ids, [room] * len(ids)))
+        self.start = [tails.ends for *_, tails in self.batches]
+        self.first = self._scores(scores for _, scores, _ in self.batches)
         if self.first.dtype.itemsize < 4:
             say(f"{model.name} gives scores in 16 bits, whose rounding counts as leakage")
 
-    def _scores(self):
+    def _scores(self, parts):
+        "Scores of all batches, in the order of the prompts"
         out = None
-        for rows, x in self.batches:
-            part = self.model._run(x)[:, -1]
+        for (rows, *_), part in zip(self.batches, parts):
             if out is None:
                 out = part.new_empty(self.size // self.copies, part.shape[1])
             out[rows] = part
@@ -158,14 +159,8 @@ class Ensemble:
 
     def restart(self):
         "Forget the continuation; returns the scores of the first token, prompts x vocabulary"
-        for (_, x), (mask, position) in zip(self.batches, self.start):
-            x |= dict(attention_mask=mask, position_ids=position)
-            for l in x["past_key_values"].layers:
-                if not hasattr(l, "space"):
-                    l.crop(mask.shape[1])
-                else:
-                    l.used = mask.shape[1]
-                    l.keys, l.values = (y[:, :, : l.used] for y in l.space)
+        for (*_, tails), ends in zip(self.batches, self.start):
+            tails.ends = ends
         return self.first
 
     def push(
@@ -173,13 +168,8 @@ class Ensemble:
         token: int,  # id
     ):  # scores of the next token, prompts x vocabulary
         "Add a token to all prompts"
-        import torch
-
-        for _, x in self.batches:
-            one = x["attention_mask"].new_ones(len(x["attention_mask"]), 1)
-            x["input_ids"], x["position_ids"] = one * token, x["position_ids"][:, -1:] + 1
-            x["attention_mask"] = torch.cat([x["attention_mask"], one], 1)
-        return self._scores()
+        batches = ((tails, [token] * len(rows)) for rows, _, tails in self.batches)
+        return self._scores(self.model.step(*batch) for batch in batches)
 
 
 @dataclass

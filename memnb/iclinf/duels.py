@@ -46,11 +46,10 @@ def _sides(model, prompts, beginnings, tau, c):
     apart = list(dict.fromkeys(prompts))  # copies are asked once
     ids = [[*model.encode(p), *b] for b in beginnings for p in apart]
     out = None
-    for rows, x in model._batches(ids, 0):
-        part = model._run(x)[:, -1]
+    for i, part in model.read(ids):
         if out is None:
             out = part.new_empty(len(ids), part.shape[1])
-        out[rows] = part
+        out[i] = part[-1]
     each = [apart.index(p) for p in prompts]
     for logits in out.split(len(apart)):
         z = clipped(logits, c)[each]

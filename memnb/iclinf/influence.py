@@ -11,20 +11,10 @@ import pandas as pd
 
 from .. import lm, stats, store
 from ..core import say
-from ..hf import last_logits, plant_tree
+from ..prefix import own_tokens
 from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import draw, label_tokens, pool
 from ..lm import needs
-
-
-# %% ../../nbs/iclinf/influence.ipynb #8b0a3200
-def case_parents(
-    n: int,  # exemplars
-    at: int,  # number of the first prompt of the case in the pass
-    root: int,  # number of the prompt that this one branches off from, or -1
-) -> list:  # of numbers, one a prompt
-    "What each of the 2(n + 1) prompts of a case branches off from"
-    return [root, *[at] * n, *range(at, at + n + 1)]
 
 
 # %% ../../nbs/iclinf/influence.ipynb #486e3cbd
@@ -43,7 +33,7 @@ def leave_one_out(
     ids = {k: [model.encode(p) for p in c] for k, c in todo.items()}
     if isinstance(model, lm.Dry):
         model.cost["calls"] += len(todo)
-        model.cost["prompt_tokens"] += sum(map(_own_tokens, ids.values()))
+        model.cost["prompt_tokens"] += sum(map(own_tokens, ids.values()))
         return [
             have.get(k) or _kept(np.zeros((len(c), 1)), [0] * len(tokens))
             for k, c in zip(keys, cases)
@@ -51,9 +41,9 @@ def leave_one_out(
     if todo:
         model.store.need_write()
     for i in ids.values():
-        model._fit(i, 0)
+        model.check_window(i, [0] * len(i))
     done = 0
-    for group in _passes(ids, most if model.shares else 0):
+    for group in _passes(ids, most):
         for k, lp in zip(group, _case_scores(model, [ids[k] for k in group])):
             found = _kept(lp.numpy(force=True), tokens)
             have[k] = model._keep(s, todo[k], found)  # that of another process, if it was first
@@ -64,16 +54,11 @@ def leave_one_out(
     return [have[k] for k in keys]
 
 
-def _own_tokens(ids):
-    "Tokens that a case computes, beginnings that its prompts share counted once"
-    return plant_tree(ids, case_parents(len(ids) // 2 - 1, 0, -1))[-1].stop
-
-
 def _passes(ids, most):
     "Cases that are read together: as many as have `most` tokens of their own, one at least"
     group, size = [], 0
     for k, prompts in ids.items():
-        own = _own_tokens(prompts)
+        own = own_tokens(prompts)
         if group and size + own > most:
             yield group
             group, size = [], 0
@@ -86,17 +71,8 @@ def _case_scores(model, cases):
     "Log-probabilities over the vocabulary, one tensor a case"
     import torch
 
-    parents, at = [], 0
-    for ids in cases:
-        parents += case_parents(len(ids) // 2 - 1, at, 0 if at else -1)
-        at += len(ids)
-    prompts = sum(cases, [])
-    with torch.inference_mode():
-        if model.shares:
-            out = last_logits(model, prompts, parents)
-        else:
-            each = (torch.tensor([i], device=model.device) for i in prompts)
-            out = torch.stack([model._run(dict(input_ids=x))[0, -1] for x in each])
+    found = dict(model.read(sum(cases, [])))
+    out = torch.cat([found[i][-1:] for i in range(len(found))])
     return out.float().log_softmax(-1).split([len(ids) for ids in cases])
 
 

@@ -34,7 +34,7 @@ def first_layers(
         raise ValueError(f"{model.name} has {have} layers: keep 1 to {have - 1}, not {layers}")
     net = model.plain()
     net.model.layers = net.model.layers[:layers]
-    net.config.num_hidden_layers, net.memnb_lean = layers, True
+    net.config.num_hidden_layers = layers
     name, ident = f"{model.name}, {layers} layers", f"first {layers} layers of {model.id}"
     return lm.HF(name, ident, net, model.tok, mode="completion", store=model.store)
 
@@ -122,7 +122,6 @@ def _kept_model(model, net, name):
     parts = [p.detach().numpy().tobytes() for p in net.parameters() if p.requires_grad]
     ident = f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
     merged = copy.deepcopy(net).merge_and_unload()
-    merged.memnb_lean = True  # nobody else has it
     gc.collect()  # adapters refer to themselves
     lm.hf.give_back()
     return lm.HF(name, ident, merged, model.tok, mode="completion", store=model.store)

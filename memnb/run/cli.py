@@ -352,7 +352,7 @@ def _fetch(
     import shutil
 
     from .. import core, data, lm
-    from ..weights import SMOLLM2
+    from ..hf import SMOLLM2
 
     data.fetch(**(dict(text=True) if text else {}))
     if packed:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..core import replacing, sha256, share_dir
 from ..results import code_version
 from ..store import Store
-from ..weights import fetch, fingerprint, planted_dir
+from ..hf import fetch, fingerprint, planted_dir
 
 ORIGIN = "origin.json"
 
