@@ -41,7 +41,7 @@ import pandas as pd
 from .core import did_you_mean, require, say, wheel_file
 
 
-# %% ../nbs/rooms/data.ipynb #3425fe75
+# %% ../nbs/rooms/data.ipynb #d0d28ec3
 class DataError(ValueError):
     "A data set that memnb cannot use as it is; the message says what to do"
 
@@ -75,7 +75,7 @@ def _decode(raw, what, encoding=None):
         line = raw.count(b"\n", 0, e.start) + 1
         raise DataError(
             f"{what} is not {e.encoding.upper()}: byte {e.start} (0x{raw[e.start]:02x}) on line "
-            f"{line}. Say which encoding it has, as encoding='latin1' (--encoding latin1 in a terminal), "
+            f"{line}. Say which encoding it has, as encoding='latin1', "
             "or convert it: iconv -f latin1 -t utf-8 OLD.csv > NEW.csv"
         ) from None
     except LookupError:
@@ -93,7 +93,7 @@ def _decode(raw, what, encoding=None):
     return text.removeprefix("\ufeff")
 
 
-# %% ../nbs/rooms/data.ipynb #1239c2d2
+# %% ../nbs/rooms/data.ipynb #04f81655
 _MANY = 2**31 - 1  # characters; the csv module stops at 131,072
 
 
@@ -144,7 +144,7 @@ def _separator(text, signs=",;\t|"):
     return max(signs, key=fit, default=",")  # of equals the first
 
 
-# %% ../nbs/rooms/data.ipynb #7eb30db1
+# %% ../nbs/rooms/data.ipynb #d7663da8
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
@@ -205,7 +205,7 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     return sep, first if header else "", [r for _, r, _ in rest], df
 
 
-# %% ../nbs/rooms/data.ipynb #127d193e
+# %% ../nbs/rooms/data.ipynb #5ce61a0a
 MISSING = ("", "?", "NA", "NaN", "nan")
 
 
@@ -290,7 +290,7 @@ def _numbers(col):
     return bare.astype("int64" if whole else "float64")
 
 
-# %% ../nbs/rooms/data.ipynb #d35c1dee
+# %% ../nbs/rooms/data.ipynb #dc0ac757
 def _most_unique(df, target):
     "The column, not the target, with the largest share of distinct values, where that is one half or more"
     share = {c: df[c].nunique() / len(df) for c in df.columns if c != target}
@@ -652,7 +652,7 @@ def load(
     return replace(t, df=t.df.copy(), **own)
 
 
-# %% ../nbs/rooms/data.ipynb #c60c9190
+# %% ../nbs/rooms/data.ipynb #e8662467
 def read_frame(
     source,  # path of a csv, jsonl, json, parquet, txt or md file; or 'hub:<repository>:<file>'
     columns: list = None,  # those wanted of a parquet file, where it has them

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from memnb import data, icl, lm, tabular
+from memnb.run import cli
 
 
 class Echo(lm.LM):
@@ -354,3 +355,17 @@ def test_a_table_is_asked_for_in_its_own_dialect(kind, tmp_path):
     bare = data.load(csv(tmp_path, raw.split("\r\n", 1)[1]), header=False)
     assert bare.rows == t.rows and bare.text == t.text.split("\n", 1)[1]
     assert tabular.row_completion(tabular.Parrot(*tabular.by_heart(bare)), bare).ok.all()
+
+
+def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
+    path, got = csv(tmp_path, "Prices\n5.1;caf\xe9\n4.9;oat\n".encode("latin1")), []
+
+    def one_page(model, table, *rest, **kw):
+        got.append(table)
+        return tmp_path / "t.html"
+
+    monkeypatch.setattr(cli, "offered", lambda *names: one_page)
+    out = str(tmp_path / "t.html")
+    asked = ["table", "echo", str(path), "--skip", "1", "--no-header", "--encoding", "latin1"]
+    assert not cli.main([*asked, "--out", out])
+    assert (got[0].rows, got[0].header, got[0].sep) == (["5.1;café", "4.9;oat"], "", ";")

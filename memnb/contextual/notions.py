@@ -29,7 +29,9 @@ def losses_table(
     what, d = "the table", source
     if isinstance(source, (str, os.PathLike)):
         what, d = os.path.basename(source), data.read_frame(source)
-        d = d.rename(columns=lambda c: c.strip().replace("/", "_"))  # train/loss of a tracker
+        d = d.rename(
+            columns=lambda c: c.strip().split(" - ")[-1].replace("/", "_")
+        )  # run - train/loss
         d = d.apply(
             lambda c: c if c.name in ("string", "text") else _plain(c)
         )  # of any name, as 01
@@ -44,8 +46,8 @@ def losses_table(
         raise ValueError(
             f"{what} lacks {', '.join(lacks)}: its columns are "
             f"{', '.join(map(str, d)) or 'none'}; rename them"
-            + ", or join two by `paired_logs`"
-            * (needs == LOG)
+            + " (losses of each string are needed: `loss_log` writes them)" * ("string" in lacks)
+            + ", or join two by `paired_logs`" * (needs == LOG)
         )
     if not len(d):
         raise ValueError(f"{what} has no rows: it needs one for each string and epoch")
@@ -54,7 +56,19 @@ def losses_table(
     for c in names:
         if d[c].isna().any():
             raise ValueError(f"{what}: row {np.flatnonzero(d[c].isna())[0]} has no {c}")
-    return d.assign(**{c: _numbers(d, c, f"{what}: {c}", names) for c in numbers})
+    d = d.assign(**{c: _numbers(d, c, f"{what}: {c}", names) for c in numbers})
+    if isinstance(source, pd.DataFrame) or "epoch" not in numbers:
+        return d
+    good = np.isfinite(d[numbers].astype(float)).all(axis=1)
+    last = good & ~d[good].duplicated([*names, "epoch"], keep="last").reindex(
+        d.index, fill_value=False
+    )
+    if not last.all():
+        say(
+            f"{what}: left out are {(~good).sum()} rows without a number, and {(good & ~last).sum()} of "
+            "epochs that were written again (of runs in one file: name the columns that tell them in `by`)"
+        )
+    return d[last].sort_values("epoch", kind="stable", ignore_index=True)
 
 
 def _plain(column):

@@ -277,6 +277,9 @@ def _table(
     n: int = 36,  # questions a test (36)
     samples: int = 25,  # samples drawn from what the model knows (25)
     target: str = None,  # label column
+    skip: int = 0,  # lines of FILE above the table
+    no_header: bool = False,  # FILE begins with a row, not with the names of its columns
+    encoding: str = None,  # of FILE, as latin1 (UTF-8)
     mode: str = None,  # chat or completion (the model's)
     server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
@@ -285,6 +288,10 @@ def _table(
     for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
         require(module, extra)
     _may_write(out)
+    if skip or no_header or encoding:
+        from ..data import load
+
+        table = load(table, skip=skip, header=not no_header, encoding=encoding)
     one_page = offered("tabular", "one_page")
     print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
 
