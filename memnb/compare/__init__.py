@@ -11,11 +11,9 @@ from .asking import *
 from .askpage import *
 from .claims import *
 from .figures import *
-from .larger import *
 from .measuring import *
 from .method import *
 from .relations import *
-from .tuned import *
 from .worlds import *
 from ..papers import Paper
 

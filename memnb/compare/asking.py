@@ -14,7 +14,6 @@ __all__ = [
     "lira",
     "conformal_limit",
     "survivors",
-    "ask_estimate",
     "ask",
     "ask_power",
 ]
@@ -25,6 +24,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+from scipy.stats import norm
 
 from .. import lm
 from ..capacity.method import unintended_bits
@@ -205,11 +206,6 @@ def prompt_influence(
     return _by_tokens(m, texts, len(texts))[1] if "tokens" in m.caps else _in_halves(m, texts)
 
 
-def _padded(x, n):
-    "Numbers of the first of `n` texts"
-    return np.concatenate([x, np.full(n - len(x), np.nan)])
-
-
 def _read(who, texts, prefixes, store, main, twice=0):
     "What a model says of texts, with the influence of the first `twice`; of other models only losses count"
     m, nats, share, moved, refused = lm.load(who, store=store), None, None, None, 0
@@ -227,7 +223,8 @@ def _read(who, texts, prefixes, store, main, twice=0):
         try:
             nats, sizes = map(np.array, zip(*((-sum(x), len(x)) for x in m.logprobs("\n", texts))))
             if twice:
-                moved = _padded(_in_halves(m, texts[:twice]), len(texts))
+                moved = np.full(len(texts), np.nan)
+                moved[:twice] = _in_halves(m, texts[:twice])
         except lm.Unsupported:
             pass  # the server was only now found not to
     by_words = main and share is None
@@ -280,8 +277,6 @@ def lira(
     others,  # models x texts: losses of models that were not shown the texts, two or more
 ):  # one-sided p-values, small for losses that are too low to be chance
     "Offline LiRA with one normal distribution a text; its spread is that of all texts below `MANY` models"
-    from scipy.stats import norm
-
     loss, others = np.asarray(loss, float), np.asarray(others, float)
     if len(others) < 2:
         raise ValueError("LiRA needs the losses of two other models at least")
@@ -294,7 +289,6 @@ def lira(
 
 def _lowest(log, texts, never):
     "Lowest loss of each text in a training that left it out; NaN where the log does not have it"
-    import pandas as pd
 
     def names(d):
         return d.rename(columns={"string": "text"}) if "string" in d and "text" not in d else d
@@ -374,10 +368,8 @@ def survivors(
 # %% ../../nbs/compare/asking.ipynb #823c2d4e
 def _prepared(model, texts, reference, others, never, log, prefixes, tau, store, influence=True):
     "Checked input, the models by role, what cannot be had of which, and what it would cost"
-    texts, never = (
-        _checked_texts(texts, "texts"),
-        _checked_texts(never, "never") if never is not None else [],
-    )
+    texts = _checked_texts(texts, "texts")
+    never = [] if never is None else _checked_texts(never, "never")
     both = {t.strip() for t in texts} & {t.strip() for t in never}
     if both:
         raise ValueError(
@@ -391,17 +383,10 @@ def _prepared(model, texts, reference, others, never, log, prefixes, tau, store,
         raise ValueError(f"tau is a positive number of nats a token, not {tau}")
     every, lowest = texts + never, None if log is None else _lowest(log, texts, never)
     others = [others] if isinstance(others, (str, lm.LM)) else list(others or [])
-    roles = (
-        [("model", model)]
-        + [("reference", reference)] * bool(reference)
-        + [("other", o) for o in others]
-    )
-    ids, lost, seen, cost = (
-        {},
-        [],
-        set(),
-        dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0, seconds=0),
-    )
+    roles = [("model", model)] + [("reference", reference)] * bool(reference)
+    roles += [("other", o) for o in others]
+    cost = dict.fromkeys(("calls", "cached", "prompt_tokens", "new_tokens", "seconds"), 0)
+    ids, lost, seen = {}, [], set()
     for role, who in roles:
         m = lm.load(who, store=store)
         if role == "model":
@@ -444,24 +429,6 @@ def _read_dry(m, dry, texts, prefixes, sizes, main, twice):
         _by_answers(dry, texts, prefixes, sizes, twice * ("logprobs" not in m.caps))
 
 
-def ask_estimate(
-    model,  # as all others: see `ask`
-    texts: list,
-    reference=None,
-    log=None,
-    others=None,
-    never=None,
-    prefixes: tuple = (8, 16, 32),
-    tau: float = 0.2,
-    store=None,
-    influence: bool = True,
-) -> dict:  # calls, cached, prompt_tokens, new_tokens, seconds
-    "What `ask` would cost; nothing is asked"
-    return _prepared(model, texts, reference, others, never, log, prefixes, tau, store, influence)[
-        -1
-    ]
-
-
 def _missing(own, ref, rest, lowest, lost, influence):
     "Why there is no column for a notion, in a line each"
     off = {} if influence else dict(influential="not asked; needs influence=True")
@@ -493,14 +460,10 @@ def _missing(own, ref, rest, lowest, lost, influence):
 
 def _places(table):
     "Places of texts by the mean of their ranks, 1 for the most remembered"
-    import pandas as pd
-
-    ranks = {
-        k: (-v.sign * table[k]).rank() for k, v in ASKABLE.items() if k in table and v.of_training
-    }
-    once = pd.DataFrame(
-        {tuple(r): r for r in ranks.values()}.values()
-    )  # columns that order alike count once
+    known = {k: v.sign for k, v in ASKABLE.items() if k in table and v.of_training}
+    ranks = [(-sign * table[k]).rank() for k, sign in known.items()]
+    # columns that order alike count once
+    once = pd.DataFrame({tuple(r): r for r in ranks}.values())
     return once.mean().rank(method="min").set_axis(table.index) if len(table) > 1 else np.nan
 
 
@@ -521,19 +484,12 @@ def ask(
     influence: bool = True,  # ask for influence, too, which takes twice the reading
 ):  # DataFrame, a row a text: place, text, tokens, a column a notion, p_<notion>
     "All notions of memorization, asked of one model about texts"
-    import pandas as pd
-
     texts, never, prefixes, lowest, ids, lost, cost = _prepared(
         model, texts, reference, others, never, log, prefixes, tau, store, influence
     )
     s = cost["seconds"]
-    took = (
-        ""
-        if not cost["calls"]
-        else f", about {s:.0f} s"
-        if s < 90
-        else f", about {s / 60:.0f} minutes"
-    )
+    took = f", about {s:.0f} s" if s < 90 else f", about {s / 60:.0f} minutes"
+    took *= bool(cost["calls"])
     say(
         f"{cost['calls']:,} questions to ask ({cost['prompt_tokens']:,} tokens to read, at most "
         f"{cost['new_tokens']:,} to write){took}; {cost['cached']:,} are answered already"
@@ -555,15 +511,9 @@ def ask(
             continue
         x = v.sign * t[k]
         t[f"p_{k}"] = conformal_p(x, x[n:])
-        limits += [
-            dict(
-                notion=k,
-                rate=r,
-                limit=v.sign * conformal_limit(x[n:], r),
-                n=int(x[n:].notna().sum()),
-            )
-            for r in RATES
-        ]
+        for r in RATES:
+            limit = dict(limit=v.sign * conformal_limit(x[n:], r), n=int(x[n:].notna().sum()))
+            limits.append(dict(notion=k, rate=r) | limit)
     t = t[:n].copy()
     t.insert(0, "place", _places(t))
     if own.words:
@@ -637,19 +587,14 @@ def ask_power(
     rates: tuple = RATES,  # of false positives
 ):  # DataFrame: notion, rate, found, n, share, low, high; no numbers where `rate` is out of reach
     "Which share of the texts that were shown does each notion find?"
-    import pandas as pd
-
     rows, shown = [], np.asarray(shown, bool)
     for r in table.attrs["limits"]:
         if r["rate"] not in rates:
             continue
         p = table[f"p_{r['notion']}"].to_numpy(float)[shown]
-        k, n, can = (
-            int((p <= r["rate"]).sum()),
-            int((~np.isnan(p)).sum()),
-            r["n"] + 1 >= 1 / r["rate"],
-        )
-        low, high = binom_ci(k, n)
-        own = dict(found=k, n=n, share=k / max(1, n), low=low, high=high) if can else {}
+        k, n, own = int((p <= r["rate"]).sum()), int((~np.isnan(p)).sum()), {}
+        if r["n"] + 1 >= 1 / r["rate"]:  # so many were never shown that the rate can be reached
+            low, high = binom_ci(k, n)
+            own = dict(found=k, n=n, share=k / max(1, n), low=low, high=high)
         rows.append(dict(notion=r["notion"], rate=r["rate"]) | own)
     return pd.DataFrame(rows, columns=["notion", "rate", "found", "n", "share", "low", "high"])

@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 # %% ../../nbs/compare/figures.ipynb #51115dad
+import matplotlib.pyplot as plt
 import numpy as np
+import seaborn as sns
 
 from .. import plots
 from .measuring import ALL_NOTIONS
@@ -37,7 +39,10 @@ NOTION_COLORS = dict(
     lira="#08306B",
     influential="#7A5195",
 )
-_MARKS = dict(zip(NOTION_COLORS, "osDv^P*Xd"))
+_LOOKS = {
+    k: dict(color=c, marker=m, label=NOTION_NAMES.get(k, k))
+    for (k, c), m in zip(NOTION_COLORS.items(), "osDv^P*Xd")
+}
 NOT_HERE = "not measured: memnb run laptop --only compare"
 
 
@@ -47,52 +52,18 @@ def _lines(ax, d, x, names=ALL_NOTIONS, spread=0.0):
     for i, name in enumerate(n for n in names if n in set(d["item"])):
         g = d[d["item"] == name].sort_values(x)
         g = g.assign(at=g[x].map(places) + spread * (i - len(names) / 2))
-        plots.errorbar(
-            ax,
-            g,
-            "at",
-            color=NOTION_COLORS[name],
-            marker=_MARKS[name],
-            ls="-",
-            lw=1,
-            label=NOTION_NAMES.get(name, name),
-        )
+        plots.errorbar(ax, g, "at", ls="-", lw=1, **_LOOKS[name])
     ax.set_xticks(range(len(places)), [f"{v:g}" for v in places])
 
 
 def _heat(ax, d, names):
     "Rank correlations of pairs as a triangle with numbers"
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
-    both = {
-        (r.item, r.other): r.value
-        for r in d.rename(columns=dict(item="item_"))
-        .rename(columns=dict(item_="item"))
-        .itertuples()
-    }
+    both = dict(zip(zip(d["item"], d.other), d.value))
     names = [n for n in names if any(n in k for k in both)]
-    grid = np.array(
-        [
-            [
-                both.get((a, b), both.get((b, a), np.nan)) if i >= j else np.nan
-                for j, b in enumerate(names)
-            ]
-            for i, a in enumerate(names)
-        ]
-    )
-    sns.heatmap(
-        grid,
-        ax=ax,
-        vmin=-1,
-        vmax=1,
-        cmap="RdBu",
-        annot=True,
-        fmt=".2f",
-        annot_kws=dict(size=6.5),
-        cbar=False,
-        linewidths=0.5,
-    )
+    grid = [[both.get((a, b), both.get((b, a), np.nan)) for b in names] for a in names]
+    above = np.triu(np.ones((len(names), len(names)), bool), 1)
+    look = dict(vmin=-1, vmax=1, cmap="RdBu", annot=True, fmt=".2f", annot_kws=dict(size=6.5))
+    sns.heatmap(np.where(above, np.nan, grid), ax=ax, cbar=False, linewidths=0.5, **look)
     said = [NOTION_NAMES.get(n, n).replace("member, ", "") for n in names]
     for i in range(len(names)):
         ax.add_patch(plt.Rectangle((i, i), 1, 1, fill=False, ec="black", lw=1.2))
@@ -100,13 +71,11 @@ def _heat(ax, d, names):
     ax.set_xticks(np.arange(len(names)) + 0.5, said, rotation=40, ha="right")
 
 
-def _worlds(measured):
-    "Rows of the worlds, without those of the fine-tune"
-    return measured[measured.part != "tuned"]
-
-
-def _foot(measured, n, bars="95 % bootstrap over texts"):
-    return plots.foot(_worlds(measured), n, bars)
+def _foot(measured, bars="95 % bootstrap over texts", more=""):
+    "Rows of the worlds, without those of the fine-tune: texts and models of the small world"
+    w = select(measured, part="world").set_index("quantity").value
+    n = ", ".join(f"{w.get(k, 0):.0f} {k}" for k in ("texts", "models", "epochs"))
+    return plots.foot(measured[measured.part != "tuned"], n + more, bars)
 
 
 def unlike_pairs(
@@ -115,23 +84,14 @@ def unlike_pairs(
 ):  # DataFrame of rank rows, texts shown once: pairs of notions that each repeat themselves
     "Rank correlations that mean something: of notions that rank alike in two halves of the models"
     r = select(measured, part="rank", times=1)
-    firm = {*r[(r["item"] == r.other) & (r.value >= least)]["item"]} - {
-        "ratio"
-    }  # held in bits, uncut
-    return r[(r["item"] != r.other) & r["item"].isin(firm) & r.other.isin(firm)]
-
-
-def _size(measured):
-    "Texts and models of the small world"
-    w = select(measured, part="world").set_index("quantity").value
-    return f"{w.get('texts', 0):.0f} texts, {w.get('models', 0):.0f} models, {w.get('epochs', 0):.0f} epochs"
+    own = r["item"] == r.other
+    firm = {*r[own & (r.value >= least)]["item"]} - {"ratio"}  # held in bits, uncut
+    return r[~own & r["item"].isin(firm) & r.other.isin(firm)]
 
 
 # %% ../../nbs/compare/figures.ipynb #f73c1566
 def fig_x_found(measured, reported=None):
     "What each notion finds of texts shown once or often, and how alike they rank texts shown once"
-    import matplotlib.pyplot as plt
-
     d, r = select(measured, part="found", x=0.05), select(measured, part="rank", times=1)
     if not len(d):
         return plots.placeholder(NOT_HERE)
@@ -140,11 +100,8 @@ def fig_x_found(measured, reported=None):
         fig, axs = plt.subplots(1, 2, figsize=(8.4, 3.9), width_ratios=[1.15, 1])
         _lines(axs[0], d[d["item"] != "ratio"], "times", spread=0.03)
         axs[0].axhspan(0, 0.05, color=plots.GREY, alpha=0.6, lw=0)
-        axs[0].set(
-            xlabel="times shown in an epoch",
-            ylabel="share found at 5 % false alarms",
-            ylim=(0, 1.03),
-        )
+        axs[0].set(xlabel="times shown in an epoch", ylim=(0, 1.03))
+        axs[0].set_ylabel("share found at 5 % false alarms")
         axs[0].legend(loc="lower right", fontsize=7)
         axs[1].set_title("rank correlation among texts shown once")
         if len(r):
@@ -163,7 +120,7 @@ def fig_x_found(measured, reported=None):
     return plots.finish(
         fig,
         title,
-        _foot(measured, _size(measured), "95 % t over texts"),
+        _foot(measured, "95 % t over texts"),
         "Left: of texts that were shown so often in an epoch, the share that a notion finds where one in "
         "twenty of the others is called shown, "
         "too (grey: guessing); ties with the last of those count as "
@@ -178,8 +135,6 @@ def fig_x_found(measured, reported=None):
 
 def fig1(measured, reported=None):
     "Was it shown? AUC and share found at one percent, by dose"
-    import matplotlib.pyplot as plt
-
     a, f = select(measured, part="auc"), select(measured, part="found", x=0.01)
     if not len(a):
         return plots.placeholder(NOT_HERE)
@@ -189,18 +144,15 @@ def fig1(measured, reported=None):
         _lines(axs[1], f, "times", spread=0.03)
         axs[0].axhline(0.5, color=plots.GREY, lw=1)
         axs[0].set(xlabel="times shown in an epoch", ylabel="AUC: shown or not?", ylim=(0.4, 1.02))
-        axs[1].set(
-            xlabel="times shown in an epoch",
-            ylabel="share found at 1 % false alarms",
-            ylim=(0, 1.02),
-        )
+        axs[1].set(xlabel="times shown in an epoch", ylim=(0, 1.02))
+        axs[1].set_ylabel("share found at 1 % false alarms")
         fig.legend(*axs[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
     blind = [NOTION_NAMES[r.item] for r in a[a.times == 1].itertuples() if r.low <= 0.55]
     title = f"Blind to texts shown once: {', '.join(blind) or 'none'}"
     return plots.finish(
         fig,
         title,
-        _foot(measured, _size(measured)),
+        _foot(measured),
         "Within a model, texts of one dose are shown or not by the toss of a coin. AUC is averaged over "
         "models; the unit is the text. A text on the line of the false alarms itself counts as not found: "
         "so extraction, which is zero for most texts, finds few. The grey line is guessing.",
@@ -210,8 +162,6 @@ def fig1(measured, reported=None):
 # %% ../../nbs/compare/figures.ipynb #825fe55e
 def fig2(measured, reported=None):
     "How alike two notions rank the texts"
-    import matplotlib.pyplot as plt
-
     d = select(measured, part="rank")
     if not len(d):
         return plots.placeholder(NOT_HERE)
@@ -228,7 +178,7 @@ def fig2(measured, reported=None):
         f"Over all doses rankings agree (median {every.median():.2f}); among texts "
         "shown once they do not "
         f"(median {once.median():.2f})",
-        _foot(measured, _size(measured), "none drawn, see the rows"),
+        _foot(measured, "none drawn, see the rows"),
         "Spearman correlation of texts by their mean score where they were shown; framed: of a notion with "
         "itself, in two halves of the models. "
         "Over all doses the dose makes the rankings alike. "
@@ -238,12 +188,8 @@ def fig2(measured, reported=None):
 
 def fig3(measured, reported=None):
     "From empty to full: AUC of texts shown once, by epoch and by size of the pool"
-    import matplotlib.pyplot as plt
-
-    e, p = (
-        select(measured, part="epoch", times=1),
-        select(measured, part="pool", times=1, quantity="auc"),
-    )
+    e = select(measured, part="epoch", times=1)
+    p = select(measured, part="pool", times=1, quantity="auc")
     if not len(e):
         return plots.placeholder(NOT_HERE)
     with plots.style():
@@ -262,7 +208,7 @@ def fig3(measured, reported=None):
         f"By loss, AUC of a text shown once grows from {now.iloc[0]:.2f} to "
         f"{now.iloc[-1]:.2f} over the epochs; "
         f"from the smallest to the largest pool it goes from {small.iloc[0]:.2f} to {small.iloc[-1]:.2f}",
-        _foot(measured, _size(measured) + "; 8 models a pool"),
+        _foot(measured, more="; 8 models a pool"),
         "Left: every notion that has a value after each epoch. Right: models of one size whose pool of "
         "texts is small or large; "
         "the more there is to hold, the less is held of each.",
@@ -271,39 +217,21 @@ def fig3(measured, reported=None):
 
 def fig4(measured, reported=None):
     "What further trainings buy"
-    import matplotlib.pyplot as plt
-
     m, a = select(measured, part="models"), select(measured, part="auc", times=1).set_index("item")
     if not len(m):
         return plots.placeholder(NOT_HERE)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.4))
-        for k in ("extractable", "recollected", "loss", "held", "ratio"):
-            if k not in a.index:
-                continue
-            x = a.loc[k]
-            at = 1 if k in ("held", "ratio") else 0.5
-            ax.errorbar(
-                [at],
-                [x.value],
-                yerr=[[x.value - x.low], [x.high - x.value]],
-                fmt=_MARKS[k],
-                color=NOTION_COLORS[k],
-                ms=5,
-                label=NOTION_NAMES[k],
-            )
+        free = dict.fromkeys(("extractable", "recollected", "loss"), 0.5) | dict(held=1, ratio=1)
+        for k, x in free.items():
+            if k in a.index:
+                plots.errorbar(ax, a.loc[[k]].assign(x=x), "x", **_LOOKS[k] | dict(ms=5))
         for k, g in m.groupby("item", sort=False):
-            plots.errorbar(
-                ax, g, "x", color=NOTION_COLORS[k], marker=_MARKS[k], ls="-", label=NOTION_NAMES[k]
-            )
+            plots.errorbar(ax, g, "x", ls="-", **_LOOKS[k])
         ax.axhline(0.5, color=plots.GREY, lw=1)
         ticks = sorted({*m.x})
-        ax.set(
-            xscale="log",
-            xlabel="further trainings",
-            ylabel="AUC of texts shown once",
-            ylim=(0.4, 1.02),
-        )
+        ax.set(xscale="log", xlabel="further trainings", ylim=(0.4, 1.02))
+        ax.set_ylabel("AUC of texts shown once")
         ax.set_xticks([0.5, 1, *ticks], ["none", "1", *(f"{t:.0f}" for t in ticks)])
         ax.minorticks_off()
         fig.legend(loc="outside right center", fontsize=7)
@@ -312,7 +240,7 @@ def fig4(measured, reported=None):
         fig,
         f"LiRA gains from {lira.iloc[0]:.2f} to {lira.iloc[-1]:.2f} with more "
         f"trainings; the loss alone has {a.loc['loss'].value:.2f} for nothing",
-        _foot(measured, _size(measured)),
+        _foot(measured),
         "AUC of texts shown once against what a notion needs besides the "
         "model: nothing, one reference, or other "
         "trainings that left texts out. The worlds with fewer models are the first models of the largest.",
@@ -321,16 +249,11 @@ def fig4(measured, reported=None):
 
 def fig5(measured, reported=None):
     "What notions call memorized at their own thresholds"
-    import matplotlib.pyplot as plt
-
     d = select(measured, part="called", times=0)
     if not len(d):
         return plots.placeholder(NOT_HERE)
-    looks = {
-        "shown": (plots.PLANTED, "o"),
-        "not shown": (plots.REAL, "s"),
-        "shown to nobody": (plots.GREY, "^"),
-    }
+    looks = {"shown": (plots.PLANTED, "o"), "not shown": (plots.REAL, "s")}
+    looks["shown to nobody"] = plots.GREY, "^"
     names = [k for k in ALL_NOTIONS if k in set(d["item"])]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3.3))
@@ -348,7 +271,7 @@ def fig5(measured, reported=None):
         f"At its own threshold {NOTION_NAMES[false.idxmax()]} calls {false.max():.0%} "
         "of the texts memorized that the model was "
         "never shown",
-        _foot(measured, _size(measured), "95 % t over texts"),
+        _foot(measured, "95 % t over texts"),
         "A threshold of zero lies in the middle of the noise: half of what was never shown lies above it. "
         "The largest of several shares is named in the "
         "title. LiRA needs models that were shown a text, so texts shown to nobody have none.",
@@ -357,8 +280,6 @@ def fig5(measured, reported=None):
 
 def fig6(measured, reported=None):
     "The larger world: SmolLM2, tuned on one half or the other"
-    import matplotlib.pyplot as plt
-
     d = select(measured, part="larger", quantity="auc")
     if not len(d):
         return plots.placeholder(NOT_HERE)
@@ -369,29 +290,18 @@ def fig6(measured, reported=None):
         colors = plots.dose_colors(sorted({*d.times}))
         for i, (dose, c) in enumerate(colors.items()):
             g = d[d.times == dose]
-            g = g.assign(
-                at=[names.index(k) + 0.18 * (i - (len(colors) - 1) / 2) for k in g["item"]]
-            )
-            plots.errorbar(
-                ax,
-                g,
-                "at",
-                across=True,
-                color=c,
-                label=f"shown {dose:.0f} times, n = {g.n.max():.0f}",
-            )
+            shift, label = 0.18 * (i - (len(colors) - 1) / 2), f"shown {dose:.0f} times"
+            g = g.assign(at=[names.index(k) + shift for k in g["item"]])
+            label += f", n = {g.n.max():.0f}"
+            plots.errorbar(ax, g, "at", across=True, color=c, label=label)
         ax.axvline(0.5, color=plots.GREY, lw=1)
-        ax.set_yticks(
-            range(len(names)), [NOTION_NAMES.get(k, "influential, in a prompt") for k in names]
-        )
+        told = [NOTION_NAMES.get(k, "influential, in a prompt") for k in names]
+        ax.set_yticks(range(len(names)), told)
         ax.invert_yaxis()
         ax.set(xlabel="AUC: shown in tuning or not?", xlim=(0, 1.03))
         fig.legend(loc="outside right center")
-    by = {t: g.set_index("item").value for t, g in d.groupby("times")}
-    (least, few), (most, top) = (
-        min(by.items(), key=lambda x: x[0]),
-        max(by.items(), key=lambda x: x[0]),
-    )
+    by = [(t, g.set_index("item").value) for t, g in d.groupby("times")]
+    (least, few), (most, top) = by[0], by[-1]
     title = (
         f"SmolLM2: the loss tells texts shown {least:.0f} times with an AUC of {few['loss']:.2f}, "
         f"extraction with {few['extractable']:.2f}"
@@ -401,7 +311,8 @@ def fig6(measured, reported=None):
     if "influential" in top:
         how = "less" if top["influential"] < 0.5 else "more"
         title += f". In a prompt these influence it {how} ({top['influential']:.2f})"
-    who = _worlds(measured).assign(model="SmolLM2, planted file and its other half")
+    who = measured[measured.part != "tuned"]
+    who = who.assign(model="SmolLM2, planted file and its other half")
     return plots.finish(
         fig,
         title,
@@ -415,37 +326,22 @@ def fig6(measured, reported=None):
 # %% ../../nbs/compare/figures.ipynb #5a736071
 def fig7(measured, reported=None):
     "The whole ROC curve of each notion, of texts shown once and four times an epoch"
-    import matplotlib.pyplot as plt
-
     d = select(measured, part="roc")
     if not len(d):
         return plots.placeholder(NOT_HERE)
     d, x = d[d["item"] != "ratio"], sorted({*d.x})
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(8.6, 3.4), sharey=True)
-        for ax, dose, told in zip(
-            axs, (1, 4), ("shown once an epoch", "shown four times an epoch")
-        ):
+        for ax, dose, told in zip(axs, (1, 4), ("once", "four times")):
             of = d[d.times == dose]
             for name in (k for k in ALL_NOTIONS if k in set(of["item"])):
                 g = of[of["item"] == name].sort_values("x")
                 ax.fill_between(g.x, g.low, g.high, color=NOTION_COLORS[name], alpha=0.15, lw=0)
-                ax.plot(
-                    g.x,
-                    g.value,
-                    color=NOTION_COLORS[name],
-                    marker=_MARKS[name],
-                    ms=4,
-                    lw=1,
-                    label=NOTION_NAMES.get(name, name),
-                )
+                ax.plot(g.x, g.value, ms=4, lw=1, **_LOOKS[name])
             ax.plot(x, x, color=plots.GREY, lw=1, label="guessing")
-            ax.set_title(f"{told} (n = {of.n.max():.0f} texts)")
-            ax.set(
-                xscale="log",
-                xlabel="share of the others that is called shown, too",
-                ylim=(-0.02, 1.02),
-            )
+            ax.set_title(f"shown {told} an epoch (n = {of.n.max():.0f} texts)")
+            ax.set(xscale="log", ylim=(-0.02, 1.02))
+            ax.set_xlabel("share of the others that is called shown, too")
             ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
             ax.minorticks_off()
         axs[0].set_ylabel("share of shown texts found")
@@ -460,7 +356,7 @@ def fig7(measured, reported=None):
         f"{NOTION_NAMES[low.idxmax()].replace('member, by ', '')} still finds {low.max():.0%} of texts "
         "shown once; "
         f"guessing: {', '.join(blind) or 'none'}",
-        _foot(measured, _size(measured), "95 % t over texts"),
+        _foot(measured, "95 % t over texts"),
         "The curve is averaged over models, and the band is over texts. Where texts lie exactly at a "
         "threshold, as "
         "almost all do for extraction, the rest is drawn by lot, so a notion that cannot tell lies on the "

@@ -10,9 +10,9 @@ __all__ = [
     "made_up_world",
     "scores_of",
     "part_of",
-    "drawn_again",
     "shown_auc",
     "mean_share",
+    "called_share",
     "found_share",
     "roc_points",
     "text_scores",
@@ -21,7 +21,6 @@ __all__ = [
     "reliability",
     "called",
     "notion_kappa",
-    "called_share",
     "text_readings",
     "by_models",
     "by_epoch",
@@ -30,9 +29,14 @@ __all__ = [
 ]
 
 # %% ../../nbs/compare/relations.ipynb #a22588cf
-import numpy as np
+from dataclasses import replace
 
-from .method import natural_thresholds, notion_scores
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from .method import natural_thresholds, notion_scores, without_it
+from .worlds import KnownWorld, dealt_doses, halves
 from ..stats import binom_ci, kappa, mean_ci
 
 
@@ -46,31 +50,23 @@ def made_up_world(
     seed: int = 0,  # of every draw
 ):  # worlds.KnownWorld without trainings
     "A world whose every effect is known"
-    from memnb.compare.worlds import KnownWorld, dealt_doses, halves
-
     rng, doses = np.random.default_rng(seed), dealt_doses(n, seed=seed)
     shown, hard = halves(models, doses, seed), 3 + spread * rng.normal(0, 1, n)
-    course = np.linspace(0, 1, 4)[:, None]
     learned = hard + np.array([4, 2, 0, 0.2])[:, None]  # the last epoch is one too many
-    losses = (
-        learned
-        + rng.normal(0, noise, (models, 4, n))
-        - gain * shown[:, None] * np.sqrt(doses) * course
-    )
-    losses = np.maximum(losses, 0.02)
-    extracted = np.stack([losses[:, -1] < t for t in (0.3, 0.6, 0.9)], 1)
+    effect = gain * shown[:, None] * np.sqrt(doses) * np.linspace(0, 1, 4)[:, None]
+    losses = np.maximum(learned + rng.normal(0, noise, (models, 4, n)) - effect, 0.02)
     return KnownWorld(
-        [f"text {i}" for i in range(n)],
-        doses,
-        shown,
-        np.arange(4.0),
-        losses,
-        extracted,
-        (8, 16, 32),
-        np.maximum(learned + rng.normal(0, noise, (4, n)), 0.02),
-        64,
-        1000,
-        np.zeros(n, int),
+        texts=[f"text {i}" for i in range(n)],
+        doses=doses,
+        shown=shown,
+        epochs=np.arange(4.0),
+        losses=losses,
+        extracted=np.stack([losses[:, -1] < t for t in (0.3, 0.6, 0.9)], 1),
+        prefixes=(8, 16, 32),
+        reference=np.maximum(learned + rng.normal(0, noise, (4, n)), 0.02),
+        length=64,
+        params=1000,
+        relatives=np.zeros(n, int),
         name="made up",
     )
 
@@ -81,16 +77,10 @@ def scores_of(
     epoch: int = -1,  # number of the evaluation
 ) -> dict:  # notion -> models x texts
     "All notions in a world, after any epoch; `extractable` was asked in the end alone"
-    end = epoch % len(world.epochs) + 1
-    s = notion_scores(
-        world.losses[:, :end],
-        world.shown,
-        world.extracted,
-        world.reference[end - 1],
-        world.length,
-        tau,
-    )
-    return s if end == len(world.epochs) else {k: v for k, v in s.items() if k != "extractable"}
+    end, w = epoch % len(world.epochs) + 1, world
+    told = w.losses[:, :end], w.shown, w.extracted, w.reference[end - 1], w.length
+    s = notion_scores(*told, tau)
+    return s if end == len(w.epochs) else {k: v for k, v in s.items() if k != "extractable"}
 
 
 def part_of(
@@ -98,33 +88,21 @@ def part_of(
     which,  # models to keep: how many, or a slice
 ):  # worlds.KnownWorld
     "Some models of a world"
-    from dataclasses import replace
-
     k = which if isinstance(which, slice) else slice(which)
-    return replace(
-        world, shown=world.shown[k], losses=world.losses[k], extracted=world.extracted[k]
-    )
+    own = dict(shown=world.shown[k], losses=world.losses[k], extracted=world.extracted[k])
+    return replace(world, **own)
 
 
 # %% ../../nbs/compare/relations.ipynb #d10bed7a
-def drawn_again(
-    n: int,
-    draws: int = 300,  # texts; bootstrap samples
-    seed: int = 0,
-):  # float array, draws + 1 x n; the first row counts each text once
-    "How often each text is in a bootstrap sample"
-    rng = np.random.default_rng([seed, n])
-    return np.vstack([np.ones(n), rng.multinomial(n, np.full(n, 1 / n), size=draws)])
-
-
 def shown_auc(
     score,
     shown,  # models x texts; NaN for what has no score
     draws: int = 300,  # bootstrap samples over texts
 ) -> dict:  # value, low, high, n (texts); empty where no model has both kinds
     "AUC of a notion against the truth, averaged over models, with an interval over texts"
-    w = drawn_again(shown.shape[1], draws)
-    found = []
+    n = shown.shape[1]
+    drawn = np.random.default_rng([0, n]).multinomial(n, np.full(n, 1 / n), size=draws)
+    w, found = np.vstack([np.ones(n), drawn]), []  # the first counts each text once
     for s, is_in in zip(score, shown):
         fine = np.isfinite(s)
         a, b = fine & is_in, fine & ~is_in
@@ -135,17 +113,12 @@ def shown_auc(
             found.append(((w[:, a] @ wins) * w[:, b]).sum(1) / (w[:, a].sum(1) * w[:, b].sum(1)))
     if not found:
         return {}
-    found = np.array(found)
     real = np.isfinite(found)
     with np.errstate(invalid="ignore"):
-        each = np.where(real, found, 0).sum(0) / real.sum(0)
-    low, high = np.nanquantile(each[1:], [0.025, 0.975])
-    return dict(
-        value=float(each[0]),
-        low=float(min(low, each[0])),
-        high=float(max(high, each[0])),
-        n=int(shown.shape[1]),
-    )
+        value, *each = np.where(real, found, 0).sum(0) / real.sum(0)
+    low, high = np.nanquantile(each, [0.025, 0.975])
+    ends = dict(low=float(min(low, value)), high=float(max(high, value)))
+    return dict(value=float(value)) | ends | dict(n=n)
 
 
 # %% ../../nbs/compare/relations.ipynb #d3ff4d86
@@ -158,6 +131,15 @@ def mean_share(
     if len(x) and value in (0, 1):
         low, high = binom_ci(int(value * len(x)), len(x))
     return dict(value=value, low=max(0.0, low), high=min(1.0, high), n=len(x))
+
+
+def called_share(
+    calls,
+    over,  # bool, models x texts; pairs that count
+) -> dict:  # value, low, high, n (texts)
+    "Share that a notion calls memorized, with an interval over texts"
+    some = over.any(0)
+    return mean_share((calls & over).sum(0)[some] / over.sum(0)[some])
 
 
 def found_share(
@@ -208,16 +190,10 @@ def text_scores(
     shown,  # from `scores_of`; models x texts
 ):  # DataFrame, texts x notions; NaN for texts shown to nobody
     "Each text's score where it was shown"
-    import pandas as pd
-
-    on = shown.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return pd.DataFrame(
-            {
-                k: np.where(on > 0, np.where(shown, np.nan_to_num(v), 0).sum(0) / on, np.nan)
-                for k, v in scores.items()
-            }
-        )
+    on = np.where(shown.sum(0) > 0, shown.sum(0), np.nan)
+    return pd.DataFrame(
+        {k: np.where(shown, np.nan_to_num(v), 0).sum(0) / on for k, v in scores.items()}
+    )
 
 
 def rank_correlation(
@@ -226,8 +202,6 @@ def rank_correlation(
     draws: int = 300,  # bootstrap samples
 ) -> dict:  # value, low, high, n; empty where one of both does not vary
     "Spearman's correlation with an interval over texts"
-    from scipy.stats import rankdata
-
     a, b = np.asarray(a, float), np.asarray(b, float)
     fine = np.isfinite(a) & np.isfinite(b)
     a, b = a[fine], b[fine]
@@ -300,15 +274,6 @@ def notion_kappa(
     return dict(value=kappa(x, y), n=int(over.any(0).sum()))
 
 
-def called_share(
-    calls,
-    over,  # bool, models x texts; pairs that count
-) -> dict:  # value, low, high, n (texts)
-    "Share that a notion calls memorized, with an interval over texts"
-    some = over.any(0)
-    return mean_share((calls & over).sum(0)[some] / over.sum(0)[some])
-
-
 # %% ../../nbs/compare/relations.ipynb #e22836c2
 NEEDS = dict(
     extractable=0, recollected=0, loss=0, held=1, ratio=1
@@ -334,16 +299,12 @@ def by_models(
     sizes: tuple = (4, 8, 16, 32),  # models in all
 ):  # DataFrame: item (notion), x (trainings besides the model itself), value, low, high, n
     "AUC of the notions that need trainings, by their number"
-    import pandas as pd
-
     rows, at = [], world.doses == dose
     for k in [k for k in sizes if k <= len(world.shown)]:
         w = part_of(world, k)
         for name, v in scores_of(w).items():
-            if name in NEEDS:
-                continue
-            if found := shown_auc(v[:, at], w.shown[:, at]):
-                rows.append(dict(item=name, x=k - 1, **found))
+            if name not in NEEDS and (found := shown_auc(v[:, at], w.shown[:, at])):
+                rows.append(dict(item=name, x=k - 1) | found)
     return pd.DataFrame(rows)
 
 
@@ -353,8 +314,6 @@ def by_epoch(
     tau: float = 0.2,  # of recollection
 ):  # DataFrame: item, times, x (epoch), value, low, high, n
     "AUC of every notion that has a value after each epoch"
-    import pandas as pd
-
     rows = []
     for e, epoch in enumerate(world.epochs):
         for name, v in scores_of(world, tau, e).items():
@@ -367,12 +326,13 @@ def by_epoch(
 
 # %% ../../nbs/compare/relations.ipynb #71fb2e13
 PARTINGS = [
-    ("extractable", "counterfactual"),
-    ("counterfactual", "extractable"),
-    ("loss", "counterfactual"),
-    ("counterfactual", "loss"),
-    ("held", "contextual"),
-    ("contextual", "held"),
+    pair
+    for a, b in (
+        ("extractable", "counterfactual"),
+        ("loss", "counterfactual"),
+        ("held", "contextual"),
+    )
+    for pair in ((a, b), (b, a))
 ]
 
 
@@ -382,32 +342,23 @@ def partings(
     pairs=PARTINGS,
 ):  # DataFrame: text (number), item (calls it), other, high, low (their ranks, 0 to 1), why
     "For each pair of notions the text on which they part most"
-    import pandas as pd
-
-    from memnb.compare.method import without_it
-
     s, bars = scores_of(world, tau), natural_thresholds(world.last, world.shown, tau)
     each, others = text_scores(s, world.shown), without_it(world.losses, world.shown)[0]
-
-    def mean(x):
-        return text_scores(dict(x=x), world.shown).x
-
-    own, out, best = mean(world.last), mean(others[:, -1]), mean(others.min(1))
-    ranks, rows = each.dropna().rank(pct=True), []
+    losses = dict(own=world.last, out=others[:, -1], best=others.min(1))
+    mean, ranks, rows = text_scores(losses, world.shown), each.dropna().rank(pct=True), []
     for a, b in pairs:
         gap = (ranks[a] - ranks[b])[each[a] > bars[a]].dropna()
         if not len(gap) or gap.max() <= 0:
             continue
         i = int(gap.idxmax())
+        m, back = mean.loc[i], each.extractable[i]
         why = (
-            f"loss {own[i]:.2f} where shown; models without it {out[i]:.2f} in the end and "
-            f"{best[i]:.2f} at best, "
-            f"the reference {world.reference[-1, i]:.2f}; comes back behind {each.extractable[i]:.0%} "
-            "of the prefixes"
+            f"loss {m.own:.2f} where shown; models without it {m.out:.2f} in the end and "
+            f"{m.best:.2f} at best, the reference {world.reference[-1, i]:.2f}; "
+            f"comes back behind {back:.0%} of the prefixes"
         )
-        rows.append(
-            dict(text=i, item=a, other=b, high=float(ranks[a][i]), low=float(ranks[b][i]), why=why)
-        )
+        own = dict(text=i, item=a, other=b, high=float(ranks[a][i]), low=float(ranks[b][i]))
+        rows.append(own | dict(why=why))
     return pd.DataFrame(rows)
 
 
@@ -420,13 +371,14 @@ def broken(
     s, on = scores_of(world, tau), world.shown
     yes = {k: np.nan_to_num(v, nan=-np.inf) > 0 for k, v in s.items()}
 
-    def fails(a, b):
-        return int((a & ~b).sum()), int(a.sum())
+    def fails(a, b, of=True):
+        a = yes[a] & of
+        return int((a & ~yes[b]).sum()), int(a.sum())
 
     return {
-        "contextual implies counterfactual": fails(yes["contextual"], yes["counterfactual"]),
-        "held in bits implies a ratio above zero": fails(yes["held"], yes["ratio"]),
-        "extractable implies contextual": fails((s["extractable"] > 0) & on, yes["contextual"]),
-        "recollected implies extractable": fails((s["recollected"] > 0) & on, s["extractable"] > 0),
-        "counterfactual implies contextual": fails(yes["counterfactual"] & on, yes["contextual"]),
+        "contextual implies counterfactual": fails("contextual", "counterfactual"),
+        "held in bits implies a ratio above zero": fails("held", "ratio"),
+        "extractable implies contextual": fails("extractable", "contextual", on),
+        "recollected implies extractable": fails("recollected", "extractable", on),
+        "counterfactual implies contextual": fails("counterfactual", "contextual", on),
     }

@@ -9,7 +9,6 @@ __all__ = [
     "PUBLIC",
     "GROUPS",
     "LEARNERS",
-    "KNOWN",
     "statistics",
     "judged",
     "models",
@@ -24,21 +23,13 @@ from scipy.stats import t as student
 
 from .. import claims, data, results
 from ..claims import MODEL
+from ..results import wide
 from ..stats import difference_ci
-from .counting import entry, joined, wide_part
+from .counting import entry, joined
 from .method import proportion
-from .planted import gains, pooled_eyes, recall, whole
+from .planted import KNOWN, gains, pooled_eyes, recall, whole
 from .prediction import ONE_LABEL
-from memnb.tabular.rules import (
-    GPTS,
-    OF_MEMORY,
-    TESTS,
-    decides,
-    evidence,
-    printed_signs,
-    sensitivity,
-    sign,
-)
+from .rules import GPTS, OF_MEMORY, TESTS, judgements, printed_signs
 
 # %% ../../nbs/tabular/claims.ipynb #973bc7e8
 FIRST4 = ["iris", "wine", "titanic", "openml-diabetes"]
@@ -53,23 +44,20 @@ GROUPS = (
 
 def _signs(rows):
     "The signs of Table 1 as rows: 1 for ✓, -1 for ✗, undecided for ?"
-    eyes, there = sensitivity(rows), set(rows.dataset)
+    there, found = set(rows.dataset), judgements(rows)
     out = [
         dict(item="sign", dataset=d, test=test, group=group, value=np.nan)
         for d, group in GROUPS.items()
         if d not in there
         for test in TESTS
     ]
-    for test in TESTS:
-        for _, r in wide_part(rows, test).iterrows():
-            s = sign(r, eyes)
-            if r.dataset in GROUPS and (s != "-" or test == "conditional_distribution"):
-                why = "no usable samples" if s == "-" else decides(test, s, r, eyes)
-                out.append(
-                    dict(item="sign", dataset=r.dataset, test=test, group=GROUPS[r.dataset])
-                    | dict(value={"✓": 1, "✗": -1}.get(s, 0), guard=why, n=r.n, unit=r.unit)
-                    | dict(other=f"{test} of {r.dataset}, {evidence(r)}")
-                )
+    for r in found[found.dataset.isin(GROUPS)].itertuples():
+        if r.sign != "-" or r.test == "conditional_distribution":
+            why = "no usable samples" if r.sign == "-" else r.decides
+            own = dict(item="sign", dataset=r.dataset, test=r.test, group=GROUPS[r.dataset])
+            value = {"✓": 1, "✗": -1}.get(r.sign, 0)
+            other = f"{r.test} of {r.dataset}, {r.evidence}"
+            out.append(own | dict(value=value, guard=why, n=r.n, unit=r.unit, other=other))
     return out
 
 
@@ -105,7 +93,7 @@ def _wider(r, level):
 
 def _completions(rows):
     "Conditional completion of Adult beside draws from the marginal"
-    own = wide_part(rows, "conditional_completion", "difference")
+    own = wide(rows, "difference", part="conditional_completion")
     own = own[own.dataset == "adult"]
     for r in own.itertuples():
         about = dict(n=r.n, unit="queries", other=r.feature)
@@ -127,12 +115,10 @@ def _temperatures(rows):
         return
     cold, hot = (drawn[drawn.temperature == f(drawn.temperature)] for f in (min, max))
     about = dict(n=len(cold) + len(hot), unit="numbers")
-    both = [
-        (g.value.values, hot.value[hot.feature == f].values) for f, g in cold.groupby("feature")
-    ]
+    warm, rng = dict(tuple(hot.groupby("feature").value)), np.random.default_rng(0)
+    both = [(g.values, warm[f].values) for f, g in cold.groupby("feature").value if f in warm]
     both = [pair for pair in both if min(map(len, pair)) > 1]
     if both:
-        rng = np.random.default_rng(0)
 
         def rise(pairs):
             return np.mean([_differ(b) - _differ(a) for a, b in pairs])
@@ -140,26 +126,29 @@ def _temperatures(rows):
         def mixed(a, b):
             return np.split(rng.permutation(np.concatenate([a, b])), [len(a)])
 
-        seen = rise(both)
-        chance = [rise([mixed(a, b) for a, b in both]) for _ in range(499)]
+        seen, chance = rise(both), [rise([mixed(*p) for p in both]) for _ in range(499)]
         up, down = np.quantile(chance, [0.95, 0.05])  # a permutation test, as an interval
         yield dict(item="diverse", value=seen, low=seen - up, high=seen - down, **about)
     ends = data.load("california-housing").typed().agg(["min", "max"])
     least, most = (drawn.feature.map(ends.loc[end]) for end in ("min", "max"))
     out = ~drawn.value.between(least, most)
-    counts = ((int(out[g.index].sum()), len(g)) for g in (cold, hot))
+    counts = [(int(out[g.index].sum()), len(g)) for g in (cold, hot)]
     yield dict(item="support", **about) | _difference(*counts)
 
 
-def _difference(a, b):
-    "Share b minus share a of (successes, trials), with the 90 % interval of a test on one side"
-    low, high = difference_ci(a, b, 0.9)
+def _difference(a, b, level=0.9):
+    "Share b minus share a of (successes, trials), with the interval of a test on one side"
+    low, high = difference_ci(a, b, level)
     return dict(value=b[0] / b[1] - a[0] / a[1], low=low, high=high)
 
 
 def _samples(rows):
     "What is counted on zero-knowledge samples"
-    own = wide_part(rows, "copied_feature_values").drop_duplicates("dataset").set_index("dataset")
+    own = (
+        wide(rows, "rate", part="copied_feature_values")
+        .drop_duplicates("dataset")
+        .set_index("dataset")
+    )
     for d in ("openml-diabetes", "adult", "california-housing") if len(own) else ():
         # a printed share above the bound is taken as it stands; the interval only refutes
         numbers = own.reindex([d])[["rate", "rate", "high", "n"]].values[0]
@@ -170,25 +159,23 @@ def _samples(rows):
     if len(first):
         share = proportion(round((first.value * first.n).sum()), int(first.n.sum()))
         yield dict(item="first copies", unit="copies", **share)
-    own = wide_part(rows, "copied_observations")
+    own = wide(rows, "rate", part="copied_observations")
     own = own[own.dataset == "adult"]
     if "but_unique" in own and own.n.sum():
         more = round((own.but_unique.iloc[0] - own.rate.iloc[0]) * own.n.iloc[0])
         yield dict(item="cause", value=max(more, 0), n=abs(more), unit="samples")
-    own = wide_part(rows, "temperature", "written")
+    own = wide(rows, "written", part="temperature")
     own = own[own.written.notna()].sort_values("temperature")
     if len(own) > 1 and own.n.min():
         counts = [(round(r.written * r.n), int(r.n)) for r in own.iloc[[0, -1]].itertuples()]
-        low, high = difference_ci(*counts)
-        value = own.written.iloc[-1] - own.written.iloc[0]
-        yield dict(item="written", value=value, low=low, high=high, n=own.n.sum(), unit="values")
-    own = wide_part(rows, "conditioning")
+        about = dict(item="written", n=own.n.sum(), unit="values")
+        yield about | _difference(*counts, 0.95)
+    own = wide(rows, "rate", part="conditioning")
     if len(own) > 1 and own.n.min():
         own = own.set_index("item")
-        none, shown = ((int(own.k[i]), int(own.n[i])) for i in ("none", "shown"))
-        yield dict(item="conditioned", n=none[1] + shown[1], unit="samples") | _difference(
-            none, shown
-        )
+        none, shown = ((round(own.rate[i] * own.n[i]), int(own.n[i])) for i in ("none", "shown"))
+        n = none[1] + shown[1]
+        yield dict(item="conditioned", n=n, unit="samples") | _difference(none, shown)
 
 
 # %% ../../nbs/tabular/claims.ipynb #bb55a661
@@ -197,7 +184,7 @@ LEARNERS = "Logistic Regression", "Gradient Boosted Tree"
 
 def _labels(rows):
     "Accuracy of the language model over the majority's, and over that of the best classical learner"
-    own = wide_part(rows, "accuracy")
+    own = wide(rows, "rate", part="accuracy")
     often = results.select(rows, part="accuracy", quantity="commonest")
     often = often.drop_duplicates("dataset").set_index("dataset").value
     names = {"titanic": "titanic", "openml-diabetes": "diabetes", "adult": "adult"}
@@ -217,7 +204,7 @@ def _labels(rows):
 
 def _table2(rows, reported):
     "Accuracies of classical learners, ours minus the paper's, intervals for all of them together"
-    own = wide_part(rows, "accuracy").drop_duplicates(["dataset", "item"])
+    own = wide(rows, "rate", part="accuracy").drop_duplicates(["dataset", "item"])
     p = reported[(reported["where"] == "Table 2") & reported.model.isin(LEARNERS)]
     p = p[p.dataset.isin(GROUPS)].assign(**p[["value", "low", "high"]].astype(float))
     p = p[["dataset", "model", "value", "low", "high"]].rename(
@@ -244,23 +231,21 @@ def _beside(item, printed, own):
 def _printed(rows, reported):
     "What the paper prints, beside what is counted here; none of it asks a language model"
     p = reported[(reported.what == "feature_mean") & (reported.dataset == "titanic")]
-    yield from _beside(
-        "age", {"titanic": p.value.iloc[0]}, {"titanic": data.load("titanic").typed().Age.mean()}
-    )
+    own = data.load("titanic").typed().Age.mean()
+    yield from _beside("age", dict(titanic=p.value.iloc[0]), dict(titanic=own))
     p = reported[(reported.what == "first_token_baseline") & reported.dataset.isin(PUBLIC)]
-    own = wide_part(rows, "first_token", "baseline").drop_duplicates("dataset")
+    own = wide(rows, "baseline", part="first_token").drop_duplicates("dataset")
     p = p[p.value != "-"].set_index("dataset").value
     yield from _beside("first tokens", p, own.set_index("dataset").baseline)
     p = reported[(reported["where"] == "Appendix A") & (reported.model == "data")]
-    own = wide_part(rows, "best_ngram_match", "mean")
+    own = wide(rows, "mean", part="best_ngram_match")
     own = own[own["item"] == "data"].drop_duplicates("dataset") if len(own) else own
     yield from _beside("neighbours", p.set_index("dataset").value, own.set_index("dataset")["mean"])
-    own = wide_part(rows, "unique_feature", "distinct")
+    own = wide(rows, "distinct", part="unique_feature")
     for r in own[own.dataset == "adult"].head(1).itertuples():
         yield dict(item="fnlwgt", other="distinct values beyond half", value=r.distinct - 0.5)
-        yield dict(
-            item="fnlwgt", other="0.1 minus rank correlation", value=0.1 - r.correlation_other
-        )
+        tied = 0.1 - r.correlation_other
+        yield dict(item="fnlwgt", other="0.1 minus rank correlation", value=tied)
     yield from _table2(rows, reported)
     p = printed_signs(reported[reported.dataset.isin(["fico", "pneumonia"])])
     for r in p.itertuples():
@@ -281,19 +266,18 @@ def _printed(rows, reported):
 def _known(rows):
     "Rows found of those shown most often, and what stays of the excess without them"
     found = recall(rows, "eyes")
-    for r in found[found.times == found.times.max()].itertuples() if len(found) else ():
-        yield dict(
-            item="eyes", other=r.test, value=r.value, low=r.low, high=r.high, n=r.n, unit="rows"
-        )
+    if len(found):
+        own = found[found.times == found.times.max()].assign(item="eyes", unit="rows")
+        own = own.rename(columns=dict(test="other"))
+        yield from own[["item", "other", "value", "low", "high", "n", "unit"]].to_dict("records")
     g = gains(rows)
     g = g[g.more.notna()] if len(g) else g
     clear = g[g.more_low > 0] if len(g) else g
     for times, r in (clear if len(clear) else g).iterrows():
         guard = "" if len(clear) else "exposure does not clearly raise the score"
-        about = dict(
-            item="correction", other=f"{times} times", n=r.more_n, unit="rows", guard=guard
-        )
-        yield about | dict(value=r.left, low=r.left_low, high=r.left_high)
+        about = dict(item="correction", other=f"{times} times", guard=guard)
+        ends = dict(value=r.left, low=r.left_low, high=r.left_high)
+        yield about | ends | dict(n=r.more_n, unit="rows")
 
 
 def statistics(
@@ -308,9 +292,6 @@ def statistics(
         for part in (_completions, _temperatures, _samples, _labels, _known):
             made += part(rows)
     return [dict(quantity="statistic") | r for r in made]
-
-
-KNOWN = "truth", "eyes", "exposure"  # parts of models fine-tuned with known repetitions
 
 
 def judged(
@@ -348,26 +329,26 @@ def printed_rows(
     model: str,  # 'GPT-3.5' or 'GPT-4'
 ):  # long rows
     "What the paper prints for a model, as if we had measured it"
-    own = rep[rep.model == model]
+    own, public = rep[rep.model == model], rep[rep.dataset.isin(PUBLIC)]
     base = rep[rep.what == "first_token_baseline"].set_index("dataset").value
     out = []
     for r in own[own["where"].isin(["Table 4", "Table 5"]) & own.k.notna()].itertuples():
-        more = dict(baseline=float(base[r.dataset])) if r.what == "first_token" else {}
-        out.append(
-            entry(r.what, r.dataset, "queries", dict(rate=proportion(int(r.k), int(r.n))) | more)
-        )
+        numbers = dict(rate=proportion(int(r.k), int(r.n)))
+        numbers |= dict(baseline=float(base[r.dataset])) if r.what == "first_token" else {}
+        out.append(entry(r.what, r.dataset, "queries", numbers))
     for r in own[(own["where"] == "Table 3") & (own.what != "best_ngram_match")].itertuples():
         rate = proportion(round(float(r.value) * 1000), 1000)
         out.append(entry(r.what, r.dataset, "samples", dict(rate=rate)))
-    for r in rep[(rep["where"] == "Table 2") & rep.dataset.isin(PUBLIC)].itertuples():
-        who = "language model" if r.model == model else r.model
+    for r in public[public["where"] == "Table 2"].itertuples():
         rate = dict(value=float(r.value), low=float(r.low), high=float(r.high))
+        who = "language model" if r.model == model else r.model
         if who not in GPTS:
             out.append(entry("accuracy", r.dataset, "rows", dict(rate=rate), item=who))
-    for d in own[(own["where"] == "Table 2") & own.dataset.isin(PUBLIC)].dataset:
-        t = data.load(d)
-        most = dict(value=float(t.df[t.target].value_counts(normalize=True).iloc[0]), n=len(t))
-        out.append(entry("accuracy", d, "rows", dict(rate=most), item="majority"))
+        if r.model == model:
+            t = data.load(r.dataset)
+            most = t.df[t.target].value_counts(normalize=True).iloc[0]
+            most = dict(rate=dict(value=float(most), n=len(t)))
+            out.append(entry("accuracy", r.dataset, "rows", most, item="majority"))
     return joined(out).assign(model=model)
 
 

@@ -11,7 +11,6 @@ __all__ = [
     "tab5",
     "tab2",
     "tab3",
-    "tab_x_fragments",
     "fig1",
     "fig2",
     "matrices",
@@ -23,7 +22,6 @@ __all__ = [
     "fig_x_found",
     "fig_x_eyes",
     "fig_x_exposure",
-    "to_draw",
 ]
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
@@ -34,9 +32,9 @@ import seaborn as sns
 from matplotlib.patches import Patch
 
 from .. import data, plots, results
+from ..results import select, wide
 from ..stats import binom_ci
-from .counting import wide_part
-from .planted import exposure_table, gains, pooled_eyes, recall, whole
+from .planted import KNOWN, exposure_table, gains, pooled_eyes, recall, whole
 from .prompting import as_list
 from .rules import GPTS, MEMORY_TESTS, POWER, TESTS, sensitivity, signs
 
@@ -56,6 +54,15 @@ NAMES = [
 _PEOPLE = {"openml-diabetes": "OpenML Diabetes", "adult": "Adult Income", "fico": "FICO"}
 
 
+def _asked(measured):
+    "Rows of the model that was asked: one that was not fine-tuned with known repetitions, if there is one"
+    own = measured[~measured["part"].isin(KNOWN)]
+    if not len(own) or "model" not in own:
+        return own
+    names = sorted(own.model.unique(), key=lambda m: m.startswith("planted"))
+    return select(own, model=names[0])
+
+
 def dataset_label(
     name: str,  # of a data set
 ) -> str:  # as people call it
@@ -73,61 +80,48 @@ def tab1(
     public = [d for d in NAMES if d in set(t1.index.get_level_values(0))]
     own = [d for d in measured.dataset.unique() if d not in public]  # your table stands first
     names = own + (public if len(own) < measured.dataset.nunique() else [])  # and alone, if it is
-    paper, ours = lambda d, test: "/".join(t1.get((d, test, m), "·") for m in GPTS), signs(measured)
-    none = dict.fromkeys(measured.dataset, "-")
+    ours, there = signs(measured), set(measured.dataset)
 
     def cell(d, test):
-        return f"{paper(d, test)} | {ours.get((d, test), none.get(d, 'not measured'))}"
+        paper = "/".join(t1.get((d, test, m), "·") for m in GPTS)
+        return f"{paper} | {ours.get((d, test), '-' if d in there else 'not measured')}"
 
-    return pd.DataFrame(
-        [[cell(d, test) for test in TESTS] for d in names], index=names, columns=TESTS
-    )
+    return pd.DataFrame([[cell(d, t) for t in TESTS] for d in names], index=names, columns=TESTS)
 
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
-def _beside(measured, rep, part, tables):
+def _beside(measured, rep, part, table):
     "Counts of a test, paper beside ours, one row a data set"
-    p = rep[rep["where"].isin(tables) & (rep.what == part) & rep.model.isin(GPTS)]
-    p = p.assign(text=[_count(r) if r.k == r.k else r.value for r in p.itertuples()])
+    p = rep[(rep["where"] == table) & (rep.what == part) & rep.model.isin(GPTS)]
+    p = p.assign(text=[_count(r.k, r.n) if r.k == r.k else r.value for r in p.itertuples()])
     p = p.pivot_table(index="dataset", columns="model", values="text", aggfunc="first")
-    own = wide_part(measured, part).set_index("dataset")
-    own = own.apply(_counts, axis=1) if len(own) else pd.Series(dtype=object)
-    p["ours"] = (
-        own.reindex(p.index)
-        .fillna(pd.Series("-", measured.dataset.unique()))
-        .fillna("not measured")
-    )
+    own = dict.fromkeys(measured.dataset.unique(), "-")
+    for _, r in wide(measured, "rate", part=part).iterrows():  # also those held, and those not read
+        k, more = r.rate * r.n, dict(contained=0, unreadable=r.get("unreadable", 0))
+        more["contained"] = r.get("contained", 0) * r.n - k
+        more = [f"{x:.0f} {word}" for word, x in more.items() if x == x and round(x) > 0]
+        own[r.dataset] = _count(k, r.n) + f" ({', '.join(more)})" * bool(more)
+    p["ours"] = [own.get(d, "not measured") for d in p.index]
     return p.reindex([d for d in NAMES if d in p.index])
 
 
-def _count(r):
-    return f"{r.k:.0f} / {r.n:.0f}"
-
-
-def _counts(r):
-    "A count of ours, with answers that hold the true one and more, and those that could not be read, if any"
-    held, lost = (
-        (x if x == x else 0) for x in (r.get("contained", 0) * r.n - r.k, r.get("unreadable", 0))
-    )
-    more = [
-        f"{x:.0f} {word}" for x, word in ((held, "contained"), (lost, "unreadable")) if round(x) > 0
-    ]
-    return _count(r) + f" ({', '.join(more)})" * bool(more)
+def _count(k, n):
+    return f"{k:.0f} / {n:.0f}"
 
 
 def tab4(measured, reported):
     "Table 4: rows and features completed, paper beside ours; of ours also those contained and unreadable"
     tests = "row_completion", "feature_completion"
-    return pd.concat(
-        {t: _beside(measured, reported, t, ["Table 4"]) for t in tests}, axis=1
-    ).fillna("-")
+    return pd.concat({t: _beside(measured, reported, t, "Table 4") for t in tests}, axis=1).fillna(
+        "-"
+    )
 
 
 def tab5(measured, reported):
     "Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours"
-    out = _beside(measured, reported, "first_token", ["Table 5"])
+    out = _beside(measured, reported, "first_token", "Table 5")
     base = reported[reported.what == "first_token_baseline"].set_index("dataset").value
-    own = wide_part(measured, "first_token", "baseline").set_index("dataset").baseline
+    own = wide(measured, "baseline", part="first_token").set_index("dataset").baseline
     out["baseline (paper)"] = base.reindex(out.index)
     out["baseline (ours)"] = own.map("{:.2f}".format).reindex(out.index).fillna("not measured")
     return out
@@ -144,64 +138,44 @@ def tab2(measured, reported):
     paper = p.assign(text=p.apply(show, axis=1)).pivot(
         index="model", columns="dataset", values="text"
     )
-    own = results.select(measured, part="accuracy", quantity="rate")
-    own = own[own.dataset.isin(NAMES)]
+    own = select(measured, part="accuracy", quantity="rate", dataset=NAMES)
     own = own.assign(text=[show(r) for r in own.itertuples()])
     ours = own.pivot_table(index="item", columns="dataset", values="text", aggfunc="first")
     for x, name in dict(balanced="balanced accuracy", commonest="commonest answer").items():
-        r = (
-            results.select(measured, part="accuracy", quantity=x)
-            .drop_duplicates("dataset")
-            .set_index("dataset")
-        )
-        if not len(r):
-            continue
-        words = [
-            f"{v:.2f}" + f" ({w})" * (x == "commonest") for v, w in zip(r.value, r.text.fillna(""))
-        ]
-        ours.loc[name] = pd.Series(words, r.index)
+        r = select(measured, part="accuracy", quantity=x).drop_duplicates("dataset")
+        if len(r):
+            more = [f" ({w})" if x == "commonest" else "" for w in r.text.fillna("")]
+            ours.loc[name] = pd.Series([f"{v:.2f}{w}" for v, w in zip(r.value, more)], r.dataset)
     both = pd.concat({"paper": paper, "ours": ours}).reindex(columns=paper.columns)
     return both[[d for d in NAMES if d in both]].fillna("not measured")
 
 
 def tab3(measured, reported):
     "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
-    kinds = ["copied_observations", "best_ngram_match", "copied_feature_values"]
-
-    def told(d, what, model, value, of=None):
-        text = [
-            f"{float(v):.1%}" if w != "best_ngram_match" else f"{float(v):.1f} / {n:.0f}"
-            for v, w, n in zip(value, what, value if of is None else of)
-        ]
-        return d.assign(what=what, model=model, text=text)[["dataset", "what", "model", "text"]]
-
     p = reported[reported["where"].eq("Table 3") | reported.model.eq("data")]
-    p = p[p.what.isin(kinds)]
-    out = [told(p, p.what, p.model.replace("data", "data (paper)"), p.value, p.n)]
-    best = wide_part(measured, kinds[1], "mean")
+    model = p.model.replace("data", "data (paper)")
+    out = [p.assign(what=p.what, model=model, of=p.n, value=p.value)]
+    best = wide(measured, "mean", part="best_ngram_match").rename(columns=dict(mean="value"))
     if len(best):
         who = best["item"].map(dict(samples="ours", data="data (ours)"))
-        out.append(told(best, [kinds[1]] * len(best), who, best["mean"], best.features))
-    for kind in (kinds[0], kinds[2]):
-        own = wide_part(measured, kind)
-        out.append(told(own, [kind] * len(own), "ours", own.rate))
-    valid = wide_part(measured, "sampling", "valid")
-    valid = valid[valid.temperature == 0.7] if "temperature" in valid else valid
-    text = [_count(r) for r in valid.itertuples()]
-    out.append(valid.assign(what="valid_samples", model="ours", text=text)[[*out[0]]])
-    both = pd.concat([t for t in out if len(t)])
-    return both.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
-
-
-# %% ../../nbs/tabular/figures.ipynb #b756abb9
-def tab_x_fragments(measured):
-    "Fragments of the file in row completions that are not verbatim (not in the paper)"
-    own = wide_part(measured, "fragments").set_index("dataset")
-    found = results.select(measured, part="fragments", quantity="rate").set_index("dataset").text
-    out = own[["k", "n"]].astype(int).rename(columns=dict(k="with a fragment", n="queries"))
-    return out.assign(
-        **{"by chance, cell by cell": own.chance.map("{:.2f}".format), "examples": found}
+        out.append(best.assign(what="best_ngram_match", model=who, of=best.features))
+    kinds = dict.fromkeys(["copied_observations", "copied_feature_values"], "rate")
+    for kind, main in (kinds | dict(sampling="valid")).items():
+        own = select(measured, part=kind, quantity=main)
+        if kind == "sampling" and own.temperature.notna().any():
+            own = own[own.temperature == 0.7]
+        out.append(
+            own.assign(what=kind.replace("sampling", "valid_samples"), model="ours", of=own.n)
+        )
+    columns = ["dataset", "what", "model", "value", "of"]
+    both = pd.concat([d[columns] for d in out if len(d)]).astype(dict(value=float))
+    both = both[both.what.isin([*kinds, "best_ngram_match", "valid_samples"])]
+    how = dict(
+        best_ngram_match=lambda r: f"{r.value:.1f} / {r.of:.0f}",
+        valid_samples=lambda r: _count(r.value * r.of, r.of),
     )
+    both["text"] = [how.get(r.what, lambda r: f"{r.value:.1%}")(r) for r in both.itertuples()]
+    return both.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
 
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
@@ -223,7 +197,8 @@ def _range(n):
 
 def fig1(measured, reported):
     "Figure 1: conditional completion, model against marginal, with 95 % intervals"
-    m = measured[measured["part"] == "conditional_completion"]
+    measured = _asked(measured)
+    m = select(measured, part="conditional_completion")
     if not len(m):
         return plots.placeholder("conditional completion: not measured")
     sets = sorted(m.dataset.unique(), key=lambda d: (d not in ("adult", "openml-diabetes"), d))
@@ -236,14 +211,14 @@ def fig1(measured, reported):
                 baseline=dict(color=plots.GREY, marker="s", label="draws from the marginal"),
             )
             for dx, (y, kw) in zip((-0.12, 0.12), looks.items()):
-                g = wide_part(m[m.dataset == d], "conditional_completion", y)
+                g = wide(m, y, dataset=d)
                 names = _in_file_order(d, g.feature)
                 at = [names.index(f) + dx for f in g.feature]
                 plots.errorbar(ax, g.assign(at=at), "at", y, **kw)
             ax.set(ylim=(-0.03, 1.03), ylabel="share of valid completions", title=dataset_label(d))
             ax.set_xticks(range(len(names)), names, rotation=25, ha="right")
         axs[0, 0].legend(loc="upper left", bbox_to_anchor=(1, 1))
-    r = wide_part(m, "conditional_completion", "difference")
+    r, n = wide(m, "difference"), _range(wide(m, "rate").n)
     up, down = (int(((s * r.difference > 0) & (r.p < 0.05)).sum()) for s in (1, -1))
     title = (
         f"{who}: {up} of {len(r)} features continued better than by the marginal, {down} worse"
@@ -253,11 +228,7 @@ def fig1(measured, reported):
     return plots.finish(
         fig,
         title,
-        plots.foot(
-            m,
-            f"{_range(wide_part(m, 'conditional_completion').n)} queries a feature",
-            "95 %, Clopper-Pearson and Student t",
-        ),
+        plots.foot(m, f"{n} queries a feature", "95 %, Clopper-Pearson and Student t"),
         "Share of completions that some row of the data has after the same beginning. "
         "Grey: what draws from the column alone would reach. Better and worse: paired t-test, p < 0.05. "
         "The paper shows Adult Income and FICO without printed numbers.",
@@ -267,24 +238,15 @@ def fig1(measured, reported):
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 def fig2(measured, reported, dataset="california-housing"):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
-    m = results.select(measured, part="temperature", quantity="drawn")
-    m = m[m.dataset == dataset]
+    measured = _asked(measured)
+    m = select(measured, part="temperature", quantity="drawn", dataset=dataset)
     if not len(m):
         return plots.placeholder(f"samples of {dataset} at several temperatures: not measured")
-    temps, feats, model = (
-        sorted(m.temperature.unique()),
-        _in_file_order(dataset, m.feature),
-        measured.model.iloc[0],
-    )
-    real, beyond, color = data.load(dataset).typed(), 0, plots.color(model)
+    temps, feats = sorted(m.temperature.unique()), _in_file_order(dataset, m.feature)
+    real, beyond, model = data.load(dataset).typed(), 0, measured.model.iloc[0]
     with plots.style():
-        fig, axs = plt.subplots(
-            len(feats),
-            len(temps),
-            figsize=(7, 1.25 * len(feats) + 1.4),
-            squeeze=False,
-            sharex="row",
-        )
+        size = dict(figsize=(7, 1.25 * len(feats) + 1.4), squeeze=False, sharex="row")
+        fig, axs = plt.subplots(len(feats), len(temps), **size)
         for i, f in enumerate(feats):
             lo, hi = real[f].quantile([0.001, 0.999])
             bins = np.linspace(lo - 0.1 * (hi - lo), hi + 0.1 * (hi - lo), 30)
@@ -297,29 +259,21 @@ def fig2(measured, reported, dataset="california-housing"):
                 draw = dict(bins=bins, stat="density", element="step", linewidth=0, ax=ax)
                 sns.histplot(x=cut(real[f]), color=plots.GREY, alpha=0.45, **draw)
                 if len(v):
-                    sns.histplot(x=cut(v), color=color, alpha=0.75, **draw | dict(element="bars"))
+                    draw["element"] = "bars"
+                    sns.histplot(x=cut(v), color=plots.color(model), alpha=0.75, **draw)
                 out = int((cut(v) != v).sum())
                 beyond += out
-                ax.set_title(
-                    f"n={len(v)}" + f", {out} beyond" * bool(out) if len(v) else "no samples",
-                    loc="right",
-                    fontsize=8,
-                )
+                n = f"n={len(v)}" + f", {out} beyond" * bool(out) if len(v) else "no samples"
+                ax.set_title(n, loc="right", fontsize=8)
                 ax.set(yticks=[], ylabel=f.replace("_", "\n") if j == 0 else "", xlabel="")
                 if i == 0:
                     ax.set_title(f"temperature {temp:g}\n")  # above the line with n
                 ax.yaxis.label.set(rotation=0, ha="right", va="center")
-        fig.legend(
-            handles=[
-                Patch(color=plots.GREY, alpha=0.45, label="data"),
-                Patch(color=color, alpha=0.75, label="samples"),
-            ],
-            loc="outside right center",
-        )
-    outside = m.assign(
-        out=[not real[f].min() <= v <= real[f].max() for f, v in zip(m.feature, m.value)]
-    )
-    told = outside.groupby("temperature").out.agg(["sum", "size"])
+        looks = dict(data=(plots.GREY, 0.45), samples=(plots.color(model), 0.75))
+        boxes = [Patch(color=c, alpha=a, label=k) for k, (c, a) in looks.items()]
+        fig.legend(handles=boxes, loc="outside right center")
+    out = [not real[f].min() <= v <= real[f].max() for f, v in zip(m.feature, m.value)]
+    told = m.assign(out=out).groupby("temperature").out.agg(["sum", "size"])
     told = [f"{s} of {n} numbers at T={t:g}" for t, s, n in told.itertuples()]
     title = f"Outside the data's range: {', '.join(dict.fromkeys([told[0], told[-1]]))}"
     edges = " Edge bars: that or beyond." if beyond else ""
@@ -336,8 +290,8 @@ def fig2(measured, reported, dataset="california-housing"):
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
 def matrices(measured, datasets):
     "Pearson matrices, data above samples, one column a data set"
-    m = measured[measured["part"] == "pearson"]
-    datasets = as_list(datasets)
+    measured, datasets = _asked(measured), as_list(datasets)
+    m = select(measured, part="pearson")
     have = [d for d in datasets if d in set(m.dataset)]
     if not have:
         return plots.placeholder(
@@ -346,12 +300,10 @@ def matrices(measured, datasets):
     agree = pairs = 0
     with plots.style():
         k = len(have)  # a single data set: beside each other
-        fig, axs = plt.subplots(
-            2 if k > 1 else 1, max(2, k), figsize=(2.3 * max(2, k) + 0.9, 5.7 if k > 1 else 4.7)
-        )
-        axs = axs.reshape(2, k)
+        size = 2.3 * max(2, k) + 0.9, 5.7 if k > 1 else 4.7
+        axs = plt.subplots(2 if k > 1 else 1, max(2, k), figsize=size)[1].reshape(2, k)
         for j, d in enumerate(have):
-            g = wide_part(m[m.dataset == d], "pearson", "samples")
+            g = wide(m, "samples", dataset=d)
             feats = _in_file_order(d, [f for p in zip(g.feature, g.other) for f in p])
             both = g[(g.data.abs() >= 0.1) & g.samples.notna()]
             agree, pairs = agree + int((both.data * both.samples > 0).sum()), pairs + len(both)
@@ -361,33 +313,20 @@ def matrices(measured, datasets):
                     r[feats.index(a), feats.index(b)] = r[feats.index(b), feats.index(a)] = v
                 ax = axs[i][j]
                 ax.set_facecolor("#BBBBBB")
-                sns.heatmap(
-                    r,
-                    mask=np.isnan(r),
-                    vmin=-1,
-                    vmax=1,
-                    cmap="RdBu",
-                    cbar=False,
-                    square=True,
-                    ax=ax,
-                    xticklabels=feats if i or k == 1 else False,
-                    yticklabels=False,
-                )
+                ticks = dict(xticklabels=feats if i or k == 1 else False, yticklabels=False)
+                look = dict(vmin=-1, vmax=1, cmap="RdBu", cbar=False, square=True) | ticks
+                sns.heatmap(r, mask=np.isnan(r), ax=ax, **look)
                 ax.tick_params(bottom=False, labelsize=6)
-                ax.set(
-                    title=dataset_label(d) if i == 0 else "",
-                    ylabel=f"in the {name}" if j == 0 else "",
-                    xlabel="",
-                )
+                ylabel = f"in the {name}" if j == 0 else ""
+                ax.set(title="" if i else dataset_label(d), ylabel=ylabel, xlabel="")
+        fig = axs[0][0].figure
         fig.colorbar(axs[0][0].collections[0], ax=axs, shrink=0.5, label="Pearson's r")
     lack = [dataset_label(d) + " (not public)" * (d == "fico") for d in datasets if d not in have]
     who = plots.label(measured.model.iloc[0]) if "model" in measured else "the model"
-    title = (
-        f"{who}'s samples: {agree} of {pairs} correlations have the data's sign"
-        if pairs
-        else f"{who}'s samples do not vary enough to correlate"
-    )
-    n = results.select(m, part="pearson", quantity="samples").n.dropna()
+    title = f"{who}'s samples do not vary enough to correlate"
+    if pairs:
+        title = f"{who}'s samples: {agree} of {pairs} correlations have the data's sign"
+    n = select(m, quantity="samples").n.dropna()
     return plots.finish(
         fig,
         title,
@@ -418,63 +357,47 @@ def fig5(measured, reported=None):
 # %% ../../nbs/tabular/figures.ipynb #8d8eb305
 def _verbatim(measured, own):
     "Rows that came back, of rows of `row_completion`, as a title"
-    k, n = own.k.sum(), own.n.sum()
+    k, n = (own.rate * own.n).sum(), own.n.sum()
     who = plots.label(measured.model.iloc[0])
     return f"{who} gives back {k:.0f} of {n:.0f} rows verbatim" if n else "No row was asked for"
 
 
 def _completion_panel(ax, measured, reported, test, title):
     "Shares completed of one test: the paper hollow, ours filled"
+    own = wide(measured, "rate", part=test, dataset=NAMES)
+    own = own.assign(model=measured.model.iloc[0], k=(own.rate * own.n).astype(float).round())
     p = reported[(reported["where"] == "Table 4") & (reported.what == test) & reported.k.notna()]
-    own = wide_part(measured, test).query("dataset in @NAMES")
     hollow = {k: v for k, v in plots.HOLLOW.items() if k != "ls"}  # `errorbar` draws no line
-    looks = {"GPT-3.5": hollow | dict(marker="s"), "GPT-4": hollow}
-    for (who, kw), dy in zip([*looks.items(), (measured.model.iloc[0], None)], (-0.24, 0, 0.24)):
-        g = p[p.model == who] if kw else own
+    looks = {f"{m} (paper)": (p[p.model == m], hollow) for m in GPTS}
+    looks["GPT-3.5 (paper)"] = p[p.model == GPTS[0]], hollow | dict(marker="s")
+    who = measured.model.iloc[0]
+    looks[plots.label(who)] = own, dict(color=plots.color(who), ms=5)
+    for (label, (g, kw)), dy in zip(looks.items(), (-0.24, 0, 0.24)):
         ci = [binom_ci(int(k), int(n)) for k, n in zip(g.k, g.n)]
-        g = g.assign(
-            at=[NAMES.index(d) + dy for d in g.dataset],
-            value=g.k / g.n,
-            low=[a for a, _ in ci],
-            high=[b for _, b in ci],
-        )
-        plots.errorbar(
-            ax,
-            g,
-            "at",
-            across=True,
-            label=f"{who} (paper)" if kw else plots.label(who),
-            **(kw or dict(color=plots.color(who), ms=5)),
-        )
+        low, high = ([c[i] for c in ci] for i in (0, 1))
+        at = [NAMES.index(d) + dy for d in g.dataset]
+        g = g.assign(at=at, value=g.k / g.n, low=low, high=high)
+        plots.errorbar(ax, g, "at", across=True, label=label, **kw)
     ax.axvspan(0.1, 0.25, color=plots.GREY, alpha=0.25, lw=0, zorder=0)
-    ax.set(
-        title=title,
-        xlabel="share completed verbatim",
-        xlim=(-0.03, 1.03),
-        ylim=(len(NAMES) - 0.5, -0.5),
-    )
+    ends = dict(xlim=(-0.03, 1.03), ylim=(len(NAMES) - 0.5, -0.5))
+    ax.set(title=title, xlabel="share completed verbatim", **ends)
     ax.set_yticks(range(len(NAMES)), map(dataset_label, NAMES))
 
 
 def fig_x_completion(measured, reported):
     "Shares of rows and features completed verbatim, paper (hollow) beside ours (filled)"
+    measured = _asked(measured)
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), sharey=True)
-        for ax, test, title in zip(
-            axs, ("row_completion", "feature_completion"), ("next row", "nearly unique cell")
-        ):
-            _completion_panel(ax, measured, reported, test, title)
+        _completion_panel(axs[0], measured, reported, "row_completion", "next row")
+        _completion_panel(axs[1], measured, reported, "feature_completion", "nearly unique cell")
         axs[1].legend(loc="lower right")
-    own = wide_part(measured, "row_completion").query("dataset in @NAMES")
-    title = _verbatim(measured, own)
+    own = wide(measured, "rate", part="row_completion", dataset=NAMES)
+    n = f"{_range(own.n)} queries a data set (ours), 50-250 (paper)"
     return plots.finish(
         fig,
-        title,
-        plots.foot(
-            measured,
-            f"{_range(own.n)} queries a data set (ours), 50-250 (paper)",
-            "95 % Clopper-Pearson",
-        ),
+        _verbatim(measured, own),
+        plots.foot(measured, n, "95 % Clopper-Pearson"),
         "Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. "
         "Hollow: Table 4 of the paper; filled: ours. The grey band lies between the lines of our rules: an "
         "interval above it is evidence of memory, one below it evidence of absence. "
@@ -502,7 +425,8 @@ def _truth_panel(ax, counts, test):
 
 def fig_x_truth(measured, reported=None):
     "Rows found by each memorization test, by the number of times that a planted model was shown them"
-    if "truth" not in set(measured["part"]):
+    measured = results.runs(select(measured, part="truth"))
+    if not len(measured):
         return plots.placeholder("no model with known memories was measured")
     m = recall(measured)
     tests = [t for t in MEMORY_TESTS if t in set(m.test)]
@@ -512,17 +436,15 @@ def fig_x_truth(measured, reported=None):
             ax.set_title(f"{MEMORY_TESTS[test]}\n{_truth_panel(ax, m, test)}")
         axs[0][0].set_ylabel("share found")
     most, sure = m.times.max(), m[m.low > 0.5]
-    title = (
-        f"Shown {most} times, rows are clearly found "
-        f"by {(sure.times == most).sum()} of {len(tests)} tests"
-    )
+    found = f"{(sure.times == most).sum()} of {len(tests)}"
+    title = f"Shown {most} times, rows are clearly found by {found} tests"
     if 0 in set(m.times):
         title += f"; never shown, by {(sure.times == 0).sum()}"
-    rows = measured[measured["part"] == "truth"]
+    n = f"{_range(m.n)} rows a test and dose"
     return plots.finish(
         fig,
         title,
-        plots.foot(rows, f"{_range(m.n)} rows a test and dose", "95 % Clopper-Pearson"),
+        plots.foot(measured, n, "95 % Clopper-Pearson"),
         "Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins "
         "from the same files that it never saw. Clearly found: the interval lies above one half. "
         "Sensitivity is the share found of those shown most often, specificity the share of twins not found; "
@@ -531,20 +453,15 @@ def fig_x_truth(measured, reported=None):
 
 
 # %% ../../nbs/tabular/figures.ipynb #c8a1e5f0
-def fig_x_found(measured, truth, reported):
+def fig_x_found(measured, reported):
     "Rows completed verbatim: paper beside ours, and a model whose memories are known"
-    known = results.select(truth, part="truth", test="row_completion")
-    own, have = wide_part(measured, "row_completion").query("dataset in @NAMES"), len(known) > 0
+    measured, known = _asked(measured), select(measured, part="truth", test="row_completion")
+    own, have = wide(measured, "rate", part="row_completion", dataset=NAMES), len(known) > 0
     title = _verbatim(measured, own)
     n = f"{_range(own.n)} queries a data set (ours), 50-250 (paper)"
     with plots.style():
-        fig, axs = plt.subplots(
-            1,
-            1 + have,
-            figsize=(7.6, 3.9),
-            squeeze=False,
-            gridspec_kw=dict(width_ratios=[3, 2][: 1 + have]),
-        )
+        size = dict(figsize=(7.6, 3.9), squeeze=False, width_ratios=[3, 2][: 1 + have])
+        fig, axs = plt.subplots(1, 1 + have, **size)
         _completion_panel(axs[0][0], measured, reported, "row_completion", "next row, by data set")
         axs[0][0].legend(loc="lower right")
         if have:
@@ -553,10 +470,8 @@ def fig_x_found(measured, truth, reported):
             title += f"; a model shown rows {m.times.max()} times {k:.0f} of {asked:.0f}"
             n += f", {_range(m.n)} rows a dose (right)"
             _truth_panel(axs[0][1], m, "row_completion")
-            axs[0][1].set(
-                title=f"next row, {plots.label(truth.model.iloc[0])}",
-                ylabel="share completed verbatim",
-            )
+            who = plots.label(known.model.iloc[0])
+            axs[0][1].set(title=f"next row, {who}", ylabel="share completed verbatim")
     return plots.finish(
         fig,
         title,
@@ -570,9 +485,10 @@ def fig_x_found(measured, truth, reported):
 
 # %% ../../nbs/tabular/figures.ipynb #7f01673e
 def fig_x_eyes(
-    rows,  # long rows, those of the part 'eyes' among them
+    measured,  # long rows, those of the part 'eyes' among them
 ):  # Figure
     "Planted rows found by each test of Table 1 in its own form, by how often they were shown"
+    rows = pooled_eyes(select(measured, part="eyes"))
     m = recall(rows, "eyes")
     if not len(m):
         return plots.placeholder("what the tests find in the form of Table 1: not measured")
@@ -588,18 +504,16 @@ def fig_x_eyes(
         ax.axhline(POWER, color=plots.GREY, lw=0.8, ls=":")
         ax.set(ylim=(-0.04, 1.04), ylabel="share found", xlim=(-0.5, len(tests) - 0.5))
         most = m.groupby("test").n.max()
-        ax.set_xticks(
-            range(len(tests)), [f"{MEMORY_TESTS[t]}\n(up to {most[t]:.0f} rows)" for t in tests]
-        )
+        names = [f"{MEMORY_TESTS[t]}\n(up to {most[t]:.0f} rows)" for t in tests]
+        ax.set_xticks(range(len(tests)), names)
         ax.legend(title="shown in each form", loc="upper left", bbox_to_anchor=(1, 1))
     eyes = sensitivity(rows)
-    seen = sum(n > 0 and k / n >= POWER for k, n in eyes.values())
-    own = rows[rows["part"] == "eyes"]
+    seen = f"{sum(n > 0 and k / n >= POWER for k, n in eyes.values())} of {len(eyes)}"
+    n = f"{m.n.min():.0f}-{m.n.max():.0f} a test and dose"
     return plots.finish(
         fig,
-        f"In the form of Table 1, {seen} of {len(eyes)} tests find {POWER:.0%} of the rows shown "
-        f"{max(doses)} times",
-        plots.foot(own, f"{m.n.min():.0f}-{m.n.max():.0f} a test and dose", "95 % Clopper-Pearson"),
+        f"In the form of Table 1, {seen} tests find {POWER:.0%} of the rows shown {max(doses)} times",
+        plots.foot(rows, n, "95 % Clopper-Pearson"),
         "Share of planted rows found, in the same mode, with the same examples and sizes as the tests of "
         "Table 1. A test below the dotted line is too blind to say that something is absent: its sign is "
         "then ? and not ✗. Twins are rows of the same files, from the same places, never shown; a twin whose "
@@ -609,10 +523,10 @@ def fig_x_eyes(
 
 # %% ../../nbs/tabular/figures.ipynb #8d60da16
 def fig_x_exposure(
-    rows,  # long rows, those of the part 'exposure' among them
+    measured,  # long rows, those of the part 'exposure' among them
 ):  # Figure
     "Accuracy on rows by how often they were shown, planted models and their base, and the gain beyond twins"
-    own = whole(rows[rows["part"] == "exposure"])
+    own = whole(results.runs(select(measured, part="exposure")))
     each = {name: gains(g) for name, g in own.groupby("model", sort=True)}
     each = {name: g for name, g in each.items() if len(g) and g.more.notna().any()}
     if not each:
@@ -666,25 +580,3 @@ def fig_x_exposure(
         "on rows shown than on twins of the same table and label; what twins gain was learned from other "
         "rows, the rest was remembered.",
     )
-
-
-# %% ../../nbs/tabular/figures.ipynb #251b9316
-def to_draw(
-    name: str,  # of a figure
-    rows,  # measured rows of this paper
-    model: str = None,  # default: one in which no memory was planted
-    profile: str = None,  # default: the largest that is there
-) -> dict:  # argument of the figure -> rows
-    "The rows of a figure"
-    by = {p: results.select(rows, part=p) for p in ("truth", "eyes", "exposure")}
-    asked = results.runs(rows[~rows["part"].isin(by)], profile)
-    names = sorted(asked.model.unique(), key=lambda m: (m.startswith("planted"), m))
-    asked = results.select(asked, model=model if model in names else names[0])
-    truth = results.runs(by["truth"], profile)
-    truth = results.select(truth, model=model if model in set(truth.model) else truth.model[0])
-    if name == "fig_x_eyes":
-        own = results.select(by["eyes"], mode=asked["mode"][0])
-        return dict(rows=pooled_eyes(own, profile))
-    if name == "fig_x_exposure":
-        return dict(rows=results.runs(by["exposure"], profile))
-    return dict(measured=truth if name == "fig_x_truth" else asked, truth=truth)

@@ -31,26 +31,12 @@ import numpy as np
 import pandas as pd
 
 from ..data import once
+from ..stats import fisher, sign_test
 from .counting import answered, entry
 from .method import load_table, proportion
 
 
 # %% ../../nbs/tabular/guards.ipynb #7c6d7147
-def _order_codes(t, most):
-    "Columns of the first rows as numbers: ranks, or codes of categories; (name, codes, is it a category?)"
-    out, df = [], t.typed()[:most]
-    for f, s in df.items():
-        number = s.dtype.kind in "if"
-        if s.nunique(dropna=False) < 2:
-            continue
-        if number or s.nunique() > 0.5 * len(s):
-            s = s if number else s.astype(str).rank(method="dense")
-            out.append((f, s.fillna(s.median()).rank().values, False))
-        else:
-            out.append((f, pd.factorize(s.astype(str), sort=True)[0], True))
-    return out
-
-
 @once
 def row_independence(
     dataset,  # name, path, DataFrame or data.Table
@@ -59,13 +45,21 @@ def row_independence(
     seed: int = 0,  # of the orders
 ):  # long rows: the `neighbours` statistic of the most dependent feature, its `p`
     "Are the rows of the file in random order? (permutation test)"
-    t = load_table(dataset)
-    columns = _order_codes(t, most)
+    t, columns = load_table(dataset), {}  # name -> (ranks, or codes of categories; is it one?)
     n = min(len(t), most)
+    for f, s in t.typed()[:most].items():
+        number = s.dtype.kind in "if"
+        if s.nunique(dropna=False) < 2:
+            continue
+        if number or s.nunique() > 0.5 * len(s):
+            s = s if number else s.astype(str).rank(method="dense")
+            columns[f] = s.fillna(s.median()).rank().values, False
+        else:
+            columns[f] = pd.factorize(s.astype(str), sort=True)[0], True
     if not columns:
         return entry("row_independence", t.name, "rows", dict(p=dict(value=1.0, n=n)))
-    same = np.array([c for _, _, c in columns])
-    X = np.stack([x for _, x, _ in columns], 1).astype(float)
+    X, same = (np.array(x) for x in zip(*columns.values()))
+    X = X.T.astype(float)
     Z = (X - X.mean(0)) / X.std(0)
 
     def depend(order):
@@ -78,7 +72,7 @@ def row_independence(
     z, best = (seen - mid) / sd, ((chance - mid) / sd).max(1)
     p, f = (1 + (best >= z.max() - 1e-9).sum()) / (1 + orders), int(z.argmax())
     found = dict(neighbours=dict(value=seen[f], n=n), p=dict(value=p, n=n))
-    return entry("row_independence", t.name, "rows", found, feature=columns[f][0])
+    return entry("row_independence", t.name, "rows", found, feature=[*columns][f])
 
 
 # %% ../../nbs/tabular/guards.ipynb #a1148932
@@ -289,8 +283,6 @@ def against_twin(
     twin,  # the same on the shifted twin
 ) -> dict:  # `twin`, the rate there, and `p_twin` of the one-sided test, for `entry`
     "Is a test better on the table than on its twin? Sign test of the places asked in both, else Fisher's"
-    from scipy.stats import binomtest, fisher_exact
-
     a, b = answered(result), answered(twin)
     if not len(a) or not len(b):
         return {}
@@ -299,11 +291,10 @@ def against_twin(
     both = a.merge(b, on="item", suffixes=("", "_twin")) if same else a[:0]
     if len(both) >= 0.8 * min(len(a), n):
         up, down = int((both.ok & ~both.ok_twin).sum()), int((~both.ok & both.ok_twin).sum())
-        p = binomtest(up, up + down, alternative="greater").pvalue if up + down else 1.0
+        p = sign_test(up, up + down, "greater")
     else:
-        hit = int(a.ok.sum())
-        p = fisher_exact([[hit, len(a) - hit], [k, n - k]], alternative="greater").pvalue
-    return dict(twin=proportion(k, n), p_twin=dict(value=float(p), n=n))
+        p = fisher((k, n), (int(a.ok.sum()), len(a)), "greater")
+    return dict(twin=proportion(k, n), p_twin=dict(value=p, n=n))
 
 
 # %% ../../nbs/tabular/guards.ipynb #c1f2a302
@@ -314,182 +305,77 @@ def unique_values(
     "How unique is the nearly unique feature, and is it tied to another one?"
     t = load_table(dataset)
     ranks = {f: s if s.dtype.kind in "if" else s.astype(str) for f, s in t.typed().items()}
-    ranks = {f: s.rank() for f, s in ranks.items() if s.nunique() > 1}
-    own = ranks.pop(t.unique, None)
-    numbers = dict(distinct=proportion(t.df[t.unique].nunique(), len(t)))
-    r = {f: abs(own.corr(s)) for f, s in ranks.items()} if own is not None else {}
-    r = {f: x for f, x in r.items() if x == x}
-    if not r:
-        return entry("unique_feature", t.name, "rows", numbers, feature=t.unique)
-    other = max(r, key=r.get)
-    return entry(
-        "unique_feature",
-        t.name,
-        "rows",
-        numbers | dict(correlation_other=dict(value=float(r[other]), n=len(t))),
-        feature=t.unique,
-        other=other,
-    )
+    ranks = pd.DataFrame({f: s.rank() for f, s in ranks.items() if s.nunique() > 1})
+    numbers, about = dict(distinct=proportion(t.df[t.unique].nunique(), len(t))), {}
+    if t.unique in ranks:
+        r = ranks.drop(columns=t.unique).corrwith(ranks[t.unique]).abs().dropna()
+        if len(r):
+            numbers["correlation_other"] = dict(value=float(r.max()), n=len(t))
+            about["other"] = r.idxmax()
+    return entry("unique_feature", t.name, "rows", numbers, feature=t.unique, **about)
 
 
 # %% ../../nbs/tabular/guards.ipynb #c1f2a306
-def _number(cell):
-    "The first number in a cell, or the day of a date; NaN where there is none"
-    if day := re.match(r"\d{4}-\d\d-\d\d(?!\d)", cell):
-        try:
-            return float(date.fromisoformat(day[0]).toordinal())
-        except ValueError:
-            pass
-    found = re.search(
-        r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d+(?:\.\d+)?", cell.replace(",", "")
-    )
-    x = float(found[0]) if found else float("nan")
-    return x if abs(x) < 1e15 else float("nan")
+_DAY, _NUMBER = r"\d{4}-\d\d-\d\d", r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
-def _fit(X, y):
-    "Coefficients of a linear formula that fits the better half of the rows; None where there is none"
-    keep, A = np.isfinite(X).all(1) & np.isfinite(y), np.column_stack([np.ones(len(X)), X])
-    if keep.sum() < 2 * A.shape[1] + 2:
-        return None
-    A, y, half = A[keep], y[keep], None
+def _numbers(s):
+    "The first number in each cell, or the day of a date; NaN where there is none"
+    days = pd.to_datetime(s.where(s.str.fullmatch(_DAY)), errors="coerce")
+    if days.notna().mean() > 0.5:
+        return (days - pd.Timestamp(0)).dt.days.astype(float)
+    found = s.str.replace(",", "").str.extract(f"({_NUMBER})")[0]
+    return found.astype(float).where(lambda x: x.abs() < 1e15)
+
+
+def _form(text, row):
+    "A text with a blank, of a sign of its own, for words of the other cells of its row, or an initial in front"
+    words, first = {}, {}
+    for k, cell in enumerate(row):
+        for i, w in enumerate(re.findall(r"\w\w+", cell.lower())[:16]):
+            words.setdefault(w, chr(0xE000 + 16 * k + i))
+            first.setdefault(w[0], chr(0xF000 + 16 * k + i))
+    text = text.lower()
+    for w in sorted(words, key=len, reverse=True):
+        text = text.replace(w, words[w])
+    return re.sub(r"^[a-z]\b", lambda m: first.get(m[0], m[0]), text)
+
+
+def _fitted(X, y):
+    "Values of the linear formula on which the better half of the rows agrees"
+    A = np.column_stack([np.ones(len(X)), (X - X.mean(0)) / (X.std(0) + 1e-300)])
+    half = np.arange(len(y))
     for _ in range(20):
-        use = slice(None) if half is None else half
-        b = np.linalg.lstsq(A[use], y[use], rcond=None)[0]
-        new = np.sort(
-            np.argsort(np.abs(A @ b - y), kind="stable")[: max(A.shape[1] + 1, len(y) // 2)]
-        )
-        if half is not None and np.array_equal(new, half):
-            break
-        half = new
-    return b
+        b = np.linalg.lstsq(A[half], y[half], rcond=None)[0]
+        half = np.argsort(np.abs(A @ b - y), kind="stable")[: max(A.shape[1] + 1, len(y) // 2)]
+    return A @ b
 
 
-def _sums(cells, f, parts):
-    "Numbers computed from other columns: name of the formula -> is the cell right? a bool a row"
-    x = cells.apply(lambda s: s.map(_number))
-    y, own = x.pop(f).values, cells[f].tolist()
-    frames = [re.sub(r"-?\d+(?:\.\d+)?", "", c.replace(",", ""), count=1) for c in own]
-    framed = np.array([c == Counter(frames).most_common(1)[0][0] for c in frames])
-    dated = np.mean([bool(re.match(r"\d{4}-\d\d-\d\d", c)) for c in own]) > 0.5
-    digits = Counter(
-        len(m[1]) for c in own if (m := re.search(r"\.(\d+)", c)) and "e" not in c.lower()
-    )
-    unit = 10.0 ** -digits.most_common(1)[0][0] if digits else 1.0
-    near = np.maximum(1.001 * unit, 1e-6 * np.abs(y)) * np.isfinite(
-        y
-    )  # the formula was learned from rounded cells
+def _computed(cells, f):
+    "Ways in which cells come out of the others of their row: name -> is the cell right? a bool a row"
+    rest, y = cells.drop(columns=f), _numbers(cells[f])
+    out = {f"beside {c}": cells.groupby(c)[f].shift() == cells[f] for c in rest}
+    forms = pd.Series([_form(x, row) for x, row in zip(cells[f], rest.values)], cells.index)
+    out["text"] = forms.isin(forms[forms.str.contains("[\ue000-\uf8ff]")].mode()[:1])
+    x = rest.apply(_numbers)
     x = x.loc[:, (x.notna().mean() > 0.2) & (x.nunique() > 2)]
-    if not len(x.columns) or np.isfinite(y).mean() < 0.5:
-        return {}
-    x = x[x.rank().corrwith(cells[f].map(_number).rank()).abs().sort_values(ascending=False).index]
-    x = x.iloc[:, : max(1, min(20, len(x) // 8))]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs, log_y = np.log(x.values), np.log(y)
-    logs[~np.isfinite(logs)], log_y[~np.isfinite(log_y)] = np.nan, np.nan
-    logs = logs[:, np.isfinite(logs).mean(0) > 0.2]
-    ways = {f"sum with {c}": (x[[c]].values, y, lambda v: v) for c in x}
-    if len(x.columns) > 1:
-        ways["sum"] = (x.values, y, lambda v: v)
-    if logs.shape[1]:
-        ways["product"] = (logs, log_y, lambda v: np.exp(np.minimum(v, 700)))
-    out = {}
+    if not len(x.columns) or y.notna().mean() < 0.5:
+        return out
+    x = x[x.rank().corrwith(y.rank()).abs().sort_values(ascending=False).index]
+    x = x.iloc[:, : max(1, min(20, len(x) // 12))]
+    frame = cells[f].str.replace(_NUMBER, "", n=1, regex=True)  # what stands around the number
+    framed = (frame == frame.mode()[0]) | cells[f].str.fullmatch(_DAY)
+    digits = cells[f].str.extract(r"\.(\d+)")[0].str.len().mode()
+    unit = 1.001 * 10.0 ** -(digits.max() if len(digits) else 0)  # learned from rounded cells
+    with np.errstate(all="ignore"):
+        ways = {f"sum with {c}": (x[[c]], y, np.array) for c in x}
+        ways |= dict(sum=(x, y, np.array), product=(np.log(x), np.log(y), np.exp))
     for name, (X, z, back) in ways.items():
-        X = (X - np.nanmean(X, 0)) / (np.nanstd(X, 0) + 1e-300)
-        said = np.full(len(y), np.nan)
-        for k in range(parts.max() + 1):
-            b = _fit(X[parts != k], z[parts != k])
-            if b is not None:
-                said[parts == k] = back(b[0] + X[parts == k] @ b[1:])
-        out[name] = (np.abs(said - y) <= near) & (framed | dated)
-    return out
-
-
-def _pieces(row):
-    "What a text may be made of: {text: (column, how)}, of {column: cell}"
-    out = {}
-
-    def add(x, *key):
-        for how, y in (("", x), ("small", x.lower()), ("capital", x.upper()), ("title", x.title())):
-            if y:
-                out.setdefault(y, (*key, how))
-
-    for f, cell in row.items():
-        if not cell:
-            continue
-        words = re.findall(r"\w+", cell)
-        add(cell, f, "all")
-        for sep in ("", "-", "_", ".", " "):
-            if len(words) > 1:
-                add(sep.join(words), f, "joined" + sep)
-        for k in (0, 1, -1):
-            if len(words) > abs(k):
-                add(words[k], f, k)
-        for k in (0, 1, -1):
-            if len(words) > abs(k):
-                add(words[k][0], f, f"initial {k}")
-        if cell.isdigit():
-            for k in range(len(cell) + 1, 9):
-                out.setdefault(cell.zfill(k), (f, "zeros", k))
-    return out
-
-
-def _spelled(text, pieces):
-    "A text as a tuple of keys of its pieces and of characters, the longest piece first"
-    out, i, sizes = [], 0, sorted({len(p) for p in pieces}, reverse=True)
-    while i < len(text):
-        start = not i or not text[i - 1].isalnum() or isinstance(out[-1], tuple)
-        fits = (n for n in sizes if i + n <= len(text) and text[i : i + n] in pieces)
-        size = next((n for n in fits if n > 1 or start), 0)  # one letter only where a piece begins
-        out.append(pieces[text[i : i + size]] if size else text[i])
-        i += max(size, 1)
-    return tuple(out)
-
-
-def _texts(cells, f, parts):
-    "Texts put together from other columns, and what stands elsewhere beside the same cell"
-    rows, own = cells.drop(columns=f).to_dict("records"), cells[f].tolist()
-    found = [_pieces(r) for r in rows]
-    made = [_spelled(x, p) for x, p in zip(own, found)]
-    keyed = [{key: x for x, key in p.items()} for p in found]
-
-    def tell(i, form):
-        try:
-            return "".join(keyed[i][k] if isinstance(k, tuple) else k for k in form)
-        except KeyError:
-            return None
-
-    out = {"text": np.zeros(len(own), bool)} | {
-        f"beside {c}": np.zeros(len(own), bool) for c in rows[0]
-    }
-    for k in range(parts.max() + 1):
-        here, other = np.flatnonzero(parts == k), np.flatnonzero(parts != k)
-        often = Counter(m for m in (made[i] for i in other) if any(isinstance(x, tuple) for x in m))
-        score = {
-            form: sum(tell(i, form) == own[i] for i in other) for form, _ in often.most_common(8)
-        }
-        best = max(score, key=score.get, default=None)
-        out["text"][here] = [best is not None and tell(i, best) == own[i] for i in here]
-        for c in rows[0]:
-            seen = {rows[i][c]: own[i] for i in other}
-            out[f"beside {c}"][here] = [seen.get(rows[i][c]) == own[i] for i in here]
-    return out
-
-
-def _ways(cells, f):
-    "All ways to compute a column: name -> is the cell right? a bool a row"
-    parts = np.arange(len(cells)) % 5
-    return _sums(cells, f, parts) | _texts(cells, f, parts)
-
-
-def _by_level(cells, f, c, least=20):
-    "The same with a formula of its own for each value of a column of few values"
-    out = np.zeros(len(cells), bool)
-    for at in cells.groupby(c).indices.values():
-        if len(at) < least:
-            continue
-        found = _ways(cells.iloc[at].drop(columns=c).reset_index(drop=True), f)
-        out[at] = max(found.values(), key=lambda r: r.sum())
+        use = np.isfinite(X).all(axis=1) & np.isfinite(z)
+        if use.sum() >= 2 * X.shape[1] + 4:
+            said = back(_fitted(X[use].values, z[use].values))
+            near = (np.abs(said - y[use]) <= unit).reindex(y.index, fill_value=False)
+            out[name] = near & framed
     return out
 
 
@@ -505,9 +391,11 @@ def unique_guess(
     cells = cells[cells[f] != ""].reset_index(drop=True)
     if len(cells) < 5 or len(t.names) < 2:
         return dict(value=0.0, n=len(cells))
-    found, rest = _ways(cells, f), [c for c in t.names if c != f]
-    few = [c for c in rest if 2 <= cells[c].nunique() <= 10 and len(rest) > 1]
-    found |= {f"by {c}": _by_level(cells, f, c) for c in few}
-    right = {how: float(r.mean()) for how, r in found.items()}
+    right = {how: float(ok.mean()) for how, ok in _computed(cells, f).items()}
+    for c in t.names:  # a formula of its own for each value of a column of few values
+        if c != f and 2 <= cells[c].nunique() <= 10 and len(t.names) > 2:
+            parts = [g.drop(columns=c) for _, g in cells.groupby(c) if len(g) >= 60]
+            best = (max(ok.sum() for ok in _computed(g, f).values()) for g in parts)
+            right[f"by {c}"] = float(sum(best)) / len(cells)
     how = max(right, key=right.get)
     return dict(value=right[how], n=len(cells)) | (dict(text=how) if right[how] else {})

@@ -5,9 +5,6 @@
 # %% auto #0
 __all__ = [
     "feature_names",
-    "title_words",
-    "dataset_name",
-    "sampled_texts",
     "sample",
     "valid_samples",
     "form",
@@ -30,15 +27,17 @@ __all__ = [
 ]
 
 # %% ../../nbs/tabular/knowledge.ipynb #8e8a6587
-import random
 import re
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
 from .. import data
 from ..data import once
 from ..lm import needs
+from ..stats import sign_test
 from .counting import answered, counted, entry, joined, mean_of
 from .method import budget, check_count, load_table, per_query, prompts, proportion
 from memnb.tabular.prompting import (
@@ -72,82 +71,19 @@ def feature_names(
     t = load_table(dataset)
     others, (query, missing) = other_sets(t, sets, names), _ask_names(t)
     shots = [(q, ", ".join(a)) for q, a in map(_ask_names, others)]
-    shown = {
-        plain_name(f) for s in others for f in s.names
-    }  # what stands in an example can be copied
+    # what stands in an example can be copied
+    shown = {plain_name(f) for s in others for f in s.names}
     rest = [f for f in missing if plain_name(f) not in shown]
     p = prompts(mode or model.mode, SYSTEM["names"], shots, [query], ", ")
     stop = ["\n"] if (mode or model.mode) == "completion" else None
     said = model.generate(p, max_tokens=budget(", ".join(missing)) + 20, stop=stop)[0]
-    ok = read_names(said, rest)
-    return per_query(
-        "feature_names", t, rest, said, ok, [said] * len(rest), readable=bool(said.strip())
-    )
-
-
-# %% ../../nbs/tabular/knowledge.ipynb #de43a5a7
-_FILLING = {
-    *(
-        "a an the of is it this that as known called named famous data set dataset csv file train test "
-        "uci openml kaggle sklearn scikit learn"
-    ).split()
-}
-
-
-def title_words(
-    name: str,  # of a data set
-) -> set:  # of words
-    "The words of a name that tell it from others"
-    return set(re.findall(r"[a-z]+|[0-9]+", str(name).lower())) - _FILLING
-
-
-@needs("generate")
-def dataset_name(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    n: int = 4,  # places in the file: the top, and others
-    rows: int = 5,  # lines shown below the header
-    sets: int = 5,  # other data sets shown as solved examples
-    names: list = None,  # which ones; default: the paper's
-    seed: int = 0,  # choice of places
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame, one row a place
-    "Does the model know the data set by some of its lines?"
-    check_count(n)
-    t, last = load_table(dataset), lambda t: max(0, len(t) - rows)
-    known = data.find_set(t.name)
-    ours = [title_words(x) for x in (t.title, t.name, *(known.names if known else ())) if x]
-
-    def lines(t, at):
-        return "\n".join(t.lines[:1] * bool(t.header) + t.rows[at : at + rows])
-
-    shots = [(lines(s, 0), s.title) for s in other_sets(t, sets, names)]
-    places = [
-        0,
-        *sorted(random.Random(f"{seed} places").sample(range(1, last(t) + 1), min(n - 1, last(t)))),
-    ]
-    ps = prompts(
-        mode or model.mode, SYSTEM["dataset"], shots, [lines(t, i) for i in places], "\nDataset: "
-    )
-    stop = ["\n"] if (mode or model.mode) == "completion" else None
-    answers = model.generate(ps, max_tokens=budget(t.title) + 12, stop=stop)
-    said = [next((l.strip() for l in s.splitlines() if l.strip()), "") for s in answers]
-    ok = [bool(title_words(s)) and title_words(s) in ours for s in said]
-    return per_query(
-        "dataset_name",
-        t,
-        t.title,
-        said,
-        ok,
-        answers,
-        readable=[bool(s) for s in said],
-        place=places,
-    )
+    ok, read = read_names(said, rest), bool(said.strip())
+    return per_query("feature_names", t, rest, said, ok, [said] * len(rest), readable=read)
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
 @needs("generate")
-def sampled_texts(
+def sample(
     model,  # lm.LM or its name
     dataset,  # name, path, DataFrame or data.Table
     n: int = 25,  # samples
@@ -156,36 +92,24 @@ def sampled_texts(
     seed: int = 0,  # seed of the sampling and of the rows shown
     names: list = None,  # which other data sets; default: the paper's
     mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # list of answers
-    "What a model says when it is asked for rows of a data set"
+):  # DataFrame of text, a row a sample that was not refused; NaN: no value; attrs['said']: all answers
+    "Rows drawn from what a model knows of a data set"
     check_count(n, "samples")
     t = load_table(dataset)
 
     def ask(t):
         return f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
 
-    shots = [
-        (ask(s), spell(random_rows(s, 1, seed).iloc[0], s.names))
-        for s in other_sets(t, sets, names)
-    ]
+    others = other_sets(t, sets, names)
+    shots = [(ask(s), spell(random_rows(s, 1, seed).iloc[0], s.names)) for s in others]
     p = prompts(mode or model.mode, SYSTEM["sample"], shots, [ask(t)], "\nSample: ")
     size = budget(*(spell(r, t.names) for _, r in random_rows(t, 50, seed).iterrows()))
-    return model.generate(p * n, max_tokens=size, temperature=temperature, seed=seed, stop=["\n"])
-
-
-@needs("generate")
-def sample(
-    model,
-    dataset,
-    n: int = 25,
-    **kw,  # as for `sampled_texts`
-):  # DataFrame of text, one row a sample that was not refused; NaN: no value
-    "Rows drawn from what a model knows of a data set"
-    t = load_table(dataset)
-    said = sampled_texts(model, t, n, **kw)
-    return pd.DataFrame(
-        [parse(s, t.names) for s in said if not hasattr(s, "reason")], columns=t.names
-    )
+    how = dict(max_tokens=size, temperature=temperature, seed=seed, stop=["\n"])
+    said = model.generate(p * n, **how)
+    found = [parse(s, t.names) for s in said if not hasattr(s, "reason")]
+    out = pd.DataFrame(found, columns=t.names)
+    out.attrs["said"] = [*said]
+    return out
 
 
 def valid_samples(
@@ -270,25 +194,24 @@ def feature_means(
     least: int = 5,  # numbers of a feature among the samples
 ):  # long rows a numeric feature: mean of the `data`, of the `samples`, `p` of Welch's test
     "Do sampled values have the mean of the data?"
-    from scipy.stats import ttest_ind_from_stats
-
-    t = load_table(dataset)
-    real = t.typed().select_dtypes("number")
-    got = drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
-    out = []
+    t, out = load_table(dataset), []
+    real, got = _both_numbers(t, drawn)
     for f in real:
         a, b = real[f].dropna().astype(float), got[f].dropna()
         if len(b) < least or a.nunique() < 2:
             continue
-        sides = [
-            x for c in (a, b) for x in (c.mean(), c.std(), len(c))
-        ]  # samples may all be the same number
+        sides = [x for c in (a, b) for x in (c.mean(), c.std(), len(c))]  # may all be one number
         p = ttest_ind_from_stats(*sides, equal_var=False).pvalue
-        numbers = dict(
-            data=dict(value=a.mean(), n=len(a)), samples=mean_of(b), p=dict(value=p, n=len(b))
-        )
+        numbers = dict(data=dict(value=a.mean(), n=len(a)), samples=mean_of(b))
+        numbers |= dict(p=dict(value=p, n=len(b)))
         out.append(entry("feature_mean", t.name, "samples", numbers, feature=f))
     return joined(out)
+
+
+def _both_numbers(t, drawn):
+    "Numeric features in the data and in samples"
+    real = t.typed().select_dtypes("number")
+    return real, drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #e15a01db
@@ -298,10 +221,8 @@ def pearson(
 ):  # DataFrame, one row a pair: r in the data, r in the samples (NaN where a feature does not vary)
     "Pearson correlations in the data and in the samples"
     t = load_table(dataset)
-    real = t.typed().select_dtypes("number")
-    got = drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
-    a, b = real.corr(), got.corr(min_periods=3)
-    pairs = [(f, g) for i, f in enumerate(real) for g in list(real)[i + 1 :]]
+    real, got = _both_numbers(t, drawn)
+    a, b, pairs = real.corr(), got.corr(min_periods=3), [*combinations(real, 2)]
     r, s = ([m.loc[p] for p in pairs] for m in (a, b))
     ok = [x * y > 0 for x, y in zip(r, s)]
     f, g = zip(*pairs) if pairs else ((), ())
@@ -312,20 +233,14 @@ def conditional_distribution(
     pairs,  # DataFrame from `pearson`
 ):  # long rows: `rate` of signs that agree, `p` of the sign test, `correlation` over pairs
     "Do the samples have the correlations of the data?"
-    from scipy.stats import binomtest
-
     use = pairs[pairs.counts & pairs.said.notna()]
     both = pairs.dropna(subset=["truth", "said"])
     truth, said = both.truth.astype(float), both.said.astype(float)
     r = np.corrcoef(truth, said)[0, 1] if said.nunique() > 2 else np.nan
     k, n = int(use.ok.sum()), len(use)
-    p = binomtest(k, n, alternative="greater").pvalue if n else 1.0
-    return entry(
-        "conditional_distribution",
-        pairs.dataset.iloc[0],
-        "pairs",
-        dict(rate=proportion(k, n), correlation=dict(value=r, n=len(both)), p=dict(value=p, n=n)),
-    )
+    p = dict(value=sign_test(k, n, "greater"), n=n)
+    numbers = dict(rate=proportion(k, n), correlation=dict(value=r, n=len(both)), p=p)
+    return entry("conditional_distribution", pairs.dataset.iloc[0], "pairs", numbers)
 
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
@@ -334,9 +249,8 @@ def common_features(
     most: int = 8,  # how many at most, as in Figure 1
 ) -> list:  # features after the first in which at most half of the values are unique
     "Features that a conditional completion is asked for"
-    return [f for f in t.names[1:] if t.df[f].nunique() <= 0.5 * len(t)][:most] or t.names[
-        1 : most + 1
-    ]
+    few = [f for f in t.names[1:] if t.df[f].nunique() <= 0.5 * len(t)]
+    return few[:most] or t.names[1 : most + 1]
 
 
 def _beginning(t, row, i):
@@ -359,17 +273,18 @@ def conditional_completion(
 ):  # DataFrame, one row a query; `base` is the marginal's chance to be valid
     "Can the model continue a row with a value that occurs in the data?"
     check_count(n)
-    t = load_table(dataset)
-    others, cells, parts = other_sets(t, sets, names), t.df.apply(one_spelling), []
-    rows = random_rows(t, n, seed)
+    t, parts = load_table(dataset), []
+    others, cells, rows = (
+        other_sets(t, sets, names),
+        t.df.apply(one_spelling),
+        random_rows(t, n, seed),
+    )
+    solved = [(s, random_rows(s, 1, seed).iloc[0]) for s in others]
     for f in as_list(features) or common_features(t):
         if f not in t.names[1:]:
             raise ValueError(f"{f!r} is not a feature of {t.name} with another one before it")
-        i = t.names.index(f)
-        shots = [
-            _beginning(s, random_rows(s, 1, seed).iloc[0], max(1, i * len(s.names) // len(t.names)))
-            for s in others
-        ]
+        i, d = t.names.index(f), len(t.names)
+        shots = [_beginning(s, row, max(1, i * len(s.names) // d)) for s, row in solved]
         asked = [_beginning(t, r, i)[0] for _, r in rows.iterrows()]
         ps = prompts(mode or model.mode, SYSTEM["observation"], shots, asked, ", ")
         size = budget(*(spell(r, [f]) for _, r in rows.iterrows()))
@@ -377,24 +292,13 @@ def conditional_completion(
         said = [parse(s, t.names).get(f, s.strip()) for s in answers]
         heads = cells[t.names[:i]].fillna("").agg("\x1f".join, axis=1)
         column = cells[f].fillna("nan")
-        valid, marginal = (
-            [set(column[heads == heads[j]]) for j in rows.index],
-            column.value_counts(normalize=True),
-        )
+        valid = [set(column[heads == heads[j]]) for j in rows.index]
+        marginal = column.value_counts(normalize=True)
         spelled = one_spelling(pd.Series(said, dtype=object)).fillna("nan")
         ok = [bool(s.strip()) and w in v for s, w, v in zip(said, spelled, valid)]
-        parts.append(
-            per_query(
-                "conditional_completion",
-                t,
-                rows[f].values,
-                said,
-                ok,
-                answers,
-                feature=f,
-                base=[marginal[list(v)].sum() for v in valid],
-            )
-        )
+        base = [marginal[list(v)].sum() for v in valid]
+        about = "conditional_completion", t, rows[f].values, said, ok, answers
+        parts.append(per_query(*about, feature=f, base=base))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -403,20 +307,15 @@ def completion_rates(
     result,  # DataFrame from `conditional_completion`
 ):  # long rows a feature: `rate` of the model, `baseline` of the marginal, their `difference`, its `p`
     "Figure 1 as a table: rates with 95 % intervals and a paired t-test against the marginal"
-    from scipy.stats import ttest_1samp
-
-    parts = []
+    parts, about = [], ("conditional_completion", result.dataset.iloc[0], "queries")
     for f, g in result.groupby("feature", sort=False):
         got = answered(g)
-        better = (
-            got.ok.astype(float) - got.base
-        )  # above 0 where the model does better than the marginal
+        # above 0 where the model does better than the marginal
+        better = got.ok.astype(float) - got.base
         p = ttest_1samp(better, 0).pvalue if better.nunique() > 1 else np.nan
-        against = dict(
-            baseline=mean_of(got.base), difference=mean_of(better), p=dict(value=p, n=len(got))
-        )
-        name = "conditional_completion", g.dataset.iloc[0], "queries"
-        parts.append(entry(*name, counted(g) | against, feature=f))
+        against = dict(baseline=mean_of(got.base), difference=mean_of(better))
+        against |= dict(p=dict(value=p, n=len(got)))
+        parts.append(entry(*about, counted(g) | against, feature=f))
     return joined(parts)
 
 
@@ -424,12 +323,7 @@ def completion_rates(
 def temperature_samples(
     model,  # lm.LM or its name
     dataset="california-housing",  # as in Figure 2
-    features: tuple = (
-        "longitude",
-        "latitude",
-        "housing_median_age",
-        "median_income",
-    ),  # numeric features
+    features: tuple = ("longitude", "latitude", "housing_median_age", "median_income"),  # numeric
     temperatures: tuple = (0.2, 0.7, 1.2),
     n: int = 25,  # samples a temperature
     sets: int = 5,  # other data sets shown as solved examples
@@ -442,36 +336,32 @@ def temperature_samples(
         drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
         about = dict(part="temperature", dataset=t.name, unit="samples", temperature=temp)
         written = feature_values(t, drawn)
-        good = proportion(int(written.ok.sum()), len(written))
-        out.append(entry(numbers=dict(written=good), **about))
+        numbers = dict(written=proportion(int(written.ok.sum()), len(written)))
         if len(drawn) < n:
-            out.append(entry(numbers=dict(refused=dict(value=n - len(drawn), n=n)), **about))
+            numbers["refused"] = dict(value=n - len(drawn), n=n)
+        out.append(entry(numbers=numbers, **about))
         for f in as_list(features):
             values = pd.to_numeric(drawn[f], errors="coerce").dropna()
-            out.append(
-                entry(numbers=dict(rate=proportion(len(values), len(drawn))), feature=f, **about)
-            )
+            rate = dict(rate=proportion(len(values), len(drawn)))
+            out.append(entry(numbers=rate, feature=f, **about))
             for i, v in enumerate(values):
                 out.append(entry(numbers=dict(drawn=v), feature=f, item=str(i), **about))
     return joined(out)
 
 
 def conditioning(
-    model,
-    dataset="california-housing",  # lm.LM or its name; name, path, DataFrame or data.Table
+    model,  # lm.LM or its name
+    dataset="california-housing",  # name, path, DataFrame or data.Table
     n: int = 25,  # samples each
     sets: int = 5,  # other data sets shown as solved examples, or none
-    seed: int = 0,  # of the sampling
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
+    **how,  # of `sample`: seed, mode
 ):  # long rows: `rate` of valid samples, `item` says with how many examples
     "Do solved examples from other data sets bring a model to give samples? (§7)"
     t, out = load_table(dataset), []
-    for k in (sets, 0):
-        drawn = sample(model, t, n, sets=k, seed=seed, mode=mode)
-        rate = proportion(len(valid_samples(drawn)), len(drawn))
-        out.append(
-            entry("conditioning", t.name, "samples", dict(rate=rate), item="shown" if k else "none")
-        )
+    for k, item in ((sets, "shown"), (0, "none")):
+        drawn = sample(model, t, n, sets=k, **how)
+        rate = dict(rate=proportion(len(valid_samples(drawn)), len(drawn)))
+        out.append(entry("conditioning", t.name, "samples", rate, item=item))
     return joined(out)
 
 
@@ -527,26 +417,18 @@ def copies(
     "Are samples copies? (Table 3)"
     t = load_table(dataset)
     best, d, n = ngram(t.df, drawn), len(t.names), len(drawn)
-    first = proportion(int((ngram(t.df[:10], drawn)[best == d] == d).sum()), int((best == d).sum()))
-    copied = dict(rate=proportion(int((best == d).sum()), n)) | (
-        dict(first_ten=first) if first["n"] else {}
-    )
+    copied = dict(rate=proportion(int((best == d).sum()), n))
+    if (best == d).any():
+        first = int((ngram(t.df[:10], drawn)[best == d] == d).sum())
+        copied["first_ten"] = proportion(first, int((best == d).sum()))
     if t.unique:  # the same, that feature aside
         rest = [f for f in t.names if f != t.unique]
         copied["but_unique"] = proportion(int((ngram(t.df[rest], drawn[rest]) == d - 1).sum()), n)
     known, given = cell_codes(t.df, drawn)[1] >= 0, drawn.notna().values
-    cells = proportion(int((known & given).sum()), int(given.sum()))
-
-    def match(best, item, unit):
-        return entry(
-            "best_ngram_match", t.name, unit, dict(mean=mean_of(best), features=d), item=item
-        )
-
-    return joined(
-        [
-            entry("copied_observations", t.name, "samples", copied),
-            match(best, "samples", "samples"),
-            match(neighbours(t, most, seed), "data", "rows"),
-            entry("copied_feature_values", t.name, "cells", dict(rate=cells)),
-        ]
-    )
+    cells = dict(rate=proportion(int((known & given).sum()), int(given.sum())))
+    out = [entry("copied_observations", t.name, "samples", copied)]
+    both = dict(samples=best, data=neighbours(t, most, seed))
+    for unit, (item, match) in zip(("samples", "rows"), both.items()):
+        match = dict(mean=mean_of(match), features=d)
+        out.append(entry("best_ngram_match", t.name, unit, match, item=item))
+    return joined([*out, entry("copied_feature_values", t.name, "cells", cells)])

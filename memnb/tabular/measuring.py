@@ -23,7 +23,7 @@ from .. import lm, papers, results
 from ..core import say
 from ..lm import needs
 from . import guards, knowledge, memorization, planted
-from .counting import answered, counted, entry, joined, summary, wide_part
+from .counting import answered, counted, entry, joined, summary
 from memnb.tabular.method import (
     GuardError,
     check_mode,
@@ -48,30 +48,16 @@ def shipped_recall(
     return planted.pooled_eyes(m, profile)
 
 
-PARTS = [
-    "feature_names",
-    "dataset_name",
-    "sampling",
-    "conditional_completion",
-    "header",
-    "row_completion",
-    "feature_completion",
-    "accuracy",
-]
+PARTS = """feature_names sampling conditional_completion header row_completion
+    feature_completion accuracy""".split()
+BY_NAME = ["feature_names", "sampling", "conditional_completion"]  # ask by name
 
 
-BY_NAME = ["feature_names", "dataset_name", "sampling", "conditional_completion"]  # ask by name
-
-
-_STEMS = {
-    *(  # words of files that say nothing of what is in them
-        "table tables data dataset datasets database train test valid val dev eval holdout file files my mine "
-        "the a new old df frame csv tsv xls xlsx input inputs export import untitled unnamed x y features "
-        "target labels final raw clean cleaned processed prepared sample samples subset full all copy backup "
-        "temp tmp output outputs out result results sheet book workbook version v rev part tab tabelle blatt "
-        "mappe"
-    ).split()
-}
+_STEMS = """table tables data dataset datasets database train test valid val dev eval holdout file files my
+    mine the a new old df frame csv tsv xls xlsx input inputs export import untitled unnamed x y features target
+    labels final raw clean cleaned processed prepared sample samples subset full all copy backup temp tmp output
+    outputs out result results sheet book workbook version v rev part tab tabelle blatt mappe
+    """.split()  # words of files that say nothing of what is in them
 
 
 def nameless(
@@ -79,74 +65,45 @@ def nameless(
 ) -> bool:
     "Has a table no name that a model could know it by?"
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", t.title).lower()  # as in trainData
-    return set(re.split(r"[\W_\d]+", words)) - {""} <= _STEMS
+    return set(re.split(r"[\W_\d]+", words)) - {""} <= {*_STEMS}
 
 
 def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
-    ask, n = (
-        dict(sets=z["sets"], mode=mode, seed=seed),
-        {0.2: max(2, z["samples"] // 3), 0.7: z["samples"]},
-    )
-    cold, warm = (knowledge.sample(model, t, k, temperature=temp, **ask) for temp, k in n.items())
-    drawn = {
-        temp: (d, knowledge.valid_samples(d), k) for (temp, k), d in zip(n.items(), (cold, warm))
-    }
-    out = [
-        entry(
-            "sampling",
-            t.name,
-            "samples",
-            dict(valid=proportion(len(v), len(d)))
-            | (dict(refused=dict(value=k - len(d), n=k)) if k > len(d) else {}),
-            temperature=temp,
-        )
-        for temp, (d, v, k) in drawn.items()
-    ]
-    cold, warm = (v for _, v, _ in drawn.values())
-    modes = knowledge.feature_distribution(t, cold)
-    out += [summary(modes, unit="features")] if len(cold) and len(modes) else []
-    return out + (
-        _warm_parts(t, warm, seed)
-        if len(warm)
-        else [entry("feature_values", t.name, "cells", dict(rate=proportion(0, 0)))]
-    )  # no usable samples
+    ask, out, valid = dict(sets=z["sets"], mode=mode, seed=seed), [], {}
+    for temp, n in {0.2: max(2, z["samples"] // 3), 0.7: z["samples"]}.items():
+        drawn = knowledge.sample(model, t, n, temperature=temp, **ask)
+        valid[temp] = knowledge.valid_samples(drawn)
+        numbers = dict(valid=proportion(len(valid[temp]), len(drawn)))
+        if n > len(drawn):
+            numbers["refused"] = dict(value=n - len(drawn), n=n)
+        out.append(entry("sampling", t.name, "samples", numbers, temperature=temp))
+    modes = knowledge.feature_distribution(t, valid[0.2])
+    out += [summary(modes, unit="features")] if len(valid[0.2]) and len(modes) else []
+    if not len(valid[0.7]):  # no usable samples
+        return [*out, entry("feature_values", t.name, "cells", dict(rate=proportion(0, 0)))]
+    return out + _warm_parts(t, valid[0.7], seed)
 
 
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
-    pairs = knowledge.pearson(t, warm)
-    both = [
-        entry(
-            "pearson",
-            t.name,
-            "samples",
-            dict(data=p.truth, samples=dict(value=p.said, n=len(warm))),
-            feature=p.feature,
-            other=p.other,
-        )
-        for p in pairs.itertuples()
-    ]
-    return [
-        summary(knowledge.feature_values(t, warm), unit="cells"),
-        knowledge.feature_means(t, warm),
-        knowledge.copies(t, warm, seed=seed),
-        *([knowledge.conditional_distribution(pairs)] if len(pairs) else []),
-        *both,
-    ]
+    pairs, out = knowledge.pearson(t, warm), [summary(knowledge.feature_values(t, warm), "cells")]
+    out += [knowledge.feature_means(t, warm), knowledge.copies(t, warm, seed=seed)]
+    out += [knowledge.conditional_distribution(pairs)] if len(pairs) else []
+    for p in pairs.itertuples():
+        both = dict(data=p.truth, samples=dict(value=p.said, n=len(warm)))
+        out.append(entry("pearson", t.name, "samples", both, feature=p.feature, other=p.other))
+    return out
 
 
-def _seems(part, t, numbers):
-    "Would these numbers be ✓, if the twin of the table were not asked?"
-    own = entry(part, t.name, "queries", numbers)
-    return sign(wide_part(own, part).iloc[0]) == "✓"
-
-
-def _beside_twin(t, seed, new, ask):
-    "Numbers of the shifted twin, and how much of it is new: a twin that is the table is not asked"
+def _controlled(part, t, numbers, seed, new, ask):
+    "Numbers of a test and, where they look like memory, of the shifted twin, if enough of it is new"
+    if sign(results.wide(entry(part, t.name, "queries", numbers), "rate").iloc[0]) != "✓":
+        return numbers
     twin = guards.shifted_twin(t, seed)
-    share = dict(twin_new=dict(value=new(t, twin), n=len(t)))
-    return share | (ask(twin) if share["twin_new"]["value"] >= guards.NEW_TWIN else {})
+    share = new(t, twin)
+    numbers = numbers | dict(twin_new=dict(value=share, n=len(t)))
+    return numbers | ask(twin) if share >= guards.NEW_TWIN else numbers
 
 
 def _row_parts(model, t, z, mode, seed):
@@ -159,59 +116,44 @@ def _row_parts(model, t, z, mode, seed):
         return _skipped("row_completion", e)
     if not room:
         return []
-    r = row_completion(model, t, n=z["n"], mode=mode, **size)
+
+    def ask(t):
+        return row_completion(model, t, n=z["n"], mode=mode, **size)
+
+    r = ask(t)
     if isinstance(model, lm.Dry):
         return []  # the rest asks nothing, or only where rows come back
     base = memorization.token_baseline(t, seed=seed)
     best = max(base, key=base.get)
     first = counted(first_token(t, r)) | dict(baseline=dict(value=base[best], text=best))
-    found = answered(memorization.fragments(t, r, **size))
-    pieces = list(dict.fromkeys(s for s in found.said if s))[:3]
-    kept = dict(
-        rate=proportion(int(found.ok.sum()), len(found)) | dict(text=" ; ".join(pieces)),
-        chance=dict(value=found.chance.mean(), n=len(found)),
-    )
     numbers = counted(r) | dict(places=room, duplicates=t.duplicates, guess=guards.row_guess(t))
-    if _seems("row_completion", t, numbers):
-        numbers |= _beside_twin(
-            t,
-            seed,
-            guards.changed,
-            lambda twin: guards.against_twin(
-                r, row_completion(model, twin, n=z["n"], mode=mode, **size)
-            ),
-        )
+    beside = "row_completion", t, numbers, seed, guards.changed
+    numbers = _controlled(*beside, lambda twin: guards.against_twin(r, ask(twin)))
     return [
         entry("row_completion", t.name, "queries", numbers),
         memorization.row_statistics(r),
         guards.row_independence(t),
         entry("first_token", t.name, "queries", first),
-        entry("fragments", t.name, "queries", kept),
     ]
 
 
 def _header_part(model, t, z, mode, seed):
     "The header test: `lines` is the best of its splits"
     splits = (2, 4, 6, 8)[: z["n"]]
+    size = dict(chars=z["chars"], sets=z["sets"], seed=seed, mode=mode)
 
-    def ask(t):
-        return memorization.header(
-            model, t, splits, chars=z["chars"], sets=z["sets"], seed=seed, mode=mode
-        )
+    def lines(t):
+        h = memorization.header(model, t, splits, **size)
+        return h, answered(h).lines
 
     try:
-        h = ask(t)
+        h, best = lines(t)
     except GuardError as e:
         return _skipped("header", e)
-    got = answered(h)
-    best = dict(value=got.lines.max(), n=len(got))
-    numbers = counted(h) | dict(lines=best, line_guess=guards.line_guess(t, splits))
-    if _seems("header", t, numbers):
-
-        def lines(twin):
-            return dict(twin_lines=answered(ask(twin)).lines.max())
-
-        numbers |= _beside_twin(t, seed, guards.changed, lines)
+    numbers = counted(h) | dict(lines=dict(value=best.max(), n=len(best)))
+    numbers |= dict(line_guess=guards.line_guess(t, splits))
+    beside = "header", t, numbers, seed, guards.changed
+    numbers = _controlled(*beside, lambda twin: dict(twin_lines=lines(twin)[1].max()))
     return [entry("header", t.name, "splits", numbers)]
 
 
@@ -219,12 +161,10 @@ def _feature_part(model, t, z, mode, seed):
     "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted twin"
     if not t.unique:
         return []
-    about = guards.unique_values(t)
+    about, size = guards.unique_values(t), dict(shots=z["feature_shots"], seed=seed, mode=mode)
 
     def ask(t):
-        return memorization.feature_completion(
-            model, t, z["n"], shots=z["feature_shots"], seed=seed, mode=mode
-        )
+        return memorization.feature_completion(model, t, z["n"], **size)
 
     try:
         f = ask(t)
@@ -233,10 +173,8 @@ def _feature_part(model, t, z, mode, seed):
     if not len(f) or isinstance(model, lm.Dry):
         return [about]
     numbers = counted(f) | dict(guess=guards.unique_guess(t))
-    if _seems("feature_completion", t, numbers):
-        numbers |= _beside_twin(
-            t, seed, guards.changed_cells, lambda twin: guards.against_twin(f, ask(twin))
-        )
+    beside = "feature_completion", t, numbers, seed, guards.changed_cells
+    numbers = _controlled(*beside, lambda twin: guards.against_twin(f, ask(twin)))
     return [entry("feature_completion", t.name, "queries", numbers, feature=t.unique), about]
 
 
@@ -246,41 +184,22 @@ def _skipped(part, why):
     return []
 
 
-def _labelled(t):
-    "Whether a table has a label with two to ten classes of at least five rows"
-    return t.target is not None and 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10
-
-
 def _part(part, model, t, z, mode, seed):
     "Long rows of one part of Table 1, Figure 1 or Table 2"
-    ask = dict(seed=seed, mode=mode)
+    ask, sets = dict(seed=seed, mode=mode), dict(sets=z["sets"])
     if part in BY_NAME and nameless(t):
         return []
     if part == "feature_names":
-        return [summary(knowledge.feature_names(model, t, sets=z["sets"], mode=mode))]
-    if part == "dataset_name":
-        return [
-            summary(
-                knowledge.dataset_name(model, t, min(4, z["n"]), sets=z["sets"], **ask),
-                unit="places",
-            )
-        ]
-    if part == "sampling":
-        return _sampling(model, t, z, mode, seed)
+        return [summary(knowledge.feature_names(model, t, mode=mode, **sets))]
     if part == "conditional_completion":
-        return [
-            knowledge.completion_rates(
-                knowledge.conditional_completion(model, t, n=z["n"], sets=z["sets"], **ask)
-            )
-        ]
-    if part == "header":
-        return _header_part(model, t, z, mode, seed)
-    if part == "row_completion":
-        return _row_parts(model, t, z, mode, seed)
-    if part == "feature_completion":
-        return _feature_part(model, t, z, mode, seed)
-    if not _labelled(t):
-        return []
+        found = knowledge.conditional_completion(model, t, n=z["n"], **sets, **ask)
+        return [knowledge.completion_rates(found)]
+    tests = dict(sampling=_sampling, header=_header_part, row_completion=_row_parts)
+    tests["feature_completion"] = _feature_part
+    if part in tests:
+        return tests[part](model, t, z, mode, seed)
+    if t.target is None or not 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10:
+        return []  # no label of two to ten classes of at least five rows
     own = predict(model, t, n=z["n"], shots=min(20, len(t) // 2), **ask)
     if isinstance(model, lm.Dry):
         return []  # classical learners ask nothing and take their time
@@ -300,25 +219,21 @@ def measure(
     seed: int = 0,  # of every random choice
     mode: str = None,  # 'chat' or 'completion'; default: the model's
     show: bool = True,  # print the signs of Table 1 with their rules
-):  # DataFrame of long rows, see `entry` and `wide_part`
+):  # DataFrame of long rows, see `entry`
     "All tests of the paper on one data set"
-    z, mode, tests = (
-        prompt_sizes(preset, n=n, samples=samples),
-        check_mode(mode or model.mode),
-        as_list(tests),
-    )
-    odd = set(tests or []) - set(PARTS)
-    if odd:
+    z, mode = prompt_sizes(preset, n=n, samples=samples), check_mode(mode or model.mode)
+    tests = as_list(tests) or PARTS
+    if odd := set(tests) - set(PARTS):
         raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
     t = load_table(dataset)
     if title:
         t = replace(t, title=title)
-    if not isinstance(model, lm.Dry) and nameless(t) and set(tests or PARTS) & set(BY_NAME):
+    if not isinstance(model, lm.Dry) and nameless(t) and set(tests) & set(BY_NAME):
         say(
             f"No model can know a table as {t.title!r}: tests that ask by name ({', '.join(BY_NAME)}) are "
             "left out. Give the name under which it was published, as title='...'."
         )
-    out = joined([r for part in (tests or PARTS) for r in _part(part, model, t, z, mode, seed)])
+    out = joined([r for part in tests for r in _part(part, model, t, z, mode, seed)])
     if show:
         print(explain(joined([out, shipped_recall(mode)])))
     return out
@@ -336,9 +251,8 @@ class Sizes(papers.Sizes):
     temperatures: list[float] = [0.2, 0.7, 1.2]  # of Figure 2; [] for none
     truth: str = "tables"  # planted model on which the tests are tried; '' for none
     truth_n: int = 2  # queries a test and block of its rows
-    forms: list[
-        str
-    ] = []  # models planted in the forms of the tests: recall, and what exposure buys
+    # models planted in the forms of the tests: recall, and what exposure buys
+    forms: list[str] = []
 
 
 FIGURE1 = ["adult", "openml-diabetes"]  # data sets that are asked for conditional completion
@@ -397,14 +311,14 @@ def _known(s, mode, seed):
         m = lm.load(f"planted:{s.truth}")
         ask = dict(n=min(s.truth_n, 2), sources=["iris"], doses=[64]) if few else dict(n=s.truth_n)
         found = _ahead(m, planted.against_truth, name=s.truth, seed=seed, **ask)
-        yield m.name, m.mode, planted.truth_rates(found)
+        yield m.name, m.mode, planted.found_rates(found)
     z = prompt_sizes(s.preset)
     ask = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
     ask |= dict(n=2, doses=[64]) if few else dict(n=EYE_N)
     for name in s.forms:
         m = lm.load(f"planted:{name}", mode=mode)
         found = _ahead(m, planted.in_their_form, name=name, mode=mode, seed=seed, **ask)
-        yield m.name, m.mode, planted.eye_rates(found)
+        yield m.name, m.mode, planted.found_rates(found, "eyes")
     names = [*([s.truth] if s.truth else []), *s.forms] if s.forms else []
     labels = {name: _labels(name, "smollm2", few, seed) for name in names}
     for name, found in labels.items():
@@ -426,8 +340,7 @@ def run(
     parts = [(m.name, m.mode, rows) for rows in _asked(m, tables, s, seed)]
     parts += _known(s, m.mode, seed)
     rows = joined([rows.assign(model=name, mode=mode) for name, mode, rows in parts])
-    p = rows.quantity.str.fullmatch(
-        r"p(_\w+)?"
-    )  # p-values have six digits, other numbers six decimals
+    # p-values have six digits, other numbers six decimals
+    p = rows.quantity.str.fullmatch(r"p(_\w+)?")
     digits = rows.value.map("{:.6g}".format).astype(float)
     return rows.round(6).assign(value=rows.value.round(6).mask(p, digits))

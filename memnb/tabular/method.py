@@ -94,11 +94,8 @@ def no_leak(
     "Raise `GuardError` when the answer stands in the prompt"
     text = prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
     start = r"(?:^|\n|, )" if " = " in answer else r"(?<![\w.])"
-    hit = (
-        answer in text.split("\n")
-        if line
-        else re.search(rf"{start}{re.escape(answer)}(?![\w.])", text)
-    )
+    word = rf"{start}{re.escape(answer)}(?![\w.])"
+    hit = answer in text.split("\n") if line else re.search(word, text)
     if answer.strip() and hit:
         raise GuardError(f"the answer stands in the prompt: {answer[:60]!r}")
 
@@ -231,9 +228,8 @@ def read_record(
         and words(l) <= words(like)
         and bool(re.match(r"[-+.\d]", bare(l))) == bool(number)
     ]
-    return (other + [l.strip() for l in lines] + [""])[0], bool(
-        other
-    )  # a row of another length is wrong
+    # a row of another length is wrong
+    return (other + [l.strip() for l in lines] + [""])[0], bool(other)
 
 
 def matches(
@@ -290,31 +286,19 @@ def row_completion(
     if not queries:
         raise ValueError(f"{t.name} has too few different rows: all stand in the prompt already")
     at = [i for i, _ in queries]
-    size, stop = (
-        budget(*[lines[i] for i in at]) + room_to_talk(mode),
-        None if mode == "chat" else ["\n"],
-    )
+    size = budget(*[lines[i] for i in at]) + room_to_talk(mode)
+    stop = None if mode == "chat" else ["\n"]
     answers = model.generate(row_prompts(t, queries, rows, mode), max_tokens=size, stop=stop)
     true = [lines[i].strip() for i in at]
     said, readable = zip(*(read_record(a, x, t.sep) for a, x in zip(answers, true)))
-    d, rng = Levenshtein.normalized_distance, random.Random(f"{seed} far")
-    other = [
-        lines[rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])].strip()
-        for i in at
-    ]
-    return per_query(
-        "row_completion",
-        t,
-        true,
-        said,
-        [*map(matches, true, said)],
-        answers,
-        readable=readable,
-        contains=[x in a for x, a in zip(true, answers)],
-        item=[f"line {i + 1}" for i in at],
-        near=[d(s, a) for s, a in zip(said, true)],
-        far=[d(s, o) for s, o in zip(said, other)],
-    )
+    ok, contains = [*map(matches, true, said)], [x in a for x, a in zip(true, answers)]
+    more = dict(readable=readable, contains=contains, item=[f"line {i + 1}" for i in at])
+    rng, far = random.Random(f"{seed} far"), []
+    for i, s in zip(at, said):
+        other = rng.choice([j for j in rng.sample(range(1, len(lines)), 2) if j != i])
+        far.append(Levenshtein.normalized_distance(s, lines[other].strip()))
+    near = [Levenshtein.normalized_distance(s, a) for s, a in zip(said, true)]
+    return per_query("row_completion", t, true, said, ok, answers, **more, near=near, far=far)
 
 
 # %% ../../nbs/10_tabular.ipynb #609bf907
@@ -364,6 +348,5 @@ def first_token(
         return [s[:size] for s in result[col]]
 
     ok = [size > 0 and a == b for a, b in zip(cut("truth"), cut("said"))]
-    return per_query("first_token", t, cut("truth"), cut("said"), ok).assign(
-        refused=result.refused.values
-    )
+    out = per_query("first_token", t, cut("truth"), cut("said"), ok)
+    return out.assign(refused=result.refused.values)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
-from .counting import wide_part
+from .counting import joined
 from .measuring import BY_NAME, PARTS, measure, nameless, shipped_recall
 from .method import load_table, row_completion
 from .prompting import marked, prompt_sizes
-from .rules import NONE_RIGHT, OF_MEMORY, TESTS, decides, evidence, sensitivity, sign
+from .rules import NONE_RIGHT, OF_MEMORY, by_test
 
 # %% ../../nbs/tabular/onepage.ipynb #eb917d87
 IN_WORDS = dict(
@@ -33,20 +33,22 @@ IN_WORDS = dict(
 # %% ../../nbs/tabular/onepage.ipynb #4b1acb86
 def _lead(name, tests):
     "The finding in a sentence"
-    asked = [t for t in tests if t["test"] in OF_MEMORY]
-    own = {s: [t["name"] for t in asked if t["sign"] == s] for s in "✓✗?"}
-    if own["✓"]:
+    own = {"✓": [], "✗": [], "?": [], "-": []}
+    for t in tests:
+        if t["test"] in OF_MEMORY:
+            own[t["sign"]].append(t["name"])
+    yes, no, open_ = (", ".join(own[s]) for s in "✓✗?")
+    if yes:
         return (
-            f"{name} completes this file verbatim: {', '.join(own['✓'])}. A score on these rows "
+            f"{name} completes this file verbatim: {yes}. A score on these rows "
             "may be memory, not skill."
         )
-    open_ = f" Undecided: {', '.join(own['?'])}." if own["?"] else ""
-    if own["✗"]:
+    if no:
         return (
             "No memory of this file was found by tests that find rows planted in SmolLM2, asked "
-            f"in the same form: {', '.join(own['✗'])}.{open_}"
+            f"in the same form: {no}." + f" Undecided: {open_}." * bool(open_)
         )
-    if own["?"]:
+    if open_:
         return (
             "Nothing is decided: no test found memory of this file, and none is proved to see it."
         )
@@ -55,40 +57,31 @@ def _lead(name, tests):
 
 def _notes(t, rows):
     "What a reader has to know of a table before believing a sign"
-    out, named = [], wide_part(rows, "dataset_name")
+    out = []
     if nameless(t):
         out.append(
-            f"{t.title!r} is no name by which a model could know a table; "
-            f"{', '.join(BY_NAME)} were not asked. Give the name under which it was "
-            "published."
+            f"{t.title!r} is no name by which a model could know a table; {', '.join(BY_NAME)} "
+            "were not asked. Give the name under which it was published."
         )
-    order = wide_part(rows, "row_independence", "p")
-    if len(order) and order.p[0] < 0.05:
-        guess = wide_part(rows, "row_completion").guess[0]
-        out.append(
-            f"The rows are not in random order (column {order.feature[0]}, p = {order.p[0]:.2g}): "
-            "what follows can partly be guessed from the rows before, "
-            f"{guess:.0%} of the lines as a whole."
-        )
-    cell = results.select(rows, part="feature_completion", quantity="guess")
-    if len(cell) and cell.value.iloc[0] > 0.1:
-        out.append(
-            f"{cell.value.iloc[0]:.0%} of the cells of {t.unique} can be computed from the others "
-            f"of their row ({cell.text.iloc[0]}), so that giving them is no memory."
-        )
+    for r in results.wide(rows, "p", part="row_independence").itertuples():
+        if r.p < 0.05:
+            guess = results.wide(rows, "rate", part="row_completion").guess[0]
+            out.append(
+                f"The rows are not in random order (column {r.feature}, p = {r.p:.2g}): what "
+                "follows can partly be guessed from the rows before, "
+                f"{guess:.0%} of the lines as a whole."
+            )
+    for r in results.select(rows, part="feature_completion", quantity="guess").itertuples():
+        if r.value > 0.1:
+            out.append(
+                f"{r.value:.0%} of the cells of {t.unique} can be computed from the others of "
+                f"their row ({r.text}), so that giving them is no memory."
+            )
     if t.duplicates:
         out.append(f"{t.duplicates} rows stand more than once in the file.")
-    if len(named) and named.n[0]:
-        out.append(
-            "By five lines, the model names the data set in "
-            f"{named.k[0]:.0f} of {named.n[0]:.0f} places."
-        )
-    label = results.select(rows, part="accuracy", quantity="rate")
-    for r in label.itertuples():
-        out.append(
-            f"Label {t.target}, {r.item}: {r.value:.0%} right ({r.low:.0%} to {r.high:.0%}, "
-            f"n = {r.n:.0f})."
-        )
+    for r in results.select(rows, part="accuracy", quantity="rate").itertuples():
+        ends = f"{r.low:.0%} to {r.high:.0%}, n = {r.n:.0f}"
+        out.append(f"Label {t.target}, {r.item}: {r.value:.0%} right ({ends}).")
     return out
 
 
@@ -122,37 +115,21 @@ def one_page(
         trial = lm.dry(model, mode=mode)
         measure(trial, t, **ask)
         cost = trial.estimate()
-        took = (
-            f", about {max(1, round(cost['seconds'] / 60))} minutes"
-            if cost["seconds"] is not None
-            else ""
-        )
+        took = ""
+        if cost["seconds"] is not None:
+            took = f", about {max(1, round(cost['seconds'] / 60))} minutes"
         say(f"{cost['calls']} questions to ask{took}; {cost['cached']} are answered already")
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
-    eyes, tests = sensitivity(shipped_recall(mode)), []
-    for test in TESTS:
-        own = wide_part(rows, test)
-        row = own.iloc[0] if len(own) else {}
-        s = sign(row, eyes) if len(own) else "-"
-        k, of = eyes.get(test, (0, 0))
-        tests.append(
-            dict(
-                test=test,
-                name=IN_WORDS[test],
-                sign=s,
-                decides=decides(test, s, row, eyes),
-                evidence=evidence(row) if len(own) else "not applicable or not asked for",
-                planted=f"{k} of {of}" if of else "",
-            )
-        )
+    tests = by_test(joined([rows, shipped_recall(mode)]))
+    planted = [f"{k} of {n}" if n else "" for k, n in zip(tests.found, tests.asked)]
+    tests = tests.assign(name=tests.test.map(IN_WORDS), planted=planted).to_dict("records")
     shots, answers = z["shots"] if mode == "chat" else 0, []
     if "row_completion" in set(rows["part"]):
         r = row_completion(m, t, n=z["n"], rows=z["rows"], shots=shots, seed=seed, mode=mode)
-        answers = [
-            dict(truth=a.truth, said=marked(a.truth, str(a.said or "")), ok=bool(a.ok))
-            for a in r[:10].itertuples()
-        ]
+        for a in r[:10].itertuples():
+            said = marked(a.truth, str(a.said or ""))
+            answers.append(dict(truth=a.truth, said=said, ok=bool(a.ok)))
     name, more = plots.label(m.name), ", ..." * (len(t.names) > 12)
     page = dict(
         title=f"What does {name} remember of {t.title}?",

@@ -5,22 +5,20 @@
 # %% auto #0
 __all__ = [
     "FIELD",
+    "KNOWN",
     "planted_blocks",
     "cell_at",
     "cell_completion",
     "against_truth",
-    "truth_rates",
+    "found_rates",
     "recall",
     "in_their_form",
-    "eye_rates",
     "both_halves",
     "whole",
     "pooled_eyes",
     "label_contexts",
     "labels_by_dose",
     "rows_found",
-    "beyond_twins",
-    "own_control",
     "exposure_rates",
     "halves_rates",
     "exposure_table",
@@ -34,11 +32,12 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 from .. import data, lm, plant, results
 from ..lm import needs
-from ..stats import binom_ci
-from .counting import answered, counted, entry, joined, mean_of, wide_part
+from ..stats import binom_ci, mcnemar, stratified_ci
+from .counting import answered, counted, entry, joined, mean_of
 from .memorization import feature_completion, header, unique_feature
 from memnb.tabular.method import (
     budget,
@@ -128,27 +127,32 @@ def against_truth(
         first = first_token(data.load(t.name), r)
         splits = range(2, 2 + min(n, 8))
         h = header(m, t, splits=splits, chars=min(120, 20 * n), seed=seed, mode="completion")
-        own = [
-            h.assign(row=[t.rows[s - 2] for s in splits]),
-            r.assign(row=r.truth),
-            first.assign(row=r.truth),
-        ]
+        own = [h.assign(row=[t.rows[s - 2] for s in splits])]
+        own += [d.assign(row=r.truth) for d in (r, first)]
         if t.unique:
             own.append(cell_completion(m, t, n, rows, seed=seed).assign(row=""))
         parts += [d.assign(times=times)[[bool(times) or x not in seen for x in d.row]] for d in own]
-    return pd.concat(parts, ignore_index=True)[
-        ["dataset", "part", "times", "truth", "said", "ok", "refused"]
-    ]
+    keep = ["dataset", "part", "times", "truth", "said", "ok", "refused"]
+    return pd.concat(parts, ignore_index=True)[keep]
 
 
-def truth_rates(
-    result,  # DataFrame from `against_truth`
-):  # long rows, part 'truth': `rate` by data set, test and number of times shown
+def found_rates(
+    result,  # DataFrame from `against_truth` or, as 'eyes', from `in_their_form`
+    part: str = "truth",  # of the long rows
+):  # long rows: `rate` by data set, test and number of times shown
     "What the tests found, by test, data set and number of times shown"
-    by = ["part", "times", "dataset"]
+
+    def numbers(test, g):
+        out = counted(g)
+        if part == "eyes" and test == "header":
+            g = answered(g)
+            out |= dict(from_cut=proportion(int((g.strict > 0).sum()), len(g)))
+        return out
+
+    unit, by = "rows" if part == "eyes" else "queries", ["part", "times", "dataset"]
     return joined(
         [
-            entry("truth", d, "queries", counted(g), test=test, times=times)
+            entry(part, d, unit, numbers(test, g), test=test, times=times)
             for (test, times, d), g in result.groupby(by, sort=False)
         ]
     )
@@ -159,11 +163,11 @@ def recall(
     part: str = "truth",  # or 'eyes', the tests in the form of Table 1
 ):  # DataFrame: test, times, k, n, value, low, high; empty where none was measured
     "What each test finds by number of showings, all data sets together"
-    m = wide_part(rows, part)
+    m = results.wide(rows, "rate", part=part)
     if not len(m):
         return m
-    m = m.assign(times=m.times.astype(int)).groupby(["test", "times"], sort=False)[["k", "n"]]
-    m = m.sum().reset_index()
+    m = m.assign(times=m.times.astype(int), k=(m.rate * m.n).astype(float).round())
+    m = m.groupby(["test", "times"], sort=False)[["k", "n"]].sum().reset_index()
     ends = [binom_ci(int(k), int(n)) for k, n in zip(m.k, m.n)]
     return m.assign(value=m.k / m.n, low=[a for a, _ in ends], high=[b for _, b in ends])
 
@@ -189,15 +193,8 @@ def in_their_form(
         if doses and times not in doses:
             continue
         r = row_completion(m, t, n, rows, shots, seed, mode)
-        h = header(
-            m,
-            t,
-            splits=tuple(range(2, 2 + min(n, 8))),
-            chars=chars,
-            sets=sets,
-            seed=seed,
-            mode=mode,
-        )
+        splits = tuple(range(2, 2 + min(n, 8)))
+        h = header(m, t, splits=splits, chars=chars, sets=sets, seed=seed, mode=mode)
         found = [h, r, first_token(data.load(t.name), r)]
         if t.unique:
             found.append(feature_completion(m, t, n, shots=feature_shots, seed=seed, mode=mode))
@@ -206,21 +203,7 @@ def in_their_form(
     return pd.concat(parts, ignore_index=True)[keep]
 
 
-def eye_rates(
-    result,  # DataFrame from `in_their_form`
-):  # long rows, part 'eyes': `rate` by test, data set and number of times shown
-    "What the tests of Table 1 find of planted rows, in their form"
-
-    def numbers(test, g):
-        k = int((answered(g).strict > 0).sum()) if test == "header" else None
-        return counted(g) | ({} if k is None else dict(from_cut=proportion(k, len(answered(g)))))
-
-    return joined(
-        [
-            entry("eyes", d, "rows", numbers(test, g), test=test, times=times)
-            for (test, times, d), g in result.groupby(["part", "times", "dataset"], sort=False)
-        ]
-    )
+KNOWN = "truth", "eyes", "exposure"  # parts of models fine-tuned with known repetitions
 
 
 def both_halves(
@@ -249,21 +232,12 @@ def pooled_eyes(
     rate = rows[rows.quantity.isin(["rate", "from_cut"])]
     if rate.model.nunique() < 2:
         return rows
-
-    def share(g):
-        return proportion(round((g.value * g.n).sum()), int(g.n.sum()))
-
-    parts = [
-        entry(
-            "eyes",
-            d,
-            "rows",
-            {q: share(h) for q, h in g.groupby("quantity", sort=False)},
-            test=test,
-            times=times,
-        )
-        for (test, times, d), g in rate.groupby(["test", "times", "dataset"], sort=False)
-    ]
+    rate = rate.assign(k=(rate.value * rate.n).astype(float).round())
+    parts = []
+    for (test, times, d), g in rate.groupby(["test", "times", "dataset"], sort=False):
+        sums = g.groupby("quantity", sort=False)[["k", "n"]].sum()
+        shares = {q: proportion(int(s.k), int(s.n)) for q, s in sums.iterrows()}
+        parts.append(entry("eyes", d, "rows", shares, test=test, times=times))
     kept = ("paper", "mode", "profile", "variant", "seed", "code", "when")
     same = {c: rate[c].iloc[0] for c in kept if c in rate}
     return joined(parts).assign(**same, model=both_halves(rate.model.min()))
@@ -302,34 +276,21 @@ def labels_by_dose(
     m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
     known = known[(known.times > 0) | ~known.text.isin(known.text[known.times > 0])]
     for source, g in known.groupby("source", sort=False):
-        t = data.load(source)
-        shown = (
-            label_contexts(t, set(known.text), context, contexts, seed)
-            if t.target == t.names[-1]
-            else []
-        )
+        t, hidden = data.load(source), set(known.text)
+        last = t.target == t.names[-1]
+        shown = label_contexts(t, hidden, context, contexts, seed) if last else []
         if not shown:
             continue
         if n:
             g = g.groupby("times", sort=False).head(n)
-        g = pd.concat([g] * len(shown))
-        heads, truth = zip(*(x.rsplit(",", 1) for x in g.text))
-        before = [c for c in shown for _ in range(len(g) // len(shown))]
+        heads, truth = zip(*(x.rsplit(",", 1) for x in [*g.text] * len(shown)))
+        before = [c for c in shown for _ in range(len(g))]
         ps = ["\n".join([t.header, *c, h]) + "," for c, h in zip(before, heads)]
         answers = m.generate(ps, max_tokens=budget(*t.df[t.target].unique()), stop=["\n"])
         said = [s.strip() for s in answers]
-        parts.append(
-            per_query(
-                "exposure",
-                t,
-                truth,
-                said,
-                [a == b for a, b in zip(truth, said)],
-                answers,
-                item=g["item"].values,
-                times=g.times.values,
-            )
-        )
+        ok = [a == b for a, b in zip(truth, said)]
+        about = {c: [*g[c]] * len(shown) for c in ("item", "times")}
+        parts.append(per_query("exposure", t, truth, said, ok, answers, **about))
     if not parts:
         raise ValueError(
             f"planted:{name} has no table whose last column is a label, with rows "
@@ -357,59 +318,18 @@ def rows_found(
     return {i: s.strip() == true[i] for i, s in zip(items, said)}
 
 
-def beyond_twins(
-    shown,
-    twins,  # DataFrames with columns stratum and gain
-) -> dict:  # value, low, high, n
-    "Difference of mean gains within strata, with its 95 % interval: least squares with an effect of each stratum"
-    import statsmodels.formula.api as smf
-
-    both = pd.concat([shown.assign(shown=1.0), twins.assign(shown=0.0)])
-    both = both[both.stratum.isin(set(shown.stratum) & set(twins.stratum))]
-    if not len(both):
-        return dict(value=np.nan, n=0)
-    fit = smf.ols("gain ~ shown + C(stratum)", both).fit()
-    low, high = fit.conf_int().loc["shown"] if fit.df_resid > 0 else (np.nan, np.nan)
-    return dict(value=float(fit.params["shown"]), low=low, high=high, n=len(both))
-
-
-def own_control(
-    d,  # DataFrame, a row a planted row: stratum, half, gain over the model in which it is a twin
-):  # dict: value, low, high, n
-    "Mean gain within strata of rows that are their own control, both halves alike, with its 95 % interval"
-    from scipy.stats import t
-
-    cells = d.groupby(["stratum", "half"]).gain.agg(["mean", "count"]).unstack().dropna()
-    d = d[d.stratum.isin(cells.index)]
-    df = len(d) - 2 * len(cells)
-    if not len(cells):
-        return dict(value=np.nan, n=0)
-    n, m = cells["count"], cells["mean"]
-    w = n.prod(axis=1) / n.sum(axis=1)
-    value = float((m.mean(axis=1) * w).sum() / w.sum())  # free of what the models differ in anyway
-    if df < 1:
-        return dict(value=value, low=np.nan, high=np.nan, n=len(d))
-    left = d.gain - d.groupby(["stratum", "half"]).gain.transform("mean")
-    half = t.ppf(0.975, df) * float(np.sqrt((left**2).sum() / df / w.sum() / 4))
-    return dict(value=value, low=value - half, high=value + half, n=len(d))
-
-
 def _row_by_row(own, base, found):
     "Scores of each planted row, what it gains, and whether row completion finds it"
     by = ["dataset", "times", "item", "truth"]
-    own, base = (d[~d.refused.astype(bool)].groupby(by, sort=False).ok.mean() for d in (own, base))
+    own, base = (answered(d).groupby(by, sort=False).ok.mean() for d in (own, base))
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
-    return both.assign(
-        gain=both.planted - both.base,
-        hit=both["item"].map(found).astype(bool),
-        stratum=both.dataset + " " + both.truth,
-    )
+    hit = both["item"].map(found).astype(bool)
+    stratum = both.dataset + " " + both.truth
+    return both.assign(gain=both.planted - both.base, hit=hit, stratum=stratum)
 
 
 def _priced(both, more):
     "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
-    from scipy.stats import binomtest
-
     everywhere = pd.concat([both, both.assign(dataset="")])
     out = [
         entry("exposure", d, "rows", dict(rate=mean_of(g[who])), item=who, times=times)
@@ -418,19 +338,14 @@ def _priced(both, more):
     ]
     twins = both[both.times == 0]
     for times, g in both.groupby("times", sort=False):
-        up, down = int((g.gain > 0).sum()), int((g.gain < 0).sum())
-        p = binomtest(up, up + down).pvalue if up + down else 1.0
-        numbers = dict(
-            gain=mean_of(g.gain),
-            p=dict(value=p, n=len(g)),
-            found=proportion(int(g.hit.sum()), len(g)),
-        )
+        p = mcnemar((g.gain > 0).sum(), (g.gain < 0).sum())
+        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)))
+        numbers |= dict(found=proportion(int(g.hit.sum()), len(g)))
         if times and len(twins):
             half = pd.concat([g, twins])
-            shares = dict(
-                apparent=half.planted, corrected=half.planted[~half.hit], honest=twins.planted
-            )
-            shares |= dict(missed=g.planted[~g.hit], kept=twins.planted[~twins.hit])
+            shares = dict(apparent=half.planted, corrected=half.planted[~half.hit])
+            shares |= dict(honest=twins.planted, missed=g.planted[~g.hit])
+            shares |= dict(kept=twins.planted[~twins.hit])
             numbers |= dict(more=more(g)) | {q: mean_of(s) for q, s in shares.items()}
         out.append(entry("exposure", "", "rows", numbers, item="paired", times=times))
     return joined(out)
@@ -443,7 +358,16 @@ def exposure_rates(
 ):  # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark
     "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
     both = _row_by_row(own, base, found)
-    return _priced(both, lambda g: beyond_twins(g, both[both.times == 0]))
+
+    def more(g):
+        d = pd.concat([g, both[both.times == 0]])
+        return _interval(stratified_ci(d.gain, d.times > 0, d.stratum))
+
+    return _priced(both, more)
+
+
+def _interval(ends, half=1.0):
+    return dict(zip(("value", "low", "high"), (x * half for x in ends[:3])), n=ends[3])
 
 
 def halves_rates(
@@ -452,19 +376,17 @@ def halves_rates(
 ):  # long rows, part 'exposure'; `more` than the same row of the model that never saw it
     "What exposure buys, each row its own control"
     a, b = (_row_by_row(*x) for x in (first, second))
+    parts = []
+    for half, (d, other) in enumerate(((a, b), (b, a))):
+        other = other.set_index(["dataset", "item"]).planted.rename("other")
+        parts.append(d.join(other, ["dataset", "item"]).assign(half=half))
 
-    def other(d):
-        return d.set_index(["dataset", "item"]).planted.rename("other")
+    def more(g):  # what one model says anyway more often falls out between the halves
+        g = g.dropna(subset="other")
+        gain = (g.planted - g.other) * (1 - 2 * g.half)
+        return _interval(stratified_ci(gain, g.half == 0, g.stratum), 0.5)
 
-    both = pd.concat(
-        [
-            a.join(other(b), ["dataset", "item"]).assign(half=1),
-            b.join(other(a), ["dataset", "item"]).assign(half=2),
-        ]
-    )
-    return _priced(
-        both, lambda g: own_control(g.assign(gain=g.planted - g.other).dropna(subset="gain"))
-    )
+    return _priced(pd.concat(parts), more)
 
 
 # %% ../../nbs/tabular/planted.ipynb #82a57455
@@ -472,80 +394,48 @@ def exposure_table(
     rows,  # long rows of one model, those of the part 'exposure' among them
 ):  # DataFrame: item ('planted', 'base'), times, n, value, low, high
     "Accuracy by number of showings, all data sets together"
-    m = wide_part(rows, "exposure")
-    if not len(m):
-        return m
-    m = m[m["item"].isin(["planted", "base"]) & (m.dataset == "")]
+    m = results.wide(rows, "rate", part="exposure", item=["planted", "base"], dataset="")
     return m.assign(times=m.times.astype(int), value=m.rate)
 
 
 def _moments(r):
     "A mean with its 95 % interval: mean, variance of the mean, number"
-    from scipy.stats import t
-
-    return (
-        r.value,
-        ((r.high - r.low) / 2 / t.ppf(0.975, r.n - 1)) ** 2 if r.n > 1 else float("nan"),
-        int(r.n),
-    )
-
-
-def _left_over(whole, part):
-    "The same of what a group has besides a part of it"
-    (a, v, n), (b, w, m) = whole, part
-    if n <= m:
-        return float("nan"), float("nan"), 0
-    mean = (a * n - b * m) / (n - m)
-    squares = n * (n - 1) * v - m * (m - 1) * w - m * (b - a) ** 2 - (n - m) * (mean - a) ** 2
-    return mean, max(squares, 0) / (n - m - 1) / (n - m) if n - m > 1 else float("nan"), n - m
+    width = (r.high - r.low) / 2 / student.ppf(0.975, r.n - 1) if r.n > 1 else np.nan
+    return r.value, width**2, int(r.n)
 
 
 def _cleaned(of, found, by_chance):
     "A test set half of which was shown, with and without the rows found, and what stays of the excess"
-    from scipy.stats import t
-
     shown, twins = _moments(of["shown"]), _moments(of["honest"])
-    if "missed" in of:
-        u, v, n = _moments(of["missed"])  # of the shown rows those that are not found
-    else:
-        u, v, n = _left_over(_moments(of["corrected"]), twins)  # rows without it have no twin found
-    kept = _moments(of["kept"])[0] if "kept" in of else twins[0]
+    u, v, n = _moments(of["missed"])  # of the shown rows those that are not found
+    kept = of["kept"].value
     part = (1 - found) / (2 - found - by_chance) if n else 0.0  # of the rows that stay
     left = part * u + (1 - part) * kept - twins[0] if n else kept - twins[0]
-    wide = (
-        t.ppf(0.975, min(n, twins[2]) - 1) * (v + twins[1]) ** 0.5 if n > 1 else 1.0
-    )  # scores are from 0 to 1
-    low, high = (
-        max(left - part * wide, -part * twins[0]),
-        min(left + part * wide, part * (1 - twins[0])),
-    )
-    return dict(
-        half=(shown[0] + twins[0]) / 2,
-        cleaned=twins[0] + left,
-        left=left,
-        left_low=min(low, left),
-        left_high=max(high, left),
-        missed_n=n,
-    )
+    wide = 1.0  # scores are from 0 to 1
+    if n > 1:
+        wide = student.ppf(0.975, min(n, twins[2]) - 1) * (v + twins[1]) ** 0.5
+    low = max(left - part * wide, -part * twins[0])
+    high = min(left + part * wide, part * (1 - twins[0]))
+    ends = dict(left=left, left_low=min(low, left), left_high=max(high, left), missed_n=n)
+    return dict(half=(shown[0] + twins[0]) / 2, cleaned=twins[0] + left) | ends
 
 
 def gains(
     rows,  # long rows of one model, those of the part 'exposure' among them
 ):  # DataFrame by number of showings: gain, low, high, n, p, found, more, ..., half, cleaned, ...
     "Paired gain in accuracy, its excess over that of twins, and a test set half of which was shown"
-    m = wide_part(rows, "exposure", "gain")
+    m = results.wide(rows, "gain", part="exposure", item="paired")
     if not len(m):
         return m
-    m = m[m["item"] == "paired"]
     more = results.select(rows, part="exposure", quantity="more").set_index("times")
     more = more[["low", "high", "n"]].add_prefix("more_")
     m = m.join(more, on="times").assign(times=m.times.astype(int)).set_index("times").sort_index()
     if "more" not in m:
         return m.assign(more=float("nan"))
-    out, own = {}, rows[(rows["part"] == "exposure") & (rows.dataset == "")]
+    out = {}
     for times in m.index[m.more.notna()]:
-        g = own[own.times == times]
-        of = {r.quantity: r for r in g[g["item"] == "paired"].itertuples()}
-        of["shown"] = next(g[g["item"] == "planted"].itertuples())
+        g = results.select(rows, part="exposure", dataset="", times=times)
+        of = {r.quantity: r for r in results.select(g, item="paired").itertuples()}
+        of["shown"] = next(results.select(g, item="planted").itertuples())
         out[times] = _cleaned(of, m.found[times], m.found[0])
     return m.join(pd.DataFrame(out).T)

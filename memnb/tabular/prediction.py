@@ -95,16 +95,12 @@ def predict(
     solved = [(ask(r), label[i]) for i, r in rows[:shots].iterrows()]
     test = rows[shots : shots + n]
     true = label[test.index]
-    ps = prompts(
-        mode or model.mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " "
-    )
     mode, labels = mode or model.mode, sorted(label.unique())
-    answers = model.generate(
-        ps,
-        max_tokens=budget(*labels) + room_to_talk(mode) // 2,
-        stop=["\n"] if mode == "completion" else None,
-    )
-    said, readable = zip(*(read_class(s, labels) for s in answers)) if len(answers) else ((), ())
+    ps = prompts(mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " ")
+    size, stop = budget(*labels) + room_to_talk(mode) // 2, ["\n"] if mode == "completion" else None
+    answers = model.generate(ps, max_tokens=size, stop=stop)
+    read = [read_class(s, labels) for s in answers]
+    said, readable = zip(*read) if read else ((), ())
     ok = [a == b for a, b in zip(true, said)]
     return per_query("accuracy", t, true.values, said, ok, answers, readable=readable)
 
@@ -173,22 +169,12 @@ def baselines(
     y = pd.factorize(df[t.target], sort=True)[0]
     X = encoded(df.drop(columns=t.target))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    grids = {
-        "Logistic Regression": {"logisticregression__C": [0.01, 0.1, 1, 10]},
-        "Gradient Boosted Tree": {
-            "max_depth": [2, 4, 6],
-            "reg_lambda": [1, 10],
-            "reg_alpha": [0, 1],
-        },
-    }
+    grids = {"Logistic Regression": {"logisticregression__C": [0.01, 0.1, 1, 10]}}
+    grids["Gradient Boosted Tree"] = dict(max_depth=[2, 4, 6], reg_lambda=[1, 10], reg_alpha=[0, 1])
     rows = [("majority", int(np.bincount(y).max()))]
     for m, clf in learners(seed).items():
         best = GridSearchCV(clf, grids[m], cv=3, n_jobs=1)
         rows.append((m, int((cross_val_predict(best, X, y, cv=folds) == y).sum())))
     how = dict(text="nested cross-validation")
-    return joined(
-        [
-            entry("accuracy", t.name, "rows", dict(rate=proportion(k, len(y)) | how), item=m)
-            for m, k in rows
-        ]
-    )
+    rates = {m: dict(rate=proportion(k, len(y)) | how) for m, k in rows}
+    return joined([entry("accuracy", t.name, "rows", r, item=m) for m, r in rates.items()])

@@ -16,9 +16,11 @@ __all__ = [
     "NONE_RIGHT",
     "sensitivity",
     "sign",
-    "signs",
     "evidence",
     "decides",
+    "judgements",
+    "signs",
+    "by_test",
     "explain",
     "printed_signs",
     "paper_signs",
@@ -27,7 +29,8 @@ __all__ = [
 # %% ../../nbs/tabular/rules.ipynb #696f6500
 import pandas as pd
 
-from .counting import wide_part
+from .. import results
+from ..stats import sign_test
 from .guards import NEW_TWIN
 from .method import proportion
 
@@ -51,8 +54,8 @@ def _given(r, key, default=0.0):
     return default if x is None or x != x else x
 
 
-def _twinned(r):
-    "Could a twin be made, that is new? Where none was asked, nothing seemed memorized"
+def _controlled(r):
+    "Is the control table new? Where none was asked, nothing seemed memorized"
     return _given(r, "twin_new", 1) >= NEW_TWIN
 
 
@@ -62,7 +65,7 @@ def _interval(hi=0.25, lo=0.10):
         if guess >= 0.9:
             return "-"
         if r.low > hi:
-            return "✓" if r.low > guess and _given(r, "p_twin") < 0.01 and _twinned(r) else "?"
+            return "✓" if r.low > guess and _given(r, "p_twin") < 0.01 and _controlled(r) else "?"
         return "✗" if r.high < lo else "?"
 
     return rule, (
@@ -85,7 +88,7 @@ def _share(hi, lo, drawn=False):
 
 def _lines(r):
     more = r.lines - max(_given(r, "line_guess"), _given(r, "twin_lines"))
-    return "✓" if more >= 2 and _twinned(r) else "✗" if r.lines < 1 else "?"
+    return "✓" if more >= 2 and _controlled(r) else "✗" if r.lines < 1 else "?"
 
 
 def _agree(r):
@@ -95,11 +98,9 @@ def _agree(r):
 
 
 def _token(r):
-    from scipy.stats import binomtest
-
     if r.baseline >= 0.9:
         return "-"
-    p = binomtest(int(r.k), int(r.n), r.baseline, alternative="greater").pvalue
+    p = sign_test(round(r.rate * r.n), int(r.n), "greater", r.baseline)
     return "✓" if p < 1e-4 else "?" if p < 0.05 or r.high >= r.baseline + 0.15 else "✗"
 
 
@@ -132,23 +133,20 @@ TESTS = list(RULES)
 def sensitivity(
     rows,  # long rows, those of the part 'eyes' among them
 ) -> dict:  # test -> (found, asked) of the rows shown most often
-    "How many planted memories each test finds in the form in which it is asked"
-    own = wide_part(rows, "eyes")
-    if not len(own):
-        return {}
-    times = pd.to_numeric(own.times)
-    own = own[times == times.max()].groupby("test", sort=False)[["k", "n"]].sum()
-    return {t: (int(r.k), int(r.n)) for t, r in own.iterrows()}
+    "How many rows shown a known number of times each test finds in the form in which it is asked"
+    own = results.wide(rows, "rate", part="eyes")
+    own = own[pd.to_numeric(own.times) == pd.to_numeric(own.times).max()]
+    own = own.assign(k=(own.rate * own.n).astype(float).round())
+    return {t: (int(g.k.sum()), int(g.n.sum())) for t, g in own.groupby("test", sort=False)}
 
 
 def sign(
-    row,  # of `wide_part`
+    row,  # of a test, from `results.wide`
     eyes=None,  # from `sensitivity`; None asks no proof, as for numbers that the paper prints
 ) -> str:  # ✓ ✗ ? -
     "The sign that a result gets in Table 1"
-    value = row.get(
-        dict(header="lines", conditional_distribution="correlation").get(row["part"], "rate")
-    )
+    main = dict(header="lines", conditional_distribution="correlation")
+    value = row.get(main.get(row["part"], "rate"))
     if value is None or value != value:
         return "-"
     s = RULES[row["part"]][0](row)
@@ -159,43 +157,22 @@ def sign(
     return "✗" if n and k / n >= POWER and read else "?"
 
 
-def signs(
-    rows,  # long rows of one model, and rows of the part 'eyes' if there are any
-    ask_eyes: bool = True,  # does ✗ of a test of memory need one that is proved not to be blind?
-) -> dict:  # (data set, test) -> sign, for the tests of Table 1 that were made
-    "The signs of Table 1"
-    eyes = sensitivity(rows) if ask_eyes else None
-    return {
-        (r["dataset"], test): sign(r, eyes)
-        for test in TESTS
-        for _, r in wide_part(rows, test).iterrows()
-    }
-
-
 def evidence(
-    r,  # row of `wide_part`
+    r,  # of a test, from `results.wide`
 ) -> str:
     "A result in words"
     if sign(r) == "-" and r["part"] not in OF_MEMORY[1:]:
         return "no usable samples"
+    out = f"{r.rate * r.n:.0f} of {r.n:.0f}"
     if r["part"] == "header":
-        said = f"{r.lines:.0f} lines in the best split"
-    else:
-        said = f"{r.k:.0f} of {r.n:.0f}"
+        out = f"{r.lines:.0f} lines in the best split"
     if r["part"] == "conditional_distribution":
-        said = f"r={r.correlation:.2f}, {said} signs"
+        out = f"r={r.correlation:.2f}, {out} signs"
     if r["part"] == "first_token":
-        said += f", baseline {r.baseline:.3f}"
-    for key, words in dict(
-        guess="guess {:.2f}",
-        line_guess="guess {:.0f}",
-        twin="twin {:.2f}",
-        twin_lines="twin {:.0f}",
-        unreadable="{:.0f} unreadable",
-    ).items():
-        if _given(r, key):
-            said += ", " + words.format(r[key])
-    return said
+        out += f", baseline {r.baseline:.3f}"
+    words = dict(guess="guess {:.2f}", line_guess="guess {:.0f}", twin="twin {:.2f}")
+    words |= dict(twin_lines="twin {:.0f}", unreadable="{:.0f} unreadable")
+    return ", ".join([out, *(w.format(r[key]) for key, w in words.items() if _given(r, key))])
 
 
 BY_RATE = "row_completion", "feature_completion"
@@ -206,17 +183,17 @@ NONE_RIGHT = 36  # fewest questions after which none right excludes a share of a
 def decides(
     test: str,
     said: str,  # of Table 1; its sign
-    row,  # of `wide_part`
+    row,  # of the test, from `results.wide`
     eyes: dict,  # from `sensitivity`
 ) -> str:
     "What would turn a ? into a sign; nothing for other signs"
     if said != "?":
         return ""
     k, n = eyes.get(test, (0, 0))
-    lost, asked = row.get("unreadable", 0) or 0, row.get("n", 0) or 0
+    lost, asked = _given(row, "unreadable"), _given(row, "n")
     if asked and lost > UNREAD * asked:
         return f"answers that can be read: {lost:.0f} of {asked:.0f} could not"
-    if not _twinned(row):
+    if not _controlled(row):
         return f"another control: {1 - row['twin_new']:.0%} of the twin of this table is as in the table"
     if _given(row, "low") > 0.25 and test in BY_RATE:
         if _given(row, "p_twin") >= 0.01:
@@ -225,7 +202,7 @@ def decides(
             return "more questions: a guess without memory does as well"
     if test in ("feature_names", "feature_distribution"):
         return "nothing: some are right, and there are no more"
-    if test in OF_MEMORY and (not row.get("k") or "part" in row and sign(row) == "✗"):
+    if test in OF_MEMORY and (not _given(row, "rate") or sign(row) == "✗"):
         if n and k / n < POWER:
             return "another model or form: this test is too blind to say that something is absent"
         if not n:
@@ -235,23 +212,53 @@ def decides(
     return BETWEEN
 
 
-def explain(
-    table,  # from `measure`, and rows of the part 'eyes' if there are any
-) -> str:  # one line a test
-    "Table 1 for one data set: each sign with its evidence, what the test finds of planted rows, its rule"
-    lines, eyes = [], sensitivity(table)
+def judgements(
+    rows,  # long rows of one model, and rows of the part 'eyes' if there are any
+    ask_eyes: bool = True,  # does ✗ of a test of memory need one that is proved not to be blind?
+):  # DataFrame, a row for each data set and test of Table 1 that was made
+    "Table 1 as rows: sign, evidence, what would decide a `?`"
+    eyes, out = sensitivity(rows) if ask_eyes else None, []
     for test in TESTS:
-        own = wide_part(table, test)
-        row = own.iloc[0] if len(own) else {}
-        s = sign(row, eyes) if len(own) else "-"
-        why = evidence(row) if len(own) else "not applicable or not asked for"
-        k, n = eyes.get(test, (0, 0))
-        seen = (f"; finds {k} of {n} planted" if n else "; no planted control") * (
-            test in OF_MEMORY
-        )
-        if more := decides(test, s, row, eyes):
-            seen += f"; to decide: {more}"
-        lines += [f"{s}  {test:25} {why}{seen}", f"   {'':25} ({RULES[test][1]})"]
+        for _, r in results.wide(rows, "rate", part=test).iterrows():
+            s = sign(r, eyes)
+            own = dict(dataset=r["dataset"], test=test, sign=s, evidence=evidence(r), n=r.n)
+            out.append(own | dict(unit=r.unit, decides=decides(test, s, r, eyes or {})))
+    return pd.DataFrame(
+        out, columns=["dataset", "test", "sign", "evidence", "n", "unit", "decides"]
+    )
+
+
+def signs(
+    rows,  # as for `judgements`
+    ask_eyes: bool = True,
+) -> dict:  # (data set, test) -> sign
+    "The signs of Table 1"
+    d = judgements(rows, ask_eyes)
+    return dict(zip(zip(d.dataset, d.test), d.sign))
+
+
+def by_test(
+    rows,  # long rows of one data set, and rows of the part 'eyes' if there are any
+):  # DataFrame, a row for each test of Table 1, as `judgements`, with found and asked of the rows known
+    "Table 1 for one data set, tests that were not made among them"
+    d, eyes = (
+        judgements(rows).drop_duplicates("test").set_index("test").reindex(TESTS),
+        sensitivity(rows),
+    )
+    d = d.fillna(dict(sign="-", evidence="not applicable or not asked for", decides=""))
+    d["found"], d["asked"] = zip(*(eyes.get(t, (0, 0)) for t in TESTS))
+    return d.rename_axis("test").reset_index()
+
+
+def explain(
+    table,  # as for `by_test`
+) -> str:  # two lines a test
+    "Table 1 for one data set: each sign with its evidence, what the test finds of planted rows, its rule"
+    lines = []
+    for r in by_test(table).itertuples():
+        seen = f"; finds {r.found} of {r.asked} planted" if r.asked else "; no planted control"
+        seen = seen * (r.test in OF_MEMORY) + f"; to decide: {r.decides}" * bool(r.decides)
+        lines += [f"{r.sign}  {r.test:25} {r.evidence}{seen}", f"   {'':25} ({RULES[r.test][1]})"]
     return "\n".join(lines)
 
 
@@ -263,7 +270,7 @@ def printed_signs(
     base = rep[rep.what == "first_token_baseline"].set_index("dataset").value
     counts, rows = rep[rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()], []
     for r in counts.itertuples():
-        own = dict(part=r.what, k=r.k) | proportion(int(r.k), int(r.n)) | dict(rate=r.k / r.n)
+        own = dict(part=r.what, rate=r.k / r.n) | proportion(int(r.k), int(r.n))
         if r.what == "first_token":
             own["baseline"] = float(base[r.dataset])
         rows.append((r.dataset, r.model, r.what, f"{r.k:.0f}/{r.n:.0f}", sign(pd.Series(own))))
