@@ -8,7 +8,6 @@ __all__ = ["PAPER"]
 # %% ../../nbs/contextual/index.ipynb #727b9815
 from .automaton import *
 from .claims import *
-from .figures import *
 from .grammars import *
 from .logs import *
 from .measuring import *
@@ -21,6 +20,7 @@ from .retraining import *
 from functools import wraps
 
 from . import figures as _figures
+from .measuring import chosen, curves, sweep
 from ..papers import Paper
 
 
@@ -28,14 +28,15 @@ def _drawn(f):
     "A figure of losses as one of measured rows"
 
     @wraps(f)
-    def draw(rows, reported=None, **how):
-        return f(curves(chosen(rows)), reported, **how)  # noqa: F405
+    def draw(measured, reported=None, **how):
+        return f(curves(chosen(measured)), reported, **how)
 
     return draw
 
 
 PAPER = Paper(
     "contextual",
-    sweep,  # noqa: F405
+    sweep,
     {name: _drawn(f) for name, f in vars(_figures).items() if name.startswith("fig")},
 )
+globals().update(PAPER.figures)  # here of measured rows, in `figures` of losses

@@ -189,14 +189,11 @@ def filled(
 
 
 _HALF, _THIRD = dict(p=0.5, q=0.5), dict.fromkeys("pqxy", "1/3") | dict(s=0.25, t=0.25)
-GRAMMARS = dict(
-    L1=filled(A_TYPE + A_EVEN, **_HALF),
-    L2=filled(A_TYPE + A_EVEN, p=0.95, q=0.05),
-    L3=filled(B_TYPE + B_EVEN, **_THIRD),
-    L4=filled(B_TYPE + B_EVEN, **_THIRD | dict(x=0.95, y=0.025)),
-    L5=filled((A_TYPE + A_UNEVEN).replace("A15 A14 A13", "A15 A13"), **_HALF),
-    L6=filled(B_TYPE + B_UNEVEN, **_THIRD),
-)
+GRAMMARS = dict(L1=filled(A_TYPE + A_EVEN, **_HALF), L2=filled(A_TYPE + A_EVEN, p=0.95, q=0.05))
+GRAMMARS["L3"] = filled(B_TYPE + B_EVEN, **_THIRD)
+GRAMMARS["L4"] = filled(B_TYPE + B_EVEN, **_THIRD | dict(x=0.95, y=0.025))
+GRAMMARS["L5"] = filled((A_TYPE + A_UNEVEN).replace("A15 A14 A13", "A15 A13"), **_HALF)
+GRAMMARS["L6"] = filled(B_TYPE + B_UNEVEN, **_THIRD)
 GRAMMARS |= {
     new: re.sub(r"(?<= )[1-9](?=\s)", lambda m: "abcdefghi"[int(m[0]) - 1], GRAMMARS[old])
     for new, old in (("L7", "L5"), ("L8", "L6"))

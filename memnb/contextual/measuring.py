@@ -6,7 +6,6 @@
 __all__ = [
     "KEYS_OF_RUNS",
     "CELL",
-    "KINDS_OF_LEARNERS",
     "parted",
     "measure",
     "chosen",
@@ -15,12 +14,6 @@ __all__ = [
     "Sizes",
     "cells_of",
     "sweep",
-    "kind_of",
-    "main_cell",
-    "main_rows",
-    "shared_repeats",
-    "asked_last",
-    "group_of",
 ]
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf

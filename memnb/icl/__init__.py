@@ -9,7 +9,6 @@ __all__ = ["PAPER"]
 from . import figures as _figures
 from .claims import *
 from .controls import *
-from .figures import *
 from .judges import *
 from .method import *
 from .performance import *
@@ -23,6 +22,7 @@ from ..papers import Paper
 PAPER = Paper(
     "icl",
     run,
-    {name.removeprefix("fig_"): f for name, f in vars(_figures).items() if name.startswith("fig")},
+    {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
     facts,
 )
+globals().update(PAPER.figures)

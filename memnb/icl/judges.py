@@ -19,13 +19,11 @@ from ..core import paper_file, require
 from ..lm import needs
 
 # %% ../../nbs/icl/judges.ipynb #6cc283df
-STOP = set(
-    (
-        "a an the of to in on at by for from and or but is are was were be been has have had it "
-        "its this that these those he she him her they them his their will would with as do does "
-        "did so"
-    ).split()
-)
+STOP = {
+    *"a an the of to in on at by for from and or but is are was were be been has have had".split(),
+    *"it its this that these those he she him her they them his their will would with".split(),
+    *"as do does did so".split(),
+}
 NEGATIONS = set("not no never none nor without cannot n't".split())
 
 

@@ -141,14 +141,8 @@ def swap_rows(
         for dose in (None, *doses) if there else ():
             pairs = (one, other), (other, one)
             d = pd.concat([_swapped(*pair, s, there, k, dose) for pair in pairs])  # both halves
-            counts = dict(
-                member=d.x,
-                twin=d.y,
-                gained=d.x & ~d.y,
-                lost=d.y & ~d.x,
-                gained_exact=d.u & ~d.v,
-                lost_exact=d.v & ~d.u,
-            )
+            counts = dict(member=d.x, twin=d.y, gained=d.x & ~d.y, lost=d.y & ~d.x)
+            counts |= dict(gained_exact=d.u & ~d.v, lost_exact=d.v & ~d.u)
             at = dict(part="swap", dataset="file-swapped", setting=s, k=k, n=len(d), unit="texts")
             at |= dict(times=dose) if dose else {}
             rows += [dict(at, quantity=q, value=int(c.sum())) for q, c in counts.items() if len(d)]

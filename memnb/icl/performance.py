@@ -47,10 +47,7 @@ def perform(
     refused = False
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
-        said, refused = (
-            [read_label(s, task.labels) for s in answers],
-            list(map(was_refused, answers)),
-        )
+        said, refused = [read_label(s, task.labels) for s in answers], [*map(was_refused, answers)]
     elif how == "scoring":
         model.require("logprobs")
         space, n = "" if isinstance(prompts[0], list) else " ", len(labels)

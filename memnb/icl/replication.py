@@ -197,13 +197,8 @@ def guess_counts(
 
 # %% ../../nbs/icl/replication.ipynb #75fd75c6
 OFTEN = 8  # times shown from which on an instance counts as shown often
-BASES = dict(
-    pairs_labels=["full"],
-    pairs=["full", "pairs_labels"],
-    shuffled=["pairs_labels"],
-    twins=["pairs"],
-    foreign=["pairs"],
-)  # setting: those that it is compared with at the same k
+BASES = dict(pairs_labels=["full"], pairs=["full", "pairs_labels"], shuffled=["pairs_labels"])
+BASES |= dict(twins=["pairs"], foreign=["pairs"])  # what each is compared with at the same k
 AT_ZERO = dict(shuffled="pairs_labels", twins="pairs", foreign="pairs")  # without demonstrations
 
 

@@ -37,14 +37,8 @@ SINGLY = "planted:news"  # its items were shown as documents of their own: besid
 SHARE = dict(replication="rate", generation="accuracy", scoring="accuracy")  # by part
 COUNTS = dict.fromkeys(SHARE, ["hits", "constant", "distinct", "commonest"])
 COUNTS["replication"] = ["exact", "near_exact", "copies", "constants", "beyond", "only_copy"]
-SPELLED = dict(
-    full="full",
-    pairs_labels="pairs and labels",
-    pairs="pairs only",
-    shuffled="shuffled labels",
-    twins="pairs never shown",
-    foreign="foreign pairs",
-)  # settings for people
+SPELLED = dict(full="full", pairs_labels="pairs and labels", pairs="pairs only")  # for people
+SPELLED |= dict(shuffled="shuffled labels", twins="pairs never shown", foreign="foreign pairs")
 
 
 def overall(
@@ -147,21 +141,14 @@ def tab_memory(
         best = g.value[g.index > 0].idxmax()
         groups = pair_counts(rows[rows.model == model], setting, int(best), "k = 0").get(data, {})
         gained, lost, _ = groups.get("shown", groups.get("", (0, 0, 0)))
-        ends = [f"{100 * g[c][best]:.0f}" for c in ("value", "low", "high")]
-        out.append(
-            {
-                "model": name,
-                "instances": g.n[best],
-                "back at k = 0": round(g.rate[0] * g.n[0]),
-                "best k": int(best),
-                "back": round(g.rate[best] * g.n[best]),
-                "guess": f"{100 * g.guess[best]:.0f} % of {g.others[best]} ({g.by[best]})",
-                "memory (points)": "{} ({} to {})".format(*ends),
-                "gained": gained,
-                "lost": lost,
-                "p": min(1, (len(g) - 1) * stats.mcnemar(gained, lost)),
-            }
-        )
+        top = g.loc[best]
+        ends = [f"{100 * top[c]:.0f}" for c in ("value", "low", "high")]
+        row = {"model": name, "instances": g.n[best], "back at k = 0": round(g.rate[0] * g.n[0])}
+        row |= {"best k": int(best), "back": round(top.rate * top.n)}
+        row["guess"] = f"{100 * top.guess:.0f} % of {top.others} ({top.by})"
+        row["memory (points)"] = "{} ({} to {})".format(*ends)
+        p = min(1, (len(g) - 1) * stats.mcnemar(gained, lost))
+        out.append(row | dict(gained=gained, lost=lost, p=p))
     return pd.DataFrame(out)
 
 
@@ -214,17 +201,11 @@ def tab_performance(
             continue
         best = g.accuracy[g.index > 0].idxmax()
         zero, more = ((round(g.hits[k]), int(g.n[k])) for k in (0, best))
-        out.append(
-            {
-                "model": name,
-                "right at k = 0": "{} of {}".format(*zero),
-                "best k": int(best),
-                "right": "{} of {}".format(*more),
-                "p": min(1, (len(g) - 1) * stats.fisher(zero, more)),
-                "commonest answer": f"{100 * g.constant[best]:.0f} %",
-                "commonest label": f"{g.commonest[best]:.0f}",
-            }
-        )
+        row = {"model": name, "right at k = 0": "{} of {}".format(*zero), "best k": int(best)}
+        row |= {"right": "{} of {}".format(*more)}
+        row |= {"p": min(1, (len(g) - 1) * stats.fisher(zero, more))}
+        row["commonest answer"] = f"{100 * g.constant[best]:.0f} %"
+        out.append(row | {"commonest label": f"{g.commonest[best]:.0f}"})
     return pd.DataFrame(out)
 
 

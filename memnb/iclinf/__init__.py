@@ -11,7 +11,6 @@ from .accounting import *
 from .auditing import *
 from .claims import *
 from .duels import *
-from .figures import *
 from .influence import *
 from .ladder import *
 from .learners import *
@@ -26,3 +25,4 @@ PAPER = Paper(
     measure_parts,
     {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
 )
+globals().update(PAPER.figures)

@@ -224,19 +224,12 @@ def compare(
     best = rdp_to_approxdp([sums[o] for o in own], delta, own)
     bare = rdp_to_approxdp(np.zeros(len(own)), delta, own)
     edge = {"lowest": -1, "": 0, "highest": 1}
-    found = dict(
-        theory=g.eps,
-        alpha=a,
-        edge=edge[g.edge],
-        empirical=2 * (sums[a] + part),
-        floor=2 * part,
-        ratio=2 * (sums[a] + part) / g.eps,
-        used=sums[a] / (steps * float(token_rdp(a, c, s, tau))),
-        tight=max(best.eps, 0.0),
-        tight_alpha=best.alpha,
-        tight_edge=edge[best.edge],
-        tight_floor=max(bare.eps, 0.0),
-    )
+    paper = 2 * (sums[a] + part)
+    found = dict(theory=g.eps, alpha=a, edge=edge[g.edge])
+    found |= dict(empirical=paper, floor=2 * part, ratio=paper / g.eps)
+    found |= dict(used=sums[a] / (steps * float(token_rdp(a, c, s, tau))))
+    found |= dict(tight=max(best.eps, 0.0), tight_alpha=best.alpha)
+    found |= dict(tight_edge=edge[best.edge], tight_floor=max(bare.eps, 0.0))
     if one:
         found["followed"] = max(rdp_to_approxdp([one[o] for o in own], delta, own).eps, 0.0)
     return found

@@ -12,37 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from .. import data, lm, plant
-from ..core import file_hash, say
+from ..core import file_hash, paper_file, say
 
 # %% ../../nbs/iclinf/prompts.ipynb #798a7943
 FIRST = " Output only the {} (no explanations or extra text) as the first token."
-FORMS = dict(  # name: instruction, names of the two fields, labels
-    ag_news=(
-        "Classify the news articles into the categories of World, Sports, Business, and Technology."
-        + FIRST.format("category name"),
-        "Article",
-        "Answer",
-        "World Sports Business Technology",
-    ),
-    dbpedia=(
-        "Classify the documents based on whether they are about one of Company, School, Artist, "
-        "Athlete, Politician, Transportation, Building, Nature, Village, Animal, Plant, Album, Film, "
-        "or Book." + FIRST.format("category name"),
-        "Article",
-        "Answer",
-        "Company School Artist Athlete Politician Transportation Building Nature Village Animal Plant "
-        "Album Film Book",
-    ),
-    trec=(
-        "Classify the questions based on whether their answer type is a Number, Location, Person, "
-        "Description, Entity, or Abbreviation." + FIRST.format("question type"),
-        "Question",
-        "Answer Type",
-        "Abbreviation Entity Description Person Location Number",
-    ),
-)
+_TABLE = yaml.safe_load(paper_file("iclinf", "prompts.yaml").read_text(encoding="utf8"))
+FORMS = {k: [*v.values()] for k, v in _TABLE["forms"].items()}  # instruction, two fields, labels
 
 
 def _form(name, labels):
@@ -116,16 +94,9 @@ def pool(
     return Pool(name, q, rest, intro, ask, answer, names)
 
 
-_TOPICS = {
-    "comp.": "Computers",
-    "rec.sport": "Sports",
-    "talk.politics": "Politics",
-    "sci.space": "Space",
-    "sci.med": "Medicine",
-}
 _GOODS = {k: k for k in "cocoa coffee copper gold sugar rubber".split()}
 COARSE = dict(  # name: packaged data set, beginnings of its labels and names in prompts, words
-    topics=("20news", _TOPICS, 40), goods=("reuters_r52", _GOODS, 25)
+    topics=("20news", _TABLE["topics"], 40), goods=("reuters_r52", _GOODS, 25)
 )
 
 
