@@ -34,10 +34,8 @@ def leave_one_out(
     if isinstance(model, lm.Dry):
         model.cost["calls"] += len(todo)
         model.cost["prompt_tokens"] += sum(map(own_tokens, ids.values()))
-        return [
-            have.get(k) or _kept(np.zeros((len(c), 1)), [0] * len(tokens))
-            for k, c in zip(keys, cases)
-        ]
+        blank = [_kept(np.zeros((len(c), 1)), [0] * len(tokens)) for c in cases]
+        return [have.get(k) or b for k, b in zip(keys, blank)]
     if todo:
         model.store.need_write()
     for i in ids.values():
@@ -176,13 +174,8 @@ def guess(
 
 
 # %% ../../nbs/iclinf/influence.ipynb #1235f152
-READINGS = {
-    "label": {},
-    "full": dict(vocab="full"),
-    "calibrated": dict(calibration="own"),
-    "calibrated, shared": dict(calibration="shared"),
-    "signed": dict(signed=True),
-}
+READINGS = {"label": {}, "full": dict(vocab="full"), "calibrated": dict(calibration="own")}
+READINGS |= {"calibrated, shared": dict(calibration="shared"), "signed": dict(signed=True)}
 
 
 def readings(

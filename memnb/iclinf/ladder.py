@@ -170,9 +170,7 @@ def rungs(
     if isinstance(m, lm.Dry):  # every model, and the tuning forward and back
         for d in datasets * (1 + len(cuts) + len(stops)):
             scores(m, d, n, shots, mode, splits, seed)
-        m.cost["prompt_tokens"] += (
-            3 * 250 * max(stops, default=0)
-        )  # tokens of a prompt of four texts
+        m.cost["prompt_tokens"] += 3 * 250 * max(stops, default=0)  # of a prompt of four texts
         return pd.DataFrame(), m if stops else None
     rows, worst, tuned, last = [], {d: {} for d in datasets}, [], None
     texts = plant.ordinary(8, "test")
@@ -184,7 +182,7 @@ def rungs(
         for d in datasets:
             t, here = (
                 scores(who, d, n, shots, mode, splits, seed),
-                at | dict(dataset=d, unit="queries"),
+                dict(at, dataset=d, unit="queries"),
             )
             own = losses(t).groupby("query", sort=False).loss.max().to_numpy()
             worst[d][who.name] = own
@@ -338,8 +336,6 @@ def own_form_rows(
         lp = who.logprobs([f"{p.intro}\n\n{p.ask}:"] * len(items), [" " + t for t in items.text])
         nats = np.array([-sum(x) / len(x) for x in lp])
         for k, known in (("memorized", items.times > 0), ("twin", items.times == 0)):
-            names = dict(part="memory", model=who.name, item=k, unit="texts")
-            rows.append(
-                pd.DataFrame([dict(quantity="text loss", **names, **mean_loss(nats[known], seed))])
-            )
+            row = dict(part="memory", quantity="text loss", model=who.name, item=k, unit="texts")
+            rows.append(pd.DataFrame([row | mean_loss(nats[known], seed)]))
     return pd.concat(rows, ignore_index=True).assign(dataset="exemplars", shots=shots)
