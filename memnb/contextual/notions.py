@@ -153,20 +153,13 @@ def check_losses(name, epochs, *losses):
         if len(bad):
             raise ValueError(f"{name}: the loss of epoch {e[bad[0]]:g} is no number")
         if (x < 0).any():
-            raise ValueError(
-                f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, "
-                "but a loss is -log p: check its sign"
-            )
-    if (np.diff(e) < 0).any():
-        raise ValueError(
-            f"{name}: epochs are not in order: sort by epoch, or "
-            "name the columns that tell runs apart in `by`"
-        )
-    if (np.diff(e) == 0).any():
-        raise ValueError(
-            f"{name}: epoch {e[1:][np.diff(e) == 0][0]:g} occurs twice: "
-            "name the columns that tell runs apart in `by`"
-        )
+            raise ValueError(f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, not -log p")
+    why = (
+        "not in order" if (np.diff(e) < 0).any() else "there twice" * bool((np.diff(e) == 0).any())
+    )
+    if why:
+        more = "sort by epoch, or name the columns that tell runs apart in `by`"
+        raise ValueError(f"{name}: epochs are {why}: {more}")
 
 
 # %% ../../nbs/contextual/notions.ipynb #3655d278
