@@ -158,6 +158,7 @@ def tab_transitions(
 ):  # DataFrame
     "What exact, near and inexact answers become with more demonstrations, shown and never shown apart"
     m = results.select(rows, part="transition", setting=setting).query("value > 0")
+    m = m.sort_values(["model", "dataset", "group", "near", "k"], kind="stable")
     name = [
         f"{plots.label(a)}, {g or 'all'}, k = {x:.0f} to {y:.0f}"
         for a, g, x, y in zip(m.model, m.group, m.near, m.k)
