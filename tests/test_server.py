@@ -1268,6 +1268,36 @@ def test_a_model_that_declines_in_words(server, at, capsys):
     assert isinstance(stored(at)["second"], str)
 
 
+def test_pages_say_what_was_declined_and_what_was_not_read(server, at, tmp_path, monkeypatch):
+    "Beside the signs of a table, and among the doubts about texts"
+    from memnb.compare.asking import ask
+
+    class Odd(dict):
+        def get(self, prompt):
+            n = len(prompt) % 3
+            return [None, CUT["null"], content("I can't help with that.")][n]
+
+    server.plan, model = Odd(), load(at)
+    t = ask(model, [f"{w} text of some words" for w in ("a", "bb", "ccc")], prefixes=(1,))
+    for notes in (t.attrs["notes"], model.notes):
+        assert any("declined in words" in x for x in notes), notes
+        assert any("got no answer" in x for x in notes), notes
+    monkeypatch.setattr("memnb.tabular.onepage.PARTS", ["row_completion"])
+    page = tabular.one_page(model, "iris", tmp_path / "page.html", n=2, samples=2)
+    assert "declined in words" in page.read_text() and "got no answer" in page.read_text()
+
+
+def test_another_body_is_another_run(server, monkeypatch):
+    from memnb.run.identity import _model
+
+    plain = _model("openai:loud")
+    for same, options in ((False, dict(body=dict(a=1))), (False, dict(mode="completion"))):
+        monkeypatch.setenv("MEMNB_SERVER", json.dumps(options))
+        assert (_model("openai:loud") == plain) is same
+    monkeypatch.setenv("MEMNB_SERVER", json.dumps(dict(timeout=3)))
+    assert _model("openai:loud") == plain
+
+
 # ---- servers that want it otherwise
 
 

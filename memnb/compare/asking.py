@@ -114,6 +114,7 @@ class _Read:
     moved: np.ndarray = None  # influence of each text on itself; None where it was not asked
     refused: int = 0  # prompts
     words: bool = False  # prefixes were counted in words
+    notes: list = ()  # what the model has to say about its answers
 
 
 def _cut(text, words):
@@ -208,7 +209,7 @@ def prompt_influence(
 
 def _read(who, texts, prefixes, store, main, twice=0):
     "What a model says of texts, with the influence of the first `twice`; of other models only losses count"
-    m, nats, share, moved, refused = lm.load(who, store=store), None, None, None, 0
+    m, nats, share, moved, refused, no = lm.load(who, store=store), None, None, None, 0, []
     words = sizes = np.array([_size(m, t) for t in texts])
     if "tokens" in m.caps:
         got, moved = _by_tokens(m, texts, twice)
@@ -225,15 +226,15 @@ def _read(who, texts, prefixes, store, main, twice=0):
             if twice:
                 moved = np.full(len(texts), np.nan)
                 moved[:twice] = _in_halves(m, texts[:twice])
-        except lm.Unsupported:
-            pass  # the server was only now found not to
+        except lm.Unsupported as e:  # the server was only now found not to
+            no = [str(e)]
     by_words = main and share is None
     if by_words:
         share, changed, refused = _by_answers(m, texts, prefixes, words, twice * (moved is None))
     if moved is None and by_words and twice:
         moved = changed
     nats = None if nats is None else np.array(nats)
-    return _Read(m.name, m.id, sizes, nats, share, moved, refused, by_words)
+    return _Read(m.name, m.id, sizes, nats, share, moved, refused, by_words, [*no, *m.notes])
 
 
 # %% ../../nbs/compare/asking.ipynb #38f9a246
@@ -534,6 +535,7 @@ def ask(
             f"{lacking} of the {n} texts have no influence: twice in a row they are longer than what {own.name} "
             "sees, or end in white space."
         )
+    notes += own.notes
     if len(rest) == 1:
         notes.append("One other model gives no standard error.")
     if 1 < len(rest) < MANY:

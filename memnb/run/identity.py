@@ -91,7 +91,9 @@ def _model(word):
     if kind == "openai":
         known = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
         address = next((os.environ[k] for k in known if os.environ.get(k)), "")
-        return checksum(re.sub("//[^/@]*@", "//", address).rstrip("/"))
+        asked = json.loads(os.environ.get("MEMNB_SERVER") or "{}")  # of `--server`
+        asked = "".join(f"{asked[k]}" for k in ("mode", "body") if k in asked)
+        return checksum(re.sub("//[^/@]*@", "//", address).rstrip("/") + asked)
     if kind not in ("planted", "hf"):
         return ""
     from .. import hf

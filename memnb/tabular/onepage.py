@@ -135,7 +135,7 @@ def one_page(
         title=f"What does {name} remember of {t.title}?",
         lead=_lead(name, tests),
         tests=tests,
-        notes=_notes(t, rows),
+        notes=[*_notes(t, rows), *m.notes],
         answers=answers,
         about=f"{len(t)} rows, {len(t.names)} columns ({', '.join(t.names[:12])}{more}).",
         made=f"Model {m.name} ({m.id}), {mode} mode, preset {preset}, {n} questions a test at most, "
