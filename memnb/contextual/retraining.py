@@ -19,7 +19,6 @@ import copy
 import hashlib
 import json
 import math
-import os
 import re
 import time
 from collections import Counter
@@ -35,6 +34,7 @@ from .automaton import Grammar, grammar
 from .grammars import token_ids
 from .method import nearest
 from ..core import say
+from ..store import fresh_since
 
 # %% ../../nbs/contextual/retraining.ipynb #cfac5f71
 NATURAL = 10000  # strings from which natural frequencies are counted
@@ -280,7 +280,7 @@ def _kept(folder, what, make):
     if not folder:
         return make()
     file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
-    if not file.exists() or os.environ.get("MEMNB_FRESH"):
+    if not file.exists() or fresh_since():
         d = make()
         with core.replacing(file) as part:
             d.to_csv(part, index=False)
