@@ -1347,7 +1347,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.prefix.along': ('rooms/prefix.html#along', 'memnb/prefix.py'),
                               'memnb.prefix.batches': ('rooms/prefix.html#batches', 'memnb/prefix.py'),
                               'memnb.prefix.behind': ('rooms/prefix.html#behind', 'memnb/prefix.py'),
-                              'memnb.prefix.common_prefix': ('rooms/prefix.html#common_prefix', 'memnb/prefix.py'),
                               'memnb.prefix.cut': ('rooms/prefix.html#cut', 'memnb/prefix.py'),
                               'memnb.prefix.flash': ('rooms/prefix.html#flash', 'memnb/prefix.py'),
                               'memnb.prefix.in_order': ('rooms/prefix.html#in_order', 'memnb/prefix.py'),

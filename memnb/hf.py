@@ -108,6 +108,9 @@ def twin(
         return copy.deepcopy(net, tensors).eval()
 
     fast, words = new(), net.config.get_text_config().vocab_size
+    if (getattr(net.config, "max_position_embeddings", None) or 15) < 15:
+        fast.memnb_shares = False  # too short to be tried out, and to gain
+        return fast
     rows = [[*range(1, 12), *end] for end in ((2, 3, 4, 5), (3, 4, 5, 6), (5, 7, 9, 11))]
     rows = [[words * k // 16 for k in row] for row in rows]
     with torch.inference_mode():
@@ -218,6 +221,7 @@ class HF(LM):
         eos = known.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.words = known.get_input_embeddings().num_embeddings
+        self.most = max(1, min(4096, int(self.memory / 4 / self.words)))  # tokens of a pass
 
     @cached_property
     def fast(self):
@@ -316,16 +320,15 @@ class HF(LM):
         "Scores of what comes next"
         import torch
 
-        first = [len(x) - 1 for x in ids] if first is None else first
-        most, last = max(1, min(4096, int(self.memory / 4 / self.words))), None
+        first, last = [len(x) - 1 for x in ids] if first is None else first, None
         if self.shares:
-            for tree in trees(ids, first, most):
+            for tree in trees(ids, first, self.most):
                 yield from passed(self.fast, tree, last)
                 last = tree
             return
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         while order:  # padded behind, where nobody looks
-            n = max(1, most // len(ids[order[-1]]))
+            n = max(1, self.most // len(ids[order[-1]]))
             few, order = order[-n:], order[:-n]
             rows = [torch.tensor(ids[i], device=self.device) for i in few]
             rows = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -355,12 +358,6 @@ class HF(LM):
     def _tokens(self, todo):
         head = [self.tok.bos_token_id] if self.tok.bos_token else self.encode("\n")
         texts = [self.tok(t, add_special_tokens=False).input_ids for _, t in todo]
-        for (_, text), t in zip(todo, texts):
-            if self.window and len(head) + len(t) - 1 > self.window:
-                raise ContextError(
-                    f"the text {text[:40]!r}... has {len(t)} tokens, but {self.name} sees {self.window}: "
-                    "cut it, or leave it out"
-                )
         for i, lp, hits in self._scored([head] * len(texts), texts):
             yield i, [lp, hits]
 
@@ -371,9 +368,7 @@ class HF(LM):
         ids = [a + t[:-1] for a, t in zip(heads, tails)]
         self.check_window(ids, [0] * len(ids))
         found = [([], []) for _ in ids]
-        for i, t in enumerate(tails):
-            if not t:
-                yield i, [], []
+        yield from ((i, [], []) for i, t in enumerate(tails) if not t)
         todo = [i for i, t in enumerate(tails) if t]
         for j, z in (
             self.read([ids[i] for i in todo], [len(heads[i]) - 1 for i in todo]) if todo else ()
@@ -397,21 +392,25 @@ class HF(LM):
         ids: list,  # lists of token ids
         more: list,  # tokens that each may get
     ):  # iterator: numbers of prompts, their scores (prompts x vocabulary), Tails
-        "Read prompts in batches, so that `step` can go on"
+        "Read prompts in batches, so that `step` can go on; ValueError where that is not possible"
+        import torch
+
+        if not self.shares:
+            raise ValueError(
+                f"{self.name} is computed prompt by prompt (a sliding window, a recurrent state, "
+                "an attention of its own): its prompts cannot be kept and gone on with"
+            )
         cfg = self.config.get_text_config()
         heads = getattr(cfg, "num_key_value_heads", None) or cfg.num_attention_heads
         width = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
         token = 2 * cfg.num_hidden_layers * heads * width * self.fast.dtype.itemsize
-        most = max(1, min(4096, int(self.memory / 4 / self.words)))
         for few in batches(ids, more, self.rows, int(self.memory / token)):
             own, last, scores = [ids[i] for i in few], None, {}
             tails = Tails(own, max(more[i] for i in few))
-            for tree in trees(own, [len(x) - 1 for x in own], most):
+            for tree in trees(own, [len(x) - 1 for x in own], self.most):
                 scores |= dict(passed(self.fast, tree, last))
                 tails.take(tree)
                 last = tree
-            import torch
-
             yield few, torch.cat([scores[j] for j in range(len(few))]), tails
 
     def step(self, tails, tokens):

@@ -34,7 +34,7 @@ from functools import lru_cache, wraps
 from importlib import import_module
 
 from .core import counted, counting, did_you_mean, say
-from .prefix import common_prefix
+from .prefix import shared
 from .store import Store, fresh_since, is_empty, key_of  # noqa: F401 (here for papers)
 
 
@@ -383,11 +383,10 @@ class Dry(LM):
             jobs = list({json.dumps(p): p for p in starts}.values()) if self.n_params else starts
         if jobs:
             ids = [self.encode(p) for p in jobs]
-            shares = (
-                self.n_params and len(ids) > 1 and settings["request"] != "tokens"
-            )  # all are scored
-            shared = common_prefix(ids) if shares else 0
-            c["prompt_tokens"] += sum(map(len, ids)) - shared * (len(ids) - 1)
+            known = 0  # what all begin with is read once, but in whole texts all is scored
+            if self.n_params and len(ids) > 1 and settings["request"] != "tokens":
+                known = min(shared(min(ids), max(ids)), min(map(len, ids)) - 1)
+            c["prompt_tokens"] += sum(map(len, ids)) - known * (len(ids) - 1)
             c["new_tokens"] += settings.get("max_tokens", 0) * len(ids)
         return [have.get(k, blank[settings["request"]]) for k, *_ in requests]
 

@@ -9,7 +9,6 @@ __all__ = [
     "along",
     "share_prefixes",
     "shared",
-    "common_prefix",
     "in_order",
     "own_tokens",
     "cut",
@@ -97,13 +96,6 @@ def shared(
     "Length of the beginning that two prompts share"
     n = min(len(a), len(b))
     return next((i for i in range(n) if a[i] != b[i]), n)
-
-
-def common_prefix(
-    ids: list,  # lists of token ids
-) -> int:  # number of leading tokens that all share, leaving each at least one of its own
-    "Length of the shared beginning"
-    return min(shared(min(ids), max(ids)), min(map(len, ids)) - 1)
 
 
 def in_order(
