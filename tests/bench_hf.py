@@ -8,19 +8,18 @@ To have it in the race, build it into an environment of its own and name that en
     python -m venv /some/where && /some/where/bin/pip install llama-cpp-python
     MEMNB_LLAMA=/some/where/bin/python python tests/bench_hf.py
 
-Parts can be named. `one`: a prompt by itself, a table, demonstrations, and a question that gives nothing away to the
-drafts. `sixteen` and `many`, which is 64: several prompts, ours in one call, generate in padded batches of 16, llama.cpp one after the other
+Parts can be named. `one`: a prompt by itself, a table, demonstrations, and a
+question. `sixteen` and `many`, which is 64: several prompts, ours in one call, generate in padded batches of 16, llama.cpp one after the other
 (it keeps what a prompt shares with the one before). `long`: reading a prompt of 2,000 tokens. `busy`: with another
 process on one of the cores, against one thread on an idle core: to be run on an otherwise idle machine. Seconds of writing
 are those of the whole call without those of a call for one token. `cpu` before the parts measures processor time, which
 with OMP_NUM_THREADS=1 can be compared on a machine that has other work, too.
 
-Measured on 24 November 2026 in CPU seconds of one thread beside other work, ours out of blocks of 4 bits, against `generate`
-and llama.cpp 0.3.36: writing behind one prompt .61 against 3.08 and .61 (table), .38 against 1.97 and .38 (demonstrations),
-.44 against 2.63 and .54 (question); within a factor of 2 of llama.cpp is wanted. 16 prompts 3.2 against 6.7 and 8.7, which is
-81 % of the rate of reading (60 are wanted). Tokens are those of `generate` in all of them, llama.cpp's in 2 of 3 single
-prompts and 11 of 16. With float32 weights (MEMNB_ENGINE=torch) one prompt takes 1.46, 1.56 and 2.86, and 16 take 4.8; reading
-2,133 tokens is the same either way, 7.4 against 8.1 and 17.
+Measured on 26 November 2026 in CPU seconds of one thread beside other work, answers out of blocks of 4 bits, against
+`generate`: writing behind one prompt .30 against 2.13 (table), .29 against 1.52 (demonstrations), .25 against 1.93
+(question). 16 prompts 2.06 against 6.01, which is the rate of reading (60 % are wanted). Tokens are those of `generate` in
+all of them. Reading 2,133 tokens 6.1 against 7.2. Against llama.cpp 0.3.36 (a factor of 2 is wanted) it was last run on
+24 November: .61, .38 and .54 for the three single prompts, when ours took .61, .38 and .44.
 
 `busy` with float32 weights, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.
