@@ -127,9 +127,6 @@ def code_html(
     return Markup('<pre class="code" tabindex="0"><code>{}</code></pre>').format(code)
 
 
-_NUMBER = re.compile(r"[-+−]?[\d.,]+(?:e[-+]?\d+)?\s*%?|nan|NaN")
-
-
 def _checksum(text):
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -167,7 +164,6 @@ def templates():
         checksum=_checksum,
         mark=lambda verdict: MARKS.get(verdict, "none"),
     )
-    env.tests["numeric"] = _NUMBER.fullmatch
     files = {
         kind: "".join(
             (package_dir() / f"{name}.{kind}").read_text(encoding="utf-8")

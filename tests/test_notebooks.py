@@ -112,7 +112,7 @@ def test_notebook_runs(path, tmp_path, home, warm, answers, shipped_answers, mon
     assert not changed, f"the default run wrote into the checkout: {changed}"
     paths = [m[0] for text in said(nb) for m in MACHINE.finditer(text)]
     assert not paths, f"machine paths in the outputs: {paths}"
-    if page:  # `memnb replay` promises it; after a change of prompts, `memnb replay --write`
+    if page:  # `memnb replay` promises it; after a change of prompts, `tools/answers.py`
         assert any("has to compute" in text for text in said(nb)) == (path.stem in COMPUTES)
     written = [p for p in (*tmp_path.rglob("*"), *shared.parent.glob("*")) if p.is_file()]
     told = [p.name for p in written if MARKER.encode() in p.read_bytes()]

@@ -57,7 +57,7 @@ def test_a_damaged_file_stops_it(tmp_path, home, monkeypatch):
     file = sorted(shipped.glob("*.gz"))[-1]
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     monkeypatch.setattr(replay, "share_dir", lambda kind: tmp_path / kind)
-    monkeypatch.setattr(cli, "batch", lambda *a, **kw: 1 / 0)
+    monkeypatch.setattr(cli, "_run", lambda *a, **kw: 1 / 0)
     assert cli.main(["replay", "--out", str(tmp_path / "runs")]) == 2
     assert len(Store()) == 0 and not (tmp_path / "runs").exists()
 

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sqlite3
+import subprocess
 import sys
 import time
 import types
@@ -17,7 +18,7 @@ import pandas as pd
 import pytest
 from PIL import Image as Pixels
 
-from memnb import core, papers, plots, rendering, store
+from memnb import core, papers, plots, rendering, results, store
 from memnb.run import (
     batch,
     cli,
@@ -183,6 +184,25 @@ def test_names_of_runs_and_their_tables():
     assert "ann" not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
 
 
+def test_runs_of_a_grid_do_not_hide_each_other(tmp_path, monkeypatch, capsys):
+    "Whatever it varies; and what a profile no longer runs is named"
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    own = tmp_path / "own.yaml"
+    own.write_text("- notebook: icl\n  grid: {n: [10, 20, 30]}\n")
+    for run in profiles.select(own):
+        monkeypatch.setenv("MEMNB_RUN", run.results_name)
+        monkeypatch.setenv("MEMNB_VARIANT", run.variant)
+        row = dict(part="x", quantity="q", value=run.parameters["n"])
+        results.record("icl", pd.DataFrame([row]), "m", "own")
+        own_rows = results.select(results.measured("icl"), profile="own")
+        assert results.runs(own_rows, "own").value.tolist() == [row["value"]]
+    assert own_rows.value.tolist() == [10, 20, 30]
+    assert batch.left_over(own) == ""
+    own.write_text("- notebook: icl\n  grid: {n: [10, 20]}\n")
+    assert batch.left_over(own) == "icl/own-n=30.m.-.s0"
+    assert "icl/own-n=30" in typed(capsys, "status", own)[1]
+
+
 # ---- what a run is made of
 
 
@@ -261,6 +281,11 @@ def test_another_server_or_commit_is_another_run(tmp_path, monkeypatch):
     assert now("openai:m") == one
     monkeypatch.setenv("OPENAI_BASE_URL", "http://two/v1")
     assert now("openai:m") != one
+    two = now("openai:m")
+    monkeypatch.setenv("MEMNB_SERVER", '{"timeout": 5}')
+    assert now("openai:m") == two
+    monkeypatch.setenv("MEMNB_SERVER", '{"body": {"think": false}}')
+    assert now("openai:m") != two
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert now("hf:org/tiny") == {}
     (refs := tmp_path / "models--org--tiny/refs").mkdir(parents=True)
@@ -348,19 +373,17 @@ def dot():
     return base64.b64encode(out.getvalue()).decode()
 
 
-def test_tables_are_words_whatever_their_form():
-    said = pd.DataFrame(dict(model=["a", "b"], said=["<script>x</script>", "1 < 2"]))
-    assert executed.tables(said.to_html()) == (
-        executed.Grid(["model", "said"], said.values.tolist()),
-    )
-    wide = pd.DataFrame(dict(set=["i", "i", "w"], what=["x", "y", "x"], who="us", n=[1, 2, 3]))
-    (grid,) = executed.tables(wide.set_index(["set", "what", "who"]).unstack("who").to_html())
-    assert grid.head == ["set", "what", "n · us"]
-    assert [r[:2] for r in grid.rows] == [["i", "x"], ["i", "y"], ["w", "x"]]
-    merged = '<TABLE><TR><TD ROWSPAN="2">a<TD>b<TR><TD>c</TABLE>'
-    assert executed.tables(merged)[0].rows == [["a", "b"], ["a", "c"]]
-    odd = "<table><tr><td rowspan=999999999 colspan=x>a<td>b</table> text"
-    assert executed.tables(odd)[0].rows == [["a", "b"]]
+def test_tables_keep_their_cells_and_nothing_that_acts():
+    said = pd.DataFrame(dict(model=["a", "b"], said=["<script>x</script>", "1 < 2"], n=[1, 2.5]))
+    (one,) = executed.tables(said.style.set_caption("x").to_html())
+    assert [one.count(t) for t in ("<tr>", "<th>", "</td>", "<style", " id=")] == [3, 6, 6, 0, 0]
+    (plain,) = executed.tables(said.to_html())
+    assert "<script" not in plain and plain.count('<td class="n">') == 2
+    (merged,) = executed.tables("<TABLE><TR><TD ROWSPAN=2>a<TD COLSPAN=3>b<TR><TD>c</TABLE>")
+    assert 'rowspan="2"' in merged and 'colspan="3"' in merged
+    evil = "<p onclick=x><table class=y onload=z><tr><td style=a><img src=x onerror=y>b</table><script>c</script>"
+    (clean,) = executed.tables(evil)
+    assert re.sub(r"\s|</?tbody>", "", clean) == '<tableclass="sort"><tr><td>b</td></tr></table>'
     assert executed.tables("no table <b>here") == ()
 
 
@@ -393,7 +416,7 @@ def test_nothing_that_a_notebook_says_is_more_than_text():
     evil, make = "<script>x</script>", executed.Output
     for out in [
         make("text", evil),
-        make("table", executed.Grid([evil], [[evil]]), evil),
+        make("table", executed.tables(f"<table><tr><td>&lt;script>x{evil}</table>")[0], evil),
         make("markdown", evil),
         make("board", [{evil: evil}], evil),
         make("error", (evil, evil)),
@@ -511,7 +534,10 @@ def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatc
     assert "Title" in Pixels.open(out).text
 
 
-def test_answers_that_ship_are_taken_in_whole_or_not_at_all(tmp_path):
+def test_answers_that_ship_are_taken_in_whole_or_not_at_all(tmp_path, top, monkeypatch):
+    monkeypatch.syspath_prepend(top / "tools")
+    from answers import write_answers
+
     given, own = store.Store(tmp_path / "given.sqlite"), store.Store(tmp_path / "own.sqlite")
     ident, ask, folder = (
         replay.ident_here("smollm2"),
@@ -522,7 +548,7 @@ def test_answers_that_ship_are_taken_in_whole_or_not_at_all(tmp_path):
         given.put(ident, ask, prompt, f"shipped {prompt}")
     given.put("hf:other@1", ask, "a", "of another model")
     own.put(ident, ask, "a", "own a")
-    replay.write_answers(given, folder)
+    write_answers(given, folder)
     (row,) = replay.take_in(own, folder)
     assert (row["answers"], row["new"], len(own)) == (2, 1, 2)
     assert [r["new"] for r in replay.take_in(own, folder)] == [0]
@@ -632,6 +658,13 @@ def test_errors_of_ours_are_one_line(error, monkeypatch, capsys):
     assert code == 2 and err == f"memnb: {' '.join(str(error).split())}\n"
 
 
+def test_help_imports_nothing_that_is_slow():
+    slow = "pandas", "numpy", "pydantic", "torch", "yaml", "papermill", "matplotlib"
+    code = f"import sys; from memnb.run import cli; cli.main(['--help']); print([m for m in {slow} if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert said.endswith("[]\n") and "run the notebooks of a profile" in said
+
+
 def test_the_version_is_said(capsys):
     assert typed(capsys, "--version") == (0, f"memnb {core.version()}\n", "")
 
@@ -646,8 +679,7 @@ def test_what_is_missing_is_said_before_anything_is_asked(module, argv, monkeypa
         return None if name == module else real(name, *a)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    for name in ("offered", "_may_write"):
-        monkeypatch.setattr(cli, name, lambda *a: pytest.fail("went on"))
+    monkeypatch.setattr(cli, "_may_write", lambda *a: pytest.fail("went on"))
     code, _, err = typed(capsys, *argv)
     assert code == 2 and f"{module} is missing" in err
 

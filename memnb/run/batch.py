@@ -354,6 +354,19 @@ def status(
     return [(j.run.name, *_state(j, last.get(j.run.name, {}))) for j in jobs]
 
 
+def left_over(
+    name: str,  # profile
+) -> str:  # names of files, as 'a, b'; '' where there are none
+    "Tables of a profile that none of its runs writes any more: those of a run that was taken out of it"
+    runs, word, out = select(name), profile_file(name).stem, []
+    for paper in dict.fromkeys(r.notebook for r in runs):
+        known = tuple(f"{r.results_name}."[:120] for r in runs if r.notebook == paper)
+        for f in sorted((root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet")):
+            if not f.name.startswith(known):
+                out.append(f"{paper}/{f.stem}")
+    return ", ".join(out)
+
+
 def tidy(
     name: str,  # profile
     out: Path = None,  # folder of the executed notebooks; default `runs`

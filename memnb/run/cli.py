@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from .batch import batch, estimates, runs_dir, status, tidy
 from ..core import (
     data_dir,
     did_you_mean,
@@ -19,9 +18,6 @@ from ..core import (
     share_dir,
     version,
 )
-from .estimate import estimate_table
-from ..papers import notebooks, offered, parameters, title
-from .profiles import profile, profile_file
 from .redact import redact
 from .terminal import duration, pairs, relative_path, table
 
@@ -99,6 +95,8 @@ def _run(
     server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
     "run the notebooks of a profile; what is finished is skipped"
+    from .batch import batch, runs_dir
+
     _served(server)
     where = runs_dir(profile, out)
     results = batch(
@@ -141,6 +139,9 @@ def _plan(
     price: str = None,  # IN,OUT: also the price, by that of a million tokens read and written, as 2.5,10
 ):
     "what a run would do and cost"
+    from .batch import estimates
+    from .estimate import estimate_table
+
     try:
         paid = tuple(float(x) for x in price.split(",")) if price else ()
     except ValueError:
@@ -161,7 +162,11 @@ def _status(
     p: dict = (),  # set a parameter in every notebook that has it
 ):
     "how a batch is doing, and what has changed since"
+    from .batch import left_over, status
+
     print(table(("run", "state", ""), status(profile, only, dict(p), out)))
+    if files := left_over(profile):
+        print(f"tables of {profile} that none of its runs writes, and boards read: {files}")
 
 
 def _clean(
@@ -171,6 +176,8 @@ def _clean(
     all: bool = False,  # also the executed notebooks
 ):
     "remove partial notebooks and the log of a profile"
+    from .batch import tidy
+
     for f in tidy(profile, out, all):
         print(relative_path(f))
 
@@ -288,6 +295,8 @@ def _table(
     for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
         require(module, extra)
     _may_write(out)
+    from ..papers import offered
+
     if skip or no_header or encoding:
         from ..data import load
 
@@ -320,6 +329,8 @@ def _ask(
     _may_write(out)
     if not out.exists():  # with a page of ours its table is ours too
         _may_write(out.with_suffix(".csv"))
+    from ..papers import offered
+
     ask_files = offered("compare", "ask_files")
     page = ask_files(
         model,
@@ -339,6 +350,9 @@ def _ask(
 
 def _list():
     "papers, parameters, profiles"
+    from ..papers import notebooks, parameters, title
+    from .profiles import profile
+
     for word in notebooks():
         print(f"{word}: {title(word)}")
         known = parameters(word).items()
@@ -439,16 +453,14 @@ def _replay(
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
     workers: int = 2,  # N: runs at a time (2)
-    write: bool = False,  # ask the models anew, in minutes, and write data/answers
 ):
     "run the pages on the answers that ship, without a model"
     from unittest.mock import patch
 
-    from .replay import take_in
     from ..store import Store
+    from .batch import runs_dir
+    from .replay import take_in
 
-    if write:
-        return _write_answers(profile, only, workers)
     store = Store()
     took = take_in(store)
     print(
@@ -465,30 +477,6 @@ def _replay(
     if code != 130:
         _report(runs_dir(profile, out))
     return code
-
-
-def _write_answers(profile, only, workers):
-    "Run a profile on an empty store, and write what it holds then to data/answers"
-    import tempfile
-    from unittest.mock import patch
-
-    from .replay import write_answers
-    from ..store import Store
-
-    if only:
-        raise ValueError("--write takes all papers of a profile: the files hold the answers of all")
-    with (
-        tempfile.TemporaryDirectory() as tmp,
-        patch.dict(os.environ, MEMNB_STORE=f"{tmp}/answers.sqlite"),
-    ):
-        results = batch(profile, (), {}, Path(tmp) / "runs", workers=workers, seconds=0)
-        if wrong := [o for o in results if o.status != "done"]:
-            raise ValueError(
-                f"{wrong[0].run.name} {wrong[0].status}: {wrong[0].error}; nothing was written"
-            )
-        word = profile_file(profile).stem.replace("replay", "pages")
-        made = write_answers(Store(), data_dir() / "answers", word)
-    print(table(("file", "answers"), [(name, str(o["answers"])) for name, o in made.items()]))
 
 
 COMMANDS = dict(
@@ -523,7 +511,13 @@ def _profiles(**_):
     return ours + [str(f) for f in Path().glob("*.yaml")]
 
 
-_OFFERED = dict(PROFILE=_profiles, WORD=lambda **_: [*notebooks()])  # what a shell may complete
+def _words(**_):
+    from ..papers import notebooks
+
+    return [*notebooks()]
+
+
+_OFFERED = dict(PROFILE=_profiles, WORD=_words)  # what a shell may complete
 
 
 def _arguments(parser, fun):

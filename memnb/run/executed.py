@@ -6,7 +6,6 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from html.parser import HTMLParser
 from pathlib import Path
 
 from ..papers import notebooks, parameters_of
@@ -41,84 +40,21 @@ def _slug(text):
     return re.sub(r"[^\w.,=+-]", "_", text)
 
 
-@dataclass
-class Grid:
-    "Words of a table"
-
-    head: list  # one name a column
-    rows: list  # of lists of words
-
-
-class _Reader(HTMLParser):
-    "Collects the tables of HTML: for each the rows of its head and of its body, of cells"
-
-    def __init__(self):
-        super().__init__()
-        self.found, self.part, self.cell = [], 1, None
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "table":
-            self.found.append(([], []))
-        if tag in ("table", "tbody", "thead"):
-            self.part, self.cell = int(tag != "thead"), None
-        elif self.found and tag == "tr":
-            self.found[-1][self.part].append([])
-        elif tag in ("td", "th") and self.found and self.found[-1][self.part]:
-            given = dict(attrs)
-            spans = [str(given.get(k)) for k in ("rowspan", "colspan")]
-            spans = [min(int(s), 50) if s.isdecimal() and s.isascii() else 1 for s in spans]
-            self.cell = dict(tag=tag, text=[], down=spans[0] or 1, across=spans[1] or 1)
-            self.found[-1][self.part][-1].append(self.cell)
-
-    def handle_endtag(self, tag):
-        if tag == "thead":
-            self.part = 1
-        if tag in ("td", "th", "table"):
-            self.cell = None
-
-    def handle_data(self, data):
-        if self.cell:
-            self.cell["text"].append(data)
-
-
-def _spread(rows):
-    "Words of rows of cells, a merged cell in every place that it covers"
-    at = {}
-    for y, row in enumerate(rows):
-        x = 0
-        for cell in row:
-            while (y, x) in at:
-                x += 1
-            for i in range(min(cell["down"], len(rows) - y)):
-                for j in range(cell["across"]):
-                    at[y + i, x + j] = " ".join("".join(cell["text"]).split())
-    width = 1 + max((x for _, x in at), default=-1)
-    return [[at.get((y, x), "") for x in range(width)] for y in range(len(rows))]
-
-
-def _table(head, body):
-    "One table out of the cells of its head and its body; pandas names an index in the head's last row"
-    names, rows = _spread(head), _spread(body)
-    index = next((i for i, cell in enumerate(body[0]) if cell["tag"] != "th"), 0)
-    width = max(map(len, [*rows, *names]))
-    names, rows = ([r + [""] * (width - len(r)) for r in part] for part in (names, rows))
-    levels = [list(dict.fromkeys(filter(None, column))) for column in zip(*names)] or [[]] * width
-    if len(names) > 1:
-        levels[:index] = [level[-1:] for level in levels[:index]]
-    head = [" · ".join(level) for level in levels]
-    if index == 1 and not head[0] and all(r[0].isdecimal() for r in rows):
-        head, rows = head[1:], [r[1:] for r in rows]
-    return Grid(head, rows)
-
-
 @lru_cache(2**12)
 def tables(
     html: str,  # an output of a notebook
-) -> tuple:  # of `Grid`
-    "Tables of an HTML output: its words, of which a table of ours is built; no HTML of theirs passes"
-    reader = _Reader()
-    reader.feed(html)
-    return tuple(_table(head, body) for head, body in reader.found if body)
+) -> tuple:  # of HTML
+    "Tables of an HTML output: their cells and words, and nothing that acts"
+    from bleach import clean
+    from markupsafe import Markup
+
+    tags, out = ("table", "thead", "tbody", "tr", "th", "td"), []
+    html = re.sub(r"(?is)<(style|script)\b.*?</\1>", "", html)
+    for found in re.findall(r"(?is)<table\b.*?</table>", html):
+        found = clean(found, tags, ["rowspan", "colspan"], strip=True)
+        found = re.sub(r"<td>(\s*[-+−]?[\d.,]+\s*%?|NaN)</td>", r'<td class="n">\1</td>', found)
+        out.append(Markup(found.replace("<table>", '<table class="sort">', 1)))
+    return tuple(out)
 
 
 @dataclass
@@ -157,18 +93,8 @@ class Output:
     "An output of a cell"
 
     kind: str  # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
-    value: (
-        object  # str; a `Grid` or an `Image`; a list of dicts; (first line, traceback) of an error
-    )
+    value: object  # str; HTML; an `Image`; a list of dicts; (first line, traceback) of an error
     about: str = ""  # what it shows, for who cannot see it
-
-    @property
-    def table(self):
-        "A table, or a board as people see it"
-        if self.kind != "board":
-            return self.value
-        head = [k for k in {k: 0 for r in self.value for k in r} if k not in ("id", "about")]
-        return Grid(head, [[r.get(k, "") for k in head] for r in self.value])
 
     @cached_property
     def html(self):

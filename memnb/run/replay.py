@@ -1,11 +1,9 @@
 """Answers that ship: a page asks, and no model has to run."""
 
 import json
-import re
 from pathlib import Path
 
-from ..core import replacing, sha256, share_dir
-from ..results import code_version
+from ..core import sha256, share_dir
 from ..store import Store
 from ..hf import fetch, fingerprint, planted_dir
 
@@ -24,33 +22,6 @@ def ident_here(
     if name == "smollm2":
         return base
     return f"{name}@{fingerprint(planted_dir(name.removeprefix('planted:')))}+{base}"
-
-
-def write_answers(
-    store: Store,  # whose answers
-    folder: Path,  # as data/answers
-    word: str = "pages",  # with which the files' names begin; files of other words stay
-    code: str = None,  # version of memnb that asked; default: this one
-) -> dict:  # file name -> what `origin.json` says of it
-    "Write the answers of the packaged model and of what ships planted in it, a file each"
-    there = {m["model"] for m in store.models()}
-    names = [
-        "smollm2",
-        *(f"planted:{d.name}" for d in sorted(share_dir("planted").iterdir()) if d.is_dir()),
-    ]
-    found = {name: o for name, o in origins(folder).items() if not name.startswith(f"{word}-")}
-    mine = {}
-    for ident in map(ident_here, names):
-        if ident not in there:
-            continue
-        name = f"{word}-{re.sub(r'[^a-z0-9-]', '_', _model_name(ident))}.jsonl.gz"
-        n = store.export(Path(folder) / name, ident)
-        mine[name] = dict(
-            model=ident, answers=n, code=code or code_version(), sha256=sha256(Path(folder) / name)
-        )
-    with replacing(Path(folder) / ORIGIN) as part:
-        part.write_text(json.dumps(found | mine, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return mine
 
 
 def origins(
