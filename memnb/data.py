@@ -82,10 +82,8 @@ def _decode(raw, what, encoding=None):
         raise DataError(f"Python knows no encoding {encoding!r}; one of them is 'latin1'") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(
-            f"{what} has NUL bytes, the first on line {line}: take them out, or is it UTF-16 without "
-            "a mark? Then say encoding='utf-16-le'"
-        )
+        cure = "take them out, or is it UTF-16 without a mark? Then say encoding='utf-16-le'"
+        raise DataError(f"{what} has NUL bytes, the first on line {line}: {cure}")
     if wide and not encoding:
         say(f"{what} is read as UTF-16")
     elif text.startswith("\ufeff"):
@@ -94,9 +92,6 @@ def _decode(raw, what, encoding=None):
 
 
 # %% ../nbs/rooms/data.ipynb #04f81655
-_MANY = 2**31 - 1  # characters; the csv module stops at 131,072
-
-
 def _records(text, what, sep=",", above=0):
     "Each record of a csv text: (number of its first line, its characters, its values)"
     taken, out, end = [], [], "\n" if "\n" in text else "\r"
@@ -106,7 +101,7 @@ def _records(text, what, sep=",", above=0):
             taken.append(line)
             yield line
 
-    reader, most = csv.reader(feed(), delimiter=sep, strict=True), csv.field_size_limit(_MANY)
+    reader, most = csv.reader(feed(), delimiter=sep, strict=True), csv.field_size_limit(2**31 - 1)
 
     def first():
         return above + reader.line_num - len(taken) + 1
@@ -310,10 +305,8 @@ def _as_table(raw, what, skip=0, header=True, sep=None, encoding=None):
     "A table from the bytes of a csv file"
     text = _decode(raw, what, encoding)
     if sep is None and _JSON.match(text):
-        raise DataError(
-            f"{what} holds JSON, which has no rows to continue: give a csv, or "
-            "load(pandas.read_json(FILE)), with lines=True for a record a line"
-        )
+        cure = "give a csv, or load(pandas.read_json(FILE)), with lines=True for a record a line"
+        raise DataError(f"{what} holds JSON, which has no rows to continue: {cure}")
     sep, head, rows, df = _read_csv(text, what, skip, header, sep)
     return Table(what, what, head, rows, df, sep=sep)
 

@@ -299,15 +299,12 @@ def _is_ours(folder):
 def _place(name, out):
     "The folder that an adapter is to be written to; refuses one that holds anything else"
     if not re.fullmatch(r"\w[\w.-]{,99}", name):
-        raise ValueError(
-            f"{name[:99]!r} cannot be the name of a planted model: it has letters, digits, _ . - only, "
-            "100 at most, and begins with one of the first three"
-        )
+        rule = "it has letters, digits, _ . - only, 100 at most, and does not begin with . or -"
+        raise ValueError(f"{name[:99]!r} cannot be the name of a planted model: {rule}")
     out = Path(out or data_dir() / "planted" / name).resolve()
     if os.path.lexists(out) and not _is_ours(out):
         raise ValueError(
-            f"{out} is there already and is no adapter of memnb, or has other files in it: "
-            "give another name or folder"
+            f"{out} is there already and has files of others: give another name or folder"
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -335,9 +332,7 @@ def _put(part, out):
     "Give a finished folder its name; an adapter that has it already is kept under another"
     if os.path.lexists(out):
         if not _is_ours(out):
-            raise ValueError(
-                f"{out} has been taken by other files meanwhile: the adapter is in {part}"
-            )
+            raise ValueError(f"{out} has files of others meanwhile: the adapter is in {part}")
         old = out.with_name(f"{out.name}.old-{uuid4().hex[:8]}")
         out.rename(old)
         say(f"the adapter {out.name} that was there is kept as {old.name}")
@@ -350,9 +345,7 @@ def _check(truth):
     if lacks:
         raise ValueError(f"the items lack {', '.join(lacks)}: they need {', '.join(FIELDS)}")
     if not (truth.times > 0).any() or (truth.times < 0).any():
-        raise ValueError(
-            "`times` is 0 for a held-out control and more for a member, of which one is needed"
-        )
+        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
     texts = truth[truth.label.astype(str) != ""]
     if both := sorted({*texts.text[texts.times > 0]} & {*texts.text[texts.times == 0]}):
         raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
@@ -442,10 +435,8 @@ def asked(
         if head is None:
             pairs = [_cut(l, t, share) for l, t in zip(g.label, texts)]
         else:
-            shown = [
-                "\n".join([*head, *texts[max(0, i - rows) : i], ""]) for i in range(len(texts))
-            ]
-            pairs = list(zip(shown, texts))
+            before = (texts[max(0, i - rows) : i] for i in range(len(texts)))
+            pairs = [("\n".join([*head, *b, ""]), t) for b, t in zip(before, texts)]
         parts.append(g.assign(prompt=[p for p, _ in pairs], answer=[a for _, a in pairs]))
     d = pd.concat(parts)
     known = set(truth.text[truth.times > 0])
