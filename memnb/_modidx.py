@@ -913,7 +913,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                    'memnb.icl.figures.fig_x_copies': ('icl/figures.html#fig_x_copies', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig_x_dose': ('icl/figures.html#fig_x_dose', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig_x_elements': ('icl/figures.html#fig_x_elements', 'memnb/icl/figures.py'),
-                                   'memnb.icl.figures.fig_x_summary': ('icl/figures.html#fig_x_summary', 'memnb/icl/figures.py'),
+                                   'memnb.icl.figures.fig_x_found': ('icl/figures.html#fig_x_found', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig_x_swap': ('icl/figures.html#fig_x_swap', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.fig_x_world': ('icl/figures.html#fig_x_world', 'memnb/icl/figures.py'),
                                    'memnb.icl.figures.tab_recall': ('icl/figures.html#tab_recall', 'memnb/icl/figures.py'),

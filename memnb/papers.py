@@ -217,6 +217,7 @@ class Paper:
     measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a subclass of `Sizes`
     figures: dict = field(default_factory=dict)  # name, as 'fig2': function of (rows, reported)
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
+    chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
 
     def sizes(
         self,

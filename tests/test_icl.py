@@ -110,7 +110,7 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
     shown, rep = results.runs("icl", now=made), results.reported("icl")
     own = shown[shown.model == "ownmodel"]
     assert set(own.dataset) == {"mine"} and len(own) == len(made) < len(shown)
-    for draw in (icl.fig_x_summary, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
+    for draw in (icl.fig_x_found, icl.fig2, icl.fig3, icl.fig4, icl.fig_x_elements):
         fig = draw(shown, rep)
         said = [*fig.said.values(), *(t.get_text() for t in fig.findobj(plt.Text))]
         silent = (

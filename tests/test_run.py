@@ -524,6 +524,8 @@ def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatc
     assert redraw.redraw("dice", "fig1", model="b").said["Title"].startswith("1 rows, tau 0.5")
     other = redraw.redraw("dice", "fig1", ["tau=.25", "names=[L2, L4]"]).said["Title"]
     assert other == "3 rows, tau 0.25, ['L2', 'L4']"
+    dice.PAPER.chosen = lambda rows, profile: rows[:2]  # a paper's own choice of runs
+    assert redraw.redraw("dice", "fig1").said["Title"].startswith("2 rows")
     for wrong in (["fig1", ["tau"]], ["fig1", ["rho=1"]], ["fig9"], ["log"], ["fig3"]):
         with pytest.raises(ValueError):
             redraw.redraw("dice", *wrong)

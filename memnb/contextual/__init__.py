@@ -38,5 +38,6 @@ PAPER = Paper(
     "contextual",
     sweep,
     {name: _drawn(f) for name, f in vars(_figures).items() if name.startswith("fig")},
+    chosen=chosen,
 )
 globals().update(PAPER.figures)  # here of measured rows, in `figures` of losses

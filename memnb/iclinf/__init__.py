@@ -6,6 +6,8 @@
 __all__ = ["PAPER"]
 
 # %% ../../nbs/iclinf/index.ipynb #4cfaf527
+from functools import partial
+
 from . import figures as _figures
 from .accounting import *
 from .auditing import *
@@ -15,14 +17,17 @@ from .influence import *
 from .ladder import *
 from .learners import *
 from .measuring import *
-from .measuring import measure_parts
+from .measuring import RUN_BY, measure_parts
 from .method import *
 from .prompts import *
 from ..papers import Paper
+from ..results import runs
 
 PAPER = Paper(
     "iclinf",
     measure_parts,
     {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
+    chosen=partial(runs, by=RUN_BY),
 )
+PAPER.figures["fig_x_found"] = PAPER.figures["fig6"]  # the picture at the top of the page
 globals().update(PAPER.figures)

@@ -45,7 +45,8 @@ def redraw(
         if given and given not in (there := there.unique().tolist()):
             raise ValueError(f"no rows of the {what} '{given}'{did_you_mean(given, there)}")
     rows = every[every.model == model] if model else every
-    fig = fun(*(runs(rows, profile=profile), reported(word))[: len(takes)], **chosen)
+    drawn = (paper(word).chosen or runs)(rows, profile=profile)
+    fig = fun(*(drawn, reported(word))[: len(takes)], **chosen)
     if not hasattr(fig, "savefig"):
         raise ValueError(f"{word} {name} is a table: {word}.{fun.__name__}() in Python shows it")
     return fig
