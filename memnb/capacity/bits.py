@@ -14,6 +14,8 @@ __all__ = [
     "run_row",
     "long_rows",
     "count_trainings",
+    "peak_rate",
+    "filling",
     "random_fits",
     "random_jobs",
     "synthetic",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -197,22 +200,47 @@ def count_trainings(
         counted().flops += float(c.flops * c.length * seen)
 
 
+def peak_rate(
+    c: gpt.Config,  # size of the model
+) -> float:
+    "Learning rate: 0.64/d, and no more than 0.04, above which long trainings of width 8 hold less than short ones"
+    return min(0.64 / c.d, 0.04)
+
+
+def filling(
+    c: gpt.Config,  # size of the model
+    times: float = 4.8,  # bits of the data, per parameter
+) -> int:  # N
+    "Sequences of random tokens that hold so many bits per parameter: more than any model is known to hold"
+    return max(1, round(times * c.n_params / data_bits(1, c.length, c.vocab)))
+
+
 def random_fits(
     jobs: list,  # of (part, gpt.Config, N)
     precision: str = "fp32",  # a name in `gpt.PRECISIONS`
     run: int = 0,  # number of the repeat: seed of data and weights
     at: list = None,  # numbers of the jobs, added to the seed of the weights
+    folder=None,  # where states are kept, to go on from after a stop
     **train,  # for gpt.fit
 ) -> list:  # of gpt.Fit
     "Trainings on random tokens, side by side; none where costs are counted"
     if counted():
         count_trainings([(c, n) for _, c, n in jobs], **train)
         return []
-    sets = [gpt.random_data(n, c.length, c.vocab, seed=run) for _, c, n in jobs]
-    if train.get("folder"):
-        train["folder"] = Path(train["folder"]) / f"{jobs[0][0]}-{precision}-{run}"
-    starts = [run + i for i in at or range(len(jobs))]
-    return gpt.fit([c for _, c, _ in jobs], sets, precision=precision, seed=starts, **train)
+    starts, rate, fits = [run + i for i in at or range(len(jobs))], train.pop("lr", None), {}
+    rates = [rate or peak_rate(c) for _, c, _ in jobs]
+    for lr in dict.fromkeys(rates):
+        mine = [i for i, r in enumerate(rates) if r == lr]
+        cfgs = [jobs[i][1] for i in mine]
+        sets = [
+            gpt.random_data(jobs[i][2], c.length, c.vocab, seed=run) for i, c in zip(mine, cfgs)
+        ]
+        how = train | dict(precision=precision, seed=[starts[i] for i in mine], lr=lr)
+        if folder:  # a folder for each set of trainings
+            what = repr(([jobs[i] for i in mine], sorted(how.items())))
+            how["folder"] = Path(folder) / hashlib.sha256(what.encode()).hexdigest()[:16]
+        fits.update(zip(mine, gpt.fit(cfgs, sets, **how), strict=True))
+    return [fits[i] for i in range(len(jobs))]
 
 
 def _trained(jobs, precision, held, run, at=None, **train):
@@ -339,7 +367,7 @@ def sweep(
     model,  # name as '2x128', or a gpt.Config
     what: str,  # 'length' or 'vocab'
     values: list,  # values of S or V
-    n: int,  # N
+    n: int,  # N; 0: so many that the data hold 4.8 bits per parameter
     vocab: int = 2048,  # V where S varies
     length: int = 64,  # S where V varies
     precision: str = "fp32",  # 'fp32' or 'bf16'
@@ -352,7 +380,9 @@ def sweep(
         raise ValueError(f"a sweep is over 'length' or 'vocab', not {what!r}")
     name = model if isinstance(model, str) else f"{model.layers}x{model.d}"
     cfgs = [shape(name, **(dict(vocab=vocab, length=length) | {what: v})) for v in values]
-    return long_rows(_trained([(what, c, n) for c in cfgs], precision, held, seed, **train))
+    return long_rows(
+        _trained([(what, c, n or filling(c)) for c in cfgs], precision, held, seed, **train)
+    )
 
 
 # %% ../../nbs/capacity/bits.ipynb #71298d74

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import curve_fit
 
 from .. import results
-from .bits import long_rows, random_fits, run_keys
+from .bits import filling, long_rows, random_fits, run_keys
 from .method import capacities, n_weights, shape, trainings
 from ..stats import mean_ci
 
@@ -26,8 +26,8 @@ from ..stats import mean_ci
 # %% ../../nbs/capacity/convergence.ipynb #a9dc7004
 def training_lengths(
     model,  # name as '1x8', or a gpt.Config
-    n: int,  # N, sequences: more than the model can hold
     steps: list,  # of Adam, growing
+    fill: float = 4.8,  # bits of the data per parameter: more than a model holds
     seeds: int = 5,  # repeats, with data and weights of their own
     vocab: int = 2048,
     length: int = 64,  # V, S
@@ -38,6 +38,7 @@ def training_lengths(
     if list(steps) != sorted(set(steps)) or len(steps) < 2:
         raise ValueError(f"steps must grow, and be two numbers at least: not {list(steps)}")
     c = shape(model, vocab, length)
+    n = filling(c, fill)
     return long_rows(
         [
             run_keys("steps", c, n, run) | dict(setting="bits", x=x, quantity="bits", value=f.bits)

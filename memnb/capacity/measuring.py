@@ -73,7 +73,9 @@ class Sizes(papers.Sizes):
     length: int = 16  # S, tokens of a sequence
     lengths: list[int] = [4, 8, 16]  # values of S for the sweep
     vocabs: list[int] = [16, 64]  # values of V for the sweep
-    sweep_n: int = 32  # sequences of the sweeps
+    sweep_n: int = (
+        32  # sequences of the sweeps; 0: so many that the data hold 4.8 bits per parameter
+    )
     lengths_of_training: list[int] = [
         16,
         32,
@@ -81,8 +83,8 @@ class Sizes(papers.Sizes):
         128,
         256,
         512,
-    ]  # steps of part `steps`, first of `models`
-    length_n: int = 48  # their sequences: more than the model holds
+    ]  # steps of part `steps`, of each of `models`
+    fill: float = 4.8  # bits of its data per parameter: more than a model holds
     repeats: int = 2  # of `steps` and `precision`, with data and weights of their own
     beyond: list[int] = [
         8,
@@ -108,9 +110,10 @@ class Sizes(papers.Sizes):
     oracle_n: int = 16  # texts up to which it is asked
     held: int = 64  # held-out sequences
     device: str = "cpu"  # 'cpu' or 'cuda'
+    resume: bool = False  # whether states of trainings are kept in the cache, to go on after a stop
 
 
-def _text_rows(s, seed, alpha):
+def _text_rows(s, seed, alpha, folder):
     "The measurements on text; histograms and words are those of the first repeat"
     own = dict(epochs=s.text_epochs, steps=s.text_steps or None, batch=s.batch)
     if core.counted():
@@ -118,7 +121,7 @@ def _text_rows(s, seed, alpha):
         shapes = [shape(m, s.text_vocab, s.length) for m in listed_models(s.text_models)]
         count_trainings([(c, n) for c in shapes for n in every], **own)
         return pd.DataFrame()
-    out, own = [], own | dict(lr=s.lr or None, device=s.device)
+    out, own = [], own | dict(lr=s.lr or None, device=s.device, folder=folder)
     for r in range(seed, seed + s.text_seeds):
         c = corpus(s.source, s.text_all, s.held, s.text_vocab, s.length, s.tokenizer, seed=r)
         asked = dict(seed=r, oracle=s.oracle, oracle_n=s.oracle_n, alpha=alpha)
@@ -137,7 +140,8 @@ def measure(
     if wrong := [p for p in s.parts if p not in PARTS]:
         raise ValueError(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
     train = dict(epochs=s.epochs, steps=s.steps or None, batch=s.batch)
-    train |= dict(lr=s.lr or None, device=s.device)
+    folder = core.own_dir("trainings") if s.resume and not core.counted() else None
+    train |= dict(lr=s.lr or None, device=s.device, folder=folder)
     one, shown, reached, out = s.models[:1], str(model).startswith("planted:"), ALPHA["figure"], []
     own = dict(vocab=s.vocab, length=s.length, seed=seed)
     for part in [p for p in PARTS if p in s.parts]:
@@ -150,18 +154,20 @@ def measure(
                 rows = rows[(rows.part != "curve") | (rows.config == largest)]
         elif part == "precision":
             rows = stored(one, s.random_sizes, seeds=s.repeats, **own, **train)
-        elif part == "steps" and s.lengths_of_training and s.length_n:
-            how = {k: train[k] for k in ("batch", "lr", "device")}
+        elif part == "steps" and s.lengths_of_training:
+            how = {k: train[k] for k in ("batch", "lr", "device", "folder")}
             how |= own | dict(seeds=s.repeats)
-            rows = training_lengths(*one, s.length_n, s.lengths_of_training, **how)
+            rows = pd.concat(
+                [training_lengths(m, s.lengths_of_training, s.fill, **how) for m in s.models]
+            )
         elif part == "beyond" and s.beyond:
             how = own | train | dict(vocab=s.beyond_vocab, steps=s.beyond_steps or s.steps or None)
-            rows = synthetic(one, s.beyond, held=s.held, part=part, **how)
+            rows = synthetic(one, s.beyond, seeds=s.seeds, held=s.held, part=part, **how)
         elif part in ("length", "vocab"):
             values = dict(length=s.lengths, vocab=s.vocabs)[part]
             rows = sweep(s.models[-1], part, values, s.sweep_n, held=s.held, **own, **train)
         elif part == "text":
-            rows = _text_rows(s, seed, reached)
+            rows = _text_rows(s, seed, reached, folder)
         elif part == "given" and shown:
             truth = plant.truth(model.split(":")[1])
             rows = given_rows(model, s.reference, truth.groupby("times").head(s.n))
