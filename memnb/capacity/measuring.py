@@ -105,6 +105,9 @@ class Sizes(papers.Sizes):
     text_vocab: int = 320  # V of the BPE
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
+    text_part: str = (
+        "text"  # name of the rows: 'doubled' for twice the steps, 'limit' for many texts
+    )
     text_seeds: int = 1  # repeats on text, with texts and weights of their own
     oracle: str = "smollm2"  # a much larger model, for text; '' for none
     oracle_n: int = 16  # texts up to which it is asked
@@ -117,16 +120,16 @@ def _text_rows(s, seed, alpha, folder):
     "The measurements on text; histograms and words are those of the first repeat"
     own = dict(epochs=s.text_epochs, steps=s.text_steps or None, batch=s.batch)
     if core.counted():
-        every = [*growing_sizes(s.text_sizes), s.text_all] * s.text_seeds
+        every = [*growing_sizes(s.text_sizes), s.text_all, s.text_all] * s.text_seeds
         shapes = [shape(m, s.text_vocab, s.length) for m in listed_models(s.text_models)]
         count_trainings([(c, n) for c in shapes for n in every], **own)
         return pd.DataFrame()
     out, own = [], own | dict(lr=s.lr or None, device=s.device, folder=folder)
     for r in range(seed, seed + s.text_seeds):
         c = corpus(s.source, s.text_all, s.held, s.text_vocab, s.length, s.tokenizer, seed=r)
-        asked = dict(seed=r, oracle=s.oracle, oracle_n=s.oracle_n, alpha=alpha)
+        asked = dict(seed=r, oracle=s.oracle, oracle_n=s.oracle_n, alpha=alpha, part=s.text_part)
         t = text_runs(s.text_models, s.text_sizes, c, paper_prefixes(s.length), **asked, **own)
-        out.append(t if r == seed else t[t.part == "text"])
+        out.append(t if r == seed else t[t.part == s.text_part])
     return pd.concat(out)
 
 
