@@ -9,16 +9,13 @@ __all__ = ["PAPER"]
 import re
 
 from .attack import *
-from .beyond import *
 from .bits import *
+from .claims import facts
 from .compression import *
-from .convergence import *
 from .figures import *
-from .figures_text import *
+from .given import *
 from .measuring import *
 from .method import *
-from .precision import *
-from .tables import *
 from .text import *
 from ..papers import Paper
 
@@ -26,4 +23,5 @@ PAPER = Paper(
     "capacity",
     measure,  # noqa: F405
     {name: f for name, f in globals().items() if re.fullmatch(r"fig(\d+|_x_\w+)", name)},
+    facts,
 )

@@ -13,8 +13,6 @@ __all__ = [
     "predictions",
     "fit_law",
     "left_out",
-    "law_draws",
-    "law_interval",
 ]
 
 # %% ../../nbs/capacity/attack.ipynb #c5a3a6d0
@@ -63,7 +61,7 @@ LAWS = dict(
 
 
 def law_curve(
-    ratio,  # |D|/P, samples a parameter
+    ratio,  # |D|/P, samples per parameter
     c1: float,
     k: float,
     b: float,  # constants
@@ -79,15 +77,13 @@ def membership_law(
     params,  # P
     form: str = "consistent",  # or 'printed'
     alpha: float = ALPHA["figure"],  # bits per parameter, for the capacity in the printed form
-    law: dict = None,  # other constants, as from `fit_law`
 ):  # F1
     "Predicted F1 of a loss-based attack"
     from scipy.special import expit
 
     if form not in LAWS:
         raise ValueError(f"a law is 'consistent' or 'printed', not {form!r}")
-    c = {k: v for k, v in (law or LAWS[form]).items() if k in LAWS[form]}
-    n = np.asarray(n, float)
+    c, n = LAWS[form], np.asarray(n, float)
     if form == "consistent":
         return law_curve(n / params, **c)
     return 0.5 * (1 + c["c1"] * expit(c["c2"] * (alpha * params / n + c["c3"])))
@@ -114,24 +110,23 @@ GPT2 = dict(small="12x768", medium="24x1024", xl="48x1600")
 
 def predictions(
     scores: tuple = (0.55, 0.75, 0.95),  # F1
-    law: dict = None,  # constants; default: the paper's
     vocab: int = 50257,
     length: int = 64,
-):  # DataFrame: model, params, f1, samples, tokens a parameter
+):  # DataFrame: model, params, f1, samples, tokens per parameter
     "Data sizes at which the law predicts these scores for GPT-2 models"
     import pandas as pd
 
     rows = []
     for name, s in GPT2.items():
         p = n_weights(*map(int, s.split("x")), vocab, length)
-        rows += [(f"GPT-2 {name}", s, p, f, samples_for(f, p, law)) for f in scores]
+        rows += [(f"GPT-2 {name}", s, p, f, samples_for(f, p)) for f in scores]
     out = pd.DataFrame(rows, columns=["model", "config", "params", "f1", "samples"])
     return out.assign(tokens_per_param=out.samples * length / out.params)
 
 
 # %% ../../nbs/capacity/attack.ipynb #c4c4fe37
 def fit_law(
-    ratio,  # samples a parameter, |D|/P
+    ratio,  # samples per parameter, |D|/P
     f1,  # scores of the same runs
 ) -> (
     dict
@@ -170,37 +165,3 @@ def left_out(
         off = np.abs(law_curve(g.n / g.params, *(law[k] for k in ("c1", "k", "b"))) - g.f1)
         rows.append(dict(config=c, points=len(g), error=float(off.max()), mean=float(off.mean())))
     return pd.DataFrame(rows, columns=["config", "points", "error", "mean"])
-
-
-def law_draws(
-    table,  # DataFrame of runs on text: n, params, f1
-    draws: int = 200,
-    seed: int = 0,
-) -> list:  # of constants: first of the runs as they are, then of runs drawn again with replacement
-    "Laws of these runs, and of as many drawn from them"
-    rng, x, y = (
-        np.random.default_rng(seed),
-        (table.n / table.params).to_numpy(float),
-        table.f1.to_numpy(float),
-    )
-    at = [np.arange(len(x)), *rng.integers(len(x), size=(draws, len(x)))]
-    return [fit_law(x[i], y[i]) for i in at]
-
-
-def law_interval(
-    laws: list,  # from `law_draws`
-    f1: float,  # wanted score
-    params: int,  # P
-) -> tuple:  # (samples, low, high): 95 % percentile interval over trainings; NaN without a fit
-    "Data size at which the law of these runs gives a score, with its interval"
-
-    def reached(law):
-        try:
-            return samples_for(f1, params, law) if law["c1"] == law["c1"] else np.nan
-        except ValueError:
-            return np.nan
-
-    own, *found = map(reached, laws)
-    if np.isnan(found).mean() > 0.5:
-        return (np.nan,) * 3
-    return (own, *np.nanpercentile(found, [2.5, 97.5]))

@@ -6,31 +6,45 @@
 __all__ = [
     "LN2",
     "ALPHA",
-    "TOL",
-    "n_weights",
-    "shape",
     "data_bits",
     "memorized_bits",
-    "trainings",
-    "capacities",
-    "expected_bits",
+    "n_weights",
     "unintended_bits",
-    "unintended",
+    "f1_of_bits",
+    "auc_of_bits",
 ]
 
 # %% ../../nbs/14_capacity.ipynb #9773d635
-import re
-
 import numpy as np
-import pandas as pd
+from scipy.stats import norm
 
-from .. import gpt, lm, results
-from ..core import say
-from ..lm import needs
-from ..stats import mean_ci
+LN2 = float(np.log(2))
+ALPHA = dict(
+    tables=3.54, figure=3.64
+)  # bits per parameter: implied by the paper's tables; its Figure 6
 
 
 # %% ../../nbs/14_capacity.ipynb #dc9efdb1
+def data_bits(
+    n: int,  # N, sequences
+    length: int = 64,  # S
+    vocab: int = 2048,  # V
+) -> float:
+    "Entropy H of random data"
+    return n * length * float(np.log2(vocab))
+
+
+# %% ../../nbs/14_capacity.ipynb #e9157811
+def memorized_bits(
+    log_p,  # natural log-probability of every token
+    vocab: int = 2048,  # V
+) -> float:  # bits; negative for a model worse than chance
+    "Bits of random tokens that a model has memorized"
+    log_p = np.asarray(log_p, float)
+    return float(log_p.size * np.log2(vocab) + log_p.sum() / np.log(2))
+
+
+# %% ../../nbs/14_capacity.ipynb #9cd5675d
 def n_weights(
     layers: int,  # L
     d: int,  # width
@@ -38,156 +52,29 @@ def n_weights(
     length: int = 64,  # S
 ) -> int:  # P
     "Parameters of a GPT-2 with tied head"
-    return gpt.Config(layers, d, vocab, length, heads=1).n_params
-
-
-def shape(
-    name,  # 'LxD', layers and width, as '1x32'; or a gpt.Config
-    vocab: int = 2048,  # V
-    length: int = 64,  # S
-):  # gpt.Config
-    "The model that a name stands for"
-    if isinstance(name, gpt.Config):
-        return name
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(name))
-    if not found:
-        raise ValueError(f"a model is spelled LxD, layers and width, as '1x32'; not {name!r}")
-    return gpt.Config(layers=int(found[1]), d=int(found[2]), vocab=vocab, length=length)
-
-
-LN2 = float(np.log(2))
-
-
-def data_bits(
-    n: int,  # N, sequences
-    length: int = 64,  # S
-    vocab: int = 2048,  # V
-) -> float:  # H in bits
-    "Entropy of random data"
-    if n < 1:
-        raise ValueError(f"{n} sequences hold nothing: take one at least")
-    if vocab < 2:
-        raise ValueError(f"a vocabulary of {vocab} holds no information: take 2 tokens at least")
-    return n * length * float(np.log2(vocab))
-
-
-def memorized_bits(
-    logprobs,  # natural log-probabilities of sequences
-    length: int = 64,  # S
-    vocab: int = 2048,  # V
-):  # bits of each sequence, negative where it is less likely than chance
-    "Memorization of random sequences"
-    return data_bits(1, length, vocab) + np.asarray(logprobs, float) / LN2
-
-
-# %% ../../nbs/14_capacity.ipynb #829142f7
-ALPHA = dict(
-    tables=3.54, figure=3.64
-)  # the paper's bits a parameter: implied by its tables; Figure 6
-TOL = 0.02  # growth from which a training counts as unfinished
-
-
-def trainings(
-    rows,  # measured rows, long
-    *parts: str,  # as 'synthetic'
-):  # DataFrame: a row a training, a column a quantity; `n` counts its sequences
-    "Trainings of some parts, without those that diverged"
-    d = results.select(rows, part=parts)
-    if "text" in d:
-        keys = ["part", "config", "vocab", "length", "precision", "sequences", "run"]
-        lost = d[(d.quantity == "note") & d.text.astype(str).str.startswith("diverged")]
-        each = pd.MultiIndex.from_frame(d[keys])
-        d = d[(d.quantity != "note") & ~each.isin(pd.MultiIndex.from_frame(lost[keys]))]
-    runs = results.wide(d.dropna(axis=1, how="all")) if len(d) else d
-    whole = {c: int for c in ("sequences", "run", "vocab", "length") if len(d)}
-    return runs.astype(whole).rename(columns=dict(sequences="n"))
-
-
-def capacities(
-    runs,  # DataFrame from `trainings`
-    tol: float = TOL,  # growth below which a training counts as converged
-):  # DataFrame: config, params, precision, capacity, bpp, low, high, n, runs, bound, flops
-    "Capacity of each model: the largest number of bits over data sizes"
-
-    def bound(g):  # why the most bits of a model and seed are a lower bound; '' where they are not
-        best, last = g.loc[g.bits.idxmax()], g.loc[g.n.idxmax()]
-        if last.bits > 0.9 * last.entropy:
-            return "data too small"
-        return "" if best.growth < tol else "still growing"
-
-    keys, rows = ["config", "vocab", "length", "params", "precision"], []
-    # longer trainings are no repeats of the others: where a model has both, the larger mean counts
-    longer = (runs.part == "table1").rename("longer")
-    for (*key, _), g in runs.groupby([*keys, longer], sort=False) if len(runs) else ():
-        per = [(h.bits.max(), h.n[h.bits.idxmax()], bound(h)) for _, h in g.groupby("run")]
-        bits, at, why = zip(*per, strict=True)
-        mean, low, high = mean_ci(bits)
-        rows.append(
-            dict(zip(keys, key, strict=True))
-            | dict(capacity=mean, bpp=mean / key[3], low=low, high=high)
-            | dict(n=int(max(at)), runs=len(per), bound=next((w for w in why if w), ""))
-            | dict(sizes=g.n.nunique(), flops=g.flops.sum())
-        )
-    names = [*keys, "capacity", "bpp", "low", "high", "n", "runs", "bound", "sizes", "flops"]
-    best = pd.DataFrame(rows, columns=names).sort_values("capacity")
-    best = best.drop_duplicates(keys, keep="last")
-    return best.sort_values(["params", "precision"]).reset_index(drop=True)
-
-
-def expected_bits(
-    params: int,  # P
-    n: int,  # N
-    length: int,  # S
-    vocab: int,  # V
-    alpha: float = ALPHA["tables"],  # bits per parameter
-) -> float:  # min(alpha P, H)
-    "Bits that a model should memorize of random data"
-    return min(alpha * params, data_bits(n, length, vocab))
+    return vocab * d + length * d + layers * (12 * d**2 + 13 * d) + 2 * d
 
 
 # %% ../../nbs/14_capacity.ipynb #9a100137
 def unintended_bits(
-    logprobs,  # natural log-probabilities of sequences under a model
+    log_p,  # natural log-probabilities of sequences under a model
     ref,  # the same under a reference
 ):  # bits of each sequence, never negative
     "Unintended memorization of sequences"
-    a, b = np.asarray(logprobs, float) / LN2, np.asarray(ref, float) / LN2
-    return np.maximum(a, b) - b
+    log_p, ref = np.asarray(log_p, float), np.asarray(ref, float)
+    return np.maximum(log_p - ref, 0) / np.log(2)
 
 
-@needs("logprobs")
-def unintended(
-    model,  # lm.LM or its name, as 'hf:gpt2'
-    reference,  # lm.LM or its name
-    texts: list,  # strings; repeated ones are asked once and counted
-    start: str = "",  # text before each; default: the start token of each model
-):  # DataFrame: text, copies, bits, reference (bits), saved (signed), unintended
-    "Bits of given texts that a model holds and a reference does not"
-    if isinstance(texts, str):
-        raise ValueError("texts is a list of strings; put a single one into [ ]")
-    r = lm.load(reference)
-    r.require("logprobs")
-    empty = [i for i, t in enumerate(texts) if not isinstance(t, str) or not t.strip()]
-    if empty:
-        raise ValueError(f"every text must say something; look at numbers {empty}")
-    if not len(texts):
-        raise ValueError("no texts are given")
-    copies = pd.Series(list(texts)).value_counts(sort=False)
-    if len(copies) < len(texts):
-        say(f"{len(texts) - len(copies)} repeated texts are asked once")
+# %% ../../nbs/14_capacity.ipynb #c5c816ee
+def f1_of_bits(
+    b,  # nats held of a sequence
+):
+    "F1 of a threshold at the median loss"
+    return norm.cdf(np.sqrt(np.maximum(b, 0) / 2))
 
-    def bits(m):  # of whole texts
-        head = start or getattr(getattr(m, "tok", None), "bos_token", None) or "\n"
-        return np.array([-sum(lp) / LN2 for lp in m.logprobs(head, list(copies.index))])
 
-    a, b = bits(model), bits(r)
-    return pd.DataFrame(
-        dict(
-            text=copies.index,
-            copies=copies.values,
-            bits=a,
-            reference=b,
-            saved=b - a,
-            unintended=unintended_bits(-a * LN2, -b * LN2),
-        )
-    )
+def auc_of_bits(
+    b,  # nats held of a sequence
+):
+    "How often a member has a smaller loss than another sequence"
+    return norm.cdf(np.sqrt(np.maximum(b, 0)))

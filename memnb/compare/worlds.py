@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import gpt
-from ..capacity.method import shape
+from ..capacity.bits import shape
 from ..capacity.text import corpus
 
 # %% ../../nbs/compare/worlds.ipynb #08795d52
