@@ -58,7 +58,7 @@ from ..core import counted, require, say
 from ..stats import mean_ci
 
 
-# %% ../../nbs/capacity/bits.ipynb #93ff61fd
+# %% ../../nbs/capacity/bits.ipynb #60bbe5b9
 def shape(
     name,  # 'LxD', layers and width, as '1x32'; or a gpt.Config
     vocab: int = 2048,  # V
@@ -182,7 +182,7 @@ def long_rows(
     return pd.concat([*long, pd.DataFrame(points)], ignore_index=True)
 
 
-# %% ../../nbs/capacity/bits.ipynb #aa437ed5
+# %% ../../nbs/capacity/bits.ipynb #83ca23d5
 HELD_SEED = 10**6  # added to the seed of held-out random data
 
 
@@ -346,7 +346,7 @@ def training_lengths(
     )
 
 
-# %% ../../nbs/capacity/bits.ipynb #42ea875d
+# %% ../../nbs/capacity/bits.ipynb #57750dd5
 GAIN = 0.02  # share of bits that a training of twice the steps may add to a capacity that counts as reached
 PAST_KINK = 1600  # steps from which the law holds
 
@@ -434,7 +434,7 @@ def capacities(
     return best.sort_values(["params", "precision"], ignore_index=True)
 
 
-# %% ../../nbs/capacity/bits.ipynb #1421a377
+# %% ../../nbs/capacity/bits.ipynb #bd9b6109
 def paper_capacity(
     reported,  # the paper's rows
     precision: str,  # 'fp32' or 'bf16'
@@ -503,7 +503,7 @@ def reached_alpha(
     return float((t.bits / t.params).max()) if len(t) else ALPHA["tables"]
 
 
-# %% ../../nbs/capacity/bits.ipynb #8cf29258
+# %% ../../nbs/capacity/bits.ipynb #2a4933d1
 KEPT = dict(
     fp32=32, bf16=16, fp16=16, int8=8, int6=6, int5=5, int4=4, int3=3, int2=2
 )  # bits of a weight

@@ -175,9 +175,10 @@ def _of_membership(m):
         yield _mean_row("member-random", c, _fall(g, "auc", "pairs"))
         mean = by_model(g)[c]
         full = mean[mean.bits > 0.8 * mean.bits.max()]
-        n, over = full.index.max(), (full.entropy / full.bits).iloc[-1]
-        where = f"{c}, {over:.0f} times what it holds"
-        yield _mean_row("member-fails", where, g.f1[g.n == n])
+        last, over = g[g.n == full.index.max()], (full.entropy / full.bits).iloc[-1]
+        where, pairs = f"{c}, {over:.0f} times what it holds", last.pairs.sum()
+        ends = binom_ci(round((last.f1 * last.pairs).sum()), round(pairs))
+        yield _row("member-fails", where, last.f1.mean(), *ends, pairs, "pairs")
         for k, h in g[(g.f1 < 0.999) & (g.nats > 0)].groupby("n"):
             yield _mean_row("member-law", f"F1, {k:,} sequences", h.f1_off)
             yield _mean_row("member-law", f"AUC, {k:,} sequences", h.auc_off)

@@ -28,7 +28,7 @@ __all__ = [
     "tab_x_membership",
 ]
 
-# %% ../../nbs/capacity/figures.ipynb #ec225d08
+# %% ../../nbs/capacity/figures.ipynb #3b133fa2
 import re
 
 import matplotlib.pyplot as plt
@@ -112,18 +112,18 @@ def panels(
     return plt.subplots(1, n, figsize=(7.2, high), **kw)
 
 
-# %% ../../nbs/capacity/figures.ipynb #8cf0401e
+# %% ../../nbs/capacity/figures.ipynb #de4e8f41
 def fig2(measured, reported=None):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = trainings(measured, "synthetic"), trainings(measured, "text")
     if not len(syn) and not len(text):
         return plots.placeholder("no training was measured")
-    hues = size_colors(measured)
-    several = [c for c in hues if len(syn) and syn[syn.config == c].n.nunique() > 1]
+    syn = syn.groupby("config").filter(lambda g: g.n.nunique() > 1) if len(syn) else syn
+    hues = size_colors(pd.concat([syn, text]))
+    several = [c for c in hues if len(syn) and c in set(syn.config)]
     with plots.style():
         fig, (a, b) = panels()
         if len(syn):
-            syn = syn[syn.config.isin(several)]
             h = syn.groupby("n").entropy.first()
             a.plot(h.index, h, color=plots.GREY, ls="--", lw=1, label="all bits of the data")
             model_lines(a, syn, "bits", hues)
@@ -152,7 +152,7 @@ def fig2(measured, reported=None):
 
 
 def fig6(measured, reported):
-    "Figure 6: capacity by parameters; convergence of the largest model"
+    "Figure 6: capacity by parameters; convergence of one of them"
     caps, curve = capacities(measured), results.select(measured, part="curve")
     caps = caps[(caps.vocab == caps.vocab.max()) & (caps.length == caps.length.max())]
     if not len(caps):
@@ -179,20 +179,19 @@ def fig6(measured, reported):
         a.set(title="capacity", **axes)
         a.legend(loc="upper left", fontsize=6.5)
         if len(curve):
-            t = of_largest(curve).astype(dict(sequences=int))
-            how = dict(hue="sequences", palette="flare", hue_norm=plt.matplotlib.colors.LogNorm())
-            sns.lineplot(t, x="x", y="value", errorbar=None, ax=b, legend="full", **how)
-            b.set(
-                title=f"convergence of {t.config.iloc[0]}", xlabel="epochs", ylabel="bits memorized"
-            )
-            b.set(xscale="symlog", yscale="symlog", ylim=(0, None))
+            most = curve.groupby("config").sequences.nunique().idxmax()
+            t = curve[(curve.config == most) & (curve.x > 0)].astype(dict(sequences=int))
+            order = dict(zip(sorted(set(t.sequences)), sns.color_palette("flare", 8)))
+            sns.lineplot(t, x="x", y="value", hue="sequences", palette=order, errorbar=None, ax=b)
+            b.set(title=f"convergence of {most}", xlabel="epochs", ylabel="bits memorized")
+            b.set(xscale="log", yscale="log", ylim=(0.02 * t.value.max(), 1.3 * t.value.max()))
     return plots.finish(
         fig,
         "Capacity by the number of parameters, and convergence",
         plots.foot(measured, f"{caps.config.nunique()} models", "95 % t over replicates"),
         "Left: each capacity against the size of its model; a triangle is a lower bound, as no training of "
-        "twice the steps showed that it had ended. The dotted line is the paper's. Right: bits of the "
-        "largest model while it trains, by the number of sequences.",
+        "twice the steps showed that it had ended. The dotted line is the paper's. Right: bits of one "
+        "model while it trains, by the number of sequences.",
     )
 
 
@@ -340,7 +339,7 @@ def fig15(measured, reported=None):
     )
 
 
-# %% ../../nbs/capacity/figures.ipynb #8fb4d9d7
+# %% ../../nbs/capacity/figures.ipynb #4d62d994
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text by data size; train and held-out loss by data over capacity"
     text = trainings(measured, "text")
@@ -363,6 +362,7 @@ def fig4(measured, reported=None):
         b.axvline(1, color=plots.GREY, lw=1)
         axes = dict(xscale="log", yscale="log", xlabel="data / capacity", ylabel="nats per token")
         b.set(title="loss", **axes)
+        b.xaxis.set_minor_formatter(plt.NullFormatter())
         b.legend(loc="lower left")
     return plots.finish(
         fig,
@@ -560,7 +560,7 @@ def fig_x_given(measured, reported=None):
     )
 
 
-# %% ../../nbs/capacity/figures.ipynb #f8204a9d
+# %% ../../nbs/capacity/figures.ipynb #929b6808
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
     own = capacities(measured).replace(dict(precision={"bf16-stored": "bf16"}))
