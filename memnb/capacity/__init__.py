@@ -10,7 +10,7 @@ import re
 
 from .attack import *
 from .bits import *
-from .claims import facts, judged
+from .claims import all_runs, facts
 from .compression import *
 from .figures import *
 from .given import *
