@@ -2,6 +2,7 @@
 
 `python tools/freeze.py write` made data/frozen.zip; `python tools/freeze.py check [--pages] [PAPER ...]` compares
 with it, and so does tests/test_frozen.py. Claims in DROPPED were cut on purpose; a figure in REDRAWN was changed.
+Where a paper was measured anew, `write PAPER` freezes it again, and MOVED says which verdicts moved and why.
 """
 
 import io
@@ -34,6 +35,11 @@ REDRAWN = {  # paper: names of figures that draw something else now, or are gone
     "contextual": "contextual_x_apart contextual_x_protocol contextual_x_near contextual_x_best",  # in nbs/extra
     "capacity": "",
     "compare": "",
+}
+
+
+MOVED = {  # paper: claim -> what its verdict was, is, and why
+    "capacity": {},
 }
 
 
@@ -134,16 +140,19 @@ def rows_of(word):
     return measured(word)
 
 
-def write():
-    "Freeze what ships"
-    made = {"pages.json": json.dumps(pages()), "runs.json": json.dumps(runs())}
+def write(words=PAPERS):
+    "Freeze what ships of some papers; the others stay as they are"
+    made = {"pages.json": pages(words), "runs.json": runs(words)}
+    kept = {} if set(words) == set(PAPERS) else {name: frozen(name) for name in made}
+    made = {name: json.dumps(kept.get(name, {}) | new) for name, new in made.items()}
+    for word in PAPERS:
+        buf = io.BytesIO()
+        rows = rows_of(word) if word in words else frozen(f"{word}.parquet")
+        rows.to_parquet(buf, compression="zstd", index=False)
+        made[f"{word}.parquet"] = buf.getvalue()
     with zipfile.ZipFile(FILE, "w", zipfile.ZIP_LZMA) as z:
-        for name, text in made.items():
-            z.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), text, zipfile.ZIP_LZMA)
-        for word in PAPERS:
-            buf = io.BytesIO()
-            rows_of(word).to_parquet(buf, compression="zstd", index=False)
-            z.writestr(zipfile.ZipInfo(f"{word}.parquet", (2026, 1, 1, 0, 0, 0)), buf.getvalue())
+        for name, data in made.items():
+            z.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data, zipfile.ZIP_LZMA)
 
 
 def frozen(name):
@@ -212,8 +221,8 @@ def check(words, also_pages=False):
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["write"]:
-            write()
+        case ["write", *words]:
+            write(words or PAPERS)
         case ["page", word, to]:
             found = page(word)
             Path(to).write_text(json.dumps(found))

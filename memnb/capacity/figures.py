@@ -10,7 +10,7 @@ __all__ = [
     "panels",
     "fig2",
     "fig6",
-    "fig_x_steps",
+    "fig_x_found",
     "fig_x_precision",
     "fig13",
     "fig15",
@@ -28,7 +28,7 @@ __all__ = [
     "tab_x_membership",
 ]
 
-# %% ../../nbs/capacity/figures.ipynb #3b133fa2
+# %% ../../nbs/capacity/figures.ipynb #e917a637
 import re
 
 import matplotlib.pyplot as plt
@@ -112,7 +112,7 @@ def panels(
     return plt.subplots(1, n, figsize=(7.2, high), **kw)
 
 
-# %% ../../nbs/capacity/figures.ipynb #de4e8f41
+# %% ../../nbs/capacity/figures.ipynb #8124f8c4
 def fig2(measured, reported=None):
     "Figure 2: bits memorized by data size; random tokens, and text against the oracle"
     syn, text = trainings(measured, "synthetic"), trainings(measured, "text")
@@ -195,7 +195,7 @@ def fig6(measured, reported):
     )
 
 
-def fig_x_steps(measured, reported=None):
+def fig_x_found(measured, reported=None):
     "Bits by the length of the training, with the law through the last four lengths and its end"
     t, ends = results.select(measured, part="steps"), endings(measured)
     if not len(t):
@@ -339,7 +339,7 @@ def fig15(measured, reported=None):
     )
 
 
-# %% ../../nbs/capacity/figures.ipynb #4d62d994
+# %% ../../nbs/capacity/figures.ipynb #8e5a9a69
 def fig4(measured, reported=None):
     "Figure 4: memorization of a text by data size; train and held-out loss by data over capacity"
     text = trainings(measured, "text")
@@ -560,7 +560,7 @@ def fig_x_given(measured, reported=None):
     )
 
 
-# %% ../../nbs/capacity/figures.ipynb #929b6808
+# %% ../../nbs/capacity/figures.ipynb #322ec183
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
     own = capacities(measured).replace(dict(precision={"bf16-stored": "bf16"}))

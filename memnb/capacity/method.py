@@ -34,7 +34,7 @@ def data_bits(
     return n * length * float(np.log2(vocab))
 
 
-# %% ../../nbs/14_capacity.ipynb #d73dfe70
+# %% ../../nbs/14_capacity.ipynb #9ca4eae2
 def memorized_bits(
     log_p,  # natural log-probability of every token
     vocab: int = 2048,  # V
@@ -44,7 +44,7 @@ def memorized_bits(
     return float(log_p.size * np.log2(vocab) + log_p.sum() / np.log(2))
 
 
-# %% ../../nbs/14_capacity.ipynb #64ad7c72
+# %% ../../nbs/14_capacity.ipynb #5fba0375
 def n_weights(
     layers: int,  # L
     d: int,  # width
@@ -65,7 +65,7 @@ def unintended_bits(
     return np.maximum(log_p - ref, 0) / np.log(2)
 
 
-# %% ../../nbs/14_capacity.ipynb #9c9ac3d5
+# %% ../../nbs/14_capacity.ipynb #478c2a31
 def f1_of_bits(
     b,  # nats held of a sequence
 ):

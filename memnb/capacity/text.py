@@ -18,6 +18,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/capacity/text.ipynb #1d3bb103
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,17 @@ import pandas as pd
 
 from .. import data, gpt, lm
 from .attack import membership
-from .bits import compression_rates, growing_sizes, listed_models, long_rows, run_row
+from memnb.capacity.bits import (
+    compression_rates,
+    growing_sizes,
+    listed_models,
+    long_rows,
+    run_row,
+    shape,
+)
 from .compression import compressed
-from .method import ALPHA, LN2, shape, unintended_bits
-from ..core import require
+from .method import ALPHA, LN2, unintended_bits
+from ..core import counted, require
 from ..results import COLUMNS
 
 
@@ -80,6 +88,9 @@ class Corpus:
     short: int  # texts left out
     duplicates: int  # sequences removed
     origin: str = ""  # where the texts come from
+    others: np.ndarray = (
+        None  # further sequences, no more than N, that no training sees but that of a reference
+    )
 
     def __repr__(self):
         return (
@@ -106,6 +117,9 @@ def corpus(
     seed: int = 0,  # of the order of the texts
 ) -> Corpus:
     "Cut real text into sequences, deduplicated, and split them"
+    if counted():  # nothing is read where only costs are wanted
+        empty = [np.zeros((k, length), int) for k in (n, held, 0)]
+        return Corpus(*empty[:2], vocab, str, 0, 0, others=empty[2])
     docs = [t for t in data.texts(source).text.str.strip() if t]
     docs = [
         docs[i][: 16 * length * per_text]
@@ -119,7 +133,7 @@ def corpus(
         elif i == last:
             continue  # the text that ends the held-out part
         found.append(s)
-        if len(found) == n + held:
+        if len(found) == 2 * n + held:
             break
     if len(found) < n + held:
         raise ValueError(
@@ -128,7 +142,8 @@ def corpus(
             "more text, or more sequences of each text (per_text)"
         )
     ids, name = np.array(found), source if isinstance(source, str) else "texts given"
-    return Corpus(ids[held:], ids[:held], size, decode, origin=Path(name).name, **count)
+    own, rest = ids[held : held + n], ids[held + n :]
+    return Corpus(own, ids[:held], size, decode, origin=Path(name).name, others=rest, **count)
 
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
@@ -171,21 +186,20 @@ def tfidf(
 
 
 # %% ../../nbs/capacity/text.ipynb #e1afb2d5
-def _mean_codes(fit, ids):
-    "Mean bits of a sequence in both codes"
+def _scores(fit, ids):
+    "Scores of all tokens, some sequences at a time: 16 MB"
     import torch
 
-    parts = []
-    net, few = (
-        gpt.module(fit),
-        max(1, int(4e6 / fit.config.vocab / fit.config.length)),
-    )  # 32 MB of scores at a time
-    for i in range(0, len(ids), few):
-        x = torch.as_tensor(np.asarray(ids[i : i + few]))
-        with torch.no_grad():
-            z = net(x.to(next(net.parameters()).device)).float().cpu().numpy()
-        parts.append(compressed(z, ids[i : i + few]))
-    return pd.concat(parts)[["plain", "ensemble", "changes"]].mean().to_dict()
+    net, few = gpt.module(fit), max(1, int(4e6 / fit.config.vocab / fit.config.length))
+    with torch.no_grad():
+        for x in torch.as_tensor(np.asarray(ids)).long().split(few):
+            yield x, net(x).float()
+
+
+def _mean_codes(fit, ids):
+    "Mean bits of a sequence in both codes"
+    codes = pd.concat([compressed(z.numpy(), x.numpy()) for x, z in _scores(fit, ids)])
+    return codes[["plain", "ensemble", "changes"]].mean().to_dict()
 
 
 HEATS = tuple(np.geomspace(1, 64, 19).round(3).tolist())  # temperatures
@@ -195,24 +209,16 @@ def tempered_loss(
     fit,  # gpt.Fit
     sequences,  # int array, N x S: held out
     temperatures=HEATS,  # tried
-) -> tuple:  # (nats a token, temperature)
+) -> tuple:  # (nats per token, temperature)
     "Held-out loss at its best temperature, chosen on one half of the sequences and measured on the other"
     import torch
 
-    net, ids, t = (
-        gpt.module(fit),
-        torch.as_tensor(np.asarray(sequences)).long(),
-        torch.tensor(temperatures),
-    )
-    losses = []
-    with torch.no_grad():
-        for x in ids.split(
-            max(1, int(4e6 / fit.config.vocab / fit.config.length))
-        ):  # 16 MB of scores at a time
-            z = net(x)
-            own = z.gather(2, x[..., None])[..., 0]
-            losses.append(torch.stack([((z / k).logsumexp(-1) - own / k).mean(1) for k in t], 1))
-    losses, half = torch.cat(losses).numpy(), len(ids) // 2
+    losses, half = [], len(sequences) // 2
+    for x, z in _scores(fit, sequences):
+        own = z.gather(2, x[..., None])[..., 0]
+        each = [((z / k).logsumexp(-1) - own / k).mean(1) for k in temperatures]
+        losses.append(torch.stack(each, 1))
+    losses = torch.cat(losses).numpy()
     # each half is measured at the other's
     at = [losses[s].mean(0).argmin() for s in (slice(half, None), slice(half))]
     return (
@@ -249,11 +255,12 @@ def _rarity_rows(row, logprobs, ref, texts, top=10, most=200):
             at = same | dict(setting=kind, item=str(j))
             said_i = dict(text=said[i][:160]) if kind == "top" else {}
             yield at | dict(quantity="bits", value=float(m[i])) | said_i
+            yield at | dict(quantity="reference", value=float(-ref[i] / LN2))
             if np.isfinite(r[i]):
                 yield at | dict(quantity="tfidf", value=float(r[i]))
 
 
-ENOUGH = 0.05  # nats a token: a model that has come so far knows its texts, and would only grow over-confident
+ENOUGH = 0.05  # nats per token: a model that has come so far knows its texts, and would only grow over-confident
 
 
 def oracle_bits(
@@ -277,7 +284,8 @@ def text_runs(
     seed: int = 0,  # of the weights
     oracle="",  # lm.LM or its name: a much larger model; '' for none
     oracle_n: int = 10**9,  # sizes up to which it is asked
-    alpha: float = ALPHA["figure"],  # bits a parameter, for `ratio`
+    alpha: float = ALPHA["figure"],  # bits per parameter, for `ratio`
+    part: str = "text",  # name of the rows
     **train,  # for gpt.fit
 ):  # DataFrame in the long form: parts `text`, `rates` (histograms), `words` (rarity)
     "Train on text and compare with a same-size reference and an oracle"
@@ -287,25 +295,33 @@ def text_runs(
         raise ValueError(
             f"the reference is trained on all {full} texts, so sizes stay below: {sizes}"
         )
-    k = len(sizes) + 1
-    jobs = [
-        (shape(m, texts.vocab, texts.train.shape[1]), n)
-        for m in listed_models(models)
-        for n in [*sizes, full]
-    ]
+    k, shapes = (
+        len(sizes) + 1,
+        [shape(m, texts.vocab, texts.train.shape[1]) for m in listed_models(models)],
+    )
+    jobs = [(c, n) for c in shapes for n in [*sizes, full]]
     cfgs, sets = [c for c, _ in jobs], [texts.train[:n] for _, n in jobs]
+    if len(texts.others):  # references that have read none of these texts
+        cfgs, sets = cfgs + shapes, sets + [texts.others] * len(shapes)
     asked = [m for m in sizes if m <= oracle_n]
     costs = oracle_bits(oracle, texts.texts[: asked[-1]]) if oracle and asked else np.array([])
+    if train.get("folder"):  # one for each corpus
+        train["folder"] = (
+            Path(train["folder"]) / hashlib.sha256(texts.train.tobytes()).hexdigest()[:16]
+        )
     fits = gpt.fit(cfgs, sets, precision=precision, seed=seed, **(dict(enough=ENOUGH) | train))
     rows = [
-        run_row("text", c, f, n, seed, precision) | _scored(f, texts, most, prefixes)
+        run_row(part, c, f, n, seed, precision) | _scored(f, texts, most, prefixes)
         for (c, n), f in zip(jobs, fits)
     ]
     last = [i // k * k + k - 1 for i in range(len(fits))]
-    for i, (r, f) in enumerate(zip(rows, fits, strict=True)):
+    for i, (r, f) in enumerate(zip(rows, fits)):
         n, lost = r["sequences"], bool(rows[last[i]]["note"])  # the reference diverged
         ref, own, known = fits[last[i]].logprobs[:n], -f.logprobs / LN2, n <= len(costs)
         m, ref_bits = unintended_bits(f.logprobs, ref), float(-ref.sum() / LN2)
+        if len(fits) > len(jobs):
+            far = fits[len(jobs) + i // k].scores(texts.train[:n]).sum(1)
+            r |= dict(disjoint=float(unintended_bits(f.logprobs, far).sum()))
         r |= dict(
             unintended=np.nan if lost else float(m.sum()),
             oracle=float(np.maximum(costs[:n] - own, 0).sum()) if known else np.nan,
@@ -316,4 +332,4 @@ def text_runs(
         )
     at = max(range(0, len(rows), k), key=lambda i: rows[i]["params"]) + (k - 1) // 2
     rows += _rarity_rows(rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts)
-    return long_rows(rows, "text")
+    return long_rows(rows, part)

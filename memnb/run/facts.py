@@ -12,6 +12,7 @@ import yaml
 
 from .. import results
 from ..core import did_you_mean, paper_file, replacing
+from ..papers import notebooks, paper
 
 TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 
@@ -20,15 +21,16 @@ TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 def facts(
     word: str,  # of a paper
 ) -> dict:  # name -> number, text, or True or False
-    """The facts of a paper's prose. Its expressions see `measured` (all rows), `rows` (of each model the largest run),
-    `printed` (what the paper reports), `board` (verdicts), and the facts above them. ValueError names one that fails."""
-    file = paper_file(word, "facts.yaml")
+    """The facts of a paper's prose: those of its package (`PAPER.facts`), and lines of pandas, which see `measured` (all
+    rows), `rows` (of each model the largest run), `printed` (what the paper reports), `board` (verdicts), and the facts
+    above them. ValueError names one that fails."""
+    file, own = paper_file(word, "facts.yaml"), paper(word) if word in notebooks() else None
+    found = own.facts(results.measured(word)) if own and own.facts else {}
     if not file.exists():
-        return {}
+        return found
     known = dict(np=np, pd=pd, measured=results.measured(word), printed=results.reported(word))
     known |= dict(rows=results.runs(known["measured"]))
     known |= dict(board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False))
-    found = {}
     for name, line in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).items():
         try:
             found[name] = eval(line, known | found)
