@@ -305,10 +305,9 @@ def text_runs(
         cfgs, sets = cfgs + shapes, sets + [texts.others] * len(shapes)
     asked = [m for m in sizes if m <= oracle_n]
     costs = oracle_bits(oracle, texts.texts[: asked[-1]]) if oracle and asked else np.array([])
-    if train.get("folder"):  # one for each corpus
-        train["folder"] = (
-            Path(train["folder"]) / hashlib.sha256(texts.train.tobytes()).hexdigest()[:16]
-        )
+    if train.get("folder"):  # one for each corpus and way of training
+        what = texts.train.tobytes() + repr((jobs, seed, sorted(train.items()))).encode()
+        train["folder"] = Path(train["folder"]) / hashlib.sha256(what).hexdigest()[:16]
     fits = gpt.fit(cfgs, sets, precision=precision, seed=seed, **(dict(enough=ENOUGH) | train))
     rows = [
         run_row(part, c, f, n, seed, precision) | _scored(f, texts, most, prefixes)
