@@ -34,6 +34,7 @@ __all__ = [
     "with_expected",
     "of_largest",
     "by_model",
+    "over_capacity",
     "reached_alpha",
     "quantized",
     "kept_rows",
@@ -363,7 +364,7 @@ def power_law(
     def law(s, C, a, b):
         return C - a * (s / s0) ** -b
 
-    s0, first = s[0], (1.1, 1.1 - y[0] / y[-1], 0.5)
+    s0, first = s[0], (1.1, max(0.01, 1.1 - y[0] / y[-1]), 0.5)
     try:
         (C, a, b), _ = curve_fit(
             law, s, y / y[-1], first, maxfev=20000, bounds=([0, 0, 0.02], [10, 10, 4])
@@ -414,9 +415,14 @@ def capacities(
 
     `bound` says why it is a lower bound, and is empty where a training of twice the steps added less than `GAIN`.
     """
-    t = trainings(rows, "synthetic", "precision")
-    ends = endings(rows, by_run=True).assign(part="steps", precision="fp32")
-    t = pd.concat([d for d in (t, ends) if len(d)] or [t])
+    t, s = trainings(rows, "synthetic", "precision"), results.select(rows, part="steps")
+    if len(s):
+        size = zip(s.config, s.vocab, s.length, strict=True)
+        params = [n_weights(*map(int, c.split("x")), v, k) for c, v, k in size]
+        s = s.rename(columns=dict(sequences="n", value="bits")).assign(
+            params=params, precision="fp32"
+        )
+        t = pd.concat([t, s.astype(dict(n=int, vocab=int, length=int))])
     keys, out = ["config", "vocab", "length", "params", "precision"], []
     grown = {(r.config, r.vocab, r.length, r.n): r.gain for r in endings(rows).itertuples()}
     for (*key, _), g in t.groupby([*keys, "part"], sort=False) if len(t) else ():
@@ -486,6 +492,18 @@ def by_model(
     num = table.select_dtypes("number").columns
     every = table.groupby("config", sort=False)
     return {c: g.groupby("n")[num].mean().sort_index() for c, g in every}
+
+
+def over_capacity(
+    text,  # DataFrame of runs on text, whose `ratio` is by the paper's 3.64 bits per parameter
+    rows,  # measured rows, long
+):  # the DataFrame, its `ratio` by the bits that the model holds of random tokens, where they were measured
+    "Data over capacity"
+    caps = capacities(rows)
+    caps = caps[caps.precision == "fp32"].drop_duplicates(["config", "vocab", "length"])
+    room = caps.groupby("config").bpp.max()
+    own = text.config.map(room).fillna(ALPHA["figure"])
+    return text.assign(ratio=text.ratio * ALPHA["figure"] / own)
 
 
 MOST = 4.23  # bits per parameter: the most of Table 1, so that larger data exceed any capacity

@@ -19,6 +19,7 @@ from memnb.capacity.bits import (
     endings,
     kept_shares,
     of_largest,
+    over_capacity,
     precision_costs,
     reached_alpha,
     slope,
@@ -97,10 +98,12 @@ def top_over_ends(
 def _of_capacities(m):
     "How many bits, in proportion to what, and where they end"
     own = m[(m.vocab == 2048) & (m.length == 64)]
-    caps, ends = capacities(own), endings(own)
-    ends = ends[ends.known].drop_duplicates("config")
+    caps, ends = capacities(own), endings(own).dropna(subset="miss").drop_duplicates("config")
+    near = ends[
+        (ends.miss_low > -0.03) & (ends.miss_high < 0.03)
+    ]  # the law predicts the longest training
     for r in caps[caps.precision == "fp32"].itertuples():
-        known = ends[ends.config == r.config]
+        known = near[near.config == r.config]
         for e in known.itertuples():
             bpp = [x / e.params for x in (e.limit, e.limit_low, e.limit_high)]
             for item in ("bits", "bits-high"):
@@ -110,13 +113,13 @@ def _of_capacities(m):
     for e in ends.itertuples():
         miss = [100 * x for x in (e.miss, e.miss_low, e.miss_high)]
         yield _row("end", f"{e.config}, {e.steps:,.0f} steps", *miss, e.runs, "replicates")
-    each = endings(own, by_run=True)
-    each = each[each.config.isin(ends.config) & each.limit.notna()]
-    if caps.params.nunique() > 2:
-        power = slope(each.params, each.limit)
-        guard = (
-            "" if np.isfinite(power[0]) else f"the end of {len(ends)} models is known, 3 are needed"
-        )
+    each = results.select(own, part="steps").groupby(["config", "run"], as_index=False).value.max()
+    each = each.assign(
+        params=each.config.map(caps.drop_duplicates("config").set_index("config").params)
+    )
+    if each.params.nunique() > 2:
+        power, known = slope(each.params, each.value), ends[ends.known].config.nunique()
+        guard = "" if known > 2 else f"the end of {known} models is known, 3 are needed"
         yield _row("linear", "", *power, len(each), "trainings", guard)
 
 
@@ -144,11 +147,8 @@ def _of_sizes(m):
         gain = {n: w[n][both[1]] / w[n][both[0]] - 1 for n in (few, many)}
         where = f"{c}, {both[0]:,.0f} to {both[1]:,.0f} steps"
         yield _mean_row("slow", where, gain[many] - gain[few])
-        times = round(many / few)
-        equal = [x for x in both if times * x in w[many]]
-        if equal:
-            ratio = w[many][times * equal[-1]] / w[few][equal[-1]]
-            yield _mean_row("plateau", f"{c}, {times} times the data and steps", ratio)
+        where = f"{c}, {both[-1]:,.0f} steps, {many / few:.0f} times the data"
+        yield _mean_row("plateau", where, w[many][both[-1]] / w[few][both[-1]])
 
 
 def _of_sweeps(m):
@@ -157,13 +157,10 @@ def _of_sweeps(m):
         t = trainings(m, part)
         for c, g in t[t.entropy > MOST * t.params].groupby("config") if len(t) else ():
             e = with_expected(g, reached_alpha(m, c))
-            e = e[(e.vocab != 2048) | (e.length != 64)]
-            filled = e.entropy / e.params
+            e, filled = e[(e.vocab != 2048) | (e.length != 64)], e.entropy / e.params
             # cells are alike in bits per parameter, or they say nothing about S and V
-            guard = "" if filled.max() < 1.2 * filled.min() else "cells are not filled alike"
-            if len(e):
-                guard = guard if len(e) > 2 else "three settings are needed"
-                yield _row(part, c, *mean_ci(e.error), len(e), "settings", guard)
+            if len(e) > 2 and filled.max() < 1.2 * filled.min():
+                yield _row(part, c, e.error.mean(), n=len(e), unit="settings")
 
 
 def _of_formats(m):
@@ -205,7 +202,7 @@ def _of_totals(t, m):
     for a, b in zip(sizes, sizes[1:]):
         if {a, b} <= {*w.index.get_level_values(0)}:
             more = np.log(w.loc[b] / w.loc[a]).mean(axis=1)  # over sizes beyond the smaller model
-            yield _mean_row("sample", f"{b:,} against {a:,} parameters", more)
+            yield _mean_row("sample", f"{b:,.0f} against {a:,.0f} parameters", more)
     for c, g in full.groupby("config"):
         w = (g.unintended / g.n).groupby([g.run, g.n]).mean().unstack("n").dropna(axis=1)
         if w.shape[1] > 1:
@@ -268,10 +265,7 @@ def _of_extraction(t):
         ends = binom_ci(round((g.f1 * g.pairs).sum()), round(g.pairs.sum()))
         yield _row("without", f"{c}, {n} texts", g.f1.mean(), *ends, g.pairs.sum(), "pairs")
     left = t[(t[own] > 0.05) & (t.plain > 0.05 * t.length * np.log2(t.vocab))]
-    saved = left.assign(saved=1 - left.changes / left.plain)
-    yield _mean_row(
-        "codes", "", saved.groupby(["config", "run"]).saved.mean(), "model and replicate", 3
-    )
+    yield _mean_row("codes", "", 1 - left.changes / left.plain, "trainings", 3)
 
 
 def _of_law(t, m):
@@ -340,6 +334,7 @@ def statistics(
     ):
         out += part(m)
     if len(t := trainings(m, "text")):
+        t = over_capacity(t, m)
         out += [*_of_totals(t, m), *_of_losses(t), *_of_extraction(t), *_of_law(t, m)]
     return out
 
@@ -355,7 +350,7 @@ def facts(
         found = s[(s.item == item) & s.other.str.startswith(case)]
         return float(found[column].iloc[0]) if len(found) else float("nan")
 
-    ends = endings(m).drop_duplicates("config").set_index("config")
+    ends = endings(m).dropna(subset="miss").drop_duplicates("config").set_index("config")
     bpp = ends.limit / ends.params
     out = {f"end{c[2:]}": bpp.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
     out |= {f"gain{c[2:]}": 100 * ends.gain.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
@@ -367,11 +362,12 @@ def facts(
         low=best.min(),
         high=best.max(),
         models=len(best),
-        power=of("linear"),
         flat=100 * (of("plateau", "1x16, ") - 1),
         f1=of("member-fails"),
-        peak=of("descent-place", "1x32"),
         peak16=of("descent-place", "1x16"),
-        tempered=bool((s[s.item == "tempered"].high < 0).all()),
-        rises=bool(of("linear", column="low") > 1),
+        peak32=of("descent-place", "1x32"),
+        no_peak=bool((s[s.item == "tempered"].low < 0).all()),
+        larger=bool(
+            ends.limit_low.get("1x32", 0) / 80352 > ends.limit_high.get("1x16", 9e9) / 37104
+        ),
     )

@@ -45,6 +45,7 @@ from memnb.capacity.bits import (
     endings,
     kept_shares,
     of_largest,
+    over_capacity,
     paper_capacity,
     power_law,
     precision_costs,
@@ -209,16 +210,16 @@ def fig_x_found(measured, reported=None):
     with plots.style():
         fig, ax = panels(1)
         model_lines(ax, t, "bpp", hues, x="x", by="x", line="")
-        for e in ends.itertuples():
+        for e in ends.dropna(subset="miss").itertuples():
+            if abs(e.miss) > 0.03:
+                continue
             m = t[t.config == e.config].groupby("x").bpp.mean()
             law = power_law(m.index[-4:], m.values[-4:])
             x = np.geomspace(m.index[-4:].min(), 8 * e.steps)
             ax.plot(x, law["C"] - law["a"] * x ** -law["b"], color=hues[e.config], lw=1)
             band = e.limit_low / e.params, e.limit_high / e.params
-            if e.known:
-                ax.fill_between(
-                    [4 * e.steps, 8 * e.steps], *band, color=hues[e.config], alpha=0.3, lw=0
-                )
+            at = [4 * e.steps, 8 * e.steps]
+            ax.fill_between(at, *band, color=hues[e.config], alpha=0.3, lw=0)
         ax.axhspan(3.5, 4, color=plots.GREY, alpha=0.2, lw=0, label="3.5 to 4, the abstract")
         steps = sorted(set(t.x))
         size_axis(ax, steps, "steps of the training")
@@ -229,8 +230,8 @@ def fig_x_found(measured, reported=None):
         "Bits per parameter by the length of the training",
         plots.foot(t, f"{t.run.nunique()} replicates", "95 % t over replicates"),
         "Each point is a training of its own with its whole schedule. Lines: the law $C - a s^{-b}$ through "
-        "the last four lengths, continued to eight times the longest; a band at its end is the 95 % "
-        "interval of $C$ over replicates.",
+        "the last four lengths, continued to eight times the longest, if it predicts the longest training to "
+        "3 %; a band at its end is the 95 % interval of $C$ over replicates.",
     )
 
 
@@ -345,7 +346,8 @@ def fig4(measured, reported=None):
     text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    hues, text = size_colors(measured), text.assign(each=text.unintended / text.n)
+    hues, text = size_colors(text), over_capacity(text, measured)
+    text = text.assign(each=text.unintended / text.n)
     part = text[text.n < text.n.max()]
     with plots.style():
         fig, (a, b) = panels()
@@ -369,8 +371,9 @@ def fig4(measured, reported=None):
         "Bits memorized of a text, and loss, by the size of the data",
         plots.foot(text, f"{len(text)} trainings", "95 % t over replicates"),
         "Left: unintended memorization of a text, against a model of the same size that was trained on "
-        "all texts. Right: loss by the bits of the data over those of the model (3.64 per parameter). The "
-        "held-out loss has its peak before the line; at its best temperature it has none.",
+        "all texts. Right: loss by the bits of the texts over those that the model holds of random tokens; "
+        "the vertical line is where the texts fill it. Solid is the loss that the paper plots; dashed is what "
+        "is left of it when the model is less certain of everything.",
     )
 
 
