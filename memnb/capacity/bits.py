@@ -431,7 +431,7 @@ def capacities(
         n, last = int(top.n.max()), g.loc[g.n.idxmax()]
         gain = grown.get((*key[:3], n), np.nan) if g.part.iloc[0] == "steps" else np.nan
         small = last.bits > 0.9 * data_bits(last.n, last.length, last.vocab)
-        bound = "" if gain < GAIN else "data too small" if small else "training too short"
+        bound = "" if abs(gain) < GAIN else "data too small" if small else "training too short"
         one = dict(zip(keys, key, strict=True)) | dict(capacity=mean, bpp=mean / key[3])
         out.append(one | dict(low=low, high=high, n=n, runs=len(top), bound=bound))
     names = [*keys, "capacity", "bpp", "low", "high", "n", "runs", "bound"]

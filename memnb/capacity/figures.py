@@ -280,7 +280,7 @@ def fig13(measured, reported=None):
     "Figure 13: memorization while length or vocabulary varies, beside min(alpha P, H)"
     if not len(trainings(measured, "length", "vocab")):
         return plots.placeholder("length and vocabulary: not measured")
-    hues = size_colors(measured)
+    hues = size_colors(trainings(measured, "length", "vocab"))
     with plots.style():
         fig, axs = panels(sharey=True)
         names = dict(length="tokens of a sequence, S", vocab="vocabulary, V")
@@ -365,7 +365,7 @@ def fig4(measured, reported=None):
         axes = dict(xscale="log", yscale="log", xlabel="data / capacity", ylabel="nats per token")
         b.set(title="loss", **axes)
         b.xaxis.set_minor_formatter(plt.NullFormatter())
-        b.legend(loc="lower left")
+        b.legend(loc="upper right", fontsize=7)
     return plots.finish(
         fig,
         "Bits memorized of a text, and loss, by the size of the data",
@@ -382,7 +382,7 @@ def fig_x_total(measured, reported=None):
     text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    hues, part = size_colors(measured), text[text.n < text.n.max()]
+    hues, part = size_colors(text), text[text.n < text.n.max()]
     caps = capacities(measured)
     caps = (
         caps[caps.precision == "fp32"]
@@ -408,7 +408,7 @@ def fig_x_total(measured, reported=None):
         plots.foot(part, f"{len(part)} trainings", "95 % t over replicates"),
         "Solid: against a model of the same size that was trained on all texts, these among them, as in "
         "the paper. Dashed: against one that was trained on other texts only. The fall of the solid line "
-        "comes in part with the definition, as its reference has read the texts.",
+        "comes with the definition, as its reference has read the texts.",
     )
 
 
@@ -417,7 +417,7 @@ def fig11(measured, reported=None):
     text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    hues, k = size_colors(measured), shown_prefixes(text)[-1]
+    hues, k = size_colors(text), shown_prefixes(text)[-1]
     with plots.style():
         fig, (a, b) = panels()
         model_lines(a, text, "f1", hues)
@@ -445,7 +445,7 @@ def fig18(measured, reported):
     text = trainings(measured, "text")
     if not len(text):
         return plots.placeholder("text: not measured")
-    hues, g, s = size_colors(measured), of_largest(text), text.length.iloc[0]
+    hues, g, s = size_colors(text), of_largest(text), text.length.iloc[0]
     text = text.assign(tokens=text.n * s / text.params)
     law, x = fit_law(text.n / text.params, text.f1), np.geomspace(1e-3, 1, 200)
     six = reported[(reported["where"] == "§5.2.2, table") & (reported.what == "samples")]
