@@ -39,7 +39,24 @@ REDRAWN = {  # paper: names of figures that draw something else now, or are gone
 
 
 MOVED = {  # paper: claim -> what its verdict was, is, and why
-    "capacity": {},
+    "capacity": {
+        "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more",
+        "bits-high": "new -> holds: the other end of `bits`, where training ends",
+        "plateau": "undecided -> holds: asks that bits do not rise, and no longer that they do not fall",
+        "sample": "undecided -> holds: only sizes beyond the smaller model count",
+        "oracle": "undecided -> does not hold: asked up to 1536 texts; the top is found on other replicates",
+        "descent": "undecided -> holds: the raw loss, as in the paper, and sizes between",
+        "descent-place": "new -> undecided: where that peak stands, .3 of the capacity",
+        "member-random": "undecided -> holds: a full model with up to 32768 sequences of four tokens",
+        "member-fails": "undecided -> holds: the same trainings",
+        "law": "undecided -> does not hold: no longer open because bits still grew",
+        "limit": "undecided -> holds: 14336 texts, five replicates",
+        "length": "undecided -> does not hold: cells alike in bits per parameter, 25600 steps",
+        "vocab": "undecided -> holds: the same",
+        "hump": "undecided -> mixed: a reference on other texts as a control does not see it",
+        "member-law": "new -> undecided: ours, F1 = Phi(sqrt(b/2))",
+        "end": "new -> does not hold: ours, 1x8 misses, 1x16 and 1x32 do not",
+    },
 }
 
 

@@ -405,7 +405,8 @@ def endings(
         rows.append(one | dict(steps=g.steps.max(), runs=len(g), known=known))
     ends = [f"{q}{end}" for q in names for end in ("", "_low", "_high")]
     columns = ["config", "vocab", "length", "params", "n", *ends, "steps", "runs", "known"]
-    return pd.DataFrame(rows, columns=columns).sort_values("params", ignore_index=True)
+    table = pd.DataFrame(rows, columns=columns).astype(dict(known=bool))
+    return table.sort_values("params", ignore_index=True)
 
 
 def capacities(
