@@ -330,5 +330,6 @@ def text_runs(
             ratio=ref_bits / (alpha * r["params"]),
         )
     at = max(range(0, len(rows), k), key=lambda i: rows[i]["params"]) + (k - 1) // 2
-    rows += _rarity_rows(rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts)
+    if part == "text":
+        rows += _rarity_rows(rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts)
     return long_rows(rows, part)
