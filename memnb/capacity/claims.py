@@ -363,6 +363,7 @@ def facts(
         low=best.min(),
         high=best.max(),
         models=len(best),
+        best8=best.get("1x8", np.nan),
         flat=100 * (of("plateau", "1x16, ") - 1),
         f1=of("member-fails"),
         peak16=of("descent-place", "1x16"),
