@@ -242,6 +242,7 @@ def facts(
     rows,  # long rows of all models
 ) -> dict:  # the numbers that the page's prose names
     "What came back, and where it can come from"
+    rows = results.runs(rows)
     m = rows[rows.model == f"planted:{plant.FILES[0]}"]
     t = tab_memory(m).iloc[0]
     out = dict(n=t.instances, zero=t["back at k = 0"], best=t.back, k=t["best k"], p=t.p)
