@@ -21,13 +21,13 @@ TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 def facts(
     word: str,  # of a paper
 ) -> dict:  # name -> number, text, or True or False
-    """The facts of a paper's prose: those of its package (`PAPER.facts`), and lines of pandas, which see `measured` (all
+    """The facts of a paper's prose: lines of pandas in `facts.yaml`, else `PAPER.facts` of its package. The lines see `measured` (all
     rows), `rows` (of each model the largest run), `printed` (what the paper reports), `board` (verdicts), and the facts
     above them. ValueError names one that fails."""
-    file, own = paper_file(word, "facts.yaml"), paper(word) if word in notebooks() else None
-    found = own.facts(results.measured(word)) if own and own.facts else {}
+    file, found = paper_file(word, "facts.yaml"), {}
     if not file.exists():
-        return found
+        own = paper(word) if word in notebooks() else None
+        return own.facts(results.measured(word)) if own and own.facts else {}
     known = dict(np=np, pd=pd, measured=results.measured(word), printed=results.reported(word))
     known |= dict(rows=results.runs(known["measured"]))
     known |= dict(board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False))
