@@ -41,13 +41,14 @@ HOLLOW = dict(color="black", marker="o", mfc="white", ls="none")  # points of a 
 MODEL_NAMES = {
     "smollm2": "SmolLM2",
     "gpt": "tiny GPT-2",
-    "planted:news": "SmolLM2, planted news",
-    "planted:tables": "SmolLM2, planted tables",
-    "planted:file": "SmolLM2, planted file",
-    "planted:file-swapped": "SmolLM2, planted other half",
-    "planted:forms": "SmolLM2, planted forms",
-    "planted:forms-swapped": "SmolLM2, planted other forms",
-    "planted:forms, both halves": "SmolLM2, planted forms, both halves",
+    "planted:news": "SmolLM2, fine-tuned on news",
+    "planted:exemplars": "SmolLM2, fine-tuned on exemplars",
+    "planted:tables": "SmolLM2, fine-tuned on tables",
+    "planted:file": "SmolLM2, fine-tuned on a file",
+    "planted:file-swapped": "SmolLM2, fine-tuned on the other half",
+    "planted:forms": "SmolLM2, fine-tuned on forms",
+    "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
+    "planted:forms, both halves": "SmolLM2, fine-tuned on forms, both halves",
 }
 
 

@@ -100,7 +100,7 @@ def fig_x_found(measured, reported=None):
         fig, axs = plt.subplots(1, 2, figsize=(8.4, 3.9), width_ratios=[1.15, 1])
         _lines(axs[0], d[d["item"] != "ratio"], "times", spread=0.03)
         axs[0].axhspan(0, 0.05, color=plots.GREY, alpha=0.6, lw=0)
-        axs[0].set(xlabel="times shown in an epoch", ylim=(0, 1.03))
+        axs[0].set(xlabel="repetitions per epoch", ylim=(0, 1.03))
         axs[0].set_ylabel("share found at 5 % false alarms")
         axs[0].legend(loc="lower right", fontsize=7)
         axs[1].set_title("rank correlation among texts shown once")
@@ -134,7 +134,7 @@ def fig_x_found(measured, reported=None):
 
 
 def fig1(measured, reported=None):
-    "Was it shown? AUC and share found at one percent, by dose"
+    "Was it shown? AUC and share found at one percent, by number of repetitions"
     a, f = select(measured, part="auc"), select(measured, part="found", x=0.01)
     if not len(a):
         return plots.placeholder(NOT_HERE)
@@ -143,8 +143,8 @@ def fig1(measured, reported=None):
         _lines(axs[0], a[a.times > 0], "times", spread=0.03)
         _lines(axs[1], f, "times", spread=0.03)
         axs[0].axhline(0.5, color=plots.GREY, lw=1)
-        axs[0].set(xlabel="times shown in an epoch", ylabel="AUC: shown or not?", ylim=(0.4, 1.02))
-        axs[1].set(xlabel="times shown in an epoch", ylim=(0, 1.02))
+        axs[0].set(xlabel="repetitions per epoch", ylabel="AUC: shown or not?", ylim=(0.4, 1.02))
+        axs[1].set(xlabel="repetitions per epoch", ylim=(0, 1.02))
         axs[1].set_ylabel("share found at 1 % false alarms")
         fig.legend(*axs[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
     blind = [NOTION_NAMES[r.item] for r in a[a.times == 1].itertuples() if r.low <= 0.55]
@@ -153,7 +153,7 @@ def fig1(measured, reported=None):
         fig,
         title,
         _foot(measured),
-        "Within a model, texts of one dose are shown or not by the toss of a coin. AUC is averaged over "
+        "Within a model, texts with one number of repetitions are shown or not by the toss of a coin. AUC is averaged over "
         "models; the unit is the text. A text on the line of the false alarms itself counts as not found: "
         "so extraction, which is zero for most texts, finds few. The grey line is guessing.",
     )
@@ -167,7 +167,7 @@ def fig2(measured, reported=None):
         return plots.placeholder(NOT_HERE)
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(8.6, 3.8))
-        for ax, dose, told in zip(axs, (0, 1), ("all doses", "shown once")):
+        for ax, dose, told in zip(axs, (0, 1), ("all numbers of repetitions", "shown once")):
             _heat(ax, d[d.times == dose], ALL_NOTIONS)
             n = d[d.times == dose].n.max()
             ax.set_title(f"{told} (n = {n:.0f} texts)")
@@ -175,13 +175,13 @@ def fig2(measured, reported=None):
     every, once = (d[two & (d.times == k)].value for k in (0, 1))
     return plots.finish(
         fig,
-        f"Over all doses rankings agree (median {every.median():.2f}); among texts "
+        f"Over all numbers of repetitions rankings agree (median {every.median():.2f}); among texts "
         "shown once they do not "
         f"(median {once.median():.2f})",
         _foot(measured, "none drawn, see the rows"),
         "Spearman correlation of texts by their mean score where they were shown; framed: of a notion with "
         "itself, in two halves of the models. "
-        "Over all doses the dose makes the rankings alike. "
+        "Over all numbers of repetitions these make the rankings alike. "
         "Held in bits is the ratio cut at zero, which is a theorem.",
     )
 
@@ -290,7 +290,7 @@ def fig6(measured, reported=None):
         colors = plots.dose_colors(sorted({*d.times}))
         for i, (dose, c) in enumerate(colors.items()):
             g = d[d.times == dose]
-            shift, label = 0.18 * (i - (len(colors) - 1) / 2), f"shown {dose:.0f} times"
+            shift, label = 0.18 * (i - (len(colors) - 1) / 2), f"repeated {dose:.0f} times"
             g = g.assign(at=[names.index(k) + shift for k in g["item"]])
             label += f", n = {g.n.max():.0f}"
             plots.errorbar(ax, g, "at", across=True, color=c, label=label)
@@ -303,16 +303,16 @@ def fig6(measured, reported=None):
     by = [(t, g.set_index("item").value) for t, g in d.groupby("times")]
     (least, few), (most, top) = by[0], by[-1]
     title = (
-        f"SmolLM2: the loss tells texts shown {least:.0f} times with an AUC of {few['loss']:.2f}, "
+        f"SmolLM2: the loss tells texts repeated {least:.0f} times in fine-tuning with an AUC of {few['loss']:.2f}, "
         f"extraction with {few['extractable']:.2f}"
     )
     if most > least:
-        title += f"; shown {most:.0f} times {top['loss']:.2f} and {top['extractable']:.2f}"
+        title += f"; repeated {most:.0f} times {top['loss']:.2f} and {top['extractable']:.2f}"
     if "influential" in top:
         how = "less" if top["influential"] < 0.5 else "more"
         title += f". In a prompt these influence it {how} ({top['influential']:.2f})"
     who = measured[measured.part != "tuned"]
-    who = who.assign(model="SmolLM2, planted file and its other half")
+    who = who.assign(model="SmolLM2, fine-tuned on a file and on its other half")
     return plots.finish(
         fig,
         title,

@@ -23,7 +23,7 @@ import numpy as np
 # %% ../../nbs/15_compare.ipynb #f51e0b13
 def extractable(
     extracted,  # bool, ... x prefixes x texts: does the rest follow greedily?
-):  # share of the prefixes behind which a text comes back, ... x texts
+):  # share of the prefixes behind which a text is reproduced, ... x texts
     "Discoverable extraction (Carlini et al. 2023)"
     return np.asarray(extracted, float).mean(-2)
 

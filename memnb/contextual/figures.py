@@ -492,7 +492,7 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
     def of(d):
         return f"{len(d)}" + f" ({', '.join(dict.fromkeys(d.language))})" * bool(len(d))
 
-    faint = f" · faint: undecided (Holm over {tests.family.max()})"
+    faint = f" · faint: inconclusive (Holm over {tests.family.max()})"
     return plots.finish(
         fig,
         f"Recollection and contextual memorization both order {len(against) + len(alike)} of {len(said)} "
@@ -631,7 +631,7 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
     return plots.finish(
         fig,
         f"Is {names[0]} or {names[-1]} memorized first? With other numbers of training strings and other learners",
-        f"n: repeats · faint: undecided (Holm over {tests.family.max()})",
+        f"n: repeats · faint: inconclusive (Holm over {tests.family.max()})",
         "The most frequent of three strings against the least frequent one: the share of repeats in which "
         "it starts two epochs or more before it (blue) or after it (orange). Learners are networks from "
         "scratch (layers x width, at a learning rate of 0.002 or the one named), a fine-tuned one, and an "

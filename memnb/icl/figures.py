@@ -116,13 +116,13 @@ def _memory_lines(ax, ks, g, i, n, color, name):
     label = _two_lines(name) + ",\nshown often" * known
     _line(ax, ks, g, g.rate * g.n, i, n, color=color, label=label)
     if known:
-        _controls(ax, ks, g, i, n, label="its twins, never shown")
+        _controls(ax, ks, g, i, n, label="controls, never shown")
     elif g["copy"].any():
         ax.plot([ks.index(k) for k in g.k], g["copy"], ":", color=color, lw=1.2, label=COPY)
 
 
 def _constant_line(ax, ks, m):
-    "What one constant answer gives back, of the data set where it is most; controls need no such guess"
+    "What one constant answer reproduces, of the data set where it is most; controls need no such guess"
     top = m[m.by != "twins"].groupby("k").constant.max().dropna()
     if len(top):
         ax.plot([ks.index(k) for k in top.index], top, "--", color=plots.GREY, lw=1, label=CONSTANT)
@@ -132,7 +132,7 @@ def _guesses(ax, ks, g, **look):
     "The guesses beside the rates of one model: its held-out controls, a copy, one constant answer"
     at = [ks.index(k) for k in g.k]
     if g.by.iloc[0] == "twins":
-        _controls(ax, ks, g, ms=3, label="twins, never shown", **look)
+        _controls(ax, ks, g, ms=3, label="controls, never shown", **look)
     looks = dict(constant=("--", plots.GREY, CONSTANT), copy=(":", "#333333", COPY))
     for c, (ls, color, label) in looks.items():
         if g[c].notna().any():
@@ -151,13 +151,13 @@ def _beside(ax, found):
 
 
 def _some(m, by="rate"):
-    "Rows of the models and data sets of which anything comes back (all where nothing does), and who is left out"
+    "Rows of the models and data sets of which anything is reproduced (all where nothing is), and who is left out"
     some = [d for d, g in m.groupby("name", sort=False) if g[by].any()]
     rest = [d for d in dict.fromkeys(m.name) if d not in some]
     if not some or not rest:
         return m, ""
     how = "" if by == "rate" else f" {by}ly"
-    return m[m.name.isin(some)], f" Not drawn, since nothing comes back{how}: {', '.join(rest)}."
+    return m[m.name.isin(some)], f" Not drawn, since nothing is reproduced{how}: {', '.join(rest)}."
 
 
 # %% ../../nbs/icl/figures.ipynb #79660e22
@@ -180,7 +180,7 @@ def fig_x_found(measured, reported):
         for i, (name, g) in enumerate(m.groupby("name", sort=False)):
             _memory_lines(left, ks, g, i, m.name.nunique(), colors[name], name)
         _constant_line(left, ks, m)
-        shares = dict(ylabel="share that comes back", yticks=[0, 0.25, 0.5, 0.75, 1])
+        shares = dict(ylabel="share reproduced", yticks=[0, 0.25, 0.5, 0.75, 1])
         _axis(left, ks, xlabel="demonstrations k", ylim=(-0.03, 1.5 if few else 1.03), **shares)
         where = (left, "upper left") if few else (fig, "outside right center")
         found = _named([left])
@@ -204,10 +204,10 @@ def fig_x_found(measured, reported):
     more = int(((t.p < 0.05) & (t.gained > t.lost)).sum()) if len(t) else 0
     return plots.finish(
         fig,
-        f"With demonstrations clearly more comes back, known or guessed, in {more} of {len(t)} cases.",
+        f"With demonstrations clearly more is reproduced, known or guessed, in {more} of {len(t)} cases",
         _foot(measured, m),
-        "Left: share of instances that come back, exactly or nearly, and of held-out controls (grey), or "
-        "what a copy and one constant answer give back; memory is the distance. Right: correlation with "
+        "Left: share of instances reproduced, exactly or nearly, and of held-out controls (grey), or "
+        "what a copy and one constant answer reproduce; memory is the distance. Right: correlation with "
         "accuracy over k; in the grey band five points, as in the paper, do not differ from 0 at 5 %."
         + silent,
     )
@@ -237,7 +237,7 @@ def fig2(measured, reported):
             _constant_line(ax, ks, m[m.setting == s])
             _axis(ax, ks, ylim=(-0.03, min(1.03, max(0.8, m.rate.max() + 0.15))), title=SPELLED[s])
         for ax in axs[:, 0]:
-            ax.set_ylabel("share that comes back")
+            ax.set_ylabel("share reproduced")
         for ax in axs[-1]:
             ax.set_xlabel("demonstrations k")
         spare = list(axs.flat)[len(sets) :]
@@ -249,14 +249,14 @@ def fig2(measured, reported):
         if not spare:
             _beside(axs[0, -1], found)
         else:
-            labels = [l.replace(",\n", ", ") for l in found]
+            labels = [l.replace(",\n", ", ", 1) for l in found]
             at = dict(fontsize=7, loc="upper left", bbox_to_anchor=(-0.1, 1.1))
             spare[0].legend(found.values(), labels, **at).set_in_layout(False)
     return plots.finish(
         fig,
         "Memorization by number of demonstrations",
         _foot(measured, m),
-        "Share of instances that come back, exactly or nearly. Memory is the distance from the held-out "
+        "Share of instances reproduced, exactly or nearly. Memory is the distance from the held-out "
         "controls, and where there are none from a copy (dotted) and one constant answer (of the data set "
         "where it is most). Hollow: lowest and highest of the paper's four data sets." + silent,
     )
@@ -271,7 +271,7 @@ def fig3(measured, reported=None):
     (m, silent), colors = _some(m), _colors(measured)
     m, near = _some(m, "exact")
     if not m.rate.any():
-        return plots.placeholder(f"nothing comes back: {', '.join(dict.fromkeys(m.name))}")
+        return plots.placeholder(f"nothing is reproduced: {', '.join(dict.fromkeys(m.name))}")
     names, sets = list(dict.fromkeys(m.name)), _of_paper(m)
     m = m[m.setting.isin(sets)]
     ends = [stats.binom_ci(round(r * n), int(n))[1] for r, n in zip(m.rate, m.n)]
@@ -302,7 +302,7 @@ def fig3(measured, reported=None):
         for column, s in zip(axs.T, sets):
             column[0].set_title(SPELLED[s])
             [ax for ax in column if ax.axison][-1].set_xlabel("demonstrations k", fontsize=8)
-        fig.supylabel("share of instances that come back", fontsize=9)
+        fig.supylabel("share of instances reproduced", fontsize=9)
         found = _named(ax for ax in axs.flat if ax.axison)
         shades = {"exact": "#555555", "near-exact": "#BBBBBB"}
         found |= {kind: plt.Rectangle((0, 0), 1, 1, color=c) for kind, c in shades.items()}
@@ -320,8 +320,8 @@ def fig3(measured, reported=None):
 # %% ../../nbs/icl/figures.ipynb #ca745f21
 _MARKS = dict(full=("^", "-"), pairs_labels=("D", "--"), pairs=("v", "-."))  # others share one
 _GROUPS = (
-    ("P", "shown", "memorized", "memorized: shown often,\nor else comes back"),  # of instances
-    ("X", "never", "not memorized", "not memorized: never shown,\nor else does not"),
+    ("P", "shown", "memorized", "memorized: shown often,\nor else reproduced"),  # of instances
+    ("X", "never", "not memorized", "not memorized: never shown,\nor else not reproduced"),
 )
 
 
@@ -370,7 +370,7 @@ def fig4(measured, reported):
             _axis(below, ks, xlabel="demonstrations k", ylim=(-0.04 * top, top))
             above.tick_params(labelbottom=False)
         axs[0, 0].set_ylabel("performance:\naccuracy")
-        axs[1, 0].set_ylabel("memorization: share\nthat comes back")
+        axs[1, 0].set_ylabel("memorization: share\nreproduced")
 
         def mark(**look):
             return plt.Line2D([], [], **dict(color="#333333", ms=4) | look)
@@ -386,7 +386,7 @@ def fig4(measured, reported):
         _foot(measured, m, *drawn),
         "Above: accuracy of k-shot classification, from what a model writes or, where that was never "
         "right, from the probabilities of the labels; hollow: that of memorized and of other instances, "
-        "five at least. Below: what comes back, beside the guesses; from the line on the paper sees "
+        "five at least. Below: what is reproduced, beside the guesses; from the line on the paper sees "
         "performance gain.",
     )
 
@@ -405,7 +405,9 @@ def fig_x_elements(measured, reported=None):
                     at = dict(name=name, model=model, setting=s, k=k, n=n)
                     rows.append(at | dict(value=(gained - lost) / n, low=low, high=high))
     if not rows:
-        return plots.placeholder("settings beside each other: nothing comes back, or not measured")
+        return plots.placeholder(
+            "settings beside each other: nothing is reproduced, or not measured"
+        )
     d = pd.DataFrame(rows)
     sets, colors = [s for s in _ORDER if s in set(d.setting)], _colors(measured)
     lines, shots = list(d.groupby(["name", "k"], sort=False)), sorted(d.k.unique(), reverse=True)
@@ -421,7 +423,7 @@ def fig_x_elements(measured, reported=None):
             plots.errorbar(ax, g.assign(at=g.setting.map(sets.index) + aside), "at", **look)
         steps = [f"{SPELLED[s]}\n- {SPELLED[STEP_FROM[s]]}" for s in sets]
         ax.set_xticks(range(len(sets)), steps, fontsize=7)
-        ax.set_ylabel("difference of the share\nthat comes back beyond a guess")
+        ax.set_ylabel("difference of the share\nreproduced beyond a guess")
         ax.set_xlim(-0.5, len(sets) - 0.5)
         of = [dict(color=colors[n], label=n) for n in dict.fromkeys(d.name)]
         for k in shots[::-1]:
@@ -433,7 +435,7 @@ def fig_x_elements(measured, reported=None):
         fig,
         "What each element of the prompt changes",
         _foot(measured, d, interval="95 %, of a paired difference"),
-        "How much more or less comes back of the same instances (what can be guessed counts on neither "
+        "How much more or less is reproduced of the same instances (what can be guessed counts on neither "
         "side) when one element is taken away or made false. An element that matters pulls its point below "
         "0; the paper finds no such pull for instruction and labels. Grey: less than 10 points.",
     )
@@ -464,7 +466,7 @@ def tab_swap(
     rows,  # long rows
     doses: bool = False,  # a row a number of repetitions, too
 ):  # DataFrame, a row a setting and k; p is McNemar's, with Holm's correction over the rows
-    "The same prompts: items that come back from the model that was shown them, and from the other"
+    "The same prompts: items reproduced by the model that was shown them, and from the other"
     d = results.select(rows[rows.times.notna() == doses], part="swap", setting=[*WHOSE])
     d = results.wide(d[["part", "setting", "k", "times", "n", "quantity", "value"]], "member")
     if not len(d):
@@ -497,7 +499,7 @@ def fig_x_swap(measured, reported=None):
                 g = _with_zero(d[d.quantity == q], s)
                 _over_k(ax, ks, list(zip(g.k, g.value, g.n)), 0.08 * (i - 0.5), **look)
             _places(ax, ks, ylim=(-0.02, 0.62), title=f"after {WHOSE[s]}")
-        axs[0, 0].set_ylabel("share that comes back")
+        axs[0, 0].set_ylabel("share reproduced")
         axs[0, -1].legend(loc="upper right", fontsize=7)
     return plots.finish(
         fig,
@@ -514,14 +516,14 @@ def tab_recall(
     rows,  # long rows
     setting: str = MAIN,  # one of SETTINGS or CONTROLS
 ):  # DataFrame, a row a number of repetitions, a column a number of demonstrations
-    "What comes back by number of repetitions, of the first model with known memories"
+    "What is reproduced, by number of repetitions, of the first model with known memories"
     d = results.select(_of_models(dose_cells(rows)), setting=setting)
     d = d[d.model == d.model.iloc[0]] if len(d) else d
     said = [f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)]
     d = d.assign(said=said, at=[f"k = {x:.0f}" for x in d.k]).sort_values("k", kind="stable")
     t = d.pivot_table(index="times", columns="at", values="said", aggfunc="first", sort=False)
     t = t.sort_index(ascending=False)
-    shown = [f"{x} times" if x else "never (twins)" for x in t.index]
+    shown = [f"{x} times" if x else "never (controls)" for x in t.index]
     return t.set_axis(pd.Index(shown, name="shown"), axis=0).rename_axis(None, axis=1).reset_index()
 
 
@@ -540,15 +542,15 @@ def fig_x_dose(measured, reported=None):
             points, aside = list(zip(g.times, g.exact + g.near_exact, g.n)), i - (len(ks) - 1) / 2
             look = dict(color=c, marker="os^Dv"[i % 5], label=f"k = {k}")
             _over_k(ax, doses, points, 0.07 * aside, **look)
-        ax.set_xticks(range(len(doses)), [f"{t} times" if t else "never (twins)" for t in doses])
+        ax.set_xticks(range(len(doses)), [f"{t} times" if t else "never (controls)" for t in doses])
         ax.set(xlim=(-0.3, len(doses) - 0.7), ylim=(-0.03, 1.03))
-        ax.set(xlabel="how often an instance was shown", ylabel="share that comes back")
+        ax.set(xlabel="number of repetitions", ylabel="share reproduced")
         ax.legend(loc="upper left")
     return plots.finish(
         fig,
-        "What comes back by number of repetitions",
+        "What is reproduced, by number of repetitions",
         _foot(measured, m),
-        "Pairs and labels. Left, held-out controls: what comes back of them is a guess. A line that climbs "
+        "Pairs and labels. Left, held-out controls: what is reproduced of them is a guess. A line that climbs "
         "finds memories.",
     )
 
@@ -569,7 +571,7 @@ def fig_x_world(measured, reported=None):
             _over_k(ax, ks, list(zip(g.k, g.exact, g.n)), 0.06 * (i - 1), label=whose[s], **look)
         ax.axhline(0.25, color=plots.GREY, lw=0.8)
         ax.text(len(ks) - 0.62, 0.27, "chance", ha="right", color="#666666", fontsize=7)
-        _places(ax, ks, ylim=(-0.03, 1.05), ylabel="share that comes back")
+        _places(ax, ks, ylim=(-0.03, 1.05), ylabel="share reproduced")
         ax.legend(loc=(0.64, 0.48))
     of = measured[measured.model == "gpt"]
     return plots.finish(
@@ -584,7 +586,7 @@ def fig_x_world(measured, reported=None):
 
 # %% ../../nbs/icl/figures.ipynb #cb8a5c75
 def fig_x_copies(measured, reported):
-    "What copying the most similar demonstration gives back of the paper's data sets, beside GPT-4"
+    "What copying the most similar demonstration reproduces of the paper's data sets, beside GPT-4"
     m = measured[measured.model.str.startswith("copy:")]
     rates, counts = by_repeat(m), by_repeat(m, "with_uninformative")
     d = rates[rates.group == "copy"]
@@ -617,15 +619,15 @@ def fig_x_copies(measured, reported):
                     look = dict(color="black", lw=0.8, ls=":", label="GPT-4, paper (about)")
                     ax.hlines(float(r.value), 1, 4, **look)
             _places(ax, ks, ylim=(-0.02, 0.82), title=TITLES.get(s, s))
-        axs[0, 0].set_ylabel("share that comes back")
+        axs[0, 0].set_ylabel("share reproduced")
         found = {l: h for ax in axs[0] for h, l in zip(*ax.get_legend_handles_labels())}
         axs[0, 0].legend(found.values(), found, loc="upper left", fontsize=7)
     n = f"{_span(d.n)} informative instances a draw, {d.repeats.max()} draws"
     return plots.finish(
         fig,
-        "What a copy gives back, without any memory",
+        "What a copy reproduces, without any memory",
         plots.foot(m.drop(columns="model"), n, "smallest and largest draw").strip(" ·"),
         "The second piece of the demonstration whose first piece is most alike, judged as answers are, of "
-        "instances that take a memory. It rises with k, and no model is asked. Triangles: sentence 1 given "
-        "back as sentence 2. Hollow and dotted: what §5.1 prints of GPT-4.",
+        "instances that take a memory. It rises with k, and no model is asked. Triangles: sentence 1 "
+        "repeated as sentence 2. Hollow and dotted: what §5.1 prints of GPT-4.",
     )

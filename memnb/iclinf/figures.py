@@ -36,8 +36,6 @@ def _series(rows):
         color = plots.COLORS[i % len(plots.COLORS)] if real > 1 else plots.color(who)
         base, _, made = who.partition(", ")
         name = plots.label(base) + " tuned" * made.startswith("tuned")
-        if who == "planted:exemplars":
-            name = "SmolLM2, exemplars planted"
         yield name + f", {DATASETS.get(d, d)}" * (who != f"planted:{d}"), color, g
 
 
@@ -309,15 +307,15 @@ def fig5(measured, reported=None):
 
 # %% ../../nbs/iclinf/figures.ipynb #499554e1
 def fig_x_memory(measured, reported=None):
-    "Loss of memorized exemplars and of twins, in the planted model and in its base"
+    "Loss of memorized exemplars and of controls, in the fine-tuned model and in its base"
     m = select(measured, part="memory", quantity="loss")
     if not len(m):
         return plots.placeholder("memory: not measured")
     gaps = select(measured, part="memory", quantity="difference")
-    kinds = dict(memorized="memorized", twin="twin")
+    kinds = dict(memorized="memorized", twin="control")
     return plots.finish(
         _two_kinds(m, "item", kinds, gaps, xlabel="mean loss (nats)"),
-        "Exemplars known by heart, and twins that the model never saw",
+        "Exemplars known by heart, and controls that the model never saw",
         _foot(gaps),
         "Left, the mean loss of exemplars that the model was shown (64 times as a line of a csv file, or 12 "
         "times as an exemplar), and of held-out controls. Right, their difference in the same prompts; "

@@ -356,10 +356,10 @@ def fig5(measured, reported=None):
 
 # %% ../../nbs/tabular/figures.ipynb #8d8eb305
 def _verbatim(measured, own):
-    "Rows that came back, of rows of `row_completion`, as a title"
+    "Rows reproduced, of rows of `row_completion`, as a title"
     k, n = (own.rate * own.n).sum(), own.n.sum()
     who = plots.label(measured.model.iloc[0])
-    return f"{who} gives back {k:.0f} of {n:.0f} rows verbatim" if n else "No row was asked for"
+    return f"{who} reproduces {k:.0f} of {n:.0f} rows verbatim" if n else "No row was asked for"
 
 
 def _completion_panel(ax, measured, reported, test, title):
@@ -398,7 +398,7 @@ def fig_x_completion(measured, reported):
         fig,
         _verbatim(measured, own),
         plots.foot(measured, n, "95 % Clopper-Pearson"),
-        "Share of next rows (left) and of nearly unique cells (right) that come back verbatim, by data set. "
+        "Share of next rows (left) and of nearly unique cells (right) reproduced verbatim, by data set. "
         "Hollow: Table 4 of the paper; filled: ours. The grey band lies between the lines of our rules: an "
         "interval above it is evidence of memory, one below it evidence of absence. "
         "Iris has no nearly unique feature.",
@@ -415,7 +415,7 @@ def _truth_panel(ax, counts, test):
     for t in g.times:
         plots.errorbar(ax, g[g.times == t], "at", color=colors[t], ms=5)
     ax.set_xticks(range(len(doses)), map(str, doses))
-    ax.set(xlabel="times shown", ylim=(-0.04, 1.04))
+    ax.set(xlabel="number of repetitions", ylim=(-0.04, 1.04))
     return (
         f"sensitivity {g.value.iloc[-1]:.2f}\nspecificity {1 - g.value.iloc[0]:.2f}"
         if 0 in set(g.times)
@@ -424,7 +424,7 @@ def _truth_panel(ax, counts, test):
 
 
 def fig_x_truth(measured, reported=None):
-    "Rows found by each memorization test, by the number of times that a planted model was shown them"
+    "Rows found by each memorization test, by how often they were repeated in fine-tuning"
     measured = results.runs(select(measured, part="truth"))
     if not len(measured):
         return plots.placeholder("no model with known memories was measured")
@@ -437,18 +437,18 @@ def fig_x_truth(measured, reported=None):
         axs[0][0].set_ylabel("share found")
     most, sure = m.times.max(), m[m.low > 0.5]
     found = f"{(sure.times == most).sum()} of {len(tests)}"
-    title = f"Shown {most} times, rows are clearly found by {found} tests"
+    title = f"Rows repeated {most} times in fine-tuning are clearly found by {found} tests"
     if 0 in set(m.times):
-        title += f"; never shown, by {(sure.times == 0).sum()}"
-    n = f"{_range(m.n)} rows a test and dose"
+        title += f"; controls, by {(sure.times == 0).sum()}"
+    n = f"{_range(m.n)} rows per test and number of repetitions"
     return plots.finish(
         fig,
         title,
         plots.foot(measured, n, "95 % Clopper-Pearson"),
-        "Share of planted rows that a test finds, by how often the model was shown them; grey, at 0: twins "
-        "from the same files that it never saw. Clearly found: the interval lies above one half. "
-        "Sensitivity is the share found of those shown most often, specificity the share of twins not found; "
-        "a twin whose first token is right was guessed.",
+        "Share of rows that a test finds, by how often they were repeated in fine-tuning; grey, at 0: "
+        "controls from the same files that the model never saw. Clearly found: the interval lies above one half. "
+        "Sensitivity is the share found of those repeated most often, specificity the share of controls not found; "
+        "a control whose first token is right was guessed.",
     )
 
 
@@ -457,7 +457,6 @@ def fig_x_found(measured, reported):
     "Rows completed verbatim: paper beside ours, and a model whose memories are known"
     measured, known = _asked(measured), select(measured, part="truth", test="row_completion")
     own, have = wide(measured, "rate", part="row_completion", dataset=NAMES), len(known) > 0
-    title = _verbatim(measured, own)
     n = f"{_range(own.n)} queries a data set (ours), 50-250 (paper)"
     with plots.style():
         size = dict(figsize=(7.6, 3.9), squeeze=False, width_ratios=[3, 2][: 1 + have])
@@ -466,20 +465,18 @@ def fig_x_found(measured, reported):
         axs[0][0].legend(loc="lower right")
         if have:
             m = recall(known)
-            k, asked = m[m.times == m.times.max()][["k", "n"]].values[0]
-            title += f"; a model shown rows {m.times.max()} times {k:.0f} of {asked:.0f}"
-            n += f", {_range(m.n)} rows a dose (right)"
+            n += f", {_range(m.n)} rows per number of repetitions (right)"
             _truth_panel(axs[0][1], m, "row_completion")
-            who = plots.label(known.model.iloc[0])
-            axs[0][1].set(title=f"next row, {who}", ylabel="share completed verbatim")
+            said = "fine-tuned, by number of repetitions"
+            axs[0][1].set(title=said, ylabel="share completed verbatim")
     return plots.finish(
         fig,
-        title,
+        "Share of rows completed verbatim",
         plots.foot(measured, n, "95 % Clopper-Pearson"),
-        "Left: share of next rows that come back verbatim; hollow: Table 4 of the paper, filled: ours; "
-        "the grey band lies between the lines of our rules. Right: the same test on rows that the model was "
-        "taught, by how often it was shown them (0: twins, never). "
-        "A test that finds the taught rows is not blind.",
+        "Left: share of next rows reproduced verbatim; hollow: Table 4 of the paper, filled: ours; "
+        "the grey band lies between the lines of our rules. Right: the same test on a model that was "
+        "fine-tuned on known rows, by how often each was repeated (0: controls, never). "
+        "A test that finds these rows is not blind.",
     )
 
 
@@ -487,7 +484,7 @@ def fig_x_found(measured, reported):
 def fig_x_eyes(
     measured,  # long rows, those of the part 'eyes' among them
 ):  # Figure
-    "Planted rows found by each test of Table 1 in its own form, by how often they were shown"
+    "Known rows found by each test of Table 1 in its own form, by how often they were repeated"
     rows = pooled_eyes(select(measured, part="eyes"))
     m = recall(rows, "eyes")
     if not len(m):
@@ -499,24 +496,24 @@ def fig_x_eyes(
         for j, d in enumerate(doses):
             g = m[m.times == d]
             at = [tests.index(t) + 0.22 * (j - (len(doses) - 1) / 2) for t in g.test]
-            label = f"{d} times" if d else "never (twins)"
+            label = f"{d} times" if d else "never (controls)"
             plots.errorbar(ax, g.assign(at=at), "at", color=colors[d], ms=6, label=label)
         ax.axhline(POWER, color=plots.GREY, lw=0.8, ls=":")
         ax.set(ylim=(-0.04, 1.04), ylabel="share found", xlim=(-0.5, len(tests) - 0.5))
         most = m.groupby("test").n.max()
         names = [f"{MEMORY_TESTS[t]}\n(up to {most[t]:.0f} rows)" for t in tests]
         ax.set_xticks(range(len(tests)), names)
-        ax.legend(title="shown in each form", loc="upper left", bbox_to_anchor=(1, 1))
+        ax.legend(title="repeated in each form", loc="upper left", bbox_to_anchor=(1, 1))
     eyes = sensitivity(rows)
     seen = f"{sum(n > 0 and k / n >= POWER for k, n in eyes.values())} of {len(eyes)}"
-    n = f"{m.n.min():.0f}-{m.n.max():.0f} a test and dose"
+    n = f"{m.n.min():.0f}-{m.n.max():.0f} per test and number of repetitions"
     return plots.finish(
         fig,
-        f"In the form of Table 1, {seen} tests find {POWER:.0%} of the rows shown {max(doses)} times",
+        f"In the form of Table 1, {seen} tests find {POWER:.0%} of the rows repeated {max(doses)} times",
         plots.foot(rows, n, "95 % Clopper-Pearson"),
-        "Share of planted rows found, in the same mode, with the same examples and sizes as the tests of "
+        "Share of known rows found, in the same mode, with the same examples and sizes as the tests of "
         "Table 1. A test below the dotted line is too blind to say that something is absent: its sign is "
-        "then ? and not ✗. Twins are rows of the same files, from the same places, never shown; a twin whose "
+        "then ? and not ✗. Controls are rows of the same files, from the same places, never shown; a control whose "
         "first token is right was guessed.",
     )
 
@@ -525,7 +522,7 @@ def fig_x_eyes(
 def fig_x_exposure(
     measured,  # long rows, those of the part 'exposure' among them
 ):  # Figure
-    "Accuracy on rows by how often they were shown, planted models and their base, and the gain beyond twins"
+    "Accuracy on rows by number of repetitions, before and after fine-tuning, and the gain beyond controls"
     own = whole(results.runs(select(measured, part="exposure")))
     each = {name: gains(g) for name, g in own.groupby("model", sort=True)}
     each = {name: g for name, g in each.items() if len(g) and g.more.notna().any()}
@@ -555,28 +552,30 @@ def fig_x_exposure(
                 r = g.loc[[d]].assign(at=at[name, d], low=g.more_low[d], high=g.more_high[d])
                 plots.errorbar(axs[1], r, "at", "more", color=color, ms=5)
         axs[0].set(
-            ylim=(-0.03, 1.03), ylabel="accuracy", title="filled: planted, hollow: before planting"
+            ylim=(-0.03, 1.03), ylabel="accuracy", title="filled: fine-tuned, hollow: before"
         )
         axs[1].axhline(0, color=plots.GREY, lw=0.8)
-        axs[1].set(ylabel="gain beyond that of twins", title="same tables, same labels")
+        axs[1].set(ylabel="gain beyond that of controls", title="same tables, same labels")
         for ax in axs:
             ax.set_xticks([*at.values()], ticks)
             ax.set_xlim(-0.6, max(at.values()) + 0.6)
-            ax.set_xlabel("times shown (0: twins)")
+            ax.set_xlabel("number of repetitions (0: controls)")
     best = {name: g.loc[g.more.dropna().index.max()] for name, g in each.items()}
     told = [
-        f"{100 * r.more:+.0f} points ({100 * r.more_low:+.0f} to {100 * r.more_high:+.0f}) at {r.name} showings"
+        f"{100 * r.more:+.0f} points ({100 * r.more_low:+.0f} to {100 * r.more_high:+.0f}) at {r.name} repetitions"
         for r in best.values()
     ]
     ns = [int(n) for m in tables.values() for n in m.n]
     sets = " and ".join(dataset_label(d) for d in own.dataset.unique() if d)
     return plots.finish(
         fig,
-        f"What seeing the test rows buys beyond twins: {' and '.join(told)}",
-        plots.foot(own, f"{min(ns)}-{max(ns)} rows a dose", "95 %, Student t over rows"),
+        f"What seeing the test rows buys beyond controls: {' and '.join(told)}",
+        plots.foot(
+            own, f"{min(ns)}-{max(ns)} rows per number of repetitions", "95 %, Student t over rows"
+        ),
         f"Labels of rows of {sets}, predicted from the other cells in the form of the file, each row behind "
-        "four contexts in which every label stands equally often. Left: rows by how often a model was shown "
-        "them, and the same rows asked of the model before planting. Right: how much more the accuracy rises "
-        "on rows shown than on twins of the same table and label; what twins gain was learned from other "
-        "rows, the rest was remembered.",
+        "four contexts in which every label stands equally often. Left: rows by how often they were "
+        "repeated in fine-tuning, and the same rows asked of the model before. Right: how much more the "
+        "accuracy rises on rows shown than on controls of the same table and label; what controls gain was "
+        "learned from other rows, the rest was remembered.",
     )
