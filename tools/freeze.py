@@ -42,7 +42,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
     "capacity": {
         "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more",
         "bits-high": "new -> holds: the other end of `bits`, where training ends",
-        "plateau": "undecided -> holds: asks that bits do not rise, and no longer that they do not fall",
+        "plateau": "undecided -> mixed: asks that bits do not rise; at equal steps they do not, at equal passes they do",
         "sample": "undecided -> holds: only sizes beyond the smaller model count",
         "oracle": "undecided -> does not hold: asked up to 1536 texts; the top is found on other replicates",
         "descent": "undecided -> holds: the raw loss, as in the paper, and sizes between",

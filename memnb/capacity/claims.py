@@ -149,6 +149,10 @@ def _of_sizes(m):
         yield _mean_row("slow", where, gain[many] - gain[few])
         where = f"{c}, {both[-1]:,.0f} steps, {many / few:.0f} times the data"
         yield _mean_row("plateau", where, w[many][both[-1]] / w[few][both[-1]])
+        passes = both[-1] * few / many  # of the smaller set, as many passes as of the larger
+        if passes in w[few]:
+            where = f"{c}, equal passes, {many / few:.0f} times the data"
+            yield _mean_row("plateau", where, w[many][both[-1]] / w[few][passes])
 
 
 def _of_sweeps(m):
@@ -365,6 +369,7 @@ def facts(
         models=len(best),
         best8=best.get("1x8", np.nan),
         flat=100 * (of("plateau", "1x16, ") - 1),
+        passes=100 * (of("plateau", "1x16, equal") - 1),
         f1=of("member-fails"),
         peak16=of("descent-place", "1x16"),
         peak32=of("descent-place", "1x32"),
