@@ -810,6 +810,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.icl.claims.change': ('icl/claims.html#change', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.difference': ('icl/claims.html#difference', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.improvement': ('icl/claims.html#improvement', 'memnb/icl/claims.py'),
+                                  'memnb.icl.claims.judged': ('icl/claims.html#judged', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.statistics': ('icl/claims.html#statistics', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.verdicts_of': ('icl/claims.html#verdicts_of', 'memnb/icl/claims.py')},
             'memnb.icl.controls': { 'memnb.icl.controls.World': ('icl/controls.html#world', 'memnb/icl/controls.py'),

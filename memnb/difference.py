@@ -213,9 +213,8 @@ def board_text(
     paper: str,  # word of the paper
 ) -> str:  # csv with the columns id, model, verdict
     "The verdicts on the recorded runs of a paper, those that are not measured left out"
-    choose = offered(paper, "all_runs") or (lambda: runs(paper))
     own = claims._package(paper, "judged")  # chooses among all rows
-    found = verdicts(paper, measured(paper) if own else choose())
+    found = verdicts(paper, measured(paper) if own else runs(paper))
     lines = [(*k, v) for k, v in sorted(found.items()) if v != "not measured"]
     d = pd.DataFrame(lines, columns=["id", "model", "verdict"])
     return d.to_csv(index=False, lineterminator="\n")

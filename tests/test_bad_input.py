@@ -350,8 +350,6 @@ def test_a_table_is_asked_for_in_its_own_dialect(kind, tmp_path):
     m = tabular.Parrot(*tabular.by_heart(t))
     for test in (tabular.row_completion, tabular.header, tabular.cell_completion):
         assert test(m, t).ok.all(), test
-    known = tabular.fragments(t, tabular.row_completion(m, t, n=5), shots=5)
-    assert known.ok.mean() > known.chance.mean()
     bare = data.load(csv(tmp_path, raw.split("\r\n", 1)[1]), header=False)
     assert bare.rows == t.rows and bare.text == t.text.split("\n", 1)[1]
     assert tabular.row_completion(tabular.Parrot(*tabular.by_heart(bare)), bare).ok.all()
@@ -364,7 +362,7 @@ def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
         got.append(table)
         return tmp_path / "t.html"
 
-    monkeypatch.setattr(cli, "offered", lambda *names: one_page)
+    monkeypatch.setattr("memnb.papers.offered", lambda *names: one_page)
     out = str(tmp_path / "t.html")
     asked = ["table", "echo", str(path), "--skip", "1", "--no-header", "--encoding", "latin1"]
     assert not cli.main([*asked, "--out", out])

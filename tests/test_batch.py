@@ -263,6 +263,12 @@ def test_stopped_by_hand_or_killed(house, how):
     write(house, "10_slow", 'print("begun")', wait_cell)
     yaml(house, "- notebook: slow\n  grid: {n: [1, 2, 3]}\n")
     mark, deaf = os.urandom(8).hex(), ["deaf"] * (how == "SIGTERM")
+
+    def hears():  # whoever runs the tests may not hear them
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        if deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     child = subprocess.Popen(
         [sys.executable, "-c", DRIVER, *deaf, str(house), "run", "mine", "--workers", "2"],
         cwd=house,
@@ -270,7 +276,7 @@ def test_stopped_by_hand_or_killed(house, how):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "MEMNB_TEST_MARK": mark},
-        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if deaf else None,
+        preexec_fn=hears,
     )
     wait(lambda: len(list(house.glob("here-*"))) == 2)
     assert [s for _, s, _ in batch.status("mine")] == ["running", "running", "to do"]

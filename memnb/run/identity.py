@@ -6,6 +6,7 @@ import json
 import os
 import re
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 from ..core import package_dir, paper_file, sha256
@@ -64,6 +65,10 @@ def modules_used(
                     continue
                 out[name], more = _module(f, tuple(map(stamp, [f, *_c_files(f)])), top)
                 todo += more
+                if f == package_dir() / "lm.py":  # rooms that it finds by name
+                    todo += [
+                        f"memnb.{room}" for room in import_module("memnb.lm").BACKENDS.values()
+                    ]
     return out
 
 
