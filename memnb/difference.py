@@ -31,7 +31,7 @@ import pandas as pd
 
 from . import claims
 from .core import checkout, data_dir, did_you_mean, replacing, share_dir
-from .papers import notebooks, offered
+from .papers import notebooks
 from memnb.results import (
     COLUMNS,
     MADE,
