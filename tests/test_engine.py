@@ -231,6 +231,7 @@ def run(code, **env):
     return r.returncode, r.stdout.strip(), r.stderr
 
 
+@pytest.mark.slow
 @posix
 @needs_c
 def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
@@ -295,6 +296,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
     assert rc == 0 and out.split("\n") == ["-1 -1 0.0"] * 3, (rc, out, err)
 
 
+@pytest.mark.slow
 @needs_c
 def test_sanitizers_find_nothing(tmp_path):
     "Training and scoring, compiled to watch every access and every undefined operation"
@@ -433,6 +435,7 @@ int main(void) {
     )
 
 
+@pytest.mark.slow
 def test_two_processes_train_into_one_folder(tmp_path):
     "Both end well and alike, and leave whole states only"
     code = """

@@ -1,4 +1,4 @@
-"Rows and verdicts are those that shipped when this round began; the pages' boards and figures in `make test-all`."
+"Rows and verdicts are those that shipped when this round began; the pages' boards and figures too."
 
 import sys
 from pathlib import Path
@@ -8,13 +8,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import freeze
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("paper", freeze.PAPERS)
 def test_rows_and_verdicts_are_as_frozen(paper):
     assert not [*freeze.check([paper])]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("paper", freeze.PAPERS)
 def test_boards_and_figures_of_pages_are_as_frozen(paper):
     assert not [*freeze.check([paper], also_pages=True)]

@@ -91,7 +91,7 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(board("icl", own))
 
 
-@pytest.mark.parametrize("judge", ["rule", "verdicts.csv"])
+@pytest.mark.parametrize("judge", ["rule", pytest.param("verdicts.csv", marks=pytest.mark.slow)])
 def test_own_data_are_drawn_and_judged(tmp_path, judge):
     "A csv file of one's own, by either judge, stands in the figures and on the board"
     from matplotlib import pyplot as plt

@@ -95,7 +95,12 @@ def solved(path, out):
     return out
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
+APPENDICES = [
+    pytest.param(p, marks=pytest.mark.slow) if p.parent.name == "extra" else p for p in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("path", APPENDICES, ids=IDS)
 def test_notebook_runs(path, tmp_path, home, warm, answers, shipped_answers, monkeypatch):
     page = path in PAPER_NOTEBOOKS
     shared = shipped_answers if page else answers

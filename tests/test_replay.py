@@ -87,6 +87,7 @@ def test_the_model_says_what_ships(tmp_path):
     assert m.calls == 16  # all of them were computed
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_transformers(tmp_path):
     "Tables and demonstrations as the pages ask for them: the tokens of `generate` in float32"
     import torch

@@ -109,6 +109,7 @@ def test_snippet_of_the_guide(at):
     )
 
 
+@pytest.mark.slow
 def test_a_table_of_your_own(at):
     out = run(told("tabular", "memnb table"), at)
     page = (at / out.strip()).read_text(encoding="utf8")
@@ -149,6 +150,7 @@ def test_twenty_answers_to_judge(at):
     assert "20 to go" in out and "exact" in out and (at / "mine.csv").exists()
 
 
+@pytest.mark.slow
 def test_bits_of_your_texts(at):
     code = told("capacity", "capacity.unintended").replace(
         "[...]", "['The gate of Orvath was closed in the rain.']"
@@ -163,6 +165,7 @@ def test_bits_of_your_texts(at):
     assert bits["unintended"] >= 0
 
 
+@pytest.mark.slow
 def test_all_notions_of_your_texts(at):
     said = [
         (at / f).read_text(encoding="utf8") for f in run(told("compare", "memnb ask"), at).split()
