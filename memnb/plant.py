@@ -45,8 +45,8 @@ import pandas as pd
 
 from . import data, hf, lm
 from .core import data_dir, require, say, version
-from .stats import binom_ci, fisher_power, mean_ci
 from .hf import ADAPTER
+from .stats import binom_ci, fisher_power, mean_ci
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions

@@ -462,7 +462,7 @@ PROFILES = "paper", "gpu", "night", "laptop"  # the largest first
 def _run_of(rows, profile):
     "The rows of one run, see `runs`"
     for c in [c for c in ("profile", "variant", "seed", "mode") if c in rows]:
-        there = rows[c] if c == "seed" else rows[c].astype("string").fillna("")
+        there = rows[c].fillna(0) if c == "seed" else rows[c].astype("string").fillna("")
         wanted = dict(profile=[profile, *PROFILES], seed=[there.min()]).get(c, [])
         if c == "variant":
             wanted = [current_run(rows.profile.iloc[0])[1], ""]

@@ -19,8 +19,8 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
 from .core import require, say
+from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e

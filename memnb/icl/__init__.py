@@ -10,12 +10,12 @@ from . import figures as _figures
 from .claims import *
 from .controls import *
 from .judges import *
+from .measuring import *
+from .measuring import facts, run
 from .method import *
 from .performance import *
 from .prompts import *
 from .replication import *
-from .measuring import *
-from .measuring import facts, run
 from .tables import *
 from ..papers import Paper
 

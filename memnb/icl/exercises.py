@@ -11,8 +11,8 @@ import numpy as np
 from .. import plots, results
 from .controls import rising_null
 from .judges import rule
-from .method import MAIN
 from .measuring import kept_answers
+from .method import MAIN
 from .replication import OFTEN
 from ..sliding import slider
 

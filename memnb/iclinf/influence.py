@@ -11,10 +11,10 @@ import pandas as pd
 
 from .. import lm, stats, store
 from ..core import say
-from ..prefix import own_tokens
 from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import draw, label_tokens, pool
 from ..lm import needs
+from ..prefix import own_tokens
 
 
 # %% ../../nbs/iclinf/influence.ipynb #486e3cbd
