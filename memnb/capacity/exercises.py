@@ -9,6 +9,8 @@ __all__ = ["RUN_READERS", "CHECKS"]
 import numpy as np
 import pandas as pd
 
+from ..exercises import UNFILLED
+
 
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
@@ -42,7 +44,7 @@ def _first_wrong(pairs):
     "What to look at: the first answer that is not what it should be"
     for what, got, want in pairs:
         if got is None:
-            return "write the function first: it returns nothing"
+            return UNFILLED
         if not np.allclose(got, want, rtol=1e-3):
             return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
     return ""

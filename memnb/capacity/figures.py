@@ -594,10 +594,12 @@ def _sweep_table(measured, reported, part, where):
         e = with_expected(g, reached_alpha(measured, c)).set_index(part)
         beyond = np.where(e.entropy > MOST * e.params, "αP", "H")
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
-        out = out.join(
+        out = out.merge(
             pd.DataFrame({name: e.error, "expected": beyond}, e.index),
             how="outer",
-            rsuffix=f" ({c})",
+            left_index=True,
+            right_index=True,
+            suffixes=("", f" ({c})"),
         )
     return out.round(2).astype(object).where(out.notna(), "")
 
