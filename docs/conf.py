@@ -222,7 +222,7 @@ def collect():
     "Copies of notebooks and figures below this folder; only what changed is written"
     for folder in ("nbs", "figures"):
         (HERE / folder).mkdir(exist_ok=True)
-    for p in sorted((TOP / "figures").glob("*.png")):
+    for p in sorted((TOP / "figures").glob("*.[ps][nv]g")):
         shutil.copy2(p, HERE / "figures")
     known = {
         p.relative_to(TOP): p

@@ -28,7 +28,7 @@ DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that 
 }
 DROPPED = {paper: ids.split() for paper, ids in DROPPED.items()}
 UNJUDGED = {
-    "planted:news"
+    ("icl", "planted:news")
 }  # its items were learned as documents of their own: no claim of icl is judged by it
 REDRAWN = {  # paper: names of figures that draw something else now, or are gone
     "tabular": "",
@@ -189,7 +189,9 @@ def frozen(name):
 def unlike_verdicts(paper, where, was, now):
     "Lines about verdicts that differ: dicts of (id, model) -> verdict"
     was = {
-        k: v for k, v in was.items() if k[0] not in DROPPED.get(paper, ()) and k[1] not in UNJUDGED
+        k: v
+        for k, v in was.items()
+        if k[0] not in DROPPED.get(paper, ()) and (paper, k[1]) not in UNJUDGED
     }
     for k in sorted({*was, *now}):
         if was.get(k) != now.get(k):
