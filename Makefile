@@ -59,7 +59,6 @@ export: .venv/.ready-all-dev  ## format the notebooks, write memnb/*.py from the
 	$(BIN)/ruff format -q nbs $(CODE)
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
-	$(BIN)/ruff format -q memnb
 
 check: .venv/.ready-all-dev  ## before a commit, half a minute: format, lint, exports, arrows, links, packaging
 	$(BIN)/ruff format --check -q nbs $(CODE)

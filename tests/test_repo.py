@@ -123,9 +123,9 @@ def test_export_and_clean_change_nothing(tmp_path):
     calls = [
         "ruff check -q --fix --select I nbs",
         "ruff format nbs",
+        "ruff format memnb",
         "nbdev_export",
         "nbdev_clean",
-        "ruff format memnb",
     ]
     for call in calls:
         tool, *words = call.split()

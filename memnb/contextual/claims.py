@@ -33,7 +33,6 @@ from memnb.contextual.orders import (
 )
 from .retraining import RUN_OF
 
-
 # %% ../../nbs/contextual/claims.ipynb #301d3cac
 def judged(
     rows,  # measured rows
@@ -60,7 +59,6 @@ def _most(item, yes, **more):
     "The share of repeats in which something is so"
     yes = np.asarray(yes, bool)
     return _share(item, yes.sum(), (~yes).sum(), **more)
-
 
 # %% ../../nbs/contextual/claims.ipynb #2a4921e1
 def _order_rows(begun):
@@ -94,7 +92,6 @@ def _order_rows(begun):
     if given["size"].nunique() > 1 and not len(sure[sure["size"] != main[0]]):
         yield _row("sizes", 0, -1, 1, 0, guard="no language in which they disagree was varied")
 
-
 # %% ../../nbs/contextual/claims.ipynb #c65da242
 def _loss_rows(m):
     "Shares of repeats by what losses do in them, for each language"
@@ -111,7 +108,6 @@ def _loss_rows(m):
         falls = train <= np.minimum.accumulate(train, -1)
         yield _most("falls", falls.all((1, 2)), language=language)
         yield _most("assumed", (train <= test).all((1, 2)), language=language)
-
 
 # %% ../../nbs/contextual/claims.ipynb #dc8747b9
 def _score_rows(begun, m):

@@ -18,7 +18,6 @@ from .notions import measures, onsets, starts
 from .orders import tau_axis
 from ..sliding import slider
 
-
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
 def _recollected(predicted, run):
     found = {tau: int(r.start_recollection.notna().sum()) for tau, r in run.items()}
@@ -38,7 +37,6 @@ def _first(predicted, run):
 
 
 RUN_READERS = dict(recollected=_recollected, begun=_begun, first=_first)
-
 
 # %% ../../nbs/contextual/exercises.ipynb #716c226e
 @lru_cache(1)

@@ -73,7 +73,6 @@ def _foot(m, interval=""):
     of = f"{m.language.iloc[0]}, {m['size'].iloc[0]:.0f} training strings, {m.config.iloc[0]}"
     return f"{plots.foot(m, many, interval)} · {of}, copies {'/'.join(f'{v:.3g}' for v in c)}"
 
-
 # %% ../../nbs/contextual/figures.ipynb #1aca7243
 def _rule_table(grammars, reported):
     "Production rules of two grammars, the paper's and ours"
@@ -106,7 +105,6 @@ def fig5(measured=None, reported=None):
 def fig6(measured=None, reported=None):
     "Figure 6: rules of G7 and G8, printed / ours"
     return _rule_table(("G7", "G8"), reported)
-
 
 # %% ../../nbs/contextual/figures.ipynb #fc3f5cc4
 def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9)), seed=0):
@@ -169,7 +167,6 @@ def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
         "token from the boxes around it, without having seen the string.",
     )
 
-
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
 def tab1(measured, reported, tau=0.2, rule="sustained"):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
@@ -188,7 +185,6 @@ def tab1(measured, reported, tau=0.2, rule="sustained"):
     own["trainings"] = {m: k if m == "recollection" else k + 1 for m in names}
     own = pd.DataFrame(own)
     return r.join(own.round(3)).loc[names, ["motivation", "threshold", "ease", "strictness", *own]]
-
 
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
 def excess(
@@ -295,7 +291,6 @@ def fig13(measured, reported=None, tau=0.2, rule="sustained"):
         "By the bare thresholds, a dot a string and repeat; never below zero (Lemma 3.1).",
     )
 
-
 # %% ../../nbs/contextual/figures.ipynb #88bea0ae
 def fig1(measured, reported=None, tau=0.2, rule="sustained"):
     "Figure 1: a string of median wait between its counterfactual and its contextual start"
@@ -336,7 +331,6 @@ def fig1(measured, reported=None, tau=0.2, rule="sustained"):
         "the lowest of all epochs (contextual); memorized from where the line stays above zero. Hollow: "
         "epochs that the paper prints for a string of its own.",
     )
-
 
 # %% ../../nbs/contextual/figures.ipynb #f9a61bb8
 def fig9(measured, reported=None, tau=0.2, rule="sustained"):
@@ -396,7 +390,6 @@ def fig9(measured, reported=None, tau=0.2, rule="sustained"):
         "is the language. The paper prints epochs for recollection only.",
     )
 
-
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
 def scores_by_epoch(
     m,
@@ -451,7 +444,6 @@ def fig12(measured, reported=None, tau=0.2, rule="sustained"):
     "Figure 12: memorization score by epoch (modified L4)"
     return _score_curves(group_of(measured, "given", "L4m"), tau, rule)
 
-
 # %% ../../nbs/contextual/figures.ipynb #a9dfdf2a
 def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
     "Which of two strings is memorized first, by measure, in every language"
@@ -503,7 +495,6 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
         "memorization point to opposite sides, the measures contradict each other about the same trainings.",
     )
 
-
 # %% ../../nbs/contextual/figures.ipynb #2b174483
 def fig_x_tau(measured, reported=None, tau=0.2, rule="sustained", taus=None):
     "Share of repeats in which recollection and contextual memorization contradict each other, by tau"
@@ -544,7 +535,6 @@ def fig_x_tau(measured, reported=None, tau=0.2, rule="sustained", taus=None):
         "the contextual starts are dealt out by chance.",
     )
 
-
 # %% ../../nbs/contextual/figures.ipynb #e3587eb2
 def fig_x_controls(measured, reported=None, tau=0.2, rule="sustained"):
     "How many strings that were in no training set each measure calls memorized"
@@ -581,7 +571,6 @@ def fig_x_controls(measured, reported=None, tau=0.2, rule="sustained"):
         "Orange: strings in training. Grey: the same strings in neither training set, where each is a false "
         "alarm. Right: a start must exceed what the controls of the other repeats reach.",
     )
-
 
 # %% ../../nbs/contextual/figures.ipynb #d6a18c81
 def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):

@@ -91,7 +91,6 @@ def sure_tests(
     d, bare = pair_tests(rows, **how), pair_tests(rows, which="bare", **how)
     return _with_ends(d, np.transpose([np.minimum(d.low, bare.low), np.maximum(d.high, bare.high)]))
 
-
 # %% ../../nbs/contextual/orders.ipynb #71ac1e90
 def contradictions(
     tests,  # from `pair_tests`, or `sure_tests`
@@ -129,7 +128,6 @@ def disagreements(
         none = row.said == "no order" and {*g.said} != {"no order"}
         out.append(row.replace("no order", "undecided") if none else row)
     return pd.DataFrame(out).reindex(columns=[*OF_GROUP, "n", "value", "low", "high", "said"])
-
 
 # %% ../../nbs/contextual/orders.ipynb #a1138b60
 TAUS = tuple(np.round(np.geomspace(0.02, 2, 21), 4))
@@ -175,7 +173,6 @@ def _mixes(n):
     "Orders of n strings, all of them or some hundred"
     rng = np.random.default_rng(0)
     return list(permutations(range(n))) if n < 6 else [rng.permutation(n) for _ in range(120)]
-
 
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
 def alarms(

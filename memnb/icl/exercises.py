@@ -16,7 +16,6 @@ from .method import MAIN
 from .replication import OFTEN
 from ..sliding import slider
 
-
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
 def _quantiles(predicted, run):
     half, few = map(float, np.quantile(run, [0.5, 0.95]))
@@ -32,7 +31,6 @@ def _by_whose(predicted, run):
 
 
 RUN_READERS = dict(quantiles=_quantiles, by_whose=_by_whose)
-
 
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
 def _share(x):
@@ -76,7 +74,6 @@ def _points(x):
 
 
 CHECKS = dict(share=_share, gain=_gain, points=_points)
-
 
 # %% ../../nbs/icl/exercises.ipynb #6281cb41
 def slides(

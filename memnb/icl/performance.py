@@ -12,7 +12,6 @@ from .. import lm
 from .prompts import Task, performance_prompts
 from .replication import in_long_form, known_groups, share_rows, was_refused
 
-
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
 def read_label(
     said: str,  # answer
@@ -30,7 +29,6 @@ def read_label(
     longest = max((len(plain(labels[l])) for l in found), default=0)
     found = [l for l in found if len(plain(labels[l])) == longest]
     return found[0] if len(found) == 1 else None
-
 
 # %% ../../nbs/icl/performance.ipynb #e873ba12
 def perform(
@@ -59,7 +57,6 @@ def perform(
     d = task.queries[[c for c in ("idx", "label", "times") if c in task.queries]]
     d = d.assign(said=said, refused=refused, k=k, how=how, order=order, dataset=task.name)
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
-
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
 def answers_alike(

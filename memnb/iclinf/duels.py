@@ -39,7 +39,6 @@ def duel_prompts(
         prompts[-1] = TABLE3.format(label=label, text=" ".join([RARE] * 20))
     return prompts[:1] * s if kind == "identical" else prompts
 
-
 # %% ../../nbs/iclinf/duels.ipynb #07ed4e6c
 def _sides(model, prompts, beginnings, tau, c):
     "Log-probabilities of the next token with all prompts and without the last, for each beginning"
@@ -86,7 +85,6 @@ def text_losses(
         begun = longer
     return loss
 
-
 # %% ../../nbs/iclinf/duels.ipynb #3a93a37f
 def first_token_hits(
     model,
@@ -98,7 +96,6 @@ def first_token_hits(
     ((p, q),) = _sides(lm.load(model), prompts, [()], tau, c)
     hit = (p > q + 1e-9).cpu().numpy()
     return tuple(float(v.exp().cpu().numpy()[hit].sum()) for v in (p, q))
-
 
 # %% ../../nbs/iclinf/duels.ipynb #575b2dbb
 @needs("next_logits")

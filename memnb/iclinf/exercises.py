@@ -17,7 +17,6 @@ from .measuring import RUN_BY, audit_table
 from .method import clipped, compare
 from ..sliding import slider
 
-
 # %% ../../nbs/iclinf/exercises.ipynb #dfa56825
 def _ratios(predicted, run):
     return {f"promise {e}": (predicted[e], float(s)) for e, s in run.items()}
@@ -68,7 +67,6 @@ def _hidden(predicted, run):
 
 RUN_READERS = dict(ratios=_ratios, losses=_losses, hidden=_hidden)
 
-
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
 def _order(a):
     "Is this the best order of the bound, at this delta?"
@@ -111,7 +109,6 @@ def _example(text):
 
 
 CHECKS = dict(order=_order, target=_target, example=_example)
-
 
 # %% ../../nbs/iclinf/exercises.ipynb #df6f58d5
 def slides(

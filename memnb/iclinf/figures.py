@@ -87,7 +87,6 @@ def printed_losses(
     size = p.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0].astype(float)
     return p[["model", "dataset"]].assign(value=p.value.astype(float), size=size)
 
-
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
 def fig1(measured, reported=None):
     "Figure 1: mean loss by the position of the exemplar, before the maximum"
@@ -119,7 +118,6 @@ def fig1(measured, reported=None):
         "The loss of each place of the prompt, averaged over queries before any maximum is taken; the paper "
         "sees a U. Right, how often each is right, and what a guess gets." + _HOLLOW,
     )
-
 
 # %% ../../nbs/iclinf/figures.ipynb #7cff3aa4
 def by_size(
@@ -159,7 +157,6 @@ def fig2(measured, reported=None):
         "it, within Qwen2.5.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #52fde0e9
 def fig3(measured, reported=None):
     "Figure 3: loss by the number of exemplars"
@@ -197,7 +194,6 @@ def fig3(measured, reported=None):
         "prints numbers only for 4. All numbers of exemplars are asked the same queries. Right, how often "
         "these are answered right." + _HOLLOW,
     )
-
 
 # %% ../../nbs/iclinf/figures.ipynb #a861e086
 def _two_kinds(m, by, kinds, gaps=None, reported=None, xlabel="ICLInf (nats)", hits=None):
@@ -278,7 +274,6 @@ def fig7(measured, reported=None):
         "above the labels in all cases.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #14dab372
 def tuned_pairs(
     rows,  # DataFrame in the long form
@@ -304,7 +299,6 @@ def fig5(measured, reported=None):
         "ICLInf of models before and after instruction tuning. In the paper the tuned ones always leak more.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #499554e1
 def fig_x_memory(measured, reported=None):
     "Loss of memorized exemplars and of controls, in the fine-tuned model and in its base"
@@ -321,7 +315,6 @@ def fig_x_memory(measured, reported=None):
         "times as an exemplar), and of held-out controls. Right, their difference in the same prompts; "
         "that of the base model, which saw neither, is due to the texts.",
     )
-
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
 def fig_x_ladder(measured, reported=None):
@@ -371,7 +364,6 @@ def fig_x_ladder(measured, reported=None):
         "within the same queries, of models tuned on so many prompts or cut off after so many layers. "
         "Reuters goods are not among the data sets of the tuning." + _HOLLOW,
     )
-
 
 # %% ../../nbs/iclinf/figures.ipynb #84bf5dfe
 NORM_NAMES = {"s-1": "ours, mean over the other prompts", "s": "ours, mean over all s prompts"}
@@ -437,7 +429,6 @@ def fig6(measured, reported):
         "too, since there is one prompt less.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
 def fig_x_attack(measured, reported=None):
     "Upper and lower bounds on epsilon: answers at given places, and whole short texts"
@@ -492,7 +483,6 @@ def fig_x_attack(measured, reported=None):
         "Dashes, left, are accounts of the measured divergences and bound nothing.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #65215d7c
 def shown_by_texts(measured):
     "Of the prompt that is attacked: realised loss, divergence and delta of whole outputs, bounds on epsilon"
@@ -511,7 +501,6 @@ def shown_by_texts(measured):
         row |= {"shown": number.get("attack", ""), "could show": number.get("attack_most", "")}
         rows.append(row | {"n": f"{r.n:.0f} {r.unit}"})
     return pd.DataFrame(rows)
-
 
 # %% ../../nbs/iclinf/figures.ipynb #007bb184
 def fig_x_learners(measured, reported=None):
@@ -557,7 +546,6 @@ def fig_x_learners(measured, reported=None):
         "with one label in 90 % of cases. Right, by the number of exemplars.",
     )
 
-
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
 def tab1(measured, reported):
     "Table 1: accuracy and loss, the paper's and ours, with what a guess gets"
@@ -579,7 +567,6 @@ def tab1(measured, reported):
         row |= dict(loss=f"{l.value:.2f} ± {l.sd:.2f}", interval=f"{l.low:.2f} to {l.high:.2f}")
         rows.append(row | dict(queries=f"{l.n:.0f}", shots=f"{l.shots:.0f}"))
     return pd.DataFrame(rows).fillna("")
-
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(

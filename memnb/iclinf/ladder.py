@@ -22,7 +22,6 @@ from .method import case, mean_loss, normalised, privacy_loss
 from .prompts import every_text, label_tokens, pool
 from ..results import select
 
-
 # %% ../../nbs/iclinf/ladder.ipynb #87720a6c
 def first_layers(
     model,  # lm.LM of a local model that keeps its layers as Llama does
@@ -37,7 +36,6 @@ def first_layers(
     net.config.num_hidden_layers = layers
     name, ident = f"{model.name}, {layers} layers", f"first {layers} layers of {model.id}"
     return lm.HF(name, ident, net, model.tok, mode="completion", store=model.store)
-
 
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
 def spare(
@@ -69,7 +67,6 @@ def _answered(p, rows):
     "A prompt of these texts with all their answers; each text a DataFrame of one row"
     last = rows[-1].iloc[0]
     return f"{case(p, last.text, pd.concat(rows)[:-1])[0]} {last.label}"
-
 
 # %% ../../nbs/iclinf/ladder.ipynb #b0c8c8d6
 def _answers(model, p, text):
@@ -125,7 +122,6 @@ def _kept_model(model, net, name):
     gc.collect()  # adapters refer to themselves
     lm.hf.give_back()
     return lm.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
-
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
 def rung_number(
@@ -206,7 +202,6 @@ def rungs(
         rows.append(at | dict(quantity="trend", other=m.name, **mean_loss(slope, seed)))
     return pd.DataFrame(rows).assign(part="ladder", shots=shots), last
 
-
 # %% ../../nbs/iclinf/ladder.ipynb #1d87058c
 def _mixed(truth, query, shots, dose, seed):
     "As many memorized items as twins of the same labels, shuffled"
@@ -217,7 +212,6 @@ def _mixed(truth, query, shots, dose, seed):
     at = rng.sample(range(len(sides[0])), shots // 2)
     rows = [g.index[rng.randrange(len(g))] for side in sides for g in (side[i][1] for i in at)]
     return truth.loc[rng.sample(rows, shots)]
-
 
 # %% ../../nbs/iclinf/ladder.ipynb #38c96306
 def memory(
@@ -255,7 +249,6 @@ def twin_losses(
                 rows.append(dict(model=who.name, query=j, position=i, times=t, loss=x))
     return pd.DataFrame(rows)
 
-
 # %% ../../nbs/iclinf/ladder.ipynb #cafd1847
 def memory_rows(
     table,  # from `memory`
@@ -277,7 +270,6 @@ def memory_rows(
         found |= dict(sd=float(change.std()), n=len(change))
         rows.append(dict(model=planted[0], quantity="added", **both, **found))
     return pd.DataFrame(rows).assign(part="memory", unit="queries")
-
 
 # %% ../../nbs/iclinf/ladder.ipynb #95addaa0
 def exemplar_items(
