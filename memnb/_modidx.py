@@ -1220,7 +1220,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.papers._modules': ('rooms/papers.html#_modules', 'memnb/papers.py'),
                               'memnb.papers._page_parameters': ('rooms/papers.html#_page_parameters', 'memnb/papers.py'),
                               'memnb.papers._size_parameters': ('rooms/papers.html#_size_parameters', 'memnb/papers.py'),
-                              'memnb.papers.all_offered': ('rooms/papers.html#all_offered', 'memnb/papers.py'),
                               'memnb.papers.comments': ('rooms/papers.html#comments', 'memnb/papers.py'),
                               'memnb.papers.find': ('rooms/papers.html#find', 'memnb/papers.py'),
                               'memnb.papers.has_package': ('rooms/papers.html#has_package', 'memnb/papers.py'),

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['notebooks', 'find', 'Param', 'source_cells', 'comments', 'syntax_tree', 'parameters_of', 'stamp', 'Sizes',
-           'page_parameters', 'parameters', 'injected', 'title', 'Paper', 'paper', 'info', 'has_package', 'offered',
-           'all_offered']
+           'page_parameters', 'parameters', 'injected', 'title', 'Paper', 'paper', 'info', 'has_package', 'offered']
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import importlib
@@ -262,13 +261,3 @@ def offered(
     places = (f"memnb.{word}{end}" for end in ("", ".method", ".slider", ".exercises"))
     found = (getattr(m, name, None) for m in _modules(*places))
     return next((f for f in found if f is not None), None)
-
-
-def all_offered(
-    word: str,  # word of a paper
-    start: str,  # beginning of the names, as 'fig'
-) -> dict:  # name -> what it is; empty where the paper has no package
-    "All that the package of a paper has under names that begin alike"
-    return {
-        k: v for m in _modules(f"memnb.{word}") for k, v in vars(m).items() if k.startswith(start)
-    }
