@@ -6,6 +6,7 @@
 __all__ = ['DOSE_SHARES', 'dealt_doses', 'halves', 'relatives', 'KnownWorld', 'small_world']
 
 # %% ../../nbs/compare/worlds.ipynb #5098a1c7
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,8 +139,13 @@ def small_world(
         epochs=epochs, batch=batch, lr=lr, bits=False, every="epoch", eval_sets=dict(pool=c.train)
     )
 
+    what = repr((cfg, gpt.Schedule(), source, spare, epochs, batch, lr, shares, gpt.ENGINE))
+    mark = hashlib.sha256(what.encode()).hexdigest()[
+        :8
+    ]  # other settings go on in a folder of their own
+
     def keep(name):
-        return folder and Path(folder) / f"{name}-{n}-{models}-{seed}"
+        return folder and Path(folder) / f"{name}-{n}-{models}-{seed}-{mark}"
 
     fits = gpt.fit(
         [cfg] * models,
