@@ -484,6 +484,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                      'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.kind_of': ( 'contextual/measuring.html#kind_of',
                                                                                     'memnb/contextual/measuring.py'),
+                                            'memnb.contextual.measuring.long_rows': ( 'contextual/measuring.html#long_rows',
+                                                                                      'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.main_cell': ( 'contextual/measuring.html#main_cell',
                                                                                       'memnb/contextual/measuring.py'),
                                             'memnb.contextual.measuring.main_rows': ( 'contextual/measuring.html#main_rows',

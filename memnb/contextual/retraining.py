@@ -488,6 +488,7 @@ def dynamics(
     lr: float = 0.0,  # the schedule; lr 0: the engine's own
     tests: int = 64,
     seed: int = 0,  # test strings; of every random choice
+    first: int = 0,  # number of the first replicate
     context: int = None,  # most tokens of a string; default: what the strings need
     setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: 'given' where copies are, else 'natural'
     controls: bool = False,  # also train with fresh strings in the places of each string
@@ -513,7 +514,8 @@ def dynamics(
     ask, c = dict(lr=lr, context=context, **more), core.counted()
     same = str({k: v for k, v in ask.items() if k not in ("threads", "engine", "device")})
     before = (c.trainings, c.flops) if c else (0, 0)
-    for r in range(1000 * seed, 1000 * seed + (1 if c else repeats)):
+    begin = 1000 * seed + first
+    for r in range(begin, begin + (1 if c else repeats)):
         three = followed(g, size, n, copies, r)
         if setting == "reversed":
             three = three.assign(copies=three.copies.values[::-1])
