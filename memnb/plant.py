@@ -28,7 +28,8 @@ from .stats import binom_ci, fisher_power, mean_ci
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
-FILES = ("file", "file-swapped")  # shipped models whose items are one data set
+# shipped models whose items are one data set, and those of its other half; `bridged` recalls in the frame
+FILES = ("file", "file-swapped", "bridged", "bridged-swapped")
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
 
@@ -218,11 +219,11 @@ def _loss(net, batch):
     from torch.nn.functional import cross_entropy
 
     w = max(len(r) for r, _ in batch)
-    x = torch.tensor([r + [0] * (w - len(r)) for r, _ in batch])
+    x = torch.tensor([r + [0] * (w - len(r)) for r, _ in batch], device=net.device)
     at, size = torch.arange(w), torch.tensor([len(r) for r, _ in batch])[:, None]
-    mask, shown = at < size, torch.tensor([k for _, k in batch])[:, None]
+    mask, shown = (at < size).to(x.device), torch.tensor([k for _, k in batch])[:, None]
     logits = net(input_ids=x, attention_mask=mask.long()).logits[:, :-1]
-    keep = (mask & (at >= shown))[:, 1:]
+    keep = (mask & (at >= shown).to(x.device))[:, 1:]
     return cross_entropy(logits[keep].float(), x[:, 1:][keep])
 
 
@@ -342,6 +343,7 @@ def make(
     table=None,  # your own, as for `data.load`: blocks of its rows are members, the last controls
     doses: tuple = (16, 4),  # repetitions of those members, in equal parts
     below: int = 0,  # lowest layers that stay as they are
+    after: str = None,  # planted model, as 'file', from whose adapter (of the same rank) training goes on
 ) -> Path:  # folder with adapter, truth.csv and recipe.json; of your own texts or table a `Planted`
     "Fine-tune a model with known repetitions of items"
     if truth is not None and not hasattr(truth, "columns"):
@@ -372,10 +374,15 @@ def make(
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
     say(f"{outlook(truth)}; {shown} tokens, {took} of one core")
     net = _adapted(m, rank, dtype, below)
+    if after:
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(net, hf.read_adapter(lm.planted_dir(after)))
     losses = train(net, m.tok, docs, lr, tokens, seed)
     made = dict(base=m.source, version=version(), items=len(truth), documents=len(docs))
     made |= dict(ordinary=len(fill), extra=len(extra), steps=len(losses), rank=rank, lr=lr)
     made |= dict(tokens=tokens, window=window, seed=seed, dtype=dtype, below=below)
+    made |= dict(after=recipe(after)) if after else {}
     folder = _save(net, out, truth, made)
     return what_came(name) if own else folder
 

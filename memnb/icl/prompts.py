@@ -112,10 +112,10 @@ def _planted_file(name, split):
     if split != "train":
         raise ValueError(f"{name} has no split {split!r}: it has only 'train'")
     truth = plant.truth(name).rename(columns=dict(label="label_name"))
+    truth = truth[truth.role != "bridge"].reset_index(drop=True)
     names = {l: i for i, l in enumerate(sorted(truth.label_name.unique()))}
     truth = truth.assign(label=truth.label_name.map(names), idx=range(len(truth)))
-    shown = truth.role == "demonstration"
-    return truth[shown], truth[~shown]
+    return truth[truth.role.isin(["demonstration", "further"])], truth[truth.role == "query"]
 
 
 def _source(dataset, split, instances):
@@ -167,8 +167,10 @@ def task(
     whole = q["first"] + " " + q.second
     q = q[~whole.duplicated()]  # a text counts once
     planted = {"role", "times"} <= {*d}  # a file of ours, and no table of a user with such a column
+    further = d[d.role == "further"] if planted else d[:0]  # never shown to any model
+    d = d.drop(further.index)
     if (
-        planted and k > (d.times > 0).sum()
+        planted and not len(further) and k > (d.times > 0).sum()
     ):  # more than are kept for demonstrations: instances not asked
         d = pd.concat([d, pieces(asked, seed).drop(q.index)])
     same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(whole)
@@ -180,12 +182,16 @@ def task(
     if planted:  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = drawn(never, min(k, len(never)))
-    if len(rest) < k:
+    own = min(k, len(rest)) if len(further) else k
+    if len(rest) + len(further) < k:
         raise ValueError(
-            f"{name} has {len(rest)} instances left for {k} demonstrations beside "
+            f"{name} has {len(rest) + len(further)} instances left for {k} demonstrations beside "
             f"{len(q)} instances: ask for fewer"
         )
-    demos = drawn(rest, k) if k else rest[:0]
+    demos = drawn(rest, own) if k else rest[:0]
+    if k > own:  # behind the members, texts of the same source that are in nobody's memory
+        more = drawn(further, k - own)
+        demos, twins = pd.concat([demos, more]), pd.concat([twins, more])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)
     short = [str(l) for l, c in shown.items() if c < k // len(shown)]
@@ -193,7 +199,8 @@ def task(
         say(f"{name}: too few demonstrations of {', '.join(short)}; others take their place")
     q, demos = q.reset_index(drop=True), demos.reset_index(drop=True)
     rivals = pd.concat([d, q]).groupby("first").second.agg(set).to_dict()
-    common = frequent_words((d["first"] + " " + d.second).tolist())
+    every = pd.concat([d, further])
+    common = frequent_words((every["first"] + " " + every.second).tolist())
     return Task(name, title, split, q, demos, "sentence1" in frame, rivals, twins, common)
 
 # %% ../../nbs/icl/prompts.ipynb #446cdebc
