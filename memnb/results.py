@@ -217,13 +217,11 @@ def code_version() -> str:  # as '0.1.0+1f3a5c7e'
 def current_run(
     profile: str,  # batch profile
 ) -> tuple:  # (name of the run, what tells it from others of its profile)
-    "The run that this process belongs to, as the batch says it; of a profile of the reader's own, a grid's values too"
+    "The run that this process belongs to, as the batch says it"
     run = os.environ.get("MEMNB_RUN") or ""
     if run != profile and not run.startswith(profile + "-"):
         return profile, ""
-    if (share_dir("profiles") / f"{profile}.yaml").exists():
-        return run, os.environ.get("MEMNB_VARIANT") or ""
-    return run, run[len(profile) + 1 :]  # a grid may vary what is no column of the rows
+    return run, os.environ.get("MEMNB_VARIANT") or ""
 
 
 def _file_name(run, model, mode, seed):

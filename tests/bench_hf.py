@@ -84,7 +84,7 @@ def ready():
 
     m = lm.load("smollm2", device="cpu")
     return m, hf.quiet(
-        lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval()
+        lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval()
     )
 
 

@@ -46,9 +46,9 @@ def ratio():
     "One call for all instances against a call for each"
     from transformers import AutoModelForCausalLM
 
-    from memnb import hf, lm
+    from memnb import hf
 
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval())
     for k, n, every, wanted in ((50, 16, 4, 6), (100, 64, 16, 15)):
         _, prompts, m = ready(k, n)
         b, y = clock(lambda: ours(m, prompts))

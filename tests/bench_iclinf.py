@@ -31,7 +31,7 @@ def ready():
 
     from memnb import hf, lm
 
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval())
+    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval())
     return lm.load("smollm2", device="cpu", store=lm.Store(f"{tempfile.mkdtemp()}/s.sqlite")), net
 
 

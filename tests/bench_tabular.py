@@ -385,7 +385,7 @@ def local():
     with fresh() as path:
         m = lm.load("smollm2", store=lm.Store(path), device="cpu")
         net = hf.quiet(
-            lambda: AutoModelForCausalLM.from_pretrained(lm.fetch(), dtype="float32").eval()
+            lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval()
         )
 
     def ours(prompts, size):
@@ -447,9 +447,9 @@ def inside(code, **env):
 
 def start():
     "Import time, second load of the packaged model, and a run whose answers are in the store"
-    from memnb import lm, tabular
+    from memnb import hf, lm, tabular
 
-    lm.fetch()
+    hf.fetch()
     row(
         "import memnb.core, fresh process",
         None,

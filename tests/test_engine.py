@@ -102,7 +102,7 @@ def test_an_edited_layer_is_another_model(folder, tmp_path):
     assert close(first, plain(folder))
     edit(folder)
     assert close(
-        scores(lm.HF("x", "x", a.net, a.tok, store=Store(tmp_path / "o"))), first
+        scores(hf.HF("x", "x", a.net, a.tok, store=Store(tmp_path / "o"))), first
     )  # the one in hand
     b = lm.load(f"hf:{folder}")
     second = scores(b)

@@ -90,6 +90,7 @@ def test_threads_that_write_one_file_lose_nothing(home):
 def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(home, monkeypatch, capsys):
     for n in (10, 20, 30):
         monkeypatch.setenv("MEMNB_RUN", f"own-n={n}")
+        monkeypatch.setenv("MEMNB_VARIANT", f"n={n}")
         results.record("toy", rows(n), "m", "own")
         assert results.runs("toy").value.tolist() == [n]  # each shows its own
     assert sorted(results.measured("toy").variant) == ["n=10", "n=20", "n=30"]

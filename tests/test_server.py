@@ -24,7 +24,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from memnb import lm, servers, tabular
+from memnb import hf, lm, servers, tabular
 from memnb.lm import Refused
 
 KEY = "sk-test-0123456789abcdef"
@@ -1450,14 +1450,14 @@ def local(tmp_path_factory):
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    tok = AutoTokenizer.from_pretrained(lm.fetch())
+    tok = AutoTokenizer.from_pretrained(hf.fetch())
     torch.manual_seed(0)
     sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2)
     sizes |= dict(num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)
     net = LlamaForCausalLM(LlamaConfig(vocab_size=len(tok), **sizes)).eval()
     net.lm_head.weight.data *= 60  # as sure of some tokens as a trained model
     store = lm.Store(tmp_path_factory.mktemp("local") / "a.sqlite")
-    m = lm.HF("tiny", "tiny", net, tok, mode="completion", store=store)
+    m = hf.HF("tiny", "tiny", net, tok, mode="completion", store=store)
     m.whole = net
     return m
 
@@ -1584,7 +1584,7 @@ class Real:
 
     def __init__(self, folder):
         self.folder, self.process = folder, None
-        (folder / "smollm2").symlink_to(lm.fetch(), target_is_directory=True)
+        (folder / "smollm2").symlink_to(hf.fetch(), target_is_directory=True)
 
     def answers(self):
         try:
@@ -1697,7 +1697,7 @@ def test_same_answers_as_the_local_model(real, at, tmp_path, mode, kw):
     here, there = local.generate(REAL[mode], **kw), served(at, mode).generate(REAL[mode], **kw)
     assert there == here and all(here)
     text = b"".join(f.read_bytes() for f in at.parent.glob("answers*"))
-    assert str(real.folder).encode() not in text and str(lm.fetch()).encode() not in text
+    assert str(real.folder).encode() not in text and str(hf.fetch()).encode() not in text
 
 
 @pytest.mark.serve

