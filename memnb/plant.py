@@ -391,7 +391,7 @@ def truth(
     name: str,  # of a planted model, as 'tables'
 ):  # DataFrame, one row an item
     "What a model was fine-tuned on, and how often each item was repeated"
-    d = pd.read_csv(lm.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str)
+    d = pd.read_csv(hf.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str)
     return d.astype({c: int for c in ("times", "dose") if c in d})
 
 
@@ -399,7 +399,7 @@ def recipe(
     name: str,  # of a planted model
 ) -> dict:  # base, rank, lr, ...
     "How a planted model was made"
-    return json.loads((lm.planted_dir(name) / "recipe.json").read_text())
+    return json.loads((hf.planted_dir(name) / "recipe.json").read_text())
 
 # %% ../nbs/rooms/plant.ipynb #5785e897
 def asked(
@@ -483,7 +483,7 @@ def what_came(
     x, n, y, m = int(top.sum()), len(top), int(never.sum()), len(never)
     p = fisher_exact([[x, n - x], [y, m - y]]).pvalue
     power = fisher_power(n, m, RECALL, binom_ci(y, m)[1])
-    return Planted(lm.planted_dir(name), d, r, power, float(p))
+    return Planted(hf.planted_dir(name), d, r, power, float(p))
 
 # %% ../nbs/rooms/plant.ipynb #2e5dadc9
 def general_loss(
