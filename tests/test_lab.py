@@ -117,6 +117,8 @@ def serving(folder, store):
         (target := lab.nbs / p.relative_to(TOP / "nbs")).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(p, target)
     write_settings(folder / "config")
+    (folder / "tools").mkdir()
+    shutil.copy(TOP / "tools/lab.py", folder / "tools")
     extra = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         extra.append("--allow-root")

@@ -446,6 +446,24 @@ def _store(
         return int(any(found.get(k) for k in ("damaged", "bad", "problems")))
 
 
+def _student(
+    word: str,  # WORD: whose page
+    *,
+    out: Path = None,  # the notebook (WORD_student.ipynb)
+):
+    "a page for a class: functions emptied, tests kept, without solutions"
+    from ..papers import notebooks
+    from .student import student
+
+    pages = notebooks()
+    if word not in pages:
+        raise ValueError(f"no page is called {word}{did_you_mean(word, pages)}")
+    out = out or Path(f"{word}_student.ipynb")
+    if out.exists():
+        raise ValueError(f"{out} is there already: name another --out")
+    print(f"{out}: {student(pages[word], out)} functions to write")
+
+
 def _replay(
     profile: str = "replay",  # PROFILE: whose runs: {profiles} (replay: every page as it stands)
     *,
@@ -491,6 +509,7 @@ COMMANDS = dict(
     table=_table,
     ask=_ask,
     new=_new,
+    student=_student,
     list=_list,
     store=_store,
     fetch=_fetch,

@@ -1,0 +1,102 @@
+"A class: pages with their functions emptied, and a Lab that leaves git clean"
+
+import ast
+import re
+import subprocess
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from test_repo import TOP
+
+from memnb.papers import notebooks
+from memnb.run.cli import main
+from memnb.run.student import emptied
+
+FUNCTION = """
+def double(
+    x,  # a number
+):  # twice as much
+    "Two times x"
+    y = 2 * x
+    return y
+
+
+def half(x): return x / 2
+"""
+
+
+def test_functions_are_emptied():
+    code = emptied(FUNCTION)
+    ast.parse(code)
+    assert "Two times x" in code and "# twice as much" in code and "2 * x" not in code
+    assert (
+        code.count("...  # your lines") == 1 and "x / 2" in code
+    )  # a line of one has no body below
+
+
+@pytest.mark.parametrize("word", notebooks(TOP / "nbs"))
+def test_page_for_a_class(word, tmp_path, capsys):
+    page, out = notebooks(TOP / "nbs")[word], tmp_path / "out.ipynb"
+    assert main(["student", word, "--out", str(out)]) == 0
+    nb = nbformat.read(out, 4)
+    nbformat.validate(nb)
+    text = "\n".join(c.source for c in nb.cells)
+    whole = "\n".join(c.source for c in nbformat.read(page, 4).cells)
+    assert text.count("...  # your lines") >= 2 and "Solution</summary>" not in text
+    assert (
+        "Solution</summary>" in whole and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
+    )
+    assert not any(c.get("outputs") for c in nb.cells)
+    before = out.read_bytes()
+    assert main(["student", word, "--out", str(out)]) == 2 and out.read_bytes() == before
+    assert "--out" in capsys.readouterr().err
+
+
+@pytest.fixture
+def lab(tmp_path):
+    "Function that saves a notebook as `make lab` does, in a repository with one notebook"
+    code = nbformat.v4.new_code_cell("1 + 1", id="a", execution_count=1)
+    code.outputs = [
+        nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=1)
+    ]
+    nb = nbformat.v4.new_notebook(cells=[code])
+    (tmp_path / "settings.ini").write_text((TOP / "settings.ini").read_text())
+    (tmp_path / "page.ipynb").write_text(nbformat.writes(nb))
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    config = SimpleNamespace(LabApp=SimpleNamespace(), ContentsManager=SimpleNamespace())
+    exec((TOP / "tools/lab.py").read_text(), dict(get_config=lambda: config))
+
+    def save(change, name="page.ipynb"):
+        model = dict(type="notebook", content=nbformat.reads(nbformat.writes(nb), 4))
+        change(model["content"].cells[0])
+        config.ContentsManager.pre_save_hook(
+            model=model, path=name, contents_manager=SimpleNamespace(root_dir=str(tmp_path))
+        )
+        return model["content"].cells[0]
+
+    return save
+
+
+def test_looking_and_running_leave_git_clean(lab):
+    def run(cell):
+        cell.execution_count, cell.metadata = 7, {"scrolled": True}
+        cell.outputs[0]["data"]["text/plain"] = "2.0"
+
+    cell = lab(run)
+    assert cell.execution_count == 1 and not cell.metadata
+    assert cell.outputs[0].data["text/plain"] == "2"
+
+
+def test_what_is_edited_is_kept(lab):
+    def edit(cell):
+        cell.source, cell.metadata = "1 + 2", {"scrolled": True}
+        cell.outputs[0]["data"]["text/plain"] = "3"
+
+    cell = lab(edit)
+    assert cell.source == "1 + 2" and cell.outputs[0].data["text/plain"] == "3"
+    assert not cell.metadata, "nbdev has cleaned it"
+    cell = lab(edit, "mine.ipynb")  # not ours
+    assert cell.metadata == {"scrolled": True}
