@@ -33,7 +33,9 @@ def save(model, path, contents_manager=None, **_):
     if sources(ours) == sources(model["content"]):
         model["content"] = ours
     else:
-        clean_nb(model["content"], allowed_cell_metadata_keys=["tags", "jupyter"])  # as settings.ini
+        clean_nb(
+            model["content"], allowed_cell_metadata_keys=["tags", "jupyter"]
+        )  # as settings.ini
 
 
 c.ContentsManager.pre_save_hook = save
