@@ -367,3 +367,14 @@ def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
     asked = ["table", "echo", str(path), "--skip", "1", "--no-header", "--encoding", "latin1"]
     assert not cli.main([*asked, "--out", out])
     assert (got[0].rows, got[0].header, got[0].sep) == (["5.1;café", "4.9;oat"], "", ";")
+
+
+def test_rows_of_several_lines_and_rows_too_long_are_told():
+    from memnb.tabular import onepage
+
+    lines = pd.DataFrame(dict(a=[f"a {i}\nand more" for i in range(9)], b="x"))
+    notes = onepage._notes(data.load(lines), pd.DataFrame(dict(part=[], quantity=[], value=[])))
+    assert any(n.startswith("9 rows go over several lines") for n in notes)
+    wide = pd.DataFrame({f"f{i}": ["1234"] * 20 for i in range(6000)})
+    with pytest.raises(ValueError, match="no model reads at once"):
+        onepage.one_page("smollm2", wide)

@@ -159,6 +159,8 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     )
     assert child.stdout.endswith("0 []\n") and "1 skipped" in child.stdout and child.stderr == ""
     assert good.stat().st_mtime_ns == before
+    code, out, err = typed(capsys, "status")  # of all batches
+    assert code == 0 and out.splitlines()[1].split()[:5] == ["mine", "1", "failed,", "1", "done"]
 
     # what counts as another run, without running it
     changes = []
@@ -564,6 +566,7 @@ def test_a_grid_makes_one_run_for_each_combination(house):
             "line 1: 10_dice: parameter 'sides' must be list",
         ),
         ("- &a [*a]\n", "line 1: a run looks like"),
+        ("- notebook: dice\n  grid: {profile: [a, A]}\n", "only in signs or in capitals"),
         ("- " + "[" * 3000 + "]" * 3000 + "\n", "not YAML"),
         (
             "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
@@ -820,6 +823,13 @@ def test_printing_without_end_is_stopped_at_the_deadline(house):
     made = house / "runs/mine/flood.partial.ipynb"
     assert child.returncode == 1 and "TimeoutError: the run took longer than 9 s" in child.stderr
     assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
+
+
+def test_outputs_have_an_end(house):
+    nb = write(house, "10_flood", 'for _ in range(200): print("x"*100_000)', 'print("end")')
+    assert batch.execute(nb, house / "flood.ipynb") == ""
+    assert "more than 10 MB of outputs" in (said := outputs(house / "flood.ipynb"))
+    assert 9e6 < len(said) < 11e6 and "end" in said
 
 
 @pytest.mark.skipif(

@@ -133,6 +133,12 @@ def test_a_machine_named_by_a_word_is_hidden_only_in_addresses(name, monkeypatch
     )
 
 
+def test_what_is_said_where_the_working_folder_is_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert redact(HOME) == "~/lib/x.py"
+
+
 def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
     key, dot = "sesame-open-0000", "iVBORw0KGgoAAA="
     monkeypatch.setenv("DICE_API_KEY", key)
@@ -597,6 +603,8 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         (["plan", "smoke", "--price", "2.5"], "--price takes two numbers"),
         (["ask", "smollm2", "absent.csv"], "no file"),
         (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes takes numbers"),
+        (["ask", "smollm2", "latin.csv"], "encoding='latin1'"),
+        (["ask", "smollm2", "latin.csv", "--encoding", "latin1"], "no column 'text'"),
         (["figure", "nobody"], "no paper 'nobody'"),
         (["new", "Not A Word"], "no word for a paper"),
     ],
@@ -604,6 +612,7 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
 def test_a_mistake_is_answered_by_one_line(argv, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("texts.csv").write_text("txt\na text of a reader\n")
+    Path("latin.csv").write_bytes("txt\nein süßer Text\n".encode("latin1"))
     code, out, err = typed(capsys, *argv)
     assert code == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err
 

@@ -177,6 +177,7 @@ def ask_files(
     tau: float = 0.2,
     store=None,
     influence: bool = True,  # see `ask`
+    encoding: str = None,  # of the files of texts; default: UTF-8
 ):  # Path of the page
     "`ask` from files to files"
     out = Path(out)
@@ -186,8 +187,8 @@ def ask_files(
     for f in (out, out.with_suffix(".csv")):
         if f.resolve() in given:
             raise ValueError(f"{f} would be written over: name the page otherwise")
-    few = data.texts(Path(never), column).text.tolist() if never else None
-    own = data.texts(Path(texts), column).text.tolist()
+    few = data.texts(Path(never), column, encoding=encoding).text.tolist() if never else None
+    own = data.texts(Path(texts), column, encoding=encoding).text.tolist()
     table = ask(model, own, reference, log, others, few, prefixes, tau, store, influence)
     page = ask_page(table, out)
     with replacing(out.with_suffix(".csv")) as part:

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -352,6 +353,23 @@ def status(
     where, jobs = _jobs(name, only, params, out, folder)
     last = last_events(where)
     return [(j.run.name, *_state(j, last.get(j.run.name, {}))) for j in jobs]
+
+
+def batches(
+    out: Path = None,  # folder of the executed notebooks; default `runs`
+) -> list:  # of (profile, how its runs ended, when something was last heard of them)
+    "All batches of a folder, as their logs have them"
+    rows = []
+    for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
+        last, states = last_events(log.parent), Counter()
+        for run, event in last.items():
+            going = _is_locked(log.parent / ".locks" / f"{run}.lock")
+            how = "running" if going else event.get("what")
+            states["broken off" if how in ("started", "cell") else how] += 1
+        heard = max(str(e.get("when", "")) for e in last.values()) if last else ""
+        told = ", ".join(f"{n} {how}" for how, n in states.items())
+        rows.append((log.parent.name, told, heard[:16].replace("T", " ")))
+    return rows
 
 
 def left_over(

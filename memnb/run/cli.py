@@ -155,15 +155,19 @@ def _plan(
 
 
 def _status(
-    profile: str,  # PROFILE: {profiles}, or the path of a YAML file
+    profile: str = None,  # PROFILE: {profiles}, or the path of a YAML file; without one, all batches
     *,
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
     p: dict = (),  # set a parameter in every notebook that has it
 ):
     "how a batch is doing, and what has changed since"
-    from .batch import left_over, status
+    from .batch import batches, left_over, status
 
+    if not profile:
+        rows = batches(out)
+        print(table(("profile", "runs", "last heard of"), rows) if rows else "no batches yet")
+        return
     print(table(("run", "state", ""), status(profile, only, dict(p), out)))
     if files := left_over(profile):
         print(f"tables of {profile} that none of its runs writes, and boards read: {files}")
@@ -314,6 +318,7 @@ def _ask(
     never: Path = None,  # FILE: csv file of texts that the model has never seen
     log: Path = None,  # FILE: csv file with text, epoch, test_loss of a training without the texts
     column: str = "text",  # of the texts in the files (text)
+    encoding: str = None,  # of the files, as latin1 (UTF-8)
     prefixes: str = "8,16,32",  # K,K: tokens shown for extraction (8,16,32)
     no_influence: bool = False,  # leave out what a text does in a prompt: half of the reading
     out: Path = Path("ask.html"),  # file to write, and the table as csv beside it (ask.html)
@@ -343,6 +348,7 @@ def _ask(
         log,
         cuts,
         influence=not no_influence,
+        encoding=encoding,
     )
     for f in (page, page.with_suffix(".csv")):
         print(relative_path(f))

@@ -103,6 +103,32 @@ class _Relay:
         pass
 
 
+MOST = 10e6  # characters of outputs that are kept of a cell, as of one that prints without end
+
+
+def _output_has_an_end():
+    "Keep of the outputs of a cell, in this process, no more than fits into memory"
+    from collections import Counter
+
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_output
+
+    whole, kept = NotebookClient.output, Counter()
+
+    def output(self, outs, msg, display_id, cell_index):
+        room, content = MOST - kept[cell_index], msg["content"]
+        kept[cell_index] += 200 + len(str(content))
+        if kept[cell_index] <= MOST:
+            return whole(self, outs, msg, display_id, cell_index)
+        if room > 0:
+            said = f"\nmemnb: more than {MOST / 1e6:.0f} MB of outputs; the others are left out\n"
+            text = content.get("text", "")[: int(room)] + said
+            outs.append(new_output("stream", name=content.get("name", "stderr"), text=text))
+            return outs[-1]
+
+    NotebookClient.output = output
+
+
 def _papermill(nb, part, params, folder, where, event):
     "Execute a notebook; an error ends the process with a line about it"
     import nbformat
@@ -110,6 +136,7 @@ def _papermill(nb, part, params, folder, where, event):
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
+    _output_has_an_end()
     sections, section, now = [], "", dict(cell=0, at=time.monotonic())
     for c in nbformat.read(nb, 4).cells:
         if c.cell_type == "markdown" and c.source.startswith("#"):

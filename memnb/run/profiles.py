@@ -238,11 +238,12 @@ def select(
         new = check(r.notebook, {k: v for k, v in params.items() if k in here}, folder)
         replaced = tuple(k for k in new if new[k] != own.get(k, here[k].default))
         run = Run(r.notebook, own | new, r.grid, r.where, r.gpu, word, replaced)
-        old = found.setdefault(run.name, run)
+        old = found.setdefault(run.name.lower(), run)  # one file, where a system knows no capitals
         if old.parameters != run.parameters:
             raise ValueError(
                 f"{r.where}: this run and that of {old.where} would both write {run.name}.ipynb. "
-                "Put what differs under 'grid', as in grid: {seed: [1]}"
+                "Put what differs under 'grid', as in grid: {seed: [1]}; values that differ only in "
+                "signs or in capitals make one file"
             )
     for k in params:
         if k not in known:

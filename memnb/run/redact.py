@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ..core import cache_dir, checkout, root
@@ -22,10 +23,9 @@ def _known_folders():
         sys.prefix: "env",
         get_path("stdlib"): "python",
         get_path("purelib"): "site-packages",
-        Path.cwd(): ".",
-        root(): ".",
-        checkout() or root(): ".",
     }
+    with suppress(FileNotFoundError):  # the working folder was removed
+        known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
     known |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}
     both = {f(p): w for p, w in known.items() for f in (os.path.abspath, os.path.realpath)}
     return sorted(((p, w) for p, w in both.items() if p != os.sep), key=lambda pw: -len(pw[0]))

@@ -76,6 +76,8 @@ def _notes(t, rows):
                 f"{r.value:.0%} of the cells of {t.unique} can be computed from the others of "
                 f"their row ({r.text}), so that giving them is no memory."
             )
+    if n := sum("\n" in r for r in t.rows):
+        out.append(f"{n} rows go over several lines: tests of a next line leave them out.")
     if t.duplicates:
         out.append(f"{t.duplicates} rows stand more than once in the file.")
     for r in results.select(rows, part="accuracy", quantity="rate").itertuples():
@@ -104,6 +106,11 @@ def one_page(
     if out.is_dir():
         raise ValueError(f"{out} is a folder: name a file, as {out / 'table.html'}")
     t = load_table(dataset, **(dict(target=target) if target else {}))
+    if (long := sum(map(len, t.rows[:20]))) > 300_000:
+        raise ValueError(
+            f"20 rows of {t.name} have {long:,} characters, which no model reads at once: "
+            "leave columns out"
+        )
     if title:
         t = replace(t, title=title)
     m = lm.load(model, mode=mode) if isinstance(model, str) else model
