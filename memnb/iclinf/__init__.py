@@ -10,12 +10,12 @@ from functools import partial
 
 from . import figures as _figures
 from .accounting import *
+from .attack import *
 from .auditing import *
 from .claims import *
-from .duels import *
+from .figures import *
 from .influence import *
 from .ladder import *
-from .learners import *
 from .measuring import *
 from .measuring import RUN_BY, measure_parts
 from .method import *
@@ -29,5 +29,4 @@ PAPER = Paper(
     {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
     chosen=partial(runs, by=RUN_BY),
 )
-PAPER.figures["fig_x_found"] = PAPER.figures["fig6"]  # the picture at the top of the page
 globals().update(PAPER.figures)

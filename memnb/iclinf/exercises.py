@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from .. import lm, results
+from ..exercises import UNFILLED
 from .accounting import solve, solved
-from .auditing import TABLE3, Ensemble, audit_orders, audit_prompts, every_rdp
-from .learners import prompts_of_world
+from .auditing import Ensemble, every_rdp
 from .measuring import RUN_BY, audit_table
-from .method import clipped, compare
+from .method import clipped, normalised, privacy_loss
+from .prompts import TABLE3, audit_prompts
 from ..sliding import slider
 
 # %% ../../nbs/iclinf/exercises.ipynb #dfa56825
@@ -23,25 +24,20 @@ def _ratios(predicted, run):
 
 
 def crowd(
-    answer,  # prompts -> log-probabilities, as `best_answer`
     times: list,  # how often the first exemplar stands in a prompt, the others fill it up
     shots: int = 8,  # exemplars of a prompt
-    n: int = 300,  # prompts
+    n: int = 2000,  # prompts
     seed: int = 0,  # of the draw
 ) -> dict:  # times -> mean loss of the labels: 'one' copy left out, 'all' copies left out
-    "Influence of an exemplar that stands several times in a prompt"
-    contexts, found = prompts_of_world(n, shots + 1, seed + 2), {}
-    rng = np.random.default_rng(seed)
+    "Influence of an exemplar that stands several times in a prompt, for the best possible learner"
+    rng, found = np.random.default_rng(seed), {}
+    mixtures = rng.dirichlet([0.5] * 4, n)
+    labels = np.array([rng.choice(4, shots, p=p) for p in mixtures])
     for k in times:
-        prompts = dict(full=[], one=[], all=[])
-        for row in contexts:
-            shown, query = row[:-2].reshape(shots, 2).copy(), row[-2]
-            shown[:k] = shown[0]
-            mixed = rng.permutation(shots)
-            left = dict(full=mixed, one=mixed[mixed != 0], all=mixed[mixed >= k])
-            for name, at in left.items():
-                prompts[name].append([*shown[at].ravel(), query])
-        full, one, every = map(answer, prompts.values())
+        shown = labels.copy()
+        shown[:, :k] = shown[:, :1]
+        answers = [normalised(np.log(0.5 + np.eye(4)[shown[:, i:]].sum(1))) for i in (0, 1, k)]
+        full, one, every = answers
         found[k] = {
             w: float(np.abs(full - q).max(1).mean()) for w, q in (("one", one), ("all", every))
         }
@@ -68,23 +64,32 @@ def _hidden(predicted, run):
 RUN_READERS = dict(ratios=_ratios, losses=_losses, hidden=_hidden)
 
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
-def _order(a):
-    "Is this the best order of the bound, at this delta?"
-    right = a == solve(5, c=10, s=50, delta=1e-8)[1].alpha
-    return "" if right else "not at this delta: solve returns the value and a Guarantee"
+def _first_wrong(pairs):
+    "What to look at: the first answer that is not what it should be"
+    for what, got, want in pairs:
+        if got is None:
+            return UNFILLED
+        if not np.allclose(got, want, rtol=1e-3, atol=1e-6):
+            return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
+    return ""
 
 
-def _silent(target):
-    "Share of a target that an audit finds where nothing leaks"
-    tau = solve(target, c=10, s=50)[0]
-    return compare(dict.fromkeys(audit_orders(10, 50, tau), 0.0), 10, 50, tau)["ratio"]
+def _influence(f):
+    "Eq. 4: two queries with two exemplars, three labels"
+    rng = np.random.default_rng(3)
+    p = normalised(rng.normal(size=(2, 3)))
+    q = normalised(rng.normal(size=(2, 2, 3)))
+    want = np.mean([privacy_loss(a, b).max() for a, b in zip(p, q)])
+    one = privacy_loss(p[0], q[0]).max()
+    return _first_wrong([("one query", f(p[:1], q[:1]), one), ("two queries", f(p, q), want)])
 
 
-def _target(e):
-    "Is this the first whole target at which the floor is below a quarter?"
-    here, before = _silent(e), _silent(e - 1)
-    right = here < 0.25 <= before
-    return "" if right else f"the ratio is {here:.2f} at {e} and {before:.2f} at {e - 1}"
+def _mechanism(f):
+    "Algorithm 1, lines 2 to 4"
+    z = np.array([[5.0, 1.0, -40.0], [0.0, 0.0, 3.0]])
+    bar = np.array([[2.0, -2, -2], [-1, -1, 2]]).mean(0)
+    want = {tau: np.exp(normalised(bar / tau)) for tau in (1.0, 4.0)}
+    return _first_wrong([(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()])
 
 
 def leakage(
@@ -108,18 +113,18 @@ def _example(text):
     return "" if own > 3 * max(others) else f"yours {own:.2g}, the others up to {max(others):.2g}"
 
 
-CHECKS = dict(order=_order, target=_target, example=_example)
+CHECKS = dict(influence=_influence, mechanism=_mechanism, example=_example)
 
 # %% ../../nbs/iclinf/exercises.ipynb #df6f58d5
 def slides(
     measured,
     reported,  # DataFrames: our rows, the paper's
 ):  # Slider, or None where the paper's rows are not there
-    "The promise: the printed audit, its floor, and ours, as shares of the promise"
+    "The promise: the printed audit, its null value, and ours, as shares of the promise"
     d = solved(reported).query("where == 'Table 4'")
     own = audit_table(results.runs(results.select(measured, part="audit"), by=RUN_BY))
     bars = {
-        "no leakage at all (floor)": d.floor / d.target,
+        "no leakage at all (null value)": d.floor / d.target,
         "the paper's audit": d.empirical / d.target,
         "our audit": d.target.map(dict(zip(own.target, own.ratio)) if len(own) else {}),
     }
@@ -129,8 +134,8 @@ def slides(
     def says(target, d):
         share, use = d[["share", "use"]].iloc[0]
         return f"{target:g}", (
-            f"Of the audited epsilon, {100 * min(1, share):.0f} % is there before a model "
-            f"has said a word; the data use {100 * use:.1f} % of the bound."
+            f"Of the audited epsilon, {100 * min(1, share):.0f} % is a constant of the accounting; "
+            f"the data use {100 * use:.1f} % of the bound."
         )
 
     return slider(

@@ -9,11 +9,10 @@ __all__ = ['RUN_BY', 'PARTS', 'Sizes']
 import pandas as pd
 
 from .. import lm, papers, results
+from .attack import attack_controls
 from .auditing import audit
-from .duels import duel
 from .influence import by_shots, measure
-from .ladder import memory, memory_rows, own_form_rows, rungs
-from .learners import learner_influence
+from .ladder import rungs
 from .method import DELTA
 from .prompts import draw, pool
 from ..results import select
@@ -21,13 +20,13 @@ from ..results import select
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
 # of each the largest run that has it, so that a larger profile need not repeat a smaller one
 RUN_BY = "model", "part", "dataset", "where", "target"
-PARTS = "influence", "shots", "audit", "duel", "memory", "learners", "ladder", "own form"
+PARTS = "influence", "shots", "audit", "attack", "ladder"
 
 
 class Sizes(papers.Sizes):
     "What is measured, and how much of it; the values are those of the smoke profile"
 
-    parts: list = ["influence", "shots", "audit", "duel", "memory", "learners"]  # of `PARTS`
+    parts: list = ["influence", "shots", "audit", "attack"]  # of `PARTS`
     datasets: list = ["goods"]  # topics, goods, news; ag_news, dbpedia, trec, or csv files
     n: int = 4  # queries a data set
     shots: int = 4  # exemplars of a prompt
@@ -36,7 +35,6 @@ class Sizes(papers.Sizes):
     mode: str = "completion"  # or 'chat'
     splits: list = ["train", "test"]  # splits that exemplars and queries come from
     models: list = []  # further models for Figures 2 and 5, as 'hf:Qwen/Qwen2.5-0.5B'
-    memory_n: int = 3  # queries for the influence of memorized exemplars
     source: str = "acq"  # audit: a class of Reuters R8, or 'ag_news'
     targets: list = [1, 10, 100]  # audit: epsilons aimed at by the temperature (Table 4)
     targets_c: list = [10]  # the same by the clip bound (Table 5)
@@ -45,14 +43,9 @@ class Sizes(papers.Sizes):
     sequences: int = 2  # audit: texts generated, scaled to the paper's 50
     tokens: int = 4  # audit: tokens of a text, T (40 in the paper)
     games: int = 20  # audit: games of the attack at each target (0: none)
-    duel_n: int = 4  # texts of each side of a duel
-    learner_sizes: list = ["1x8"]  # learners from scratch: layers x width
-    learner_n: int = 40  # contexts that they are asked
-    learner_data: int = 1000  # sequences that they are trained on
-    learner_repeats: int = 1  # trainings of each size, the unit of their intervals
-    cuts: list = [10, 20]  # ladder: layers of thirty that are kept
+    attack_n: int = 20000  # outputs of each side of a control
     stops: list = [8, 32]  # ladder: few-shot prompts after which the tuned model is measured
-    own_times: int = 12  # own form: times that exemplars are planted
+    trainings: int = 1  # ladder: the unit of its intervals
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
 def model_sizes(
@@ -90,23 +83,11 @@ def measure_parts(
         found.append(audit(m, "Table 4", s.targets, *amount, control=True))
         found.append(audit(m, "Table 5", s.targets_c, *amount))
         found.append(audit(m, "Table 6", s.targets_s, *amount))
-    if "duel" in s.parts and s.duel_n:
-        found.append(duel(m, s.duel_n, source=s.source, seed=seed))
-    if "memory" in s.parts:
-        known = m if m.name.startswith("planted:") else lm.load("planted:news", store=m.store)
-        rows = memory_rows(memory(known, s.memory_n, s.shots, seed=seed, mode=s.mode), seed)
-        base = [lm.load(x, store=m.store) for x in dict.fromkeys(rows.model) if x != known.name]
-        found += [rows.assign(dataset="news", shots=s.shots), model_sizes(known, *base)]
-    if "learners" in s.parts:
-        contexts = s.learner_n, s.shots, s.shots_all
-        trained = s.learner_data, seed, s.learner_repeats
-        found.append(learner_influence(s.learner_sizes, *contexts, *trained))
+    if "attack" in s.parts:
+        found.append(attack_controls(m, s.attack_n, source=s.source, seed=seed))
     if "ladder" in s.parts:
-        rows, last = rungs(m, s.datasets, s.n, s.shots, s.cuts, s.stops, **how)
-        found += [rows, model_sizes(last), *influence(last)] if last else [rows]
-    if "own form" in s.parts:
-        amount = dict(times=s.own_times, mode=s.mode, seed=seed)
-        found.append(own_form_rows(m, s.memory_n, s.shots, **amount))
+        rows, last = rungs(m, s.datasets, s.n, s.shots, s.stops, s.trainings, **how)
+        found += [rows, model_sizes(last), *influence(last)]
     for other in map(lm.load, s.models):
         found += [model_sizes(other), *influence(other)]
     rows = pd.concat([d for d in found if len(d)], ignore_index=True)
