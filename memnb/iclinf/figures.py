@@ -233,7 +233,7 @@ def fig5(measured, reported):
     return plots.finish(
         fig,
         "Pretrained and instruction-tuned models",
-        "",
+        "Table 1 of the paper: three data sets a model, n = 500 queries each",
         "The losses that the paper prints are those of instruction-tuned models, three data sets each. Its "
         "Figure 5 has their pretrained versions beside them, always lower, and prints no number.",
     )
