@@ -6,16 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/contextual/exercises.ipynb #52a8e8d8
-from functools import lru_cache
-
-import pandas as pd
+import numpy as np
 
 from .. import plots, results
-from .grammars import A_EVEN, A_TYPE, filled, grammar
-from .measuring import curves, group_of, main_rows, measure
-from .method import spelled
-from .notions import measures, onsets, starts
+from .measuring import chosen, curves, main_rows
+from .method import memorized
 from .orders import tau_axis
+from ..exercises import UNFILLED
 from ..sliding import slider
 
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
@@ -39,90 +36,83 @@ def _first(predicted, run):
 RUN_READERS = dict(recollected=_recollected, begun=_begun, first=_first)
 
 # %% ../../nbs/contextual/exercises.ipynb #716c226e
-@lru_cache(1)
-def l2_curves():  # DataFrame: string, epoch, train_loss, test_loss, ...; do not change it
-    "Losses of the strings of Figure 2 in the first repeat, most frequent string first"
-    rows = results.select(results.measured("contextual"), model="gpt")
-    d = group_of(curves(results.runs(rows)), "given", "L2")
-    return d[d.repeat == 0].sort_values(["string", "epoch"])
+def _first_wrong(pairs):
+    "What to look at: the first answer that is not what it should be"
+    for what, got, want in pairs:
+        if got is None:
+            return UNFILLED
+        if np.shape(got) != np.shape(want) or not np.allclose(got, want, equal_nan=True):
+            return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
+    return ""
 
 
-def _strict_tau(tau):
-    "Does it let the first string be recollected, and the last one never?"
-    losses = l2_curves()[["string", "epoch", "train_loss", "test_loss"]]
-    s = starts(measures(losses, tau=tau)).recollection
-    first, last = s.notna().iloc[[0, -1]]
-    if first and not last:
-        return ""
-    why = "the rare one starts, too" if first else "the frequent one never starts"
-    return f"{spelled(s)}: {why}"
+def _live(f):
+    "The threshold that can be known while a training runs"
+    return _first_wrong(
+        (f"test losses {x}", f(np.array(x)), want)
+        for x, want in (([3.0, 1.0, 2.0], [3, 1, 1]), ([2.0, 2.5, 1.0, 0.5], [2, 2, 1, 0.5]))
+    )
 
 
-def mine(
-    p: float,  # probability of the likely rules
-):  # contextual.Grammar
-    "The grammar G2 with other probabilities"
-    return grammar(filled(A_TYPE + A_EVEN, p=round(float(p), 6), q=round(1 - float(p), 6)), "mine")
+def _starts(f):
+    "Starts by recollection, counterfactual and contextual memorization"
+    cases = [
+        ([4, 2, 1, 0.1], [4, 3, 2, 2.5]),
+        ([4, 3, 1, 1.5], [4, 3.5, 2, 1.2]),
+        ([3, 1, 2], [2, 2, 2]),
+    ]
+    return _first_wrong(
+        (
+            f"losses {a} in training, {b} left out",
+            f(np.array(a, float), np.array(b, float), 0.2),
+            [start for start, _ in memorized(a, b).values()],
+        )
+        for a, b in cases
+    )
 
 
-def train_mine(
-    p: float,  # see `mine`
-    tau: float = 0.2,  # threshold of recollection
-):  # DataFrame: an order a measure
-    "Train on a language of your own for some epochs: who starts before whom?"
-    m = measure(mine(p), 16, "1x16", lr=0.01, copies=[8, 3, 1], repeats=1, epochs=10, tests=8)
-    got = onsets(m, tau).set_index("string")
-    return pd.DataFrame({w: [spelled(got[f"start_{w}"])] for w in ("recollection", "contextual")})
+def _kendall(f):
+    "Kendall's correlation of frequency and earliness"
+    return _first_wrong(
+        (f"starts {list(x)}", f(np.array([x]))[0] if f(np.array([x])) is not None else None, want)
+        for x, want in (
+            ((1.0, 4.0, 9.0), 1),
+            ((9.0, 4.0, 1.0), -1),
+            ((5.0, 6.0, 9.0), 2 / 3),
+            ((2.0, np.nan, np.nan), 2 / 3),
+        )
+    )
 
 
-def _likely(p):
-    "Has this language 20 bits?"
-    h = mine(p).facts()["low"]
-    return "" if abs(h - 20) < 0.1 else f"it has {h:.1f} bits"
-
-
-def _mem(x):
-    "Is this the contextual score of exercise 3 in the end?"
-    t = measures([2, 1, 0.3, 0.1], [2, 0.8, 0.25, 0.4]).groupby("measure").score.last()
-    if abs(x - t.contextual) < 1e-9:
-        return ""
-    counterfactual = abs(x - t.counterfactual) < 1e-9
-    return "that is counterfactual memory" if counterfactual else "what is the threshold?"
-
-
-CHECKS = dict(strict_tau=_strict_tau, likely=_likely, mem=_mem)
+CHECKS = dict(live=_live, starts=_starts, kendall=_kendall)
 
 # %% ../../nbs/contextual/exercises.ipynb #d5251c10
-TAU_STOPS = 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0  # thresholds, nats a token
+TAU_STOPS = 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0  # thresholds, nats per token
 
 
 def slides(
     measured,
     reported,  # DataFrames: our rows, the paper's
 ):  # Slider, or None where nothing was measured
-    "The threshold tau: in how many repeats recollection and contextual memorization contradict each other"
-    m = main_rows(curves(results.runs(results.select(measured, model="gpt"))), "given")
+    "The threshold tau: by how much recollection follows frequency more than contextual memorization does"
+    m = main_rows(curves(chosen(results.select(measured, model="gpt"))), "given")
     if not len(m):
         return None
-    d = tau_axis(m, taus=TAU_STOPS)
-    said = zip(d.contradict, d.n, d.chance * d.n)
-    said = [f"{k} of {n} repeats, by chance {chance:.1f}" for k, n, chance in said]
+    d = tau_axis(m, taus=TAU_STOPS).query("measure == 'recollection - contextual'")
+    said = [f"{r.value:.2f} (n = {r.n})" for r in d.itertuples()]
 
     def says(tau, g):
-        more, less = (
-            ", ".join(g.bar[k]) or "no language" for k in (g.low > g.chance, g.high < g.chance)
-        )
+        more, less = (", ".join(g.bar[k]) or "no language" for k in (g.low > 0, g.high < 0))
         return f"{tau:g}", (
-            f"The orders contradict each other more often than by chance in {more}, less "
-            f"often in {less}."
+            f"Recollection follows frequency more than contextual memorization in {more}, less in {less}."
         )
 
     return slider(
-        d.assign(bar=d.language, value=d.share, said=said),
+        d.assign(bar=d.language, said=said),
         "tau",
         says,
-        moves="threshold tau of recollection, nats a token",
-        unit="Share of repeats in which the orders contradict each other",
-        note=f"{plots.label('gpt')}, 95 % Clopper-Pearson; by chance: starts dealt out among the strings",
+        moves="threshold tau of recollection, nats per token",
+        unit="Kendall's correlation of frequency and earliness, recollection minus contextual",
+        note=f"{plots.label('gpt')}, 95 % t over replicates",
         start=TAU_STOPS.index(0.2),
     )
