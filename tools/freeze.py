@@ -22,7 +22,7 @@ DROPPED = {  # paper: ids of claims of our own that were cut, and theorems that 
     "icl": """table2 table3 threshold content twins twins_shots doses form topic world learned given_dose shuffled""",
     "iclinf": """floor below calibration-shared memory size-cut learned-u learned-size learned-knows learned-shots
         learned-best duels used-falls""",
-    "contextual": "learners optimal-most weighted learned",
+    "contextual": "learners optimal-most weighted learned falls alarms-counterfactual alarms-contextual",
     "capacity": "printed-law consistent-law table1 mean2 mean3 foretold",
     "compare": """implies cut extraction-blind recollection-blind loss-sees one-reference best-epoch dose-agrees fuller few-models
         partner prompt""",
@@ -36,7 +36,7 @@ REDRAWN = {  # paper: names of figures that draw something else now, or are gone
     # the normal quantile is 1.95996 and no longer 1.96; two figures stand in nbs/extra
     "icl": "icl_x_elements icl_x_cost icl_x_neighbours",
     "iclinf": "",
-    "contextual": "contextual_x_apart contextual_x_protocol contextual_x_near contextual_x_best",  # in nbs/extra
+    "contextual": "",
     "capacity": "",
     "compare": "",
 }
@@ -69,6 +69,14 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "hump": "undecided -> mixed: a reference on other texts as a control does not see it",
         "member-law": "new -> undecided: ours, F1 = Phi(sqrt(b/2))",
         "end": "new -> does not hold: ours, 1x8 misses, 1x16 and 1x32 do not",
+    },
+    "contextual": {
+        "counterfactual-L4m": "undecided -> holds: the mean of Kendall's correlation is below .2 (most starts are ties)",
+        "inverse-L2": "undecided -> holds: the same statistic, instead of sign tests of every pair of strings",
+        "inverse-L4m": "undecided -> holds: the same",
+        "sizes": "undecided -> holds: recollection minus contextual in each replicate",
+        "alarms": "new -> holds: the paired difference of two measures instead of two limits of a tenth",
+        "controls": "new -> holds: ours, the order by recollection of strings that were never trained on",
     },
 }
 
