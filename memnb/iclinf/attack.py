@@ -5,7 +5,9 @@
 # %% auto #0
 __all__ = ['Attack', 'least_epsilon', 'attack', 'exact_epsilon']
 
-# %% ../../nbs/iclinf/attack.ipynb #8c1db385
+# %% ../../nbs/iclinf/attack.ipynb #a07514fb
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +18,10 @@ from scipy.stats import beta
 
 from .. import lm
 from .method import DELTA, clipped, theory
-from .prompts import TABLE3, audit_prompts
+from .prompts import audit_prompts
 from ..lm import needs
 
-# %% ../../nbs/iclinf/attack.ipynb #6fbb1a2f
+# %% ../../nbs/iclinf/attack.ipynb #a50e46a7
 class Attack(NamedTuple):
     "What an attack shows: epsilon is at least `eps`, with the confidence asked for"
 
@@ -66,7 +68,7 @@ def attack(
     shown, most = (float(least_epsilon(*k, n, delta, level)) for k in (counts, (n, 0)))
     return Attack(max(0.0, shown), max(0.0, most), n)
 
-# %% ../../nbs/iclinf/attack.ipynb #ba50c99b
+# %% ../../nbs/iclinf/attack.ipynb #88760948
 def exact_epsilon(
     logp,
     logq,  # log-probabilities of all outputs, on both sides
@@ -85,7 +87,7 @@ def exact_epsilon(
         return worst if delta == 0 else 0.0
     return float(brentq(lambda e: missing(e) - delta, 0, worst + 1e-9))
 
-# %% ../../nbs/iclinf/attack.ipynb #0db86a9d
+# %% ../../nbs/iclinf/attack.ipynb #2e6603b2
 def known_mechanisms() -> dict:  # name -> (log P, log Q, epsilon promised)
     "Pairs of distributions for which the true epsilon is known"
     out = {}
@@ -112,7 +114,7 @@ def attacked(
         dict(quantity="truth", value=exact_epsilon(logp, logq, DELTA)),
     ]
 
-# %% ../../nbs/iclinf/attack.ipynb #60037631
+# %% ../../nbs/iclinf/attack.ipynb #c076064b
 CONTROLS, RARE = ("leaking", "ordinary", "identical"), "xylophone"
 
 
@@ -123,8 +125,7 @@ def control_prompts(
 ) -> list:  # two strings; the second is left out
     "The prompts of a control"
     one, other = audit_prompts(source, 2, seed)
-    label = "Sports" if source == "ag_news" else source
-    rare = TABLE3.format(label=label, text=" ".join([RARE] * 20))
+    rare = re.sub("Text: .*", "Text: " + " ".join([RARE] * 20), one)
     return [one, dict(leaking=rare, ordinary=other, identical=one)[kind]]
 
 
@@ -153,5 +154,5 @@ def attack_controls(
         z = [clipped(scores[2 * i + j], c)[0].numpy() / tau for j in (0, 1)]
         found = attacked(log_softmax((z[0] + z[1]) / 2), log_softmax(z[0]), n, seed)
         found += [dict(quantity=k, value=v) for k, v in bounds.items()]
-        rows += [dict(at, item=kind, model=m.name, dataset=source, **r) for r in found]
+        rows += [dict(at, item=kind, model=m.name, dataset=Path(source).name, **r) for r in found]
     return pd.DataFrame(rows)

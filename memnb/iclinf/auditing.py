@@ -9,6 +9,7 @@ __all__ = ['AUDIT_ORDERS', 'DELTAS', 'every_rdp', 'neighbour_rdp', 'Ensemble', '
 # %% ../../nbs/iclinf/auditing.ipynb #f9c8cc85
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -241,7 +242,7 @@ class Games:
             self.loss[norm][side] += (x[i][y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
         self.places[norm] += 1
 
-# %% ../../nbs/iclinf/auditing.ipynb #6c80adc0
+# %% ../../nbs/iclinf/auditing.ipynb #cba431c3
 def compare(
     sums: dict,  # order -> divergence of all texts together
     c: float,
@@ -368,7 +369,8 @@ def audit(
                     found += _attacked(run[2], norm)
                 rows += [dict(target=float(target), setting=norm, item=item, **r) for r in found]
         say(f"{where}: epsilon {target:g} is done")
-    return pd.DataFrame(rows).assign(part="audit", dataset=source, where=where, model=m.name)
+    names = dict(part="audit", dataset=Path(source).name, where=where, model=m.name)
+    return pd.DataFrame(rows).assign(**names)
 
 
 _FROM_TEXTS = "empirical ratio used tight tight_alpha followed".split()  # others: parameters alone

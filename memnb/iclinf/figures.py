@@ -415,20 +415,24 @@ def tab1(measured, reported):
     r = r.pivot(index=["model", "dataset"], columns="what", values="value").astype(float)
     rows = []
     for (who, d), v in r.iterrows():
-        row = dict(model=f"{who} (paper)", dataset=d, accuracy=f"{v.accuracy:.1f} %")
+        row = dict(
+            model=f"{who} (paper)", dataset=DATASETS.get(d, d), accuracy=f"{v.accuracy:.1f} %"
+        )
         rows.append(row | dict(loss=f"{v.loss:.2f} ± {v.sd:.2f}"))
     for (who, d), g in select(measured, part="influence").groupby(["model", "dataset"], sort=False):
         v = g.set_index(["quantity", "setting"])
         a, l = v.loc[("accuracy", "label")], v.loc[("loss", "label")]
         parts = g[g.quantity == "guess"], g[g.setting == "no exemplar"]
         guess, none = (x.value.max() for x in parts)
-        row = dict(model=who, dataset=d)
+        base, _, made = who.partition(", ")
+        row = dict(model=plots.label(base) + " tuned" * bool(made), dataset=DATASETS.get(d, d))
         row["accuracy"] = f"{100 * a.value:.0f} % ({100 * a.low:.0f} to {100 * a.high:.0f})"
         row["guess"] = f"{100 * guess:.0f} %" + " at chance" * bool(a.low <= guess)
         row["no exemplar"] = f"{100 * none:.0f} %" if none == none else ""
         row |= dict(loss=f"{l.value:.2f} ± {l.sd:.2f}", interval=f"{l.low:.2f} to {l.high:.2f}")
         rows.append(row | dict(queries=f"{l.n:.0f}", shots=f"{l.shots:.0f}"))
-    return pd.DataFrame(rows).fillna("")
+    columns = "model,dataset,accuracy,guess,no exemplar,loss,interval,queries,shots".split(",")
+    return pd.DataFrame(rows).reindex(columns=columns).fillna("")
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from .. import lm
 
-# %% ../../nbs/12_iclinf.ipynb #ebf87838
+# %% ../../nbs/12_iclinf.ipynb #c7232fb7
 ORDERS = np.arange(2, 101)
 STEPS, DELTA = 50 * 40, 1e-5  # tokens of the paper's experiment, and its delta
 
@@ -72,7 +72,7 @@ def clipped(
     z = logits.double()
     return (z - z.max(dim=1, keepdim=True).values + c).clamp(min=-c)
 
-# %% ../../nbs/12_iclinf.ipynb #3c793f04
+# %% ../../nbs/12_iclinf.ipynb #c30f1b07
 def renyi(
     logp,
     logq,  # log-probabilities of the answers, in the last dimension
@@ -95,7 +95,7 @@ def pure_rdp(
     a = np.asarray(alpha, float)
     return (log_cosh((a - 0.5) * eps) - log_cosh(eps / 2)) / (a - 1)
 
-# %% ../../nbs/12_iclinf.ipynb #d7650496
+# %% ../../nbs/12_iclinf.ipynb #bf100ee2
 def token_rdp(
     alpha,  # orders
     c: float,  # clip bound
@@ -126,7 +126,7 @@ def rdp_to_approxdp(
     edge = {0: "lowest", len(eps) - 1: "highest"}.get(i, "") if len(eps) > 1 else ""
     return Guarantee(max(0.0, float(eps[i])), float(orders[i]), edge)
 
-# %% ../../nbs/12_iclinf.ipynb #e9b53b89
+# %% ../../nbs/12_iclinf.ipynb #357dc445
 def theory(
     c: float,
     s: float,

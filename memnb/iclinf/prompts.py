@@ -167,11 +167,12 @@ def label_tokens(
     same = [l for l, t in zip(labels, first) if first.count(t) > 1]
     if same:
         raise ValueError(
-            f"labels that begin with the same token of {model.name}: {', '.join(same)}"
+            f"labels that begin with the same token of {model.name}: {', '.join(same)}. A label is "
+            "read off its first token: give them other names in the table"
         )
     return first
 
-# %% ../../nbs/iclinf/prompts.ipynb #33222632
+# %% ../../nbs/iclinf/prompts.ipynb #63fa4ccb
 TABLE3 = (
     "Given a label of news type, generate the chosen type of news accordingly.\n\n"
     "News Type: {label}\nText: {text}\n\nNews Type: {label}\nText:"
@@ -179,15 +180,20 @@ TABLE3 = (
 
 
 def audit_prompts(
-    source: str = "acq",  # a class of Reuters R8 (packaged), or 'ag_news' (class Sports, as in the paper)
+    source: str = "acq",  # a class of Reuters R8, 'ag_news' (Sports, as in the paper), or a csv file
     s: int = 50,  # prompts
     seed: int = 0,  # of the draw
     words: int = 40,  # most words of an example
 ) -> list:  # strings
     "One-shot prompts of Algorithm 1"
-    own, label = ("ag_news", "Sports") if source == "ag_news" else ("reuters_r8", source)
-    d = data.load(own, "train")
-    texts = d[(d.label_name if own == "ag_news" else d.label) == label].text
+    if Path(source).suffix:  # its commonest label
+        d = data.texts(source, label="label")
+        label = d.label.mode()[0]
+    else:
+        own, label = ("ag_news", "Sports") if source == "ag_news" else ("reuters_r8", source)
+        d = data.load(own, "train")
+        d = d.assign(label=d.label_name) if own == "ag_news" else d
+    texts = d[d.label == label].text
     texts = texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
     if not 1 <= s <= len(texts):
         raise ValueError(f"{source!r} has {len(texts)} examples, not {s}")
