@@ -1010,6 +1010,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.iclinf.claims.lead': ('iclinf/claims.html#lead', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.of_audit': ('iclinf/claims.html#of_audit', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.of_models': ('iclinf/claims.html#of_models', 'memnb/iclinf/claims.py'),
+                                     'memnb.iclinf.claims.overview': ('iclinf/claims.html#overview', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.printed_statistics': ( 'iclinf/claims.html#printed_statistics',
                                                                                  'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.statistics': ('iclinf/claims.html#statistics', 'memnb/iclinf/claims.py'),
