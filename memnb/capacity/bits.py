@@ -350,7 +350,8 @@ def endings(
         miss = (told["C"] - told["a"] * s[-1] ** -told["b"]) / y[-1] - 1
         one = dict(zip(keys, key, strict=True)) | dict(steps=s[-1], bits=y[-1], miss=miss)
         one |= dict(limit=power_law(s[far][-4:], y[far][-4:])["C"])
-        out.append(one | dict(gain=y[-1] / y[-2] - 1 if s[-1] == 2 * s[-2] else np.nan))
+        twice = len(s) > 1 and s[-1] == 2 * s[-2]
+        out.append(one | dict(gain=y[-1] / y[-2] - 1 if twice else np.nan))
     names = ["bits", "gain", "limit", "miss"]
     each = pd.DataFrame(out, columns=[*keys, "steps", *names]).rename(columns=dict(sequences="n"))
     each = each.astype(dict.fromkeys(("vocab", "length", "n", "run"), int))
@@ -364,7 +365,7 @@ def endings(
         for q in names:
             one |= dict(zip((q, f"{q}_low", f"{q}_high"), mean_ci(g[q]), strict=True))
         sure = (one["limit_high"] - one["limit_low"]) / 2 < 0.03 * one["limit"]
-        known = bool(sure and one["gain"] < 0.03)
+        known = bool(abs(one["gain"]) < GAIN or sure and one["gain"] < 0.03)
         rows.append(one | dict(steps=g.steps.max(), runs=len(g), known=known))
     ends = [f"{q}{end}" for q in names for end in ("", "_low", "_high")]
     columns = ["config", "vocab", "length", "params", "n", *ends, "steps", "runs", "known"]
