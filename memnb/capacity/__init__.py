@@ -10,7 +10,7 @@ import re
 
 from .attack import *
 from .bits import *
-from .claims import all_runs, facts
+from .claims import all_runs, facts, judged
 from .compression import *
 from .figures import *
 from .given import *
@@ -24,4 +24,5 @@ PAPER = Paper(
     measure,  # noqa: F405
     {name: f for name, f in globals().items() if re.fullmatch(r"fig(\d+|_x_\w+)", name)},
     facts,
+    judged,
 )
