@@ -9,6 +9,7 @@ __all__ = ['PAPER']
 from . import figures as _figures
 from .claims import *
 from .controls import *
+from .halves import *
 from .judges import *
 from .measuring import *
 from .measuring import facts, run

@@ -22,7 +22,6 @@ from memnb.icl.replication import (
     copied,
     in_long_form,
     matches_of,
-    paired_rows,
     passed,
     share_rows,
 )
@@ -255,6 +254,6 @@ def record_world(
     w, smoke = World(seed=seed), profile == "smoke"
     fit = trained(w, 0.2 if smoke else 6)
     r = world_answers(fit, w, WORLD_KS[:2] if smoke else WORLD_KS)
-    rows = in_long_form(matches_of(r), paired_rows(r)).round(6).assign(judge="exact")
+    rows = matches_of(r).round(6).assign(judge="exact")
     results.record("icl", rows.mask(rows.eq("")), "gpt", profile, seed, "train")
     return rows.assign(model="gpt")

@@ -6,14 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/icl/exercises.ipynb #ee915356
+import random
+
 import numpy as np
 
-from .. import plots, results
+from .. import plots, results, stats
 from .controls import rising_null
-from .judges import rule
-from .measuring import kept_answers
-from .method import MAIN
-from .replication import OFTEN
 from ..sliding import slider
 
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
@@ -33,47 +31,40 @@ def _by_whose(predicted, run):
 RUN_READERS = dict(quantiles=_quantiles, by_whose=_by_whose)
 
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
-def _share(x):
-    "Is this the share above .878 of longer series, up to the draw?"
-    truth = (rising_null(points=8, seed=1) > 0.878).mean()
-    return "" if abs(x - truth) < 0.015 else f"the share is {'larger' if x < truth else 'smaller'}"
+def _cut(cut):
+    "Is the first piece 60 to 80 % of the words, each length about as often, and nothing lost?"
+    texts = [" ".join(f"w{i}" for i in range(n)) for n in (3, 10, 20)]
+    for text in texts:
+        n, found = len(text.split()), set()
+        for i in range(300):
+            first, second = cut(text, random.Random(i))
+            if f"{first} {second}" != text:
+                return "the two pieces must be the text again, a blank between them"
+            found.add(len(first.split()))
+        if found != {j for j in range(1, n) if 6 * n <= 10 * j <= 8 * n}:
+            return f"of {n} words the first piece has {min(found)} to {max(found)}"
+    return ""
 
 
-def _judged(k):
-    "Kept answers with k pairs and labels that have a verdict: of instances shown often, and of twins"
-    d = results.select(kept_answers(), setting=MAIN, k=k)
-    d = d[d.match != "uninformative"]
-    return d[d.times >= OFTEN], d[d.times == 0]
+def _mcnemar(p):
+    "Is this the exact p of a paired change?"
+    for gained, lost in ((7, 0), (11, 1), (5, 3), (0, 0), (2, 9)):
+        before = [0] * gained + [1] * lost + [0, 1, 1]
+        after = [1] * gained + [0] * lost + [0, 1, 1]
+        if abs(p(before, after) - stats.mcnemar(gained, lost)) > 1e-6:
+            return f"{gained} gained and {lost} lost have another p"
+    return ""
 
 
-def _more():
-    "How many more answers pass by the laxer rule, of instances shown often and of twins"
-
-    def new(a, b, other):
-        return rule(a, b, part=0.25) != "inexact" and rule(a, b) == "inexact" and not other
-
-    return tuple(sum(map(new, d.truth, d.said, d.other)) for d in _judged(5))
-
-
-def _gain(pair):
-    "Does each number of the pair count what passes by the laxer rule alone?"
-    if len(pair) != 2:
-        return "a pair of numbers, please"
-    names = "instances shown often", "twins"
-    wrong = [w for w, x, more in zip(names, pair, _more()) if x != more]
-    return f"another number of {' and '.join(wrong)} passes" if wrong else ""
+def _rising(null):
+    "Are these correlations of two unrelated series that both rise?"
+    few, many = np.asarray(null(5)), np.asarray(null(50))
+    if not abs(np.median(few) - np.median(rising_null())) < 0.01:
+        return f"the median of five points is not {np.median(few):.2f}"
+    return "" if np.median(many) > np.median(few) else "the number of points changes nothing"
 
 
-def _points(x):
-    "Is this memory by exact answers, in points?"
-    truth = 100 * np.subtract(*((d.match == "exact").mean() for d in _judged(25)))
-    if abs(x - truth) < 0.1:
-        return ""
-    share = abs(100 * x - truth) < 0.1
-    return "in points of a hundred, please" if share else "memory is rate minus guess"
-
-
-CHECKS = dict(share=_share, gain=_gain, points=_points)
+CHECKS = dict(cut=_cut, mcnemar=_mcnemar, rising=_rising)
 
 # %% ../../nbs/icl/exercises.ipynb #6281cb41
 def slides(
@@ -86,7 +77,8 @@ def slides(
     m = m[m.times.notna() & m.model.str.startswith("planted")]
     if not len(m):
         return None
-    m = results.runs(m[m.model == min(m.model)]).sort_values(["setting", "k"])  # not the other half
+    one = max(m.model, key=lambda name: m.times[m.model == name].nunique())  # several repetitions
+    m = results.runs(m[m.model == one]).sort_values(["setting", "k"])
     names = [f"{s.replace('_', ' and ')}, k = {k:.0f}" for s, k in zip(m.setting, m.k)]
 
     def says(dose, d):

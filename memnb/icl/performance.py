@@ -8,6 +8,8 @@ __all__ = []
 # %% ../../nbs/icl/performance.ipynb #8a3666b9
 import re
 
+import numpy as np
+
 from .. import lm
 from .prompts import Task, performance_prompts
 from .replication import in_long_form, known_groups, share_rows, was_refused
@@ -35,7 +37,7 @@ def perform(
     model,  # lm.LM or its name
     task: Task,  # from `task`
     k: int,  # demonstrations
-    how: str = "scoring",  # 'scoring' or 'generation'
+    how: str = "scoring",  # 'scoring', 'calibrated' or 'generation'
     order: int = 0,  # of the demonstrations
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ):  # DataFrame, one row an instance: idx, label, said, refused, ok
@@ -46,14 +48,16 @@ def perform(
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
         said, refused = [read_label(s, task.labels) for s in answers], [*map(was_refused, answers)]
-    elif how == "scoring":
+    elif how in ("scoring", "calibrated"):
         model.require("logprobs")
         space, n = "" if isinstance(prompts[0], list) else " ", len(labels)
         ends = [f"{space}{l}\n" for _ in prompts for l in labels]
         sums = [sum(x) for x in model.logprobs([p for p in prompts for _ in labels], ends)]
-        said = [labels[max(range(n), key=lambda j: sums[i * n + j])] for i in range(len(prompts))]
+        sums = np.reshape(sums, (len(prompts), n))
+        sums = sums - sums.mean(0) * (how == "calibrated")
+        said = [labels[j] for j in sums.argmax(1)]
     else:
-        raise ValueError(f"labels are read by 'scoring' or 'generation', not {how!r}")
+        raise ValueError(f"labels are read by scoring, calibrated or generation, not {how!r}")
     d = task.queries[[c for c in ("idx", "label", "times") if c in task.queries]]
     d = d.assign(said=said, refused=refused, k=k, how=how, order=order, dataset=task.name)
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
