@@ -377,7 +377,7 @@ def make(
     if after:
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(net, hf.read_adapter(lm.planted_dir(after)))
+        set_peft_model_state_dict(net, hf.read_adapter(hf.planted_dir(after)))
     losses = train(net, m.tok, docs, lr, tokens, seed)
     made = dict(base=m.source, version=version(), items=len(truth), documents=len(docs))
     made |= dict(ordinary=len(fill), extra=len(extra), steps=len(losses), rank=rank, lr=lr)

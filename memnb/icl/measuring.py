@@ -201,7 +201,8 @@ def record_pair(
             for m, t in zip(of, tasks)
         )
     scores = [token_scores(m, t, k) for m, t in zip(of, tasks) for k in shots]
-    rows = in_long_form(pooled(*said, hits), token_rows(pd.concat(scores), name)).round(6)
+    scores = pd.concat(scores).assign(times=lambda d: d.times.clip(upper=OFTEN))
+    rows = in_long_form(pooled(*said, hits), token_rows(scores, name)).round(6)
     results.record("icl", rows.mask(rows.eq("")), pair_of(models[0]), profile, seed, "completion")
     return rows.assign(model=pair_of(models[0]))
 
@@ -226,6 +227,8 @@ def facts(
         for r in results.select(m, part="token", setting="pairs", near=[1, 2]).itertuples():
             who = "shown" if r.times == OFTEN else "never" if not r.times else "seldom"
             out[f"{name}_token{r.near:.0f}_{who}_{r.k:.0f}"] = r.value
+    if "file_token1_shown_5" in out:
+        out["file_lift"] = out["file_token1_shown_5"] - out["file_token1_shown_0"]
     copies = by_repeat(rows[rows.model.str.startswith("copy:")]).query("group == 'copy'")
     for name, g in copies.groupby("dataset"):
         out[f"copy_{name}"] = 100 * g.value[g.k.idxmax()]

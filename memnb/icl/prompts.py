@@ -181,16 +181,20 @@ def task(
 
     if planted:  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
-        twins = drawn(never, min(k, len(never)))
-    own = min(k, len(rest)) if len(further) else k
+        twins = drawn(never, len(never) if len(further) else min(k, len(never)))
+    own, every = k, k
+    if len(further):  # drawn whole, so that they are the same whatever the largest k
+        own, every = len(rest), max(k, 200)
     if len(rest) + len(further) < k:
         raise ValueError(
             f"{name} has {len(rest) + len(further)} instances left for {k} demonstrations beside "
             f"{len(q)} instances: ask for fewer"
         )
     demos = drawn(rest, own) if k else rest[:0]
-    if k > own:  # behind the members, texts of the same source that are in nobody's memory
-        more = drawn(further, k - own)
+    if (
+        k and every > own
+    ):  # behind the members, texts of the same source that are in nobody's memory
+        more = drawn(further, every - own)
         demos, twins = pd.concat([demos, more]), pd.concat([twins, more])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)

@@ -6,7 +6,7 @@
 __all__ = ['SHARE', 'COUNTS', 'SPELLED', 'NAMES', 'ONE', 'overall', 'whole', 'memorization_cells', 'tab_recall', 'read_by',
            'one_label', 'accuracies', 'pearsons', 'printed_p', 'tab2', 'tab3', 'tab1']
 
-# %% ../../nbs/icl/tables.ipynb #7b683a4a
+# %% ../../nbs/icl/tables.ipynb #d11376df
 import pandas as pd
 
 from .. import plots, results
@@ -15,7 +15,7 @@ from .method import MAIN, SETTINGS, correlation, p_of
 from .prompts import TITLES
 from .replication import OFTEN
 
-# %% ../../nbs/icl/tables.ipynb #74bfe9b9
+# %% ../../nbs/icl/tables.ipynb #aa80e900
 SHARE = dict(replication="rate", generation="accuracy", scoring="accuracy", calibrated="accuracy")
 COUNTS = dict.fromkeys(SHARE, ["hits", "constant", "distinct", "commonest"])
 COUNTS["replication"] = ["exact", "near_exact"]
@@ -47,10 +47,10 @@ def overall(
 def whole(
     rows,  # long rows
 ):  # those of a half of a data set only where it was measured alone
-    "Two halves are shown by the rows of both together; `planted:news` was not shown as a data set"
+    "Two halves are shown by the rows of both together"
     there = set(rows.model)
     halves = [m for m in there if pair_of(m) in there]
-    return rows[~rows.model.isin([*halves, "planted:news"])]
+    return rows[~rows.model.isin(halves)]
 
 
 def memorization_cells(
@@ -83,7 +83,7 @@ def tab_recall(
     order = sorted(t, key=lambda c: int(c[4:]))
     return t[order].fillna("").reset_index().rename_axis(columns=None)
 
-# %% ../../nbs/icl/tables.ipynb #3fa221db
+# %% ../../nbs/icl/tables.ipynb #3649cb8f
 ONE = 0.95  # share of one answer from which on a model counts as saying that label always
 
 
@@ -161,7 +161,7 @@ def tab3(measured, reported):
     "Table 3: correlation of performance with exact matches"
     return _beside(measured, reported, True, "Table 3")
 
-# %% ../../nbs/icl/tables.ipynb #86c5b560
+# %% ../../nbs/icl/tables.ipynb #29ef738e
 def tab1(measured, reported=None, most: int = 3):
     "Table 1: near-exact matches that become exact with more demonstrations"
     m = whole(measured[measured.part == "became_exact"])
