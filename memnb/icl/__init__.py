@@ -12,7 +12,7 @@ from .controls import *
 from .halves import *
 from .judges import *
 from .measuring import *
-from .measuring import facts, run
+from .measuring import run
 from .method import *
 from .performance import *
 from .prompts import *
@@ -24,6 +24,5 @@ PAPER = Paper(
     "icl",
     run,
     {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
-    facts,
 )
 globals().update(PAPER.figures)

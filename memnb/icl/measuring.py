@@ -13,7 +13,6 @@ import pandas as pd
 
 from .. import core, lm, papers, plant, results
 from ..core import data_dir, replacing, share_dir
-from .controls import ASKED, by_repeat
 from .halves import pair_of, pooled
 from .judges import ready_judge
 from .method import UNCOUNTED
@@ -205,32 +204,3 @@ def record_pair(
     rows = in_long_form(pooled(*said, hits), token_rows(scores, name)).round(6)
     results.record("icl", rows.mask(rows.eq("")), pair_of(models[0]), profile, seed, "completion")
     return rows.assign(model=pair_of(models[0]))
-
-# %% ../../nbs/icl/measuring.ipynb #eb7e360f
-def facts(
-    rows,  # long rows of all models
-) -> dict:  # the numbers that the page's prose names
-    "What came back, and where it can come from"
-    rows, out = results.runs(rows, by=("model", "dataset", "k")), dict(asked=ASKED)
-    for name in ("file", "bridged"):
-        m = rows[rows.model == pair_of(f"planted:{name}")]
-        for (s, k), g in m[(m.part == "replication") & m.times.isin([0, OFTEN])].groupby(
-            ["setting", "k"]
-        ):
-            for times, d in g.groupby("times"):
-                v = d.set_index("quantity").value
-                at = f"{name}_{s}_{k:.0f}" + "_never" * (not times)
-                out[at] = int(v["exact"] + v["near_exact"])
-                out["n_" + name] = int(d.n.max())
-        for r in m[(m.part == "effect") & (m.quantity == "change")].itertuples():
-            out.setdefault(f"{name}_by_{r.item.replace('-', '_')}", 100 * r.value)
-        for r in results.select(m, part="token", setting="pairs", near=[1, 2]).itertuples():
-            who = "shown" if r.times == OFTEN else "never" if not r.times else "seldom"
-            out[f"{name}_token{r.near:.0f}_{who}_{r.k:.0f}"] = r.value
-    if "file_token1_shown_5" in out:
-        out["file_lift"] = out["file_token1_shown_5"] - out["file_token1_shown_0"]
-    copies = by_repeat(rows[rows.model.str.startswith("copy:")]).query("group == 'copy'")
-    for name, g in copies.groupby("dataset"):
-        out[f"copy_{name}"] = 100 * g.value[g.k.idxmax()]
-    had = results.select(rows, part="content", quantity="derivable")
-    return out | {f"derivable_{r.dataset}": int(r.value) for r in had.itertuples()}

@@ -46,7 +46,7 @@ CONTROLS = ["shuffled", "twins", "foreign"]
 UNCOUNTED = "unclear", "refused", "uninformative"  # kinds of match that are in no share
 MAIN = "pairs_labels"  # the setting in which §5.1 discusses memorization
 
-# %% ../../nbs/11_icl.ipynb #019de594
+# %% ../../nbs/11_icl.ipynb #99419069
 def shot(
     row,  # an instance: label, label_name, first, second
     pair: bool,  # sentences, or pieces of a text
@@ -59,7 +59,7 @@ def shot(
     lines = [f"Label: {row.label}{name}"] * labels
     return "\n".join([*lines, f"{a}: {row['first']}", f"{b}:" + f" {row.second}" * solved])
 
-# %% ../../nbs/11_icl.ipynb #c3bbeb3b
+# %% ../../nbs/11_icl.ipynb #911e0a47
 def k_shot(
     instances,  # DataFrame of the instances to ask for: label, label_name, first, second
     demos,  # DataFrame of the k demonstrations, in order
@@ -82,7 +82,7 @@ def completion(
     line = next((l.strip() for l in answer.split("\n") if l.strip()), "")
     return re.sub(r"^(Second Piece|Sentence 2):\s*", "", line)
 
-# %% ../../nbs/11_icl.ipynb #81b4abdb
+# %% ../../nbs/11_icl.ipynb #8ef8a961
 def match(
     truth: str,  # second piece of the instance
     said: str,  # completion
@@ -123,7 +123,7 @@ def correlation(
     r = pearsonr(x, y)
     return float(r.statistic), float(r.pvalue)
 
-# %% ../../nbs/11_icl.ipynb #8aed22fa
+# %% ../../nbs/11_icl.ipynb #5d1ec6a4
 def p_of(
     r: float,  # a correlation
     n: int,  # of n points
