@@ -11,6 +11,7 @@ import random
 import numpy as np
 
 from .. import plots, results, stats
+from ..exercises import UNFILLED
 from .controls import rising_null
 from ..sliding import slider
 
@@ -33,6 +34,8 @@ RUN_READERS = dict(quantiles=_quantiles, by_whose=_by_whose)
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
 def _cut(cut):
     "Is the first piece 60 to 80 % of the words, each length about as often, and nothing lost?"
+    if cut("a b c", random) is None:
+        return UNFILLED
     texts = [" ".join(f"w{i}" for i in range(n)) for n in (3, 10, 20)]
     for text in texts:
         n, found = len(text.split()), set()
@@ -48,6 +51,8 @@ def _cut(cut):
 
 def _mcnemar(p):
     "Is this the exact p of a paired change?"
+    if p([0], [1]) is None:
+        return UNFILLED
     for gained, lost in ((7, 0), (11, 1), (5, 3), (0, 0), (2, 9)):
         before = [0] * gained + [1] * lost + [0, 1, 1]
         after = [1] * gained + [0] * lost + [0, 1, 1]
@@ -58,6 +63,8 @@ def _mcnemar(p):
 
 def _rising(null):
     "Are these correlations of two unrelated series that both rise?"
+    if null(5) is None:
+        return UNFILLED
     few, many = np.asarray(null(5)), np.asarray(null(50))
     if not abs(np.median(few) - np.median(rising_null())) < 0.01:
         return f"the median of five points is not {np.median(few):.2f}"

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from rapidfuzz.distance import LCSseq
+from scipy.stats import pearsonr, t
 
 from ..stats import binom_ci
 
@@ -115,20 +116,14 @@ def correlation(
     y,  # series of equal length
 ) -> tuple:  # (Pearson's r, p); NaN where one series is constant or has fewer than three points
     "Pearson's r with its two-sided p"
-    from scipy.stats import pearsonr
-
     x, y = list(map(float, x)), list(map(float, y))
-    if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2:
-        return float("nan"), float("nan")
-    r = pearsonr(x, y)
-    return float(r.statistic), float(r.pvalue)
+    tells = len(x) > 2 and len(set(x)) > 1 and len(set(y)) > 1
+    return tuple(map(float, pearsonr(x, y))) if tells else (float("nan"),) * 2
 
-# %% ../../nbs/11_icl.ipynb #5d1ec6a4
+
 def p_of(
     r: float,  # a correlation
     n: int,  # of n points
 ) -> float:  # 0 for |r| = 1
     "Two-sided p of a correlation"
-    from scipy.stats import t
-
     return float(2 * t.sf(abs(r) * ((n - 2) / (1 - r * r)) ** 0.5, n - 2)) if abs(r) < 1 else 0.0
