@@ -95,6 +95,7 @@ def markdown_html(
 
     if len(source) > 100_000:  # no prose
         return Markup('<pre class="said" tabindex="0">{}</pre>').format(source)
+    source = re.sub(r"<!--[\w.]+-->", "", source)  # which fact a number is, see `run.facts`
     whole = source.count("<details>") == source.count("</details>")
     source = source if whole else source.replace("details>", "details\\>")
     source = re.sub(

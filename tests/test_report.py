@@ -239,8 +239,8 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         and "holds 1 · not measured 1" in words(card)
     )
     assert (
-        '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in card
-        and "Here is more" not in card
+        '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in page
+        and "Here is more" not in page
     )
     assert (
         re.findall("<li>.*?</b> (.*?)</li>", card) == ["fair", "bias"]
@@ -261,6 +261,21 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         and "about" not in row_of(page, "fair")
         and "the paper's numbers" in unescape(folded)
     )
+
+
+def test_a_card_has_the_table_of_its_page_and_the_picture_of_its_claims(tmp_path):
+    nb = json.loads(toy(tmp_path / "laptop/toy.ipynb").read_text())
+    nb["cells"][0]["source"] = (
+        "# Dice\n\n> Do they fall?\n\nAnn (2026), *On dice*.\n\n| | paper | here |\n|---|---|---|\n| six | ⅙ | 0.2<!--dice.six--> |"
+    )
+    for c in nb["cells"]:
+        if "What we found" in "".join(c["source"]):
+            c["source"] = "## 8 What holds"
+    (tmp_path / "laptop/toy.ipynb").write_text(json.dumps(nb))
+    page = batch_report(tmp_path).read_text()
+    card = page[page.index("<article") : page.index("</article>")]
+    assert "0.2</td>" in card and "dice.six" not in page and "Here:" not in card
+    assert card.index("Do they fall?") < card.index("<table") < card.index(f"base64,{DOT}")
 
 
 def test_a_slider_moves_between_what_was_measured(tmp_path, monkeypatch):

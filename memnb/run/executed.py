@@ -163,7 +163,7 @@ def outputs_of(
     return out
 
 
-LEAD = "What we found"  # section that leads a paper
+LEAD, HOLDS = "What we found", "What holds"  # sections that lead a paper
 RESULTS = LEAD, "Measure", "Figures", "Findings", "Claims"  # sections whose tables a report shows
 
 
@@ -240,9 +240,10 @@ class Notebook:
 
     @property
     def lead(self):
-        "What a paper's page says first: (cell, output) of its sentences and its picture"
+        "What leads a paper: (cell, output) of its first section on findings, or the picture of its claims"
         found = self.outputs("markdown", "picture", "table")
-        return [(c, o) for c, o in found if c.section == LEAD]
+        claims = [(c, o) for c, o in found if o.kind == "picture" and HOLDS in c.section]
+        return [(c, o) for c, o in found if c.section == LEAD] or claims[:1]
 
     @property
     def exhibits(self):

@@ -171,8 +171,8 @@ class Paper:
 
     @property
     def finds(self):
-        "What the paper itself found, as its page says it; empty where it does not"
-        return next((p for p in self.head if p.startswith("**The paper** ")), "")
+        "What the paper found and what came out here, as its page says it; empty where it does not"
+        return next((p for p in self.head if p.startswith(("**The paper** ", "| "))), "")
 
     @property
     def source(self):
