@@ -207,6 +207,19 @@ def with_slider(cells, at):
     return [*cells[: heads[1]], box, *cells[heads[1] :]]
 
 
+def launched(at):
+    "Links that open a page elsewhere, for a repository that has an address on GitHub"
+    repo = re.fullmatch(r"https://github\.com/([^/]+/[^/]+?)/?", _cfg["git_url"])
+    if not repo or at.parent.as_posix() != "nbs":
+        return []
+    to = f"{repo[1]}/blob/{_cfg['branch']}/{at.as_posix()}"
+    binder = f"{repo[1]}/{_cfg['branch']}?urlpath=lab/tree/{at.as_posix()}"
+    colab = f"[Open in Colab](https://colab.research.google.com/github/{to})"
+    install = f"(first: `!pip install 'memnb[all] @ git+{_cfg['git_url']}'`)"
+    said = f"[Open in Binder](https://mybinder.org/v2/gh/{binder}) · {colab} {install}"
+    return [dict(cell_type="markdown", id="launch", metadata={}, source=said)]
+
+
 def page(nb, at):
     "The notebook `at` without what only its author needs"
     cells = []
@@ -215,7 +228,7 @@ def page(nb, at):
             continue
         c = c | dict(source=reader(c, at), metadata=dict(tags=tags(c)))
         cells += captioned(c, at) if c["cell_type"] == "code" else [c]
-    return nb | dict(cells=cells)
+    return nb | dict(cells=cells[:1] + launched(at) + cells[1:])
 
 
 def collect():
