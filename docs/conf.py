@@ -208,16 +208,12 @@ def with_slider(cells, at):
 
 
 def launched(at):
-    "Links that open a page elsewhere, for a repository that has an address on GitHub"
+    "A link that opens a page in Binder, for a repository that has an address on GitHub"
     repo = re.fullmatch(r"https://github\.com/([^/]+/[^/]+?)/?", _cfg["git_url"])
     if not repo or at.parent.as_posix() != "nbs":
         return []
-    to = f"{repo[1]}/blob/{_cfg['branch']}/{at.as_posix()}"
-    binder = f"{repo[1]}/{_cfg['branch']}?urlpath=lab/tree/{at.as_posix()}"
-    colab = f"[Open in Colab](https://colab.research.google.com/github/{to})"
-    install = f"(first: `!pip install 'memnb[all] @ git+{_cfg['git_url']}'`)"
-    said = f"[Open in Binder](https://mybinder.org/v2/gh/{binder}) · {colab} {install}"
-    return [dict(cell_type="markdown", id="launch", metadata={}, source=said)]
+    to = f"https://mybinder.org/v2/gh/{repo[1]}/{_cfg['branch']}?urlpath=lab/tree/{at.as_posix()}"
+    return [dict(cell_type="markdown", id="launch", metadata={}, source=f"[Open in Binder]({to})")]
 
 
 def page(nb, at):
