@@ -12,6 +12,7 @@ import pandas as pd
 from .. import stats
 from ..claims import board as claims_board
 from memnb.contextual.measuring import (
+    balanced,
     chosen,
     curves,
     kind_of,
@@ -123,7 +124,7 @@ def _score_rows(begun, m):
     "Scores, false alarms, best learning and the approximation, at the main size"
     size, config = main_cell(begun) or (None, None)
     every = begun[(begun.setting == "given") & (begun.config == config)]
-    rows = every[every["size"] == size]
+    rows = balanced(every[every["size"] == size])
     if not len(rows):
         return
     unit = rows.groupby([*OF_GROUP, "repeat"], sort=False).ngroup()
@@ -187,7 +188,7 @@ def statistics(
     )
     return pd.DataFrame([r for rows in made for r in rows])
 
-# %% ../../nbs/contextual/claims.ipynb #a0d8ba02
+# %% ../../nbs/contextual/claims.ipynb #40f4b751
 def facts(
     measured,  # all measured rows
 ) -> dict:  # name -> number, or True or False
@@ -210,5 +211,12 @@ def facts(
     both = ["contradiction-L2", "contradiction-L4m"]
     board = claims_board("contextual", measured).set_index("id").verdict
     out["contradict"] = bool(board[both].eq("holds").all())
+    tuned = curves(chosen(measured[(measured.model == "smollm2") & (measured.language == "L4m")]))
+    if len(tuned):
+        d = orders(onsets(tuned))
+        out["smollm"] = bool((d[d.measure == "recollection - contextual"].low > 0).all())
+    words = "none one two three four five six seven".split()
+    out["disagree"] = words[int(of("general"))]
+    out["agree"] = words[int(of("general", "n") - of("general", "high"))]
     out["alarms"] = 100 * of("alarms")
     return out

@@ -14,7 +14,7 @@ import seaborn as sns
 from memnb import plots
 from memnb.contextual.automaton import grammar
 from memnb.contextual.grammars import levels
-from memnb.contextual.measuring import group_of, kind_of, main_rows
+from memnb.contextual.measuring import balanced, group_of, kind_of, main_rows
 from memnb.contextual.method import NOTIONS, memorized
 from memnb.contextual.notions import arrays_of, check_tau, in_order, onsets
 from memnb.contextual.orders import alarms, orders, tau_axis
@@ -351,7 +351,7 @@ def tab1(measured, reported, tau=0.2, rule="sustained"):
     r = reported[reported["where"] == "Table 1"].pivot(
         index="measure", columns="what", values="value"
     )
-    m = main_rows(measured, "given")
+    m = balanced(main_rows(measured, "given"))
     if not len(m):
         return r
     s = onsets(m, tau, rule)
@@ -480,7 +480,7 @@ def fig_x_tau(measured, reported=None, tau=0.2, rule="sustained"):
 
 def fig_x_controls(measured, reported=None, tau=0.2, rule="sustained"):
     "How many strings that were in no training set each measure calls memorized"
-    m = main_rows(measured, "given")
+    m = balanced(main_rows(measured, "given"))
     d = alarms(onsets(m, tau, rule)) if len(m) else []
     if not len(d):
         return plots.placeholder("controls: not measured")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS_OF_RUNS', 'CELL', 'KINDS_OF_LEARNERS', 'parted', 'measure', 'chosen', 'curves', 'model_name', 'Sizes',
-           'cells_of', 'sweep', 'long_rows', 'kind_of', 'main_cell', 'main_rows', 'paired', 'group_of']
+           'cells_of', 'sweep', 'long_rows', 'kind_of', 'main_cell', 'main_rows', 'balanced', 'paired', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
 import math
@@ -249,6 +249,13 @@ def main_rows(
     size, config = main_cell(m) or (None, None)
     here = (m.setting == "natural") | (m["size"] == size) & (m.config == config)
     return m[here & (m.setting == setting) if setting else here]
+
+
+def balanced(
+    m,  # DataFrame of several languages, with language and repeat
+):  # DataFrame: of each language as many replicates as of the one with fewest, the first ones
+    "Rows that can be pooled over languages"
+    return m[m.repeat < m.groupby("language").repeat.nunique().min()] if len(m) else m
 
 
 def paired(

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-# %% ../../nbs/13_contextual.ipynb #f8c2d309
+# %% ../../nbs/13_contextual.ipynb #762c833e
 def draw(
     rules: dict,  # symbol -> [(probability, symbols that it is replaced with), ...]
     rng,  # numpy's random generator
@@ -25,7 +25,7 @@ def draw(
     side = sides[rng.choice(len(p), p=p)]
     return [token for x in side for token in draw(rules, rng, x)]
 
-# %% ../../nbs/13_contextual.ipynb #99b55348
+# %% ../../nbs/13_contextual.ipynb #4fe62861
 def probability(rules: dict, words: list) -> float:  # as of `draw`; tokens
     "The probability of a string, all its derivations summed up"
 
@@ -58,7 +58,7 @@ def thresholds(
         recollection=np.full(len(t), tau), counterfactual=t, contextual=np.full(len(t), t.min())
     )
 
-# %% ../../nbs/13_contextual.ipynb #c4622305
+# %% ../../nbs/13_contextual.ipynb #36a2941b
 RULES_OF_START = ["sustained", "first"]
 
 
@@ -93,7 +93,7 @@ def memorized(
         out[m] = start, (loss < bar) * 1.0 if m == "recollection" else after
     return out
 
-# %% ../../nbs/13_contextual.ipynb #b8ac7f38
+# %% ../../nbs/13_contextual.ipynb #aebc864c
 def kendall(
     starts,  # replicates x strings, from the most frequent string to the least; NaN: never
     margin: float = 2.0,  # epochs by which a start is earlier

@@ -23,8 +23,31 @@ from ..core import say
 LOG = ["string", "epoch", "train_loss", "test_loss"]
 
 
+NAMES_OF_LOSSES = dict(  # other names under which people write them, the likeliest first
+    train_loss=["loss", "eval_loss", "test_loss"],
+    test_loss=["eval_loss", "val_loss", "loss", "train_loss"],
+)
+
+
+def _by_string(d, what):
+    "A log of a Trainer or of wandb with a column of losses for each string, as rows"
+    found = {c: m[1] for c in d if (m := re.fullmatch(r"(?:eval|test|train)_(.+)_loss", str(c)))}
+    at = next((c for c in ("epoch", "train_epoch", "step", "Step", "_step") if c in d), None)
+    if not found or not at:
+        whole = d.dropna(subset="eval_loss") if "eval_loss" in d else d[:0]
+        best = pd.to_numeric(whole.eval_loss).idxmin() if len(whole) and at else None
+        raise ValueError(
+            f"{what} has losses of whole sets only, of no single string"
+            + (f" (lowest eval_loss at {at} {whole[at][best]})" if best is not None else "")
+            + ": train with eval_dataset={'name': dataset of one string, ...}, which logs eval_name_loss, "
+            "or with the callback `contextual.loss_log`"
+        )
+    long = d[[at, *found]].rename(columns={at: "epoch"}).melt("epoch", None, "string", "loss")
+    return long.dropna().assign(string=lambda x: x.string.map(found))
+
+
 def losses_table(
-    source,  # DataFrame, or csv file
+    source,  # DataFrame; or a file: csv, JSON lines, trainer_state.json of a Trainer, an export of wandb
     needs=LOG,  # columns
 ):  # DataFrame; ValueError where columns, rows, names or numbers are missing
     "A table of losses"
@@ -37,19 +60,24 @@ def losses_table(
         d = d.apply(
             lambda c: c if c.name in ("string", "text") else _plain(c)
         )  # of any name, as 01
+        d = _by_string(d, what) if "string" in needs and "string" not in d else d
     if isinstance(d, pd.DataFrame):
         d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
     else:
         raise ValueError(
             "losses with the string need those without it: give both, or a table of them"
         )
+    for c, others in NAMES_OF_LOSSES.items():
+        here = [o for o in others if o in d and o not in needs]
+        if c in needs and c not in d and here and source is not d:
+            d = d.rename(columns={here[0]: c})
     lacks = [c for c in needs if c not in d]
     if lacks:
         raise ValueError(
             f"{what} lacks {', '.join(lacks)}: its columns are "
             f"{', '.join(map(str, d)) or 'none'}; rename them"
-            + " (losses of each string are needed: `loss_log` writes them)" * ("string" in lacks)
-            + ", or join two by `paired_logs`" * (needs == LOG)
+            + ", or give the log of a training without the strings, too"
+            * (lacks == ["test_loss"])
         )
     if not len(d):
         raise ValueError(f"{what} has no rows: it needs one for each string and epoch")
@@ -76,8 +104,11 @@ def losses_table(
 def _plain(column):
     "A column of a file with numbers, where it has nothing else"
     known = column.mask(column.isin(data.MISSING))
-    x = pd.to_numeric(known, errors="coerce")
-    return x if x.notna().equals(known.notna()) else known
+    for text in (known, known.astype("string").str.replace(",", ".", regex=False)):  # 0,25
+        x = pd.to_numeric(text, errors="coerce")
+        if x.notna().equals(known.notna()):
+            return x
+    return known
 
 
 def _numbers(d, column, what, names):
@@ -174,7 +205,7 @@ def check_losses(name, epochs, *losses):
         more = "sort by epoch, or name the columns that tell runs apart in `by`"
         raise ValueError(f"{name}: epochs are {why}: {more}")
 
-# %% ../../nbs/contextual/notions.ipynb #7e934de7
+# %% ../../nbs/contextual/notions.ipynb #a3f7040c
 def lemma(
     train_loss,
     test_loss,  # losses by epoch of one string

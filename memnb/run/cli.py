@@ -354,6 +354,28 @@ def _ask(
         print(relative_path(f))
 
 
+def _log(
+    log: Path,  # FILE: of a training: trainer_state.json, csv, JSON lines, export of wandb
+    *,
+    without: Path = None,  # FILE: of a training without the strings
+    again: Path = None,  # FILE: of one more without them
+    out: Path = Path("log.png"),  # file to draw (log.png)
+):
+    "which strings did a training memorize, by its log?"
+    import matplotlib
+
+    matplotlib.use("agg")
+    from ..papers import offered
+    from ..plots import to_png
+
+    _may_write(out)
+    judged = offered("contextual", "judged_log")(log, without, again)
+    said = judged.filter(regex="string|looks|start_|said_").round(3).astype(str)
+    print(table(tuple(said), [*said.itertuples(index=False, name=None)]))
+    to_png(offered("contextual", "fig_x_log")(log, without, again), out)
+    print(relative_path(out))
+
+
 def _list():
     "papers, parameters, profiles"
     from ..papers import notebooks, parameters, title
@@ -514,6 +536,7 @@ COMMANDS = dict(
     replay=_replay,
     table=_table,
     ask=_ask,
+    log=_log,
     new=_new,
     student=_student,
     list=_list,
