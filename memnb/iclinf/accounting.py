@@ -13,7 +13,7 @@ import pandas as pd
 
 from .method import DELTA, ORDERS, STEPS, conversion, theory, token_rdp
 
-# %% ../../nbs/iclinf/accounting.ipynb #a6a3fde0
+# %% ../../nbs/iclinf/accounting.ipynb #5e0f0e86
 def bounded_range_rdp(
     alpha,  # order or orders, above 1
     eta,  # length of the interval that all log-ratios lie in: 2c/(s tau)

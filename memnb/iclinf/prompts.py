@@ -172,7 +172,7 @@ def label_tokens(
         )
     return first
 
-# %% ../../nbs/iclinf/prompts.ipynb #63fa4ccb
+# %% ../../nbs/iclinf/prompts.ipynb #58386e1b
 TABLE3 = (
     "Given a label of news type, generate the chosen type of news accordingly.\n\n"
     "News Type: {label}\nText: {text}\n\nNews Type: {label}\nText:"
