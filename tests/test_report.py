@@ -312,11 +312,11 @@ def test_a_slider_moves_between_what_was_measured(tmp_path, monkeypatch):
 
 
 def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
-    copy_paper(next(p for p in PAPER_NOTEBOOKS if "icl" in p.stem), tmp_path / "smoke")
+    copy_paper(next(p for p in PAPER_NOTEBOOKS if "iclinf" in p.stem), tmp_path / "smoke")
     found = pages(batch_report(tmp_path))
     alts = re.findall(r'<img [^>]*alt="([^"]*)"', found["report.html"])
-    assert len(alts) >= 5 and all(alts) and any(a.startswith("Figure 4") for a in alts), alts
-    page = next(v for k, v in found.items() if "icl" in k)
+    assert len(alts) >= 5 and all(alts) and any(a.startswith("Figure 6") for a in alts), alts
+    page = next(v for k, v in found.items() if "iclinf" in k)
     assert "<mfrac>" in page and page.count("<math") > 20 and 'class="tex"' not in page
 
 

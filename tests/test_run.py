@@ -507,7 +507,7 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
         exec(compile(source, "page", "exec"), own)
         if "parameters" in tags:
             own |= dict(profile="dice", n=600)
-    row = own["meas"].iloc[0]
+    row = own["rows"].iloc[0]
     assert row.n == 599 and row.low > 1 / 6
     assert own["board"].verdict.tolist() == ["holds"]
     assert list((tmp_path / "figures").rglob("dice_fig1.png"))

@@ -164,7 +164,6 @@ def outputs_of(
 
 
 LEAD, HOLDS = "What we found", "What holds"  # sections that lead a paper
-RESULTS = LEAD, "Measure", "Figures", "Findings", "Claims"  # sections whose tables a report shows
 
 
 @dataclass
@@ -247,20 +246,22 @@ class Notebook:
 
     @property
     def exhibits(self):
-        "What a run has to show: (cell, output) of all figures, and of the tables of results"
-        found = self.outputs("picture", "table")
-        return [(c, o) for c, o in found if o.kind == "picture" or c.section in RESULTS]
+        "What a run has to show: (cell, output) of all figures and tables"
+        return self.outputs("picture", "table")
 
 
-def _about(output, source, heading):
-    "What an output shows: the figure or table that its cell calls for, and its title"
-    calls = set(re.findall(r"\b(fig|tab)(\d+)\w*\(", source))
-    kind, number = calls.pop() if len(calls) == 1 else ("", "")
-    label = dict(fig="Figure ", tab="Table ").get(kind, "") + number
-    title = output.value.alt if output.kind == "picture" else ""
-    if not title:
-        return label or heading or "output"
-    return title if title.startswith(label) else f"{label}: {title}"
+def _name(outputs, source, heading):
+    "Say of each output what it shows: the figure or table that its cell calls for, and its title"
+    numbers = {o.kind: [] for o in outputs}
+    for kind, word in (("picture", "fig"), ("table", "tab")):
+        called = re.findall(rf"\b{word}(\d+)\w*\(", source)
+        if len(called) == sum(o.kind == kind for o in outputs):  # one each, in their order
+            numbers[kind] = [f"{dict(fig='Figure', tab='Table')[word]} {n}" for n in called[::-1]]
+    for o in outputs:
+        label = numbers[o.kind].pop() if numbers[o.kind] else ""
+        title = o.value.alt if o.kind == "picture" else ""
+        told = title if title.startswith(label) else f"{label}: {title}"
+        o.about = told if title else label or re.sub(r"^\d+ +", "", heading) or "output"
 
 
 def _cells(cells):
@@ -273,8 +274,7 @@ def _cells(cells):
         for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else source, re.M):
             heading, section = text, text if len(level) < 3 else section
         outputs = outputs_of(c) if code else []
-        for o in outputs:
-            o.about = _about(o, source, heading)
+        _name(outputs, source, heading)
         state = str(meta.get("papermill", {}).get("status") or "")
         folded = re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
         yield Cell(source, code, outputs, section, heading, state, bool(folded))
