@@ -1,15 +1,15 @@
-"""How fast the small world is, and `ask`: all notions out of one reading of each text: `python tests/bench_compare.py`
+"""How fast the small world is, and `ask`: all measures out of one reading of each text: `python tests/bench_compare.py`
 
 Parts can be named: `world`, `ask`, `ratio`. `world` trains 32 models on halves of 600 texts as the profile `laptop` does and computes
 all rows of it; two idle cores should need less than six minutes. `ask` takes a number of texts behind it (1000 by default): texts of some 60 tokens are asked
 of SmolLM2 on an empty store; two idle cores should need less than five minutes. `ratio` is the same number of texts, or 24 by
-default, in one run: each notion that SmolLM2 can be asked for, with a planted model as its reference, by calls of its own
-(greedy answers behind each prefix; the log-probabilities of both models for each notion that uses them), against one `ask`. Nothing is scaled
+default, in one run: each measure that SmolLM2 can be asked for, with a planted model as its reference, by calls of its own
+(greedy answers behind each prefix; the log-probabilities of both models for each measure that uses them), against one `ask`. Nothing is scaled
 from a smaller run to a larger one.
 
 Measured on 23 November 2026 on two idle cores: the world in 78 s (139 CPU seconds), `ask` about 1,000 texts of 56,717 tokens,
 each read twice in a row for its influence, in 183 s (361 CPU seconds; 92 s and 182 with influence=False); on a busy machine
-(load 3 to 5) 330 s. The ratio of six notions by themselves, with two models, to one `ask`: 12 texts 20.0 s and 4.2 s, 4.8 times, the
+(load 3 to 5) 330 s. The ratio of the measures by themselves (six columns then), with two models, to one `ask`: 12 texts 20.0 s and 4.2 s, 4.8 times, the
 same numbers to 6e-07. Five minutes and 3 times are wanted.
 """
 
@@ -68,7 +68,7 @@ def warm(*models):
 
 
 def world_part(n):
-    "The small world, trained and put to all notions"
+    "The small world, trained and put to all measures"
     from memnb.compare import small_world, world_rows
 
     was = time.process_time()
@@ -84,7 +84,7 @@ def world_part(n):
 
 
 def ask_part(n):
-    "All notions that one model without a reference gives"
+    "All measures that one model without a reference gives"
     m, texts, tokens = ready(n or 1000)
     warm(m)
     was = time.process_time()
@@ -100,7 +100,7 @@ def ask_part(n):
 
 
 def alone(m, reference, texts):
-    "Each notion by calls of its own, each on an empty store: column -> values"
+    "Each measure by calls of its own, each on an empty store: column -> values"
     from memnb import lm
     from memnb.capacity import oracle_bits
 
@@ -142,15 +142,14 @@ def alone(m, reference, texts):
     return dict(
         extractable=extracted,
         influential=influence,
-        recollected=lambda: loss(m),
-        member_loss=lambda: loss(m),
+        loss=lambda: loss(m),
         bits=lambda: [max(0, b - a) for a, b in zip(bits(m), bits(reference))],
-        member_ratio=lambda: [b - a for a, b in zip(loss(m), loss(reference))],
+        ratio=lambda: [b - a for a, b in zip(loss(m), loss(reference))],
     )
 
 
 def ratio(n):
-    "One reading for all notions against each notion by itself"
+    "One reading for all measures against each measure by itself"
     from memnb import lm
 
     m, texts, tokens = ready(n or 24)
@@ -166,7 +165,7 @@ def ratio(n):
         )
         row(f"{name} by itself", None, a, None, "")
     row(
-        f"6 notions of {len(texts)} texts, {tokens} tokens, 2 models",
+        f"5 measures of {len(texts)} texts, {tokens} tokens, 2 models",
         spent,
         b,
         3,

@@ -1559,7 +1559,7 @@ def test_no_log_probabilities_where_they_are_not_right(server, at, local, how):
     assert stored(at) == {} and "logprobs" not in model.caps
 
 
-def test_notions_of_a_served_model(server, at, local):
+def test_measures_of_a_served_model(server, at, local):
     "Recollection, membership, influence and bits by the same call as for a local model"
     from memnb.compare.asking import ask
 
@@ -1572,8 +1572,8 @@ def test_notions_of_a_served_model(server, at, local):
         reference=lm.load("openai:other", mode="completion", store=model.store),
     )
     own = local.logprobs("\n", texts)[0]
-    assert abs(t.recollected[0] + sum(own) / len(own)) < 1e-3 and t.tokens[0] == len(own)
-    assert {"member_loss", "influential", "bits", "member_ratio"} <= set(t) and t.bits[0] == 0
+    assert abs(t.loss[0] + sum(own) / len(own)) < 1e-3 and t.tokens[0] == len(own)
+    assert {"queries", "influential", "bits", "ratio", "wbc"} <= set(t) and t.bits[0] == 0
 
 
 # ---- a real server with the packaged model

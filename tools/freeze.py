@@ -64,6 +64,12 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "attack": "was duels -> holds: two prompts at temperature .25, of which one leaks on purpose; at least 3 must be shown",
         "truth": "new -> holds: ours, mechanisms whose epsilon is known",
     },
+    "compare": {
+        "lira-best": "holds -> holds: now a difference on the same texts, in each of five worlds and in their mean",
+        "unlike": "holds -> does not hold: in one of five worlds contextual and loss rank alike, .61 (.505 to .70)",
+        "false-calls": "holds -> holds: the counterfactual measure, named beforehand, in place of any measure",
+        "fine-tune": "does not hold -> does not hold: asked again of new trainings of the same recipe",
+    },
     "capacity": {
         "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more",
         "bits-high": "new -> holds: the other end of `bits`, where training ends",

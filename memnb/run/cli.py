@@ -311,11 +311,12 @@ def _table(
 
 def _ask(
     model: str,  # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
-    texts: Path,  # FILE: csv file with a column of texts
+    texts: Path,  # FILE: csv, jsonl, txt or parquet file of texts
     *,
     reference: str = None,  # MODEL: of the same kind of text, not shown these
     others: list = (),  # MODEL: models that were not shown the texts
-    never: Path = None,  # FILE: csv file of texts that the model has never seen
+    never: Path = None,  # FILE: texts that the model has never seen, of the same kind
+    truth: str = None,  # NAME: column that says how often a text was shown (0: never), in place of --never
     log: Path = None,  # FILE: csv file with text, epoch, test_loss of a training without the texts
     column: str = "text",  # of the texts in the files (text)
     encoding: str = None,  # of the files, as latin1 (UTF-8)
@@ -337,19 +338,9 @@ def _ask(
     from ..papers import offered
 
     ask_files = offered("compare", "ask_files")
-    page = ask_files(
-        model,
-        texts,
-        out,
-        column,
-        never,
-        reference,
-        list(others),
-        log,
-        cuts,
-        influence=not no_influence,
-        encoding=encoding,
-    )
+    how = dict(reference=reference, others=list(others), log=log, prefixes=cuts)
+    how |= dict(influence=not no_influence, encoding=encoding)
+    page = ask_files(model, texts, out, column, never, truth, **how)
     for f in (page, page.with_suffix(".csv")):
         print(relative_path(f))
 
