@@ -154,6 +154,7 @@ def select(
     **where,  # column: its value, or several as a list or set; None: empty
 ):  # DataFrame: the rows that say so, in their order; ValueError for a column that there is not
     "Rows by the values of their columns"
+    kept = np.ones(len(rows), bool)
     for column, value in where.items():
         if column in rows:
             there = rows[column]
@@ -166,8 +167,8 @@ def select(
         mine = there.isin(values)
         if any(pd.isna(v) or v == "" for v in values):
             mine |= there.isna() | there.eq("")
-        rows = rows[mine]
-    return rows.reset_index(drop=True)
+        kept &= mine.to_numpy(bool)
+    return rows[kept].reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #7a756969
 def long(

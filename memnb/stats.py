@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 from scipy import stats as st
+from scipy.special import betaincinv
 
 # %% ../nbs/rooms/stats.ipynb #afa79c26
 def binom_ci(
@@ -24,13 +25,9 @@ def binom_ci(
     "Exact (Clopper-Pearson) confidence interval of a proportion"
     if not 0 <= k <= n:
         raise ValueError(f"binom_ci needs 0 <= k <= n, got k={k}, n={n}")
-    return _exact_ci(int(k), int(n), float(level)) if n else (0.0, 1.0)
-
-
-@lru_cache(10**5)  # found by halving, and tables ask for the same few again and again
-def _exact_ci(k, n, level):
-    ci = st.binomtest(k, n).proportion_ci(level, method="exact")
-    return float(ci.low), float(ci.high)
+    a = (1 - level) / 2  # in closed form; scipy's binomtest looks for the same by halving
+    low = betaincinv(k, n - k + 1, a) if k else 0.0
+    return float(low), float(betaincinv(k + 1, n - k, 1 - a)) if k < n else 1.0
 
 
 def mean_ci(

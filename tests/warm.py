@@ -1,7 +1,8 @@
-"""Kernels that begin with the large libraries loaded: forks of one process, instead of seconds of imports each.
+"""Kernels that begin with the large libraries and SmolLM2 read: forks of one process, instead of seconds for each.
 
 `python warm.py serve SOCKET` loads them and forks a kernel for everybody who asks; it ends when its input ends.
-`python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. No module of memnb is loaded."""
+`python warm.py kernel SOCKET CONNECTION_FILE` asks, and lives as long as that kernel. Of memnb the rooms are loaded that
+read the packaged network, and no paper."""
 
 import atexit
 import contextlib
@@ -37,6 +38,7 @@ def serve(path):
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             import_module(name)
+    read_network()
     (
         gc.collect(),
         gc.freeze(),
@@ -54,6 +56,19 @@ def serve(path):
             if os.fork() == 0:
                 return be_kernel(asked)
             asked.close()
+
+
+def read_network():
+    "Read the packaged network into the memory that forks share, by one thread: others would be lost in a fork"
+    import torch
+
+    from memnb import hf
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = hf.fetch()
+    hf._network(str(folder), None, "float32", "cpu", hf.fingerprint(folder))
+    torch.set_num_threads(threads)
 
 
 def be_kernel(asked):

@@ -131,6 +131,8 @@ def _output_has_an_end():
 
 def _papermill(nb, part, params, folder, where, event):
     "Execute a notebook; an error ends the process with a line about it"
+    # jsonschema would make a parser of web addresses, which takes it a second, and notebooks have no use for one
+    sys.modules.setdefault("rfc3987_syntax", None)
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError

@@ -10,7 +10,6 @@ from reprlib import repr as short
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
-from ..results import KEYS
 from .redact import redact
 
 
@@ -88,6 +87,8 @@ def _file_name(*parts, most=120):
 
 def _is_column(name, value):
     "Whether rows hold a parameter: the model, the seed, and the elements of a list, as of `datasets`"
+    from ..results import KEYS  # with pandas, which the process of a run need not load
+
     swept = isinstance(value, list) and name.removesuffix("s") in KEYS
     return swept or name in ("model", "mode", "seed")
 
