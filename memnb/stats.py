@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['binom_ci', 'mean_ci', 'boot_ci', 'cluster_ci', 'difference_ci', 'fisher', 'paired_ci', 'sign_test', 'mcnemar',
-           'mh_counts', 'mantel_haenszel', 'stratified_ci', 'trend', 'spearman', 'kappa', 'auc', 'conformal_p', 'holm',
-           'bh', 'n_to_decide', 'signs_to_decide', 'fisher_power', 'paired_power']
+           'stratified_ci', 'trend', 'spearman', 'kappa', 'auc', 'conformal_p', 'holm', 'bh', 'n_to_decide',
+           'signs_to_decide', 'fisher_power', 'paired_power']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
 import math
@@ -141,35 +141,6 @@ def mcnemar(
 ) -> float:  # p
     "McNemar's exact test of paired answers, two-sided"
     return sign_test(int(gained), int(gained + lost))
-
-
-def mh_counts(
-    tables,  # a pair a stratum: (successes, trials) of those with a property, and of those without
-) -> dict:  # hits of those with it, their expectation, its variance, weight; n units
-    "What Mantel and Haenszel need of all strata that have both groups"
-    out = dict(hits=0.0, expected=0.0, variance=0.0, weight=0.0, n=0)
-    for (a, x), (b, y) in tables:
-        if x and y:
-            n, right = x + y, a + b
-            variance = x * y * right * (n - right) / (n * n * (n - 1))
-            stratum = (a, x * right / n, variance, x * y / n, n)
-            out = {q: v + s for (q, v), s in zip(out.items(), stratum, strict=True)}
-    return out
-
-
-def mantel_haenszel(
-    hits,
-    expected,
-    variance,
-    weight,  # from `mh_counts`
-    level: float = 0.95,  # confidence level
-) -> tuple:  # (difference, low, high, p); NaN and p = 1 where no stratum has both groups
-    "Difference of two shares within strata, its interval, and the p of the test"
-    if not weight:
-        return (math.nan,) * 3 + (1.0,)
-    far, half = hits - expected, st.norm.isf((1 - level) / 2) * variance**0.5
-    p = float(st.chi2.sf(far**2 / variance, 1)) if variance else 1.0
-    return far / weight, (far - half) / weight, (far + half) / weight, p
 
 
 def stratified_ci(

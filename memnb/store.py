@@ -186,6 +186,11 @@ class Store:
             private_dir(self.path.parent)
         except OSError as e:
             raise self._cannot("made", e) from None
+        # a file that this process has open is a store, and closing it would drop the locks of that connection
+        known = any(s.db and s._opened == self._state() for s in list(_STORES))
+        head = b"" if known or not self.path.exists() else self._head()
+        if head and not (head.startswith(b"SQLite format 3") or b"TABLE answers" in head):
+            raise self._stranger()
         with self._alone():
             self._open()
         if not given and os.access(self.path, os.W_OK):
@@ -220,11 +225,6 @@ class Store:
             pass
         except OSError as e:
             raise self._cannot("made", e) from None
-        # a file that this process has open is a store, and closing it would drop the locks of that connection
-        known = any(s.db and s._opened == self._state() for s in list(_STORES))
-        head = b"" if known else self._head()
-        if head and not (head.startswith(b"SQLite format 3") or b"TABLE answers" in head):
-            raise self._stranger()
         try:
             self._prepare()
         except sqlite3.DatabaseError as e:

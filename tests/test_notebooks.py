@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
-from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP, python
+from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP
 from traitlets.config import Config
 
 from memnb.exercises import UNFILLED
@@ -136,10 +136,12 @@ for start, check, asked, solution in {exercises!r}:
 
 
 @pytest.mark.parametrize("path", PAPER_NOTEBOOKS, ids=lambda p: p.stem)
-def test_exercises_begin_without_the_page(path, tmp_path):
+def test_exercises_begin_without_the_page(path, tmp_path, warm, monkeypatch):
     "In fresh names: a cell to fill in, its check before, its solution, its check after"
-    found = [*exercises(nbformat.read(path, 4))]
-    code = FRESH.format(exercises=found)
-    said = python(code, TOP, MEMNB_STORE=str(tmp_path / "store.sqlite"))
-    lines = [l for l in said.splitlines() if re.match(r"\['", l)]
-    assert len(found) >= 2 and lines == [str([UNFILLED, "right"])] * len(found), said
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
+    found, alone = [*exercises(nbformat.read(path, 4))], tmp_path / path.name
+    code = nbformat.v4.new_code_cell(FRESH.format(exercises=found))
+    nbformat.write(nbformat.v4.new_notebook(cells=[code]), alone)
+    told = [l for text in said(execute(alone, alone, TOP, warm)) for l in text.splitlines()]
+    lines = [l for l in told if re.match(r"\['", l)]
+    assert len(found) >= 2 and lines == [str([UNFILLED, "right"])] * len(found), told

@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -429,19 +430,14 @@ def _store(
         raise ValueError(f"memnb store {what} takes no --model")
     if what == "list":
         rows = [
-            (
-                m["model"],
-                str(m.get("engine", "")),
-                f"{m['answers']:,}",
-                f"{m.get('bytes', m.get('chars')) / 1e6:.1f} MB",
-                *(str(m.get(k) or "?")[:10] for k in ("first", "last")),
-            )
+            (m["model"], str(m["engine"]), f"{m['answers']:,}", f"{m['chars'] / 1e6:.1f} MB")
+            + tuple(str(m[k] or "?")[:10] for k in ("first", "last"))
             for m in store.models()
         ]
         head = "model", "engine", "answers", "size", "first", "last"
         print(table(head, rows) if rows else "no answers yet")
     if what == "forget":
-        have = {m["model"]: 0 for m in store.models()}
+        have = Counter()
         for m in store.models():
             have[m["model"]] += m["answers"]
         if model not in have:
@@ -462,7 +458,7 @@ def _store(
         found = store.check()
         for k, v in found.items():
             print(f"{k}: {(', '.join(map(str, v)) or 'none') if isinstance(v, list) else v}")
-        return int(any(found.get(k) for k in ("damaged", "bad", "problems")))
+        return int(any(found.get(k) for k in ("bad", "problems")))
 
 
 def _student(
