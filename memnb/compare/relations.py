@@ -88,7 +88,7 @@ def part_of(
     fields = ("shown", "losses", "tokens", "hits", "influence")
     return replace(world, **{f: getattr(world, f)[k] for f in fields})
 
-# %% ../../nbs/compare/relations.ipynb #c2149d66
+# %% ../../nbs/compare/relations.ipynb #180ed10a
 PEERS = dict(
     mink="min-k%", minkpp="min-k%++", zlib="zlib ratio", ez="EZ-MIA", wbc="WBC", queries="(n, p)"
 )
@@ -220,11 +220,11 @@ def found_each(
 
 
 def mean_share(
-    x,  # shares, one a text; NaN and what is masked are left out
+    x,  # shares, one a text; NaN are left out
     signed: bool = False,  # differences of shares
 ) -> dict:  # value, low, high, n: Student's t; exact where every text has none, or every text all
     "Mean of shares with an interval over texts"
-    x = np.ma.filled(np.ma.masked_invalid(x), np.nan)
+    x = np.asarray(x, float)
     x = x[np.isfinite(x)]
     value, low, high = mean_ci(x) if len(x) else (np.nan,) * 3
     if not signed and len(x) and value in (0, 1):
