@@ -71,10 +71,12 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "fine-tune": "does not hold -> does not hold: asked again of new trainings of the same recipe",
     },
     "capacity": {
+        "precision": "of `laptop`, undecided -> holds: five pairs of the new recipe",
+        "sample": "of `laptop`, undecided -> not measured: no size beyond the smaller model's capacity is left in it",
         "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more",
         "bits-high": "new -> holds: the other end of `bits`, where training ends",
         "plateau": "undecided -> mixed: asks that bits do not rise; at equal steps they do not, at equal passes they do",
-        "sample": "undecided -> holds: only sizes beyond the smaller model count",
+        "sample of night": "undecided -> holds: only sizes beyond the smaller model count",
         "oracle": "undecided -> does not hold: asked up to 1536 texts; the top is found on other replicates",
         "descent": "undecided -> holds: the raw loss, as in the paper, and sizes between",
         "descent-place": "new -> undecided: where that peak stands, .3 of the capacity",
