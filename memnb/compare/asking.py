@@ -185,7 +185,13 @@ ASKABLE = dict(
     counterfactual=Asked("counterfactual", 1, "nats a token", _OTHERS, 0),
     lira=Asked("LiRA", -1, "p-value", "two or more " + _OTHERS, -0.05),
     contextual=Asked("contextual", 1, "nats a token", _LOG, 0),
-    influential=Asked("influential", 1, "nats a token", "influence=True", trained=False),
+    influential=Asked(
+        "influential",
+        1,
+        "nats a token",
+        "twice the reading: leave out --no-influence",
+        trained=False,
+    ),
 )
 # the first that can be had judges; the order is fixed beforehand
 STRONGEST = "lira", "ratio", "loss", "extractable"
@@ -379,7 +385,7 @@ def ask(
         x = ASKABLE[k].sign * t[k]
         t[f"p_{k}"] = conformal_p(x, x[n:])
     t, best = t[:n].copy(), next(k for k in STRONGEST if k in t)
-    t.insert(0, "place", (-ASKABLE[best].sign * t[best]).rank(method="min"))
+    t.insert(0, "place", (-ASKABLE[best].sign * t[best]).rank(method="min").astype("Int64"))
     t.insert(2, "verdict", _verdicts(t, best))
     t.insert(3, "rate", t.get(f"p_{best}", np.nan))
     t.attrs = dict(
@@ -433,7 +439,7 @@ def ask_power(
             rows.append(dict(item=k, rate=rate) | own)
     return pd.DataFrame(rows, columns=["item", "rate", "found", "n", "value", "low", "high"])
 
-# %% ../../nbs/compare/asking.ipynb #52777cfb
+# %% ../../nbs/compare/asking.ipynb #357f92bf
 def _calls(t, k):
     "What a measure calls, by its own line and at rates of false positives; None where nothing can be said"
     v, p = ASKABLE[k], t.get(f"p_{k}")
