@@ -169,20 +169,6 @@ def heading(cell):
     )
 
 
-def picture_first(cells):
-    "Cells of a page: in its first section the picture stands before the sentences"
-    heads = [i for i, c in enumerate(cells) if heading(c)] + [len(cells)]
-    for a, b in zip(heads, heads[1:]):
-        if heading(cells[a])[1] != "What we found":
-            continue
-
-        def shows(c):
-            return any("image/png" in o.get("data", {}) for o in c.get("outputs", []))
-
-        return [*cells[: a + 1], *sorted(cells[a + 1 : b], key=lambda c: not shows(c)), *cells[b:]]
-    return cells
-
-
 @cache
 def sliders():
     "The sliders of the papers as HTML"
@@ -219,7 +205,7 @@ def launched(at):
 def page(nb, at):
     "The notebook `at` without what only its author needs"
     cells = []
-    for c in with_slider(picture_first(nb["cells"]), at):
+    for c in with_slider(nb["cells"], at):
         if not wanted(c, "".join(c["source"])):
             continue
         c = c | dict(source=reader(c, at), metadata=dict(tags=tags(c)))

@@ -94,9 +94,9 @@ def write_toy(top):
         top / "nbs/16_toy.ipynb",
         "# Toy dice",
         ("#| default_exp toy.method", []),
-        "## What we found",
+        "## 1 Throws",
         ("found = 1", [say, pic(1), caption(1), pic(2), caption(2), after]),
-        "## Findings",
+        "## 2 More throws",
         ("plain = 2", [pic(3), after]),
         "See:\n\n![dice](../figures/toy_fig1.png)\n\n![old](../figures/toy_fig2.png)",
     )

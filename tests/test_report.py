@@ -117,7 +117,7 @@ def wide_picture():
 
 
 def toy(path, dots=DOT, points=(3, 2), **kw):
-    "A page as papers have them: what was found first, pictures with captions, a picture of the paper's own number"
+    "A page as papers have them: sentences, a picture with its caption, then the picture of the claims"
     size = {"image/png": dict(width=points[0], height=points[1], alt=f"Throws & {EVIL}")}
 
     def pic():
@@ -125,15 +125,15 @@ def toy(path, dots=DOT, points=(3, 2), **kw):
 
     return notebook(
         path,
-        text("## What we found"),
+        text("## 1 Throws"),
         cell("found(m)", shown(text_markdown=f"Fair in **3 of 6**, $2^3$ {EVIL}")),
+        cell("savefig(figures.fig2(m))", pic(), shown(text_markdown="*Again.*")),
+        text("## 2 What holds"),
         cell(
             "savefig(figures.fig1(m))",
             pic(),
             shown(text_markdown=f"*The die {EVIL} is thrown. By $n$.*", text_plain="x"),
         ),
-        text("## Findings"),
-        cell("savefig(figures.fig2(m))", pic(), shown(text_markdown="*Again.*")),
         *claims(("m", "§1", "toy claim", YES, "e")),
         word=kw.pop("word", "toy.method"),
         **kw,
@@ -214,7 +214,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     "A card a paper: question, finding, picture, the paper's claims as marks that unfold, authors with year and link"
     nb = json.loads(toy(tmp_path / "laptop/toy.ipynb").read_text())
     nb["cells"][0]["source"] = (
-        "# Dice\n\n> Do they fall?\n\nAnn, Bo (2026), [*On dice*](https://x.org/a). Here is more.\n\n**The paper** finds that they do (§1)."
+        "# Dice\n\n> Do they fall?\n\nAnn, Bo (2026), [*On dice*](https://x.org/a). Here is more.\n\n| | paper | here |\n|---|---|---|\n| six | ⅙ | 0.2<!--dice.six--> |"
     )
     nb["cells"][-1]["outputs"][0]["data"][BOARD_MIME]["claims"] = [
         dict(where=w, says=s, verdict=v, about=a, model=m, evidence="e")
@@ -229,9 +229,8 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     (tmp_path / "laptop/toy.ipynb").write_text(json.dumps(nb))
     page = batch_report(tmp_path, changed="2 rows <changed>").read_text()
     card = page[page.index("<article") : page.index("</article>")]
-    assert "<strong>The paper</strong> finds that they do (§1).</p>" in card and words(card).index(
-        "finds that"
-    ) < words(card).index("Here:")
+    assert "0.2</td>" in card and "dice.six" not in page
+    assert card.index("Do they fall?") < card.index("<table") < card.index(f"base64,{DOT}")
     assert (
         "Do they fall?" in card
         and "Throws" in card
@@ -261,21 +260,6 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         and "about" not in row_of(page, "fair")
         and "the paper's numbers" in unescape(folded)
     )
-
-
-def test_a_card_has_the_table_of_its_page_and_the_picture_of_its_claims(tmp_path):
-    nb = json.loads(toy(tmp_path / "laptop/toy.ipynb").read_text())
-    nb["cells"][0]["source"] = (
-        "# Dice\n\n> Do they fall?\n\nAnn (2026), *On dice*.\n\n| | paper | here |\n|---|---|---|\n| six | ⅙ | 0.2<!--dice.six--> |"
-    )
-    for c in nb["cells"]:
-        if "What we found" in "".join(c["source"]):
-            c["source"] = "## 8 What holds"
-    (tmp_path / "laptop/toy.ipynb").write_text(json.dumps(nb))
-    page = batch_report(tmp_path).read_text()
-    card = page[page.index("<article") : page.index("</article>")]
-    assert "0.2</td>" in card and "dice.six" not in page and "Here:" not in card
-    assert card.index("Do they fall?") < card.index("<table") < card.index(f"base64,{DOT}")
 
 
 def test_a_slider_moves_between_what_was_measured(tmp_path, monkeypatch):
@@ -419,14 +403,14 @@ def test_pictures_and_tables_that_two_runs_share_are_shown_once(tmp_path):
     assert page.count(DOT) == 1 and 'the same as in <a href="#laptop-a">' in page
 
 
-def test_what_was_found_leads_a_paper(tmp_path):
-    "Sentences and first picture of a page stand above its claims, those of a larger run first; without any, the claims alone"
+def test_the_picture_of_its_claims_leads_a_paper(tmp_path):
+    "It stands above the table, that of a larger run first; without one, the claims alone"
     toy(tmp_path / "smoke/toy.ipynb")
     (tmp_path / "laptop").mkdir()
     large = (
         (tmp_path / "smoke/toy.ipynb")
         .read_text()
-        .replace("3 of 6", "30 of 60")
+        .replace("is thrown", "falls")
         .replace('"smoke"', '"laptop"')
     )
     (tmp_path / "laptop/toy.ipynb").write_text(large)
@@ -434,17 +418,13 @@ def test_what_was_found_leads_a_paper(tmp_path):
     page = batch_report(tmp_path).read_text()
     paper = page[page.index('id="paper-toy"') : page.index('id="runs"')]
     before, table = paper.split("<table", 1)
-    assert (
-        "Fair in <strong>30 of 60</strong>" in before
-        and before.count("<figure>") == 1
-        and "<msup>" in before
-    )
-    assert "3 of 6<" not in page[: page.index('id="runs"')] and "toy claim" in table
+    assert "falls. By" in before and before.count("<figure>") == 1 and "<math" in before
+    assert "is thrown" not in page[: page.index('id="runs"')] and "toy claim" in table
     plain = page[page.index('id="paper-dice"') :].split("</section>")[0]
     assert "<figure" not in plain and "x</th>" in plain
     assert (
         "Throws" in page[page.index('id="runs"') :]
-        and page.count('the same as in <a href="#paper-toy">') == 2
+        and page.count('the same as in <a href="#paper-toy">') == 1
     )
 
 
@@ -456,11 +436,12 @@ def test_captions_stand_below_their_pictures_and_widths_are_kept(tmp_path):
         assert all(
             'width="3" height="2"' in f for f in found
         )  # points of the page, not dots of the picture
-        assert [unescape(re.search('alt="([^"]*)"', f)[1]) for f in found] == [
-            f"Figure {n}: Throws & {EVIL}" for n in (1, 2)
-        ]
+        alts = [unescape(re.search('alt="([^"]*)"', f)[1]) for f in found]
         captions = [" ".join(words(f.split("<figcaption>")[1]).split()) for f in found]
-        assert captions == [f"The die {EVIL} is thrown. By n .", "Again."], captions
+        assert dict(zip(alts, captions)) == {
+            f"Figure 1: Throws & {EVIL}": f"The die {EVIL} is thrown. By n .",
+            f"Figure 2: Throws & {EVIL}": "Again.",
+        }
         assert page.count("<math") >= 1 and "*The die" not in page and page.count("is thrown") == 1
 
 

@@ -163,7 +163,7 @@ def outputs_of(
     return out
 
 
-LEAD, HOLDS = "What we found", "What holds"  # sections that lead a paper
+HOLDS = "What holds"  # the section of the claims
 
 
 @dataclass
@@ -239,10 +239,8 @@ class Notebook:
 
     @property
     def lead(self):
-        "What leads a paper: (cell, output) of its first section on findings, or the picture of its claims"
-        found = self.outputs("markdown", "picture", "table")
-        claims = [(c, o) for c, o in found if o.kind == "picture" and HOLDS in c.section]
-        return [(c, o) for c, o in found if c.section == LEAD] or claims[:1]
+        "What leads a paper: (cell, output) of the picture of its claims; [] without one"
+        return [(c, o) for c, o in self.outputs("picture") if HOLDS in c.section][:1]
 
     @property
     def exhibits(self):

@@ -172,7 +172,7 @@ class Paper:
     @property
     def finds(self):
         "What the paper found and what came out here, as its page says it; empty where it does not"
-        return next((p for p in self.head if p.startswith(("**The paper** ", "| "))), "")
+        return next((p for p in self.head if p.startswith("| ")), "")
 
     @property
     def source(self):
@@ -188,7 +188,7 @@ class Paper:
 
     @cached_property
     def picture(self):
-        "The picture of its lead, with the finding as its text; None where there is none"
+        "The picture of its claims; None where there is none"
         return next((o for _, o in self.lead if o.kind == "picture"), None)
 
 
