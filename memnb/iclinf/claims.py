@@ -166,8 +166,8 @@ def of_audit(
     for _, t in audit_table(rows).groupby("model") if (rows.part == "audit").any() else ():
         found = select(rows, part="audit", where="Table 4", setting="s-1", item="", delta=DELTA)
         e = select(found, quantity="empirical").set_index("target")
-        ends = [e.loc[x, ["value", "low", "high"]] / x for x in (t.target.min(), t.target.max())]
-        if t.target.nunique() > 1:
+        if {1.0, 100.0} <= {*t.target}:
+            ends = [e.loc[x, ["value", "low", "high"]] / x for x in (1.0, 100.0)]
             ratio = [pd.Series(dict(r, n=t.n.min())) for r in ends]
             out.append(dict(item="ratio-falls", **lead(*ratio), unit="texts"))
     known = select(rows, part="attack", model="known", quantity=["attack", "truth"])
@@ -178,11 +178,19 @@ def of_audit(
     return out
 
 
+def widened(
+    rows,  # measured rows
+):  # the same with every column that claims ask for
+    "Rows of one part have few columns"
+    asked = "part dataset setting where item other shots position target delta quantity guard"
+    return rows.reindex(columns=[*dict.fromkeys([*rows, *asked.split()])])
+
+
 def judged(
     rows,  # measured rows
 ):  # those of the largest run of each part and line of a table
     "The rows that claims are judged by"
-    return runs(rows, by=RUN_BY)
+    return runs(widened(rows), by=RUN_BY)
 
 
 def statistics(
@@ -191,7 +199,8 @@ def statistics(
 ):  # DataFrame in the long form, `item` a claim, `other` a case
     "What the claims need besides measured rows"
     parts = within_queries, by_number, along_tuning, of_models, of_audit
-    return pd.DataFrame(printed_statistics(reported) + sum((f(rows) for f in parts), []))
+    found = pd.DataFrame(printed_statistics(reported) + sum((f(rows) for f in parts), []))
+    return widened(found)
 
 # %% ../../nbs/iclinf/claims.ipynb #20da57d6
 def control(
@@ -208,11 +217,12 @@ def control(
     why = f"part of the bound that identical prompts use: {others:.1g} over the others, at least {s:.3f} over s"
     return others < 1e-9 and s > 0.01 and not shown > 0, why
 
-# %% ../../nbs/iclinf/claims.ipynb #866b22ac
+# %% ../../nbs/iclinf/claims.ipynb #ccc85848
 def overview(
     rows,  # from `measure`, `by_shots`, `audit`, or several of them
 ):  # DataFrame: claim, verdict, evidence
     "Show what was measured, and judge the claims that it is about"
+    rows = widened(rows)
     reported, hits = reported_rows("iclinf"), right_and_guess(rows)
     for r in select(rows, part="influence", quantity="loss", setting="label").itertuples():
         h = hits[(hits.model == r.model) & (hits.dataset == r.dataset)].iloc[0]

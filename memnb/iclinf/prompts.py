@@ -61,7 +61,7 @@ def pool(
     if isinstance(dataset, Pool):
         return dataset
     if isinstance(dataset, pd.DataFrame) or Path(dataset).suffix:
-        name = "table" if isinstance(dataset, pd.DataFrame) else str(dataset)
+        name = "table" if isinstance(dataset, pd.DataFrame) else Path(dataset).name
         own = data.texts(dataset, label="label")
         train = test = own.assign(text=own.text.str.strip(), label_name=own.label)
         if n > len(test) // 2 >= 1:
@@ -172,7 +172,7 @@ def label_tokens(
         )
     return first
 
-# %% ../../nbs/iclinf/prompts.ipynb #58386e1b
+# %% ../../nbs/iclinf/prompts.ipynb #3d337b59
 TABLE3 = (
     "Given a label of news type, generate the chosen type of news accordingly.\n\n"
     "News Type: {label}\nText: {text}\n\nNews Type: {label}\nText:"
