@@ -217,7 +217,7 @@ def control(
     why = f"part of the bound that identical prompts use: {others:.1g} over the others, at least {s:.3f} over s"
     return others < 1e-9 and s > 0.01 and not shown > 0, why
 
-# %% ../../nbs/iclinf/claims.ipynb #ccc85848
+# %% ../../nbs/iclinf/claims.ipynb #8c8a48fa
 def overview(
     rows,  # from `measure`, `by_shots`, `audit`, or several of them
 ):  # DataFrame: claim, verdict, evidence
