@@ -984,6 +984,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                  'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.statistics': ('iclinf/claims.html#statistics', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.strata': ('iclinf/claims.html#strata', 'memnb/iclinf/claims.py'),
+                                     'memnb.iclinf.claims.widened': ('iclinf/claims.html#widened', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.within_queries': ('iclinf/claims.html#within_queries', 'memnb/iclinf/claims.py')},
             'memnb.iclinf.exercises': { 'memnb.iclinf.exercises._example': ('iclinf/exercises.html#_example', 'memnb/iclinf/exercises.py'),
                                         'memnb.iclinf.exercises._first_wrong': ( 'iclinf/exercises.html#_first_wrong',
