@@ -12,7 +12,7 @@ import math
 import numpy as np
 from fastcore.basics import patch
 
-from .grammars import GRAMMARS, Grammar, grammar
+from .grammars import Grammar
 
 # %% ../../nbs/contextual/automaton.ipynb #85ba71b3
 def entropy(
@@ -103,13 +103,9 @@ def _strings(arcs, end):
 
 # %% ../../nbs/contextual/automaton.ipynb #e41e41d7
 @patch
-def facts(
-    self: Grammar,
-    most: int = 5000,  # states to work out
-) -> (
-    dict
-):  # low, high, derivations (bits), exact, strings, mode, mode_p, lengths (array of probabilities)
-    "Entropy, number of strings, mode and distribution of lengths of a language"
+def facts(self: Grammar, most: int = 5000) -> dict:
+    """Entropy (bits: low, high, and that of derivations), whether it is exact, number of strings, mode and its
+    probability, and probabilities of lengths; `most` states are worked out."""
     if most in self.__dict__.setdefault("_facts", {}):
         return self._facts[most]
     arcs, end = _machine_of(self, most)
@@ -149,21 +145,3 @@ def logprobs(
         return total
 
     return np.array([walked(s) for s in strings])
-
-# %% ../../nbs/contextual/automaton.ipynb #99dd070b
-def language_table(
-    names=tuple(GRAMMARS),  # names, texts or Grammars
-):  # DataFrame: entropy and derivations (bits), strings, mode_p, lengths
-    "What is known exactly of languages"
-    import pandas as pd
-
-    rows = []
-    for g in map(grammar, names):
-        f = g.facts()
-        at = np.flatnonzero(f["lengths"] > 0)
-        row = dict(language=g.name, entropy=f["low"], most=f["high"])
-        row |= {k: f[k] for k in ("derivations", "strings", "mode_p")}
-        longest = int(at.max()) if f["strings"] not in (None, math.inf) else math.inf
-        mean = float(f["lengths"] @ np.arange(len(f["lengths"])))
-        rows.append(row | dict(shortest=int(at.min()), mean=mean, longest=longest))
-    return pd.DataFrame(rows)

@@ -138,8 +138,9 @@ def _score_rows(begun, m):
     for way, yes in (("looser", sign < 0), ("stricter", sign > 0)):
         found = yes.mean(), *stats.cluster_ci(yes, unit), len(rows)
         yield _row("strict", *found, "strings", other=way)
-    for r in alarms(rows).query("measure == 'counterfactual - contextual'").itertuples():
-        yield _row("alarms", r.k, r.low, r.high, r.n)
+    *found, k = alarms(rows)
+    if k:
+        yield _row("alarms", *found, k)
     near = near_decisions(rows)
     if near["n"]:
         yield _row("near", near["kappa"], near["low"], near["high"], near["pairs"], "pairs")
@@ -188,7 +189,7 @@ def statistics(
     )
     return pd.DataFrame([r for rows in made for r in rows])
 
-# %% ../../nbs/contextual/claims.ipynb #40f4b751
+# %% ../../nbs/contextual/claims.ipynb #a40d7e4c
 def facts(
     measured,  # all measured rows
 ) -> dict:  # name -> number, or True or False

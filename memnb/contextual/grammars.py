@@ -229,11 +229,8 @@ def _add_way(out, k, total, best, tree):
         out[k] = float(np.logaddexp(a, total)), max(b, best), tree if best > b else t
 
 # %% ../../nbs/contextual/grammars.ipynb #afff1422
-def levels(
-    language,
-    string,  # name, text or Grammar; a string of it
-) -> list:  # a level each, from the top: [(symbol, from, to), ...]
-    "Non-terminals of a string's likeliest derivation by level"
+def levels(language, string) -> list:
+    "Non-terminals of a string's likeliest derivation, a level each from the top: [(symbol, from, to), ...]"
     g, out, row = grammar(language), [], None
     row = [g.tree(string)]
     while any(t[3] for t in row):

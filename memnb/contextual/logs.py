@@ -15,7 +15,7 @@ import pandas as pd
 from .. import core, plots
 from .figures import MEASURE_HUES
 from .method import begins, thresholds
-from .notions import LOG, check_losses, in_order, losses_table
+from .notions import LOG, check_losses, check_rule, in_order, losses_table
 from .retraining import string_losses
 
 # %% ../../nbs/contextual/logs.ipynb #2dac9e8b
@@ -158,7 +158,7 @@ def judged_log(
     "Which strings a log shows to be memorized, and from when, beyond noise"
     from scipy.stats import t
 
-    by = [by] if isinstance(by, str) else [*by]
+    by, rule = [by] if isinstance(by, str) else [*by], check_rule(rule)
     d, out = _read_log(log, by, without, again), []
     losses = [c for c in (*LOG[2:], "control_loss") if c in d]
     for key, run in d.groupby(by, sort=False) if by else [((), d)]:
@@ -198,7 +198,7 @@ def judged_log(
     return pd.DataFrame(out)
 
 # %% ../../nbs/contextual/logs.ipynb #656b3228
-def _one_training(d, most, tau=0.2):
+def _one_training(d, most):
     "Losses of strings by epoch, of one training"
     import matplotlib.pyplot as plt
 
@@ -206,16 +206,13 @@ def _one_training(d, most, tau=0.2):
         fig, ax = plt.subplots(figsize=(6.4, 3))
         for name, g in list(d.groupby("string", sort=False))[:most]:
             ax.plot(g.epoch, g.train_loss, lw=1, label=str(name)[:18].replace("$", r"\$"))
-        ax.axhline(tau, color="black", ls="-.", lw=0.9)
         ax.set(xlabel="epoch", ylabel="loss, nats per token")
         fig.legend(loc="outside right center", handlelength=1)
-    return plots.finish(
-        fig,
-        "Losses of strings in training",
-        f"n = {d.string.nunique()} strings, one training",
-        f"Dash-dotted: the threshold of recollection, {tau:g}. Whether a low loss is memorized or learned only a "
-        "training without the strings can tell.",
+    foot = f"n = {d.string.nunique()} strings, one training"
+    why = (
+        "Whether a low loss is memorized or learned, only a training without the strings can tell."
     )
+    return plots.finish(fig, "Losses of strings in training", foot, why)
 
 
 def fig_x_log(

@@ -98,22 +98,16 @@ def tau_axis(
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
 def alarms(
     rows,  # from `onsets`
-):  # DataFrame: measure, who, k, n, low, high; and the paired difference among controls
-    "How many strings each measure calls memorized"
-    d, out = rows[rows.controlled], []
-    if not len(d):
-        return pd.DataFrame(columns=["measure", "who", "k", "n", "low", "high"])
+) -> (
+    tuple
+):  # (mean, low, high, n): how many more controls the counterfactual measure flags, as a share
+    "Paired difference of false alarms, counterfactual minus contextual memorization; n is 0 without controls"
+    d = rows[rows.controlled]
     unit = d.groupby([*OF_GROUP, "repeat"], sort=False).ngroup()
-    for m in NOTIONS:
-        for who, which in (("in training", "start"), ("in neither set", "control")):
-            yes = d[f"{which}_{m}"].notna()
-            out.append((m, who, int(yes.sum()), len(d), *stats.cluster_ci(yes, unit)))
     a, b = (d[f"control_{m}"].notna().groupby(unit).mean() for m in NOTIONS[1:])
-    gap, low, high = stats.mean_ci(a - b)
-    out.append(("counterfactual - contextual", "in neither set", gap, len(a), low, high))
-    return pd.DataFrame(out, columns=["measure", "who", "k", "n", "low", "high"])
+    return *stats.mean_ci(a - b), len(a)
 
-# %% ../../nbs/contextual/orders.ipynb #1de17def
+# %% ../../nbs/contextual/orders.ipynb #0c190344
 def near_decisions(
     rows,  # from `onsets`
     kind: str = "contextual",  # or 'counterfactual'

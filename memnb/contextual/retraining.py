@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 from .. import core, gpt, lm
-from .automaton import Grammar, grammar
-from .grammars import token_ids
+from .grammars import Grammar, grammar, token_ids
 from ..core import say
 from ..store import fresh_since
 
@@ -67,14 +66,8 @@ def followed(
     return d.assign(string=names)[["string", "text", "copies", "logprob"]]
 
 # %% ../../nbs/contextual/retraining.ipynb #dbb7dd9e
-def data_sets(
-    language,  # name, text or Grammar
-    texts: list,  # strings to leave out
-    copies: list,  # copies of each to put in again
-    size: int,  # strings of D'
-    seed=0,  # of the sample
-) -> list:  # D', D_0, D_1, ...: lists of strings
-    "Training data without the strings, and with each of them"
+def data_sets(language, texts, copies, size, seed=0) -> list:
+    "Training data of `size` strings without the texts, and with as many copies of each of them: D', D_0, D_1, ..."
     g, left, rest, draws = grammar(language), set(texts), [], 0
     for t in texts:
         g.tree(t)  # refuses a string that is not in the language
@@ -121,13 +114,8 @@ def paired_sets(
 WARMUP = 0.05
 
 
-def model_config(
-    config: str,  # layers x width, as '2x32'
-    g: Grammar,  # the language
-    need: int,  # tokens of the longest string, the end included
-    context=None,  # most tokens that are allowed; None: what is needed
-) -> gpt.Config:
-    "A tiny GPT-2 that is large enough for the strings of a language"
+def model_config(config, g, need, context=None) -> gpt.Config:
+    "A tiny GPT-2 (layers x width, as '2x32') for strings of up to `need` tokens, the end included, of a grammar"
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(config))
     if not found:
         raise ValueError(f"a model is spelled LxD, layers and width, as '2x32'; not {config!r}")
@@ -139,23 +127,24 @@ def model_config(
 
 
 def train_tiny(
-    g: Grammar,
-    sets: list,  # language; a list of strings for each training
-    watch: list,  # strings whose losses are noted
-    config: str,
-    epochs: int,
-    batch: int,
-    lr: float,
-    seed: int,
-    context=None,  # as of `dynamics`
-    absent: list = None,
-    looks: list = None,  # masks from `paired_sets`; steps to look after, default: epochs
-    most: list = None,  # for each training: how many of the strings are looked at, the first; default: all
-    **more,  # for gpt.fit
-) -> (
-    list
-):  # an array for each training, looks (before training included) x watched strings: nats a token
-    "Losses of watched strings by epoch, tiny GPT-2s trained from scratch side by side"
+    g,
+    sets,
+    watch,
+    config,
+    epochs,
+    batch,
+    lr,
+    seed,
+    context=None,
+    absent=None,
+    looks=None,
+    most=None,
+    **more,
+) -> list:
+    """Losses of watched strings, tiny GPT-2s trained from scratch side by side: for each training an array evaluations
+    (before training included) x strings, nats per token. `sets` has a list of strings for each training, `absent` their
+    masks from `paired_sets`, `looks` the steps to evaluate after (default: epochs), `most` how many of the watched strings
+    each training evaluates, the first. `more` is for gpt.fit."""
     ids, data = token_ids(g, watch), [token_ids(g, s) for s in sets]
     c = model_config(config, g, max(map(len, [*ids, *(x for d in data for x in d)])), context)
     most, out = most or [len(ids)] * len(data), {}
@@ -173,12 +162,8 @@ def train_tiny(
     return [out[i] for i in range(len(data))]
 
 # %% ../../nbs/contextual/retraining.ipynb #537694c9
-def string_losses(
-    net,  # causal language model of the transformers library
-    sequences: list,  # lists of token ids
-    start: int,  # id put before each, from which its first token is predicted
-):  # tensor: mean loss of each sequence, nats a token
-    "Losses of token sequences, in one batch"
+def string_losses(net, sequences, start):
+    "Mean losses of token sequences in one batch, nats per token; the first token is predicted from `start`"
     import torch
 
     w = max(map(len, sequences))
@@ -192,11 +177,7 @@ def string_losses(
         return -(lp * real).sum(1) / real.sum(1)
 
 # %% ../../nbs/contextual/retraining.ipynb #dacc5ef4
-def tree_losses(
-    net,  # causal language model of the transformers library
-    sequences: list,  # lists of token ids
-    start: int,  # id put before each, from which its first token is predicted
-):  # tensor: mean loss of each sequence, nats a token
+def tree_losses(net, sequences, start):
     "As `string_losses` with gradients, without padding, and what sequences begin with alike computed once"
     import torch
 
@@ -220,19 +201,9 @@ def tree_losses(
     return torch.zeros(len(sizes), device=net.device).index_add(0, whose, each) / put(sizes)
 
 # %% ../../nbs/contextual/retraining.ipynb #aff6f930
-def fine_tune(
-    net,
-    data: list,
-    absent,
-    watch: list,
-    start: int,  # network, changed; token ids; which are absent
-    epochs: int,
-    batch: int,
-    lr: float,
-    seed: int,
-    looks: list = None,  # as of `train_tiny`
-):  # array looks (before training included) x watched strings: nats a token
-    "Losses of watched sequences while a network is trained on data"
+def fine_tune(net, data, absent, watch, start, epochs, batch, lr, seed, looks=None):
+    """Losses of watched sequences (token ids) while a network is trained on data: looks (before training included) x
+    sequences, nats per token. The network is changed; `absent` says which places are empty; `looks` as of `train_tiny`."""
     import torch
 
     per = -(-len(data) // batch)
@@ -271,11 +242,8 @@ def _kept(folder, what, make):
     return pd.read_csv(file)
 
 # %% ../../nbs/contextual/retraining.ipynb #43c2d135
-def spelling(
-    m,  # from `lm.load`
-    g: Grammar,  # the language
-) -> tuple:  # (id of each terminal and of the end, id put before a string)
-    "Tokens of a pretrained model for those of a language"
+def spelling(m, g):
+    "Tokens of a pretrained model for those of a grammar: (id of each terminal and of the end, id put before a string)"
     one = {}
     for x in g.terminals:
         for form in (f" {x}", x):
@@ -291,21 +259,21 @@ def spelling(
 
 
 def train_tuned(
-    g: Grammar,
-    sets: list,
-    watch: list,  # as of `train_tiny`
-    model: str,
-    epochs: int,
-    batch: int,
-    lr: float,
-    seed: int,
-    context=None,  # as of `dynamics`
-    absent: list = None,
-    looks: list = None,
-    most: list = None,  # as of `train_tiny`
-    folder: Path = None,  # where finished trainings are kept
-):  # arrays as of `train_tiny`
-    "As `train_tiny`, fine-tuning a pretrained model"
+    g,
+    sets,
+    watch,
+    model,
+    epochs,
+    batch,
+    lr,
+    seed,
+    context=None,
+    absent=None,
+    looks=None,
+    most=None,
+    folder=None,
+):
+    "As `train_tiny`, fine-tuning a pretrained model; finished trainings are kept in the folder"
     m = lm.load(model)
     if not m.n_params:
         raise ValueError(f"{m.name} has no weights here: take smollm2 or hf:<folder>")
@@ -345,25 +313,15 @@ def train_tuned(
 ORDER, WEIGHT = 12, 100.0  # tokens of the longest context and its continuation; m
 
 
-def contexts(
-    ids: list,  # token ids of a string
-    start: int,  # id that stands before each string
-    order: int = ORDER,  # as above
-) -> list:  # for each k < order: (context of k tokens, token), one a token
-    "What an n-gram model counts in a string"
+def contexts(ids, start, order=ORDER) -> list:
+    "What an n-gram model counts in the token ids of a string: for each k < order (context of k tokens, token), one a token"
     padded = [start] * (order - 1) + list(ids)
     at = range(order - 1, len(padded))
     return [[(tuple(padded[i - k : i]), padded[i]) for i in at] for k in range(order)]
 
 
-def counted_losses(
-    data: list,  # token ids of the strings in training
-    watch: list,  # token ids of the strings whose losses are noted
-    epochs,  # when, in passes over the data; 0: before training
-    vocab: int,  # number of tokens
-    weight: float = WEIGHT,  # m: what a context must have been seen to count as much as the next shorter one
-):  # array epochs x strings, nats a token
-    "Losses of strings under an interpolated n-gram model, by epoch"
+def counted_losses(data, watch, epochs, vocab, weight=WEIGHT):
+    "Losses of watched strings after so many passes over the data, epochs x strings, nats per token; interpolated n-gram model"
     seen, e, out = [Counter() for _ in range(ORDER)], np.asarray(epochs, float), []
     for s in data:
         for k, pairs in enumerate(contexts(s, vocab)):
@@ -383,22 +341,20 @@ def counted_losses(
 
 # %% ../../nbs/contextual/retraining.ipynb #6fc937fe
 def train_counts(
-    g: Grammar,
-    sets: list,
-    watch: list,  # as of `train_tiny`
-    epochs: int,
-    batch: int,
-    lr: float,
-    seed: int,
-    context=None,  # rate, seed and context change nothing
-    absent: list = None,
-    looks: list = None,
-    most: list = None,
-    **more,  # as of `train_tiny`
-) -> (
-    list
-):  # an array for each training, looks (before training included) x watched strings: nats a token
-    "As `train_tiny`, with an n-gram model, whose steps are parts of an epoch"
+    g,
+    sets,
+    watch,
+    epochs,
+    batch,
+    lr,
+    seed,
+    context=None,
+    absent=None,
+    looks=None,
+    most=None,
+    **more,
+):
+    "As `train_tiny`, with an n-gram model, whose steps are parts of an epoch; rate, seed and context change nothing"
     per = -(-len(sets[0]) // batch)
     at = np.array([0, *looks]) / per if looks else np.arange(epochs + 1)
     masks = absent or [np.zeros(len(s), bool) for s in sets]
@@ -415,12 +371,8 @@ SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
 LEARNERS = dict(ngram=train_counts)  # as `train_tiny`; cheap, so that nothing of them is kept
 
 
-def looks_at(
-    per: int,  # steps an epoch
-    epochs: int,  # of the training
-    early: float = 2,  # epochs at the beginning in which to look often, twenty times at most
-) -> list:  # steps, from 1
-    "After which steps to look at the losses"
+def looks_at(per, epochs, early=2) -> list:
+    "Steps after which to evaluate, from 1, of `per` steps per epoch: twenty in the `early` epochs, then every epoch"
     first = {round(s) for s in np.linspace(0, early * per, 21)}
     late = {e * per for e in range(1, epochs + 1) if e <= 20 or e % 2 == 0} | {epochs * per}
     return sorted(s for s in first | late if 0 < s <= epochs * per)
