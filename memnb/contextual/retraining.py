@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from .. import core, gpt, lm
-from .grammars import Grammar, grammar, token_ids
+from .grammars import grammar, token_ids
 from ..core import say
 from ..store import fresh_since
 
