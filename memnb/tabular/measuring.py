@@ -57,16 +57,23 @@ def nameless(
     return set(re.split(r"[\W_\d]+", words)) - {""} <= {*_STEMS}
 
 
+def _drawn(model, t, n, temp, **ask):
+    "Samples at a temperature as rows, and the valid ones"
+    drawn = knowledge.sample(model, t, n, temperature=temp, **ask)
+    valid = knowledge.valid_samples(drawn)
+    numbers = dict(valid=proportion(len(valid), len(drawn)))
+    if n > len(drawn):
+        numbers["refused"] = dict(value=n - len(drawn), n=n)
+    each = knowledge.kept_samples(t, drawn, temp)
+    return [entry("sampling", t.name, "samples", numbers, temperature=temp), each], valid
+
+
 def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
     ask, out, valid = dict(sets=z["sets"], mode=mode, seed=seed), [], {}
     for temp, n in {0.2: max(2, z["samples"] // 3), 0.7: z["samples"]}.items():
-        drawn = knowledge.sample(model, t, n, temperature=temp, **ask)
-        valid[temp] = knowledge.valid_samples(drawn)
-        numbers = dict(valid=proportion(len(valid[temp]), len(drawn)))
-        if n > len(drawn):
-            numbers["refused"] = dict(value=n - len(drawn), n=n)
-        out.append(entry("sampling", t.name, "samples", numbers, temperature=temp))
+        rows, valid[temp] = _drawn(model, t, n, temp, **ask)
+        out += rows
     modes = knowledge.feature_distribution(t, valid[0.2])
     out += [summary(modes, unit="features")] if len(valid[0.2]) and len(modes) else []
     if not len(valid[0.7]):  # no usable samples
@@ -176,12 +183,13 @@ def _skipped(part, why):
 def _part(part, model, t, z, mode, seed):
     "Long rows of one part of Table 1, Figure 1 or Table 2"
     ask, sets = dict(seed=seed, mode=mode), dict(sets=z["sets"])
+    more = z.get("values_n") or z["n"]
     if part in BY_NAME and nameless(t):
         return []
     if part == "feature_names":
         return [summary(knowledge.feature_names(model, t, mode=mode, **sets))]
     if part == "conditional_completion":
-        found = knowledge.conditional_completion(model, t, n=z["n"], **sets, **ask)
+        found = knowledge.conditional_completion(model, t, n=more, **sets, **ask)
         return [knowledge.completion_rates(found)]
     tests = dict(sampling=_sampling, header=_header_part, row_completion=_row_parts)
     tests["feature_completion"] = _feature_part
@@ -189,7 +197,7 @@ def _part(part, model, t, z, mode, seed):
         return tests[part](model, t, z, mode, seed)
     if t.target is None or not 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10:
         return []  # no label of two to ten classes of at least five rows
-    own = predict(model, t, n=z["n"], shots=min(20, len(t) // 2), **ask)
+    own = predict(model, t, n=more, shots=min(20, len(t) // 2), **ask)
     if isinstance(model, lm.Dry):
         return []  # classical learners ask nothing and take their time
     own = counted(own) | label_numbers(own)
@@ -208,9 +216,11 @@ def measure(
     seed: int = 0,  # of every random choice
     mode: str = None,  # 'chat' or 'completion'; default: the model's
     show: bool = True,  # print the signs of Table 1 with their rules
+    values_n: int = None,  # queries of conditional completion (a feature) and of labels; default: n
 ):  # DataFrame of long rows, see `entry`
     "All tests of the paper on one data set"
     z, mode = prompt_sizes(preset, n=n, samples=samples), check_mode(mode or model.mode)
+    z["values_n"] = values_n
     tests = as_list(tests) or PARTS
     if odd := set(tests) - set(PARTS):
         raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
@@ -233,10 +243,11 @@ class Sizes(papers.Sizes):
 
     datasets: list[str] = ["iris"]  # data set names or paths of csv files
     n: int = 2  # queries a test
+    values_n: int = 2  # queries of conditional completion, a feature, and of labels
     samples: int = 4  # zero-knowledge samples a temperature
     preset: str = "smoke"  # sizes of the prompts: smoke, quick, paper, tabmemcheck, colm_open
     mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
-    temperatures: list[float] = [0.2, 0.7, 1.2]  # of Figure 2; [] for none
+    temperatures: list[float] = [1.2]  # of Figure 2, beyond the 0.2 and 0.7 of all tables
     truth: str = "tables"  # planted model on which the tests are tried; '' for none
     truth_n: int = 2  # queries a test and block of its rows
     # models planted in the forms of the tests: recall, and what exposure buys
@@ -265,16 +276,18 @@ def _tables(names):
 
 def _asked(model, tables, s, seed):
     "Rows of all data sets, and of Figure 2"
-    size = dict(n=s.n, samples=s.samples, preset=s.preset)
+    size = dict(n=s.n, samples=s.samples, preset=s.preset, values_n=s.values_n)
     for t in tables:
         tests = [p for p in PARTS if p != "conditional_completion" or t.name in FIGURE1]
         yield measure(model, t, tests=tests, seed=seed, show=False, **size)
         if not isinstance(model, lm.Dry):
             say(f"{t.name} is measured")
-    if s.temperatures and "california-housing" in [t.name for t in tables]:
-        ask = dict(n=s.samples, sets=prompt_sizes(s.preset)["sets"], seed=seed)
-        yield knowledge.temperature_samples(model, temperatures=s.temperatures, **ask)
-        yield knowledge.conditioning(model, **ask)
+    for t in tables:
+        if t.name == "california-housing":
+            ask = dict(n=s.samples, sets=prompt_sizes(s.preset)["sets"], seed=seed)
+            for temp in s.temperatures:
+                yield joined(_drawn(model, t, temp=temp, mode=model.mode, **ask)[0])
+            yield knowledge.conditioning(model, **ask)
 
 
 def _ahead(model, ask, **how):
@@ -307,6 +320,9 @@ def _known(s, mode, seed):
         m = lm.load(f"planted:{name}", mode=mode)
         found = _ahead(m, planted.in_their_form, name=name, mode=mode, seed=seed, **ask)
         yield m.name, m.mode, planted.found_rates(found, "eyes")
+        ask_more = dict(name=name, mode=mode, n=2 if few else EYE_N, sets=z["sets"], seed=seed)
+        found = _ahead(m, planted.known_completions, **ask_more)
+        yield m.name, m.mode, planted.known_rates(found)
     names = [*([s.truth] if s.truth else []), *s.forms] if s.forms else []
     labels = {name: _labels(name, "smollm2", few, seed) for name in names}
     for name, found in labels.items():

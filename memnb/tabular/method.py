@@ -41,12 +41,14 @@ def prompts(
     shots: list,
     asked: list,  # (question, answer) pairs; questions
     sep: str = "",  # completion mode: what stands between question and answer
+    begun: str = "",  # what the answer begins with
 ) -> list:  # one prompt a question
     "Prompts of a test, in either mode"
     if check_mode(mode) == "chat":
-        return [lm.chat(system, shots, q) for q in asked]
+        turn = [dict(role="assistant", content=begun)] * bool(begun)
+        return [lm.chat(system, shots, q) + turn for q in asked]
     solved = "".join(f"{q}{sep}{a}\n\n" for q, a in shots)
-    return [solved + q + sep.rstrip(" ") for q in asked]
+    return [solved + q + (sep + begun).rstrip(" ") for q in asked]
 
 # %% ../../nbs/10_tabular.ipynb #c878b22d
 def load_table(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIELD', 'KNOWN', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'found_rates', 'recall',
-           'in_their_form', 'both_halves', 'whole', 'pooled_eyes', 'label_contexts', 'labels_by_dose', 'rows_found',
-           'exposure_rates', 'halves_rates', 'exposure_table', 'gains']
+           'in_their_form', 'known_completions', 'known_rates', 'both_halves', 'whole', 'pooled_eyes', 'label_contexts',
+           'labels_by_dose', 'rows_found', 'exposure_rates', 'halves_rates', 'exposure_table', 'gains']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random
@@ -20,11 +20,13 @@ from .. import data, lm, plant, results
 from ..lm import needs
 from ..stats import binom_ci, mcnemar, stratified_ci
 from .counting import answered, counted, entry, joined, mean_of
+from .knowledge import completion_rates, conditional_completion
 from .memorization import feature_completion, header, unique_feature
 from memnb.tabular.method import (
     budget,
     first_token,
     load_table,
+    matches,
     per_query,
     proportion,
     row_completion,
@@ -181,7 +183,44 @@ def in_their_form(
     return pd.concat(parts, ignore_index=True)[keep]
 
 
-KNOWN = "truth", "eyes", "exposure"  # parts of models fine-tuned with known repetitions
+@needs("generate")
+def known_completions(
+    model,  # lm.LM or its name, as 'planted:forms'
+    n: int = 20,  # rows of each table and number of repetitions
+    name: str = "forms",  # planted model whose truth it is
+    sets: int = 2,
+    mode: str = "chat",  # 'chat' or 'completion'
+    doses: tuple = (64, 0),  # numbers of repetitions
+    seed: int = 0,
+):  # DataFrame, one row a query, as of `conditional_completion`, with `times`
+    "Conditional completion (Figure 1) of rows repeated a known number of times"
+    m, known, parts = lm.load(model, mode=mode), plant.truth(name), []
+    for (source, times), g in known[known.times.isin(doses)].groupby(["source", "times"]):
+        at = [int(i.split()[-1]) for i in g["item"]]
+        found = conditional_completion(m, source, n, sets=sets, seed=seed, mode=mode, rows=at)
+        parts.append(found.assign(times=times))
+    return pd.concat(parts, ignore_index=True)
+
+
+def known_rates(
+    result,  # DataFrame from `known_completions`
+):  # long rows, part 'known_completion': as of `completion_rates`, and the share given `exact`
+    "Figure 1 for rows repeated a known number of times"
+    parts = []
+    for (_, times), g in result.groupby(["dataset", "times"], sort=False):
+        parts.append(completion_rates(g, "known_completion", times=times))
+        for f, own in g.groupby("feature", sort=False):
+            own = answered(own)
+            exact = proportion(sum(map(matches, own.truth, own.said)), len(own))
+            about = dict(feature=f, times=times)
+            parts.append(
+                entry("known_completion", g.dataset.iloc[0], "queries", dict(exact=exact), **about)
+            )
+    return joined(parts)
+
+
+# parts of models fine-tuned with known repetitions
+KNOWN = "truth", "eyes", "exposure", "known_completion", "known_sample"
 
 
 def both_halves(
