@@ -4,41 +4,35 @@
 
 # %% auto #0
 __all__ = ['names_prompt', 'feature_names', 'sample_prompt', 'sample', 'valid_samples', 'kept_samples', 'read_samples', 'form',
-           'forms', 'feature_values', 'one_spelling', 'feature_distribution', 'feature_means', 'pearson',
-           'conditional_distribution', 'common_features', 'conditional_completion', 'completion_rates',
-           'temperature_samples', 'conditioning', 'cell_codes', 'ngram', 'neighbours', 'copies']
+           'forms', 'feature_values', 'one_spelling', 'feature_distribution', 'matrices', 'conditional_distribution',
+           'common_features', 'conditional_completion', 'completion_rates', 'conditioning', 'cell_codes', 'ngram',
+           'neighbours', 'copies']
 
 # %% ../../nbs/tabular/knowledge.ipynb #8e8a6587
 import re
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import poisson_binom, ttest_ind_from_stats
+from scipy.stats import poisson_binom
 
 from .. import data, results
 from ..data import once
 from ..lm import needs
-from ..stats import sign_test
-from .counting import answered, counted, entry, joined, mean_of
-from memnb.tabular.method import (
-    budget,
-    check_count,
-    load_table,
-    per_query,
-    prompts,
-    proportion,
-    room_to_talk,
-)
+from .counting import answered, counted, entry, joined, mean_of, per_query, proportion
 from memnb.tabular.prompting import (
     SYSTEM,
     as_list,
+    budget,
+    check_count,
+    load_table,
     other_sets,
     parse,
     plain_name,
+    prompts,
     random_rows,
     read_names,
     read_value,
+    room_to_talk,
     spell,
 )
 
@@ -56,14 +50,8 @@ def names_prompt(t, others, mode):
 
 
 @needs("generate")
-def feature_names(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    sets: int = 5,  # other data sets shown as solved examples
-    names: list = None,  # which ones; default: the paper's
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame, one row a remaining name
-    "Does the model know the names of the features?"
+def feature_names(model, dataset, sets: int = 5, names: list = None, mode: str = None):
+    "Does the model know the names of the features? DataFrame, one row a remaining name"
     t, mode = load_table(dataset), mode or model.mode
     others, missing = other_sets(t, sets, names), _ask_names(t)[1]
     # what stands in an example can be copied
@@ -110,19 +98,13 @@ def sample(
     return out
 
 
-def valid_samples(
-    drawn,  # DataFrame from `sample`
-):  # those with a value for more than half of the features
-    "What can be called a row"
+def valid_samples(drawn):
+    "What can be called a row: those with a value for more than half of the features"
     return drawn[drawn.notna().mean(axis=1) > 0.5]
 
 
-def kept_samples(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame from `sample`
-    temperature: float,
-):  # long rows, a row a sample: `text`, and whether it is valid
-    "Samples as rows, so that a statistic can be made of them later"
+def kept_samples(dataset, drawn, temperature: float):
+    "Samples as rows, so that a statistic can be made of them later: long rows, a row a sample: `text`, and whether it is valid"
     t, valid = load_table(dataset), drawn.index.isin(valid_samples(drawn).index)
     rows = [spell(r, r.dropna().index) for _, r in drawn.iterrows()]
     about = dict(part="sample", dataset=t.name, unit="samples", temperature=temperature)
@@ -130,22 +112,16 @@ def kept_samples(
     return joined([entry(item=str(i), numbers=dict(valid=x), **about) for i, x in enumerate(each)])
 
 
-def read_samples(
-    rows,  # long rows, those of `kept_samples` among them
-    dataset,  # name, path, DataFrame or data.Table
-    temperature: float = 0.7,
-):  # DataFrame of text, a row a valid sample, as of `sample`
-    "The valid samples that were kept of a table"
+def read_samples(rows, dataset, temperature: float = 0.7):
+    "The valid samples that were kept of a table: DataFrame of text, a row a valid sample, as of `sample`"
     t = load_table(dataset)
     own = results.select(rows, part="sample", dataset=t.name, temperature=temperature)
     own = own[own.value == 1] if len(own) else own
     return pd.DataFrame([parse(s, t.names) for s in own.text], columns=t.names)
 
 # %% ../../nbs/tabular/knowledge.ipynb #6e4e64b4
-def form(
-    value: str,  # one cell, as text
-) -> str:  # 'number .2', 'text', 'missing'
-    "How a value is written"
+def form(value: str) -> str:
+    "How a value is written: 'number .2', 'text', 'missing'"
     v = str(value).strip()
     if v.lower() in ("", "nan", "?", "na", "none"):
         return "missing"
@@ -155,20 +131,15 @@ def form(
     )
 
 
-def forms(
-    column,  # pandas Series of text
-) -> set:  # what is well written: forms, and for categories the values themselves
-    "The ways in which the values of a feature are written"
+def forms(column) -> set:
+    "The ways in which the values of a feature are written: what is well written: forms, and for categories the values themselves"
     values = column.str.strip()
     wide = values.nunique() > 0.5 * len(values)
     return {f if (f := form(v)) != "text" or wide else v for v in values.unique()}
 
 
-def feature_values(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame from `sample`
-):  # DataFrame, one row a value that a sample gives
-    "Are sampled values written as in the data?"
+def feature_values(dataset, drawn):
+    "Are sampled values written as in the data? DataFrame, one row a value that a sample gives"
     t = load_table(dataset)
     known = {f: forms(t.df[f]) for f in t.names}
 
@@ -180,21 +151,16 @@ def feature_values(
     return per_query("feature_values", t, "", said, ok, feature=feature)
 
 # %% ../../nbs/tabular/knowledge.ipynb #2722d960
-def one_spelling(
-    values,  # pandas Series
-):  # Series of text
-    "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts"
+def one_spelling(values):
+    "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts: Series of text"
     text = values.astype("string").str.strip()
     text = text.mask(text.isin(data.MISSING), "nan")
     num = pd.to_numeric(text, errors="coerce")
     return text.where(num.isna(), num.map("{:.15g}".format)).mask(text.isna())
 
 
-def feature_distribution(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame from `sample` at a low temperature
-):  # DataFrame, one row a feature
-    "Is the likeliest value the mode of the data?"
+def feature_distribution(dataset, drawn):
+    "Is the likeliest value the mode of the data? DataFrame, one row a feature"
     t, rows = load_table(dataset), []
     for f in t.names:
         count, said = one_spelling(t.df[f]).value_counts(), one_spelling(drawn[f]).dropna()
@@ -207,66 +173,47 @@ def feature_distribution(
     ok = [a == b for a, b in zip(truth, said)]
     return per_query("feature_distribution", t, truth, said, ok, feature=feature)
 
-# %% ../../nbs/tabular/knowledge.ipynb #53617bdc
-def feature_means(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame from `sample`
-    least: int = 5,  # numbers of a feature among the samples
-):  # long rows a numeric feature: mean of the `data`, of the `samples`, `p` of Welch's test
-    "Do sampled values have the mean of the data?"
-    t, out = load_table(dataset), []
-    real, got = _both_numbers(t, drawn)
-    for f in real:
-        a, b = real[f].dropna().astype(float), got[f].dropna()
-        if len(b) < least or a.nunique() < 2:
-            continue
-        sides = [x for c in (a, b) for x in (c.mean(), c.std(), len(c))]  # may all be one number
-        p = ttest_ind_from_stats(*sides, equal_var=False).pvalue
-        numbers = dict(data=dict(value=a.mean(), n=len(a)), samples=mean_of(b))
-        numbers |= dict(p=dict(value=p, n=len(b)))
-        out.append(entry("feature_mean", t.name, "samples", numbers, feature=f))
-    return joined(out)
-
-
-def _both_numbers(t, drawn):
-    "Numeric features in the data and in samples"
-    real = t.typed().select_dtypes("number")
-    return real, drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
-
 # %% ../../nbs/tabular/knowledge.ipynb #e15a01db
-def pearson(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame from `sample`
-):  # DataFrame, one row a pair: r in the data, r in the samples (NaN where a feature does not vary)
-    "Pearson correlations in the data and in the samples"
-    t = load_table(dataset)
-    real, got = _both_numbers(t, drawn)
-    a, b, pairs = real.corr(), got.corr(min_periods=3), [*combinations(real, 2)]
-    r, s = ([m.loc[p] for p in pairs] for m in (a, b))
-    ok = [x * y > 0 for x, y in zip(r, s)]
-    f, g = zip(*pairs) if pairs else ((), ())
-    return per_query("pearson", t, r, s, ok, feature=f, other=g, counts=np.abs(r) >= 0.1)
+def matrices(dataset, drawn):
+    "Two DataFrames: correlations of the numeric features in the data, and in the samples (0 where one does not vary)"
+    real = load_table(dataset).typed().select_dtypes("number")
+    got = drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
+    return real.corr(), got.corr(min_periods=3).fillna(0.0)
 
 
-def conditional_distribution(
-    pairs,  # DataFrame from `pearson`
-):  # long rows: `rate` of signs that agree, `p` of the sign test, `correlation` over pairs
-    "Do the samples have the correlations of the data?"
-    use = pairs[pairs.counts & pairs.said.notna()]
-    both = pairs.dropna(subset=["truth", "said"])
-    truth, said = both.truth.astype(float), both.said.astype(float)
-    r = np.corrcoef(truth, said)[0, 1] if said.nunique() > 2 else np.nan
-    k, n = int(use.ok.sum()), len(use)
-    p = dict(value=sign_test(k, n, "greater"), n=n)
-    numbers = dict(rate=proportion(k, n), correlation=dict(value=r, n=len(both)), p=p)
-    return entry("conditional_distribution", pairs.dataset.iloc[0], "pairs", numbers)
+def _alike(a, b):
+    at = np.triu_indices(len(a), 1)
+    a, b = a[at], b[at]
+    return float(np.corrcoef(a, b)[0, 1]) if b.std() > 0 else 0.0
+
+
+def conditional_distribution(dataset, drawn, resamples: int = 999, seed: int = 0):
+    """Do the samples have the correlations of the data?
+
+    Long rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
+    None for fewer than 30 samples or three numeric features.
+    """
+    t, rng = load_table(dataset), np.random.default_rng(seed)
+    a, b = (m.values for m in matrices(t, drawn))
+    if len(drawn) < 30 or len(a) < 3:
+        return joined([])
+    real, n = t.typed().select_dtypes("number"), len(drawn)
+    x = drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
+    again = (
+        x.iloc[rng.integers(n, size=n)].corr(min_periods=3).fillna(0.0) for _ in range(resamples)
+    )
+    low, high = np.quantile([_alike(a, m.values) for m in again], [0.025, 0.975])
+    seen, mixed = _alike(a, b), []
+    for _ in range(resamples):
+        k = rng.permutation(len(b))
+        mixed.append(_alike(a, b[np.ix_(k, k)]))
+    p = (1 + sum(m >= seen - 1e-12 for m in mixed)) / (1 + resamples)
+    found = dict(correlation=dict(value=seen, low=low, high=high, n=n), p=dict(value=p, n=n))
+    return entry("conditional_distribution", t.name, "samples", found)
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
-def common_features(
-    t,  # data.Table
-    most: int = 8,  # how many at most, as in Figure 1
-) -> list:  # features after the first in which at most half of the values are unique
-    "Features that a conditional completion is asked for"
+def common_features(t, most: int = 8) -> list:
+    "Features that a conditional completion is asked for: features after the first in which at most half of the values are unique"
     few = [f for f in t.names[1:] if t.df[f].nunique() <= 0.5 * len(t)]
     return few[:most] or t.names[1 : most + 1]
 
@@ -280,16 +227,16 @@ def _beginning(t, row, i):
 
 @needs("generate")
 def conditional_completion(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    n: int = 25,  # queries a feature
-    features: list = None,  # default: the first eight after the first that are not nearly unique
-    sets: int = 5,  # other data sets shown as solved examples
-    seed: int = 0,  # choice of rows
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-    rows: list = None,  # numbers of the rows to ask about; default: drawn at random
-):  # DataFrame, one row a query; `base` is the marginal's chance to be valid
-    "Can the model continue a row with a value that occurs in the data?"
+    model,
+    dataset,
+    n: int = 25,
+    features: list = None,
+    sets: int = 5,
+    seed: int = 0,
+    mode: str = None,
+    rows: list = None,
+):
+    "Can the model continue a row with a value that occurs in the data? DataFrame, one row a query; `base` is the marginal's chance to be valid"
     check_count(n)
     t, parts, mode = load_table(dataset), [], mode or model.mode
     others, cells = other_sets(t, sets), t.df.apply(one_spelling)
@@ -328,12 +275,8 @@ def _begun_value(answer, f, t):
     return value, bool(readable) and " = " not in value
 
 # %% ../../nbs/tabular/knowledge.ipynb #4d5b1e28
-def completion_rates(
-    result,  # DataFrame from `conditional_completion`
-    part: str = "conditional_completion",
-    **keys,  # what else it is about, as times=64
-):  # long rows a feature: `rate`, `unreadable`, `baseline` of the marginal, `p_better`, `p_worse`
-    """Figure 1 as a table.
+def completion_rates(result, part: str = "conditional_completion", **keys):
+    """Figure 1 as a table: long rows a feature: `rate`, `unreadable`, `baseline` of the marginal, `p_better`, `p_worse`.
 
     Draws from the marginal are right in query i with a known probability, so the number of right ones has a
     Poisson-binomial distribution: both p-values are its exact tails.
@@ -349,43 +292,8 @@ def completion_rates(
     return joined(parts)
 
 # %% ../../nbs/tabular/knowledge.ipynb #d945a3d5
-def temperature_samples(
-    model,  # lm.LM or its name
-    dataset="california-housing",  # as in Figure 2
-    features: tuple = ("longitude", "latitude", "housing_median_age", "median_income"),  # numeric
-    temperatures: tuple = (0.2, 0.7, 1.2),
-    n: int = 25,  # samples a temperature
-    sets: int = 5,  # other data sets shown as solved examples
-    seed: int = 0,  # of the sampling
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # long rows: `rate` of samples with a number, each number `drawn`; share of values well `written`
-    "Samples at several temperatures (Figure 2)"
-    t, out = load_table(dataset), []
-    for temp in temperatures:
-        drawn = sample(model, t, n, temperature=temp, sets=sets, seed=seed, mode=mode)
-        about = dict(part="temperature", dataset=t.name, unit="samples", temperature=temp)
-        written = feature_values(t, drawn)
-        numbers = dict(written=proportion(int(written.ok.sum()), len(written)))
-        if len(drawn) < n:
-            numbers["refused"] = dict(value=n - len(drawn), n=n)
-        out.append(entry(numbers=numbers, **about))
-        for f in as_list(features):
-            values = pd.to_numeric(drawn[f], errors="coerce").dropna()
-            rate = dict(rate=proportion(len(values), len(drawn)))
-            out.append(entry(numbers=rate, feature=f, **about))
-            for i, v in enumerate(values):
-                out.append(entry(numbers=dict(drawn=v), feature=f, item=str(i), **about))
-    return joined(out)
-
-
-def conditioning(
-    model,  # lm.LM or its name
-    dataset="california-housing",  # name, path, DataFrame or data.Table
-    n: int = 25,  # samples each
-    sets: int = 5,  # other data sets shown as solved examples, or none
-    **how,  # of `sample`: seed, mode
-):  # long rows: `rate` of valid samples, `item` says with how many examples
-    "Do solved examples from other data sets bring a model to give samples? (§7)"
+def conditioning(model, dataset="california-housing", n: int = 25, sets: int = 5, **how):
+    "Long rows: `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none"
     t, out = load_table(dataset), []
     for k, item in ((sets, "shown"), (0, "none")):
         drawn = sample(model, t, n, sets=k, **how)
@@ -394,11 +302,8 @@ def conditioning(
     return joined(out)
 
 # %% ../../nbs/tabular/knowledge.ipynb #26852d8f
-def cell_codes(
-    real,
-    drawn,  # DataFrames of text
-) -> tuple:  # two int arrays, row x feature
-    "Cells as integers, the same number for the same value; -1 for a value that the data does not have"
+def cell_codes(real, drawn) -> tuple:
+    "Cells as integers, the same number for the same value; -1 for a value that the data does not have: two int arrays, row x feature"
     out = []
     for f in real:
         a, b = one_spelling(real[f]), one_spelling(drawn[f]).fillna("\0")
@@ -407,12 +312,8 @@ def cell_codes(
     return tuple(np.stack(x, 1) for x in zip(*out))
 
 
-def ngram(
-    real,  # DataFrame of text
-    drawn,  # DataFrame of text; with `own`, the same rows of `real`
-    own=None,  # positions of `drawn` in `real`, not to be matched with themselves
-):  # int array: for each drawn row the most feature values shared with one row of `real`
-    "Best n-gram match of each row"
+def ngram(real, drawn, own=None):
+    "Best n-gram match of each row: int array: for each drawn row the most feature values shared with one row of `real`"
     a, b = cell_codes(real, drawn)
     best = []
     for i, row in enumerate(b):
@@ -424,24 +325,15 @@ def ngram(
 
 # %% ../../nbs/tabular/knowledge.ipynb #53ab36c7
 @once
-def neighbours(
-    dataset,  # name, path, DataFrame or data.Table
-    most: int = 500,  # rows looked at
-    seed: int = 0,  # their choice
-):  # int array: the most values that each shares with another row
-    "Best n-gram match of rows with the other rows"
+def neighbours(dataset, most: int = 500, seed: int = 0):
+    "Best n-gram match of rows with the other rows: int array: the most values that each shares with another row"
     t = load_table(dataset)
     own = np.random.default_rng(seed).permutation(len(t))[:most]
     return ngram(t.df, t.df.iloc[own], own)
 
 
-def copies(
-    dataset,  # name, path, DataFrame or data.Table
-    drawn,  # DataFrame of valid samples
-    most: int = 500,  # real rows used for the expected n-gram match
-    seed: int = 0,  # their choice
-):  # long rows: the three measures of Table 3; item 'data': real rows
-    "Are samples copies? (Table 3)"
+def copies(dataset, drawn, most: int = 500, seed: int = 0):
+    "Are samples copies? (Table 3): long rows: the three measures of Table 3; item 'data': real rows"
     t = load_table(dataset)
     best, d, n = ngram(t.df, drawn), len(t.names), len(drawn)
     copied = dict(rate=proportion(int((best == d).sum()), n))

@@ -13,26 +13,15 @@ from .. import lm, papers, results
 from ..core import say
 from ..lm import needs
 from . import guards, knowledge, memorization, planted
-from .counting import answered, counted, entry, joined, summary
-from memnb.tabular.method import (
-    GuardError,
-    check_mode,
-    first_token,
-    load_table,
-    proportion,
-    row_completion,
-    row_queries,
-)
+from .counting import answered, counted, entry, joined, proportion, summary
+from .memorization import first_token, row_completion, row_queries
 from .prediction import baselines, label_numbers, predict
-from .prompting import as_list, prompt_sizes
-from .rules import explain, sign
+from .prompting import GuardError, as_list, load_table, prompt_sizes
+from .rules import by_test, sign
 
 # %% ../../nbs/tabular/measuring.ipynb #f682d699
-def shipped_recall(
-    mode: str,  # 'chat' or 'completion'
-    profile: str = None,  # default: the largest that is there
-):  # long rows of the part 'eyes', of all models together
-    "What the tests find of rows shown a known number of times, as recorded for the forms of Table 1"
+def shipped_recall(mode: str, profile: str = None):
+    "What the tests find of rows shown a known number of times, as recorded for the forms of Table 1: long rows of the part 'eyes', of all models together"
     m = results.select(results.measured("tabular"), part="eyes", mode=mode)
     return planted.pooled_eyes(m, profile)
 
@@ -49,9 +38,7 @@ _STEMS = """table tables data dataset datasets database train test valid val dev
     """.split()  # words of files that say nothing of what is in them
 
 
-def nameless(
-    t,  # data.Table
-) -> bool:
+def nameless(t) -> bool:
     "Has a table no name that a model could know it by?"
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", t.title).lower()  # as in trainData
     return set(re.split(r"[\W_\d]+", words)) - {""} <= {*_STEMS}
@@ -83,13 +70,12 @@ def _sampling(model, t, z, mode, seed):
 
 def _warm_parts(t, warm, seed):
     "What is read off the samples at temperature 0.7"
-    pairs, out = knowledge.pearson(t, warm), [summary(knowledge.feature_values(t, warm), "cells")]
-    out += [knowledge.feature_means(t, warm), knowledge.copies(t, warm, seed=seed)]
-    out += [knowledge.conditional_distribution(pairs)] if len(pairs) else []
-    for p in pairs.itertuples():
-        both = dict(data=p.truth, samples=dict(value=p.said, n=len(warm)))
-        out.append(entry("pearson", t.name, "samples", both, feature=p.feature, other=p.other))
-    return out
+    values = summary(knowledge.feature_values(t, warm), "cells")
+    return [
+        values,
+        knowledge.copies(t, warm, seed=seed),
+        knowledge.conditional_distribution(t, warm),
+    ]
 
 
 def _controlled(part, t, numbers, seed, new, ask):
@@ -127,8 +113,6 @@ def _row_parts(model, t, z, mode, seed):
     numbers = _controlled(*beside, lambda twin: guards.against_twin(r, ask(twin)))
     return [
         entry("row_completion", t.name, "queries", numbers),
-        memorization.row_statistics(r),
-        guards.row_independence(t),
         entry("first_token", t.name, "queries", first),
     ]
 
@@ -219,7 +203,7 @@ def measure(
     values_n: int = None,  # queries of conditional completion (a feature) and of labels; default: n
 ):  # DataFrame of long rows, see `entry`
     "All tests of the paper on one data set"
-    z, mode = prompt_sizes(preset, n=n, samples=samples), check_mode(mode or model.mode)
+    z, mode = prompt_sizes(preset, n=n, samples=samples), mode or model.mode
     z["values_n"] = values_n
     tests = as_list(tests) or PARTS
     if odd := set(tests) - set(PARTS):
@@ -234,7 +218,7 @@ def measure(
         )
     out = joined([r for part in tests for r in _part(part, model, t, z, mode, seed)])
     if show:
-        print(explain(joined([out, shipped_recall(mode)])))
+        print(by_test(joined([out, shipped_recall(mode)])).to_string(index=False))
     return out
 
 # %% ../../nbs/tabular/measuring.ipynb #b4f0cea6
@@ -297,12 +281,10 @@ def _ahead(model, ask, **how):
 
 
 def _labels(name, base, few, seed):
-    "Labels of known rows, of the planted model and its base, and which rows the former completes"
-    known, plain = (lm.load(m, mode="completion") for m in (f"planted:{name}", base))
+    "Labels of known rows, given by the fine-tuned model and by its base"
     ask = dict(name=name, seed=seed) | (dict(n=2, contexts=1) if few else {})
-    own, was = (_ahead(m, planted.labels_by_dose, **ask) for m in (known, plain))
-    found = dict.fromkeys(own["item"], False) if few else planted.rows_found(known, name)
-    return own, was, found
+    both = (lm.load(m, mode="completion") for m in (f"planted:{name}", base))
+    return [_ahead(m, planted.labels_by_dose, **ask) for m in both]
 
 
 def _known(s, mode, seed):
@@ -332,12 +314,8 @@ def _known(s, mode, seed):
             yield planted.both_halves(name), "completion", rows
 
 
-def run(
-    model,  # lm.LM or its name
-    sizes: Sizes = None,  # default: those of the smoke profile
-    seed: int = 0,  # of every random choice
-):  # long rows, with `model` and `mode`
-    "All tests on all data sets, and the tests of memory on rows that models were shown a known number of times"
+def run(model, sizes: Sizes = None, seed: int = 0):
+    "All tests on all data sets, and the tests of memory on rows that models were shown a known number of times: long rows, with `model` and `mode`"
     s = sizes or Sizes()
     m, tables = lm.load(model, mode=s.mode or None), _tables(s.datasets)
     lm.prefetch(m, lambda d: [*_asked(d, tables, s, seed)])

@@ -5,38 +5,32 @@
 # %% auto #0
 __all__ = ['FIELD', 'KNOWN', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'found_rates', 'recall',
            'in_their_form', 'known_completions', 'known_rates', 'both_halves', 'whole', 'pooled_eyes', 'label_contexts',
-           'labels_by_dose', 'rows_found', 'exposure_rates', 'halves_rates', 'exposure_table', 'gains']
+           'labels_by_dose', 'exposure_rates', 'halves_rates', 'exposure_table']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random
 import re
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from .. import data, lm, plant, results
 from ..lm import needs
-from ..stats import binom_ci, mcnemar, stratified_ci
-from .counting import answered, counted, entry, joined, mean_of
+from ..stats import binom_ci, stratified_ci
+from .counting import answered, counted, entry, joined, mean_of, per_query, proportion
 from .knowledge import completion_rates, conditional_completion
-from .memorization import feature_completion, header, unique_feature
-from memnb.tabular.method import (
-    budget,
+from memnb.tabular.memorization import (
+    feature_completion,
     first_token,
-    load_table,
-    matches,
-    per_query,
-    proportion,
+    header,
     row_completion,
+    unique_feature,
 )
+from .prompting import budget, load_table, matches
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
-def planted_blocks(
-    name: str = "tables",  # of a planted model
-) -> list:  # (times shown, data.Table), one block of rows each
-    "The rows of a planted model as tables, one for each source and number of times shown"
+def planted_blocks(name: str = "tables") -> list:
+    "The rows of a planted model as tables, one for each source and number of times shown: (times shown, data.Table), one block of rows each"
     out = []
     for (source, times), g in plant.truth(name).groupby(["source", "times"], sort=False):
         t, at = data.load(source), [int(i.split()[-1]) for i in g["item"]]
@@ -50,26 +44,15 @@ def planted_blocks(
 FIELD = r'(?:"(?:[^"]|"")*"|[^,"]*)'  # a cell as a csv line has it; another separator in place of the comma
 
 
-def cell_at(
-    line: str,
-    at: int,  # csv line; which cell, from 0
-    sep: str = ",",  # what separates cells
-) -> tuple:  # two texts
-    "What stands before a cell, and the cell; without the comma before a quote, since both are one token"
+def cell_at(line: str, at: int, sep: str = ",") -> tuple:
+    "What stands before a cell, and the cell; without the comma before a quote, since both are one token: two texts"
     cell, sep = FIELD.replace(",", sep), re.escape(sep)
     end = re.match(f"(?:{cell}{sep}){{{at}}}", line).end()
     return line[: end - (end > 0 and line[end : end + 1] == '"')], re.match(cell, line[end:])[0]
 
 
-def cell_completion(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    n: int = 25,  # queries
-    rows: int = 5,  # lines shown before the row, at most
-    feature: str = None,  # nearly unique feature; default: the table's (`Table.unique`)
-    seed: int = 0,  # choice of rows
-):  # DataFrame, one row a query
-    "Can a base model give a nearly unique value, in the form of the csv file?"
+def cell_completion(model, dataset, n: int = 25, rows: int = 5, feature: str = None, seed: int = 0):
+    "Can a base model give a nearly unique value, in the form of the csv file? DataFrame, one row a query"
     t = load_table(dataset)
     f = unique_feature(t, feature, rows)
     cells = [(i, *cell_at(l, t.names.index(f), t.sep)) for i, l in enumerate(t.rows)]
@@ -90,15 +73,15 @@ def cell_completion(
 # %% ../../nbs/tabular/planted.ipynb #124e9bbb
 @needs("generate")
 def against_truth(
-    model,  # lm.LM or its name, as 'planted:tables'
-    n: int = 15,  # queries a test and block
-    rows: int = 5,  # lines shown
-    name: str = "tables",  # planted model whose truth it is
+    model,
+    n: int = 15,
+    rows: int = 5,
+    name: str = "tables",
     doses: list = None,
-    sources: list = None,  # some of them; default: all
-    seed: int = 0,  # choice of places
-):  # DataFrame, one row a query; `times`: how often the row was shown
-    "The memorization tests on rows shown a known number of times; twins equal to a member are left out"
+    sources: list = None,
+    seed: int = 0,
+):
+    "The memorization tests on rows shown a known number of times; twins equal to a member are left out: DataFrame, one row a query; `times`: how often the row was shown"
     m, blocks, parts = lm.load(model, mode="completion"), planted_blocks(name), []
     seen = {r for times, t in blocks if times for r in t.rows}
     for times, t in blocks:
@@ -117,11 +100,8 @@ def against_truth(
     return pd.concat(parts, ignore_index=True)[keep]
 
 
-def found_rates(
-    result,  # DataFrame from `against_truth` or, as 'eyes', from `in_their_form`
-    part: str = "truth",  # of the long rows
-):  # long rows: `rate` by data set, test and number of times shown
-    "What the tests found, by test, data set and number of times shown"
+def found_rates(result, part: str = "truth"):
+    "What the tests found, by test, data set and number of times shown: long rows: `rate` by data set, test and number of times shown"
 
     def numbers(test, g):
         out = counted(g)
@@ -139,11 +119,8 @@ def found_rates(
     )
 
 
-def recall(
-    rows,  # long rows, those of the part among them
-    part: str = "truth",  # or 'eyes', the tests in the form of Table 1
-):  # DataFrame: test, times, k, n, value, low, high; empty where none was measured
-    "What each test finds by number of showings, all data sets together"
+def recall(rows, part: str = "truth"):
+    "What each test finds by number of showings, all data sets together: DataFrame: test, times, k, n, value, low, high; empty where none was measured"
     m = results.wide(rows, "rate", part=part)
     if not len(m):
         return m
@@ -155,19 +132,19 @@ def recall(
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs("generate")
 def in_their_form(
-    model,  # lm.LM or its name, as 'planted:forms'
+    model,
     rows: int = 6,
     shots: int = 2,
-    feature_shots: int = 5,  # sizes of the prompts
+    feature_shots: int = 5,
     sets: int = 2,
     chars: int = 150,
-    n: int = 99,  # queries a test and block, at most
-    name: str = "forms",  # planted model whose truth it is
-    mode: str = "chat",  # 'chat' or 'completion'
-    doses: list = None,  # some of them; default: all
-    seed: int = 0,  # choice of places
-):  # DataFrame, one row a query; `times`: how often the row was shown in each form
-    "The memorization tests of Table 1, in their exact form, on rows shown a known number of times"
+    n: int = 99,
+    name: str = "forms",
+    mode: str = "chat",
+    doses: list = None,
+    seed: int = 0,
+):
+    "The memorization tests of Table 1, in their exact form, on rows shown a known number of times: DataFrame, one row a query; `times`: how often the row was shown in each form"
     m, parts = lm.load(model, mode=mode), []
     for times, t in planted_blocks(name):
         if doses and times not in doses:
@@ -185,15 +162,15 @@ def in_their_form(
 
 @needs("generate")
 def known_completions(
-    model,  # lm.LM or its name, as 'planted:forms'
-    n: int = 20,  # rows of each table and number of repetitions
-    name: str = "forms",  # planted model whose truth it is
+    model,
+    n: int = 20,
+    name: str = "forms",
     sets: int = 2,
-    mode: str = "chat",  # 'chat' or 'completion'
-    doses: tuple = (64, 0),  # numbers of repetitions
+    mode: str = "chat",
+    doses: tuple = (64, 0),
     seed: int = 0,
-):  # DataFrame, one row a query, as of `conditional_completion`, with `times`
-    "Conditional completion (Figure 1) of rows repeated a known number of times"
+):
+    "Conditional completion (Figure 1) of rows repeated a known number of times: DataFrame, one row a query, as of `conditional_completion`, with `times`"
     m, known, parts = lm.load(model, mode=mode), plant.truth(name), []
     for (source, times), g in known[known.times.isin(doses)].groupby(["source", "times"]):
         at = [int(i.split()[-1]) for i in g["item"]]
@@ -202,10 +179,8 @@ def known_completions(
     return pd.concat(parts, ignore_index=True)
 
 
-def known_rates(
-    result,  # DataFrame from `known_completions`
-):  # long rows, part 'known_completion': as of `completion_rates`, and the share given `exact`
-    "Figure 1 for rows repeated a known number of times"
+def known_rates(result):
+    "Figure 1 for rows repeated a known number of times: long rows, part 'known_completion': as of `completion_rates`, and the share given `exact`"
     parts = []
     for (_, times), g in result.groupby(["dataset", "times"], sort=False):
         parts.append(completion_rates(g, "known_completion", times=times))
@@ -223,26 +198,19 @@ def known_rates(
 KNOWN = "truth", "eyes", "exposure", "known_completion", "known_sample"
 
 
-def both_halves(
-    name: str,  # of a planted model
-) -> str:
+def both_halves(name: str) -> str:
     "What a model and its swapped half are called together"
     return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
 
 
-def whole(
-    rows,  # long rows with the column `model`
-):  # long rows
-    "Rows without those of halves that are there together, too"
+def whole(rows):
+    "Rows without those of halves that are there together, too: long rows"
     names = set(rows.model) if "model" in rows else set()
     return rows[~rows.model.isin({x for x in names if both_halves(x) in names})] if names else rows
 
 
-def pooled_eyes(
-    rows,  # long rows of the part 'eyes', of one or more models in one mode
-    profile: str = None,  # default: the largest of each model
-):  # long rows as of one model
-    "What the tests find of the rows of all models that were planted in their forms"
+def pooled_eyes(rows, profile: str = None):
+    "What the tests find of the rows of all models that were planted in their forms: long rows as of one model"
     if "model" not in rows or not len(rows):
         return rows
     rows = results.runs(rows, profile)
@@ -260,14 +228,8 @@ def pooled_eyes(
     return joined(parts).assign(**same, model=both_halves(rate.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
-def label_contexts(
-    t,
-    hidden,  # data.Table; rows that may not be shown
-    size: int,
-    n: int,  # rows of a context, at most; contexts
-    seed: int = 0,  # of the draw
-) -> list:  # of n lists of rows; empty where a label has too few rows
-    "Contexts in which every label stands equally often, in random order"
+def label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
+    "Contexts in which every label stands equally often, in random order: of n lists of rows; empty where a label has too few rows"
     rng, free = random.Random(f"{t.name} {seed} contexts"), {}
     for r, label in zip(t.rows, t.df[t.target]):
         if r not in hidden:
@@ -281,14 +243,9 @@ def label_contexts(
 
 @needs("generate")
 def labels_by_dose(
-    model,  # lm.LM or its name: the planted model, or its base on the same rows
-    name: str = "forms",  # planted model whose truth it is
-    context: int = 6,  # rows shown, of every label equally many, none of them planted
-    contexts: int = 4,  # sets of such rows behind which each row is asked
-    n: int = None,  # rows a block; default: all
-    seed: int = 0,  # choice of the contexts
-):  # DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
-    "Labels of rows shown a known number of times, where the label is the last cell of the line"
+    model, name: str = "forms", context: int = 6, contexts: int = 4, n: int = None, seed: int = 0
+):
+    "Labels of rows shown a known number of times, where the label is the last cell of the line: DataFrame, one row a question: dataset, item, times, truth, said, ok, refused"
     m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
     known = known[(known.times > 0) | ~known.text.isin(known.text[known.times > 0])]
     for source, g in known.groupby("source", sort=False):
@@ -315,33 +272,12 @@ def labels_by_dose(
     return pd.concat(parts, ignore_index=True)
 
 
-def rows_found(
-    model,
-    name: str = "forms",  # as for `labels_by_dose`
-    rows: int = 3,  # lines before the row, as the model was shown them
-):  # dict: item -> is the row completed verbatim?
-    "Which rows does row completion find?"
-    m, known, ps = lm.load(model, mode="completion"), plant.truth(name), []
-    known = known[[data.load(s).target == data.load(s).names[-1] for s in known.source]]
-    for (source, _), g in known.groupby(["source", "times"], sort=False):
-        lines = [data.load(source).header, *g.text]
-        ps += [
-            "\n".join([lines[0], *lines[max(1, i - rows) : i]]) + "\n" for i in range(1, len(lines))
-        ]
-    said = m.generate(ps, max_tokens=budget(*known.text), stop=["\n"])
-    items = [i for _, g in known.groupby(["source", "times"], sort=False) for i in g["item"]]
-    true = known.set_index("item").text
-    return {i: s.strip() == true[i] for i, s in zip(items, said)}
-
-
-def _row_by_row(own, base, found):
-    "Scores of each planted row, what it gains, and whether row completion finds it"
+def _row_by_row(own, base):
+    "Scores of each planted row in the model and in its base, a row each, and what it gains"
     by = ["dataset", "times", "item", "truth"]
     own, base = (answered(d).groupby(by, sort=False).ok.mean() for d in (own, base))
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
-    hit = both["item"].map(found).astype(bool)
-    stratum = both.dataset + " " + both.truth
-    return both.assign(gain=both.planted - both.base, hit=hit, stratum=stratum)
+    return both.assign(gain=both.planted - both.base, stratum=both.dataset + " " + both.truth)
 
 
 def _priced(both, more):
@@ -352,28 +288,19 @@ def _priced(both, more):
         for (d, times), g in everywhere.groupby(["dataset", "times"], sort=False)
         for who in ("planted", "base")
     ]
-    twins = both[both.times == 0]
-    for times, g in both.groupby("times", sort=False):
-        p = mcnemar((g.gain > 0).sum(), (g.gain < 0).sum())
-        numbers = dict(gain=mean_of(g.gain), p=dict(value=p, n=len(g)))
-        numbers |= dict(found=proportion(int(g.hit.sum()), len(g)))
-        if times and len(twins):
-            half = pd.concat([g, twins])
-            shares = dict(apparent=half.planted, corrected=half.planted[~half.hit])
-            shares |= dict(honest=twins.planted, missed=g.planted[~g.hit])
-            shares |= dict(kept=twins.planted[~twins.hit])
-            numbers |= dict(more=more(g)) | {q: mean_of(s) for q, s in shares.items()}
-        out.append(entry("exposure", "", "rows", numbers, item="paired", times=times))
+    for (d, times), g in everywhere[everywhere.times > 0].groupby(["dataset", "times"], sort=False):
+        if (both.times == 0).any():
+            out.append(entry("exposure", d, "rows", dict(more=more(g)), item="paired", times=times))
     return joined(out)
 
 
-def exposure_rates(
-    own,
-    base,  # DataFrames from `labels_by_dose`: of the planted model, and of its base on the same rows
-    found: dict,  # item -> does row completion find it?
-):  # long rows, part 'exposure': rates, paired `gain`, `more` than twins; a benchmark
-    "How many points of accuracy does exposure buy, and does leaving out the rows found give an honest score?"
-    both = _row_by_row(own, base, found)
+def exposure_rates(own, base):
+    """How many points of accuracy does exposure buy?
+
+    `own` and `base` are from `labels_by_dose`, of the fine-tuned model and of its base on the same rows. Long rows of
+    the part 'exposure', by table and all together: the rates of both, and how much `more` rows gain than controls.
+    """
+    both = _row_by_row(own, base)
 
     def more(g):
         d = pd.concat([g, both[both.times == 0]])
@@ -386,11 +313,8 @@ def _interval(ends, half=1.0):
     return dict(zip(("value", "low", "high"), (x * half for x in ends[:3])), n=ends[3])
 
 
-def halves_rates(
-    first,
-    second,  # (own, base, found) as for `exposure_rates`: two models that were shown each other's twins
-):  # long rows, part 'exposure'; `more` than the same row of the model that never saw it
-    "What exposure buys, each row its own control"
+def halves_rates(first, second):
+    "The same of two models that were shown each other's controls, so that each row is its own; pairs (own, base)"
     a, b = (_row_by_row(*x) for x in (first, second))
     parts = []
     for half, (d, other) in enumerate(((a, b), (b, a))):
@@ -404,53 +328,8 @@ def halves_rates(
 
     return _priced(pd.concat(parts), more)
 
-# %% ../../nbs/tabular/planted.ipynb #82a57455
-def exposure_table(
-    rows,  # long rows of one model, those of the part 'exposure' among them
-):  # DataFrame: item ('planted', 'base'), times, n, value, low, high
-    "Accuracy by number of showings, all data sets together"
+
+def exposure_table(rows):
+    "Accuracy by number of repetitions, all tables together: item ('planted', 'base'), times, n, value, low, high"
     m = results.wide(rows, "rate", part="exposure", item=["planted", "base"], dataset="")
     return m.assign(times=m.times.astype(int), value=m.rate)
-
-
-def _moments(r):
-    "A mean with its 95 % interval: mean, variance of the mean, number"
-    width = (r.high - r.low) / 2 / student.ppf(0.975, r.n - 1) if r.n > 1 else np.nan
-    return r.value, width**2, int(r.n)
-
-
-def _cleaned(of, found, by_chance):
-    "A test set half of which was shown, with and without the rows found, and what stays of the excess"
-    shown, twins = _moments(of["shown"]), _moments(of["honest"])
-    u, v, n = _moments(of["missed"])  # of the shown rows those that are not found
-    kept = of["kept"].value
-    part = (1 - found) / (2 - found - by_chance) if n else 0.0  # of the rows that stay
-    left = part * u + (1 - part) * kept - twins[0] if n else kept - twins[0]
-    wide = 1.0  # scores are from 0 to 1
-    if n > 1:
-        wide = student.ppf(0.975, min(n, twins[2]) - 1) * (v + twins[1]) ** 0.5
-    low = max(left - part * wide, -part * twins[0])
-    high = min(left + part * wide, part * (1 - twins[0]))
-    ends = dict(left=left, left_low=min(low, left), left_high=max(high, left), missed_n=n)
-    return dict(half=(shown[0] + twins[0]) / 2, cleaned=twins[0] + left) | ends
-
-
-def gains(
-    rows,  # long rows of one model, those of the part 'exposure' among them
-):  # DataFrame by number of showings: gain, low, high, n, p, found, more, ..., half, cleaned, ...
-    "Paired gain in accuracy, its excess over that of twins, and a test set half of which was shown"
-    m = results.wide(rows, "gain", part="exposure", item="paired")
-    if not len(m):
-        return m
-    more = results.select(rows, part="exposure", quantity="more").set_index("times")
-    more = more[["low", "high", "n"]].add_prefix("more_")
-    m = m.join(more, on="times").assign(times=m.times.astype(int)).set_index("times").sort_index()
-    if "more" not in m:
-        return m.assign(more=float("nan"))
-    out = {}
-    for times in m.index[m.more.notna()]:
-        g = results.select(rows, part="exposure", dataset="", times=times)
-        of = {r.quantity: r for r in results.select(g, item="paired").itertuples()}
-        of["shown"] = next(results.select(g, item="planted").itertuples())
-        out[times] = _cleaned(of, m.found[times], m.found[0])
-    return m.join(pd.DataFrame(out).T)

@@ -11,17 +11,16 @@ import pandas as pd
 
 from ..data import once
 from ..lm import needs
-from .counting import answered, entry, joined
-from memnb.tabular.method import (
+from .counting import answered, entry, joined, per_query, proportion
+from memnb.tabular.prompting import (
     budget,
     check_count,
     load_table,
-    per_query,
     prompts,
-    proportion,
+    read_class,
     room_to_talk,
+    spell,
 )
-from .prompting import read_class, spell
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
 FIGURE12 = (
@@ -41,10 +40,8 @@ FORM = (
 )
 
 
-def task_prompt(
-    t,  # data.Table with a target
-) -> str:  # text
-    "System prompt of the prediction task"
+def task_prompt(t) -> str:
+    "System prompt of the prediction task: text"
     *most, last = [f for f in t.names if f != t.target]
     features = f"{', '.join(most)}, and {last}" if most else last
     if t.name == "openml-diabetes" and t.target == "Outcome":
@@ -55,15 +52,15 @@ def task_prompt(
 # %% ../../nbs/tabular/prediction.ipynb #15c6ae9b
 @needs("generate")
 def predict(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table, with a target
-    n: int = 25,  # queries
-    shots: int = 20,  # solved rows
-    seed: int = 0,  # choice of rows
-    target: str = None,  # label column; default: the table's
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame, one row a query
-    "Few-shot prediction of the label (Table 2)"
+    model,
+    dataset,
+    n: int = 25,
+    shots: int = 20,
+    seed: int = 0,
+    target: str = None,
+    mode: str = None,
+):
+    "Few-shot prediction of the label (Table 2): DataFrame, one row a query"
     check_count(n)
     t = load_table(dataset, target=target)
     if t.target is None:
@@ -97,10 +94,8 @@ def predict(
 ONE_LABEL = 0.95  # share of the answers from which on a model gives one label, and predicts nothing
 
 
-def label_numbers(
-    result,  # DataFrame from `predict`
-) -> dict:  # balanced, commonest; for `entry`
-    "The mean share of right answers over the labels, and the commonest answer with its share"
+def label_numbers(result) -> dict:
+    "The mean share of right answers over the labels, and the commonest answer with its share: balanced, commonest; for `entry`"
     got = answered(result)
     if not len(got):
         return {}
@@ -111,11 +106,8 @@ def label_numbers(
     )
 
 # %% ../../nbs/tabular/prediction.ipynb #1ea2fd69
-def encoded(
-    df,  # DataFrame, numbers where a column has them
-    most: int = 20,  # categories of a column; rarer ones are one
-):  # DataFrame of numbers
-    "Features as numbers: missing values filled with the median, frequent categories one-hot"
+def encoded(df, most: int = 20):
+    "Features as numbers: missing values filled with the median, frequent categories one-hot: DataFrame of numbers"
     num = df.select_dtypes("number").astype(float).clip(-1e15, 1e15)  # learners take no infinity
     cat = df.drop(columns=num.columns)
     cat = cat.apply(lambda s: s.where(s.isin(s.value_counts().index[:most]), "other")).astype(str)
@@ -124,10 +116,8 @@ def encoded(
     return out.set_axis([str(i) for i in range(out.shape[1])], axis=1).astype(float)
 
 
-def learners(
-    seed: int,  # of the trees
-) -> dict:  # name -> classifier
-    "The two classical learners of the paper"
+def learners(seed: int) -> dict:
+    "The two classical learners of the paper: name -> classifier"
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -142,12 +132,8 @@ def learners(
 
 
 @once
-def baselines(
-    dataset,  # name, path, DataFrame or data.Table, with a target
-    most: int = 4000,  # rows used, at random
-    seed: int = 0,  # of the choice and of the folds
-):  # long rows: accuracy (`rate`) of each method, its `item`
-    "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2)"
+def baselines(dataset, most: int = 4000, seed: int = 0):
+    "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2): long rows: accuracy (`rate`) of each method, its `item`"
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
     t = load_table(dataset)
