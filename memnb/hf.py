@@ -262,9 +262,10 @@ class HF(LM):
         if not self.tok.chat_template:
             raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
 
-        def text(messages):
-            how = dict(tokenize=False, add_generation_prompt=True, **self.format)
-            return self.tok.apply_chat_template(messages, **how)
+        def text(messages):  # an answer that is begun already is gone on with
+            begun = messages[-1]["role"] == "assistant"
+            how = dict(add_generation_prompt=not begun, continue_final_message=begun)
+            return self.tok.apply_chat_template(messages, tokenize=False, **how, **self.format)
 
         first, *rest = messages
         said = first["content"].strip() if first["role"] == "system" else ""

@@ -120,8 +120,8 @@ def test_odd_columns_are_measured(kind):
         got = tabular.measure(
             m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title="Odd things", show=False
         )
-        assert "feature_names" in set(got["part"]) and tabular.tab1(got).index.tolist() == ["odd"]
-        assert len(tabular.explain(got).split("\n")) == 2 * len(tabular.TESTS)
+        assert "feature_names" in set(got["part"]) and set(got["dataset"]) == {"odd"}
+        assert tabular.by_test(got).test.tolist() == tabular.TESTS
 
 
 def test_numbers_too_large_for_a_learner_are_predicted_from(model):

@@ -135,6 +135,8 @@ def _temperatures(rows):
         return
     cold, hot = (read_samples(rows, t, x) for x in (temps[0], temps[-1]))
     if min(len(cold), len(hot)) < 10:
+        few = f"{len(cold)} and {len(hot)} valid samples at the temperatures {temps[0]:g} and {temps[-1]:g}"
+        yield from (dict(item=x, value=0.0, guard=few) for x in ("diverse", "support", "written"))
         return
     real = t.typed().select_dtypes("number")
     least, most = real.min(), real.max()

@@ -11,7 +11,7 @@ import pandas as pd
 from .. import results
 from ..stats import binom_ci, mean_ci
 
-# %% ../../nbs/tabular/counting.ipynb #7acc7a3a
+# %% ../../nbs/tabular/counting.ipynb #e55a274d
 def per_query(part: str, table, truth, said, ok, answers=(), **more):
     "A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused"
     d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))

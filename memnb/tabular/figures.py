@@ -59,7 +59,7 @@ def _who(measured):
     name = measured.model.iloc[0] if "model" in measured and len(measured) else "the model"
     return plots.label(name), plots.color(name)
 
-# %% ../../nbs/tabular/figures.ipynb #3963566b
+# %% ../../nbs/tabular/figures.ipynb #a5b06445
 _HUES = {"✓": "#8CC7A1", "✗": "#E8A798", "?": "#F3E3A6", "-": "#E4E4E4", "": "white"}
 _COLUMNS = "names values modes corre-\nlations header next\nrow unique\ncell first\ntoken".split(
     " "

@@ -33,7 +33,7 @@ from memnb.tabular.prompting import (
     spell,
 )
 
-# %% ../../nbs/tabular/memorization.ipynb #c04ffa13
+# %% ../../nbs/tabular/memorization.ipynb #d817e873
 def example_starts(t, rows: int, shots: int, seed: int) -> tuple:
     "Two disjoint sets of solved examples, as line numbers, fixed for a seed; ValueError for too small a table"
     step, lines = rows + 1, len(t.lines)
@@ -115,7 +115,7 @@ def row_completion(
     near = [Levenshtein.normalized_distance(s, a) for s, a in zip(said, true)]
     return per_query("row_completion", t, true, said, ok, answers, **more, near=near, far=far)
 
-# %% ../../nbs/tabular/memorization.ipynb #3e4e08e0
+# %% ../../nbs/tabular/memorization.ipynb #c20db2ae
 def completed(truth: str, said: str, strict: bool = False) -> int:
     "Whole lines that agree, the rest of the cut line being one; `strict`: that rest must be right, too"
     a, b = ([x.strip() for x in s.strip("\n").rstrip().split("\n")] for s in (truth, said))

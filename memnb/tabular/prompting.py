@@ -16,7 +16,7 @@ from numbers import Integral
 
 from .. import data, lm
 
-# %% ../../nbs/tabular/prompting.ipynb #b2ce7552
+# %% ../../nbs/tabular/prompting.ipynb #042c4eb3
 def prompts(mode, system, shots, asked, sep="", begun="") -> list:
     """A prompt for each question, with (question, answer) pairs as solved examples.
 
@@ -45,7 +45,7 @@ def room_to_talk(mode) -> int:
     "Tokens that a chat model may spend on more than the answer"
     return 24 if mode == "chat" else 0
 
-# %% ../../nbs/tabular/prompting.ipynb #aee57742
+# %% ../../nbs/tabular/prompting.ipynb #a086c862
 def load_table(dataset, **kw):
     "A `data.Table` by its name, path, DataFrame or itself; `kw` are those of `data.load`; ValueError for a text set"
     k = data.find_set(dataset) if isinstance(dataset, str) else None
@@ -182,7 +182,7 @@ def other_sets(table, count: int = 5, names=None) -> list:
             )
     return sets
 
-# %% ../../nbs/tabular/prompting.ipynb #2bb96b50
+# %% ../../nbs/tabular/prompting.ipynb #3b3d9ba5
 _LEAD = re.compile(
     r"(?i)^(?:sure|certainly|of course|here|the|next|answer|row|output|completion|i think)\b"
     r"[^,\n]*?(?::|\bis\b)\s*"

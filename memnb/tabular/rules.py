@@ -148,7 +148,7 @@ def evidence(r) -> str:
     )
     return ", ".join([out, *(w.format(r[key]) for key, w in words.items() if _given(r, key))])
 
-# %% ../../nbs/tabular/rules.ipynb #0074aa90
+# %% ../../nbs/tabular/rules.ipynb #84940f2a
 def judgements(rows, ask_known: bool = True):
     "Table 1 as a DataFrame, a row for each data set and test: dataset, test, sign, evidence, n, unit, reason of a ?"
     known, out = recalls(rows) if ask_known else None, []
