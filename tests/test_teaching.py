@@ -117,21 +117,11 @@ def test_a_table_of_your_own(at):
     title = "What does SmolLM2 remember of my?"
     assert f"<title>{title}</title>" in page and f"<h1>{title}</h1>" in page
     assert "<p>40 rows, 3 columns (height, weight, grade).</p>" in page
-    head, *rows = re.findall(
-        "<tr>.*?</tr>", page.split("<h2>What the tests say</h2>")[1].split("</table>")[0], re.S
-    )
-    signs = {
-        name: sign
-        for r in rows
-        for name, sign in re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', r)
-    }
-    assert (
-        len(signs) == 8 and signs["names of the features"] == "-"
-    )  # the table has no name that a model could know
-    assert all(
-        signs[t] in list("✓✗?")
-        for t in ("first lines of the file", "next line", "first token of the next line")
-    )
+    told_of = dict(re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', page))
+    names = next(v for q, v in told_of.items() if "column names" in q)
+    assert len(told_of) == 8 and names.startswith("cannot be asked")  # no model could know its name
+    line = next(v for q, v in told_of.items() if "what is the next?" in q)
+    assert line.split(":")[0] in ("yes", "no", "open")
     lines = {*(at / "my.csv").read_text().splitlines()}
     said = re.findall(
         "<tr><td><code>(.*?)</code></td>", page.split("<h2>What the model says</h2>")[1]

@@ -17,22 +17,13 @@ from .. import data, plots, results
 from ..results import select, wide
 from ..stats import binom_ci
 from . import knowledge
-from .planted import KNOWN, exposure_table, pooled_eyes, recall, whole
+from .planted import KNOWN, pooled_eyes, recall, whole
 from .rules import GPTS, MEMORY_TESTS, OF_MEMORY, POWER, TESTS, recalls, signs
 
 # %% ../../nbs/tabular/figures.ipynb #de053ee1
-_PEOPLE = {
-    "iris": "Iris",
-    "wine": "Wine",
-    "titanic": "Titanic",
-    "openml-diabetes": "OpenML Diabetes",
-    "adult": "Adult Income",
-    "california-housing": "California Housing",
-    "scikit-diabetes": "Scikit Diabetes",
-    "fico": "FICO",
-    "spaceship-titanic": "Spaceship Titanic",
-    "pneumonia": "Pneumonia",
-}
+_PUBLIC = "iris wine titanic openml-diabetes adult california-housing scikit-diabetes fico spaceship-titanic pneumonia"
+_PEOPLE = {d: d.replace("-", " ").title() for d in _PUBLIC.split()}
+_PEOPLE |= {"openml-diabetes": "OpenML Diabetes", "adult": "Adult Income", "fico": "FICO"}
 NAMES = list(_PEOPLE)
 
 
@@ -59,7 +50,7 @@ def _who(measured):
     name = measured.model.iloc[0] if "model" in measured and len(measured) else "the model"
     return plots.label(name), plots.color(name)
 
-# %% ../../nbs/tabular/figures.ipynb #a5b06445
+# %% ../../nbs/tabular/figures.ipynb #e0597fed
 _HUES = {"✓": "#8CC7A1", "✗": "#E8A798", "?": "#F3E3A6", "-": "#E4E4E4", "": "white"}
 _COLUMNS = "names values modes corre-\nlations header next\nrow unique\ncell first\ntoken".split(
     " "
@@ -339,6 +330,7 @@ def fig2(measured, reported, dataset="california-housing"):
                         transform=ax.transAxes,
                     )
                 ax.set(yticks=[], ylabel=f.replace("_", "\n") if j == 0 else "")
+                ax.locator_params(axis="x", nbins=3)
                 if i == 0:
                     ax.set_title(f"temperature {temp:g}\n\n", loc="left")
         boxes = [Patch(color=plots.GREY, alpha=0.5, label="data")]
@@ -510,59 +502,31 @@ def fig_x_eyes(measured, reported=None):
 
 # %% ../../nbs/tabular/figures.ipynb #8d60da16
 def fig_x_exposure(measured, reported=None):
-    "Accuracy on rows by number of repetitions, before and after fine-tuning, and the gain beyond controls by table"
+    "Accuracy on rows of each table by number of repetitions, and on the same rows before fine-tuning"
     own = whole(results.runs(select(measured, part="exposure")))
-    each = dict(list(own.groupby("model", sort=True))) if len(own) else {}
-    if not each:
+    m = select(own, quantity="rate", dataset=NAMES) if len(own) else own
+    if not len(m):
         return plots.placeholder("what exposure does to accuracy: not measured")
+    m = select(m, model=m.groupby("model").dataset.nunique().idxmax())  # the one with most tables
+    sets, doses = [d for d in NAMES if d in set(m.dataset)][::-1], sorted(m.times.unique())
+    looks = dict(planted=("after fine-tuning", plots.PLANTED), base=("before", plots.REAL))
     with plots.style():
-        fig, axs = plt.subplots(
-            1, 1 + len(each), figsize=(7.6, 3), width_ratios=[1.4] + [1] * len(each)
-        )
-        tables = {name: exposure_table(g) for name, g in each.items()}
-        doses = sorted(set().union(*(m.times for m in tables.values())))
-        for marker, (name, m) in zip("os", tables.items()):
-            for item, color in (("planted", plots.PLANTED), ("base", plots.REAL)):
-                g = m[m["item"] == item]
-                at = [
-                    doses.index(t) + 0.12 * ((item == "base") + 2 * (marker == "s"))
-                    for t in g.times
-                ]
-                label = (
-                    plots.label(name) if item == "planted" else "before" * (marker == "o") or None
-                )
-                plots.errorbar(
-                    axs[0], g.assign(at=at), "at", marker=marker, color=color, label=label
-                )
-        axs[0].set_xticks(range(len(doses)), [str(d) for d in doses])
-        axs[0].set(ylim=(0, 1.03), xlabel="number of repetitions (0: controls)", ylabel="accuracy")
-        axs[0].legend(fontsize=6, loc="lower right")
-        for ax, (name, g) in zip(axs[1:], each.items()):
-            more = select(g, part="exposure", item="paired", quantity="more")
-            for d, part in more.assign(dataset=more.dataset.fillna("")).groupby("dataset"):
-                at = [
-                    doses.index(t) + 0.15 * sorted({*more.dataset.fillna("")}).index(d)
-                    for t in part.times
-                ]
-                look = dict(
-                    color=plots.COLORS[len(d) % 7] if d else "black",
-                    label=_PEOPLE.get(d, "all rows"),
-                )
-                plots.errorbar(ax, part.assign(at=at), "at", ms=4, **look)
-            ax.axhline(0, color=plots.GREY, lw=0.8)
-            ax.set_xticks(range(len(doses)), [str(d) for d in doses])
-            ax.set(
-                title=plots.label(name).replace(", ", ",\n"),
-                xlabel="repetitions",
-                ylim=(-0.35, 0.6),
-            )
-            ax.legend(fontsize=6)
-        axs[1].set_ylabel("gain beyond controls")
+        fig, axs = plt.subplots(1, len(sets), figsize=(7, 2.8), sharey=True, squeeze=False)
+        for ax, d in zip(axs[0], sets):
+            for dx, (item, (label, color)) in zip((-0.08, 0.08), looks.items()):
+                g = select(m, dataset=d, item=item)
+                g = g.assign(at=[doses.index(t) + dx for t in g.times])
+                plots.errorbar(ax, g, "at", color=color, ms=5, label=label)
+            ax.set_xticks(range(len(doses)), [f"{t:.0f}" for t in doses])
+            ax.set(title=_PEOPLE[d], xlabel="number of repetitions (0: controls)", ylim=(0, 1.03))
+        axs[0][0].set_ylabel("accuracy")
+        axs[0][-1].legend(loc="lower right")
     caption = (
-        "Labels of rows, predicted from the other cells in the form of the file, each row behind four contexts in which every "
-        "label stands equally often. Left: accuracy by how often a row was repeated in fine-tuning, and of the same rows "
-        "before. Right: how much more it rises than on controls of the same table and label, by table."
+        "Labels of rows, predicted from the other cells in the form of the file, each row behind four contexts in which "
+        "every label stands equally often; the same rows before and after fine-tuning. What controls gain was learned from "
+        "other rows; what shown rows gain beyond it is memory."
     )
+    n = f"{m.n.min():.0f} to {m.n.max():.0f} rows a point"
     return plots.finish(
-        fig, "What exposure buys", plots.foot(own, "", "95 %, Student t over rows"), caption
+        fig, "What exposure buys", plots.foot(m, n, "95 %, Student t over rows"), caption
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import poisson_binom
 
-# %% ../../nbs/10_tabular.ipynb #c52dc369
+# %% ../../nbs/10_tabular.ipynb #9cc9b7cf
 def row_test(model, table, n=10, rows=5, seed=0):
     "Row completion: a DataFrame with truth, answer, ok"
     at = random.Random(seed).sample(range(rows, len(table.lines)), n)
@@ -21,7 +21,7 @@ def row_test(model, table, n=10, rows=5, seed=0):
     truth = [table.lines[i] for i in at]
     return pd.DataFrame(dict(truth=truth, answer=said)).eval("ok = truth == answer")
 
-# %% ../../nbs/10_tabular.ipynb #a39ed6dd
+# %% ../../nbs/10_tabular.ipynb #abd234f6
 def lines_right(truth, said):
     "Lines that agree, one after the other from the cut on"
     pairs = zip(truth.split("\n"), said.split("\n"))
@@ -30,7 +30,7 @@ def lines_right(truth, said):
         min(truth.count("\n"), said.count("\n")) + 1,
     )
 
-# %% ../../nbs/10_tabular.ipynb #dd4a0a7e
+# %% ../../nbs/10_tabular.ipynb #320fa547
 def chance_valid(df, row, column):
     "Probability that a draw from a column is valid behind the beginning of a row"
     same = (df.iloc[:, :column] == df.iloc[row, :column]).all(axis=1)
@@ -42,7 +42,7 @@ def tails(ok, q):
     draws = poisson_binom(list(q))
     return float(draws.sf(sum(ok) - 1)), float(draws.cdf(sum(ok)))
 
-# %% ../../nbs/10_tabular.ipynb #910f7283
+# %% ../../nbs/10_tabular.ipynb #928473de
 def matrix_r(a, b):
     "Correlation of two matrices of correlations, over pairs of features"
     at = np.triu_indices(len(a), 1)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FIELD', 'KNOWN', 'planted_blocks', 'cell_at', 'cell_completion', 'against_truth', 'found_rates', 'recall',
            'in_their_form', 'known_completions', 'known_rates', 'both_halves', 'whole', 'pooled_eyes', 'label_contexts',
-           'labels_by_dose', 'exposure_rates', 'halves_rates', 'exposure_table']
+           'labels_by_dose', 'exposure_rates', 'halves_rates']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random
@@ -327,9 +327,3 @@ def halves_rates(first, second):
         return _interval(stratified_ci(gain, g.half == 0, g.stratum), 0.5)
 
     return _priced(pd.concat(parts), more)
-
-
-def exposure_table(rows):
-    "Accuracy by number of repetitions, all tables together: item ('planted', 'base'), times, n, value, low, high"
-    m = results.wide(rows, "rate", part="exposure", item=["planted", "base"], dataset="")
-    return m.assign(times=m.times.astype(int), value=m.rate)
