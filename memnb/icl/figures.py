@@ -6,7 +6,7 @@
 __all__ = ['INTERVAL', 'LOOKS', 'WHOSE', 'fig2', 'fig_x_found', 'fig3', 'fig4', 'fig_x_tokens', 'fig_x_dose', 'fig_x_world',
            'fig_x_copies']
 
-# %% ../../nbs/icl/figures.ipynb #c56c2187
+# %% ../../nbs/icl/figures.ipynb #fb4099b2
 import matplotlib.pyplot as plt
 import pandas as pd
 
@@ -24,7 +24,7 @@ from memnb.icl.tables import (
     overall,
 )
 
-# %% ../../nbs/icl/figures.ipynb #12e6a155
+# %% ../../nbs/icl/figures.ipynb #ac0fd0c3
 INTERVAL = "95 % Clopper-Pearson"
 LOOKS = {  # name: colour, marker
     "csv only": ("#6BAED6", "o"),
@@ -91,7 +91,7 @@ def _foot(measured, d, interval=INTERVAL):
         measured[measured.model.isin(set(d.model))], f"{span} items a point", interval
     )
 
-# %% ../../nbs/icl/figures.ipynb #d381cec6
+# %% ../../nbs/icl/figures.ipynb #c34741a8
 def fig2(measured, reported):
     "Figure 2: memorization by number of demonstrations; a row a setting, all matches and exact ones"
     d = _cells(measured)
@@ -142,7 +142,7 @@ def fig_x_found(measured, reported):
         "Exact and near-exact matches. Hollow: lowest and highest of the paper's four data sets.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #d12b6cae
+# %% ../../nbs/icl/figures.ipynb #81bfe8ff
 def fig3(measured, reported=None):
     "Figure 3: exact and near-exact matches; a column a data set, a row a setting"
     d = _cells(measured)
@@ -176,7 +176,7 @@ def fig3(measured, reported=None):
         "reports, the dark part grows at the cost of the pale one.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #af48654a
+# %% ../../nbs/icl/figures.ipynb #d5de7f66
 def fig4(measured, reported):
     "Figure 4: performance beside memorization, a row a setting"
     d = _cells(measured)
@@ -218,7 +218,7 @@ def fig4(measured, reported):
         "Right: memorization, with the level from which on the paper sees performance gain.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #fffc5c56
+# %% ../../nbs/icl/figures.ipynb #c41ebe10
 def fig_x_tokens(measured, reported=None):
     "Log-probability of the true second piece, token by token: members and controls, k = 0 and 5"
     d = measured[(measured.part == "token") & (measured.setting == "pairs")]
@@ -247,7 +247,7 @@ def fig_x_tokens(measured, reported=None):
         "stands behind the line break: there members are lost like controls, and behind it they are not.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #d750289f
+# %% ../../nbs/icl/figures.ipynb #2e74341c
 def fig_x_dose(measured, reported=None):
     "What comes back by number of repetitions, a line for each number of demonstrations"
     d = overall(measured[measured.model == "planted:file+swapped"], by_times=True, setting=MAIN)
@@ -271,7 +271,7 @@ def fig_x_dose(measured, reported=None):
         "back of them is a guess.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #90d1bef0
+# %% ../../nbs/icl/figures.ipynb #04e0eb9f
 WHOSE = dict(pairs="own set", twins="a set never shown", foreign="another known set")
 
 
@@ -300,7 +300,7 @@ def fig_x_world(measured, reported=None):
         "all. Alone it can be right in one of four cases. Pairs of the own set say which is meant.",
     )
 
-# %% ../../nbs/icl/figures.ipynb #9ff8f35e
+# %% ../../nbs/icl/figures.ipynb #29724032
 def fig_x_copies(measured, reported):
     "What copying the most similar demonstration reproduces of the paper's data sets, beside GPT-4"
     m = measured[measured.model.str.startswith("copy:")]

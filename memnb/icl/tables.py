@@ -6,7 +6,7 @@
 __all__ = ['SHARE', 'COUNTS', 'SPELLED', 'HIDDEN', 'NAMES', 'ONE', 'overall', 'whole', 'memorization_cells', 'tab_recall',
            'read_by', 'one_label', 'accuracies', 'pearsons', 'printed_p', 'tab2', 'tab3', 'tab1']
 
-# %% ../../nbs/icl/tables.ipynb #4e7805bb
+# %% ../../nbs/icl/tables.ipynb #c152d228
 import pandas as pd
 
 from .. import plots, results
@@ -15,7 +15,7 @@ from .method import MAIN, SETTINGS, correlation, p_of
 from .prompts import TITLES
 from .replication import OFTEN
 
-# %% ../../nbs/icl/tables.ipynb #1ff41b18
+# %% ../../nbs/icl/tables.ipynb #0532353a
 SHARE = dict(replication="rate", generation="accuracy", scoring="accuracy", calibrated="accuracy")
 COUNTS = dict.fromkeys(SHARE, ["hits", "constant", "distinct", "commonest"])
 COUNTS["replication"] = ["exact", "near_exact"]
@@ -38,10 +38,11 @@ def overall(
     d = d.reindex(columns=[*keys, *COUNTS[part], SHARE[part], "low", "high", "n"])
     d["n"] = d.n.fillna(0).astype(int)
     many = rows.groupby("model").dataset.nunique()
-    d["name"] = [
+    names = [
         NAMES.get(m) or plots.label(m) + f", {TITLES.get(s, s)}" * bool(many[m] > 1)
         for m, s in zip(d.model, d.dataset)
     ]
+    d["name"] = pd.Series(names, d.index, dtype=object)
     return d.sort_values("k", kind="stable").reset_index(drop=True)
 
 
@@ -64,7 +65,7 @@ def memorization_cells(
     d = overall(rows[known], by_times=True, **where)
     d = d[d.times.isin([OFTEN, 0])]
     rest = ~known & ~rows.model.str.startswith("copy:") & (rows.model != "gpt")
-    e = overall(rows[rest & ~rows.dataset.isin(["file", "bridged"])], **where)
+    e = overall(rows[rest & ~((rows.model == "smollm2") & (rows.dataset == "file"))], **where)
     d["who"], e["who"] = d.times.map({OFTEN: "shown", 0: "never"}), "unknown"
     parts = [x for x in (d, e) if len(x)] or [d]
     return pd.concat(parts, ignore_index=True).query("n > 0")
@@ -84,7 +85,7 @@ def tab_recall(
     order = sorted(t, key=lambda c: int(c[4:]))
     return t[order].fillna("").reset_index().rename_axis(columns=None)
 
-# %% ../../nbs/icl/tables.ipynb #42bcbdca
+# %% ../../nbs/icl/tables.ipynb #b12917b8
 ONE = 0.95  # share of one answer from which on a model counts as saying that label always
 
 
@@ -163,7 +164,7 @@ def tab3(measured, reported):
     "Table 3: correlation of performance with exact matches"
     return _beside(measured, reported, True, "Table 3")
 
-# %% ../../nbs/icl/tables.ipynb #c67a23ff
+# %% ../../nbs/icl/tables.ipynb #1da6d896
 def tab1(measured, reported=None, most: int = 3):
     "Table 1: near-exact matches that become exact with more demonstrations"
     m = whole(measured[measured.part == "became_exact"])
