@@ -179,13 +179,14 @@ def run(
 
 
 def record_pair(
-    name: str,  # of the first half, as 'file'
+    model: str,  # either half, as 'planted:file'
     profile: str,  # batch profile, whose answers of both halves are kept
     seed: int = 0,
     labels: dict = None,  # ks and repeats of the performance measurement; default: left out
     shots: tuple = (0, 5),  # demonstrations before the log-probabilities by token
 ):  # DataFrame in the long form, with `model`
     "Two halves as one experiment, recorded under the name of the pair"
+    name = model.removeprefix("planted:").removesuffix("-swapped")
     models = [f"planted:{name}", f"planted:{name}-swapped"]
     said = [kept_answers(m, profile) for m in models]
     of, n = [lm.load(m, mode="completion") for m in models], said[0].idx.nunique()
