@@ -825,6 +825,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.icl.halves.effects': ('icl/halves.html#effects', 'memnb/icl/halves.py'),
                                   'memnb.icl.halves.own_control': ('icl/halves.html#own_control', 'memnb/icl/halves.py'),
                                   'memnb.icl.halves.pair_of': ('icl/halves.html#pair_of', 'memnb/icl/halves.py'),
+                                  'memnb.icl.halves.paired': ('icl/halves.html#paired', 'memnb/icl/halves.py'),
                                   'memnb.icl.halves.performance_effects': ('icl/halves.html#performance_effects', 'memnb/icl/halves.py'),
                                   'memnb.icl.halves.pooled': ('icl/halves.html#pooled', 'memnb/icl/halves.py'),
                                   'memnb.icl.halves.returned': ('icl/halves.html#returned', 'memnb/icl/halves.py'),
