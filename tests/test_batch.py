@@ -407,7 +407,7 @@ def kill_batches(house, seed, kills):
                 f.unlink()
             seen.clear()
         child = ask("run")
-        time.sleep(rng.uniform(0.5, 6))
+        time.sleep(rng.uniform(0.3, 3))
         if kill % 3 == 1:  # its workers and kernels rather than the batch
             for pid in {int(p.parent.name) for p in alive(mark)} - {child, parent.pid}:
                 with suppress(ProcessLookupError):

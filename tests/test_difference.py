@@ -72,7 +72,7 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
     monkeypatch.setattr(difference, "verdicts", lambda *a: pytest.fail("claims were judged"))
-    (file,) = (house / "data/papers/icl/measured").glob("laptop-*.planted_file.*.parquet")
+    (file,) = (house / "data/papers/icl/measured").glob("night-model=planted_file.planted*.parquet")
     n = scaled(file, "seconds", 1.5)
     code, out, err = said(capsys, "icl")
     assert (

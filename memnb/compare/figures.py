@@ -90,7 +90,7 @@ def _differences(ax, d, said, **axes):
     "A grey point a world, a blue one with an interval for their mean; right of zero the first is better"
     mean, pairs = over_worlds(d, ["item", "other"]), d[["item", "other"]].drop_duplicates()
     for y, pair in enumerate(pairs.itertuples(index=False)):
-        each, m = (x[(x[["item", "other"]] == pair).all(axis=1)] for x in (d, mean))
+        each, m = (x[(x["item"] == pair[0]) & (x.other == pair[1])] for x in (d, mean))
         ax.plot(each.value, [y] * len(each), "o", ms=3, color=plots.GREY)
         plots.errorbar(ax, m.assign(at=y), "at", across=True, color="#08306B", ms=5)
     ax.axvline(0, color="black", lw=0.8)

@@ -8,7 +8,6 @@ __all__ = ['control', 'overview']
 # %% ../../nbs/iclinf/claims.ipynb #ac96ab3b
 import numpy as np
 import pandas as pd
-from IPython.display import display
 
 from ..claims import board as claims_board
 from .accounting import solved
@@ -222,6 +221,8 @@ def overview(
     rows,  # from `measure`, `by_shots`, `audit`, or several of them
 ):  # DataFrame: claim, verdict, evidence
     "Show what was measured, and judge the claims that it is about"
+    from IPython.display import display
+
     rows = widened(rows)
     reported, hits = reported_rows("iclinf"), right_and_guess(rows)
     for r in select(rows, part="influence", quantity="loss", setting="label").itertuples():

@@ -10,6 +10,7 @@ import re
 import tempfile
 
 from .. import data, lm
+from ..exercises import UNFILLED
 from ..stats import binom_ci
 from .prompting import spell
 
@@ -82,7 +83,7 @@ def _rows(test):
     t = data.load("iris")
     known, none = (test(m, t) for m in (Parrot(t.text), Parrot()))
     if known is None:
-        return "it gives nothing back"
+        return UNFILLED
     if known != 1:
         return f"a model that knows the file by heart should reach 1, not {known}: are the lines shown those right before?"
     return "" if none == 0 else f"a model that knows nothing should reach 0, not {none}"
@@ -92,6 +93,8 @@ def _lines(count):
     "Are lines counted one after the other?"
     truth = "5,Iris\n4.9,3\n1,2"
     for said, n in ((truth, 3), ("5,Iris\n4.9,3\n7,7", 2), ("6,Iris\n4.9,3", 0), ("", 0)):
+        if count(truth, said) is None:
+            return UNFILLED
         if count(truth, said) != n:
             return f"of {said!r} it should be {n}, not {count(truth, said)}"
     return ""
@@ -104,7 +107,9 @@ def _chance(f):
         if row == 50:
             same = t[t.sepal_length == t.sepal_length[50]].sepal_width.unique()
             right = t.sepal_width.isin(same).mean()
-        if abs((f(t, row, column) or 0) - right) > 1e-9:
+        if (found := f(t, row, column)) is None:
+            return UNFILLED
+        if abs(found - right) > 1e-9:
             return f"of row {row}, column {column} it should be {right:.3f}"
     return ""
 
