@@ -46,7 +46,7 @@ plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how 
 	$(BIN)/memnb plan $(PROFILE)
 
 lab: .venv/.ready-all-dev  ## open JupyterLab on the pages
-	$(BIN)/jupyter lab --notebook-dir=nbs --config=tools/lab.py
+	$(BIN)/jupyter lab --notebook-dir=. --config=tools/lab.py
 
 docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs

@@ -94,7 +94,7 @@ def write_toy(top):
         top / "nbs/16_toy.ipynb",
         "# Toy dice",
         ("#| default_exp toy.method", []),
-        "## 1 Throws",
+        "## 1 What holds",
         ("found = 1", [say, pic(1), caption(1), pic(2), caption(2), after]),
         "## 2 More throws",
         ("plain = 2", [pic(3), after]),
@@ -293,7 +293,6 @@ def test_site_opens_from_disk(site, tmp_path):
         def found():
             return page.find_elements("css selector", "#search-results li a")
 
-        wait(found, 20)
-        assert any("11_icl" in a.get_attribute("href") for a in found())
+        wait(lambda: any("11_icl" in a.get_attribute("href") for a in found()), 20)
         severe = [e["message"] for e in page.get_log("browser") if e["level"] == "SEVERE"]
         assert not severe, severe

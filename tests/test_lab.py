@@ -119,6 +119,9 @@ def serving(folder, store):
     write_settings(folder / "config")
     (folder / "tools").mkdir()
     shutil.copy(TOP / "tools/lab.py", folder / "tools")
+    (folder / "figures").mkdir()
+    for p in (TOP / "figures").glob("*.svg"):  # drawings that pages name
+        shutil.copy(p, folder / "figures")
     extra = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         extra.append("--allow-root")
@@ -157,7 +160,7 @@ def test_make_lab_lists_the_notebooks(tmp_path):
 
         def listed(folder=""):
             return sorted(
-                f["name"] for f in json.loads(lab.get(f"api/contents{folder}"))["content"]
+                f["name"] for f in json.loads(lab.get(f"api/contents/nbs{folder}"))["content"]
             )
 
         def below(folder):
@@ -241,7 +244,7 @@ class Page:
 
     def __init__(self, driver, lab):
         self.driver, self.path = driver, lab.nbs / NOTEBOOK
-        driver.get(f"{lab.url}/lab/tree/{quote(NOTEBOOK)}?token={lab.token}")
+        driver.get(f"{lab.url}/lab/tree/nbs/{quote(NOTEBOOK)}?token={lab.token}")
 
     def count(self, css):
         return len(self.driver.find_elements("css selector", css))

@@ -8,7 +8,7 @@ import subprocess
 from nbdev.clean import clean_nb
 
 c = get_config()  # noqa: F821, of Jupyter
-c.LabApp.default_url = "/lab/tree/10_tabular.ipynb"
+c.LabApp.default_url = "/lab/tree/nbs/10_tabular.ipynb"
 
 
 def shipped(path, root):
