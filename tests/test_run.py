@@ -587,9 +587,7 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
     assert len(kept) == 2
     assert typed(capsys, "store", "forget", "--model", "m@1", "--yes")[1].startswith("2 answers")
     assert typed(capsys, "store", "import", tmp_path / "a.gz")[1].startswith("2 answers")
-    assert (
-        "freed" in typed(capsys, "store", "compact")[1] and typed(capsys, "store", "check")[0] == 0
-    )
+    assert typed(capsys, "store", "check")[0] == 0
     for wrong in (["forget"], ["forget", "--model", "m1"], ["export"], ["list", "x"]):
         code, out, err = typed(capsys, "store", *wrong)
         assert code == 2 and err.startswith("memnb: ") and not out

@@ -409,7 +409,7 @@ def _fetch(
     say("model and data are " + ("here" if packed else "ready"))
 
 
-Deed = Literal["list", "forget", "export", "import", "check", "compact"]
+Deed = Literal["list", "forget", "export", "import", "check"]
 
 
 def _store(
@@ -451,9 +451,6 @@ def _store(
         print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
     if what == "import":
         print(f"{store.load(path):,} answers taken in")
-    if what == "compact":
-        got = store.compact()
-        print(f"{(got['before'] - got['after']) / 1e6:.1f} MB freed")
     if what == "check":
         found = store.check()
         for k, v in found.items():
