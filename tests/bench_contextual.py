@@ -37,7 +37,9 @@ def sets_of(repeat):
 def ours(repeats, epochs):
     "Losses of the followed strings, repeats x trainings x epochs x strings"
     return [
-        contextual.train_tiny(G, sets_of(r), list(THREE.text), CONFIG, epochs, BATCH, LR, r, None)
+        contextual.train_tiny(
+            contextual.Trainings(G, sets_of(r), list(THREE.text), epochs, BATCH, LR, r), CONFIG
+        )
         for r in repeats
     ]
 
@@ -111,7 +113,7 @@ def trainer(strings, epochs, seed):
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     ids, watch = (torch.tensor(contextual.token_ids(G, s)) for s in (strings, list(THREE.text)))
-    c = contextual.model_config(CONFIG, G, ids.shape[1], None)
+    c = contextual.model_config(CONFIG, G, ids.shape[1])
     net, out, steps = library_model(c, seed), [], epochs * -(-len(ids) // BATCH)
     rates = gpt.Schedule(steps, BATCH, LR, contextual.WARMUP, schedule="linear").rates(0, steps)
     opt = torch.optim.AdamW(net.parameters(), lr=1.0, betas=(0.95, 0.995), weight_decay=0.0)

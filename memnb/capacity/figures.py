@@ -16,7 +16,7 @@ import pandas as pd
 import seaborn as sns
 
 from .. import plots, results
-from .attack import fit_law, law_curve, membership_law, predictions
+from .attack import ALPHA, fit_law, law_curve, membership_law, predictions
 from memnb.capacity.bits import (
     BINS,
     MOST,
@@ -33,7 +33,7 @@ from memnb.capacity.bits import (
     trainings,
     with_expected,
 )
-from .method import ALPHA, LN2, auc_of_bits, f1_of_bits, n_weights
+from .method import LN2, auc_of_bits, f1_of_bits
 from .text import shown_prefixes
 from ..stats import mean_ci
 
@@ -425,7 +425,7 @@ def fig18(measured, reported):
     text = text.assign(tokens=text.n * s / text.params)
     law, x = fit_law(text.n / text.params, text.f1), np.geomspace(1e-3, 1, 200)
     six = reported[(reported["where"] == "§5.2.2, table") & (reported.what == "samples")]
-    P = np.array([n_weights(*map(int, c.split("x")), 50257) for c in six.config])
+    P = np.array([shape(c, 50257).n_params for c in six.config])
     with plots.style():
         fig, (a, b) = panels()
         for i, (k, hue) in enumerate(zip(shown_prefixes(text), plots.COLORS)):

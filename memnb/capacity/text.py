@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from .. import data, gpt, lm
-from .attack import membership
+from .attack import ALPHA, membership
 from memnb.capacity.bits import (
     compression_rates,
     growing_sizes,
@@ -26,7 +26,7 @@ from memnb.capacity.bits import (
     shape,
 )
 from .compression import compressed
-from .method import ALPHA, LN2, unintended_bits
+from .method import LN2, unintended_bits
 from ..core import counted, require
 from ..results import COLUMNS
 

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['NOTIONS', 'RULES_OF_START', 'draw', 'probability', 'thresholds', 'begins', 'memorized', 'kendall']
 
-# %% ../../nbs/13_contextual.ipynb #7b0648a5
+# %% ../../nbs/13_contextual.ipynb #762c833e
 from collections import Counter
 from functools import cache
 from itertools import combinations
 
 import numpy as np
 
-# %% ../../nbs/13_contextual.ipynb #762c833e
+
 def draw(
     rules: dict,  # symbol -> [(probability, symbols that it is replaced with), ...]
     rng,  # numpy's random generator
@@ -32,13 +32,13 @@ def probability(rules: dict, words: list) -> float:  # as of `draw`; tokens
     @cache
     def derives(symbol, i):  # from place i on: end -> probability
         if symbol not in rules:
-            return {i + 1: 1.0} if words[i : i + 1] == [symbol] else {}
+            return Counter({i + 1: 1.0} if words[i : i + 1] == [symbol] else {})
         out = Counter()
         for p, side in rules[symbol]:
             at = {i: p}
             for x in side:
-                ends = [(k, q * r) for j, q in at.items() for k, r in derives(x, j).items()]
-                at = {k: sum(q for m, q in ends if m == k) for k, _ in ends}
+                ends = {k for j in at for k in derives(x, j)}
+                at = {k: sum(q * derives(x, j)[k] for j, q in at.items()) for k in ends}
             out.update(at)
         return out
 
