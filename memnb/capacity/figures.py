@@ -109,9 +109,9 @@ def fig2(measured, reported=None):
                 p = syn[syn.config == c].params.iloc[0]
                 a.axhline(ALPHA["figure"] * p, color=hues[c], ls=":", lw=1)
             a.plot([], [], color="#555555", ls=":", lw=1, label="paper, 3.64 bits per parameter")
-            a.set(yscale="log", ylim=(0.6 * syn.bits.min(), 3 * syn.bits.max()))
+            a.set(yscale="log", ylim=(0.2 * syn.bits.min(), 3 * syn.bits.max()))
             size_axis(a, syn.n)
-            a.legend(loc="upper left")
+            a.legend(loc="lower left")
         if "oracle" in text:
             model_lines(b, text, "oracle", hues)
             size_axis(b, text.dropna(subset="oracle").n, "training texts")
@@ -341,7 +341,7 @@ def fig4(measured, reported=None):
         axes = dict(xscale="log", yscale="log", xlabel="data / capacity", ylabel="nats per token")
         b.set(title="loss", **axes)
         b.xaxis.set_minor_formatter(plt.NullFormatter())
-        b.legend(loc="upper right", fontsize=7)
+        b.legend(loc="lower right", fontsize=7)
     return plots.finish(
         fig,
         "Bits memorized of a text, and loss, by the size of the data",
@@ -449,7 +449,7 @@ def fig18(measured, reported):
             own = law_curve(x, *(law[k] for k in ("c1", "k", "b")))
             b.plot(x * s, own, color=plots.GREY, label="our fit")
         b.set(title="law of membership", xlabel="tokens per parameter", ylabel="F1", xscale="log")
-        b.set(ylim=(0.45, 1.05))
+        b.set(ylim=(0.2, 1.05))  # with room for the legend
         b.legend(loc="lower left", fontsize=7)
     return plots.finish(
         fig,

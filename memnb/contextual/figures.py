@@ -12,6 +12,7 @@ import pandas as pd
 import seaborn as sns
 
 from memnb import plots
+from memnb.contextual.automaton import visits
 from memnb.contextual.grammars import grammar, levels
 from memnb.contextual.measuring import balanced, group_of, kind_of, main_rows
 from memnb.contextual.method import NOTIONS, memorized
@@ -79,24 +80,19 @@ def _rule_table(grammars, reported):
     return pd.DataFrame(out).fillna("").rename_axis("rule")
 
 
-def fig3(measured=None, reported=None):
-    "Figure 3: rules of G1 and G2, printed / ours"
-    return _rule_table(("G1", "G2"), reported)
+def _rules_of(number):
+    "One of the paper's Figures 3 to 6"
+    names = f"G{2 * number - 5}", f"G{2 * number - 4}"
+
+    def draw(measured=None, reported=None):
+        return _rule_table(names, reported)
+
+    draw.__doc__ = f"Figure {number}: rules of {' and '.join(names)}, printed / ours"
+    draw.__name__ = f"fig{number}"
+    return draw
 
 
-def fig4(measured=None, reported=None):
-    "Figure 4: rules of G3 and G4, printed / ours"
-    return _rule_table(("G3", "G4"), reported)
-
-
-def fig5(measured=None, reported=None):
-    "Figure 5: rules of G5 and G6, printed / ours"
-    return _rule_table(("G5", "G6"), reported)
-
-
-def fig6(measured=None, reported=None):
-    "Figure 6: rules of G7 and G8, printed / ours"
-    return _rule_table(("G7", "G8"), reported)
+fig3, fig4, fig5, fig6 = map(_rules_of, range(3, 7))
 
 # %% ../../nbs/contextual/figures.ipynb #fc3f5cc4
 def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9)), seed=0):
@@ -107,7 +103,8 @@ def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9))
         fig, axs = plt.subplots(2, -(-len(names) // 2), **size)
         for ax, name in zip(axs.flat, names):
             g = grammar(name)
-            p, drawn = g.facts()["lengths"], [len(s.split()) for s in g.sample(n, seed)]
+            _, p = visits(g.machine()[0])
+            drawn = [len(s.split()) for s in g.sample(n, seed)]
             share = np.bincount(drawn) / n
             ax.vlines(np.flatnonzero(p), 0, p[p > 0], color=plots.GREY, lw=1.3, label="exact")
             at = np.flatnonzero(share)
