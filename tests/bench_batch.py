@@ -33,7 +33,7 @@ def house(folder, *codes, n=1):
 def batch(folder, **kw):
     "Seconds of a batch"
     start = time.perf_counter()
-    got = run.batch(folder / "mine.yaml", quiet=True, folder=folder, out=folder / "runs", **kw)
+    got = run.batch(folder / "mine.yaml", quiet=True, out=folder / "runs", **kw)
     took = time.perf_counter() - start
     assert {o.status for o in got} <= {"done", "skipped"}, [o.error for o in got]
     return took

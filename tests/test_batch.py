@@ -131,14 +131,14 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     good, bad = house / "runs/mine/dice-n=3.ipynb", house / "runs/mine/broken.partial.ipynb"
     assert notebooks(good.parent) == [bad.name, good.name]
     assert "mine 3 [2, 4] False" in outputs(good)
-    assert "memnb: dice-n=3  cell 3/4  Measure  " in err and "  FAILED\n" in err
+    assert "memnb: dice-n=3  cell 3/3  Measure  " in err and "  FAILED\n" in err
     assert (
         "memnb: broken failed: JSONDecodeError: " in err
         and "see runs/mine/broken.partial.ipynb\n" in err
     )
     assert "Traceback" not in err and "1 failed, 1 done" in out
     log = [json.loads(l) for l in (good.parent / "batch.jsonl").read_text().splitlines()]
-    assert [e["what"] for e in log if e["run"] == "dice-n=3"] == ["started", *["cell"] * 4, "done"]
+    assert [e["what"] for e in log if e["run"] == "dice-n=3"] == ["started", *["cell"] * 3, "done"]
     assert out.endswith(
         "executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/papers\n"
     )
@@ -198,14 +198,13 @@ def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     assert "memnb: hang failed: TimeoutError" in capsys.readouterr().err
 
 
-def test_names_with_braces_and_a_relative_home(house, monkeypatch):
-    (house / "a{b}").mkdir()
+def test_a_relative_home(house, monkeypatch):
     code = 'import os\nprint(os.environ["MEMNB_HOME"][0], os.environ["GOMP_SPINCOUNT"])'
-    nb = write(house / "a{b}", "10_dice", code)
+    nb = write(house, "10_dice", code)
     monkeypatch.setenv("MEMNB_HOME", ".")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert batch.execute(nb, Path("out{x}/dice.ipynb")) == ""
-    assert f"{house.anchor} 3000" in outputs(house / "out{x}/dice.ipynb")
+    assert batch.execute(nb, Path("out/dice.ipynb")) == ""
+    assert f"{house.anchor} 3000" in outputs(house / "out/dice.ipynb")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
@@ -217,7 +216,6 @@ def test_a_full_disk_is_a_failed_run(house, capsys):
     (house / "runs/mine/batch.jsonl").symlink_to("/dev/full")
     full, fine = batch.batch("mine", quiet=True)
     assert (full.status, full.error) == ("failed", "OSError: [Errno 28] No space left on device")
-    assert "free some space, then the same command goes on" in capsys.readouterr().err
     (house / "runs/mine/batch.jsonl").unlink()
     assert fine.status == "done" and batch.status("mine")[1][1] == "done"
     assert (
@@ -242,7 +240,7 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
     write(house, "10_meet", MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
     yaml(house, "- notebook: meet\n  grid: {n: [1, 2]}\n")
     code, out, err = typed(capsys, "run", "mine", "--workers", "2", *["--dask"] * dask)
-    assert code == 0 and "2 done" in out and "meet-n=1  cell 4/4" in err
+    assert code == 0 and "2 done" in out and "meet-n=1  cell 3/3" in err
     for n in 1, 2:
         assert "met 2" in outputs(house / f"runs/mine/meet-n={n}.ipynb")
     if "OMP_NUM_THREADS" not in os.environ:
@@ -279,8 +277,6 @@ def test_stopped_by_hand_or_killed(house, how):
     )
     wait(lambda: len(list(house.glob("here-*"))) == 2)
     assert [s for _, s, _ in batch.status("mine")] == ["running", "running", "to do"]
-    with pytest.raises(ValueError, match="a batch is at slow"):
-        batch.tidy("mine")
     child.send_signal(getattr(signal, how))
     out, err = child.communicate(timeout=300)
     killed = how == "SIGKILL"
@@ -292,7 +288,6 @@ def test_stopped_by_hand_or_killed(house, how):
     assert killed or "2 stopped" in out and all("stopped by hand" in outputs(f) for f in made)
     left = ["broken off" if killed else "stopped"] * 2
     wait(lambda: [s for _, s, _ in batch.status("mine")] == [*left, "to do"])  # locks are free
-    assert len(batch.tidy("mine")) >= 3 and notebooks(house / "runs/mine") == []
 
 
 def test_two_batches_share_one_folder(house):
@@ -550,10 +545,10 @@ def test_a_grid_makes_one_run_for_each_combination(house):
         ("- parameters: {n: 1}\n", "line 1: notebook: Field required"),
         (
             "- notebook: dice\n- {notebok: dice}\n",
-            "line 2: notebok: unknown key; did you mean 'notebook'?",
+            "line 2: notebook: Field required",
         ),
         ("- notebook: dice\n  grid: {n: []}\n", "line 1: grid.n: List should have at least 1"),
-        ("- notebook: dice\n  gpu: 2\n", "line 1: gpu: Input should be a valid boolean"),
+        ("- notebook: dice\n  gpu: 2\n", "line 1: gpu: Extra inputs are not permitted"),
         ("- notebook: dice\n  parameters: {n: 1}\n  grid: {n: [1]}\n", "'n' stands under both"),
         ("- notebook: [dice\n", "line 2: not YAML"),
         ("- notebook: !!python/object/apply:os.getcwd []\n", "not YAML"),
@@ -564,7 +559,6 @@ def test_a_grid_makes_one_run_for_each_combination(house):
         ),
         ("- &a [*a]\n", "line 1: a run looks like"),
         ("- notebook: dice\n  grid: {profile: [a, A]}\n", "only in signs or in capitals"),
-        ("- " + "[" * 3000 + "]" * 3000 + "\n", "not YAML"),
         (
             "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
             "would both write dice.ipynb",
@@ -748,7 +742,7 @@ def test_profiles_of_one_name_do_not_share_runs(house, capsys):
     yaml(house / "c", "- notebook: dice\n")
     assert cli.main(["run", "a/own.yaml", "--quiet"]) == 0
     made = (house / "runs/own/dice.ipynb").stat().st_ino
-    for command in "run", "status", "plan", "clean":
+    for command in "run", "status", "plan":
         assert "runs/own holds the runs of another own.yaml" in refused(
             capsys, command, "b/own.yaml"
         )
@@ -757,13 +751,6 @@ def test_profiles_of_one_name_do_not_share_runs(house, capsys):
     assert "'mine' is a profile of memnb, give yours another name" in refused(
         capsys, "run", "c/mine.yaml"
     )
-    yaml(house / "c", "- notebook: dice\n", "..")
-    assert "a profile's name is made of" in refused(capsys, "run", "c/...yaml")
-    assert (
-        cli.main(["clean", "a/own.yaml", "--all"]) == 0
-        and (house / "runs/own/.locks/dice.lock").exists()
-    )
-    assert cli.main(["run", "b/own.yaml", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -822,41 +809,6 @@ def test_printing_without_end_is_stopped_at_the_deadline(house):
     assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
 
 
-def test_outputs_have_an_end(house):
-    nb = write(house, "10_flood", 'for _ in range(200): print("x"*100_000)', 'print("end")')
-    assert batch.execute(nb, house / "flood.ipynb") == ""
-    assert "more than 10 MB of outputs" in (said := outputs(house / "flood.ipynb"))
-    assert 9e6 < len(said) < 11e6 and "end" in said
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
-)
-def test_a_run_stays_locked_as_long_as_its_process_lives(house):
-    write(
-        house,
-        "10_slow",
-        'import os\nopen("pid", "w").write(str(os.getppid()))\nos.rename("pid", "here")\n'
-        "import time\ntime.sleep(600)",
-    )
-    yaml(house, "- notebook: slow\n")
-    child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(house), "run", "mine"],
-        cwd=house,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait((house / "here").exists)
-    process = int((house / "here").read_text())
-    os.kill(process, signal.SIGSTOP)  # it cannot notice that its batch is gone
-    child.kill(), child.wait()
-    try:
-        assert batch.status("mine")[0][1] == "running"
-    finally:
-        os.kill(process, signal.SIGKILL)
-    wait(lambda: batch.status("mine")[0][1] == "broken off")
-
-
 # ---- nothing of this machine goes out, wherever it stands
 
 
@@ -899,25 +851,6 @@ print(model)"""
             assert secret not in text, (name, secret)
 
 
-# ---- beforehand
-
-
-def test_what_cannot_work_is_refused_before_it_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
-    yaml(tmp_path, "- notebook: tabular\n  parameters: {datasets: [irsi], n: 2}\n", "own")
-    monkeypatch.setattr(batch, "work", lambda *a: pytest.fail("a run was begun"))
-    with pytest.raises(ValueError, match="tabular cannot work: .*irsi.*--no-check"):
-        batch.batch(tmp_path / "own.yaml", out=tmp_path / "runs", quiet=True, seconds=300)
-    assert not (tmp_path / "runs").exists()
-    begun = []
-    monkeypatch.setattr(
-        batch, "work", lambda job, *a: begun.append(job) or batch.Outcome(job.run, "done", job.out)
-    )
-    for kw in dict(seconds=0), dict(force=True):
-        batch.batch(tmp_path / "own.yaml", out=tmp_path / "runs", quiet=True, **kw)
-    assert len(begun) == 2
-
-
 def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     import csv
 
@@ -932,10 +865,10 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     monkeypatch.setattr(
         estimate, "core_speed", lambda: float(rows[0]["speed"]) / 2
     )  # half as fast: twice the time
-    jobs = {j.run.name: j for j in batch._jobs("laptop", (), {}, Path("nowhere"), None)[1]}
+    jobs = {j.run.name: j for j in batch.jobs_of("laptop", out=Path("nowhere"))}
     for r in rows:
         assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(2 * float(r["seconds"]))
-    job = batch._jobs("laptop", ("capacity",), dict(seed=7), Path("nowhere"), None)[1][0]
+    job = batch.jobs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
     assert estimate.seconds_known(job) is None
 
 

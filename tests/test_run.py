@@ -25,7 +25,6 @@ from memnb.run import (
     estimate,
     executed,
     identity,
-    kernels,
     profiles,
     redraw,
     replay,
@@ -167,7 +166,7 @@ def test_text_becomes_what_it_says(value, kind, made):
 @pytest.mark.parametrize(
     "value, kind",
     [("2.5", "int"), (2.5, "int"), (True, "int"), ("x", "float"), (1, "bool"), (5, "str")]
-    + [(5, "list"), ("a", "list[int]"), (None, "int"), ([{1: 2}], "list"), ("[" * 3000, "list")]
+    + [(5, "list"), ("a", "list[int]"), (None, "int"), ([{1: 2}], "list")]
     + [({}, "dict")],
 )
 def test_what_is_no_such_value_is_refused(value, kind):
@@ -299,22 +298,6 @@ def test_another_server_or_commit_is_another_run(tmp_path, monkeypatch):
     first = now("hf:org/tiny")
     (refs / "main").write_text("2" * 40)
     assert first and now("hf:org/tiny") != first
-
-
-def test_each_gpu_goes_to_one_run(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7, 8")
-    kernels.gpu_ids.cache_clear()
-    try:
-        with batch._gpu(lambda: True) as one, batch._gpu(lambda: True) as two:
-            assert [one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]] == ["7", "8"]
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        kernels.gpu_ids.cache_clear()
-        with pytest.raises(ValueError, match="needs a GPU"):
-            batch._gpu(lambda: True).__enter__()
-    finally:
-        kernels.gpu_ids.cache_clear()
-    monkeypatch.setattr(batch, "visible_gpus", lambda: (("0", "GPU-12ab"),))
-    assert batch._gpu_lock("0") == batch._gpu_lock("GPU-12ab") != batch._gpu_lock("3")
 
 
 def test_costs_and_their_table(dice):
@@ -691,19 +674,3 @@ def test_what_is_missing_is_said_before_anything_is_asked(module, argv, monkeypa
     monkeypatch.setattr(cli, "_may_write", lambda *a: pytest.fail("went on"))
     code, _, err = typed(capsys, *argv)
     assert code == 2 and f"{module} is missing" in err
-
-
-def test_clean_leaves_what_no_run_wrote(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (folder := tmp_path / "runs/smoke").mkdir(parents=True)
-    made = json.dumps(dict(metadata=dict(memnb=dict(run="icl", parts={}))))
-    files = {"icl": made, "icl-annotated": made, "thesis": "{}", "icl.partial": "{}"}
-    for name, text in files.items():
-        (folder / f"{name}.ipynb").write_text(text)
-    code, out, err = typed(capsys, "clean", "smoke", "--all")
-    assert code == 0 and sorted(f.stem for f in folder.glob("*.ipynb")) == [
-        "icl-annotated",
-        "thesis",
-    ]
-    assert "icl-annotated.ipynb, thesis.ipynb" in err

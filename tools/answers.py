@@ -52,7 +52,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         os.environ["MEMNB_STORE"] = f"{tmp}/answers.sqlite"
-        done = batch(given.profile, out=Path(tmp) / "runs", workers=given.workers, seconds=0)
+        done = batch(given.profile, out=Path(tmp) / "runs", workers=given.workers)
         if wrong := [o for o in done if o.status != "done"]:
             raise SystemExit(f"{wrong[0].run.name} {wrong[0].status}: nothing was written")
         word = profile_file(given.profile).stem.replace("replay", "pages")

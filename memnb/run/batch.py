@@ -1,33 +1,24 @@
 """Many runs: jobs and their locks, several at a time, what is finished reused."""
 
 import os
-import re
 import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from ..core import (
-    cache_dir,
-    cores,
-    figures_dir,
-    private_dir,
-    replacing,
-    require,
-    root,
-    say,
-    share_dir,
-)
-from ..papers import find, has_package, parameters
-from .estimate import COSTS, costs, look_ahead, seconds_known
-from .identity import checksum, finished, metadata_of, run_parts, what_changed
-from .kernels import execute, gpu_ids, kernel_env, partial_file, visible_gpus
+from filelock import FileLock, Timeout
+
+from ..core import cores, figures_dir, replacing, require, root, say, share_dir
+from ..papers import find, parameters
+from .estimate import COSTS, costs, seconds_known
+from .identity import checksum, finished, run_parts, what_changed
+from .kernels import execute, kernel_env, partial_file
 from .profiles import Run, profile_file, select
-from .redact import FOLDERS
 from .terminal import Progress, first_line, last_events, relative_path, tell
 
 
@@ -51,8 +42,7 @@ class Job:
     out: Path  # where the executed one goes
     force: bool = False  # run again what is finished
     timeout: int = None  # seconds
-    threads: int = None  # threads of the kernel; default: all cores
-    env: dict = field(default_factory=dict)  # further environment of the kernel
+    env: dict = field(default_factory=dict)  # of the kernel, beyond that of the worker
 
     @property
     def parts(self):
@@ -65,27 +55,13 @@ class Job:
         return finished(self.out, self.parts)
 
     @property
-    def values(self):
-        "All parameters, defaults included"
-        return {k: p.default for k, p in parameters(self.nb).items()} | self.run.parameters
-
-    @property
     def lock(self):
-        """The lock of the run, which a batch holds while it is at it.
-
-        It is the operating system's, so it is free when its holder dies, however that happens.
-        """
-        from filelock import FileLock  # slow to import
-
-        folder = self.out.parent / ".locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / f"{self.out.stem}.lock")
+        "File of the lock of the run, which a batch holds while it is at it; free when its holder dies"
+        return self.out.parent / ".locks" / f"{self.out.stem}.lock"
 
 
 def _is_locked(file):
     "Whether somebody holds the lock in a file"
-    from filelock import FileLock, Timeout
-
     if not file.exists():
         return False
     try:
@@ -97,70 +73,28 @@ def _is_locked(file):
         return False
 
 
-def _gpu_lock(i):
-    "File of the lock of a GPU, named after the device: two jobs of a cluster may both call theirs 0"
-    device = re.sub(r"[^A-Za-z0-9-]", "_", dict(visible_gpus()).get(i, i))
-    return private_dir(cache_dir() / "run") / f"gpu-{device}.lock"
-
-
-@contextmanager
-def _gpu(going):
-    "Environment of a run that has a GPU of its own; waits until one is free"
-    from filelock import FileLock, Timeout
-
-    if not gpu_ids():
-        raise ValueError("this run needs a GPU and this machine shows none")
-    locks = {i: FileLock(_gpu_lock(i)) for i in gpu_ids()}
-    while going():
-        for i, lock in locks.items():
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            try:
-                return (yield dict(CUDA_VISIBLE_DEVICES=i))
-            finally:
-                lock.release()
-        time.sleep(0.2)
-    raise KeyboardInterrupt
-
-
 def work(
     job: Job,  # what to run
     alive: Path,  # file that is there as long as the batch wants it
     wait: bool = False,  # wait for another batch rather than return 'busy'
 ) -> Outcome:
     "Execute one run unless it is finished"
-    from filelock import Timeout
-
-    start, lock = time.monotonic(), job.lock
+    start, event = time.monotonic(), dict(run=job.run.name, batch=alive.name)
     if not alive.exists():
         raise CancelledError
-    event = dict(run=job.run.name, batch=alive.name)
 
     def ended(status, error=""):
         file = job.out if status in ("done", "skipped") else partial_file(job.out)
         return Outcome(job.run, status, file, time.monotonic() - start, error)
 
     try:
+        lock = FileLock(job.lock)
         with lock.acquire(timeout=-1 if wait else 0, cancel_check=lambda: not alive.exists()):
             if not job.force and job.ready:
                 return Outcome(job.run, "skipped", job.out)
             tell(job.out.parent, event | dict(what="started"))
-            env = kernel_env(job.threads) | job.env
-            if job.run.profile:
-                env |= dict(MEMNB_RUN=job.run.results_name, MEMNB_VARIANT=job.run.variant)
-            with _gpu(alive.exists) if job.run.gpu else nullcontext({}) as gpu:
-                error = execute(
-                    job.nb,
-                    job.out,
-                    job.run.parameters,
-                    timeout=job.timeout,
-                    going=alive.exists,
-                    event=event,
-                    env=env | gpu,
-                    lock_fd=getattr(getattr(lock, "_context", None), "lock_file_fd", None),
-                )
+            how = dict(timeout=job.timeout, going=alive.exists, event=event, env=job.env)
+            error = execute(job.nb, job.out, job.run.parameters, **how)
     except Timeout:
         return ended("busy" if alive.exists() else "stopped")
     except Exception as e:
@@ -218,6 +152,12 @@ def _all(jobs, submit, alive, shown):
     return [results[j.run.name] for j in jobs if j.run.name in results]
 
 
+def _mark(file, where):
+    "What a folder of runs remembers of its profile file, which it does not name"
+    ships = file.parent == share_dir("profiles").resolve()
+    return "memnb" if ships else checksum(Path(os.path.relpath(file, where)).as_posix())
+
+
 def runs_dir(
     name: str,  # profile
     out: Path = None,  # folder of the executed notebooks; default `runs`
@@ -226,7 +166,7 @@ def runs_dir(
     file = profile_file(name).resolve()
     where = (Path(out or root() / "runs") / file.stem).resolve()
     mark = where / ".profile"
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _profile_mark(file, where):
+    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(file, where):
         raise ValueError(
             f"{relative_path(where)} holds the runs of another {file.name}: "
             "give this profile another name, or another folder with --out"
@@ -234,67 +174,61 @@ def runs_dir(
     return where
 
 
-def _profile_mark(file, where):
-    "What the folder `where` remembers of its profile file, which it does not name"
-    if file.parent == Path(share_dir("profiles")).resolve():
-        return "memnb"
-    return checksum(Path(os.path.relpath(file, where)).as_posix())
-
-
-def _jobs(name, only, params, out, folder, env=(), **kw):
-    "Jobs of a profile"
-    where, here = runs_dir(name, out), kernel_env()
-    env = {k: here[k] for k in ("MEMNB_HOME", *FOLDERS) if k in here} | dict(env)
-    jobs = [
-        Job(r, find(r.notebook, folder).resolve(), where / f"{r.name}.ipynb", env=env, **kw)
-        for r in select(name, only, params, folder)
-    ]
-    for j in jobs:
-        if j.out.is_dir():
-            raise ValueError(f"{relative_path(j.out)} is a folder: move it away")
-    return where, jobs
-
-
-def batch(
+def jobs_of(
     name: str,  # profile
     only: tuple = (),  # words of papers; all when empty
     params: dict = None,  # parameters that replace those of the profile
     out: Path = None,  # folder of the executed notebooks; default `runs`
     *,
+    threads: int = None,  # of each kernel; default: all cores
+    env: dict = None,  # more for the environment of the kernels
+    **how,  # `force` and `timeout` of a `Job`
+) -> list:  # of `Job`, in the order of the profile
+    "The runs of a profile that are wanted"
+    where, env = runs_dir(name, out), kernel_env(threads) | (env or {})
+    jobs = []
+    for run in select(name, only, params):
+        own = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
+        job = Job(
+            run, find(run.notebook).resolve(), where / f"{run.name}.ipynb", env=env | own, **how
+        )
+        if job.out.is_dir():
+            raise ValueError(f"{relative_path(job.out)} is a folder: move it away")
+        jobs.append(job)
+    return jobs
+
+
+def batch(
+    name: str,
+    only: tuple = (),
+    params: dict = None,
+    out: Path = None,
+    *,
     force: bool = False,  # run again what is finished
     fresh: bool = False,  # ask and train again too what is kept; implies `force`
     timeout: int = None,  # seconds for each run
     quiet: bool = False,  # no progress
-    folder: Path = None,  # folder of notebooks; default: those of memnb
     workers: int = 1,  # runs at a time
     dask: bool = False,  # whether workers are processes of a Dask cluster
     scheduler: str = None,  # address of a Dask scheduler that runs already
-    seconds: float = 20,  # for looking beforehand at what cannot work; 0 does not look
 ) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
-    "Run a profile; an error in one notebook does not stop the others"
-    from datetime import UTC, datetime
-
+    "Run a profile, chosen as in `jobs_of`; an error in one notebook does not stop the others"
     if timeout is not None and timeout < 1:
         raise ValueError(f"timeout: at least 1 second, not {timeout}")
     if workers < 1:
         raise ValueError(f"workers: at least 1, not {workers}")
     anew = dict(MEMNB_FRESH=datetime.now(UTC).isoformat(timespec="seconds")) if fresh else {}
     how = dict(force=force or fresh, timeout=timeout, threads=max(1, cores() // workers))
-    where, jobs = _jobs(name, only, params, out, folder, anew, **how)
-    todo = [j for j in jobs if j.force or not j.ready]
-    if not todo:
+    jobs = jobs_of(name, only, params, out, env=anew, **how)
+    if all(j.ready and not j.force for j in jobs):
         return [Outcome(j.run, "skipped", j.out) for j in jobs]
     require("papermill", "batch")
-    if seconds and not (force or fresh or scheduler):
-        known = [j for j in todo if has_package(j.run.notebook)]
-        asked = [(j.run.name, j.run.notebook, j.values) for j in known]
-        look_ahead(asked, seconds, todo[0].nb.parent)
     _may_write(jobs)
-    where.mkdir(parents=True, exist_ok=True)
-    with replacing(where / ".profile") as part:
-        part.write_text(_profile_mark(profile_file(name).resolve(), where))
+    where = jobs[0].out.parent
     alive = where / ".locks" / f"batch-{uuid4().hex[:8]}"
-    alive.parent.mkdir(exist_ok=True)
+    alive.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(where / ".profile") as part:
+        part.write_text(_mark(profile_file(name).resolve(), where))
     alive.touch()
     with _pool(workers, dask, scheduler) as pool, Progress(where, alive.name, quiet) as shown:
         try:
@@ -319,9 +253,7 @@ def _note(got, where, batch):
         how = dict(what=got.status, seconds=round(got.seconds, 2), error=got.error)
         tell(where, dict(run=got.run.name, batch=batch) | how)
     if got.status == "failed":
-        full = "No space left" in got.error
-        hint = "; free some space, then the same command goes on" if full else ""
-        say(f"{got.run.name} failed: {got.error}{hint}; see {relative_path(got.file)}")
+        say(f"{got.run.name} failed: {got.error}; see {relative_path(got.file)}")
 
 
 def _state(job, last):
@@ -329,7 +261,7 @@ def _state(job, last):
     parts, what = job.parts, last.get("what")
     if finished(job.out, parts):
         return "done", ""
-    if _is_locked(job.out.parent / ".locks" / f"{job.out.stem}.lock"):
+    if _is_locked(job.lock):
         if what != "cell":
             return "running", "starting"
         return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
@@ -342,16 +274,10 @@ def _state(job, last):
     return "to do", what_changed(job.out, parts)
 
 
-def status(
-    name: str,  # profile
-    only: tuple = (),  # words of papers; all when empty
-    params: dict = None,  # parameters that replace those of the profile
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-    folder: Path = None,  # folder of notebooks; default: those of memnb
-) -> list:  # of (run, state, remark)
-    "How a batch is doing"
-    where, jobs = _jobs(name, only, params, out, folder)
-    last = last_events(where)
+def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+    "How a batch is doing, chosen as in `jobs_of`: (run, state, remark) of each run"
+    jobs = jobs_of(name, only, params, out)
+    last = last_events(runs_dir(name, out))
     return [(j.run.name, *_state(j, last.get(j.run.name, {}))) for j in jobs]
 
 
@@ -366,7 +292,7 @@ def batches(
             going = _is_locked(log.parent / ".locks" / f"{run}.lock")
             how = "running" if going else event.get("what")
             states["broken off" if how in ("started", "cell") else how] += 1
-        heard = max(str(e.get("when", "")) for e in last.values()) if last else ""
+        heard = max((str(e.get("when", "")) for e in last.values()), default="")
         told = ", ".join(f"{n} {how}" for how, n in states.items())
         rows.append((log.parent.name, told, heard[:16].replace("T", " ")))
     return rows
@@ -379,54 +305,21 @@ def left_over(
     runs, word, out = select(name), profile_file(name).stem, []
     for paper in dict.fromkeys(r.notebook for r in runs):
         known = tuple(f"{r.results_name}."[:120] for r in runs if r.notebook == paper)
-        for f in sorted((root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet")):
-            if not f.name.startswith(known):
-                out.append(f"{paper}/{f.stem}")
+        found = (root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet")
+        out += [f"{paper}/{f.stem}" for f in sorted(found) if not f.name.startswith(known)]
     return ", ".join(out)
 
 
-def tidy(
-    name: str,  # profile
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-    every: bool = False,  # also the executed notebooks
-) -> list:  # removed files; ValueError while a batch is at work there
-    "Remove partial notebooks and the log of a profile; locks stay, they are empty files"
-    from filelock import FileLock, Timeout
+def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+    """What a batch, chosen as in `jobs_of`, would do and cost, without doing it.
 
-    where = runs_dir(name, out)
-    more = [where / "batch.jsonl", *([where / ".profile"] if every else [])]
-
-    def ours(f):  # and not a copy under another name, or a notebook that somebody put there
-        return f.name.endswith(".partial.ipynb") or every and metadata_of(f).get("run") == f.stem
-
-    there = sorted(where.glob("*.ipynb"))
-    gone = [f for f in there if ours(f)]
-    with ExitStack() as held:  # nobody begins one of these runs while its files are removed
-        for file in sorted(where.glob(".locks/*.lock")):
-            try:
-                held.enter_context(FileLock(file).acquire(timeout=0))
-            except Timeout:
-                raise ValueError(f"a batch is at {file.stem}: stop it first") from None
-        gone += [f for f in more if f.exists()]
-        for f in gone:
-            f.unlink()
-    if every and (rest := [f.name for f in there if f not in gone]):
-        say(f"left, since no run of {where.name} wrote it: {', '.join(rest)}")
-    return gone
-
-
-def estimates(
-    name: str,  # profile
-    only: tuple = (),  # words of papers; all when empty
-    params: dict = None,  # parameters that replace those of the profile
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-    folder: Path = None,  # folder of notebooks; default: those of memnb
-) -> list:  # of dicts: notebook, parameters, done, and the keys of `costs`
-    "What a batch would do and cost, without doing it"
+    A dict a run: notebook, parameters, done, and the keys of `costs`.
+    """
     rows = []
-    for job in _jobs(name, only, params, out, folder)[1]:
+    for job in jobs_of(name, only, params, out):
+        values = {k: p.default for k, p in parameters(job.nb).items()} | job.run.parameters
         try:
-            cost = costs(job.run.notebook, job.values)
+            cost = costs(job.run.notebook, values)
         except Exception as e:
             say(f"no estimate for {job.run.name}: {first_line(e)}")
             cost = dict.fromkeys(COSTS)

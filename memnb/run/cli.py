@@ -87,7 +87,6 @@ def _run(
     p: dict = (),  # set a parameter in every notebook that has it
     force: bool = False,  # run again what is finished
     fresh: bool = False,  # as --force, and ask and train anew what is kept
-    no_check: bool = False,  # do not look beforehand for runs that cannot work
     timeout: int = None,  # S: seconds for each notebook
     quiet: bool = False,  # no progress, only what failed
     workers: int = 1,  # N: runs at a time (1)
@@ -112,7 +111,6 @@ def _run(
         workers=workers,
         dask=dask,
         scheduler=scheduler,
-        seconds=0 if no_check else 20,
     )
 
     def told(o):
@@ -172,19 +170,6 @@ def _status(
     print(table(("run", "state", ""), status(profile, only, dict(p), out)))
     if files := left_over(profile):
         print(f"tables of {profile} that none of its runs writes, and boards read: {files}")
-
-
-def _clean(
-    profile: str,  # PROFILE: {profiles}, or the path of a YAML file
-    *,
-    out: Path = None,  # folder of the executed notebooks (runs)
-    all: bool = False,  # also the executed notebooks
-):
-    "remove partial notebooks and the log of a profile"
-    from .batch import tidy
-
-    for f in tidy(profile, out, all):
-        print(relative_path(f))
 
 
 def _diff(
@@ -500,7 +485,7 @@ def _replay(
     )
     before = len(store)
     with patch.dict(os.environ, MEMNB_REPLAY="1"):
-        code = _run(profile, out=out, only=only, workers=workers, no_check=True)
+        code = _run(profile, out=out, only=only, workers=workers)
     if more := len(store) - before:
         say(f"{more} answers were not among them and were asked for")
     if code != 130:
@@ -512,7 +497,6 @@ COMMANDS = dict(
     run=_run,
     plan=_plan,
     status=_status,
-    clean=_clean,
     diff=_diff,
     facts=_facts,
     figure=_figure,

@@ -1,15 +1,13 @@
 """What a run would cost, asked before it starts."""
 
-import json
-import os
-import sys
-from pathlib import Path
+import csv
+from typing import get_type_hints
 
-from ..core import package_dir, share_dir
+from ..core import share_dir
 from ..papers import paper
 from .identity import metadata_of, run_parts
-from .kernels import core_speed, kernel_env
-from .terminal import count_text, duration, first_line, pairs, table
+from .kernels import core_speed
+from .terminal import count_text, duration, pairs, table
 
 COSTS = "calls", "cached", "prompt_tokens", "new_tokens", "flops", "seconds"
 
@@ -19,8 +17,6 @@ def costs(
     params: dict,  # values of all its parameters
 ) -> dict:  # calls, cached, prompt_tokens, new_tokens, flops, seconds; None for unknown
     "What a run of a paper costs: its `measure`, on models that count"
-    from typing import get_type_hints
-
     from .. import lm
 
     one = paper(word)
@@ -35,7 +31,6 @@ def seconds_known(
     job,  # a run: its notebook `nb`, its `run`, and where its outcome is (`out`)
 ):  # None where it was not made
     "Seconds that a run took before, here or where memnb was made, as this machine would take"
-    import csv
 
     def given(parts):
         return {k: v for k, v in parts.items() if k.startswith("parameter ")}
@@ -51,52 +46,6 @@ def seconds_known(
     if not took.get("seconds"):
         return None
     return took["seconds"] * took.get("speed", core_speed()) / core_speed()
-
-
-def _ask():
-    "In a process of its own: the first run that cannot work, as 'name cannot work: why'"
-    asked, out, sys.stdout = json.load(sys.stdin), sys.stdout, sys.stderr
-    for name, word, values in asked:
-        try:
-            costs(word, values)
-        except (ValueError, FileNotFoundError) as e:
-            print(f"{name} cannot work: {first_line(e)}", file=out)
-            return
-        except Exception:
-            continue  # a fault of the estimate, not of the run
-
-
-def look_ahead(
-    asked: list,  # of (name of the run, word of the paper, values of all parameters)
-    seconds: float,  # for all of them; what is not known by then is left to the run
-    folder: Path,  # in which the notebooks work
-):  # ValueError about the first run that cannot work
-    """Refuse a batch with a run that cannot work.
-
-    What a paper's `measure` refuses cannot: an unknown data set, a missing key, prompts longer
-    than the model's window. It is asked in a process of its own, which loads what the paper needs.
-    """
-    import subprocess
-
-    if not asked:
-        return
-    code = "from memnb.run.estimate import _ask; _ask()"
-    path = os.pathsep.join([str(package_dir().parent), os.environ.get("PYTHONPATH", "")])
-    env = kernel_env() | dict(PYTHONPATH=path, MEMNB_LOOK="1")  # it unpacks nothing
-    try:
-        said = subprocess.run(
-            [sys.executable, "-c", code],
-            input=json.dumps(asked),
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=env,
-            timeout=seconds,
-        ).stdout
-    except subprocess.TimeoutExpired:
-        return
-    if said:
-        raise ValueError(f"{said.strip()} (--no-check runs it all the same)")
 
 
 def estimate_table(

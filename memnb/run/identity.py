@@ -140,10 +140,9 @@ def files_read(
 def run_parts(
     nb,  # word of a paper, or path of a notebook
     params: dict,  # name -> value
-    folder: Path = None,  # folder of notebooks; default: those of memnb
 ) -> dict:  # what the run is made of: name -> checksum
     "What a run depends on: notebook, parameters, code, and all that it reads"
-    nb = find(nb, folder)
+    nb = find(nb)
     values = {k: p.default for k, p in parameters(nb).items()} | check(nb, params)
     code, names = [s for s, _ in source_cells(nb, "code")], [f"memnb.{nb.stem[3:]}"]
     for source in code:

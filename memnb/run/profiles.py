@@ -3,10 +3,13 @@
 import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from pathlib import Path
 from reprlib import repr as short
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, Field, JsonValue, StrictStr, TypeAdapter, ValidationError
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
@@ -15,28 +18,17 @@ from .redact import redact
 
 def read_yaml(text):
     "The value of YAML text; ValueError with the line of a fault"
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         at = f"line {mark.line + 1}: " if mark else ""
         raise ValueError(f"{at}not YAML, {getattr(e, 'problem', None) or e}") from None
-    except RecursionError:
-        raise ValueError("not YAML that anybody writes") from None
 
 
-@cache
-def _adapter(kind):
-    "What pydantic makes of a type of parameters; ValueError for a type that memnb does not know"
-    from pydantic import JsonValue, TypeAdapter
-
-    known = dict(int=int, float=float, bool=bool, str=str)
-    known |= {f"list[{k}]": list[t] for k, t in known.items()} | dict(list=list[JsonValue])
-    if kind not in known:
-        raise ValueError(f"has type {kind}; memnb run knows {', '.join(known)}")
-    return TypeAdapter(known[kind])
+_KINDS = dict(int=int, float=float, bool=bool, str=str)
+_KINDS |= {f"list[{k}]": list[t] for k, t in _KINDS.items()} | dict(list=list[JsonValue])
+_KINDS = {k: TypeAdapter(t) for k, t in _KINDS.items()}
 
 
 def cast(
@@ -47,12 +39,14 @@ def cast(
     kind, _, none = (s.strip() for s in kind.partition("|"))
     if none == "None" and (value is None or str(value).lower() == "none"):
         return None
-    adapter, made = _adapter(kind), value
+    if kind not in _KINDS:
+        raise ValueError(f"has type {kind}; memnb run knows {', '.join(_KINDS)}")
+    made = value
     try:
         if kind.startswith("list") and isinstance(value, str):
             made = read_yaml(value if value.lstrip().startswith("[") else f"[{value}]")
-        return adapter.validate_python(made, strict=not isinstance(made, str))
-    except (ValueError, RecursionError):
+        return _KINDS[kind].validate_python(made, strict=not isinstance(made, str))
+    except ValueError:
         what = f"{short(value)} ({type(value).__name__})"
         raise ValueError(f"must be {kind}, got {what}") from None
 
@@ -60,10 +54,9 @@ def cast(
 def check(
     nb,  # word of a paper, or path of a notebook
     params: dict,  # name -> value, as written
-    folder: Path = None,  # folder of notebooks; default: those of memnb
 ) -> dict:  # name -> value of the right type; ValueError names what is wrong
     "Check parameters by name and type against a notebook"
-    nb, out = find(nb, folder), {}
+    nb, out = find(nb), {}
     known = parameters(nb)
     for k, v in params.items():
         if k not in known:
@@ -101,7 +94,6 @@ class Run:
     parameters: dict = field(default_factory=dict)  # name -> value
     grid: tuple = ()  # names that a grid varies: they go into the file name
     where: str = ""  # profile file and line, for messages
-    gpu: bool = False  # whether it needs a GPU of its own
     profile: str = ""  # word of the profile
     replaced: tuple = ()  # names whose value differs from that of the profile
 
@@ -109,19 +101,20 @@ class Run:
         values = ((k, self.parameters[k]) for k in names)
         return [f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values]
 
+    def _named(self, first):
+        return _file_name(
+            first, *self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
+        )
+
     @property
     def name(self):
         "Name of the output file, without extension: what is replaced for once has a file of its own"
-        return _file_name(self.notebook, *self._pairs(self._apart))
+        return self._named(self.notebook)
 
     @property
     def results_name(self):
         "Name of the tables that the run writes"
-        return _file_name(self.profile, *self._pairs(self._apart))
-
-    @property
-    def _apart(self):
-        return *self.grid, *sorted({*self.replaced} - {*self.grid})
+        return self._named(self.profile)
 
     @property
     def variant(self):
@@ -135,41 +128,20 @@ class Run:
         return redact(" ".join(self._pairs(sorted({*self.replaced, *own}))))
 
 
-@cache
-def _entry():
-    "Model of an entry of a profile; pydantic is slow to import"
-    from typing import Annotated, Any
+class Entry(BaseModel, extra="forbid"):
+    "An entry of a profile: a run for each combination of its grid"
 
-    from pydantic import BaseModel, Field, StrictBool, StrictStr
+    notebook: StrictStr
+    parameters: dict[StrictStr, Any] = {}
+    grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] = {}
 
-    class Entry(BaseModel, extra="forbid"):
-        notebook: StrictStr
-        parameters: dict[StrictStr, Any] = {}
-        grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] = {}
-        gpu: StrictBool = False
-
-    return Entry
-
-
-def _expand(entry, where):
-    "Runs of one entry of a profile, one for each combination of its grid"
-    from pydantic import ValidationError
-
-    model = _entry()
-    try:
-        e = model.model_validate(entry)
-    except ValidationError as wrong:
-        first = min(wrong.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        at = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
-        odd = first["type"] == "extra_forbidden"
-        why = f"unknown key{did_you_mean(at, model.model_fields)}" if odd else first["msg"]
-        raise ValueError(f"{where}: {at}: {why}") from None
-    if both := {*e.grid} & {*e.parameters}:
-        raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
-    return [
-        Run(e.notebook, e.parameters | dict(zip(e.grid, values)), tuple(e.grid), where, e.gpu)
-        for values in product(*e.grid.values())
-    ]
+    def runs(self, where):
+        "The runs; `where` says where the entry stands"
+        if both := {*self.grid} & {*self.parameters}:
+            raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
+        for values in product(*self.grid.values()):
+            given = self.parameters | dict(zip(self.grid, values, strict=True))
+            yield Run(self.notebook, given, tuple(self.grid), where)
 
 
 def profile_file(
@@ -178,26 +150,22 @@ def profile_file(
     "File of a profile"
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
-    if path.is_file():
-        if not re.fullmatch(r"\w[\w.-]{0,99}", path.stem):
-            what = "a profile's name is made of letters, digits, '_', '.' and '-'"
-            raise ValueError(f"{path.name}: {what}")
-        if path.stem in known and path.resolve() != known[path.stem].resolve():
-            what = f"'{path.stem}' is a profile of memnb, give yours another name"
-            raise ValueError(f"{path.name}: {what}")
-        return path
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix not in (".yaml", ".yml"):
+        here = f"no profile '{name}'{did_you_mean(name, known)}"
+        raise ValueError(f"{here}, or the path of a YAML file")
+    if not path.is_file():
         raise FileNotFoundError(f"no profile file {name}")
-    raise ValueError(f"no profile '{name}'{did_you_mean(name, known)}, or the path of a YAML file")
+    if path.stem in known and path.resolve() != known[path.stem].resolve():
+        what = f"'{path.stem}' is a profile of memnb, give yours another name"
+        raise ValueError(f"{path.name}: {what}")
+    return path
 
 
 def profile(
     name: str,  # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or the path of a YAML file
 ) -> list:  # of `Run`, grids expanded, parameters not yet checked
     "Runs of a profile"
-    import yaml
-
-    path = profile_file(name)
+    path, out = profile_file(name), []
     try:
         text = path.read_text(encoding="utf-8")
         data = read_yaml(text)
@@ -207,22 +175,27 @@ def profile(
         raise ValueError(f"{path.name} {e}") from None
     if not isinstance(data, list) or not data:
         raise ValueError(f"{path.name}: a profile is a list of at least one run")
-    nodes = yaml.compose(text, yaml.SafeLoader).value
-    at = [f"{path.name} line {node.start_mark.line + 1}" for node in nodes]
-    return [run for entry, where in zip(data, at) for run in _expand(entry, where)]
+    for entry, node in zip(data, yaml.compose(text, yaml.SafeLoader).value, strict=True):
+        where = f"{path.name} line {node.start_mark.line + 1}"
+        try:
+            out += Entry.model_validate(entry).runs(where)
+        except ValidationError as e:
+            first = e.errors()[0]
+            at = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
+            raise ValueError(f"{where}: {at}: {first['msg']}") from None
+    return out
 
 
 def select(
     name: str,  # profile
     only: tuple = (),  # words of papers; all when empty
     params: dict = None,  # parameters that replace those of the profile
-    folder: Path = None,  # folder of notebooks; default: those of memnb
 ) -> list:  # of `Run`, every parameter checked
     "Runs of a profile that were asked for, checked"
     word, runs, params = profile_file(name).stem, profile(name), params or {}
     has = list(dict.fromkeys(r.notebook for r in runs))
     for w in only:
-        find(w, folder)
+        find(w)
         if w not in has:
             raise ValueError(f"profile '{word}' has no run of '{w}'. It has: {', '.join(has)}")
     found, known = {}, {}
@@ -230,15 +203,15 @@ def select(
         if only and r.notebook not in only:
             continue
         try:
-            here = parameters(r.notebook, folder)
+            here = parameters(r.notebook)
             own = dict(profile=word) if "profile" in here else {}
-            own |= check(r.notebook, r.parameters, folder)
+            own |= check(r.notebook, r.parameters)
         except ValueError as e:
             raise ValueError(f"{r.where}: {e}") from None
         known |= here
-        new = check(r.notebook, {k: v for k, v in params.items() if k in here}, folder)
+        new = check(r.notebook, {k: v for k, v in params.items() if k in here})
         replaced = tuple(k for k in new if new[k] != own.get(k, here[k].default))
-        run = Run(r.notebook, own | new, r.grid, r.where, r.gpu, word, replaced)
+        run = Run(r.notebook, own | new, r.grid, r.where, word, replaced)
         old = found.setdefault(run.name.lower(), run)  # one file, where a system knows no capitals
         if old.parameters != run.parameters:
             raise ValueError(
