@@ -1,13 +1,21 @@
 """The command `memnb`."""
 
+import gzip
+import json
 import os
 import re
+import signal
 import sqlite3
 import sys
+import threading
+from argparse import ArgumentParser
 from collections import Counter
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
+
+from fastcore.docments import docments
 
 from ..core import (
     data_dir,
@@ -28,50 +36,38 @@ _MARKS = b'content="memnb report"', b"Title\0", b'{"key": "'  # a page, a figure
 
 def _may_write(file):
     "Refuse to write over a file that memnb did not write"
-    import gzip
-
     if not (file := Path(file)).is_file():
         return
-    with open(file, "rb") as f:
-        begin = f.read(4000)
+    begin = file.read_bytes()[:4000]
     with suppress(OSError, EOFError), gzip.open(file) as f:
         begin = f.read(4000)
     if begin and not any(m in begin for m in _MARKS):
-        raise ValueError(
-            f"{file} is no file of memnb and would be written over: name another --out"
-        )
+        why = "is no file of memnb and would be written over: name another --out"
+        raise ValueError(f"{file} {why}")
 
 
 def _served(words):
     "Take the settings of model servers of a command line, for this process and those that it starts"
-    import json
-
     from ..servers import OPTIONS, _place
 
-    given = {}
+    likes, given = dict(OPTIONS, url=""), {}
     for word in words:
         name, is_, value = word.partition("=")
-        if not is_ or name not in ("url", *OPTIONS):
-            known = ", ".join(("url", *OPTIONS))
+        if not is_ or name not in likes:
+            known = ", ".join(likes)
             raise ValueError(f"--server takes NAME=VALUE with one of {known}, not '{word}'")
-        like = OPTIONS.get(name, "")
+        like = likes[name]
+        if isinstance(like, str):
+            given[name] = value
+            continue
         try:
-            value = value if isinstance(like, str) else json.loads(value)
-            right = isinstance(
-                value, (int, float) if isinstance(like, (int, float)) else type(like)
-            )
-        except ValueError:
-            right = False
-        if (
-            not right
-            or name != "body"
-            and not isinstance(like, str)
-            and value < (name not in ("retries", "wait"))
-        ):
-            raise ValueError(
-                f"--server {name}= takes {'a JSON object' if name == 'body' else 'a number'}"
-            )
-        given[name] = value
+            given[name] = type(like)(json.loads(value))
+            few = not isinstance(like, dict) and given[name] < (name not in ("retries", "wait"))
+        except (TypeError, ValueError):
+            few = True
+        if few:
+            what = "a JSON object" if isinstance(like, dict) else "a number"
+            raise ValueError(f"--server {name}= takes {what}, not '{value}'")
     if url := given.pop("url", ""):
         _place(url)
         os.environ["OPENAI_BASE_URL"] = url
@@ -80,7 +76,7 @@ def _served(words):
 
 
 def _run(
-    profile: str,  # PROFILE: {profiles}, or the path of a YAML file
+    profile: str,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file
     *,
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
@@ -99,38 +95,30 @@ def _run(
 
     _served(server)
     where = runs_dir(profile, out)
-    results = batch(
-        profile,
-        only,
-        dict(p),
-        out,
-        force=force,
-        fresh=fresh,
-        timeout=timeout,
-        quiet=quiet,
-        workers=workers,
-        dask=dask,
-        scheduler=scheduler,
-    )
-
-    def told(o):
-        return f"{o.error}; see {relative_path(o.file)}" if o.status == "failed" else o.error
-
+    how = dict(force=force, fresh=fresh, timeout=timeout, quiet=quiet)
+    how |= dict(workers=workers, dask=dask, scheduler=scheduler)
+    results = batch(profile, only, dict(p), out, **how)
     rows = [
-        (o.run.name, o.status, duration(o.seconds) if o.seconds else "", told(o)) for o in results
+        (
+            o.run.name,
+            o.status,
+            duration(o.seconds) if o.seconds else "",
+            o.error + f"; see {relative_path(o.file)}" * (o.status == "failed"),
+        )
+        for o in results
     ]
     print(table(("run", "status", "time", "error"), rows))
-    states = [o.status for o in results]
-    counts = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+    states = Counter(o.status for o in results)
+    counts = ", ".join(f"{n} {s}" for s, n in states.items())
     print(counts or "stopped before a run had begun")
     print(f"executed notebooks: {relative_path(where)}")
     print(f"figures: {relative_path(figures_dir(where.name))}")
     print(f"tables: {relative_path(data_dir() / 'papers')}")
-    return 130 if "stopped" in states or not states else 1 if "failed" in states else 0
+    return 130 if "stopped" in states or not states else int("failed" in states)
 
 
 def _plan(
-    profile: str,  # PROFILE: {profiles}, or the path of a YAML file
+    profile: str,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file
     *,
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
@@ -142,19 +130,16 @@ def _plan(
     from .estimate import estimate_table
 
     try:
-        paid = tuple(float(x) for x in price.split(",")) if price else ()
+        read, written = map(float, (price or "0,0").split(","))
     except ValueError:
-        paid = (-1,)
-    if paid and (len(paid) != 2 or not all(0 <= x < 1e9 for x in paid)):
-        raise ValueError(
-            "--price takes two numbers, as 2.5,10 (of a million tokens read and written), "
-            f"not '{price}'"
-        )
+        what = "two numbers, as 2.5,10 (of a million tokens read and written)"
+        raise ValueError(f"--price takes {what}, not '{price}'") from None
+    paid = (read, written) if price else ()
     print(estimate_table(estimates(profile, only, dict(p), out), paid))
 
 
 def _status(
-    profile: str = None,  # PROFILE: {profiles}, or the path of a YAML file; without one, all batches
+    profile: str = None,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file; without one, all batches
     *,
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
@@ -394,11 +379,8 @@ def _fetch(
     say("model and data are " + ("here" if packed else "ready"))
 
 
-Deed = Literal["list", "forget", "export", "import", "check"]
-
-
 def _store(
-    what: Deed,  # what to do
+    what: Literal["list", "forget", "export", "import", "check"],  # what to do
     path: Path = None,  # FILE: file to write or to read
     *,
     model: str = None,  # identity of a model, as `memnb store list` shows it
@@ -411,8 +393,6 @@ def _store(
     store = Store(store)
     if (what in ("export", "import")) != bool(path):
         raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
-    if model and what not in ("forget", "export"):
-        raise ValueError(f"memnb store {what} takes no --model")
     if what == "list":
         rows = [
             (m["model"], str(m["engine"]), f"{m['answers']:,}", f"{m['chars'] / 1e6:.1f} MB")
@@ -421,7 +401,7 @@ def _store(
         ]
         head = "model", "engine", "answers", "size", "first", "last"
         print(table(head, rows) if rows else "no answers yet")
-    if what == "forget":
+    elif what == "forget":
         have = Counter()
         for m in store.models():
             have[m["model"]] += m["answers"]
@@ -431,12 +411,12 @@ def _store(
             print(f"{store.forget(model):,} answers of {model} forgotten")
         else:
             print(f"{have[model]:,} answers of {model} would be forgotten: add --yes to do it")
-    if what == "export":
+    elif what == "export":
         _may_write(path)
         print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
-    if what == "import":
+    elif what == "import":
         print(f"{store.load(path):,} answers taken in")
-    if what == "check":
+    else:
         found = store.check()
         for k, v in found.items():
             print(f"{k}: {(', '.join(map(str, v)) or 'none') if isinstance(v, list) else v}")
@@ -462,30 +442,25 @@ def _student(
 
 
 def _replay(
-    profile: str = "replay",  # PROFILE: whose runs: {profiles} (replay: every page as it stands)
+    profile: str = "replay",  # PROFILE: whose runs (replay: every page as it stands)
     *,
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
     workers: int = 2,  # N: runs at a time (2)
 ):
     "run the pages on the answers that ship, without a model"
-    from unittest.mock import patch
-
     from ..store import Store
     from .batch import runs_dir
     from .replay import take_in
 
     store = Store()
     took = take_in(store)
-    print(
-        table(
-            ("answers of", "there", "new here", "code"),
-            [(r["model"], str(r["answers"]), str(r["new"]), r["code"]) for r in took],
-        )
-    )
+    rows = [(r["model"], str(r["answers"]), str(r["new"]), r["code"]) for r in took]
+    print(table(("answers of", "there", "new here", "code"), rows))
     before = len(store)
-    with patch.dict(os.environ, MEMNB_REPLAY="1"):
-        code = _run(profile, out=out, only=only, workers=workers)
+    os.environ["MEMNB_REPLAY"] = "1"
+    code = _run(profile, out=out, only=only, workers=workers)
+    del os.environ["MEMNB_REPLAY"]
     if more := len(store) - before:
         say(f"{more} answers were not among them and were asked for")
     if code != 130:
@@ -493,24 +468,9 @@ def _replay(
     return code
 
 
-COMMANDS = dict(
-    run=_run,
-    plan=_plan,
-    status=_status,
-    diff=_diff,
-    facts=_facts,
-    figure=_figure,
-    report=_report,
-    replay=_replay,
-    table=_table,
-    ask=_ask,
-    log=_log,
-    new=_new,
-    student=_student,
-    list=_list,
-    store=_store,
-    fetch=_fetch,
-)
+NAMES = """run plan status diff facts figure report replay table ask log new student list store
+    fetch""".split()
+COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
 _TYPES = {
     bool: dict(action="store_true"),
     list: dict(nargs="+", action="extend"),
@@ -520,64 +480,48 @@ _TYPES = {
 }  # of options
 
 
-def _profiles(**_):
-    "Those that ship, and files beside"
+def _offered(metavar):
+    "What a shell may complete"
+    from ..papers import notebooks
+
+    if metavar == "WORD":
+        return [*notebooks()]
     ours = sorted(f.stem for f in share_dir("profiles").glob("*.yaml"))
     return ours + [str(f) for f in Path().glob("*.yaml")]
 
 
-def _words(**_):
-    from ..papers import notebooks
-
-    return [*notebooks()]
-
-
-_OFFERED = dict(PROFILE=_profiles, WORD=_words)  # what a shell may complete
-
-
 def _arguments(parser, fun):
     "Take the parameters of a function as the arguments of a command"
-    from inspect import Parameter, signature
-    from typing import get_args
-
-    from fastcore.docments import docments
-
-    known = ", ".join(sorted(f.stem for f in share_dir("profiles").glob("*.yaml")))
-    helps = docments(fun, returns=False)
     for name, p in signature(fun).parameters.items():
-        metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", helps[name] or "").groups()
-        how = _TYPES.get(p.annotation, {}) | dict(help=text.replace("{profiles}", known))
-        if metavar:
-            how["metavar"] = metavar
-        if choices := get_args(p.annotation):
-            how |= dict(choices=choices)
-        if p.kind != Parameter.KEYWORD_ONLY:
-            if p.annotation is list:
-                how["nargs"] = "*"
-            elif p.default is not Parameter.empty:
-                how |= dict(nargs="?", default=p.default)
-            action = parser.add_argument(name, **how)
-        else:
-            long = ["-o"] * (name == "out") + [f"--{name.replace('_', '-')}"]
-            flags = long if len(name) > 1 else [f"-{name}"]
-            if p.annotation in (list, dict):
-                how["default"] = []
-            elif p.annotation is not bool:
-                how["default"] = p.default
-            action = parser.add_argument(*flags, **how)
-        if metavar in _OFFERED:
-            action.completer = _OFFERED[metavar]
+        comment = docments(fun, returns=False)[name] or ""
+        metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", comment).groups()
+        default = [] if p.annotation in (list, dict) else p.default
+        how = _TYPES.get(p.annotation, {}) | dict(help=text, default=default)
+        how |= dict(metavar=metavar) if metavar else {}
+        how |= dict(choices=choices) if (choices := get_args(p.annotation)) else {}
+        flags = [name]
+        if p.kind == p.KEYWORD_ONLY:
+            flags = ["-o"] * (name == "out") + [f"--{name.replace('_', '-')}"]
+            flags = flags if len(name) > 1 else [f"-{name}"]
+        elif p.annotation is list:
+            how["nargs"] = "*"
+        elif default is not p.empty:
+            how["nargs"] = "?"
+        action = parser.add_argument(*flags, **how)
+        if metavar in ("PROFILE", "WORD"):
+            action.completer = lambda metavar=metavar, **_: _offered(metavar)
+
+
+class _Parser(ArgumentParser):
+    "Its errors are ValueErrors"
+
+    def error(self, message):
+        raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 def _parser(argv=()):
-    "Parser of the command line, whose errors are ValueErrors; it knows the options of the command in `argv`"
-    from argparse import ArgumentParser
-
-    class Parser(ArgumentParser):
-        def error(self, message):
-            raise ValueError(f"{message} (see {self.prog} --help)")
-
-    top = Parser(prog="memnb", description="Papers you can run.")
+    "Parser of the command line; it knows the options of the command in `argv`"
+    top = _Parser(prog="memnb", description="Papers you can run.")
     top.add_argument("--version", action="version", version=f"memnb {version()}")
     sub = top.add_subparsers(metavar="COMMAND", dest="command")
     for name, fun in COMMANDS.items():
@@ -585,16 +529,6 @@ def _parser(argv=()):
         if name in argv:
             _arguments(p, fun)
     return top
-
-
-def _call(argv):
-    "Do what the words of a command line say, and give the exit code"
-    parser = _parser(argv)
-    given = vars(parser.parse_args(argv))
-    if not (fun := COMMANDS.get(given.pop("command"))):
-        parser.print_help()
-        return 2
-    return fun(**given) or 0
 
 
 def _complete():
@@ -609,9 +543,6 @@ def _complete():
 
 def _term():
     "Take SIGTERM and a closed terminal as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
-    import signal
-    import threading
-
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if (hup := getattr(signal, "SIGHUP", None)) and signal.getsignal(hup) != signal.SIG_IGN:
@@ -626,16 +557,22 @@ def main(
         _term()
         if argv is None:
             _complete()
-        return _call(sys.argv[1:] if argv is None else argv)
+        argv = sys.argv[1:] if argv is None else argv
+        parser = _parser(argv)
+        given = vars(parser.parse_args(argv))
+        if fun := COMMANDS.get(given.pop("command")):
+            return fun(**given) or 0
+        parser.print_help()
+        return 2
     except SystemExit as e:
         return e.code or 0
     except KeyboardInterrupt:
         say("stopped by hand; the same command goes on from here")
+        return 130
     except (ValueError, OSError, ImportError, RuntimeError, sqlite3.Error) as e:
         say(" ".join(redact(str(e)).split()) or type(e).__name__)
         return 2
-    return 130
 
 
-if __name__ == "__main__" and "__file__" in globals():
+if __name__ == "__main__":
     sys.exit(main())

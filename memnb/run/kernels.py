@@ -148,10 +148,10 @@ def _main():
 
 def _close(part, out, source, meta, error):
     "Redact what a run has written; give it its name where it is finished, else its error to the last cell"
+    if not part.is_file():
+        return
     try:
         nb = json.loads(part.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return
     except ValueError:  # killed while it wrote: what it holds cannot be redacted
         part.unlink()
         return
