@@ -339,25 +339,14 @@ def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
 
 
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
-    "Whatever a table shows, only the records of a board are verdicts; odd records are passed over"
-    head = ["model", "where", "says", "verdict", "evidence"]
-
-    def data(x):
-        return shown(text_html="<table><tr><td>y</table>", text_plain="y") | dict(
-            data={BOARD_MIME: x, "text/plain": "y"}
-        )
-
-    odd = [
-        3,
-        {},
-        dict(says="z"),
-        dict(where="§1", says="x", verdict=YES, evidence=None, id="a", about="a model", n=[1]),
-    ]
+    "Whatever a table shows, only the records of a board are verdicts"
+    head, row = ["model", "where", "says", "verdict", "evidence"], ("m", "§1", "looks", YES, "e")
+    says = dict(where="§1", says="x", verdict=YES, evidence=None, id="a", about="a model", n=[1])
     notebook(
         tmp_path / "a.ipynb",
         text("## Claims"),
-        cell("t", html_table(head, [("m", "§1", "looks", YES, "e")])),
-        cell("b", data(odd), data(None), data(7), data({"claims": "x"})),
+        cell("t", html_table(head, [row])),
+        cell("b", shown(text_plain="y") | dict(data={BOARD_MIME: dict(claims=[says])})),
     )
     page = batch_report(tmp_path).read_text()
     assert row_of(page, "x") == {"m": YES} and page.count("<tr data-has") == 1
@@ -589,7 +578,7 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
     )
     oops = dict(output_type="error", ename="E", evalue=leak, traceback=[leak])
     notebook(
-        tmp_path / "laptop/a-model=hf__home_adalovelace_m.ipynb",
+        tmp_path / "laptop/a.ipynb",
         text(f"# {leak}\n\n${leak}$"),
         cell(f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops),
         *claims((leak, leak, leak, YES, leak)),

@@ -1,18 +1,15 @@
 """Executed notebooks as plain data: cells with their outputs, how each run ended, and where it comes from."""
 
-import base64
-import json
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from ..papers import notebooks, parameters_of
-from .terminal import duration, last_events
-from .redact import Redactor, redact_notebook
-from ..rendering import templates
 from ..claims import BOARD_MIME
+from ..papers import notebooks, parameters_of
+from ..rendering import templates
+from .redact import Redactor, redact_notebook
+from .terminal import duration, last_events
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -21,23 +18,7 @@ class Cleaner(Redactor):
     "Redacts texts, and drops what a terminal acts on and a page cannot show"
 
     def __call__(self, text):
-        clean = self.seen.get(text)
-        if clean is None:
-            clean = self.seen[text] = super().__call__(_CONTROL.sub("", text))
-        return clean
-
-
-def run_name(
-    name: str,  # of a run, as of its file
-    clean=str,  # a `Cleaner`, where that is still to be done
-) -> str:
-    "Name of a run without the folder of a person"
-    return re.sub(r"(?<!_)_++(?:home|Users)_++[^_]++_", "_", clean(name))
-
-
-def _slug(text):
-    "Part of a file name and of an anchor"
-    return re.sub(r"[^\w.,=+-]", "_", text)
+        return super().__call__(_CONTROL.sub("", text))
 
 
 @lru_cache(2**12)
@@ -58,77 +39,36 @@ def tables(
 
 
 @dataclass
-class Image:
-    "A picture as a notebook shows it"
-
-    png: str  # base64
-    width: int  # points of the page
-    height: int
-    alt: str = ""  # what it shows, for who cannot see it
-    caption: str = ""  # Markdown
-
-
-def read_image(
-    png,  # base64, line ends allowed
-    meta=None,  # dict with width, height and alt, as notebooks keep them
-) -> Image:  # None for what is no PNG
-    "A picture of a notebook"
-    meta = meta or {}
-    try:
-        png = "".join(png.split())
-        head = base64.b64decode(png, validate=True)[:24]
-    except (AttributeError, ValueError):
-        return None
-    if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
-        return None
-    width, height = (int.from_bytes(head[i : i + 4], "big") for i in (16, 20))
-    size = [meta.get(k) for k in ("width", "height")]
-    if all(type(s) in (int, float) and 1 <= s <= 10_000 for s in size):
-        width, height = map(round, size)
-    return Image(png, width, height, str(meta.get("alt") or ""))
-
-
-@dataclass
 class Output:
     "An output of a cell"
 
     kind: str  # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
-    value: object  # str; HTML; an `Image`; a list of dicts; (first line, traceback) of an error
+    value: (
+        object  # str; HTML; a PNG in base64; a list of dicts; (first line, traceback) of an error
+    )
     about: str = ""  # what it shows, for who cannot see it
+    size: dict = field(default_factory=dict)  # width and height of a picture, points of the page
+    caption: str = ""  # of a picture, Markdown
 
     @cached_property
     def html(self):
         return templates().get_template("parts.html").module.output(self)
 
 
-def _text(lines):
-    return "".join(map(str, lines)) if isinstance(lines, list) else str(lines)
-
-
-def _board_rows(data):
-    "Claims of a board, each with its words; [] for anything else"
-    rows = data.get("claims") if isinstance(data, dict) else data
-    rows = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
-    return [
-        {str(k): "" if v is None else str(v) for k, v in r.items()}
-        for r in rows
-        if all(r.get(k) for k in ("where", "says", "verdict"))
-    ]
-
-
 def _best_form(data, meta):
     "The best of the forms in which a notebook holds one output"
-    if rows := _board_rows(data.get(BOARD_MIME)):
-        return [Output("board", rows)]
-    if "image/png" in data and (
-        image := read_image(_text(data["image/png"]), meta.get("image/png") or meta)
-    ):
-        return [Output("picture", image)]
-    if found := tables(_text(data.get("text/html", ""))):
+    if BOARD_MIME in data:
+        rows = data[BOARD_MIME]["claims"]
+        return [Output("board", [{k: str(v or "") for k, v in r.items()} for r in rows])]
+    if png := data.get("image/png"):
+        meta = meta.get("image/png", meta)
+        size = {k: meta[k] for k in ("width", "height") if isinstance(meta.get(k), int)}
+        return [Output("picture", "".join(png.split()), meta.get("alt") or "", size)]
+    if found := tables(data.get("text/html", "")):
         return [Output("table", t) for t in found]
     for form, kind in (("text/markdown", "markdown"), ("text/plain", "text")):
         if form in data:
-            return [Output(kind, _text(data[form]))]
+            return [Output(kind, data[form])]
     return []
 
 
@@ -140,7 +80,7 @@ def caption_of(
 
 
 def outputs_of(
-    cell: dict,  # of a notebook file
+    cell: dict,  # of a notebook
 ) -> list:  # of `Output`
     "Outputs of a cell; a caption goes to its picture"
     out = []
@@ -148,22 +88,16 @@ def outputs_of(
         if "data" in o:
             new = _best_form(o["data"], o.get("metadata", {}))
         elif o["output_type"] == "stream":
-            new = [Output("text", _text(o["text"]))]
-        elif o["output_type"] == "error":
-            said = f"{o.get('ename', '')}: {o.get('evalue', '')}"
-            trace = "\n".join(map(str, o.get("traceback", []))) or said
-            new = [Output("error", (next(iter(said.splitlines()), ""), trace))]
+            new = [Output("text", o["text"])]
         else:
-            new = []
-        last = out[-1].value if out and out[-1].kind == "picture" else None
+            said, trace = f"{o['ename']}: {o['evalue']}", "\n".join(o["traceback"])
+            new = [Output("error", (said.partition("\n")[0], trace))]
+        last = out[-1] if out and out[-1].kind == "picture" else None
         if last and not last.caption and [n.kind for n in new] == ["markdown"]:
             last.caption = caption_of(new[0].value)
         else:
             out += new
     return out
-
-
-HOLDS = "What holds"  # the section of the claims
 
 
 @dataclass
@@ -193,26 +127,15 @@ class Notebook:
     facts: dict = field(default_factory=dict)  # name -> text: machine, versions, ...
     seconds: float = None
     note: str = ""  # how far it came, and the first line of the error
-    STATES = dict(
-        done="done",
-        failed="failed",
-        unfinished="not finished",
-        started="started, not finished",
-        stopped="stopped by hand",
-        skipped="notebook is gone",
-    )
 
     @property
     def key(self):
-        return _slug(f"{self.profile}-{self.name}") + "-unfinished" * (self.state != "done")
+        end = "-unfinished" * (self.state != "done")
+        return re.sub(r"[^\w.,=+-]", "_", f"{self.profile}-{self.name}") + end
 
     @property
     def model(self):
         return str(self.params.get("model", ""))
-
-    @property
-    def ended(self):
-        return self.STATES.get(self.state, self.state)
 
     @property
     def time(self):
@@ -221,14 +144,11 @@ class Notebook:
     @property
     def provenance(self):
         "Where a run comes from: two lists of name -> text"
-
-        def word(v):
-            return (", ".join(map(word, v)) if isinstance(v, list) else str(v)) or "–"
-
-        facts = {"profile": self.profile} | {
-            k: word(v) for k, v in self.params.items() if k != "profile"
+        given = {
+            k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in self.params.items()
         }
-        return dict(Parameters=facts, Run=dict(duration=self.time, machine="unknown") | self.facts)
+        run = dict(duration=self.time, machine="unknown") | self.facts
+        return dict(Parameters=dict(profile=self.profile) | given, Run=run)
 
     @property
     def sections(self):
@@ -240,58 +160,41 @@ class Notebook:
     @property
     def lead(self):
         "What leads a paper: (cell, output) of the picture of its claims; [] without one"
-        return [(c, o) for c, o in self.outputs("picture") if HOLDS in c.section][:1]
-
-    @property
-    def exhibits(self):
-        "What a run has to show: (cell, output) of all figures and tables"
-        return self.outputs("picture", "table")
+        return [(c, o) for c, o in self.outputs("picture") if "What holds" in c.section][:1]
 
 
 def _name(outputs, source, heading):
     "Say of each output what it shows: the figure or table that its cell calls for, and its title"
-    numbers = {o.kind: [] for o in outputs}
-    for kind, word in (("picture", "fig"), ("table", "tab")):
-        called = re.findall(rf"\b{word}(\d+)\w*\(", source)
-        if len(called) == sum(o.kind == kind for o in outputs):  # one each, in their order
-            numbers[kind] = [f"{dict(fig='Figure', tab='Table')[word]} {n}" for n in called[::-1]]
+    for kind, word, name in (("picture", "fig", "Figure"), ("table", "tab", "Table")):
+        mine, called = (
+            [o for o in outputs if o.kind == kind],
+            re.findall(rf"\b{word}(\d+)\w*\(", source),
+        )
+        called = (
+            called if len(called) == len(mine) else [""] * len(mine)
+        )  # one each, in their order
+        for o, n in zip(mine, called, strict=True):
+            label = f"{name} {n}" * bool(n)
+            told = o.about if o.about.startswith(label) else f"{label}: {o.about}"
+            o.about = told if o.about else label or re.sub(r"^\d+ +", "", heading)
     for o in outputs:
-        label = numbers[o.kind].pop() if numbers[o.kind] else ""
-        title = o.value.alt if o.kind == "picture" else ""
-        told = title if title.startswith(label) else f"{label}: {title}"
-        o.about = told if title else label or re.sub(r"^\d+ +", "", heading) or "output"
+        o.about = o.about or heading or "output"
 
 
 def _cells(cells):
-    "Cells of a notebook file, with the headings above them; papermill's own error notes are left out"
+    "Cells of a notebook, with the headings above them; papermill's own error notes are left out"
     section = heading = ""
     for c in cells:
-        source, meta, code = _text(c["source"]), c.get("metadata", {}), c["cell_type"] == "code"
+        source, meta, code = c.source, c.metadata, c.cell_type == "code"
         if "papermill-error-cell-tag" in meta.get("tags", []):
             continue
         for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else source, re.M):
             heading, section = text, text if len(level) < 3 else section
         outputs = outputs_of(c) if code else []
         _name(outputs, source, heading)
-        state = str(meta.get("papermill", {}).get("status") or "")
+        state = meta.get("papermill", {}).get("status") or ""
         folded = re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
         yield Cell(source, code, outputs, section, heading, state, bool(folded))
-
-
-def _facts(meta):
-    "Where a run comes from: name -> text; unknown facts are left out"
-    own, versions = meta["memnb"], meta["memnb"].get("versions")
-    known = dict(versions) if isinstance(versions, dict) else {}
-    known.setdefault("python", meta["language_info"].get("version"))
-    facts = dict(
-        machine=own.get("machine"),
-        finished=str(meta["papermill"].get("end_time") or "")[:10],
-        memnb=own.get("version"),
-        **{str(k): v for k, v in sorted(known.items())},
-        papermill=meta["papermill"].get("version"),
-        identity=str(own.get("identity") or "")[:12],
-    )
-    return {k: str(v) for k, v in facts.items() if v}
 
 
 def _outcome(cells, partial):
@@ -310,52 +213,49 @@ def read_notebook(
     clean=None,  # `Cleaner` to use for many; default: one of its own
 ) -> Notebook:  # ValueError, in one line, for what is no run of memnb
     "Read one executed notebook"
+    from nbformat import v4
+
     path, clean = Path(path), clean or Cleaner()
     try:
-        raw = redact_notebook(json.loads(path.read_text(encoding="utf-8")), clean)
-    except (ValueError, RecursionError):
+        raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
+        cells, meta = list(_cells(raw.cells)), raw.metadata
+        tagged = [c.source for c in raw.cells if "parameters" in c.metadata.get("tags", [])]
+        params = parameters_of(tagged[0], "") if tagged else {}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ValueError("torn, or no notebook") from None
-    try:
-        cells, meta = list(_cells(raw["cells"])), dict(raw["metadata"])
-        tagged = [c for c in raw["cells"] if "parameters" in c.get("metadata", {}).get("tags", [])]
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise ValueError("no notebook") from None
-    parts = "memnb", "papermill", "language_info"
-    meta = {k: v if isinstance(v := meta.get(k), dict) else {} for k in parts}
+    own, by = meta.get("memnb", {}), meta.get("papermill", {})
     code = "\n".join(c.source for c in cells if c.code)
     paper = re.search(r"^#\| *default_exp (\w+)", code, re.M)
-    paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(meta["papermill"].get("input_path")))
+    paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
     if not paper:
         raise ValueError("no notebook of memnb")
-    params, given = {}, meta["papermill"].get("parameters")
-    with suppress(ValueError, IndexError):
-        known = parameters_of(_text(tagged[0]["source"]), "")
-        params = {k: p.default for k, p in known.items()}
-    params |= given if isinstance(given, dict) else {}
-    params |= params.pop("sizes") if isinstance(params.get("sizes"), dict) else {}
-    time = meta["memnb"].get("seconds", meta["papermill"].get("duration"))
+    params = {k: p.default for k, p in params.items()} | by.get("parameters", {})
+    params |= params.pop("sizes", {})
+    facts = dict(machine=own.get("machine"), finished=str(by.get("end_time") or "")[:10])
+    facts |= dict(memnb=own.get("version"), **own.get("versions", {}), papermill=by.get("version"))
+    facts |= dict(identity=own.get("identity", "")[:12])
     state, note = _outcome(cells, path.stem.endswith(".partial"))
     return Notebook(
-        name=run_name(path.stem.removesuffix(".partial"), clean),
+        name=clean(path.stem.removesuffix(".partial")),
         paper=paper[1],
-        profile=str(params.get("profile") or profile),
+        profile=str(params.pop("profile", "") or profile),
         state=state,
         title=next((c.heading for c in cells if c.heading), paper[1]),
         cells=cells,
         params=params,
-        facts=_facts(meta),
-        seconds=float(time) if type(time) in (int, float) and time >= 0 else None,
+        facts={k: str(v) for k, v in facts.items() if v},
+        seconds=own.get("seconds", by.get("duration")),
         note=note,
     )
 
 
 def _logged(row, profile):
     "A run that left an event in the log, but no notebook"
-    at = f"cell {row.get('cell')} of {row.get('of')}" if row.get("cell") else "no cell has ended"
-    paper = str(row.get("notebook") or row["run"].split("-")[0])
+    at = f"cell {row['cell']} of {row['of']}" if "cell" in row else "no cell has ended"
     state = str(row.get("what", "unknown")).replace("cell", "started")
-    note = ": ".join(map(str, filter(None, [at, row.get("error")])))
-    return Notebook(run_name(row["run"]), paper, profile, state, paper, note=note)
+    note = ": ".join(filter(None, [at, row.get("error")]))
+    paper = row["run"].split("-")[0]
+    return Notebook(row["run"], paper, profile, state, paper, note=note)
 
 
 def run_files(
@@ -375,17 +275,12 @@ def read_notebooks(
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(read_notebook(path, clean(profile), clean))
-        except ValueError as e:
-            odd.append((clean(path.name), str(e)))
-        except OSError:
-            odd.append((clean(path.name), "cannot be opened"))
+        except (ValueError, OSError) as e:
+            odd.append((clean(path.name), clean(str(e))))
     for log, profile in run_files(runs, "batch.jsonl"):
         have = {nb.name for nb in nbs if nb.profile == clean(profile)}
         rows = [redact_notebook(row, clean) for _, row in sorted(last_events(log.parent).items())]
-        nbs += [_logged(r, clean(profile)) for r in rows if run_name(r["run"]) not in have]
+        nbs += [_logged(r, clean(profile)) for r in rows if r["run"] not in have]
     papers = {word: i for i, word in enumerate(notebooks())}
-
-    def place(nb):
-        return papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state
-
-    return sorted(nbs, key=place), odd
+    nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
+    return nbs, odd

@@ -39,36 +39,17 @@ def one_verdict(
 
 @dataclass
 class Vote:
-    "What one run says about one claim"
+    "What one run says about one claim and one model"
 
     notebook: Notebook
     model: str
     verdict: str
     evidence: str
-    about: str = ""
-
-
-@dataclass
-class Judged:
-    "What the runs say about one claim and one model"
-
-    votes: list  # of `Vote`
-
-    @cached_property
-    def verdict(self):
-        return one_verdict([v.verdict for v in self.votes])
+    about: str
 
     @property
-    def agree(self):
-        return sum(v.verdict == self.verdict for v in self.votes)
-
-    @property
-    def evidence(self):
-        "(verdict, evidence) -> notebooks that say so"
-        by = {}
-        for v in self.votes:
-            by.setdefault((v.verdict, v.evidence), []).append(v.notebook)
-        return by
+    def told(self):
+        return self.verdict, self.evidence
 
 
 @dataclass
@@ -77,20 +58,38 @@ class Counted:
 
     where: str
     says: str
-    by: dict  # model -> `Judged`
+    votes: list  # of `Vote`
+
+    @cached_property
+    def by(self):
+        """Model -> the votes that count.
+
+        A run speaks for its own model; others are heard, and smoke runs, where there is no such run.
+        """
+        out = {}
+        for model in sorted({v.model for v in self.votes}):
+            found = [v for v in self.votes if v.model == model]
+            found = [v for v in found if v.notebook.model == model] or found
+            out[model] = [v for v in found if v.notebook.profile != "smoke"] or found
+        return out
+
+    @cached_property
+    def verdicts(self):
+        "Model -> its one verdict"
+        return {model: one_verdict([v.verdict for v in found]) for model, found in self.by.items()}
+
+    @cached_property
+    def verdict(self):
+        return one_verdict(self.verdicts.values(), "mixed")
 
     @property
     def about(self):
-        return next((v.about for j in self.by.values() for v in j.votes if v.about), "")
+        return next((v.about for v in self.votes if v.about), "")
 
     @property
     def ours(self):
         "Whether it is no empirical claim of the paper: one of ours, or a theorem"
         return bool(re.search(r"\bours\b", self.where.lower())) or "theorem" in self.about
-
-    @cached_property
-    def verdict(self):
-        return one_verdict([j.verdict for j in self.by.values()], "mixed")
 
     @property
     def decided(self):
@@ -98,31 +97,17 @@ class Counted:
 
 
 def scoreboard(
-    nbs: list,  # of `Notebook`
-) -> dict:  # word of the paper -> list of `Counted`
-    """The verdicts by paper, claim and model.
-
-    A run speaks for its own model; others are heard, and smoke runs, where there is no such run.
-    """
-    votes = {}
+    nbs: list,  # of `Notebook`, of one paper
+) -> list:  # of `Counted`
+    "What the runs of a paper say about its claims"
+    found = {}
     for nb in nbs:
         for r in (r for _, o in nb.outputs("board") for r in o.value):
+            claim = found.setdefault((r["where"], r["says"]), Counted(r["where"], r["says"], []))
             model = r.get("model", nb.model) or "all models"
             vote = Vote(nb, model, r["verdict"], r.get("evidence", ""), r.get("about", ""))
-            claims = votes.setdefault(nb.paper, {}).setdefault((r["where"], r["says"]), {})
-            claims.setdefault(model, []).append(vote)
-
-    def judged(found):
-        found = [v for v in found if v.notebook.model == v.model] or found
-        return Judged([v for v in found if v.notebook.profile != "smoke"] or found)
-
-    return {
-        paper: [
-            Counted(*claim, {model: judged(found) for model, found in sorted(by.items())})
-            for claim, by in claims.items()
-        ]
-        for paper, claims in votes.items()
-    }
+            claim.votes.append(vote)
+    return [*found.values()]
 
 
 @dataclass
@@ -131,7 +116,6 @@ class Paper:
 
     word: str
     notebooks: list  # of `Notebook`
-    claims: list  # of `Counted`
 
     @cached_property
     def title(self):
@@ -139,25 +123,21 @@ class Paper:
         return max(reversed(self.notebooks), key=lambda nb: bool(nb.cells)).title
 
     @cached_property
-    def tally(self):
-        "Counters of verdicts: of the paper's claims, of theorems and claims of ours"
-        return [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
-
-    @property
-    def cited(self):
-        "Is it a paper, whose claims are judged?"
-        return self.tally[0].total() > 0
+    def claims(self):
+        "Those of the paper first, then ours and theorems"
+        return sorted(scoreboard(self.notebooks), key=lambda c: c.ours)
 
     @cached_property
-    def counted(self):
-        "Its claims, those of the paper first"
-        return sorted(self.claims, key=lambda c: c.ours)
-
-    def strip(self):
+    def own(self):
         "The paper's own claims in the order of their verdicts"
         order = {v: i for i, v in enumerate(MARKS)}
         own = [c for c in self.claims if not c.ours]
         return sorted(own, key=lambda c: order.get(c.verdict, len(order)))
+
+    @cached_property
+    def tally(self):
+        "Counters of verdicts: of the paper's claims, of theorems and claims of ours"
+        return [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
 
     @cached_property
     def head(self):
@@ -182,84 +162,21 @@ class Paper:
 
     @cached_property
     def lead(self):
-        "Outputs of the first run that has a lead; a smoke run comes last"
+        "Output: the picture of its claims of the first run that has one, a smoke run last; else None"
         small_last = sorted(self.notebooks, key=lambda nb: nb.profile == "smoke")
-        return next((nb.lead for nb in small_last if nb.lead), [])
-
-    @cached_property
-    def picture(self):
-        "The picture of its claims; None where there is none"
-        return next((o for _, o in self.lead if o.kind == "picture"), None)
-
-
-def notebook_html(
-    notebook: Notebook,
-    home: str = "",  # address of the report, for a link back
-) -> str:  # a whole page
-    "An executed notebook as HTML"
-    return templates().get_template("notebook.html").render(nb=notebook, home=home)
+        return next((o for nb in small_last for _, o in nb.lead), None)
 
 
 def _shown(nbs, papers):
     "Key of a run -> [(heading, [(output, link and name of where the same was shown before)])]"
-    first = {o.html: (f"paper-{p.word}", p.title) for p in papers for _, o in p.lead}
+    first = {p.lead.html: (f"paper-{p.word}", p.title) for p in papers if p.lead}
     shown = {}
     for nb in nbs:
         here, shown[nb.key] = (nb.key, nb.key), []
-        for heading, group in groupby(nb.exhibits, lambda found: found[0].heading):
+        for heading, group in groupby(nb.outputs("picture", "table"), lambda co: co[0].heading):
             places = [(o, first.setdefault(o.html, here)) for _, o in group]
             shown[nb.key].append((heading, [(o, at if at != here else None) for o, at in places]))
     return shown
-
-
-def report_html(
-    nbs: list,  # of `Notebook`
-    odd: list,  # of (file name, why it could not be read)
-    pages: dict,  # key of a run -> address of its notebook's page
-    sliders: dict,  # word of a paper -> a slider, see `sliding`
-    changed: str = "",  # what differs from the rows that ship, as text
-) -> str:  # a whole page
-    "The report of a batch as HTML"
-    board = scoreboard(nbs)
-    papers = [
-        Paper(word, [nb for nb in nbs if nb.paper == word], board.get(word, []))
-        for word in dict.fromkeys(nb.paper for nb in nbs)
-    ]
-    total, ours = (sum((p.tally[k] for p in papers), Counter()) for k in (0, 1))
-    models = {people_say(m) for p in papers for c in p.claims for m in c.by} - {"all models"}
-    said = {*total, *ours}
-    page = templates().get_template("report.html")
-    return page.render(
-        notebooks=nbs,
-        odd=odd,
-        pages=pages,
-        papers=papers,
-        models=sorted(models),
-        total=total,
-        ours=ours,
-        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS}),
-        shown=_shown(nbs, papers),
-        sliders=sliders,
-        changed=changed,
-        label=people_say,
-    )
-
-
-def _write(path, text):
-    "Replace a file in one step"
-    with replacing(path) as part:
-        part.write_bytes(text.encode("utf-8", "replace"))
-
-
-def _remove_old(folder, keep):
-    "Remove pages of ours for runs that are gone"
-    for f in folder.glob("*.html"):
-        if f.name in keep:
-            continue
-        with open(f, "rb") as file:
-            ours = b'content="memnb report"' in file.read(1200)
-        if ours:
-            f.unlink()
 
 
 def runs_found(
@@ -289,20 +206,41 @@ def batch_report(
     for f in (markdown_html, code_html, mathml, tables, templates):
         f.cache_clear()  # files may have changed
     nbs, odd = read_notebooks(runs)
-    taken = Counter()
-    for nb in nbs:  # runs with distinct names, whatever the files are called
-        taken[key := nb.key] += 1
-        if taken[key] > 1:
-            nb.name += f" {taken[key]}"
+    papers = [
+        Paper(w, [nb for nb in nbs if nb.paper == w]) for w in dict.fromkeys(nb.paper for nb in nbs)
+    ]
+    total, ours = (sum((p.tally[k] for p in papers), Counter()) for k in (0, 1))
+    said = {*total, *ours}
+    models = {people_say(m) for p in papers for c in p.claims for m in c.by} - {"all models"}
     beside = out.with_name(f"{out.stem}_files")
-    beside.mkdir(parents=True, exist_ok=True)
     pages = {nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs if nb.cells}
+
+    def write(file, template, **parts):
+        with replacing(file) as part:
+            html = templates().get_template(template).render(**parts)
+            part.write_bytes(html.encode("utf-8", "replace"))
+
     for nb in nbs:
         if nb.cells:
-            _write(beside / f"{nb.key}.html", notebook_html(nb, f"../{quote(out.name)}"))
-    _remove_old(beside, {f"{k}.html" for k in pages})
-    _write(
+            home = f"../{quote(out.name)}"
+            write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=home)
+    for f in beside.glob("*.html"):  # pages of ours for runs that are gone
+        if f.stem not in pages and b'content="memnb report"' in f.read_bytes()[:1200]:
+            f.unlink()
+    write(
         out,
-        report_html(nbs, odd, pages, sliders_of(dict.fromkeys(nb.paper for nb in nbs)), changed),
+        "report.html",
+        notebooks=nbs,
+        odd=odd,
+        pages=pages,
+        papers=papers,
+        models=sorted(models),
+        total=total,
+        ours=ours,
+        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS}),
+        shown=_shown(nbs, papers),
+        sliders=sliders_of(p.word for p in papers),
+        changed=changed,
+        label=people_say,
     )
     return out
