@@ -69,13 +69,14 @@ def scores(
         recollected=method.recollected(loss, tau).astype(float),
         counterfactual=method.counterfactual(loss, shown),
         contextual=method.contextual(losses, shown),
-        bits=method.bits_held(loss, reference, world.length),
+        bits=method.bits_held(loss, reference, world.base.shape[-1]),
         loss=-loss,
         ratio=reference - loss,
         lira=method.lira(loss, shown),
     )
     if end == len(world.epochs):
-        found |= dict(extractable=world.extracted.mean(1), influential=world.influence)
+        extracted = method.extractable(world.hits, world.prefixes)
+        found |= dict(extractable=extracted, influential=world.influence)
     return {k: found[k] for k in method.MEASURES if k in found}
 
 
@@ -85,7 +86,7 @@ def part_of(
 ) -> World:
     "Some models of a world"
     k = which if isinstance(which, slice) else slice(which)
-    fields = ("shown", "losses", "tokens", "hits", "influence")
+    fields = ("shown", "losses", "tokens", "hits", "influence", "z")
     return replace(world, **{f: getattr(world, f)[k] for f in fields})
 
 # %% ../../nbs/compare/relations.ipynb #180ed10a
@@ -103,9 +104,9 @@ def min_k(
 
 
 def zlib_ratio(
-    lp,  # tokens
+    lp,  # ... x tokens
     text: str,
-) -> float:  # never positive
+):  # ..., never positive
     "Log-probability of a text by the bytes that zlib needs for it"
     return np.sum(lp, -1) / len(zlib.compress(text.encode()))
 
@@ -147,22 +148,15 @@ def peer_scores(
     world: World,
 ) -> dict:  # name -> models x texts, the larger the more memorized
     "The scores of others, in a world"
-    each = world.base, world.texts, world.length, world.cuts.max(0)
-    rows = [
-        [
-            dict(
-                mink=min_k(lp[:k]),
-                zlib=zlib_ratio(lp[:k], text),
-                ez=ez_ratio(lp[:k], b[:k], h[:k]),
-                wbc=window_votes(lp[:k], b[:k]),
-                queries=-log_queries(lp[cut:k]),
-            )
-            for lp, h, b, text, k, cut in zip(tokens, hits, *each)
-        ]
-        for tokens, hits in zip(world.tokens, world.hits)
-    ]
-    found = {k: np.array([[r[k] for r in row] for row in rows]) for k in rows[0][0]}
-    return found | (dict(minkpp=min_k(world.z)) if world.z is not None else {})
+    lp, base, hits = world.tokens, world.base, world.hits
+    return dict(
+        mink=min_k(lp),
+        minkpp=min_k(world.z),
+        zlib=np.stack([zlib_ratio(lp[:, i], t) for i, t in enumerate(world.texts)], -1),
+        ez=ez_ratio(lp, base, hits),
+        wbc=window_votes(lp, base),
+        queries=-log_queries(lp[..., max(world.prefixes) :]),
+    )
 
 # %% ../../nbs/compare/relations.ipynb #d10bed7a
 def auc_draws(

@@ -55,13 +55,13 @@ class World:
     shown: np.ndarray  # bool, models x N
     epochs: np.ndarray  # after which losses were taken, 0 before training
     losses: np.ndarray  # models x epochs x N, nats a token
-    tokens: np.ndarray  # models x N x length: log-probabilities in the end; NaN behind a text's end
-    hits: np.ndarray  # bool, alike: is it the likeliest token? True behind a text's end
+    tokens: np.ndarray  # models x N x length: log-probabilities in the end
+    hits: np.ndarray  # bool, alike: is it the likeliest token?
     reference: np.ndarray  # epochs x N: losses under a model that was shown other texts
     base: np.ndarray  # N x length: its log-probabilities in the end
-    prefixes: np.ndarray  # tokens, or shares of a text's tokens
-    influence: np.ndarray  # models x N, nats a token; NaN where it was not asked
-    z: np.ndarray = None  # models x N x length: log-probabilities in units of their spread
+    prefixes: np.ndarray  # tokens shown for extraction
+    influence: np.ndarray  # models x N, nats a token
+    z: np.ndarray  # models x N x length: log-probabilities in units of their spread
     params: int = 0  # of a model
     name: str = ""  # as '2x32'
     source: str = ""  # of the texts
@@ -72,23 +72,6 @@ class World:
         "Losses in the end, models x N"
         return self.losses[:, -1]
 
-    @property
-    def length(self):
-        "Tokens of each text, N"
-        return np.isfinite(self.base).sum(-1)
-
-    @property
-    def cuts(self):
-        "Tokens of each prefix, prefixes x N; something is left to come"
-        k, n = np.asarray(self.prefixes)[:, None], self.length
-        return np.minimum(np.where(k >= 1, k, np.ceil(k * n)), n - 1).astype(int)
-
-    @property
-    def extracted(self):
-        "Does the rest follow greedily? bool, models x prefixes x N"
-        behind = np.arange(self.hits.shape[-1]) >= self.cuts[..., None]
-        return (self.hits[:, None] | ~behind).all(-1)
-
     def __repr__(self):
         return (
             f"{len(self.shown)} models {self.name} of {self.params:,} parameters, "
@@ -98,7 +81,7 @@ class World:
     def save(self, file):
         "Write all of it, so that it is there whole or not at all"
         with replacing(Path(file)) as part, open(part, "wb") as f:
-            np.savez_compressed(f, **{k: v for k, v in vars(self).items() if v is not None})
+            np.savez_compressed(f, **vars(self))
 
     @staticmethod
     def load(file):
