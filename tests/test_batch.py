@@ -589,7 +589,7 @@ def test_unknown_names_on_the_command_line(house, capsys):
 
 
 def test_the_shipped_profiles_are_sound():
-    for name in "smoke", "laptop", "night", "table1", "gpu", "paper":
+    for name in "smoke", "laptop", "night", "table1", "hubble", "gpu", "paper":
         words = {r.notebook for r in profiles.profile(name)}
         assert words and words <= set(papers.notebooks())
         assert profiles.select(name)

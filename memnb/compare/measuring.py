@@ -132,7 +132,7 @@ def _found(parts, by):
     d = d.assign(value=d.found / d.n, n=d.n.astype(int), low=low, high=high, quantity="share")
     return d.rename(columns=dict(rate="x")).drop(columns="found")
 
-# %% ../../nbs/compare/measuring.ipynb #9b79fb00
+# %% ../../nbs/compare/measuring.ipynb #ab1516ed
 def inserted(
     source: str,  # 'hub:<data set>' with splits train and test; or a file as for `data.read_frame`
 ):  # DataFrame: text, duplicates (0: never inserted)
@@ -157,9 +157,9 @@ def pair_rows(
         models, d = [lm.load(m, store=store) for m in pair], inserted(source)
     except FileNotFoundError as e:
         raise FileNotFoundError(
-            "the pair is not here, and the hub does not give it. Fetch both models and the texts elsewhere "
-            f"(hf download), then add -p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE. {e}"
-        ) from None
+            "the pair or its texts are neither here nor to be had from the hub: fetch them elsewhere "
+            "(hf download), then add -p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE"
+        ) from e
     if n:
         d = d[(d.duplicates == 0) | (d.groupby("duplicates").cumcount() < n)]
     if counted():
