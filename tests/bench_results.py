@@ -42,7 +42,7 @@ def main():
         n = sum(len(results.measured(w)) for w in words)
         print(f"read {n:,} rows: {ours:.2f} s; as csv {plain:.2f} s; ratio {plain / ours:.1f}")
         os.environ["MEMNB_HOME"] = home
-        one = timed(lambda i: results.record("contextual", rows(i), "m", "bench"), 20)
+        one = timed(lambda i: results.record("contextual", rows(i), "bench", model="m"), 20)
         print(f"record 100 rows: {1000 * one:.1f} ms")
 
 

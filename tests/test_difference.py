@@ -87,9 +87,8 @@ def test_runs_that_are_new_or_gone(house, capsys):
     folder = house / "data/papers"
     gone = len(results.measured("icl")[["profile", "seed"]].drop_duplicates())
     shutil.rmtree(folder / "icl")
-    results.record(
-        "tabular", pd.DataFrame([dict(part="x", quantity="rate", value=1.0)]), "me", "laptop", 7
-    )
+    row = dict(part="x", quantity="rate", value=1.0, model="me")
+    results.record("tabular", pd.DataFrame([row]), "laptop", 7)
     code, out, err = said(capsys)
     assert (
         "icl laptop seed 0: no longer there, " in out

@@ -64,8 +64,7 @@ def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypat
     sets = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
     sizes = icl.Sizes(datasets=sets, n=4, ks=[0, 2], settings=["full", "pairs"], repeats=2)
     made = icl.run(model, sizes, profile="laptop")
-    rows = made.drop(columns=["model", "mode"])
-    results.record("icl", rows.mask(rows.eq("")), "some", "laptop", 0, "completion")
+    results.record("icl", made, "laptop", model="some", mode="completion")
     rows = results.measured("icl")
     rows = rows[rows.model == "some"]
     assert len(rows) == len(made) and set(rows.dataset) == {"one", "two"}
@@ -81,10 +80,8 @@ def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypat
 def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path / "home"))
     made = icl.measure(model, texts(), n=4, ks=[0, 2], settings=icl.SETTINGS, repeats=1)
-    both = pd.concat([made, made[made.judge != ""].assign(judge="verdicts.csv")]).drop(
-        columns="model"
-    )
-    results.record("icl", both, "some", "laptop", 0, "completion")
+    both = pd.concat([made, made[made.judge != ""].assign(judge="verdicts.csv")])
+    results.record("icl", both, "laptop", model="some", mode="completion")
     shown = results.runs("icl", "laptop")
     own = shown[shown.model == "some"]
     assert len(own) == len(made) and set(own.judge) == {"", "rule"}

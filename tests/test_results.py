@@ -15,13 +15,12 @@ from memnb import papers, results
 WRITER = """
 import sys
 import pandas as pd
-from memnb.results import Recorder
+from memnb.results import record
 who, parts = sys.argv[1], int(sys.argv[2])
-with Recorder('toy', 'laptop') as rec:
-    for i in range(parts):
-        rec.add(pd.DataFrame(dict(part=f'part {i}', dataset=['a', 'b', 'c'], quantity='rate', value=[i, i, i])), f'model-{who}', 'chat')
-    print('ready', flush=True)
-    if len(sys.argv) > 3: sys.stdin.readline()
+rows = [dict(part=f'part {i}', dataset=d, quantity='rate', value=i) for i in range(parts) for d in 'abc']
+print('ready', flush=True)
+if len(sys.argv) > 3: sys.stdin.readline()
+record('toy', pd.DataFrame(rows), 'laptop', model=f'model-{who}', mode='chat')
 print('done', flush=True)
 """
 
@@ -71,7 +70,7 @@ def test_two_processes_of_one_run_write_its_rows_once(home):
 
 def test_threads_at_once(home):
     def one(i):
-        results.record("toy", rows(i), f"m{i % 4}", "laptop", seed=i, mode="chat")
+        results.record("toy", rows(i), "laptop", i, model=f"m{i % 4}", mode="chat")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, range(24)))
@@ -81,7 +80,8 @@ def test_threads_at_once(home):
 def test_threads_that_write_one_file_lose_nothing(home):
     with ThreadPoolExecutor(4) as pool:
         done = [
-            pool.submit(results.record, "toy", rows(i, f"d{i}"), "m", "laptop") for i in range(40)
+            pool.submit(results.record, "toy", rows(i, f"d{i}"), "laptop", model="m")
+            for i in range(40)
         ]
         assert all(f.result() is not None for f in done)
     assert sorted(results.measured("toy").value) == list(range(40)) and len(names(home)) == 1
@@ -91,14 +91,14 @@ def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(home, monk
     for n in (10, 20, 30):
         monkeypatch.setenv("MEMNB_RUN", f"own-n={n}")
         monkeypatch.setenv("MEMNB_VARIANT", f"n={n}")
-        results.record("toy", rows(n), "m", "own")
+        results.record("toy", rows(n), "own", model="m")
         assert results.runs("toy").value.tolist() == [n]  # each shows its own
     assert sorted(results.measured("toy").variant) == ["n=10", "n=20", "n=30"]
     assert not capsys.readouterr().err
 
 
 def test_files_that_contradict_each_other_are_named(home, capsys):
-    results.record("toy", rows(1), "m", "laptop")
+    results.record("toy", rows(1), "laptop", model="m")
     folder = home / "data/papers/toy/measured"
     results._write(results.measured("toy").assign(value=2.0), folder / "copy.parquet")
     assert len(results.measured("toy")) == 1
@@ -123,7 +123,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(tmp_path):
 
 
 def test_a_file_cut_anywhere_is_refused(home):
-    results.record("toy", pd.concat([rows(i, f"d{i}") for i in range(40)]), "m", "laptop")
+    results.record("toy", pd.concat([rows(i, f"d{i}") for i in range(40)]), "laptop", model="m")
     (file,) = (home / "data/papers/toy/measured").iterdir()
     whole = file.read_bytes()
     for at in range(0, len(whole), max(1, len(whole) // 50)):
@@ -164,12 +164,12 @@ def test_kills_while_writing_leave_a_whole_table(home, monkeypatch):
 
 def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
     for mode in ("chat", "completion"):
-        results.record("toy", rows(0.1), "m", "laptop", mode=mode)
+        results.record("toy", rows(0.1), "laptop", model="m", mode=mode)
     for seed in (0, 1):
-        results.record("toy", rows(0.2), "m", "night", seed=seed, mode="chat")
+        results.record("toy", rows(0.2), "night", model="m", seed=seed, mode="chat")
     monkeypatch.setenv("MEMNB_RUN", "laptop-n=5")
     monkeypatch.setenv("MEMNB_VARIANT", "n=5")
-    results.record("toy", rows(0.3), "m", "laptop", mode="chat")
+    results.record("toy", rows(0.3), "laptop", model="m", mode="chat")
     got = results.measured("toy")
     assert len(got) == 5
     assert results.runs(got, "laptop").value.tolist() == [0.3]  # this process is that run
@@ -180,20 +180,20 @@ def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
 
 def test_parts_of_one_run_come_together(home):
     for i in range(3):
-        results.record("toy", rows(i, f"d{i}"), "m", "laptop")
+        results.record("toy", rows(i, f"d{i}"), "laptop", model="m")
     assert results.measured("toy").value.tolist() == [0, 1, 2] and len(names(home)) == 1
 
 
 def test_equal_numbers_keep_their_line_and_their_day(home):
-    results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "m", "laptop")
+    results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "laptop", model="m")
     file = home / "data/papers/toy/measured" / names(home)[0]
     results._write(results._read(file).assign(when="2020-01-01"), file)
     results._WRITTEN.clear()
-    results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "m", "laptop")
+    results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "laptop", model="m")
     got = results.measured("toy")
     assert dict(zip(got.dataset, got.when)) == {"a": date.today().isoformat(), "b": "2020-01-01"}
     before = file.stat()
-    results.record("toy", pd.concat([rows(0.15, "a"), rows(0.2000001, "b")]), "m", "laptop")
+    results.record("toy", pd.concat([rows(0.15, "a"), rows(0.2000001, "b")]), "laptop", model="m")
     assert file.stat().st_mtime_ns == before.st_mtime_ns  # it says the same: not written again
 
 
@@ -202,20 +202,20 @@ def test_equal_numbers_keep_their_line_and_their_day(home):
 )
 def test_names_that_look_like_numbers_stay_names(home, names_):
     for _ in range(3):
-        results.record("toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "m", "laptop")
+        results.record("toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "laptop", model="m")
     got = results.measured("toy")
     assert got.value.tolist() == [0.0, 1.0] or sorted(got.value) == [0.0, 1.0]
     assert set(got.dataset) == {n.replace("\r", "\n") for n in names_}
 
 
 def test_smoke_writes_nothing(home):
-    results.record("toy", rows(), "m", "smoke")
+    results.record("toy", rows(), "smoke", model="m")
     assert not (home / "data").exists()
 
 
 def test_a_paper_cannot_lead_out_of_the_folder(home):
     with pytest.raises(ValueError, match="one word"):
-        results.record("../../escape", rows(), "m", "laptop")
+        results.record("../../escape", rows(), "laptop", model="m")
 
 
 @pytest.mark.parametrize("paper", papers.notebooks())

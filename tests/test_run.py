@@ -198,7 +198,7 @@ def test_runs_of_a_grid_do_not_hide_each_other(tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("MEMNB_RUN", run.results_name)
         monkeypatch.setenv("MEMNB_VARIANT", run.variant)
         row = dict(part="x", quantity="q", value=run.parameters["n"])
-        results.record("icl", pd.DataFrame([row]), "m", "own")
+        results.record("icl", pd.DataFrame([row]), "own", model="m")
         own_rows = results.select(results.measured("icl"), profile="own")
         assert results.runs(own_rows, "own").value.tolist() == [row["value"]]
     assert own_rows.value.tolist() == [10, 20, 30]

@@ -54,7 +54,7 @@ def measure(
 PAPER = papers.Paper("toy", measure)""",
     """from memnb import claims, results
 now = measure(model, PAPER.sizes(dict(sizes, n=n)), seed)
-results.record('toy', now, model, profile, seed, 'train')
+results.record('toy', now, profile, seed, model=model, mode='train')
 assert now.x[0] == (8 if profile == 'smoke' else 6) # the size of the profile has come here
 verdicts = claims.board('toy', results.runs('toy', profile, now=now.assign(model=model)))""",
     "## Claims",
@@ -173,7 +173,7 @@ def test_its_numbers_are_compared(six):
     ran(six, "git", "add", "data"), ran(six, *git, "commit", "-qm", "data")
     code = (
         "import pandas as pd; from memnb.results import record\n"
-        "record('toy', pd.DataFrame([dict(part='throws', quantity='repeats', value=%r, n=49)]), 'die', 'laptop', 0, 'train')"
+        "record('toy', pd.DataFrame([dict(part='throws', quantity='repeats', value=%r, n=49)]), 'laptop', model='die', mode='train')"
     )
     ran(six, sys.executable, "-c", code % 0.5)
     assert "toy laptop seed 0: a run that does not ship, 1 rows\n" in memnb(six, "diff", "toy")

@@ -275,9 +275,8 @@ def record(out):
 
     d = pd.read_csv(Path(out) / "capacity_gpu.csv")
     made = ["model", "mode", "profile", "seed", "code", "when"]
-    rows = results.record(
-        "capacity", d.drop(columns=made), "gpt", "gpu", int(d.seed.min()), "train"
-    )
+    who = dict(model="gpt", mode="train")
+    rows = results.record("capacity", d.drop(columns=made), "gpu", int(d.seed.min()), **who)
     print(f"{len(rows)} rows recorded")
 
 

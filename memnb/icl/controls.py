@@ -123,8 +123,7 @@ def record_controls(
         except (FileNotFoundError, OSError) as e:
             say(f"{name} is not at hand, its recorded rows stay: {str(e).splitlines()[0][:80]}")
             continue
-        results.record("icl", rows.mask(rows.eq("")), f"copy:{name}", profile, seed)
-        parts.append(rows.assign(model=f"copy:{name}"))
+        parts.append(results.record("icl", rows, profile, seed, model=f"copy:{name}"))
     return in_long_form(*parts)
 
 
@@ -255,5 +254,4 @@ def record_world(
     fit = trained(w, 0.2 if smoke else 6)
     r = world_answers(fit, w, WORLD_KS[:2] if smoke else WORLD_KS)
     rows = matches_of(r).round(6).assign(judge="exact")
-    results.record("icl", rows.mask(rows.eq("")), "gpt", profile, seed, "train")
-    return rows.assign(model="gpt")
+    return results.record("icl", rows, profile, seed, model="gpt", mode="train")

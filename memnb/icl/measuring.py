@@ -203,5 +203,5 @@ def record_pair(
     scores = [token_scores(m, t, k) for m, t in zip(of, tasks) for k in shots]
     scores = pd.concat(scores).assign(times=lambda d: d.times.clip(upper=OFTEN))
     rows = in_long_form(pooled(*said, hits), token_rows(scores, name)).round(6)
-    results.record("icl", rows.mask(rows.eq("")), pair_of(models[0]), profile, seed, "completion")
-    return rows.assign(model=pair_of(models[0]))
+    who = dict(model=pair_of(models[0]), mode="completion")
+    return results.record("icl", rows, profile, seed, **who)

@@ -33,8 +33,7 @@ def mean_loss(
         out |= dict(sd=float(x.std(ddof=1)), low=out["value"], high=out["value"])
     if len(set(x)) < 2:
         return out
-    how = dict(resamples=resamples, method="percentile", seed=seed)
-    ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, **how)
+    ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, resamples, seed)
     return out | dict(zip(("low", "high"), ends[1:]))
 
 # %% ../../nbs/iclinf/influence.ipynb #486e3cbd
