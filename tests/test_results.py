@@ -202,7 +202,9 @@ def test_equal_numbers_keep_their_line_and_their_day(home):
 )
 def test_names_that_look_like_numbers_stay_names(home, names_):
     for _ in range(3):
-        results.record("toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "laptop", model="m")
+        results.record(
+            "toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "laptop", model="m"
+        )
     got = results.measured("toy")
     assert got.value.tolist() == [0.0, 1.0] or sorted(got.value) == [0.0, 1.0]
     assert set(got.dataset) == {n.replace("\r", "\n") for n in names_}
