@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMOLLM2', 'ADAPTER', 'BACKENDS', 'passed', 'step', 'twin', 'plain', 'Unread', 'Whole', 'HF', 'fingerprint', 'quiet',
-           'fetch', 'read_adapter', 'merged', 'pack_adapter', 'planted_names', 'planted_dir']
+           'fetch', 'read_adapter', 'merged', 'planted_names', 'planted_dir']
 
 # %% ../nbs/rooms/hf.ipynb #14ec8eee
 import base64
@@ -808,29 +808,6 @@ def merged(
     both = quiet(lambda: PeftModel(net, PeftConfig.from_pretrained(folder)))
     set_peft_model_state_dict(both, read_adapter(folder, most))
     return both.merge_and_unload()
-
-
-def pack_adapter(
-    folder: Path,  # of an adapter
-    step: float = 0.125,  # to which its vectors are rounded, in units of their root mean square
-):
-    "Write an adapter in a third of its size"
-    import torch
-    from safetensors.torch import save_file
-
-    whole, out, steps = read_adapter(folder), {}, {}
-    for a in (n for n in whole if "lora_A" in n):
-        b = a.replace("lora_A", "lora_B")
-        (qb, rb), (qa, ra) = (torch.linalg.qr(x.double()) for x in (whole[b], whole[a].T))
-        u, s, vt = torch.linalg.svd(rb @ ra.T)
-        for name, vectors in ((a, (qa @ vt.T) * s.sqrt()), (b, (qb @ u) * s.sqrt())):
-            by = step * vectors.square().mean(0).sqrt().clamp(min=1e-12)
-            q = (vectors / by).round().clamp(-127, 127).to(torch.int8).T.contiguous()
-            out[name] = torch.tensor([*zlib.compress(q.numpy().tobytes(), 9)], dtype=torch.uint8)
-            steps[name] = by.float()
-    out["steps"] = torch.stack([steps[name] for name in sorted(steps)])
-    with replacing(Path(folder) / ADAPTER) as part:
-        save_file(out, part)
 
 # %% ../nbs/rooms/hf.ipynb #8109d0c6
 def _tops():
