@@ -772,7 +772,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                           'memnb.hf.fetch': ('rooms/hf.html#fetch', 'memnb/hf.py'),
                           'memnb.hf.fingerprint': ('rooms/hf.html#fingerprint', 'memnb/hf.py'),
                           'memnb.hf.merged': ('rooms/hf.html#merged', 'memnb/hf.py'),
-                          'memnb.hf.pack_adapter': ('rooms/hf.html#pack_adapter', 'memnb/hf.py'),
                           'memnb.hf.passed': ('rooms/hf.html#passed', 'memnb/hf.py'),
                           'memnb.hf.plain': ('rooms/hf.html#plain', 'memnb/hf.py'),
                           'memnb.hf.planted_dir': ('rooms/hf.html#planted_dir', 'memnb/hf.py'),
