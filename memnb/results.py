@@ -385,7 +385,7 @@ def _run_of(rows, profile):
         wanted = dict(profile=[profile, *PROFILES], seed=[there.min()]).get(c, [])
         if c == "variant":
             wanted = [current_run(rows.profile.iloc[0])[1], ""]
-        known = {*there}
+        known = {*there.unique()}
         rows = rows[there == next(x for x in (*wanted, there.iloc[0]) if x in known)]
     judges = [j for j in completed(rows, ["judge"]).judge.unique() if j]
     if len(judges) > 1:  # of several the rule; what takes no judge stays

@@ -160,11 +160,12 @@ def kappa(
     "Cohen's kappa"
     from statsmodels.stats.inter_rater import cohens_kappa
 
-    kinds = np.union1d(a, b)
+    kinds, at = np.unique([*a, *b], return_inverse=True)
     if len(kinds) < 2:
         return math.nan
-    table = pd.crosstab(np.asarray(a), np.asarray(b)).reindex(kinds, fill_value=0)
-    return float(cohens_kappa(table.reindex(columns=kinds, fill_value=0), return_results=False))
+    table = np.zeros((len(kinds), len(kinds)))
+    np.add.at(table, tuple(at.reshape(2, -1)), 1)
+    return float(cohens_kappa(table, return_results=False))
 
 
 def auc(
