@@ -171,7 +171,7 @@ def grade(
     return out
 
 # %% ../nbs/rooms/exercises.ipynb #80330bd6
-UNFILLED = "fill in the cell above, run it, then this one"
+UNFILLED = "nothing is filled in yet"
 
 
 def mark(

@@ -77,12 +77,13 @@ def checkout():
 
 
 def exercises(nb):
-    "(cell to fill in, its check, solution) of each exercise of a page, as code; checks give their last expression"
+    """(cell to fill in, its check, solution) of each exercise of a page, as code; both may be one cell; checks give their last
+    expression"""
     for i, c in enumerate(nb.cells):
         if c.cell_type == "markdown" and "<summary>Solution</summary>" in c.source:
-            start, check = (x.source for x in nb.cells[i - 2 : i])
-            asked = ast.unparse(ast.parse(check).body[-1])
-            yield start, check, asked, c.source.split("```python\n")[1].split("```")[0]
+            code = [x.source for x in nb.cells[i - 2 : i] if x.cell_type == "code"]
+            asked = ast.unparse(ast.parse(code[-1]).body[-1])
+            yield code[0], code[-1], asked, c.source.split("```python\n")[1].split("```")[0]
 
 
 def solved(path, out):

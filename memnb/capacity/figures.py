@@ -443,10 +443,11 @@ def fig18(measured, reported):
         sns.scatterplot(text, x="tokens", y="f1", ax=b, **how)
         lines = ("consistent", "-", "paper's law"), ("printed", ":", "as printed")
         for form, ls, name in lines:
-            b.plot(64 * x, membership_law(x, 1, form), color="black", ls=ls, lw=1, label=name)
+            f1 = np.minimum(membership_law(x, 1, form), 1)
+            b.plot(64 * x, f1, color="black", ls=ls, lw=1, label=name)
         b.plot(64 * six.value.astype(float) / P, six.x.astype(float), **plots.HOLLOW | dict(ms=4))
         if law["c1"] == law["c1"]:
-            own = law_curve(x, *(law[k] for k in ("c1", "k", "b")))
+            own = np.minimum(law_curve(x, *(law[k] for k in ("c1", "k", "b"))), 1)
             b.plot(x * s, own, color=plots.GREY, label="our fit")
         b.set(title="law of membership", xlabel="tokens per parameter", ylabel="F1", xscale="log")
         b.set(ylim=(0.2, 1.05))  # with room for the legend
@@ -457,7 +458,7 @@ def fig18(measured, reported):
         plots.foot(text, f"{len(text)} trainings"),
         "Left: share of texts that greedy decoding completes verbatim from their first tokens, of training "
         "and of held-out texts. Right: F1 of each training, the sigmoid of the paper, and the same form "
-        "fitted to ours. Open circles are the six sizes that the paper prints; the law as it is printed "
+        "fitted to ours, both cut off at 1, which the form exceeds. Open circles are the six sizes that the paper prints; the law as it is printed "
         "(dotted) misses them and rises with the data.",
     )
 
