@@ -25,7 +25,7 @@ class Build(build_py):
             below = Path(pattern.split("*")[0])
             for file in sorted(Path().glob(pattern)):
                 hidden = any(part.startswith(".") for part in file.parts)  # checkpoints of Jupyter
-                if hidden or not file.is_file() or file.suffix == ".unfinished":
+                if hidden or not file.is_file():
                     continue
                 target = Path(self.build_lib) / "memnb/_share" / kind / file.relative_to(below)
                 target.parent.mkdir(parents=True, exist_ok=True)

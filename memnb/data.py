@@ -76,24 +76,16 @@ def _decode(raw, what, encoding=None):
 # %% ../nbs/rooms/data.ipynb #04f81655
 def _records(text, what, sep=",", above=0):
     "Each record of a csv text: (number of its first line, its characters, its values)"
-    taken, out, end = [], [], "\n" if "\n" in text else "\r"
-
-    def feed():
-        for line in io.StringIO(text, newline=end):
-            taken.append(line)
-            yield line
-
-    reader, most = csv.reader(feed(), delimiter=sep, strict=True), csv.field_size_limit(2**31 - 1)
-
-    def first():
-        return above + reader.line_num - len(taken) + 1
-
+    lines = io.StringIO(text, newline="\n" if "\n" in text else "\r").readlines()
+    reader, most = csv.reader(lines, delimiter=sep, strict=True), csv.field_size_limit(2**31 - 1)
+    out, at = [], 0
     try:
         for values in reader:
-            out.append((first(), "".join(taken).removesuffix("\n").removesuffix("\r"), values))
-            taken.clear()
+            record = "".join(lines[at : reader.line_num])
+            out.append((above + at + 1, record.removesuffix("\n").removesuffix("\r"), values))
+            at = reader.line_num
     except csv.Error as e:
-        odd = "".join(taken)
+        odd = "".join(lines[at : reader.line_num])
         advice = f"A quote in a quoted value is written twice, and before and behind such a value stands {sep!r}"
         if '\\"' in odd:
             advice = 'Quotes are escaped by \\ there: write "" for \\"'
@@ -101,7 +93,7 @@ def _records(text, what, sep=",", above=0):
             advice = "Is a quote left open?"
         elif "\r" in odd.rstrip("\r\n"):
             advice = "Some of its lines end with CR alone: give all of them the same end"
-        raise DataError(f"{what}, line {first()}: {e}. {advice}") from None
+        raise DataError(f"{what}, line {above + at + 1}: {e}. {advice}") from None
     finally:
         csv.field_size_limit(most)
     return out
@@ -272,13 +264,6 @@ def _most_unique(df, target):
     return best if share[best] >= 0.5 else None
 
 
-def _check_column(df, column, role, what):
-    "Refuse a column that the table does not have"
-    if column is not None and column not in df:
-        like = did_you_mean(column, df.columns)
-        raise DataError(f"{what} has no column {column!r} to be the {role}{like}")
-
-
 @lru_cache(32)  # a caller that changes the table takes a copy
 def _as_table(raw, what, skip=0, header=True, sep=None, encoding=None):
     "A table from the bytes of a csv file"
@@ -383,16 +368,15 @@ def _local(names, splits, single=False):
     "Files of a set in `MEMNB_DATA`: split -> path; `single` allows one file for the first split"
     if not (top := os.environ.get("MEMNB_DATA")) or top == os.devnull:
         return {}
-    top = Path(top)
-    if not top.is_dir():
+    if not os.path.isdir(top):
         raise FileNotFoundError(f"MEMNB_DATA={top} is not a folder; correct or unset it")
     for n in names:
         for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
-            one = {splits[0]: top / f"{stem}.csv"} if single else {}
-            parts = ({s: top / stem / f"{s}{t}.csv" for s in splits} for t in ("_subset", ""))
-            there = [{s: f for s, f in p.items() if os.path.isfile(f)} for p in (one, *parts)]
-            if found := there[0] or there[1] | there[2]:
-                return {s: found[s] for s in splits if s in found}
+            if single and os.path.isfile(one := Path(top, f"{stem}.csv")):
+                return {splits[0]: one}
+            ways = ((s, Path(top, stem, f"{s}{t}.csv")) for s in splits for t in ("_subset", ""))
+            if found := {s: f for s, f in ways if os.path.isfile(f)}:  # of two the whole one
+                return found
     return {}
 
 
@@ -504,7 +488,6 @@ def _gather(k, split):
 def _read_text(raw, what):
     "A file of a text set as DataFrame"
     if what.endswith(".parquet"):
-        require("pyarrow", "hub")
         return pd.read_parquet(io.BytesIO(raw))
     if not what.endswith(".tab"):
         return _read_csv(_decode(raw, what), what)[3]
@@ -518,8 +501,6 @@ def _tidy(d, k, what, split, origin):
         d = d.rename(columns=dict(coarse_label="label", coarse_name="label_name"))
     if lacks := [c for c in (*k.columns, "label") if c not in d]:
         raise DataError(f"{what} has no column {', '.join(lacks)}, but {', '.join(d.columns)}")
-    if "fine_label" in d:
-        d = d.assign(fine_label=d.fine_label.astype("int64"))
     if "content" in d and "text" not in d:
         d = d.assign(text=d.content.str.lstrip())
     d, n = d.drop(columns="idx", errors="ignore").assign(label_name=d.label), len(k.labels)
@@ -542,8 +523,6 @@ def _origin(what, raw):
 def _own_table(source, split):
     "(Bytes, their name for messages, name of the table, split, origin) of what `load` was given"
     if isinstance(source, pd.DataFrame):
-        if isinstance(source.index, pd.MultiIndex):
-            raise DataError("a DataFrame with a MultiIndex is no table; use reset_index()")
         if odd := [c for c in source.columns if not isinstance(c, str)]:
             raise DataError(f"{odd[0]!r} is no name of a column; give strings: df.columns = [...]")
         raw = source.to_csv(index=False, lineterminator="\n").encode()
@@ -608,8 +587,10 @@ def load(
             t = replace(t, target=own[0], unique=own[1])
         else:
             unique = unique or _most_unique(t.df, target)
-    _check_column(t.df, target, "target", t.name)
-    _check_column(t.df, unique, "unique feature", t.name)
+    for role, column in (("target", target), ("unique feature", unique)):
+        if column is not None and column not in t.df:
+            why = f"{t.name} has no column {column!r} to be the {role}"
+            raise DataError(why + did_you_mean(column, t.names))
     own = dict(name=name or t.name, target=target or t.target, unique=unique or t.unique)
     return replace(t, df=t.df.copy(), **own)
 
@@ -624,11 +605,10 @@ def read_frame(
     path = hub_file(repo, file) if str(source).startswith("hub:") else _there(source)
     with open(path, "rb") as f:
         if f.read(4) == b"PAR1":
-            require("pyarrow", "hub")
-            from pyarrow.parquet import ParquetFile
+            from pyarrow.parquet import read_schema
 
             try:
-                own = set(columns or ()) <= {*ParquetFile(path).schema_arrow.names}
+                own = set(columns or ()) <= {*read_schema(path).names}
                 return pd.read_parquet(path, columns=columns if own else None)
             except (OSError, ValueError) as e:
                 raise DataError(f"{path.name} is a damaged parquet file: {e}") from None

@@ -35,17 +35,11 @@ class Fit:
     note: str = ""  # what went wrong, if anything
     device: str = "cpu"
     watched: np.ndarray = None  # log-probabilities, evaluations x watched sequences, in order
-    most: float = np.inf  # bits that there were to memorize
 
     @property
     def bits(self):
         "Bits memorized at the end"
         return float(self.table.bits.iloc[-1])
-
-    @property
-    def full(self):
-        "Whether a training ended because nothing was left"
-        return self.bits > FULL * self.most
 
     @property
     def seconds(self):
@@ -272,7 +266,7 @@ class _Run:
             self.score(True)
         for g, s in enumerate(self.schedules):
             own, each = self.seen[g][: len(self.data[g][0])], np.array(self.each[g])
-            rest = self.note[g], device, each, self.most[g]
+            rest = self.note[g], device, each
             yield Fit(self.c, s, self.state[0][g], pd.DataFrame(self.rows[g]), own, *rest)
 
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from memnb import claims, results
-from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, read, verdict
+from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, judge, read, verdict
 
 PAPERS = "tabular icl iclinf contextual capacity compare".split()
 numbers = some.floats(-50, 50).map(lambda x: round(x, 3))
@@ -27,7 +27,7 @@ def rows(*cases):
 
 
 def said(test, d, **args):
-    return TESTS[test](d, **args)[0]
+    return judge(test, d, **args)[0]
 
 
 @given(numbers, halves, numbers)
@@ -160,6 +160,7 @@ def test_claims_are_data(paper):
     found = read(paper)
     if not found:
         pytest.skip(f"{paper} has its claims in Python")
+    assert len({c.id for c in found}) == len(found)
     own = [c.id for c in found if c.where.startswith("ours")]
     assert len(own) <= 4, f"{paper} has {len(own)} claims of its own: {own}"
     for c in found:
@@ -225,4 +226,4 @@ def test_every_claim_on_intervals_turns(paper, monkeypatch):
             yes, no = (c.args.get("at", 0) + up * far for far in (1, -1))
         for value, want in ((yes, True), (no, False)):
             moved = d.assign(value=value, low=value, high=value)
-            assert TESTS[c.test](moved, **c.args)[0] is want, f"{c.id} at {value}"
+            assert judge(c.test, moved, **c.args)[0] is want, f"{c.id} at {value}"

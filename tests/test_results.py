@@ -44,28 +44,18 @@ def names(home):
     return sorted(p.name for p in (home / "data/papers/toy/measured").iterdir())
 
 
-def test_processes_at_once_lose_and_double_nothing(home):
-    children = [writer(home, i, 5, "wait") for i in range(6)]
+@pytest.mark.parametrize("models", [range(6), [0, 0]], ids=["of six models", "of one run"])
+def test_processes_at_once_lose_and_double_nothing(home, models):
+    children = [writer(home, i, 5, "wait") for i in models]
     for c in children:
         assert c.stdout.readline() == "ready\n"
     for c in children:
         c.stdin.write("\n"), c.stdin.flush()  # all write now
     for c in children:
         assert c.wait(120) == 0
-    got = results.measured("toy")
-    assert len(got) == 6 * 5 * 3 and not got.duplicated(results.key_columns(got)).any()
-    assert names(home) == [f"laptop.model-{i}.chat.s0.parquet" for i in range(6)]
-
-
-def test_two_processes_of_one_run_write_its_rows_once(home):
-    children = [writer(home, 0, 5, "wait") for _ in range(2)]
-    for c in children:
-        assert c.stdout.readline() == "ready\n"
-    for c in children:
-        c.stdin.write("\n"), c.stdin.flush()
-    for c in children:
-        assert c.wait(120) == 0
-    assert len(results.measured("toy")) == 15 and names(home) == ["laptop.model-0.chat.s0.parquet"]
+    got, files = results.measured("toy"), [f"laptop.model-{i}.chat.s0.parquet" for i in {*models}]
+    assert len(got) == len(files) * 5 * 3 and not got.duplicated(results.key_columns(got)).any()
+    assert names(home) == files
 
 
 def test_threads_at_once(home):
@@ -176,12 +166,6 @@ def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
     monkeypatch.delenv("MEMNB_RUN"), monkeypatch.delenv("MEMNB_VARIANT")
     assert results.runs(got, "laptop").value.tolist() == [0.1]
     assert results.runs(got).value.tolist() == [0.2]  # the larger profile, the smaller seed
-
-
-def test_parts_of_one_run_come_together(home):
-    for i in range(3):
-        results.record("toy", rows(i, f"d{i}"), "laptop", model="m")
-    assert results.measured("toy").value.tolist() == [0, 1, 2] and len(names(home)) == 1
 
 
 def test_equal_numbers_keep_their_line_and_their_day(home):
