@@ -177,12 +177,10 @@ def long(
 ):  # DataFrame in the long form; what was not measured (NaN) has no row
     "A wide table as a long one"
     names = [c for c in rows if c not in quantities]
-    d = rows.melt(
-        names, [q for q in quantities if q in rows], "quantity", "value", ignore_index=False
-    )
-    at = np.tile(np.arange(len(rows)), len(d) // max(1, len(rows)))
-    d = d.iloc[np.argsort(at, kind="stable")].dropna(subset="value")
-    return d.astype(dict(value=float)).reset_index(drop=True)
+    there = [q for q in quantities if q in rows]
+    d = rows.reset_index(drop=True)
+    d = d.melt(names, there, "quantity", "value", ignore_index=False).sort_index(kind="stable")
+    return d.dropna(subset="value").astype(dict(value=float)).reset_index(drop=True)
 
 
 def wide(
