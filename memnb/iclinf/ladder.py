@@ -9,6 +9,7 @@ __all__ = []
 import copy
 import gc
 import hashlib
+import itertools
 import random
 import re
 
@@ -71,6 +72,7 @@ def tune(
     batch: int = 2,  # learning rate after a warm-up; prompts of a step
     rank: int = 8,  # of the adapter
     seed: int = 0,
+    note: str = "",  # ends the names of the models
 ) -> iter:  # of hf.HF, one a stop, each made when it is asked for
     "A model that learns to answer few-shot prompts, at several times of its learning"
     import torch
@@ -96,7 +98,7 @@ def tune(
             say(f"{i} of {len(taught)} prompts, loss {loss.item():.2f}")
         del hidden, logits, loss  # and what they were computed from
         if i in stops:
-            yield kept_model(model, net, f"{model.name}, tuned on {i} prompts")
+            yield kept_model(model, net, f"{model.name}, tuned on {i} prompts{note}")
 
 
 def kept_model(model, net, name):
@@ -116,14 +118,11 @@ def rung_number(
     return int(next(iter(re.findall(r", tuned on (\d+) ", model)), 0))
 
 
-def over_trainings(
-    values,  # trainings x queries
-    seed: int = 0,  # see `mean_loss`
-) -> dict:  # value, sd, low, high, n, unit
-    "Mean and interval over trainings, queries averaged first; of one training over queries"
-    values = np.array(values, float)
-    units, unit = (values[0], "queries") if len(values) == 1 else (values.mean(1), "trainings")
-    return mean_loss(units, seed) | dict(unit=unit)
+def training_number(
+    model: str,  # name of a model of the ladder
+) -> int:  # 0 of the first one, and of the model as it is
+    "Training that a model comes from"
+    return int(next(iter(re.findall(r", training (\d+)", model)), 0))
 
 
 def rungs(
@@ -132,53 +131,38 @@ def rungs(
     n: int = 32,  # queries a data set
     shots: int = 4,  # exemplars
     stops: list = (24, 96),  # prompts after which the tuned model is asked
-    trainings: int = 1,  # each with its own prompts, order and adapter
+    training: int = 0,  # number of the training: its prompts, order and adapter
     taught: list = ("topics", "news"),  # data sets that it is tuned on
     mode: str = "completion",
     splits: list = ("train", "test"),
     seed: int = 0,  # see `measure`
-) -> tuple:  # (DataFrame in the long form, with model; the last model of the first training)
+) -> tuple:  # (DataFrame in the long form, with model; the last model)
     "ICLInf along the tuning of a model, on the same queries"
-    m, found, last = lm.load(model), {}, None
+    m, found, own = lm.load(model), {}, seed + 1000 * training
     asked = n, shots, mode, splits, seed
     if isinstance(m, lm.Dry):  # every model, and the tuning forward and back
-        for d in datasets * (1 + trainings * len(stops)):
+        for d in datasets * (1 + len(stops)):
             scores(m, d, *asked)
-        m.cost["prompt_tokens"] += 3 * 250 * trainings * max(stops)  # of a prompt of four texts
+        m.cost["prompt_tokens"] += 3 * 250 * max(stops)  # of a prompt of four texts
         return pd.DataFrame(), m
-
-    def ask(who):
+    note = f", training {training}" * bool(training)
+    made = tune(m, lessons(taught, max(stops), seed=own), stops, seed=own, note=note)
+    for who in itertools.chain([m], made):  # one at a time
         for d in datasets:
-            found.setdefault((who.name, d), []).append(scores(who, d, *asked))
+            found[who.name, d] = scores(who, d, *asked)
         say(f"{who.name} is done")
-
-    ask(m)
-    for r in range(trainings):
-        own = seed + 1000 * r
-        for who in tune(m, lessons(taught, max(stops), seed=own), stops, seed=own):
-            ask(who)
-            last = who if r == 0 else last
-            del who
-        gc.collect()  # what was trained
-    worst = {
-        k: np.array([losses(t).groupby("query", sort=False).loss.max() for t in v])
-        for k, v in found.items()
-    }
-    rows = []
-    for (who, d), tables in found.items():
-        at = dict(model=who, dataset=d, unit="queries", setting="tuned" * (who != m.name))
-        hits = np.array([right(t) for t in tables])
-        hits = over_trainings(hits) if len(hits) > 1 else share(hits[0].tolist())
-        rows.append(at | dict(quantity="accuracy") | hits)
-        rows.append(at | dict(quantity="guess", **guess(tables[0])))
-        rows.append(at | dict(quantity="loss") | over_trainings(worst[who, d], seed))
-        if who != m.name:
-            gap = over_trainings(worst[who, d] - worst[m.name, d], seed)
+    worst = {k: losses(t).groupby("query", sort=False).loss.max() for k, t in found.items()}
+    rows, names = [], list(dict.fromkeys(who for who, _ in found))
+    for (name, d), table in found.items():
+        at = dict(model=name, dataset=d, setting="tuned" * (name != m.name))
+        rows.append(at | dict(quantity="accuracy") | share(right(table)))
+        rows.append(at | dict(quantity="guess", **guess(table)))
+        rows.append(at | dict(quantity="loss") | mean_loss(worst[name, d], seed))
+        if name != m.name:
+            gap = mean_loss(worst[name, d] - worst[m.name, d], seed)
             rows.append(at | dict(quantity="difference", other=m.name) | gap)
-    names = list(dict.fromkeys(who for who, _ in found))
     for d in datasets:
-        y = np.array([np.broadcast_to(worst[who, d], worst[names[-1], d].shape) for who in names])
-        slope = np.tensordot(np.linalg.pinv(np.arange(len(y))[:, None] - (len(y) - 1) / 2)[0], y, 1)
+        slope = np.polyfit(range(len(names)), [worst[name, d] for name in names], 1)[0]
         at = dict(model=names[-1], dataset=d, setting="tuned", quantity="trend", other=m.name)
-        rows.append(at | over_trainings(slope, seed))
-    return pd.DataFrame(rows).assign(part="ladder", shots=shots), last
+        rows.append(at | mean_loss(slope, seed))
+    return pd.DataFrame(rows).assign(part="ladder", unit="queries", shots=shots), who

@@ -45,7 +45,7 @@ class Sizes(papers.Sizes):
     games: int = 20  # audit: games of the attack at each target (0: none)
     attack_n: int = 20000  # outputs of each side of a control
     stops: list = [8, 32]  # ladder: few-shot prompts after which the tuned model is measured
-    trainings: int = 1  # ladder: the unit of its intervals
+    training: int = 0  # ladder: number of the training; claims are judged over several
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
 def model_sizes(
@@ -86,8 +86,10 @@ def measure_parts(
     if "attack" in s.parts:
         found.append(attack_controls(m, s.attack_n, source=s.source, seed=seed))
     if "ladder" in s.parts:
-        rows, last = rungs(m, s.datasets, s.n, s.shots, s.stops, s.trainings, **how)
-        found += [rows, model_sizes(last), *influence(last)]
+        rows, last = rungs(m, s.datasets, s.n, s.shots, s.stops, s.training, **how)
+        found.append(rows)
+        if not s.training:  # the last model of the first training stands beside the others
+            found += [model_sizes(last), *influence(last)]
     for other in map(lm.load, s.models):
         found += [model_sizes(other), *influence(other)]
     rows = pd.concat([d for d in found if len(d)], ignore_index=True)
