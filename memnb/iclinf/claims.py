@@ -9,6 +9,7 @@ __all__ = ['control', 'overview']
 import numpy as np
 import pandas as pd
 
+from .. import stats
 from ..claims import board as claims_board
 from .accounting import solved
 from .figures import by_size, fig1, fig3, fig6, tuned_pairs
@@ -122,13 +123,16 @@ def by_number(
 def along_tuning(
     rows,  # measured rows
 ) -> list:  # as `within_queries`
-    "The slope of the loss along a tuning, on the sets on which its first and last model are above chance"
+    "The slope of the loss over trainings, on the sets on which their first and last models are above chance"
     chance = right_and_guess(rows, "ladder").set_index(["model", "dataset"]).chance.to_dict()
-    out = []
-    for r in select(rows, part="ladder", quantity="trend").to_dict("records"):
-        if not any(chance.get((who, r["dataset"]), True) for who in (r["model"], r["other"])):
-            guard = "one training" * (r["unit"] != "trainings")
-            out.append(r | dict(item="learns", other=r["dataset"], guard=guard))
+    out, trends = [], select(rows, part="ladder", quantity="trend")
+    for (base, d), g in trends.groupby(["other", "dataset"], sort=False):
+        if not any(chance.get((who, d), True) for who in (base, *g.model)):
+            r = g.iloc[0].to_dict() | dict(item="learns", other=d, guard="one training")
+            if len(g) > 1:
+                ends = dict(zip(("value", "low", "high"), stats.mean_ci(g.value)))
+                r |= ends | dict(n=len(g), unit="trainings", guard="")
+            out.append(r)
     return out
 
 

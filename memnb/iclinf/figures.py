@@ -14,7 +14,7 @@ from .. import plots
 from .accounting import solve, solved
 from .attack import CONTROLS
 from .auditing import DELTAS, NORMS
-from .ladder import rung_number
+from .ladder import rung_number, training_number
 from .measuring import audit_table, right_and_guess
 from .method import DELTA, conversion, theory
 from ..results import select
@@ -249,12 +249,17 @@ def fig_x_ladder(measured, reported=None):
     with plots.style():
         fig, (ax, right) = plt.subplots(1, 2, figsize=(7.4, 3.2))
         for i, d in enumerate(dict.fromkeys(m.dataset)):
-            line = dict(color=plots.COLORS[i], ls="-", lw=1)
+            look = dict(color=plots.COLORS[i], ls="-", lw=1)
             for side, rows, k in ((ax, m, 1), (right, hits, 100)):
                 g = rows[rows.dataset == d]
-                g = g.assign(at=[stages.index(rung_number(who)) for who in g.model])
-                g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")}).sort_values("at")
-                plots.errorbar(side, g, "at", label=DATASETS.get(d, d), **line)
+                g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
+                g = g.assign(at=g.model.map(rung_number).map(stages.index)).sort_values("at")
+                for t in sorted(
+                    {*g.model.map(training_number)}
+                ):  # each begins at the model as it is
+                    line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
+                    name = "" if t else DATASETS.get(d, d)
+                    plots.errorbar(side, line, "at", label=name or None, **look)
             at = hits[hits.dataset == d].guess.iloc[0]
             right.axhline(100 * at, color=plots.COLORS[i], lw=1, ls=":")
         for side in (ax, right):
@@ -263,13 +268,12 @@ def fig_x_ladder(measured, reported=None):
         ax.set(ylabel="ICLInf (nats)", ylim=(0, None))
         right.set(ylabel="accuracy (%)", ylim=(0, 103))
         ax.legend(fontsize=7)
-    made = m[m.setting == "tuned"]
     return plots.finish(
         fig,
         "Influence and accuracy along a tuning",
-        plots.foot(m[m.setting != "tuned"], f"{made.n.max():.0f} {made.unit.iloc[0]}", "95 %"),
+        plots.foot(m[m.setting != "tuned"], f"{m.n.max():.0f} queries", "95 %"),
         "The packaged model, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
-        "among them. Dotted: what naming the commonest label gets.",
+        "among them. A line is a training. Dotted: what naming the commonest label gets.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #84bf5dfe
