@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from .. import lm
-
 # %% ../../nbs/12_iclinf.ipynb #f7d4ce07
 ORDERS = np.arange(2, 101)
 STEPS, DELTA = 50 * 40, 1e-5  # tokens of the paper's experiment, and its delta
@@ -42,7 +40,7 @@ def case(
     shown = [block(t, f" {l}") for t, l in zip(exemplars.text, exemplars.label)]
     sets = [shown, *([*shown[:i], *shown[i + 1 :]] for i in range(len(shown)))]
     texts = ["\n\n".join([p.intro, *s, block(q, "")]) for q in (query, "") for s in sets]
-    return [lm.chat("", [], t) for t in texts] if mode == "chat" else texts
+    return [[dict(role="user", content=t)] for t in texts] if mode == "chat" else texts
 
 # %% ../../nbs/12_iclinf.ipynb #551c8e00
 def normalised(
@@ -88,19 +86,15 @@ def pure_rdp(
     eps,  # of pure differential privacy
 ):  # nats
     "Largest Renyi divergence of an eps-DP mechanism"
+    x, y = (np.asarray(alpha, float) - 0.5) * eps, eps / 2  # log cosh x: logaddexp, less log 2
+    return (np.logaddexp(x, -x) - np.logaddexp(y, -y)) / (np.asarray(alpha, float) - 1)
 
-    def log_cosh(x):
-        return np.logaddexp(x, -x) - np.log(2)
 
-    a = np.asarray(alpha, float)
-    return (log_cosh((a - 0.5) * eps) - log_cosh(eps / 2)) / (a - 1)
-
-# %% ../../nbs/12_iclinf.ipynb #f968196e
 def token_rdp(
     alpha,  # orders
-    c: float,  # clip bound
-    s: float,  # prompts
-    tau: float,  # temperature
+    c: float,
+    s: float,
+    tau: float,  # clip bound, prompts, temperature
 ):  # nats
     "Bound on the divergence of one token of Algorithm 1"
     d = c / (s * tau)
