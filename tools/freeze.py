@@ -82,6 +82,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "tuned": "does not hold -> not measured: the packaged model is instruction-tuned, and no base of it is packaged",
         "u-shape": "undecided -> does not hold (tuned): one estimate of three data sets, both ends must be above the middle",
         "learns": "holds -> undecided: one training; sets at chance have no vote",
+        "knows-query": "undecided -> does not hold (as it is): all of the interval is above -.1, a small correlation",
         "steepest": "undecided -> does not hold: 200 queries, and .3 nats as the bound of a steeper fall",
         "ratio-falls": "was used-falls, undecided -> holds: the ratio, as in the paper; it falls for a model that leaks nothing",
         "attack": "was duels -> holds: two prompts at temperature .25, of which one leaks on purpose; at least 3 must be shown",
