@@ -132,7 +132,7 @@ def fig3(measured, reported=None):
             ax.plot([4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1")
         _log_ticks(ax, sorted({4, *m.shots.unique()}))
         ax.set(xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None))
-        ax.legend(fontsize=7)
+        ax.legend(fontsize=7, loc="lower left")
     return plots.finish(
         fig,
         "Influence by the number of exemplars",
