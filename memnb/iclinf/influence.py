@@ -248,8 +248,9 @@ def measure(
     seed: int = 0,  # of every draw
 ):  # DataFrame in the long form, with model
     "ICLInf of a model on a data set"
-    t = scores(model, dataset, n, shots, mode, splits, seed)
-    one = t if shots == 1 else scores(model, dataset, n, 1, mode, splits, seed)
+    p = pool(dataset, n, splits, seed)
+    t = scores(model, p, n, shots, mode, splits, seed)
+    one = t if shots == 1 else scores(model, p, n, 1, mode, splits, seed)
     rows = pd.concat([readings(t, seed), pd.DataFrame(_known(t, one)).assign(unit="queries")])
     names = dict(dataset=t.dataset.iloc[0], shots=shots, model=t.model.iloc[0])
     return rows.assign(part="influence", **names).reset_index(drop=True)
@@ -283,9 +284,9 @@ def by_shots(
     seed: int = 0,  # see `measure`
 ):  # DataFrame in the long form, with model
     "ICLInf by the number of exemplars, and paired differences within the queries"
-    rows, worst = [], {}
+    rows, worst, p = [], {}, pool(dataset, n, splits, seed)
     for k in sorted(ks):
-        t = scores(model, dataset, n, k, mode, splits, seed)
+        t = scores(model, p, n, k, mode, splits, seed)
         d = readings(t, seed)
         rows += d[d.quantity.isin(["loss", "accuracy", "guess"])].assign(shots=k).to_dict("records")
         worst[k] = losses(t).groupby("query").loss.max().to_numpy()
