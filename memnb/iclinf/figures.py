@@ -340,9 +340,9 @@ def fig_x_found(measured, reported):
         for k in NORMS:
             own, same = (audit_table(measured, norm=k, item=i) for i in ("", "identical"))
             if len(own):
-                used = "used", "used_low", "used_high"
-                own = own.assign(**{c: 100 * own[c] for c in used})
-                plots.errorbar(ax, own, "target", *used, label=NORM_NAMES[k], **NORM_LOOK[k])
+                used = dict(value="used", low="used_low", high="used_high")
+                own = own.assign(**{c: 100 * own[of] for c, of in used.items()})
+                plots.errorbar(ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k])
             if len(same):
                 look = dict(color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5)
                 name = f"identical prompts, {NORM_NAMES[k][6:]}"
