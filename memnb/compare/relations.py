@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PEERS', 'FALSE_ALARMS', 'made_up_world', 'scores', 'part_of', 'min_k', 'zlib_ratio', 'ez_ratio', 'window_votes',
            'log_queries', 'peer_scores', 'auc_draws', 'shown_auc', 'found_each', 'mean_share', 'text_scores',
-           'rank_correlation', 'reliability', 'called']
+           'rank_correlation', 'reliability']
 
 # %% ../../nbs/compare/relations.ipynb #a22588cf
 import zlib
@@ -263,12 +263,3 @@ def reliability(
     two = [part_of(world, slice(k, None, 2)) for k in (0, 1)]
     a, b = (text_scores(scores(w, tau), w.shown)[at] for w in two)
     return {k: v for k in a if (v := rank_correlation(a[k], b[k]))}
-
-# %% ../../nbs/compare/relations.ipynb #82d6c6c6
-def called(
-    world: World,
-    tau: float = 0.2,  # of recollection, nats a token
-) -> dict:  # measure -> models x texts, bool; LiRA calls nothing of texts shown to nobody
-    "What each measure calls memorized at its own threshold"
-    bars = method.thresholds(world.last, world.shown)
-    return {k: np.nan_to_num(v, nan=-np.inf) > bars[k] for k, v in scores(world, tau).items()}
