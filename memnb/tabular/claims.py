@@ -25,14 +25,19 @@ PUBLIC = FIRST4 + HEADER3
 LEARNERS = "Logistic Regression", "Gradient Boosted Tree"
 
 
+def _of(r, **about):
+    "A measured row as the row of a claim"
+    keep = {c: r[c] for c in ("value", "low", "high", "n", "unit", "guard") if c in r}
+    return dict(other=r.get("other", r.get("dataset"))) | keep | about
+
+
 def _worst(d, column, missing=(), **about):
     "The row of a DataFrame that is least in a column, as the row of a claim; tables that are missing leave it open"
     if len(d):
-        r = d.sort_values(column, kind="stable").iloc[0]
-        keep = {c: r[c] for c in ("value", "low", "high", "n", "unit", "guard") if c in r}
-        if missing and not keep.get("guard"):
-            keep["guard"] = f"not measured: {', '.join(missing)}"
-        yield about | keep | dict(other=r.get("other", r.get("dataset")))
+        row = _of(d.sort_values(column, kind="stable").iloc[0], **about)
+        if missing and not row.get("guard"):
+            row["guard"] = f"not measured: {', '.join(missing)}"
+        yield row
 
 
 def _tests(rows):
@@ -306,16 +311,8 @@ def _known(rows):
     if len(more):
         top = more[(more.times == more.times.max()) & (more.dataset.fillna("") != "")]
         top = top if len(top) else more[more.times == more.times.max()]
-        for r in top.itertuples():
-            yield dict(
-                item="exposure",
-                value=r.value,
-                low=r.low,
-                high=r.high,
-                n=r.n,
-                unit="rows",
-                other=r.dataset or "all tables",
-            )
+        for _, r in top.iterrows():
+            yield _of(r, item="exposure", unit="rows", other=r.dataset or "all tables")
     own = wide(rows, "rate", part="known_sample")
     if not len(own):
         return
@@ -324,31 +321,12 @@ def _known(rows):
         if len(d) == 2:
             (a, b), n = ((round(r.rate * r.n), int(r.n)) for r in d.itertuples()), d.n.sum()
             yield dict(item="unknown", other=test, n=n, unit="tables") | _difference(a, b)
-    rows_ = own[own.test == "copied_observations"]
-    for r in rows_.itertuples():
-        yield dict(
-            item="copied",
-            other=r.dataset,
-            value=r.rate,
-            low=r.low,
-            high=r.high,
-            n=r.n,
-            unit="samples",
-        )
-        first = select(rows, part="known_sample", quantity="first_ten", dataset=r.dataset)
-        for f in first.itertuples():
-            yield dict(
-                item="first copies",
-                other=r.dataset,
-                value=f.value,
-                low=f.low,
-                high=f.high,
-                n=f.n,
-                unit="copies",
-            )
-        if r.dataset == "adult" and "but_unique" in own:
-            rest = round((r.but_unique - r.rate) * r.n)
-            yield dict(item="cause", value=max(rest, 0), n=abs(rest), unit="samples")
+    for _, r in select(rows, part="known_sample", quantity="first_ten").iterrows():
+        yield _of(r, item="first copies", unit="copies")
+    copied = own[(own.test == "copied_observations") & (own.dataset == "adult")]
+    for r in copied[copied.get("but_unique", copied.rate).notna()].itertuples():
+        rest = round((r.but_unique - r.rate) * r.n)
+        yield dict(item="cause", value=max(rest, 0), n=abs(rest), unit="samples")
 
 
 def statistics(rows, reported) -> list:
@@ -375,13 +353,7 @@ def judged(rows):
     return pd.concat([d for d in parts if len(d)] or [rows], ignore_index=True)
 
 
-_PART = {
-    "eyes": "eyes",
-    "unknown": "known_sample",
-    "copied": "known_sample",
-    "first copies": "known_sample",
-    "cause": "known_sample",
-}
+_PART = dict.fromkeys(("unknown", "first copies", "cause"), "known_sample") | dict(eyes="eyes")
 
 
 def models(claim, rows) -> list:

@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.patches import Patch, Polygon
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from .. import data, plots, results
 from ..results import select, wide
@@ -51,54 +52,52 @@ def _who(measured):
     return plots.label(name), plots.color(name)
 
 # %% ../../nbs/tabular/figures.ipynb #e0597fed
-_HUES = {"✓": "#8CC7A1", "✗": "#E8A798", "?": "#F3E3A6", "-": "#E4E4E4", "": "white"}
-_COLUMNS = "names values modes corre-\nlations header next\nrow unique\ncell first\ntoken".split(
-    " "
-)
+def _known_found(measured):
+    "Test -> what it finds of known rows or tables, for the last line of Table 1"
+    found = recalls(pooled_eyes(select(measured, part="eyes")))
+    lines = {t: [f"{k} of {n}"] for t, (k, n) in found.items()}
+    known = wide(measured, "rate", part="known_sample")
+    known = known[known.test.isin(TESTS) & (known.times > 0)] if len(known) else known
+    for r in known[known.dataset != "titanic"].itertuples() if len(known) else ():
+        words = " names" * (r.test == "feature_completion")
+        lines.setdefault(r.test, []).append(f"{r.rate * r.n:.0f} of {r.n:.0f}{words}")
+    return {t: "\n".join(x) for t, x in lines.items()}
 
 
 def fig_x_table1(measured, reported):
-    "Table 1 as a grid: GPT-4 above, ours below, and the recall of each test"
+    "Table 1 as a grid: of each test GPT-4 at the left and ours at the right; below: recall of each test"
     t1 = reported[(reported["where"] == "Table 1") & (reported.model == "GPT-4")]
-    paper = t1.set_index(["dataset", "what"]).value
-    known = pooled_eyes(select(measured, part="eyes"))
-    own = _asked(measured)
-    ours, found = signs(pd.concat([own, known])), recalls(known) if len(known) else {}
-    names = [*dict.fromkeys([*[d for d in own.dataset.unique() if d not in NAMES and d], *NAMES])]
+    paper, own = t1.set_index(["dataset", "what"]).value.to_dict(), _asked(measured)
+    ours = signs(pd.concat([own, pooled_eyes(select(measured, part="eyes"))]))
+    names = list(dict.fromkeys([d for d in own.dataset.unique() if d] + NAMES))
+    cells = [[s.get((d, t), " ") for t in TESTS for s in (paper, ours)] for d in names]
+    found = _known_found(measured)
+    hues = ListedColormap(["white", "#8CC7A1", "#E8A798", "#F3E3A6", "#E4E4E4"])
     with plots.style():
-        fig, ax = plt.subplots(figsize=(7.2, 0.36 * len(names) + 1.3))
-        for i, d in enumerate(names):
-            for j, test in enumerate(TESTS):
-                for half, s in enumerate((paper.get((d, test), ""), ours.get((d, test), ""))):
-                    x, y = [(j, i), (j + 0.96, i), (j, i + 0.9)], (j + 0.24, i + 0.3)
-                    if half:
-                        x, y = (
-                            [(j + 0.96, i), (j + 0.96, i + 0.9), (j, i + 0.9)],
-                            (j + 0.72, i + 0.66),
-                        )
-                    ax.add_patch(Polygon(x, fc=_HUES[s], ec="white"))
-                    ax.text(*y, s, ha="center", va="center", fontsize=8)
-        for j, test in enumerate(TESTS):
-            k, n = found.get(test, (0, 0))
-            ax.text(
-                j + 0.48,
-                len(names) + 0.5,
-                f"{k} of {n}" if n else "",
-                ha="center",
-                va="center",
-                fontsize=8,
-            )
-        labels = [_PEOPLE.get(d, d) for d in names]
-        ax.set_yticks([i + 0.45 for i in range(len(names) + 1)], [*labels, "known rows found"])
-        ax.set_xticks([j + 0.48 for j in range(len(TESTS))], _COLUMNS)
-        ax.set(xlim=(0, len(TESTS)), ylim=(len(names) + 1, 0))
-        ax.axvline(4 - 0.02, color="black", lw=0.8)
-        ax.tick_params(length=0, labeltop=True, labelbottom=False)
-        ax.spines[:].set_visible(False)
+        fig, ax = plt.subplots(figsize=(7.2, 0.3 * len(names) + 1.5))
+        codes = [[" ✓✗?-".index(s) for s in row] for row in cells]
+        look = dict(cmap=hues, vmin=0, vmax=4, cbar=False, lw=0.5, annot_kws=dict(color="black"))
+        sns.heatmap(codes, annot=np.array(cells), fmt="", ax=ax, **look)
+        ax.set_yticks(np.arange(len(names)) + 0.5, [_PEOPLE.get(d, d) for d in names], rotation=0)
+        at = np.arange(1, 2 * len(TESTS), 2)
+        ax.set_xticks(at, [found.get(t, "") for t in TESTS], rotation=0)
+        ax.set_xlabel("known rows found")
+        ax.vlines(at + 1, 0, len(names), color="white", lw=4)
+        ax.axvline(8, color="black", lw=0.8)
+        top = ax.secondary_xaxis("top")
+        top.set_xticks(
+            at,
+            "names,values,modes,corre-\nlations,header,next\nrow,unique\ncell,first\ntoken".split(
+                ","
+            ),
+        )
+        for axis in (ax, top):
+            axis.tick_params(length=0)
+        top.spines["top"].set_visible(False)
     caption = (
-        "Upper left: the paper's sign for GPT-4; lower right: ours, empty where the table is not public. ✓ evidence, "
-        "✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the line: knowledge and learning; right: "
-        "memory, where a ✗ needs a test that finds known rows (last line)."
+        "Of each test the left cell is the paper's sign for GPT-4 and the right one ours, empty where the table is not "
+        "public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
+        "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
     return plots.finish(fig, "Table 1", plots.foot(own), caption)
 
@@ -166,33 +165,26 @@ def tab3(measured, reported):
     p = reported[reported["where"].eq("Table 3") | reported.model.eq("data")]
     own = _asked(measured)
     own = own[own.temperature.isna() | (own.temperature == 0.7)]
-    best = wide(own, "mean", part="best_ngram_match").rename(columns=dict(mean="value"))
-    who = best["item"].map(dict(samples="ours", data="data (ours)")) if len(best) else ()
-    parts = [
-        p.assign(model=p.model.replace("data", "data (paper)"), of=p.n, value=p.value),
-        best.assign(what="best_ngram_match", model=who, of=best.features if len(best) else ()),
+    cells = [
+        (r.dataset, r.what, r.model.replace("data", "data (paper)"), float(r.value), r.n)
+        for r in p.itertuples()
     ]
-    for part, main in dict(
-        copied_observations="rate", copied_feature_values="rate", sampling="valid"
-    ).items():
-        d = select(own, part=part, quantity=main)
-        parts.append(d.assign(what=part.replace("sampling", "valid_samples"), model="ours", of=d.n))
-    both = pd.concat(
-        [d.reindex(columns=["dataset", "what", "model", "value", "of"]) for d in parts]
-    )
-    both = both[
-        both.what.isin(
-            ["copied_observations", "best_ngram_match", "copied_feature_values", "valid_samples"]
-        )
-    ]
+    who = dict(samples="ours", data="data (ours)")
+    for _, r in wide(own, "mean", part="best_ngram_match").iterrows():
+        cells.append((r.dataset, "best_ngram_match", who[r["item"]], r["mean"], r.features))
+    names = dict(sampling="valid_samples")
+    shares = select(own, part=["copied_observations", "copied_feature_values", "sampling"])
+    for r in select(shares, quantity=["rate", "valid"]).itertuples():
+        cells.append((r.dataset, names.get(r.part, r.part), "ours", r.value, r.n))
     form = dict(best_ngram_match="{0:.1f} / {1:.0f}", valid_samples="{2:.0f} / {1:.0f}")
-    text = [
-        form.get(r.what, "{0:.1%}").format(v := float(r.value), r.of, v * r.of)
-        for r in both.itertuples()
+    wanted = "copied_observations", "best_ngram_match", "copied_feature_values", "valid_samples"
+    rows = [
+        (d, what, model, form.get(what, "{0:.1%}").format(v, n, v * n))
+        for d, what, model, v, n in cells
+        if what in wanted
     ]
-    return (
-        both.assign(text=text).pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
-    )
+    d = pd.DataFrame(rows, columns=["dataset", "what", "model", "text"])
+    return d.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
 def _in_file_order(dataset, features):
@@ -222,48 +214,29 @@ def _completions(ax, m, dataset, looks):
 def fig1(measured, reported):
     "Figure 1: conditional completion against draws from the marginal, of a model and of known rows"
     own = _asked(measured)
-    m, known = (
-        wide(own, "rate", part="conditional_completion"),
-        select(measured, part="known_completion"),
-    )
+    m = wide(own, "rate", part="conditional_completion")
     if not len(m):
         return plots.placeholder("conditional completion: not measured")
-    (who, color), sets = _who(own), [d for d in NAMES if d in set(m.dataset)][::-1]
-    names = [
-        x for x in ("planted:forms", "planted:forms-swapped") if x in set(known.get("model", ()))
-    ]
-    grey = dict(color=plots.GREY, marker="s")
+    (who, color), grey = _who(own), dict(color=plots.GREY, marker="s")
+    sets = [d for d in NAMES if d in set(m.dataset)][::-1]
+    known = select(measured, part="known_completion", dataset="openml-diabetes")
     with plots.style():
-        fig, axs = plt.subplots(
-            len(sets) + bool(names),
-            1,
-            figsize=(7.4, 2.1 * (len(sets) + bool(names)) + 0.7),
-            squeeze=False,
-        )
+        rows = len(sets) + bool(len(known))
+        fig, axs = plt.subplots(rows, 1, figsize=(7.4, 2.1 * rows + 0.7), squeeze=False)
         for ax, d in zip(axs[:, 0], sets):
             g = m[m.dataset == d]
-            _completions(
-                ax,
-                g,
-                d,
-                {
-                    who: (g, "rate", dict(color=color)),
-                    "draws from the marginal": (g, "baseline", grey),
-                },
-            )
+            looks = {who: (g, "rate", dict(color=color))}
+            _completions(ax, g, d, looks | {"draws from the marginal": (g, "baseline", grey)})
             ax.set_title(_PEOPLE.get(d, d))
-        if names:
-            both = _pooled(select(known, dataset="openml-diabetes"))
-            top = both[both.times == both.times.max()]
-            looks = {
-                f"repeated {top.times.max():.0f} times": (top, "rate", dict(color=plots.PLANTED)),
-                "never (controls)": (
-                    both[both.times == 0],
-                    "rate",
-                    dict(color=plots.PLANTED, mfc="white"),
-                ),
-                "draws from the marginal": (top, "baseline", grey),
-            }
+        if len(known):
+            both = recall(known, "known_completion", "feature").rename(columns=dict(value="rate"))
+            base = select(known, quantity="baseline").groupby(["feature", "times"]).value.mean()
+            both = both.join(base.rename("baseline"), ["feature", "times"])
+            top, never = (both[both.times == t] for t in (both.times.max(), 0))
+            blue, hollow = dict(color=plots.PLANTED), dict(color=plots.PLANTED, mfc="white")
+            looks = {f"repeated {both.times.max()} times": (top, "rate", blue)}
+            looks |= {"never (controls)": (never, "rate", hollow)}
+            looks |= {"draws from the marginal": (top, "baseline", grey)}
             _completions(axs[-1, 0], both, "openml-diabetes", looks)
             axs[-1, 0].set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
     n = f"{m.n.min():.0f} queries a feature"
@@ -271,18 +244,8 @@ def fig1(measured, reported):
         "Share of completions that some row of the data has behind the same beginning. Grey: what draws from the column "
         "alone would reach. The paper shows Adult Income and FICO, which is not public, and prints no numbers."
     )
-    return plots.finish(
-        fig, "Conditional completion", plots.foot(own, n, "95 % Clopper-Pearson"), caption
-    )
-
-
-def _pooled(rows):
-    "Known completions of all models together, a row a feature and number of repetitions"
-    d = wide(rows, "rate", part="known_completion")
-    d = d.assign(k=(d.rate * d.n).astype(float).round(), base=d.baseline * d.n)
-    d = d.groupby(["feature", "times"], sort=False)[["k", "n", "base"]].sum().reset_index()
-    ends = np.array([binom_ci(int(k), int(n)) for k, n in zip(d.k, d.n)])
-    return d.assign(rate=d.k / d.n, baseline=d.base / d.n, low=ends[:, 0], high=ends[:, 1])
+    foot = plots.foot(own, n, "95 % Clopper-Pearson")
+    return plots.finish(fig, "Conditional completion", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 FEATURES2 = ["longitude", "latitude", "housing_median_age", "median_income"]

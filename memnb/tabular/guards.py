@@ -4,17 +4,16 @@
 
 # %% auto #0
 __all__ = ['NEW_TWIN', 'cell_guesses', 'guessed_rows', 'row_guess', 'line_guess', 'shifted_twin', 'changed', 'changed_cells',
-           'against_twin', 'unique_values', 'unique_guess']
+           'against_twin', 'unique_values']
 
 # %% ../../nbs/tabular/guards.ipynb #2c02bdd0
 import csv
 import io
 import random
 import re
-import warnings
 from collections import Counter, defaultdict
 from dataclasses import replace
-from datetime import date
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -26,68 +25,40 @@ from .prompting import load_table
 
 # %% ../../nbs/tabular/guards.ipynb #a1148932
 def _step(two_above, above):
-    "The cell above plus the last difference, written as the cell above, or the cell above itself"
-    try:
-        a, b = float(two_above), float(above)
-    except ValueError:
-        return above
-    if not all(abs(x) < 1e15 for x in (a, b)):
-        return above
-    digits = max(len(x.partition(".")[2]) for x in (two_above, above))
-    return f"{2 * b - a:.{digits}f}" if "e" not in (two_above + above).lower() else above
-
-
-def _text_step(two_above, above):
-    "The cell above with its last number, or its date, moved by the last difference; or the cell above itself"
-    try:
-        day, before = (date.fromisoformat(x).toordinal() for x in (above, two_above))
-        return str(date.fromordinal(2 * day - before))
-    except (ValueError, OverflowError):
-        pass
-    a, b = (re.fullmatch(r"(.*?)(\d{1,15})(\D*)", x, re.S) for x in (two_above, above))
+    "The cell above with its last number moved by the last difference, or as it is"
+    a, b = (re.fullmatch(r"(.*?)(\d{1,15}(?:\.\d+)?)(\D*)", x, re.S) for x in (two_above, above))
     if not a or not b or (a[1], a[3]) != (b[1], b[3]):
         return above
-    return f"{b[1]}{max(0, 2 * int(b[2]) - int(a[2])):0{len(b[2])}d}{b[3]}"
+    digits = max(len(x[2].partition(".")[2]) for x in (a, b))
+    return f"{b[1]}{2 * float(b[2]) - float(a[2]):0{len(b[2])}.{digits}f}{b[3]}"
 
 
 def cell_guesses(column) -> dict:
     "Guesses of a cell from those above it: guess -> list of texts, one for each cell from the third on"
-    follows, often, after, mode = defaultdict(Counter), Counter(column[:2]), [], []
-    follows[column[0]][column[1]] += 1
-    for above, x in zip(column[1:], column[2:]):
-        after.append(follows[above].most_common(1)[0][0] if follows[above] else above)
+    follows, often, after, mode = defaultdict(Counter), Counter(), [], []
+    for above, x in pairwise(column):
+        often[above] += 1
         mode.append(often.most_common(1)[0][0])
+        after.append(follows[above].most_common(1)[0][0] if follows[above] else above)
         follows[above][x] += 1
-        often[x] += 1
-    steps, texts = (
-        [step(a, b) for a, b in zip(column, column[1:-1])] for step in (_step, _text_step)
-    )
     return {
         "row before": column[1:-1],
-        "last difference": steps,
-        "commonest": mode,
-        "what followed": after,
-        "next text": texts,
+        "last difference": [*map(_step, column, column[1:-1])],
+        "commonest": mode[1:],
+        "what followed": after[1:],
     }
 
 
 @once
 def guessed_rows(t, most: int = 3000):
     "Rows that come out of the rows before, without memory: bool array, one a row: does the guess have it? False for the first two"
-    cells, hits = t.df[:most].apply(lambda c: c.str.strip()), []
-    half = max(1, (len(cells) - 2) // 2)
-    for f in cells:
-        column = cells[f].tolist()
-        right = [
-            np.array([a == b for a, b in zip(g, column[2:])]) for g in cell_guesses(column).values()
-        ]
-        best = [
-            max(right, key=lambda r: r[part].sum()) for part in (slice(half, None), slice(half))
-        ]
-        hits.append(
-            np.concatenate([best[0][:half], best[1][half:]])
-        )  # by the guess that suits the other half
-    return np.concatenate([[False] * 2, np.all(hits, axis=0)])
+    half, right = max(1, (min(most, len(t)) - 2) // 2), []
+    for f in t.df:
+        column = t.df[f][:most].str.strip().tolist()
+        each = [np.equal(g, column[2:]) for g in cell_guesses(column).values()]
+        a, b = (max(each, key=lambda r: r[s].sum()) for s in (slice(half, None), slice(half)))
+        right.append([*a[:half], *b[half:]])  # by the guess that suits the other half
+    return np.concatenate([[False] * 2, np.all(right, axis=0)])
 
 
 def row_guess(t) -> dict:
@@ -98,58 +69,53 @@ def row_guess(t) -> dict:
 
 def line_guess(t, splits) -> int:
     "Lines of the header test that need no memory: most lines one after the other, from a cut or from the next line on, that a guess gives"
-    right = guessed_rows(t)
-
-    def run(at):
-        n = 0
-        while at + n < len(right) and right[at + n]:
-            n += 1
-        return n
-
-    return max((run(s - k) for s in splits for k in (2, 1)), default=0)  # csv line s is row s - 2
+    right = [*guessed_rows(t), False]
+    starts = [
+        s - k for s in splits for k in (2, 1) if s - k < len(right)
+    ]  # csv line s is row s - 2
+    return max((right[i:].index(False) for i in starts), default=0)
 
 # %% ../../nbs/tabular/guards.ipynb #ec468ab1
-def _shifted(cells, rng):
-    "Numbers as text, all moved by the same amount, written as before"
-    digits = max(len(c.partition(".")[2]) for c in cells)
-    numbers = sorted({float(c) for c in cells})
-    width = max(numbers[-1] - numbers[0], 10.0**-digits)
-    by = max(1, round(rng.uniform(0.02, 0.2) * width * 10**digits)) * 10.0**-digits
-
-    def move(c):
-        if not c.strip():
-            return c
-        own = len(c.partition(".")[2])
-        x = f"{float(c) + by:.{digits}f}"
-        return x if own == digits else x.rstrip("0").rstrip(".")
-
-    return move
+NEW_TWIN = 0.9  # least share of a twin that must be new
 
 
-def _moved(t, column, typed, rng):
+def _moved(column, typed, rng):
     "A column for the twin: numbers of many values shifted, unique texts and powers of ten moved by rows"
-    many, number = typed.nunique() > min(10, 0.5 * len(t)), typed.dtype.kind in "if"
-    bare, here = column.str.strip(), typed.notna()
-    powers = number and (
-        bare[here].str.contains("[^-+.0-9]").any() or typed.abs().max() > 1e15
-    )  # 1e5, inf
-    if number and many and not powers:
-        move = _shifted(bare[here].tolist(), rng)
-        return bare.where(~here, bare.where(here, "0").map(move))
-    if not (many if number else typed.nunique() > 0.5 * len(t)):
+    cells, number, n = column.str.strip(), typed.dtype.kind in "if", len(column)
+    if typed.nunique() <= (min(10, 0.5 * n) if number else 0.5 * n):
         return column
-    k = rng.randint(1, max(1, len(t) - 1))
-    return [*column[k:], *column[:k]]
+    filled = cells[typed.notna()]
+    if not number or not filled.str.fullmatch(r"[-+.\d]+").all() or typed.abs().max() > 1e15:
+        k = rng.randint(1, max(1, n - 1))
+        return [*column[k:], *column[:k]]
+    digits = filled.str.partition(".")[2].str.len()
+    most, x = int(digits.max()), typed[filled.index]
+    unit = 10.0**-most
+    by = max(1, round(rng.uniform(0.02, 0.2) * max(np.ptp(x), unit) / unit)) * unit
+    moved = [f"{v:.{most}f}" for v in x + by]
+    moved = [m if d == most else m.rstrip("0").rstrip(".") for m, d in zip(moved, digits)]
+    return pd.Series(moved, filled.index).reindex(cells.index).fillna(cells)
 
 
 def _renamed(column, typed, rng):
     "A column of few values in which each value stands for another one, the next but so many in their order"
-    bare = column.str.strip()
-    order = typed.where(bare != "").groupby(bare).first().dropna().sort_values().index.tolist()
+    cells = column.str.strip()
+    order = typed.where(cells != "").groupby(cells).first().dropna().sort_values().index.tolist()
     if len(order) < 2:
         return column
     k = rng.randint(1, len(order) - 1)
-    return bare.replace(dict(zip(order, order[k:] + order[:k])))
+    return cells.replace(dict(zip(order, order[k:] + order[:k])))
+
+
+def _with_cells(t, df):
+    "A table with other cells, written in its dialect; the same name, so that the same places are asked"
+
+    def line(cells):
+        out = io.StringIO()
+        csv.writer(out, delimiter=t.sep, lineterminator="").writerow(cells)
+        return out.getvalue()
+
+    return replace(t, rows=[line(r) for r in df.values], df=df.reset_index(drop=True))
 
 
 @once
@@ -158,36 +124,16 @@ def shifted_twin(t, seed: int = 0):
     rng, df, typed = random.Random(f"{t.name} {seed} twin"), t.df.copy(), t.typed()
     free = [f for f in t.names if f != t.target or f == t.unique]
     for f in free:
-        df[f] = _moved(t, df[f], typed[f], rng)
-    twin, numbers = _of_cells(t, df), [f for f in free if typed[f].dtype.kind in "if"]
+        df[f] = _moved(df[f], typed[f], rng)
+    twin, numbers = _with_cells(t, df), [f for f in free if typed[f].dtype.kind in "if"]
     for names in (numbers, free, t.names):  # columns of few values, as many as it takes
         if changed(t, twin) >= NEW_TWIN:
             break
         for f in names:
             if df[f].equals(t.df[f]):
                 df[f] = _renamed(df[f], typed[f], rng)
-        twin = _of_cells(t, df)
+        twin = _with_cells(t, df)
     return twin
-
-
-def _of_cells(t, df):
-    "A table with other cells; the same name, so that the same places are asked"
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(df.values.tolist())
-    return replace(t, rows=list(_csv_records(out.getvalue())), df=df.reset_index(drop=True))
-
-
-def _csv_records(text):
-    "Records of a csv text, verbatim, without line ends"
-    record = []
-    for line in text.removesuffix("\n").split("\n"):
-        record.append(line)
-        if "\n".join(record).count('"') % 2 == 0:
-            yield "\n".join(record)
-            record = []
-
-
-NEW_TWIN = 0.9  # least share of a twin that must be new
 
 
 def changed(t, twin, rows: int = 6) -> float:
@@ -234,63 +180,3 @@ def unique_values(dataset):
             numbers["correlation_other"] = dict(value=float(r.max()), n=len(t))
             about["other"] = r.idxmax()
     return entry("unique_feature", t.name, "rows", numbers, feature=t.unique, **about)
-
-# %% ../../nbs/tabular/guards.ipynb #c1f2a306
-def _form(text, row):
-    "A text with a sign of its own for words of the other cells of its row, or for an initial in front"
-    words, first = {}, {}
-    for k, cell in enumerate(row):
-        for i, w in enumerate(re.findall(r"\w\w+", cell.lower())[:16]):
-            words.setdefault(w, chr(0xE000 + 16 * k + i))
-            first.setdefault(w[0], chr(0xF000 + 16 * k + i))
-    text = text.lower()
-    for w in sorted(words, key=len, reverse=True):
-        text = text.replace(w, words[w])
-    return re.sub(r"^[a-z]\b", lambda m: first.get(m[0], m[0]), text)
-
-
-def _formula(x, y, digits, back=np.array):
-    "Share of numbers that one linear formula of the other columns gives to within a unit of the last digit"
-    from sklearn.linear_model import LinearRegression, RANSACRegressor
-
-    use = np.isfinite(x).all(axis=1) & np.isfinite(y)
-    if use.sum() < 2 * x.shape[1] + 8:
-        return 0.0
-    scale = (x[use] - x[use].mean()) / (x[use].std() + 1e-300)
-    close = np.abs(y[use]).median() * 1e-3 + 1e-12
-    fit = RANSACRegressor(LinearRegression(), residual_threshold=close, random_state=0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of trials with too few rows
-            said = back(fit.fit(scale, y[use]).predict(scale))
-    except ValueError:  # no formula fits more rows than it has terms
-        return 0.0
-    return (np.abs(said - back(y[use])) <= 1.001 * 10.0**-digits).sum() / len(y)
-
-
-@once
-def unique_guess(t, most: int = 1000, seed: int = 0) -> dict:
-    "Share of nearly unique cells that the other cells of their row give: value, n, text (how), for `entry`"
-    f, cells = t.unique, t.df.sample(min(most, len(t)), random_state=seed)
-    cells = cells.apply(lambda c: c.astype(str).str.strip())
-    cells = cells[cells[f] != ""].reset_index(drop=True)
-    if len(cells) < 5 or len(t.names) < 2:
-        return dict(value=0.0, n=len(cells))
-    rest = cells.drop(columns=f)
-    right = {f"beside {c}": (cells.groupby(c)[f].shift() == cells[f]).mean() for c in rest}
-    forms = pd.Series([_form(x, row) for x, row in zip(cells[f], rest.values)])
-    right["text"] = forms.isin(forms[forms.str.contains("[\ue000-\uf8ff]")].mode()[:1]).mean()
-    y, x = pd.to_numeric(cells[f], errors="coerce"), rest.apply(pd.to_numeric, errors="coerce")
-    x = x.loc[:, (x.notna().mean() > 0.2) & (x.nunique() > 2)].iloc[:, :20]
-    if len(x.columns) and y.notna().mean() > 0.5:
-        digits = (
-            int(cells[f].str.extract(r"\.(\d+)")[0].str.len().max() or 0)
-            if cells[f].str.contains(".", regex=False).any()
-            else 0
-        )
-        with np.errstate(all="ignore"):
-            right |= {f"sum with {c}": _formula(x[[c]], y, digits) for c in x}
-            right["sum"] = _formula(x, y, digits)
-            right["product"] = _formula(np.log(x), np.log(y), digits, np.exp)
-    how = max(right, key=right.get)
-    return dict(value=float(right[how]), n=len(cells)) | (dict(text=how) if right[how] else {})

@@ -31,17 +31,14 @@ PARTS = """feature_names sampling conditional_completion header row_completion
 BY_NAME = ["feature_names", "sampling", "conditional_completion"]  # ask by name
 
 
-_STEMS = """table tables data dataset datasets database train test valid val dev eval holdout file files my
-    mine the a new old df frame csv tsv xls xlsx input inputs export import untitled unnamed x y features target
-    labels final raw clean cleaned processed prepared sample samples subset full all copy backup temp tmp output
-    outputs out result results sheet book workbook version v rev part tab tabelle blatt mappe
-    """.split()  # words of files that say nothing of what is in them
+_STEMS = """table tables data dataset train test val valid file my the a new old df csv x y labels final raw clean
+    cleaned sample samples copy tmp output results sheet book v""".split()  # words that name nothing
 
 
 def nameless(t) -> bool:
     "Has a table no name that a model could know it by?"
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", t.title).lower()  # as in trainData
-    return set(re.split(r"[\W_\d]+", words)) - {""} <= {*_STEMS}
+    return set(re.split(r"[\W_\d]+", words)) - {""} <= set(_STEMS)
 
 
 def _drawn(model, t, n, temp, **ask):
@@ -152,8 +149,7 @@ def _feature_part(model, t, z, mode, seed):
         return [about, *_skipped("feature_completion", e)]
     if not len(f) or isinstance(model, lm.Dry):
         return [about]
-    numbers = counted(f) | dict(guess=guards.unique_guess(t))
-    beside = "feature_completion", t, numbers, seed, guards.changed_cells
+    beside = "feature_completion", t, counted(f), seed, guards.changed_cells
     numbers = _controlled(*beside, lambda twin: guards.against_twin(f, ask(twin)))
     return [entry("feature_completion", t.name, "queries", numbers, feature=t.unique), about]
 
@@ -289,21 +285,21 @@ def _labels(name, base, few, seed):
 
 def _known(s, mode, seed):
     "Rows of models that were shown rows a known number of times: (name of the model, mode, rows)"
-    few = s.preset == "smoke"
+    few, z = s.preset == "smoke", prompt_sizes(s.preset)
+    limit = dict(doses=[64]) if few else {}
     if s.truth:
-        m = lm.load(f"planted:{s.truth}")
-        ask = dict(n=min(s.truth_n, 2), sources=["iris"], doses=[64]) if few else dict(n=s.truth_n)
-        found = _ahead(m, planted.against_truth, name=s.truth, seed=seed, **ask)
+        m, k = lm.load(f"planted:{s.truth}"), min(s.truth_n, 2) if few else s.truth_n
+        size = dict(n=k, rows=5, shots=0, chars=min(120, 20 * k), mode="completion", seed=seed)
+        some = limit | (dict(sources=["iris"]) if few else {})
+        found = _ahead(m, planted.known_rows, name=s.truth, **size, **some)
         yield m.name, m.mode, planted.found_rates(found)
-    z = prompt_sizes(s.preset)
-    ask = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
-    ask |= dict(n=2, doses=[64]) if few else dict(n=EYE_N)
+    size = {k: z[k] for k in ("rows", "shots", "feature_shots", "sets", "chars")}
     for name in s.forms:
         m = lm.load(f"planted:{name}", mode=mode)
-        found = _ahead(m, planted.in_their_form, name=name, mode=mode, seed=seed, **ask)
+        ask = dict(name=name, mode=mode, n=2 if few else EYE_N, seed=seed)
+        found = _ahead(m, planted.known_rows, **ask, **size, **limit)
         yield m.name, m.mode, planted.found_rates(found, "eyes")
-        ask_more = dict(name=name, mode=mode, n=2 if few else EYE_N, sets=z["sets"], seed=seed)
-        found = _ahead(m, planted.known_completions, **ask_more)
+        found = _ahead(m, planted.known_completions, **ask, sets=z["sets"])
         yield m.name, m.mode, planted.known_rates(found)
     names = [*([s.truth] if s.truth else []), *s.forms] if s.forms else []
     labels = {name: _labels(name, "smollm2", few, seed) for name in names}

@@ -116,10 +116,10 @@ def row_completion(
     return per_query("row_completion", t, true, said, ok, answers, **more, near=near, far=far)
 
 # %% ../../nbs/tabular/memorization.ipynb #c20db2ae
-def completed(truth: str, said: str, strict: bool = False) -> int:
-    "Whole lines that agree, the rest of the cut line being one; `strict`: that rest must be right, too"
+def completed(truth: str, said: str) -> int:
+    "Whole lines that agree, the rest of the cut line being one: from the cut, or from the next line on"
     a, b = ([x.strip() for x in s.strip("\n").rstrip().split("\n")] for s in (truth, said))
-    both = [(a, b)] + [(a[1:], b[i:]) for i in range(len(b)) if not strict]
+    both = [(a, b)] + [(a[1:], b[i:]) for i in range(len(b))]
     return max(len(os.path.commonprefix(x)) for x in both)
 
 
@@ -162,7 +162,7 @@ def header(
     names: list = None,
     mode: str = None,
 ):
-    "Does the model know the first rows of the file? DataFrame, one row a split; `lines`: completed; `strict`: those from the cut on"
+    "Does the model know the first rows of the file? DataFrame, one row a split; `lines`: completed"
     t, mode = load_table(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
     others = other_sets(t, sets, names) if mode == "chat" else []
@@ -177,8 +177,8 @@ def header(
     cut, item = [a[:chars] for a in truth], [f"line {s}" for s in splits]
     got = model.generate(ps, max_tokens=budget(max(cut, key=len)) + room_to_talk(mode))
     said = [read_file(a, q.split("\n")[-1]) for a, q in zip(got, asked)]
-    lines, strict = ([completed(a, s, k) for a, s in zip(truth, said)] for k in (False, True))
-    more = dict(item=item, lines=lines, strict=strict, readable=[bool(s.strip()) for s in said])
+    lines = [*map(completed, truth, said)]
+    more = dict(item=item, lines=lines, readable=[bool(s.strip()) for s in said])
     return per_query("header", t, cut, said, [l > 0 for l in lines], got, **more)
 
 # %% ../../nbs/tabular/memorization.ipynb #78d184fe

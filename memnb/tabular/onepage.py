@@ -15,7 +15,7 @@ from .counting import joined
 from .measuring import BY_NAME, PARTS, measure, nameless, shipped_recall
 from .memorization import row_completion
 from .prompting import load_table, marked, prompt_sizes
-from .rules import OF_MEMORY, judgements, recalls
+from .rules import OF_MEMORY, by_test
 
 # %% ../../nbs/tabular/onepage.ipynb #eb917d87
 ASKED = dict(  # test of Table 1 -> what it asks
@@ -28,45 +28,25 @@ ASKED = dict(  # test of Table 1 -> what it asks
     feature_distribution="Invent the most typical row: are its values the most frequent ones?",
     conditional_distribution="Invent many rows: do columns go together as in the file?",
 )
-SAID = {"✓": "yes", "✗": "no", "?": "open", "-": "cannot be asked of this table"}
-
-
-def _guessed(r):
-    "What a guess, and a control table that nobody has seen, give in the same test"
-    words = dict(guess="guess {:.0%}", baseline="guess {:.0%}", line_guess="guess {:.0f} lines")
-    words |= dict(twin="control table {:.0%}", twin_lines="control table {:.0f} lines")
-    return ", ".join(
-        w.format(r[k]) for k, w in words.items() if r.get(k) is not None and r[k] == r[k]
-    )
+SAID = {"✓": "yes", "✗": "no", "?": "open", "-": "-"}
 
 
 def _answers(rows):
     "One dict a test for the page: question, answer, guess, recall, sign"
-    found, known = judgements(rows).set_index("test"), recalls(rows)
+    words = dict(guess="guess {:.0%}", baseline="guess {:.0%}", line_guess="guess {:.0f} lines")
+    words |= dict(twin="control table {:.0%}", twin_lines="control table {:.0f} lines")
+    found = by_test(rows).set_index("test")
     for test, question in ASKED.items():
-        r = results.wide(rows, "rate", part=test)
-        sign, more = "-", {}
-        if test in found.index:
-            f = found.loc[test]
-            more, sign = dict(evidence=f.evidence, reason=f.reason), f["sign"]
-        seen = (
-            "{} of {} rows that a model had been shown".format(*known[test])
-            if test in known
-            else ""
-        )
-        guess = _guessed(r.iloc[0]) if len(r) and test in OF_MEMORY else ""
-        yield (
-            dict(evidence="", reason="")
-            | more
-            | dict(
-                test=test,
-                question=question,
-                sign=sign,
-                verdict=SAID[sign],
-                guess=guess,
-                seen=seen * (test in OF_MEMORY),
-                memory=test in OF_MEMORY,
-            )
+        f, memory, r = found.loc[test], test in OF_MEMORY, results.wide(rows, "rate", part=test)
+        r = r.iloc[0].dropna() if len(r) and memory else {}
+        yield dict(
+            **f,
+            test=test,
+            question=question,
+            verdict=SAID[f["sign"]],
+            guess=", ".join(w.format(r[k]) for k, w in words.items() if k in r),
+            seen=f"{f.recall} rows that a model had been shown" * bool(f.recall),
+            memory=memory,
         )
 
 
@@ -92,9 +72,6 @@ def _notes(t, rows):
             f"{t.title!r} is no name by which a model could know a table; {', '.join(BY_NAME)} were not asked. "
             "Give the name under which it was published, with --title."
         )
-    for r in results.select(rows, part="feature_completion", quantity="guess").itertuples():
-        if r.value > 0.1:
-            yield f"{r.value:.0%} of the cells of {t.unique} can be computed from the others of their row ({r.text})."
     if n := sum("\n" in r for r in t.rows):
         yield f"{n} rows go over several lines: tests of a next line leave them out."
     if t.duplicates:

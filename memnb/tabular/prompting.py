@@ -168,19 +168,12 @@ def same_data(s, t) -> bool:
 
 def other_sets(table, count: int = 5, names=None) -> list:
     "The data sets that serve as solved examples (Supplement D, zero-knowledge sampling): of data.Table, never the one under test"
-    if names is None:
-        names = [s for s in SHOT_SETS + ["openml-diabetes"] if not same_data(load_table(s), table)]
-    names = as_list(names)
-    sets = [load_table(s) if isinstance(s, str) else s for s in names[:count]]
-    for s in sets:
-        if same_data(s, table):
-            if len(names) > count:
-                return other_sets(table, count, [x for x in names if x != s.name])
-            raise GuardError(
-                f"{table.name} is among its own solved examples (as {s.name}): "
-                "choose other data sets"
-            )
-    return sets
+    own = as_list(names) or [*SHOT_SETS, "openml-diabetes"]
+    sets = [load_table(s) if isinstance(s, str) else s for s in own]
+    other = [s for s in sets if not same_data(s, table)][:count]
+    if len(other) < min(count, len(own)):
+        raise GuardError(f"{table.name} is among its own solved examples: choose other data sets")
+    return other
 
 # %% ../../nbs/tabular/prompting.ipynb #3b3d9ba5
 _LEAD = re.compile(
