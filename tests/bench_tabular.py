@@ -414,7 +414,10 @@ def ahead():
     "Many small tests whose questions are asked ahead, all in the same batches, and one test after the other"
     from memnb import lm, tabular
 
-    m, tests = lm.load("planted:tables", device="cpu"), lambda m: tabular.known_rows(m, "tables", 4, 5, 0, mode="completion")
+    m, tests = (
+        lm.load("planted:tables", device="cpu"),
+        lambda m: tabular.known_rows(m, "tables", 4, 5, 0, mode="completion"),
+    )
 
     def run(first):
         with fresh() as path:
