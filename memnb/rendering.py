@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 
 from .core import package_dir, require, version
 
@@ -93,25 +93,12 @@ def markdown_html(
     "Markdown as HTML"
     from markupsafe import Markup
 
-    if len(source) > 100_000:  # no prose
-        return Markup('<pre class="said" tabindex="0">{}</pre>').format(source)
     source = re.sub(r"<!--[\w.]+-->", "", source)  # which fact a number is, see `run.facts`
-    whole = source.count("<details>") == source.count("</details>")
-    source = source if whole else source.replace("details>", "details\\>")
     source = re.sub(
         r"^[ \t]*\$\$((?:(?!\$\$)[\s\S])++)\$\$[ \t]*$", r"\n$$\n\1\n$$\n", source, flags=re.M
     )
     html = str(_renderer()(source))
     return Markup(re.sub("</?p>", "", html).strip() if inline else html)
-
-
-@cache
-def _highlighter():
-    from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import PythonLexer
-
-    return partial(highlight, lexer=PythonLexer(), formatter=HtmlFormatter(nowrap=True))
 
 
 @lru_cache(2**12)
@@ -120,16 +107,15 @@ def code_html(
 ) -> str:  # HTML
     "Code as HTML, without the directives of nbdev"
     from markupsafe import Markup
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
 
     source = re.sub(r"^#\|.*\n?", "", source, flags=re.M)
     if not source.strip():
         return ""
-    code = Markup(_highlighter()(source))
+    code = Markup(highlight(source, PythonLexer(), HtmlFormatter(nowrap=True)))
     return Markup('<pre class="code" tabindex="0"><code>{}</code></pre>').format(code)
-
-
-def _checksum(text):
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 DIFFER = "runs differ"
@@ -162,15 +148,11 @@ def templates():
         markdown=markdown_html,
         code=code_html,
         anchor=anchor_of,
-        checksum=_checksum,
+        checksum=lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
         mark=lambda verdict: MARKS.get(verdict, "none"),
     )
-    files = {
-        kind: "".join(
-            (package_dir() / f"{name}.{kind}").read_text(encoding="utf-8")
-            for name in ("report", "slider")
-        )
-        for kind in ("css", "js")
-    }
-    env.globals |= dict(version=version(), marks=MARKS, **{k: Markup(v) for k, v in files.items()})
+    env.globals |= dict(version=version(), marks=MARKS)
+    for kind in ("css", "js"):
+        files = [package_dir() / f"{name}.{kind}" for name in ("report", "slider")]
+        env.globals[kind] = Markup("".join(f.read_text(encoding="utf-8") for f in files))
     return env

@@ -685,22 +685,6 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
     assert pages(tmp_path / "report.html") == before and not list(tmp_path.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        dict(text_markdown="$$ x\n" * 20_000),
-        dict(text_markdown="$x" * 40_000),
-    ],
-    ids=["formulas", "dollars"],
-)
-def test_what_is_huge_is_cut_and_takes_no_minutes(tmp_path, output):
-    "Not timed: with time or memory that grows with the square of the size this does not end"
-    notebook(tmp_path / "a.ipynb", text("## Measure"), cell("x", shown(**output)))
-    (tmp_path / "batch.jsonl").write_text(json.dumps(dict(run="_" * 50_000, what="failed")))
-    out = batch_report(tmp_path)
-    assert all(len(p) < 5e6 for p in pages(out).values())
-
-
 # --- in a browser ---
 
 CONTRAST = """

@@ -158,11 +158,8 @@ def _mark(file, where):
     return "memnb" if ships else checksum(Path(os.path.relpath(file, where)).as_posix())
 
 
-def runs_dir(
-    name: str,  # profile
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-) -> Path:  # ValueError when the runs of another profile file are there
-    "Folder of the runs of a profile"
+def runs_dir(name: str, out: Path = None) -> Path:
+    "Folder of the runs of a profile, as in `jobs_of`; ValueError where those of another file are there"
     file = profile_file(name).resolve()
     where = (Path(out or root() / "runs") / file.stem).resolve()
     mark = where / ".profile"
@@ -281,10 +278,8 @@ def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -
     return [(j.run.name, *_state(j, last.get(j.run.name, {}))) for j in jobs]
 
 
-def batches(
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-) -> list:  # of (profile, how its runs ended, when something was last heard of them)
-    "All batches of a folder, as their logs have them"
+def batches(out: Path = None) -> list:
+    "All batches of a folder: (profile, how its runs ended, when something was last heard of them)"
     rows = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
         last, states = last_events(log.parent), Counter()
@@ -298,10 +293,8 @@ def batches(
     return rows
 
 
-def left_over(
-    name: str,  # profile
-) -> str:  # names of files, as 'a, b'; '' where there are none
-    "Tables of a profile that none of its runs writes any more: those of a run that was taken out of it"
+def left_over(name: str) -> str:
+    "Tables of a profile that none of its runs writes any more, as 'a, b': a run was taken out of it"
     runs, word, out = select(name), profile_file(name).stem, []
     for paper in dict.fromkeys(r.notebook for r in runs):
         known = tuple(f"{r.results_name}."[:120] for r in runs if r.notebook == paper)

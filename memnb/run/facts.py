@@ -18,10 +18,8 @@ TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 
 
 @cache
-def facts(
-    word: str,  # of a paper
-) -> dict:  # name -> number, text, or True or False
-    """The facts of a paper's prose: lines of pandas in `facts.yaml`, else `PAPER.facts` of its package. The lines see `measured` (all
+def facts(word: str) -> dict:
+    """The facts of a paper's prose, name -> number, text, or True or False: lines of pandas in `facts.yaml`, else `PAPER.facts` of its package. The lines see `measured` (all
     rows), `rows` (of each model the largest run), `printed` (what the paper reports), `board` (verdicts), and the facts
     above them. ValueError names one that fails."""
     file, found = paper_file(word, "facts.yaml"), {}
@@ -54,10 +52,8 @@ def stands(printed, word, name):
     return text.replace("-", "−") if "−" in printed else text
 
 
-def checked(
-    text: str,  # Markdown, or a notebook
-):  # (text with true digits, sentences in which one was wrong)
-    "Hold tagged digits against the rows"
+def checked(text: str) -> tuple:
+    "Hold tagged digits against the rows: (text with true digits, sentences in which one was wrong)"
     wrong = []
 
     def put(m):
@@ -72,22 +68,13 @@ def checked(
     return TAG.sub(put, text), wrong
 
 
-def prose(
-    top: Path,  # checkout
-) -> list:  # of files
-    "Where tagged numbers may stand: README, pages, guides"
-    return [
-        top / "README.md",
-        *sorted((top / "nbs").glob("*.ipynb")),
-        *sorted((top / "docs").glob("*.md")),
-    ]
+def prose(top: Path) -> list:
+    "Files of a checkout in which tagged numbers may stand: README, pages, guides"
+    return [top / "README.md", *sorted([*top.glob("nbs/*.ipynb"), *top.glob("docs/*.md")])]
 
 
-def check(
-    files: list,  # of paths
-    write: bool = False,  # put the digits right
-) -> dict:  # file -> its sentences whose digits differ from the rows
-    "Hold the prose of files against the rows"
+def check(files: list, write: bool = False) -> dict:
+    "File -> its sentences whose digits differ from the rows; with `write` the digits are put right"
     found = {}
     for file in files:
         right, wrong = checked(file.read_text(encoding="utf-8"))

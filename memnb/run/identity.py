@@ -15,10 +15,8 @@ from .profiles import check
 from .redact import redact
 
 
-def checksum(
-    x,  # text, or a plain value
-) -> str:  # 16 hexadecimal digits
-    "Sixteen hexadecimal digits for a plain value"
+def checksum(x) -> str:
+    "Sixteen hexadecimal digits for text or a plain value"
     text = x if isinstance(x, str) else json.dumps(x, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -72,15 +70,6 @@ def modules_used(
     return out
 
 
-def _texts_in(values):
-    "All texts among the values of parameters, lists included"
-    for v in values:
-        if isinstance(v, str):
-            yield v
-        elif isinstance(v, (list, tuple)):
-            yield from _texts_in(v)
-
-
 def _hub_commit(name):
     "Commit of a model of the hub that its cache holds; '' where there is none"
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
@@ -118,7 +107,8 @@ def files_read(
     Models by their files, commit or server; files by their path; the reader's own files of data
     sets by any of their names; modules beside the page; tables and claims of the paper.
     """
-    out, words = {}, list(dict.fromkeys(_texts_in(values.values())))
+    every = [w for v in values.values() for w in (v if isinstance(v, list) else [v])]
+    out, words = {}, dict.fromkeys(w for w in every if isinstance(w, str))
     for word in words:
         if ":" in word and (found := _model(word)):
             out[f"model {redact(word)}"] = found
@@ -137,11 +127,8 @@ def files_read(
     return out | {f"module {f.name}": sha256(f) for f in nb.parent.glob("*.py")}
 
 
-def run_parts(
-    nb,  # word of a paper, or path of a notebook
-    params: dict,  # name -> value
-) -> dict:  # what the run is made of: name -> checksum
-    "What a run depends on: notebook, parameters, code, and all that it reads"
+def run_parts(nb, params: dict) -> dict:
+    "What a run depends on, name -> checksum: notebook, parameters, code, and all that it reads"
     nb = find(nb)
     values = {k: p.default for k, p in parameters(nb).items()} | check(nb, params)
     code, names = [s for s, _ in source_cells(nb, "code")], [f"memnb.{nb.stem[3:]}"]
@@ -156,17 +143,13 @@ def run_parts(
     return dict(sorted((out | files_read(values, nb)).items()))
 
 
-def identity_of(
-    parts: dict,  # as `run_parts` gives them
-) -> str:  # 64 hexadecimal digits
-    "Fingerprint of the parts of a run"
+def identity_of(parts: dict) -> str:
+    "Fingerprint of the parts of a run, 64 hexadecimal digits"
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def metadata_of(
-    path: Path,  # executed notebook
-) -> dict:  # identity, parts, seconds, speed, ...
-    "What memnb wrote into an executed notebook; {} for whatever is none"
+def metadata_of(path: Path) -> dict:
+    "What memnb wrote into an executed notebook (identity, parts, seconds, ...); {} for whatever is none"
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))["metadata"]["memnb"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -174,19 +157,13 @@ def metadata_of(
     return meta if isinstance(meta, dict) and isinstance(meta.get("parts"), dict) else {}
 
 
-def finished(
-    out: Path,  # executed notebook
-    parts: dict,  # of the run, as `run_parts` gives them
-) -> bool:  # False also when there is no such file or it is torn
-    "Whether `out` is the outcome of this very run"
+def finished(out: Path, parts: dict) -> bool:
+    "Whether `out` is the outcome of the run of these parts; False also where it is torn or not there"
     return metadata_of(out).get("identity") == identity_of(parts)
 
 
-def what_changed(
-    out: Path,  # executed notebook
-    now: dict,  # parts of the run that would be made now
-) -> str:  # as 'code of lm, parameter n changed since'; '' when nothing did or nothing is known
-    "Why a run that was made is to be done again"
+def what_changed(out: Path, now: dict) -> str:
+    "Why a run is to be done again, as 'code of lm, parameter n changed since'; '' where nothing is known"
     old = metadata_of(out).get("parts")
     names = sorted(k for k in {*old, *now} if old.get(k) != now.get(k)) if old else []
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""

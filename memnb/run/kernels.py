@@ -22,10 +22,11 @@ from .redact import FOLDERS, redact, redact_notebook
 from .terminal import tell
 
 
-def kernel_env(
-    threads: int = None,  # threads that the kernel may use; default: all cores
-) -> dict:  # what it has beyond the environment of its batch; what the user has set stays
-    "Environment of a kernel, which works in the folder of its notebook: so paths are absolute"
+def kernel_env(threads: int = None) -> dict:
+    """What the environment of a kernel has beyond that of its batch; what the user has set stays.
+
+    It works in the folder of its notebook, so paths are absolute.
+    """
     env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads or cores()))
     env = {k: os.environ.get(k, v) for k, v in env.items()} | dict(MEMNB_HOME=str(root().resolve()))
     return env | {k: os.path.abspath(os.environ[k]) for k in FOLDERS if os.environ.get(k)}
@@ -49,10 +50,8 @@ def core_speed() -> float:
     return 500 * 2 * 64**3 / max(min(once() for _ in range(6)), 1e-6)
 
 
-def partial_file(
-    out: Path,  # where the finished notebook goes
-) -> Path:  # where it is until then
-    "Name of an unfinished notebook"
+def partial_file(out: Path) -> Path:
+    "Where a notebook is until it is finished"
     return out.with_name(f"{out.stem}.partial.ipynb")
 
 
@@ -92,7 +91,7 @@ def _papermill(nb, part, params, folder, where, event):
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    section, sections, ends = "", {}, [time.monotonic()]
+    section, sections, done, start = "", {}, [], time.monotonic()
     for c in nbformat.read(nb, 4).cells:
         if c.cell_type == "markdown" and c.source.startswith("#"):
             section = c.source.splitlines()[0].lstrip("# ")
@@ -102,8 +101,8 @@ def _papermill(nb, part, params, folder, where, event):
     def ended(cell, cell_index, execute_reply):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
-        ends.append(time.monotonic())
-        how = dict(cell=len(ends) - 1, of=len(sections), seconds=ends[-1] - ends[-2])
+        done.append(cell.id)
+        how = dict(cell=len(done), of=len(sections), seconds=time.monotonic() - start)
         how |= dict(section=sections[cell.id], ok=execute_reply["content"]["status"] == "ok")
         tell(where, event | dict(what="cell") | how)
 

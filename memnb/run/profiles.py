@@ -51,11 +51,8 @@ def cast(
         raise ValueError(f"must be {kind}, got {what}") from None
 
 
-def check(
-    nb,  # word of a paper, or path of a notebook
-    params: dict,  # name -> value, as written
-) -> dict:  # name -> value of the right type; ValueError names what is wrong
-    "Check parameters by name and type against a notebook"
+def check(nb, params: dict) -> dict:
+    "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
     nb, out = find(nb), {}
     known = parameters(nb)
     for k, v in params.items():
@@ -144,10 +141,8 @@ class Entry(BaseModel, extra="forbid"):
             yield Run(self.notebook, given, tuple(self.grid), where)
 
 
-def profile_file(
-    name: str,  # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or a path
-) -> Path:  # the YAML file; ValueError when there is none
-    "File of a profile"
+def profile_file(name: str) -> Path:
+    "File of a profile, by its word, as 'laptop', or a path; ValueError when there is none"
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
@@ -161,10 +156,8 @@ def profile_file(
     return path
 
 
-def profile(
-    name: str,  # 'smoke', 'laptop', 'night', 'table1', 'gpu', 'paper', or the path of a YAML file
-) -> list:  # of `Run`, grids expanded, parameters not yet checked
-    "Runs of a profile"
+def profile(name: str) -> list:
+    "List of `Run` of a profile, grids expanded, parameters not yet checked"
     path, out = profile_file(name), []
     try:
         text = path.read_text(encoding="utf-8")

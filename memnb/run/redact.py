@@ -123,10 +123,8 @@ class Redactor:
         return self.seen[text]
 
 
-def redact(
-    text: str,  # anything that is printed, logged or written for others
-) -> str:  # the same without keys, passwords, folders, servers and the name of this machine
-    "Text that may be passed on"
+def redact(text: str) -> str:
+    "A text that may be passed on: without keys, passwords, folders, servers and the name of this machine"
     return Redactor()(text)
 
 

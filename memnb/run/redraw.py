@@ -8,10 +8,8 @@ from ..results import measured, reported, runs
 from .profiles import read_yaml
 
 
-def figures_of(
-    word: str,  # of the paper
-) -> dict:  # name, as 'fig2' or 'x_tau' -> function of (rows, reported)
-    "The figures that a paper can draw, those of its own behind"
+def figures_of(word: str) -> dict:
+    "Figures that a paper can draw, ours behind: name, as 'fig2' or 'x_tau' -> function of (rows, reported)"
     find(word)
     known = getattr(paper(word), "figures", {})
     found = {k.removeprefix("fig_"): f for k, f in known.items()}

@@ -17,19 +17,14 @@ from .executed import Notebook, read_notebooks, run_files, tables
 DECIDED = "holds", "does not hold", "mixed"
 
 
-def people_say(
-    model: str,  # as in a board
-) -> str:
+def people_say(model: str) -> str:
     "Name of a model for people; what was done to it stands behind a comma"
     name, comma, rest = model.partition(", ")
     return label(name) + comma + rest
 
 
-def one_verdict(
-    said,  # verdicts
-    apart: str = DIFFER,  # the word for decided ones that contradict each other
-) -> str:
-    "One verdict out of several: those that decide outweigh those that do not"
+def one_verdict(said, apart: str = DIFFER) -> str:
+    "One verdict out of several: those that decide outweigh those that do not; `apart` where two differ"
     decided = {v for v in said if v in (*DECIDED, DIFFER)}
     if len(decided) > 1:
         return DIFFER if DIFFER in decided else apart
@@ -96,10 +91,8 @@ class Counted:
         return self.verdict not in ("not measured", "not testable here")
 
 
-def scoreboard(
-    nbs: list,  # of `Notebook`, of one paper
-) -> list:  # of `Counted`
-    "What the runs of a paper say about its claims"
+def scoreboard(nbs: list) -> list:
+    "What the runs of a paper, each a `Notebook`, say about its claims: list of `Counted`"
     found = {}
     for nb in nbs:
         for r in (r for _, o in nb.outputs("board") for r in o.value):
@@ -179,10 +172,8 @@ def _shown(nbs, papers):
     return shown
 
 
-def runs_found(
-    runs: Path = None,  # folder of executed notebooks; default `runs`
-) -> Path:  # it; ValueError where it has none
-    "Folder of runs to report on, asked before anything slow is done"
+def runs_found(runs: Path = None) -> Path:
+    "Folder of runs to report on, asked before anything slow is done; ValueError where it has none"
     require("mistune", "report")
     runs = Path(runs or root() / "runs")
     if not any(run_files(runs, name) for name in ("*.ipynb", "batch.jsonl")):

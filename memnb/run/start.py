@@ -7,17 +7,6 @@ from ..core import package_dir, replacing, root
 from ..papers import has_package, notebooks
 
 
-_CLAIMS = """# what the paper says, put to the rows
-- id: remembers
-  about: a model
-  where: Figure 1
-  says: The die remembers its last throw
-  rows: quantity == 'repeats'
-  test: bound # does the interval lie above a fair die?
-  at: 0.1667
-"""
-
-
 def new_paper(
     word: str,  # of the paper, as in `memnb run`: small letters and digits
     folder: Path = None,  # where it starts; default: where memnb writes
@@ -36,11 +25,12 @@ def new_paper(
     if word in known:
         raise ValueError(f"there is a paper '{word}': {known[word].name}")
     number = max([int(f.name[:2]) for f in known.values()], default=9) + 1
-    page = (package_dir() / "templates/page.json").read_text(encoding="utf-8")
+    templates = package_dir() / "templates"
+    page, claims = ((templates / f).read_text("utf-8") for f in ("page.json", "claims.yaml"))
     files = {
         f"nbs/{number}_{word}.ipynb": page.replace("TITLE", word.capitalize()),
         f"data/papers/{word}/reported.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
-        f"data/papers/{word}/claims.yaml": _CLAIMS,
+        f"data/papers/{word}/claims.yaml": claims,
         f"{word}.yaml": "# sizes of a run: memnb run WORD.yaml\n- notebook: WORD\n"
         "  parameters: {n: 600}\n",
     }

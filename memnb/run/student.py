@@ -5,9 +5,7 @@ import re
 from pathlib import Path
 
 
-def emptied(
-    source: str,  # of a cell
-) -> str:
+def emptied(source: str) -> str:
     "The source of a cell with its functions emptied; signatures and docstrings stay"
     lines = source.splitlines()
     todo = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
@@ -20,11 +18,11 @@ def emptied(
     return "\n".join(lines)
 
 
-def student(
-    page: Path,  # a page, as nbs/14_capacity.ipynb
-    out: Path,  # where the notebook for the class is written
-) -> int:  # functions to write
-    "Write the notebook for a class that belongs to a page; a file that is there is not written over"
+def student(page: Path, out: Path) -> int:
+    """Write the notebook for a class that belongs to a page, as nbs/14_capacity.ipynb.
+
+    A file that is there is not written over. The number of functions to write comes back.
+    """
     import nbformat
 
     nb, n = nbformat.read(page, 4), 0
