@@ -131,7 +131,6 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     good, bad = house / "runs/mine/dice-n=3.ipynb", house / "runs/mine/broken.partial.ipynb"
     assert notebooks(good.parent) == [bad.name, good.name]
     assert "mine 3 [2, 4] False" in outputs(good)
-    assert "memnb: dice-n=3  cell 3/3  Measure  " in err and "  FAILED\n" in err
     assert (
         "memnb: broken failed: JSONDecodeError: " in err
         and "see runs/mine/broken.partial.ipynb\n" in err
@@ -240,7 +239,7 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
     write(house, "10_meet", MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
     yaml(house, "- notebook: meet\n  grid: {n: [1, 2]}\n")
     code, out, err = typed(capsys, "run", "mine", "--workers", "2", *["--dask"] * dask)
-    assert code == 0 and "2 done" in out and "meet-n=1  cell 3/3" in err
+    assert code == 0 and "2 done" in out
     for n in 1, 2:
         assert "met 2" in outputs(house / f"runs/mine/meet-n={n}.ipynb")
     if "OMP_NUM_THREADS" not in os.environ:
@@ -558,7 +557,7 @@ def test_a_grid_makes_one_run_for_each_combination(house):
             "line 1: 10_dice: parameter 'sides' must be list",
         ),
         ("- &a [*a]\n", "line 1: a run looks like"),
-        ("- notebook: dice\n  grid: {profile: [a, A]}\n", "only in signs or in capitals"),
+        ("- notebook: dice\n  grid: {profile: [a, A]}\n", "would both write dice-profile="),
         (
             "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
             "would both write dice.ipynb",

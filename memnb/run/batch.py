@@ -73,12 +73,11 @@ def _is_locked(file):
         return False
 
 
-def work(
-    job: Job,  # what to run
-    alive: Path,  # file that is there as long as the batch wants it
-    wait: bool = False,  # wait for another batch rather than return 'busy'
-) -> Outcome:
-    "Execute one run unless it is finished"
+def work(job: Job, alive: Path, wait: bool = False) -> Outcome:
+    """Execute one run unless it is finished, as long as the file `alive` is there.
+
+    Another batch that is at it is waited for, or the outcome is 'busy'.
+    """
     start, event = time.monotonic(), dict(run=job.run.name, batch=alive.name)
     if not alive.exists():
         raise CancelledError

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from fastcore.docments import docments
 
-from ..core import data_dir, did_you_mean, figures_dir, replacing, require, say, share_dir, version
+from ..core import data_dir, did_you_mean, figures_dir, require, say, share_dir, version
 from .redact import redact
 from .terminal import duration, relative_path, table
 
@@ -43,22 +43,17 @@ def _served(words):
 
     likes, given = dict(OPTIONS, url=""), {}
     for word in words:
-        name, is_, value = word.partition("=")
-        if not is_ or name not in likes:
-            known = ", ".join(likes)
-            raise ValueError(f"--server takes NAME=VALUE with one of {known}, not '{word}'")
-        like = likes[name]
-        if isinstance(like, str):
-            given[name] = value
-            continue
+        name, _, value = word.partition("=")
+        like = likes.get(name)
         try:
-            given[name] = type(like)(json.loads(value))
-            few = not isinstance(like, dict) and given[name] < (name not in ("retries", "wait"))
+            given[name] = value if isinstance(like, str) else type(like)(json.loads(value))
+            at_least = name in ("concurrency", "timeout")
+            good = isinstance(like, (str, dict)) or given[name] >= at_least
         except (TypeError, ValueError):
-            few = True
-        if few:
-            what = "a JSON object" if isinstance(like, dict) else "a number"
-            raise ValueError(f"--server {name}= takes {what}, not '{value}'")
+            good = False
+        if not good:
+            how = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(likes)}"
+            raise ValueError(f"--server takes {how}, not '{word}'")
     if url := given.pop("url", ""):
         _place(url)
         os.environ["OPENAI_BASE_URL"] = url
@@ -89,15 +84,7 @@ def _run(
     how = dict(force=force, fresh=fresh, timeout=timeout, quiet=quiet)
     how |= dict(workers=workers, dask=dask, scheduler=scheduler)
     results = batch(profile, only, dict(p), out, **how)
-    rows = [
-        (
-            o.run.name,
-            o.status,
-            duration(o.seconds) if o.seconds else "",
-            o.error + f"; see {relative_path(o.file)}" * (o.status == "failed"),
-        )
-        for o in results
-    ]
+    rows = [(o.run.name, o.status, duration(o.seconds), o.error) for o in results]
     print(table(("run", "status", "time", "error"), rows))
     states = Counter(o.status for o in results)
     counts = ", ".join(f"{n} {s}" for s, n in states.items())
@@ -188,22 +175,17 @@ def _figure(
     out: Path = None,  # file to write (WORD_NAME.png)
 ):
     "draw a figure again from the tables, without a model"
+    from ..plots import to_png
     from .redraw import figures_of, redraw
 
     if not name:
         rows = [(k, " ".join((f.__doc__ or "").split())) for k, f in figures_of(paper).items()]
         print(table(rows[0], rows[1:]) if rows else f"{paper} draws no figures")
         return
-    import matplotlib
-
-    matplotlib.use("agg")
-    from ..plots import to_png
-
     out = out or Path(f"{paper}_{name}.png")
     _may_write(out)
     fig = redraw(paper, name, settings, model, profile)
-    with replacing(out) as part:
-        to_png(fig, part)
+    to_png(fig, out)
     print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
 
 

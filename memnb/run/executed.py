@@ -201,12 +201,8 @@ def _outcome(cells, partial):
     return ("unfinished", f"{ended} of {len(codes)} cells had ended") if partial else ("done", "")
 
 
-def read_notebook(
-    path: Path,  # an executed notebook
-    profile: str = "",  # of a notebook that does not say it
-    clean=None,  # `Cleaner` to use for many; default: one of its own
-) -> Notebook:  # ValueError, in one line, for what is no run of memnb
-    "Read one executed notebook"
+def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
+    "Read an executed notebook, whose profile may not stand in it; ValueError for what is no run of memnb"
     from nbformat import v4
 
     path, clean = Path(path), clean or Cleaner()

@@ -48,11 +48,11 @@ def _c_files(path):
     return sorted(path.parent.glob("*.[ch]" if path.stem == "__init__" else f"{path.stem}.[ch]"))
 
 
-def modules_used(
-    names,  # of modules, as 'memnb.lm'
-    top: Path = None,  # folder of the package; default: that of memnb
-) -> dict:  # name of a module without 'memnb.' -> checksum of its code; unknown names are left out
-    "Modules of memnb that are reached by imports, wherever in the files they stand"
+def modules_used(names, top: Path = None) -> dict:
+    """Modules of memnb that are reached by imports from `names`, as 'memnb.lm', wherever they stand.
+
+    Name without 'memnb.' -> checksum of its code; unknown names are left out.
+    """
     top, out, todo = Path(top or package_dir()), {}, list(names)
     while todo:
         parts = todo.pop().split(".")[1:]
@@ -64,9 +64,8 @@ def modules_used(
                 out[name], more = _module(f, tuple(map(stamp, [f, *_c_files(f)])), top)
                 todo += more
                 if f == package_dir() / "lm.py":  # rooms that it finds by name
-                    todo += [
-                        f"memnb.{room}" for room in import_module("memnb.lm").BACKENDS.values()
-                    ]
+                    rooms = import_module("memnb.lm").BACKENDS.values()
+                    todo += [f"memnb.{room}" for room in rooms]
     return out
 
 
@@ -98,11 +97,8 @@ def _model(word):
     return hf.fingerprint(folder) if os.path.isdir(folder) else _hub_commit(rest)
 
 
-def files_read(
-    values: dict,  # name -> value of all parameters of a run
-    nb: Path,  # its notebook
-) -> dict:  # as 'model x', 'data x', 'module x', 'table x' -> checksum
-    """What a run reads beside code: whatever its parameters name, and what its page finds by itself.
+def files_read(values: dict, nb: Path) -> dict:
+    """What a run reads beside code, as 'model x', 'data x', 'module x', 'table x' -> checksum: whatever its parameters name, and what its page finds by itself.
 
     Models by their files, commit or server; files by their path; the reader's own files of data
     sets by any of their names; modules beside the page; tables and claims of the paper.

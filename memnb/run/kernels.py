@@ -91,7 +91,7 @@ def _papermill(nb, part, params, folder, where, event):
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    section, sections, done, start = "", {}, [], time.monotonic()
+    section, sections, done = "", {}, []
     for c in nbformat.read(nb, 4).cells:
         if c.cell_type == "markdown" and c.source.startswith("#"):
             section = c.source.splitlines()[0].lstrip("# ")
@@ -102,8 +102,7 @@ def _papermill(nb, part, params, folder, where, event):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
         done.append(cell.id)
-        how = dict(cell=len(done), of=len(sections), seconds=time.monotonic() - start)
-        how |= dict(section=sections[cell.id], ok=execute_reply["content"]["status"] == "ok")
+        how = dict(cell=len(done), of=len(sections), section=sections[cell.id])
         tell(where, event | dict(what="cell") | how)
 
     tmp = os.getcwd()  # sockets and files of the kernel; two kernels never take the same port

@@ -31,11 +31,11 @@ _KINDS |= {f"list[{k}]": list[t] for k, t in _KINDS.items()} | dict(list=list[Js
 _KINDS = {k: TypeAdapter(t) for k, t in _KINDS.items()}
 
 
-def cast(
-    value,  # what somebody wrote
-    kind: str,  # 'int', 'float', 'bool', 'str', 'list', 'list[int]', ...; '| None' allows none
-):  # value of that type; ValueError when it is no such value
-    "Convert a parameter to its type: text to what it says, any other value only where it is one"
+def cast(value, kind: str):
+    """A parameter as its type, 'int', 'list[float]', ..., with '| None' where none is allowed.
+
+    Text becomes what it says; any other value is taken only where it is one, else ValueError.
+    """
     kind, _, none = (s.strip() for s in kind.partition("|"))
     if none == "None" and (value is None or str(value).lower() == "none"):
         return None
@@ -207,11 +207,8 @@ def select(
         run = Run(r.notebook, own | new, r.grid, r.where, word, replaced)
         old = found.setdefault(run.name.lower(), run)  # one file, where a system knows no capitals
         if old.parameters != run.parameters:
-            raise ValueError(
-                f"{r.where}: this run and that of {old.where} would both write {run.name}.ipynb. "
-                "Put what differs under 'grid', as in grid: {seed: [1]}; values that differ only in "
-                "signs or in capitals make one file"
-            )
+            both = f"this run and that of {old.where} would both write {run.name}.ipynb"
+            raise ValueError(f"{r.where}: {both}: put what differs under 'grid: {{seed: [1]}}'")
     for k in params:
         if k not in known:
             raise ValueError(f"no notebook here has a parameter '{k}'{did_you_mean(k, known)}")

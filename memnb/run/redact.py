@@ -133,11 +133,8 @@ BINARY = re.compile(
 )  # PNG, JPEG, GIF, PDF
 
 
-def redact_notebook(
-    nb,  # a notebook: the content of its file, or nbformat's object
-    redactor=None,  # `Redactor` to use for many; default: one of its own
-):  # a copy, redacted
-    "A notebook that may be passed on"
+def redact_notebook(nb, redactor=None):
+    "A copy of a notebook, the content of its file or nbformat's object, that may be passed on"
     text = redactor or Redactor()
 
     def walk(x):

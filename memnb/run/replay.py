@@ -24,11 +24,11 @@ def origins(folder: Path = None) -> dict:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def take_in(
-    store: Store,  # where answers go
-    folder: Path = None,  # default: that of memnb
-) -> list:  # of dicts: file, model, code, answers, new; ValueError for a damaged file
-    "Take the answers that ship into a store"
+def take_in(store: Store, folder: Path = None) -> list:
+    """Take the answers that ship, or those of a folder, into a store; ValueError for a damaged file.
+
+    A dict a file: file, model, code, answers, new.
+    """
     folder, known = Path(folder or share_dir("answers")), origins(folder)
     for name, o in known.items():
         file = folder / name

@@ -184,12 +184,11 @@ def runs_found(runs: Path = None) -> Path:
     return runs
 
 
-def batch_report(
-    runs: Path = None,  # folder of executed notebooks; default `runs`
-    out: Path = None,  # file to write; default `report.html` in that folder
-    changed: str = "",  # what differs from the rows that ship, as text
-) -> Path:  # the file; ValueError where there is nothing to report
-    "Write the report of a batch, and a page for each notebook beside it"
+def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path:
+    """Write the report of a folder of runs, `report.html` in it or `out`, and a page for each notebook beside it.
+
+    `changed` says what differs from the rows that ship. ValueError where there is nothing to report.
+    """
     runs = runs_found(runs)
     out = Path(out or runs / "report.html")
     if out.is_dir():

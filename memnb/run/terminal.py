@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,36 +73,33 @@ def last_events(where: Path) -> dict:
 
 
 class Progress:
-    "Shows what the log says of a batch: bars at a terminal, else a line for each section"
+    "Shows a batch by its log: a bar a run at a terminal, and whatever a run says"
 
     def __init__(self, where: Path, batch: str, quiet: bool = False):
         "Of the log in a folder the events of a batch count"
-        self.log, self.batch, self.quiet = where / "batch.jsonl", batch, quiet
-        self.sections, self.bars, self.live = {}, {}, None
-        self.at = self.log.stat().st_size if self.log.is_file() else 0
-        if not quiet and sys.stderr.isatty():
-            require("rich", "batch")
-            from rich import progress as rich
-            from rich.console import Console
+        require("rich", "batch")
+        from rich import progress as rich
+        from rich.console import Console
 
-            self.live = rich.Progress(
-                rich.TextColumn("{task.description}  {task.fields[section]}", markup=False),
-                rich.BarColumn(20),
-                rich.MofNCompleteColumn(),
-                rich.TimeElapsedColumn(),
-                console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
-                transient=True,
-            )
+        self.log, self.batch, self.quiet, self.bars = where / "batch.jsonl", batch, quiet, {}
+        self.at = self.log.stat().st_size if self.log.is_file() else 0
+        self.live = rich.Progress(
+            rich.TextColumn("{task.description}  {task.fields[section]}", markup=False),
+            rich.BarColumn(20),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
+            transient=True,
+            disable=quiet,
+        )
 
     def __enter__(self):
-        if self.live:
-            self.live.start()
+        self.live.start()
         return self
 
     def __exit__(self, *error):
         self.look()
-        if self.live:
-            self.live.stop()
+        self.live.stop()
 
     def look(self):
         "Show what is new"
@@ -123,16 +119,10 @@ class Progress:
         name, what = e["run"], e["what"]
         if what == "says":
             say(f"{name}: {e['text']}")
-        elif what == "started" and self.live:
+        elif what == "started":
             self.bars[name] = self.live.add_task(name, section="starting", total=None)
-        elif what == "cell":
-            new = self.sections.get(name) != e["section"]
-            self.sections[name] = e["section"]
-            if name in self.bars:
-                how = dict(section=e["section"], completed=e["cell"], total=e["of"])
-                self.live.update(self.bars[name], **how)
-            if not e["ok"] or not self.live and (new or e["cell"] == e["of"]):
-                at, end = f"cell {e['cell']}/{e['of']}", "" if e["ok"] else "  FAILED"
-                say(f"{name}  {at}  {e['section']}  {e['seconds']:.1f} s{end}")
+        elif name in self.bars and what == "cell":
+            how = dict(section=e["section"], completed=e["cell"], total=e["of"])
+            self.live.update(self.bars[name], **how)
         elif name in self.bars:
             self.live.remove_task(self.bars.pop(name))
