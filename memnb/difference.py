@@ -71,11 +71,8 @@ def compared(
     return d.groupby([*RUN, "quantity"], as_index=False).agg(how)
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
-def verdicts(
-    paper: str,  # word of the paper
-    rows,  # measured rows, as of one run
-) -> dict:  # (claim, model): verdict
-    "The verdicts of a paper's claims on rows"
+def verdicts(paper: str, rows) -> dict:
+    "The verdicts of a paper's claims on measured rows, as of one run: (claim, model) -> verdict"
     found = claims.board(paper, rows.dropna(axis=1, how="all"), results.reported(paper))
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
@@ -105,10 +102,8 @@ def turned(
     return out
 
 
-def differences(
-    papers=(),  # words; all when empty
-):  # DataFrames: what `compared` and `turned` find, with the paper
-    "What differs from the shipped numbers and verdicts"
+def differences(papers=()) -> tuple:
+    "What differs from what ships, of all papers or these: DataFrames of what `compared` and `turned` find"
     numbers, claimed = [], []
     with shipped_dir() as shipped:
         tops = shipped, share_dir("papers"), data_dir() / "papers"
@@ -152,10 +147,7 @@ def _of_run(run, d, claimed):
 MOST_LINES = 40  # of the text
 
 
-def difference_text(
-    numbers,
-    claimed,  # as `differences` gives them
-) -> str:  # lines
+def difference_text(numbers, claimed) -> str:
     "Differences on one screen: a line a run, the four quantities that moved most, claims that turned"
     by, lines, odd, runs = ["paper", *RUN], [], 0, numbers.groupby(["paper", *RUN])
     for run, d in runs:
@@ -171,10 +163,8 @@ def difference_text(
     return "\n".join([*lines, f"{odd} of {len(runs)} runs differ from the shipped ones, {told}"])
 
 # %% ../nbs/rooms/difference.ipynb #dd6a8e1d
-def board_text(
-    paper: str,  # word of the paper
-) -> str:  # csv with the columns id, model, verdict
-    "The verdicts on the recorded runs of a paper, those that are not measured left out"
+def board_text(paper: str) -> str:
+    "Csv, id, model, verdict, of the verdicts on the recorded runs of a paper; what is not measured is left out"
     own = claims._package(paper, "judged")  # chooses among all rows
     found = verdicts(paper, results.measured(paper) if own else results.runs(paper))
     lines = [(*k, v) for k, v in sorted(found.items()) if v != "not measured"]
@@ -182,10 +172,8 @@ def board_text(
     return pd.DataFrame(lines, columns=names).to_csv(index=False, lineterminator="\n")
 
 
-def write_boards(
-    papers=(),  # words; all that have measured rows when empty
-) -> list:  # of files
-    "Write the verdicts of papers to `data/papers/<paper>/board.csv`"
+def write_boards(papers=()) -> list:
+    "Write the verdicts of these papers, or of all that ship rows, to `data/papers/<paper>/board.csv`; the files"
     files = []
     for word in papers or notebooks():
         if not papers and not any((share_dir("papers") / word).glob("measured/*.parquet")):

@@ -850,7 +850,7 @@ print(model)"""
             assert secret not in text, (name, secret)
 
 
-def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
+def test_durations_that_ship_are_of_runs_that_ship():
     import csv
 
     from memnb.core import share_dir
@@ -861,30 +861,23 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
         assert {r["run"] for r in rows if r["profile"] == name} <= {
             r.name for r in profiles.select(name)
         }
-    monkeypatch.setattr(
-        estimate, "core_speed", lambda: float(rows[0]["speed"]) / 2
-    )  # half as fast: twice the time
     jobs = {j.run.name: j for j in batch.jobs_of("laptop", out=Path("nowhere"))}
     for r in rows:
-        assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(2 * float(r["seconds"]))
+        assert estimate.seconds_known(jobs[r["run"]]) == float(r["seconds"])
     job = batch.jobs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
     assert estimate.seconds_known(job) is None
 
 
 def test_speed_is_that_of_the_processor_not_of_the_clock(monkeypatch):
     "On a busy machine more time goes by, but no more is worked"
-    from memnb import lm
-
-    ticks = iter(range(1000))
-    monkeypatch.setattr(time, "thread_time", lambda: float(next(ticks)))
-    for f in kernels.core_speed, lm._speed:
-        f.cache_clear()
-    try:
-        assert kernels.core_speed() == 500 * 2 * 64**3
-    finally:
-        kernels.core_speed.cache_clear()
     import torch
 
-    if not torch.cuda.is_available():
-        assert lm._speed() == 2 * 1024**3 * torch.get_num_threads()
+    from memnb import lm
+
+    if torch.cuda.is_available():
+        pytest.skip("a GPU has a clock of its own")
+    ticks = iter(range(1000))
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(ticks)))
+    lm._speed.cache_clear()
+    assert lm._speed() == 2 * 1024**3 * torch.get_num_threads()
     lm._speed.cache_clear()

@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 import time
-from functools import cache
 from importlib.metadata import version as installed
 from itertools import groupby
 from pathlib import Path
@@ -30,24 +29,6 @@ def kernel_env(threads: int = None) -> dict:
     env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads or cores()))
     env = {k: os.environ.get(k, v) for k, v in env.items()} | dict(MEMNB_HOME=str(root().resolve()))
     return env | {k: os.path.abspath(os.environ[k]) for k in FOLDERS if os.environ.get(k)}
-
-
-@cache
-def core_speed() -> float:
-    """Floating point operations a second of one core: the best of six rounds of products.
-
-    In processor time, which is the same on a busy machine.
-    """
-    import numpy as np
-
-    a = np.ones((500, 64, 64), "float32")  # small: threads, which wait for each other, are not used
-
-    def once():
-        start = time.thread_time()
-        a @ a
-        return time.thread_time() - start
-
-    return 500 * 2 * 64**3 / max(min(once() for _ in range(6)), 1e-6)
 
 
 def partial_file(out: Path) -> Path:
@@ -224,7 +205,7 @@ def execute(
                 why += f" Its last words: {redact(lines[-2][:300])}"
     packages = {p: installed(p) for p in ("numpy", "torch", "transformers")}
     made = dict(run=out.stem, identity=identity_of(made_of), parts=made_of, version=version())
-    made |= dict(seconds=round(time.monotonic() - start, 2), speed=core_speed())
+    made |= dict(seconds=round(time.monotonic() - start, 2))
     made |= dict(machine=f"{cores()} cores, {platform.machine()}")  # without its name
     made |= dict(versions=dict(python=platform.python_version()) | packages)
     _close(part, out, nb.name, made, why)

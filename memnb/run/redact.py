@@ -142,15 +142,6 @@ def redact_notebook(nb, redactor=None):
             return x if BINARY.fullmatch(x) else text(x)
         if isinstance(x, dict):
             return type(x)((walk(k), walk(v)) for k, v in x.items())
-        if not isinstance(x, (list, tuple)):
-            return x
-        if len(x) > 1 and all(isinstance(o, str) for o in x):  # lines: a key may be torn apart
-            whole = "".join(x)
-            clean = walk(whole)
-            if clean == whole:
-                return list(x)
-            lines = all(o.endswith("\n") for o in x[:-1])
-            return clean.splitlines(True) if lines else [walk(o) for o in x]
-        return [walk(o) for o in x]
+        return [walk(o) for o in x] if isinstance(x, (list, tuple)) else x
 
     return walk(nb)
