@@ -6,13 +6,14 @@
 __all__ = ['UNFILLED', 'Near', 'Experiment', 'Graded', 'exercise', 'hint', 'grade', 'mark']
 
 # %% ../nbs/rooms/exercises.ipynb #def66cf4
+from base64 import b64encode
 from functools import partial
+from html import escape
 from math import isfinite
-from numbers import Real
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from . import plots
 from .core import did_you_mean, paper_file
@@ -24,6 +25,15 @@ class Near(BaseModel, extra="forbid"):
 
     within: float  # how far off a number may be
     says: str  # of one that is farther off: a template of `at`, `found` and `guess`
+
+    def parted(self, shown, run):
+        "Where prediction and run part, as of `shown`"
+        off = [
+            self.says.format(at=at, found=found, guess=guess).replace("%", " %")
+            for at, (guess, found) in shown.items()
+            if guess is not None and abs(guess - found) > self.within
+        ]
+        return ", ".join(off)
 
 
 class Experiment(BaseModel, extra="forbid"):
@@ -58,51 +68,27 @@ class Graded(str):
     def _repr_html_(self):
         if not self.draw:
             return None
-        from base64 import b64encode
-        from html import escape
-
         src = b64encode(plots.picture(self.draw(), dpi=96).png).decode()
         return f'<p>{escape(self)}</p><img alt="{escape(self)}" src="data:image/png;base64,{src}">'
 
 
-def _drawn(e, shown, predicted):
-    "Bars of what came out, circles of what was predicted, or a mark at the bars that were named"
+def _drawn(e, shown):
+    "Bars of what came out, circles of what was predicted"
     import matplotlib.pyplot as plt
 
-    labels, (guesses, found) = [*shown], zip(*shown.values())
-    named = {*map(str, predicted)} if e.form == "list" else {str(predicted)}
+    guesses, found = zip(*shown.values(), strict=True)
     circles = [(x, g) for x, g in enumerate(guesses) if g is not None]
-    marked = [(x, y) for x, y in enumerate(found) if labels[x] in named]
     with plots.style():
         fig, ax = plt.subplots(figsize=(min(7.4, 2.2 + 0.7 * len(shown)), 2.4))
         ax.bar(range(len(found)), found, width=0.6, color=plots.PLANTED, label="came out")
         if circles:
             ax.plot(*zip(*circles), "o", ms=7, mfc="none", mec="black", label="predicted")
-        elif 0 < len(marked) < len(found):
-            ax.plot(*zip(*marked), "v", ms=7, color="black", label="predicted")
         if e.line is not None:
             ax.axhline(e.line, color=plots.GREY, lw=1, ls=":", label=f"{e.line:g}")
-        ax.set_xticks(range(len(labels)), [k.replace(" ", "\n") for k in labels])
+        ax.set_xticks(range(len(shown)), [k.replace(" ", "\n") for k in shown])
         ax.set_ylabel(e.axis)
         fig.legend(loc="outside right center", handlelength=1)
     return plots.finish(fig, e.title)
-
-
-def _refused(e, predicted):
-    "Why this is no answer to an experiment; '' for one that can be graded"
-    try:
-        parts = [predicted]
-        if e.form != "one":
-            parts = [*predicted] if e.form == "list" else [*dict(predicted).values()]
-    except (TypeError, ValueError):
-        return f"{predicted!r} is no {e.form}"
-    for x in parts:
-        number = isinstance(x, Real) and not isinstance(x, bool) and isfinite(x)
-        if e.offers and not ((number or isinstance(x, str)) and x in e.offers):
-            return f"{x!r} is not offered{did_you_mean(x, e.offers)}"
-        if not e.offers and not number:
-            return f"{x!r} is no number"
-    return ""
 
 
 def exercise(
@@ -115,12 +101,7 @@ def exercise(
     known = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
     if number not in range(1, len(known) + 1):
         raise ValueError(f"{paper} has {len(known)} experiments, and no experiment {number}")
-    try:
-        return Experiment.model_validate(known[number - 1])
-    except ValidationError as e:
-        field, why = e.errors()[0]["loc"], e.errors()[0]["msg"]
-        where = f"{file.name} of {paper}, experiment {number}"
-        raise ValueError(f"{where}: {'.'.join(map(str, field))}: {why}") from None
+    return Experiment.model_validate(known[number - 1])
 
 
 def hint(
@@ -145,29 +126,25 @@ def grade(
     e, readers = exercise(paper, number), offered(paper, "RUN_READERS")
     if predicted is None or run is None:
         return Graded("write your prediction down first, then run")
-    please = "hand in the prediction and the run as the exercise says"
-    if why := _refused(e, predicted):
-        raise ValueError(f"{e.title}: {why}: {please}")
-    read, judge = readers[e.shown], e.judge
-    if isinstance(judge, str):
-        judge = readers[judge]
+    judge = readers[e.judge] if isinstance(e.judge, str) else e.judge.parted
     try:
-        shown = read(predicted, run)
+        parts = [predicted]
+        if e.form != "one":
+            parts = [*predicted] if e.form == "list" else [*dict(predicted).values()]
+        for x in parts:
+            if e.offers and x not in e.offers:
+                raise ValueError(f"{x!r} is not offered{did_you_mean(x, e.offers)}")
+            if not e.offers and not isfinite(x):
+                raise ValueError(f"{x!r} is no number")
+        shown = readers[e.shown](predicted, run)
         if not (shown and all(isfinite(found) for _, found in shown.values())):
             raise ValueError("a run without numbers")
-        if isinstance(judge, Near):
-            off = [
-                judge.says.format(at=at, found=found, guess=guess).replace("%", " %")
-                for at, (guess, found) in shown.items()
-                if guess is not None and abs(guess - found) > judge.within
-            ]
-            parted = ", ".join(off)
-        else:
-            parted = judge(predicted, run)
-    except (AttributeError, KeyError, TypeError, IndexError, ValueError):
-        raise ValueError(f"{e.title}: {please}") from None
+        parted = judge(shown if isinstance(e.judge, Near) else predicted, run)
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError) as why:
+        please = "hand in the prediction and the run as the exercise says"
+        raise ValueError(f"{e.title}: {why}: {please}") from None
     out = Graded(f"{parted or 'right'}. {e.follows}")
-    out.draw = partial(_drawn, e, shown, predicted)
+    out.draw = partial(_drawn, e, shown)
     return out
 
 # %% ../nbs/rooms/exercises.ipynb #80330bd6
