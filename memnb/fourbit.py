@@ -136,8 +136,8 @@ class Decoder:
 
         rows = zip(tokens, tails.slots, tails.ends)
         own = torch.tensor([(t, tails.start + e, r, 0, e) for t, r, e in rows])
-        at = [[*tails.space[l], *tails.shared[l]] for l in range(self.model.L)]
-        at = torch.tensor([[0 if x is None else x.data_ptr() for x in xs] for xs in at])
+        at = ([*tails.space[l], *tails.shared[l]] for l in range(self.model.L))
+        at = torch.tensor([[x.data_ptr() for x in xs] for xs in at])
         out = torch.empty(len(own), self.model.V)
         sizes, threads = (tails.size, tails.start), torch.get_num_threads()
         where = own.data_ptr(), at.data_ptr(), *sizes, out.data_ptr(), threads
@@ -165,7 +165,7 @@ class FourBit(HF):
         tokens: list,  # the next one of each row
     ):  # tensor, rows x vocabulary
         "Scores behind one more token of each row"
-        four = _decoder(self.fast)
+        four = _decoder(self.fast) if self.shares else None
         return four(tails, tokens) if four else super().step(tails, tokens)
 
 

@@ -67,11 +67,15 @@ class Refused(str):
         return f"Refused({self.reason!r})"
 
 
-def refusals(
-    answers,  # of `generate`
-) -> int:  # how many of them are refusals
-    "Count the refused prompts"
+def refusals(answers) -> int:
+    "How many answers of `generate` are refusals"
     return sum(isinstance(a, Refused) for a in answers)
+
+
+def _as_given(answer):
+    "An answer as the store has it, as it is given back"
+    refused = isinstance(answer, dict) and "refused" in answer
+    return Refused(answer["refused"]) if refused else answer
 
 # %% ../nbs/rooms/lm.ipynb #70cf331d
 class LM:
@@ -98,10 +102,7 @@ class LM:
     def __repr__(self):
         return f"{type(self).__name__}({self.name}, {self.mode})"
 
-    def require(
-        self,
-        request: str,  # 'generate', 'logprobs', 'tokens' or 'next_logits'
-    ):
+    def require(self, request: str):
         "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
         if request in self.caps:
             return
@@ -133,12 +134,13 @@ class LM:
         self.require(settings["request"])
         requests, have, todo = self._requests(prompts, settings, reuse)
         keys = list(todo)
-        if reuse and keys:
-            self.store.need_write()
-        with closing(self._answer(list(todo.values())) if keys else (x for x in ())) as answers:
-            for i, a in answers:
-                self.calls += 1
-                have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
+        if keys:
+            if reuse:
+                self.store.need_write()
+            with closing(self._answer(list(todo.values()))) as answers:
+                for i, a in answers:
+                    self.calls += 1
+                    have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
         answers = [have[k] for k, *_ in requests]
         if settings["request"] != "generate" and (n := refusals(answers)):
             why = next(a.reason for a in answers if isinstance(a, Refused))
@@ -153,8 +155,7 @@ class LM:
         prompts: list,  # strings or message lists
         max_tokens: int = 64,  # most tokens of an answer, >= 1
         temperature: float = 0.0,  # 0 takes the likeliest token; above, samples
-        seed: int
-        | None = None,  # of the sampling; without one, samples are fresh each time and not stored
+        seed: int | None = None,  # of samples; without one they are fresh each time and not stored
         stop: list | None = None,  # strings that end an answer (left out of it)
     ) -> list:  # texts, one a prompt
         "Continue prompts with text"
@@ -182,16 +183,12 @@ class LM:
         prefixes = _checked(prefix) if many else _checked([prefix]) * len(continuations)
         if len(prefixes) != len(continuations):
             raise ValueError(f"{len(prefixes)} prompts, but {len(continuations)} continuations")
-        return self._ask(
-            [[p, c] for p, c in zip(prefixes, continuations)], dict(request="logprobs")
-        )
+        return self._ask([*map(list, zip(prefixes, continuations))], dict(request="logprobs"))
 
     def tokens(
         self,
         texts: list,  # strings, each read from its beginning
-    ) -> (
-        list
-    ):  # for each text its tokens' natural log-probabilities, and whether each is the likeliest
+    ) -> list:  # for each its tokens' natural log-probabilities, and whether each is the likeliest
         "Score whole texts, each token given all before it"
         if not all(isinstance(t, str) for t in _checked(texts)):
             raise ValueError("a text is a string")
@@ -206,9 +203,8 @@ class LM:
         import numpy as np
 
         s = dict(request="next_logits", tokens=None if tokens is None else [int(t) for t in tokens])
-        return np.array(
-            [np.frombuffer(base64.b64decode(a), "float32") for a in self._ask(_checked(prompts), s)]
-        )
+        answers = self._ask(_checked(prompts), s)
+        return np.array([np.frombuffer(base64.b64decode(a), "float32") for a in answers])
 
 # %% ../nbs/rooms/lm.ipynb #7563791f
 USES = {}  # test -> the requests that it needs
@@ -220,25 +216,16 @@ def works_with(caps):
     none = "none loaded; import a paper, as in `from memnb import tabular`"
     return f"Tests that work with it: {fine or none}."
 
-
-def _as_given(answer):
-    "An answer as the store has it, as it is given back"
-    return (
-        Refused(answer["refused"]) if isinstance(answer, dict) and "refused" in answer else answer
-    )
-
 # %% ../nbs/rooms/lm.ipynb #2b297170
 def _checked(prompts):
-    if isinstance(prompts, str) or (
-        isinstance(prompts, list) and prompts and isinstance(prompts[0], dict)
-    ):
+    one = isinstance(prompts, list) and prompts and isinstance(prompts[0], dict)
+    if isinstance(prompts, str) or one:
         raise ValueError("pass a list of prompts; for a single one, [prompt]")
     for p in prompts:
         if not p:
             raise ValueError("a prompt is empty")
-        if isinstance(p, str):
-            continue
-        if not all(isinstance(m, dict) and {"role", "content"} <= set(m) for m in p):
+        messages = (isinstance(m, dict) and {"role", "content"} <= set(m) for m in p)
+        if not isinstance(p, str) and not all(messages):
             raise ValueError(
                 "a prompt is a string or a list of messages with role and content, "
                 f"got {str(p)[:80]}"
@@ -305,27 +292,20 @@ class Dry(LM):
 
     def __init__(
         self,
-        name: str,  # as given to `dry`
-        id: str,  # identity in the store of the model that is stood for
-        mode: str,  # 'chat' or 'completion'
-        encode,  # function: prompt -> token ids
-        n_params: int = None,  # parameters of the model; None where they are not known
-        engine: int = 1,  # number of the model's engine, which belongs to the keys
-        **kw,  # `store`
+        model: LM,  # that is stood for
+        store: Store = None,  # whose answers count as there
     ):
-        super().__init__(name, id, mode, **kw)
-        self.encode, self.n_params, self.engine = encode, n_params, engine
+        super().__init__(model.name, model.id, model.mode, store)
+        self.n_params, self.engine = model.n_params, model.engine
+        self.tok = getattr(model, "tok", None)
+        self.encode = getattr(model, "encode", lambda p: list(json.dumps(p))[::4])
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
         self.todo = {}  # key: (settings, prompt) of what the store lacks and would keep
 
     def _ask(self, prompts, settings, reuse=True):
         requests, have, todo = self._requests(prompts, settings, reuse)
-        blank = dict(
-            generate="",
-            logprobs=[0.0],
-            tokens=[[0.0], [True]],
-            next_logits=base64.b64encode(bytes(4 * 50000)).decode(),
-        )
+        blank = dict(generate="", logprobs=[0.0], tokens=[[0.0], [True]])
+        blank["next_logits"] = base64.b64encode(bytes(4 * 50000)).decode()
         c, jobs = self.cost, [p for _, p in todo.values()]
         if reuse:
             self.todo |= todo
@@ -355,27 +335,19 @@ class Dry(LM):
 # %% ../nbs/rooms/lm.ipynb #d5fa33af
 @lru_cache(None)
 def _speed():
-    "Floating point operations a second of a matrix product on this machine when it is idle, the best of five"
+    "Floating point operations a second of a matrix product on this machine when it is idle, the best of six"
     import torch
 
-    gpu = torch.cuda.is_available()
+    gpu, threads, took = torch.cuda.is_available(), torch.get_num_threads(), []
+    clock = time.perf_counter if gpu else time.thread_time  # what others do does not count
     a = torch.ones(1024, 1024, device="cuda" if gpu else "cpu")
-    clock = (
-        time.perf_counter if gpu else time.thread_time
-    )  # what others do on the machine does not count
-    threads = torch.get_num_threads()
-
-    def once():
+    torch.set_num_threads(1)  # several would wait for each other, and waiting is work, too
+    for _ in range(6):
         start = clock()
         (a @ a).sum().item()
-        return clock() - start
-
-    try:
-        torch.set_num_threads(1)  # several would wait for each other, and waiting is work, too
-        best = min(once() for _ in range(6))
-    finally:
-        torch.set_num_threads(threads)
-    return 2 * 1024**3 * (1 if gpu else threads) / max(best, 1e-6)
+        took.append(clock() - start)
+    torch.set_num_threads(threads)
+    return 2 * 1024**3 * (1 if gpu else threads) / max(min(took), 1e-6)
 
 # %% ../nbs/rooms/lm.ipynb #5b788360
 def dry(
@@ -384,11 +356,7 @@ def dry(
     mode: str = None,  # 'chat' or 'completion'
 ) -> Dry:  # its `cost` grows with every request
     "A model that counts instead of answering; for local models only the tokenizer is read"
-    m = _load(name, store=store, mode=mode) if not isinstance(name, LM) else name
-    encode = getattr(m, "encode", lambda p: list(json.dumps(p))[::4])
-    counts = Dry(m.name, m.id, m.mode, encode, m.n_params, m.engine, store=store)
-    counts.tok = getattr(m, "tok", None)
-    return counts
+    return Dry(name if isinstance(name, LM) else _load(name, store, mode), store)
 
 # %% ../nbs/rooms/lm.ipynb #7a2250d1
 def cost(
@@ -397,26 +365,20 @@ def cost(
     "What a function would ask and train, found by running it on models that count; None for what nobody knows"
     with counting() as c:
         f()
-    total = dict(
-        calls=c.trainings, cached=0, prompt_tokens=0, new_tokens=0, flops=c.flops, seconds=0
-    )
-    if c.flops:
-        total["seconds"] = round(c.flops / (0.4 * _speed()))  # what the engine in C makes of a core
+    total = dict(calls=c.trainings, cached=0, prompt_tokens=0, new_tokens=0, flops=c.flops)
+    # what the engine in C makes of a core
+    total["seconds"] = round(c.flops / (0.4 * _speed())) if c.flops else 0
     for m in c.models.values():
         one = m.estimate()
         total = {k: None if one[k] is None or v is None else v + one[k] for k, v in total.items()}
     return total
 
 # %% ../nbs/rooms/lm.ipynb #973ca7a8
-def prefetch(
-    model: LM,  # a local one; servers answer side by side anyway
-    asks,  # function of a model, see above
-):
-    "Put the answers to all that a function will ask into the model's store"
+def prefetch(model: LM, asks):
+    "Put the answers to all that a function of a local model will ask into its store"
     if not model.ahead:
         return
-    m = model
-    trial = Dry(m.name, m.id, m.mode, m.encode, m.n_params, m.engine, store=m.store)
+    trial = Dry(model, model.store)
     asks(trial)
     if trial.todo:
         model.store.need_write()

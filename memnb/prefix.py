@@ -14,15 +14,12 @@ from contextlib import contextmanager
 from .store import key_of
 
 # %% ../nbs/rooms/prefix.ipynb #31f9b112
-def flash(
-    q,  # tensor, batch x heads x queries x width
-    k,  # batch x heads x keys x width
-    v,
-    scale: float = None,  # of the scores
-    causal: bool = False,  # query i sees the keys up to i
-    mask=None,  # numbers that are added to the scores
-) -> tuple:  # means of the values, logarithms of the sums of weights
-    "Attention to a part of the positions"
+def flash(q, k, v, scale=None, causal=False, mask=None):
+    """Attention to a part of the positions: means of the values, logarithms of the sums of weights
+
+    q, k, v: batch x heads x tokens x width. With `causal`, query i sees the keys up to i; `mask` is
+    added to the scores.
+    """
     import torch
 
     if q.device.type == "cpu":
@@ -40,10 +37,8 @@ _HERE = threading.local()
 
 
 @contextmanager
-def along(
-    row,  # Tree or Tails
-):  # context: passes of this thread compute it
-    "Tell attention what a pass computes"
+def along(row):
+    "Within it, passes of this thread compute a row, `Tree` or `Tails`"
     _HERE.row = row
     try:
         yield
@@ -55,10 +50,8 @@ def _attend(module, query, key, value, attention_mask, scaling=None, **kw):
     return _HERE.row.attend(module.layer_idx, query, key, value, scaling), None
 
 
-def share_prefixes(
-    net,  # causal language model of the transformers library
-) -> bool:  # False where its kind does not allow it
-    "Switch a model to attention along trees"
+def share_prefixes(net):
+    "Switch a network to attention along trees; False where its kind does not allow it"
     from transformers import AttentionInterface, DynamicCache
     from transformers.cache_utils import DynamicLayer
     from transformers.masking_utils import AttentionMaskInterface
@@ -72,36 +65,26 @@ def share_prefixes(
     return True
 
 # %% ../nbs/rooms/prefix.ipynb #c5c37cc2
-def shared(
-    a: list,  # token ids
-    b: list,
-) -> int:  # number of leading tokens
-    "Length of the beginning that two prompts share"
+def shared(a: list, b: list) -> int:
+    "Number of leading tokens that two prompts share"
     n = min(len(a), len(b))
     return next((i for i in range(n) if a[i] != b[i]), n)
 
 
-def in_order(
-    ids: list,  # lists of token ids
-) -> list:  # of positions
-    "Prompts in the order of a tree whose trunk is the longest"
+def in_order(ids: list) -> list:
+    "Places of prompts (token ids) in the order of a tree whose trunk is the longest"
     trunk = max(ids, key=len)
     return sorted(range(len(ids)), key=lambda i: (-shared(ids[i], trunk), ids[i]))
 
 
-def own_tokens(
-    ids: list,  # lists of token ids
-) -> int:
-    "Tokens that are computed for some prompts, beginnings that they share counted once"
+def own_tokens(ids: list) -> int:
+    "Tokens that are computed for some prompts (token ids), beginnings that they share counted once"
     row = [[], *(ids[i] for i in in_order(ids))]
     return sum(len(b) - shared(a, b) for a, b in zip(row, row[1:]))
 
 
-def cut(
-    spans: list,  # stretches (a, b) of a row
-    n: int,  # tokens
-) -> list:
-    "The stretches that make up the first tokens of a path"
+def cut(spans, n):
+    "Of the stretches (a, b) of a row that make up a path, those of its first n tokens"
     out = []
     for a, b in spans:
         if n > 0:
@@ -110,11 +93,8 @@ def cut(
     return out
 
 
-def behind(
-    spans: list,  # stretches (a, b) of a row
-    n: int,  # tokens
-) -> list:
-    "The stretches of a path without its first tokens"
+def behind(spans, n):
+    "Of the stretches (a, b) of a row that make up a path, those behind its first n tokens"
     out = []
     for a, b in spans:
         k = min(n, b - a)
@@ -130,12 +110,8 @@ FEW = 8  # a shared stretch of fewer tokens costs more than it saves
 class Tree:
     "Prompts of one pass, as a row of tokens behind the past of the first"
 
-    def __init__(
-        self,
-        path: list = (),  # tokens of the prompt before
-        spans: list = (),  # its stretches in the row before
-        n: int = 0,  # how much of that is the past of this row
-    ):
+    def __init__(self, path=(), spans=(), n=0):
+        # tokens of the prompt before, its stretches in the row before, how many are the past of this row
         self.taken = cut(spans, n)  # stretches of the row before that are kept
         self.path, self.past = list(path[:n]), n
         self.spans = [(0, n)] if n else []
@@ -147,13 +123,8 @@ class Tree:
         "Length of the row, its past included"
         return self.past + len(self.tokens)
 
-    def add(
-        self,
-        i: int,  # number of the prompt
-        ids: list,  # its tokens
-        first: int,  # behind this one and all later ones, scores are wanted
-    ):
-        "Take a prompt into the tree"
+    def add(self, i, ids, first):
+        "Take in prompt number i; behind its token `first` and all later ones, scores are wanted"
         spans = cut(self.spans, shared(ids, self.path))
         while spans and spans[-1][1] - spans[-1][0] < FEW:
             spans.pop()
@@ -173,15 +144,8 @@ class Tree:
         if at := [k for a, b in behind(spans, first) for k in range(a, b)]:
             self.wanted.append((i, at, spans))
 
-    def attend(
-        self,
-        layer: int,
-        q,  # 1 x heads x tokens x width
-        k,
-        v,
-        scale: float,
-    ):  # 1 x tokens x heads x width
-        "Attention of all prompts of a tree, in one layer"
+    def attend(self, layer, q, k, v, scale):
+        "Attention of all prompts in one layer: 1 x heads x tokens x width -> 1 x tokens x heads x width"
         import torch
 
         if self.before:
@@ -207,12 +171,11 @@ class Tree:
         return out.view(1, H, T, -1).transpose(1, 2)
 
 
-def trees(
-    ids: list,  # lists of token ids
-    first: list,  # for each the first token behind which scores are wanted
-    most: int = 4096,  # tokens of a pass
-):  # iterator of Tree, in the order of passes
-    "Prompts as trees, each small enough for a pass"
+def trees(ids: list, first: list, most: int = 4096):
+    """Prompts (token ids) as trees of at most so many tokens, in the order of passes
+
+    first: for each prompt the first token behind which scores are wanted.
+    """
     tree = Tree()
     for i in in_order(ids):
         x, done = ids[i], first[i]
@@ -231,13 +194,12 @@ def trees(
         yield tree
 
 # %% ../nbs/rooms/prefix.ipynb #a9bd8213
-def batches(
-    ids: list,  # lists of token ids
-    more: list,  # tokens that each may get
-    rows: int,  # most prompts of a batch
-    tokens: int,  # most tokens that a batch keeps behind what it shares
-) -> list:  # of lists of positions
-    "Prompts whose answers are written together"
+def batches(ids: list, more: list, rows: int, tokens: int) -> list:
+    """Places of prompts (token ids) whose answers are written together
+
+    more: tokens that each may get; at most so many `rows` a batch, and `tokens` that it keeps behind
+    what its rows share.
+    """
     out, n, c, size = [], 0, 0, 0
     for i in in_order(ids):
         x, whole = ids[i], len(ids[i]) + more[i]
@@ -254,31 +216,23 @@ def batches(
 class Tails:
     "Rows that answers are added to"
 
-    def __init__(
-        self,
-        ids: list,  # lists of token ids
-        more: int,  # most tokens of an answer
-    ):
+    def __init__(self, ids, more):  # prompts, most tokens of an answer
         p, q = min(ids), max(ids)
         self.start = shared(p, q)  # tokens that all rows share
         self.ends = [len(x) - self.start for x in ids]  # tokens that each row has behind them
         self.slots, self.size = [*range(len(ids))], max(self.ends) + more
         self.shared, self.space = {}, {}  # layer -> keys and values
 
-    def take(
-        self,
-        tree: Tree,  # that was computed; its prompts are numbered as the rows are
-    ):
-        "Put the keys and values of prompts where their answers go on"
+    def take(self, tree):
+        "Put the keys and values of a computed `Tree`, numbered as the rows are, where answers go on"
         import torch
 
         for layer, kv in tree.kv.items():
             for i, _, spans in tree.wanted:
                 if layer not in self.shared:
-                    few = cut(spans, self.start)
-                    self.shared[layer] = [
-                        torch.cat([x[:, :, a:b] for a, b in few], 2) if few else None for x in kv
-                    ]
+                    few = cut(spans, self.start) or [(0, 0)]
+                    parts = ([x[:, :, a:b] for a, b in few] for x in kv)
+                    self.shared[layer] = [torch.cat(p, 2) for p in parts]
                     shape = len(self.ends), kv[0].shape[1], self.size
                     self.space[layer] = [x.new_zeros(*shape, x.shape[3]) for x in kv]
                 end = 0
@@ -287,11 +241,8 @@ class Tails:
                         to[i, :, end : end + b - a] = x[0, :, a:b]
                     end += b - a
 
-    def inputs(
-        self,
-        tokens: list,  # the next one of each row
-    ) -> tuple:  # ids and positions, rows x 1
-        "Model inputs of a step"
+    def inputs(self, tokens):
+        "Ids and positions, rows x 1, of a step by one token of each row"
         import torch
 
         own = next(iter(self.space.values()))[0]
@@ -300,20 +251,12 @@ class Tails:
         ids, self.at = ids.to(own.device), ends.to(own.device)
         self.rows, n = torch.arange(len(own), device=own.device), max(self.ends) + 1
         hidden = torch.arange(n, device=own.device) > self.at[:, None]
-        self.mask = own.new_zeros(hidden.shape).masked_fill(
-            hidden, -1e30 if own.itemsize > 2 else -6e4
-        )
+        never = -1e30 if own.itemsize > 2 else -6e4
+        self.mask = own.new_zeros(hidden.shape).masked_fill(hidden, never)
         return ids[:, None], self.at[:, None] + self.start
 
-    def attend(
-        self,
-        layer: int,
-        q,  # rows x heads x 1 x width
-        k,
-        v,
-        scale: float,
-    ):  # rows x 1 x heads x width
-        "Attention of the new tokens, in one layer"
+    def attend(self, layer, q, k, v, scale):
+        "Attention of the new tokens in one layer: rows x heads x 1 x width -> rows x 1 x heads x width"
         import torch
 
         (B, H, _, D), K, own = q.shape, k.shape[1], []
@@ -330,11 +273,8 @@ class Tails:
             out = torch.lerp(o, out, (logs - l).sigmoid()[..., None].to(o.dtype))
         return out.reshape(B, 1, H, -1)
 
-    def keep(
-        self,
-        rows: list,  # places among those that are left
-    ):
-        "Go on with some of the rows; half of the room goes when half of them have gone"
+    def keep(self, rows):
+        "Go on with some of the rows that are left; half of the room goes when half of them have gone"
         self.slots, self.ends = ([x[j] for j in rows] for x in (self.slots, self.ends))
         own = next(iter(self.space.values()))[0]
         if 2 * len(rows) <= len(own):
@@ -342,11 +282,8 @@ class Tails:
             self.slots = [*range(len(rows))]
 
 # %% ../nbs/rooms/prefix.ipynb #3d3a4704
-def rng_of(
-    settings: dict,  # of a request: temperature, seed, draw
-    prompt,  # string or messages
-):  # random numbers, or None at temperature 0
-    "The random numbers of one answer"
+def rng_of(settings, prompt):
+    "The random numbers of one answer, by `temperature`, `seed` and `draw`; None at temperature 0"
     import torch
 
     if not settings["temperature"]:
@@ -357,11 +294,8 @@ def rng_of(
     return torch.Generator().manual_seed(int(name[:12], 16))
 
 
-def next_tokens(
-    logits,  # tensor, rows x vocabulary
-    hows: list,  # settings and random numbers of each row
-):  # tensor of token ids
-    "Next token of each row, the likeliest or a drawn one"
+def next_tokens(logits, hows):
+    "Next token of each row, the likeliest or drawn; `hows`: settings and random numbers of each row"
     import torch
 
     likely, hot = logits.argmax(-1), [j for j, (s, _) in enumerate(hows) if s["temperature"]]
