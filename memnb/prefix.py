@@ -241,19 +241,23 @@ class Tails:
                         to[i, :, end : end + b - a] = x[0, :, a:b]
                     end += b - a
 
-    def inputs(self, tokens):
-        "Ids and positions, rows x 1, of a step by one token of each row"
+    def step(self, net, tokens):
+        "Scores behind one more token of each row, rows x vocabulary"
         import torch
 
         own = next(iter(self.space.values()))[0]
         ids, ends = torch.zeros(2, len(own), dtype=torch.long)
         ids[self.slots], ends[self.slots] = torch.tensor(tokens), torch.tensor(self.ends)
         ids, self.at = ids.to(own.device), ends.to(own.device)
-        self.rows, n = torch.arange(len(own), device=own.device), max(self.ends) + 1
-        hidden = torch.arange(n, device=own.device) > self.at[:, None]
+        self.rows = torch.arange(len(own), device=own.device)
+        hidden = torch.arange(max(self.ends) + 1, device=own.device) > self.at[:, None]
         never = -1e30 if own.itemsize > 2 else -6e4
         self.mask = own.new_zeros(hidden.shape).masked_fill(hidden, never)
-        return ids[:, None], self.at[:, None] + self.start
+        places = self.at[:, None] + self.start
+        with along(self), torch.inference_mode():
+            out = net(input_ids=ids[:, None], position_ids=places, use_cache=False).logits
+        self.ends = [e + 1 for e in self.ends]
+        return out[self.slots, -1]
 
     def attend(self, layer, q, k, v, scale):
         "Attention of the new tokens in one layer: rows x heads x 1 x width -> rows x 1 x heads x width"

@@ -24,7 +24,7 @@ from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
-_PUBLIC = "https://api.openai.com/v1"
+_PUBLIC, _URL = "https://api.openai.com/v1", "OPENAI_BASE_URL"
 
 
 def _place(url):
@@ -35,9 +35,7 @@ def _place(url):
         if at.hostname:
             where = f"{at.scheme}://{at.hostname}:{port}{at.path.rstrip('/')}"
             return hashlib.sha256(where.encode()).hexdigest()[:8]
-    raise ValueError(
-        "OPENAI_BASE_URL or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1"
-    )
+    raise ValueError(f"{_URL} or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1")
 
 # %% ../nbs/rooms/servers.ipynb #bd809f11
 LOADING = 5  # seconds to wait for a server that loads its model
@@ -69,11 +67,10 @@ def _sorted(reply):
         data = json.loads(reply.content)
     if code == 200:
         found = data if isinstance(data, dict) else {}
-        choices = found.get("choices") if isinstance(found.get("choices"), list) else [None]
+        choices = found.get("choices") if isinstance(found.get("choices"), list) else []
         whole = choices and all(isinstance(c, dict) for c in choices)
-        error = (
-            found.get("error") or whole and next(filter(None, (c.get("error") for c in choices)), 0)
-        )
+        errors = [found.get("error"), *(c.get("error") for c in choices if whole)]
+        error = next(filter(None, errors), None)
         if whole and not error:
             return reply
         if not isinstance(error, dict):
@@ -87,7 +84,7 @@ def _sorted(reply):
         keep["retry-after"] = str(pause)
     if "insufficient_quota" in text or code == 500 and re.search(_ROLES, text):
         keep["x-should-retry"] = "false"
-    data = dict(error=dict(message=text)) if data is None else data
+    data = data or dict(error=dict(message=text))
     return type(reply)(code, headers=keep, json=data, request=reply.request)
 
 # %% ../nbs/rooms/servers.ipynb #1ff19e25
@@ -185,9 +182,9 @@ def _text(reply, chat, closes=False):
 
 # %% ../nbs/rooms/servers.ipynb #49fe9026
 _PLAIN = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_LETTERS = {chr(b): b for b in _PLAIN} | {
-    chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in _PLAIN)
-}  # with which vocabularies like GPT-2's write bytes
+_REST = [b for b in range(256) if b not in _PLAIN]
+# the letters with which vocabularies like GPT-2's write bytes
+_LETTERS = {chr(b): b for b in _PLAIN} | {chr(256 + i): b for i, b in enumerate(_REST)}
 
 
 def _spellings(tokens):
@@ -196,11 +193,9 @@ def _spellings(tokens):
     def piece(t):
         if re.fullmatch("<0x[0-9A-F]{2}>", t):
             return bytes.fromhex(t[3:5])
-        code = t.removeprefix("bytes:").encode("latin1", "replace")
-        own = t.startswith("bytes:")
-        return (
-            code.decode("unicode_escape").encode("latin1") if own else t.replace("▁", " ").encode()
-        )
+        if t.startswith("bytes:"):
+            return t[6:].encode("latin1", "replace").decode("unicode_escape").encode("latin1")
+        return t.replace("▁", " ").encode()
 
     yield [t.encode() for t in tokens]
     yield [piece(t) for t in tokens]
@@ -243,8 +238,8 @@ def _span(places, values, prefix, tail, offsets=()):
     sure = [i for i in near if len(places[i]) == 1 or offsets[i : i + 1] == [len(prefix)]]
     if not sure and len(near) != 1:
         raise ValueError(
-            "a token of the server crosses the end of the prompt: "
-            "end it where a word ends, and begin the continuation with the space"
+            "a token of the server crosses the end of the prompt: end it where a word ends, "
+            "and begin the continuation with the space"
         )
     found = values[(sure or near)[0] : len(places) - 1]
     if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found):
@@ -341,8 +336,8 @@ OPTIONS = dict(
 )
 THOUGHTS = 4096  # tokens more where a model thinks before it answers
 _HOW = (
-    """turn thoughts off by --server body='{"reasoning_effort": "minimal"}' or body='{"chat_template_"""
-    """kwargs": {"enable_thinking": false}}', in Python load(..., body=...)"""
+    'turn thoughts off by --server body=\'{"reasoning_effort": "minimal"}\' or body=\''
+    '{"chat_template_kwargs": {"enable_thinking": false}}\', in Python load(..., body=...)'
 )
 _SAID = dict(
     temperature=" takes no temperature: its answers are samples at the server's own, and are kept as such",
@@ -398,10 +393,10 @@ class OpenAI(LM):
         self.options = OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
         if odd := set(self.options) - set(OPTIONS):
             raise ValueError(f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}")
-        self.body, self.retries = dict(self.options["body"] or {}), self.options["retries"]
+        self.body = dict(self.options["body"] or {})
         self.concurrency, self.timeout = self.options["concurrency"], self.options["timeout"]
         self.azure = bool(azure := os.environ.get("AZURE_OPENAI_ENDPOINT"))
-        self.url = azure or os.environ.get("OPENAI_BASE_URL") or _PUBLIC
+        self.url = azure or os.environ.get(_URL) or _PUBLIC
         self.model, name = model, os.path.basename(model) if os.path.isabs(model) else model
         marks = f"@{revision}" * bool(revision)
         marks += json.dumps(self.body, sort_keys=True) if self.body else ""
@@ -431,9 +426,10 @@ class OpenAI(LM):
         import openai
 
         http = _gated()(self.concurrency, follow_redirects=False, timeout=self.timeout)
-        kw = dict(api_key=key, max_retries=self.retries, timeout=self.timeout, http_client=http)
+        kw = dict(max_retries=self.options["retries"], timeout=self.timeout, http_client=http)
         kind = openai.AsyncAzureOpenAI if self.azure else openai.AsyncOpenAI
-        self._client = kind(**{"azure_endpoint" if self.azure else "base_url": self.url}, **kw)
+        where = {"azure_endpoint" if self.azure else "base_url": self.url}
+        self._client = kind(api_key=key, **where, **kw)
         return self._client
 
     def _say_once(self, what):
@@ -449,10 +445,8 @@ class OpenAI(LM):
     @property
     def notes(self):
         "What a page says about the answers of this model so far"
-        n = sum(map(len, self.kinds.values()))
-        told = [
-            f"{len(self.kinds[k])} of {n} prompts {v}." for k, v in _TOLD.items() if k in self.kinds
-        ]
+        n, kinds = sum(map(len, self.kinds.values())), self.kinds
+        told = [f"{len(kinds[k])} of {n} prompts {v}." for k, v in _TOLD.items() if k in kinds]
         return told + [f"{self.name}{v}." for k, v in _SAID.items() if k in self.not_taken]
 
     def _requests(self, prompts, settings, reuse):
@@ -515,20 +509,16 @@ class OpenAI(LM):
         "The reply to a request, as the server gave it; where the server says when to come back, then"
         import openai
 
-        chat, end = "messages" in fields, time.monotonic() + self.options["wait"]
+        chat, wait = "messages" in fields, self.options["wait"]
         path, body = "/chat/completions" if chat else "/completions", dict(model=self.model)
-        while True:
+        body, end, reply = body | fields | self.body, time.monotonic() + wait, None
+        while reply is None:
             try:
-                reply = await self.client().post(
-                    path, body=body | fields | self.body, cast_to=object
-                )
-                break
+                reply = await self.client().post(path, body=body, cast_to=object)
             except (openai.RateLimitError, openai.InternalServerError) as e:
-                pause, wait = (
-                    float(e.response.headers.get("retry-after") or 0),
-                    self.options["wait"],
-                )
-                if not pause or e.response.headers.get("x-should-retry") == "false":
+                headers = e.response.headers
+                pause = float(headers.get("retry-after") or 0)
+                if not pause or headers.get("x-should-retry") == "false":
                     raise
                 told = f" wants to be left alone for {pause:.3g} s ({_reason(e)})"
                 if time.monotonic() + pause > end:
@@ -536,10 +526,8 @@ class OpenAI(LM):
                     raise ModelError(f"{self.name}{told}, {longer}") from None
                 self._say_once(f"{told}: waiting")
                 await asyncio.sleep(pause)
-        if _cut(
-            fields.get("messages") or fields["prompt"],
-            n := (reply.get("usage") or {}).get("prompt_tokens"),
-        ):
+        n = (reply.get("usage") or {}).get("prompt_tokens")
+        if _cut(fields["messages" if chat else "prompt"], n):
             raise ModelError(
                 f"{self.name} cuts prompts: it read {n:,} tokens of one that has more. Give the server "
                 "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts."
@@ -570,8 +558,8 @@ class OpenAI(LM):
         if _kind(job) == "logprobs":
             return await self._logprobs(*job[1])
         while True:
-            room = self.more or THOUGHTS * (trial is not None)
-            fields = self._fields(job, room if chat else 0)
+            room = self.more or THOUGHTS * (trial is not None) if chat else 0
+            fields = self._fields(job, room)
             try:
                 reply = await self._post(fields)
             except openai.APIStatusError as e:
@@ -583,10 +571,8 @@ class OpenAI(LM):
             answer, thought, cut = _text(reply, chat, self.closes)
             self.closes = self.closes or thought == "end"
             if chat and thought and not self.more and (cut or room or not answer):
-                self.more = THOUGHTS  # a model that thinks
-                self._say_once(
-                    f" thinks: up to {THOUGHTS:,} tokens more an answer, for its thoughts; {_HOW}"
-                )
+                self.more, more = THOUGHTS, f"{THOUGHTS:,} tokens more an answer"
+                self._say_once(f" thinks: up to {more}, for its thoughts; {_HOW}")
             elif chat and cut and not room and not self.known and re.match(_MUSING, answer):
                 trial = answer  # does a thought end, given room?
             else:
@@ -604,8 +590,8 @@ class OpenAI(LM):
 
         if not isinstance(prefix, str):
             raise Unsupported(
-                f"{self.name}: a server has no log-probabilities "
-                "after messages; pass the prompt as one string, or use hf:<model>"
+                f"{self.name}: a server has no log-probabilities after messages; pass the prompt "
+                "as one string, or use hf:<model>"
             )
 
         async def scored(way, text):
@@ -614,13 +600,13 @@ class OpenAI(LM):
             return _scored(way, reply, text)
 
         why = []
-        for way in ("echo", "prompt_logprobs"):
-            if self.way:
-                break
+        for way in () if self.way else ("echo", "prompt_logprobs"):
             try:
                 shift = _shift([await scored(way, _HEAD + end) for end in _ENDS])
+                if shift is not None:
+                    self.way = way, shift
+                    break
                 why.append(f"{way}: the values do not belong to the tokens")
-                self.way = None if shift is None else (way, shift)
             except (Broken, openai.APIStatusError) as e:
                 code = getattr(e, "status_code", 400)
                 if code not in (400, 404, 405, 422, 501) or code == 404 and "model" in str(e):
@@ -683,7 +669,7 @@ class OpenAI(LM):
     def _refuses(self, err):
         return ModelError(
             f"{self.name} refused ({_reason(err)}), as it would for all prompts. Check the key, the "
-            "model name, OPENAI_BASE_URL and what the model takes (--server body='{...}')."
+            f"model name, {_URL} and what the model takes (--server body='{{...}}')."
         )
 
     def _end(self, err, row, new):
@@ -697,13 +683,10 @@ class OpenAI(LM):
             away = " The server sends requests elsewhere, and prompts do not follow." * (code < 400)
             raise ModelError(f"{self._refuses(err)}{away * bool(code)}")
         if new and "Connection" in type(err).__name__:
-            raise ModelError(
-                f"{self.name} cannot be reached ({_reason(err)}). Check OPENAI_BASE_URL."
-            )
+            raise ModelError(f"{self.name} cannot be reached ({_reason(err)}). Check {_URL}.")
         if row >= max(20, self.concurrency + 4):
-            raise NoAnswer(
-                f"{self.name} failed on {row} prompts in a row, the last with {_reason(err)}."
-            )
+            last = f"the last with {_reason(err)}."
+            raise NoAnswer(f"{self.name} failed on {row} prompts in a row, {last}")
 
     def _answer(self, todo):
         self.client()
@@ -737,10 +720,9 @@ class OpenAI(LM):
         except (ModelError, NoAnswer) as e:
             raise type(e)(f"{e} {kept}") from None
         if lost:
-            raise NoAnswer(
-                f"{len(lost)} of {len(todo)} prompts got no answer from {self.name}, "
-                f"the last because of {_reason(lost[-1])}. {kept}"
-            )
+            last = f"the last because of {_reason(lost[-1])}. {kept}"
+            n = f"{len(lost)} of {len(todo)} prompts"
+            raise NoAnswer(f"{n} got no answer from {self.name}, {last}")
 
 # %% ../nbs/rooms/servers.ipynb #23142ef0
 BACKENDS = dict(openai=OpenAI)
