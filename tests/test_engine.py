@@ -224,6 +224,16 @@ def run(code, **env):
     return r.returncode, r.stdout.strip(), r.stderr
 
 
+def program(folder, code, *flags):
+    "A C program with gpt.c in it, compiled and run"
+    main, exe = folder / "main.c", folder / "main"
+    main.write_text(f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}')
+    command = [*core.compiler(), *flags, str(main), "-o", str(exe), "-lm", "-lpthread"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr[-2000:]
+    return subprocess.run([str(exe)], capture_output=True, text=True, timeout=300)
+
+
 @pytest.mark.slow
 @posix
 @needs_c
@@ -289,17 +299,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
     assert rc == 0 and out.split("\n") == ["-1 -1 0.0"] * 3, (rc, out, err)
 
 
-@pytest.mark.slow
-@needs_c
-def test_sanitizers_find_nothing(tmp_path):
-    "Training and scoring, compiled to watch every access and every undefined operation"
-    cc = core.compiler()
-    main = tmp_path / "main.c"
-    main.write_text(
-        '#include <stdio.h>\n#include "'
-        + str(core.package_dir() / "gpt.c")
-        + '"\n'
-        + r"""
+SIZES = r"""
 int main(void) {
     int sizes[][5] = {{2, 16, 70, 9, 2}, {1, 32, 130, 17, 2}, {1, 8, 5, 33, 1}};
     for (int k = 0; k < 3; k++) for (int bf16 = 0; bf16 < 6; bf16 += bf16 ? 4 : 1) {
@@ -320,41 +320,31 @@ int main(void) {
     return 0;
 }
 """
-    )
+
+
+@pytest.mark.slow
+@needs_c
+def test_sanitizers_find_nothing(tmp_path):
+    "Training and scoring, compiled to watch every access and every undefined operation"
     flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC", "-O3", "-fno-trapping-math")]
     san = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    exe = tmp_path / "main"
-    empty = tmp_path / "empty.c"
+    empty, exe = tmp_path / "empty.c", tmp_path / "empty"
     empty.write_text("int main(void) { return 0; }")
     try:
-        subprocess.run([*cc, *san, str(empty), "-o", str(exe)], check=True, capture_output=True)
+        command = [*core.compiler(), *san, str(empty), "-o", str(exe)]
+        subprocess.run(command, check=True, capture_output=True)
     except subprocess.CalledProcessError:
         pytest.skip("this compiler has no sanitizers")
     if subprocess.run([str(exe)], capture_output=True).returncode:
         pytest.skip("sanitizers do not run here")
-    made = subprocess.run(
-        [*cc, *flags, *san, str(main), "-o", str(exe), "-lm", "-lpthread"],
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
-    r = subprocess.run([str(exe)], capture_output=True, text=True, timeout=300)
+    r = program(tmp_path, SIZES, *flags, *san)
     assert r.returncode == 0 and r.stdout.split("\n")[:-1] == ["3 0 1"] * 9, (
         r.stdout,
         r.stderr[-3000:],
     )
 
 
-@needs_c
-def test_products_of_all_shapes(tmp_path):
-    "Tiles of all heights and widths, B as it lies and packed, C new or added to, A turned or not; of bfloat16, too"
-    cc = core.compiler()
-    main, exe = tmp_path / "main.c", tmp_path / "main"
-    main.write_text(
-        '#include <stdio.h>\n#include "'
-        + str(core.package_dir() / "gpt.c")
-        + '"\n'
-        + r"""
+PRODUCTS = r"""
 static double at(int i) { return ((i*7919L)%1000 - 500)*1e-3; }
 static float near(double x) { return bfloat16(x, 0, 0); }
 static int products_of_bfloat16(void) { /* K even and odd, A in rows or in pairs of rows, as it is or scaled */
@@ -416,16 +406,13 @@ int main(void) {
     printf("%d %d %d\n", same, far < 1e-6, !dots() || products_of_bfloat16());
 }
 """
-    )
+
+
+@needs_c
+def test_products_of_all_shapes(tmp_path):
+    "Tiles of all heights and widths, B as it lies and packed, C new or added to, A turned or not; of bfloat16, too"
     flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC")]
-    subprocess.run(
-        [*cc, *flags, str(main), "-o", str(exe), "-lm", "-lpthread"],
-        check=True,
-        capture_output=True,
-    )
-    assert (
-        subprocess.run([str(exe)], capture_output=True, text=True, timeout=60).stdout == "1 1 1\n"
-    )
+    assert program(tmp_path, PRODUCTS, *flags).stdout == "1 1 1\n"
 
 
 @pytest.mark.slow
