@@ -328,7 +328,7 @@ def test_second_pieces_of_the_same_first_piece_are_shown(model):
 def test_plan_of_the_paper_for_an_api(monkeypatch):
     "No key and no call: the plan alone"
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    sizes = icl.Sizes(datasets=["news"], settings=["full"])
+    sizes = icl.Sizes(datasets=["file"], settings=["full"])
     todo = lm.cost(lambda: icl.run("openai:some-model", sizes))
     assert todo["calls"] == 32 and todo["prompt_tokens"] > 1000
 

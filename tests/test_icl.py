@@ -107,7 +107,7 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
     shown, rep = results.runs("icl", now=made), results.reported("icl")
     own = shown[shown.model == "ownmodel"]
     assert set(own.dataset) == {"mine"} and len(own) == len(made) < len(shown)
-    for draw in (icl.fig_x_found, icl.fig2, icl.fig3, icl.fig4):
+    for draw in (icl.fig2, icl.fig3, icl.fig4):
         fig = draw(shown, rep)
         said = [*fig.said.values(), *(t.get_text() for t in fig.findobj(plt.Text))]
         silent = judge == "rule" and draw is icl.fig3  # nothing comes back
@@ -136,7 +136,7 @@ def answered(n=100, never=(0.0,) * 6, **rates):
                         idx = i + n * ((times > 0) == half)
                         rows.append((setting, k, idx, times, kind))
         d = pd.DataFrame(rows, columns=["setting", "k", "idx", "times", "match"])
-        halves.append(d.assign(dataset="toy", other=False, copied=False, first="a", said="b"))
+        halves.append(d.assign(dataset="toy", other=False, copied=False, constant=False, first="a", said="b"))
     return halves
 
 

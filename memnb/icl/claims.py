@@ -16,9 +16,9 @@ from .replication import OFTEN
 from .tables import whole
 
 # %% ../../nbs/icl/claims.ipynb #514ad0d9
-FILE, BRIDGED = pair_of("planted:file"), pair_of("planted:bridged")
+UNBRIDGED, BRIDGED = pair_of("planted:unbridged"), pair_of("planted:bridged")
 ASKED = {  # claim: the model that decides it
-    **dict.fromkeys(["surface", "smallest", "exact", "context", "instruction"], FILE),
+    **dict.fromkeys(["surface", "smallest", "exact", "context", "instruction"], UNBRIDGED),
     **dict.fromkeys(["labels", "key", "called", "shuffled", "stable", "explicit"], BRIDGED),
     **dict.fromkeys(["levels", "performance", "memorized", "correlates"], BRIDGED),
 }
@@ -38,7 +38,7 @@ def models(
     "Who is asked about a claim"
     there = [m for m in dict.fromkeys(rows.model) if (rows.part[rows.model == m] == "effect").any()]
     decides = ASKED.get(claim.id)
-    return [decides] if decides in there else [m for m in there if m not in (FILE, BRIDGED)]
+    return [decides] if decides in there else [m for m in there if m not in ASKED.values()]
 
 # %% ../../nbs/icl/claims.ipynb #386c1c9d
 def printed_rows(

@@ -12,7 +12,6 @@ import numpy as np
 
 from .. import plots, results, stats
 from ..exercises import UNFILLED
-from .controls import rising_null
 from ..sliding import slider
 
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
@@ -61,17 +60,7 @@ def _mcnemar(p):
     return ""
 
 
-def _rising(null):
-    "Are these correlations of two unrelated series that both rise?"
-    if null(5) is None:
-        return UNFILLED
-    few, many = np.asarray(null(5)), np.asarray(null(50))
-    if not abs(np.median(few) - np.median(rising_null())) < 0.01:
-        return f"the median of five points is not {np.median(few):.2f}"
-    return "" if np.median(many) > np.median(few) else "the number of points changes nothing"
-
-
-CHECKS = dict(cut=_cut, mcnemar=_mcnemar, rising=_rising)
+CHECKS = dict(cut=_cut, mcnemar=_mcnemar)
 
 # %% ../../nbs/icl/exercises.ipynb #6281cb41
 def slides(

@@ -16,7 +16,6 @@ from .performance import performance_rows
 from memnb.icl.replication import (
     OFTEN,
     became_exact,
-    guessed,
     in_long_form,
     matches_of,
 )
@@ -30,8 +29,9 @@ def returned(
     exact: bool = False,  # exact matches alone
 ):  # DataFrame of 1 and 0: a row an item (times, idx), a column a prompt (setting, k)
     "Which items come back beyond a guess"
-    back = answers.match.eq("exact") | (answers.match.eq("near") & (not exact))
-    d = answers.assign(back=(back & ~guessed(answers)).astype(float))
+    back = answers.match.isin(["exact"] if exact else ["exact", "near"])
+    back &= ~(answers.copied | answers.constant)  # a copy, or one constant answer, would do
+    d = answers.assign(back=back.astype(float))
     d = d[~answers.match.isin(UNCOUNTED)]
     return d.pivot(index=["times", "idx"], columns=["setting", "k"], values="back")
 
@@ -133,11 +133,8 @@ def performance_effects(
     answers,  # DataFrame from `judged`, of both halves, see `pooled`
 ) -> list:  # rows with part 'effect'
     "What having been shown an item does to its classification"
-    right = []
-    for half, d in ((0, one), (1, other)):
-        d = d[d.how == "calibrated"].groupby(["idx", "times", "k"]).ok.mean().reset_index()
-        right.append(d.assign(half=half))
-    right = pd.concat(right)
+    right = pd.concat([one.assign(half=0), other.assign(half=1)]).query("how == 'calibrated'")
+    right = right.groupby(["half", "idx", "times", "k"]).ok.mean().reset_index()
     shown, never = (
         right[right.times == t].pivot(index="idx", columns="k", values="ok") for t in (OFTEN, 0)
     )
@@ -195,8 +192,6 @@ def pooled(
         [d.assign(idx=[f"{h} {i}" for i in d.idx]) for h, d in enumerate((one, other))],
         ignore_index=True,
     ).assign(dataset=one.dataset.iloc[0])
-    asked = answers.groupby("k").idx.nunique()
-    answers = answers[answers.k.isin(asked.index[asked == asked.max()])]  # of all items alike
     parts = [matches_of(answers), became_exact(answers)]
     parts += [effects(answers), own_control(one, other)]
     if hits:

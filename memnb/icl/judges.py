@@ -43,10 +43,6 @@ def _squeeze(text):
 def rule(
     truth: str,  # second piece of the instance
     said: str,  # completion
-    part: float = 0.5,  # least share of words when one contains the other
-    recall: float = 0.8,  # least share of the truth's content words in the completion
-    precision: float = 0.5,  # least share of the completion's content words in the truth
-    order: float = 0.6,  # least share of the truth's content words that come in its order
 ) -> str:  # 'exact', 'near' or 'inexact'
     "The offline judge"
     if _squeeze(truth) == _squeeze(said):
@@ -62,12 +58,12 @@ def rule(
     if no_a != no_b:
         return "inexact"
     if ba in ab:
-        return "near" if len(b) >= part * len(a) else "inexact"
+        return "near" if len(b) >= 0.5 * len(a) else "inexact"
     numbers = [{w for w in x if any(c.isdigit() for c in w)} for x in (a, b)]
-    if numbers[0] != numbers[1] or LCSseq.similarity(a, b) < order * len(a):
+    if numbers[0] != numbers[1] or LCSseq.similarity(a, b) < 0.6 * len(a):
         return "inexact"
     hits = sum((Counter(a) & Counter(b)).values())
-    return "near" if hits >= recall * len(a) and hits >= precision * len(b) else "inexact"
+    return "near" if hits >= 0.8 * len(a) and hits >= 0.5 * len(b) else "inexact"
 
 # %% ../../nbs/icl/judges.ipynb #7b180d63
 def printed_examples():  # DataFrame: where, truth, said, and the verdicts of `paper` and `rule`

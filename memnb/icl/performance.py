@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import lm
 from .prompts import Task, performance_prompts
-from .replication import in_long_form, known_groups, share_rows, was_refused
+from .replication import OFTEN, in_long_form, share_rows
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
 def read_label(
@@ -37,7 +37,7 @@ def perform(
     model,  # lm.LM or its name
     task: Task,  # from `task`
     k: int,  # demonstrations
-    how: str = "scoring",  # 'scoring', 'calibrated' or 'generation'
+    how: str = "calibrated",  # or 'generation'
     order: int = 0,  # of the demonstrations
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ):  # DataFrame, one row an instance: idx, label, said, refused, ok
@@ -47,17 +47,19 @@ def perform(
     refused = False
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
-        said, refused = [read_label(s, task.labels) for s in answers], [*map(was_refused, answers)]
-    elif how in ("scoring", "calibrated"):
+        said, refused = (
+            [read_label(s, task.labels) for s in answers],
+            [hasattr(s, "reason") for s in answers],
+        )
+    elif how == "calibrated":
         model.require("logprobs")
         space, n = "" if isinstance(prompts[0], list) else " ", len(labels)
         ends = [f"{space}{l}\n" for _ in prompts for l in labels]
         sums = [sum(x) for x in model.logprobs([p for p in prompts for _ in labels], ends)]
         sums = np.reshape(sums, (len(prompts), n))
-        sums = sums - sums.mean(0) * (how == "calibrated")
-        said = [labels[j] for j in sums.argmax(1)]
+        said = [labels[j] for j in (sums - sums.mean(0)).argmax(1)]
     else:
-        raise ValueError(f"labels are read by scoring, calibrated or generation, not {how!r}")
+        raise ValueError(f"labels are read by calibrated or generation, not {how!r}")
     d = task.queries[[c for c in ("idx", "label", "times") if c in task.queries]]
     d = d.assign(said=said, refused=refused, k=k, how=how, order=order, dataset=task.name)
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
@@ -93,9 +95,10 @@ def performance_rows(
     for (name, how, k), g in hits.groupby(["dataset", "how", "k"], sort=False):
         at = dict(part=how, dataset=name, k=k)
         add(g, at)
-        for which, h in known_groups(g).items():
-            if which and len(h):
-                add(h, at | dict(group=which))
+        times = g.times.to_numpy() if "times" in g else np.full(len(g), -1)
+        for which, known_ in dict(shown=times >= OFTEN, never=times == 0).items():
+            if (times >= OFTEN).any() and known_.any():
+                add(g[known_], at | dict(group=which))
         for s in dict.fromkeys(matches.setting):
             group = g.assign(group=[known.get((s, k, i)) or "" for i in g.idx])
             for which, h in group.groupby("group"):

@@ -107,35 +107,18 @@ TITLES = dict(
 )
 
 
-def _planted_file(name, split):
-    "The members of a planted file that are no instances, and all its instances; its twins have `times` 0"
-    if split != "train":
-        raise ValueError(f"{name} has no split {split!r}: it has only 'train'")
-    truth = plant.truth(name).rename(columns=dict(label="label_name"))
-    truth = truth[truth.role != "bridge"].reset_index(drop=True)
-    names = {l: i for i, l in enumerate(sorted(truth.label_name.unique()))}
-    truth = truth.assign(label=truth.label_name.map(names), idx=range(len(truth)))
-    return truth[truth.role.isin(["demonstration", "further"])], truth[truth.role == "query"]
-
-
 def _source(dataset, split, instances):
     "Name, name in prompts, DataFrame to draw from, and DataFrame of instances or None"
     if isinstance(dataset, pd.DataFrame):
         return "table", "given", dataset, instances
     if dataset in plant.FILES:
-        rest, asked = _planted_file(dataset, split)
-        return dataset, TITLES["reuters_r8"], rest, asked if instances is None else instances
-    if dataset == "news":
         if split != "train":
-            raise ValueError(f"news has no split {split!r}: it has only 'train'")
-        truth = plant.truth("news").assign(label_name=lambda d: d.label)
-        frame = plant.news()
-        frame = frame[
-            ~frame.text.str.strip().isin(truth.text)
-        ]  # a planted item is no demonstration
-        names = {l: i for i, l in enumerate(sorted(plant.NEWS_LABELS))}
-        frame, truth = (d.assign(label=d.label_name.map(names)) for d in (frame, truth))
-        return "news", TITLES["reuters_r8"], frame, truth if instances is None else instances
+            raise ValueError(f"{dataset} has no split {split!r}: it has only 'train'")
+        d = plant.truth(dataset).rename(columns=dict(label="label_name"))
+        d = d[d.role != "bridge"].reset_index(drop=True)
+        d = d.assign(label=d.label_name.rank(method="dense").astype(int) - 1, idx=range(len(d)))
+        asked = d[d.role == "query"] if instances is None else instances
+        return dataset, TITLES["reuters_r8"], d[d.role != "query"], asked
     k = data.find_set(dataset)
     if k is None and Path(dataset).suffix:
         return Path(dataset).stem, Path(dataset).stem, data.read_frame(dataset), instances
@@ -145,7 +128,7 @@ def _source(dataset, split, instances):
 
 
 def task(
-    dataset,  # name (see `data.known`), 'news', or a labelled DataFrame
+    dataset,  # name (see `data.known`), one of `plant.FILES`, or a labelled DataFrame
     n: int = 200,  # instances
     k: int = 200,  # most demonstrations
     split: str = "train",  # split of both; of a csv file or DataFrame, which have none, its name in prompts
@@ -169,10 +152,6 @@ def task(
     planted = {"role", "times"} <= {*d}  # a file of ours, and no table of a user with such a column
     further = d[d.role == "further"] if planted else d[:0]  # never shown to any model
     d = d.drop(further.index)
-    if (
-        planted and not len(further) and k > (d.times > 0).sum()
-    ):  # more than are kept for demonstrations: instances not asked
-        d = pd.concat([d, pieces(asked, seed).drop(q.index)])
     same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(whole)
     rest, twins = d[~same], None
 
