@@ -63,9 +63,11 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "predict diabetes": "undecided -> does not hold: the same",
     },
     "icl": {
-        "surface": "undecided -> holds: both halves as one experiment, texts shown 32 times, k = 25 alone",
-        "smallest": "undecided -> holds: the same, k = 5",
-        "exact": "holds -> undecided: at the k of `surface`, no longer where it is largest",
+        "surface": "undecided -> holds of five topics: both halves as one experiment, k = 25 alone; does not hold of three, new",
+        "smallest": "undecided -> holds of five topics, k = 5; does not hold of three topics, new",
+        "exact": "holds -> undecided: at the k of `surface`, no longer where it is largest; does not hold of three topics, new",
+        "context": "undecided, as before; does not hold of three topics, new",
+        "own_control": "holds -> does not hold: in the models of three topics next to nothing comes back in the frame",
         "labels": "undecided -> holds: in the bridged models, where half of the texts come back",
         "called": "undecided -> does not hold: the same",
         "memorized": "undecided -> does not hold: each text classified by the model that was shown it and the one that was not",
@@ -75,7 +77,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "shuffled": "new -> holds: wrong labels, §5.3",
         "printed-surface": "new -> holds: the paper's printed rates",
         "doubles": "new -> undecided: the paper's printed rates",
-        "instruction": "new -> undecided: the second half of observation 5",
+        "instruction": "new -> undecided: the second half of observation 5; does not hold of three topics, new",
     },
     "iclinf": {
         "order-2": "does not hold -> holds: the paper's sentence is about the smallest order of the grid",

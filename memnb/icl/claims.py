@@ -10,15 +10,15 @@ import numpy as np
 
 from .. import claims, results, stats
 from .controls import by_repeat
-from .halves import K, pair_of
+from .halves import K
 from .method import MAIN
 from .replication import OFTEN
 from .tables import whole
 
 # %% ../../nbs/icl/claims.ipynb #514ad0d9
-UNBRIDGED, BRIDGED = pair_of("planted:unbridged"), pair_of("planted:bridged")
-ASKED = {  # claim: the model that decides it
-    **dict.fromkeys(["surface", "smallest", "exact", "context", "instruction"], UNBRIDGED),
+CSV, BRIDGED = ["planted:file+swapped", "planted:unbridged+swapped"], ["planted:bridged+swapped"]
+ASKED = {  # claim: the models that decide it, each for itself
+    **dict.fromkeys(["surface", "smallest", "exact", "context", "instruction"], CSV),
     **dict.fromkeys(["labels", "key", "called", "shuffled", "stable", "explicit"], BRIDGED),
     **dict.fromkeys(["levels", "performance", "memorized", "correlates"], BRIDGED),
 }
@@ -37,8 +37,8 @@ def models(
 ) -> list:  # names; of a model of one's own with known memories, its own
     "Who is asked about a claim"
     there = [m for m in dict.fromkeys(rows.model) if (rows.part[rows.model == m] == "effect").any()]
-    decides = ASKED.get(claim.id)
-    return [decides] if decides in there else [m for m in there if m not in ASKED.values()]
+    decide = [m for m in ASKED.get(claim.id, []) if m in there]
+    return decide or [m for m in there if m not in CSV + BRIDGED]
 
 # %% ../../nbs/icl/claims.ipynb #386c1c9d
 def printed_rows(

@@ -14,7 +14,7 @@ import pandas as pd
 
 from .. import data, gpt, plant, results
 from ..core import say
-from .judges import _content, derivable, rule
+from .judges import derivable
 from .method import SETTINGS
 from .prompts import Task, pieces
 from memnb.icl.replication import (
@@ -37,17 +37,11 @@ def guess_rows(
     for k in ks:
         demos = task.demos[:k]
         guesses = dict(copy=copied(task, demos), constant=[constant(demos)] * len(q))
-        if task.pair and not k:
-            guesses["repeat"] = q["first"]  # by the rule alone, for what it is worth
         for group, answers in guesses.items():
-            alone = group == "repeat"  # no guard
-            found = list(map(rule, q.second, answers) if alone else passed(task, answers))
-            own = [v for v, telling in zip(found, task.telling) if telling]
-            e, c = own.count("exact"), own.count("near")
-            counts = dict(exact=e, near_exact=c, asked=len(q))
-            counts["with_uninformative"] = len(found) - found.count("inexact")
+            found = [v for v, telling in zip(passed(task, answers), task.telling) if telling]
+            e, c = found.count("exact"), found.count("near")
             at = dict(part="guess", dataset=task.name, group=group, k=k, **more)
-            rows += share_rows(at, counts, "rate", e + c, len(own))
+            rows += share_rows(at, dict(exact=e, near_exact=c), "rate", e + c, len(found))
     return in_long_form(rows)
 
 # %% ../../nbs/icl/controls.ipynb #52adb78d
@@ -71,31 +65,20 @@ def paper_task(
     return Task(dataset, dataset, "train", q, demos, "sentence1" in frame, rivals)
 
 
-def content_rows(
-    task: Task,  # its instances count
-):  # DataFrame in the long form: second pieces with no content word, with one, with more
-    "How much do the second pieces say, and how many can be had from the first?"
-    q = task.queries
-    size = [len(_content(s)) for s in q.second]
-    of = dict(no_word=size.count(0), one_word=size.count(1), more_words=sum(x > 1 for x in size))
-    if task.pair:
-        of["derivable"] = sum(map(derivable, q["first"], q.second))
-    at = dict(part="content", dataset=task.name, n=len(size), unit="texts")
-    return in_long_form([at | dict(quantity=name, value=v) for name, v in of.items()])
-
-
 def paper_rows(
     dataset: str,  # one of PAPER_SETS
     draws: int = 3,  # of instances and demonstrations
     seed: int = 0,  # of the first
 ):  # DataFrame in the long form, by `repeat`
-    "Copies and content of one of the paper's data sets"
+    "Copies, and second sentences that can be had from the first, of one of the paper's data sets"
     parts = []
     for i in range(draws):
         t = paper_task(dataset, seed=seed + i)
         parts.append(guess_rows(t, [k for k in PAPER_KS if k <= len(t.demos)], repeat=i))
-        if not i:
-            parts.append(content_rows(t))
+        if t.pair and not i:
+            of = sum(map(derivable, t.queries["first"], t.queries.second))
+            at = dict(part="content", dataset=dataset, n=len(t.queries), unit="texts")
+            parts.append([at | dict(quantity="derivable", value=of)])
     return in_long_form(*parts)
 
 # %% ../../nbs/icl/controls.ipynb #57360a67
@@ -129,10 +112,9 @@ def record_controls(
 
 def by_repeat(
     rows,  # long rows with `repeat`
-    quantity="rate",  # or 'with_uninformative', a count of those `asked`
 ):  # DataFrame: dataset, group, k, value (mean), smallest, largest, repeats, n
     "Mean over draws"
-    d = results.select(rows, part="guess", quantity=quantity)
+    d = results.select(rows, part="guess", quantity="rate")
     g = d.groupby(["dataset", "group", "k"], sort=False)
     out = g.value.agg(value="mean", smallest="min", largest="max", repeats="size")
     return out.assign(n=g.n.median()).reset_index()

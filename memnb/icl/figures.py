@@ -17,7 +17,6 @@ from .replication import OFTEN
 from memnb.icl.tables import (
     HIDDEN,
     NAMES,
-    SEVERAL,
     SPELLED,
     accuracies,
     memorization_cells,
@@ -27,7 +26,8 @@ from memnb.icl.tables import (
 # %% ../../nbs/icl/figures.ipynb #ac0fd0c3
 INTERVAL = "95 % Clopper-Pearson"
 LOOKS = {  # name: colour, marker
-    "csv only": ("#6BAED6", "o"),
+    "five topics": ("#6BAED6", "o"),
+    "three topics": ("#2171B5", "s"),
     "bridged": ("#08306B", "D"),
 }
 
@@ -114,7 +114,7 @@ def fig2(measured, reported):
         fig,
         "Memorization by number of demonstrations",
         _foot(measured, d),
-        "Share of instances reproduced, in the three settings of the paper. Of the two fine-tuned "
+        "Share of instances reproduced, in the three settings of the paper. Of the fine-tuned "
         "models it is known what they saw: memory is the distance from the dotted controls. Hollow: "
         "lowest and highest of the paper's four data sets.",
     )
@@ -227,7 +227,7 @@ def fig_x_tokens(measured, reported=None):
 # %% ../../nbs/icl/figures.ipynb #2e74341c
 def fig_x_dose(measured, reported=None):
     "What comes back by number of repetitions, a line for each number of demonstrations"
-    d = overall(measured[measured.model == SEVERAL], by_times=True, setting=MAIN)
+    d = overall(measured[measured.model == "planted:file+swapped"], by_times=True, setting=MAIN)
     if not len(d):
         return plots.placeholder("no model with several numbers of repetitions was measured")
     doses, ks = sorted({*map(int, d.times)}), sorted({*map(int, d.k)})

@@ -13,11 +13,11 @@ import pandas as pd
 
 from .. import core, lm, papers, plant, results
 from ..core import data_dir, replacing, share_dir
-from .halves import pair_of, pooled
+from .halves import K, pair_of, pooled
 from .judges import ready_judge
-from .method import UNCOUNTED
+from .method import MAIN, UNCOUNTED
 from .performance import perform, performance_rows
-from .prompts import Task, fitting, task
+from .prompts import Task, task
 from memnb.icl.replication import (
     OFTEN,
     became_exact,
@@ -83,38 +83,32 @@ def kept_answers(
 # %% ../../nbs/icl/measuring.ipynb #47c2157b
 def ten_answers(
     model: str = "planted:file",  # that answered
-    setting: str = "pairs_labels",
-    k: int = 25,  # of the prompts
-    profile: str = None,
-    seed: int = 0,  # batch profile, see `kept_answers`; of the draw
-):  # DataFrame: idx, first, truth, said, rule, shown
+    profile: str = None,  # see `kept_answers`
+    seed: int = 0,  # of the draw
+):  # DataFrame: first, truth, said, rule, shown
     "Ten answers drawn by chance: up to five that came back, five that did not, and of these two of twins"
-    d = results.select(kept_answers(model, profile), setting=setting, k=k)
+    d = results.select(kept_answers(model, profile), setting=MAIN, k=K)
     d = d[~d.match.isin(UNCOUNTED)].sample(frac=1, random_state=seed)
     back, never = d.match.isin(["exact", "near"]), d.times == 0
     good = d[back][:5]
     rest = pd.concat([d[~back & never][:2], d[~back & ~never]])[: 10 - len(good)]
     out = pd.concat([good, rest])
     out = out.assign(rule=out.match, shown=[f"{t} times" if t else "never" for t in out.times])
-    return out[["idx", "first", "truth", "said", "rule", "shown"]].reset_index(drop=True)
+    return out[["first", "truth", "said", "rule", "shown"]].reset_index(drop=True)
 
 # %% ../../nbs/icl/measuring.ipynb #f50390eb
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
-    datasets: list[str] = [
-        "file"
-    ]  # 'file', 'news', wnli, rte, trec, dbpedia, ag_news, or csv files with text,label
+    datasets: list[str] = ["file"]  # one of `plant.FILES`, wnli, rte, trec, ..., csv files
     n: int = 8  # instances a data set
     ks: list[int] = [0, 4]  # numbers of demonstrations, nested
     settings: list[str] = ["full", "pairs_labels", "pairs"]  # see `SETTINGS` and `CONTROLS`
     max_tokens: int = 100  # most tokens of a replication
     repeats: int = 1  # of the performance measurement, each with another order of demonstrations
-    judge: str = (
-        "rule"  # 'rule', 'model' (the model itself), the name of another, or a csv file of `review`
-    )
+    judge: str = "rule"  # 'rule', 'model' (itself), another one's name, or a csv file of `review`
     mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
-    split: str = "train"  # split that instances and demonstrations come from; for a csv file its name in prompts
+    split: str = "train"  # of instances and demonstrations; for a csv file its name in prompts
 
 
 OF_PAPER = dict(n=200, ks=[0, 25, 50, 100, 200], repeats=3)
@@ -156,23 +150,21 @@ def run(
     profile: str = "smoke",  # of any other the answers on planted files are kept, see `keep_answers`
 ):  # DataFrame in the long form, with `model` and `mode`
     "Everything that a profile asks of a model, and of planted files what their other half says"
-    s, parts, tasks = sizes or Sizes(), [], []
+    s, parts = sizes or Sizes(), []
     m = lm.load(model, mode=s.mode or None)
+    own = s.model_dump(exclude={"datasets", "mode"}) | dict(mode=m.mode)
     for d in s.datasets:
         try:
-            tasks.append(task(d, s.n, max(s.ks), s.split, seed))
+            t = task(d, s.n, max(s.ks), s.split, seed)
         except FileNotFoundError as e:
-            if core.counted() is None or d == s.datasets[-1] and not tasks:
+            if core.counted() is None or d == s.datasets[-1] and not parts:
                 raise
             core.say(f"not in the estimate: {e}")
-    for t in tasks:
-        fitting(m, t, s.ks, s.max_tokens, s.settings)
-    own = s.model_dump(exclude={"datasets", "mode"}) | dict(mode=m.mode)
-    for t in tasks:
-        parts.append(measure(m, t, seed, **own))
-        if core.counted() is not None:
             continue
-        if t.name in plant.FILES and profile != "smoke":  # from the store
+        parts.append(measure(m, t, seed, **own))
+        if (
+            core.counted() is None and t.name in plant.FILES and profile != "smoke"
+        ):  # from the store
             how = s.ks, s.settings, s.max_tokens, "rule", m.mode, seed
             keep_answers(replications(m, t, *how), m.name, profile)
     return in_long_form(*parts).assign(model=m.name, mode=m.mode)
@@ -182,7 +174,8 @@ def record_pair(
     model: str,  # either half, as 'planted:file'
     profile: str,  # batch profile, whose answers of both halves are kept
     seed: int = 0,
-    labels: dict = None,  # ks and repeats of the performance measurement; default: left out
+    ks: list = (),  # demonstrations of the performance measurement; none leaves it out
+    repeats: int = 1,  # of it
     shots: tuple = (0, 5),  # demonstrations before the log-probabilities by token
 ):  # DataFrame in the long form, with `model`
     "Two halves as one experiment, recorded under the name of the pair"
@@ -190,16 +183,10 @@ def record_pair(
     models = [f"planted:{name}", f"planted:{name}-swapped"]
     said = [kept_answers(m, profile) for m in models]
     of, n = [lm.load(m, mode="completion") for m in models], said[0].idx.nunique()
-    most = int(max(d.k.max() for d in said)) if labels else max(shots)
+    most = int(max(d.k.max() for d in said))
     tasks = [task(m.removeprefix("planted:"), n, most, seed=seed) for m in models]
-    hits = None
-    if labels:
-        each = [(k, i) for k in labels["ks"] for i in range(labels["repeats"])]
-        hows = "calibrated", "generation"
-        hits = tuple(
-            pd.concat([perform(m, t, k, how, i, m.mode) for k, i in each for how in hows])
-            for m, t in zip(of, tasks)
-        )
+    each = [(k, how, i) for k in ks for i in range(repeats) for how in ("calibrated", "generation")]
+    hits = [pd.concat([perform(m, t, *h, m.mode) for h in each]) for m, t in zip(of, tasks) if each]
     scores = [token_scores(m, t, k) for m, t in zip(of, tasks) for k in shots]
     scores = pd.concat(scores).assign(times=lambda d: d.times.clip(upper=OFTEN))
     rows = in_long_form(pooled(*said, hits), token_rows(scores, name)).round(6)
