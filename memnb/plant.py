@@ -28,8 +28,8 @@ from .stats import binom_ci, fisher, fisher_power
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
-# shipped models whose items are one data set, and those of its other half; `bridged` recalls in the frame
-FILES = ("file", "file-swapped", "bridged", "bridged-swapped")
+# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`
+FILES = tuple(f + half for f in ("file", "unbridged", "bridged") for half in ("", "-swapped"))
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
 

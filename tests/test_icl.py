@@ -136,7 +136,9 @@ def answered(n=100, never=(0.0,) * 6, **rates):
                         idx = i + n * ((times > 0) == half)
                         rows.append((setting, k, idx, times, kind))
         d = pd.DataFrame(rows, columns=["setting", "k", "idx", "times", "match"])
-        halves.append(d.assign(dataset="toy", other=False, copied=False, constant=False, first="a", said="b"))
+        halves.append(
+            d.assign(dataset="toy", other=False, copied=False, constant=False, first="a", said="b")
+        )
     return halves
 
 
