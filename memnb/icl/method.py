@@ -6,6 +6,15 @@
 __all__ = ['INSTRUCTION', 'PIECES', 'SETTINGS', 'CONTROLS', 'UNCOUNTED', 'MAIN', 'SMALL', 'cut', 'shot', 'k_shot', 'completion',
            'match', 'memorization', 'correlation', 'p_of']
 
+# %% ../../nbs/11_icl.ipynb #a57ffe75
+import re
+from collections import Counter
+
+from rapidfuzz.distance import LCSseq
+from scipy.stats import pearsonr, t
+
+from ..stats import binom_ci
+
 # %% ../../nbs/11_icl.ipynb #f2faee2e
 def cut(
     text: str,  # an instance
@@ -63,12 +72,6 @@ def k_shot(
     return ["\n\n".join([*head, shot(r, pair, labels, False)]) for _, r in instances.iterrows()]
 
 # %% ../../nbs/11_icl.ipynb #9b288895
-import re
-from collections import Counter
-
-from rapidfuzz.distance import LCSseq
-
-
 def completion(
     answer: str,  # of a model
 ) -> str:  # one line, '' where it says nothing
@@ -98,9 +101,6 @@ def match(
     return "near" if a and b and (within or alike) else "inexact"
 
 # %% ../../nbs/11_icl.ipynb #d69caf51
-from ..stats import binom_ci
-
-
 def memorization(
     matches,  # 'exact', 'near', 'inexact' or one of UNCOUNTED, one an instance
 ) -> dict:  # exact (e_k), near_exact (c_k), n (M), rate (m_k), its exact 95 % interval
@@ -112,9 +112,6 @@ def memorization(
     return dict(exact=e, near_exact=c, n=M, rate=rate, low=low, high=high)
 
 # %% ../../nbs/11_icl.ipynb #b27a0cf2
-from scipy.stats import pearsonr, t
-
-
 def correlation(
     x,
     y,  # series of equal length
