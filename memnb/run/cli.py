@@ -297,9 +297,6 @@ def _log(
     out: Path = Path("log.png"),  # file to draw (log.png)
 ):
     "which strings did a training memorize, by its log?"
-    import matplotlib
-
-    matplotlib.use("agg")
     from ..papers import offered
     from ..plots import to_png
 
@@ -403,16 +400,13 @@ def _student(
     out: Path = None,  # the notebook (WORD_student.ipynb)
 ):
     "a page for a class: functions emptied, tests kept, without solutions"
-    from ..papers import notebooks
+    from ..papers import find
     from .student import student
 
-    pages = notebooks()
-    if word not in pages:
-        raise ValueError(f"no page is called {word}{did_you_mean(word, pages)}")
-    out = out or Path(f"{word}_student.ipynb")
+    page, out = find(word), out or Path(f"{word}_student.ipynb")
     if out.exists():
         raise ValueError(f"{out} is there already: name another --out")
-    print(f"{out}: {student(pages[word], out)} functions to write")
+    print(f"{out}: {student(page, out)} functions to write")
 
 
 def _replay(
@@ -423,6 +417,8 @@ def _replay(
     workers: int = 2,  # N: runs at a time (2)
 ):
     "run the pages on the answers that ship, without a model"
+    from unittest.mock import patch
+
     from ..store import Store
     from .batch import runs_dir
     from .replay import take_in
@@ -432,9 +428,8 @@ def _replay(
     rows = [(r["model"], str(r["answers"]), str(r["new"]), r["code"]) for r in took]
     print(table(("answers of", "there", "new here", "code"), rows))
     before = len(store)
-    os.environ["MEMNB_REPLAY"] = "1"
-    code = _run(profile, out=out, only=only, workers=workers)
-    del os.environ["MEMNB_REPLAY"]
+    with patch.dict(os.environ, MEMNB_REPLAY="1"):
+        code = _run(profile, out=out, only=only, workers=workers)
     if more := len(store) - before:
         say(f"{more} answers were not among them and were asked for")
     if code != 130:
@@ -527,6 +522,7 @@ def main(
     argv: list = None,  # arguments; default: those of the command line
 ) -> int:  # exit code
     "The command `memnb`"
+    os.environ.setdefault("MPLBACKEND", "agg")
     try:
         _term()
         if argv is None:
