@@ -87,9 +87,8 @@ class Decoder:
         cfg, inner = net.config, net.model
         one, turn = inner.layers[0].self_attn, inner.rotary_emb
         plain = not (cfg.attention_bias or cfg.mlp_bias) and cfg.hidden_act == "silu"
-        if not (
-            plain and turn.rope_type == "default" and (one.head_dim, one.scaling) == (64, 0.125)
-        ):
+        plain = plain and turn.rope_type == "default"
+        if not plain or (one.head_dim, one.scaling) != (64, 0.125):
             raise ValueError("a Llama of another build")
         self.kept = []
 
@@ -113,15 +112,9 @@ class Decoder:
         self.layers = (_Layer * len(inner.layers))(*map(layer, inner.layers))
         places = torch.arange(cfg.max_position_embeddings)[None]
         turns = (t[0].contiguous() for t in turn(torch.zeros(1), places))
-        sizes = (
-            len(inner.layers),
-            cfg.hidden_size,
-            cfg.num_attention_heads,
-            cfg.num_key_value_heads,
-            cfg.intermediate_size,
-            cfg.vocab_size,
-            cfg.rms_norm_eps,
-        )
+        sizes = "num_hidden_layers hidden_size num_attention_heads num_key_value_heads"
+        sizes = f"{sizes} intermediate_size vocab_size rms_norm_eps".split()  # as in C
+        sizes = [getattr(cfg, size) for size in sizes]
         rest = map(at, (inner.embed_tokens.weight, inner.norm.weight, *turns))
         head = matrix(net.lm_head, bits=(8, 4))
         self.model = _Model(*sizes, *rest, ctypes.addressof(self.layers), head)

@@ -108,13 +108,12 @@ def _linear(x, w, b, dots):
     return _product(x, w, dots) + b[:, None] if dots else torch.baddbmm(b[:, None], x, w)
 
 
-def hidden(
-    c: Config,  # size of the models
-    w: dict,  # their weights, as `parts` gives them
-    ids,  # tensor, models x sequences x tokens
-    dots: bool = False,  # take products of numbers in bfloat16, as the engine in C can
-):  # tensor, models x rows x d
-    "What the last layer says at each position"
+def hidden(c, w, ids, dots=False):
+    """What the last layer says at each position: models x rows x d
+
+    w: weights as `parts` gives them; ids: models x sequences x tokens; dots: take products of numbers
+    in bfloat16, as the engine in C can.
+    """
     G, B, T = ids.shape
     before = ids[..., :-1].reshape(G, -1, 1).expand(-1, -1, c.d)
     seen = w["wte"].gather(1, before).view(G, B, T - 1, c.d)
@@ -131,17 +130,16 @@ def hidden(
     return _norm(x, w["lnf"])
 
 # %% ../nbs/rooms/nets.ipynb #19bd37a4
-def _tops(h, wte, ids, dots):
-    "Log-probability of each token, and whether it is the likeliest"
-    s = _product(h, wte.transpose(1, 2), dots)
-    own = s.gather(2, ids[..., None])[..., 0]
-    return own - s.logsumexp(-1), own >= s.detach().amax(-1)
-
-
 def _logprobs(c, w, ids, rows=4096, dots=False):
-    "Log-probabilities and hits, models x sequences x tokens"
+    "Log-probability of each token, and whether it is the likeliest: models x sequences x tokens"
+
+    def scored(h, ids):
+        s = _product(h, w["wte"].transpose(1, 2), dots)
+        own = s.gather(2, ids[..., None])[..., 0]
+        return own - s.logsumexp(-1), own >= s.detach().amax(-1)
+
     pieces = zip(hidden(c, w, ids, dots).split(rows, 1), ids.flatten(1).split(rows, 1))
-    out = [checkpoint(_tops, h, w["wte"], i, dots, use_reentrant=False) for h, i in pieces]
+    out = [checkpoint(scored, *piece, use_reentrant=False) for piece in pieces]
     return [torch.cat(o, 1).view(ids.shape) for o in zip(*out)]
 
 # %% ../nbs/rooms/nets.ipynb #ed899c36
@@ -311,7 +309,6 @@ def engine_for(
     if engine != "torch" and fits and c_engine():
         return Native(c, schedule, data, threads, schedule.precision != "fp32" and dots_agree())
     if engine == "c":
-        raise ValueError(
-            "the engine in C needs a compiler, a CPU, and width and heads in multiples of 8"
-        )
+        needs = "a compiler, a CPU, and width and heads in multiples of 8"
+        raise ValueError(f"the engine in C needs {needs}")
     return Torch(c, schedule, data, device)
