@@ -1110,7 +1110,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                             'memnb.nets._same_steps': ('rooms/nets.html#_same_steps', 'memnb/nets.py'),
                             'memnb.nets._seen': ('rooms/nets.html#_seen', 'memnb/nets.py'),
                             'memnb.nets._t_score': ('rooms/nets.html#_t_score', 'memnb/nets.py'),
-                            'memnb.nets._tops': ('rooms/nets.html#_tops', 'memnb/nets.py'),
                             'memnb.nets.c_engine': ('rooms/nets.html#c_engine', 'memnb/nets.py'),
                             'memnb.nets.dots_agree': ('rooms/nets.html#dots_agree', 'memnb/nets.py'),
                             'memnb.nets.engine_for': ('rooms/nets.html#engine_for', 'memnb/nets.py'),
