@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PEERS', 'FALSE_ALARMS', 'made_up_world', 'scores', 'part_of', 'min_k', 'zlib_ratio', 'ez_ratio', 'window_votes',
-           'log_queries', 'peer_scores', 'auc_draws', 'shown_auc', 'found_each', 'mean_share', 'text_scores',
-           'rank_correlation', 'reliability']
+           'log_queries', 'peer_scores', 'shown_auc', 'found_each', 'mean_share', 'text_scores', 'rank_correlation',
+           'reliability']
 
 # %% ../../nbs/compare/relations.ipynb #a22588cf
 import zlib
@@ -138,9 +138,7 @@ def log_queries(
 ):  # ...
     "Decimal logarithm of the samples until it has come with probability one half"
     q = np.sum(lp, -1)
-    near = np.log(
-        -np.log1p(-np.exp(np.clip(q, -30, -1e-9)))
-    )  # ln of -ln(1 - e^q), which is q below
+    near = np.log(-np.log1p(-np.exp(np.clip(q, -30, -1e-9))))  # below -30 it is q
     return (np.log(np.log(2)) - np.where(q > -30, near, q)) / np.log(10)
 
 
@@ -159,12 +157,8 @@ def peer_scores(
     )
 
 # %% ../../nbs/compare/relations.ipynb #d10bed7a
-def auc_draws(
-    score,  # models x texts; NaN for what has no score
-    shown,  # bool, alike
-    draws: int = 300,  # bootstrap samples over texts
-):  # 1 + draws numbers, the first with every text once; empty where no model has both kinds
-    "AUC of a measure against the truth, averaged over models"
+def _auc_draws(score, shown, draws=300):
+    "AUC over models with every text once, then of bootstrap samples over texts; empty without both kinds"
     n = shown.shape[1]
     drawn = np.random.default_rng([0, n]).multinomial(n, np.full(n, 1 / n), size=draws)
     w, found = np.vstack([np.ones(n), drawn]), []
@@ -184,8 +178,8 @@ def shown_auc(
     than=None,  # another score: the difference
 ) -> dict:  # value, low, high, n (texts); empty where there is no AUC
     "AUC of a measure, or how much it is above that of another on the same texts"
-    d = auc_draws(score, shown)
-    d = d - auc_draws(than, shown) if than is not None and len(d) else d
+    d = _auc_draws(score, shown)
+    d = d - _auc_draws(than, shown) if than is not None and len(d) else d
     if not len(d):
         return {}
     low, high = np.nanquantile(d[1:], [0.025, 0.975])

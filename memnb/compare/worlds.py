@@ -46,7 +46,7 @@ def halves(
     return shown & (np.asarray(times) > 0)
 
 # %% ../../nbs/compare/worlds.ipynb #331ea8d1
-@dataclass
+@dataclass(repr=False)
 class World:
     "What models that were shown known halves of a pool say of every text"
 
@@ -71,12 +71,6 @@ class World:
     def last(self):
         "Losses in the end, models x N"
         return self.losses[:, -1]
-
-    def __repr__(self):
-        return (
-            f"{len(self.shown)} models {self.name} of {self.params:,} parameters, "
-            f"{len(self.texts)} texts, {self.epochs[-1]:g} epochs"
-        )
 
     def save(self, file):
         "Write all of it, so that it is there whole or not at all"
