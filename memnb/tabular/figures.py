@@ -56,11 +56,12 @@ def _known_found(measured):
     "Test -> what it finds of known rows or tables, for the last line of Table 1"
     found = recalls(pooled_eyes(select(measured, part="eyes")))
     lines = {t: [f"{k} of {n}"] for t, (k, n) in found.items()}
-    known = wide(measured, "rate", part="known_sample")
-    known = known[known.test.isin(TESTS) & (known.times > 0)] if len(known) else known
-    for r in known[known.dataset != "titanic"].itertuples() if len(known) else ():
-        words = " names" * (r.test == "feature_completion")
-        lines.setdefault(r.test, []).append(f"{r.rate * r.n:.0f} of {r.n:.0f}{words}")
+    known = select(measured, part="known_sample", quantity="rate", dataset="invented")
+    for r in known[known.times > 0].itertuples():
+        lines[r.test] = [f"{r.value * r.n:.0f} of {r.n:.0f}"]
+    names = select(measured, part="known_cell", quantity="rate", dataset="persons")
+    for r in names[names.times > 0].itertuples():
+        lines.setdefault(r.test, []).append(f"names {r.value * r.n:.0f} of {r.n:.0f}")
     return {t: "\n".join(x) for t, x in lines.items()}
 
 
@@ -99,7 +100,7 @@ def fig_x_table1(measured, reported):
         "public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
         "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
-    return plots.finish(fig, "Table 1", plots.foot(own), caption)
+    return plots.finish(fig, "Table 1: GPT-4 left, ours right", plots.foot(own), caption)
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
 def _beside(measured, reported, part, where):

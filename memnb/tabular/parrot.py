@@ -89,17 +89,6 @@ def _rows(test):
     return "" if none == 0 else f"a model that knows nothing should reach 0, not {none}"
 
 
-def _lines(count):
-    "Are lines counted one after the other?"
-    truth = "5,Iris\n4.9,3\n1,2"
-    for said, n in ((truth, 3), ("5,Iris\n4.9,3\n7,7", 2), ("6,Iris\n4.9,3", 0), ("", 0)):
-        if count(truth, said) is None:
-            return UNFILLED
-        if count(truth, said) != n:
-            return f"of {said!r} it should be {n}, not {count(truth, said)}"
-    return ""
-
-
 def _chance(f):
     "Is this the probability that a draw from the column is valid?"
     t = data.load("iris").df
@@ -114,4 +103,4 @@ def _chance(f):
     return ""
 
 
-CHECKS = dict(rows=_rows, lines=_lines, chance=_chance)
+CHECKS = dict(rows=_rows, chance=_chance)

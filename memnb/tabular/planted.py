@@ -116,7 +116,7 @@ def known_rates(result):
 
 
 # parts of models fine-tuned with known repetitions
-KNOWN = "truth", "eyes", "exposure", "known_completion", "known_sample"
+KNOWN = "truth", "eyes", "exposure", "known_completion", "known_sample", "known_cell"
 
 
 def both_halves(name: str) -> str:
