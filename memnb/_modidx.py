@@ -1530,7 +1530,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.tabular.parrot.Parrot._ask': ('tabular/parrot.html#parrot._ask', 'memnb/tabular/parrot.py'),
                                       'memnb.tabular.parrot._chance': ('tabular/parrot.html#_chance', 'memnb/tabular/parrot.py'),
                                       'memnb.tabular.parrot._enough': ('tabular/parrot.html#_enough', 'memnb/tabular/parrot.py'),
-                                      'memnb.tabular.parrot._lines': ('tabular/parrot.html#_lines', 'memnb/tabular/parrot.py'),
                                       'memnb.tabular.parrot._lows': ('tabular/parrot.html#_lows', 'memnb/tabular/parrot.py'),
                                       'memnb.tabular.parrot._returned': ('tabular/parrot.html#_returned', 'memnb/tabular/parrot.py'),
                                       'memnb.tabular.parrot._rows': ('tabular/parrot.html#_rows', 'memnb/tabular/parrot.py'),
