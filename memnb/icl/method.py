@@ -42,6 +42,8 @@ SETTINGS = ["full", "pairs_labels", "pairs"]
 CONTROLS = ["shuffled", "twins", "foreign"]
 UNCOUNTED = "unclear", "refused", "uninformative"  # kinds of match that are in no share
 MAIN = "pairs_labels"  # the setting in which §5.1 discusses memorization
+_SMALL = "a an the of to in on at by for from and or is are was were be it its has have him"
+SMALL = set(_SMALL.split())  # words that do not count in a match
 
 # %% ../../nbs/11_icl.ipynb #99419069
 def shot(
@@ -80,11 +82,6 @@ def completion(
     return re.sub(r"^(Second Piece|Sentence 2):\s*", "", line)
 
 # %% ../../nbs/11_icl.ipynb #8ef8a961
-SMALL = set(
-    "a an the of to in on at by for from and or is are was were be it its has have him".split()
-)
-
-
 def match(
     truth: str,  # second piece of the instance
     said: str,  # completion
