@@ -36,7 +36,7 @@ REDRAWN = {  # paper: names of figures that draw something else now, or are gone
     "icl": """icl_x_elements icl_x_cost icl_x_neighbours icl_x_swap icl_x_found icl_fig2 icl_fig3 icl_fig4 icl_x_copies
         icl_x_dose icl_x_world""",
     "iclinf": "",
-    "contextual": "",  # contextual_x_learners: ten replicates of SmolLM2 on 16 strings of L4m instead of six; frozen anew
+    "contextual": "",  # contextual_x_learners: twelve replicates of SmolLM2 on 16 strings of L4m instead of six; frozen anew
     "capacity": "capacity_fig18",  # the law is cut off at an F1 of 1
     "compare": "compare_fig3 compare_fig4",  # one figure of three panels
 }
