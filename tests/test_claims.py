@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from memnb import claims, results
@@ -84,6 +84,7 @@ def test_apart(value, half, far):
     )
 
 
+@settings(max_examples=10)
 @given(some.integers(30, 200))
 def test_share_and_sign(n):
     def counts(k):

@@ -448,7 +448,8 @@ def test_a_sixth_paper_appears_by_itself(tmp_path):
     )
     own = [
         *(Path(m.__file__) for m in (report, executed, rendering)),
-        *(Path(rendering.__file__).parent / "templates").iterdir(),
+        # but for the page of `memnb ask`, which names measures
+        *{*(Path(rendering.__file__).parent / "templates").glob("[!a]*")},
         TOP / "docs/conf.py",
         TOP / "docs/index.md",
     ]

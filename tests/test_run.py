@@ -1,7 +1,6 @@
 "The parts of `memnb.run` one by one: what goes out of a text, what a run is made of, what is read from its notebook."
 
 import base64
-import importlib.util
 import io
 import json
 import re
@@ -656,10 +655,10 @@ def test_the_version_is_said(capsys):
     + [("jinja2", ["ask", "smollm2", "own.csv"]), ("mistune", ["report", "."])],
 )
 def test_what_is_missing_is_said_before_anything_is_asked(module, argv, monkeypatch, capsys):
-    def find(name, *a, real=importlib.util.find_spec):
+    def find(name, *a, real=core.find_spec):
         return None if name == module else real(name, *a)
 
-    monkeypatch.setattr(importlib.util, "find_spec", find)
+    monkeypatch.setattr(core, "find_spec", find)
     monkeypatch.setattr(cli, "_may_write", lambda *a: pytest.fail("went on"))
     code, _, err = typed(capsys, *argv)
     assert code == 2 and f"{module} is missing" in err

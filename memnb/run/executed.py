@@ -162,7 +162,7 @@ def _name(outputs, source, heading):
     for kind, word, name in (("picture", "fig", "Figure"), ("table", "tab", "Table")):
         mine, called = (
             [o for o in outputs if o.kind == kind],
-            re.findall(rf"\b{word}(\d+)\w*\(", source),
+            re.findall(rf"\b{word}(?:(\d+)|_x_)\w*\(", source),  # '' for one of ours
         )
         called = (
             called if len(called) == len(mine) else [""] * len(mine)
