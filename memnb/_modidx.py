@@ -941,6 +941,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.iclinf.claims.control': ('iclinf/claims.html#control', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.judged': ('iclinf/claims.html#judged', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.lead': ('iclinf/claims.html#lead', 'memnb/iclinf/claims.py'),
+                                     'memnb.iclinf.claims.models': ('iclinf/claims.html#models', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.of_audit': ('iclinf/claims.html#of_audit', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.of_models': ('iclinf/claims.html#of_models', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims.overview': ('iclinf/claims.html#overview', 'memnb/iclinf/claims.py'),

@@ -83,7 +83,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "order-2": "does not hold -> holds: the paper's sentence is about the smallest order of the grid",
         "tuned": "does not hold -> not measured: the packaged model is instruction-tuned, and no base of it is packaged",
         "u-shape": "undecided -> does not hold (tuned): one estimate of three data sets, both ends must be above the middle",
-        "learns": "holds -> undecided: one training; sets at chance have no vote",
+        "learns": "holds -> holds: the slope over three trainings, on a set above chance, in place of one training and sets at chance",
         "knows-query": "undecided -> does not hold (as it is): all of the interval is above -.1, a small correlation",
         "steepest": "undecided -> does not hold: 200 queries, and .3 nats as the bound of a steeper fall",
         "ratio-falls": "was used-falls, undecided -> holds: the ratio, as in the paper; it falls for a model that leaks nothing",

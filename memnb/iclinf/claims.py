@@ -13,7 +13,7 @@ from .. import stats
 from ..claims import board as claims_board
 from .accounting import solved
 from .figures import by_size, fig1, fig3, fig6, tuned_pairs
-from .ladder import rung_number
+from .ladder import rung_number, training_number
 from .measuring import RUN_BY, audit_table, right_and_guess
 from .method import DELTA
 from ..plots import picture
@@ -21,6 +21,14 @@ from ..results import reported as reported_rows
 from ..results import runs, select
 
 # %% ../../nbs/iclinf/claims.ipynb #8cdc4bc4
+def models(
+    claim,  # of the paper
+    rows,  # measured rows
+) -> list:  # names
+    "Who is asked about a claim: not the models of further trainings, which are replicates of the first"
+    return sorted(m for m in rows.model.dropna().unique() if m and not training_number(m))
+
+
 def printed_statistics(
     reported,  # the paper's rows
 ) -> list:  # dicts: item (claim), other (case), value, and x where something is printed beside it

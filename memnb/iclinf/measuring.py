@@ -87,9 +87,10 @@ def measure_parts(
         found.append(attack_controls(m, s.attack_n, source=s.source, seed=seed))
     if "ladder" in s.parts:
         rows, last = rungs(m, s.datasets, s.n, s.shots, s.stops, s.training, **how)
-        found.append(rows)
-        if not s.training:  # the last model of the first training stands beside the others
-            found += [model_sizes(last), *influence(last)]
+        if s.training:  # the model as it is was asked by the first training
+            found.append(rows[rows.model != m.name])
+        else:  # whose last model stands beside the others
+            found += [rows, model_sizes(last), *influence(last)]
     for other in map(lm.load, s.models):
         found += [model_sizes(other), *influence(other)]
     rows = pd.concat([d for d in found if len(d)], ignore_index=True)
