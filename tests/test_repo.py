@@ -573,6 +573,8 @@ def test_citation():
         assert r["type"] and r["title"] and r["year"] and r["authors"]
         assert all(a["family-names"] and a["given-names"] for a in r["authors"]), r["title"]
         assert r["authors"][0]["family-names"] in cells(page)[0]["source"], page.name
+        said = yaml.safe_load(read(TOP / "data/papers" / page.stem[3:] / "paper.yaml"))
+        assert (said["title"], said["year"], said["page"]) == (r["title"], r["year"], page.stem)
 
 
 def test_everybody_sets_up_in_the_same_way():
