@@ -282,11 +282,9 @@ def cards():
     out = []
     for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb")):
         head = "".join(json.loads(p.read_text(encoding="utf8"))["cells"][0]["source"]).split("\n\n")
-        word, to, picture = (
-            p.stem[3:],
-            f"nbs/{p.stem}",
-            TOP / "figures" / f"{p.stem[3:]}_x_found.png",
-        )
+        word, to = p.stem[3:], f"nbs/{p.stem}"
+        found = [TOP / "figures" / f"{word}_{x}.png" for x in ("x_found", "fig2")]
+        picture = next((f for f in found if f.is_file()), found[0])
         out.append(
             f"## [{head[0].lstrip('# ')}]({to}.ipynb)\n\n"
             + (head[1].lstrip("> ") if len(head) > 1 else "")

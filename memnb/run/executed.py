@@ -58,10 +58,11 @@ def _best_form(data, meta):
     if BOARD_MIME in data:
         rows = data[BOARD_MIME]["claims"]
         return [Output("board", [{k: str(v or "") for k, v in r.items()} for r in rows])]
-    if png := data.get("image/png"):
+    png = "".join(data.get("image/png", "").split())
+    if re.fullmatch("[A-Za-z0-9+/]+=*", png):  # what is no picture could be anything
         meta = meta.get("image/png", meta)
         size = {k: meta[k] for k in ("width", "height") if isinstance(meta.get(k), int)}
-        return [Output("picture", "".join(png.split()), meta.get("alt") or "", size)]
+        return [Output("picture", png, meta.get("alt") or "", size)]
     if found := tables(data.get("text/html", "")):
         return [Output("table", t) for t in found]
     for form, kind in (("text/markdown", "markdown"), ("text/plain", "text")):

@@ -28,7 +28,7 @@ ASKED = dict(  # test of Table 1 -> what it asks
     feature_distribution="Invent the most typical row: are its values the most frequent ones?",
     conditional_distribution="Invent many rows: do columns go together as in the file?",
 )
-SAID = {"✓": "yes", "✗": "no", "?": "open", "-": "-"}
+SAID = {"✓": "yes", "✗": "no", "?": "open", "-": "cannot be asked of this table"}
 
 
 def _answers(rows):
