@@ -216,8 +216,9 @@ class Store:
         self._opened = self._state()
         writable = all(os.access(f, os.W_OK) for f in (self.path, self.path.parent))
         self.db = db = _connect(self.path, "" if writable else "?immutable=1")
-        has = {r[1] for r in db.execute("PRAGMA table_info(answers)")}
+        # in this order, since somebody else may make the table at this moment
         others = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+        has = {r[1] for r in db.execute("PRAGMA table_info(answers)")}
         if not has >= set(COLUMNS) and (others or not writable):
             db.close()
             raise self._stranger()
