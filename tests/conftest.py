@@ -108,26 +108,25 @@ def between(tmp_path_factory):
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-@pytest.fixture(scope="session")
-def shipped_answers(between):
-    "A store for the pages: the answers that ship, which `test_replay.py` compares with the model's own"
+def with_what_ships(path):
+    "A store with the answers that ship, which `test_replay.py` compares with the model's own"
     from memnb.run.replay import take_in
     from memnb.store import Store
 
-    path = between / "pages/store.sqlite"
     take_in(Store(path))
     return path
+
+
+@pytest.fixture(scope="session")
+def shipped_answers(between):
+    "A store for the pages"
+    return with_what_ships(between / "pages/store.sqlite")
 
 
 @pytest.fixture(scope="session")
 def answers(between):
-    "A store for all other notebooks of papers: what ships, and what one of them has asked, the next need not compute"
-    from memnb.run.replay import take_in
-    from memnb.store import Store
-
-    path = between / "answers/store.sqlite"
-    take_in(Store(path))
-    return path
+    "A store for all other notebooks of papers: what one of them has asked, the next need not compute"
+    return with_what_ships(between / "answers/store.sqlite")
 
 
 @pytest.fixture
