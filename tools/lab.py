@@ -9,8 +9,6 @@ from nbdev.clean import clean_nb
 
 c = get_config()  # noqa: F821, of Jupyter
 c.LabApp.default_url = "/lab/tree/nbs/10_tabular.ipynb"
-# containers often have no other user, and the server listens on this machine alone
-c.ServerApp.allow_root = True
 
 
 def shipped(path, root):
