@@ -340,6 +340,9 @@ def test_front_page():
     assert text == readme(TOP / "nbs/index.ipynb"), "run `make readme`"
     lost = [p.name for p in PAPER_NOTEBOOKS if f"(nbs/{p.name})" not in text]
     assert not lost, f"README does not link to {lost}"
+    assert len(text.split()) <= 600, (
+        "a front page is read in a minute: 600 words, tables and code included"
+    )
     text += read(TOP / "docs/use.md")
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S))
     shell += "\n" + "\n".join(re.findall(r"`((?:make|memnb) [^`]+)`", text))
