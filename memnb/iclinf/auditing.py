@@ -37,7 +37,7 @@ NORMS = "s-1", "s"
 def _parts(mean, s, tau, norm):
     "What a prompt adds to the scores over tau is (its scores - less)*by: (by, less)"
     if norm == "s":
-        return 1 / (s * tau), None
+        return 1 / (s * tau), mean * 0
     if s < 2:
         raise ValueError("one prompt: nothing is left to average without it; use norm='s', or more")
     return 1 / ((s - 1) * tau), mean
@@ -47,23 +47,21 @@ def _shift(z, by, less, out=None):
     "What prompts add to the scores over tau: scores with all, minus scores without one"
     import torch
 
-    if less is None:
-        return torch.mul(z, by, out=out)
     return torch.add(less * -by, z, alpha=by, out=out)
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
-    x,  # what each prompt adds to the scores over tau, but for `by` and `less`
+    z,  # from `clipped`
     logp,  # log-probabilities with all prompts
     alphas: list,  # orders
-    by: float = 1.0,
-    less=None,  # a prompt adds by*(x - less)
+    by: float,
+    less,  # a prompt adds by*(z - less) to the scores over tau
 ) -> tuple:  # (float64 array, directions x orders x prompts, in nats; K(-1) of each prompt)
     "Divergences of all neighbours, from the one with all prompts and to it"
-    K = _log_means(x, logp, [-1.0] + [t for a in alphas for t in (a - 1, -a)], by, less)
+    K = _log_means(z, logp, [-1.0] + [t for a in alphas for t in (a - 1, -a)], by, less)
     up = [(K[1 + 2 * i] / (a - 1) + K[0]).tolist() for i, a in enumerate(alphas)]
     down = [((K[2 + 2 * i] - a * K[0]) / (a - 1)).tolist() for i, a in enumerate(alphas)]
-    return np.maximum(0.0, np.array([up, down]).reshape(2, len(alphas), len(x))), K[0]
+    return np.maximum(0.0, np.array([up, down]).reshape(2, len(alphas), len(z))), K[0]
 
 
 def neighbour_rdp(
@@ -96,26 +94,24 @@ def _power(powers, k, room):
     return powers[k]
 
 
-def _log_means(x, logp, ts, by=1.0, less=None, columns=8192):
-    "log of the mean of exp(t by (x - less)) under a distribution, for each t and each row of x"
+def _log_means(z, logp, ts, by, less, columns=8192):
+    "log of the mean of exp(t by (z - less)) under a distribution, for each t and each row of z"
     import torch
 
-    ends = [float(e) for y in (x, less) if y is not None for e in y.aminmax()]
-    far = max(map(abs, ends)) if less is None else max(ends) - min(ends)
-    if not by * far * max(map(abs, ts)) < 600:
-        return [torch.logsumexp(t * _shift(x, by, less) + logp, 1) for t in ts]
-    p, sums, rooms = logp.exp(), x.new_zeros(len(ts), len(x)), {}
+    c = float(z[0].max())  # clipped scores lie between -c and c
+    if not 2 * c * by * max(map(abs, ts)) < 600:
+        return [torch.logsumexp(t * _shift(z, by, less) + logp, 1) for t in ts]
+    p, sums, rooms = logp.exp(), z.new_zeros(len(ts), len(z)), {}
 
     def room(k, width):  # new memory for each piece is slow
         if k not in rooms:
-            rooms[k] = x.new_empty(len(x) * min(columns, x.shape[1]))
-        return rooms[k][: len(x) * width].view(len(x), width)
+            rooms[k] = z.new_empty(len(z) * min(columns, z.shape[1]))
+        return rooms[k][: len(z) * width].view(len(z), width)
 
-    for a in range(0, x.shape[1], columns):
+    for a in range(0, z.shape[1], columns):
         at = slice(a, a + columns)
-        part, w, own = x[:, at], p[at], less if less is None else less[at]
-        new = partial(room, width=len(w))
-        e = _shift(part, by / np.log(2), own, new(1)).exp2_()
+        w, new = p[at], partial(room, width=len(p[at]))
+        e = _shift(z[:, at], by / np.log(2), less[at], new(1)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal_()}
             for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
@@ -184,8 +180,7 @@ def write(
     seed: int = 0,  # of the draws
     alphas: tuple = (),  # orders of the divergences
     norms: tuple = NORMS,  # readings of leaving one out, see `neighbour_rdp`
-    without: tuple = None,  # (norm, prompt): draw the text without this prompt
-    see=None,  # called for each token: (norm, what each prompt adds, log-probabilities, K(-1))
+    see=None,  # called for each token: (norm, z, `by` and `less` of `every_rdp`, logp, K(-1))
 ) -> Text:
     "Algorithm 1: one text, with what each of its tokens leaks"
     rng, ids, m = np.random.default_rng(seed), [], ensemble.model
@@ -196,15 +191,14 @@ def write(
         z = clipped(logits, c)
         mean = _mean(z)
         logp, parts = (mean / tau).log_softmax(0), {k: _parts(mean, len(z), tau, k) for k in norms}
-        x = {k: _shift(z, *parts[k]) for k in norms}
-        ids.append(_drawn(logp if not without else logp - x[without[0]][without[1]], rng.random()))
-        for k in norms:
-            found, k_1 = every_rdp(x[k], logp, alphas)
+        ids.append(_drawn(logp, rng.random()))
+        for k, (by, less) in parts.items():
+            found, k_1 = every_rdp(z, logp, alphas, by, less)
             spent[k].append(found.max((0, 2)) if alphas else [])
             each[k] = each[k] + found
-            loss[k] = loss[k] + (x[k][:, ids[-1]] + k_1).numpy()
+            loss[k] = loss[k] + (by * (z[:, ids[-1]] - less[ids[-1]]) + k_1).numpy()
             if see:
-                see(k, x[k], logp, k_1)
+                see(k, z, (by, less), logp, k_1)
         if ids[-1] in m.eos or len(ids) >= tokens:
             break
         logits = ensemble.push(ids[-1])
@@ -234,12 +228,13 @@ class Games:
         self.loss = {k: np.zeros((2, n)) for k in prompt}  # realised: with all, without the one
         self.places = dict.fromkeys(prompt, 0)
 
-    def __call__(self, norm, x, logp, k_1):
+    def __call__(self, norm, z, parts, logp, k_1):
         "Draw one token of each answer, with all prompts and without the one, and add up its loss"
         i = self.prompt[norm]
+        x = _shift(z[i], *parts)
         for side in (0, 1):
-            y = _drawn(logp - side * x[i], self.rng.random(self.n * self.repeats))
-            self.loss[norm][side] += (x[i][y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
+            y = _drawn(logp - side * x, self.rng.random(self.n * self.repeats))
+            self.loss[norm][side] += (x[y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
         self.places[norm] += 1
 
 # %% ../../nbs/iclinf/auditing.ipynb #cba431c3

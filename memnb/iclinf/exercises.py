@@ -104,7 +104,7 @@ def leakage(
     for token in m.encode(f" {text}")[:2]:
         z = clipped(group.push(token), 10)
     logp = (z.mean(0) / tau).log_softmax(0)
-    return every_rdp((z - z.mean(0)) / (3 * tau), logp, [2])[0].max((0, 1)).tolist()
+    return every_rdp(z, logp, [2], 1 / (3 * tau), z.mean(0))[0].max((0, 1)).tolist()
 
 
 def _example(text):
