@@ -72,5 +72,5 @@ def test_memnb_reads_its_rows(tmp_path, monkeypatch):
     script.record(tmp_path / "rows")
     (file,) = (tmp_path / "data/papers/capacity/measured").glob("*.parquet")
     rows = results.rows_in(file.parent)
-    e = endings(rows).iloc[0]
+    e = endings(rows, "ladder").iloc[0]
     assert (e.config, e.steps, e.runs) == ("1x8", 40, 2) and e.gain > 0

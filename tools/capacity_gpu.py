@@ -204,7 +204,7 @@ class Training:
 def rows_of(t, bits):
     "A training as rows of memnb: bits by the number of steps, a replicate each"
     same = dict(
-        part="steps", setting=f"batch {t.batch}", config=t.name, precision="fp32", quantity="bits"
+        part="ladder", setting=f"batch {t.batch}", config=t.name, precision="fp32", quantity="bits"
     )
     same |= dict(
         vocab=t.vocab, length=t.length, sequences=t.n, x=t.steps, model="gpt", mode="train"

@@ -348,11 +348,12 @@ def power_law(
 
 def endings(
     rows,  # measured rows, long
+    part: str = "steps",  # or 'ladder': larger models, in larger batches, on a GPU
     by_run: bool = False,  # whether each replicate has its row
 ):  # DataFrame, a row a model and data size: bits, gain, limit, miss (each mean, low, high), steps, runs, known
     "What trainings of growing length come to: the last doubling, the end by the law, and its error for the longest"
     out, keys = [], ["config", "vocab", "length", "sequences", "run"]
-    for key, g in results.select(rows, part="steps").groupby(keys) if len(rows) else ():
+    for key, g in results.select(rows, part=part).groupby(keys) if len(rows) else ():
         g = g.sort_values("x")
         s, y, far = g.x.to_numpy(float), g.value.to_numpy(float), g.x.to_numpy() >= PAST_KINK
         told = power_law(s[far][-5:-1], y[far][-5:-1])
@@ -389,7 +390,8 @@ def capacities(
 
     `bound` says why it is a lower bound, and is empty where a training of twice the steps added less than `GAIN`.
     """
-    t, s = trainings(rows, "synthetic", "precision"), results.select(rows, part="steps")
+    both = "steps", "ladder"
+    t, s = trainings(rows, "synthetic", "precision"), results.select(rows, part=both)
     if len(s):
         size = zip(s.config, s.vocab, s.length, strict=True)
         params = [shape(c, v, k).n_params for c, v, k in size]
@@ -398,12 +400,16 @@ def capacities(
         )
         t = pd.concat([t, s.astype(dict(n=int, vocab=int, length=int))])
     keys, out = ["config", "vocab", "length", "params", "precision"], []
-    grown = {(r.config, r.vocab, r.length, r.n): r.gain for r in endings(rows).itertuples()}
-    for (*key, _), g in t.groupby([*keys, "part"], sort=False) if len(t) else ():
+    grown = {
+        (part, r.config, r.vocab, r.length, r.n): r.gain
+        for part in both
+        for r in endings(rows, part).itertuples()
+    }
+    for (*key, part), g in t.groupby([*keys, "part"], sort=False) if len(t) else ():
         top = g.loc[g.groupby("run").bits.idxmax()]
         mean, low, high = mean_ci(top.bits)
         n, last = int(top.n.max()), g.loc[g.n.idxmax()]
-        gain = grown.get((*key[:3], n), np.nan) if g.part.iloc[0] == "steps" else np.nan
+        gain = grown.get((part, *key[:3], n), np.nan)
         small = last.bits > 0.9 * data_bits(last.n, last.length, last.vocab)
         bound = "" if abs(gain) < GAIN else "data too small" if small else "training too short"
         one = dict(zip(keys, key, strict=True)) | dict(capacity=mean, bpp=mean / key[3])

@@ -35,14 +35,11 @@ def judged(
     rows,  # measured rows
     profile: str = None,  # batch profile that comes first; default: the largest that is there
 ):  # DataFrame
-    "Of each part the rows of one run, and what only `table1` and a GPU have: larger models"
-    larger = dict(table1="synthetic", gpu="steps")
-    out = [results.runs(rows[rows.profile != "gpu"], profile, by=("part",))]
-    for name, part in larger.items():
-        known = results.select(out[0], part=part).config
-        more = results.select(rows, profile=name, part=part)
-        out.append(more[~more.config.isin(known)])
-    return pd.concat(out, ignore_index=True)
+    "Of each part the rows of one run, and of `table1` the models that it lacks"
+    out = results.runs(rows, profile, by=("part",))
+    larger = results.select(rows, profile="table1", part="synthetic")
+    known = results.select(out, part="synthetic").config
+    return pd.concat([out, larger[~larger.config.isin(known)]], ignore_index=True)
 
 
 def all_runs(
@@ -100,7 +97,7 @@ def _of_capacities(m):
     "How many bits, in proportion to what, and where they end"
     own = m[(m.vocab == 2048) & (m.length == 64)]
     caps, ends = capacities(own), endings(own).drop_duplicates("config")
-    full, ends = {*ends[ends.known].config}, ends.dropna(subset="miss")
+    ends = ends.dropna(subset="miss")
     near = ends[
         (ends.miss_low > -0.03) & (ends.miss_high < 0.03)
     ]  # the law predicts the longest training
@@ -115,13 +112,13 @@ def _of_capacities(m):
     for e in ends.itertuples():
         miss = [100 * x for x in (e.miss, e.miss_low, e.miss_high)]
         yield _row("end", f"{e.config}, {e.steps:,.0f} steps", *miss, e.runs, "replicates")
-    each = results.select(own, part="steps").groupby(["config", "run"], as_index=False).value.max()
-    each = each.merge(caps[["config", "params"]].drop_duplicates("config"))
+    part = "ladder" if "ladder" in set(own.part) else "steps"  # one recipe for all models
+    each, ends = endings(own, part, by_run=True), endings(own, part)
+    full = {*ends[ends.known].config}
+    guard = "" if len(full) > 2 else f"the end of {len(full)} models is known, 3 are needed"
+    each = each if guard else each[each.config.isin(full)]
     if each.params.nunique() > 2:
-        guard = "" if len(full) > 2 else f"the end of {len(full)} models is known, 3 are needed"
-        each = each if guard else each[each.config.isin(full)]
-        power = slope(each.params, each.value)
-        yield _row("linear", "", *power, len(each), "trainings", guard)
+        yield _row("linear", "", *slope(each.params, each.bits), len(each), "trainings", guard)
 
 
 def _of_sizes(m):
@@ -358,7 +355,11 @@ def facts(
     bpp = ends.limit / ends.params
     out = {f"end{c[2:]}": bpp.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
     out |= {f"gain{c[2:]}": 100 * ends.gain.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
-    out["gain2x32"] = 100 * endings(m).set_index("config").gain.get("2x32", np.nan)
+    ladder = endings(m, "ladder").set_index("config")
+    out |= dict((ladder.bits / ladder.params).add_prefix("gpu"))
+    ended = ladder[ladder.known]
+    power = slope(ended.params, ended.bits)  # with models as the unit
+    out |= dict(power=power[0], power_low=power[1], power_high=power[2])
     caps = capacities(m)
     best = caps[(caps.precision == "fp32") & (caps.length == 64)].set_index("config").bpp
     return out | dict(
@@ -368,7 +369,6 @@ def facts(
         high=best.max(),
         models=len(best),
         best8=best.get("1x8", np.nan),
-        best2x32=best.get("2x32", np.nan),
         flat=100 * (of("plateau", "1x16, ") - 1),
         passes=100 * (of("plateau", "1x16, equal") - 1),
         f1=of("member-fails"),

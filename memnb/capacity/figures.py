@@ -180,13 +180,18 @@ def fig_x_found(measured, reported=None):
         return plots.placeholder("longer and longer trainings: not measured")
     first = t.groupby("config").sequences.min()
     t = t[t.sequences == t.config.map(first)]
-    hues = size_colors(t)
+    hues = size_colors(measured)
     ends = ends[ends.n == ends.config.map(first)]
     p = ends.set_index("config").params
     t = t.assign(bpp=t.value / t.config.map(p))
+    ladder = results.select(measured, part="ladder")
     with plots.style():
-        fig, ax = panels(1)
+        fig, ax = panels(1, 3.6)
         model_lines(ax, t, "bpp", hues, x="x", by="x", line="")
+        for c, g in ladder.groupby("config"):
+            bpp = g.groupby("x").value.mean() / shape(c).n_params
+            ax.plot(bpp.index, bpp, "s--", color=hues[c], mfc="white", ms=4, lw=0.8)
+            ax.annotate(f"  {c}", (bpp.index[-1], bpp.iloc[-1]), fontsize=6.5, va="center")
         for e in ends.dropna(subset="miss").itertuples():
             if abs(e.miss) > 0.03:
                 continue
@@ -201,14 +206,20 @@ def fig_x_found(measured, reported=None):
         steps = sorted(set(t.x))
         size_axis(ax, steps, "steps of the training")
         ax.set(ylabel="bits per parameter", ylim=(0, 4.1))
+        ax.plot(
+            [], [], "s--", color=plots.REAL, mfc="white", ms=4, label="in batches of 64, on a GPU"
+        )
         ax.legend(loc="lower right")
     return plots.finish(
         fig,
         "Bits per parameter by the length of the training",
-        plots.foot(t, f"{t.run.nunique()} replicates", "95 % t over replicates"),
+        plots.foot(
+            pd.concat([t, ladder]), f"{t.run.nunique()} replicates", "95 % t over replicates"
+        ),
         "Each point is a training of its own with its whole schedule. Lines: the law $C - a s^{-b}$ through "
         "the last four lengths, continued to eight times the longest, if it predicts the longest training to "
-        "3 %; a band at its end is the 95 % interval of $C$ over replicates.",
+        "3 %; a band at its end is the 95 % interval of $C$ over replicates. Squares: batches of 64 instead of 16, "
+        "on a GPU, with the names of the models.",
     )
 
 
