@@ -97,7 +97,9 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                           'memnb.capacity.exercises._rate': ( 'capacity/exercises.html#_rate',
                                                                               'memnb/capacity/exercises.py'),
                                           'memnb.capacity.exercises._shares': ( 'capacity/exercises.html#_shares',
-                                                                                'memnb/capacity/exercises.py')},
+                                                                                'memnb/capacity/exercises.py'),
+                                          'memnb.capacity.exercises.slides': ( 'capacity/exercises.html#slides',
+                                                                               'memnb/capacity/exercises.py')},
             'memnb.capacity.figures': { 'memnb.capacity.figures._sweep_table': ( 'capacity/figures.html#_sweep_table',
                                                                                  'memnb/capacity/figures.py'),
                                         'memnb.capacity.figures.fig11': ('capacity/figures.html#fig11', 'memnb/capacity/figures.py'),
@@ -1630,4 +1632,5 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.tabular.rules.recalls': ('tabular/rules.html#recalls', 'memnb/tabular/rules.py'),
                                      'memnb.tabular.rules.sign': ('tabular/rules.html#sign', 'memnb/tabular/rules.py'),
                                      'memnb.tabular.rules.signs': ('tabular/rules.html#signs', 'memnb/tabular/rules.py'),
+                                     'memnb.tabular.rules.slides': ('tabular/rules.html#slides', 'memnb/tabular/rules.py'),
                                      'memnb.tabular.rules.sure_recall': ('tabular/rules.html#sure_recall', 'memnb/tabular/rules.py')}}}
