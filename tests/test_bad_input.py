@@ -178,10 +178,10 @@ def test_model_that_cannot(tmp_path):
         tabular.measure(mute, "iris")
 
 
-def test_own_data_among_the_examples(model):
+def test_own_data_among_the_examples():
     renamed = data.load(data.load("iris").df, name="flowers")
     with pytest.raises(tabular.GuardError, match="flowers"):
-        tabular.header(model, renamed, names=["iris"])
+        tabular.other_sets(renamed, names=["iris"])
 
 
 def test_misspelt_parameter():

@@ -82,8 +82,7 @@ def _tests(rows):
 # %% ../../nbs/tabular/claims.ipynb #6beafc7a
 def _completions(rows):
     "Conditional completion of Adult beside draws from the marginal"
-    own = wide(rows, "rate", part="conditional_completion")
-    own = own[(own.dataset == "adult") & own.baseline.notna()] if len(own) else own
+    own = wide(rows, "rate", part="conditional_completion", dataset="adult")
     if not len(own) or "p_worse" not in own:
         return
     out = []
@@ -164,15 +163,10 @@ def _temperatures(rows):
 
 def _samples(rows):
     "Table 3 and §7: copied values and rows, and what solved examples do"
-    own = wide(rows, "rate", part="copied_feature_values")
-    own = (
-        own[own.dataset.isin(["openml-diabetes", "adult", "california-housing"])]
-        if len(own)
-        else own
-    )
-    yield from _worst(
-        own.assign(value=own.rate) if len(own) else own, "value", item="values copied"
-    )
+    three = ["openml-diabetes", "adult", "california-housing"]
+    own = wide(rows, "rate", part="copied_feature_values", dataset=three)
+    own = own.assign(value=own.rate) if len(own) else own
+    yield from _worst(own, "value", item="values copied")
     own = wide(rows, "rate", part="conditioning")
     if len(own) > 1 and own.n.min():
         own = own.set_index("item")

@@ -188,14 +188,9 @@ def tab3(measured, reported):
     return d.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
-def _in_file_order(dataset, features):
-    names = data.load(dataset).names
-    return sorted(dict.fromkeys(features), key=names.index)
-
-
 def _completions(ax, m, dataset, looks):
     "A panel of Figure 1: a look for each part of the rows"
-    names = _in_file_order(dataset, m.feature)
+    names = sorted(set(m.feature), key=data.load(dataset).names.index)
     for dx, (label, (g, y, kw)) in zip(np.linspace(-0.2, 0.2, len(looks)), looks.items()):
         g = g[g[y].notna()]
         ends = {} if y == "rate" else dict(low=g[y], high=g[y])

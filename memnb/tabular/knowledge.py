@@ -50,10 +50,10 @@ def names_prompt(t, others, mode):
 
 
 @needs("generate")
-def feature_names(model, dataset, sets: int = 5, names: list = None, mode: str = None):
+def feature_names(model, dataset, sets: int = 5, mode: str = None):
     "Does the model know the names of the features? DataFrame, one row a remaining name"
     t, mode = load_table(dataset), mode or model.mode
-    others, missing = other_sets(t, sets, names), _ask_names(t)[1]
+    others, missing = other_sets(t, sets), _ask_names(t)[1]
     # what stands in an example can be copied
     shown = {plain_name(f) for s in others for f in s.names}
     rest = [f for f in missing if plain_name(f) not in shown]
@@ -81,14 +81,13 @@ def sample(
     temperature: float = 0.7,  # of the sampling
     sets: int = 5,  # other data sets shown as solved examples
     seed: int = 0,  # seed of the sampling and of the rows shown
-    names: list = None,  # which other data sets; default: the paper's
     mode: str = None,  # 'chat' or 'completion'; default: the model's
 ):  # DataFrame of text, a row a sample that was not refused; NaN: no value; attrs['said']: all answers
     "Rows drawn from what a model knows of a data set"
     check_count(n, "samples")
     t = load_table(dataset)
 
-    p = sample_prompt(t, other_sets(t, sets, names), mode or model.mode, seed)
+    p = sample_prompt(t, other_sets(t, sets), mode or model.mode, seed)
     size = budget(*(spell(r, t.names) for _, r in random_rows(t, 50, seed).iterrows()))
     how = dict(max_tokens=size, temperature=temperature, seed=seed, stop=["\n"])
     said = model.generate([p] * n, **how)

@@ -7,6 +7,7 @@ __all__ = ['ASKED', 'SAID', 'one_page']
 
 # %% ../../nbs/tabular/onepage.ipynb #287808ee
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from .. import lm, plots, results
@@ -14,7 +15,7 @@ from ..core import replacing, require, say, version
 from .counting import joined
 from .measuring import BY_NAME, PARTS, measure, nameless, shipped_recall
 from .memorization import row_completion
-from .prompting import load_table, marked, prompt_sizes
+from .prompting import load_table, prompt_sizes
 from .rules import OF_MEMORY, by_test
 
 # %% ../../nbs/tabular/onepage.ipynb #eb917d87
@@ -121,7 +122,8 @@ def one_page(
     if "row_completion" in set(rows["part"]):
         size = dict(rows=z["rows"], shots=z["shots"] if mode == "chat" else 0, seed=seed, mode=mode)
         for a in row_completion(m, t, n=z["n"], **size)[:10].itertuples():
-            said = marked(a.truth, str(a.said or ""))
+            pieces = SequenceMatcher(None, a.truth, a.said, autojunk=False).get_opcodes()
+            said = [(a.said[i:j], op == "equal") for op, _, _, i, j in pieces if i < j]
             answers.append(dict(truth=a.truth, said=said, ok=bool(a.ok)))
     name, more = plots.label(m.name), ", ..." * (len(t.names) > 12)
     page = dict(

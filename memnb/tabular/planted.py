@@ -17,12 +17,7 @@ from ..lm import needs
 from ..stats import binom_ci, stratified_ci
 from .counting import answered, counted, entry, joined, mean_of, per_query, proportion
 from .knowledge import completion_rates, conditional_completion
-from memnb.tabular.memorization import (
-    feature_completion,
-    first_token,
-    header,
-    row_completion,
-)
+from .memorization import feature_completion, first_token, header, row_completion
 from .prompting import budget
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
