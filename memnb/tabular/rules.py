@@ -113,23 +113,21 @@ def evidence(r) -> str:
     return ", ".join([out, *(w.format(r[key]) for key, w in words.items() if _given(r, key))])
 
 # %% ../../nbs/tabular/rules.ipynb #84940f2a
-def judgements(rows, ask_known: bool = True):
+def judgements(rows):
     "Table 1 as a DataFrame, a row for each data set and test: dataset, test, sign, evidence, n, unit, reason of a ?"
-    known, out = recalls(rows) if ask_known else None, []
+    known, out = recalls(rows), []
     for test in TESTS:
         main = "correlation" if test == "conditional_distribution" else "rate"
         for _, r in results.wide(rows, main, part=test).iterrows():
             s = sign(r, known)
             own = dict(dataset=r["dataset"], test=test, sign=s, evidence=evidence(r), n=r.n)
-            out.append(
-                own | dict(unit=r.unit, reason=open_reason(r, known or {}) if s == "?" else "")
-            )
+            out.append(own | dict(unit=r.unit, reason=open_reason(r, known) if s == "?" else ""))
     return pd.DataFrame(out, columns=["dataset", "test", "sign", "evidence", "n", "unit", "reason"])
 
 
-def signs(rows, ask_known: bool = True) -> dict:
+def signs(rows) -> dict:
     "(data set, test) -> sign"
-    d = judgements(rows, ask_known)
+    d = judgements(rows)
     return dict(zip(zip(d.dataset, d.test), d.sign))
 
 
