@@ -97,10 +97,14 @@ class Lab:
     def __init__(self, nbs, port):
         self.nbs, self.url, self.token = nbs, f"http://127.0.0.1:{port}", secrets.token_hex(16)
 
-    def get(self, path, token=True):
+    def get(self, path, token=True, **how):
         head = {"Authorization": f"token {self.token}"} if token else {}
-        with urlopen(Request(f"{self.url}/{path}", headers=head), timeout=30) as r:
+        with urlopen(Request(f"{self.url}/{path}", headers=head, **how), timeout=30) as r:
             return r.read().decode()
+
+    def put(self, path, model):
+        "Save a file as the browser does"
+        self.get(path, data=json.dumps(model).encode(), method="PUT")
 
     def ready(self):
         try:
@@ -178,6 +182,33 @@ def test_make_lab_lists_the_notebooks(tmp_path):
         assert "jupyter-config-data" in lab.get("lab")
         with pytest.raises(HTTPError, match="403"):
             lab.get("api/contents", token=False)
+
+
+def test_a_page_that_is_run_and_saved_stays_as_git_has_it(tmp_path):
+    "In a checkout: outputs and counts of a run are not written, an edited sentence is"
+    page = f"api/contents/nbs/{NOTEBOOK}"
+
+    def git(*words):
+        who = ["-c", "user.name=x", "-c", "user.email=x"]
+        cmd = ["git", *who, *words]
+        return subprocess.run(cmd, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    with serving(tmp_path, tmp_path / "store.sqlite") as lab:
+        git("init", "-q"), git("add", "nbs"), git("commit", "-qm", "pages")
+        model = json.loads(lab.get(page))
+        for cell in model["content"]["cells"]:
+            if cell["cell_type"] == "code":
+                said = dict(output_type="stream", name="stdout", text="of this run")
+                cell.update(execution_count=7, outputs=[said])
+                cell["metadata"]["execution"] = {"iopub.status.idle": "now"}
+        model["content"]["metadata"]["language_info"] = dict(name="python", version="3.99")
+        lab.put(page, model)
+        assert not git("diff", "--stat", "--", "nbs")
+        model["content"]["cells"][0]["source"] += " A sentence of mine."
+        lab.put(page, model)
+        diff = git("diff", "--", "nbs")
+        assert "A sentence of mine." in diff and 'execution_count": 7' not in diff
+        assert "iopub" not in diff and "3.99" not in diff
 
 
 # --- the browser ---
