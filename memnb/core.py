@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['AWAKE_TURNS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'paper_file', 'private_dir',
-           'cache_dir', 'own_dir', 'say', 'need_device', 'give_back', 'cores', 'version', 'replacing', 'did_you_mean',
-           'require', 'sha256', 'file_hash', 'Counted', 'counting', 'counted', 'compiler', 'compiled', 'wheel_file']
+           'cache_dir', 'own_dir', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version', 'replacing',
+           'did_you_mean', 'require', 'sha256', 'file_hash', 'Counted', 'counting', 'counted', 'compiler', 'compiled',
+           'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
+import difflib
 import hashlib
 import os
 import platform
@@ -29,13 +31,13 @@ def package_dir() -> Path:
     "Folder of the installed package"
     return Path(find_spec("memnb").origin).parent
 
-# %% ../nbs/rooms/core.ipynb #b43cb0e3
+
 def checkout() -> Path | None:
     "The repository that the package was imported from, or None when it was installed by copy"
     top = package_dir().parent
     return top if (top / "settings.ini").exists() and (top / "nbs").is_dir() else None
 
-# %% ../nbs/rooms/core.ipynb #4a67de2d
+
 def root() -> Path:
     "Where memnb writes: `MEMNB_HOME`, else the checkout, else the working directory"
     return Path(os.environ.get("MEMNB_HOME") or checkout() or Path.cwd())
@@ -46,37 +48,26 @@ def data_dir() -> Path:
     return root() / "data"
 
 
-def figures_dir(
-    profile: str = "laptop",  # whose runs draw them
-) -> Path:
+def figures_dir(profile: str = "laptop") -> Path:
     "Folder of the figures of a profile; those that ship lie above it, and no run writes over them"
     return root() / "figures" / profile
 
 # %% ../nbs/rooms/core.ipynb #f308939a
-def share_dir(
-    kind: str,  # one of 'nbs', 'papers', 'profiles', 'planted', 'answers'
-) -> Path:  # folder of the shipped files of that kind
-    "Folder of files that ship with memnb; `setup.py` copies them into a wheel"
+def share_dir(kind: str) -> Path:
+    "Folder of what ships: 'nbs', 'papers', 'profiles', 'planted', 'answers'; `setup.py` copies them into a wheel"
     if top := checkout():
         return top / kind if kind == "nbs" else top / "data" / kind
     return package_dir() / "_share" / kind
 
 
-def paper_file(
-    paper: str,  # its word, as in 'tabular'
-    *parts,  # of the path below the folder of the paper, as 'reported.csv'
-) -> (
-    Path
-):  # the reader's own file or folder where there is one, else that which ships, there or not
-    "A file of a paper's data folder"
+def paper_file(paper: str, *parts: str) -> Path:
+    "A file or folder of a paper's data, as 'reported.csv': one's own, else that which ships, there or not"
     own = data_dir().joinpath("papers", paper, *parts)
     return own if own.exists() else share_dir("papers").joinpath(paper, *parts)
 
 # %% ../nbs/rooms/core.ipynb #c4f01196
-def private_dir(
-    path: Path,  # any folder of the user's
-) -> Path:  # the same, made if missing, readable by its owner only
-    "A folder that other users of this machine cannot look into"
+def private_dir(path: Path) -> Path:
+    "A folder, made if missing, that other users of this machine cannot look into"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
@@ -93,39 +84,34 @@ def cache_dir() -> Path:
         raise OSError(why) from None
 
 
-def own_dir(
-    name: str,  # of a folder in the cache
-) -> Path:  # that folder; OSError where another user could write to it
-    "A folder of the cache for what must come from this user alone, as compiled code, made if missing"
+def own_dir(name: str) -> Path:
+    """A folder of the cache for what must come from this user alone, as compiled code, made if missing.
+
+    OSError where another user could write to it.
+    """
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     path = private_dir(cache_dir() / f"{name}{user}")
     s = path.lstat()
     if not stat.S_ISDIR(s.st_mode) or user and (s.st_uid != os.getuid() or s.st_mode & 0o022):
-        raise OSError(
-            f"{path} is not yours alone: remove it, or set MEMNB_CACHE to a folder of yours"
-        )
+        how = "remove it, or set MEMNB_CACHE to a folder of yours"
+        raise OSError(f"{path} is not yours alone: {how}")
     return path
 
 # %% ../nbs/rooms/core.ipynb #b4d06e7b
-def say(
-    msg: str,  # one line
-):
+def say(line: str):
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
-    print(f"memnb: {msg}", file=sys.stderr, flush=True)
+    print(f"memnb: {line}", file=sys.stderr, flush=True)
 
 
-def need_device(
-    device,  # of torch, as 'cpu' or 'cuda:0'
-):  # ValueError where torch does not see that GPU
-    "Refuse a GPU that is not there"
+def need_device(device: str):
+    "ValueError for a GPU, as 'cuda:0', that torch does not see"
     if not str(device).startswith("cuda"):
         return
     import torch
 
     if not torch.cuda.is_available():
-        raise ValueError(
-            f"torch sees no {device} here: take device='cpu', or a build of torch with CUDA"
-        )
+        take = "take device='cpu', or a build of torch with CUDA"
+        raise ValueError(f"torch sees no {device} here: {take}")
 
 # %% ../nbs/rooms/core.ipynb #d9993bb6
 def give_back():
@@ -150,6 +136,16 @@ def version() -> str:
 
     return __version__
 
+
+@lru_cache(None)
+def code_version() -> str:
+    "Version of memnb and a checksum of its code, as '0.1.0+1f3a5c7e'"
+    h, top = hashlib.sha256(), package_dir()
+    for f in sorted([*top.rglob("*.py"), *top.glob("*.c")]):
+        if f.name != "_modidx.py":
+            h.update(str(f.relative_to(top)).encode() + f.read_bytes())
+    return f"{version()}+{h.hexdigest()[:8]}"
+
 # %% ../nbs/rooms/core.ipynb #f78861f6
 @contextmanager
 def replacing(
@@ -171,13 +167,8 @@ def replacing(
         part.unlink(missing_ok=True)
 
 
-def did_you_mean(
-    name: str,  # what somebody wrote
-    names,  # what there is
-) -> str:  # "; did you mean 'x'? Known: x, y"
-    "The end of a message about a name that nobody knows"
-    import difflib
-
+def did_you_mean(name: str, names) -> str:
+    "The end of a message about a name that is none of `names`: '; did you mean 'x'? Known: x, y'"
     lower = {str(n).lower(): str(n) for n in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1)
     known = ", ".join(map(str, names)) or "nothing"
@@ -187,11 +178,8 @@ def did_you_mean(
 AWAKE_TURNS = "3000"  # of a waiting thread of torch; many are slow beside other programs
 
 
-def require(
-    module: str,  # as it is imported, 'torch'
-    extra: str,  # extra of memnb that brings it, 'local'
-):  # ModuleNotFoundError where it is missing
-    "Say what to install before a missing package is an error deep inside"
+def require(module: str, extra: str):
+    "ModuleNotFoundError that says which extra of memnb, as 'local', brings a module that is missing, as 'torch'"
     if find_spec(module) is None:
         why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
         raise ModuleNotFoundError(why, name=module)
@@ -199,10 +187,8 @@ def require(
         os.environ.setdefault("GOMP_SPINCOUNT", AWAKE_TURNS)
 
 # %% ../nbs/rooms/core.ipynb #fb93a092
-def sha256(
-    path: Path,  # file to read
-) -> str:  # 64 hexadecimal digits
-    "Checksum of a file"
+def sha256(path: Path) -> str:
+    "Checksum of a file, 64 hexadecimal digits"
     with open(path, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
@@ -212,10 +198,8 @@ def _sha256(path, *state):
     return sha256(path)
 
 
-def file_hash(
-    path: Path,  # file; read only when it has changed since the last time
-) -> str:  # 64 hexadecimal digits
-    "Checksum of a file, remembered by this process"
+def file_hash(path: Path) -> str:
+    "As `sha256`, but the file is read only when it has changed since this process last did so"
     path, s = os.path.realpath(path), os.stat(path)
     return _sha256(path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
 
@@ -242,8 +226,8 @@ def counting():
         _COUNTED.pop()
 
 
-def counted():  # Counted; None outside
-    "What is being counted"
+def counted() -> Counted | None:
+    "What is being counted; None outside of `counting`"
     return _COUNTED[-1] if _COUNTED else None
 
 # %% ../nbs/rooms/core.ipynb #f6a1c0db
@@ -271,9 +255,8 @@ def compiled(
         raise OSError("no C compiler is here")
     with replacing(out, 0o700) as made:
         for some in flags:
-            command = [*cc, *some, str(source), "-o", str(made), "-lm", "-lpthread"]
-            r = subprocess.run(command, capture_output=True, text=True)
-            if not r.returncode:
+            command = [*cc, *some, source, "-o", made, "-lm", "-lpthread"]
+            if not (r := subprocess.run(command, capture_output=True, text=True)).returncode:
                 break
         else:
             raise OSError(f"{cc[0]} failed: {r.stderr.strip()[:300]}")

@@ -165,8 +165,7 @@ def difference_text(numbers, claimed) -> str:
 # %% ../nbs/rooms/difference.ipynb #dd6a8e1d
 def board_text(paper: str) -> str:
     "Csv, id, model, verdict, of the verdicts on the recorded runs of a paper; what is not measured is left out"
-    own = claims._package(paper, "judged")  # chooses among all rows
-    found = verdicts(paper, results.measured(paper) if own else results.runs(paper))
+    found = verdicts(paper, results.measured(paper))
     lines = [(*k, v) for k, v in sorted(found.items()) if v != "not measured"]
     names = ["id", "model", "verdict"]
     return pd.DataFrame(lines, columns=names).to_csv(index=False, lineterminator="\n")

@@ -91,11 +91,8 @@ def _drawn(e, shown):
     return plots.finish(fig, e.title)
 
 
-def exercise(
-    paper: str,  # word of the paper
-    number: int,  # from 1
-) -> Experiment:
-    "What to predict and to run"
+def exercise(paper: str, number: int) -> Experiment:
+    "What to predict and to run in an experiment of a paper, the first of which is 1"
     find(paper)
     file = paper_file(paper, "experiments.yaml")
     known = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -104,34 +101,23 @@ def exercise(
     return Experiment.model_validate(known[number - 1])
 
 
-def hint(
-    paper: str,
-    number: int,  # as of `exercise`
-    which: int = 1,  # from 1
-) -> str:
-    "A hint, and how many more there are"
+def hint(paper: str, number: int, which: int = 1) -> str:
+    "A hint, the first of which is 1, and how many more there are"
     hints = exercise(paper, number).hints
     if which not in range(1, len(hints) + 1):
         raise ValueError(f"there are {len(hints)} hints")
     return f"{hints[which - 1]} ({len(hints) - which} more)"
 
 
-def grade(
-    paper: str,
-    number: int,  # as of `exercise`
-    predicted,  # what was written down before
-    run,  # what came out
-) -> Graded:  # 'right', or where they part; a notebook draws it
-    "Compare a prediction with the reader's own run"
+def grade(paper: str, number: int, predicted, run) -> Graded:
+    "Compare what was predicted with what came out: 'right', or where they part; a notebook draws it"
     e, readers = exercise(paper, number), offered(paper, "RUN_READERS")
     if predicted is None or run is None:
         return Graded("write your prediction down first, then run")
     judge = readers[e.judge] if isinstance(e.judge, str) else e.judge.parted
     try:
-        parts = [predicted]
-        if e.form != "one":
-            parts = [*predicted] if e.form == "list" else [*dict(predicted).values()]
-        for x in parts:
+        parts = dict(one=lambda p: [p], list=list, dict=lambda p: dict(p).values())[e.form]
+        for x in parts(predicted):
             if e.offers and x not in e.offers:
                 raise ValueError(f"{x!r} is not offered{did_you_mean(x, e.offers)}")
             if not e.offers and not isfinite(x):
@@ -151,12 +137,8 @@ def grade(
 UNFILLED = "nothing is filled in yet"
 
 
-def mark(
-    paper: str,  # word of the paper
-    name: str,  # what is filled in, as it is called on the page
-    answer,  # None as long as nothing was filled in
-) -> str:  # 'right', or what to look at
-    "Is the answer to an exercise of a page right?"
+def mark(paper: str, name: str, answer) -> str:
+    "Is what was filled in on a page under a name right? 'right', or what to look at; None is not filled in"
     find(paper)
     known = offered(paper, "CHECKS") or {}
     if name not in known:

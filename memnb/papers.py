@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['notebooks', 'find', 'Param', 'source_cells', 'syntax_tree', 'parameters_of', 'stamp', 'Sizes', 'parameters',
-           'injected', 'title', 'Paper', 'paper', 'has_package', 'offered']
+           'injected', 'title', 'Paper', 'paper', 'offered']
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import ast
@@ -14,7 +14,6 @@ import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from threading import Lock
@@ -25,10 +24,8 @@ import pydantic
 from .core import did_you_mean, package_dir, root, share_dir
 
 # %% ../nbs/rooms/papers.ipynb #54a5f957
-def notebooks(
-    folder: Path = None,  # folder of notebooks; default: those of memnb, and your own in `nbs` of `root`
-) -> dict:  # word -> path, in the order of the numbers
-    "Paper notebooks by word"
+def notebooks(folder: Path = None) -> dict:
+    "Pages in a folder, by default those of memnb and one's own in `nbs` of `root`: word -> path, by their numbers"
     places = [Path(folder)] if folder else [root() / "nbs", share_dir("nbs")]
     files = {f.name: f for d in places for f in d.glob("[1-9][0-9]_*.ipynb")}
     return {files[n].stem[3:]: files[n] for n in sorted(files) if "." not in files[n].stem}
@@ -57,11 +54,8 @@ def source_cells(nb, kind):
     "Sources of the cells of one kind, with their tags"
     try:
         cells = json.loads(nb.read_text(encoding="utf-8"))["cells"]
-        return [
-            ("".join(c["source"]), c.get("metadata", {}).get("tags", []))
-            for c in cells
-            if c["cell_type"] == kind
-        ]
+        own = [c for c in cells if c["cell_type"] == kind]
+        return [("".join(c["source"]), c.get("metadata", {}).get("tags", [])) for c in own]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{nb.name} is no notebook") from None
 
@@ -75,11 +69,19 @@ def syntax_tree(source: str) -> ast.Module:
         return ast.parse(source)
 
 
-def _assigned(source, body):
-    "Parameters that statements assign: name -> `Param`; ValueError for what is no plain value"
-    tokens = tokenize.generate_tokens(StringIO(source).readline)
+def parameters_of(source: str, name: str, inside: str = "") -> dict:
+    """Parameters that a cell of the notebook `name` assigns, or the class `inside` of a module: name -> `Param`.
+
+    ValueError for what is no Python and no plain value.
+    """
+    try:
+        body = syntax_tree(source).body
+    except SyntaxError as e:
+        raise ValueError(f"{name}: line {e.lineno} of the parameters cell is not Python") from None
+    if inside:
+        body = next((c.body for c in body if getattr(c, "name", "") == inside), [])
+    tokens, out = tokenize.generate_tokens(StringIO(source).readline), {}
     helps = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-    out = {}
     for s in body:
         target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, "target", None)
         if not isinstance(target, ast.Name) or not getattr(s, "value", None):
@@ -88,21 +90,11 @@ def _assigned(source, body):
             default = ast.literal_eval(s.value)
         except (ValueError, TypeError):
             what = f"the default of parameter '{target.id}' must be a plain value"
-            raise ValueError(what) from None
+            raise ValueError(f"{name}: {what}") from None
         note = getattr(s, "annotation", None)
         kind = ast.unparse(note) if note else type(default).__name__
         out[target.id] = Param(kind, default, helps.get(s.end_lineno, ""))
     return out
-
-
-def parameters_of(source: str, name: str) -> dict:
-    "Parameters that a cell of the notebook `name` assigns: name -> `Param`; ValueError for other values"
-    try:
-        return _assigned(source, syntax_tree(source).body)
-    except SyntaxError as e:
-        raise ValueError(f"{name}: line {e.lineno} of the parameters cell is not Python") from None
-    except ValueError as e:
-        raise ValueError(f"{name}: {e}") from None
 
 
 def stamp(path):
@@ -116,16 +108,13 @@ class Sizes(pydantic.BaseModel, extra="forbid"):
 
 
 @lru_cache(256)
-def _page_parameters(nb, stamp):
-    tagged = (s for s, tags in source_cells(nb, "code") if "parameters" in tags)
-    return parameters_of(next(tagged, ""), nb.name)
-
-
-@lru_cache(256)
-def _size_parameters(module, stamp):
-    source = module.read_text(encoding="utf-8")
-    body = syntax_tree(source).body if "class Sizes(" in source else ()
-    return next((_assigned(source, c.body) for c in body if getattr(c, "name", "") == "Sizes"), {})
+def _parameters(file, stamp):
+    "Parameters of a page, or sizes that a module lists"
+    if file.suffix == ".py":
+        source = file.read_text(encoding="utf-8")
+        return parameters_of(source, file.name, "Sizes") if "class Sizes(" in source else {}
+    tagged = (s for s, tags in source_cells(file, "code") if "parameters" in tags)
+    return parameters_of(next(tagged, ""), file.name)
 
 
 def parameters(nb) -> dict:
@@ -134,17 +123,17 @@ def parameters(nb) -> dict:
     In the place of `sizes` those of the paper's class `Sizes`, read without importing it.
     """
     nb = find(nb)
-    known = dict(_page_parameters(nb, stamp(nb)))
+    known = dict(_parameters(nb, stamp(nb)))
     if "sizes" in known and known["sizes"].type == "dict":
         del known["sizes"]
         for f in sorted((package_dir() / nb.stem[3:]).glob("*.py")):
-            known = _size_parameters(f, stamp(f)) | known
+            known = _parameters(f, stamp(f)) | known
     return known
 
 
 def injected(nb: Path, params: dict) -> dict:
     "Values of `parameters` as papermill shall write them into a page: sizes together in `sizes`"
-    own = _page_parameters(nb, stamp(nb))
+    own = _parameters(nb, stamp(nb))
     if "sizes" not in own:
         return params
     sizes = {k: v for k, v in params.items() if k not in own}
@@ -168,17 +157,15 @@ class Paper:
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
 
-    def sizes(
-        self,
-        given: dict = None,  # names and values that differ from the defaults, those of the smoke profile
-    ):  # an object of the paper's own type
-        "The sizes of a run; ValueError for a name that nobody knows or a value of another type"
+    def sizes(self, given: dict = None):
+        """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
+
+        ValueError for a name that nobody knows or a value of another type.
+        """
         kind = get_type_hints(self.measure)["sizes"]
         if isinstance(given, str):
-            example = "-y 'sizes: {n: 4}'"
-            raise ValueError(
-                f"sizes is the text {given!r}: papermill takes lists and sizes by {example}"
-            )
+            how = "papermill takes lists and sizes by -y 'sizes: {n: 4}'"
+            raise ValueError(f"sizes is the text {given!r}: {how}")
         try:
             return kind(**given or {})
         except pydantic.ValidationError as e:
@@ -194,17 +181,9 @@ def paper(word: str) -> Paper | None:
     "A paper by its word; None where the package of this word offers none"
     return offered(word, "PAPER")
 
-# %% ../nbs/rooms/papers.ipynb #1d3b8f5b
-def has_package(word: str) -> bool:
-    "Whether a paper has a package, found without importing it"
-    return find_spec(f"memnb.{word}") is not None
 
-
-def offered(
-    word: str,  # word of a paper
-    name: str,  # what is wanted of its package, as 'estimate'
-):  # None where the paper has no package, or the package no such name
-    "What the package of a paper, else its method, slider or exercises, have under a name"
+def offered(word: str, name: str):
+    "What the package of a paper, else its method, slider or exercises, have under a name, as 'PAPER'; else None"
     for place in (f"memnb.{word}{end}" for end in ("", ".method", ".slider", ".exercises")):
         try:
             found = getattr(importlib.import_module(place), name, None)

@@ -33,27 +33,21 @@ MODEL_NAMES = {
 }
 
 
-def label(
-    model: str,  # as in the column `model`
-) -> str:  # as people call it
-    "Name of a model for people"
+def label(model: str) -> str:
+    "Name of a model, as in the column `model`, for people"
     return MODEL_NAMES.get(model, model.removeprefix("openai:").removeprefix("hf:"))
 
 
-def color(
-    model: str,  # as in the column `model`, or 'paper', 'baseline'
-) -> str:  # hex colour, the same in every figure
-    "Colour of a model: planted blue, a paper black, a baseline grey, any other orange"
+def color(model: str) -> str:
+    "Hex colour of a model, the same in every figure: planted blue, 'paper' black, 'baseline' grey, any other orange"
     if model.startswith("planted"):
         return PLANTED
     own = {"paper": "black", "GPT-3.5": "#7A7A7A", "GPT-4": "black", "baseline": GREY}
     return own.get(model, REAL)
 
 
-def dose_colors(
-    doses,  # numbers: how often each text was shown
-) -> dict:  # dose -> colour; 0 is grey
-    "A ramp of blues, the darker the more often"
+def dose_colors(doses) -> dict:
+    "How often a text was shown -> its colour: a ramp of blues, the darker the more often; 0 is grey"
     import seaborn as sns
 
     shown = sorted({d for d in doses if d})
@@ -91,27 +85,23 @@ def style():
         np.random.set_state(was)
 
 # %% ../nbs/rooms/plots.ipynb #e7903a0f
-def errorbar(
-    ax,  # matplotlib axes
-    table,  # long table, a row a point, with the columns below
-    x: str,  # column of the place
-    y: str = "value",  # column of the number; ends of its interval are `low` and `high`, NaN where it has none
-    across: bool = False,  # numbers along x, places along y
-    **kw,  # of `Axes.errorbar`: color, marker, label, ...
-):  # what matplotlib drew
-    "Points with their intervals, as they stand in a long table"
+def errorbar(ax, table, x: str, y: str = "value", across: bool = False, **kw):
+    """Points with their intervals, as they stand in a long table: places in the column `x`, numbers in `y`.
+
+    Ends of an interval are `low` and `high`, NaN where there is none; `across`: numbers along the x axis.
+    `kw` are of `Axes.errorbar`: color, marker, label, ...
+    """
     at, v = table[x], table[y].to_numpy(float)
     arms = np.nan_to_num(np.maximum(0, [v - table.low, table.high - v]).astype(float))
     kw = dict(fmt=kw.pop("marker", "o"), ls="none", ms=4, capsize=0, elinewidth=1) | kw
     return ax.errorbar(v, at, xerr=arms, **kw) if across else ax.errorbar(at, v, yerr=arms, **kw)
 
 # %% ../nbs/rooms/plots.ipynb #f406d208
-def foot(
-    rows,  # the measured rows that are drawn, with columns model, profile, seed
-    n: str = "",  # independent units, as '48 instances'
-    interval: str = "",  # what the bars are, as '95 % Clopper-Pearson'
-) -> str:  # one line
-    "Who was measured, how often, and what the bars are"
+def foot(rows, n: str = "", interval: str = "") -> str:
+    """A line on who was measured, by the rows that are drawn, how often, and what the bars are.
+
+    `n` are independent units, as '48 instances', `interval` is as '95 % Clopper-Pearson'.
+    """
 
     def of(column):
         return [str(v) for v in dict.fromkeys(rows[column].dropna())] if column in rows else []
@@ -127,13 +117,11 @@ def foot(
     return " · ".join(t for t in told if t)
 
 
-def finish(
-    fig,  # matplotlib figure
-    title: str,  # the finding, a sentence
-    foot: str = "",  # model, profile, n and interval, see `foot`
-    caption: str = "",  # two to four sentences: what is drawn, how to read it, what follows
-):  # the same figure
-    "Title, foot and caption of a figure"
+def finish(fig, title: str, foot: str = "", caption: str = ""):
+    """A figure with its title, its foot (see `foot`) and its caption.
+
+    The caption has two to four sentences: what is drawn, how to read it, what follows.
+    """
     from textwrap import fill
 
     wide = int(fig.get_figwidth() * 12)  # letters of the title that fit
@@ -141,8 +129,8 @@ def finish(
         if title:
             fig.suptitle(fill(title, wide), x=0.01, ha="left", fontsize=10, fontweight="bold")
         if foot:
-            foot_lines = fill(foot, int(wide * 1.7))
-            fig.supxlabel(foot_lines, x=0.01, ha="left", fontsize=7, color="#555555")
+            told = fill(foot, int(wide * 1.7))
+            fig.supxlabel(told, x=0.01, ha="left", fontsize=7, color="#555555")
     fig.said = dict(Title=title, Foot=foot, Description=caption)
     return fig
 
@@ -162,11 +150,8 @@ class Picture:
             display(Markdown(f"*{self.said['Description']}*"))
 
 
-def picture(
-    fig,  # matplotlib figure; it is closed
-    dpi: int = 128,  # dots an inch: four for three of a common screen
-) -> Picture:  # for display
-    "A figure as a notebook shows it"
+def picture(fig, dpi: int = 128) -> Picture:
+    "A figure as a notebook shows it, four dots for three of a common screen; it is closed"
     import matplotlib.pyplot as plt
     from PIL import Image
 
@@ -179,32 +164,25 @@ def picture(
     return Picture(small.getvalue(), dpi, getattr(fig, "said", {}))
 
 
-def to_png(
-    fig,  # matplotlib figure, best through `finish`
-    file,  # path to write
-):
-    "Write a figure with title, foot and caption in the file, whole or not at all"
+def to_png(fig, file):
+    "Write a figure, best through `finish`, with title, foot and caption in the file, whole or not at all"
     said = {k: v for k, v in getattr(fig, "said", {}).items() if v}
     with style(), replacing(file) as part:
         fig.savefig(part, format="png", metadata={"Software": None, **said})
 
 
-def savefig(
-    fig,  # matplotlib figure, best through `finish`
-    name: str,  # '<paper>_fig<N>' or '<paper>_x_<word>'
-    profile: str = "laptop",  # 'smoke' writes nothing
-    dpi: int = 128,  # of what is displayed, as of `picture`
-) -> Picture:  # for display
-    "Save a figure of ours under the paper's number, with title, foot and caption in the file"
+def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
+    """Save a figure of ours as '<paper>_fig<N>', by the paper's number, or '<paper>_x_<word>'; 'smoke' writes nothing.
+
+    What comes back is for display, as of `picture`.
+    """
     if profile != "smoke":
         to_png(fig, figures_dir(profile) / f"{name}.png")
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
-def placeholder(
-    why: str,  # what is missing, one line
-):  # matplotlib figure with that line in it
-    "A figure that says what was not measured"
+def placeholder(why: str):
+    "A figure that says in one line what was not measured"
     import matplotlib.pyplot as plt
 
     with style():
@@ -215,10 +193,8 @@ def placeholder(
     return fig
 
 # %% ../nbs/rooms/plots.ipynb #5ce75b05
-def to_html(
-    table,  # DataFrame
-):  # HTML
-    "A table for display, without the plain copy that notebooks keep beside it"
+def to_html(table, **how):
+    "A DataFrame for display, without the plain copy that notebooks keep beside it; `how` is of its own `to_html`"
     from IPython.display import HTML
 
-    return HTML(re.sub(r"\n +(<(?:t[dh]|/tr)\b)", r"\1", table.to_html(border=0)))  # a line a row
+    return HTML(re.sub(r"\n +(<(?:t[dh]|/tr)\b)", r"\1", table.to_html(border=0, **how)))

@@ -4,37 +4,24 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'NUMBERS', 'MADE', 'REQUIRED', 'KEYS', 'ROUNDING', 'PROFILES', 'reported', 'key_columns', 'completed',
-           'checked', 'select', 'long', 'wide', 'code_version', 'current_run', 'joined', 'record', 'rows_in',
-           'measured', 'runs']
+           'checked', 'select', 'long', 'wide', 'current_run', 'joined', 'record', 'rows_in', 'measured', 'runs']
 
 # %% ../nbs/rooms/results.ipynb #692f261f
 import hashlib
 import os
 import re
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 import pandas as pd
 
-from memnb.core import (
-    data_dir,
-    did_you_mean,
-    package_dir,
-    paper_file,
-    replacing,
-    say,
-    share_dir,
-    version,
-)
+from .core import code_version, data_dir, did_you_mean, paper_file, replacing, say, share_dir
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
-def reported(
-    paper: str,  # word of the paper, as in 'tabular'
-):  # DataFrame, one row a number, with `where` it is printed
-    "What the paper prints"
+def reported(paper: str) -> pd.DataFrame:
+    "What a paper, given by its word, prints: one row a number, with `where` it is printed"
     path = paper_file(paper, "reported.csv")
     if not path.exists():
         raise FileNotFoundError(f"no table {path.name} of the paper {paper!r}: memnb ships none")
@@ -95,48 +82,40 @@ MADE = "code", "when"  # what a row says of its making
 REQUIRED = "paper", "part", "model", "quantity", "profile"
 
 # %% ../nbs/rooms/results.ipynb #474dc481
-def key_columns(
-    columns,  # names
-) -> list:  # those that name a measurement, in the order of the table
-    "What tells one row from another"
+def key_columns(columns) -> list:
+    "Those of some columns that tell one row from another, in the order of the table"
     return [c for c in COLUMNS if c in set(columns) and c not in NUMBERS + MADE]
 
 
 KEYS = key_columns(COLUMNS)
 
 
-def completed(
-    rows,  # measured rows
-    columns,  # names of `COLUMNS`
-):  # DataFrame with these columns; what was not said is '' or NaN
-    "Measured rows with the same columns as others"
+def completed(rows, columns) -> pd.DataFrame:
+    "Measured rows with these columns, names of `COLUMNS`; what was not said is '' or NaN"
     empty = {c: "" if COLUMNS[c][0] is str else float("nan") for c in columns}
     said = {c: rows[c].fillna(e) if c in rows else e for c, e in empty.items()}
     return pd.DataFrame(said, index=rows.index, columns=[*columns])
 
 
-def checked(
-    rows,  # DataFrame in the long form
-):  # DataFrame of the types of `COLUMNS`, in their order; ValueError for what is no measured table
-    "Measured rows, fit to be written"
+def checked(rows) -> pd.DataFrame:
+    "Long rows with the types of `COLUMNS`, in their order, fit to be written; ValueError for what is no such table"
     for c in rows:
         if c not in COLUMNS:
             raise ValueError(f"a measured table has no column {c!r}{did_you_mean(c, COLUMNS)}")
-    out = {}
-    for c in [c for c in COLUMNS if c in rows]:
-        kind, given = COLUMNS[c][0], rows[c]
-        if kind is str:
-            texts = given.astype(object).where(given.notna(), "").astype(str)
-            out[c] = texts.str.replace("\r\n?", "\n", regex=True)
+    d = rows[[c for c in COLUMNS if c in rows]].copy()
+    for c in d:
+        if COLUMNS[c][0] is str:
+            texts = d[c].astype(object).where(d[c].notna(), "").astype(str)
+            d[c] = texts.str.replace("\r\n?", "\n", regex=True)
             continue
         try:
-            number = pd.to_numeric(given).astype(float)
+            d[c] = pd.to_numeric(d[c]).astype(float)
         except (TypeError, ValueError) as e:
             raise ValueError(f"column {c!r} of a measured table: {e}") from None
-        if kind is int and (number.dropna() % 1 != 0).any():
+        if COLUMNS[c][0] is int and (d[c].dropna() % 1 != 0).any():
             raise ValueError(f"column {c!r} of a measured table holds what is no whole number")
-        out[c] = number.astype("int64") if kind is int and number.notna().all() else number
-    d = pd.DataFrame(out)
+        if COLUMNS[c][0] is int and d[c].notna().all():
+            d[c] = d[c].astype("int64")
     for c in REQUIRED:
         if c not in d or (d[c] == "").any():
             raise ValueError(f"a measured row without {c!r}")
@@ -171,11 +150,8 @@ def select(
     return rows[kept].reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #7a756969
-def long(
-    rows,  # DataFrame with a column for each quantity
-    quantities: list,  # names of those columns
-):  # DataFrame in the long form; what was not measured (NaN) has no row
-    "A wide table as a long one"
+def long(rows, quantities: list) -> pd.DataFrame:
+    "A wide table, with a column for each of some quantities, as a long one; what was not measured (NaN) has no row"
     names = [c for c in rows if c not in quantities]
     there = [q for q in quantities if q in rows]
     d = rows.reset_index(drop=True)
@@ -203,20 +179,8 @@ def wide(
     return d.reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #c3192659
-@lru_cache(None)
-def code_version() -> str:  # as '0.1.0+1f3a5c7e'
-    "Version of memnb and a checksum of its code"
-    h, top = hashlib.sha256(), package_dir()
-    for f in sorted([*top.rglob("*.py"), *top.glob("*.c")]):
-        if f.name != "_modidx.py":
-            h.update(str(f.relative_to(top)).encode() + f.read_bytes())
-    return f"{version()}+{h.hexdigest()[:8]}"
-
-
-def current_run(
-    profile: str,  # batch profile
-) -> tuple:  # (name of the run, what tells it from others of its profile)
-    "The run that this process belongs to, as the batch says it"
+def current_run(profile: str) -> tuple:
+    "The run that this process belongs to, as the batch says it: its name, and what tells it from others of its profile"
     run = os.environ.get("MEMNB_RUN") or ""
     if run != profile and not run.startswith(profile + "-"):
         return profile, ""
@@ -264,24 +228,19 @@ def _write(rows, file):
 
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
     table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
+    how = dict(compression="zstd", store_schema=False, write_page_checksum=True)
     with replacing(file) as part:
-        write_table(
-            table.replace_schema_metadata(),
-            part,
-            compression="zstd",
-            store_schema=False,
-            write_page_checksum=True,
-        )
+        write_table(table.replace_schema_metadata(), part, **how)
 
 
 _TOLD = set()  # files of which it was said
 
 
-def joined(
-    tables: list,  # DataFrames of measured rows
-    files: list = (),  # their names, to say where they contradict each other
-):  # DataFrame with the columns of all; of two rows with one key the younger, else the later
-    "Measured rows of several tables as one"
+def joined(tables: list, files: list = ()) -> pd.DataFrame:
+    """Measured rows of several tables as one, with the columns of all; of two rows with one key the younger, else the later.
+
+    The names of their files say where they contradict each other.
+    """
     if not tables:
         return pd.DataFrame()
     d = pd.concat(tables, ignore_index=True)
@@ -350,26 +309,20 @@ def record(
     return rows
 
 # %% ../nbs/rooms/results.ipynb #20a11613
-def rows_in(
-    *folders,  # of files of measured rows; a file of a later one counts, not its namesake before
-):  # DataFrame in the long form, as `joined` gives it
-    "Measured rows of folders"
+def rows_in(*folders) -> pd.DataFrame:
+    "Measured rows of folders, as of `joined`; a file of a later one counts, not its namesake before"
     files = {f.name: f for folder in folders for f in Path(folder).glob("*.parquet")}
     names = sorted(files)
     return joined([_read(files[name]) for name in names], names)
 
 
-def measured(
-    paper: str,  # word of the paper, as in 'tabular'
-):  # DataFrame in the long form, one row a number
-    "What our runs gave"
+def measured(paper: str) -> pd.DataFrame:
+    "What our runs of a paper, given by its word, measured: a long table, one row a number"
     tops = share_dir("papers"), data_dir() / "papers"  # one's own count
     rows = rows_in(*(top / paper / "measured" for top in tops))
     if not len(rows):
-        raise FileNotFoundError(
-            f"no measurements of the paper {paper!r} yet: run "
-            f"`memnb run laptop --only {paper}` to make them"
-        )
+        how = f"run `memnb run laptop --only {paper}` to make them"
+        raise FileNotFoundError(f"no measurements of the paper {paper!r} yet: {how}")
     return rows
 
 # %% ../nbs/rooms/results.ipynb #4fb409d0

@@ -16,12 +16,8 @@ from scipy import stats as st
 from scipy.special import betaincinv
 
 # %% ../nbs/rooms/stats.ipynb #afa79c26
-def binom_ci(
-    k: float,  # successes
-    n: float,  # trials; 0 gives (0, 1)
-    level: float = 0.95,  # confidence level
-) -> tuple:  # (low, high)
-    "Exact (Clopper-Pearson) confidence interval of a proportion"
+def binom_ci(k: float, n: float, level: float = 0.95) -> tuple:
+    "Exact (Clopper-Pearson) interval of k successes in n trials, (low, high); (0, 1) of none"
     if not 0 <= k <= n:
         raise ValueError(f"binom_ci needs 0 <= k <= n, got k={k}, n={n}")
     a = (1 - level) / 2  # in closed form; scipy's binomtest looks for the same by halving
@@ -29,11 +25,8 @@ def binom_ci(
     return float(low), float(betaincinv(k + 1, n - k, 1 - a)) if k < n else 1.0
 
 
-def mean_ci(
-    x,  # numbers; NaN are left out
-    level: float = 0.95,  # confidence level
-) -> tuple:  # (mean, low, high); low and high are NaN for fewer than two numbers
-    "Mean with its confidence interval, by Student's t"
+def mean_ci(x, level: float = 0.95) -> tuple:
+    "Mean with its interval by Student's t, (mean, low, high), without NaN; low and high are NaN for fewer than two"
     x = np.asarray(x, float)
     x = x[~np.isnan(x)]
     if len(x) < 2:
@@ -42,22 +35,18 @@ def mean_ci(
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
 
-def boot_ci(
-    x,  # two numbers or more, one an independent unit
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple:  # (mean, low, high)
-    "Mean with its 95 % interval, by the percentiles of the bootstrap"
+def boot_ci(x, resamples: int = 2000, seed: int = 0) -> tuple:
+    "Mean of two independent units or more with its 95 % interval, by the percentiles of the bootstrap"
     how = dict(n_resamples=resamples, method="percentile", rng=seed)
     ci = st.bootstrap((np.asarray(x, float),), np.mean, **how).confidence_interval
     return float(np.mean(x)), float(ci.low), float(ci.high)
 
 
-def cluster_ci(
-    yes,  # a bool a case
-    unit,  # the independent unit that each case belongs to
-) -> tuple:  # (low, high)
-    "Interval of a share of cases, several of which belong to one unit: Clopper-Pearson at the effective number of cases"
+def cluster_ci(yes, unit) -> tuple:
+    """Interval of a share of cases (a bool each), several of which belong to one independent unit.
+
+    Clopper-Pearson at the effective number of cases.
+    """
     d = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
     n, k, p = len(d), d.unit.nunique(), d.yes.mean()
     if k < 2:
@@ -67,12 +56,8 @@ def cluster_ci(
     return binom_ci(p * many, many)
 
 # %% ../nbs/rooms/stats.ipynb #d2cd7a90
-def difference_ci(
-    a,
-    b,  # (successes, trials) of two groups
-    level: float = 0.95,  # confidence level
-) -> tuple:  # (low, high)
-    "Interval of share b minus share a, by Agresti and Caffo (2000)"
+def difference_ci(a: tuple, b: tuple, level: float = 0.95) -> tuple:
+    "Interval of share b minus share a, each (successes, trials), by Agresti and Caffo (2000)"
     from statsmodels.stats.proportion import confint_proportions_2indep
 
     (x, n), (y, k) = a, b
@@ -81,54 +66,39 @@ def difference_ci(
 
 
 @lru_cache(10**5)
-def fisher(
-    a: tuple,
-    b: tuple,  # (successes, trials) of two groups
-    alternative: str = "two-sided",  # 'greater': share b above share a
-) -> float:  # p
-    "Fisher's exact test of two shares"
+def fisher(a: tuple, b: tuple, alternative: str = "two-sided") -> float:
+    "p of Fisher's exact test of two shares, each (successes, trials); 'greater': b above a"
     (x, n), (y, k) = a, b
     return float(st.fisher_exact([[y, k - y], [x, n - x]], alternative).pvalue)
 
 
-def paired_ci(
-    gained: int,
-    lost: int,  # units with a success only the second time, and only the first time
-    n: int,  # all units
-) -> tuple:  # (low, high)
-    "Interval of a difference of two shares of the same units (Wald, with half a unit added to each side)"
+def paired_ci(gained: int, lost: int, n: int) -> tuple:
+    """Interval of a difference of two shares of the same n units (Wald, with half a unit added to each side).
+
+    Gained are those with a success only the second time, lost those with one only the first time.
+    """
     z, b, c, m = st.norm.isf(0.025), gained + 0.5, lost + 0.5, n + 1
     half = z * max(b + c - (b - c) ** 2 / m, 0) ** 0.5 / m
     return (b - c) / m - half, (b - c) / m + half
 
 
 @lru_cache(10**5)
-def sign_test(
-    k: int,  # units that go one way
-    n: int,  # units that go either way; 0 gives p = 1
-    alternative: str = "two-sided",  # 'greater': more go this way than by chance
-    chance: float = 0.5,  # probability of this way
-) -> float:  # p
-    "Exact sign test, or binomial test against another chance than one half"
+def sign_test(k: int, n: int, alternative: str = "two-sided", chance: float = 0.5) -> float:
+    "p of the exact sign (binomial) test that k of n units go one way, or 'greater': more than by chance; 1 of none"
     return float(st.binomtest(int(k), int(n), chance, alternative).pvalue) if n else 1.0
 
 
-def mcnemar(
-    gained: int,
-    lost: int,  # units that changed one way, and the other
-) -> float:  # p
-    "McNemar's exact test of paired answers, two-sided"
+def mcnemar(gained: int, lost: int) -> float:
+    "p of McNemar's exact test of paired answers, two-sided, by how many changed one way and the other"
     return sign_test(int(gained), int(gained + lost))
 
 
-def stratified_ci(
-    x,  # numbers, one a unit
-    group,  # bool of the same length
-    stratum,  # of each unit
-) -> (
-    tuple
-):  # (mean of the group minus that of the others, low, high, n); NaN where no stratum has both
-    "Difference of two means within strata, by least squares with an effect of each stratum"
+def stratified_ci(x, group, stratum) -> tuple:
+    """Difference of two means within strata, by least squares with an effect of each stratum.
+
+    Of each unit a number, whether it is in the group, and its stratum. (mean of the group minus that of the others,
+    low, high, n); NaN where no stratum has both.
+    """
     import statsmodels.formula.api as smf
 
     d = pd.DataFrame(dict(x=np.asarray(x, float), group=np.asarray(group, float)))
@@ -141,11 +111,8 @@ def stratified_ci(
     return float(fit.params["group"]), float(low), float(high), len(d)
 
 # %% ../nbs/rooms/stats.ipynb #6b72b37b
-def spearman(
-    a,
-    b,  # numbers of the same units
-) -> tuple:  # (r, p); (NaN, 1) for fewer than three units or where one side does not vary
-    "Spearman's rank correlation, two-sided p"
+def spearman(a, b) -> tuple:
+    "Spearman's rank correlation, (r, two-sided p); (NaN, 1) of fewer than three units or where one side does not vary"
     a, b = np.asarray(a, float), np.asarray(b, float)
     if len(a) < 3 or len(set(a)) < 2 or len(set(b)) < 2:
         return math.nan, 1.0
@@ -153,11 +120,8 @@ def spearman(
     return float(r.statistic), float(r.pvalue)
 
 
-def kappa(
-    a,
-    b,  # two lists of answers to the same questions
-) -> float:  # at most 1; NaN where both give one and the same answer to everything
-    "Cohen's kappa"
+def kappa(a, b) -> float:
+    "Cohen's kappa of two lists of answers; NaN where both give one and the same answer to everything"
     from statsmodels.stats.inter_rater import cohens_kappa
 
     kinds, at = np.unique([*a, *b], return_inverse=True)
@@ -168,32 +132,23 @@ def kappa(
     return float(cohens_kappa(table, return_results=False))
 
 
-def auc(
-    scores,  # larger for what is more likely a member
-    member,  # bool of the same length
-) -> float:  # 0 to 1; NaN where one kind is missing
-    "Area under the ROC curve: how often a member scores above a non-member, ties half"
+def auc(scores, member) -> float:
+    "Area under the ROC curve: how often a member scores above a non-member, ties half; NaN where one kind is missing"
     scores, member = np.asarray(scores, float), np.asarray(member, bool)
     n = member.sum() * (~member).sum()
     return float(st.mannwhitneyu(scores[member], scores[~member]).statistic / n) if n else math.nan
 
 
-def conformal_p(
-    x,  # scores, larger for what is more memorized
-    never,  # the same of texts that were never trained on
-):  # p-values; NaN where there is no score
-    "How often would a text that was never trained on score as high?"
+def conformal_p(x, never):
+    "p-values: how often would a text that was never trained on, as those that score `never`, score as high as x?"
     x, never = np.asarray(x, float), np.asarray(never, float)
     never = np.sort(never[~np.isnan(never)])
     p = (1 + len(never) - np.searchsorted(never, x, "left")) / (len(never) + 1)
     return np.where(np.isnan(x) | (len(never) == 0), np.nan, p)
 
 # %% ../nbs/rooms/stats.ipynb #cd7e9d85
-def holm(
-    p,  # p-values of a family; NaN: no test
-    method: str = "holm",  # a name of statsmodels' `multipletests`
-):  # array, corrected; NaN where there was no test
-    "Holm's correction"
+def holm(p, method: str = "holm"):
+    "p-values of a family by Holm's correction, or another of statsmodels' `multipletests`; NaN: no test"
     from statsmodels.stats.multitest import multipletests
 
     p = np.array(p, float)
@@ -202,40 +157,28 @@ def holm(
     return p
 
 
-def bh(
-    p,  # p-values of a family; NaN: no test
-):  # array, corrected; NaN where there was no test
-    "Benjamini and Hochberg's correction"
+def bh(p):
+    "As `holm`, by Benjamini and Hochberg's correction"
     return holm(p, "fdr_bh")
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
-def n_to_decide(
-    effect: float,  # estimate minus bound
-    half: float,  # half-width of its 95 % interval
-    n: float,  # units that it rests on
-    power: float = 0.8,  # probability with which the interval shall exclude the bound
-) -> int:  # 0 where no number can be named
-    "Units with which an interval would exclude a bound, if the estimate stays"
+def n_to_decide(effect: float, half: float, n: float, power: float = 0.8) -> int:
+    """Units with which a 95 % interval would exclude a bound with this probability, if the estimate stays; 0: unknown.
+
+    The estimate minus the bound, the half-width of its interval, and the units that it rests on.
+    """
     if not (n > 0 and 0 < half < math.inf and effect):
         return 0
     z = st.norm.isf(0.025)
     return math.ceil(n * (half / effect * (z + st.norm.isf(1 - power)) / z) ** 2)
 
 
-def fisher_power(
-    n: int,
-    m: int,  # units in two groups
-    rate: float,
-    guess: float,  # their probabilities of a success
-) -> float:  # 0 to 1
-    "Probability that Fisher's exact test (two-sided, 5 %) finds the first share to be larger"
-    total = 0.0
-    for x in range(n + 1):
-        if (p := st.binom.pmf(x, n, rate)) < 1e-6:
-            continue
-        for y in range(m + 1):
-            if (q := st.binom.pmf(y, m, guess)) < 1e-6 or x * m <= y * n:
-                continue
-            if fisher((x, n), (y, m)) < 0.05:
-                total += p * q
-    return total
+def fisher_power(n: int, m: int, rate: float, guess: float) -> float:
+    """Probability that Fisher's exact test (two-sided, 5 %) finds the first of two shares to be larger.
+
+    The groups have n and m units, which succeed with the probabilities `rate` and `guess`.
+    """
+    p, q = (st.binom.pmf(range(k + 1), k, chance) for k, chance in ((n, rate), (m, guess)))
+    likely = [(x, y) for x in np.flatnonzero(p > 1e-6) for y in np.flatnonzero(q > 1e-6)]
+    found = [(x, y) for x, y in likely if x * m > y * n and fisher((x, n), (y, m)) < 0.05]
+    return float(sum(p[x] * q[y] for x, y in found))

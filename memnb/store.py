@@ -31,12 +31,12 @@ def _hash(text):
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def key_of(
-    model: str,  # identity of the model, including its revision
-    settings: dict,  # request, its parameters and the number of the engine
-    prompt,  # string, messages, or a list of them
-) -> str:  # 64 hexadecimal digits
-    "Key of an answer in the store"
+def key_of(model: str, settings: dict, prompt) -> str:
+    """Key of an answer in the store, 64 hexadecimal digits.
+
+    The identity of the model with its revision; the request with its parameters and the number of the engine; a
+    string, messages, or a list of them.
+    """
     return _key(model, to_json(settings), to_json(prompt))
 
 
@@ -48,17 +48,13 @@ def _sum(key, answer):  # answer is JSON
     return _hash(f"{key} {answer}")[:16]
 
 
-def is_empty(
-    answer,  # text, list of numbers, or None
-) -> bool:  # True for None, '', blanks and []
-    "Whether an answer says nothing"
+def is_empty(answer) -> bool:
+    "Whether an answer, a text or a list of numbers, says nothing: None, '', blanks, []"
     return answer is None or (not answer.strip() if isinstance(answer, str) else len(answer) == 0)
 
 
-def is_sound(
-    row,  # key, model, settings, prompt, answer, sha, when
-) -> bool:
-    "Whether a row is as it was written"
+def is_sound(row: tuple) -> bool:
+    "Whether a row, as of `COLUMNS`, is as it was written"
     key, model, settings, prompt, answer, sha, _ = row
     texts = all(isinstance(x, str) for x in row[:5])
     return texts and sha == _sum(key, answer) and key == _key(model, settings, prompt)
@@ -71,8 +67,8 @@ def _now():
 _FIRST = {}  # word in MEMNB_FRESH -> when this process first met it
 
 
-def fresh_since() -> str:  # moment in UTC, as in the column `when`; '' where all answers count
-    "The moment before which a stored answer does not count, from `MEMNB_FRESH`"
+def fresh_since() -> str:
+    "The moment (UTC, as in `when`) before which an answer does not count, from `MEMNB_FRESH`; '' where all count"
     word = os.environ.get("MEMNB_FRESH", "").strip()
     if word.lower() in ("", "0", "no", "false"):
         _FIRST.clear()
@@ -88,9 +84,7 @@ _NAMES = ", ".join(f'"{c}"' for c in COLUMNS)
 _SCHEMA = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, settings TEXT, prompt TEXT,
     answer TEXT, sha TEXT, "when" TEXT);
     CREATE INDEX IF NOT EXISTS by_model ON answers (model)"""
-_ENGINE = (
-    "CASE WHEN json_valid(settings) THEN coalesce(json_extract(settings, '$.engine'), 0) ELSE 0 END"
-)
+_ENGINE = "iif(json_valid(settings), coalesce(json_extract(settings, '$.engine'), 0), 0)"
 _REFUSED = """answer LIKE '{"refused"%'"""
 _PUT = f"""INSERT INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
     answer=excluded.answer, sha=excluded.sha, "when"=excluded."when" WHERE coalesce(answers."when", '') < ?"""
@@ -149,10 +143,11 @@ def _row_of(d):
 class Store:
     "Answers of language models in one SQLite file, shared by processes"
 
-    def __init__(
-        self,
-        path: Path | str | None = None,  # default `MEMNB_STORE`, else a file in the user's cache
-    ):  # ValueError for a file that is no store, PermissionError where none can be
+    def __init__(self, path: Path | str | None = None):
+        """Open a file, by default `MEMNB_STORE`, else one in the user's cache.
+
+        ValueError for a file that is no store, PermissionError where none can be.
+        """
         given = path or os.environ.get("MEMNB_STORE")
         self.path = Path(given or cache_dir() / "answers.sqlite")
         self.bad = 0  # answers that failed their checksum
@@ -168,15 +163,13 @@ class Store:
     # --- opening and mending
 
     def _cannot(self, what, why):
-        return PermissionError(
-            f"the store {self.path} cannot be {what} ({why}): set MEMNB_STORE to a file that can"
-        )
+        how = "set MEMNB_STORE to a file that can"
+        return PermissionError(f"the store {self.path} cannot be {what} ({why}): {how}")
 
     def _stranger(self):
-        return ValueError(
-            f"{self.path} is not a store of answers, or its beginning is damaged: "
-            "move it away, or set MEMNB_STORE to another file"
-        )
+        how = "move it away, or set MEMNB_STORE to another file"
+        what = "is not a store of answers, or its beginning is damaged"
+        return ValueError(f"{self.path} {what}: {how}")
 
     def _alone(self):
         "The lock under which the file is made and mended; none where the folder cannot be written"
@@ -245,10 +238,8 @@ class Store:
                 for end in ("-wal", "-shm", ""):
                     if Path(f"{self.path}{end}").exists():
                         os.replace(f"{self.path}{end}", f"{kept}{end}")
-                n, name = self._carry_over(kept), self.path.name
-                say(
-                    f"the store {name} was damaged: {n} answers could be read, and it is kept as {kept.name}"
-                )
+                told = f"{self._carry_over(kept)} answers could be read, and it is kept as"
+                say(f"the store {self.path.name} was damaged: {told} {kept.name}")
         self._open()
 
     def _carry_over(self, kept):
@@ -288,8 +279,8 @@ class Store:
     def _all(self, q, *given):
         return self._run(lambda db: db.execute(q, given).fetchall())
 
-    def need_write(self):  # PermissionError where the file cannot be written
-        "Refuse before anything is asked that could not be kept"
+    def need_write(self):
+        "PermissionError where the file cannot be written, before anything is asked that could not be kept"
         for f in (self.path, self.path.parent):
             if not os.access(f, os.W_OK):
                 raise self._cannot("written", "no write permission")
@@ -299,15 +290,11 @@ class Store:
     def __len__(self):
         return self._all("SELECT COUNT(*) FROM answers")[0][0]
 
-    def put(
-        self,
-        model: str,  # identity of the model
-        settings: dict,  # request, its parameters and the number of the engine
-        prompt,  # string, messages, or a list of them
-        answer,  # text or list of numbers; an empty one is not stored
-        since: str = "",  # moment in UTC, see `fresh_since`; an older answer is replaced
-    ):  # the answer that the store has now: of two processes the first one's
-        "Store one answer, at once"
+    def put(self, model: str, settings: dict, prompt, answer, since: str = ""):
+        """Store one answer, text or a list of numbers, at once, under what `key_of` takes; an empty one is not stored.
+
+        One that is older than `since` is replaced. What the store has now comes back: of two processes the first one's.
+        """
         if is_empty(answer):
             return answer
         settings, prompt, text = map(to_json, (settings, prompt, answer))
@@ -325,12 +312,8 @@ class Store:
 
         return self._run(op)
 
-    def get(
-        self,
-        keys: list,  # of keys
-        since: str = "",  # moment in UTC, see `fresh_since`; older answers do not count
-    ) -> dict:  # key -> answer, for those that are there
-        "Look up answers"
+    def get(self, keys: list, since: str = "") -> dict:
+        "Key -> answer, for those that are there; older ones than `since` do not count, see `fresh_since`"
         q = """SELECT key, answer, sha FROM answers
             WHERE key IN (SELECT value FROM json_each(?)) AND coalesce("when", '') >= ?"""
         rows = self._all(q, to_json(keys), since)
@@ -345,12 +328,11 @@ class Store:
 
     # --- answers travel as JSON lines
 
-    def export(
-        self,
-        path: Path | str,  # file to write, a JSON object a line, whole or not at all; .gz is packed
-        model: str = "",  # only this model; '' for all
-    ) -> int:  # number of answers written; damaged ones are left out
-        "Write the answers to a JSON lines file"
+    def export(self, path: Path | str, model: str = "") -> int:
+        """Write the answers, or those of one model, to a file of JSON lines, whole or not at all; .gz is packed.
+
+        Damaged ones are left out; the number of those written comes back.
+        """
         q = f"SELECT {_NAMES} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
 
         def op(db):
@@ -372,18 +354,16 @@ class Store:
         self._tell(bad)
         return n
 
-    def load(
-        self,
-        path: Path | str,  # file written by `export`
-    ) -> int:  # number read; ValueError names a damaged line, those before it are taken in
-        "Take in the answers of a JSON lines file"
+    def load(self, path: Path | str) -> int:
+        "Take in the answers that `export` wrote, and say how many; ValueError names a damaged line, those before it stay"
         rows, wrong = [], None
         with _lines_of(path, path) as f:
             for i, line in enumerate(f, 1):
                 try:
                     rows.append((*_row_of(json.loads(line)), ""))
                 except (ValueError, KeyError, TypeError, RecursionError) as e:
-                    wrong = f"{Path(path).name}, line {i}: {e!r}; the {len(rows)} answers before it were taken in"
+                    then = f"the {len(rows)} answers before it were taken in"
+                    wrong = f"{Path(path).name}, line {i}: {e!r}; {then}"
                     break
 
         def op(db):
@@ -399,8 +379,8 @@ class Store:
 
     # --- what there is, and what may go
 
-    def models(self) -> list:  # dicts: model, engine, answers, refused, chars, first, last (in UTC)
-        "What the store holds, a line for each model and engine"
+    def models(self) -> list:
+        "A dict of each model and engine: model, engine, answers, refused, chars, first, last (in UTC)"
         q = (
             f"SELECT model, {_ENGINE}, COUNT(*), SUM({_REFUSED}), SUM(LENGTH(prompt) + LENGTH(answer)), "
             'MIN("when"), MAX("when") FROM answers GROUP BY 1, 2 ORDER BY 1, 2'
@@ -408,12 +388,11 @@ class Store:
         names = "model", "engine", "answers", "refused", "chars", "first", "last"
         return [dict(zip(names, r)) for r in self._all(q)]
 
-    def forget(
-        self,
-        model: str,  # its identity; ValueError for one that the store does not have
-        refused: bool = False,  # only prompts that it refused
-    ) -> int:  # number of answers dropped
-        "Drop answers for good, and give their room back; the prompts are asked again"
+    def forget(self, model: str, refused: bool = False) -> int:
+        """Drop the answers of a model, or only refused prompts, for good, and give their room back; say how many.
+
+        ValueError for a model that the store does not have. The prompts are asked again.
+        """
         there = {m["model"] for m in self.models()}
         if model not in there:
             raise ValueError(f"the store has no answers of {model!r}{did_you_mean(model, there)}")
@@ -424,8 +403,8 @@ class Store:
         self._all("PRAGMA wal_checkpoint(TRUNCATE)")
         return n
 
-    def check(self) -> dict:  # path, answers, bad, journal, broken (files kept), problems (lines)
-        "Read the whole store and say how it is"
+    def check(self) -> dict:
+        "Read the whole store: path, answers, bad, journal, broken (files kept), problems (lines)"
         q = f"SELECT {_NAMES} FROM answers"
         good, n = self._run(lambda db: sum(map(is_sound, db.execute(q)))), len(self)
         return dict(

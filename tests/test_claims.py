@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from memnb import claims, results
+from memnb import claims, core, results
 from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, judge, read, verdict
 
 PAPERS = "tabular icl iclinf contextual capacity compare".split()
@@ -228,3 +228,12 @@ def test_every_claim_on_intervals_turns(paper, monkeypatch):
         for value, want in ((yes, True), (no, False)):
             moved = d.assign(value=value, low=value, high=value)
             assert judge(c.test, moved, **c.args)[0] is want, f"{c.id} at {value}"
+
+
+@pytest.mark.parametrize("paper", ["compare", "icl"])
+def test_the_board_that_ships_is_that_of_all_rows(paper):
+    "Whoever judges a paper, by whatever call, judges the same rows: those of the runs that figures read"
+    own = board(paper)
+    own = own[own.verdict != "not measured"].sort_values(["id", "model"])
+    ships = pd.read_csv(core.paper_file(paper, "board.csv"), keep_default_na=False)
+    assert own[["id", "model", "verdict"]].values.tolist() == ships.values.tolist()

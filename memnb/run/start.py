@@ -1,10 +1,11 @@
 """A page to begin a paper of one's own with."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..core import package_dir, replacing, root
-from ..papers import has_package, notebooks
+from ..papers import notebooks
 
 
 def new_paper(
@@ -18,7 +19,7 @@ def new_paper(
     if not re.fullmatch("[a-z][a-z0-9]{1,30}", str(word)):
         what = "is no word for a paper: take small letters and digits, as in icl"
         raise ValueError(f"'{word}' {what}")
-    if has_package(word):
+    if find_spec(f"memnb.{word}"):
         raise ValueError(f"memnb has a part named '{word}': take another word")
     top, known = Path(folder or root()), notebooks()
     known |= notebooks(top / "nbs") if (top / "nbs").is_dir() else {}
