@@ -20,7 +20,7 @@ def extractable(
 
 
 def recollected(
-    loss,  # nats a token
+    loss,  # nats per token
     tau=0.2,  # threshold
 ):  # bool array
     "Recollection-based memorization (Ghosh et al. 2025)"
@@ -28,7 +28,7 @@ def recollected(
 
 # %% ../../nbs/15_compare.ipynb #2a28b6fd
 def without(
-    losses,  # models x texts, nats a token
+    losses,  # models x texts, nats per token
     shown,  # bool, models x texts
 ):  # models x texts
     "Mean loss under the other models that were not shown a text"
@@ -45,7 +45,7 @@ def counterfactual(losses, shown):  # as for `without`; models x texts
 
 # %% ../../nbs/15_compare.ipynb #0c271ff2
 def contextual(
-    losses,  # models x epochs x texts, nats a token
+    losses,  # models x epochs x texts, nats per token
     shown,  # bool, models x texts
 ):  # models x texts
     "How far is the loss below the best that context alone gave? (Ghosh et al. 2025)"
@@ -55,7 +55,7 @@ def contextual(
 
 # %% ../../nbs/15_compare.ipynb #d4d63713
 def bits_held(
-    loss,  # nats a token, under the model
+    loss,  # nats per token, under the model
     reference,  # the same under a reference
     tokens,  # of a text
 ):  # bits of a text, never negative
@@ -64,7 +64,7 @@ def bits_held(
 
 # %% ../../nbs/15_compare.ipynb #f1844615
 def lira(
-    losses,  # models x texts, nats a token
+    losses,  # models x texts, nats per token
     shown,  # bool, models x texts
 ):  # models x texts; NaN for texts that were shown to nobody
     "Likelihood-ratio attack (Carlini et al. 2022), the model itself left out"
@@ -82,7 +82,7 @@ def lira(
 def influential(
     behind_itself,  # mean log-probability of the second half where the text stands in the prompt
     behind_others,  # the same with other texts in its place, others x ...
-):  # nats a token
+):  # nats per token
     "Influence of a text in a prompt on its own second half"
     return behind_itself - np.mean(behind_others, axis=0)
 
