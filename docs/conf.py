@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from configparser import ConfigParser
-from functools import cache
 from pathlib import Path
 from posixpath import join, normpath, relpath
 from tempfile import TemporaryDirectory
@@ -42,8 +41,7 @@ html_math_renderer = "mathml"
 html_show_sourcelink = html_copy_source = False
 html_show_search_summary = False  # excerpts would need a web server
 html_last_updated_fmt = None
-html_css_files = ["memnb.css", "slider.css"]
-html_js_files = [("slider.js", dict(defer="defer"))]
+html_css_files = ["memnb.css"]
 html_extra_path = ["_extra"]
 
 # --- notebooks as pages ---
@@ -169,30 +167,6 @@ def heading(cell):
     )
 
 
-@cache
-def sliders():
-    "The sliders of the papers as HTML"
-    from memnb.papers import notebooks
-    from memnb.rendering import templates
-    from memnb.sliding import sliders_of
-
-    draw = templates().get_template("slider.html").module.slider
-    return {w: str(draw(s, w)) for w, s in sliders_of(notebooks(TOP / "nbs")).items()}
-
-
-def with_slider(cells, at):
-    "Cells of a page, its slider before the section that follows what was found"
-    heads = [i for i, c in enumerate(cells) if heading(c)]
-    html = sliders().get(at.stem[3:]) if at.parent.as_posix() == "nbs" else None
-    if not html or len(heads) < 2:
-        return cells
-    html = re.sub(r"\n\s*\n", "\n", html)
-    box = dict(
-        cell_type="markdown", id="slider", metadata={}, source=f"```{{raw}} html\n{html}\n```"
-    )
-    return [*cells[: heads[1]], box, *cells[heads[1] :]]
-
-
 def launched(at):
     "A link that opens a page in Binder, for a repository that has an address on GitHub"
     repo = re.fullmatch(r"https://github\.com/([^/]+/[^/]+?)/?", _cfg["git_url"])
@@ -205,7 +179,7 @@ def launched(at):
 def page(nb, at):
     "The notebook `at` without what only its author needs"
     cells = []
-    for c in with_slider(nb["cells"], at):
+    for c in nb["cells"]:
         if not wanted(c, "".join(c["source"])):
             continue
         c = c | dict(source=reader(c, at), metadata=dict(tags=tags(c)))
@@ -242,14 +216,9 @@ def write(path, text):
 
 
 def rows():
-    "A page for the measured rows of each paper, and the rows; style and script of the sliders"
+    "A page for the measured rows of each paper, and the rows"
     import pandas as pd
 
-    import memnb
-
-    for kind in ("css", "js"):
-        file = Path(memnb.__file__).parent / f"slider.{kind}"
-        write(HERE / "_made" / file.name, file.read_text(encoding="utf8"))
     for folder in sorted(p for p in (TOP / "data/papers").glob("*") if p.is_dir()):
         lines = []
         for f in sorted(folder.glob("measured/*.parquet")):

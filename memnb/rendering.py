@@ -147,6 +147,6 @@ def templates():
     )
     env.globals |= dict(version=version(), marks=MARKS)
     for kind in ("css", "js"):
-        files = [package_dir() / f"{name}.{kind}" for name in ("report", "slider")]
-        env.globals[kind] = Markup("".join(f.read_text(encoding="utf-8") for f in files))
+        text = (package_dir() / f"report.{kind}").read_text(encoding="utf-8")
+        env.globals[kind] = Markup(text)
     return env

@@ -15,8 +15,6 @@ import pytest
 from test_lab import chromium, cut_on_paper, wait
 from test_repo import NOTEBOOKS, TOP
 
-from memnb.sliding import sliders_of
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not find_spec("myst_nb"), reason="install the extra 'docs'"),
@@ -207,8 +205,8 @@ def test_captions_stand_below_their_pictures(site):
     )
 
 
-def test_papers_come_first_with_picture_slider_and_rows(site):
-    "The first page shows each paper; a paper's page its picture before its sentences, a slider, and where the rows are"
+def test_papers_come_first_with_picture_and_rows(site):
+    "The first page shows each paper; a paper's page its picture before its sentences, and where the rows are"
     front = (site / "index.html").read_text(encoding="utf8")
     cards = front[: front.index("toctree-wrapper")]
     cards = cards[cards.index("<article") :]
@@ -225,8 +223,6 @@ def test_papers_come_first_with_picture_slider_and_rows(site):
             assert 0 < found.index("<img ") < 3000, (
                 f"{word}: {found.index('<img ')} letters before the picture"
             )
-        assert page.count('<section class="slider"') == len(sliders_of([word]))
-        assert "../_static/slider.js" in page
         links = set(re.findall(r'class="rows" href="\.\./([^"]*)"', page))
         assert links == {f"rows/{word}.html"} and (site / f"rows/{word}.html").is_file()
         files = re.findall(

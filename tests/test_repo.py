@@ -183,12 +183,11 @@ ARROWS = dict(
     papers=["core"],
     difference=["core", "claims", "papers", "results"],
     rendering=["core"],
-    sliding=["core", "papers", "results"],
     exercises=["core", "papers", "plots"],
 )
 FOR_PAPERS = {
     *["core", "stats", "plots", "results", "claims", "papers", "store", "data", "gpt", "hf", "lm"],
-    *["prefix", "plant", "rendering", "sliding", "exercises"],
+    *["prefix", "plant", "rendering", "exercises"],
 }
 ABOVE_PAPERS, ABOVE_ALL = "compare", "run"
 BY_NAME = {"papers", "claims", "lm"}  # they import papers and back ends, whose names are read

@@ -18,7 +18,6 @@ from memnb import rendering
 from memnb.claims import BOARD_MIME
 from memnb.run import executed, report
 from memnb.run.report import batch_report
-from memnb.sliding import sliders_of
 
 YES, NO, MIXED, OPEN, GONE, NONE = (
     "holds",
@@ -259,39 +258,6 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         "2 rows &lt;changed&gt;" in page
         and "about" not in row_of(page, "fair")
         and "the paper's numbers" in unescape(folded)
-    )
-
-
-def test_a_slider_moves_between_what_was_measured(tmp_path, monkeypatch):
-    "Every stop is in the page, for who has no script; nothing of it is trusted"
-    from memnb.sliding import Bar, Slider, Stop
-
-    stops = [
-        Stop(f"{t} {EVIL}", f"{t} of 4 {EVIL}", [Bar(EVIL, t / 4, 0, 1, EVIL), Bar("coins", 0.5)])
-        for t in (1, 4)
-    ]
-    monkeypatch.setattr(
-        report, "sliders_of", lambda papers: {"toy": Slider(EVIL, EVIL, stops, EVIL, 1)}
-    )
-    toy(tmp_path / "laptop/toy.ipynb")
-    page = batch_report(tmp_path).read_text()
-    box = page[
-        page.index('<section class="slider"') : page.index(
-            "</section>", page.index('<section class="slider"')
-        )
-    ]
-    assert (
-        box.count('class="stop"') == 2
-        and 'value="1"' in box
-        and 'max="1"' in box
-        and "1 of 4" in box
-        and "4 of 4" in box
-    )
-    assert (
-        "<script" not in box
-        and "<img" not in box
-        and 'width="25.0"' in box
-        and 'width="100.0"' in box
     )
 
 
@@ -858,29 +824,6 @@ def test_claims_sort_and_filter(page):
         assert all(seen == (not kind or kind in has.split()) for has, seen in rows)
         assert any(seen for _, seen in rows)
         assert [b.get_attribute("data-show") for b in css(page, "[aria-pressed=true]")] == [kind]
-
-
-@pytest.mark.browser
-def test_a_slider_moves_by_keyboard_and_says_where_it_stands(page):
-    from selenium.webdriver.common.keys import Keys
-
-    emulate(page)
-    for box in css(page, "[data-slider]"):
-        handle, said = (box.find_element("css selector", x) for x in ("input", "output"))
-        stops = box.find_elements("css selector", ".stop")
-
-        def seen(stops=stops):
-            return [s.get_attribute("data-at") for s in stops if s.is_displayed()]
-
-        handle.send_keys(Keys.HOME)
-        at = []
-        for _ in stops:
-            assert seen() == [said.text] == [handle.get_attribute("aria-valuetext")]
-            at += seen()
-            handle.send_keys(Keys.ARROW_RIGHT)
-        assert at == [s.get_attribute("data-at") for s in stops] and len(at) > 1
-    papers = [p.stem[3:] for p in PAPER_NOTEBOOKS]
-    assert len(css(page, "[data-slider]")) == len(sliders_of(papers)) == len(papers)
 
 
 @pytest.mark.browser

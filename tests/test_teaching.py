@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_repo import PAPER_NOTEBOOKS
 
 TOP = Path(__file__).resolve().parents[1]
 
@@ -169,20 +170,7 @@ def test_orders_by_threshold(at):
     }  # both are run in test_batch and test_report
 
 
-def test_slider_of_contextual():
-    from memnb.sliding import sliders_of
-
-    assert "the slider of that report: for which `tau`" in teach()
-    s = sliders_of(["contextual"])["contextual"]
-    assert "tau" in s.moves and [float(x.at) for x in s.stops] == sorted(
-        {float(x.at) for x in s.stops}
-    )
-    gaps = [[b.value for b in x.bars] for x in s.stops]
-    assert all(-2 <= v <= 2 for x in gaps for v in x)
-    assert len({*map(tuple, gaps)}) > 2, "the slider moves nothing"
-    assert len({x.says for x in s.stops}) > 1, "every threshold says the same"
-    names = {b.name for b in s.stops[0].bars}
-    for x in s.stops:  # the sentence is that of its bars
-        more, less = ({*re.findall(r"\w+", part)} & names for part in x.says.split(", less in "))
-        assert more == {b.name for b in x.bars if b.low > 0}, x
-        assert less == {b.name for b in x.bars if b.high < 0}, x
+def test_every_page_has_a_slider():
+    for p in PAPER_NOTEBOOKS:
+        code = ["".join(c["source"]) for c in json.loads(p.read_text())["cells"]]
+        assert sum("plots.slide(" in c for c in code) == 1, p.name

@@ -8,12 +8,8 @@ __all__ = []
 # %% ../../nbs/contextual/exercises.ipynb #52a8e8d8
 import numpy as np
 
-from .. import plots, results
-from .measuring import chosen, curves, main_rows
 from .method import memorized
-from .orders import tau_axis
 from ..exercises import UNFILLED
-from ..sliding import slider
 
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
 def _recollected(predicted, run):
@@ -85,34 +81,3 @@ def _kendall(f):
 
 
 CHECKS = dict(live=_live, starts=_starts, kendall=_kendall)
-
-# %% ../../nbs/contextual/exercises.ipynb #d5251c10
-TAU_STOPS = 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0  # thresholds, nats per token
-
-
-def slides(
-    measured,
-    reported,  # DataFrames: our rows, the paper's
-):  # Slider, or None where nothing was measured
-    "The threshold tau: by how much recollection follows frequency more than contextual memorization does"
-    m = main_rows(curves(chosen(results.select(measured, model="gpt"))), "given")
-    if not len(m):
-        return None
-    d = tau_axis(m, taus=TAU_STOPS).query("measure == 'recollection - contextual'")
-    said = [f"{r.value:.2f} (n = {r.n})" for r in d.itertuples()]
-
-    def says(tau, g):
-        more, less = (", ".join(g.bar[k]) or "no language" for k in (g.low > 0, g.high < 0))
-        return f"{tau:g}", (
-            f"Recollection follows frequency more than contextual memorization in {more}, less in {less}."
-        )
-
-    return slider(
-        d.assign(bar=d.language, said=said),
-        "tau",
-        says,
-        moves="threshold tau of recollection, nats per token",
-        unit="Kendall's correlation of frequency and earliness, recollection minus contextual",
-        note=f"{plots.label('gpt')}, 95 % t over replicates",
-        start=TAU_STOPS.index(0.2),
-    )

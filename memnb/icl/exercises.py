@@ -10,9 +10,8 @@ import random
 
 import numpy as np
 
-from .. import plots, results, stats
+from .. import stats
 from ..exercises import UNFILLED
-from ..sliding import slider
 
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
 def _quantiles(predicted, run):
@@ -61,33 +60,3 @@ def _mcnemar(p):
 
 
 CHECKS = dict(cut=_cut, mcnemar=_mcnemar)
-
-# %% ../../nbs/icl/exercises.ipynb #6281cb41
-def slides(
-    measured,
-    reported,  # DataFrames: our rows, the paper's
-):  # Slider, or None where nothing was measured
-    "How often an instance was shown: how often it comes back, without and with demonstrations"
-    where = dict(part="replication", quantity="rate", setting=["pairs", "pairs_labels"])
-    m = results.select(measured, **where)
-    m = m[m.times.notna() & m.model.str.startswith("planted")]
-    if not len(m):
-        return None
-    one = max(m.model, key=lambda name: m.times[m.model == name].nunique())  # several repetitions
-    m = results.runs(m[m.model == one]).sort_values(["setting", "k"])
-    names = [f"{s.replace('_', ' and ')}, k = {k:.0f}" for s, k in zip(m.setting, m.k)]
-
-    def says(dose, d):
-        who = f"instances shown {dose:.0f} times" if dose else "held-out controls"
-        ends = dict.fromkeys(f"{100 * x:.0f}" for x in (d.value.min(), d.value.max()))
-        return f"{dose:.0f} times", f"Of {who} {' to '.join(ends)} % come back."
-
-    return slider(
-        m.assign(bar=names, said=[f"{x * n:.0f} of {n:.0f}" for x, n in zip(m.value, m.n)]),
-        "times",
-        says,
-        moves="times that an instance was shown in training",
-        unit="Share that comes back",
-        note=f"{plots.label(m.model.iloc[0])}, k demonstrations, n beside the bars, 95 % Clopper-Pearson",
-        start=-1,
-    )

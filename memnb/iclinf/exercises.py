@@ -7,16 +7,13 @@ __all__ = []
 
 # %% ../../nbs/iclinf/exercises.ipynb #a2f94407
 import numpy as np
-import pandas as pd
 
-from .. import lm, results
+from .. import lm
 from ..exercises import UNFILLED
-from .accounting import solve, solved
+from .accounting import solve
 from .auditing import Ensemble, every_rdp
-from .measuring import RUN_BY, audit_table
 from .method import clipped, normalised, privacy_loss
 from .prompts import TABLE3, audit_prompts
-from ..sliding import slider
 
 # %% ../../nbs/iclinf/exercises.ipynb #dfa56825
 def _ratios(predicted, run):
@@ -114,35 +111,3 @@ def _example(text):
 
 
 CHECKS = dict(influence=_influence, mechanism=_mechanism, example=_example)
-
-# %% ../../nbs/iclinf/exercises.ipynb #df6f58d5
-def slides(
-    measured,
-    reported,  # DataFrames: our rows, the paper's
-):  # Slider, or None where the paper's rows are not there
-    "The promise: the printed audit, its null value, and ours, as shares of the promise"
-    d = solved(reported).query("where == 'Table 4'")
-    own = audit_table(results.runs(results.select(measured, part="audit"), by=RUN_BY))
-    bars = {
-        "no leakage at all (null value)": d.floor / d.target,
-        "the paper's audit": d.empirical / d.target,
-        "our audit": d.target.map(dict(zip(own.target, own.ratio)) if len(own) else {}),
-    }
-    rows = pd.concat([d.assign(bar=name, value=x) for name, x in bars.items()])
-    rows["said"] = [f"{100 * x:.0f} % of the promise" if x == x else "" for x in rows.value]
-
-    def says(target, d):
-        share, use = d[["share", "use"]].iloc[0]
-        return f"{target:g}", (
-            f"Of the audited epsilon, {100 * min(1, share):.0f} % is a constant of the accounting; "
-            f"the data use {100 * use:.1f} % of the bound."
-        )
-
-    return slider(
-        rows[["target", "share", "use", "bar", "value", "said"]],
-        "target",
-        says,
-        moves="promised epsilon",
-        unit="Epsilon of the audit over the promise",
-        note="Table 4 of the paper; ours: SmolLM2",
-    )

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from ..core import replacing, require, root
 from ..plots import label
 from ..rendering import DIFFER, MARKS, code_html, markdown_html, mathml, templates
-from ..sliding import sliders_of
 from .executed import Notebook, read_notebooks, run_files, tables
 
 DECIDED = "holds", "does not hold", "mixed"
@@ -229,7 +228,6 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
         ours=ours,
         verdicts=[v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS}),
         shown=_shown(nbs, papers),
-        sliders=sliders_of(p.word for p in papers),
         changed=changed,
         label=people_say,
     )

@@ -4,14 +4,12 @@
 
 # %% auto #0
 __all__ = ['GPTS', 'TESTS', 'OF_MEMORY', 'MEMORY_TESTS', 'POWER', 'UNREAD', 'recalls', 'sure_recall', 'open_reason', 'sign',
-           'evidence', 'judgements', 'signs', 'by_test', 'printed_signs', 'slides']
+           'evidence', 'judgements', 'signs', 'by_test', 'printed_signs']
 
 # %% ../../nbs/tabular/rules.ipynb #696f6500
 import pandas as pd
-from scipy.stats import binom
 
 from .. import results
-from ..sliding import slider
 from ..stats import binom_ci, sign_test
 from .counting import proportion
 from .guards import NEW_TWIN
@@ -151,26 +149,3 @@ def printed_signs(rep):
             (r.dataset, r.model, r.what, f"{r.k:.0f}/{r.n:.0f}", r.k, r.n, sign(pd.Series(own)))
         )
     return pd.DataFrame(rows, columns=["dataset", "model", "what", "count", "k", "n", "rule"])
-
-# %% ../../nbs/tabular/rules.ipynb #9c670129
-def slides(
-    measured,
-    reported,  # DataFrames of rows; not needed here
-):  # Slider
-    "Rows asked: how often a known table gets a ✓, and an unknown one an ✗"
-    rows = []
-    for n in (4, 9, 18, 36, 72, 144, 250):
-        ends = [binom_ci(k, n) for k in range(n + 1)]
-        lines = {"✗": [high < 0.1 for _, high in ends], "✓": [low > 0.25 for low, _ in ends]}
-        for known, s in ((0, "✗"), (0.02, "✗"), (0.3, "✓"), (0.5, "✓"), (0.8, "✓")):
-            p = binom.pmf(range(n + 1), n, known)[lines[s]].sum()
-            rows.append((n, f"{s} if {known:.0%} of the rows are known", p, f"{p:.0%}"))
-    return slider(
-        pd.DataFrame(rows, columns=["n", "bar", "value", "said"]),
-        "n",
-        lambda n, d: (f"{n}", f"None right of {n} leaves up to {binom_ci(0, n)[1]:.1%} possible."),
-        moves="rows asked",
-        unit="How often row completion gives this sign",
-        note="exact binomial; ✗: the interval ends below 10 %, ✓: it begins above 25 %",
-        start=3,
-    )
