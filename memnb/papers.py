@@ -183,8 +183,8 @@ def paper(word: str) -> Paper | None:
 
 
 def offered(word: str, name: str):
-    "What the package of a paper, else its method, slider or exercises, have under a name, as 'PAPER'; else None"
-    for place in (f"memnb.{word}{end}" for end in ("", ".method", ".slider", ".exercises")):
+    "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
+    for place in (f"memnb.{word}{end}" for end in ("", ".method", ".exercises")):
         try:
             found = getattr(importlib.import_module(place), name, None)
         except ModuleNotFoundError as e:  # something else that is missing is a fault of its own

@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'MODEL_NAMES', 'label', 'color', 'dose_colors', 'style', 'errorbar',
-           'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'placeholder', 'to_html']
+           'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'slide', 'placeholder', 'to_html']
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
+import importlib.util
 import io
+import os
 import re
 from contextlib import contextmanager
 
@@ -181,6 +183,29 @@ def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
+def slide(
+    draw,  # of one stop: gives a matplotlib figure
+    stops: list,  # what it can stand at
+    name: str,  # what is moved
+    start: int = 0,  # number of the first stop
+):  # the picture at `start`, or nothing where it moves
+    "A figure with a slider in Jupyter; where nobody can move one, in a batch or on a site, its picture"
+
+    def show(at):
+        with style():
+            fig = draw(at)
+        return picture(fig)
+
+    if not (os.environ.get("JPY_SESSION_NAME") and importlib.util.find_spec("ipywidgets")):
+        return show(stops[start])
+    from IPython.display import display
+    from ipywidgets import SelectionSlider, interact
+
+    moved = dict(options=stops, value=stops[start], description=name, continuous_update=False)
+    moved |= dict(style=dict(description_width="initial"), layout=dict(width="32em"))
+    interact(lambda at: display(show(at)), at=SelectionSlider(**moved))
+
+
 def placeholder(why: str):
     "A figure that says in one line what was not measured"
     import matplotlib.pyplot as plt
