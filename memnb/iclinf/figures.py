@@ -408,8 +408,8 @@ def fig_x_attack(measured, reported=None):
         "Epsilon: promised, proven, true, shown",
         _foot(m, "outputs of each side that count", ""),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
-        "and pairs of prompts whose true epsilon is known: the attack stays below it, and near it unless "
-        "so many outputs cannot show more. Below, one of fifty private prompts, 2,000 answers.",
+        "and pairs of prompts whose true epsilon is known: the attack stays below it, and "
+        "close to it for the simple mechanisms. Below, one of fifty private prompts, 2,000 answers.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb

@@ -51,12 +51,8 @@ def clipped(
     return (z - z.max(dim=1, keepdim=True).values + c).clamp(min=-c)
 
 # %% ../../nbs/12_iclinf.ipynb #7ce827fa
-def renyi(
-    logp,
-    logq,  # log-probabilities of the answers, in the last dimension
-    alpha: float,  # order, above 1
-):  # nats
-    "Renyi divergence of two distributions"
+def renyi(logp, logq, alpha):
+    "Renyi divergence, in nats, from log-probabilities of the answers, at an order above 1"
     both = alpha * np.asarray(logp, float) + (1 - alpha) * np.asarray(logq, float)
     return logsumexp(both, axis=-1) / (alpha - 1)
 
