@@ -20,7 +20,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from .core import require, say
-from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
+from .lm import LM, ModelError, NoAnswer, Refused, Unsupported
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
@@ -616,7 +616,7 @@ class OpenAI(LM):
             self.caps -= {"logprobs"}
             raise Unsupported(
                 f"{self.name}: the server does not give the log-probabilities of its prompt "
-                f"({'; '.join(why)}). Use hf:<model> for tests that need them. {works_with(self.caps)}"
+                f"({'; '.join(why)}). Use hf:<model> for tests that need them."
             )
         if self.way[1]:
             self._say_once(" gives each token the log-probability of the next; moved back by one")
