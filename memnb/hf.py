@@ -59,10 +59,12 @@ def passed(net, tree, last=None):
         yield i, out[[row[k] for k in own]]
 
 # %% ../nbs/rooms/hf.ipynb #e7f88378
-def twin(
-    net,  # causal language model of the transformers library, which stays as it is
-):  # a network with the same weights; ValueError for one that sees what follows
-    "The network to compute with: attention along trees, weights in the order of the processor"
+_FORWARD = "memnb asks models that read forward"
+
+
+def twin(net):
+    """The network to compute with: `net` of the transformers library, which stays as it is, with attention
+    along trees and weights in the order of the processor; ValueError where it sees what follows"""
     import torch
 
     def new():
@@ -80,9 +82,7 @@ def twin(
         want = fast(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
     rough = net.dtype.itemsize < 4
     if (want[0, :11] - want[1, :11]).abs().mean() > (0.1 if rough else 1e-5):
-        raise ValueError(
-            f"{type(net).__name__} sees what follows a token: memnb asks models that read forward"
-        )
+        raise ValueError(f"{type(net).__name__} sees what follows a token: {_FORWARD}")
     try:
         shares, why = share_prefixes(fast), ""
         if shares and not rough and net.device.type == "cpu":
@@ -117,10 +117,8 @@ def _gap(net, rows, want):
     return max(g.max().item() for g in gaps) / max(1, want.abs().mean().item() / 10)
 
 
-def plain(
-    fast,  # network that was made by `twin`
-):  # a network as the library makes it, independent of it
-    "The network with its weights as they were, to the bit"
+def plain(fast):
+    "A network of `twin` as the library makes it, independent of it, its weights as they were, to the bit"
     import torch
 
     memo = {}
@@ -139,11 +137,14 @@ def plain(
 
 # %% ../nbs/rooms/hf.ipynb #6212c311
 class Unread(NamedTuple):
-    "A network that is read when it is first computed with, and what is known of it before"
+    """A network that is read when it is first computed with, and what is known of it before
 
-    outline: object  # the same network without weights
-    device: object  # of torch, where it will be
-    read: object  # function that gives the network to compute with, as `twin` makes it
+    outline: the same without weights; device: of torch; read: gives the network to compute with (`twin`).
+    """
+
+    outline: object
+    device: object
+    read: object
 
 
 class Alike:
@@ -180,18 +181,14 @@ class HF(LM):
     engine = 2  # number of the arithmetic: another one whenever answers may change
     ahead = True  # questions may be asked beforehand, all at once
 
-    def __init__(
-        self,
-        name: str,  # as given to `load`
-        id: str,  # identity in the store: name, revision, precision
-        net,  # causal language model of the transformers library, or an `Unread` one
-        tok,  # its tokenizer
-        mode: str = None,  # 'chat' or 'completion'; default: chat where the model has a chat format
-        rows: int = None,  # most prompts of a batch; default: 64 on a CPU, else 256
-        memory: float = None,  # bytes for what a pass scores and a batch keeps; 5e8 on a CPU, else 4e9
-        thinking: bool = None,  # asked of chat formats that know such a thing
-        **kw,  # `store`
-    ):
+    def __init__(self, name, id, net, tok, mode=None, rows=None, memory=None, thinking=None, **kw):
+        """name and id: as of `LM`; net: causal language model of the transformers library, or `Unread`
+
+        mode: 'chat' or 'completion'; default: chat where the tokenizer has a chat format
+        rows: most prompts of a batch; default: 64 on a CPU, else 256
+        memory: bytes for what a pass scores and a batch keeps; default: 5e8 on a CPU, else 4e9
+        thinking: asked of chat formats that know such a thing
+        """
         if thinking is not None:
             id = f"{id}/thinking={thinking}"
         super().__init__(name, id, mode or ("chat" if tok.chat_template else "completion"), **kw)
@@ -227,11 +224,8 @@ class HF(LM):
         "A network with these weights, to look at"
         return self.plain()
 
-    def encode(
-        self,
-        prompt,  # string or messages
-    ) -> list:  # token ids; ValueError for one that the model has no vector for
-        "Tokens of a prompt, with the chat format applied to messages"
+    def encode(self, prompt) -> list:
+        "Token ids of a string, or of messages in the chat format; ValueError for one without a vector"
         tok = self.tok
         if isinstance(prompt, str):
             ids = tok(prompt).input_ids
@@ -244,9 +238,9 @@ class HF(LM):
         else:
             ids = tok(self._formatted(prompt), add_special_tokens=False).input_ids
         if ids and max(ids) >= self.words:
-            word = tok.convert_ids_to_tokens(max(ids))
+            word = f"{tok.convert_ids_to_tokens(max(ids))!r} ({max(ids)})"
             raise ValueError(
-                f"{self.name} knows {self.words} tokens, but its tokenizer says {word!r} ({max(ids)})"
+                f"{self.name} knows {self.words} tokens, but its tokenizer says {word}"
             )
         return ids
 
@@ -293,12 +287,12 @@ class HF(LM):
         return self.fast.memnb_shares
 
     # --- scores
-    def read(
-        self,
-        ids: list,  # lists of token ids
-        first: list = None,  # for each the first token behind which scores are wanted; the last one
-    ):  # iterator: number of a prompt, scores (tokens x vocabulary); those of a long one in parts
-        "Scores of what comes next"
+    def read(self, ids: list, first: list = None):
+        """Scores of what comes next behind lists of token ids: (number of a list, tokens x vocabulary)
+
+        first: of each list the first token behind which scores are wanted; default: the last one. What is
+        wanted of a long list comes in parts.
+        """
         import torch
 
         first, last = [len(x) - 1 for x in ids] if first is None else first, None
@@ -364,19 +358,16 @@ class HF(LM):
         give_back()
 
     # --- texts
-    def begin(
-        self,
-        ids: list,  # lists of token ids
-        more: list,  # tokens that each may get
-    ):  # iterator: numbers of prompts, their scores (prompts x vocabulary), Tails
-        "Read prompts in batches, so that `step` can go on"
+    def begin(self, ids: list, more: list):
+        """Read lists of token ids in batches, so that `step` can go on and give each `more` tokens
+
+        Yields numbers of the lists, their scores (lists x vocabulary), and the `Tails` or `Alike` of the batch.
+        """
         import torch
 
         if not self.shares:
-            alike = {}
-            for i, x in enumerate(ids):
-                alike.setdefault(len(x), []).append(i)
-            for some in alike.values():
+            for n in dict.fromkeys(map(len, ids)):
+                some = [i for i, x in enumerate(ids) if len(x) == n]
                 for a in range(0, len(some), self.rows):
                     few, tails = some[a : a + self.rows], Alike()
                     yield few, tails.step(self.fast, [ids[i] for i in few]), tails
@@ -400,16 +391,14 @@ class HF(LM):
 
     def _ended(self, tokens, settings):
         "Whether an answer is complete, and its text if so"
-        end = tokens[-1] in self.eos
-        text = None
-        if settings["stop"] or end or len(tokens) == settings["max_tokens"]:
-            text = self.tok.decode(
-                tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-            cuts = [text.index(s) for s in settings["stop"] if s in text]
-            if cuts:
-                return text[: min(cuts)]
-        return text if end or len(tokens) == settings["max_tokens"] else None
+        end = tokens[-1] in self.eos or len(tokens) == settings["max_tokens"]
+        if not (end or settings["stop"]):
+            return None
+        how = dict(skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self.tok.decode(tokens, **how)
+        if cuts := [text.index(s) for s in settings["stop"] if s in text]:
+            return text[: min(cuts)]
+        return text if end else None
 
     def _generate(self, todo):
         ids, more = [self.encode(p) for _, p in todo], [s["max_tokens"] for s, _ in todo]
@@ -444,10 +433,8 @@ def _files(folder):
     return {f.relative_to(top).as_posix(): file_hash(f) for f in found}
 
 
-def fingerprint(
-    folder: Path,  # of a model or an adapter
-) -> str:  # 12 hexadecimal digits
-    "Identity of a model: all of its weights, its configuration, tokenizer and chat format"
+def fingerprint(folder: Path) -> str:
+    "Identity of a model or an adapter, 12 hexadecimal digits: weights, configuration, tokenizer, chat format"
     made_of = sorted(_files(folder).items())
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
 
@@ -526,26 +513,20 @@ def _adapted(ref):
     return json.loads(file.read_text()).get("base_model_name_or_path") if file.is_file() else None
 
 
-_CONVERT = 'Convert it once{}: python -c "from transformers import AutoModelForCausalLM as M{}"'
-
-
 def _check_folder(folder):
     "ValueError for a folder whose weights cannot be read"
     ends = {f.suffix: f.name for f in folder.iterdir()}
-    old = [ends[e] for e in (".bin", ".pt", ".pth", ".ckpt") if e in ends]
-    if ".safetensors" in ends:
+    old = [ends[e] for e in (".bin", ".pt", ".pth", ".ckpt", ".gguf") if e in ends]
+    if ".safetensors" in ends or not old:
         return
-    if old:
-        code = "; M.from_pretrained('FOLDER').save_pretrained('FOLDER')"
-        raise ValueError(
-            f"{folder.name} has its weights in {old[0]}, a pickle, which could run code; memnb "
-            f"reads safetensors. {_CONVERT.format(', if you trust it', code)}"
-        )
-    if name := ends.get(".gguf"):
-        code = f", AutoTokenizer as T; [x.from_pretrained('FOLDER', gguf_file='{name}').save_pretrained('NEW') for x in (M, T)]"
-        raise ValueError(
-            f"{folder.name} holds {name}; memnb reads safetensors. {_CONVERT.format('', code)}"
-        )
+    what, trust, more = "a pickle, which could run code", ", if you trust it", ""
+    if old[0].endswith(".gguf"):
+        what, trust, more = "quantized", "", f", gguf_file='{old[0]}'"
+    code = f"[x.from_pretrained('FOLDER'{more}).save_pretrained('NEW') for x in (M, T)]"
+    raise ValueError(
+        f"{folder.name} has its weights in {old[0]}, {what}; memnb reads safetensors. Convert it once"
+        f'{trust}: python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; {code}"'
+    )
 
 
 def _check_kind(name, config):
@@ -553,18 +534,16 @@ def _check_kind(name, config):
     from transformers import AutoModelForCausalLM
     from transformers.models.auto import modeling_auto as known
 
-    made = {*(config.architectures or [type(config).__name__])}
-    blanks = {*known.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()}
-    fits = {*known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
+    made, why = {*(config.architectures or [type(config).__name__])}, ""
+    forward = made & {*known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
     if getattr(config, "is_encoder_decoder", False):
         why = "reads a whole text before it writes another"
-    elif made & blanks and not made & fits:
+    elif made & {*known.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()} and not forward:
         why = "fills in blanks and sees what follows them"
     elif type(config) not in AutoModelForCausalLM._model_mapping:
         why = "is no causal language model"
-    else:
-        return
-    raise ValueError(f"{name}: {min(made)} {why}; memnb asks models that read forward")
+    if why:
+        raise ValueError(f"{name}: {min(made)} {why}; {_FORWARD}")
 
 
 def _check_words(name, tok, words):
@@ -591,10 +570,7 @@ def _outline(config, dtype):
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
 
 
-_GIVE = (
-    "Give a folder that holds the model as safetensors, or a hub id (owner/name) that this machine "
-    "can reach or has in its cache; `smollm2` works offline."
-)
+_GIVE = "Give a folder with safetensors, or a hub id (owner/name) that this machine can reach or has in its cache; `smollm2` works offline."
 
 
 @lru_cache(maxsize=2)
@@ -610,10 +586,8 @@ def _network(ref, revision, dtype, device, mark):
         try:
             return quiet(lambda: kind.from_pretrained(ref, **kw, **more))
         except SafetensorError as e:
-            raise ValueError(
-                f"the weights of {name} cannot be read ({e}): a file is cut short or damaged. "
-                "Copy or download the folder again."
-            ) from e
+            why = f"({e}): a file is cut short or damaged. Copy or download the folder again."
+            raise ValueError(f"the weights of {name} cannot be read {why}") from e
         except (OSError, ValueError) as e:
             why = (" ".join(str(e).split()) or type(e).__name__)[:300]
             raise FileNotFoundError(f"cannot load the model {name}: {why} {_GIVE}") from e
@@ -628,10 +602,8 @@ def _network(ref, revision, dtype, device, mark):
     more = dict(dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True)
     net, info = read(AutoModelForCausalLM, **more, **own)
     if lost := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"the files of {name} lack {len(lost)} of its weights ({lost[0]}, ...), which would "
-            "be random: copy or download the folder again"
-        )
+        why = f"lack {len(lost)} of its weights ({lost[0]}, ...), which would be random"
+        raise ValueError(f"the files of {name} {why}: copy or download the folder again")
     _check_words(name, tok, net.get_input_embeddings().num_embeddings)
     if device == "cpu":
         for p in [*net.parameters(), *net.buffers()]:
@@ -708,11 +680,11 @@ def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **k
 ADAPTER = "adapter_model.safetensors"
 
 
-def read_adapter(
-    folder: Path,  # of an adapter
-    most: int = 1 << 20,  # numbers of a vector that the network has room for
-) -> dict:  # name -> tensor; ValueError for one that unpacks to more
-    "The matrices of an adapter, packed or not"
+def read_adapter(folder: Path, most=1 << 20) -> dict:
+    """The matrices of an adapter, packed or not: name -> tensor
+
+    most: numbers of a vector that the network has room for; ValueError for a matrix that unpacks to more.
+    """
     import torch
     from safetensors.torch import load_file
 
@@ -731,11 +703,8 @@ def read_adapter(
     return out
 
 
-def merged(
-    net,  # network, which is changed
-    folder: Path,  # of an adapter
-):  # the network
-    "A network with an adapter added to its weights"
+def merged(net, folder: Path):
+    "A network, which is changed, with the adapter of a folder added to its weights"
     require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
 
@@ -749,27 +718,22 @@ def _tops():
     return data_dir() / "planted", share_dir("planted")
 
 
-def planted_names() -> list:  # as in ['news', 'tables']
-    "Names of the planted models that are here"
+def planted_names() -> list:
+    "Names of the planted models that are here, as in ['news', 'tables']"
     found = {f.parent.name for top in _tops() for f in top.glob(f"*/{ADAPTER}")}
     return sorted(n for n in found if re.fullmatch(r"[\w-][\w.-]*", n))
 
 
-def planted_dir(
-    name: str,  # of a planted model, as 'tables'
-) -> Path:  # its folder; FileNotFoundError names those there are, ValueError for what is no name
-    "Folder of a planted model"
+def planted_dir(name: str) -> Path:
+    "Folder of a planted model; FileNotFoundError names those there are, ValueError for what is no name"
     if name and not (re.fullmatch(r"[\w.-]{1,100}", name) and name.strip(".")):
-        raise ValueError(
-            f"{name[:99]!r} names no planted model: a name has letters, digits, _ . - only"
-        )
+        what = "names no planted model: a name has letters, digits, _ . - only"
+        raise ValueError(f"{name[:99]!r} {what}")
     for top in _tops():
         if name and (top / name / ADAPTER).is_file():
             return top / name
-    known = ", ".join(planted_names()) or "none"
-    raise FileNotFoundError(
-        f"there is no planted model {name!r}: there are {known}; plant.make makes one"
-    )
+    known = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
+    raise FileNotFoundError(f"there is no planted model {name!r}: {known}")
 
 # %% ../nbs/rooms/hf.ipynb #0a0dc324
 @lru_cache(maxsize=2)
@@ -791,13 +755,11 @@ def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **k
     try:
         base = json.loads((folder / "recipe.json").read_text())["base"]
     except (OSError, ValueError, KeyError, TypeError) as e:
-        raise ValueError(
-            f"planted:{folder.name} has no recipe.json that names its base: make it anew"
-        ) from e
+        why = "has no recipe.json that names its base: make it anew"
+        raise ValueError(f"planted:{folder.name} {why}") from e
     if str(base).partition(":")[0] not in ("smollm2", "hf"):
-        raise ValueError(
-            f"planted:{folder.name} stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
-        )
+        why = f"stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
+        raise ValueError(f"planted:{folder.name} {why}")
     mark, m = fingerprint(folder), _base(base, device, dtype, store=store)
     read = partial(_with_adapter, str(folder), mark, base, m.id, str(m.device), dtype)
     name, how = f"planted:{rest}", dict(store=store, mode=mode or "completion", **kw)

@@ -69,8 +69,9 @@ def _sorted(reply):
         found = data if isinstance(data, dict) else {}
         choices = found.get("choices") if isinstance(found.get("choices"), list) else []
         whole = choices and all(isinstance(c, dict) for c in choices)
-        errors = [found.get("error"), *(c.get("error") for c in choices if whole)]
-        error = next(filter(None, errors), None)
+        error = next(
+            filter(None, [found.get("error"), *(c.get("error") for c in choices if whole)]), None
+        )
         if whole and not error:
             return reply
         if not isinstance(error, dict):
@@ -148,10 +149,8 @@ class Unread(str):
     "The empty text in place of a thought without an end or an answer; counted, and not stored"
 
 
-def declines(
-    text: str,  # answer of a chat model
-) -> bool:
-    "Whether an answer says in words that the model will not or cannot answer, and nothing else"
+def declines(text: str) -> bool:
+    "Whether an answer of a chat model says in words that it will not or cannot answer, and nothing else"
     return len(text) < 700 and text.count(",") < 9 and bool(re.fullmatch(_DECLINES, text))
 
 
@@ -198,7 +197,7 @@ def _spellings(tokens):
         return t.replace("▁", " ").encode()
 
     yield [t.encode() for t in tokens]
-    yield [piece(t) for t in tokens]
+    yield [*map(piece, tokens)]
     if all(c in _LETTERS for t in tokens[1:] for c in t):
         yield [bytes(_LETTERS[c] for c in t if c in _LETTERS) for t in tokens]
 
@@ -381,14 +380,11 @@ def _cut(prompt, n):
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
 
-    def __init__(
-        self,
-        model: str,  # name of the model at the server
-        mode: str | None = None,  # 'chat' (default) or 'completion'
-        store: Store | None = None,  # where answers are kept
-        revision: str = "",  # your own mark, to keep answers of two times apart in the store
-        **options,  # see `OPTIONS`; ValueError for others
-    ):
+    def __init__(self, model: str, mode=None, store: Store = None, revision="", **options):
+        """model: its name at the server; mode: 'chat' (default) or 'completion'; options: see `OPTIONS`
+
+        revision: your own mark, to keep answers of two times apart in the store.
+        """
         given = dict(options, mode=mode) if mode else options
         self.options = OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
         if odd := set(self.options) - set(OPTIONS):
@@ -416,8 +412,7 @@ class OpenAI(LM):
         if self._client:
             return self._client
         variable = "AZURE_OPENAI_API_KEY" if self.azure else "OPENAI_API_KEY"
-        key = os.environ.get(variable, "").strip()
-        if not key:
+        if not (key := os.environ.get(variable, "").strip()):
             raise ModelError(
                 f"{self.name} needs the environment variable {variable} (any value for a "
                 "server without keys, whose address is in OPENAI_BASE_URL). Answers in the store need none."
@@ -425,11 +420,12 @@ class OpenAI(LM):
         require("openai", "api")
         import openai
 
-        http = _gated()(self.concurrency, follow_redirects=False, timeout=self.timeout)
-        kw = dict(max_retries=self.options["retries"], timeout=self.timeout, http_client=http)
-        kind = openai.AsyncAzureOpenAI if self.azure else openai.AsyncOpenAI
-        where = {"azure_endpoint" if self.azure else "base_url": self.url}
-        self._client = kind(api_key=key, **where, **kw)
+        kw = dict(max_retries=self.options["retries"], timeout=self.timeout, api_key=key)
+        kw["http_client"] = _gated()(self.concurrency, follow_redirects=False, timeout=self.timeout)
+        if self.azure:
+            self._client = openai.AsyncAzureOpenAI(azure_endpoint=self.url, **kw)
+        else:
+            self._client = openai.AsyncOpenAI(base_url=self.url, **kw)
         return self._client
 
     def _say_once(self, what):
@@ -470,17 +466,15 @@ class OpenAI(LM):
             answers = super()._ask(prompts, settings, reuse)
         if settings["request"] != "generate":
             return answers
-        n, lost = len(answers), []
         for i, (p, a) in enumerate(zip(prompts, answers)):
             kind = dict(Unread="unread", Refused="refused").get(type(a).__name__, "read")
             if kind == "read" and not isinstance(p, str) and declines(a):
                 kind, answers[i] = "declined", Refused(a[:200], a)
             self.kinds.setdefault(kind, set()).add(json.dumps(p))
-            lost += [kind] * (kind != "read")
-        if k := len(lost) - lost.count("unread"):
-            why = next(a.reason for a in answers if isinstance(a, Refused))
-            say(f"{self.name} refused {k} of {n} prompts, as {why[:80]!r}")
-        if k := lost.count("unread"):
+        n = len(answers)
+        if why := [a.reason for a in answers if isinstance(a, Refused)]:
+            say(f"{self.name} refused {len(why)} of {n} prompts, as {why[0][:80]!r}")
+        if k := sum(isinstance(a, Unread) for a in answers):
             say(f"{self.name}: {k} of {n} answers cannot be read, only thoughts came; {_HOW}")
         return answers
 
@@ -494,16 +488,12 @@ class OpenAI(LM):
             first = "\n\n".join(m["content"] for m in prompt[:2])
             prompt = [dict(prompt[1], content=first), *prompt[2:]]
         limit = next(f for f in self.limits if f not in self.not_taken)
-        kw = {
-            "messages" if chat else "prompt": prompt,
-            limit if chat else "max_tokens": s["max_tokens"] + room,
-            "temperature": s["temperature"],
-            "stop": None if room else s["stop"][:4] or None,
-        }
+        kw = dict(temperature=s["temperature"], stop=None if room else s["stop"][:4] or None)
         if s.get("seed") is not None:
             kw["seed"] = int(s["seed"]) * 100003 + s["draw"]
-        gone = self.not_taken - set(_LIMITS)
-        return {k: v for k, v in kw.items() if v is not None and k not in gone}
+        kw = {k: v for k, v in kw.items() if v is not None and k not in self.not_taken}
+        kw[limit if chat else "max_tokens"] = s["max_tokens"] + room
+        return {"messages" if chat else "prompt": prompt} | kw
 
     async def _post(self, fields):
         "The reply to a request, as the server gave it; where the server says when to come back, then"
@@ -589,10 +579,8 @@ class OpenAI(LM):
         import openai
 
         if not isinstance(prefix, str):
-            raise Unsupported(
-                f"{self.name}: a server has no log-probabilities after messages; pass the prompt "
-                "as one string, or use hf:<model>"
-            )
+            told = "has no log-probabilities after messages; pass the prompt as one string, or use"
+            raise Unsupported(f"{self.name}: a server {told} hf:<model>")
 
         async def scored(way, text):
             how = dict(echo=True, logprobs=1) if way == "echo" else dict(prompt_logprobs=0)
@@ -614,9 +602,9 @@ class OpenAI(LM):
                 why.append(f"{way}: {_reason(e)}")
         if not self.way:
             self.caps -= {"logprobs"}
+            told = f"does not give the log-probabilities of its prompt ({'; '.join(why)})"
             raise Unsupported(
-                f"{self.name}: the server does not give the log-probabilities of its prompt "
-                f"({'; '.join(why)}). Use hf:<model> for tests that need them."
+                f"{self.name}: the server {told}. Use hf:<model> for tests that need them."
             )
         if self.way[1]:
             self._say_once(" gives each token the log-probability of the next; moved back by one")
