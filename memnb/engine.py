@@ -29,9 +29,8 @@ class Config:
 
     def __post_init__(self):
         if min(self.vocab, self.length) < 2 or min(self.layers, self.d) < 1:
-            raise ValueError(
-                f"no model: {self}; it needs a layer, a width of one, two tokens and two places"
-            )
+            need = "it needs a layer, a width of one, two tokens and two places"
+            raise ValueError(f"no model: {self}; {need}")
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.d // 8))
         if self.d % self.heads:
@@ -46,16 +45,12 @@ class Config:
     @property
     def flops(self):
         "Floating point operations of one training step, for each token"
-        return 6 * (
-            self.vocab * self.d + 12 * self.layers * self.d**2 + self.layers * self.length * self.d
-        )
+        layer = 12 * self.d**2 + self.length * self.d
+        return 6 * (self.vocab * self.d + self.layers * layer)
 
 # %% ../nbs/rooms/engine.ipynb #cf119adf
-def parts(
-    c: Config,  # size of the model
-    flat,  # array or tensor, ... x P
-) -> dict:  # name -> view, ... x shape
-    "The weight vector by name"
+def parts(c: Config, flat) -> dict:
+    "The weight vector of a model, an array or tensor, ... x P, by name: views, ... x shape"
     d, at, out = c.d, 0, {}
     layer = dict(ln1=(2, d), qkv=(d, 3 * d), qkv_b=(3 * d,), proj=(d, d), proj_b=(d,))
     layer |= dict(ln2=(2, d), fc=(d, 4 * d), fc_b=(4 * d,), out=(4 * d, d), out_b=(d,))
@@ -66,11 +61,8 @@ def parts(
     return out
 
 # %% ../nbs/rooms/engine.ipynb #75cc6ea3
-def init_weights(
-    c: Config,  # size of the model
-    seed: int = 0,  # of the random numbers
-):  # float32 array of P weights
-    "Weights before training"
+def init_weights(c: Config, seed: int = 0):
+    "Weights before training, a float32 array of P"
     rng, p = np.random.default_rng(seed), np.zeros(c.n_params, "float32")
     for name, w in parts(c, p).items():
         if "ln" in name:
@@ -98,11 +90,8 @@ class Schedule:
     precision: str = "fp32"  # a name in `PRECISIONS`
     seed: int = 0  # of start and order; of several runs the first, the others count up; or a list
     epochs: float = 100  # times that a sequence is seen
-    every: int = (
-        None  # steps between evaluations, 'epoch', or a list: after which; default: 20 in all
-    )
+    every: int = None  # steps between evaluations, 'epoch', or after which; default: 20 in all
     bits: bool = True  # False: evaluate the watched sequences only, and never end early by bits
-    patience: int = None  # evaluations without growth, after the warm-up, after which to stop
     enough: float = 0.0  # mean loss of a token, in nats, below which a training ends
 
     def __post_init__(self):
@@ -113,13 +102,8 @@ class Schedule:
         if min(self.epochs, self.batch, 1 if self.steps is None else self.steps) <= 0:
             raise ValueError(f"{self} trains nothing")
 
-    def settled(
-        self,
-        c: Config,  # size of the model
-        n: int,  # sequences that it is trained on
-        seed: int,
-    ):  # Schedule
-        "The same with all that depends on model and data"
+    def settled(self, c: Config, n: int, seed: int):
+        "The same with all that depends on the model and on the n sequences that it is trained on"
         per = -(-n // self.batch)
         steps = self.steps or max(1, round(self.epochs * per))
         every = per if self.every == "epoch" else self.every or max(1, -(-steps // 20))
@@ -135,14 +119,8 @@ class Schedule:
         return (self.lr * np.where(k < up, (k + 1) / up, down)).astype("float32")
 
 # %% ../nbs/rooms/engine.ipynb #2b49a978
-def batch_order(
-    n: int,
-    batch: int,  # sequences, sequences a step
-    done: int,
-    steps: int,  # steps before, steps wanted
-    seed: int = 0,
-):  # int64 array, steps x batch
-    "Which sequences each step sees"
+def batch_order(n: int, batch: int, done: int, steps: int, seed: int = 0):
+    "Which of n sequences each step sees, from that after `done` on: an int64 array, steps x batch"
     per = -(-n // batch)
     first, last = done // per, -(-(done + steps) // per)
     rows = [np.random.default_rng([seed, e]).permutation(n) for e in range(first, last)]
@@ -159,8 +137,8 @@ _P, _I, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
 
 
 @lru_cache(None)
-def library():  # None, with a line for the reader, where it cannot be compiled or shall not be used
-    "The engine in C"
+def library():
+    "The engine in C; None, with a line for the reader, where it cannot be compiled or shall not be used"
     if os.environ.get("MEMNB_ENGINE") == "torch":
         return None
     try:  # some compilers do not know the first flag
@@ -176,15 +154,12 @@ def _at(*arrays):
     return [a if a is None else a.ctypes.data_as(_P) for a in arrays]  # keeps them alive
 
 
-def c_score(
-    c: Config,  # size of the model
-    p,  # float32 array of P weights
-    ids,  # int32 array, sequences x S
-    lens,  # int32 array: their lengths
-    bf16: bool = False,  # see weights in bfloat16
-    grad=None,  # float32 array of P zeros that takes the gradient of the sum
-):  # float32 and bool array, sequences x S; MemoryError
-    "Log-probability of each token, and whether it is the likeliest, by the engine in C"
+def c_score(c: Config, p, ids, lens, bf16=False, grad=None):
+    """Log-probability of each token, and whether it is the likeliest: float32 and bool, sequences x S
+
+    By the engine in C: p are P weights (float32), ids the tokens (int32, sequences x S), lens their lengths;
+    bf16: weights are seen in bfloat16; grad: float32 zeros that take the gradient of the sum. MemoryError.
+    """
     out, top = np.zeros(ids.shape, "float32"), np.zeros(ids.shape, "int8")
     given = _at(np.array(astuple(c), "int32"), p, ids, lens)
     if library().score(*given, len(ids), bf16, *_at(out, top, grad)):
@@ -202,17 +177,11 @@ class Native:
     def train(self, state, done, orders, rates):
         "Steps on `state`; returns the losses, models x steps, fewer where one is not a number"
         losses, k = np.zeros(len(rates)), self.schedule
-        n = library().train(
-            *_at(np.array(astuple(self.c), "int32"), *(s[0] for s in state), *self.data, orders[0]),
-            len(rates),
-            k.batch,
-            *_at(rates, np.array(k.betas, "float32")),
-            1e-8,
-            done,
-            PRECISIONS.index(k.precision) + 4 * self.dots,
-            self.threads,
-            *_at(losses),
-        )
+        size, betas = np.array(astuple(self.c), "int32"), np.array(k.betas, "float32")
+        how = PRECISIONS.index(k.precision) + 4 * self.dots, self.threads
+        given = _at(size, *(s[0] for s in state), *self.data, orders[0])
+        rest = *_at(rates, betas), 1e-8, done, *how, *_at(losses)
+        n = library().train(*given, len(rates), k.batch, *rest)
         if n < 0:
             raise MemoryError("the engine in C got no memory")
         return losses[None, :n]

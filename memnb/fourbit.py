@@ -57,11 +57,9 @@ def _library():
     return lib
 
 # %% ../nbs/rooms/fourbit.ipynb #db79fd9d
-def blocks(
-    w,  # float32 tensor, rows x columns
-    bits=(4, 8),  # kinds of blocks, in the order in which they are tried
-):  # (tensor that holds them, description for C); None where the numbers are not those of blocks
-    "A matrix in blocks of 4 or 8 bits"
+def blocks(w, bits=(4, 8)):
+    """A matrix, float32, in blocks of the first of these `bits` that fits: (tensor that holds them,
+    description for C); None where the numbers are not those of blocks"""
     import torch
 
     (rows, cols), w = w.shape, w.detach().contiguous()
@@ -75,10 +73,8 @@ def blocks(
 class Decoder:
     "A Llama in blocks"
 
-    def __init__(
-        self,
-        net,  # causal language model of the transformers library, with plain weights
-    ):  # ValueError where it is another kind of network, or its weights are no blocks
+    def __init__(self, net):
+        "net: of the transformers library, with plain weights; ValueError where these are no blocks of a Llama"
         import torch
 
         some = net.dtype == torch.float32 and net.device.type == "cpu"
@@ -119,12 +115,8 @@ class Decoder:
         head = matrix(net.lm_head, bits=(8, 4))
         self.model = _Model(*sizes, *rest, ctypes.addressof(self.layers), head)
 
-    def __call__(
-        self,
-        tails,  # Tails
-        tokens: list,  # the next one of each row
-    ):  # tensor, rows x vocabulary
-        "Scores behind one more token of each row"
+    def __call__(self, tails, tokens: list):
+        "Scores behind one more token of each row of `Tails`, a tensor, rows x vocabulary"
         import torch
 
         rows = zip(tokens, tails.slots, tails.ends)
@@ -152,12 +144,8 @@ def _decoder(fast):
 class FourBit(HF):
     "A model whose answers are written out of blocks"
 
-    def step(
-        self,
-        tails,  # Tails
-        tokens: list,  # the next one of each row
-    ):  # tensor, rows x vocabulary
-        "Scores behind one more token of each row"
+    def step(self, tails, tokens: list):
+        "As of `HF`, out of blocks where the network is made of them"
         four = _decoder(self.fast) if self.shares else None
         return four(tails, tokens) if four else super().step(tails, tokens)
 

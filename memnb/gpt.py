@@ -63,37 +63,26 @@ class Fit:
         "Whether each token is the likeliest, a bool array of sequences x tokens"
         return self._score(sequences)[1]
 
-    def generate(
-        self,
-        prefixes,  # int array, N x k
-        n: int,  # tokens to add, so many that k + n are no more than the model sees
-    ):  # int array, N x n
-        "The likeliest continuation, token by token"
-        net, ids = module(self), np.asarray(prefixes)
-        if not 0 < n <= self.config.length - ids.shape[1]:
-            raise ValueError(
-                f"{n} tokens after {ids.shape[1]}: the model sees {self.config.length}"
-            )
+    def generate(self, prefixes, n: int):
+        "The likeliest n tokens behind N x k token ids, an int array, N x n; k + n is at most what the model sees"
+        net, ids, most = module(self), np.asarray(prefixes), self.config.length
+        if not 0 < n <= most - ids.shape[1]:
+            raise ValueError(f"{n} tokens after {ids.shape[1]}: the model sees {most}")
         for _ in range(n):
             z = net(net.wte.weight.new_tensor(np.pad(ids, ((0, 0), (0, 1)))).long())
             ids = np.c_[ids, z[:, -1].argmax(-1)]
         return ids[:, -n:]
 
 # %% ../nbs/rooms/gpt.ipynb #1166bfe0
-def pad(
-    c: Config,  # size of the model
-    sequences,  # int array, N x S, or lists of token ids
-):  # (int32 array N x S, int32 array of N lengths)
-    "Token sequences as an engine wants them"
+def pad(c: Config, sequences):
+    "Token sequences, N x S or lists of token ids, as an engine wants them: int32 arrays, N x S and N lengths"
     rows = [np.asarray(s).ravel() for s in sequences]
     if not rows or not all(map(len, rows)):
         raise ValueError("no sequence may be empty, and there must be one at least")
     lens, flat = np.array([len(r) for r in rows], "int32"), np.concatenate(rows)
     if lens.max() > c.length:
-        raise ValueError(
-            f"sequence {lens.argmax()} has {lens.max()} tokens, the model sees {c.length}: "
-            "cut it, or give the model a larger length"
-        )
+        cure = f"the model sees {c.length}: cut it, or give the model a larger length"
+        raise ValueError(f"sequence {lens.argmax()} has {lens.max()} tokens, {cure}")
     if (flat % 1).any() or flat.min() < 0 or flat.max() >= c.vocab:
         raise ValueError(f"tokens are whole numbers from 0 to {c.vocab - 1}")
     ids = np.zeros((len(rows), c.length), "int32")
@@ -101,24 +90,16 @@ def pad(
     return ids, lens
 
 
-def random_data(
-    n: int,  # sequences
-    length: int = 64,
-    vocab: int = 2048,
-    seed: int = 0,
-):  # int32 array, n x length
-    "Sequences of uniform random tokens"
+def random_data(n: int, length=64, vocab=2048, seed=0):
+    "Sequences of uniform random tokens, an int32 array, n x length"
     return np.random.default_rng([seed, n]).integers(vocab, size=(n, length)).astype("int32")
 
 # %% ../nbs/rooms/gpt.ipynb #f555d453
 FULL = 0.999  # share of them from which nothing is left to memorize
 
 
-def most_bits(
-    c: Config,  # size of the model
-    data,  # sequences
-) -> float:  # bits
-    "The most that a model of any size can memorize of sequences"
+def most_bits(c: Config, data) -> float:
+    "The most bits that a model of any size can memorize of sequences"
     ids, lens = data if isinstance(data, tuple) else pad(c, data)
     bits = float(lens.sum() * np.log2(c.vocab))
     if lens.min() < lens.max():
@@ -166,15 +147,13 @@ class _Run:
                 found = dict(f)
             settings, rest = str(found["settings"]), json.loads(str(found["rest"]))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
-            raise ValueError(
-                f"{self.file.name} is no state of a training, or a damaged one ({e}): "
-                "delete it, and the training begins anew"
-            ) from e
-        if settings != self.settings():
-            raise ValueError(
-                f"{self.file.name} was begun with other settings or other data: "
-                "use another folder, or delete it"
+            why = (
+                f"is no state of a training, or a damaged one ({e}): delete it, and it begins anew"
             )
+            raise ValueError(f"{self.file.name} {why}") from e
+        if settings != self.settings():
+            why = "was begun with other settings or other data: use another folder, or delete it"
+            raise ValueError(f"{self.file.name} {why}")
         self.rows, self.done, self.spent, self.note = rest
         self.state = [found[f"arr_{i}"] for i in range(3)]
         self.each = [list(found[f"each_{g}"]) for g in range(len(self.data))]
@@ -202,29 +181,21 @@ class _Run:
             epoch, tokens = self.done / -(-len(ids) // self.how.batch), int(lens.sum())
             at = len(ids) * own
             total = seen[:at].sum() if own else np.nan
-            row = dict(
-                step=self.done,
-                epoch=epoch,
-                tokens=round(epoch * tokens),
-                loss=float(losses[g]) if len(losses) else -total / tokens,
-                bits=tokens * np.log2(self.c.vocab) + total / np.log(2),
-                seconds=self.spent,
-            )
+            row = dict(step=self.done, epoch=epoch, tokens=round(epoch * tokens))
+            row["loss"] = float(losses[g]) if len(losses) else -total / tokens
+            row["bits"] = tokens * np.log2(self.c.vocab) + total / np.log(2)
+            row["seconds"] = self.spent
             self.each[g].append(seen[at:])
             for name, (_, n) in self.eval_sets.items():
                 row[name], at = -seen[at : at + len(n)].sum() / int(n.sum()), at + len(n)
             self.rows[g].append(row)
 
     def idle(self, g):
-        "Whether a model has diverged, knows all, or has stopped growing by a thousandth"
+        "Whether a model has diverged, or knows all"
         how, rows = self.how, self.rows[g]
         if self.note[g] or self.done and rows[-1]["loss"] < how.enough:
             return True
-        if not how.bits:
-            return False
-        bits, k = [r["bits"] for r in rows if r["step"] >= how.warmup * how.steps], how.patience
-        slow = k and len(bits) > k and bits[-1] < bits[-1 - k] + 0.001 * abs(bits[-1])
-        return slow or rows[-1]["bits"] > FULL * self.most[g]
+        return how.bits and rows[-1]["bits"] > FULL * self.most[g]
 
     # --- steps
 
@@ -289,9 +260,8 @@ def fit(
         raise ValueError("without `bits` nothing is evaluated: give `eval_sets`")
     if how.bits and absent is not None:
         raise ValueError("sequences can be absent only where no bits are counted: bits=False")
-    runs = [
-        (c, how.settled(c, len(x[0]), s), x) for c, s, x in _runs(config, data, how.seed, absent)
-    ]
+    given = _runs(config, data, how.seed, absent)
+    runs = [(c, how.settled(c, len(x[0]), s), x) for c, s, x in given]
     groups = {}  # those that go together: on a GPU the trainings of one size
     for i, (c, s, x) in enumerate(runs):
         same = i if device == "cpu" else (c, s.steps, s.batch, s.lr, len(x[0]))
@@ -332,9 +302,8 @@ def _runs(config, data, seed, absent):
     masks = [None] * len(sets) if absent is None else absent
     counts = dict(models=sizes, data=sets, seeds=seeds, masks=masks)
     if len({*map(len, counts.values())}) > 1:
-        raise ValueError(
-            "as many of each, please: " + ", ".join(f"{len(v)} {k}" for k, v in counts.items())
-        )
+        told = ", ".join(f"{len(v)} {k}" for k, v in counts.items())
+        raise ValueError(f"as many of each, please: {told}")
     for c, s, (ids, lens), gone in zip(sizes, seeds, map(pad, sizes, sets), masks):
         if gone is not None:
             gone = np.asarray(gone, bool)
@@ -375,11 +344,11 @@ def _engine(c, schedule, data=(), *how, **more):
     return engine_for(c, schedule, data, *how, **more)
 
 # %% ../nbs/rooms/gpt.ipynb #9f95b47e
-def module(
-    model,  # Fit, or Config: with the weights that a training begins with
-    seed: int = 0,  # of the weights of a Config
-):  # torch.nn.Module: token ids, N x T, to scores, N x T x V
-    "A model as a plain torch module; its scores at t are for token t"
+def module(model, seed: int = 0):
+    """A model as a plain torch.nn.Module: token ids, N x T, to scores, N x T x V; those at t are for token t
+
+    model: Fit, or Config: with the weights that a training begins with, by `seed`.
+    """
     require("torch", "local")
     from memnb.nets import GPT
 

@@ -44,8 +44,8 @@ def _module(path, stamps, top):
 
 
 def _c_files(path):
-    "The C code of a module: what has its name, for a package all in its folder"
-    return sorted(path.parent.glob("*.[ch]" if path.stem == "__init__" else f"{path.stem}.[ch]"))
+    "C code or table of a module: what has its name; for a package all C code in its folder"
+    return sorted(path.parent.glob("*.[ch]" if path.stem == "__init__" else f"{path.stem}.[ch]*"))
 
 
 def modules_used(names, top: Path = None) -> dict:
