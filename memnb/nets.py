@@ -22,7 +22,6 @@ from memnb.engine import (
     Native,
     Schedule,
     batch_order,
-    c_score,
     init_weights,
     library,
     parts,
