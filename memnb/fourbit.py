@@ -15,14 +15,9 @@ from .hf import BACKENDS as LOCAL
 from .hf import HF, plain
 
 # %% ../nbs/rooms/fourbit.ipynb #bcd88bff
-# sums stay in their order
+# sums stay in their order; some compilers do not know the flags behind
 _FLAGS = "-O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fno-signed-zeros".split()
-_MORE = (
-    "-march=native -fopenmp",
-    "-fopenmp",
-    "-march=native",
-    "",
-)  # which some compilers do not know
+_MORE = "-march=native -fopenmp", "-fopenmp", "-march=native", ""
 
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 
