@@ -265,9 +265,8 @@ class HF(LM):
         except TemplateError as e:
             if not said:
                 raise ValueError(f"the chat format of {self.name} refuses this: {e}") from e
-        _say_once(
-            f"{self.name} has no system role: instructions stand in front of the first question"
-        )
+        told = "has no system role: instructions stand in front of the first question"
+        _say_once(f"{self.name} {told}")
         if rest and rest[0]["role"] == "user":
             said = f"{said}\n\n{rest.pop(0)['content']}"
         return text([dict(role="user", content=said), *rest])
@@ -276,10 +275,9 @@ class HF(LM):
         "ContextError where a prompt (token ids) and the tokens that it may get are too many"
         worst, most = max(zip(map(len, ids), more), key=sum)
         if self.window and worst + most > self.window:
-            raise ContextError(
-                f"the longest prompt has {worst} tokens and its answer up to {most}, but {self.name} "
-                f"sees {self.window}: use fewer shots or rows, shorter answers, or another model"
-            )
+            told = f"the longest prompt has {worst} tokens and its answer up to {most}"
+            cure = "use fewer shots or rows, shorter answers, or another model"
+            raise ContextError(f"{told}, but {self.name} sees {self.window}: {cure}")
 
     @property
     def shares(self) -> bool:
@@ -555,19 +553,20 @@ def _check_words(name, tok, words):
         raise ValueError(f"{name} has no tokenizer: its files (tokenizer.json, ...) are missing")
     word = max(usual, key=usual.get)
     if usual[word] >= words:
-        raise ValueError(
-            f"{name} knows {words} tokens, but its tokenizer has {word!r} as number {usual[word]}: "
-            "it belongs to another model, or the embedding was not resized"
-        )
+        but = f"but its tokenizer has {word!r} as number {usual[word]}"
+        why = "it belongs to another model, or the embedding was not resized"
+        raise ValueError(f"{name} knows {words} tokens, {but}: {why}")
 
 
-def _outline(config, dtype):
-    "A network without weights"
+def _outline(config, ends, dtype):
+    "A network without weights, and with this generation config"
     import torch
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+        net = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    net.generation_config = ends
+    return net
 
 
 _GIVE = "Give a folder with safetensors, or a hub id (owner/name) that this machine can reach or has in its cache; `smollm2` works offline."
@@ -608,9 +607,7 @@ def _network(ref, revision, dtype, device, mark):
     if device == "cpu":
         for p in [*net.parameters(), *net.buffers()]:
             p.data = p.data.clone()  # out of the file, into memory
-    outline = _outline(net.config, dtype)
-    outline.generation_config = net.generation_config
-    return twin(net.to(device)), outline, tok
+    return twin(net.to(device)), _outline(net.config, net.generation_config, dtype), tok
 
 
 def _ask_hub(ref, revision):
@@ -621,10 +618,8 @@ def _ask_hub(ref, revision):
         if not isinstance(try_to_load_from_cache(ref, "config.json", revision=revision), str):
             HfApi().model_info(ref, revision=revision, timeout=10)
     except Exception as e:
-        raise FileNotFoundError(
-            f"the model {ref!r} is not a folder here, not in the local hub cache, and the hub "
-            f"did not give it ({type(e).__name__}). {_GIVE}"
-        ) from None
+        why = f"not in the local hub cache, and the hub did not give it ({type(e).__name__})"
+        raise FileNotFoundError(f"the model {ref!r} is not a folder here, {why}. {_GIVE}") from None
 
 
 def _device(device, dtype):
@@ -667,13 +662,10 @@ def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **k
     if rest:
         raise ValueError(f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'")
     device, folder = _device(device, dtype), fetch()
-    mark, outline = fingerprint(folder), _outline(AutoConfig.from_pretrained(folder), dtype)
-    outline.generation_config = GenerationConfig.from_pretrained(folder)
-
-    def read():
-        return _network(str(folder), None, dtype, device, mark)[0]
-
-    net, tok = Unread(outline, torch.device(device), read), AutoTokenizer.from_pretrained(folder)
+    config, ends = (kind.from_pretrained(folder) for kind in (AutoConfig, GenerationConfig))
+    mark, outline = fingerprint(folder), _outline(config, ends, dtype)
+    at, tok = torch.device(device), AutoTokenizer.from_pretrained(folder)
+    net = Unread(outline, at, lambda: _network(str(folder), None, dtype, device, mark)[0])
     return cls("smollm2", f"smollm2@{mark}/{dtype}", net, tok, **kw)
 
 # %% ../nbs/rooms/hf.ipynb #4919b29a

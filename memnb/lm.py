@@ -15,7 +15,7 @@ from functools import lru_cache, wraps
 from importlib import import_module
 
 from .core import counted, counting, did_you_mean, say
-from .prefix import shared
+from .prefix import own_tokens
 from .store import Store, fresh_since, key_of
 
 # %% ../nbs/rooms/lm.ipynb #9bfc30d7
@@ -117,6 +117,13 @@ class LM:
         a = dict(refused=answer.reason) if isinstance(answer, Refused) else answer
         return _as_given(self.store.put(self.id, settings, prompt, a, fresh_since()))
 
+    def _asked(self, todo, keep=True):
+        "Answers of the backend as they come, each stored: (place in `todo`, answer)"
+        with closing(self._answer(todo)) as answers:
+            for i, a in answers:
+                self.calls += 1
+                yield i, self._keep(*todo[i], a) if keep else a
+
     def _ask(self, prompts, settings, reuse=True):
         "Answers to `prompts` in order: from the store, or from the backend and then into the store"
         self.require(settings["request"])
@@ -125,18 +132,13 @@ class LM:
         if keys:
             if reuse:
                 self.store.need_write()
-            with closing(self._answer(list(todo.values()))) as answers:
-                for i, a in answers:
-                    self.calls += 1
-                    have[keys[i]] = self._keep(*todo[keys[i]], a) if reuse else a
+            for i, a in self._asked(list(todo.values()), reuse):
+                have[keys[i]] = a
         answers = [have[k] for k, *_ in requests]
-        if settings["request"] != "generate" and (
-            why := [a.reason for a in answers if isinstance(a, Refused)]
-        ):
-            raise NoAnswer(
-                f"{self.name} refused {len(why)} of {len(requests)} prompts for good ({why[0]}): no "
-                "scores; leave them out; the other answers are in the store"
-            )
+        why = [a.reason for a in answers if isinstance(a, Refused)]
+        if why and settings["request"] != "generate":
+            told = f"refused {len(why)} of {len(requests)} prompts for good ({why[0]}): no scores"
+            raise NoAnswer(f"{self.name} {told}; leave them out; the others are in the store")
         return answers
 
     def generate(
@@ -191,10 +193,8 @@ def _checked(prompts):
             raise ValueError("a prompt is empty")
         messages = (isinstance(m, dict) and {"role", "content"} <= set(m) for m in p)
         if not isinstance(p, str) and not all(messages):
-            raise ValueError(
-                "a prompt is a string or a list of messages with role and content, "
-                f"got {str(p)[:80]}"
-            )
+            kinds = "a string or a list of messages with role and content"
+            raise ValueError(f"a prompt is {kinds}, got {str(p)[:80]}")
     return list(prompts)
 
 # %% ../nbs/rooms/lm.ipynb #2060ba1f
@@ -271,14 +271,11 @@ class Dry(LM):
         c["cached"] += len({k for k, *_ in requests}) - len(jobs)
         if jobs and settings["request"] == "logprobs":
             c["prompt_tokens"] += sum(len(self.encode(end)) for _, end in jobs)
-            starts = [p for p, _ in jobs]  # a server is paid for all, a local model reads each once
-            jobs = list({json.dumps(p): p for p in starts}.values()) if self.n_params else starts
-        if jobs:
+            jobs = [p for p, _ in jobs]
+        if jobs:  # a server is paid for all; a local model reads once what prompts share
             ids = [self.encode(p) for p in jobs]
-            known = 0  # what all begin with is read once, but in whole texts all is scored
-            if self.n_params and len(ids) > 1 and settings["request"] != "tokens":
-                known = min(shared(min(ids), max(ids)), min(map(len, ids)) - 1)
-            c["prompt_tokens"] += sum(map(len, ids)) - known * (len(ids) - 1)
+            once = self.n_params and settings["request"] != "tokens"
+            c["prompt_tokens"] += own_tokens(ids) if once else sum(map(len, ids))
             c["new_tokens"] += settings.get("max_tokens", 0) * len(ids)
         return [have.get(k, blank[settings["request"]]) for k, *_ in requests]
 
@@ -342,9 +339,6 @@ def prefetch(model: LM, asks):
     for s, p in trial.todo.values():
         kinds.setdefault(s["request"], []).append((s, p))
     for todo in kinds.values():
-        with closing(model._answer(todo)) as answers:
-            for n, (i, a) in enumerate(answers, 1):
-                model.calls += 1
-                model._keep(*todo[i], a)
-                if n % 100 == 0:
-                    say(f"{n} of {len(todo)} answers")
+        for n, _ in enumerate(model._asked(todo), 1):
+            if n % 100 == 0:
+                say(f"{n} of {len(todo)} answers")
