@@ -106,7 +106,7 @@ class LM:
         for p in prompts:
             text = json.dumps(p)
             seen[text] = seen.get(text, -1) + 1
-            s = dict(settings, draw=seen[text]) if settings.get("temperature") else settings
+            s = dict(settings, draw=seen[text]) if "seed" in settings else settings
             requests.append((key_of(self.id, s, p), s, p))
         have = self.store.get([k for k, *_ in requests], fresh_since()) if reuse else {}
         have = {k: _as_given(a) for k, a in have.items()}

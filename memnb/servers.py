@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from .core import require, say
 from .lm import LM, ModelError, NoAnswer, Refused, Unsupported
-from .store import Store, key_of
+from .store import Store
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
 _PUBLIC, _URL = "https://api.openai.com/v1", "OPENAI_BASE_URL"
@@ -69,9 +69,8 @@ def _sorted(reply):
         found = data if isinstance(data, dict) else {}
         choices = found.get("choices") if isinstance(found.get("choices"), list) else []
         whole = choices and all(isinstance(c, dict) for c in choices)
-        error = next(
-            filter(None, [found.get("error"), *(c.get("error") for c in choices if whole)]), None
-        )
+        errors = [found.get("error"), *(c.get("error") for c in choices if whole)]
+        error = next(filter(None, errors), None)
         if whole and not error:
             return reply
         if not isinstance(error, dict):
@@ -236,10 +235,8 @@ def _span(places, values, prefix, tail, offsets=()):
     near = [i for i, p in enumerate(places[1:-1], 1) if start in p]
     sure = [i for i in near if len(places[i]) == 1 or offsets[i : i + 1] == [len(prefix)]]
     if not sure and len(near) != 1:
-        raise ValueError(
-            "a token of the server crosses the end of the prompt: end it where a word ends, "
-            "and begin the continuation with the space"
-        )
+        cure = "end it where a word ends, and begin the continuation with the space"
+        raise ValueError(f"a token of the server crosses the end of the prompt: {cure}")
     found = values[(sure or near)[0] : len(places) - 1]
     if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found):
         raise Broken("a log-probability is missing or impossible")
@@ -413,10 +410,9 @@ class OpenAI(LM):
             return self._client
         variable = "AZURE_OPENAI_API_KEY" if self.azure else "OPENAI_API_KEY"
         if not (key := os.environ.get(variable, "").strip()):
-            raise ModelError(
-                f"{self.name} needs the environment variable {variable} (any value for a "
-                "server without keys, whose address is in OPENAI_BASE_URL). Answers in the store need none."
-            )
+            told = "any value for a server without keys, whose address is in OPENAI_BASE_URL"
+            told = f"needs the environment variable {variable} ({told})"
+            raise ModelError(f"{self.name} {told}. Answers in the store need none.")
         require("openai", "api")
         import openai
 
@@ -450,13 +446,10 @@ class OpenAI(LM):
         got = super()._requests(prompts, settings, reuse)
         if "temperature" not in settings or "temperature" not in self.not_taken and not got[2]:
             return got
-        own = [(s | dict(temperature=None), p) for _, s, p in got[0]]
-        own = [(key_of(self.id, s, p), s, p) for s, p in own]
-        have = self.store.get([k for k, *_ in own]) if reuse else {}
-        if have:
+        own = super()._requests(prompts, settings | dict(temperature=None), reuse)
+        if own[1]:
             self._learn("temperature")  # in an earlier run
-        todo = {k: (s, p) for k, s, p in own if k not in have}
-        return (own, have, todo) if "temperature" in self.not_taken else got
+        return own if "temperature" in self.not_taken else got
 
     def _ask(self, prompts, settings, reuse=True):
         "As for all models; what was refused, declined in words or not read is counted and said"
@@ -518,10 +511,9 @@ class OpenAI(LM):
                 await asyncio.sleep(pause)
         n = (reply.get("usage") or {}).get("prompt_tokens")
         if _cut(fields["messages" if chat else "prompt"], n):
-            raise ModelError(
-                f"{self.name} cuts prompts: it read {n:,} tokens of one that has more. Give the server "
-                "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts."
-            )
+            cure = "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts"
+            told = f"cuts prompts: it read {n:,} tokens of one that has more"
+            raise ModelError(f"{self.name} {told}. Give the server {cure}.")
         if (name := reply.get("model") or self.model) != self.model:
             self._say_once(f": the answers are those of {os.path.basename(str(name))[:60]!r}")
         return reply
@@ -655,10 +647,9 @@ class OpenAI(LM):
             raise e.exceptions[0] from None
 
     def _refuses(self, err):
-        return ModelError(
-            f"{self.name} refused ({_reason(err)}), as it would for all prompts. Check the key, the "
-            f"model name, {_URL} and what the model takes (--server body='{{...}}')."
-        )
+        cure = f"the key, the model name, {_URL} and what the model takes (--server body='{{...}}')"
+        told = f"{self.name} refused ({_reason(err)}), as it would for all prompts"
+        return ModelError(f"{told}. Check {cure}.")
 
     def _end(self, err, row, new):
         "Raise what ends the run, where an error hits all prompts alike; `new`: nothing was answered yet"
