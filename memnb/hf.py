@@ -319,13 +319,10 @@ class HF(LM):
             yield i, base64.b64encode(z.numpy().tobytes()).decode()
 
     def _logprobs(self, todo):
-        known, texts, tails = {}, [], []
-        for _, (p, c) in todo:
-            name = json.dumps(p)
-            known[name] = known.get(name) or self.encode(p)
-            texts.append(known[name])
-            tails.append(self.tok(c, add_special_tokens=False).input_ids)
-        for i, lp, _ in self._scored(texts, tails):
+        known = {k: self.encode(p) for k, p in {json.dumps(p): p for _, (p, _) in todo}.items()}
+        heads = [known[json.dumps(p)] for _, (p, _) in todo]
+        tails = [self.tok(c, add_special_tokens=False).input_ids for _, (_, c) in todo]
+        for i, lp, _ in self._scored(heads, tails):
             yield i, lp
 
     def _tokens(self, todo):
