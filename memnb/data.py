@@ -135,10 +135,9 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     usual = Counter(len(v) for _, _, v in records).most_common(1)[0][0]
     if len(names) == 1 < usual and least > 1:
         line = next(n for n, _, v in records if len(v) == usual)
-        raise DataError(
-            f"{what} begins with {first[:50]!r}, and with {usual} values a line only on line {line}: "
-            f"if its table begins there, skip={line - 1} (--skip {line - 1} in a terminal) leaves out the lines above"
-        )
+        told = f"begins with {first[:50]!r}, and with {usual} values a line only on line {line}"
+        cure = f"skip={line - 1} (--skip {line - 1} in a terminal) leaves out the lines above"
+        raise DataError(f"{what} {told}: if its table begins there, {cure}")
     if len(names) < least:
         raise DataError(f"{what} has one column, {names[0][:50]!r}; a table needs two at least")
     rest = records[1:] if header else records
@@ -152,9 +151,7 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
         raise DataError(f"{what}: the header has {twice[0]!r} more than once; rename them")
     for line, _, values in rest:
         if len(values) != len(names):
-            cure = (
-                f"Correct it, quote values that contain {sep!r}, or take out a line that is no row."
-            )
+            cure = f"Correct it, quote values that contain {sep!r}, or take out what is no row."
             told = f"{len(values)} values where the header has {len(names)} names"
             raise DataError(f"{what}, line {line}: {told}. {cure}")
     if len(rest) < least > 1:
@@ -162,13 +159,12 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     if blank := len(found) - len(records):
         say(f"{what}: {blank} blank lines between its rows are left out")
     df = pd.DataFrame([v for _, _, v in rest], columns=names)
-    bare = {n: {n.strip(), *df[n].str.strip()} for n in names}
-    like = [n in set(df[n]) or all(re.fullmatch(_NUMBER, v) for v in bare[n]) for n in names]
+    number = re.compile(rf"\s*{_NUMBER}\s*").fullmatch
+    like = [n in set(df[n]) or all(map(number, (n, *df[n]))) for n in names]
     if own and header and 2 * sum(like) >= len(names):
-        told = "is taken for the names of the columns, and looks like a row; header=False"
-        say(
-            f"{what}: its first line, {first[:50]!r}, {told} (--no-header in a terminal) says that it is one"
-        )
+        told = "is taken for the names of the columns, and looks like a row"
+        cure = "header=False (--no-header in a terminal) says that it is one"
+        say(f"{what}: its first line, {first[:50]!r}, {told}; {cure}")
     return sep, first if header else "", [r for _, r, _ in rest], df
 
 # %% ../nbs/rooms/data.ipynb #5ce61a0a
@@ -523,18 +519,16 @@ def load(
     else:
         if k:
             ((split, (what, raw)),) = _gather(k, split).items()
-            called, title, origin = k.name, k.also, _origin(what, raw)
+            called, origin = k.name, _origin(what, raw)
         else:
             raw, what, called, split, origin = _own_table(source, split)
-            called, title = name or called, None
+            called = name or called
         sep = "," if isinstance(source, pd.DataFrame) else None
         t = _as_table(raw, what, skip, header, sep, encoding)
-        t = replace(t, name=called, title=title or called, split=split, origin=origin)
-        if k:
-            own = [c if c in t.names else None for c in (k.target, k.unique)]
-            t = replace(t, target=own[0], unique=own[1])
-        else:
-            unique = unique or _most_unique(t.df, target)
+        own = [c if k and c in t.names else None for c in (k and k.target, k and k.unique)]
+        t = replace(t, name=called, title=k and k.also or called, split=split, origin=origin)
+        t = replace(t, target=own[0], unique=own[1])
+        unique = unique if k else unique or _most_unique(t.df, target)
     for role, column in (("target", target), ("unique feature", unique)):
         if column is not None and column not in t.df:
             why = f"{t.name} has no column {column!r} to be the {role}"
