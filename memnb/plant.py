@@ -304,7 +304,7 @@ def make(
     out, m = _place(name, out), lm.load(base)
     if m.name.startswith("planted:"):
         raise ValueError(f"{m.name} is planted already: plant into its base")
-    if not hasattr(m, "net"):
+    if not hasattr(m, "plain"):
         raise ValueError(f"{m.name} has no weights here: plant into a local model")
     if own:
         parts, doses = [] if texts is None else [own_items(texts, doses, seed)], _several(doses)
