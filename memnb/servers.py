@@ -20,7 +20,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from .core import require, say
-from .lm import LM, ModelError, NoAnswer, Refused, Unsupported
+from .lm import LM, ModelError, NoAnswer, Refused, Unsupported, works_with
 from .store import Store
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
@@ -595,9 +595,8 @@ class OpenAI(LM):
         if not self.way:
             self.caps -= {"logprobs"}
             told = f"does not give the log-probabilities of its prompt ({'; '.join(why)})"
-            raise Unsupported(
-                f"{self.name}: the server {told}. Use hf:<model> for tests that need them."
-            )
+            told += f". Use hf:<model> for tests that need them. {works_with(self.caps)}"
+            raise Unsupported(f"{self.name}: the server {told}")
         if self.way[1]:
             self._say_once(" gives each token the log-probability of the next; moved back by one")
         places, values, offsets = await scored(self.way[0], prefix + tail)
