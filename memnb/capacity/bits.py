@@ -266,7 +266,7 @@ def synthetic(
     held: int = 256,  # held-out sequences, for membership
     seed: int = 0,  # of the first run
     part: str = "synthetic",  # name of these rows; 'precision': one size a model, near its capacity
-    **train,  # for gpt.fit: epochs, batch, lr, patience, device; folder: where states are kept
+    **train,  # for gpt.fit: epochs, batch, lr, device; folder: where states are kept
 ):  # DataFrame in the long form; parts `curve` (bits by step) and `rates` (histograms) beside their own
     "Bits that models memorize of random data"
     jobs = random_jobs(models, sizes, vocab, length, part)
