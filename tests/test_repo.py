@@ -549,7 +549,9 @@ def test_wheel_carries_what_it_reads(tmp_path):
     r = subprocess.run([*pip, "--target", site, source], cwd=away, capture_output=True, text=True)
     assert r.returncode == 0, r.stderr
     assert sorted(source.rglob("*")) == before, "the build left something in the source"
-    shipped = [p for p in source.rglob("*") if p.is_file() and p.suffix in (".c", ".csv", ".css", ".js")]
+    shipped = [
+        p for p in source.rglob("*") if p.is_file() and p.suffix in (".c", ".csv", ".css", ".js")
+    ]
     shipped += [p for d in ("nbs", "data") for p in (source / d).rglob("*.*[!d]") if p.is_file()]
     came = {(p.name, p.stat().st_size) for p in site.rglob("*")}
     lost = [p.name for p in shipped if (p.name, p.stat().st_size) not in came]
