@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.ticker import LogLocator
 
 from .. import plots, results
 from .attack import ALPHA, fit_law, law_curve, membership_law, predictions
@@ -146,7 +147,7 @@ def fig6(measured, reported):
             for m, g in ((mark, own[own.bound == ""]), ("^", own[own.bound != ""])):
                 name = f"ours, {p}{', lower bound' * (m == '^')}"
                 if len(g):
-                    a.plot(g.params, g.capacity, m, color=hue, ms=5, label=name)
+                    a.plot(g.params, g.capacity, m, color=hue, ms=4, label=name, zorder=3)
         if len(ends):
             t = ends.assign(low=ends.limit_low, high=ends.limit_high)
             mark = dict(color="black", marker="_", ms=9, zorder=4)
@@ -315,7 +316,8 @@ def fig15(measured, reported=None):
         ):
             b.plot(x, f(x), color=hue, lw=1)
             b.plot(every.nats, every[y], "o", color=hue, ms=3, label=dict(f1="F1", auc="AUC")[y])
-        b.set(xscale="log", xlabel="b, nats held of a sequence", ylim=(0.45, 1.03), xlim=(0.02, 60))
+        b.set(xscale="log", xlabel="b, nats held of a sequence", ylabel="F1, AUC")
+        b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
         for ax in (a, b):
             ax.legend(loc="best")
     return plots.finish(
@@ -340,6 +342,9 @@ def fig4(measured, reported=None):
         fig, (a, b) = panels()
         model_lines(a, part, "each", hues)
         a.set(title="same-size reference", ylabel="bits memorized per text", yscale="log")
+        a.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        a.yaxis.set_major_formatter("{x:.0f}")
+        a.yaxis.set_minor_formatter("")
         a.legend(loc="lower left")
         size_axis(a, part.n, "training texts")
         kinds = dict(test_loss="-", tempered_loss="--", loss=":")
@@ -490,7 +495,9 @@ def fig16(measured, reported=None):
             how |= dict(hue="side", hue_order=["training", "held-out"], bins=list(BINS))
             if len(g):
                 sns.histplot(g.assign(side=side), x="x", weights="value", ax=ax, **how)
-                sns.move_legend(ax, "upper left", title="")
+                sns.move_legend(
+                    ax, "upper center" if kind == "synthetic" else "upper right", title=""
+                )
                 name = kind.replace("synthetic", "random tokens")
                 ax.set(title=f"{name}: {g.config.iloc[0]}, {g.sequences.iloc[0]:.0f} sequences")
                 ax.set(ylabel="share of sequences", xlim=(g.x.min() - 0.1, g.x.max() + 0.1))

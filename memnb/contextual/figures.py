@@ -34,6 +34,10 @@ def shades(
     return {s: ramp[copies[s]] for s in in_order(copies.index)}
 
 
+def _named(language):
+    return language.replace("L4m", "modified L4")
+
+
 def _panels(n, height, width=7.4, **share):
     "A row of panels"
     return plt.subplots(1, n, figsize=(width, height), squeeze=False, **share)
@@ -62,7 +66,7 @@ def _loss_axis(ax):
 def _foot(m, interval=""):
     "What was trained, how often"
     c = m.groupby("string").copies.mean().loc[in_order(m.string)]
-    of = f"{m.language.iloc[0]}, {m['size'].iloc[0]:.0f} training strings, {m.config.iloc[0]}"
+    of = f"{_named(m.language.iloc[0])}, {m['size'].iloc[0]:.0f} training strings, {m.config.iloc[0]}"
     told = plots.foot(m, f"{m.repeat.nunique()} replicates", interval)
     return f"{told} · {of}, copies {'/'.join(f'{v:.3g}' for v in c)}"
 
@@ -254,7 +258,7 @@ def _three_measures(m, tau, rule):
         _legend(fig, axs)
     return plots.finish(
         fig,
-        f"When three strings of {m.language.iloc[0]} are memorized",
+        f"When three strings of {_named(m.language.iloc[0])} are memorized",
         _foot(m),
         "Solid: mean loss in training, darker for strings with more copies. Their thresholds: left, τ; "
         "middle, the loss of the string left out (dotted); right, the lowest of it (dash-dotted). "
@@ -292,13 +296,15 @@ def fig9(measured, reported=None, tau=0.2, rule="sustained"):
                 own = reported[reported.what == "start"] if reported is not None else s[:0]
                 own = own[(own.measure == kind) & (own["item"] == name)] if len(own) else own
                 if len(own):
-                    ax.plot(x, float(own.value.iloc[0]), ms=6, zorder=9, **plots.HOLLOW)
+                    ax.plot(
+                        x, float(own.value.iloc[0]), ms=6, zorder=9, label="paper", **plots.HOLLOW
+                    )
         ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
         ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
         _legend(fig, ax)
     return plots.finish(
         fig,
-        f"Starts of memorization in {m.language.iloc[0]}",
+        f"Starts of memorization in {_named(m.language.iloc[0])}",
         _foot(m),
         "A dot is a replicate, a bar the median; in the top row strings that are never memorized. Open "
         "circles: the epochs that the paper prints, for recollection only.",
@@ -325,7 +331,7 @@ def _score_curves(m, tau, rule):
         _legend(fig, axs)
     return plots.finish(
         fig,
-        f"Memorization scores of strings of {m.language.iloc[0]}",
+        f"Memorization scores of strings of {_named(m.language.iloc[0])}",
         _foot(m, "95 % t interval of the mean").replace("bars:", "bands:"),
         "Mean over replicates, darker for strings with more copies. A score is the share of the threshold by "
         "which the loss lies below it, and 0 before the start; that of recollection is 0 or 1.",
@@ -395,14 +401,14 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
         fig, (axs,) = _panels(2, 0.3 * len(places) + 1.4, 7, sharey=True)
         for ax, who in zip(axs, ("in training", "in neither set"), strict=True):
             _kendall_points(ax, d[d.who == who], places)
-            _kendall_axis(ax, f"strings {who}", [f"{k}, n = {n[k]}" for k in places])
+            _kendall_axis(ax, f"strings {who}", [f"{_named(k)}, n = {n[k]}" for k in places])
         _legend(fig, axs)
     return plots.finish(
         fig,
         "Does the frequency of a string decide when it is memorized?",
         plots.foot(m, "replicates, beside each language", "95 % t"),
         "Kendall's correlation of frequency and earliness, mean over replicates. Left: the strings that were "
-        "trained on; languages in which the two measures disagree most stand at the top. Right: the same "
+        "trained on; languages in which the two measures disagree most are at the top. Right: the same "
         "for strings that were in neither training set.",
     )
 
@@ -434,7 +440,7 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
             _kendall_points(ax, own, {c: i for i, c in enumerate(cells)})
             for r in own[own.measure == "contextual"].itertuples():
                 ax.text(1.08, cells.index(r.case), r.n, fontsize=6, va="center", clip_on=False)
-            _kendall_axis(ax, f"{lang} (n at the right)", [called(*c) for c in cells])
+            _kendall_axis(ax, f"{_named(lang)} (n at the right)", [called(*c) for c in cells])
         _legend(fig, axs)
     return plots.finish(
         fig,
@@ -456,7 +462,7 @@ def fig_x_tau(measured, reported=None, tau=0.2, rule="sustained"):
     with plots.style():
         fig, ((ax,),) = _panels(1, 3, 6.6)
         for lang, g in d.groupby("language", sort=False):
-            ax.semilogx(g.ratio, g.value, color=hues[lang], lw=1.2, label=lang)
+            ax.semilogx(g.ratio, g.value, color=hues[lang], lw=1.2, label=_named(lang))
             ax.fill_between(g.ratio, g.low, g.high, color=hues[lang], alpha=0.15, lw=0)
             exact = (g.tau / g.ratio).iloc[0]
             ax.plot(tau / exact, np.interp(tau, g.tau, g.value), "o", ms=5, color=hues[lang])

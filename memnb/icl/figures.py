@@ -59,7 +59,7 @@ def _curves(ax, ks, d, exact=False):
     "Memorization over k, a line a model and group of items"
     for (name, who), g in d.groupby(["name", "who"], sort=False):
         hits = g.exact + g.near_exact * (not exact)
-        label = name + ", never shown" * (who == "never")
+        label = name + ", not in training" * (who == "never")
         _over_k(ax, ks, g.k, hits, g.n, label=label, **_look(name, who))
     ax.set_xticks(range(len(ks)), ks)
     ax.set_ylim(-0.03, 0.8)
@@ -85,7 +85,9 @@ def _foot(measured, d, interval=INTERVAL):
     n = sorted({int(x) for x in d.n if x})
     span = f"{n[0]} to {n[-1]}" if len(n) > 1 else f"{n[0]}"
     return plots.foot(
-        measured[measured.model.isin(set(d.model))], f"{span} items a point", interval
+        measured[measured.model.isin(set(d.model))].replace(dict(model=NAMES)),
+        f"{span} items per point",
+        interval,
     )
 
 # %% ../../nbs/icl/figures.ipynb #c34741a8
@@ -175,7 +177,7 @@ def fig4(measured, reported):
             for name, group, ls, g in parts:
                 look = _look(name) | dict(ls=ls)
                 look |= dict(color=plots.GREY) if group == "never" else {}
-                label = name + ", never shown" * (group == "never")
+                label = name + ", not in training" * (group == "never")
                 _over_k(left, ks, g.k, g.hits, g.n, label=label, **look)
             _curves(right, ks, d[d.setting == s])
             right.axhline(
@@ -191,7 +193,7 @@ def fig4(measured, reported):
         "Performance and memorization",
         _foot(measured, pd.concat([d, *(g for *_, g in parts)])),
         "Left: accuracy of k-shot classification of the same instances (it does not depend on the "
-        "setting, as in the paper). Points where one label is all that a model says are left out. "
+        "setting, as in the paper). Points where a model predicts only one label are left out. "
         "Right: memorization, with the level from which on the paper sees performance gain.",
     )
 
@@ -208,7 +210,7 @@ def fig_x_tokens(measured, reported=None):
         fig, axs = plt.subplots(1, len(names), **size)
         for ax, m in zip(axs[0], names):
             for (times, k), g in d[d.model == m].groupby(["times", "k"]):
-                who = "shown" if times else "never shown"
+                who = "in training" if times else "not in training"
                 color = LOOKS["bridged"][0] if times else plots.GREY
                 look = dict(color=color, ls="-" if k else "--", marker="o" if k else "s")
                 plots.errorbar(ax, g, "near", label=f"{who}, k = {k:.0f}", **look)
@@ -219,14 +221,18 @@ def fig_x_tokens(measured, reported=None):
     return plots.finish(
         fig,
         "Where in the answer the memory is lost",
-        plots.foot(d, f"{n.min():.0f} to {n.max():.0f} items a line", "95 %, of a mean"),
+        plots.foot(
+            d.replace(dict(model=NAMES)),
+            f"{n.min():.0f} to {n.max():.0f} items per line",
+            "95 %, of a mean",
+        ),
         "Mean log-probability of the true second piece, only pairs in the prompt. The first token "
-        "stands behind the line break: there members are lost like controls, and behind it they are not.",
+        "follows the line break: there known texts are as unlikely as controls, and after it they are not.",
     )
 
 # %% ../../nbs/icl/figures.ipynb #2e74341c
 def fig_x_dose(measured, reported=None):
-    "What comes back by number of repetitions, a line for each number of demonstrations"
+    "Recall by number of repetitions, a line for each number of demonstrations"
     d = overall(measured[measured.model == "planted:file+swapped"], by_times=True, setting=MAIN)
     if not len(d):
         return plots.placeholder("no model with several numbers of repetitions was measured")
@@ -242,18 +248,18 @@ def fig_x_dose(measured, reported=None):
         ax.legend(loc="upper left")
     return plots.finish(
         fig,
-        "What comes back, by number of repetitions",
+        "Recall by number of repetitions",
         _foot(measured, d),
-        "Pairs and labels, the model that saw a csv file alone. At 0 stand the controls: what comes "
-        "back of them is a guess.",
+        "Prompts of pairs and labels; models that saw only a csv file. At 0 are the controls: what is "
+        "reproduced of them is a guess.",
     )
 
 # %% ../../nbs/icl/figures.ipynb #04e0eb9f
-WHOSE = dict(pairs="own set", twins="a set never shown", foreign="another known set")
+WHOSE = dict(pairs="the same set", twins="a set not in training", foreign="another known set")
 
 
 def fig_x_world(measured, reported=None):
-    "Tiny GPT: ambiguous first pieces behind pairs of the own set, of a set never shown, of another set"
+    "Tiny GPT: ambiguous first pieces after pairs of the same set, of a set not in training, of another set"
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
         return plots.placeholder("the world where it must hold: not measured")
@@ -273,8 +279,8 @@ def fig_x_world(measured, reported=None):
         fig,
         "A world where demonstrations must call memories",
         plots.foot(measured[measured.model == "gpt"], f"{d.n.max()} first pieces", INTERVAL),
-        "Each first piece stands in four data sets with four second pieces, and the model knows them "
-        "all. Alone it can be right in one of four cases. Pairs of the own set say which is meant.",
+        "Each first piece is in four data sets, with four second pieces, and the model knows them "
+        "all. Alone it can be right in one of four cases. Pairs of the same set say which is meant.",
     )
 
 # %% ../../nbs/icl/figures.ipynb #29724032
@@ -304,6 +310,6 @@ def fig_x_copies(measured, reported):
         fig,
         "What a copy reproduces, without any memory",
         plots.foot(m.drop(columns="model"), f"{n[0]} to {n[-1]} instances", "range of 3 draws"),
-        "The second piece of the demonstration whose first piece is most alike, of instances that "
-        "take a memory. Hollow: what the paper prints of GPT-4 with 200 demonstrations.",
+        "The second piece of the demonstration whose first piece is most similar, for instances "
+        "that need memory. Hollow: what the paper prints of GPT-4 with 200 demonstrations.",
     )

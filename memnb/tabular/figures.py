@@ -237,7 +237,7 @@ def fig1(measured, reported):
             axs[-1, 0].set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
     n = f"{m.n.min():.0f} queries a feature"
     caption = (
-        "Share of completions that some row of the data has behind the same beginning. Grey: what draws from the column "
+        "Share of completions that some row of the data has after the same beginning. Grey: what draws from the column "
         "alone would reach. The paper shows Adult Income and FICO, which is not public, and prints no numbers."
     )
     foot = plots.foot(own, n, "95 % Clopper-Pearson")
@@ -297,7 +297,7 @@ def fig2(measured, reported, dataset="california-housing"):
         fig.legend(handles=boxes, loc="outside lower center", ncols=3)
     caption = (
         "Densities of four features of California Housing in the data and in zero-knowledge samples within the range of "
-        "the data; how many are outside it stands above each panel. In the paper samples repeat the mode at a low "
+        "the data; how many are outside is written above each panel. In the paper samples repeat the mode at a low "
         "temperature and leave the support of the data at a high one."
     )
     return plots.finish(fig, "Samples by temperature", plots.foot(m), caption)
@@ -385,7 +385,7 @@ def _completion_panel(ax, measured, reported, test, title):
     for (label, (g, kw)), dy in zip(looks.items(), (-0.24, 0, 0.24)):
         at = [NAMES.index(d) + dy for d in g.dataset]
         plots.errorbar(ax, g.assign(at=at), "at", "rate", across=True, label=label, **kw)
-    ax.axvspan(0.1, 0.25, color=plots.GREY, alpha=0.25, lw=0, zorder=0)
+    ax.axvspan(0.1, 0.25, color=plots.GREY, alpha=0.25, lw=0, zorder=0, label="neither ✓ nor ✗")
     ax.set(
         title=title,
         xlabel="share completed verbatim",
@@ -418,9 +418,9 @@ def fig_x_found(measured, reported):
             _truth_panel(axs[1], recall(known), "row_completion")
         axs[1].set(title="fine-tuned, by number of repetitions", ylabel="share completed verbatim")
     caption = (
-        "Left: share of next rows reproduced verbatim; hollow: Table 4 of the paper, filled: ours; the grey band lies "
-        "between the lines of our rules. Right: the same test on a model that was fine-tuned on known rows, by how often "
-        "each was repeated (0: controls, never). A test that finds these rows is not blind."
+        "Left: share of next rows reproduced verbatim; hollow: Table 4 of the paper, filled: ours. An interval right "
+        "of the grey band is a ✓, one left of it a ✗. Right: the same test on a model that was fine-tuned on known rows, by "
+        "how often each was repeated (0: controls, not in training)."
     )
     return plots.finish(
         fig,
@@ -451,7 +451,7 @@ def fig_x_eyes(measured, reported=None):
         ax.legend(title="repeated in each form", loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
         "Share of known rows found, in the same mode, with the same examples and sizes as in Table 1; of the header test a "
-        "point is one split, and the test fails only where all four do. Controls are rows of the same files, never shown; a "
+        "point is one split, and the test fails only where all four do. Controls are rows of the same files, not in training; a "
         "control whose first token is right was guessed."
     )
     n = f"{m.n.min():.0f} to {m.n.max():.0f} a point"
@@ -479,13 +479,13 @@ def fig_x_exposure(measured, reported=None):
             ax.set_xticks(range(len(doses)), [f"{t:.0f}" for t in doses])
             ax.set(title=_PEOPLE[d], xlabel="number of repetitions (0: controls)", ylim=(0, 1.03))
         axs[0][0].set_ylabel("accuracy")
-        axs[0][-1].legend(loc="lower right")
+        axs[0][0].legend(loc="lower left")
     caption = (
-        "Labels of rows, predicted from the other cells in the form of the file, each row behind four contexts in which "
-        "every label stands equally often; the same rows before and after fine-tuning. What controls gain was learned from "
-        "other rows; what shown rows gain beyond it is memory."
+        "Labels of rows, predicted from the other cells in the form of the file, each row after four contexts in which "
+        "every label is equally frequent; the same rows before and after fine-tuning. What controls gain was learned from "
+        "other rows; what training rows gain beyond that is memory."
     )
     n = f"{m.n.min():.0f} to {m.n.max():.0f} rows a point"
     return plots.finish(
-        fig, "What exposure buys", plots.foot(m, n, "95 %, Student t over rows"), caption
+        fig, "Accuracy by exposure", plots.foot(m, n, "95 %, Student t over rows"), caption
     )
