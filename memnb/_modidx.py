@@ -368,6 +368,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                 'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._loss_axis': ( 'contextual/figures.html#_loss_axis',
                                                                                    'memnb/contextual/figures.py'),
+                                          'memnb.contextual.figures._named': ( 'contextual/figures.html#_named',
+                                                                               'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._one_string': ( 'contextual/figures.html#_one_string',
                                                                                     'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._panels': ( 'contextual/figures.html#_panels',
