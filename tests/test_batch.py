@@ -477,7 +477,7 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     yaml(house, "# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n")
     err = refused(capsys, "run", "mine")
     assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in err
-    assert "at least 1 second, not 0" in refused(capsys, "run", "mine", "--timeout", "0")
+    assert "timeout: at least 1, not 0" in refused(capsys, "run", "mine", "--timeout", "0")
     assert not (house / "runs").exists()
 
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,15 +62,12 @@ class Job:
 
 def _is_locked(file):
     "Whether somebody holds the lock in a file"
-    if not file.exists():
-        return False
-    try:
-        with FileLock(file).acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # a folder that only can be read
-        return False
+    if file.exists():
+        try:
+            FileLock(file).acquire(timeout=0).lock.release()
+        except OSError as e:  # or a folder that only can be read
+            return isinstance(e, Timeout)
+    return False
 
 
 def work(job: Job, alive: Path, wait: bool = False) -> Outcome:
@@ -111,16 +108,14 @@ def _pool(workers, dask, scheduler):
             yield pool
         return
     require("distributed", "dask")
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    with ExitStack() as stack:
-        if not scheduler:
-            how = dict(threads_per_worker=1, dashboard_address=None, silence_logs=50)
-            scheduler = stack.enter_context(LocalCluster(n_workers=workers, **how))
-        try:
-            client = stack.enter_context(Client(scheduler, timeout=10))
-        except (OSError, TimeoutError, ValueError) as e:
-            raise ValueError(f"no Dask scheduler answers at {scheduler}: {first_line(e)}") from None
+    here = dict(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    try:
+        client = Client(scheduler, timeout=10, **({} if scheduler else here))
+    except (OSError, TimeoutError, ValueError) as e:
+        raise ValueError(f"no Dask scheduler answers at {scheduler}: {first_line(e)}") from None
+    with client:
         yield client.get_executor(pure=False)
 
 
@@ -143,7 +138,12 @@ def _all(jobs, submit, alive, shown):
                     known[submit(work, job, alive, True)] = job
                     continue
                 results[job.run.name] = got
-                _note(got, job.out.parent, alive.name)
+                if got.status != "skipped":
+                    event = dict(run=got.run.name, batch=alive.name, what=got.status)
+                    event |= dict(seconds=round(got.seconds, 2), error=got.error)
+                    tell(job.out.parent, event)
+                if got.status == "failed":
+                    say(f"{got.run.name} failed: {got.error}; see {relative_path(got.file)}")
         except KeyboardInterrupt:
             alive.unlink(missing_ok=True)
             for f in known:
@@ -163,34 +163,24 @@ def runs_dir(name: str, out: Path = None) -> Path:
     where = (Path(out or root() / "runs") / file.stem).resolve()
     mark = where / ".profile"
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(file, where):
-        raise ValueError(
-            f"{relative_path(where)} holds the runs of another {file.name}: "
-            "give this profile another name, or another folder with --out"
-        )
+        how = "give this profile another name, or another folder with --out"
+        raise ValueError(f"{relative_path(where)} holds the runs of another {file.name}: {how}")
     return where
 
 
-def jobs_of(
-    name: str,  # profile
-    only: tuple = (),  # words of papers; all when empty
-    params: dict = None,  # parameters that replace those of the profile
-    out: Path = None,  # folder of the executed notebooks; default `runs`
-    *,
-    threads: int = None,  # of each kernel; default: all cores
-    env: dict = None,  # more for the environment of the kernels
-    **how,  # `force` and `timeout` of a `Job`
-) -> list:  # of `Job`, in the order of the profile
-    "The runs of a profile that are wanted"
-    where, env = runs_dir(name, out), kernel_env(threads) | (env or {})
-    jobs = []
+def jobs_of(name: str, only=(), params: dict = None, out: Path = None, env=None, **how) -> list:
+    """The runs of a profile that are wanted, list of `Job` in its order: those of the papers `only`, of all by default.
+
+    Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`; `env` is
+    the environment of the kernels, and `how` `force` and `timeout` of a `Job`.
+    """
+    where, jobs = runs_dir(name, out), []
     for run in select(name, only, params):
-        own = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
-        job = Job(
-            run, find(run.notebook).resolve(), where / f"{run.name}.ipynb", env=env | own, **how
-        )
-        if job.out.is_dir():
-            raise ValueError(f"{relative_path(job.out)} is a folder: move it away")
-        jobs.append(job)
+        own = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant) | (env or kernel_env())
+        nb, file = find(run.notebook).resolve(), where / f"{run.name}.ipynb"
+        if file.is_dir():
+            raise ValueError(f"{relative_path(file)} is a folder: move it away")
+        jobs.append(Job(run, nb, file, env=own, **how))
     return jobs
 
 
@@ -209,17 +199,22 @@ def batch(
     scheduler: str = None,  # address of a Dask scheduler that runs already
 ) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
     "Run a profile, chosen as in `jobs_of`; an error in one notebook does not stop the others"
-    if timeout is not None and timeout < 1:
-        raise ValueError(f"timeout: at least 1 second, not {timeout}")
-    if workers < 1:
-        raise ValueError(f"workers: at least 1, not {workers}")
-    anew = dict(MEMNB_FRESH=datetime.now(UTC).isoformat(timespec="seconds")) if fresh else {}
-    how = dict(force=force or fresh, timeout=timeout, threads=max(1, cores() // workers))
-    jobs = jobs_of(name, only, params, out, env=anew, **how)
+    for what, number in dict(timeout=timeout, workers=workers).items():
+        if number is not None and number < 1:
+            raise ValueError(f"{what}: at least 1, not {number}")
+    env = kernel_env(max(1, cores() // workers))
+    if fresh:
+        env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
+    jobs = jobs_of(name, only, params, out, env, force=force or fresh, timeout=timeout)
     if all(j.ready and not j.force for j in jobs):
         return [Outcome(j.run, "skipped", j.out) for j in jobs]
     require("papermill", "batch")
-    _may_write(jobs)
+    for job in jobs:  # what cannot be written is said before hours are spent on it
+        tables = root() / "data/papers" / job.run.notebook / "measured"
+        for place in (tables, figures_dir(job.run.profile)) * (job.run.profile != "smoke"):
+            there = next(p for p in (place, *place.absolute().parents) if p.exists())
+            if not os.access(there, os.W_OK):
+                raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
     where = jobs[0].out.parent
     alive = where / ".locks" / f"batch-{uuid4().hex[:8]}"
     alive.parent.mkdir(parents=True, exist_ok=True)
@@ -231,25 +226,6 @@ def batch(
             return _all(jobs, pool.submit, alive, shown)
         finally:
             alive.unlink(missing_ok=True)
-
-
-def _may_write(jobs):
-    "Refuse a batch whose tables or figures cannot be written, before hours are spent on them"
-    for job in jobs:
-        tables = root() / "data/papers" / job.run.notebook / "measured"
-        for place in (tables, figures_dir(job.run.profile)) * (job.run.profile != "smoke"):
-            there = next(p for p in (place, *place.absolute().parents) if p.exists())
-            if not os.access(there, os.W_OK):
-                raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
-
-
-def _note(got, where, batch):
-    "Log what became of a run, and say what went wrong"
-    if got.status != "skipped":
-        how = dict(what=got.status, seconds=round(got.seconds, 2), error=got.error)
-        tell(where, dict(run=got.run.name, batch=batch) | how)
-    if got.status == "failed":
-        say(f"{got.run.name} failed: {got.error}; see {relative_path(got.file)}")
 
 
 def _state(job, last):
@@ -303,10 +279,7 @@ def left_over(name: str) -> str:
 
 
 def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
-    """What a batch, chosen as in `jobs_of`, would do and cost, without doing it.
-
-    A dict a run: notebook, parameters, done, and the keys of `costs`.
-    """
+    "What a batch, as of `jobs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`"
     rows = []
     for job in jobs_of(name, only, params, out):
         values = {k: p.default for k, p in parameters(job.nb).items()} | job.run.parameters

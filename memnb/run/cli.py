@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from fastcore.docments import docments
 
-from ..core import data_dir, did_you_mean, figures_dir, require, say, share_dir, version
+from ..core import data_dir, figures_dir, require, say, share_dir, version
 from .redact import redact
 from .terminal import duration, relative_path, table
 
@@ -44,16 +44,14 @@ def _served(words):
     likes, given = dict(OPTIONS, url=""), {}
     for word in words:
         name, _, value = word.partition("=")
-        like = likes.get(name)
         try:
-            given[name] = value if isinstance(like, str) else type(like)(json.loads(value))
-            at_least = name in ("concurrency", "timeout")
-            good = isinstance(like, (str, dict)) or given[name] >= at_least
-        except (TypeError, ValueError):
-            good = False
-        if not good:
+            kind = type(likes[name])
+            given[name] = value if kind is str else kind(json.loads(value))
+            if kind in (int, float) and given[name] < (name in ("concurrency", "timeout")):
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
             how = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(likes)}"
-            raise ValueError(f"--server takes {how}, not '{word}'")
+            raise ValueError(f"--server takes {how}, not '{word}'") from None
     if url := given.pop("url", ""):
         _place(url)
         os.environ["OPENAI_BASE_URL"] = url
@@ -71,7 +69,7 @@ def _run(
     fresh: bool = False,  # as --force, and ask and train anew what is kept
     timeout: int = None,  # S: seconds for each notebook
     quiet: bool = False,  # no progress, only what failed
-    workers: int = 1,  # N: runs at a time (1)
+    workers: int = 1,  # N: runs at a time
     dask: bool = False,  # workers are processes of a local Dask cluster
     scheduler: str = None,  # ADDRESS: use the Dask scheduler there, as tcp://host:8786
     server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
@@ -116,14 +114,8 @@ def _plan(
     print(estimate_table(estimates(profile, only, dict(p), out), paid))
 
 
-def _status(
-    profile: str = None,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file; without one, all batches
-    *,
-    out: Path = None,  # folder of the executed notebooks (runs)
-    only: list = (),  # WORD: only these papers
-    p: dict = (),  # set a parameter in every notebook that has it
-):
-    "how a batch is doing, and what has changed since"
+def _status(profile: str = None, *, out: Path = None, only: list = (), p: dict = ()):
+    "how a batch is doing, and what has changed since; without a profile, all batches"
     from .batch import batches, left_over, status
 
     if not profile:
@@ -365,23 +357,19 @@ def _store(
     if (what in ("export", "import")) != bool(path):
         raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
     if what == "list":
-        rows = [
-            (m["model"], str(m["engine"]), f"{m['answers']:,}", f"{m['chars'] / 1e6:.1f} MB")
-            + tuple(str(m[k] or "?")[:10] for k in ("first", "last"))
-            for m in store.models()
-        ]
+        rows = []
+        for m in store.models():
+            size, days = f"{m['chars'] / 1e6:.1f} MB", (m["first"] or "?", m["last"] or "?")
+            rows.append((m["model"], str(m["engine"]), f"{m['answers']:,}", size))
+            rows[-1] += tuple(day[:10] for day in days)
         head = "model", "engine", "answers", "size", "first", "last"
         print(table(head, rows) if rows else "no answers yet")
     elif what == "forget":
-        have = Counter()
-        for m in store.models():
-            have[m["model"]] += m["answers"]
-        if model not in have:
-            raise ValueError(f"no answers of the --model '{model}'{did_you_mean(str(model), have)}")
-        if yes:
-            print(f"{store.forget(model):,} answers of {model} forgotten")
+        n = sum(m["answers"] for m in store.models() if m["model"] == model)
+        if n and not yes:
+            print(f"{n:,} answers of {model} would be forgotten: add --yes to do it")
         else:
-            print(f"{have[model]:,} answers of {model} would be forgotten: add --yes to do it")
+            print(f"{store.forget(model):,} answers of {model} forgotten")
     elif what == "export":
         _may_write(path)
         print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
@@ -404,19 +392,11 @@ def _student(
     from .student import student
 
     page, out = find(word), out or Path(f"{word}_student.ipynb")
-    if out.exists():
-        raise ValueError(f"{out} is there already: name another --out")
     print(f"{out}: {student(page, out)} functions to write")
 
 
-def _replay(
-    profile: str = "replay",  # PROFILE: whose runs (replay: every page as it stands)
-    *,
-    out: Path = None,  # folder of the executed notebooks (runs)
-    only: list = (),  # WORD: only these papers
-    workers: int = 2,  # N: runs at a time (2)
-):
-    "run the pages on the answers that ship, without a model"
+def _replay(profile: str = "replay", *, out: Path = None, only: list = (), workers: int = 2):
+    "run the pages, or the notebooks of a profile, on the answers that ship, without a model"
     from unittest.mock import patch
 
     from ..store import Store
@@ -460,9 +440,9 @@ def _offered(metavar):
 
 
 def _arguments(parser, fun):
-    "Take the parameters of a function as the arguments of a command"
+    "Take the parameters of a function as the arguments of a command; what it says nothing of is as in `memnb run`"
     for name, p in signature(fun).parameters.items():
-        comment = docments(fun, returns=False)[name] or ""
+        comment = docments(fun, returns=False)[name] or docments(_run, returns=False)[name]
         metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", comment).groups()
         default = [] if p.annotation in (list, dict) else p.default
         how = _TYPES.get(p.annotation, {}) | dict(help=text, default=default)

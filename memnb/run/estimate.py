@@ -55,12 +55,8 @@ def estimate_table(rows: list, price: tuple = ()) -> str:
     lines = []
     for r in [*rows, total]:
         state = r.get("state") or ("done" if r["done"] else "to do")
-        line = [
-            r["notebook"],
-            state,
-            *(count_text(r[k]) for k in COSTS[:-1]),
-            duration(r["seconds"]),
-        ]
+        counts = [count_text(r[k]) for k in COSTS[:-1]]
+        line = [r["notebook"], state, *counts, duration(r["seconds"])]
         if price:
             tokens = r["prompt_tokens"], r["new_tokens"]
             paid = None if None in tokens else sum(map(mul, tokens, price)) / 1e6

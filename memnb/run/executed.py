@@ -41,9 +41,7 @@ class Output:
     "An output of a cell"
 
     kind: str  # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
-    value: (
-        object  # str; HTML; a PNG in base64; a list of dicts; (first line, traceback) of an error
-    )
+    value: object  # str, HTML, PNG in base64, list of dicts, (first line, traceback) of an error
     about: str = ""  # what it shows, for who cannot see it
     size: dict = field(default_factory=dict)  # width and height of a picture, points of the page
     caption: str = ""  # of a picture, Markdown
@@ -54,7 +52,7 @@ class Output:
 
 
 def _best_form(data, meta):
-    "The best of the forms in which a notebook holds one output"
+    "The best of the forms in which a notebook holds one output, and what is told of it"
     if BOARD_MIME in data:
         rows = data[BOARD_MIME]["claims"]
         return [Output("board", [{k: str(v or "") for k, v in r.items()} for r in rows])]
@@ -139,11 +137,9 @@ class Notebook:
     @property
     def provenance(self):
         "Where a run comes from: two lists of name -> text"
-        given = {
-            k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in self.params.items()
-        }
-        run = dict(duration=self.time, machine="unknown") | self.facts
-        return dict(Parameters=dict(profile=self.profile) | given, Run=run)
+        given = dict(profile=self.profile) | self.params
+        given = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in given.items()}
+        return dict(Parameters=given, Run=dict(duration=self.time, machine="unknown") | self.facts)
 
     @property
     def sections(self):
@@ -152,22 +148,14 @@ class Notebook:
     def outputs(self, *kinds):
         return [(c, o) for c in self.cells for o in c.outputs if o.kind in kinds]
 
-    @property
-    def lead(self):
-        "What leads a paper: (cell, output) of the picture of its claims; [] without one"
-        return [(c, o) for c, o in self.outputs("picture") if "What holds" in c.section][:1]
-
 
 def _name(outputs, source, heading):
     "Say of each output what it shows: the figure or table that its cell calls for, and its title"
     for kind, word, name in (("picture", "fig", "Figure"), ("table", "tab", "Table")):
-        mine, called = (
-            [o for o in outputs if o.kind == kind],
-            re.findall(rf"\b{word}(?:(\d+)|_x_)\w*\(", source),  # '' for one of ours
-        )
-        called = (
-            called if len(called) == len(mine) else [""] * len(mine)
-        )  # one each, in their order
+        mine = [o for o in outputs if o.kind == kind]
+        called = re.findall(rf"\b{word}(?:(\d+)|_x_)\w*\(", source)  # '' for one of ours
+        if len(called) != len(mine):  # one each, in their order
+            called = [""] * len(mine)
         for o, n in zip(mine, called, strict=True):
             label = f"{name} {n}" * bool(n)
             told = o.about if o.about.startswith(label) else f"{label}: {o.about}"
@@ -243,9 +231,8 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
 def _logged(row, profile):
     "A run that left an event in the log, but no notebook"
     at = f"cell {row['cell']} of {row['of']}" if "cell" in row else "no cell has ended"
+    note, paper = ": ".join(filter(None, [at, row.get("error")])), row["run"].split("-")[0]
     state = str(row.get("what", "unknown")).replace("cell", "started")
-    note = ": ".join(filter(None, [at, row.get("error")]))
-    paper = row["run"].split("-")[0]
     return Notebook(row["run"], paper, profile, state, paper, note=note)
 
 

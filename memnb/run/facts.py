@@ -80,7 +80,7 @@ def check(files: list, write: bool = False) -> dict:
         right, wrong = checked(file.read_text(encoding="utf-8"))
         if wrong:
             found[file] = wrong
-            if write:
-                with replacing(file) as part:
-                    part.write_text(right, encoding="utf-8")
+        if wrong and write:
+            with replacing(file) as part:
+                part.write_text(right, encoding="utf-8")
     return found

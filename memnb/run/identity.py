@@ -38,8 +38,7 @@ def _imports(tree, package=()):
 def _module(path, stamps, top):
     "(checksum of a module as it is parsed, without its comments; names that it imports)"
     tree = syntax_tree(path.read_text(encoding="utf-8"))
-    text = ast.dump(tree)
-    text += "".join(f.read_text(encoding="utf-8") for f in _c_files(path))
+    text = ast.dump(tree) + "".join(f.read_text(encoding="utf-8") for f in _c_files(path))
     return checksum(text), tuple(_imports(tree, ("memnb", *path.parent.relative_to(top).parts)))
 
 

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import version as installed
 from itertools import groupby
 from pathlib import Path
@@ -22,10 +23,7 @@ from .terminal import tell
 
 
 def kernel_env(threads: int = None) -> dict:
-    """What the environment of a kernel has beyond that of its batch; what the user has set stays.
-
-    It works in the folder of its notebook, so paths are absolute.
-    """
+    "What a kernel's environment has beyond that of its batch: what the user has set stays, paths become absolute"
     env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads or cores()))
     env = {k: os.environ.get(k, v) for k, v in env.items()} | dict(MEMNB_HOME=str(root().resolve()))
     return env | {k: os.path.abspath(os.environ[k]) for k in FOLDERS if os.environ.get(k)}
@@ -43,12 +41,10 @@ def _end(pid):
     "Kill a process and all that it has started, the kernel first"
     import psutil
 
-    try:
+    with suppress(psutil.NoSuchProcess):
         tree = psutil.Process(pid)
         for p in [*reversed(tree.children(recursive=True)), tree]:
             p.kill()
-    except psutil.NoSuchProcess:
-        pass
 
 
 class _Relay(io.TextIOBase):
@@ -138,17 +134,15 @@ def _close(part, out, source, meta, error):
     for c in codes:  # pieces of one stream become one: a key printed in two goes is seen
         whole = []
         for name, some in groupby(c["outputs"], lambda o: o.get("name")):
-            first, *rest = some
-            text = "".join("".join(o["text"]) for o in (first, *rest)) if name else ""
-            whole += [first | dict(text=text)] if name else [first, *rest]
+            first, *more = some
+            text = dict(text="".join("".join(o["text"]) for o in (first, *more))) if name else {}
+            whole += [first | text, *([] if name else more)]
         c["outputs"] = whole
     if error and all(o["output_type"] != "error" for c in codes for o in c["outputs"]):
         begun = [c for c in codes if c["metadata"].get("papermill", {}).get("start_time")]
         name, _, said = error.partition(": ")
-        last = (begun or codes[:1])[-1]
-        last["outputs"].append(
-            dict(output_type="error", ename=name, evalue=said, traceback=[error])
-        )
+        last, told = (begun or codes[:1])[-1], dict(ename=name, evalue=said, traceback=[error])
+        last["outputs"].append(dict(output_type="error") | told)
         last["metadata"].setdefault("papermill", {}).update(status="failed", exception=True)
     nb["metadata"]["papermill"].update(input_path=source, output_path=out.name)
     nb = redact_notebook(nb)
@@ -161,16 +155,15 @@ def _close(part, out, source, meta, error):
 
 
 def execute(
-    nb,  # word of a paper, or path of a notebook
-    out: Path,  # executed notebook; until it is finished `….partial.ipynb` in the same folder
-    params: dict = None,  # name -> value, checked before the start
-    *,
-    timeout: int = None,  # seconds for the whole notebook; None for no limit
-    going=lambda: True,  # called several times a second: whether to go on
-    event: dict = None,  # what the log says of the run beside its own news; without it, no log
-    env: dict = None,  # of the kernel, beyond that of this process; default `kernel_env()`
-) -> str:  # its error in a line; empty when `out` is there
-    "Run one notebook; it gets its name in one step at the end, so a file of that name is whole"
+    nb, out: Path, params: dict = None, *, timeout=None, going=lambda: True, event=None, env=None
+) -> str:
+    """Run one notebook, a path or the word of a paper; its error in a line comes back, '' when `out` is there.
+
+    It gets its name in one step at the end, so a file of that name is whole; until then it is `….partial.ipynb`.
+    `params` are checked before the start; `timeout` is in seconds; `going()` says several times a second whether to go
+    on; `event` is what the log says of the run beside its own news (without it, no log); `env` is that of the kernel,
+    beyond that of this process, by default `kernel_env()`.
+    """
     nb, out, start = find(nb), Path(out).resolve(), time.monotonic()
     params, part = check(nb, params or {}), partial_file(out)
     made_of = run_parts(nb, params)  # at the start: code that changes meanwhile is noticed later

@@ -99,9 +99,8 @@ class Run:
         return [f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values]
 
     def _named(self, first):
-        return _file_name(
-            first, *self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
-        )
+        told = [*self.grid, *sorted({*self.replaced} - {*self.grid})]
+        return _file_name(first, *self._pairs(told))
 
     @property
     def name(self):
@@ -146,26 +145,24 @@ def profile_file(name: str) -> Path:
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
-        here = f"no profile '{name}'{did_you_mean(name, known)}"
-        raise ValueError(f"{here}, or the path of a YAML file")
-    if not path.is_file():
-        raise FileNotFoundError(f"no profile file {name}")
-    if path.stem in known and path.resolve() != known[path.stem].resolve():
-        what = f"'{path.stem}' is a profile of memnb, give yours another name"
-        raise ValueError(f"{path.name}: {what}")
-    return path
+        what = f"no profile '{name}'{did_you_mean(name, known)}, or the path of a YAML file"
+    elif not path.is_file():
+        what = f"no profile file {name}"
+    elif path.stem in known and path.resolve() != known[path.stem].resolve():
+        what = f"{path.name}: '{path.stem}' is a profile of memnb, give yours another name"
+    else:
+        return path
+    raise ValueError(what)
 
 
 def profile(name: str) -> list:
     "List of `Run` of a profile, grids expanded, parameters not yet checked"
     path, out = profile_file(name), []
     try:
-        text = path.read_text(encoding="utf-8")
-        data = read_yaml(text)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is not UTF-8 text") from None
+        data = read_yaml(text := path.read_text(encoding="utf-8"))
     except ValueError as e:
-        raise ValueError(f"{path.name} {e}") from None
+        why = "is not UTF-8 text" if isinstance(e, UnicodeDecodeError) else e
+        raise ValueError(f"{path.name} {why}") from None
     if not isinstance(data, list) or not data:
         raise ValueError(f"{path.name}: a profile is a list of at least one run")
     for entry, node in zip(data, yaml.compose(text, yaml.SafeLoader).value, strict=True):
@@ -179,12 +176,8 @@ def profile(name: str) -> list:
     return out
 
 
-def select(
-    name: str,  # profile
-    only: tuple = (),  # words of papers; all when empty
-    params: dict = None,  # parameters that replace those of the profile
-) -> list:  # of `Run`, every parameter checked
-    "Runs of a profile that were asked for, checked"
+def select(name: str, only: tuple = (), params: dict = None) -> list:
+    "Runs of a profile, list of `Run`: of the papers `only`, all when empty; `params` replace its own, all are checked"
     word, runs, params = profile_file(name).stem, profile(name), params or {}
     has = list(dict.fromkeys(r.notebook for r in runs))
     for w in only:

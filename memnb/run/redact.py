@@ -41,9 +41,7 @@ OTHER = re.compile(
     r"(?:/[\w.@+-]+)*/(?=[\w.@+-])"
 )
 
-SECRET = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|_PWD\b|_AUTH\b", re.I
-)  # in a name
+SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|_PWD\b|_AUTH\b")  # names
 # of well-known services; what is looked at without being taken has an upper end, or a long line takes days
 TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]{0,100}?\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
@@ -105,9 +103,7 @@ class Redactor:
         steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
         if pattern := _host_pattern(host):
             steps.append(("", pattern, "this-machine"))
-        self.steps = [
-            (need, p, w if p is SERVER else w.replace("\\", r"\\")) for need, p, w in steps
-        ]
+        self.steps = [(n, p, w if p is SERVER else w.replace("\\", r"\\")) for n, p, w in steps]
         self.seen = {}  # texts of before: notebooks of one paper share most of them
 
     def __call__(self, text):
@@ -128,9 +124,8 @@ def redact(text: str) -> str:
     return Redactor()(text)
 
 
-BINARY = re.compile(
-    r"(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*"
-)  # PNG, JPEG, GIF, PDF
+# PNG, JPEG, GIF, PDF, WebP
+BINARY = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*")
 
 
 def redact_notebook(nb, redactor=None):

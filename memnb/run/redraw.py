@@ -16,14 +16,11 @@ def figures_of(word: str) -> dict:
     return dict(sorted(found.items(), key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0])))
 
 
-def redraw(
-    word: str,  # of the paper
-    name: str,  # of the figure, as 'fig2' or 'x_tau'
-    settings: list = (),  # as 'tau=0.05'
-    model: str = None,  # whose rows
-    profile: str = None,  # of which profile; default: the largest that is there
-):  # matplotlib figure; ValueError for what is not known
-    "Draw a figure from the tables"
+def redraw(word: str, name: str, settings: list = (), model: str = None, profile: str = None):
+    """Draw a figure of a paper, as 'fig2' or 'x_tau', from the tables; ValueError for what is not known.
+
+    Settings are as 'tau=0.05'; the rows are those of a model, and of a profile, by default the largest that is there.
+    """
     known, every, chosen = figures_of(word), measured(word), {}
     fun = known.get(str(name).removeprefix("fig_")) or known.get(f"x_{name}")
     if not fun:

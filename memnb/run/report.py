@@ -156,7 +156,8 @@ class Paper:
     def lead(self):
         "Output: the picture of its claims of the first run that has one, a smoke run last; else None"
         small_last = sorted(self.notebooks, key=lambda nb: nb.profile == "smoke")
-        return next((o for nb in small_last for _, o in nb.lead), None)
+        pictures = (co for nb in small_last for co in nb.outputs("picture"))
+        return next((o for c, o in pictures if "What holds" in c.section), None)
 
 
 def _shown(nbs, papers):
@@ -176,10 +177,8 @@ def runs_found(runs: Path = None) -> Path:
     require("mistune", "report")
     runs = Path(runs or root() / "runs")
     if not any(run_files(runs, name) for name in ("*.ipynb", "batch.jsonl")):
-        raise ValueError(
-            f"no executed notebooks in {runs}: make some with `memnb run smoke`, "
-            "or name the folder that has them, as in `memnb report runs`"
-        )
+        how = "make some with `memnb run smoke`, or name their folder, as in `memnb report runs`"
+        raise ValueError(f"no executed notebooks in {runs}: {how}")
     return runs
 
 
@@ -195,9 +194,8 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
     for f in (markdown_html, code_html, mathml, tables, templates):
         f.cache_clear()  # files may have changed
     nbs, odd = read_notebooks(runs)
-    papers = [
-        Paper(w, [nb for nb in nbs if nb.paper == w]) for w in dict.fromkeys(nb.paper for nb in nbs)
-    ]
+    words = dict.fromkeys(nb.paper for nb in nbs)
+    papers = [Paper(w, [nb for nb in nbs if nb.paper == w]) for w in words]
     total, ours = (sum((p.tally[k] for p in papers), Counter()) for k in (0, 1))
     said = {*total, *ours}
     models = {people_say(m) for p in papers for c in p.claims for m in c.by} - {"all models"}
@@ -216,19 +214,8 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
     for f in beside.glob("*.html"):  # pages of ours for runs that are gone
         if f.stem not in pages and b'content="memnb report"' in f.read_bytes()[:1200]:
             f.unlink()
-    write(
-        out,
-        "report.html",
-        notebooks=nbs,
-        odd=odd,
-        pages=pages,
-        papers=papers,
-        models=sorted(models),
-        total=total,
-        ours=ours,
-        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS}),
-        shown=_shown(nbs, papers),
-        changed=changed,
-        label=people_say,
-    )
+    verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
+    found = dict(notebooks=nbs, odd=odd, pages=pages, papers=papers, models=sorted(models))
+    found |= dict(total=total, ours=ours, verdicts=verdicts, shown=_shown(nbs, papers))
+    write(out, "report.html", changed=changed, label=people_say, **found)
     return out

@@ -8,17 +8,15 @@ from ..core import package_dir, replacing, root
 from ..papers import notebooks
 
 
-def new_paper(
-    word: str,  # of the paper, as in `memnb run`: small letters and digits
-    folder: Path = None,  # where it starts; default: where memnb writes
-) -> list:  # files: the page, what the paper prints, its claims, a profile
-    """Start a page for a paper of one's own, which runs as it stands.
+def new_paper(word: str, folder: Path = None) -> list:
+    """Start a page for a paper of one's own, in a folder, by default where memnb writes; it runs as it stands.
 
-    It is about a die that remembers its last throw, and has the headings of the other pages.
+    It is about a die that remembers its last throw, and has the headings of the other pages. The files that were made
+    come back: the page, what the paper prints, its claims, a profile.
     """
     if not re.fullmatch("[a-z][a-z0-9]{1,30}", str(word)):
-        what = "is no word for a paper: take small letters and digits, as in icl"
-        raise ValueError(f"'{word}' {what}")
+        take = "take small letters and digits, as in icl"
+        raise ValueError(f"'{word}' is no word for a paper: {take}")
     if find_spec(f"memnb.{word}"):
         raise ValueError(f"memnb has a part named '{word}': take another word")
     top, known = Path(folder or root()), notebooks()

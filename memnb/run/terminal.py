@@ -83,15 +83,10 @@ class Progress:
 
         self.log, self.batch, self.quiet, self.bars = where / "batch.jsonl", batch, quiet, {}
         self.at = self.log.stat().st_size if self.log.is_file() else 0
-        self.live = rich.Progress(
-            rich.TextColumn("{task.description}  {task.fields[section]}", markup=False),
-            rich.BarColumn(20),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
-            transient=True,
-            disable=quiet,
-        )
+        told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
+        columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
+        err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
+        self.live = rich.Progress(*columns, console=err, transient=True, disable=quiet)
 
     def __enter__(self):
         self.live.start()
@@ -111,18 +106,15 @@ class Progress:
         whole = new[: new.rfind(b"\n") + 1]
         self.at += len(whole)
         for e in _events(whole.decode("utf-8", "replace").splitlines()):
-            if e.get("batch") == self.batch:
-                self.show(e)
-
-    def show(self, e):
-        "Show an event"
-        name, what = e["run"], e["what"]
-        if what == "says":
-            say(f"{name}: {e['text']}")
-        elif what == "started":
-            self.bars[name] = self.live.add_task(name, section="starting", total=None)
-        elif name in self.bars and what == "cell":
-            how = dict(section=e["section"], completed=e["cell"], total=e["of"])
-            self.live.update(self.bars[name], **how)
-        elif name in self.bars:
-            self.live.remove_task(self.bars.pop(name))
+            name, what = e["run"], e.get("what")
+            if e.get("batch") != self.batch:
+                continue
+            if what == "says":
+                say(f"{name}: {e['text']}")
+            elif what == "started":
+                self.bars[name] = self.live.add_task(name, section="starting", total=None)
+            elif name in self.bars and what == "cell":
+                how = dict(section=e["section"], completed=e["cell"], total=e["of"])
+                self.live.update(self.bars[name], **how)
+            elif name in self.bars:
+                self.live.remove_task(self.bars.pop(name))
