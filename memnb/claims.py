@@ -284,15 +284,11 @@ def _package(paper, name):
         return getattr(importlib.import_module(f"memnb.{paper}.claims"), name, None)
 
 
-def board(
-    paper: str,  # word of the paper
-    measured=None,  # long rows; default: all that ship or were measured here
-    reported=None,  # the paper's printed rows; default: those of the paper
-    **how,  # settings of the paper's own, for its statistics
-):  # DataFrame with the columns BOARD, a row a claim and, for claims about a model, a model
-    """Judge every claim of a paper.
+def board(paper: str, measured=None, reported=None, **how) -> pd.DataFrame:
+    """Judge every claim of a paper: the columns BOARD, a row a claim and, for claims about a model, a model.
 
-    The module `claims` of its package may say which measured rows count (`judged`; default: `results.runs`), of which
+    Long rows are by default all that ship or were measured here, what the paper prints is what it reports, and `how`
+    are settings of the paper's own, for its statistics. The module `claims` of its package may say which measured rows count (`judged`; default: `results.runs`), of which
     models a claim is judged (`models`), and what claims need besides (`statistics`: long rows, an item a claim, which
     get the part 'claim').
     """
@@ -309,15 +305,9 @@ def board(
             if part not in full:
                 made = make(groups[part], reported, **how) if make else []
                 made = [pd.DataFrame(made).assign(part="claim")] if len(made) else []
-                every = pd.concat([groups[part], *made], ignore_index=True)
-                full[part] = every, every[len(groups[part]) :]
-            every, made = full[part]
-            few = c.test in TESTS and "other" not in c.args  # then a long table is not searched
-            few = few and (not c.rows or c.rows.startswith("part == 'claim'"))
-            out.append(
-                dict(id=c.id, about=c.about, model=name, where=c.where, says=c.says)
-                | verdict(c, made if few else every, reported)
-            )
+                full[part] = pd.concat([groups[part], *made], ignore_index=True)
+            said = dict(id=c.id, about=c.about, model=name, where=c.where, says=c.says)
+            out.append(said | verdict(c, full[part], reported))
     return pd.DataFrame(out, columns=BOARD)
 
 

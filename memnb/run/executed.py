@@ -121,29 +121,17 @@ class Notebook:
     seconds: float = None
     note: str = ""  # how far it came, and the first line of the error
 
-    @property
-    def key(self):
+    def __post_init__(self):
         end = "-unfinished" * (self.state != "done")
-        return re.sub(r"[^\w.,=+-]", "_", f"{self.profile}-{self.name}") + end
-
-    @property
-    def model(self):
-        return str(self.params.get("model", ""))
-
-    @property
-    def time(self):
-        return "unknown" if self.seconds is None else duration(self.seconds)
-
-    @property
-    def provenance(self):
-        "Where a run comes from: two lists of name -> text"
+        self.key = re.sub(r"[^\w.,=+-]", "_", f"{self.profile}-{self.name}") + end
+        self.model = str(self.params.get("model", ""))
+        self.time = "unknown" if self.seconds is None else duration(self.seconds)
         given = dict(profile=self.profile) | self.params
         given = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in given.items()}
-        return dict(Parameters=given, Run=dict(duration=self.time, machine="unknown") | self.facts)
-
-    @property
-    def sections(self):
-        return [s for s in dict.fromkeys(c.section for c in self.cells) if s and s != self.title]
+        run = dict(duration=self.time, machine="unknown") | self.facts
+        self.provenance = dict(Parameters=given, Run=run)  # where it comes from, name -> text
+        sections = dict.fromkeys(c.section for c in self.cells)
+        self.sections = [s for s in sections if s and s != self.title]
 
     def outputs(self, *kinds):
         return [(c, o) for c in self.cells for o in c.outputs if o.kind in kinds]

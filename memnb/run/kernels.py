@@ -86,20 +86,10 @@ def _papermill(nb, part, params, folder, where, event):
     short = os.name == "posix" and len(tmp) < 80
     talk = dict(connection_file=f"{tmp}/kernel.json", transport="ipc" if short else "tcp")
     try:
-        papermill.execute_notebook(
-            nb,
-            part,
-            params,
-            kernel_name="python3",
-            language="python",
-            progress_bar=False,
-            cwd=folder,
-            stderr_file=_Relay(where, event),
-            start_timeout=120,
-            iopub_timeout=60,
-            on_cell_executed=ended,
-            config=Config(ConnectionFileMixin=talk),
-        )
+        how = dict(kernel_name="python3", language="python", progress_bar=False, cwd=folder)
+        how |= dict(start_timeout=120, iopub_timeout=60, on_cell_executed=ended)
+        how |= dict(stderr_file=_Relay(where, event), config=Config(ConnectionFileMixin=talk))
+        papermill.execute_notebook(nb, part, params, **how)
     except papermill.PapermillExecutionError as e:
         sys.exit(f"{e.ename}: {e.evalue}".strip().splitlines()[0])
     except DeadKernelError:

@@ -75,14 +75,6 @@ def _file_name(*parts, most=120):
     return f"{begin}-{hashlib.sha256(full.encode()).hexdigest()[:9]}"
 
 
-def _is_column(name, value):
-    "Whether rows hold a parameter: the model, the seed, and the elements of a list, as of `datasets`"
-    from ..results import KEYS  # with pandas, which the process of a run need not load
-
-    swept = isinstance(value, list) and name.removesuffix("s") in KEYS
-    return swept or name in ("model", "mode", "seed")
-
-
 @dataclass
 class Run:
     "One notebook with its parameters"
@@ -98,29 +90,25 @@ class Run:
         values = ((k, self.parameters[k]) for k in names)
         return [f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values]
 
-    def _named(self, first):
-        told = [*self.grid, *sorted({*self.replaced} - {*self.grid})]
-        return _file_name(first, *self._pairs(told))
-
-    @property
-    def name(self):
-        "Name of the output file, without extension: what is replaced for once has a file of its own"
-        return self._named(self.notebook)
-
-    @property
-    def results_name(self):
-        "Name of the tables that the run writes"
-        return self._named(self.profile)
+    def __post_init__(self):
+        "Names of its output file, without extension, and of its tables: what is replaced for once has its own"
+        told = self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
+        self.name, self.results_name = (_file_name(x, *told) for x in (self.notebook, self.profile))
 
     @property
     def variant(self):
         """What tells its rows from those of the profile's other runs, as text.
 
-        That is what was replaced, and what a grid varies and no column of the rows holds, as
-        `n` does; the rows of a profile that ships are told apart by their columns.
+        That is what was replaced, and what a grid varies and no column of the rows holds, as `n` does; rows hold the
+        model, the seed, and the elements of a list, as of `datasets`. Those of a profile that ships are told apart.
         """
-        ships = (share_dir("profiles") / f"{self.profile}.yaml").is_file()
-        own = () if ships else (k for k in self.grid if not _is_column(k, self.parameters[k]))
+        own = []
+        if not (share_dir("profiles") / f"{self.profile}.yaml").is_file():
+            from ..results import KEYS
+
+            swept = [k for k in self.grid if isinstance(self.parameters[k], list)]
+            held = ["model", "mode", "seed", *(k for k in swept if k.removesuffix("s") in KEYS)]
+            own = [k for k in self.grid if k not in held]
         return redact(" ".join(self._pairs(sorted({*self.replaced, *own}))))
 
 

@@ -2,8 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
@@ -11,7 +9,7 @@ from urllib.parse import quote
 from ..core import replacing, require, root
 from ..plots import label
 from ..rendering import DIFFER, MARKS, code_html, markdown_html, mathml, templates
-from .executed import Notebook, read_notebooks, run_files, tables
+from .executed import read_notebooks, run_files, tables
 
 DECIDED = "holds", "does not hold", "mixed"
 
@@ -31,63 +29,23 @@ def one_verdict(said, apart: str = DIFFER) -> str:
     return next((v for v in order if v in said), "not measured")
 
 
-@dataclass
-class Vote:
-    "What one run says about one claim and one model"
-
-    notebook: Notebook
-    model: str
-    verdict: str
-    evidence: str
-    about: str
-
-    @property
-    def told(self):
-        return self.verdict, self.evidence
-
-
-@dataclass
 class Counted:
     "A claim with one verdict, whatever the number of models and runs; mixed where models disagree"
 
-    where: str
-    says: str
-    votes: list  # of `Vote`
-
-    @cached_property
-    def by(self):
-        """Model -> the votes that count.
-
-        A run speaks for its own model; others are heard, and smoke runs, where there is no such run.
-        """
-        out = {}
-        for model in sorted({v.model for v in self.votes}):
-            found = [v for v in self.votes if v.model == model]
-            found = [v for v in found if v.notebook.model == model] or found
-            out[model] = [v for v in found if v.notebook.profile != "smoke"] or found
-        return out
-
-    @cached_property
-    def verdicts(self):
-        "Model -> its one verdict"
-        return {model: one_verdict([v.verdict for v in found]) for model, found in self.by.items()}
-
-    @cached_property
-    def verdict(self):
-        return one_verdict(self.verdicts.values(), "mixed")
-
-    @property
-    def about(self):
-        return next((v.about for v in self.votes if v.about), "")
-
-    @property
-    def ours(self):
-        "Whether it is no empirical claim of the paper: one of ours, or a theorem"
-        return bool(re.search(r"\bours\b", self.where.lower())) or "theorem" in self.about
-
-    @property
-    def decided(self):
-        return self.verdict not in ("not measured", "not testable here")
+    def __init__(self, where: str, says: str, votes: list):
+        "`votes` are dicts: notebook, model, verdict, evidence, about, told"
+        self.where, self.says, self.by = where, says, {}  # model -> the votes that count
+        for model in sorted({v["model"] for v in votes}):
+            # a run speaks for its own model; others are heard, and smoke runs, where there is none
+            found = [v for v in votes if v["model"] == model]
+            found = [v for v in found if v["notebook"].model == model] or found
+            self.by[model] = [v for v in found if v["notebook"].profile != "smoke"] or found
+        self.verdicts = {m: one_verdict([v["verdict"] for v in vs]) for m, vs in self.by.items()}
+        self.verdict = one_verdict(self.verdicts.values(), "mixed")
+        self.about = next((v["about"] for v in votes if v["about"]), "")
+        # no empirical claim of the paper: one of ours, or a theorem
+        self.ours = bool(re.search(r"\bours\b", where.lower())) or "theorem" in self.about
+        self.decided = self.verdict not in ("not measured", "not testable here")
 
 
 def scoreboard(nbs: list) -> list:
@@ -95,69 +53,35 @@ def scoreboard(nbs: list) -> list:
     found = {}
     for nb in nbs:
         for r in (r for _, o in nb.outputs("board") for r in o.value):
-            claim = found.setdefault((r["where"], r["says"]), Counted(r["where"], r["says"], []))
             model = r.get("model", nb.model) or "all models"
-            vote = Vote(nb, model, r["verdict"], r.get("evidence", ""), r.get("about", ""))
-            claim.votes.append(vote)
-    return [*found.values()]
+            vote = dict(evidence="", about="") | r | dict(notebook=nb, model=model)
+            vote["told"] = vote["verdict"], vote["evidence"]
+            found.setdefault((r["where"], r["says"]), []).append(vote)
+    return [Counted(*claim, votes) for claim, votes in found.items()]
 
 
-@dataclass
 class Paper:
     "What all runs of one paper say"
 
-    word: str
-    notebooks: list  # of `Notebook`
-
-    @cached_property
-    def title(self):
-        "That of the last notebook, since a log knows none"
-        return max(reversed(self.notebooks), key=lambda nb: bool(nb.cells)).title
-
-    @cached_property
-    def claims(self):
-        "Those of the paper first, then ours and theorems"
-        return sorted(scoreboard(self.notebooks), key=lambda c: c.ours)
-
-    @cached_property
-    def own(self):
-        "The paper's own claims in the order of their verdicts"
-        order = {v: i for i, v in enumerate(MARKS)}
+    def __init__(self, word: str, notebooks: list):
+        self.word, order = word, [*MARKS]
+        seen = [nb for nb in reversed(notebooks) if nb.cells]  # a log knows no title and no cells
+        self.title = (seen or notebooks[-1:])[0].title
+        # those of the paper first, then ours and theorems; the paper's own by their verdicts
+        self.claims = sorted(scoreboard(notebooks), key=lambda c: c.ours)
         own = [c for c in self.claims if not c.ours]
-        return sorted(own, key=lambda c: order.get(c.verdict, len(order)))
-
-    @cached_property
-    def tally(self):
-        "Counters of verdicts: of the paper's claims, of theorems and claims of ours"
-        return [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
-
-    @cached_property
-    def head(self):
-        "Paragraphs of the first cell of its page: title, question, source, what the paper found"
-        first = next((nb.cells[0].source for nb in reversed(self.notebooks) if nb.cells), "")
-        return [*first.split("\n\n"), "", ""]
-
-    @property
-    def asks(self):
-        return self.head[1].lstrip("> ") if self.head[1].startswith("> ") else ""
-
-    @property
-    def finds(self):
-        "What the paper found and what came out here, as its page says it; empty where it does not"
-        return next((p for p in self.head if p.startswith("| ")), "")
-
-    @property
-    def source(self):
-        "Authors, year, title and address, without what follows"
-        cut = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", self.head[2])
-        return cut[0] if cut else self.head[2]
-
-    @cached_property
-    def lead(self):
-        "Output: the picture of its claims of the first run that has one, a smoke run last; else None"
-        small_last = sorted(self.notebooks, key=lambda nb: nb.profile == "smoke")
+        self.own = sorted(own, key=lambda c: [*order, c.verdict].index(c.verdict))
+        self.tally = [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
+        # of its first cell: question, what the paper found and came out here, authors to address
+        head = [*(seen[0].cells[0].source if seen else "").split("\n\n"), "", ""]
+        self.asks = head[1].lstrip("> ") if head[1].startswith("> ") else ""
+        self.finds = next((p for p in head if p.startswith("| ")), "")
+        cut = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", head[2])
+        self.source = cut[0] if cut else head[2]
+        # the picture of its claims of the first run that has one, a smoke run last; else None
+        small_last = sorted(notebooks, key=lambda nb: nb.profile == "smoke")
         pictures = (co for nb in small_last for co in nb.outputs("picture"))
-        return next((o for c, o in pictures if "What holds" in c.section), None)
+        self.lead = next((o for c, o in pictures if "What holds" in c.section), None)
 
 
 def _shown(nbs, papers):
