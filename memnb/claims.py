@@ -287,10 +287,10 @@ def _package(paper, name):
 def board(paper: str, measured=None, reported=None, **how) -> pd.DataFrame:
     """Judge every claim of a paper: the columns BOARD, a row a claim and, for claims about a model, a model.
 
-    Long rows are by default all that ship or were measured here, what the paper prints is what it reports, and `how`
-    are settings of the paper's own, for its statistics. The module `claims` of its package may say which measured rows count (`judged`; default: `results.runs`), of which
-    models a claim is judged (`models`), and what claims need besides (`statistics`: long rows, an item a claim, which
-    get the part 'claim').
+    Long rows are by default all that ship or were measured here, what is reported is what the paper prints, and `how`
+    are settings of the paper's own, for its statistics. The module `claims` of its package may say which measured rows
+    count (`judged`; default: `results.runs`), of which models a claim is judged (`models`), and what claims need
+    besides (`statistics`: long rows, an item a claim, which get the part 'claim').
     """
     measured = all_measured(paper) if measured is None else measured
     reported = all_reported(paper) if reported is None else reported

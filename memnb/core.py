@@ -80,8 +80,8 @@ def cache_dir() -> Path:
     try:
         return private_dir(path)
     except OSError as e:
-        why = f"the cache folder {path} cannot be made ({e.strerror}): set MEMNB_CACHE to one that can"
-        raise OSError(why) from None
+        why = f"the cache folder {path} cannot be made ({e.strerror})"
+        raise OSError(f"{why}: set MEMNB_CACHE to one that can") from None
 
 
 def own_dir(name: str) -> Path:
@@ -148,11 +148,11 @@ def code_version() -> str:
 
 # %% ../nbs/rooms/core.ipynb #f78861f6
 @contextmanager
-def replacing(
-    path: Path,  # file to write, whole or not at all
-    mode: int = None,  # permissions, as 0o600; default: as of any new file
-):  # a path beside it to write to; renamed when the block ends well, else removed
-    "Replace a file in one step: a reader sees the old one or the new one, and two writers do not meet"
+def replacing(path: Path, mode: int = None):
+    """Replace a file in one step: a reader sees the old one or the new one, and two writers do not meet.
+
+    Gives a path beside it to write to, renamed when the block ends well, else removed; `mode` as 0o600.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name[:80]}.{uuid4().hex[:12]}.part")
@@ -231,16 +231,16 @@ def counted() -> Counted | None:
     return _COUNTED[-1] if _COUNTED else None
 
 # %% ../nbs/rooms/core.ipynb #f6a1c0db
-def compiler() -> list:  # words of its command; [] where there is none
-    "The C compiler of this machine, or the one that `CC` names"
+def compiler() -> list:
+    "Words of the command of the C compiler of this machine, or the one that `CC` names; [] where there is none"
     return (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "").split()
 
 
-def compiled(
-    name: str,  # of a C file of the package, without .c
-    *flags: list,  # of the compiler; more lists are tried in turn where it does not know some
-) -> Path:  # of the library; OSError says why there is none
-    "Compile a C file at its first use here"
+def compiled(name: str, *flags: list) -> Path:
+    """The library that a C file of the package is compiled to at its first use here; OSError says why there is none.
+
+    Several lists of flags are tried in turn, where the compiler does not know some.
+    """
     source, cc, info = package_dir() / f"{name}.c", compiler(), Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
     cpu = next((l for l in lines if l.startswith(("flags", "Features"))), lines[0])
@@ -277,19 +277,19 @@ def _download(pin):
     r = subprocess.run(command, capture_output=True, text=True)
     if r.returncode:
         lines = [l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l]
-        raise FileNotFoundError(
-            f"memnb needs the wheel {pin}, which pip could not fetch ({''.join(lines[-1:])[:160]}). "
-            "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
+        why = (
+            f"memnb needs the wheel {pin}, which pip could not fetch ({''.join(lines[-1:])[:160]})"
         )
+        how = "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
+        raise FileNotFoundError(f"{why}. {how}")
     return folder
 
 # %% ../nbs/rooms/core.ipynb #bf9cfcbd
-def wheel_file(
-    pin: str,  # wheel and version, as in 'tabmemcheck==0.1.6'
-    member: str,  # path of the wanted file inside the wheel
-    sha: str,  # sha256 of that file; a mismatch raises ValueError
-) -> Path:  # the file in the cache
-    "One verified file out of a published wheel, fetched at most once"
+def wheel_file(pin: str, member: str, sha: str) -> Path:
+    """A file, in the cache, out of a published wheel, as 'tabmemcheck==0.1.6', which is fetched at most once.
+
+    ValueError where its sha256 is another.
+    """
     out = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
     if out.exists():
         if file_hash(out) == sha:

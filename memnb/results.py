@@ -128,11 +128,11 @@ def checked(rows) -> pd.DataFrame:
     return d
 
 # %% ../nbs/rooms/results.ipynb #42715c92
-def select(
-    rows,  # DataFrame, long or wide
-    **where,  # column: its value, or several as a list or set; None: empty
-):  # DataFrame: the rows that say so, in their order; ValueError for a column that there is not
-    "Rows by the values of their columns"
+def select(rows, **where) -> pd.DataFrame:
+    """Rows, long or wide, in their order, by the values of their columns: one, or several as a list or set; None: empty.
+
+    ValueError for a column that there is not.
+    """
     kept = np.ones(len(rows), bool)
     for column, value in where.items():
         if column in rows:
@@ -159,12 +159,11 @@ def long(rows, quantities: list) -> pd.DataFrame:
     return d.dropna(subset="value").astype(dict(value=float)).reset_index(drop=True)
 
 
-def wide(
-    rows,  # DataFrame in the long form
-    main: str = None,  # quantity that has a column in any case, as have its `low`, `high`, `sd` and `n`
-    **where,  # only these rows, see `select`
-):  # DataFrame, a row for each thing measured, a column for each quantity
-    "A long table as a wide one, in the order of its rows"
+def wide(rows, main: str = None, **where) -> pd.DataFrame:
+    """A long table, or rows of it as of `select`, as a wide one: a row a thing measured, a column a quantity, in order.
+
+    The quantity `main` has a column in any case, as have its `low`, `high`, `sd` and `n`.
+    """
     rows = select(rows, **where)
     keys = [c for c in key_columns(rows) if c != "quantity"]
     more = [c for c in ("low", "high", "sd", "n") if c in rows and main]
@@ -278,14 +277,12 @@ def _as_before(new, old):
 _WRITTEN, _WRITING = set(), Lock()  # files that this process wrote; one thread writes at a time
 
 
-def record(
-    paper: str,  # word of the paper
-    rows,  # DataFrame in the long form; a column that is empty for a whole model is not written
-    profile: str,  # batch profile that set the sizes; 'smoke' is checked and not written
-    seed: int = 0,  # seed of the run
-    **same,  # columns that all rows have alike, as `model` and `mode` where they are none of the rows
-):  # the rows, with these columns
-    "Write the rows of a run, a file a model and mode, each whole or not at all"
+def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFrame:
+    """Write the long rows of a run of a paper, a file a model and mode, each whole or not at all; they come back.
+
+    The profile that set the sizes may be 'smoke', which is checked and not written. `same` are columns that all rows
+    have alike, as `model` and `mode`. A column that is empty for a whole model is not written.
+    """
     if not re.fullmatch(r"\w+", paper):
         raise ValueError(f"a paper has one word: {paper!r}")
     run, variant = current_run(profile)
@@ -345,13 +342,12 @@ def _run_of(rows, profile):
     return rows
 
 
-def runs(
-    rows,  # measured rows, or the word of a paper: all that are recorded of it
-    profile: str = None,  # batch profile that comes first; default: the largest that is there
-    by: tuple = ("model",),  # columns of the table: rows equal in them are one choice
-    now=None,  # rows just measured: they count where nothing is recorded of what `by` names
-):  # DataFrame: a run for each choice, in the order of their first rows
-    "Of each model, or of what else `by` names, the rows of the one run that figures and claims read"
+def runs(rows, profile: str = None, by: tuple = ("model",), now=None) -> pd.DataFrame:
+    """Of each model, or of what else `by` names, the rows of the one run that figures and claims read, in their order.
+
+    Measured rows, or the word of a paper: all that are recorded of it. The profile comes first, by default the largest
+    that is there. Rows just measured, `now`, count where nothing is recorded of what `by` names.
+    """
     if isinstance(rows, str):
         try:
             rows = measured(rows)
