@@ -66,18 +66,10 @@ def style():
     small = "legend.fontsize xtick.labelsize ytick.labelsize legend.title_fontsize".split()
     rc = sns.axes_style("ticks") | sns.plotting_context("paper") | dict.fromkeys(small, 8)
     rc |= dict.fromkeys(["font.size", "axes.titlesize", "axes.labelsize"], 9)
-    rc |= {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.8,
-        "figure.dpi": 80,
-        "savefig.dpi": 200,
-        "axes.prop_cycle": mpl.cycler(color=COLORS),
-        "legend.frameon": False,
-        "figure.constrained_layout.use": True,
-        "svg.hashsalt": "memnb",
-        "lines.linewidth": 1.4,
-    }
+    rc |= dict.fromkeys(["axes.spines.top", "axes.spines.right", "legend.frameon"], False)
+    rc |= {"axes.linewidth": 0.8, "lines.linewidth": 1.4, "figure.dpi": 80, "savefig.dpi": 200}
+    rc |= {"axes.prop_cycle": mpl.cycler(color=COLORS), "figure.constrained_layout.use": True}
+    rc |= {"svg.hashsalt": "memnb"}
     was = np.random.get_state()  # seaborn draws its jitter from here
     np.random.seed(0)
     try:
