@@ -285,8 +285,8 @@ def report():
 # --- the table of contents ---
 
 
-def workshops(app, name, source):
-    "One list for each folder of workshops, in the order of the pages; links of the guides"
+def listed_notebooks(app, name, source):
+    "One list for each folder of reference notebooks, in the order of the pages; links of the guides"
     if name in ("use", "teaching"):
         at = Path(f"docs/{name}.md")
         source[0] = re.sub(LINK, lambda m: linked(m, at), source[0])
@@ -302,7 +302,7 @@ def workshops(app, name, source):
         )
         return "\n".join(
             [
-                f'```{{toctree}}\n:caption: "Workshops: {w}"\n:maxdepth: 1\n',
+                f'```{{toctree}}\n:caption: "Reference notebooks: {w}"\n:maxdepth: 1\n',
                 *[f"nbs/{w}/{p}" for p in pages],
                 "```",
             ]
@@ -310,7 +310,7 @@ def workshops(app, name, source):
 
     source[0] = (
         source[0]
-        .replace("% workshops", "\n\n".join(map(listed, order)))
+        .replace("% reference notebooks", "\n\n".join(map(listed, order)))
         .replace("% papers", cards())
     )
 
@@ -334,8 +334,8 @@ def formula(display):
 
 
 def setup(app):
-    "Register the renderer of formulas and the lists of workshops"
-    app.connect("source-read", workshops)
+    "Register the renderer of formulas and the lists of notebooks"
+    app.connect("source-read", listed_notebooks)
     app.connect("env-get-outdated", lambda *args: ["index"])  # a folder may be new
     app.add_html_math_renderer("mathml", (formula(False), None), (formula(True), None))
     return dict(parallel_read_safe=True, parallel_write_safe=True)

@@ -72,7 +72,7 @@ def shown(meta=None, **data):
 
 
 def write_toy(top):
-    "A sixth paper: a page with captions, a folder of workshops, a figure; nothing else says that it is there"
+    "A sixth paper: a page with captions, a folder of reference notebooks, a figure; nothing else says that it is there"
 
     def pic(n):
         return shown(
@@ -98,7 +98,7 @@ def write_toy(top):
         ("plain = 2", [pic(3), after]),
         "See:\n\n![dice](../figures/toy_fig1.png)\n\n![old](../figures/toy_fig2.png)",
     )
-    write_notebook(top / "nbs/toy/index.ipynb", "# Workshops of the dice")
+    write_notebook(top / "nbs/toy/index.ipynb", "# Reference notebooks of the dice")
     write_notebook(top / "nbs/toy/bones.ipynb", "# How bones are cut", ("#| hide\nsecret = 3", []))
     (top / "figures/toy_fig1.png").write_bytes(
         png(Title="Dice fall", Foot="n = 6", Description="Each falls *once*.")
@@ -145,7 +145,7 @@ def test_site_has_every_notebook_and_the_report(site):
 
 
 def test_a_sixth_paper_appears_by_itself(site):
-    "Pages, the workshops of each paper in the order of the pages, extra, rooms; and its claims in the report"
+    "Pages, the reference notebooks of each paper in the order of the pages, extra, rooms; and its claims in the report"
     front = (site / "index.html").read_text(encoding="utf8")
     body = front[front.index("toctree-wrapper") : front.index("</article>")]
     links = [unquote(l) for l in re.findall(r'<a [^>]*href="(nbs/[^"#]*)\.html"', body)]
@@ -158,7 +158,7 @@ def test_a_sixth_paper_appears_by_itself(site):
     ), order
     assert (
         links[kinds.index("toy") :][:2] == ["nbs/toy/index", "nbs/toy/bones"]
-        and "Workshops: toy" in front
+        and "Reference notebooks: toy" in front
     )
     papers = [p.stem[3:] for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb"))]
     assert list(order[2:-2]) == [w for w in papers if (TOP / "nbs" / w).is_dir()]
@@ -210,7 +210,7 @@ def test_papers_come_first_with_picture_and_rows(site):
     front = (site / "index.html").read_text(encoding="utf8")
     cards = front[: front.index("toctree-wrapper")]
     cards = cards[cards.index("<article") :]
-    assert front.index("Papers") < front.index("Workshops")
+    assert front.index("Papers") < front.index("Reference notebooks")
     for p in [p for p in NOTEBOOKS if p.parent == TOP / "nbs" and p.name[:1].isdigit()]:
         word, page = (
             p.stem[3:],
