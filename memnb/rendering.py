@@ -8,12 +8,8 @@ from functools import cache, lru_cache
 from .core import package_dir, require, version
 
 _ACTIVE = "href", "src", "style", "class", "id", "action", "formaction"  # attributes
-_MATH = set(
-    (
-        "math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt "
-        "mroot mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none"
-    ).split()
-)
+_MATH = """math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt mroot
+    mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none""".split()
 
 
 def _harmless(tag, name, value):
@@ -22,11 +18,11 @@ def _harmless(tag, name, value):
 
 
 @lru_cache(2**12)
-def mathml(
-    tex: str,  # a formula, without dollar signs
-    display: bool = False,  # on a line of its own
-) -> str:  # MathML, or the escaped source when it cannot be translated
-    "A formula as HTML"
+def mathml(tex: str, display: bool = False) -> str:
+    """A formula, without dollar signs, as MathML, inline or on a line of its own.
+
+    What cannot be translated is its escaped source.
+    """
     from markupsafe import Markup
 
     tex = " ".join(tex.split())
@@ -40,9 +36,7 @@ def mathml(
         return Markup('<code class="tex">{}</code>').format(tex)
 
 
-def anchor_of(
-    html: str,  # of a heading
-) -> str:
+def anchor_of(html: str) -> str:
     "Name by which a link finds a heading"
     return re.sub(r"\W+", "-", re.sub("<[^>]+>", "", html)).strip("-").lower() or "part"
 
@@ -74,32 +68,24 @@ def _renderer():
         def heading(self, text, level, **kw):
             return f'<h{level} id="{anchor_of(text)}">{text}</h{level}>\n'
 
-    return mistune.create_markdown(
-        renderer=Safe(escape=True), plugins=["table", "math", "strikethrough"]
-    )
+    return mistune.create_markdown(renderer=Safe(), plugins=["table", "math", "strikethrough"])
 
 
 @lru_cache(2**12)
-def markdown_html(
-    source: str,  # Markdown with formulas
-    inline: bool = False,  # one line, without a paragraph around it
-) -> str:  # HTML
-    "Markdown as HTML"
+def markdown_html(source: str, inline: bool = False) -> str:
+    "Markdown with formulas as HTML; inline: one line, without a paragraph around it"
     from markupsafe import Markup
 
     source = re.sub(r"<!--[\w.]+-->", "", source)  # which fact a number is, see `run.facts`
-    source = re.sub(
-        r"^[ \t]*\$\$((?:(?!\$\$)[\s\S])++)\$\$[ \t]*$", r"\n$$\n\1\n$$\n", source, flags=re.M
-    )
+    own_line = r"(?m)^[ \t]*\$\$((?:(?!\$\$)[\s\S])++)\$\$[ \t]*$"
+    source = re.sub(own_line, r"\n$$\n\1\n$$\n", source)
     html = str(_renderer()(source))
     return Markup(re.sub("</?p>", "", html).strip() if inline else html)
 
 
 @lru_cache(2**12)
-def code_html(
-    source: str,  # Python
-) -> str:  # HTML
-    "Code as HTML, without the directives of nbdev"
+def code_html(source: str) -> str:
+    "Python as HTML, without the directives of nbdev"
     from markupsafe import Markup
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
@@ -131,13 +117,8 @@ def templates():
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    env = Environment(
-        loader=FileSystemLoader(package_dir() / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    how = dict(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    env = Environment(loader=FileSystemLoader(package_dir() / "templates"), **how)
     env.filters |= dict(
         markdown=markdown_html,
         code=code_html,
