@@ -24,8 +24,8 @@ project, author, release = _cfg["lib_name"], _cfg["author"], _cfg["version"]
 copyright = _cfg["copyright"]
 extensions = ["myst_nb"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-exclude_patterns = ["_extra", "_build", "_made"]
-html_static_path = ["_static", "_made"]
+exclude_patterns = ["_extra", "_build"]
+html_static_path = ["_static"]
 suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
 
 nb_execution_mode = "off"

@@ -115,7 +115,7 @@ def site(tmp_path_factory):
     shutil.copytree(
         TOP / "docs",
         top / "docs",
-        ignore=shutil.ignore_patterns("nbs", "figures", "_extra", "_made", "rows"),
+        ignore=shutil.ignore_patterns("nbs", "figures", "_extra", "rows"),
     )
     shutil.copy(TOP / "settings.ini", top)
     write_toy(top)
