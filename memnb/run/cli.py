@@ -392,6 +392,8 @@ def _student(
     from .student import student
 
     page, out = find(word), out or Path(f"{word}_student.ipynb")
+    if out.exists():
+        raise ValueError(f"{out} is there already: name another --out")
     print(f"{out}: {student(page, out)} functions to write")
 
 
@@ -442,7 +444,8 @@ def _offered(metavar):
 def _arguments(parser, fun):
     "Take the parameters of a function as the arguments of a command; what it says nothing of is as in `memnb run`"
     for name, p in signature(fun).parameters.items():
-        comment = docments(fun, returns=False)[name] or docments(_run, returns=False)[name]
+        comment = docments(fun, returns=False)[name]
+        comment = comment or docments(COMMANDS["run"], returns=False)[name]
         metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", comment).groups()
         default = [] if p.annotation in (list, dict) else p.default
         how = _TYPES.get(p.annotation, {}) | dict(help=text, default=default)
