@@ -9,6 +9,7 @@ __all__ = ['K', 'CHANGES', 'returned', 'paired', 'change', 'effects', 'own_contr
 # %% ../../nbs/icl/halves.ipynb #f33fedba
 import numpy as np
 import pandas as pd
+from scipy.stats import permutation_test
 
 from .. import stats
 from .method import MAIN, UNCOUNTED
@@ -27,50 +28,59 @@ K = 25  # demonstrations at which the claims are judged, fixed beforehand
 def returned(
     answers,  # DataFrame from `judged`, with `times`
     exact: bool = False,  # exact matches alone
-):  # DataFrame of 1 and 0: a row an item (times, idx), a column a prompt (setting, k)
+):  # DataFrame of 1 and 0: a row an item and draw (times, idx, draw), a column a prompt (setting, k)
     "Which items come back beyond a guess"
     back = answers.match.isin(["exact"] if exact else ["exact", "near"])
     back &= ~(answers.copied | answers.constant)  # a copy, or one constant answer, would do
-    d = answers.assign(back=back.astype(float))
+    d = answers.assign(back=back.astype(float), draw=answers.get("draw", 0))
     d = d[~answers.match.isin(UNCOUNTED)]
-    return d.pivot(index=["times", "idx"], columns=["setting", "k"], values="back")
+    return d.pivot(index=["times", "idx", "draw"], columns=["setting", "k"], values="back")
 
 
 def paired(
-    gained: int,
-    lost: int,
-    n: int,  # items
+    step,  # Series: 1 for an item that is gained, -1 for one that is lost, 0 for the others
 ) -> tuple:  # value, low, high (shares)
-    "A change with its interval: not off zero where McNemar's exact test is not significant"
-    low, high = stats.paired_ci(gained, lost, n)
-    sure = [(2 * x - 1) * (gained + lost) / n for x in stats.binom_ci(gained, gained + lost)]
-    return (gained - lost) / n, min(low, sure[0]), max(high, sure[1])
+    """A change with its interval: not off zero where McNemar's exact test is not significant.
+
+    Several draws of an item are not independent. So the interval is then Student's over items, and the exact test
+    flips their signs at random, which for one draw is McNemar's.
+    """
+    gained, lost, n = (step > 0).sum(), (step < 0).sum(), len(step)
+    ends, each = [*stats.paired_ci(gained, lost, n)], step.groupby(level="idx").mean()
+    if len(each) == n:
+        share = stats.binom_ci(gained, gained + lost)
+        ends += [(2 * x - 1) * (gained + lost) / n for x in share]
+    else:
+        test = permutation_test([each], np.mean, permutation_type="samples", rng=0)
+        ends += stats.mean_ci(each)[1:] + ((0.0,) if test.pvalue >= 0.05 else ())
+    return step.mean(), min(ends), max(ends)
 
 
 def change(
     back,  # DataFrame from `returned`
     before: tuple,  # (setting, k)
     after: tuple,
-) -> dict:  # value, low, high (shares), n, gained, lost; None where one of the two was not asked
+) -> (
+    dict
+):  # value, low, high (shares), n (items), gained, lost (answers); None where it was not asked
     "What another prompt brings back of items shown, less what it does to items never shown"
     if not {before, after} <= {*back.columns}:
         return None
     d = back[[before, after]].dropna()
     step = d[after] - d[before]
-    counts = {}
-    for group in (OFTEN, 0):
-        x = step[d.index.get_level_values("times") == group]
-        counts[group] = int((x > 0).sum()), int((x < 0).sum()), len(x)
-    (gained, lost, n), (up, down, m) = counts[OFTEN], counts[0]
-    if not n or not m:
+    of = step.index.get_level_values("times")
+    if not {OFTEN, 0} <= {*of}:
         return None
-    (value, *ends), (drift, *other) = paired(gained, lost, n), paired(up, down, m)
+    known = step[of == OFTEN]
+    (value, *ends), (drift, *other) = paired(known), paired(step[of == 0])
     low, high = (
         np.hypot(value - ends[0], other[1] - drift),
         np.hypot(ends[1] - value, drift - other[0]),
     )
     value -= drift
-    return dict(value=value, low=value - low, high=value + high, n=n, gained=gained, lost=lost)
+    found = dict(value=value, low=value - low, high=value + high)
+    found |= dict(gained=int((known > 0).sum()), lost=int((known < 0).sum()))
+    return found | dict(n=known.index.get_level_values("idx").nunique())
 
 # %% ../../nbs/icl/halves.ipynb #618a7a3a
 CHANGES = [
@@ -121,9 +131,8 @@ def own_control(
         shown, never = a["pairs", k].xs(OFTEN, level=0), b["twins", k].xs(0, level=0)
         pairs.append(pd.concat([shown, never], axis=1, keys=["shown", "never"]).dropna())
     d = pd.concat(pairs)
-    gained, lost = int((d.shown > d.never).sum()), int((d.shown < d.never).sum())
     at = dict(part="effect", item="own_control", other=f"the same pairs, k = {k}")
-    found = dict(zip(("value", "low", "high"), paired(gained, lost, len(d))), n=len(d))
+    found = dict(zip(("value", "low", "high"), paired(d.shown - d.never)), n=len(d))
     return [at | found | dict(quantity="change", unit="texts")]
 
 # %% ../../nbs/icl/halves.ipynb #84813ee4
@@ -181,19 +190,20 @@ def pooled(
     other,  # DataFrames from `judged`, of the two halves
     hits: tuple = None,  # two DataFrames from `perform`
 ):  # DataFrame in the long form
-    "Two halves of a data set as one experiment"
+    "Two halves of a data set as one experiment; changes are of all draws, and all else is of the first"
 
     def often(d):  # one half may have needed more repetitions than the other
-        return d.assign(times=d.times.clip(upper=OFTEN))
+        return d.assign(times=d.times.clip(upper=OFTEN), draw=d.get("draw", 0))
 
     one, other = often(one), often(other)
     hits = hits and tuple(map(often, hits))
-    answers = pd.concat(
+    every = pd.concat(
         [d.assign(idx=[f"{h} {i}" for i in d.idx]) for h, d in enumerate((one, other))],
         ignore_index=True,
     ).assign(dataset=one.dataset.iloc[0])
+    answers, one, other = (d[d.draw == 0] for d in (every, one, other))
     parts = [matches_of(answers), became_exact(answers)]
-    parts += [effects(answers), own_control(one, other)]
+    parts += [effects(every), own_control(one, other)]
     if hits:
         parts.append(performance_effects(*hits, answers))
         labels = [d.assign(idx=[f"{h} {i}" for i in d.idx]) for h, d in enumerate(hits)]

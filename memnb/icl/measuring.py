@@ -44,6 +44,7 @@ def keep_answers(
     result,  # DataFrame from `judged`, of one data set, by the rule
     model: str,  # that answered
     profile: str,  # batch profile
+    draw: int = 0,  # seed of cuts and demonstrations
 ):  # the file
     "Write the answers of a run: each instance once, then each answer"
     own = [c for c in ("label", "first", "truth", "times", "uninformative") if c in result]
@@ -53,8 +54,8 @@ def keep_answers(
         marks = [c for c in MARKS if r.get(c)]
         lines.append(said | (dict(marks=marks) if marks else {}))
     first = int(result.k.min())  # a run without k = 0 adds to one that has it
-    name = f"{profile}-{model.replace(':', '_')}{f'.k{first}' if first else ''}.jsonl"
-    file = data_dir() / ANSWERS / name
+    more = f".s{draw}" * (draw > 0) + f".k{first}" * (first > 0)
+    file = data_dir() / ANSWERS / f"{profile}-{model.replace(':', '_')}{more}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(
         json.dumps(l, ensure_ascii=False, default=lambda x: x.item()) + "\n" for l in lines
@@ -67,12 +68,13 @@ def keep_answers(
 def kept_answers(
     model: str = "planted:file",  # that answered
     profile: str = None,  # batch profile; default: the largest whose answers are there
+    draw: int = 0,  # seed of cuts and demonstrations
 ):  # DataFrame as from `judged`
     "The answers of a recorded run"
     profiles = [profile] if profile else results.PROFILES
-    names = [f"{p}-{model.replace(':', '_')}" for p in profiles]
-    files = next((f for n in names if (f := _found(f"{n}.jsonl") + _found(f"{n}.k*.jsonl"))), [])
-    if not files:
+    names, end = [f"{p}-{model.replace(':', '_')}" for p in profiles], f".s{draw}" * (draw > 0)
+    each = ([f for k in ("", ".k*") for f in _found(f"{n}{end}{k}.jsonl")] for n in names)
+    if not (files := next(filter(None, each), [])):
         raise FileNotFoundError(f"no answers of {model}: `memnb run laptop --only icl` writes them")
     lines = [json.loads(l) for f in files for l in f.read_text(encoding="utf8").splitlines()]
     of = {l["idx"]: l for l in lines if "said" not in l}
@@ -166,7 +168,7 @@ def run(
             core.counted() is None and t.name in plant.FILES and profile != "smoke"
         ):  # from the store
             how = s.ks, s.settings, s.max_tokens, "rule", m.mode, seed
-            keep_answers(replications(m, t, *how), m.name, profile)
+            keep_answers(replications(m, t, *how), m.name, profile, seed)
     return in_long_form(*parts).assign(model=m.name, mode=m.mode)
 
 
@@ -178,10 +180,12 @@ def record_pair(
     repeats: int = 1,  # of it
     shots: tuple = (0, 5),  # demonstrations before the log-probabilities by token
 ):  # DataFrame in the long form, with `model`
-    "Two halves as one experiment, recorded under the name of the pair"
+    "Two halves as one experiment, with all draws that were asked, recorded under the name of the pair"
     name = model.removeprefix("planted:").removesuffix("-swapped")
     models = [f"planted:{name}", f"planted:{name}-swapped"]
-    said = [kept_answers(m, profile) for m in models]
+    more = [d for d in range(1, 100) if _found(f"{profile}-planted_{name}-swapped.s{d}.jsonl")]
+    draws = [[kept_answers(m, profile, d).assign(draw=d) for d in (0, *more)] for m in models]
+    said = [pd.concat(d, ignore_index=True) for d in draws]
     of, n = [lm.load(m, mode="completion") for m in models], said[0].idx.nunique()
     most = int(max(d.k.max() for d in said))
     tasks = [task(m.removeprefix("planted:"), n, most, seed=seed) for m in models]
