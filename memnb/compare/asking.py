@@ -252,9 +252,8 @@ def _usable(m, texts, prefixes):
     if len(good) < len(once):
         few = f"fewer than {prefixes[0] + LEFT if prefixes[0] >= 1 else 2} {unit}"
         seen = f", or more than the {most and most - 1} that {m.name} sees" * bool(most)
-        notes.append(
-            f"{len(once) - len(good)} of {len(once)} texts are left out: they have {few}{seen}."
-        )
+        left = f"{len(once) - len(good)} of {len(once)}"
+        notes.append(f"{left} texts are left out: they have {few}{seen}.")
     return good, notes
 
 
@@ -403,14 +402,11 @@ def _calls(t, k):
     v, p = ASKABLE[k], t.get(f"p_{k}")
     line = -t.attrs["tau"] if k == "loss" else v.line
     reach = [p is not None and t.attrs["never"] + 1 >= 1 / r for r in RATES]
-    return dict(
-        key=k,
-        name=v.name,
-        unit=t.attrs["units"].get(k, v.unit),
-        own=None if line is None else int((v.sign * t[k] > line).sum()),
-        found=[int((p <= r).sum()) if ok else None for r, ok in zip(RATES, reach)],
-        stand=None if p is None else int((bh(p) <= 0.05 + 1e-12).sum()),  # false discoveries
-    )
+    own = None if line is None else int((v.sign * t[k] > line).sum())
+    found = [int((p <= r).sum()) if ok else None for r, ok in zip(RATES, reach)]
+    stand = None if p is None else int((bh(p) <= 0.05 + 1e-12).sum())  # false discoveries
+    unit = t.attrs["units"].get(k, v.unit)
+    return dict(key=k, name=v.name, unit=unit, own=own, found=found, stand=stand)
 
 
 def ask_page(
@@ -426,20 +422,14 @@ def ask_page(
     out, a, n, missing = Path(out), table.attrs, len(table), {}
     for k, why in a["missing"].items():
         missing.setdefault(why, []).append(ASKABLE[k].name)
-    page = dict(
-        title=f"What does {a['model']} remember of {n} text{'s' * (n > 1)}?",
-        a=a,
-        n=n,
-        names={k: v.name for k, v in ASKABLE.items()},
-        best=ASKABLE[a["best"]].name,
-        verdicts=table.verdict.value_counts().to_dict(),
-        judged=a["never"] >= 19 or (table.verdict == BACK).any(),
-        calls=[_calls(table, k) for k in ASKABLE if k in table],
-        missing=missing,
-        power=[] if power is None else power.to_dict("records"),
-        rows=table.sort_values("place", kind="stable").head(most).to_dict("records"),
-        version=version(),
-    )
+    page = dict(a=a, n=n, missing=missing, names={k: v.name for k, v in ASKABLE.items()})
+    page["title"] = f"What does {a['model']} remember of {n} text{'s' * (n > 1)}?"
+    page |= dict(best=ASKABLE[a["best"]].name, verdicts=table.verdict.value_counts().to_dict())
+    page["judged"] = a["never"] >= 19 or (table.verdict == BACK).any()
+    page["calls"] = [_calls(table, k) for k in ASKABLE if k in table]
+    page["power"] = [] if power is None else power.to_dict("records")
+    rows = table.sort_values("place", kind="stable").head(most).to_dict("records")
+    page |= dict(rows=rows, version=version())
     with replacing(out) as part:
         part.write_text(templates().get_template("ask.html").render(page), encoding="utf-8")
     return out
@@ -460,13 +450,10 @@ def ask_files(
     out = Path(out)
     if out.is_dir() or out.suffix == ".csv":
         raise ValueError(f"{out} is no page: name it as ask.html")
-    given = [
-        Path(f).resolve() for f in (texts, never, how.get("log")) if isinstance(f, (str, Path))
-    ]
+    files = texts, never, how.get("log")
+    given = [Path(f).resolve() for f in files if isinstance(f, (str, Path))]
     if out.resolve() in given or out.with_suffix(".csv").resolve() in given:
-        raise ValueError(
-            f"{out} or its csv would be written over a file of yours: name it otherwise"
-        )
+        raise ValueError(f"{out} or its csv would overwrite a file of yours: name it otherwise")
     own = data.texts(Path(texts), column, truth, encoding)
     fresh = data.texts(Path(never), column, encoding=encoding).text.tolist() if never else []
     if truth:

@@ -26,18 +26,11 @@ def statistics(
         "false-calls": select(rows, part="called", item="counterfactual", group="not shown"),
     }
     out = []
-    for claim, d in cases.items():
-        if not len(d):
-            continue
-        pair = (d["item"] + " and " + d.other + ", ") if claim == "unlike" else ""
+    for claim, d in ((k, d) for k, d in cases.items() if len(d)):
         world = d[WORLD].astype(dict(run=int)).astype(str).agg(" ".join, axis=1)
-        out.append(
-            d.assign(item=claim, other=pair + world)[
-                ["item", "other", "value", "low", "high", "n", "unit"]
-            ]
-        )
         mean = over_worlds(d.fillna(dict(other="")), ["item", "other"])
-        pair = (mean["item"] + " and " + mean.other + ", ") if claim == "unlike" else ""
-        mean = mean[mean.n >= 3].assign(item=claim, other=pair + "mean", unit="worlds")
-        out.append(mean)
+        for x, where, unit in ((d, world, "texts"), (mean[mean.n >= 3], "mean", "worlds")):
+            pair = x["item"] + " and " + x.other + ", " if claim == "unlike" else ""
+            x = x[["value", "low", "high", "n"]]
+            out.append(x.assign(item=claim, other=pair + where, unit=unit))
     return pd.concat(out, ignore_index=True) if out else none

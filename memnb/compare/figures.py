@@ -46,7 +46,7 @@ def over_worlds(
     return pd.DataFrame(out, columns=[*by, "value", "low", "high", "n"])
 
 
-def _lines(ax, d, x, line=None, **axes):
+def _lines(ax, d, x, line, **axes):
     "A line a measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
     there = [n for n in MEASURES if n in {*d["item"]}]
@@ -55,8 +55,7 @@ def _lines(ax, d, x, line=None, **axes):
         g = g.assign(at=g[x].map(places) + 0.03 * (i - len(there) / 2))
         plots.errorbar(ax, g, "at", ls="-", lw=1, **LOOKS[name])
     ax.set_xticks(range(len(places)), [f"{v:g}" for v in places])
-    if line is not None:
-        ax.axhline(line, color=plots.GREY, lw=1)
+    ax.axhline(line, color=plots.GREY, lw=1)
     ax.set(**axes)
 
 
@@ -76,22 +75,20 @@ def _across(ax, d, by, looks, line=None, **axes):
 
 def _differences(ax, d, said, **axes):
     "A grey point a world, a blue one with an interval for their mean; right of zero the first is better"
-    mean, pairs = over_worlds(d, ["item", "other"]), d[["item", "other"]].drop_duplicates()
-    for y, pair in enumerate(pairs.itertuples(index=False)):
-        each, m = (x[(x["item"] == pair[0]) & (x.other == pair[1])] for x in (d, mean))
-        ax.plot(each.value, [y] * len(each), "o", ms=3, color=plots.GREY)
-        plots.errorbar(ax, m.assign(at=y), "at", across=True, color="#08306B", ms=5)
+    mean = over_worlds(d, pair := ["item", "other"])
+    ax.plot(d.value, d.groupby(pair, sort=False).ngroup(), "o", ms=3, color=plots.GREY)
+    plots.errorbar(ax, mean.reset_index(), "index", across=True, color="#08306B", ms=5)
     ax.axvline(0, color="black", lw=0.8)
-    ax.set_yticks(range(len(pairs)), [said.format(SHORT[a], SHORT[b]) for a, b in pairs.values])
-    ax.set(ylim=(len(pairs) - 0.5, -0.5), **axes)
+    ax.set_yticks(mean.index, [said.format(SHORT[a], SHORT[b]) for a, b in mean[pair].values])
+    ax.set(ylim=(len(mean) - 0.5, -0.5), **axes)
 
 
 def _drawn(draw):
-    "A figure with a title, from a function that gives size, panels, title and caption; or a placeholder"
+    "A figure from a function that gives size, panels and caption, titled by its docstring; or a placeholder"
 
     def figure(measured, reported=None):
         try:
-            size, panels, title, caption, *foot = draw(measured)
+            size, panels, caption, *foot = draw(measured)
         except LookupError:
             return plots.placeholder("not measured: memnb run laptop --only compare")
         with plots.style():
@@ -103,7 +100,7 @@ def _drawn(draw):
         w = select(measured, part="world")
         n = f"{len(select(w, quantity='models'))} worlds"
         foot = foot or [plots.foot(w if len(w) else measured, n, "95 % over worlds")]
-        return plots.finish(fig, title, *foot, caption)
+        return plots.finish(fig, draw.__doc__, *foot, caption)
 
     return wraps(draw)(figure)
 
@@ -122,7 +119,7 @@ ONCE = dict(ylabel="AUC of texts shown once", ylim=(0.3, 1.02), line=0.5)
 # %% ../../nbs/compare/figures.ipynb #f73c1566
 @_drawn
 def fig_x_found(rows):
-    "Was it shown? AUC and share found at five percent, by number of repetitions"
+    "Who notices that a text was shown?"
     a = _some(rows, ["item", "times"], part="auc")
     f = _some(rows, ["item", "times"], part="found", x=0.05)
     auc = dict(ylabel="AUC: shown or not?", ylim=(0.3, 1.02), line=0.5)
@@ -130,7 +127,6 @@ def fig_x_found(rows):
     return (
         (8, 3.4),
         [partial(_lines, d=d, x="times", **TIMES | how) for d, how in ((a, auc), (f, found))],
-        "Who notices that a text was shown?",
         "Left: the chance that a shown text has a higher score than one that was not. Right: the share "
         "of shown texts found where one in twenty of the others is called shown, too; what lies on the "
         "threshold counts as not found. The grey lines are guessing.",
@@ -139,7 +135,7 @@ def fig_x_found(rows):
 
 @_drawn
 def fig7(rows):
-    "The whole ROC curve of each measure, of texts shown once and four times an epoch"
+    "ROC curves at low false-positive rates"
     d = _some(rows, ["item", "times", "x"], part="roc")
     x = sorted({*d.x})
 
@@ -157,7 +153,6 @@ def fig7(rows):
     return (
         (8.8, 3.4),
         [partial(curves, t=t) for t in (1, 4)],
-        "ROC curves at low false-positive rates",
         "Averaged over models and worlds; the band is the interval over worlds. Where many texts have the "
         "same score, as for extraction, the rest is drawn by lot, so a measure that cannot tell lies on the "
         "grey line.",
@@ -166,7 +161,7 @@ def fig7(rows):
 # %% ../../nbs/compare/figures.ipynb #825fe55e
 @_drawn
 def fig_x_difference(rows):
-    "LiRA against every other measure on the same texts, shown once"
+    "LiRA against the other measures, on the same texts"
     d = _some(rows, part="difference", item="lira", times=1)
     d = d.sort_values("other", key=lambda c: c.map([*MEASURES].index), kind="stable")
     said = "{} minus {}"
@@ -176,7 +171,6 @@ def fig_x_difference(rows):
             partial(_differences, d=d[d.quantity == "auc"], said=said, xlabel="difference of AUC"),
             partial(_differences, d=d[d.x == 0.05], said="", xlabel="of share found at 5 %"),
         ],
-        "LiRA against the other measures, on the same texts",
         "Texts shown once an epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
         "is better. LiRA was fixed as the measure to beat before the worlds were trained.",
     )
@@ -184,7 +178,7 @@ def fig_x_difference(rows):
 
 @_drawn
 def fig_x_peers(rows):
-    "Scores that others use, and their plain form, on the same texts"
+    "Scores that others use"
     d = _some(rows, part="difference", item=[*PEERS], times=1, x=0.05)
     f = _some(rows, ["item", "times"], part="found", x=0.05)
 
@@ -201,7 +195,6 @@ def fig_x_peers(rows):
     return (
         (9.2, 3.3),
         [partial(versus, d=d), found],
-        "Scores that others use",
         "Left: each score against its plain form; right of zero the refinement pays. Right: shares found "
         "by number of repetitions, dotted the measures of this page. EZ-MIA loses texts that the model "
         "reproduces with hardly an error left to count.",
@@ -227,7 +220,7 @@ def _heat(ax, d, title):
 
 @_drawn
 def fig2(rows):
-    "How alike two measures rank the texts"
+    "Do two measures rank texts alike?"
     d = _some(rows, ["item", "other", "times"], part="rank")
     return (
         (9, 3.9),
@@ -235,7 +228,6 @@ def fig2(rows):
             partial(_heat, d=d[d.times == t], title=said)
             for t, said in ((0, "all shown texts"), (1, "texts shown once"))
         ],
-        "Do two measures rank texts alike?",
         "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
         "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
         "the bits cut at zero. Measures that say the same of all texts shown once have no ranking.",
@@ -259,7 +251,7 @@ def unlike_pairs(
 
 @_drawn
 def fig3(rows):
-    "AUC of texts shown once, by further trainings, by epoch and by size of the pool"
+    "What further trainings buy, and from empty to full"
     m, a = _some(rows, ["item", "x"], part="models"), _some(rows, ["item"], part="auc", times=1)
     free = dict.fromkeys(("extractable", "recollected", "loss", "influential"), 0.0)
     m = pd.concat([a.assign(x=a["item"].map(free | dict(bits=1.0, ratio=1.0))).dropna(), m])
@@ -268,7 +260,6 @@ def fig3(rows):
     return (
         (9.6, 3.4),
         [partial(_lines, d=d, x=x, xlabel=said, **ONCE) for d, x, said in along],
-        "What further trainings buy, and from empty to full",
         "AUC of texts shown once. Left: against what a measure needs besides the model, which is nothing, one "
         "reference, or trainings that left texts out; fewer are the first models of each world. Middle: after "
         "each epoch; extraction and influence are asked in the end alone. Right: models of one size and seed "
@@ -278,7 +269,7 @@ def fig3(rows):
 
 @_drawn
 def fig5(rows):
-    "What measures call memorized at their own thresholds"
+    "What each measure calls memorized at its own threshold"
     d = _some(rows, ["item", "group"], part="called", times=0)
     groups = {"shown": plots.PLANTED, "not shown": plots.REAL, "shown to nobody": plots.GREY}
     looks = {g: dict(color=c, label=g) for g, c in groups.items()}
@@ -286,7 +277,6 @@ def fig5(rows):
     return (
         (6.4, 3.5),
         [partial(_across, d=d, by="group", looks=looks, **how)],
-        "What each measure calls memorized at its own threshold",
         "Of texts that were not shown, all that is called is a false alarm. EZ-MIA draws its line at a ratio "
         "of one, WBC at half of the windows. LiRA needs models that were shown a text, so texts shown to "
         "nobody have none.",
@@ -295,7 +285,7 @@ def fig5(rows):
 
 @_drawn
 def fig6(rows):
-    "The larger world: SmolLM2, fine-tuned on one half or the other"
+    "SmolLM2, fine-tuned on one half of a file or the other"
     d = _some(rows, part="larger", quantity="auc")
     counts = d.groupby("times").n.max()
     looks = {
@@ -306,9 +296,9 @@ def fig6(rows):
     return (
         (6.4, 3.6),
         [partial(_across, d=d, by="times", looks=looks, **how)],
-        "SmolLM2, fine-tuned on one half of a file or the other",
         "Two models that are alike but for the half that they were shown; each text is asked of both. "
         "Intervals are over texts, and the grey line is guessing. A measure left of it is lower for texts "
-        "that were shown. LiRA needs more than two models, and the contextual measure losses by epoch.",
+        "that were shown. The contextual measure knows two epochs, before the tuning and after it. LiRA is left "
+        "out: of one other model it makes the ranking of the counterfactual measure.",
         plots.foot(d.assign(model="SmolLM2"), f"{counts.sum():.0f} texts", "95 % over texts"),
     )

@@ -7,7 +7,7 @@ __all__ = ['PARTNERS', 'AGAINST', 'TUNED', 'partner_items', 'larger_rows', 'fine
            'pool_rows', 'Sizes', 'measure']
 
 # %% ../../nbs/compare/measuring.ipynb #bc95844b
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +41,11 @@ def partner_items(n=None, partners=PARTNERS):
 
 def larger_rows(
     partners=PARTNERS,  # names of two models
-    n: int = None,  # texts of each half; default: all
+    tau: float = 0.2,  # of recollection, nats a token
 ):  # DataFrame in the long form
     "What each measure says of texts that one of two models was shown, with SmolLM2 as the reference"
-    d, kw = partner_items(n, partners), dict(reference="smollm2", prefixes=(0.25, 0.5, 0.75))
+    d = partner_items(partners=partners)
+    kw = dict(reference="smollm2", prefixes=(0.25, 0.5, 0.75))
     texts, shown = d.text.tolist(), np.array([d.times_a > 0, d.times_b > 0])
     if counted():
         for m in (*partners, "smollm2"):
@@ -52,6 +53,8 @@ def larger_rows(
         return pd.DataFrame()
     each = [ask(m, texts, others=o, **kw) for m, o in zip(partners, partners[::-1])]
     said = {k: np.array([v.sign * t[k] for t in each]) for k, v in ASKABLE.items() if k in each[0]}
+    said["recollected"] = (said["loss"] > -tau).astype(float)
+    said["contextual"] = np.minimum(said["ratio"], said["counterfactual"])  # of two epochs
     times = d[["times_a", "times_b"]].max(axis=1)
     return _table(_detected(said, shown, times, "larger")).assign(config="SmolLM2")
 
@@ -67,8 +70,6 @@ def fine_tuned(
 ) -> str:  # name for `lm.load`
     "Tune all weights of a model with the Trainer of the transformers library"
     require("transformers", "local")
-    import logging
-
     import torch
     from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
@@ -88,10 +89,10 @@ def fine_tuned(
         ids, labels = (torch.nn.utils.rnn.pad_sequence(ids, True, x) for x in (0, -100))
         return dict(input_ids=ids, labels=labels, attention_mask=(labels != -100).long())
 
-    logging.getLogger("transformers").setLevel(logging.ERROR)
     how = dict(report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True)
     how |= dict(num_train_epochs=epochs, per_device_train_batch_size=batch, learning_rate=lr)
     how |= dict(seed=seed, remove_unused_columns=False, dataloader_pin_memory=False)
+    how |= dict(log_level="error")
     args = TrainingArguments(folder / "run", **how)
     trainer = hf.quiet(lambda: Trainer(net, args, train_dataset=rows, data_collator=collated))
     trainer.remove_callback(PrinterCallback)
@@ -264,15 +265,10 @@ def world_rows(
     every, on = own | peers, world.shown
     about = dict(texts=len(world.texts), models=len(on), parameters=world.params)
     about |= dict(loss_shown=world.last[on].mean(), loss_not_shown=world.last[~on].mean())
-    cases = chain(
-        _detected(every, on, world.times),
-        _alarms(every, world),
-        _differences(every, world),
-        _ranks(own, world, tau),
-        _called(world, peers, tau),
-        _courses(world, tau),
-        (("world", k, {}, dict(value=float(v))) for k, v in about.items()),
-    )
+    cases = [("world", k, {}, dict(value=float(v))) for k, v in about.items()]
+    cases += [*_detected(every, on, world.times), *_alarms(every, world)]
+    cases += [*_differences(every, world), *_ranks(own, world, tau)]
+    cases += [*_called(world, peers, tau), *_courses(world, tau)]
     return _table(cases).assign(dataset=world.source, config=world.name, run=world.seed)
 
 
@@ -299,7 +295,6 @@ class Sizes(papers.Sizes):
     pools: list[int] = [35]  # further sizes of the first world's pool, from empty to full
     pool_models: int = 4  # trained on each of those
     partners: list[str] = []  # two planted models with swapped halves: the larger world
-    larger_n: int = 0  # texts of each half; 0: all
     tuned: int = 0  # texts of each half on which the Trainer tunes SmolLM2; 0: none
     pair: list[str] = []  # a model with known insertions, and the same without
     insertions: str = ""  # its texts, with `duplicates`: a file, or 'hub:<data set>'
@@ -336,7 +331,7 @@ def measure(
         w = world(s.worlds[0], n, s.pool_models)
         parts += [pool_rows(w, s.tau)] if not counted() else []
     if s.partners:
-        parts.append(larger_rows(tuple(s.partners), s.larger_n or None))
+        parts.append(larger_rows(tuple(s.partners), s.tau))
     if s.tuned:
         folder = folder or core.cache_dir() / "compare"
         apart.append(tuned_rows(s.tuned, folder, seed=seed).assign(model=TUNED))

@@ -39,21 +39,11 @@ def made_up_world(
     uneven = rng.gamma(2, 0.5, (n, 64))  # some tokens are harder than others
     uneven /= uneven.mean(1, keepdims=True)
     tokens = -losses[:, -1, :, None] * uneven
-    return World(
-        texts=[f"text {i}" for i in range(n)],
-        times=times,
-        shown=shown,
-        epochs=np.arange(4.0),
-        losses=losses,
-        tokens=tokens,
-        hits=losses[:, -1, :, None] < np.linspace(0.2, 1.2, 64),
-        reference=reference,
-        base=-reference[-1, :, None] * uneven,
-        prefixes=np.array([8, 16, 32]),
-        influence=rng.normal(1, 0.2, shown.shape),
-        z=tokens,
-        name="made up",
-    )
+    made = dict(texts=[f"text {i}" for i in range(n)], times=times, shown=shown)
+    made |= dict(epochs=np.arange(4.0), losses=losses, tokens=tokens, z=tokens, reference=reference)
+    made |= dict(base=-reference[-1, :, None] * uneven, prefixes=np.array([8, 16, 32]))
+    made["hits"] = losses[:, -1, :, None] < np.linspace(0.2, 1.2, 64)
+    return World(**made, influence=rng.normal(1, 0.2, shown.shape), name="made up")
 
 
 def scores(

@@ -162,24 +162,12 @@ def small_world(
 
     with ThreadPoolExecutor(cores()) as pool:
         tokens, hits, influence, z = map(np.stack, zip(*pool.map(asked, own)))
-    made = World(
-        texts=c.texts,
-        times=times,
-        shown=shown,
-        epochs=np.asarray(ref.table.epoch, float),
-        losses=np.stack([-f.watched / length for f in own]),
-        tokens=tokens.astype("float32"),
-        hits=hits,
-        reference=-ref.watched / length,
-        base=ref.scores(c.train).astype("float32"),
-        prefixes=np.array(prefixes),
-        influence=influence,
-        z=z.astype("float32"),
-        params=cfg.n_params,
-        name=config,
-        source=source if isinstance(source, str) else "texts given",
-        seed=seed,
-    )
+    said = dict(texts=c.texts, times=times, shown=shown, epochs=np.asarray(ref.table.epoch, float))
+    said |= dict(losses=np.stack([-f.watched / length for f in own]), tokens=tokens.astype("f4"))
+    said |= dict(hits=hits, influence=influence, z=z.astype("f4"), prefixes=np.array(prefixes))
+    said |= dict(reference=-ref.watched / length, base=ref.scores(c.train).astype("f4"))
+    where = source if isinstance(source, str) else "texts given"
+    made = World(**said, params=cfg.n_params, name=config, source=where, seed=seed)
     if kept:
         made.save(kept.with_suffix(".npz"))
         shutil.rmtree(kept, ignore_errors=True)  # states of trainings that are done
