@@ -6,11 +6,11 @@
 __all__ = ['MEASURES', 'extractable', 'recollected', 'without', 'counterfactual', 'contextual', 'bits_held', 'lira',
            'influential', 'thresholds']
 
-# %% ../../nbs/15_compare.ipynb #af2b8e2b
+# %% ../../nbs/15_compare.ipynb #f51e0b13
 import numpy as np
 from scipy.stats import norm
 
-# %% ../../nbs/15_compare.ipynb #f51e0b13
+
 def extractable(
     hits,  # bool, models x texts x tokens: is the token the likeliest one?
     prefixes=(8, 16, 32),  # tokens shown
@@ -19,10 +19,7 @@ def extractable(
     return np.mean([hits[..., k:].all(-1) for k in prefixes], axis=0)
 
 
-def recollected(
-    loss,  # nats per token
-    tau=0.2,  # threshold
-):  # bool array
+def recollected(loss, tau=0.2):  # nats per token, both; bool array
     "Recollection-based memorization (Ghosh et al. 2025)"
     return loss < tau
 
@@ -53,7 +50,7 @@ def contextual(
     best = np.min([without(losses[:, e], shown) for e in epochs], axis=0)
     return best - losses[:, -1]
 
-# %% ../../nbs/15_compare.ipynb #d4d63713
+
 def bits_held(
     loss,  # nats per token, under the model
     reference,  # the same under a reference
