@@ -68,6 +68,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "exact": "holds -> undecided: at the k of `surface`, no longer where it is largest; does not hold of three topics, new",
         "context": "undecided, as before; does not hold of three topics, new",
         "own_control": "holds -> does not hold: in the models of three topics next to nothing comes back in the frame",
+        "key": "undecided, as before: five draws in place of one; own pairs over none is decided, over foreign ones not",
         "labels": "undecided -> holds: in the bridged models, where half of the texts come back",
         "called": "undecided -> does not hold: the same",
         "memorized": "undecided -> does not hold: each text classified by the model that was shown it and the one that was not",
