@@ -12,6 +12,7 @@ import importlib
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -19,13 +20,13 @@ import yaml
 
 from . import stats
 from .core import did_you_mean, paper_file
-from .plots import to_html
+from .plots import label, to_html
 from .results import measured as all_measured
 from .results import reported as all_reported
 from .results import runs
 
 # %% ../nbs/rooms/claims.ipynb #c6ea84b7
-ABOUT = "the paper's numbers", "a model", "models", "planted truth", "a theorem"
+ABOUT = "the paper's numbers", "a model", "models", "known truth", "a theorem"
 PAPER, MODEL, MODELS, TRUTH, THEOREM = ABOUT
 VERDICTS = {
     True: "holds",
@@ -325,6 +326,7 @@ class Verdicts:
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         told, said = self.board.drop(columns=["id", "about"]), ["where", "says"]
+        told["model"] = told["model"].map(label)
         told[said] = told[said].mask(told[said].eq(told[said].shift()).all(axis=1), "")  # once
         html = to_html(told[["where", "says", *told.columns.drop(said)]], index=False).data
         rows = self.board.to_dict("records")
@@ -343,9 +345,11 @@ def forest(board, ax=None):
     import matplotlib.pyplot as plt
 
     d = board[board.verdict != VERDICTS[None]].reset_index(drop=True)
-    names = d.id.where(d.model == "", d.id + " (" + d.model + ")")
-    names = d.id if d.model[d.model != ""].nunique() < 2 else names
-    ax = ax or plt.subplots(figsize=(6, 0.9 + 0.22 * len(d)))[1]
+    several = d.model[d.model != ""].nunique() > 1
+    who = [f" ({label(m)})" * (several and m != "") for m in d.model]
+    names = [fill(said, 58) for said in d.says + who]
+    lines = max((name.count("\n") for name in names), default=0) + 1
+    ax = ax or plt.subplots(figsize=(7, 0.9 + (0.09 + 0.13 * lines) * len(d)))[1]
     for i, r in d.iterrows():
         color, ends = COLORS[r.verdict], np.array([r.low, r.value, r.high]) - r["at"]
         reach = np.abs(ends[np.isfinite(ends)]).max(initial=0) if np.isfinite(ends[1]) else 0
@@ -366,6 +370,6 @@ def forest(board, ax=None):
     ax.text(1.12, -0.9, "n", fontsize=7)
     below = 0.5, -0.06 - 0.4 / max(1, len(d))
     ax.legend(loc="upper center", bbox_to_anchor=below, ncols=4, fontsize=7, frameon=False)
-    ax.tick_params(labelsize=8)
+    ax.tick_params(labelsize=7.5)
     ax.invert_yaxis()
     return ax

@@ -76,7 +76,7 @@ def markdown_html(source: str, inline: bool = False) -> str:
     "Markdown with formulas as HTML; inline: one line, without a paragraph around it"
     from markupsafe import Markup
 
-    source = re.sub(r"<!--[\w.]+-->", "", source)  # which fact a number is, see `run.facts`
+    source = re.sub(r"<!--[\w.-]+-->", "", source)  # which fact a number is, see `run.facts`
     own_line = r"(?m)^[ \t]*\$\$((?:(?!\$\$)[\s\S])++)\$\$[ \t]*$"
     source = re.sub(own_line, r"\n$$\n\1\n$$\n", source)
     html = str(_renderer()(source))

@@ -190,7 +190,10 @@ def test_board_and_forest(tmp_path, monkeypatch):
         ["lucky", "", "holds"],
     ]
     ax = forest(b)
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["fair", "lucky"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == [
+        "A die is fair",
+        "It shows more than twos",
+    ]
     assert board("dice", m[:0].assign(model=""), pd.DataFrame()).verdict.tolist() == [
         "not measured"
     ]

@@ -456,6 +456,7 @@ def test_markdown_lets_no_html_through():
     folded = rendering.markdown_html("<details><summary>Solution</summary>\n\n*yes*\n\n</details>")
     assert "<details><summary>Solution</summary>" in folded and "<em>yes</em>" in folded
     assert "details>" not in rendering.markdown_html("<details onclick=x>")
+    assert "toy" not in rendering.markdown_html("0.95<!--toy.rec-L2--> of 2<!--toy.n-->")
     assert rendering.code_html("#| default_exp x\n") == ""
     assert "&lt;" in rendering.code_html("a <b")
 
