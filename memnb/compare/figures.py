@@ -119,17 +119,17 @@ ONCE = dict(ylabel="AUC of texts shown once", ylim=(0.3, 1.02), line=0.5)
 # %% ../../nbs/compare/figures.ipynb #f73c1566
 @_drawn
 def fig_x_found(rows):
-    "Who notices that a text was shown?"
+    "Which measures detect that a text was shown?"
     a = _some(rows, ["item", "times"], part="auc")
     f = _some(rows, ["item", "times"], part="found", x=0.05)
     auc = dict(ylabel="AUC: shown or not?", ylim=(0.3, 1.02), line=0.5)
-    found = dict(ylabel="share found at 5 % false alarms", ylim=(0, 1.02), line=0.05)
+    found = dict(ylabel="share detected at 5 % false positives", ylim=(0, 1.02), line=0.05)
     return (
         (8, 3.4),
         [partial(_lines, d=d, x="times", **TIMES | how) for d, how in ((a, auc), (f, found))],
         "Left: the chance that a shown text has a higher score than one that was not. Right: the share "
-        "of shown texts found where one in twenty of the others is called shown, too; what lies on the "
-        "threshold counts as not found. The grey lines are guessing.",
+        "of shown texts detected at a false-positive rate of 5 %; scores on the threshold count as not detected. "
+        "The grey lines are guessing.",
     )
 
 
@@ -145,8 +145,9 @@ def fig7(rows):
             ax.fill_between(g.x, g.low, g.high, color=LOOKS[name]["color"], alpha=0.15, lw=0)
             ax.plot(g.x, g.value, ms=4, lw=1, **LOOKS[name])
         ax.plot(x, x, color=plots.GREY, lw=1, label="guessing")
-        ax.set(xscale="log", ylim=(-0.02, 1.02), xlabel="share of the others called shown, too")
-        ax.set(title=f"shown {t}x an epoch", ylabel="share of shown texts found")
+        ax.set(xscale="log", ylim=(-0.02, 1.02), xlabel="false-positive rate")
+        ax.set(title="shown once per epoch" if t == 1 else f"shown {t} times per epoch")
+        ax.set(ylabel="share of shown texts detected")
         ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
         ax.minorticks_off()
 
@@ -154,7 +155,7 @@ def fig7(rows):
         (8.8, 3.4),
         [partial(curves, t=t) for t in (1, 4)],
         "Averaged over models and worlds; the band is the interval over worlds. Where many texts have the "
-        "same score, as for extraction, the rest is drawn by lot, so a measure that cannot tell lies on the "
+        "same score, as for extraction, ties are broken at random, so a measure that detects nothing lies on the "
         "grey line.",
     )
 
@@ -169,16 +170,21 @@ def fig_x_difference(rows):
         (8.8, 3),
         [
             partial(_differences, d=d[d.quantity == "auc"], said=said, xlabel="difference of AUC"),
-            partial(_differences, d=d[d.x == 0.05], said="", xlabel="of share found at 5 %"),
+            partial(
+                _differences,
+                d=d[d.x == 0.05],
+                said="",
+                xlabel="difference of share detected at 5 %",
+            ),
         ],
-        "Texts shown once an epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
+        "Texts shown once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
         "is better. LiRA was fixed as the measure to beat before the worlds were trained.",
     )
 
 
 @_drawn
 def fig_x_peers(rows):
-    "Scores that others use"
+    "Further membership scores"
     d = _some(rows, part="difference", item=[*PEERS], times=1, x=0.05)
     f = _some(rows, ["item", "times"], part="found", x=0.05)
 
@@ -187,17 +193,17 @@ def fig_x_peers(rows):
             g, look = f[f["item"] == k].sort_values("times"), "-" if k in PEERS else ":"
             ax.plot(range(len(g)), g.value, ls=look, lw=1.2, marker=".", label=NAMES[k])
             ax.set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
-        ax.set(ylabel="share found at 5 % false alarms", **TIMES)
+        ax.set(ylabel="share detected at 5 % false positives", **TIMES)
 
     versus = partial(
-        _differences, said="{} minus {}", xlabel="difference of share found, shown once"
+        _differences, said="{} minus {}", xlabel="difference of share detected, shown once"
     )
     return (
         (9.2, 3.3),
         [partial(versus, d=d), found],
-        "Left: each score against its plain form; right of zero the refinement pays. Right: shares found "
-        "by number of repetitions, dotted the measures of this page. EZ-MIA loses texts that the model "
-        "reproduces with hardly an error left to count.",
+        "Left: each score against its plain form; right of zero the refinement helps. Right: shares detected "
+        "by number of repetitions, dotted the measures of this page. EZ-MIA misses texts that the model "
+        "reproduces with hardly any error left to count.",
     )
 
 # %% ../../nbs/compare/figures.ipynb #285c7772
@@ -230,7 +236,7 @@ def fig2(rows):
         ],
         "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
         "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
-        "the bits cut at zero. Measures that say the same of all texts shown once have no ranking.",
+        "the bits cut at zero. Measures that give all texts shown once the same score have no ranking.",
         plots.foot(rows[rows.part == "world"], "means over worlds"),
     )
 
@@ -251,7 +257,7 @@ def unlike_pairs(
 
 @_drawn
 def fig3(rows):
-    "What further trainings buy, and from empty to full"
+    "AUC by further trainings, epochs and number of texts"
     m, a = _some(rows, ["item", "x"], part="models"), _some(rows, ["item"], part="auc", times=1)
     free = dict.fromkeys(("extractable", "recollected", "loss", "influential"), 0.0)
     m = pd.concat([a.assign(x=a["item"].map(free | dict(bits=1.0, ratio=1.0))).dropna(), m])
@@ -262,7 +268,7 @@ def fig3(rows):
         [partial(_lines, d=d, x=x, xlabel=said, **ONCE) for d, x, said in along],
         "AUC of texts shown once. Left: against what a measure needs besides the model, which is nothing, one "
         "reference, or trainings that left texts out; fewer are the first models of each world. Middle: after "
-        "each epoch; extraction and influence are asked in the end alone. Right: models of one size and seed "
+        "each epoch; extraction and influence only at the end. Right: models of one size and seed "
         "whose pool of texts is small or large, with intervals over texts.",
     )
 
@@ -277,8 +283,8 @@ def fig5(rows):
     return (
         (6.4, 3.5),
         [partial(_across, d=d, by="group", looks=looks, **how)],
-        "Of texts that were not shown, all that is called is a false alarm. EZ-MIA draws its line at a ratio "
-        "of one, WBC at half of the windows. LiRA needs models that were shown a text, so texts shown to "
+        "Texts that were not shown and are called memorized are false positives. The threshold of EZ-MIA is a ratio "
+        "of one, that of WBC half of the windows. LiRA needs models that were shown a text, so texts shown to "
         "nobody have none.",
     )
 

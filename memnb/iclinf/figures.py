@@ -79,7 +79,7 @@ def fig1(measured, reported=None):
         "Influence by position in the prompt",
         _foot(m),
         "The loss of each position, averaged over queries before any maximum is taken. The paper's curves "
-        "form a U: the first and the last exemplar above those between." + _HOLLOW,
+        "form a U: the first and the last exemplar above those in between." + _HOLLOW,
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #7cff3aa4
@@ -137,9 +137,9 @@ def fig3(measured, reported=None):
         fig,
         "Influence by the number of exemplars",
         _foot(m),
-        "Mean over queries of the largest loss in the prompt; all numbers of exemplars are asked the same "
+        "Mean over queries of the largest loss in the prompt; all numbers of exemplars have the same "
         "queries. The paper's curves begin at two exemplars and fall most from two to four; it prints "
-        "numbers for four alone." + _HOLLOW,
+        "numbers for four only." + _HOLLOW,
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #a861e086
@@ -270,10 +270,10 @@ def fig_x_ladder(measured, reported=None):
         ax.legend(fontsize=7)
     return plots.finish(
         fig,
-        "Influence and accuracy along a tuning",
+        "Influence and accuracy during fine-tuning",
         plots.foot(m[m.setting != "tuned"], f"{m.n.max():.0f} queries", "95 %"),
         "The packaged model, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
-        "among them. A line is a training. Dotted: what naming the commonest label gets.",
+        "among them. A line is a training. Dotted: always naming the most frequent label.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #84bf5dfe
@@ -324,7 +324,7 @@ def fig6(measured, reported):
         fig,
         "The audit: empirical against theoretical epsilon",
         _foot(m, unit, "") if len(m) else "",
-        r"Left, the paper's axes, a curve a $\delta$. Dashed, the null value, what the formula gives without "
+        r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value, what the formula gives without "
         "any leakage; its steps are the changes of the best order, which the paper sees in its curves. Right, the "
         r"ratio at $\delta = 10^{-5}$; the null value is grey.",
     )
@@ -354,10 +354,10 @@ def fig_x_found(measured, reported):
     m = select(measured, part="audit", quantity="used", where="Table 4", item="", delta=DELTA)
     return plots.finish(
         fig,
-        "What the data use of the bound",
+        "Divergence as a share of its bound",
         _foot(m, "texts a target", "95 % Student's t over texts") if len(m) else "",
         "The divergence of the data over its bound, at the same order; 100 % would be a tight audit. With "
-        "the mean over the other prompts, as in §5.1, identical prompts use nothing. With the mean over s "
+        "the mean over the other prompts, as in §5.1, identical prompts leak nothing. With the mean over s "
         "they seem to leak, because there is one prompt less.",
     )
 
@@ -405,7 +405,7 @@ def fig_x_attack(measured, reported=None):
     m = select(measured, part=["attack", "audit"], quantity="attack")
     return plots.finish(
         fig,
-        "Epsilon: promised, proven, true, shown",
+        "Epsilon: promised, proven, true, and shown by an attack",
         _foot(m, "outputs of each side that count", ""),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
         "and pairs of prompts whose true epsilon is known: the attack stays below it, and "
