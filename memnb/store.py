@@ -381,10 +381,9 @@ class Store:
 
     def models(self) -> list:
         "A dict of each model and engine: model, engine, answers, refused, chars, first, last (in UTC)"
-        q = (
-            f"SELECT model, {_ENGINE}, COUNT(*), SUM({_REFUSED}), SUM(LENGTH(prompt) + LENGTH(answer)), "
-            'MIN("when"), MAX("when") FROM answers GROUP BY 1, 2 ORDER BY 1, 2'
-        )
+        sums = f"COUNT(*), SUM({_REFUSED}), SUM(LENGTH(prompt) + LENGTH(answer))"
+        days = 'MIN("when"), MAX("when")'
+        q = f"SELECT model, {_ENGINE}, {sums}, {days} FROM answers GROUP BY 1, 2 ORDER BY 1, 2"
         names = "model", "engine", "answers", "refused", "chars", "first", "last"
         return [dict(zip(names, r)) for r in self._all(q)]
 

@@ -334,8 +334,7 @@ def _fetch(
         try:
             hf.fetch()
         except Exception:
-            free = shutil.disk_usage(core.cache_dir()).free
-            if free > 6e8:
+            if (free := shutil.disk_usage(core.cache_dir()).free) > 6e8:
                 raise
             why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
             raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
@@ -501,10 +500,8 @@ def _term():
             signal.signal(hup, signal.default_int_handler)  # nohup ignores it
 
 
-def main(
-    argv: list = None,  # arguments; default: those of the command line
-) -> int:  # exit code
-    "The command `memnb`"
+def main(argv: list = None) -> int:
+    "The command `memnb` with these arguments, by default those of the command line; its exit code"
     os.environ.setdefault("MPLBACKEND", "agg")
     try:
         _term()

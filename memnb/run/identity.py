@@ -70,9 +70,8 @@ def modules_used(names, top: Path = None) -> dict:
 
 def _hub_commit(name):
     "Commit of a model of the hub that its cache holds; '' where there is none"
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
-        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"), "hub"
-    )
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
     ref = Path(cache, f"models--{name.replace('/', '--')}", "refs", "main")
     return ref.read_text() if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ref.is_file() else ""
 

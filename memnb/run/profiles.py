@@ -119,14 +119,6 @@ class Entry(BaseModel, extra="forbid"):
     parameters: dict[StrictStr, Any] = {}
     grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] = {}
 
-    def runs(self, where):
-        "The runs; `where` says where the entry stands"
-        if both := {*self.grid} & {*self.parameters}:
-            raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
-        for values in product(*self.grid.values()):
-            given = self.parameters | dict(zip(self.grid, values, strict=True))
-            yield Run(self.notebook, given, tuple(self.grid), where)
-
 
 def profile_file(name: str) -> Path:
     "File of a profile, by its word, as 'laptop', or a path; ValueError when there is none"
@@ -156,11 +148,16 @@ def profile(name: str) -> list:
     for entry, node in zip(data, yaml.compose(text, yaml.SafeLoader).value, strict=True):
         where = f"{path.name} line {node.start_mark.line + 1}"
         try:
-            out += Entry.model_validate(entry).runs(where)
-        except ValidationError as e:
-            first = e.errors()[0]
+            e = Entry.model_validate(entry)
+        except ValidationError as wrong:
+            first = wrong.errors()[0]
             at = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
             raise ValueError(f"{where}: {at}: {first['msg']}") from None
+        if both := {*e.grid} & {*e.parameters}:
+            raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
+        for values in product(*e.grid.values()):
+            given = e.parameters | dict(zip(e.grid, values, strict=True))
+            out.append(Run(e.notebook, given, tuple(e.grid), where))
     return out
 
 

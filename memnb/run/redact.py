@@ -69,16 +69,14 @@ def _secrets():
 
 def _host_pattern(host):
     "Pattern of the name of this machine, and of its part before the first dot; None for a name of no meaning"
-    every = {n for n in (host, host.partition(".")[0]) if len(n) > 2 and n != "localhost"}
-    telling = [re.escape(n) for n in every if re.search(r"[\d.-]", n) and len(n) > 3]
-    words = [re.escape(n) for n in every if not re.search(r"[\d.-]", n)]
-    out = [rf"(?<![\w-]){n}(?![\w-])" for n in sorted(telling, key=len, reverse=True)]
-    out += [
-        rf"(?:(?<=@)|(?<=//)){n}(?![\w-])"
-        rf"|(?<![\w.-]){n}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)"
-        rf"|(?<=/net/){n}(?![\w-])|(?<=/nfs/){n}(?![\w-])"
-        for n in words
-    ]
+    out, every = [], {n for n in (host, host.partition(".")[0]) if len(n) > 2}
+    for name in sorted(every - {"localhost"}, key=len, reverse=True):
+        word, telling = re.escape(name), re.search(r"[\d.-]", name)
+        if telling and len(name) > 3:
+            out.append(rf"(?<![\w-]){word}(?![\w-])")
+        elif not telling:  # a word: only in addresses
+            out.append(rf"(?:(?<=@)|(?<=//)|(?<=/net/)|(?<=/nfs/)){word}(?![\w-])")
+            out.append(rf"(?<![\w.-]){word}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)")
     return re.compile("|".join(out), re.I) if out else None
 
 
@@ -109,8 +107,6 @@ class Redactor:
     def __call__(self, text):
         "The text without keys, folders, names of the user and of the machine"
         if text not in self.seen:
-            if len(self.seen) > 2**16:
-                self.seen.clear()
             clean = text
             for need, pattern, word in self.steps:
                 if need in clean:

@@ -37,10 +37,9 @@ def take_in(store: Store, folder: Path = None) -> list:
             raise ValueError(f"{name} is {how}: nothing was taken in")
         here = ident_here(o["model"].partition("@")[0])  # of planted:news@6c2a+smollm2@fb2f/float32
         if here != o["model"]:
-            raise ValueError(
-                f"{name} has the answers of {o['model']}, but the model here is {here}: "
-                "its files differ, and so may its answers; nothing was taken in"
-            )
+            what = f"{name} has the answers of {o['model']}, but the model here is {here}"
+            why = "its files differ, and so may its answers; nothing was taken in"
+            raise ValueError(f"{what}: {why}")
     out = []
     for name, o in known.items():
         before, row = len(store), dict(file=name, model=o["model"], code=o["code"])
