@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ABOUT', 'PAPER', 'MODEL', 'MODELS', 'TRUTH', 'THEOREM', 'VERDICTS', 'TESTS', 'BOARD', 'BOARD_MIME', 'COLORS', 'Claim',
            'read', 'combine', 'bound', 'between', 'differs', 'apart', 'share', 'sign', 'trend', 'printed', 'never',
-           'judge', 'queried', 'deciding', 'evidence', 'verdict', 'board', 'Verdicts', 'forest']
+           'judge', 'queried', 'verdict', 'board', 'Verdicts', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #3793493a
 import importlib
@@ -209,7 +209,7 @@ def _told(row, printed=False):
     return f"{case}{bound}{_number(row.get('value'))}{ends}{print_}{units}"
 
 
-def deciding(d, votes: list, found, at: float = math.nan) -> int:
+def _deciding(d, votes: list, found, at: float = math.nan) -> int:
     """Place of the row, of those that were judged, that a verdict rests on, by the bound where there is one.
 
     For yes the least clear, for no the clearest, else the nearest to the bound.
@@ -222,7 +222,7 @@ def deciding(d, votes: list, found, at: float = math.nan) -> int:
     return same[int(np.argmax(gap) if found in (False, "mixed") else np.argmin(gap))]
 
 
-def evidence(d, one, votes: list, found, at: float = math.nan, printed: bool = False) -> str:
+def _evidence(d, one, votes: list, found, at: float = math.nan, printed: bool = False) -> str:
     """What a verdict rests on, in at most 25 words: how many cases say so, the one that decides, and what would decide.
 
     Rows that were judged, a table of the one that decides, votes, the verdict, the bound where there is one, and
@@ -266,8 +266,8 @@ def verdict(claim: Claim, rows, reported=None) -> dict:
     found, votes = judge(claim.test, d, **args)
     usual = dict(share=0.5, sign=0.5, bound=0.0, differs=0.0)
     at, side = args.get("at", usual.get(claim.test, math.nan)), args.get("side", "above")
-    one = d.iloc[[deciding(d, votes, found, at)]]
-    why = evidence(d, one, votes, found, at, claim.test == "printed")
+    one = d.iloc[[_deciding(d, votes, found, at)]]
+    why = _evidence(d, one, votes, found, at, claim.test == "printed")
     r = (_shares(one) if claim.test in ("share", "sign") else one).iloc[0]
     if claim.test == "between":  # the nearer end of the range
         ends = (args["low"], "above"), (args["high"], "below")

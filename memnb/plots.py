@@ -7,11 +7,11 @@ __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'MODEL_NAMES', 'label'
            'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'slide', 'placeholder', 'to_html']
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
-import importlib.util
 import io
 import os
 import re
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def style():
     finally:
         np.random.set_state(was)
 
-# %% ../nbs/rooms/plots.ipynb #e7903a0f
+
 def errorbar(ax, table, x: str, y: str = "value", across: bool = False, **kw):
     """Points with their intervals, as they stand in a long table: places in the column `x`, numbers in `y`.
 
@@ -180,20 +180,18 @@ def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
-def slide(
-    draw,  # of one stop: gives a matplotlib figure
-    stops: list,  # what it can stand at
-    name: str,  # what is moved
-    start: int = 0,  # number of the first stop
-):  # the picture at `start`, or nothing where it moves
-    "A figure with a slider in Jupyter; where nobody can move one, in a batch or on a site, its picture"
+def slide(draw, stops: list, name: str, start: int = 0):
+    """A figure with a slider, of this name, in Jupyter; where nobody can move one, in a batch or on a site, its picture.
+
+    `draw` gives the matplotlib figure at one of the stops, `start` is the number of the first.
+    """
 
     def show(at):
         with style():
             fig = draw(at)
         return picture(fig)
 
-    if not (os.environ.get("JPY_SESSION_NAME") and importlib.util.find_spec("ipywidgets")):
+    if not (os.environ.get("JPY_SESSION_NAME") and find_spec("ipywidgets")):
         return show(stops[start])
     from IPython.display import display
     from ipywidgets import SelectionSlider, interact
