@@ -154,10 +154,6 @@ class Store:
         self.db, self._thread = None, threading.RLock()
         if self.path.is_dir():
             raise ValueError(f"{self.path} is a folder: set MEMNB_STORE to a file")
-        try:
-            private_dir(self.path.parent)
-        except OSError as e:
-            raise self._cannot("made", e.strerror) from None
         self._open()
 
     # --- opening and mending
@@ -185,13 +181,14 @@ class Store:
     def _open(self):
         "Connect to the file; it is made where it is missing, and mended where it is damaged"
         if not self.path.exists():
-            with self._alone():
-                if not self.path.exists() and (kept := self._aside()):
-                    self._carry_over(kept[-1])  # somebody was stopped while mending
-                try:
+            try:
+                private_dir(self.path.parent)
+                with self._alone():
+                    if not self.path.exists() and (kept := self._aside()):
+                        self._carry_over(kept[-1])  # somebody was stopped while mending
                     self.path.touch(0o600)
-                except OSError as e:
-                    raise self._cannot("made", e.strerror) from None
+            except OSError as e:
+                raise self._cannot("made", e.strerror or e) from None
         try:
             self._prepare()
         except sqlite3.DatabaseError as e:
@@ -406,11 +403,7 @@ class Store:
         "Read the whole store: path, answers, bad, journal, broken (files kept), problems (lines)"
         q = f"SELECT {_NAMES} FROM answers"
         good, n = self._run(lambda db: sum(map(is_sound, db.execute(q)))), len(self)
-        return dict(
-            path=str(self.path),
-            answers=good,
-            bad=n - good,
-            journal=self._all("PRAGMA journal_mode")[0][0],
-            broken=[str(f) for f in self._aside()],
-            problems=[p for (p,) in self._all("PRAGMA integrity_check(20)") if p != "ok"],
-        )
+        found = dict(path=str(self.path), answers=good, bad=n - good)
+        found |= dict(journal=self._all("PRAGMA journal_mode")[0][0])
+        problems = [p for (p,) in self._all("PRAGMA integrity_check(20)") if p != "ok"]
+        return found | dict(broken=[str(f) for f in self._aside()], problems=problems)

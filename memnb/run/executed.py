@@ -201,19 +201,13 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     facts = dict(machine=own.get("machine"), finished=str(by.get("end_time") or "")[:10])
     facts |= dict(memnb=own.get("version"), **own.get("versions", {}), papermill=by.get("version"))
     facts |= dict(identity=own.get("identity", "")[:12])
+    facts = {k: str(v) for k, v in facts.items() if v}
+    name, profile = clean(path.stem.removesuffix(".partial")), params.pop("profile", "") or profile
     state, note = _outcome(cells, path.stem.endswith(".partial"))
-    return Notebook(
-        name=clean(path.stem.removesuffix(".partial")),
-        paper=paper[1],
-        profile=str(params.pop("profile", "") or profile),
-        state=state,
-        title=next((c.heading for c in cells if c.heading), paper[1]),
-        cells=cells,
-        params=params,
-        facts={k: str(v) for k, v in facts.items() if v},
-        seconds=own.get("seconds", by.get("duration")),
-        note=note,
-    )
+    title = next((c.heading for c in cells if c.heading), paper[1])
+    seconds = own.get("seconds", by.get("duration"))
+    said = cells, params, facts, seconds, note
+    return Notebook(name, paper[1], str(profile), state, title, *said)
 
 
 def _logged(row, profile):
