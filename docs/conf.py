@@ -29,6 +29,8 @@ html_static_path = ["_static"]
 suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
 
 nb_execution_mode = "off"
+nb_merge_streams = True  # what a cell prints is one block
+nb_output_stderr = "remove"  # how far a run is, which nobody reads afterwards
 nb_ipywidgets_js = {}
 nb_render_markdown_format = "myst"  # sentences and captions that cells compute hold formulas, too
 nb_mime_priority_overrides = [("html", "text/html", 5), ("html", "image/png", 1)]
