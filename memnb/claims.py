@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ABOUT', 'PAPER', 'MODEL', 'MODELS', 'TRUTH', 'THEOREM', 'VERDICTS', 'TESTS', 'BOARD', 'BOARD_MIME', 'COLORS', 'Claim',
-           'read', 'combine', 'bound', 'between', 'differs', 'apart', 'share', 'sign', 'trend', 'printed', 'never',
-           'judge', 'queried', 'verdict', 'board', 'Verdicts', 'forest']
+           'read', 'combine', 'bound', 'between', 'share', 'sign', 'trend', 'printed', 'never', 'judge', 'queried',
+           'verdict', 'board', 'Verdicts', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #3793493a
 import importlib
@@ -106,7 +106,7 @@ def _side(row, at, side, no=None):
 
 # %% ../nbs/rooms/claims.ipynb #c2a275a1
 def bound(d, at: float = 0.0, side: str = "above", refuted_at: float = None) -> list:
-    "Do intervals lie above, or 'below', a number? No where all of one lies short of `refuted_at`, by default that number"
+    "Do intervals lie above, or 'below', a number? No where one lies short of `refuted_at`, by default that number"
     return [_side(r, at, side, refuted_at) for r in d.to_dict("records")]
 
 
@@ -114,23 +114,6 @@ def between(d, low: float, high: float) -> list:
     "Do intervals lie within a range?"
     rows = d.to_dict("records")
     return [combine([_side(r, low, "above"), _side(r, high, "below")]) for r in rows]
-
-
-def differs(d, at: float = 0.0, band: float = 0.0) -> list:
-    "Do intervals exclude a number, on either side? No where they lie within a band around it"
-    votes = []
-    for r in d.to_dict("records"):
-        near = combine([_side(r, at - band, "above"), _side(r, at + band, "below")]) is True
-        away = True in (_side(r, at, "above"), _side(r, at, "below"))
-        votes.append(True if away else False if near else "undecided")
-    return votes
-
-
-def apart(d, other, margin: float = None) -> list:
-    "Does the interval of one row lie above that of another? With a margin: at most so far below the other's value"
-    a, b = d.iloc[0], other.iloc[0]
-    above = b.high if margin is None else b.value - margin
-    return [True if a.low > above else False if a.high < b.low else "undecided"]
 
 
 def _shares(d):
@@ -145,29 +128,24 @@ def share(d, at: float = 0.5, side: str = "above") -> list:
     return bound(_shares(d), at, side)
 
 
-def sign(d, family: bool = False) -> list:
-    """Do replicates, or paired cases, `value` of `n`, go one way more often than chance? Exact, at 5 %.
-
-    As a family with Holm's correction over all rows.
-    """
+def sign(d) -> list:
+    "Do replicates, or paired cases, `value` of `n`, go one way more often than chance? Exact, at 5 %"
     p = [stats.sign_test(round(k), round(n)) for k, n in zip(d.value, d.n)]
-    p = stats.holm(p) if family else p
     return ["undecided" if q >= 0.05 else bool(2 * k > n) for q, k, n in zip(p, d.value, d.n)]
 
 
-def trend(d, by: str, side: str = "above", least: int = 5) -> list:
+def trend(d, by: str, side: str = "above") -> list:
     """Do values go up, or 'below' down, along another column? Spearman's rank correlation, at 5 %.
 
-    One vote of all rows; with fewer than `least` nothing is decided.
+    One vote of all rows; with fewer than five nothing is decided.
     """
-    r, p = stats.spearman(d[by], d.value) if len(d) >= least else (math.nan, 1.0)
+    r, p = stats.spearman(d[by], d.value) if len(d) >= 5 else (math.nan, 1.0)
     return [bool((r > 0) == (side == "above")) if p < 0.05 else "undecided"] * len(d)
 
 
-def printed(d, within: float, relative: bool = False) -> list:
-    "Is `value` within a distance of the `x` that is printed? Relative: a share of what is printed"
-    off = (d.value - d.x).abs() / (d.x.abs() if relative else 1)
-    return [None if pd.isna(v) else bool(v <= within) for v in off]
+def printed(d, within: float) -> list:
+    "Is `value` within a distance of the `x` that is printed?"
+    return [None if pd.isna(v) else bool(v <= within) for v in (d.value - d.x).abs()]
 
 
 def never(d) -> list:
@@ -175,8 +153,7 @@ def never(d) -> list:
     return [bool(v == 0) for v in d.value]
 
 
-TESTS = (bound, between, differs, apart, share, sign, trend, printed, never)
-TESTS = {f.__name__: f for f in TESTS}
+TESTS = {f.__name__: f for f in (bound, between, share, sign, trend, printed, never)}
 
 
 def judge(test: str, d, of: str = None, **args) -> tuple:
@@ -259,12 +236,10 @@ def verdict(claim: Claim, rows, reported=None) -> dict:
         found = found if found is None or isinstance(found, str) else bool(found)
         return none | dict(verdict=VERDICTS[found], evidence=why)
     d = queried(rows, claim.rows or f"part == 'claim' and item == '{claim.id}'")
-    if "other" in args:
-        args["other"] = queried(rows, args["other"])
-    if not len(d) or not len(args.get("other", " ")):
+    if not len(d):
         return none
     found, votes = judge(claim.test, d, **args)
-    usual = dict(share=0.5, sign=0.5, bound=0.0, differs=0.0)
+    usual = dict(share=0.5, sign=0.5, bound=0.0)
     at, side = args.get("at", usual.get(claim.test, math.nan)), args.get("side", "above")
     one = d.iloc[[_deciding(d, votes, found, at)]]
     why = _evidence(d, one, votes, found, at, claim.test == "printed")
@@ -337,7 +312,7 @@ COLORS = dict(zip(VERDICTS.values(), ["#009E73", "#D55E00", "#7A5195", "#9A9A9A"
 
 
 def forest(board, ax=None):
-    """A line a claim of a board: estimate and interval on a common scale. Its axes, by default new ones of a fitting height.
+    """A line a claim of a board, on its axes or new ones of a fitting height: estimate and interval on a common scale.
 
     The bound is 0, what speaks for the claim lies at the right, and the largest distance from the bound is 1. A cross
     stands where a claim has no single number and bound. Claims that were not measured are left out.

@@ -181,7 +181,7 @@ def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
 def slide(draw, stops: list, name: str, start: int = 0):
-    """A figure with a slider, of this name, in Jupyter; where nobody can move one, in a batch or on a site, its picture.
+    """A figure with a slider of this name in Jupyter; where nobody can move one, as in a batch, its picture.
 
     `draw` gives the matplotlib figure at one of the stops, `start` is the number of the first.
     """

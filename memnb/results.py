@@ -129,7 +129,7 @@ def checked(rows) -> pd.DataFrame:
 
 # %% ../nbs/rooms/results.ipynb #42715c92
 def select(rows, **where) -> pd.DataFrame:
-    """Rows, long or wide, in their order, by the values of their columns: one, or several as a list or set; None: empty.
+    """Rows, long or wide, in their order, by values of their columns: one, or several as a list or set; None: empty.
 
     ValueError for a column that there is not.
     """
@@ -179,7 +179,7 @@ def wide(rows, main: str = None, **where) -> pd.DataFrame:
 
 # %% ../nbs/rooms/results.ipynb #c3192659
 def current_run(profile: str) -> tuple:
-    "The run that this process belongs to, as the batch says it: its name, and what tells it from others of its profile"
+    "The run of this process, as the batch says it: its name, and what tells it from others of its profile"
     run = os.environ.get("MEMNB_RUN") or ""
     if run != profile and not run.startswith(profile + "-"):
         return profile, ""
@@ -236,7 +236,7 @@ _TOLD = set()  # files of which it was said
 
 
 def joined(tables: list, files: list = ()) -> pd.DataFrame:
-    """Measured rows of several tables as one, with the columns of all; of two rows with one key the younger, else the later.
+    """Measured rows of several tables as one, with all columns; of two rows with one key the younger, else the later.
 
     The names of their files say where they contradict each other.
     """

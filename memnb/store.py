@@ -352,7 +352,7 @@ class Store:
         return n
 
     def load(self, path: Path | str) -> int:
-        "Take in the answers that `export` wrote, and say how many; ValueError names a damaged line, those before it stay"
+        "Take in what `export` wrote, and say how many; ValueError names a damaged line, the answers before it stay"
         rows, wrong = [], None
         with _lines_of(path, path) as f:
             for i, line in enumerate(f, 1):

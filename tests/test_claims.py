@@ -62,26 +62,12 @@ def test_a_gain_too_small_to_matter_is_a_no(value, half, far):
 
 
 @given(numbers, halves, halves)
-def test_between_and_differs(value, half, room):
+def test_between(value, half, room):
     d = rows((value, half, {}))
     around = dict(low=value - half - room, high=value + half + room)
     assert said("between", d, **around) is True
     assert said("between", d, low=value + half + room, high=value + half + 2 * room) is False
     assert said("between", d, low=value, high=value + half + room) == "undecided"
-    assert said("differs", d, at=value + half + room) is True
-    assert said("differs", d, at=value, band=half + room) is False
-    assert said("differs", d, at=value, band=half / 2) == "undecided"
-
-
-@given(numbers, halves, some.floats(0.1, 10))
-def test_apart(value, half, far):
-    up, down = rows((value + 2 * half + far, half, {})), rows((value, half, {}))
-    assert said("apart", up, other=down) is True and said("apart", down, other=up) is False
-    assert said("apart", down, other=down) == "undecided"
-    assert said("apart", down, other=up, margin=3 * half + 2 * far) is True
-    assert (
-        said("apart", down, other=rows((value + 2 * half + far, 0.001, {})), margin=0.001) is False
-    )
 
 
 @settings(max_examples=10)
@@ -93,10 +79,6 @@ def test_share_and_sign(n):
     for test in ("share", "sign"):
         assert [said(test, counts(k)) for k in (n, 0)] == [True, False]
         assert said(test, counts(n // 2)) == "undecided"
-    three = pd.DataFrame([dict(value=6, n=6, guard="")] * 3)
-    assert (
-        said("sign", three) is True and said("sign", three, family=True) == "undecided"
-    )  # p = .031, thrice
 
 
 @given(some.lists(numbers, min_size=6, max_size=12, unique=True))
@@ -222,7 +204,7 @@ def test_every_claim_on_intervals_turns(paper, monkeypatch):
     for c, d in judged_rows(paper, monkeypatch):
         low, high = c.args.get("low", -math.inf), c.args.get("high", math.inf)
         if c.test == "printed":
-            yes, no = d.x, d.x + 2 * c.args["within"] * (d.x.abs() if c.args.get("relative") else 1)
+            yes, no = d.x, d.x + 2 * c.args["within"]
         elif c.test == "between":
             yes, no = (low + high) / 2, high + 1
         else:

@@ -19,9 +19,9 @@ TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
 
 @cache
 def facts(word: str) -> dict:
-    """The facts of a paper's prose, name -> number, text, or True or False: lines of pandas in `facts.yaml`, else `PAPER.facts` of its package. The lines see `measured` (all
-    rows), `rows` (of each model the largest run), `printed` (what the paper reports), `board` (verdicts), and the facts
-    above them. ValueError names one that fails."""
+    """The facts of a paper's prose, name -> number, text, or True or False: lines of pandas in `facts.yaml`, else
+    `PAPER.facts` of its package. The lines see `measured` (all rows), `rows` (of each model the largest run), `printed`
+    (what the paper reports), `board` (verdicts), and the facts above them. ValueError names one that fails."""
     file, found = paper_file(word, "facts.yaml"), {}
     if not file.exists():
         own = paper(word) if word in notebooks() else None

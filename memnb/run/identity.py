@@ -96,10 +96,11 @@ def _model(word):
 
 
 def files_read(values: dict, nb: Path) -> dict:
-    """What a run reads beside code, as 'model x', 'data x', 'module x', 'table x' -> checksum: whatever its parameters name, and what its page finds by itself.
+    """What a run reads beside code, as 'model x', 'data x', 'module x', 'table x' -> checksum.
 
-    Models by their files, commit or server; files by their path; the reader's own files of data
-    sets by any of their names; modules beside the page; tables and claims of the paper.
+    Whatever its parameters name, and what its page finds by itself: models by their files, commit or server; files by
+    their path; the reader's own files of data sets by any of their names; modules beside the page; tables and claims of
+    the paper.
     """
     every = [w for v in values.values() for w in (v if isinstance(v, list) else [v])]
     out, words = {}, dict.fromkeys(w for w in every if isinstance(w, str))
