@@ -58,7 +58,7 @@ def _decode(raw, what, encoding=None):
     except UnicodeDecodeError as e:
         line = raw.count(b"\n", 0, e.start) + 1
         where = f"byte {e.start} (0x{raw[e.start]:02x}) on line {line}"
-        cure = "encoding='latin1', or convert it: iconv -f latin1 -t utf-8 OLD.csv > NEW.csv"
+        cure = "encoding='latin1' (--encoding latin1), or iconv -f latin1 -t utf-8 OLD >NEW"
         told = f"{what} is not {e.encoding.upper()}: {where}. Say which encoding it has, as {cure}"
         raise DataError(told) from None
     except LookupError:
