@@ -109,7 +109,7 @@ def ez_ratio(
     "Gains over losses in log-probability, where the model errs"
     gain = np.where(hits, 0.0, np.asarray(lp) - base)
     ratio = gain.clip(0).sum(-1) / np.maximum((-gain).clip(0).sum(-1), 1e-6)
-    return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))
+    return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))[()]  # of one text a number
 
 
 def window_votes(
