@@ -78,7 +78,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "shuffled": "new -> holds: wrong labels, §5.3",
         "printed-surface": "new -> holds: the paper's printed rates",
         "doubles": "new -> undecided: the paper's printed rates",
-        "instruction": "new -> undecided: the second half of observation 5; does not hold of three topics, new",
+        "instruction": "new -> does not hold: four draws of cuts say less than ten points; of three topics, too",
     },
     "iclinf": {
         "order-2": "does not hold -> holds: the paper's sentence is about the smallest order of the grid",
