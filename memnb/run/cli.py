@@ -183,17 +183,12 @@ def _figure(
 
 def _new(
     word: str,  # WORD: for the paper: small letters and digits
-    *,
-    folder: Path = None,  # where it starts (the checkout, or MEMNB_HOME)
 ):
-    "start a page for a paper of your own"
+    "start a page for a paper of your own, in the checkout or MEMNB_HOME"
     from .start import new_paper
 
-    files = new_paper(word, folder)
-    for f in files:
-        print(relative_path(f))
-    home = f"MEMNB_HOME={relative_path(folder)} " if folder else ""
-    print(f"it runs as it stands: {home}memnb run {relative_path(files[-1])}")
+    files = [relative_path(f) for f in new_paper(word)]
+    print(*files, f"it runs as it stands: memnb run {files[-1]}", sep="\n")
 
 
 def _report(
@@ -346,13 +341,12 @@ def _store(
     path: Path = None,  # FILE: file to write or to read
     *,
     model: str = None,  # identity of a model, as `memnb store list` shows it
-    store: Path = None,  # FILE: the store (MEMNB_STORE, else the cache)
     yes: bool = False,  # really forget
 ):
-    "the answers of models that are kept"
+    "the answers of models that are kept, in MEMNB_STORE, else in the cache"
     from ..store import Store
 
-    store = Store(store)
+    store = Store()
     if (what in ("export", "import")) != bool(path):
         raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
     if what == "list":

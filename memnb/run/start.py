@@ -2,14 +2,13 @@
 
 import re
 from importlib.util import find_spec
-from pathlib import Path
 
 from ..core import package_dir, replacing, root
 from ..papers import notebooks
 
 
-def new_paper(word: str, folder: Path = None) -> list:
-    """Start a page for a paper of one's own, in a folder, by default where memnb writes; it runs as it stands.
+def new_paper(word: str) -> list:
+    """Start a page for a paper of one's own, where memnb writes; it runs as it stands.
 
     It is about a die that remembers its last throw, and has the headings of the other pages. The files that were made
     come back: the page, what the paper prints, its claims, a profile.
@@ -19,8 +18,7 @@ def new_paper(word: str, folder: Path = None) -> list:
         raise ValueError(f"'{word}' is no word for a paper: {take}")
     if find_spec(f"memnb.{word}"):
         raise ValueError(f"memnb has a part named '{word}': take another word")
-    top, known = Path(folder or root()), notebooks()
-    known |= notebooks(top / "nbs") if (top / "nbs").is_dir() else {}
+    top, known = root(), notebooks()
     if word in known:
         raise ValueError(f"there is a paper '{word}': {known[word].name}")
     number = max([int(f.name[:2]) for f in known.values()], default=9) + 1
