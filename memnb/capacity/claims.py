@@ -355,6 +355,8 @@ def facts(
     bpp = ends.limit / ends.params
     out = {f"end{c[2:]}": bpp.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
     out |= {f"gain{c[2:]}": 100 * ends.gain.get(c, np.nan) for c in ("1x8", "1x16", "1x32")}
+    most = endings(m).query("config == '1x16'").sort_values("n").tail(1)
+    out["end16more"] = (most.limit / most.params).sum() or np.nan
     ladder = endings(m, "ladder").set_index("config")
     out |= dict((ladder.bits / ladder.params).add_prefix("gpu"))
     ended = ladder[ladder.known]

@@ -570,7 +570,7 @@ def tab1(measured, reported):
         end = "" if e is None else f"{e.limit / e.params:.2f}"
         ci = "" if e is None else f"{e.limit_low / e.params:.2f} to {e.limit_high / e.params:.2f}"
         rows.append(
-            dict(model=r.config, parameters=f"{r.params:,}", precision=r.precision)
+            dict(model=r.config, parameters=f"{r.params:,.0f}", precision=r.precision)
             | {"paper": f"{paper.bpp[r.config]:.2f}" if r.config in paper.index else ""}
             | {"here": f"{'≥ ' * bool(r.bound)}{r.bpp:.2f}", "end by the law": end, "95 %": ci}
             | dict(trainings=r.runs)
