@@ -189,10 +189,11 @@ def fig_x_found(measured, reported=None):
     with plots.style():
         fig, ax = panels(1, 3.6)
         model_lines(ax, t, "bpp", hues, x="x", by="x", line="")
-        for c, g in ladder.groupby("config"):
+        by_size = sorted(ladder.groupby("config"), key=lambda kg: shape(kg[0]).n_params)
+        for (c, g), side in zip(by_size, 9 * ["top", "bottom"]):
             bpp = g.groupby("x").value.mean() / shape(c).n_params
             ax.plot(bpp.index, bpp, "s--", color=hues[c], mfc="white", ms=4, lw=0.8)
-            ax.annotate(f"  {c}", (bpp.index[-1], bpp.iloc[-1]), fontsize=6.5, va="center")
+            ax.annotate(f"  {c}", (bpp.index[-1], bpp.iloc[-1]), fontsize=6.5, va=side)
         for e in ends.dropna(subset="miss").itertuples():
             if abs(e.miss) > 0.03:
                 continue
