@@ -190,8 +190,9 @@ def fig_x_peers(rows):
 
     def found(ax):
         for k in [*PEERS, "loss", "ratio", "lira"]:
-            g, look = f[f["item"] == k].sort_values("times"), "-" if k in PEERS else ":"
-            ax.plot(range(len(g)), g.value, ls=look, lw=1.2, marker=".", label=NAMES[k])
+            g = f[f["item"] == k].sort_values("times")
+            own = {} if k in PEERS else dict(ls=":", color=LOOKS[k]["color"])
+            ax.plot(range(len(g)), g.value, lw=1.2, marker=".", label=NAMES[k], **own)
             ax.set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
         ax.set(ylabel="share detected at 5 % false positives", **TIMES)
 
