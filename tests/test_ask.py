@@ -1,4 +1,4 @@
-"`memnb ask` as somebody types it: killed and begun again, on files of one's own, and where the hub is out of reach."
+"`memnb ask` that is killed and begun again, and `memnb run hubble` where the hub is out of reach."
 
 import csv
 import os
