@@ -66,7 +66,7 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
     "icl": {
         "surface": "undecided -> holds of five topics: both halves as one experiment, k = 25 alone; does not hold of three, new",
         "smallest": "undecided -> holds of five topics, k = 5; does not hold of three topics, new",
-        "exact": "holds -> undecided: at the k of `surface`, no longer where it is largest; does not hold of three topics, new",
+        "exact": "holds -> holds: at the k of `surface`, four draws of cuts and demonstrations; does not hold of three topics, new",
         "context": "undecided, as before; does not hold of three topics, new",
         "own_control": "holds -> does not hold: in the models of three topics next to nothing comes back in the frame",
         "key": "undecided, as before: five draws in place of one; own pairs over none is decided, over foreign ones not",
