@@ -394,9 +394,10 @@ def test_notebook_runs_in_lab(tmp_path, answers):
             for o in outputs(cells, "execute_result") + outputs(cells, "display_data")
             if any(k.startswith("image/") for k in o.data)
         ]
-        shown = page.images()
-        assert figures and len(shown) == len(figures) and min(shown) > 100, (
+        shown, sliders = page.images(), sum("plots.slide(" in c.source for c in cells)
+        assert figures and sliders == 1 and len(shown) == len(figures) + sliders, (
             f"{len(figures)} figures: {shown}"
         )
+        assert min(shown) > 100, shown
         severe = [e["message"] for e in driver.get_log("browser") if e["level"] == "SEVERE"]
         assert not severe, f"errors in the console of the browser: {severe}"
