@@ -384,7 +384,7 @@ def _cut(label, text):
 def report(model, truth):
     """Which items does a model (or its name) give, and how likely does it find them?
 
-    Returns a DataFrame: item, source, split, times, exact, logprob (nats a token).
+    Returns a DataFrame: item, source, split, times, exact, logprob (nats per token).
     """
     m, d = lm.load(model), asked(truth)
     longest = 4 + max(len(a) for a in d.answer) * 2 // 3

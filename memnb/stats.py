@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['binom_ci', 'mean_ci', 'boot_ci', 'cluster_ci', 'difference_ci', 'fisher', 'paired_ci', 'sign_test', 'mcnemar',
-           'stratified_ci', 'spearman', 'kappa', 'auc', 'conformal_p', 'holm', 'bh', 'n_to_decide', 'fisher_power']
+           'stratified_ci', 'spearman', 'kappa', 'auc', 'conformal_p', 'n_to_decide', 'fisher_power']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
 import math
@@ -145,21 +145,6 @@ def conformal_p(x, never):
     never = np.sort(never[~np.isnan(never)])
     p = (1 + len(never) - np.searchsorted(never, x, "left")) / (len(never) + 1)
     return np.where(np.isnan(x) | (len(never) == 0), np.nan, p)
-
-# %% ../nbs/rooms/stats.ipynb #cd7e9d85
-def holm(p, method: str = "holm"):
-    "p-values of a family by Holm's correction, or another of statsmodels' `multipletests`; NaN: no test"
-    from statsmodels.stats.multitest import multipletests
-
-    p = np.array(p, float)
-    if (real := np.isfinite(p)).any():
-        p[real] = multipletests(p[real], method=method)[1]
-    return p
-
-
-def bh(p):
-    "As `holm`, by Benjamini and Hochberg's correction"
-    return holm(p, "fdr_bh")
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
 def n_to_decide(effect: float, half: float, n: float, power: float = 0.8) -> int:

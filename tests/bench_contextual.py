@@ -180,7 +180,7 @@ def bench(repeats, epochs, scale):
         f"{scale * spent / own:.1f}, wanted >= {WANTED}, met: {'yes' if scale * spent >= WANTED * own else 'NO'}"
     )
     print(
-        "largest distance of a loss, nats a token: "
+        "largest distance of a loss, nats per token: "
         + ", ".join(
             f"epoch {e}: {far[e]:.1e}"
             for e in sorted({0, 1, 2, 5, epochs // 2, epochs})

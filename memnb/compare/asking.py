@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm
 
 from .. import data, lm
 from ..capacity.given import held_bits, read_texts
 from ..capacity.method import LN2
 from .relations import ez_ratio, log_queries, min_k, window_votes, zlib_ratio
 from ..core import replacing, require, say, version
-from ..stats import bh, binom_ci, conformal_p
+from ..stats import binom_ci, conformal_p
 
 # %% ../../nbs/compare/asking.ipynb #e3c0ed87
 PREFIXES = 8, 16, 32  # tokens; below one shares of a text; words where only answers can be had
@@ -170,18 +170,18 @@ _LOG = "--log: losses by epoch of a training without the texts"
 ASKABLE = dict(
     extractable=Asked("extractable", 1, "share of prefixes", "answers to prompts", 0),
     queries=Asked("samples to extract", -1, "log10", _LOSSES),
-    loss=Asked("loss", -1, "nats a token", _LOSSES),
-    mink=Asked("min-k%", 1, "nats a token", _LOSSES),
+    loss=Asked("loss", -1, "nats per token", _LOSSES),
+    mink=Asked("min-k%", 1, "nats per token", _LOSSES),
     zlib=Asked("zlib ratio", 1, "nats a byte", _LOSSES),
     bits=Asked("bits held", 1, "bits", _REFERENCE, 0),
-    ratio=Asked("ratio", 1, "nats a token", _REFERENCE, 0),
+    ratio=Asked("ratio", 1, "nats per token", _REFERENCE, 0),
     ez=Asked("EZ-MIA", 1, "ratio", _REFERENCE, 1),
     wbc=Asked("WBC", 1, "share of windows", _REFERENCE, 0.5),
-    counterfactual=Asked("counterfactual", 1, "nats a token", _OTHERS, 0),
+    counterfactual=Asked("counterfactual", 1, "nats per token", _OTHERS, 0),
     lira=Asked("LiRA", -1, "p-value", "two or more " + _OTHERS, -0.05),
-    contextual=Asked("contextual", 1, "nats a token", _LOG, 0),
+    contextual=Asked("contextual", 1, "nats per token", _LOG, 0),
     influential=Asked(
-        "influential", 1, "nats a token", "twice the reading: leave out --no-influence"
+        "influential", 1, "nats per token", "twice the reading: leave out --no-influence"
     ),  # of a prompt: no p
 )
 # the first that can be had judges; the order is fixed beforehand
@@ -315,7 +315,7 @@ def ask(
     others=None,  # models that were not shown the texts
     never=None,  # texts that the model is known never to have seen, of the same kind
     prefixes: tuple = PREFIXES,  # shown for extraction
-    tau: float = 0.2,  # threshold of recollection, nats a token
+    tau: float = 0.2,  # threshold of recollection, nats per token
     store=None,  # where answers are kept; default: the user's
     influence: bool = True,  # too, which takes twice the reading
 ):  # DataFrame, a row a text: place, text, verdict, rate, tokens, a column a measure, p_<measure>
@@ -404,7 +404,7 @@ def _calls(t, k):
     reach = [p is not None and t.attrs["never"] + 1 >= 1 / r for r in RATES]
     own = None if line is None else int((v.sign * t[k] > line).sum())
     found = [int((p <= r).sum()) if ok else None for r, ok in zip(RATES, reach)]
-    stand = None if p is None else int((bh(p) <= 0.05 + 1e-12).sum())  # false discoveries
+    stand = None if p is None else sum(false_discovery_control(p.dropna()) <= 0.05 + 1e-12)
     unit = t.attrs["units"].get(k, v.unit)
     return dict(key=k, name=v.name, unit=unit, own=own, found=found, stand=stand)
 

@@ -41,7 +41,7 @@ def partner_items(n=None, partners=PARTNERS):
 
 def larger_rows(
     partners=PARTNERS,  # names of two models
-    tau: float = 0.2,  # of recollection, nats a token
+    tau: float = 0.2,  # of recollection, nats per token
 ):  # DataFrame in the long form
     "What each measure says of texts that one of two models was shown, with SmolLM2 as the reference"
     d = partner_items(partners=partners)
@@ -258,7 +258,7 @@ def _courses(world, tau):
 
 def world_rows(
     world: World,
-    tau: float = 0.2,  # of recollection, nats a token
+    tau: float = 0.2,  # of recollection, nats per token
 ):  # DataFrame in the long form
     "All that a world says of the measures"
     own, peers = relations.scores(world, tau), relations.peer_scores(world)
@@ -274,7 +274,7 @@ def world_rows(
 
 def pool_rows(
     world: World,
-    tau: float = 0.2,  # of recollection, nats a token
+    tau: float = 0.2,  # of recollection, nats per token
 ):  # DataFrame in the long form
     "How well texts are told apart in a pool of one size"
     cases = _detected(relations.scores(world, tau), world.shown, world.times, "pool")
@@ -299,7 +299,7 @@ class Sizes(papers.Sizes):
     pair: list[str] = []  # a model with known insertions, and the same without
     insertions: str = ""  # its texts, with `duplicates`: a file, or 'hub:<data set>'
     inserted_n: int = 0  # of each number of insertions; 0: all
-    tau: float = 0.2  # threshold of recollection, nats a token
+    tau: float = 0.2  # threshold of recollection, nats per token
 
 
 TUNED = "SmolLM2, tuned by the Trainer"  # name of this model in the rows

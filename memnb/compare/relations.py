@@ -24,9 +24,9 @@ from ..stats import binom_ci, mean_ci
 def made_up_world(
     n: int = 210,  # texts
     models: int = 16,
-    gain: float = 0.15,  # nats a token that one showing takes away
-    noise: float = 0.15,  # of a model, nats a token
-    spread: float = 0.7,  # of the texts' difficulty, nats a token
+    gain: float = 0.15,  # nats per token that one showing takes away
+    noise: float = 0.15,  # of a model, nats per token
+    spread: float = 0.7,  # of the texts' difficulty, nats per token
     seed: int = 0,  # of every draw
 ) -> World:  # without trainings
     "A world whose every effect is known"
@@ -48,7 +48,7 @@ def made_up_world(
 
 def scores(
     world: World,
-    tau: float = 0.2,  # of recollection, nats a token
+    tau: float = 0.2,  # of recollection, nats per token
     epoch: int = -1,  # number of the evaluation
 ) -> dict:  # measure -> models x texts, the larger the more memorized
     "All measures in a world, after any epoch; two of them are asked in the end alone"

@@ -54,13 +54,13 @@ class World:
     times: np.ndarray  # N: repetitions in an epoch, for models that are shown the text
     shown: np.ndarray  # bool, models x N
     epochs: np.ndarray  # after which losses were taken, 0 before training
-    losses: np.ndarray  # models x epochs x N, nats a token
+    losses: np.ndarray  # models x epochs x N, nats per token
     tokens: np.ndarray  # models x N x length: log-probabilities in the end
     hits: np.ndarray  # bool, alike: is it the likeliest token?
     reference: np.ndarray  # epochs x N: losses under a model that was shown other texts
     base: np.ndarray  # N x length: its log-probabilities in the end
     prefixes: np.ndarray  # tokens shown for extraction
-    influence: np.ndarray  # models x N, nats a token
+    influence: np.ndarray  # models x N, nats per token
     z: np.ndarray  # models x N x length: log-probabilities in units of their spread
     params: int = 0  # of a model
     name: str = ""  # as '2x32'

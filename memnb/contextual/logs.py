@@ -106,8 +106,8 @@ KINDS_OF_LOGS = ["counterfactual", "contextual"]  # measures that a log can deci
 
 def wander(
     with_,
-    without,  # losses of a string by look, nats a token
-) -> float:  # nats a token; NaN where there are too few looks
+    without,  # losses of a string by look, nats per token
+) -> float:  # nats per token; NaN where there are too few looks
     "How much the difference of two losses wanders from look to look"
     d = np.asarray(without, float) - np.asarray(with_, float)
     noise = np.abs(np.diff(d, 2)) if len(d) >= FEWEST_LOOKS else [math.nan]

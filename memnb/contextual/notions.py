@@ -137,7 +137,7 @@ def check_tau(
     "tau as a number, refused where it is none"
     if isinstance(tau, Real) and tau == tau:
         return float(tau)
-    raise ValueError(f"tau is a number of nats a token, not {tau!r}")
+    raise ValueError(f"tau is a number of nats per token, not {tau!r}")
 
 
 def check_rule(
@@ -194,7 +194,7 @@ def arrays_of(
 # %% ../../nbs/contextual/notions.ipynb #5a0c41d8
 def too_low(
     table,  # from `dynamics`, with controls
-):  # DataFrame: run, string, lowest (loss, nats a token), chance (of it by chance), share
+):  # DataFrame: run, string, lowest (loss, nats per token), chance (of it by chance), share
     "How much of the lowest loss of left-out strings is chance"
     out = []
     for key, g in table[table.control_loss.notna()].groupby(list(RUN_OF[:-1]), sort=False):
