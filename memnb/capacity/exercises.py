@@ -9,7 +9,7 @@ __all__ = ['RUN_READERS', 'CHECKS']
 import numpy as np
 import pandas as pd
 
-from ..exercises import UNFILLED
+from ..exercises import first_wrong
 
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
@@ -38,16 +38,6 @@ def _longer(predicted, run):
 RUN_READERS = dict(held=_held, gained=_gained, longer=_longer)
 
 # %% ../../nbs/capacity/exercises.ipynb #1b2749ce
-def _first_wrong(pairs):
-    "What to look at: the first answer that is not what it should be"
-    for what, got, want in pairs:
-        if got is None:
-            return UNFILLED
-        if not np.allclose(got, want, rtol=1e-3):
-            return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
-    return ""
-
-
 def _capacity(f):
     "Most bits over data sizes, mean over seeds, for each number of parameters"
     runs = [
@@ -56,21 +46,21 @@ def _capacity(f):
     runs += [(200, n, run, n * 10) for n in (8, 16) for run in (0, 1)]
     got = f(pd.DataFrame(runs, columns=["params", "n", "run", "bits"]))
     got = None if got is None else [got[100], got[200]]
-    return _first_wrong([("capacities of two models", got, [91, 160])])
+    return first_wrong([("capacities of two models", got, [91, 160])])
 
 
 def _rate(f):
     "Bits under the model over bits by chance, for each sequence"
     half, chance = np.log(np.full((2, 4), 1 / 2)), np.log(np.full((1, 3), 1 / 16))
     pairs = [("p = 1/2 of 16 tokens", f(half, 16), [0.25, 0.25])]
-    return _first_wrong([*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])])
+    return first_wrong([*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])])
 
 
 def _law(f):
     "C, a and b of C - a s**-b"
     s = np.array([1600, 3200, 6400, 12800, 25600])
     laws = (400, 3000, 0.5), (3, 40, 0.7)
-    return _first_wrong([(f"C, a, b of {w}", f(s, w[0] - w[1] * s ** -w[2]), w) for w in laws])
+    return first_wrong([(f"C, a, b of {w}", f(s, w[0] - w[1] * s ** -w[2]), w) for w in laws])
 
 
 CHECKS = dict(capacity=_capacity, rate=_rate, law=_law)

@@ -9,7 +9,7 @@ __all__ = []
 import numpy as np
 
 from .method import memorized
-from ..exercises import UNFILLED
+from ..exercises import first_wrong
 
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
 def _recollected(predicted, run):
@@ -32,19 +32,9 @@ def _first(predicted, run):
 RUN_READERS = dict(recollected=_recollected, begun=_begun, first=_first)
 
 # %% ../../nbs/contextual/exercises.ipynb #716c226e
-def _first_wrong(pairs):
-    "What to look at: the first answer that is not what it should be"
-    for what, got, want in pairs:
-        if got is None:
-            return UNFILLED
-        if np.shape(got) != np.shape(want) or not np.allclose(got, want, equal_nan=True):
-            return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
-    return ""
-
-
 def _live(f):
     "The threshold that can be known while a training runs"
-    return _first_wrong(
+    return first_wrong(
         (f"test losses {x}", f(np.array(x)), want)
         for x, want in (([3.0, 1.0, 2.0], [3, 1, 1]), ([2.0, 2.5, 1.0, 0.5], [2, 2, 1, 0.5]))
     )
@@ -52,32 +42,20 @@ def _live(f):
 
 def _starts(f):
     "Starts by recollection, counterfactual and contextual memorization"
-    cases = [
-        ([4, 2, 1, 0.1], [4, 3, 2, 2.5]),
-        ([4, 3, 1, 1.5], [4, 3.5, 2, 1.2]),
-        ([3, 1, 2], [2, 2, 2]),
-    ]
-    return _first_wrong(
-        (
-            f"losses {a} in training, {b} left out",
-            f(np.array(a, float), np.array(b, float), 0.2),
-            [start for start, _ in memorized(a, b).values()],
-        )
-        for a, b in cases
-    )
+    cases = [([4, 2, 1, 0.1], [4, 3, 2, 2.5]), ([4, 3, 1, 1.5], [4, 3.5, 2, 1.2])]
+    pairs = []
+    for a, b in [*cases, ([3, 1, 2], [2, 2, 2])]:
+        want = [start for start, _ in memorized(a, b).values()]
+        got = f(np.array(a, float), np.array(b, float), 0.2)
+        pairs.append((f"losses {a} in training, {b} left out", got, want))
+    return first_wrong(pairs)
 
 
 def _kendall(f):
     "Kendall's correlation of frequency and earliness"
-    return _first_wrong(
-        (f"starts {list(x)}", f(np.array([x]))[0] if f(np.array([x])) is not None else None, want)
-        for x, want in (
-            ((1.0, 4.0, 9.0), 1),
-            ((9.0, 4.0, 1.0), -1),
-            ((5.0, 6.0, 9.0), 2 / 3),
-            ((2.0, np.nan, np.nan), 2 / 3),
-        )
-    )
+    starts = [[1.0, 4, 9], [9, 4, 1], [5, 6, 9], [2, np.nan, np.nan]]
+    pairs = zip(starts, [1, -1, 2 / 3, 2 / 3])
+    return first_wrong((f"starts {x}", f(np.array([x])), [want]) for x, want in pairs)
 
 
 CHECKS = dict(live=_live, starts=_starts, kendall=_kendall)

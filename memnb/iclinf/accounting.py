@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import bisect
 
 from .method import DELTA, ORDERS, STEPS, conversion, theory, token_rdp
 
@@ -19,32 +20,23 @@ BOUNDS = dict(tau=(1e-2, 1e4), c=(1e-3, 1e3), s=(1, 1e5))
 
 def solve(
     target: float,  # epsilon wanted
-    what: str = "tau",  # parameter to find: 'tau', 'c' or 's'
-    steps: int = STEPS,
+    what: str = "tau",  # parameter to find: 'tau', 'c' or 's', within `BOUNDS`
     delta: float = DELTA,
     orders=ORDERS,  # see `theory`
-    bounds: tuple = None,  # where to look; default: `BOUNDS`
-    iterations: int = 60,  # halvings; the paper: 22
     **fixed,  # the two other parameters
 ) -> tuple:  # (value, Guarantee); ValueError where the target is out of reach
     "Algorithm 3: the temperature, clip bound or number of prompts for a target"
-    low, high = bounds or BOUNDS[what]
 
     def at(v):
-        return theory(**fixed, **{what: v}, steps=steps, delta=delta, orders=orders)
+        return theory(**fixed, **{what: v}, delta=delta, orders=orders)
 
-    least, most = sorted((at(low).eps, at(high).eps))
-    if not least <= target <= most:
-        reach = f"epsilons from {least:.3g} to {most:.3g}, not {target:g}"
-        raise ValueError(f"{what} from {low:g} to {high:g} reaches {reach}")
-    falls = what != "c"  # a larger clip bound leaks more, a larger tau or s less
-    for _ in range(iterations):
-        mid = (low + high) / 2
-        if (at(mid).eps <= target) == falls:
-            high = mid
-        else:
-            low = mid
-    value = float(math.ceil(high)) if what == "s" else (low + high) / 2
+    low, high = BOUNDS[what]
+    try:
+        value = bisect(lambda v: at(v).eps - target, low, high)
+    except ValueError:
+        reach = "from {:.3g} to {:.3g}".format(*sorted((at(low).eps, at(high).eps)))
+        raise ValueError(f"{what} from {low:g} to {high:g} reaches epsilons {reach}") from None
+    value = float(math.ceil(value)) if what == "s" else value
     return value, at(value)
 
 # %% ../../nbs/iclinf/accounting.ipynb #3ad71d0f
@@ -58,23 +50,18 @@ FINE = np.geomspace(0.02, 99, 600) + 1  # orders that need not be whole
 
 def solved(
     reported,  # the paper's rows
-    delta: float = DELTA,  # see `theory`
 ):  # DataFrame: where, target, what, value, alpha, printed, printed_alpha, floor, use, ...
     "All rows of Tables 4 to 6: the accountant's values, the printed ones, and what these contain"
     rows = []
     for where, (what, fixed) in AUDITS.items():
-        t = reported[reported["where"] == where]
-        t = t.pivot(index="x", columns="what", values="value").astype(float)
-        t.index = t.index.astype(float)
-        for target, r in t.sort_index().iterrows():
+        t = reported[reported["where"] == where].astype(dict(x=float, value=float))
+        for target, r in t.pivot(index="x", columns="what", values="value").iterrows():
             value, g = solve(target, what, **fixed)
-            printed = fixed | {what: r[what]}
-            free = theory(**printed, delta=delta, orders=FINE)
-            part = float(conversion(r.alpha, delta))
-            row = dict(where=where, target=target, what=what, value=value, eps=g.eps, alpha=g.alpha)
+            printed, floor = fixed | {what: r[what]}, 2 * float(conversion(r.alpha))
+            row = dict(where=where, target=target, what=what, value=value, alpha=g.alpha)
             row |= dict(printed=r[what], printed_alpha=r.alpha, empirical=r.empirical)
-            row |= dict(ratio=r.ratio, floor=2 * part, share=2 * part / r.empirical)
-            row["use"] = (r.empirical / 2 - part) / (STEPS * float(token_rdp(r.alpha, **printed)))
-            row |= dict(free_order=free.alpha, free_eps=free.eps)
-            rows.append(row | dict(edge=theory(**printed, delta=delta).edge))
+            row |= dict(ratio=r.ratio, floor=floor, share=floor / r.empirical)
+            row["use"] = (r.empirical - floor) / 2 / (STEPS * token_rdp(r.alpha, **printed))
+            row |= dict(free_eps=theory(**printed, orders=FINE).eps, edge=theory(**printed).edge)
+            rows.append(row)
     return pd.DataFrame(rows)

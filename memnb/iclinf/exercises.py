@@ -9,7 +9,7 @@ __all__ = []
 import numpy as np
 
 from .. import lm
-from ..exercises import UNFILLED
+from ..exercises import first_wrong
 from .accounting import solve
 from .auditing import Ensemble, every_rdp
 from .method import clipped, normalised, privacy_loss
@@ -61,16 +61,6 @@ def _hidden(predicted, run):
 RUN_READERS = dict(ratios=_ratios, losses=_losses, hidden=_hidden)
 
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
-def _first_wrong(pairs):
-    "What to look at: the first answer that is not what it should be"
-    for what, got, want in pairs:
-        if got is None:
-            return UNFILLED
-        if not np.allclose(got, want, rtol=1e-3, atol=1e-6):
-            return f"{what}: {np.round(got, 3)}, but it should be {np.round(want, 3)}"
-    return ""
-
-
 def _influence(f):
     "Eq. 4: two queries with two exemplars, three labels"
     rng = np.random.default_rng(3)
@@ -78,7 +68,7 @@ def _influence(f):
     q = normalised(rng.normal(size=(2, 2, 3)))
     want = np.mean([privacy_loss(a, b).max() for a, b in zip(p, q)])
     one = privacy_loss(p[0], q[0]).max()
-    return _first_wrong([("one query", f(p[:1], q[:1]), one), ("two queries", f(p, q), want)])
+    return first_wrong([("one query", f(p[:1], q[:1]), one), ("two queries", f(p, q), want)])
 
 
 def _mechanism(f):
@@ -86,7 +76,7 @@ def _mechanism(f):
     z = np.array([[5.0, 1.0, -40.0], [0.0, 0.0, 3.0]])
     bar = np.array([[2.0, -2, -2], [-1, -1, 2]]).mean(0)
     want = {tau: np.exp(normalised(bar / tau)) for tau in (1.0, 4.0)}
-    return _first_wrong([(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()])
+    return first_wrong([(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()])
 
 
 def leakage(
