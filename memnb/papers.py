@@ -153,9 +153,14 @@ class Paper:
 
     word: str  # as in the name of its page
     measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a subclass of `Sizes`
-    figures: dict = field(default_factory=dict)  # name, as 'fig2': function of (rows, reported)
+    figures: dict = field(
+        default_factory=dict
+    )  # 'fig2': function of (rows, reported); other names are left out
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
+
+    def __post_init__(self):
+        self.figures = {name: f for name, f in self.figures.items() if name.startswith("fig")}
 
     def sizes(self, given: dict = None):
         """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
@@ -163,18 +168,14 @@ class Paper:
         ValueError for a name that nobody knows or a value of another type.
         """
         kind = get_type_hints(self.measure)["sizes"]
-        if isinstance(given, str):
-            how = "papermill takes lists and sizes by -y 'sizes: {n: 4}'"
-            raise ValueError(f"sizes is the text {given!r}: {how}")
         try:
-            return kind(**given or {})
+            return kind.model_validate(given or {})
         except pydantic.ValidationError as e:
             first = e.errors()[0]
-            name = ".".join(map(str, first["loc"]))
-            hint = f"; papermill takes lists by -y '{name}: [...]'" * (first["type"] == "list_type")
+            name, hint = ".".join(map(str, first["loc"])), "; papermill takes lists and sizes by -y"
             if first["type"] == "extra_forbidden":
                 hint = did_you_mean(name, kind.model_fields)
-            raise ValueError(f"size {name!r} of {self.word}: {first['msg']}{hint}") from None
+            raise ValueError(f"sizes of {self.word}: {name} {first['msg']}{hint}") from None
 
 
 def paper(word: str) -> Paper | None:

@@ -66,18 +66,9 @@ def balanced(labels, n: int, seed=0) -> list:
     return rng.sample(out[:n], n)
 
 
-def _several(doses):
-    "Numbers of repetitions as a tuple, also of one number"
-    doses = tuple(doses) if hasattr(doses, "__len__") else (doses,)
-    if not doses or any(isinstance(d, str) or d != int(d) or d < 1 for d in doses):
-        raise ValueError(f"doses are whole numbers of 1 or more, as (16, 4), not {doses}")
-    return doses
-
-
 def own_items(texts, doses=(16, 4), seed=0):
     """Different texts of your own (as for `data.texts`) as items, a DataFrame as `make` takes it: chance
     makes half of them members, with `doses` repetitions in equal parts, the others held-out controls"""
-    doses = _several(doses)
     texts = list(dict.fromkeys(" ".join(t.split()) for t in data.texts(texts).text))  # a line each
     if len(texts) < 4 * len(doses):
         raise ValueError(f"{len(texts)} different texts are too few: give {4 * len(doses)} or more")
@@ -197,14 +188,14 @@ def _loss(net, batch):
     "Mean loss of a batch from `_batches`, padded on the right"
     import torch
     from torch.nn.functional import cross_entropy
+    from torch.nn.utils.rnn import pad_sequence
 
-    w = max(len(r) for r, _ in batch)
-    x = torch.tensor([r + [0] * (w - len(r)) for r, _ in batch], device=net.device)
-    at, size = torch.arange(w), torch.tensor([len(r) for r, _ in batch])[:, None]
-    mask, shown = (at < size).to(x.device), torch.tensor([k for _, k in batch])[:, None]
-    logits = net(input_ids=x, attention_mask=mask.long()).logits[:, :-1]
-    keep = (mask & (at >= shown).to(x.device))[:, 1:]
-    return cross_entropy(logits[keep].float(), x[:, 1:][keep])
+    ids = [torch.tensor(r) for r, _ in batch]
+    learned = [torch.arange(len(r)) >= k for r, k in batch]
+    parts = ids, [torch.ones_like(r) for r in ids], learned
+    x, mask, keep = (pad_sequence(p, batch_first=True).to(net.device) for p in parts)
+    logits = net(input_ids=x, attention_mask=mask).logits[:, :-1]
+    return cross_entropy(logits[keep[:, 1:]].float(), x[:, 1:][keep[:, 1:]])
 
 
 def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
@@ -236,24 +227,19 @@ def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
     return losses
 
 # %% ../nbs/rooms/plant.ipynb #692f80e3
-_OUR_FILES = {"adapter_config.json", ADAPTER, "truth.csv", "recipe.json", "report.csv"}
-
-
-def _place(name, out):
-    "The folder that an adapter is to be written to; refuses one that holds anything else"
+def _place(name):
+    "The folder of a model's adapter; ValueError for what is no name, and where the folder is something else"
     if not re.fullmatch(r"\w[\w.-]{,99}", name):
         rule = "it has letters, digits, _ . - only, 100 at most, and does not begin with . or -"
         raise ValueError(f"{name[:99]!r} cannot be the name of a planted model: {rule}")
-    out = Path(out or data_dir() / "planted" / name).resolve()
-    names = {f.name for f in out.iterdir()} if out.is_dir() else set()
-    if os.path.lexists(out) and not {"recipe.json"} <= names <= _OUR_FILES:
-        raise ValueError(f"{out} is there and has files of others: give another name or folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out = data_dir() / "planted" / name
+    if os.path.lexists(out) and not (out / "recipe.json").exists():
+        raise ValueError(f"{out} is there and is no adapter: give another name")
     return out
 
 
 def _save(net, out, truth, recipe):
-    "Adapter in half precision, truth table and recipe, written to a folder at once"
+    "Adapter in half precision, truth table and recipe, put into a folder at once; what is there gets another name"
     from safetensors.torch import load_file, save_file
 
     part = out.with_name(f".{out.name}.{uuid4().hex[:12]}.part")
@@ -264,11 +250,6 @@ def _save(net, out, truth, recipe):
     save_file({k: v.half().contiguous() for k, v in load_file(file).items()}, file)
     truth.to_csv(part / "truth.csv", index=False, lineterminator="\n")
     (part / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")
-    return _put(part, out)
-
-
-def _put(part, out):
-    "Give a finished folder its name; what has it already is kept under another"
     if os.path.lexists(out):
         old = out.with_name(f"{out.name}.old-{uuid4().hex[:8]}")
         out.rename(old)
@@ -286,7 +267,6 @@ def make(
     lr: float = 2e-3,  # see `train`
     tokens: int = 384,  # tokens a batch
     seed: int = 0,  # of every random choice
-    out: Path = None,  # folder of the adapter, new or an adapter; default: data/planted/<name>
     docs: list = None,  # documents that repeat the items; default: those of `showings`
     dtype: str = "float32",  # of the weights; 'bfloat16' is three times as slow on many processors, and fast on some
     texts=None,  # your own, as for `data.texts`: half of them members, the others held-out controls
@@ -294,33 +274,23 @@ def make(
     doses: tuple = (16, 4),  # repetitions of those members, in equal parts
     below: int = 0,  # lowest layers that stay as they are
     after: str = None,  # planted model, as 'file', from whose adapter (of the same rank) training goes on
-) -> Path:  # folder with adapter, truth.csv and recipe.json; of your own texts or table a `Planted`
+) -> (
+    Path
+):  # folder, data/planted/<name>, with adapter, truth.csv and recipe.json; of your own a `Planted`
     "Fine-tune a model with known repetitions of items"
     own = texts is not None or table is not None
     if own == (truth is not None):
         raise ValueError("give items, or texts and a table of your own")
-    if own and out:
-        raise ValueError("your own texts and table become a model by its name: give no folder")
-    out, m = _place(name, out), lm.load(base)
-    if m.name.startswith("planted:"):
-        raise ValueError(f"{m.name} is planted already: plant into its base")
-    if not hasattr(m, "plain"):
-        raise ValueError(f"{m.name} has no weights here: plant into a local model")
+    out, m = _place(name), lm.load(base)
+    if m.name.startswith("planted:") or not hasattr(m, "plain"):
+        raise ValueError(f"{m.name} is planted already, or not here: take a pretrained local model")
     if own:
-        parts, doses = [] if texts is None else [own_items(texts, doses, seed)], _several(doses)
+        parts = [] if texts is None else [own_items(texts, doses, seed)]
         if table is not None:
             t = data.load(table)
             rows = max(1, min(20, len(t) // (len(doses) + 1)))
             parts += [table_items(t, rows, sorted(doses, reverse=True))]
         truth = pd.concat(parts, ignore_index=True).fillna({"head": ""})
-    if lacks := {"item", "source", "split", "times", "label", "text"} - {*truth}:
-        raise ValueError(f"the items lack {', '.join(sorted(lacks))}")
-    if not (truth.times > 0).any() or (truth.times < 0).any():
-        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
-    labelled = truth[truth.label.astype(str) != ""]
-    of = [set(labelled.text[at]) for at in (labelled.times > 0, labelled.times == 0)]
-    if both := sorted(of[0] & of[1]):
-        raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
@@ -394,9 +364,7 @@ def report(model, truth):
     return d[["item", "source", "split", "times"]].assign(model=m.name, exact=exact, logprob=lp)
 
 # %% ../nbs/rooms/plant.ipynb #34e22dab
-_RECALL = (
-    0.5  # fixed beforehand: the share of items with most repetitions that should not be missed
-)
+_RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that must not be missed
 
 
 @dataclass

@@ -6,8 +6,7 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/capacity/index.ipynb #8dfa2efc
-import re
-
+from . import figures as _figures
 from .attack import *
 from .bits import *
 from .claims import all_runs, facts, judged
@@ -19,10 +18,4 @@ from .method import *
 from .text import *
 from ..papers import Paper
 
-PAPER = Paper(
-    "capacity",
-    measure,  # noqa: F405
-    {name: f for name, f in globals().items() if re.fullmatch(r"fig(\d+|_x_\w+)", name)},
-    facts,
-    judged,
-)
+PAPER = Paper("capacity", measure, vars(_figures), facts, judged)  # noqa: F405

@@ -16,8 +16,4 @@ from .relations import *
 from .worlds import *
 from ..papers import Paper
 
-PAPER = Paper(
-    "compare",
-    measure,  # noqa: F405
-    {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
-)
+PAPER = Paper("compare", measure, vars(_figures))  # noqa: F405

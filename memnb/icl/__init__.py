@@ -20,9 +20,5 @@ from .replication import *
 from .tables import *
 from ..papers import Paper
 
-PAPER = Paper(
-    "icl",
-    run,
-    {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
-)
+PAPER = Paper("icl", run, vars(_figures))
 globals().update(PAPER.figures)

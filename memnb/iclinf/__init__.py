@@ -23,10 +23,5 @@ from .prompts import *
 from ..papers import Paper
 from ..results import runs
 
-PAPER = Paper(
-    "iclinf",
-    measure_parts,
-    {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
-    chosen=partial(runs, by=RUN_BY),
-)
+PAPER = Paper("iclinf", measure_parts, vars(_figures), chosen=partial(runs, by=RUN_BY))
 globals().update(PAPER.figures)

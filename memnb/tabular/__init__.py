@@ -23,8 +23,4 @@ from .prediction import *
 from .prompting import *
 from .rules import *
 
-PAPER = Paper(
-    "tabular",
-    run,  # noqa: F405
-    {name: f for name, f in vars(_figures).items() if name.startswith("fig")},
-)
+PAPER = Paper("tabular", run, vars(_figures))  # noqa: F405
