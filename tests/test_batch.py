@@ -488,12 +488,9 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     "typed, offered",
     [
         ("memnb r", {"run", "replay", "report"}),
-        ("memnb run lap", {"laptop"}),
-        ("memnb run laptop --only ta", {"tabular"}),
         ("memnb run laptop --f", {"--force", "--fresh"}),
         ("memnb run ow", {"own.yaml"}),
         ("memnb store ", {"list", "forget", "check"}),
-        ("memnb figure con", {"contextual"}),
         ("memnb run zzz", set()),
     ],
 )
@@ -861,10 +858,10 @@ def test_durations_that_ship_are_of_runs_that_ship():
         assert {r["run"] for r in rows if r["profile"] == name} <= {
             r.name for r in profiles.select(name)
         }
-    jobs = {j.run.name: j for j in batch.jobs_of("laptop", out=Path("nowhere"))}
+    jobs = {j.name: j for j in batch.runs_of("laptop", out=Path("nowhere"))}
     for r in rows:
         assert estimate.seconds_known(jobs[r["run"]]) == float(r["seconds"])
-    job = batch.jobs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
+    job = batch.runs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
     assert estimate.seconds_known(job) is None
 
 

@@ -11,7 +11,7 @@ from test_repo import TOP
 
 from memnb.papers import notebooks
 from memnb.run.cli import main
-from memnb.run.student import emptied
+from memnb.run.start import emptied
 
 FUNCTION = """
 def double(

@@ -265,7 +265,7 @@ def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
     copy_paper(next(p for p in PAPER_NOTEBOOKS if "iclinf" in p.stem), tmp_path / "smoke")
     found = pages(batch_report(tmp_path))
     alts = re.findall(r'<img [^>]*alt="([^"]*)"', found["report.html"])
-    assert len(alts) >= 5 and all(alts) and any(a.startswith("Figure 6") for a in alts), alts
+    assert len({*alts}) >= 5 and all(alts), alts
     page = next(v for k, v in found.items() if "iclinf" in k)
     assert "<mfrac>" in page and page.count("<math") > 20 and 'class="tex"' not in page
 
@@ -393,10 +393,8 @@ def test_captions_stand_below_their_pictures_and_widths_are_kept(tmp_path):
         )  # points of the page, not dots of the picture
         alts = [unescape(re.search('alt="([^"]*)"', f)[1]) for f in found]
         captions = [" ".join(words(f.split("<figcaption>")[1]).split()) for f in found]
-        assert dict(zip(alts, captions)) == {
-            f"Figure 1: Throws & {EVIL}": f"The die {EVIL} is thrown. By n .",
-            f"Figure 2: Throws & {EVIL}": "Again.",
-        }
+        assert alts == [f"Throws & {EVIL}"] * 2
+        assert {*captions} == {f"The die {EVIL} is thrown. By n .", "Again."}
         assert page.count("<math") >= 1 and "*The die" not in page and page.count("is thrown") == 1
 
 

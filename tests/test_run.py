@@ -570,9 +570,9 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
     [
         (["run", "latpop"], "did you mean 'laptop'?"),
         (["runn", "laptop"], "see memnb --help"),
-        (["plan", "smoke", "--price", "2.5"], "--price takes two numbers"),
+        (["plan", "smoke", "--price", "2.5"], "--price: expected 2 arguments"),
         (["ask", "smollm2", "absent.csv"], "no file"),
-        (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes takes numbers"),
+        (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes: invalid int value"),
         (["ask", "smollm2", "latin.csv"], "encoding='latin1'"),
         (["ask", "smollm2", "latin.csv", "--encoding", "latin1"], "no column 'text'"),
         (["figure", "nobody"], "no paper 'nobody'"),

@@ -6,7 +6,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -27,37 +27,19 @@ class Outcome:
     "What became of a run"
 
     run: Run
-    status: str  # 'done', 'skipped', 'failed', 'stopped', or 'busy': another batch is at it
+    status: str  # 'done', 'skipped', 'failed' or 'stopped'
     file: Path  # executed notebook, or the partial one of a failed run
     seconds: float = 0
     error: str = ""  # first line of the error
 
 
-@dataclass
-class Job:
-    "A run with all that a worker needs to know"
+def _parts(run):
+    return run_parts(run.nb, run.parameters)
 
-    run: Run
-    nb: Path  # the notebook
-    out: Path  # where the executed one goes
-    force: bool = False  # run again what is finished
-    timeout: int = None  # seconds
-    env: dict = field(default_factory=dict)  # of the kernel, beyond that of the worker
 
-    @property
-    def parts(self):
-        "What the run is made of"
-        return run_parts(self.nb, self.run.parameters)
-
-    @property
-    def ready(self):
-        "Whether the run is finished"
-        return finished(self.out, self.parts)
-
-    @property
-    def lock(self):
-        "File of the lock of the run, which a batch holds while it is at it; free when its holder dies"
-        return self.out.parent / ".locks" / f"{self.out.stem}.lock"
+def _lock(run):
+    "File of the lock of a run, which a batch holds while it is at it; free when its holder dies"
+    return run.out.parent / ".locks" / f"{run.out.stem}.lock"
 
 
 def _is_locked(file):
@@ -70,34 +52,29 @@ def _is_locked(file):
     return False
 
 
-def work(job: Job, alive: Path, wait: bool = False) -> Outcome:
-    """Execute one run unless it is finished, as long as the file `alive` is there.
+def work(run: Run, alive: Path) -> Outcome:
+    """Execute a run unless it is finished, as long as the file `alive` is there.
 
-    Another batch that is at it is waited for, or the outcome is 'busy'.
+    Another batch that is at it is waited for. CancelledError where it was stopped before it had begun.
     """
-    start, event = time.monotonic(), dict(run=job.run.name, batch=alive.name)
+    start, event = time.monotonic(), dict(run=run.name, batch=alive.name)
     if not alive.exists():
         raise CancelledError
-
-    def ended(status, error=""):
-        file = job.out if status in ("done", "skipped") else partial_file(job.out)
-        return Outcome(job.run, status, file, time.monotonic() - start, error)
-
     try:
-        lock = FileLock(job.lock)
-        with lock.acquire(timeout=-1 if wait else 0, cancel_check=lambda: not alive.exists()):
-            if not job.force and job.ready:
-                return Outcome(job.run, "skipped", job.out)
-            tell(job.out.parent, event | dict(what="started"))
-            how = dict(timeout=job.timeout, going=alive.exists, event=event, env=job.env)
-            error = execute(job.nb, job.out, job.run.parameters, **how)
+        with FileLock(_lock(run)).acquire(cancel_check=lambda: not alive.exists()):
+            if not run.force and finished(run.out, _parts(run)):
+                return Outcome(run, "skipped", run.out)
+            tell(run.out.parent, event | dict(what="started"))
+            how = dict(timeout=run.timeout, going=alive.exists, event=event, env=run.env)
+            error = execute(run.nb, run.out, run.parameters, **how)
     except Timeout:
-        return ended("busy" if alive.exists() else "stopped")
+        raise CancelledError from None
     except Exception as e:
         error = first_line(e)
-    if not alive.exists() and error:
-        return ended("stopped", "stopped by hand")
-    return ended("failed" if error else "done", error)
+    status = "done" if not error else "failed" if alive.exists() else "stopped"
+    error = "stopped by hand" if status == "stopped" else error
+    file = partial_file(run.out) if error else run.out
+    return Outcome(run, status, file, time.monotonic() - start, error)
 
 
 @contextmanager
@@ -119,36 +96,33 @@ def _pool(workers, dask, scheduler):
         yield client.get_executor(pure=False)
 
 
-def _all(jobs, submit, alive, shown):
-    "Outcomes of all jobs, in their order; Ctrl-C stops them cleanly"
-    known, results = {submit(work, j, alive): j for j in jobs}, {}
+def _all(runs, submit, alive, shown):
+    "Outcomes of all runs, in their order; Ctrl-C stops them cleanly"
+    known, results = {submit(work, r, alive): r for r in runs}, {}
     while known:
         try:
             done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)
             shown.look()
             for f in done:
-                job = known.pop(f)
+                run = known.pop(f)
                 try:
                     got = f.result()
                 except CancelledError:
                     continue
                 except Exception as e:  # a worker of a cluster that was lost
-                    got = Outcome(job.run, "failed", partial_file(job.out), 0, first_line(e))
-                if got.status == "busy":  # another batch is at it: waited for
-                    known[submit(work, job, alive, True)] = job
-                    continue
-                results[job.run.name] = got
+                    got = Outcome(run, "failed", partial_file(run.out), 0, first_line(e))
+                results[run.name] = got
                 if got.status != "skipped":
-                    event = dict(run=got.run.name, batch=alive.name, what=got.status)
+                    event = dict(run=run.name, batch=alive.name, what=got.status)
                     event |= dict(seconds=round(got.seconds, 2), error=got.error)
-                    tell(job.out.parent, event)
+                    tell(run.out.parent, event)
                 if got.status == "failed":
-                    say(f"{got.run.name} failed: {got.error}; see {relative_path(got.file)}")
+                    say(f"{run.name} failed: {got.error}; see {relative_path(got.file)}")
         except KeyboardInterrupt:
             alive.unlink(missing_ok=True)
             for f in known:
                 f.cancel()
-    return [results[j.run.name] for j in jobs if j.run.name in results]
+    return [results[r.name] for r in runs if r.name in results]
 
 
 def _mark(file, where):
@@ -158,7 +132,7 @@ def _mark(file, where):
 
 
 def runs_dir(name: str, out: Path = None) -> Path:
-    "Folder of the runs of a profile, as in `jobs_of`; ValueError where those of another file are there"
+    "Folder of the runs of a profile, as in `runs_of`; ValueError where those of another file are there"
     file = profile_file(name).resolve()
     where = (Path(out or root() / "runs") / file.stem).resolve()
     mark = where / ".profile"
@@ -168,20 +142,18 @@ def runs_dir(name: str, out: Path = None) -> Path:
     return where
 
 
-def jobs_of(name: str, only=(), params: dict = None, out: Path = None, env=None, **how) -> list:
-    """The runs of a profile that are wanted, list of `Job` in its order: those of the papers `only`, of all by default.
+def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+    """The runs of a profile that are wanted, list of `Run` in its order: those of the papers `only`, of all by default.
 
-    Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`; `env` is
-    the environment of the kernels, and `how` `force` and `timeout` of a `Job`.
+    Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`.
     """
-    where, jobs = runs_dir(name, out), []
-    for run in select(name, only, params):
-        own = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant) | (env or kernel_env())
-        nb, file = find(run.notebook).resolve(), where / f"{run.name}.ipynb"
-        if file.is_dir():
-            raise ValueError(f"{relative_path(file)} is a folder: move it away")
-        jobs.append(Job(run, nb, file, env=own, **how))
-    return jobs
+    where, runs = runs_dir(name, out), select(name, only, params)
+    for run in runs:
+        run.nb, run.out = find(run.notebook).resolve(), where / f"{run.name}.ipynb"
+        run.env = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
+        if run.out.is_dir():
+            raise ValueError(f"{relative_path(run.out)} is a folder: move it away")
+    return runs
 
 
 def batch(
@@ -198,24 +170,26 @@ def batch(
     dask: bool = False,  # whether workers are processes of a Dask cluster
     scheduler: str = None,  # address of a Dask scheduler that runs already
 ) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
-    "Run a profile, chosen as in `jobs_of`; an error in one notebook does not stop the others"
+    "Run a profile, chosen as in `runs_of`; an error in one notebook does not stop the others"
     for what, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
             raise ValueError(f"{what}: at least 1, not {number}")
     env = kernel_env(max(1, cores() // workers))
     if fresh:
         env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
-    jobs = jobs_of(name, only, params, out, env, force=force or fresh, timeout=timeout)
-    if all(j.ready and not j.force for j in jobs):
-        return [Outcome(j.run, "skipped", j.out) for j in jobs]
+    runs = runs_of(name, only, params, out)
+    for run in runs:
+        run.force, run.timeout, run.env = force or fresh, timeout, run.env | env
+    if not any(r.force or not finished(r.out, _parts(r)) for r in runs):
+        return [Outcome(r, "skipped", r.out) for r in runs]
     require("papermill", "batch")
-    for job in jobs:  # what cannot be written is said before hours are spent on it
-        tables = root() / "data/papers" / job.run.notebook / "measured"
-        for place in (tables, figures_dir(job.run.profile)) * (job.run.profile != "smoke"):
+    for run in runs:  # what cannot be written is said before hours are spent on it
+        tables = root() / "data/papers" / run.notebook / "measured"
+        for place in (tables, figures_dir(run.profile)) * (run.profile != "smoke"):
             there = next(p for p in (place, *place.absolute().parents) if p.exists())
             if not os.access(there, os.W_OK):
                 raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
-    where = jobs[0].out.parent
+    where = runs[0].out.parent
     alive = where / ".locks" / f"batch-{uuid4().hex[:8]}"
     alive.parent.mkdir(parents=True, exist_ok=True)
     with replacing(where / ".profile") as part:
@@ -223,34 +197,34 @@ def batch(
     alive.touch()
     with _pool(workers, dask, scheduler) as pool, Progress(where, alive.name, quiet) as shown:
         try:
-            return _all(jobs, pool.submit, alive, shown)
+            return _all(runs, pool.submit, alive, shown)
         finally:
             alive.unlink(missing_ok=True)
 
 
-def _state(job, last):
+def _state(run, last):
     "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
-    parts, what = job.parts, last.get("what")
-    if finished(job.out, parts):
+    parts, what = _parts(run), last.get("what")
+    if finished(run.out, parts):
         return "done", ""
-    if _is_locked(job.lock):
+    if _is_locked(_lock(run)):
         if what != "cell":
             return "running", "starting"
         return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
     if what == "failed":
-        return "failed", f"{last.get('error')}; see {relative_path(partial_file(job.out))}"
+        return "failed", f"{last.get('error')}; see {relative_path(partial_file(run.out))}"
     if what == "stopped":
         return "stopped", "the same command goes on from here"
-    if partial_file(job.out).exists():
+    if partial_file(run.out).exists():
         return "broken off", "the same command runs it again"
-    return "to do", what_changed(job.out, parts)
+    return "to do", what_changed(run.out, parts)
 
 
 def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
-    "How a batch is doing, chosen as in `jobs_of`: (run, state, remark) of each run"
-    jobs = jobs_of(name, only, params, out)
+    "How a batch is doing, chosen as in `runs_of`: (run, state, remark) of each run"
     last = last_events(runs_dir(name, out))
-    return [(j.run.name, *_state(j, last.get(j.run.name, {}))) for j in jobs]
+    runs = runs_of(name, only, params, out)
+    return [(r.name, *_state(r, last.get(r.name, {}))) for r in runs]
 
 
 def batches(out: Path = None) -> list:
@@ -279,18 +253,18 @@ def left_over(name: str) -> str:
 
 
 def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
-    "What a batch, as of `jobs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`"
+    "What a batch, as of `runs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`"
     rows = []
-    for job in jobs_of(name, only, params, out):
-        values = {k: p.default for k, p in parameters(job.nb).items()} | job.run.parameters
+    for run in runs_of(name, only, params, out):
+        values = {k: p.default for k, p in parameters(run.nb).items()} | run.parameters
         try:
-            cost = costs(job.run.notebook, values)
+            cost = costs(run.notebook, values)
         except Exception as e:
-            say(f"no estimate for {job.run.name}: {first_line(e)}")
+            say(f"no estimate for {run.name}: {first_line(e)}")
             cost = dict.fromkeys(COSTS)
-        known = seconds_known(job)
+        known = seconds_known(run)
         if known and not (cost["cached"] and not cost["calls"]):  # kept answers make it a short one
             cost["seconds"] = known
-        row = dict(notebook=job.run.notebook, parameters=job.run.parameters, done=job.ready)
-        rows.append(row | cost)
+        done = finished(run.out, _parts(run))
+        rows.append(dict(notebook=run.notebook, parameters=run.parameters, done=done) | cost)
     return rows

@@ -99,19 +99,13 @@ def _plan(
     out: Path = None,  # folder of the executed notebooks (runs)
     only: list = (),  # WORD: only these papers
     p: dict = (),  # set a parameter in every notebook that has it
-    price: str = None,  # IN,OUT: also the price, by that of a million tokens read and written, as 2.5,10
+    price: tuple = (),  # also the price, by that of a million tokens read, and of a million written
 ):
     "what a run would do and cost"
     from .batch import estimates
     from .estimate import estimate_table
 
-    try:
-        read, written = map(float, (price or "0,0").split(","))
-    except ValueError:
-        what = "two numbers, as 2.5,10 (of a million tokens read and written)"
-        raise ValueError(f"--price takes {what}, not '{price}'") from None
-    paid = (read, written) if price else ()
-    print(estimate_table(estimates(profile, only, dict(p), out), paid))
+    print(estimate_table(estimates(profile, only, dict(p), out), price))
 
 
 def _status(profile: str = None, *, out: Path = None, only: list = (), p: dict = ()):
@@ -251,17 +245,13 @@ def _ask(
     log: Path = None,  # FILE: csv file with text, epoch, test_loss of a training without the texts
     column: str = "text",  # of the texts in the files (text)
     encoding: str = None,  # of the files, as latin1 (UTF-8)
-    prefixes: str = "8,16,32",  # K,K: tokens shown for extraction (8,16,32)
+    prefixes: list[int] = (8, 16, 32),  # K: tokens shown for extraction (8 16 32)
     no_influence: bool = False,  # leave out what a text does in a prompt: half of the reading
     out: Path = Path("ask.html"),  # file to write, and the table as csv beside it (ask.html)
     server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
 ):
     "which of your texts does a model remember?"
     _served(server)
-    try:
-        cuts = [int(k) for k in prefixes.split(",")]
-    except ValueError:
-        raise ValueError(f"--prefixes takes numbers, as 8,16,32, not '{prefixes}'") from None
     require("jinja2", "report")
     _may_write(out)
     if not out.exists():  # with a page of ours its table is ours too
@@ -269,7 +259,7 @@ def _ask(
     from ..papers import offered
 
     ask_files = offered("compare", "ask_files")
-    how = dict(reference=reference, others=list(others), log=log, prefixes=cuts)
+    how = dict(reference=reference, others=list(others), log=log, prefixes=prefixes)
     how |= dict(influence=not no_influence, encoding=encoding)
     page = ask_files(model, texts, out, column, never, truth, **how)
     for f in (page, page.with_suffix(".csv")):
@@ -350,12 +340,11 @@ def _store(
     if (what in ("export", "import")) != bool(path):
         raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
     if what == "list":
+        head = "model", "engine", "answers", "size", "first", "last"
         rows = []
         for m in store.models():
-            size, days = f"{m['chars'] / 1e6:.1f} MB", (m["first"] or "?", m["last"] or "?")
-            rows.append((m["model"], str(m["engine"]), f"{m['answers']:,}", size))
-            rows[-1] += tuple(day[:10] for day in days)
-        head = "model", "engine", "answers", "size", "first", "last"
+            day, size = ((m[k] or "?")[:10] for k in head[-2:]), f"{m['chars'] / 1e6:.1f} MB"
+            rows.append((m["model"], str(m["engine"]), f"{m['answers']:,}", size, *day))
         print(table(head, rows) if rows else "no answers yet")
     elif what == "forget":
         n = sum(m["answers"] for m in store.models() if m["model"] == model)
@@ -382,7 +371,7 @@ def _student(
 ):
     "a page for a class: functions emptied, tests kept, without solutions"
     from ..papers import find
-    from .student import student
+    from .start import student
 
     page, out = find(word), out or Path(f"{word}_student.ipynb")
     if out.exists():
@@ -418,20 +407,12 @@ COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
 _TYPES = {
     bool: dict(action="store_true"),
     list: dict(nargs="+", action="extend"),
+    list[int]: dict(nargs="+", type=int),
+    tuple: dict(nargs=2, type=float, metavar=("IN", "OUT")),
     int: dict(type=int),
     dict: dict(nargs=2, action="append", metavar=("NAME", "VALUE")),
     Path: dict(type=Path),
 }  # of options
-
-
-def _offered(metavar):
-    "What a shell may complete"
-    from ..papers import notebooks
-
-    if metavar == "WORD":
-        return [*notebooks()]
-    ours = sorted(f.stem for f in share_dir("profiles").glob("*.yaml"))
-    return ours + [str(f) for f in Path().glob("*.yaml")]
 
 
 def _arguments(parser, fun):
@@ -452,9 +433,7 @@ def _arguments(parser, fun):
             how["nargs"] = "*"
         elif default is not p.empty:
             how["nargs"] = "?"
-        action = parser.add_argument(*flags, **how)
-        if metavar in ("PROFILE", "WORD"):
-            action.completer = lambda metavar=metavar, **_: _offered(metavar)
+        parser.add_argument(*flags, **how)
 
 
 class _Parser(ArgumentParser):
@@ -476,16 +455,6 @@ def _parser(argv=()):
     return top
 
 
-def _complete():
-    "Where a shell asks how a command line may go on, tell it and leave"
-    if "_ARGCOMPLETE" not in os.environ:
-        return
-    require("argcomplete", "complete")
-    from argcomplete import autocomplete
-
-    autocomplete(_parser(os.environ.get("COMP_LINE", "").split()))
-
-
 def _term():
     "Take SIGTERM and a closed terminal as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
     if threading.current_thread() is threading.main_thread():
@@ -499,8 +468,10 @@ def main(argv: list = None) -> int:
     os.environ.setdefault("MPLBACKEND", "agg")
     try:
         _term()
-        if argv is None:
-            _complete()
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+            import argcomplete
+
+            argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()))
         argv = sys.argv[1:] if argv is None else argv
         parser = _parser(argv)
         given = vars(parser.parse_args(argv))

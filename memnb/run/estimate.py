@@ -24,21 +24,21 @@ def costs(word: str, params: dict) -> dict:
     return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
 
 
-def seconds_known(job):
-    "Seconds that a job took before, here or where memnb was made; else None"
+def seconds_known(run):
+    "Seconds that a run took before, here or where memnb was made; else None"
 
     def given(parts):
         return {k: v for k, v in parts.items() if k.startswith("parameter ")}
 
-    took = metadata_of(job.out)
-    if given(took.get("parts", {})) == given(run_parts(job.nb, job.run.parameters)):
+    took = metadata_of(run.out)
+    if given(took.get("parts", {})) == given(run_parts(run.nb, run.parameters)):
         return took.get("seconds")
     table = share_dir("profiles") / "durations.csv"
-    if job.run.replaced or not table.is_file():
+    if run.replaced or not table.is_file():
         return None
     rows = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
     known = {(r["profile"], r["run"]): float(r["seconds"]) for r in rows}
-    return known.get((job.run.profile, job.run.name))
+    return known.get((run.profile, run.name))
 
 
 def estimate_table(rows: list, price: tuple = ()) -> str:
@@ -48,13 +48,13 @@ def estimate_table(rows: list, price: tuple = ()) -> str:
     """
     head = ["notebook", "state", "calls", "cached", "prompt tokens", "new tokens", "FLOPs", "time"]
     todo = [r for r in rows if not r["done"]]
-    total = dict(notebook="sum", state=f"{len(todo)} of {len(rows)} to do", parameters={})
+    total = dict(notebook="sum", parameters={}, done=f"{len(todo)} of {len(rows)} to do")
     for k in COSTS:
-        costs = [r[k] for r in todo]
-        total[k] = None if None in costs else sum(costs)
+        known = [r[k] for r in todo]
+        total[k] = None if None in known else sum(known)
     lines = []
     for r in [*rows, total]:
-        state = r.get("state") or ("done" if r["done"] else "to do")
+        state = {True: "done", False: "to do"}.get(r["done"], r["done"])
         counts = [count_text(r[k]) for k in COSTS[:-1]]
         line = [r["notebook"], state, *counts, duration(r["seconds"])]
         if price:

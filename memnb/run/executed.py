@@ -137,21 +137,6 @@ class Notebook:
         return [(c, o) for c in self.cells for o in c.outputs if o.kind in kinds]
 
 
-def _name(outputs, source, heading):
-    "Say of each output what it shows: the figure or table that its cell calls for, and its title"
-    for kind, word, name in (("picture", "fig", "Figure"), ("table", "tab", "Table")):
-        mine = [o for o in outputs if o.kind == kind]
-        called = re.findall(rf"\b{word}(?:(\d+)|_x_)\w*\(", source)  # '' for one of ours
-        if len(called) != len(mine):  # one each, in their order
-            called = [""] * len(mine)
-        for o, n in zip(mine, called, strict=True):
-            label = f"{name} {n}" * bool(n)
-            told = o.about if o.about.startswith(label) else f"{label}: {o.about}"
-            o.about = told if o.about else label or re.sub(r"^\d+ +", "", heading)
-    for o in outputs:
-        o.about = o.about or heading or "output"
-
-
 def _cells(cells):
     "Cells of a notebook, with the headings above them; papermill's own error notes are left out"
     section = heading = ""
@@ -162,7 +147,8 @@ def _cells(cells):
         for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else source, re.M):
             heading, section = text, text if len(level) < 3 else section
         outputs = outputs_of(c) if code else []
-        _name(outputs, source, heading)
+        for o in outputs:
+            o.about = o.about or heading or "output"
         state = meta.get("papermill", {}).get("status") or ""
         folded = re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
         yield Cell(source, code, outputs, section, heading, state, bool(folded))

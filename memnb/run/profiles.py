@@ -85,6 +85,12 @@ class Run:
     where: str = ""  # profile file and line, for messages
     profile: str = ""  # word of the profile
     replaced: tuple = ()  # names whose value differs from that of the profile
+    # what a batch adds
+    nb: Path = None  # the notebook
+    out: Path = None  # where the executed one goes
+    force: bool = False  # run again what is finished
+    timeout: int = None  # seconds
+    env: dict = None  # of the kernel
 
     def _pairs(self, names):
         values = ((k, self.parameters[k]) for k in names)

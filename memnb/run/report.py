@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
 from ..core import replacing, require, root
 from ..plots import label
-from ..rendering import DIFFER, MARKS, code_html, markdown_html, mathml, templates
-from .executed import read_notebooks, run_files, tables
+from ..rendering import DIFFER, MARKS, templates
+from .executed import read_notebooks, run_files
 
 DECIDED = "holds", "does not hold", "mixed"
 
@@ -84,18 +83,6 @@ class Paper:
         self.lead = next((o for c, o in pictures if "What holds" in c.section), None)
 
 
-def _shown(nbs, papers):
-    "Key of a run -> [(heading, [(output, link and name of where the same was shown before)])]"
-    first = {p.lead.html: (f"paper-{p.word}", p.title) for p in papers if p.lead}
-    shown = {}
-    for nb in nbs:
-        here, shown[nb.key] = (nb.key, nb.key), []
-        for heading, group in groupby(nb.outputs("picture", "table"), lambda co: co[0].heading):
-            places = [(o, first.setdefault(o.html, here)) for _, o in group]
-            shown[nb.key].append((heading, [(o, at if at != here else None) for o, at in places]))
-    return shown
-
-
 def runs_found(runs: Path = None) -> Path:
     "Folder of runs to report on, asked before anything slow is done; ValueError where it has none"
     require("mistune", "report")
@@ -113,10 +100,6 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
     """
     runs = runs_found(runs)
     out = Path(out or runs / "report.html")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file, as in --out {out}/report.html")
-    for f in (markdown_html, code_html, mathml, tables, templates):
-        f.cache_clear()  # files may have changed
     nbs, odd = read_notebooks(runs)
     words = dict.fromkeys(nb.paper for nb in nbs)
     papers = [Paper(w, [nb for nb in nbs if nb.paper == w]) for w in words]
@@ -135,11 +118,8 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
         if nb.cells:
             home = f"../{quote(out.name)}"
             write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=home)
-    for f in beside.glob("*.html"):  # pages of ours for runs that are gone
-        if f.stem not in pages and b'content="memnb report"' in f.read_bytes()[:1200]:
-            f.unlink()
     verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
     found = dict(notebooks=nbs, odd=odd, pages=pages, papers=papers, models=sorted(models))
-    found |= dict(total=total, ours=ours, verdicts=verdicts, shown=_shown(nbs, papers))
+    found |= dict(total=total, ours=ours, verdicts=verdicts)
     write(out, "report.html", changed=changed, label=people_say, **found)
     return out

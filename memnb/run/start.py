@@ -1,7 +1,9 @@
-"""A page to begin a paper of one's own with."""
+"""Pages to begin with: for a paper of one's own, and for a class, with the method emptied and the tests kept."""
 
+import ast
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 from ..core import package_dir, replacing, root
 from ..papers import notebooks
@@ -37,3 +39,40 @@ def new_paper(word: str) -> list:
         with replacing(top / name) as part:
             part.write_text(text.replace("WORD", word), encoding="utf-8")
     return [top / name for name in files]
+
+
+def emptied(source: str) -> str:
+    "The source of a cell with its functions emptied; signatures and docstrings stay"
+    lines = source.splitlines()
+    todo = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
+    inner = {m for n in todo for m in ast.walk(n) if m is not n}
+    for n in sorted((n for n in todo if n not in inner), key=lambda n: -n.lineno):
+        body = n.body[1:] if ast.get_docstring(n) is not None else n.body
+        if body and body[0].lineno > n.lineno:
+            left = " " * body[0].col_offset + "...  # your lines"
+            lines[body[0].lineno - 1 : n.end_lineno] = [left]
+    return "\n".join(lines)
+
+
+def student(page: Path, out: Path) -> int:
+    """Write the notebook for a class that belongs to a page, as nbs/14_capacity.ipynb.
+
+    A file that is there is not written over. The number of functions to write comes back.
+    """
+    import nbformat
+
+    nb, n = nbformat.read(page, 4), 0
+    for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            solution = r"<details><summary>Solution</summary>.*?</details>\n*"
+            cell.source = re.sub(solution, "", cell.source, flags=re.S).rstrip()
+            continue
+        cell.outputs, cell.execution_count = [], None
+        if re.match(r"#\| *export\b", re.sub(r"#\| *default_exp.*\n", "", cell.source)):
+            cell.source = emptied(cell.source)
+            n += cell.source.count("...  # your lines")
+        cell.source = re.sub(r"^#\|.*\n", "", cell.source, flags=re.M)
+    nb.cells = [c for c in nb.cells if c.source.strip()]
+    with open(out, "x", encoding="utf-8") as f:
+        nbformat.write(nb, f)
+    return n

@@ -52,24 +52,26 @@ def tell(where: Path, event: dict):
         f.write(redact(line) + "\n")
 
 
-def _events(lines):
-    "Events of a log; what a kill or a full disk has torn is passed over"
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("run"), str):
-            yield event
+def events(where: Path, at: int = 0) -> tuple:
+    "Events of the log of a folder from a byte on, and where they end; what a kill or a full disk has torn is passed over"
+    log, out = Path(where) / "batch.jsonl", []
+    if not log.is_file():
+        return out, at
+    with open(log, "rb") as f:
+        f.seek(at)
+        for line in iter(f.readline, b""):
+            if not line.endswith(b"\n"):
+                break
+            at = f.tell()
+            with suppress(ValueError, RecursionError, TypeError, KeyError):
+                event = json.loads(line)
+                out += [event] * isinstance(event["run"], str)
+    return out, at
 
 
 def last_events(where: Path) -> dict:
     "Name of each run in the log of a folder -> its last event"
-    try:
-        lines = (where / "batch.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {e["run"]: e for e in _events(lines) if e.get("what") != "says"}
+    return {e["run"]: e for e in events(where)[0] if e.get("what") != "says"}
 
 
 class Progress:
@@ -81,8 +83,8 @@ class Progress:
         from rich import progress as rich
         from rich.console import Console
 
-        self.log, self.batch, self.quiet, self.bars = where / "batch.jsonl", batch, quiet, {}
-        self.at = self.log.stat().st_size if self.log.is_file() else 0
+        self.where, self.batch, self.quiet, self.bars = where, batch, quiet, {}
+        self.at = events(where)[1]
         told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
         columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
         err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
@@ -98,14 +100,10 @@ class Progress:
 
     def look(self):
         "Show what is new"
-        if self.quiet or not self.log.is_file():
+        if self.quiet:
             return
-        with open(self.log, "rb") as f:
-            f.seek(self.at)
-            new = f.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self.at += len(whole)
-        for e in _events(whole.decode("utf-8", "replace").splitlines()):
+        new, self.at = events(self.where, self.at)
+        for e in new:
             name, what = e["run"], e.get("what")
             if e.get("batch") != self.batch:
                 continue
