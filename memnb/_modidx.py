@@ -1211,7 +1211,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.run.replay': {},
             'memnb.run.report': {},
             'memnb.run.start': {},
-            'memnb.run.student': {},
             'memnb.run.terminal': {},
             'memnb.servers': { 'memnb.servers.Broken': ('rooms/servers.html#broken', 'memnb/servers.py'),
                                'memnb.servers.OpenAI': ('rooms/servers.html#openai', 'memnb/servers.py'),
