@@ -50,14 +50,14 @@ class Config:
 
 # %% ../nbs/rooms/engine.ipynb #cf119adf
 def parts(c: Config, flat) -> dict:
-    "The weight vector of a model, an array or tensor, ... x P, by name: views, ... x shape"
+    "The weight vector of a model, an array or tensor of P, by name: views of it"
     d, at, out = c.d, 0, {}
     layer = dict(ln1=(2, d), qkv=(d, 3 * d), qkv_b=(3 * d,), proj=(d, d), proj_b=(d,))
     layer |= dict(ln2=(2, d), fc=(d, 4 * d), fc_b=(4 * d,), out=(4 * d, d), out_b=(d,))
     layers = {f"{i}.{k}": s for i in range(c.layers) for k, s in layer.items()}
     for name, s in (dict(wte=(c.vocab, d), wpe=(c.length, d)) | layers | dict(lnf=(2, d))).items():
         n = int(np.prod(s))
-        out[name], at = flat[..., at : at + n].reshape(*flat.shape[:-1], *s), at + n
+        out[name], at = flat[at : at + n].reshape(s), at + n
     return out
 
 # %% ../nbs/rooms/engine.ipynb #75cc6ea3
@@ -168,24 +168,24 @@ def c_score(c: Config, p, ids, lens, bf16=False, grad=None):
 
 # %% ../nbs/rooms/engine.ipynb #901cc798
 class Native:
-    "The engine in C, for one model"
+    "The engine in C"
 
     def __init__(self, c, schedule, data, threads=1, dots=False):
-        self.c, self.schedule, self.data, self.threads = c, schedule, data[0], threads
+        self.c, self.schedule, self.data, self.threads = c, schedule, data, threads
         self.dots = dots  # take products of bfloat16 where weights are seen in it
 
-    def train(self, state, done, orders, rates):
-        "Steps on `state`; returns the losses, models x steps, fewer where one is not a number"
+    def train(self, state, done, order, rates):
+        "Steps on `state`; returns their losses, fewer where one is not a number"
         losses, k = np.zeros(len(rates)), self.schedule
         size, betas = np.array(astuple(self.c), "int32"), np.array(k.betas, "float32")
         how = PRECISIONS.index(k.precision) + 4 * self.dots, self.threads
-        given = _at(size, *(s[0] for s in state), *self.data, orders[0])
+        given = _at(size, *state, *self.data, order)
         rest = *_at(rates, betas), 1e-8, done, *how, *_at(losses)
         n = library().train(*given, len(rates), k.batch, *rest)
         if n < 0:
             raise MemoryError("the engine in C got no memory")
-        return losses[None, :n]
+        return losses[:n]
 
-    def score(self, state, sets):
-        "Log-probabilities and hits of a set of sequences for each model"
-        return [c_score(self.c, state[0][0], *sets[0], self.schedule.precision != "fp32")]
+    def score(self, state, ids, lens):
+        "As `c_score`"
+        return c_score(self.c, state[0], ids, lens, self.schedule.precision != "fp32")

@@ -42,18 +42,13 @@ class Fit:
         return float(self.table.bits.iloc[-1])
 
     @property
-    def seconds(self):
-        "Seconds that the training took"
-        return float(self.table.seconds.iloc[-1])
-
-    @property
     def flops(self):
         "Operations of a training"
         return float(self.table.tokens.iloc[-1]) * self.config.flops
 
     def _score(self, sequences):
         engine = _engine(self.config, self.schedule, device=self.device)
-        return engine.score([self.params[None]], [pad(self.config, sequences)])[0]
+        return engine.score([self.params], *pad(self.config, sequences))
 
     def scores(self, sequences):
         "Natural log-probabilities, a float64 array of sequences x tokens"
@@ -69,7 +64,7 @@ class Fit:
         if not 0 < n <= most - ids.shape[1]:
             raise ValueError(f"{n} tokens after {ids.shape[1]}: the model sees {most}")
         for _ in range(n):
-            z = net(net.wte.weight.new_tensor(np.pad(ids, ((0, 0), (0, 1)))).long())
+            z = net(net.weights.new_tensor(np.pad(ids, ((0, 0), (0, 1)))).long())
             ids = np.c_[ids, z[:, -1].argmax(-1)]
         return ids[:, -n:]
 
@@ -109,15 +104,15 @@ def _most_bits(c: Config, data) -> float:
 
 # %% ../nbs/rooms/gpt.ipynb #ae606dcd
 class _Run:
-    "One or several models of one size in training, side by side"
+    "A model in training"
 
-    def __init__(self, c, schedules, data, eval_sets, file, engine):
-        self.c, self.schedules, self.data, self.eval_sets = c, schedules, data, eval_sets
-        self.how, self.file, self.engine = schedules[0], file, engine
-        first = np.stack([init_weights(c, s.seed) for s in schedules])
+    def __init__(self, c, schedule, data, eval_sets, file, engine):
+        self.c, self.how, self.data, self.eval_sets = c, schedule, data, eval_sets
+        self.file, self.engine = file, engine
+        first = init_weights(c, schedule.seed)
         self.state = [first, np.zeros_like(first), np.zeros_like(first)]
-        self.rows, self.each, self.note = [[] for _ in data], [[] for _ in data], [""] * len(data)
-        self.done, self.spent, self.most = 0, 0.0, [_most_bits(c, d) for d in data]
+        self.rows, self.each, self.note = [], [], ""
+        self.done, self.spent, self.most = 0, 0.0, _most_bits(c, data)
         if file and file.exists():
             self.resume()
 
@@ -125,20 +120,19 @@ class _Run:
 
     def settings(self):
         "What a checkpoint must agree with"
-        sets = [*self.data, *self.eval_sets.values()]
+        sets = [self.data, *self.eval_sets.values()]
         marks = [hashlib.sha256(b"".join(x.tobytes() for x in s)).hexdigest() for s in sets]
-        arithmetic = ENGINE, getattr(self.engine, "dots", False)
-        how = asdict(self.c), [asdict(s) for s in self.schedules]
-        return json.dumps([arithmetic, *how, list(self.eval_sets), marks])
+        how = ENGINE, getattr(self.engine, "dots", False), asdict(self.c), asdict(self.how)
+        return json.dumps([how, list(self.eval_sets), marks])
 
     def save(self):
         "Write the state, so that it is there whole or not at all"
         if not self.file:
             return
         rest = json.dumps([self.rows, self.done, self.spent, self.note])
-        each = {f"each_{g}": np.array(e) for g, e in enumerate(self.each)}
+        kept = dict(each=np.array(self.each), settings=self.settings(), rest=rest)
         with replacing(self.file) as part, open(part, "wb") as f:
-            np.savez(f, *self.state, settings=self.settings(), rest=rest, **each)
+            np.savez(f, *self.state, **kept)
 
     def resume(self):
         "Go on from the state in the file"
@@ -147,98 +141,86 @@ class _Run:
                 found = dict(f)
             settings, rest = str(found["settings"]), json.loads(str(found["rest"]))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
-            why = (
-                f"is no state of a training, or a damaged one ({e}): delete it, and it begins anew"
-            )
-            raise ValueError(f"{self.file.name} {why}") from e
+            why = f"is no state of a training, or a damaged one ({e})"
+            raise ValueError(f"{self.file.name} {why}: delete it, and it begins anew") from e
         if settings != self.settings():
             why = "was begun with other settings or other data: use another folder, or delete it"
             raise ValueError(f"{self.file.name} {why}")
         self.rows, self.done, self.spent, self.note = rest
-        self.state = [found[f"arr_{i}"] for i in range(3)]
-        self.each = [list(found[f"each_{g}"]) for g in range(len(self.data))]
+        self.state, self.each = [found[f"arr_{i}"] for i in range(3)], list(found["each"])
 
     # --- evaluations
 
     def score(self, own):
-        "Log-probabilities of each model's sequences where `own`, and behind them of those watched"
-        sets = [[d] * own + [*self.eval_sets.values()] for d in self.data]
-        sets = [tuple(map(np.concatenate, zip(*s))) for s in sets]
-        self.seen = [lp.sum(1, dtype=float) for lp, _ in self.engine.score(self.state, sets)]
+        "Log-probabilities of the training sequences where `own`, and behind them of those watched"
+        sets = [self.data] * own + [*self.eval_sets.values()]
+        self.seen = self.engine.score(self.state, *map(np.concatenate, zip(*sets)))[0]
+        self.seen = self.seen.sum(1, dtype=float)
 
-    def evaluate(self, losses):
-        "Add a row to the table of each model that has not diverged"
-        own = self.how.bits
+    def evaluate(self, loss=None):
+        "Add a row to the table, with the loss of the steps before it"
+        own, (ids, lens) = self.how.bits, self.data
         self.score(own)
-        fine = [n or np.isfinite(seen).all() for n, seen in zip(self.note, self.seen)]
-        if not all(fine):  # finite weights can give scores that are not
-            self.undo([g for g, f in enumerate(fine) if not f])
+        if not np.isfinite(self.seen).all():  # finite weights can give scores that are not
+            self.undo()
             self.score(own)
-        for g, seen in enumerate(self.seen):
-            if self.note[g]:
-                continue
-            ids, lens = self.data[g]
-            epoch, tokens = self.done / -(-len(ids) // self.how.batch), int(lens.sum())
-            at = len(ids) * own
-            total = seen[:at].sum() if own else np.nan
-            row = dict(step=self.done, epoch=epoch, tokens=round(epoch * tokens))
-            row["loss"] = float(losses[g]) if len(losses) else -total / tokens
-            row["bits"] = tokens * np.log2(self.c.vocab) + total / np.log(2)
-            row["seconds"] = self.spent
-            self.each[g].append(seen[at:])
-            for name, (_, n) in self.eval_sets.items():
-                row[name], at = -seen[at : at + len(n)].sum() / int(n.sum()), at + len(n)
-            self.rows[g].append(row)
+        if self.note:
+            return
+        tokens, at = int(lens.sum()), len(ids) * own
+        epoch = self.done / -(-len(ids) // self.how.batch)
+        total = self.seen[:at].sum() if own else np.nan
+        row = dict(step=self.done, epoch=epoch, tokens=round(epoch * tokens))
+        row["loss"] = -total / tokens if loss is None else loss
+        row["bits"] = tokens * np.log2(self.c.vocab) + total / np.log(2)
+        row["seconds"] = self.spent
+        self.each.append(self.seen[at:])
+        for name, (_, n) in self.eval_sets.items():
+            row[name], at = -self.seen[at : at + len(n)].sum() / int(n.sum()), at + len(n)
+        self.rows.append(row)
 
-    def idle(self, g):
-        "Whether a model has diverged, or knows all"
-        how, rows = self.how, self.rows[g]
-        if self.note[g] or self.done and rows[-1]["loss"] < how.enough:
+    def ended(self):
+        "Whether all steps are taken, or the model has diverged or knows all"
+        if self.note or self.done >= self.how.steps:
             return True
-        return how.bits and rows[-1]["bits"] > _FULL * self.most[g]
+        last = self.rows[-1]
+        known = self.how.bits and last["bits"] > _FULL * self.most
+        return known or self.done > 0 and last["loss"] < self.how.enough
 
     # --- steps
 
     def advance(self):
-        "Train to the next evaluation; returns the mean losses"
-        every, last = self.how.every, self.how.steps
+        "Train to the next evaluation; returns the mean loss"
+        every, last, (ids, lens) = self.how.every, self.how.steps, self.data
         wanted = every if isinstance(every, list) else [self.done + every]
         steps = min([s for s in wanted if s > self.done] + [last]) - self.done
         self.before, began = (self.done, [s.copy() for s in self.state]), time.perf_counter()
-        orders = []
-        for (ids, lens), s in zip(self.data, self.schedules):
-            order = batch_order(len(ids), s.batch, self.done, steps, s.seed)
-            orders.append(np.where(lens[order] > 0, order, -1))  # those absent keep their places
+        order = batch_order(len(ids), self.how.batch, self.done, steps, self.how.seed)
+        order = np.where(lens[order] > 0, order, -1)  # those absent keep their places
         rates = self.how.rates(self.done, steps)
-        losses = self.engine.train(self.state, self.done, orders, rates)
+        losses = self.engine.train(self.state, self.done, order, rates)
         self.spent += time.perf_counter() - began
         self.done += steps
-        fine = np.isfinite(self.state[0]).all(1) & np.isfinite(losses).all(1)
-        self.undo(np.flatnonzero(~fine | (losses.shape[1] < steps)))
-        return losses.mean(1) if losses.size else losses.sum(1)
+        if len(losses) < steps or not all(np.isfinite(x).all() for x in (losses, self.state[0])):
+            self.undo()
+        return float(losses.mean()) if len(losses) else 0.0
 
-    def undo(self, which):
-        "Take diverged models back to the last evaluation"
-        for g in which:
-            why = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
-            self.note[g] = self.note[g] or why
-            for s, b in zip(self.state, self.before[1]):
-                s[g] = b[g]
+    def undo(self):
+        "Take a diverged model back to the last evaluation"
+        why = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
+        self.note, self.state = self.note or why, [s.copy() for s in self.before[1]]
 
     def finish(self, tell=None, device="cpu"):
-        "Train to the end; returns a Fit for each model"
-        self.score(self.how.bits) if self.done else self.evaluate([])
-        while self.done < self.how.steps and not all(map(self.idle, range(len(self.data)))):
+        "Train to the end; returns a Fit"
+        self.score(self.how.bits) if self.done else self.evaluate()
+        while not self.ended():
             self.evaluate(self.advance())
             self.save()
             if tell:
                 tell(self.c, self.rows)
         if not self.how.bits:
             self.score(True)
-        for g, s in enumerate(self.schedules):
-            own, each = self.seen[g][: len(self.data[g][0])], np.array(self.each[g])
-            rest = self.note[g], device, each
-            yield Fit(self.c, s, self.state[0][g], pd.DataFrame(self.rows[g]), own, *rest)
+        own, rest = self.seen[: len(self.data[0])], (self.note, device, np.array(self.each))
+        return Fit(self.c, self.how, self.state[0], pd.DataFrame(self.rows), own, *rest)
 
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3
 def fit(
@@ -255,56 +237,42 @@ def fit(
     **fields,  # of `Schedule`, in place of those in `how`
 ):  # Fit, or a list of them; ValueError
     "Train models"
-    many, how = isinstance(config, list) or _is_runs(data), replace(how or Schedule(), **fields)
+    many, how = isinstance(config, list), replace(how or Schedule(), **fields)
     if not how.bits and not eval_sets:
         raise ValueError("without `bits` nothing is evaluated: give `eval_sets`")
     if how.bits and absent is not None:
         raise ValueError("sequences can be absent only where no bits are counted: bits=False")
-    given = _runs(config, data, how.seed, absent)
+    given = (config, data) if many else ([config], [data])
+    given = _runs(*given, how.seed, absent)
     runs = [(c, how.settled(c, len(x[0]), s), x) for c, s, x in given]
-    groups = {}  # those that go together: on a GPU the trainings of one size
-    for i, (c, s, x) in enumerate(runs):
-        same = i if device == "cpu" else (c, s.steps, s.batch, s.lr, len(x[0]))
-        groups.setdefault(same, []).append(i)
-    cost = [c.flops * s.steps * s.batch for c, s, _ in runs]
-    groups = sorted(groups.values(), key=lambda at: -sum(cost[i] for i in at))
+    costs = [c.flops * s.steps * s.batch for c, s, _ in runs]
+    order = sorted(range(len(runs)), key=lambda i: -costs[i])  # the longest first
     n, eval_sets = threads or cores(), eval_sets or {}
-    side, began, fits = min(n, len(groups)), time.perf_counter(), {}
+    side, began, fits = min(n, len(runs)), time.perf_counter(), {}
 
-    def go(at):
-        (c, *_), schedules, sets = zip(*(runs[i] for i in at))
-        own = _engine(c, schedules[0], sets, engine, device, n // side)
+    def go(i):
+        c, s, x = runs[i]
+        own = _engine(c, s, x, engine, device, n // side)
         watched = {k: pad(c, v) for k, v in eval_sets.items()}
-        file = folder and Path(folder) / f"{at[0]}.npz"
-        fits.update(zip(at, _Run(c, schedules, sets, watched, file, own).finish(tell, device)))
+        file = folder and Path(folder) / f"{i}.npz"
+        fits[i] = _Run(c, s, x, watched, file, own).finish(tell, device)
         if len(runs) > 1 and time.perf_counter() > began + 20:
             say(f"{len(fits)} of {len(runs)} models trained")
 
     with ThreadPoolExecutor(side) as pool:
-        list(pool.map(go, groups))
+        list(pool.map(go, order))
     return [fits[i] for i in range(len(fits))] if many else fits[0]
 
 # %% ../nbs/rooms/gpt.ipynb #5a796174
-def _is_runs(data):
-    "Whether this is the data of several runs: a list of matrices, or of lists of token lists"
-    depth, x = 0, data
-    while isinstance(x, list) and x:
-        depth, x = depth + 1, x[0]
-    return isinstance(data, list) and depth + np.ndim(x) == 3
-
-
-def _runs(config, data, seed, absent):
+def _runs(configs, data, seed, absent):
     "Config, seed and padded data of each run; those absent have no tokens"
-    sets = data if _is_runs(data) else [data]
-    sizes = config if isinstance(config, list) else [config] * len(sets)
-    sets = sets * len(sizes) if len(sets) == 1 else sets
-    seeds = seed if isinstance(seed, list) else range(seed, seed + len(sets))
-    masks = [None] * len(sets) if absent is None else absent
-    counts = dict(models=sizes, data=sets, seeds=seeds, masks=masks)
+    seeds = seed if isinstance(seed, list) else range(seed, seed + len(data))
+    masks = [None] * len(data) if absent is None else absent
+    counts = dict(models=configs, data=data, seeds=seeds, masks=masks)
     if len({*map(len, counts.values())}) > 1:
         told = ", ".join(f"{len(v)} {k}" for k, v in counts.items())
         raise ValueError(f"as many of each, please: {told}")
-    for c, s, (ids, lens), gone in zip(sizes, seeds, map(pad, sizes, sets), masks):
+    for c, s, (ids, lens), gone in zip(configs, seeds, map(pad, configs, data), masks):
         if gone is not None:
             gone = np.asarray(gone, bool)
             if gone.shape != lens.shape or gone.all():
@@ -316,28 +284,24 @@ def _runs(config, data, seed, absent):
 class _Counts:
     "An engine that trains nothing and counts: losses are 0, every token has the probability of chance"
 
-    def __init__(self, c, data):
-        self.c, self.data = c, data
-        counted().trainings += len(data)
+    def __init__(self, c, lens):
+        self.c, self.lens = c, lens
+        counted().trainings += len(lens) > 0
 
-    def train(self, state, done, orders, rates):
-        seen = sum(lens[o][o >= 0].sum() for o, (_, lens) in zip(orders, self.data, strict=True))
-        counted().flops += float(seen) * self.c.flops
-        return np.zeros((len(orders), len(rates)))
+    def train(self, state, done, order, rates):
+        counted().flops += float(self.lens[order][order >= 0].sum()) * self.c.flops
+        return np.zeros(len(rates))
 
-    def score(self, state, sets):
-        out = []
-        for ids, lens in sets:
-            real = np.arange(ids.shape[1]) < lens[:, None]
-            counted().flops += float(real.sum()) * self.c.flops / 3
-            out.append((np.where(real, -np.log(self.c.vocab), 0.0).astype("float32"), real & False))
-        return out
+    def score(self, state, ids, lens):
+        real = np.arange(ids.shape[1]) < lens[:, None]
+        counted().flops += float(real.sum()) * self.c.flops / 3
+        return np.where(real, -np.log(self.c.vocab), 0.0).astype("float32"), real & False
 
 
-def _engine(c, schedule, data=(), *how, **more):
-    "What trains and scores models: an engine, or where costs are counted one that only counts"
+def _engine(c, schedule, data=None, *how, **more):
+    "What trains and scores a model: an engine, or where costs are counted one that only counts"
     if counted():
-        return _Counts(c, data)
+        return _Counts(c, data[1] if data else ())
     require("torch", "local")
     from memnb.nets import engine_for
 
@@ -353,4 +317,4 @@ def module(model, seed: int = 0):
     from memnb.nets import GPT
 
     c = model if isinstance(model, Config) else model.config
-    return GPT(c).load(init_weights(c, seed) if model is c else model.params)
+    return GPT(c, init_weights(c, seed) if model is c else model.params)

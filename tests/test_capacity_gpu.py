@@ -24,14 +24,12 @@ def test_its_model_is_that_of_memnb():
         net = gpt.module(gpt.Config(2, 16, 64, 16))
         own = {name: p[k].detach() for name, p in t.w.items()}
         with torch.no_grad():
-            net.wte.weight.copy_(own["wte"]), net.wpe.weight.copy_(own["wpe"])
-            pairs = [(net.lnf, "ln")]
-            for i, b in enumerate(net.blocks):
-                pairs += [(b.ln1, f"{i}ln1"), (b.ln2, f"{i}ln2"), (b.qkv, f"{i}qkv")]
-                pairs += [(b.proj, f"{i}proj"), (b.fc, f"{i}up"), (b.out, f"{i}down")]
-            for layer, name in pairs:
-                layer.weight.copy_(own[name].T if own[name].ndim == 2 else own[name])
-                layer.bias.copy_(own[name + "b"])
+            for name, w in gpt.parts(net.config, net.weights).items():
+                layer, _, kind = name.rpartition(".")
+                kind, _, bias = kind.partition("_")
+                here = layer + dict(fc="up", out="down", lnf="ln").get(kind, kind)
+                norm = "ln" in kind
+                w.copy_(torch.stack([own[here], own[f"{here}b"]]) if norm else own[here + bias])
             x = t.data[k, :5]
             want = -net(x).log_softmax(-1).gather(-1, x[..., None])[..., 0]
         assert torch.allclose(got[k], want, atol=1e-5)
