@@ -56,7 +56,7 @@ def _sampling(model, t, z, mode, seed):
     "Everything that is read off zero-knowledge samples"
     ask, out, valid = dict(sets=z["sets"], mode=mode, seed=seed), [], {}
     for temp, n in {0.2: max(2, z["samples"] // 3), 0.7: z["samples"]}.items():
-        rows, valid[temp] = _drawn(model, t, n, temp, **ask)
+        rows, valid[temp] = _drawn(model, t, z["more"].get(temp, n), temp, **ask)
         out += rows
     modes = knowledge.feature_distribution(t, valid[0.2])
     out += [summary(modes, unit="features")] if len(valid[0.2]) and len(modes) else []
@@ -177,7 +177,8 @@ def _part(part, model, t, z, mode, seed):
         return tests[part](model, t, z, mode, seed)
     if t.target is None or not 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10:
         return []  # no label of two to ten classes of at least five rows
-    own = predict(model, t, n=more, shots=min(20, len(t) // 2), **ask)
+    shots = min(20, len(t) // 2)
+    own = predict(model, t, n=z["more"].get("labels", more), shots=shots, **ask)
     if isinstance(model, lm.Dry):
         return []  # classical learners ask nothing and take their time
     own = counted(own) | label_numbers(own)
@@ -197,10 +198,11 @@ def measure(
     mode: str = None,  # 'chat' or 'completion'; default: the model's
     show: bool = True,  # print the signs of Table 1 with their rules
     values_n: int = None,  # queries of conditional completion (a feature) and of labels; default: n
+    more: dict = None,  # other numbers: of samples by their temperature, of 'labels'
 ):  # DataFrame of long rows, see `entry`
     "All tests of the paper on one data set"
     z, mode = prompt_sizes(preset, n=n, samples=samples), mode or model.mode
-    z["values_n"] = values_n
+    z |= dict(values_n=values_n, more=more or {})
     tests = as_list(tests) or PARTS
     if odd := set(tests) - set(PARTS):
         raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
@@ -224,7 +226,8 @@ class Sizes(papers.Sizes):
     datasets: list[str] = ["iris"]  # data set names or paths of csv files
     n: int = 2  # queries a test
     values_n: int = 2  # queries of conditional completion, a feature, and of labels
-    samples: int = 4  # zero-knowledge samples a temperature
+    samples: int = 4  # zero-knowledge samples at 0.7, a third of them at 0.2
+    more: list = []  # other numbers, as [titanic, 0.7, 3000] of samples, [adult, labels, 850]
     preset: str = "smoke"  # sizes of the prompts: smoke, quick, paper, tabmemcheck, colm_open
     mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
     temperatures: list[float] = [1.2]  # of Figure 2, beyond the 0.2 and 0.7 of all tables
@@ -257,17 +260,19 @@ def _tables(names):
 def _asked(model, tables, s, seed):
     "Rows of all data sets, and of Figure 2"
     size = dict(n=s.n, samples=s.samples, preset=s.preset, values_n=s.values_n)
+    more = {t.name: {what: n for d, what, n in s.more if d == t.name} for t in tables}
     for t in tables:
         tests = [p for p in PARTS if p != "conditional_completion" or t.name in FIGURE1]
-        yield measure(model, t, tests=tests, seed=seed, show=False, **size)
+        yield measure(model, t, tests=tests, seed=seed, show=False, more=more[t.name], **size)
         if not isinstance(model, lm.Dry):
             say(f"{t.name} is measured")
     for t in tables:
         if t.name == "california-housing":
-            ask = dict(n=s.samples, sets=prompt_sizes(s.preset)["sets"], seed=seed)
+            ask = dict(sets=prompt_sizes(s.preset)["sets"], seed=seed)
             for temp in s.temperatures:
-                yield joined(_drawn(model, t, temp=temp, mode=model.mode, **ask)[0])
-            yield knowledge.conditioning(model, **ask)
+                n = more[t.name].get(temp, s.samples)
+                yield joined(_drawn(model, t, n, temp, mode=model.mode, **ask)[0])
+            yield knowledge.conditioning(model, n=s.samples, **ask)
 
 
 def _ahead(model, ask, **how):

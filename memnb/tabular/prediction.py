@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..data import once
 from ..lm import needs
+from ..stats import paired_ci
 from .counting import answered, entry, joined, per_query, proportion
 from memnb.tabular.prompting import (
     PRINTED,
@@ -78,14 +79,21 @@ def predict(
 
 
 def label_numbers(result) -> dict:
-    "The mean share of right answers over the labels, and the commonest answer with its share: balanced, commonest; for `entry`"
+    """What accuracy alone does not say of labels, for `entry`.
+
+    `balanced`, the mean share of right answers over the labels; `commonest`, the commonest answer with its share;
+    `beyond`, how much larger the share of right answers is than that of the commonest label of the same rows.
+    """
     got = answered(result)
     if not len(got):
         return {}
-    said = got.said.value_counts()
+    said, n, often = got.said.value_counts(), len(got), got.truth == got.truth.mode()[0]
+    gained, lost = int((got.ok & ~often).sum()), int((often & ~got.ok).sum())
+    low, high = paired_ci(gained, lost, n)
     return dict(
-        balanced=dict(value=float(got.groupby("truth").ok.mean().mean()), n=len(got)),
-        commonest=dict(value=float(said.iloc[0] / len(got)), n=len(got), text=str(said.index[0])),
+        balanced=dict(value=float(got.groupby("truth").ok.mean().mean()), n=n),
+        commonest=dict(value=float(said.iloc[0] / n), n=n, text=str(said.index[0])),
+        beyond=dict(value=(gained - lost) / n, low=low, high=high, n=n),
     )
 
 # %% ../../nbs/tabular/prediction.ipynb #1ea2fd69
