@@ -308,16 +308,16 @@ def _matrices(measured, datasets):
     have = [d for d in datasets if d in set(select(_asked(measured), part="sample").dataset)]
     if not have:
         return plots.placeholder("zero-knowledge samples: not measured")
-    who = _sampled(measured)
+    who = [w for w in _sampled(measured) if set(have) & set(w[2].dataset)]
     found = wide(_asked(measured), "correlation", part="conditional_distribution")
     found = found.set_index("dataset") if len(found) else pd.DataFrame()
     with plots.style():
-        size = 1.9 * len(have) + 0.9, 1.75 * (1 + len(who)) + 0.9
+        size = 2.2 * len(have) + 0.9, 1.9 * (1 + len(who)) + 1.4
         fig, axs = plt.subplots(1 + len(who), len(have), figsize=size, squeeze=False)
         for j, d in enumerate(have):
             t = data.load(d)
             real = t.typed().select_dtypes("number").corr()
-            _matrix(axs[0][j], real, "in the data" * (j == 0))
+            _matrix(axs[0][j], real, "in the data" * (j == 0), [f[:16] for f in real])
             axs[0][j].set_title(_PEOPLE[d])
             for i, (name, _, rows) in enumerate(who, 1):
                 drawn, label = knowledge.read_samples(rows, d), name * (j == 0)
@@ -329,7 +329,7 @@ def _matrices(measured, datasets):
                         ha="center",
                         fontsize=8,
                     )
-                    axs[i][j].set(xticks=[], yticks=[], ylabel=label)
+                    axs[i][j].set(xticks=[], yticks=[], ylabel=label, frame_on=False)
                     continue
                 _matrix(axs[i][j], knowledge.matrices(t, drawn)[1], label)
                 if i == 1 and d in found.index:
@@ -340,21 +340,21 @@ def _matrices(measured, datasets):
         fig.colorbar(axs[0][0].collections[0], ax=axs, shrink=0.4, label="Pearson's r")
     caption = (
         "Correlations of numeric features in the data and in zero-knowledge samples at temperature 0.7. r: correlation of "
-        "the two matrices, with the interval of samples drawn anew. Samples with fewer than 30 valid rows give no matrix."
+        "the two matrices, with the interval of samples drawn anew; features are in the order of the top row. Samples with "
+        "fewer than 30 valid rows give no matrix."
     )
     return plots.finish(
         fig, "Correlations in the data and in samples", plots.foot(_asked(measured)), caption
     )
 
 
-def _matrix(ax, r, label):
-    "One matrix; a feature that does not vary is grey"
+def _matrix(ax, r, label, names=False):
+    "One matrix, with names of its features where they are given; a feature that does not vary is grey"
     r = r.mask(np.isclose(r, 0.0) & ~np.eye(len(r), dtype=bool))
     ax.set_facecolor("#BBBBBB")
-    look = dict(
-        vmin=-1, vmax=1, cmap="RdBu", cbar=False, square=True, xticklabels=False, yticklabels=False
-    )
-    sns.heatmap(r, ax=ax, **look)
+    look = dict(vmin=-1, vmax=1, cmap="RdBu", cbar=False, square=True)
+    sns.heatmap(r, ax=ax, xticklabels=names, yticklabels=names, **look)
+    ax.tick_params(labelsize=5, length=0)
     ax.set_ylabel(label)
 
 
