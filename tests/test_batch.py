@@ -106,6 +106,15 @@ def alive(marker):
     return found
 
 
+def execute(nb, **params):
+    "A run of a notebook without a batch"
+    run = profiles.Run("x", profiles.check(nb, params), nb=nb, out=nb.parent / "out/dice.ipynb")
+    run.out.parent.mkdir(exist_ok=True)
+    run.env = kernels.kernel_env(1)
+    kernels.execute(run, alive=nb.parent)
+    return run
+
+
 def wait(test, seconds=300):
     end = time.monotonic() + seconds
     while not test():
@@ -163,7 +172,7 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
     # what counts as another run, without running it
     changes = []
-    monkeypatch.setattr(batch, "execute", lambda nb, *a, **kw: changes.append(nb.stem) or "")
+    monkeypatch.setattr(batch, "execute", lambda run, alive: changes.append(run.name))
     assert cli.main(args) == 0 and changes == []
     assert cli.main([*args, "--force"]) == 0 and len(changes) == 1
     assert cli.main([*args, "-p", "rate", "0.25"]) == 0 and len(changes) == 2
@@ -174,13 +183,12 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
 
 def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     nb = write(house, "10_dice", "print(1/n)")
-    out = house / "out/dice.ipynb"
-    assert batch.execute(nb, out, dict(n=1)) == ""
-    text = out.read_text()
-    assert batch.execute(nb, out, dict(n=0)) == "ZeroDivisionError: division by zero"
-    assert out.read_text() == text and kernels.partial_file(out).exists()
-    assert identity.finished(out, identity.run_parts(nb, dict(n=1)))
-    assert not identity.finished(out, identity.run_parts(nb, dict(n=0)))
+    good = execute(nb, n=1)
+    text = good.out.read_text()
+    bad = execute(nb, n=0)
+    assert (good.error, bad.error) == ("", "ZeroDivisionError: division by zero")
+    assert good.out.read_text() == text and bad.partial.exists()
+    assert identity.finished(good) and not identity.finished(bad)
 
 
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
@@ -193,7 +201,7 @@ def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     assert results[0].error.endswith("out of luck")
     assert results[1].error == "TimeoutError: the run took longer than 20 s"
     for o in results:
-        assert len(failed_cells(o.file)) == 1 and o.error.split(":")[0] in outputs(o.file)
+        assert len(failed_cells(o.partial)) == 1 and o.error.split(":")[0] in outputs(o.partial)
     assert "memnb: hang failed: TimeoutError" in capsys.readouterr().err
 
 
@@ -202,8 +210,7 @@ def test_a_relative_home(house, monkeypatch):
     nb = write(house, "10_dice", code)
     monkeypatch.setenv("MEMNB_HOME", ".")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert batch.execute(nb, Path("out/dice.ipynb")) == ""
-    assert f"{house.anchor} 3000" in outputs(house / "out/dice.ipynb")
+    assert f"{house.anchor} 3000" in outputs(execute(nb).out)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
@@ -316,7 +323,7 @@ def test_a_dask_worker_that_is_killed_is_replaced(house):
         n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
         got = batch.batch("mine", quiet=True, scheduler=cluster.scheduler_address)
-    assert [o.status for o in got] == ["done"] and "alive" in outputs(got[0].file)
+    assert [o.status for o in got] == ["done"] and "alive" in outputs(got[0].out)
 
 
 def test_no_scheduler_there(house, capsys):

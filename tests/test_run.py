@@ -271,7 +271,7 @@ def test_data_sets_are_found_by_any_of_their_names(word, file, tmp_path, monkeyp
         if text:
             (tmp_path / file).parent.mkdir(exist_ok=True)
             (tmp_path / file).write_text(text)
-        seen.append(identity.identity_of(identity.files_read(dict(datasets=[word]), nb)))
+        seen.append(identity.checksum(identity.files_read(dict(datasets=[word]), nb)))
     assert len({*seen}) == 3
 
 

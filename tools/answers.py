@@ -54,7 +54,7 @@ if __name__ == "__main__":
         os.environ["MEMNB_STORE"] = f"{tmp}/answers.sqlite"
         done = batch(given.profile, out=Path(tmp) / "runs", workers=given.workers)
         if wrong := [o for o in done if o.status != "done"]:
-            raise SystemExit(f"{wrong[0].run.name} {wrong[0].status}: nothing was written")
+            raise SystemExit(f"{wrong[0].name} {wrong[0].status}: nothing was written")
         word = profile_file(given.profile).stem.replace("replay", "pages")
         for name, o in write_answers(Store(), data_dir() / "answers", word).items():
             print(name, o["answers"])

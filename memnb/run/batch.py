@@ -1,12 +1,10 @@
 """Many runs: jobs and their locks, several at a time, what is finished reused."""
 
 import os
-import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -16,30 +14,10 @@ from filelock import FileLock, Timeout
 from ..core import cores, figures_dir, replacing, require, root, say, share_dir
 from ..papers import find, parameters
 from .estimate import COSTS, costs, seconds_known
-from .identity import checksum, finished, run_parts, what_changed
-from .kernels import execute, kernel_env, partial_file
+from .identity import checksum, finished, what_changed
+from .kernels import execute, kernel_env
 from .profiles import Run, profile_file, select
 from .terminal import Progress, first_line, last_events, relative_path, tell
-
-
-@dataclass
-class Outcome:
-    "What became of a run"
-
-    run: Run
-    status: str  # 'done', 'skipped', 'failed' or 'stopped'
-    file: Path  # executed notebook, or the partial one of a failed run
-    seconds: float = 0
-    error: str = ""  # first line of the error
-
-
-def _parts(run):
-    return run_parts(run.nb, run.parameters)
-
-
-def _lock(run):
-    "File of the lock of a run, which a batch holds while it is at it; free when its holder dies"
-    return run.out.parent / ".locks" / f"{run.out.stem}.lock"
 
 
 def _is_locked(file):
@@ -52,29 +30,26 @@ def _is_locked(file):
     return False
 
 
-def work(run: Run, alive: Path) -> Outcome:
-    """Execute a run unless it is finished, as long as the file `alive` is there.
+def work(run: Run, alive: Path, force: bool = False) -> Run:
+    """Execute a run unless it is finished, as long as the file `alive` is there; its `status` is set.
 
     Another batch that is at it is waited for. CancelledError where it was stopped before it had begun.
     """
-    start, event = time.monotonic(), dict(run=run.name, batch=alive.name)
     if not alive.exists():
         raise CancelledError
     try:
-        with FileLock(_lock(run)).acquire(cancel_check=lambda: not alive.exists()):
-            if not run.force and finished(run.out, _parts(run)):
-                return Outcome(run, "skipped", run.out)
-            tell(run.out.parent, event | dict(what="started"))
-            how = dict(timeout=run.timeout, going=alive.exists, event=event, env=run.env)
-            error = execute(run.nb, run.out, run.parameters, **how)
+        with FileLock(run.lock).acquire(cancel_check=lambda: not alive.exists()):
+            if finished(run) and not force:
+                run.status = "skipped"
+                return run
+            tell(run.out.parent, dict(run=run.name, batch=alive.name, what="started"))
+            execute(run, alive)
     except Timeout:
         raise CancelledError from None
     except Exception as e:
-        error = first_line(e)
-    status = "done" if not error else "failed" if alive.exists() else "stopped"
-    error = "stopped by hand" if status == "stopped" else error
-    file = partial_file(run.out) if error else run.out
-    return Outcome(run, status, file, time.monotonic() - start, error)
+        run.error = first_line(e)
+    run.status = "done" if not run.error else "failed" if alive.exists() else "stopped"
+    return run
 
 
 @contextmanager
@@ -97,8 +72,8 @@ def _pool(workers, dask, scheduler):
 
 
 def _all(runs, submit, alive, shown):
-    "Outcomes of all runs, in their order; Ctrl-C stops them cleanly"
-    known, results = {submit(work, r, alive): r for r in runs}, {}
+    "All runs that had begun, in their order; Ctrl-C stops them cleanly"
+    known, ended = {submit(r): r for r in runs}, {}
     while known:
         try:
             done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -106,23 +81,23 @@ def _all(runs, submit, alive, shown):
             for f in done:
                 run = known.pop(f)
                 try:
-                    got = f.result()
+                    run = f.result()  # of a cluster a copy
                 except CancelledError:
                     continue
                 except Exception as e:  # a worker of a cluster that was lost
-                    got = Outcome(run, "failed", partial_file(run.out), 0, first_line(e))
-                results[run.name] = got
-                if got.status != "skipped":
-                    event = dict(run=run.name, batch=alive.name, what=got.status)
-                    event |= dict(seconds=round(got.seconds, 2), error=got.error)
+                    run.status, run.error = "failed", first_line(e)
+                ended[run.name] = run
+                if run.status != "skipped":
+                    event = dict(run=run.name, batch=alive.name, what=run.status)
+                    event |= dict(seconds=round(run.seconds, 2), error=run.error)
                     tell(run.out.parent, event)
-                if got.status == "failed":
-                    say(f"{run.name} failed: {got.error}; see {relative_path(got.file)}")
+                if run.status == "failed":
+                    say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
         except KeyboardInterrupt:
             alive.unlink(missing_ok=True)
             for f in known:
                 f.cancel()
-    return [results[r.name] for r in runs if r.name in results]
+    return [ended[r.name] for r in runs if r.name in ended]
 
 
 def _mark(file, where):
@@ -169,7 +144,7 @@ def batch(
     workers: int = 1,  # runs at a time
     dask: bool = False,  # whether workers are processes of a Dask cluster
     scheduler: str = None,  # address of a Dask scheduler that runs already
-) -> list:  # of `Outcome`, in the order of the profile; after Ctrl-C those that had begun
+) -> list:  # of `Run`, in the order of the profile; after Ctrl-C those that had begun
     "Run a profile, chosen as in `runs_of`; an error in one notebook does not stop the others"
     for what, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
@@ -179,9 +154,9 @@ def batch(
         env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
     runs = runs_of(name, only, params, out)
     for run in runs:
-        run.force, run.timeout, run.env = force or fresh, timeout, run.env | env
-    if not any(r.force or not finished(r.out, _parts(r)) for r in runs):
-        return [Outcome(r, "skipped", r.out) for r in runs]
+        run.timeout, run.env, run.status = timeout, run.env | env, "skipped"
+    if not (force or fresh) and all(map(finished, runs)):
+        return runs
     require("papermill", "batch")
     for run in runs:  # what cannot be written is said before hours are spent on it
         tables = root() / "data/papers" / run.notebook / "measured"
@@ -197,27 +172,27 @@ def batch(
     alive.touch()
     with _pool(workers, dask, scheduler) as pool, Progress(where, alive.name, quiet) as shown:
         try:
-            return _all(runs, pool.submit, alive, shown)
+            return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, shown)
         finally:
             alive.unlink(missing_ok=True)
 
 
 def _state(run, last):
     "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
-    parts, what = _parts(run), last.get("what")
-    if finished(run.out, parts):
+    what = last.get("what")
+    if finished(run):
         return "done", ""
-    if _is_locked(_lock(run)):
+    if _is_locked(run.lock):
         if what != "cell":
             return "running", "starting"
         return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
     if what == "failed":
-        return "failed", f"{last.get('error')}; see {relative_path(partial_file(run.out))}"
+        return "failed", f"{last.get('error')}; see {relative_path(run.partial)}"
     if what == "stopped":
         return "stopped", "the same command goes on from here"
-    if partial_file(run.out).exists():
+    if run.partial.exists():
         return "broken off", "the same command runs it again"
-    return "to do", what_changed(run.out, parts)
+    return "to do", what_changed(run)
 
 
 def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
@@ -265,6 +240,6 @@ def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None
         known = seconds_known(run)
         if known and not (cost["cached"] and not cost["calls"]):  # kept answers make it a short one
             cost["seconds"] = known
-        done = finished(run.out, _parts(run))
-        rows.append(dict(notebook=run.notebook, parameters=run.parameters, done=done) | cost)
+        row = dict(notebook=run.notebook, parameters=run.parameters, done=finished(run))
+        rows.append(row | cost)
     return rows

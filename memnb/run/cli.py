@@ -82,9 +82,9 @@ def _run(
     how = dict(force=force, fresh=fresh, timeout=timeout, quiet=quiet)
     how |= dict(workers=workers, dask=dask, scheduler=scheduler)
     results = batch(profile, only, dict(p), out, **how)
-    rows = [(o.run.name, o.status, duration(o.seconds), o.error) for o in results]
+    rows = [(r.name, r.status, duration(r.seconds), r.error) for r in results]
     print(table(("run", "status", "time", "error"), rows))
-    states = Counter(o.status for o in results)
+    states = Counter(r.status for r in results)
     counts = ", ".join(f"{n} {s}" for s, n in states.items())
     print(counts or "stopped before a run had begun")
     print(f"executed notebooks: {relative_path(where)}")

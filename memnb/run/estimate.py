@@ -31,7 +31,7 @@ def seconds_known(run):
         return {k: v for k, v in parts.items() if k.startswith("parameter ")}
 
     took = metadata_of(run.out)
-    if given(took.get("parts", {})) == given(run_parts(run.nb, run.parameters)):
+    if given(took.get("parts", {})) == given(run_parts(run)):
         return took.get("seconds")
     table = share_dir("profiles") / "durations.csv"
     if run.replaced or not table.is_file():

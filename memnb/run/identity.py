@@ -10,8 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..core import package_dir, paper_file, sha256
-from ..papers import find, parameters, source_cells, stamp, syntax_tree
-from .profiles import check
+from ..papers import parameters, source_cells, stamp, syntax_tree
 from .redact import redact
 
 
@@ -122,10 +121,10 @@ def files_read(values: dict, nb: Path) -> dict:
     return out | {f"module {f.name}": sha256(f) for f in nb.parent.glob("*.py")}
 
 
-def run_parts(nb, params: dict) -> dict:
+def run_parts(run) -> dict:
     "What a run depends on, name -> checksum: notebook, parameters, code, and all that it reads"
-    nb = find(nb)
-    values = {k: p.default for k, p in parameters(nb).items()} | check(nb, params)
+    nb = run.nb
+    values = {k: p.default for k, p in parameters(nb).items()} | run.parameters
     code, names = [s for s, _ in source_cells(nb, "code")], [f"memnb.{nb.stem[3:]}"]
     for source in code:
         try:
@@ -138,11 +137,6 @@ def run_parts(nb, params: dict) -> dict:
     return dict(sorted((out | files_read(values, nb)).items()))
 
 
-def identity_of(parts: dict) -> str:
-    "Fingerprint of the parts of a run, 64 hexadecimal digits"
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def metadata_of(path: Path) -> dict:
     "What memnb wrote into an executed notebook (identity, parts, seconds, ...); {} for whatever is none"
     try:
@@ -152,14 +146,14 @@ def metadata_of(path: Path) -> dict:
     return meta if isinstance(meta, dict) and isinstance(meta.get("parts"), dict) else {}
 
 
-def finished(out: Path, parts: dict) -> bool:
-    "Whether `out` is the outcome of the run of these parts; False also where it is torn or not there"
-    return metadata_of(out).get("identity") == identity_of(parts)
+def finished(run) -> bool:
+    "Whether a run is done, as it is now; False also where its file is torn"
+    return metadata_of(run.out).get("parts") == run_parts(run)
 
 
-def what_changed(out: Path, now: dict) -> str:
+def what_changed(run) -> str:
     "Why a run is to be done again, as 'code of lm, parameter n changed since'; '' where nothing is known"
-    old = metadata_of(out).get("parts")
+    old, now = metadata_of(run.out).get("parts"), run_parts(run)
     names = sorted(k for k in {*old, *now} if old.get(k) != now.get(k)) if old else []
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more} changed since" if names else ""

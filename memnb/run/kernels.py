@@ -15,23 +15,18 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 
 from ..core import AWAKE_TURNS, cores, replacing, root, version
-from ..papers import find, injected
-from .identity import identity_of, run_parts
-from .profiles import check
+from ..papers import injected
+from .identity import checksum, run_parts
+from .profiles import Run
 from .redact import FOLDERS, redact, redact_notebook
 from .terminal import tell
 
 
-def kernel_env(threads: int = None) -> dict:
+def kernel_env(threads: int) -> dict:
     "What a kernel's environment has beyond that of its batch: what the user has set stays, paths become absolute"
-    env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads or cores()))
+    env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads))
     env = {k: os.environ.get(k, v) for k, v in env.items()} | dict(MEMNB_HOME=str(root().resolve()))
     return env | {k: os.path.abspath(os.environ[k]) for k in FOLDERS if os.environ.get(k)}
-
-
-def partial_file(out: Path) -> Path:
-    "Where a notebook is until it is finished"
-    return out.with_name(f"{out.stem}.partial.ipynb")
 
 
 # ---- in the process of a run
@@ -59,7 +54,7 @@ class _Relay(io.TextIOBase):
                 tell(self.where, self.event | dict(what="says", text=line.removeprefix("memnb: ")))
 
 
-def _papermill(nb, part, params, folder, where, event):
+def _execute(nb, part, params, folder, where, event):
     "Execute a notebook; an error ends the process with a line about it"
     # jsonschema would make a parser of web addresses, which takes it a second, and notebooks have no use for one
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -105,20 +100,20 @@ def _main():
     logging.disable(logging.CRITICAL)  # what is said are the words of a kernel and the last line
     job = json.loads(sys.stdin.readline())
     Thread(target=lambda: (sys.stdin.read(), _end(os.getpid())), daemon=True).start()
-    _papermill(**job)
+    _execute(**job)
 
 
 # ---- beside it
 
 
-def _close(part, out, source, meta, error):
+def _close(run, meta):
     "Redact what a run has written; give it its name where it is finished, else its error to the last cell"
-    if not part.is_file():
+    if not run.partial.is_file():
         return
     try:
-        nb = json.loads(part.read_text(encoding="utf-8"))
+        nb = json.loads(run.partial.read_text(encoding="utf-8"))
     except ValueError:  # killed while it wrote: what it holds cannot be redacted
-        part.unlink()
+        run.partial.unlink()
         return
     codes = [c for c in nb["cells"] if c["cell_type"] == "code"]
     for c in codes:  # pieces of one stream become one: a key printed in two goes is seen
@@ -128,41 +123,34 @@ def _close(part, out, source, meta, error):
             text = dict(text="".join("".join(o["text"]) for o in (first, *more))) if name else {}
             whole += [first | text, *([] if name else more)]
         c["outputs"] = whole
-    if error and all(o["output_type"] != "error" for c in codes for o in c["outputs"]):
+    if run.error and all(o["output_type"] != "error" for c in codes for o in c["outputs"]):
         begun = [c for c in codes if c["metadata"].get("papermill", {}).get("start_time")]
-        name, _, said = error.partition(": ")
-        last, told = (begun or codes[:1])[-1], dict(ename=name, evalue=said, traceback=[error])
+        name, _, said = run.error.partition(": ")
+        last, told = (begun or codes[:1])[-1], dict(ename=name, evalue=said, traceback=[run.error])
         last["outputs"].append(dict(output_type="error") | told)
         last["metadata"].setdefault("papermill", {}).update(status="failed", exception=True)
-    nb["metadata"]["papermill"].update(input_path=source, output_path=out.name)
+    nb["metadata"]["papermill"].update(input_path=run.nb.name, output_path=run.out.name)
     nb = redact_notebook(nb)
-    if not error:
+    if not run.error:
         nb["metadata"]["memnb"] = meta
-    with replacing(part if error else out) as new:
+    with replacing(run.partial if run.error else run.out) as new:
         new.write_bytes(json.dumps(nb, indent=1, ensure_ascii=False).encode("utf-8", "replace"))
-    if not error:
-        part.unlink()
+    if not run.error:
+        run.partial.unlink()
 
 
-def execute(
-    nb, out: Path, params: dict = None, *, timeout=None, going=lambda: True, event=None, env=None
-) -> str:
-    """Run one notebook, a path or the word of a paper; its error in a line comes back, '' when `out` is there.
+def execute(run: Run, alive: Path):
+    """Execute the notebook of a run, as long as the file `alive` is there; its `error` and `seconds` are set.
 
-    It gets its name in one step at the end, so a file of that name is whole; until then it is `….partial.ipynb`.
-    `params` are checked before the start; `timeout` is in seconds; `going()` says several times a second whether to go
-    on; `event` is what the log says of the run beside its own news (without it, no log); `env` is that of the kernel,
-    beyond that of this process, by default `kernel_env()`.
+    The result gets its name in one step at the end, so a file of that name is whole; until then it is `run.partial`.
     """
-    nb, out, start = find(nb), Path(out).resolve(), time.monotonic()
-    params, part = check(nb, params or {}), partial_file(out)
-    made_of = run_parts(nb, params)  # at the start: code that changes meanwhile is noticed later
-    out.parent.mkdir(parents=True, exist_ok=True)
-    job = dict(nb=str(nb.resolve()), part=str(part), params=injected(nb, params))
-    job |= dict(folder=str(nb.parent.resolve()), event=event or {})
-    job |= dict(where=str(out.parent) if event else os.devnull)
+    start = time.monotonic()
+    parts = run_parts(run)  # at the start: what changes meanwhile is noticed later
+    job = dict(nb=str(run.nb), part=str(run.partial), params=injected(run.nb, run.parameters))
+    job |= dict(folder=str(run.nb.parent), where=str(run.out.parent))
+    job |= dict(event=dict(run=run.name, batch=alive.name))
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | (env or kernel_env()) | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1")
+    env = os.environ | run.env | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1")
     code, why = "from memnb.run.kernels import _main; _main()", ""
     with TemporaryDirectory() as tmp, open(f"{tmp}/said", "wb") as said:
         how = dict(stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=tmp, env=env)
@@ -171,10 +159,10 @@ def execute(
             child.stdin.write(json.dumps(job).encode() + b"\n")
             child.stdin.flush()
             while child.poll() is None and not why:
-                if not going():
+                if not alive.exists():
                     why = "KeyboardInterrupt: stopped by hand"
-                elif timeout and time.monotonic() > start + timeout:
-                    why = f"TimeoutError: the run took longer than {timeout} s"
+                elif run.timeout and time.monotonic() > start + run.timeout:
+                    why = f"TimeoutError: the run took longer than {run.timeout} s"
                 time.sleep(0.05)
         finally:
             _end(child.pid)
@@ -186,10 +174,10 @@ def execute(
             why = redact(lines[-1][:300])
             if why.startswith("DeadKernelError") and len(lines) > 1:
                 why += f" Its last words: {redact(lines[-2][:300])}"
+    run.error, run.seconds = why, time.monotonic() - start
     packages = {p: installed(p) for p in ("numpy", "torch", "transformers")}
-    made = dict(run=out.stem, identity=identity_of(made_of), parts=made_of, version=version())
-    made |= dict(seconds=round(time.monotonic() - start, 2))
+    made = dict(run=run.name, identity=checksum(parts), parts=parts, version=version())
+    made |= dict(seconds=round(run.seconds, 2))
     made |= dict(machine=f"{cores()} cores, {platform.machine()}")  # without its name
     made |= dict(versions=dict(python=platform.python_version()) | packages)
-    _close(part, out, nb.name, made, why)
-    return why
+    _close(run, made)

@@ -77,7 +77,7 @@ def _file_name(*parts, most=120):
 
 @dataclass
 class Run:
-    "One notebook with its parameters"
+    "One notebook with its parameters, and what became of it"
 
     notebook: str  # word of the paper
     parameters: dict = field(default_factory=dict)  # name -> value
@@ -88,9 +88,11 @@ class Run:
     # what a batch adds
     nb: Path = None  # the notebook
     out: Path = None  # where the executed one goes
-    force: bool = False  # run again what is finished
     timeout: int = None  # seconds
-    env: dict = None  # of the kernel
+    env: dict = field(default_factory=dict)  # of the kernel, beyond that of the batch
+    status: str = ""  # 'done', 'skipped', 'failed' or 'stopped'
+    seconds: float = 0
+    error: str = ""  # in a line
 
     def _pairs(self, names):
         values = ((k, self.parameters[k]) for k in names)
@@ -100,6 +102,16 @@ class Run:
         "Names of its output file, without extension, and of its tables: what is replaced for once has its own"
         told = self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
         self.name, self.results_name = (_file_name(x, *told) for x in (self.notebook, self.profile))
+
+    @property
+    def partial(self):
+        "Where the executed notebook is until it is finished"
+        return self.out.with_name(f"{self.out.stem}.partial.ipynb")
+
+    @property
+    def lock(self):
+        "File of the lock that a batch holds while it is at the run; free when its holder dies"
+        return self.out.parent / ".locks" / f"{self.out.stem}.lock"
 
     @property
     def variant(self):
