@@ -74,9 +74,7 @@ def pair(folder):
     )
     for workers in 1, 2:
         start = time.perf_counter()
-        got = run.batch(
-            profile, quiet=True, out=folder / f"runs{workers}", workers=workers, seconds=0
-        )
+        got = run.batch(profile, quiet=True, out=folder / f"runs{workers}", workers=workers)
         took.append(time.perf_counter() - start)
         assert {o.status for o in got} == {"done"}, [o.error for o in got]
     print(

@@ -682,12 +682,11 @@ def test_a_torn_notebook_is_refused(house, capsys, text):
 
 def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch, capsys):
     package = house / "package"
-    package.mkdir()
-    (
-        (package / "lucky.py").write_text("from .charm import x\n"),
-        (package / "charm.py").write_text("x = 1\n"),
-    )
-    (package / "away.py").write_text("y = 1\n")
+    (package / "lucky").mkdir(parents=True)
+    (package / "away").mkdir()
+    (package / "charm.py").write_text("x = 1\n")
+    (package / "lucky/__init__.py").write_text("from ..charm import x\n")
+    (package / "away/__init__.py").write_text("y = 1\n")
     monkeypatch.setattr(identity, "package_dir", lambda: package)
     write(house, "10_dice", 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
     yaml(house, "- notebook: dice\n")
@@ -696,13 +695,11 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
         return batch.status("mine")[0][1:]
 
     assert cli.main(["run", "mine"]) == 0 and say() == ("done", "")
-    (
-        (package / "away.py").write_text("y = 2\n"),
-        (package / "charm.py").write_text("# a comment\nx = 1\n"),
-    )
+    (package / "away/__init__.py").write_text("y = 2\n")
+    (package / "charm.py").write_text("# a comment\nx = 1\n")
     assert say() == ("done", "")
     (package / "charm.py").write_text("x = 2\n")
-    assert say() == ("to do", "code of charm changed since")
+    assert say() == ("to do", "code of charm.py changed since")
     assert (
         cli.main(["run", "mine"]) == 0
         and (house / "ran").read_text() == "xx"

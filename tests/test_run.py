@@ -210,31 +210,43 @@ def test_runs_of_a_grid_do_not_hide_each_other(tmp_path, monkeypatch, capsys):
 # ---- what a run is made of
 
 
-def test_modules_are_found_by_imports_and_comments_do_not_count(tmp_path):
-    (tmp_path / "sub").mkdir()
+def test_code_that_a_page_may_reach_counts_and_comments_do_not(tmp_path):
     files = {
-        "a.py": "def f():\n    from .b import x # b\n",
-        "b.py": 'x = "# 1"\n',
-        "sub/__init__.py": "from .c import y\n",
-        "sub/c.py": "from .. import a\n",
+        "room.py": 'x = "# 1"\n',
+        "room.c": "int n;",
+        "dice/__init__.py": "from .throws import y\n",
+        "dice/throws.py": "from .. import coin\n",
+        "coin/__init__.py": "y = 1\n",
+        "card/__init__.py": "y = 1\n",
+        "run/__init__.py": "",
     }
     for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    def of(*names):
-        return identity.modules_used(names, tmp_path)
+    def of(source=""):
+        return identity.code_used("dice", source, tmp_path)
 
-    assert {*of("memnb.sub")} == {"sub", "sub.c", "a", "b"}
-    assert {*of("memnb.a.f", "memnb.nothing", "memnb")} == {"a", "b"}
-    before = of("memnb.a")
-    (tmp_path / "b.py").write_text('# a comment\n\nx = "# 1"   # another\n')
-    assert of("memnb.a") == before
-    (tmp_path / "b.py").write_text('x = "# 2"\n')
-    assert [k for k, v in of("memnb.a").items() if v != before[k]] == ["b"]
-    (tmp_path / "a.c").write_text("int n;")
-    assert of("memnb.a")["a"] != before["a"]
-    used = identity.modules_used(["memnb.lm.load"])
-    assert {"lm", "hf", "store", "core"} <= {*used} and not [m for m in used if "run" in m]
+    assert {*of()} == {*files} - {"card/__init__.py", "run/__init__.py"}
+    for source in (
+        "if n > 9: pass\nfrom memnb import card",
+        "  from memnb import (\n  a,\n  card,\n)",
+    ):
+        assert {*of(source)} == {*files} - {"run/__init__.py"}
+    assert {*of("card = 1  # from a card")} == {*of()}
+    before = of()
+    (tmp_path / "room.py").write_text('# a comment\n\nx = "# 1"   # another\n')
+    assert of() == before
+    for name, text in {
+        "room.py": 'x = "# 2"\n',
+        "room.c": "long n;",
+        "coin/__init__.py": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert [k for k, v in of().items() if v != before[k]] == [name]
+        before = of()
+    used = identity.code_used("capacity", "")
+    assert {"lm.py", "hf.py", "gpt.c", "data.csv", "capacity/bits.py"} <= {*used}
 
 
 def test_models_and_files_that_parameters_name(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 
 from ..core import package_dir, paper_file, sha256
@@ -20,51 +19,26 @@ def checksum(x) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _imports(tree, package=()):
-    "Names of memnb that Python code imports, relative ones seen from a package"
-    for node in ast.walk(tree):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = list(package[: len(package) - node.level + 1]) if node.level else []
-            base = ".".join(above + [node.module] * bool(node.module))
-            names = [base, *(f"{base}.{a.name}" for a in node.names)]
-        yield from (n for n in names if n.startswith("memnb."))
-
-
 @lru_cache(512)
-def _module(path, stamps, top):
-    "(checksum of a module as it is parsed, without its comments; names that it imports)"
-    tree = syntax_tree(path.read_text(encoding="utf-8"))
-    text = ast.dump(tree) + "".join(f.read_text(encoding="utf-8") for f in _c_files(path))
-    return checksum(text), tuple(_imports(tree, ("memnb", *path.parent.relative_to(top).parts)))
+def _code(file, stamp):
+    "(text of a file of code, checksum of it as it is parsed, without its comments)"
+    text = file.read_text(encoding="utf-8")
+    return text, checksum(ast.dump(syntax_tree(text)) if file.suffix == ".py" else text)
 
 
-def _c_files(path):
-    "C code or table of a module: what has its name; for a package all C code in its folder"
-    return sorted(path.parent.glob("*.[ch]" if path.stem == "__init__" else f"{path.stem}.[ch]*"))
+def code_used(word: str, source: str, top: Path = None) -> dict:
+    """Code of memnb that a page reaches: the rooms, the package of its paper, and those that it or the page import.
 
-
-def modules_used(names, top: Path = None) -> dict:
-    """Modules of memnb that are reached by imports from `names`, as 'memnb.lm', wherever they stand.
-
-    Name without 'memnb.' -> checksum of its code; unknown names are left out.
+    File, as 'tabular/rules.py' -> its checksum.
     """
-    top, out, todo = Path(top or package_dir()), {}, list(names)
-    while todo:
-        parts = todo.pop().split(".")[1:]
-        for n in range(1, len(parts) + 1):
-            name, place = ".".join(parts[:n]), top.joinpath(*parts[:n])
-            for f in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-                if name in out or not f.is_file():
-                    continue
-                out[name], more = _module(f, tuple(map(stamp, [f, *_c_files(f)])), top)
-                todo += more
-                if f == package_dir() / "lm.py":  # rooms that it finds by name
-                    rooms = import_module("memnb.lm").BACKENDS.values()
-                    todo += [f"memnb.{room}" for room in rooms]
-    return out
+    top, kinds = Path(top or package_dir()), (".py", ".c", ".csv")
+    packages = {f.parent.name: [*f.parent.glob("*.py")] for f in top.glob("*/__init__.py")}
+    texts = "\n".join([source, *(_code(f, stamp(f))[0] for f in packages.get(word, []))])
+    imported = r"(?m)(?:^|:)\s*(?:from|import) [^\n(]*(?:\([^)]*)?\b%s\b"
+    named = {k for k in packages if k == word or re.search(imported % k, texts)} - {"run"}
+    files = [f for f in top.iterdir() if f.suffix in kinds and f.name != "_modidx.py"]
+    files += [f for k in named for f in packages[k]]
+    return {f.relative_to(top).as_posix(): _code(f, stamp(f))[1] for f in files}
 
 
 def _hub_commit(name):
@@ -125,15 +99,11 @@ def run_parts(run) -> dict:
     "What a run depends on, name -> checksum: notebook, parameters, code, and all that it reads"
     nb = run.nb
     values = {k: p.default for k, p in parameters(nb).items()} | run.parameters
-    code, names = [s for s, _ in source_cells(nb, "code")], [f"memnb.{nb.stem[3:]}"]
-    for source in code:
-        try:
-            names += _imports(syntax_tree(re.sub(r"^\s*[%!].*$", "", source, flags=re.M)))
-        except SyntaxError:
-            continue
+    code = [s for s, _ in source_cells(nb, "code")]
     out = {f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()}
     out["notebook"] = checksum(code)
-    out |= {f"code of {k}": v for k, v in modules_used(names).items()}
+    used = code_used(nb.stem[3:], "\n".join(code))
+    out |= {f"code of {k}": v for k, v in used.items()}
     return dict(sorted((out | files_read(values, nb)).items()))
 
 
