@@ -99,10 +99,10 @@ MOVED = {  # paper: claim -> what its verdict was, is, and why
         "fine-tune": "does not hold -> does not hold: asked again of new trainings of the same recipe",
     },
     "capacity": {
-        "linear": "undecided -> does not hold: four models whose training has ended, by twice the steps, in rows of a GPU; the rule is the same",
+        "linear": "undecided -> does not hold: five models whose training has ended, by twice the steps, in rows of a GPU; the rule is the same",
         "precision": "of `laptop`, undecided -> holds: five pairs of the new recipe",
         "sample": "of `laptop`, undecided -> not measured: no size beyond the smaller model's capacity is left in it",
-        "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more",
+        "bits": "undecided -> mixed: split at its ends; 1x16 would end below 3.5, 4x32 and 2x64 hold more; in rows of the GPU alone holds -> undecided: 1x64 has not ended",
         "bits-high": "new -> holds: the other end of `bits`, where training ends",
         "plateau": "undecided -> mixed: asks that bits do not rise; at equal steps they do not, at equal passes they do",
         "sample of night": "undecided -> holds: only sizes beyond the smaller model count",

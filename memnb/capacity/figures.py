@@ -205,7 +205,7 @@ def fig_x_found(measured, reported=None):
             at = [4 * e.steps, 8 * e.steps]
             ax.fill_between(at, *band, color=hues[e.config], alpha=0.3, lw=0)
         ax.axhspan(3.5, 4, color=plots.GREY, alpha=0.2, lw=0, label="3.5 to 4, the abstract")
-        steps = sorted(set(t.x))
+        steps = sorted({*t.x, *ladder.x})
         size_axis(ax, steps, "steps of the training")
         ax.set(ylabel="bits per parameter", ylim=(0, 4.1))
         ax.plot(
