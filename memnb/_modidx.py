@@ -744,7 +744,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                           'memnb.hf._load_smollm2': ('rooms/hf.html#_load_smollm2', 'memnb/hf.py'),
                           'memnb.hf._network': ('rooms/hf.html#_network', 'memnb/hf.py'),
                           'memnb.hf._outline': ('rooms/hf.html#_outline', 'memnb/hf.py'),
-                          'memnb.hf._tops': ('rooms/hf.html#_tops', 'memnb/hf.py'),
+                          'memnb.hf._planted': ('rooms/hf.html#_planted', 'memnb/hf.py'),
                           'memnb.hf._unpack': ('rooms/hf.html#_unpack', 'memnb/hf.py'),
                           'memnb.hf._with_adapter': ('rooms/hf.html#_with_adapter', 'memnb/hf.py'),
                           'memnb.hf.fetch': ('rooms/hf.html#fetch', 'memnb/hf.py'),

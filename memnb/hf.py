@@ -12,7 +12,6 @@ import copy
 import hashlib
 import json
 import os
-import re
 import tempfile
 import warnings
 import zlib
@@ -39,24 +38,30 @@ from .lm import LM, ContextError
 from .prefix import Tails, along, batches, next_tokens, rng_of, share_prefixes, trees
 
 # %% ../nbs/rooms/hf.ipynb #5cc77f1a
-def passed(net, tree, last=None):
-    "Compute a `Tree` behind the last one: number of each prompt, its scores where they are wanted"
+def passed(net, ids, first, most, tails=None):
+    """Read prompts (token ids) along their trees, at most so many tokens a pass: number of each, scores where wanted
+
+    first: of each prompt the first token behind which scores are wanted; `tails` take keys and values.
+    """
     import torch
 
-    def part(x):
-        return torch.cat([x[:, :, a:b] for a, b in tree.taken], 2)
-
-    kv = last.kv.items() if last and tree.taken else ()
-    tree.before, tree.kv = {l: (part(k), part(v)) for l, (k, v) in kv}, {}
-    at = sorted({k for _, own, _ in tree.wanted for k in own})
-    keep = torch.tensor([k - tree.past for k in at], device=net.device)
-    ids, places = torch.tensor([[tree.tokens], [tree.places]], device=net.device)
-    how = dict(logits_to_keep=keep if at else 1, use_cache=False)
-    with along(tree), torch.inference_mode():
-        out = net(input_ids=ids, position_ids=places, **how).logits[0]
-    row = {k: r for r, k in enumerate(at)}
-    for i, own, _ in tree.wanted:
-        yield i, out[[row[k] for k in own]]
+    kv = {}
+    for tree in trees(ids, first, most):
+        taken = [slice(a, b) for a, b in tree.taken]  # of the pass before
+        tree.before, tree.kv = {}, {}
+        for layer, both in kv.items() if taken else ():
+            tree.before[layer] = [torch.cat([x[:, :, s] for s in taken], 2) for x in both]
+        at = sorted({k for _, own, _ in tree.wanted for k in own})
+        keep = torch.tensor([k - tree.past for k in at], device=net.device)
+        row, places = torch.tensor([[tree.tokens], [tree.places]], device=net.device)
+        how = dict(logits_to_keep=keep if at else 1, use_cache=False)
+        with along(tree), torch.inference_mode():
+            out = net(input_ids=row, position_ids=places, **how).logits[0]
+        number, kv = {k: r for r, k in enumerate(at)}, tree.kv
+        if tails:
+            tails.take(tree)
+        for i, own, _ in tree.wanted:
+            yield i, out[[number[k] for k in own]]
 
 # %% ../nbs/rooms/hf.ipynb #e7f88378
 _FORWARD = "memnb asks models that read forward"
@@ -103,15 +108,11 @@ def twin(net):
 
 def _gap(net, rows, want):
     "How far scores along trees and of a step are from those of a plain pass"
-    read, last, tails = [r[:-1] for r in rows], None, Tails([r[:-1] for r in rows], 1)
-    gaps = []
-    for tree in trees(read, [9] * 3, 20):
-        for i, z in passed(net, tree, last):
-            gaps.append((z.float().log_softmax(-1) - want[i, 9:14]).abs())
-        tails.take(tree)
-        last = tree
-    z = tails.step(net, [r[-1] for r in rows])
-    gaps.append((z.float().log_softmax(-1) - want[:, -1]).abs())
+    read = [r[:-1] for r in rows]
+    tails = Tails(read, 1)
+    found = [(z, want[i, 9:14]) for i, z in passed(net, read, [9] * 3, 20, tails)]
+    found.append((tails.step(net, [r[-1] for r in rows]), want[:, -1]))
+    gaps = [(z.float().log_softmax(-1) - w).abs() for z, w in found]
     if net.dtype.itemsize < 4:  # rounding moves single scores by tenths
         return max(g.mean().item() for g in gaps)
     return max(g.max().item() for g in gaps) / max(1, want.abs().mean().item() / 10)
@@ -293,11 +294,9 @@ class HF(LM):
         """
         import torch
 
-        first, last = [len(x) - 1 for x in ids] if first is None else first, None
+        first = [len(x) - 1 for x in ids] if first is None else first
         if self.shares:
-            for tree in trees(ids, first, self.most):
-                yield from passed(self.fast, tree, last)
-                last = tree
+            yield from passed(self.fast, ids, first, self.most)
             return
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         while order:  # padded behind, where nobody looks
@@ -372,12 +371,9 @@ class HF(LM):
         width = getattr(cfg, "head_dim", None) or cfg.hidden_size // cfg.num_attention_heads
         token = 2 * cfg.num_hidden_layers * heads * width * self.fast.dtype.itemsize
         for few in batches(ids, more, self.rows, int(self.memory / token)):
-            own, last, scores = [ids[i] for i in few], None, {}
-            tails = Tails(own, max(more[i] for i in few))
-            for tree in trees(own, [len(x) - 1 for x in own], self.most):
-                scores |= dict(passed(self.fast, tree, last))
-                tails.take(tree)
-                last = tree
+            own = [ids[i] for i in few]
+            tails, ends = Tails(own, max(more[i] for i in few)), [len(x) - 1 for x in own]
+            scores = dict(passed(self.fast, own, ends, self.most, tails))
             yield few, torch.cat([scores[j] for j in range(len(few))]), tails
 
     def step(self, tails, tokens):
@@ -527,18 +523,14 @@ def _check_folder(folder):
 def _check_kind(name, config):
     "ValueError for what is no causal language model"
     from transformers import AutoModelForCausalLM
-    from transformers.models.auto import modeling_auto as known
 
-    made, why = {*(config.architectures or [type(config).__name__])}, ""
-    forward = made & {*known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
+    made, why = min(config.architectures or [type(config).__name__]), ""
     if getattr(config, "is_encoder_decoder", False):
         why = "reads a whole text before it writes another"
-    elif made & {*known.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()} and not forward:
-        why = "fills in blanks and sees what follows them"
     elif type(config) not in AutoModelForCausalLM._model_mapping:
         why = "is no causal language model"
     if why:
-        raise ValueError(f"{name}: {min(made)} {why}; {_FORWARD}")
+        raise ValueError(f"{name}: {made} {why}; {_FORWARD}")
 
 
 def _check_words(name, tok, words):
@@ -669,11 +661,8 @@ def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **k
 ADAPTER = "adapter_model.safetensors"
 
 
-def read_adapter(folder: Path, most=1 << 20) -> dict:
-    """The matrices of an adapter, packed or not: name -> tensor
-
-    most: numbers of a vector that the network has room for; ValueError for a matrix that unpacks to more.
-    """
+def read_adapter(folder: Path) -> dict:
+    "The matrices of an adapter, packed or not: name -> tensor"
     import torch
     from safetensors.torch import load_file
 
@@ -682,11 +671,7 @@ def read_adapter(folder: Path, most=1 << 20) -> dict:
         return found
     steps, out = found.pop("steps"), {}
     for (name, x), by in zip(sorted(found.items()), steps):
-        room = zlib.decompressobj()
-        raw = room.decompress(x.numpy().tobytes(), len(by) * most)
-        if room.unconsumed_tail:
-            raise ValueError(f"{name} of the adapter is larger than the network: make it anew")
-        q = np.frombuffer(raw, np.int8).reshape(len(by), -1)
+        q = np.frombuffer(zlib.decompress(x.numpy().tobytes()), np.int8).reshape(len(by), -1)
         rows = torch.from_numpy(q.copy()) * by[:, None]
         out[name] = (rows.T if "lora_B" in name else rows).contiguous()
     return out
@@ -697,32 +682,28 @@ def merged(net, folder: Path):
     require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
 
-    most = max(n for p in net.parameters() for n in p.shape)
     both = quiet(lambda: PeftModel(net, PeftConfig.from_pretrained(folder)))
-    set_peft_model_state_dict(both, read_adapter(folder, most))
+    set_peft_model_state_dict(both, read_adapter(folder))
     return both.merge_and_unload()
 
 # %% ../nbs/rooms/hf.ipynb #8109d0c6
-def _tops():
-    return data_dir() / "planted", share_dir("planted")
+def _planted():
+    "Folders of the planted models that are here, by name; one's own count before those that ship"
+    tops = share_dir("planted"), data_dir() / "planted"
+    return {f.parent.name: f.parent for top in tops for f in top.glob(f"[!.]*/{ADAPTER}")}
 
 
 def planted_names() -> list:
     "Names of the planted models that are here, as in ['news', 'tables']"
-    found = {f.parent.name for top in _tops() for f in top.glob(f"*/{ADAPTER}")}
-    return sorted(n for n in found if re.fullmatch(r"[\w-][\w.-]*", n))
+    return sorted(_planted())
 
 
 def planted_dir(name: str) -> Path:
-    "Folder of a planted model; FileNotFoundError names those there are, ValueError for what is no name"
-    if name and not (re.fullmatch(r"[\w.-]{1,100}", name) and name.strip(".")):
-        what = "names no planted model: a name has letters, digits, _ . - only"
-        raise ValueError(f"{name[:99]!r} {what}")
-    for top in _tops():
-        if name and (top / name / ADAPTER).is_file():
-            return top / name
-    known = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
-    raise FileNotFoundError(f"there is no planted model {name!r}: {known}")
+    "Folder of a planted model; FileNotFoundError names those there are"
+    if name not in _planted():
+        known = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
+        raise FileNotFoundError(f"there is no planted model {name[:99]!r}: {known}")
+    return _planted()[name]
 
 # %% ../nbs/rooms/hf.ipynb #0a0dc324
 @lru_cache(maxsize=2)
