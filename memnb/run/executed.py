@@ -94,19 +94,6 @@ def outputs_of(cell: dict) -> list:
 
 
 @dataclass
-class Cell:
-    "A cell of an executed notebook"
-
-    source: str
-    code: bool
-    outputs: list  # of `Output`
-    section: str  # heading of level 2 above
-    heading: str  # nearest heading above
-    state: str  # 'completed', 'failed', 'pending' or '', as papermill says
-    folded: bool  # code that only its author needs
-
-
-@dataclass
 class Notebook:
     "An executed notebook"
 
@@ -115,7 +102,7 @@ class Notebook:
     profile: str
     state: str  # 'done', 'failed', 'unfinished' or what the batch wrote last
     title: str = ""
-    cells: list = field(default_factory=list)  # of `Cell`
+    cells: list = field(default_factory=list)  # nbformat's, as `_cells` gives them
     params: dict = field(default_factory=dict)  # all parameters, defaults included
     facts: dict = field(default_factory=dict)  # name -> text: machine, versions, ...
     seconds: float = None
@@ -134,34 +121,37 @@ class Notebook:
         self.sections = [s for s in sections if s and s != self.title]
 
     def outputs(self, *kinds):
-        return [(c, o) for c in self.cells for o in c.outputs if o.kind in kinds]
+        return [(c, o) for c in self.cells for o in c.shown if o.kind in kinds]
 
 
 def _cells(cells):
-    "Cells of a notebook, with the headings above them; papermill's own error notes are left out"
+    """Cells of a notebook, each with `section` and `heading`, those of level 2 and of any level above it, and `shown`, its
+    outputs; `folded` is code that only its author needs. Papermill's own error notes are left out."""
     section = heading = ""
     for c in cells:
-        source, meta, code = c.source, c.metadata, c.cell_type == "code"
-        if "papermill-error-cell-tag" in meta.get("tags", []):
+        if "papermill-error-cell-tag" in c.metadata.get("tags", []):
             continue
-        for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else source, re.M):
+        code = c.cell_type == "code"
+        for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else c.source, re.M):
             heading, section = text, text if len(level) < 3 else section
-        outputs = outputs_of(c) if code else []
-        for o in outputs:
+        c.section, c.heading, c.shown = section, heading, outputs_of(c)
+        for o in c.shown:
             o.about = o.about or heading or "output"
-        state = meta.get("papermill", {}).get("status") or ""
-        folded = re.match(r"#\|\s*hide\b", source) or meta.get("jupyter", {}).get("source_hidden")
-        yield Cell(source, code, outputs, section, heading, state, bool(folded))
+        hidden = c.metadata.get("jupyter", {}).get("source_hidden")
+        c.folded = bool(hidden or re.match(r"#\|\s*hide\b", c.source))
+        yield c
 
 
 def _outcome(cells, partial):
     "State of a run and a line on it"
-    codes = [c for c in cells if c.code and c.source.strip()]
+    codes = [c for c in cells if c.cell_type == "code" and c.source.strip()]
     for i, c in enumerate(codes, 1):
-        if error := next((o.value[0] for o in c.outputs if o.kind == "error"), None):
+        if error := next((o.value[0] for o in c.shown if o.kind == "error"), None):
             return "failed", f"cell {i} of {len(codes)}, {c.heading}: {error.strip()[:300]}"
-    ended = sum(c.state == "completed" for c in codes)
-    return ("unfinished", f"{ended} of {len(codes)} cells had ended") if partial else ("done", "")
+    if not partial:
+        return "done", ""
+    ended = sum(c.metadata.get("papermill", {}).get("status") == "completed" for c in codes)
+    return "unfinished", f"{ended} of {len(codes)} cells had ended"
 
 
 def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
@@ -172,13 +162,12 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     try:
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
         cells, meta = list(_cells(raw.cells)), raw.metadata
-        tagged = [c.source for c in raw.cells if "parameters" in c.metadata.get("tags", [])]
-        params = parameters_of(tagged[0], "") if tagged else {}
+        tagged = (c.source for c in cells if "parameters" in c.metadata.get("tags", []))
+        params = parameters_of(next(tagged, ""), "")
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ValueError("torn, or no notebook") from None
     own, by = meta.get("memnb", {}), meta.get("papermill", {})
-    code = "\n".join(c.source for c in cells if c.code)
-    paper = re.search(r"^#\| *default_exp (\w+)", code, re.M)
+    paper = re.search(r"^#\| *default_exp (\w+)", "\n".join(c.source for c in cells), re.M)
     paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
     if not paper:
         raise ValueError("no notebook of memnb")

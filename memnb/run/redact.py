@@ -101,8 +101,10 @@ class Redactor:
         steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
         if pattern := _host_pattern(host):
             steps.append(("", pattern, "this-machine"))
-        self.steps = [(n, p, w if p is SERVER else w.replace("\\", r"\\")) for n, p, w in steps]
-        self.seen = {}  # texts of before: notebooks of one paper share most of them
+        self.steps, self.seen = (
+            steps,
+            {},
+        )  # texts of before: notebooks of one paper share most of them
 
     def __call__(self, text):
         "The text without keys, folders, names of the user and of the machine"
