@@ -373,10 +373,8 @@ def _student(
     from ..papers import find
     from .start import student
 
-    page, out = find(word), out or Path(f"{word}_student.ipynb")
-    if out.exists():
-        raise ValueError(f"{out} is there already: name another --out")
-    print(f"{out}: {student(page, out)} functions to write")
+    out = out or Path(f"{word}_student.ipynb")
+    print(f"{out}: {student(find(word), out)} functions to write")
 
 
 def _replay(profile: str = "replay", *, out: Path = None, only: list = (), workers: int = 2):

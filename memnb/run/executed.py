@@ -100,13 +100,13 @@ class Notebook:
     name: str  # name of the run
     paper: str  # word of the paper
     profile: str
-    state: str  # 'done', 'failed', 'unfinished' or what the batch wrote last
-    title: str = ""
-    cells: list = field(default_factory=list)  # nbformat's, as `_cells` gives them
-    params: dict = field(default_factory=dict)  # all parameters, defaults included
-    facts: dict = field(default_factory=dict)  # name -> text: machine, versions, ...
-    seconds: float = None
-    note: str = ""  # how far it came, and the first line of the error
+    state: str  # 'done', 'failed' or 'unfinished'
+    note: str  # how far it came, and the first line of the error
+    title: str
+    cells: list  # nbformat's, as `_cells` gives them
+    params: dict  # all parameters, defaults included
+    facts: dict  # name -> text: machine, versions, ...
+    seconds: float | None
 
     def __post_init__(self):
         end = "-unfinished" * (self.state != "done")
@@ -169,7 +169,7 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     own, by = meta.get("memnb", {}), meta.get("papermill", {})
     paper = re.search(r"^#\| *default_exp (\w+)", "\n".join(c.source for c in cells), re.M)
     paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
-    if not paper:
+    if not paper or not cells:
         raise ValueError("no notebook of memnb")
     params = {k: p.default for k, p in params.items()} | by.get("parameters", {})
     params |= params.pop("sizes", {})
@@ -178,19 +178,10 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     facts |= dict(identity=own.get("identity", "")[:12])
     facts = {k: str(v) for k, v in facts.items() if v}
     name, profile = clean(path.stem.removesuffix(".partial")), params.pop("profile", "") or profile
-    state, note = _outcome(cells, path.stem.endswith(".partial"))
+    outcome = _outcome(cells, path.stem.endswith(".partial"))
     title = next((c.heading for c in cells if c.heading), paper[1])
     seconds = own.get("seconds", by.get("duration"))
-    said = cells, params, facts, seconds, note
-    return Notebook(name, paper[1], str(profile), state, title, *said)
-
-
-def _logged(row, profile):
-    "A run that left an event in the log, but no notebook"
-    at = f"cell {row['cell']} of {row['of']}" if "cell" in row else "no cell has ended"
-    note, paper = ": ".join(filter(None, [at, row.get("error")])), row["run"].split("-")[0]
-    state = str(row.get("what", "unknown")).replace("cell", "started")
-    return Notebook(row["run"], paper, profile, state, paper, note=note)
+    return Notebook(name, paper[1], str(profile), *outcome, title, cells, params, facts, seconds)
 
 
 def run_files(runs: Path, name: str) -> list:
@@ -200,11 +191,11 @@ def run_files(runs: Path, name: str) -> list:
 
 
 def read_notebooks(runs: Path) -> tuple:
-    """Read all runs of a folder: (list of `Notebook`, list of (file name, why it could not be read)).
+    """Read all runs of a folder: `Notebook`s, (file name, why it could not be read), last events of runs that left none.
 
     Papers stand in the order of the notebooks, then profile and run.
     """
-    nbs, odd, clean = [], [], Cleaner()
+    nbs, odd, lost, clean = [], [], [], Cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(read_notebook(path, clean(profile), clean))
@@ -212,8 +203,8 @@ def read_notebooks(runs: Path) -> tuple:
             odd.append((clean(path.name), clean(str(e))))
     for log, profile in run_files(runs, "batch.jsonl"):
         have = {nb.name for nb in nbs if nb.profile == clean(profile)}
-        rows = [redact_notebook(row, clean) for _, row in sorted(last_events(log.parent).items())]
-        nbs += [_logged(r, clean(profile)) for r in rows if r["run"] not in have]
+        events = redact_notebook(last_events(log.parent), clean)
+        lost += [dict(profile=clean(profile)) | e for run, e in events.items() if run not in have]
     papers = {word: i for i, word in enumerate(notebooks())}
     nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
-    return nbs, odd
+    return nbs, odd, lost

@@ -64,15 +64,14 @@ class Paper:
 
     def __init__(self, word: str, notebooks: list):
         self.word, order = word, [*MARKS]
-        seen = [nb for nb in reversed(notebooks) if nb.cells]  # a log knows no title and no cells
-        self.title = (seen or notebooks[-1:])[0].title
+        self.title = notebooks[-1].title
         # those of the paper first, then ours and theorems; the paper's own by their verdicts
         self.claims = sorted(scoreboard(notebooks), key=lambda c: c.ours)
         own = [c for c in self.claims if not c.ours]
         self.own = sorted(own, key=lambda c: [*order, c.verdict].index(c.verdict))
         self.tally = [Counter(c.verdict for c in self.claims if c.ours == k) for k in (False, True)]
         # of its first cell: question, what the paper found and came out here, authors to address
-        head = [*(seen[0].cells[0].source if seen else "").split("\n\n"), "", ""]
+        head = [*notebooks[-1].cells[0].source.split("\n\n"), "", ""]
         self.asks = head[1].lstrip("> ") if head[1].startswith("> ") else ""
         self.finds = next((p for p in head if p.startswith("| ")), "")
         cut = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", head[2])
@@ -100,14 +99,14 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
     """
     runs = runs_found(runs)
     out = Path(out or runs / "report.html")
-    nbs, odd = read_notebooks(runs)
+    nbs, odd, lost = read_notebooks(runs)
     words = dict.fromkeys(nb.paper for nb in nbs)
     papers = [Paper(w, [nb for nb in nbs if nb.paper == w]) for w in words]
     total, ours = (sum((p.tally[k] for p in papers), Counter()) for k in (0, 1))
     said = {*total, *ours}
     models = {people_say(m) for p in papers for c in p.claims for m in c.by} - {"all models"}
     beside = out.with_name(f"{out.stem}_files")
-    pages = {nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs if nb.cells}
+    pages = {nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs}
 
     def write(file, template, **parts):
         with replacing(file) as part:
@@ -115,11 +114,12 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
             part.write_bytes(html.encode("utf-8", "replace"))
 
     for nb in nbs:
-        if nb.cells:
-            home = f"../{quote(out.name)}"
-            write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=home)
+        home = f"../{quote(out.name)}"
+        write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=home)
     verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
-    found = dict(notebooks=nbs, odd=odd, pages=pages, papers=papers, models=sorted(models))
+    found = dict(
+        notebooks=nbs, odd=odd, lost=lost, pages=pages, papers=papers, models=sorted(models)
+    )
     found |= dict(total=total, ours=ours, verdicts=verdicts)
     write(out, "report.html", changed=changed, label=people_say, **found)
     return out

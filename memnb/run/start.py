@@ -61,6 +61,8 @@ def student(page: Path, out: Path) -> int:
     """
     import nbformat
 
+    if out.exists():
+        raise ValueError(f"{out} is there already: name another --out")
     nb, n = nbformat.read(page, 4), 0
     for cell in nb.cells:
         if cell.cell_type == "markdown":
@@ -73,6 +75,5 @@ def student(page: Path, out: Path) -> int:
             n += cell.source.count("...  # your lines")
         cell.source = re.sub(r"^#\|.*\n", "", cell.source, flags=re.M)
     nb.cells = [c for c in nb.cells if c.source.strip()]
-    with open(out, "x", encoding="utf-8") as f:
-        nbformat.write(nb, f)
+    nbformat.write(nb, out)
     return n
