@@ -443,17 +443,15 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
         [],
         7,
         dict(run="gone", what="failed", error="OSError: disk full"),
+        dict(run="bad", what="failed", error=f"ValueError: no {EVIL}"),
         dict(run="half", what="started"),
+        dict(run="fine", what="done"),
     ]
     (tmp_path / "p/batch.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"run": "to')
     page = words(batch_report(tmp_path).read_text())
     assert "4 runs did not finish" in page and "Trace" in page and "\x1b" not in page
-    lines = (
-        "cell 2 of 3, Measure: ValueError: no <script>",
-        "1 of 3 cells had ended",
-        "OSError: disk full",
-    )
-    assert [l for l in lines if l not in page] == []
+    told = ["next (p): unknown", "gone (p): failed  OSError: disk full", "half (p): started"]
+    assert [t for t in [*told, "bad (p): failed  ValueError: no <script>"] if t not in page] == []
 
 
 def test_torn_and_foreign_files_are_named(tmp_path):

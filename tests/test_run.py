@@ -413,7 +413,7 @@ def test_nothing_that_a_notebook_says_is_more_than_text():
         make("picture", f'{dot()}">{evil}', evil, {}, evil),
     ]:
         assert "&lt;script&gt;" in out.html and "<script" not in out.html, out.kind
-    assert executed.Cleaner()("\x1b[31mred\x1b[0m\x00") == "red"
+    assert executed.cleaner()("\x1b[31mred\x1b[0m\x00") == "red"
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,16 @@ from pathlib import Path
 from ..claims import BOARD_MIME
 from ..papers import notebooks, parameters_of
 from ..rendering import templates
-from .redact import Redactor, redact_notebook
+from .redact import redact_notebook, redactor
 from .terminal import duration, last_events
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class Cleaner(Redactor):
-    "Redacts texts, and drops what a terminal acts on and a page cannot show"
-
-    def __call__(self, text):
-        return super().__call__(_CONTROL.sub("", text))
+def cleaner():
+    "A `redactor` that also drops what a terminal acts on and a page cannot show"
+    clean = redactor()
+    return lambda text: clean(_CONTROL.sub("", text))
 
 
 @lru_cache(2**12)
@@ -100,8 +99,7 @@ class Notebook:
     name: str  # name of the run
     paper: str  # word of the paper
     profile: str
-    state: str  # 'done', 'failed' or 'unfinished'
-    note: str  # how far it came, and the first line of the error
+    state: str  # 'done' or 'unfinished'
     title: str
     cells: list  # nbformat's, as `_cells` gives them
     params: dict  # all parameters, defaults included
@@ -142,23 +140,11 @@ def _cells(cells):
         yield c
 
 
-def _outcome(cells, partial):
-    "State of a run and a line on it"
-    codes = [c for c in cells if c.cell_type == "code" and c.source.strip()]
-    for i, c in enumerate(codes, 1):
-        if error := next((o.value[0] for o in c.shown if o.kind == "error"), None):
-            return "failed", f"cell {i} of {len(codes)}, {c.heading}: {error.strip()[:300]}"
-    if not partial:
-        return "done", ""
-    ended = sum(c.metadata.get("papermill", {}).get("status") == "completed" for c in codes)
-    return "unfinished", f"{ended} of {len(codes)} cells had ended"
-
-
 def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     "Read an executed notebook, whose profile may not stand in it; ValueError for what is no run of memnb"
     from nbformat import v4
 
-    path, clean = Path(path), clean or Cleaner()
+    path, clean = Path(path), clean or cleaner()
     try:
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
         cells, meta = list(_cells(raw.cells)), raw.metadata
@@ -178,10 +164,10 @@ def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
     facts |= dict(identity=own.get("identity", "")[:12])
     facts = {k: str(v) for k, v in facts.items() if v}
     name, profile = clean(path.stem.removesuffix(".partial")), params.pop("profile", "") or profile
-    outcome = _outcome(cells, path.stem.endswith(".partial"))
+    state = "unfinished" if path.stem.endswith(".partial") else "done"
     title = next((c.heading for c in cells if c.heading), paper[1])
     seconds = own.get("seconds", by.get("duration"))
-    return Notebook(name, paper[1], str(profile), *outcome, title, cells, params, facts, seconds)
+    return Notebook(name, paper[1], str(profile), state, title, cells, params, facts, seconds)
 
 
 def run_files(runs: Path, name: str) -> list:
@@ -191,20 +177,19 @@ def run_files(runs: Path, name: str) -> list:
 
 
 def read_notebooks(runs: Path) -> tuple:
-    """Read all runs of a folder: `Notebook`s, (file name, why it could not be read), last events of runs that left none.
+    """Read all runs of a folder: `Notebook`s, (file name, why it could not be read), last events of what did not finish.
 
     Papers stand in the order of the notebooks, then profile and run.
     """
-    nbs, odd, lost, clean = [], [], [], Cleaner()
+    nbs, odd, lost, clean = [], [], [], cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(read_notebook(path, clean(profile), clean))
         except (ValueError, OSError) as e:
             odd.append((clean(path.name), clean(str(e))))
     for log, profile in run_files(runs, "batch.jsonl"):
-        have = {nb.name for nb in nbs if nb.profile == clean(profile)}
-        events = redact_notebook(last_events(log.parent), clean)
-        lost += [dict(profile=clean(profile)) | e for run, e in events.items() if run not in have]
+        events = redact_notebook(last_events(log.parent), clean).values()
+        lost += [dict(profile=clean(profile)) | e for e in events if e.get("what") != "done"]
     papers = {word: i for i, word in enumerate(notebooks())}
     nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
     return nbs, odd, lost

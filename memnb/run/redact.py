@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from ..core import cache_dir, checkout, root
@@ -21,9 +22,8 @@ def _known_folders():
         Path.home(): "~",
         cache_dir(): "cache",
         sys.prefix: "env",
-        get_path("stdlib"): "python",
-        get_path("purelib"): "site-packages",
     }
+    known |= {get_path("stdlib"): "python", get_path("purelib"): "site-packages"}
     with suppress(FileNotFoundError):  # the working folder was removed
         known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
     known |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}
@@ -67,72 +67,63 @@ def _secrets():
     return found
 
 
-def _host_pattern(host):
-    "Pattern of the name of this machine, and of its part before the first dot; None for a name of no meaning"
-    out, every = [], {n for n in (host, host.partition(".")[0]) if len(n) > 2}
-    for name in sorted(every - {"localhost"}, key=len, reverse=True):
+def _host_patterns(host):
+    "Patterns of the name of this machine, and of its part before the first dot"
+    for name in sorted({host, host.partition(".")[0]} - {"localhost"}, key=len, reverse=True):
         word, telling = re.escape(name), re.search(r"[\d.-]", name)
         if telling and len(name) > 3:
-            out.append(rf"(?<![\w-]){word}(?![\w-])")
-        elif not telling:  # a word: only in addresses
-            out.append(rf"(?:(?<=@)|(?<=//)|(?<=/net/)|(?<=/nfs/)){word}(?![\w-])")
-            out.append(rf"(?<![\w.-]){word}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)")
-    return re.compile("|".join(out), re.I) if out else None
+            yield rf"(?<![\w-]){word}(?![\w-])"
+        elif not telling and len(name) > 2:  # a word: only in addresses
+            yield rf"(?:(?<=@)|(?<=//)|(?<=/net/)|(?<=/nfs/)){word}(?![\w-])"
+            yield rf"(?<![\w.-]){word}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)"
 
 
-class Redactor:
-    "What is to be replaced on this machine now, ready for many texts"
+def redactor():
+    "A function that takes keys, folders, names of the user and of the machine, as they are now, out of many texts"
+    import socket
 
-    def __init__(self):
-        import socket
+    secrets = _secrets()
+    secrets |= {s[:20]: k for s, k in secrets.items() if len(s) > 20}  # servers repeat beginnings
+    steps = []  # (what a text must have, pattern, what it becomes)
+    for secret, name in sorted(secrets.items(), key=lambda sk: -len(sk[0])):
+        pattern = re.escape(secret)
+        if len(secret) <= 12:  # may be a word: only where it stands alone
+            pattern = rf"(?<![\w-]){pattern}(?![\w-])"
+        steps.append((secret, re.compile(pattern), f"[{name}]"))
+    steps += [("", TOKEN, "…"), ("://", LOGIN, "://…@")]
+    for path, word in _known_folders():
+        edge = r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(path) + r"(?![\w-]|\.\w)"
+        steps.append((path, re.compile(edge), word))
+    steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
+    for pattern in _host_patterns(socket.gethostname()):
+        steps.append(("", re.compile(pattern, re.I), "this-machine"))
 
-        secrets, host = _secrets(), socket.gethostname()
-        long = {s[:20]: k for s, k in secrets.items() if len(s) > 20}  # servers repeat beginnings
-        steps = []  # (what a text must have, pattern, what it becomes)
-        for secret, name in sorted((secrets | long).items(), key=lambda sk: -len(sk[0])):
-            pattern = re.escape(secret)
-            if len(secret) <= 12:  # may be a word: only where it stands alone
-                pattern = rf"(?<![\w-]){pattern}(?![\w-])"
-            steps.append((secret, re.compile(pattern), f"[{name}]"))
-        steps += [("", TOKEN, "…"), ("://", LOGIN, "://…@")]
-        for path, word in _known_folders():
-            edge = r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(path) + r"(?![\w-]|\.\w)"
-            steps.append((path, re.compile(edge), word))
-        steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
-        if pattern := _host_pattern(host):
-            steps.append(("", pattern, "this-machine"))
-        self.steps, self.seen = (
-            steps,
-            {},
-        )  # texts of before: notebooks of one paper share most of them
+    @cache  # notebooks of one paper share most of their texts
+    def clean(text):
+        for need, pattern, word in steps:
+            if need in text:
+                text = pattern.sub(word, text)
+        return text
 
-    def __call__(self, text):
-        "The text without keys, folders, names of the user and of the machine"
-        if text not in self.seen:
-            clean = text
-            for need, pattern, word in self.steps:
-                if need in clean:
-                    clean = pattern.sub(word, clean)
-            self.seen[text] = clean
-        return self.seen[text]
+    return clean
 
 
 def redact(text: str) -> str:
     "A text that may be passed on: without keys, passwords, folders, servers and the name of this machine"
-    return Redactor()(text)
+    return redactor()(text)
 
 
 # PNG, JPEG, GIF, PDF, WebP
 BINARY = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*")
 
 
-def redact_notebook(nb, redactor=None):
+def redact_notebook(nb, clean=None):
     "A copy of a notebook, the content of its file or nbformat's object, that may be passed on"
-    text = redactor or Redactor()
+    clean = clean or redactor()
 
     def walk(x):
         if isinstance(x, str):
-            return x if BINARY.fullmatch(x) else text(x)
+            return x if BINARY.fullmatch(x) else clean(x)
         if isinstance(x, dict):
             return type(x)((walk(k), walk(v)) for k, v in x.items())
         return [walk(o) for o in x] if isinstance(x, (list, tuple)) else x
