@@ -9,7 +9,7 @@ __all__ = ['PAPER']
 from . import figures as _figures
 from .attack import *
 from .bits import *
-from .claims import all_runs, facts, judged
+from .claims import facts, judged
 from .compression import *
 from .figures import *
 from .given import *

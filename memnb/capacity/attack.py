@@ -8,6 +8,9 @@ __all__ = ['ALPHA', 'LAWS', 'GPT2', 'membership', 'law_curve', 'membership_law',
 
 # %% ../../nbs/capacity/attack.ipynb #c5a3a6d0
 import numpy as np
+import pandas as pd
+from scipy.optimize import curve_fit
+from scipy.special import expit, logit
 
 from .. import gpt
 from ..core import require
@@ -16,12 +19,12 @@ from ..core import require
 ALPHA = dict(tables=3.54, figure=3.64)
 
 # %% ../../nbs/capacity/attack.ipynb #d2b98e27
-def membership(
-    member,  # losses of training samples
-    other,  # losses of held-out samples; for F1 the longer list is cut to the shorter
-    fpr: float = 0.01,  # false positives that `tpr` allows
-) -> dict:  # f1, best_f1, auc, tpr, pairs
-    "How well does a threshold on the loss tell members from others?"
+def membership(member, other, fpr: float = 0.01) -> dict:
+    """How well a threshold on the loss tells members from others: f1, best_f1, auc, tpr, pairs; NaN where a loss is.
+
+    Losses of training and of held-out samples; for F1 the longer list is cut to the shorter. `tpr` is the share of the
+    members found when a share `fpr` of the others may be called members. ValueError where one side is empty.
+    """
     require("sklearn", "plant")
     from scipy.stats import rankdata
     from sklearn.metrics import auc, roc_curve
@@ -38,13 +41,8 @@ def membership(
         return roc_curve(np.repeat([1, 0], [len(a), len(b)]), score, drop_intermediate=False)[:2]
 
     (x, t), (u, v) = roc(a, b), roc(a[:m], b[:m])
-    return dict(
-        f1=float(np.interp(1, u + v, v)),
-        best_f1=float((2 * v / (u + v + 1)).max()),
-        auc=float(auc(x, t)),
-        tpr=float(t[x <= fpr].max()),
-        pairs=m,
-    )
+    scores = dict(f1=np.interp(1, u + v, v), best_f1=(2 * v / (u + v + 1)).max(), auc=auc(x, t))
+    return {k: float(v) for k, v in scores.items()} | dict(tpr=float(t[x <= fpr].max()), pairs=m)
 
 # %% ../../nbs/capacity/attack.ipynb #324f535b
 LAWS = dict(
@@ -52,104 +50,58 @@ LAWS = dict(
 )
 
 
-def law_curve(
-    ratio,  # |D|/P, samples per parameter
-    c1: float,
-    k: float,
-    b: float,  # constants
-):  # F1
-    "The consistent law"
-    from scipy.special import expit
-
+def law_curve(ratio, c1: float, k: float, b: float):
+    "F1 by the consistent law with these constants, of |D|/P, samples per parameter"
     return 0.5 * (1 + c1 * expit(k * (np.asarray(ratio, float) + b)))
 
 
-def membership_law(
-    n,  # |D|, samples
-    params,  # P
-    form: str = "consistent",  # or 'printed'
-    alpha: float = ALPHA["figure"],  # bits per parameter, for the capacity in the printed form
-):  # F1
-    "Predicted F1 of a loss-based attack"
-    from scipy.special import expit
-
-    if form not in LAWS:
-        raise ValueError(f"a law is 'consistent' or 'printed', not {form!r}")
+def membership_law(n, params, form: str = "consistent"):
+    "F1 that the paper's law predicts for n samples and so many parameters; `form` is 'consistent' or 'printed'"
     c, n = LAWS[form], np.asarray(n, float)
     if form == "consistent":
         return law_curve(n / params, **c)
-    return 0.5 * (1 + c["c1"] * expit(c["c2"] * (alpha * params / n + c["c3"])))
+    return 0.5 * (1 + c["c1"] * expit(c["c2"] * (ALPHA["figure"] * params / n + c["c3"])))
 
 # %% ../../nbs/capacity/attack.ipynb #f635d2bf
-def samples_for(
-    f1: float,  # wanted score
-    params: int,  # P
-    law: dict = None,  # constants; default: the paper's
-) -> float:  # |D|, samples
-    "Data size at which an attack on a model of this size has a given F1"
-    c = law or LAWS["consistent"]
-    top = float(law_curve(0, *(c[k] for k in ("c1", "k", "b"))))
-    if not 0.5 < f1 < min(top, 1):
-        raise ValueError(f"the law takes values between 0.5 and {min(top, 1):.3f}, not {f1}")
-    s = (2 * f1 - 1) / c["c1"]
-    return float(params * (np.log(s / (1 - s)) / c["k"] - c["b"]))
+def samples_for(f1: float, params: int) -> float:
+    "Samples at which the consistent law gives a model of so many parameters this F1; inf or NaN where it never does"
+    c = LAWS["consistent"]
+    return float(params * (logit((2 * f1 - 1) / c["c1"]) / c["k"] - c["b"]))
 
 # %% ../../nbs/capacity/attack.ipynb #eb406f48
 GPT2 = dict(small="12x768", medium="24x1024", xl="48x1600")
 
 
-def predictions(
-    scores: tuple = (0.55, 0.75, 0.95),  # F1
-    vocab: int = 50257,
-    length: int = 64,
-):  # DataFrame: model, params, f1, samples, tokens per parameter
-    "Data sizes at which the law predicts these scores for GPT-2 models"
-    import pandas as pd
-
+def predictions():
+    "Data sizes at which the law predicts three scores for GPT-2: model, config, params, f1, samples, tokens_per_param"
     rows = []
     for name, s in GPT2.items():
-        p = gpt.Config(*map(int, s.split("x")), vocab, length).n_params
-        rows += [(f"GPT-2 {name}", s, p, f, samples_for(f, p)) for f in scores]
-    out = pd.DataFrame(rows, columns=["model", "config", "params", "f1", "samples"])
-    return out.assign(tokens_per_param=out.samples * length / out.params)
+        p = gpt.Config(*map(int, s.split("x")), 50257).n_params
+        rows += [(f"GPT-2 {name}", s, p, f, samples_for(f, p)) for f in (0.55, 0.75, 0.95)]
+    t = pd.DataFrame(rows, columns=["model", "config", "params", "f1", "samples"])
+    return t.assign(tokens_per_param=64 * t.samples / t.params)
 
 # %% ../../nbs/capacity/attack.ipynb #c4c4fe37
-def fit_law(
-    ratio,  # samples per parameter, |D|/P
-    f1,  # scores of the same runs
-) -> (
-    dict
-):  # c1, k, b, points, error (largest); NaN where fewer than four points, or none in between
-    "Fit the consistent law"
-    from scipy.optimize import curve_fit
-
+def fit_law(ratio, f1) -> dict | None:
+    "c1, k and b of the consistent law through runs; None where fewer than four, or none whose F1 is between the ends"
     x, y = np.asarray(ratio, float), np.asarray(f1, float)
-    nan = dict.fromkeys(("c1", "k", "b", "error"), float("nan")) | dict(points=len(x))
     if len(x) < 4 or not ((y > 0.55) & (y < 0.95)).any():
-        return nan
+        return None
     mid = float(np.interp(0.75, np.sort(y), x[np.argsort(y)])) or float(x.max())
     try:
         c, _ = curve_fit(
             lambda r, c1, k, b: law_curve(r / mid, c1, k, b), x, y, (1.1, -2.0, -0.8), maxfev=20000
         )
     except RuntimeError:
-        return nan
-    c = dict(c1=float(c[0]), k=float(c[1] / mid), b=float(c[2] * mid))
-    return c | dict(error=float(np.abs(law_curve(x, **c) - y).max()), points=len(x))
+        return None
+    return dict(c1=float(c[0]), k=float(c[1] / mid), b=float(c[2] * mid))
 
 # %% ../../nbs/capacity/attack.ipynb #f04e9af7
-def left_out(
-    table,  # DataFrame of runs on text: config, n, params, f1
-):  # DataFrame, a row a model: config, points, error (largest), mean (error)
-    "How far the law of the other models is off for each model"
-    import pandas as pd
-
+def left_out(table):
+    "How far the law of the other models is off for each: runs with config, n, params, f1 -> config, points, error (largest)"
     rows = []
     for c, g in table.groupby("config", sort=False):
         rest = table[table.config != c]
-        law = fit_law(rest.n / rest.params, rest.f1)
-        if law["c1"] != law["c1"]:
-            continue
-        off = np.abs(law_curve(g.n / g.params, *(law[k] for k in ("c1", "k", "b"))) - g.f1)
-        rows.append(dict(config=c, points=len(g), error=float(off.max()), mean=float(off.mean())))
-    return pd.DataFrame(rows, columns=["config", "points", "error", "mean"])
+        if law := fit_law(rest.n / rest.params, rest.f1):
+            rows.append((c, len(g), float(abs(law_curve(g.n / g.params, **law) - g.f1).max())))
+    return pd.DataFrame(rows, columns=["config", "points", "error"])

@@ -7,29 +7,21 @@ __all__ = ['SETUPS', 'token_bits', 'ensemble_bits', 'escape', 'compressed']
 
 # %% ../../nbs/capacity/compression.ipynb #6f9ad613
 import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
 
 from .method import LN2
 
 # %% ../../nbs/capacity/compression.ipynb #8644fa20
-SETUPS = [
-    (0, 1.0),
-    (1, 1.0),
-    (2, 1.0),
-    (8, 1.0),
-    (0, 0.7),
-    (0, 0.5),
-    (0, 1.5),
-]  # (k, temperature); k = 0 keeps all
+# (k, temperature); k = 0 keeps all
+SETUPS = (0, 1.0), (1, 1.0), (2, 1.0), (8, 1.0), (0, 0.7), (0, 0.5), (0, 1.5)
 
 
-def token_bits(
-    logits,  # scores, ... x tokens x V
-    ids,  # tokens that came, ... x tokens
-    setups: list = SETUPS,  # (k, temperature)
-):  # array, ... x tokens x setups; inf where the setup excludes the token
-    "Bits of each token in each setup of the coder"
-    from scipy.special import logsumexp
+def token_bits(logits, ids, setups=SETUPS):
+    """Bits of each token in each setup of the coder, ... x tokens x setups; inf where the setup excludes the token.
 
+    Scores of the vocabulary, ... x tokens x V, and the tokens that came, ... x tokens.
+    """
     z, ids = np.asarray(logits, float), np.asarray(ids)[..., None]
     own = np.take_along_axis(z, ids, -1)
     first = np.arange(z.shape[-1]) < ids  # of equal scores the smaller token comes first
@@ -43,51 +35,32 @@ def token_bits(
     return np.stack(out, -1)
 
 # %% ../../nbs/capacity/compression.ipynb #6badadad
-def ensemble_bits(
-    bits,  # from `token_bits`, ... x tokens x setups
-    switch: float,  # bits of a change of setup
-    start: int = 0,  # setup at the beginning; None: any, for free
-    stay: float = 0.0,  # bits of a token that keeps its setup
-):  # bits of each sequence, array ...
-    "Shortest code with changes of setup, by dynamic programming over positions and setups"
+def ensemble_bits(bits, switch: float, stay: float = 0.0):
+    """Shortest code of each sequence with changes of setup, by dynamic programming over positions and setups.
+
+    Bits of `token_bits`, and what it costs to change the setup at a token or to keep it.
+    """
     b = np.asarray(bits, float)
-    cost = np.full(b.shape[:-2] + b.shape[-1:], 0.0 if start is None else np.inf)
-    if start is not None:
-        cost[..., start] = 0
+    cost = np.full(b.shape[:-2] + b.shape[-1:], np.inf)
+    cost[..., 0] = 0
     for t in range(b.shape[-2]):
         changed = cost.min(-1, keepdims=True) + switch
         cost = b[..., t, :] + np.minimum(cost + stay, changed)
     return cost.min(-1)
 
 
-def escape(
-    eps: float,  # probability of a change at a token
-    setups: int,  # how many there are
-) -> dict:  # switch, stay
-    "Prices of a code that can be decoded: a change says that it comes, and which"
-    if not 0 < eps < 1:
-        raise ValueError(f"a probability lies between 0 and 1: not {eps}")
-    return dict(
-        switch=float(-np.log2(eps) + np.log2(max(setups - 1, 1))), stay=float(-np.log2(1 - eps))
-    )
+def escape(eps: float, setups: int) -> dict:
+    "`switch` and `stay` of a code that can be decoded: a change, of probability eps, says that it comes, and which"
+    return dict(switch=float(np.log2(max(setups - 1, 1) / eps)), stay=float(-np.log2(1 - eps)))
 
 # %% ../../nbs/capacity/compression.ipynb #194df2e8
-def compressed(
-    logits,  # ... x tokens x V
-    ids,  # tokens, ... x tokens
-    setups: list = SETUPS,  # the first is plain arithmetic coding
-    eps: float = 1 / 64,  # probability of a change, as the code assumes it
-):  # DataFrame, a row a sequence: plain, ensemble, changes, free (bits)
-    "Plain and ensemble compression of sequences"
-    import pandas as pd
+def compressed(logits, ids, eps: float = 1 / 64):
+    """Bits of sequences in both codes, a row each: plain, ensemble, changes, free.
 
-    b = token_bits(logits, ids, setups)
-    b, price = b.reshape(-1, *b.shape[-2:]), escape(eps, len(setups))
-    return pd.DataFrame(
-        dict(
-            plain=b[..., 0].sum(-1),
-            ensemble=ensemble_bits(b, **price),
-            changes=ensemble_bits(b, price["switch"]),
-            free=ensemble_bits(b, 0),
-        )
-    )
+    Scores and tokens as for `token_bits`; the code assumes that a token changes the setup with probability eps.
+    """
+    b = token_bits(logits, ids)
+    b, price = b.reshape(-1, *b.shape[-2:]), escape(eps, len(SETUPS))
+    codes = dict(plain=b[..., 0].sum(-1), ensemble=ensemble_bits(b, **price))
+    codes |= dict(changes=ensemble_bits(b, price["switch"]), free=ensemble_bits(b, 0))
+    return pd.DataFrame(codes)

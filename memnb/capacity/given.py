@@ -17,22 +17,20 @@ from ..lm import needs
 from ..stats import conformal_p
 
 # %% ../../nbs/capacity/given.ipynb #f95a171e
-def read_texts(
-    m,  # lm.LM with `tokens`, or else `logprobs`
-    texts: list,  # strings, each read from its beginning
-) -> (
-    list
-):  # of (natural log-probabilities of its tokens, whether each is the likeliest; None if unknown)
-    "What a model says of whole texts"
+def read_texts(m, texts: list) -> list:
+    """What a model says of whole strings: log-probabilities of the tokens, and whether each is the likeliest.
+
+    Of a model that answers `logprobs` and not `tokens` the second is None.
+    """
     return m.tokens(texts) if "tokens" in m.caps else [(x, None) for x in m.logprobs("\n", texts)]
 
 
-def held_bits(
-    bits,  # of whole texts under a model
-    reference,  # the same under a reference
-    never: int = 0,  # how many of the texts, the last ones, the model has never seen
-):  # DataFrame of the others: bits, reference, saved (signed), unintended; with `never` also expected, held, p, q
-    "How many bits of each text does a model hold that its reference does not?"
+def held_bits(bits, reference, never: int = 0):
+    """How many bits of each text does a model hold that its reference does not?
+
+    Bits of whole texts under both; the last `never` of them the model has not seen. Of the others bits, reference,
+    saved (signed) and unintended; with `never` also expected, held, p and q.
+    """
     t = pd.DataFrame(dict(bits=bits, reference=reference, saved=np.subtract(reference, bits)))
     t["unintended"] = unintended_bits(-t.bits * LN2, -t.reference * LN2)
     own, unseen = t[: len(t) - never].copy(), t[len(t) - never :]
@@ -50,8 +48,8 @@ def unintended(
     reference,  # lm.LM or its name
     texts: list,  # strings; repeated ones are asked once and counted
     never: list = (),  # texts of the same kind that the model cannot have seen
-):  # DataFrame: text, copies and the columns of `held_bits`
-    "Bits of given texts that a model holds and a reference does not; ValueError for a text without words"
+):
+    "Bits of given texts that a model holds and a reference does not: text, copies and the columns of `held_bits`"
     for name, some in dict(texts=texts, never=never).items():
         if isinstance(some, str):
             raise ValueError(f"{name} is a list of strings; put a single one into [ ]")
@@ -72,19 +70,9 @@ def unintended(
     return t.assign(text=copies.index, copies=copies.values)[["text", "copies", *t.columns]]
 
 
-def given_rows(
-    model,  # lm.LM or its name
-    reference,  # lm.LM or its name
-    texts,  # DataFrame with `text`, and `times` in training where it is known
-):  # DataFrame in the long form, part `given`: item a text, other the reference; unintended, bits, saved
-    "Unintended memorization of given texts, as rows"
-    m, d = lm.load(model), texts.drop_duplicates("text")
-    u = unintended(m, reference, d.text.tolist())
-    made = u[["unintended", "bits", "saved"]].assign(
-        part="given",
-        config=m.name,
-        other=reference if isinstance(reference, str) else reference.name,
-        item=[str(i) for i in range(len(u))],
-        times=d.times.values if "times" in d else np.nan,
-    )
-    return results.long(made, ["unintended", "bits", "saved"])
+def given_rows(model, reference, texts):
+    "Unintended memorization of texts with known `times` in training, as measured rows of the part `given`"
+    m, r, d = lm.load(model), lm.load(reference), texts.drop_duplicates("text")
+    numbers, item = ["unintended", "bits", "saved"], [str(i) for i in range(len(d))]
+    about = dict(part="given", config=m.name, other=r.name, item=item, times=d.times.values)
+    return results.long(unintended(m, r, d.text.tolist())[numbers].assign(**about), numbers)

@@ -9,18 +9,9 @@ __all__ = ['PARTS', 'Sizes', 'measure']
 import pandas as pd
 
 from .. import core, papers, plant
-from memnb.capacity.bits import (
-    count_trainings,
-    growing_sizes,
-    listed_models,
-    shape,
-    stored,
-    sweep,
-    synthetic,
-    training_lengths,
-)
+from .bits import count_trainings, shape, stored, sweep, synthetic, training_lengths
 from .given import given_rows
-from .text import corpus, paper_prefixes, text_runs
+from .text import corpus, text_runs
 
 # %% ../../nbs/capacity/measuring.ipynb #176bd28a
 PARTS = "synthetic", "precision", "steps", "length", "vocab", "beyond", "text", "given"
@@ -43,9 +34,7 @@ class Sizes(papers.Sizes):
     length: int = 16  # S, tokens of a sequence
     lengths: list[int] = [4, 8, 16]  # values of S for the sweep
     vocabs: list[int] = [16, 64]  # values of V for the sweep
-    sweep_n: int = (
-        32  # sequences of the sweeps; 0: so many that the data hold 4.8 bits per parameter
-    )
+    sweep_n: int = 32  # sequences of the sweeps; 0: data of 4.8 bits per parameter
     lengths_of_training: list[int] = [16, 32, 64, 128]  # steps of part `steps`, of each of `models`
     fill: float = 4.8  # bits of its data per parameter: more than a model holds
     repeats: int = 2  # replicates of `steps` and `precision`, with data and weights of their own
@@ -60,9 +49,7 @@ class Sizes(papers.Sizes):
     text_vocab: int = 320  # V of the BPE
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
-    text_part: str = (
-        "text"  # name of the rows: 'doubled' for twice the steps, 'limit' for many texts
-    )
+    text_part: str = "text"  # name of the rows; 'doubled': twice the steps, 'limit': many texts
     text_seeds: int = 1  # replicates on text, with texts and weights of their own
     oracle: str = "smollm2"  # a much larger model, for text; '' for none
     oracle_n: int = 16  # texts up to which it is asked
@@ -75,25 +62,24 @@ def _text_rows(s, seed, folder):
     "The measurements on text; histograms and words are those of the first replicate"
     own = dict(epochs=s.text_epochs, steps=s.text_steps or None, batch=s.batch)
     if core.counted():
-        every = [*growing_sizes(s.text_sizes), s.text_all, s.text_all] * s.text_seeds
-        shapes = [shape(m, s.text_vocab, s.length) for m in listed_models(s.text_models)]
+        every = [*s.text_sizes, s.text_all, s.text_all] * s.text_seeds
+        shapes = [shape(m, s.text_vocab, s.length) for m in s.text_models]
         count_trainings([(c, n) for c in shapes for n in every], **own)
         return pd.DataFrame()
     out, own = [], own | dict(lr=s.lr or None, device=s.device, folder=folder)
     for r in range(seed, seed + s.text_seeds):
         c = corpus(s.source, s.text_all, s.held, s.text_vocab, s.length, s.tokenizer, seed=r)
         asked = dict(seed=r, oracle=s.oracle, oracle_n=s.oracle_n, part=s.text_part)
-        t = text_runs(s.text_models, s.text_sizes, c, paper_prefixes(s.length), **asked, **own)
+        t = text_runs(s.text_models, s.text_sizes, c, **asked, **own)
         out.append(t if r == seed else t[t.part == s.text_part])
     return pd.concat(out)
 
 
-def measure(
-    model="planted:news",  # asked for its bits of given texts, where it was fine-tuned with known repetitions
-    sizes: Sizes = None,  # default: those of the smoke profile
-    seed: int = 0,  # of the data and of the initial weights
-):  # DataFrame in the long form
-    "All that the page measures: trainings on random tokens and on text, and bits of given texts"
+def measure(model="planted:news", sizes: Sizes = None, seed: int = 0):
+    """All that the page measures, as measured rows: trainings on random tokens and on text, and bits of given texts.
+
+    The model is asked for these where it was fine-tuned with known repetitions; the seed is that of data and weights.
+    """
     s = sizes or Sizes()
     if wrong := [p for p in s.parts if p not in PARTS]:
         raise ValueError(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
@@ -111,11 +97,9 @@ def measure(
         elif part == "precision":
             rows = stored(one, s.random_sizes, seeds=s.repeats, **own, **train)
         elif part == "steps" and s.lengths_of_training:
-            how = {k: train[k] for k in ("batch", "lr", "device", "folder")}
-            how |= own | dict(seeds=s.repeats)
-            rows = pd.concat(
-                [training_lengths(m, s.lengths_of_training, s.fill, **how) for m in s.models]
-            )
+            how = own | {k: train[k] for k in ("batch", "lr", "device", "folder")}
+            each = [s.lengths_of_training, s.fill, s.repeats]
+            rows = pd.concat([training_lengths(m, *each, **how) for m in s.models])
         elif part == "beyond" and s.beyond:
             how = own | train | dict(vocab=s.beyond_vocab, steps=s.beyond_steps or s.steps or None)
             rows = synthetic(one, s.beyond, seeds=s.seeds, held=s.held, part=part, **how)
