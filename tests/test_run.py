@@ -422,7 +422,7 @@ def test_nothing_that_a_notebook_says_is_more_than_text():
 def test_what_is_no_notebook_is_refused(text, tmp_path):
     (tmp_path / "torn.ipynb").write_text(text)
     with pytest.raises(ValueError):
-        executed.read_notebook(tmp_path / "torn.ipynb")
+        executed.Notebook(tmp_path / "torn.ipynb")
 
 
 @pytest.mark.parametrize(

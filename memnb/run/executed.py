@@ -92,36 +92,6 @@ def outputs_of(cell: dict) -> list:
     return out
 
 
-@dataclass
-class Notebook:
-    "An executed notebook"
-
-    name: str  # name of the run
-    paper: str  # word of the paper
-    profile: str
-    state: str  # 'done' or 'unfinished'
-    title: str
-    cells: list  # nbformat's, as `_cells` gives them
-    params: dict  # all parameters, defaults included
-    facts: dict  # name -> text: machine, versions, ...
-    seconds: float | None
-
-    def __post_init__(self):
-        end = "-unfinished" * (self.state != "done")
-        self.key = re.sub(r"[^\w.,=+-]", "_", f"{self.profile}-{self.name}") + end
-        self.model = str(self.params.get("model", ""))
-        self.time = "unknown" if self.seconds is None else duration(self.seconds)
-        given = dict(profile=self.profile) | self.params
-        given = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in given.items()}
-        run = dict(duration=self.time, machine="unknown") | self.facts
-        self.provenance = dict(Parameters=given, Run=run)  # where it comes from, name -> text
-        sections = dict.fromkeys(c.section for c in self.cells)
-        self.sections = [s for s in sections if s and s != self.title]
-
-    def outputs(self, *kinds):
-        return [(c, o) for c in self.cells for o in c.shown if o.kind in kinds]
-
-
 def _cells(cells):
     """Cells of a notebook, each with `section` and `heading`, those of level 2 and of any level above it, and `shown`, its
     outputs; `folded` is code that only its author needs. Papermill's own error notes are left out."""
@@ -140,34 +110,51 @@ def _cells(cells):
         yield c
 
 
-def read_notebook(path: Path, profile: str = "", clean=None) -> Notebook:
-    "Read an executed notebook, whose profile may not stand in it; ValueError for what is no run of memnb"
-    from nbformat import v4
+class Notebook:
+    "An executed notebook: its cells, as `_cells` gives them, and where it comes from"
 
-    path, clean = Path(path), clean or cleaner()
-    try:
-        raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
-        cells, meta = list(_cells(raw.cells)), raw.metadata
-        tagged = (c.source for c in cells if "parameters" in c.metadata.get("tags", []))
-        params = parameters_of(next(tagged, ""), "")
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise ValueError("torn, or no notebook") from None
-    own, by = meta.get("memnb", {}), meta.get("papermill", {})
-    paper = re.search(r"^#\| *default_exp (\w+)", "\n".join(c.source for c in cells), re.M)
-    paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
-    if not paper or not cells:
-        raise ValueError("no notebook of memnb")
-    params = {k: p.default for k, p in params.items()} | by.get("parameters", {})
-    params |= params.pop("sizes", {})
-    facts = dict(machine=own.get("machine"), finished=str(by.get("end_time") or "")[:10])
-    facts |= dict(memnb=own.get("version"), **own.get("versions", {}), papermill=by.get("version"))
-    facts |= dict(identity=own.get("identity", "")[:12])
-    facts = {k: str(v) for k, v in facts.items() if v}
-    name, profile = clean(path.stem.removesuffix(".partial")), params.pop("profile", "") or profile
-    state = "unfinished" if path.stem.endswith(".partial") else "done"
-    title = next((c.heading for c in cells if c.heading), paper[1])
-    seconds = own.get("seconds", by.get("duration"))
-    return Notebook(name, paper[1], str(profile), state, title, cells, params, facts, seconds)
+    def __init__(self, path: Path, profile: str = "", clean=None):
+        "`profile` is that of a notebook that names none; ValueError for what is no run of memnb"
+        from nbformat import v4
+
+        path, clean = Path(path), clean or cleaner()
+        try:
+            raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
+            self.cells, meta = list(_cells(raw.cells)), raw.metadata
+            tagged = (c.source for c in self.cells if "parameters" in c.metadata.get("tags", []))
+            params = parameters_of(next(tagged, ""), "")
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            raise ValueError("torn, or no notebook") from None
+        own, by = meta.get("memnb", {}), meta.get("papermill", {})
+        paper = re.search(r"(?m)^#\| *default_exp (\w+)", "\n".join(c.source for c in self.cells))
+        paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
+        if not paper or not self.cells:
+            raise ValueError("no notebook of memnb")
+        params = {k: p.default for k, p in params.items()} | by.get("parameters", {})
+        params |= params.pop("sizes", {})
+        self.paper, self.profile = paper[1], str(params.pop("profile", "") or profile)
+        self.params, self.model = params, str(params.get("model", ""))
+        self.name = clean(path.stem.removesuffix(".partial"))
+        self.state = "unfinished" if path.stem.endswith(".partial") else "done"
+        key = f"{self.profile}-{self.name}" + "-unfinished" * (self.state != "done")
+        self.key = re.sub(r"[^\w.,=+-]", "_", key)
+        self.title = next((c.heading for c in self.cells if c.heading), self.paper)
+        sections = dict.fromkeys(c.section for c in self.cells)
+        self.sections = [s for s in sections if s and s != self.title]
+        self.seconds = own.get("seconds", by.get("duration"))
+        self.time = "unknown" if self.seconds is None else duration(self.seconds)
+        facts = dict(duration=self.time, machine=own.get("machine") or "unknown")
+        facts |= dict(finished=str(by.get("end_time") or "")[:10], memnb=own.get("version"))
+        facts |= own.get("versions", {}) | dict(papermill=by.get("version"))
+        facts |= dict(identity=own.get("identity", "")[:12])
+        self.facts = {k: str(v) for k, v in facts.items() if v}
+        given = dict(profile=self.profile) | params
+        given = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in given.items()}
+        self.provenance = dict(Parameters=given, Run=self.facts)
+
+    def outputs(self, *kinds):
+        "(cell, `Output`) of these kinds, in their order"
+        return [(c, o) for c in self.cells for o in c.shown if o.kind in kinds]
 
 
 def run_files(runs: Path, name: str) -> list:
@@ -184,7 +171,7 @@ def read_notebooks(runs: Path) -> tuple:
     nbs, odd, lost, clean = [], [], [], cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:
-            nbs.append(read_notebook(path, clean(profile), clean))
+            nbs.append(Notebook(path, clean(profile), clean))
         except (ValueError, OSError) as e:
             odd.append((clean(path.name), clean(str(e))))
     for log, profile in run_files(runs, "batch.jsonl"):
