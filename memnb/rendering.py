@@ -7,14 +7,10 @@ from functools import cache, lru_cache
 
 from .core import package_dir, require, version
 
-_ACTIVE = "href", "src", "style", "class", "id", "action", "formaction"  # attributes
 _MATH = """math mrow mi mo mn mtext mspace mfrac msup msub msubsup mover munder munderover msqrt mroot
     mtable mtr mtd mstyle mpadded mphantom mmultiscripts mprescripts none""".split()
-
-
-def _harmless(tag, name, value):
-    "Whether an attribute of MathML does nothing"
-    return name.isalpha() and name not in _ACTIVE and not name.startswith("on")
+_ATTRIBUTES = """xmlns display displaystyle scriptlevel mathvariant stretchy fence form accent movablelimits minsize
+    maxsize width height lspace rspace linethickness columnalign rowspacing""".split()
 
 
 @lru_cache(2**12)
@@ -31,7 +27,7 @@ def mathml(tex: str, display: bool = False) -> str:
         from latex2mathml.converter import convert
 
         html = convert(tex, display="block" if display else "inline")
-        return Markup(clean(html, _MATH, _harmless, strip=True))
+        return Markup(clean(html, _MATH, _ATTRIBUTES, strip=True))
     except Exception:  # faults of the source, or no converter
         return Markup('<code class="tex">{}</code>').format(tex)
 
@@ -99,15 +95,9 @@ def code_html(source: str) -> str:
 
 
 DIFFER = "runs differ"
-MARKS = {
-    "holds": "yes",
-    "does not hold": "no",
-    "mixed": "mixed",
-    "undecided": "open",
-    "not measured": "gone",
-    "not testable here": "none",
-    DIFFER: "differ",
-}  # verdict -> kind of its mark; other words are 'none'
+# verdict -> kind of its mark; other words are 'none'
+MARKS = {"holds": "yes", "does not hold": "no", "mixed": "mixed", "undecided": "open"}
+MARKS |= {"not measured": "gone", "not testable here": "none", DIFFER: "differ"}
 
 
 @cache
@@ -119,13 +109,11 @@ def templates():
 
     how = dict(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     env = Environment(loader=FileSystemLoader(package_dir() / "templates"), **how)
-    env.filters |= dict(
-        markdown=markdown_html,
-        code=code_html,
-        anchor=anchor_of,
-        checksum=lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
-        mark=lambda verdict: MARKS.get(verdict, "none"),
-    )
+    env.filters |= dict(markdown=markdown_html, code=code_html, anchor=anchor_of)
+    env.filters["mark"] = lambda verdict: MARKS.get(verdict, "none")
+    env.filters["checksum"] = lambda t: base64.b64encode(
+        hashlib.sha256(t.encode()).digest()
+    ).decode()
     env.globals |= dict(version=version(), marks=MARKS)
     for kind in ("css", "js"):
         text = (package_dir() / f"report.{kind}").read_text(encoding="utf-8")

@@ -585,6 +585,7 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         (["plan", "smoke", "--price", "2.5"], "--price: expected 2 arguments"),
         (["ask", "smollm2", "absent.csv"], "no file"),
         (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes: invalid int value"),
+        (["ask", "smollm2", "absent.csv", "--prefixes", "8", "16"], "no file"),
         (["ask", "smollm2", "latin.csv"], "encoding='latin1'"),
         (["ask", "smollm2", "latin.csv", "--encoding", "latin1"], "no column 'text'"),
         (["figure", "nobody"], "no paper 'nobody'"),

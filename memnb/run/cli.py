@@ -420,9 +420,8 @@ def _arguments(parser, fun):
         comment = comment or docments(COMMANDS["run"], returns=False)[name]
         metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", comment).groups()
         default = [] if p.annotation in (list, dict) else p.default
-        how = _TYPES.get(p.annotation, {}) | dict(help=text, default=default)
-        how |= dict(metavar=metavar) if metavar else {}
-        how |= dict(choices=choices) if (choices := get_args(p.annotation)) else {}
+        how = _TYPES.get(p.annotation) or dict(choices=get_args(p.annotation) or None)
+        how = how | dict(help=text, default=default) | (dict(metavar=metavar) if metavar else {})
         flags = [name]
         if p.kind == p.KEYWORD_ONLY:
             flags = ["-o"] * (name == "out") + [f"--{name.replace('_', '-')}"]

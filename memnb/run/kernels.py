@@ -177,7 +177,6 @@ def execute(run: Run, alive: Path):
     run.error, run.seconds = why, time.monotonic() - start
     packages = {p: installed(p) for p in ("numpy", "torch", "transformers")}
     made = dict(run=run.name, identity=checksum(parts), parts=parts, version=version())
-    made |= dict(seconds=round(run.seconds, 2))
-    made |= dict(machine=f"{cores()} cores, {platform.machine()}")  # without its name
+    made |= dict(seconds=round(run.seconds, 2), machine=f"{cores()} cores, {platform.machine()}")
     made |= dict(versions=dict(python=platform.python_version()) | packages)
     _close(run, made)

@@ -17,13 +17,8 @@ def _known_folders():
     import tempfile
     from sysconfig import get_path
 
-    known = {
-        tempfile.gettempdir(): "tmp",
-        Path.home(): "~",
-        cache_dir(): "cache",
-        sys.prefix: "env",
-    }
-    known |= {get_path("stdlib"): "python", get_path("purelib"): "site-packages"}
+    known = {tempfile.gettempdir(): "tmp", Path.home(): "~", cache_dir(): "cache"}
+    known |= {sys.prefix: "env", get_path("stdlib"): "python", get_path("purelib"): "site-packages"}
     with suppress(FileNotFoundError):  # the working folder was removed
         known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
     known |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}

@@ -114,12 +114,9 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
             part.write_bytes(html.encode("utf-8", "replace"))
 
     for nb in nbs:
-        home = f"../{quote(out.name)}"
-        write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=home)
+        write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=f"../{quote(out.name)}")
     verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
-    found = dict(
-        notebooks=nbs, odd=odd, lost=lost, pages=pages, papers=papers, models=sorted(models)
-    )
-    found |= dict(total=total, ours=ours, verdicts=verdicts)
+    found = dict(notebooks=nbs, odd=odd, lost=lost, pages=pages, papers=papers)
+    found |= dict(models=sorted(models), total=total, ours=ours, verdicts=verdicts)
     write(out, "report.html", changed=changed, label=people_say, **found)
     return out
