@@ -222,21 +222,16 @@ def runs(words=PAPERS):
     return out
 
 
-def rows_of(word):
-    "All measured rows of a paper, in the order of their keys"
-    from memnb.results import measured
-
-    return measured(word)
-
-
 def write(words=PAPERS):
     "Freeze what ships of some papers; the others stay as they are"
+    from memnb.results import measured
+
     made = {"pages.json": pages(words), "runs.json": runs(words)}
     kept = {} if set(words) == set(PAPERS) else {name: frozen(name) for name in made}
     made = {name: json.dumps(kept.get(name, {}) | new) for name, new in made.items()}
     for word in PAPERS:
         buf = io.BytesIO()
-        rows = rows_of(word) if word in words else frozen(f"{word}.parquet")
+        rows = measured(word) if word in words else frozen(f"{word}.parquet")
         rows.to_parquet(buf, compression="zstd", index=False)
         made[f"{word}.parquet"] = buf.getvalue()
     with zipfile.ZipFile(FILE, "w", zipfile.ZIP_LZMA) as z:
@@ -269,9 +264,9 @@ def unlike_verdicts(paper, where, was, now):
 
 def unlike_rows(paper):
     "Lines about measured rows that differ"
-    from memnb.results import KEYS
+    from memnb.results import KEYS, measured
 
-    was, now = frozen(f"{paper}.parquet"), rows_of(paper)
+    was, now = frozen(f"{paper}.parquet"), measured(paper)
     columns = sorted({*was, *now})
     order = [c for c in KEYS if c in columns]
 

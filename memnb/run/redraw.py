@@ -31,10 +31,9 @@ def redraw(word: str, name: str, settings: list = (), model: str = None, profile
         raise ValueError(f"{word} {name} is not drawn from the tables alone")
     for text in settings:
         key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"write a setting as NAME=VALUE, not '{text}'")
-        if key not in own:
-            raise ValueError(f"{name} has no setting '{key}'{did_you_mean(key, own)}")
+        if not equals or key not in own:
+            how = f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, own)}"
+            raise ValueError(f"{word} {name}: {how}")
         chosen[key] = read_yaml(value)
     for what, given, there in (("model", model, every.model), ("profile", profile, every.profile)):
         if given and given not in (there := there.unique().tolist()):
