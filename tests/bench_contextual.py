@@ -31,7 +31,7 @@ THREE = contextual.followed(G, SIZE)
 
 
 def sets_of(repeat):
-    return contextual.data_sets(G, THREE.text, THREE.copies, SIZE, repeat)
+    return contextual.paired_sets(G, THREE, SIZE, repeat, published=True)[0]
 
 
 def ours(repeats, epochs):

@@ -30,7 +30,7 @@ def judged(
 ):  # those of the runs of the first kind of learner that is there
     "The rows that claims are judged by"
     rows = chosen(rows)
-    kinds = rows.config.map({c: kind_of(c) for c in rows.config.unique()})
+    kinds = rows.config.map(kind_of)
     return rows[kinds == kinds.min()]
 
 
