@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/contextual/figures.ipynb #a1805008
+from functools import partial
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ import seaborn as sns
 from memnb import plots
 from memnb.contextual.automaton import visits
 from memnb.contextual.grammars import grammar, levels
-from memnb.contextual.measuring import balanced, group_of, kind_of, main_rows
+from memnb.contextual.measuring import balanced, chosen, curves, group_of, kind_of, main_rows
 from memnb.contextual.method import NOTIONS, memorized
 from memnb.contextual.notions import arrays_of, check_tau, in_order, onsets
 from memnb.contextual.orders import orders, tau_axis
@@ -22,7 +24,27 @@ from memnb.contextual.retraining import RUN_OF
 from memnb.stats import mean_ci
 
 MEASURE_HUES = dict(zip(NOTIONS, (plots.COLORS[i] for i in (7, 2, 1)), strict=True))
-NOTHING = "losses: not measured"
+
+
+def _drawn(choose):
+    "A figure of the losses that `choose` takes; given measured rows, of those that count"
+
+    def decorated(f):
+        def draw(measured, reported=None, tau=0.2, rule="sustained"):
+            rows = curves(chosen(measured)) if "quantity" in measured else measured
+            if not len(m := choose(rows)):
+                return plots.placeholder("losses: not measured")
+            return f(m, reported, check_tau(tau), rule)
+
+        draw.__name__, draw.__doc__ = f.__name__, f.__doc__
+        return draw
+
+    return decorated
+
+
+_of_l2 = _drawn(partial(group_of, setting="given", language="L2"))
+_of_l4m = _drawn(partial(group_of, setting="given", language="L4m"))
+_of_main = _drawn(partial(main_rows, setting="given"))
 
 
 def shades(
@@ -183,11 +205,9 @@ def _one_string(ax, g, tau, rule, epoch=None):
     ax.set(xlabel="epoch", xlim=(0, at.max()))
 
 
-def fig1(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l2
+def fig1(m, reported, tau, rule):
     "Figure 1: losses of a string with it and without it in training, and when its memorization starts"
-    m = group_of(measured, "given", "L2")
-    if not len(m):
-        return plots.placeholder(NOTHING)
     g = m[(m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])].sort_values("epoch")
     with plots.style():
         fig, ((ax,),) = _panels(1, 3, 6.6)
@@ -204,11 +224,9 @@ def fig1(measured, reported=None, tau=0.2, rule="sustained"):
     )
 
 
-def fig13(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l2
+def fig13(m, reported, tau, rule):
     "Figure 13: contextual memorization is stricter than counterfactual memorization"
-    m = group_of(measured, "given", "L2")
-    if not len(m):
-        return plots.placeholder(NOTHING)
     one = m[m.repeat == m.repeat.min()].sort_values("epoch")
     with plots.style():
         fig, (axs,) = _panels(3, 2.8, sharey=True)
@@ -230,8 +248,6 @@ def fig13(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
 def _three_measures(m, tau, rule):
     "Mean losses of three strings with their starts, a panel for each measure"
-    if not len(m):
-        return plots.placeholder(NOTHING)
     s, hue = onsets(m, tau, rule), shades(m)
     mean = m.groupby(["string", "epoch"])[["train_loss", "test_loss"]].mean()
     lowest = m.groupby(["string", "repeat"]).test_loss.min().groupby("string").mean()
@@ -266,24 +282,25 @@ def _three_measures(m, tau, rule):
     )
 
 
-def fig2(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l2
+def fig2(m, reported, tau, rule):
     "Figure 2: when three strings of falling frequency are memorized, by measure (L2)"
-    return _three_measures(group_of(measured, "given", "L2"), tau, rule)
+    return _three_measures(m, tau, rule)
 
 
-def fig11(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l4m
+def fig11(m, reported, tau, rule):
     "Figure 11: as Figure 2, for modified L4"
-    return _three_measures(group_of(measured, "given", "L4m"), tau, rule)
+    return _three_measures(m, tau, rule)
 
 
-def fig9(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l2
+def fig9(m, reported, tau, rule):
     "Figure 9: start of memorization by measure (L2), a dot for each replicate, and the paper's"
-    m = group_of(measured, "given", "L2")
-    if not len(m):
-        return plots.placeholder(NOTHING)
     s, hue, top = onsets(m, tau, rule), shades(m), 1.12 * m.epoch.max()
     d = s.melt(["string", "repeat"], [f"start_{k}" for k in NOTIONS], "measure", "start")
     d = d.assign(measure=d.measure.str.removeprefix("start_"))
+    printed = reported[reported.what == "start"]
     mid = d.fillna({"start": np.inf}).groupby(["measure", "string"]).start.median()
     with plots.style():
         fig, ((ax,),) = _panels(1, 3.2, 6.6)
@@ -293,12 +310,9 @@ def fig9(measured, reported=None, tau=0.2, rule="sustained"):
             for j, name in enumerate(hue):
                 x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)
                 ax.plot(x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black")
-                own = reported[reported.what == "start"] if reported is not None else s[:0]
-                own = own[(own.measure == kind) & (own["item"] == name)] if len(own) else own
-                if len(own):
-                    ax.plot(
-                        x, float(own.value.iloc[0]), ms=6, zorder=9, label="paper", **plots.HOLLOW
-                    )
+                own = printed[(printed.measure == kind) & (printed["item"] == name)].value
+                look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
+                ax.plot([x] * len(own), own.astype(float), **look)
         ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
         ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
         _legend(fig, ax)
@@ -313,8 +327,6 @@ def fig9(measured, reported=None, tau=0.2, rule="sustained"):
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
 def _score_curves(m, tau, rule):
     "Score by epoch, a panel for each measure"
-    if not len(m):
-        return plots.placeholder(NOTHING)
     names, repeats, epochs, loss = arrays_of(m)
     rows = []
     for i, r in np.ndindex(len(names), len(repeats)):
@@ -338,40 +350,37 @@ def _score_curves(m, tau, rule):
     )
 
 
-def fig10(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l2
+def fig10(m, reported, tau, rule):
     "Figure 10: memorization score by epoch (L2)"
-    return _score_curves(group_of(measured, "given", "L2"), tau, rule)
+    return _score_curves(m, tau, rule)
 
 
-def fig12(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_l4m
+def fig12(m, reported, tau, rule):
     "Figure 12: memorization score by epoch (modified L4)"
-    return _score_curves(group_of(measured, "given", "L4m"), tau, rule)
+    return _score_curves(m, tau, rule)
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
-def tab1(measured, reported, tau=0.2, rule="sustained"):
+@_of_main
+def tab1(m, reported, tau, rule):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
-    r = reported[reported["where"] == "Table 1"].pivot(
-        index="measure", columns="what", values="value"
-    )
-    m = balanced(main_rows(measured, "given"))
-    if not len(m):
-        return r
+    r = reported[reported["where"] == "Table 1"]
+    r, m = r.pivot(index="measure", columns="what", values="value"), balanced(m)
     s = onsets(m, tau, rule)
     ends = m.groupby([*RUN_OF, "string"]).test_loss.agg(["last", "min"])
     bars = dict(recollection=tau, counterfactual=ends["last"].mean(), contextual=ends["min"].mean())
-    k = s.string.nunique()
-    own = {
-        "threshold, nats": bars,
-        "memorized": {m: s[f"start_{m}"].notna().mean() for m in NOTIONS},
-    }
-    own["mean score"] = {m: s[f"score_{m}"].mean() for m in NOTIONS}
-    own["trainings"] = {m: k if m == "recollection" else k + 1 for m in NOTIONS}
-    own = pd.DataFrame(own)
-    return r.join(own.round(3)).loc[
-        NOTIONS, ["motivation", "threshold", "ease", "strictness", *own]
-    ]
+    own = pd.DataFrame({"threshold, nats": bars})
+    own["memorized"] = [s[f"start_{k}"].notna().mean() for k in NOTIONS]
+    own["mean score"] = [s[f"score_{k}"].mean() for k in NOTIONS]
+    own["trainings"] = s.string.nunique() + np.array([0, 1, 1])
+    words = ["motivation", "threshold", "ease", "strictness"]
+    return r[words].join(own.round(3)).loc[NOTIONS]
 
 # %% ../../nbs/contextual/figures.ipynb #a9dfdf2a
+OF_CASE = ["setting", "size", "config"]
+
+
 def _kendall_axis(ax, title, names):
     "An axis of Kendall's correlation, with names of cases along y"
     ax.axvline(0, color="black", lw=0.7)
@@ -388,11 +397,9 @@ def _kendall_points(ax, d, places, off=0.13):
         plots.errorbar(ax, g, "at", across=True, color=MEASURE_HUES[kind], label=kind)
 
 
-def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_main
+def fig_x_found(m, reported, tau, rule):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
-    m = main_rows(measured, "given")
-    if not len(m):
-        return plots.placeholder(NOTHING)
     d = orders(onsets(m, tau, rule)).assign(case=lambda d: d.language)
     gap = d[d.measure == "recollection - contextual"].sort_values("value", ascending=False)
     places = {k: i for i, k in enumerate(gap.language)}
@@ -413,20 +420,22 @@ def fig_x_found(measured, reported=None, tau=0.2, rule="sustained"):
     )
 
 
-def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
+def _varied(m):
+    "Rows of the languages that were measured with most sizes and learners"
+    m = m[m.setting.isin(["given", "natural"])]
+    many = m.drop_duplicates(["language", *OF_CASE]).language.value_counts()
+    return m[m.language.isin(many.index[many > max(2, many.median())])]
+
+
+@_drawn(_varied)
+def fig_x_learners(m, reported, tau, rule):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"
-    m = measured[measured.setting.isin(["given", "natural"])]
-    of_case = ["setting", "size", "config"]
-    many = m[["language", *of_case]].drop_duplicates().language.value_counts(sort=False)
-    langs = list(many.index[many > max(2, many.median())])
-    m = m[m.language.isin(langs)]
-    cells = list(m[of_case].drop_duplicates().itertuples(index=False, name=None))
-    if not langs or len(cells) < 2:
-        return plots.placeholder("other sizes and learners: not measured")
+    langs = list(dict.fromkeys(m.language))
+    cells = list(m[OF_CASE].drop_duplicates().itertuples(index=False, name=None))
     names = list(dict.fromkeys(m.config))  # learner by learner, copies given first
     cells = sorted(cells, key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1]))
     d = orders(onsets(m, tau, rule))
-    d = d.assign(case=list(d[of_case].itertuples(index=False, name=None)))
+    d = d.assign(case=list(d[OF_CASE].itertuples(index=False, name=None)))
     d = d[d.who == "in training"]
 
     def called(setting, size, config):
@@ -452,13 +461,11 @@ def fig_x_learners(measured, reported=None, tau=0.2, rule="sustained"):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #2b174483
-def fig_x_tau(measured, reported=None, tau=0.2, rule="sustained"):
+@_of_main
+def fig_x_tau(m, reported, tau, rule):
     "Does frequency decide the order of recollection? By its threshold"
-    m, tau = main_rows(measured, "given"), check_tau(tau)
-    if not len(m):
-        return plots.placeholder(NOTHING)
     d = tau_axis(m, rule=rule)
-    d, hues = d[d.measure == "recollection"], dict(zip(dict.fromkeys(d.language), plots.COLORS))
+    hues = dict(zip(dict.fromkeys(d.language), plots.COLORS))
     with plots.style():
         fig, ((ax,),) = _panels(1, 3, 6.6)
         for lang, g in d.groupby("language", sort=False):

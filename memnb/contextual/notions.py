@@ -171,25 +171,19 @@ def check_losses(name, epochs, *losses):
 def arrays_of(
     g,  # rows of one setting, language, size and model, all replicates at the same epochs
 ):  # (strings, replicates, epochs, {loss: array replicates x strings x epochs})
-    "Losses of several replicates as arrays; ValueError where an evaluation is there twice, or missing"
-    if not np.isfinite(g.epoch.to_numpy(float)).all():
-        raise ValueError("an epoch is no number")
-    for r in g[g.duplicated(["repeat", "string", "epoch"])][:1].itertuples():
-        raise ValueError(
-            f"{g.language.iloc[0]}, {r.string}, repeat {r.repeat}: epoch {r.epoch:g} is there twice"
-        )
-    place = {s: i for i, s in enumerate(in_order(g.string))}
-    by = ["repeat", "string", "epoch"]
-    g = g.sort_values(by, key=lambda c: c.map(place) if c.name == "string" else c)
-    names, repeats = list(dict.fromkeys(g.string)), sorted(set(g.repeat))
-    epochs = sorted(set(g.epoch))
+    "Losses of several replicates as arrays, NaN where one is missing; ValueError where one is there twice"
+    names, repeats, epochs = in_order(g.string), sorted(set(g.repeat)), sorted(set(g.epoch))
+    g = g.set_index(["repeat", "string", "epoch"])
+    for r, s, e in g.index[g.index.duplicated()][:1]:
+        raise ValueError(f"{s}, repeat {r}: epoch {e:g} is there twice")
+    g = g.reindex(pd.MultiIndex.from_product([repeats, names, epochs]))
     shape = len(repeats), len(names), len(epochs)
-    if len(g) != np.prod(shape):
-        raise ValueError(
-            f"{len(g)} rows are not {shape[0]} repeats of {shape[1]} strings at {shape[2]} epochs"
-        )
-    losses = {c: g[c].to_numpy(float).reshape(shape) for c in LOSSES if c in g}
-    return names, repeats, epochs, losses
+    return (
+        names,
+        repeats,
+        epochs,
+        {c: g[c].to_numpy(float).reshape(shape) for c in LOSSES if c in g},
+    )
 
 # %% ../../nbs/contextual/notions.ipynb #5a0c41d8
 def too_low(
@@ -217,7 +211,7 @@ def onsets(
     table,  # from `dynamics`
     tau: float = 0.2,  # threshold of recollection
     rule: str = "sustained",  # start: 'sustained' or 'first'
-):  # DataFrame: run, string, `OF_STRING`, controlled, last, start_*, score_*, best_*, control_*, again_*, near_*, lemma
+):  # DataFrame: run, string, `OF_STRING`, controlled, last, start_*, score_*, control_*, again_*, near_*, lemma
     "Starts and scores of every followed string"
     tau, rule, rows = check_tau(tau), check_rule(rule), []
     runs = [
@@ -234,26 +228,21 @@ def onsets(
             called = f"{names[i]}, repeat {repeats[r]}"
             check_losses(called, epochs, at["train_loss"], at["test_loss"])
             row = dict(zip(RUN_OF, (*key, repeats[r])), string=names[i]) | own
-            row |= dict(last=epochs[-1])
-            rows.append(row | _string_row(at, own["best_epoch"], epochs, tau, rule))
+            rows.append(row | dict(last=epochs[-1]) | _string_row(at, epochs, tau, rule))
     return pd.DataFrame(rows)
 
 
-def _string_row(at, best_epoch, epochs, tau, rule):
+def _string_row(at, epochs, tau, rule):
     "Starts and scores of one string in one replicate"
-    best, out = int(np.abs(np.asarray(epochs) - best_epoch).argmin()), {}
-    got = memorized(at["train_loss"], at["test_loss"], tau, rule, epochs)
-    for m, (s, v) in got.items():
-        out |= {f"start_{m}": s, f"score_{m}": v[-1], f"best_{m}": v[best]}
-    (early, more), (late, less) = got["counterfactual"], got["contextual"]
-    held = not late < early and bool((less <= more + 1e-12).all())  # Lemma 3.1
-    known = {c: not np.isnan(at[c]).any() for c in ("control_loss", "near_loss")}
-    for name, a, b, needs in (
-        ("control", "control_loss", "test_loss", "control_loss"),
-        ("again", "train_loss", "control_loss", "control_loss"),
-        ("near", "train_loss", "near_loss", "near_loss"),
-    ):
-        got = memorized(at[a], at[b], tau, rule, epochs) if known[needs] else {}
-        out |= {f"{name}_{m}": got[m][0] if got else math.nan for m in NOTIONS}
+    out, pairs = {}, dict(start=("train_loss", "test_loss"), control=("control_loss", "test_loss"))
+    pairs |= dict(again=("train_loss", "control_loss"), near=("train_loss", "near_loss"))
+    for name, (a, b) in pairs.items():
+        known = not np.isnan([at[a], at[b]]).any()
+        got = memorized(at[a], at[b], tau, rule, epochs) if known else {}
+        out |= {f"{name}_{m}": got[m][0] if known else math.nan for m in NOTIONS}
+        if name == "start":
+            out |= {f"score_{m}": v[-1] for m, (_, v) in got.items()}
+            (early, more), (late, less) = got["counterfactual"], got["contextual"]
+            out["lemma"] = not late < early and bool((less <= more + 1e-12).all())  # Lemma 3.1
     out["near_error"] = float(np.abs(at["near_loss"] - at["test_loss"]).mean())
-    return out | dict(controlled=known["control_loss"], lemma=held)
+    return out | dict(controlled=not np.isnan(at["control_loss"]).any())
