@@ -15,7 +15,7 @@ import pandas as pd
 from .. import core, plots
 from .figures import MEASURE_HUES
 from .method import begins, thresholds
-from .notions import LOG, check_losses, check_rule, in_order, losses_table
+from .notions import LOG, check_losses, check_rule, losses_table
 from .retraining import string_losses
 
 # %% ../../nbs/contextual/logs.ipynb #2dac9e8b
@@ -28,7 +28,6 @@ def loss_log(
     "A callback that logs the losses of sequences at each epoch"
     from transformers import TrainerCallback
 
-    head = f"string,epoch,{column}\n"
     if column not in LOG[2:]:
         raise ValueError(f"the losses are {' or '.join(LOG[2:])}, not {column!r}")
     if not sequences or not all(map(len, sequences.values())):
@@ -38,41 +37,33 @@ def loss_log(
         "Writes string, epoch and loss"
 
         def on_train_begin(self, args, state, control, **kw):
-            if not getattr(state, "is_world_process_zero", True):
-                return self.write(state, kw["model"]) if not state.global_step else None
-            if state.global_step and Path(file).exists():  # resumed: go on there
-                with open(file, encoding="utf8") as f:
-                    was = f.readline()
-                if was != head:
-                    raise ValueError(f"{file} is another log, {was.strip()!r}: take another name")
-            else:
-                Path(file).write_text(head, encoding="utf8")
-                self.write(state, kw["model"])
+            if not state.global_step or not Path(file).exists():
+                self.write(state, kw["model"], pd.DataFrame(columns=[*LOG[:2], column]))
+            elif list(was := pd.read_csv(file, nrows=0)) != [*LOG[:2], column]:
+                raise ValueError(f"{file} is another log, {', '.join(was)}: take another name")
 
         def on_epoch_end(self, args, state, control, **kw):
             self.write(state, kw["model"])
 
-        def cut(self, epoch):
-            "Drop what a run wrote that broke down behind the checkpoint from which this one goes on"
-            was = pd.read_csv(file, dtype=str, keep_default_na=False)
-            late = was.epoch.astype(float) >= epoch
-            if late.any():
-                with core.replacing(Path(file)) as part:
-                    was[~late].to_csv(part, index=False, lineterminator="\n")
-
-        def write(self, state, net):
+        def write(self, state, net, before=None):
             at, was = state.epoch or 0, net.training
-            epoch = (
-                round(at) if abs(at - round(at)) < 0.05 else round(at, 3)
-            )  # it may end within one
+            epoch = round(at) if abs(at - round(at)) < 0.05 else round(at, 3)  # may end within one
             losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
             net.train(was)
             if not getattr(state, "is_world_process_zero", True):
                 return  # every process computes, as a model in parts needs; one writes
-            self.cut(epoch)
-            d = pd.DataFrame(dict(string=[*sequences], epoch=epoch, loss=losses))
-            how = dict(float_format="{:.6f}".format, index=False, header=False)
-            d.astype(dict(epoch=str)).to_csv(file, mode="a", lineterminator="\n", **how)
+            if before is None:
+                before = pd.read_csv(file, dtype=str, keep_default_na=False)
+            # without what a run wrote that broke down behind the checkpoint from which this one goes on
+            before = before[before.epoch.astype(float) < epoch]
+            now = {
+                "string": [*sequences],
+                "epoch": str(epoch),
+                column: [f"{x:.6f}" for x in losses],
+            }
+            with core.replacing(Path(file)) as part:
+                d = pd.concat([before, pd.DataFrame(now)])
+                d.to_csv(part, index=False, lineterminator="\n")
 
     return LossLog()
 
@@ -83,20 +74,17 @@ def paired_logs(
     again=None,  # of one more without them: another seed, or other strings in their places
 ):  # DataFrame with the columns of `LOG`, and control_loss where there is one more
     "The logs of two trainings, or three, as one table"
-    files, tables = zip((*LOG[2:], "control_loss"), (with_, without, again), strict=True), []
-    for column, file in files:
+    out, files = [], dict(train_loss=with_, test_loss=without, control_loss=again)
+    for column, file in files.items():
         if file is not None:
             own = column.replace("control", "test")
             d = losses_table(file, [*LOG[:2], own]).set_index(LOG[:2])[own]
-            tables.append(d.rename(column))
-    out = pd.concat(tables, axis=1)
+            out.append(d.rename(column))
+    out = pd.concat(out, axis=1)
     for at in out.index[out.isna().any(axis=1)]:
         lacks = ", ".join(out.columns[out.loc[at].isna()])
         raise ValueError(f"{at[0]}, epoch {at[1]:g}: no {lacks}")
-    place = {s: i for i, s in enumerate(in_order(out.index.unique("string")))}
-    return out.reset_index().sort_values(
-        LOG[:2], key=lambda c: c.map(place) if c.name == "string" else c, ignore_index=True
-    )
+    return out.reset_index()
 
 # %% ../../nbs/contextual/logs.ipynb #754d83c3
 FEWEST_LOOKS = 6  # fewest, from which noise can be seen
@@ -126,14 +114,7 @@ def _read_log(log, by=(), without=None, again=None):
     "A log, its losses as numbers, those of further trainings, too"
     if without is not None:
         return paired_logs(log, without, again)
-    needs = [*by, *LOG]
-    try:
-        d = losses_table(log, needs)
-    except ValueError as e:
-        if "lacks test_loss:" not in str(e):
-            raise
-        return losses_table(log, needs[:-1])  # of one training
-    return losses_table(log, [*needs, "control_loss"]) if "control_loss" in d else d
+    return losses_table(log, [*by, *LOG[:3]], ["test_loss", "control_loss"])
 
 
 def _band(reached):
@@ -166,9 +147,8 @@ def judged_log(
         for name, g in strings:
             check_losses(" ".join(map(str, (*key, name))), g.epoch, *(g[c] for c in losses))
         for kind in KINDS_OF_LOGS if "control_loss" in d else ():
-            bars = [thresholds(g.test_loss)[kind] for _, g in strings]
-            each = zip([g.control_loss.to_numpy(float) for _, g in strings], bars, strict=True)
-            bands[kind] = _band([_reached(x, bar, rule) for x, bar in each])
+            bars = [(g.control_loss, thresholds(g.test_loss)[kind]) for _, g in strings]
+            bands[kind] = _band([_reached(x.to_numpy(float), bar, rule) for x, bar in bars])
         for name, g in strings:
             a, at = (g[c].to_numpy(float) for c in ("train_loss", "epoch"))
             row = dict(zip(by, key, strict=True), string=name, looks=len(at))
@@ -208,10 +188,8 @@ def _one_training(d, most):
             ax.plot(g.epoch, g.train_loss, lw=1, label=str(name)[:18].replace("$", r"\$"))
         ax.set(xlabel="epoch", ylabel="loss, nats per token")
         fig.legend(loc="outside right center", handlelength=1)
+    why = "Whether a low loss is memorized or learned, only a training without it can tell."
     foot = f"n = {d.string.nunique()} strings, one training"
-    why = (
-        "Whether a low loss is memorized or learned, only a training without the strings can tell."
-    )
     return plots.finish(fig, "Losses of strings in training", foot, why)
 
 
@@ -230,7 +208,6 @@ def fig_x_log(
         return _one_training(d, most)
     j = judged_log(d, rule=rule).set_index("string")
     names = list(j.clear_contextual.fillna(math.inf).sort_values(kind="stable").index[:most])
-    at = np.unique(d.epoch.to_numpy(float))
     with plots.style():
         fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, max(2.8, 0.21 * len(names) + 1)))
         for name in names:
@@ -247,7 +224,7 @@ def fig_x_log(
         left.set(xlabel="epoch", ylabel="lowest left out - in training, nats")
         low = d.groupby("string")[["test_loss", "train_loss"]].min()
         left.set_ylim(bottom=-max(0.1, abs((low.test_loss - low.train_loss).max())))
-        never = 1.15 * at.max()
+        never = 1.15 * d.epoch.max()
         for kind, marker in zip(KINDS_OF_LOGS, "so", strict=True):
             own, hue = j.loc[names], MEASURE_HUES[kind]
             clear, start = own[f"clear_{kind}"], own[f"start_{kind}"].fillna(never)
@@ -256,10 +233,6 @@ def fig_x_log(
         right.axvline(never, color=plots.GREY, lw=0.6, ls=":")
         right.set(xlabel="start, epoch", ylim=(len(names) - 0.5, -0.5))
         right.set_yticks(range(len(names)), [str(s)[:18].replace("$", r"\$") for s in names])
-        if len(at) > 3 and np.diff(at).max() > 4 * np.diff(at).min():  # looks on a log scale
-            for ax in (left, right):
-                ax.set_xscale("symlog", linthresh=max(1.0, np.diff(at).min()))
-                ax.set_xlim(left=at.min())
         fig.legend(*right.get_legend_handles_labels(), loc="outside right center", handlelength=1)
     return plots.finish(
         fig,

@@ -49,6 +49,7 @@ def _by_string(d, what):
 def losses_table(
     source,  # DataFrame; or a file: csv, JSON lines, trainer_state.json of a Trainer, an export of wandb
     needs=LOG,  # columns
+    more=(),  # further ones, where they are there
 ):  # DataFrame; ValueError where columns, rows, names or numbers are missing
     "A table of losses"
     what, d = "the table", source
@@ -61,24 +62,15 @@ def losses_table(
             lambda c: c if c.name in ("string", "text") else _plain(c)
         )  # of any name, as 01
         d = _by_string(d, what) if "string" in needs and "string" not in d else d
-    if isinstance(d, pd.DataFrame):
-        d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
-    else:
-        raise ValueError(
-            "losses with the string need those without it: give both, or a table of them"
-        )
+    d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
     for c, others in NAMES_OF_LOSSES.items():
-        here = [o for o in others if o in d and o not in needs]
-        if c in needs and c not in d and here and source is not d:
+        here = [o for o in others if o in d and o not in (*needs, *more)]
+        if c in (*needs, *more) and c not in d and here:
             d = d.rename(columns={here[0]: c})
-    lacks = [c for c in needs if c not in d]
-    if lacks:
-        raise ValueError(
-            f"{what} lacks {', '.join(lacks)}: its columns are "
-            f"{', '.join(map(str, d)) or 'none'}; rename them"
-            + ", or give the log of a training without the strings, too"
-            * (lacks == ["test_loss"])
-        )
+    if lacks := [c for c in needs if c not in d]:
+        own = ", ".join(map(str, d)) or "none"
+        raise ValueError(f"{what} lacks {', '.join(lacks)}: its columns are {own}; rename them")
+    needs = [*needs, *(c for c in more if c in d)]
     if not len(d):
         raise ValueError(f"{what} has no rows: it needs one for each string and epoch")
     numbers = [c for c in needs if c in ("epoch", *LOSSES)]
