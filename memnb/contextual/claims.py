@@ -52,57 +52,46 @@ def _most(item, yes, **more):
     return _share(item, yes.sum(), (~yes).sum(), **more)
 
 # %% ../../nbs/contextual/claims.ipynb #2a4921e1
+def _told(item, d):
+    "Rows of `orders` as statistics"
+    kept = [c for c in "value low high n language group other".split() if c in d]
+    same = dict(item=item, quantity="statistic", unit="replicates")
+    return [same | r for r in d[kept].to_dict("records")]
+
+
+def _orders(begun, level=0.95):
+    "Orders under the names that statistics have: `group` is the measure, `other` the case"
+    d = orders(begun, level).rename(columns=dict(measure="group"))
+    return d.assign(other=d.language + ", " + d["size"].astype(str) + " strings")
+
+
 def _order_rows(begun):
     "Orders by each measure, and the difference of recollection and contextual memorization"
     size, config = main_cell(begun) or (None, None)
     own = begun[begun.config == config] if config else begun
-    kinds = {"in training": "order", "in neither set": "controls"}
-
-    def here(d):
-        return d[(d.setting == "given") & (d["size"] == size)]
-
-    def told(item, d, **more):
-        for r in d.itertuples():
-            yield _row(
-                item, r.value, r.low, r.high, r.n, language=r.language, group=r.measure, **more
-            )
-
-    every = orders(own)
-    for who, item in kinds.items():
-        yield from told(item, here(every[every.who == who]))
-    gap = every[every.measure == "recollection - contextual"]
-    for r in here(
-        every[(every.measure == "contextual") & (every.who == "in training")]
-    ).itertuples():
-        yield _row(
-            "contradiction", -r.value, -r.high, -r.low, r.n, language=r.language, group="inverse"
-        )
-    yield from told("contradiction", here(gap))
-    at, inverse = here(gap).set_index("language"), here(every)
-    if k := len(at):
-        yes, no = int((at.low > 0).sum()), int((at.high < 0).sum())
-        names = ", ".join(at.index[(at.low <= 0) & (at.high >= 0)])
+    every, few = _orders(own), own[own.setting == "natural"]
+    given = every[every.setting == "given"]
+    here = given[given["size"] == size].drop(columns="other")
+    trained = here[here.who == "in training"]
+    yield from _told("order", trained)
+    yield from _told("controls", here[here.who == "in neither set"])
+    gap = trained[trained.group == "recollection - contextual"]
+    inverse = trained[trained.group == "contextual"]
+    turned = dict(value=-inverse.value, low=-inverse.high, high=-inverse.low)
+    yield from _told("contradiction", pd.concat([inverse.assign(**turned), gap]))
+    if k := len(gap):
+        yes, no = int((gap.low > 0).sum()), int((gap.high < 0).sum())
+        names = ", ".join(gap.language[(gap.low <= 0) & (gap.high >= 0)])
         open_ = {"guard": f"open: {names}"} if yes <= k / 2 < k - no else {}
         yield _row("general", yes, yes, k - no, k, "languages", **open_)
-    inverse = inverse[(inverse.measure == "contextual") & (inverse.who == "in training")]
-    sure = {*inverse.language[inverse.high < 0]} & {
-        *at.index[at.low > 0]
-    }  # they contradict each other
-    sure = gap[gap.language.isin(sure) & (gap.setting == "given")]
-    for r in sure[sure["size"] != size].itertuples():
-        case = dict(other=f"{r.language}, {r.size} strings")
-        yield _row("sizes", r.value, r.low, r.high, r.n, **case)
-    if (
-        (gap.setting == "given").any()
-        and gap["size"].nunique() > 1
-        and not (sure["size"] != size).any()
-    ):
+    sure = {*inverse.language[inverse.high < 0]} & {*gap.language[gap.low > 0]}  # they contradict
+    varied = given[(given.group == "recollection - contextual") & given.language.isin(sure)]
+    yield from _told("sizes", varied := varied[varied["size"] != size])
+    if len(gap) and every["size"].nunique() > 1 and not len(varied):
         yield _row("sizes", 0, -2, 2, 0, guard="no language in which they contradict was varied")
-    few = own[own.setting == "natural"]
-    yield from told("natural-order", orders(few))
-    gap = orders(few, 1 - 0.05 / max(1, few.language.nunique()))
-    for r in gap[gap.measure == "recollection - contextual"].itertuples():
-        yield _row("natural", r.value, r.low, r.high, r.n, other=f"{r.language}, {r.size} strings")
+    yield from _told("natural-order", every[every.setting == "natural"])
+    strict = _orders(few, 1 - 0.05 / max(1, few.language.nunique()))
+    yield from _told("natural", strict[strict.group == "recollection - contextual"])
 
 # %% ../../nbs/contextual/claims.ipynb #c65da242
 def _loss_rows(m):
@@ -181,13 +170,8 @@ def statistics(
     if not len(m):
         return []
     begun, given = onsets(m, tau, rule), main_rows(m, "given")
-    made = (
-        _order_rows(begun),
-        _loss_rows(given),
-        _score_rows(begun, given),
-        _apart_rows(m, tau, rule),
-    )
-    return pd.DataFrame([r for rows in made for r in rows])
+    out = [*_order_rows(begun), *_loss_rows(given), *_score_rows(begun, given)]
+    return pd.DataFrame([*out, *_apart_rows(m, tau, rule)])
 
 # %% ../../nbs/contextual/claims.ipynb #a40d7e4c
 def facts(
@@ -198,10 +182,7 @@ def facts(
     s = statistics(rows)
 
     def of(item, column="value", **keys):
-        d = s[s["item"] == item]
-        for k, v in keys.items():
-            d = d[d[k] == v]
-        return float(d[column].iloc[0])
+        return float(select(s, item=item, **keys)[column].iloc[0])
 
     out = {}
     for lang in ("L2", "L4m"):

@@ -173,7 +173,8 @@ def chosen(
         first &= here.language.isin(here.language[some])
         out += [here[here.seed == best], here[first].assign(setting="first")]
     out = pd.concat(out)
-    return out.sort_values("config", key=lambda c: c.map(kind_of), kind="stable", ignore_index=True)
+    kinds = out.config.map(kind_of)
+    return pd.concat([out[kinds == kinds.min()], out[kinds > kinds.min()]], ignore_index=True)
 
 
 def curves(

@@ -14,7 +14,7 @@ from ..claims import board as claims_board
 from .accounting import solved
 from .figures import by_size, fig1, fig3, fig6, tuned_pairs
 from .ladder import rung_number, training_number
-from .measuring import RUN_BY, audit_table, right_and_guess
+from .measuring import RUN_BY, right_and_guess
 from .method import DELTA
 from ..plots import picture
 from ..results import reported as reported_rows
@@ -58,6 +58,9 @@ def printed_statistics(
     return rows
 
 # %% ../../nbs/iclinf/claims.ipynb #caedc50b
+KEPT = ["item", "other", "guard", "value", "low", "high", "n"]
+
+
 def strata(
     rows,  # one estimate and its interval each, of different data sets
     transform=np.array,
@@ -86,28 +89,25 @@ def within_queries(
     found = select(rows, part="influence", quantity=["difference", "known"])
     chance = right_and_guess(rows).set_index(["model", "dataset"]).chance.to_dict()
     low = np.array([chance.get(at, True) for at in zip(found.model, found.dataset)], bool)
-    out, guard = [], "at chance on every data set"
+    places = (
+        ("u-shape", "first", "middle"),
+        ("u-shape", "last", "middle"),
+        ("recency", "last", "first"),
+    )
+    out = []
     for who in dict.fromkeys(found.model):
         own = found[(found.model == who) & ~low]
-        blind, own = not len(own), own if len(own) else found[found.model == who]
-        at = dict(guard=guard * blind)
-
-        def of(a, b, own=own):
-            return select(own, quantity="difference", setting="label", item=a, other=b)
-
-        for item, a, b in (
-            ("u-shape", "first", "middle"),
-            ("u-shape", "last", "middle"),
-            ("recency", "last", "first"),
-        ):
-            if len(d := of(a, b)):
+        at = dict(guard="at chance on every data set" * (not len(own)))
+        own = own if len(own) else found[found.model == who]
+        for item, a, b in places:
+            d = select(own, quantity="difference", setting="label", item=a, other=b)
+            if len(d):
                 out.append(dict(at, item=item, other=f"{a} minus {b}", **strata(d)))
         if len(d := select(own, quantity="known")):
             out.append(dict(at, item="knows-query", **strata(d, np.arctanh, np.tanh)))
         for item, k in dict(calibration="calibrated", vocabulary="full").items():
-            for r in select(own, quantity="difference", setting=k).to_dict("records"):
-                ends = {c: r[c] for c in ("value", "low", "high", "n")}
-                out.append(dict(at, item=item, other=r["dataset"], **ends))
+            d = select(own, quantity="difference", setting=k)
+            out += d.assign(item=item, other=d.dataset, **at)[KEPT].to_dict("records")
     return out
 
 
@@ -116,16 +116,13 @@ def by_number(
 ) -> list:  # as `within_queries`
     "Changes of the loss with the number of exemplars, from one and from two to the most"
     d = select(rows, part="shots", quantity=["change", "steeper"])
+    d = d[(d.quantity == "steeper") | (d.shots == d.shots.max()) & (d.position <= 2)]
     chance = right_and_guess(rows, "shots").set_index(["model", "dataset", "shots"]).chance
-    whole = (d.quantity == "change") & (d.shots == d.shots.max()) & (d.position <= 2)
-    out = []
-    for item, g in {"shots": d[whole], "steepest": d[d.quantity == "steeper"]}.items():
-        for r in g.to_dict("records"):
-            blind = chance.get((r["model"], r["dataset"], r["shots"]), True)
-            other = f"{r['position']:.0f} to {r['shots']:.0f} exemplars"
-            ends = {c: r[c] for c in ("value", "low", "high", "n")}
-            out.append(dict(ends, item=item, other=other, guard="at chance" * bool(blind)))
-    return out
+    blind = [bool(chance.get(at, True)) for at in zip(d.model, d.dataset, d.shots)]
+    names = [f"{a:.0f} to {b:.0f} exemplars" for a, b in zip(d.position, d.shots)]
+    item = d.quantity.map(dict(change="shots", steeper="steepest"))
+    d = d.assign(item=item, other=names, guard=["at chance" * x for x in blind])
+    return d[KEPT].to_dict("records")
 
 
 def along_tuning(
@@ -174,13 +171,13 @@ def of_audit(
 ) -> list:  # as `within_queries`
     "How the ratio of the audit falls, and what the attack shows of an epsilon that is known"
     out = []
-    for _, t in audit_table(rows).groupby("model") if (rows.part == "audit").any() else ():
-        found = select(rows, part="audit", where="Table 4", setting="s-1", item="", delta=DELTA)
-        e = select(found, quantity="empirical").set_index("target")
-        if {1.0, 100.0} <= {*t.target}:
-            ends = [e.loc[x, ["value", "low", "high"]] / x for x in (1.0, 100.0)]
-            ratio = [pd.Series(dict(r, n=t.n.min())) for r in ends]
-            out.append(dict(item="ratio-falls", **lead(*ratio), unit="texts"))
+    names = dict(part="audit", where="Table 4", setting="s-1", item="", delta=DELTA)
+    ratio = select(rows, **names, quantity="empirical", target=[1.0, 100.0]).sort_values("target")
+    ratio[KEPT[3:6]] = ratio[KEPT[3:6]].div(ratio.target, axis=0)
+    for _, t in ratio.groupby("model"):
+        if len(t) == 2:
+            found = lead(*t.itertuples())
+            out.append(dict(item="ratio-falls", **found, unit="texts"))
     known = select(rows, part="attack", model="known", quantity=["attack", "truth"])
     for name, g in known.groupby("item", sort=False):
         v = g.set_index("quantity")
@@ -238,10 +235,11 @@ def overview(
     rows = widened(rows)
     reported, hits = reported_rows("iclinf"), right_and_guess(rows)
     for r in select(rows, part="influence", quantity="loss", setting="label").itertuples():
-        h = hits[(hits.model == r.model) & (hits.dataset == r.dataset)].iloc[0]
+        h = select(hits, model=r.model, dataset=r.dataset).iloc[0]
         print(
-            f"{r.model} on {r.dataset}: ICLInf {r.value:.2f} nats ({r.low:.2f} to {r.high:.2f}), {r.n:.0f} queries, "
-            f"{r.shots:.0f} exemplars; right in {100 * h.value:.0f} %, a guess in {100 * h.guess:.0f} %"
+            f"{r.model} on {r.dataset}: ICLInf {r.value:.2f} nats ({r.low:.2f} to {r.high:.2f}), "
+            f"{r.n:.0f} queries, {r.shots:.0f} exemplars; right in {100 * h.value:.0f} %, a guess in "
+            f"{100 * h.guess:.0f} %"
             + "; at chance, so its losses are those of guesses"
             * bool(h.chance)
         )

@@ -143,65 +143,55 @@ def fig3(measured, reported=None):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #a861e086
-def _pairs(series, kinds, gaps, reported, xlabel):
-    "Two kinds (value of `setting`: name) of each series, and the differences beside"
-    rows, first = ["paper, Table 1", *(name for name, *_ in series)], printed_losses(reported)
+def _reading(measured, reported, other, names, title, caption):
+    "Figure 4 or 7: the loss over the labels against another reading of the same queries, and differences beside"
+    kinds = ("label", names[0], "o"), (other, names[1], "D")
+    m = select(measured, part="influence", quantity="loss", setting=["label", other])
+    if not len(m):
+        return plots.placeholder("influence: not measured")
+    gaps = select(measured, part="influence", quantity="difference", setting=other)
+    series, first = list(_series(m, chances=measured)), printed_losses(reported).value
+    rows = ["paper, Table 1", *(name for name, *_ in series)]
     with plots.style():
         size = 7.4, 1.7 + 0.32 * len(rows)
         fig, (ax, right) = plt.subplots(1, 2, figsize=size, sharey=True, width_ratios=[3, 2])
-        ax.plot(first.value, [0.0] * len(first), **plots.HOLLOW, ms=5)
+        ax.plot(first, [0.0] * len(first), **plots.HOLLOW, ms=5)
         for i, (_, look, g) in enumerate(series, 1):
-            for k, (kind, marker) in enumerate(zip(kinds, "oD")):
+            for k, (kind, _, marker) in enumerate(kinds):
                 at = g[g.setting == kind].assign(row=i + 0.22 * (k - 0.5))
                 plots.errorbar(ax, at, "row", marker=marker, across=True, **look)
             own = select(gaps, model=g.model.iloc[0], dataset=g.dataset.iloc[0])
             plots.errorbar(right, own.assign(row=float(i)), "row", marker="s", across=True, **look)
-        for word, marker in zip(kinds.values(), "oD"):
+        for _, word, marker in kinds:
             ax.plot([], [], marker, color="#555555", ms=4, label=word)
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         ax.set_yticks(range(len(rows)), rows)
         ax.set(xlabel="ICLInf (nats)", xlim=(0, None), ylim=(len(rows) - 0.4, -0.6))
         right.axvline(0, color=plots.GREY, lw=1, zorder=0)
-        right.set_xlabel(xlabel)
-    return fig
-
-
-def _reading(measured, reported, kinds, title, caption):
-    "Figure 4 or 7: the loss over the labels against another reading of the same queries"
-    m = select(measured, part="influence", quantity="loss", setting=[*kinds])
-    if not len(m):
-        return plots.placeholder("influence: not measured")
-    gaps = select(measured, part="influence", quantity="difference", setting=[*kinds][1])
-    series = list(_series(m, chances=measured))
-    xlabel = "{1} minus {0} (nats)".format(*kinds.values())
-    fig = _pairs(series, kinds, gaps, reported, xlabel)
+        right.set_xlabel("{1} minus {0} (nats)".format(*names))
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
 
 
 def fig4(measured, reported):
     "Figure 4: with and without calibration"
-    return _reading(
-        measured,
-        reported,
-        dict(label="plain", calibrated="calibrated"),
-        "With and without calibration",
+    caption = (
         "Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
         "plain losses. Right, differences within the same queries. In the paper calibration always raises "
-        "the loss.",
+        "the loss."
     )
+    how = "calibrated", ("plain", "calibrated"), "With and without calibration"
+    return _reading(measured, reported, *how, caption)
 
 
 def fig7(measured, reported):
     "Figure 7: over the labels and over the whole vocabulary"
-    return _reading(
-        measured,
-        reported,
-        dict(label="labels", full="vocabulary"),
-        "Over the labels and over the whole vocabulary",
+    caption = (
         "Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
         "over the labels. Right, differences within the same queries. In the paper the vocabulary is "
-        "above the labels in all cases.",
+        "above the labels in all cases."
     )
+    how = "full", ("labels", "vocabulary"), "Over the labels and over the whole vocabulary"
+    return _reading(measured, reported, *how, caption)
 
 
 def tuned_pairs(
@@ -254,9 +244,7 @@ def fig_x_ladder(measured, reported=None):
                 g = rows[rows.dataset == d]
                 g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
                 g = g.assign(at=g.model.map(rung_number).map(stages.index)).sort_values("at")
-                for t in sorted(
-                    {*g.model.map(training_number)}
-                ):  # each begins at the model as it is
+                for t in sorted({*g.model.map(training_number)}):  # each from the model as it is
                     line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
                     name = "" if t else DATASETS.get(d, d)
                     plots.errorbar(side, line, "at", label=name or None, **look)
@@ -301,9 +289,8 @@ def fig6(measured, reported):
             left.plot(x, null_values(x, delta), color=color, lw=1, ls="--")
             own = audit_table(measured, delta=delta)
             if len(own):
-                left.plot(
-                    own.theory, own.empirical, marker, color=color, ms=4, label=f"ours, {name}"
-                )
+                look = dict(color=color, ms=4, label=f"ours, {name}")
+                left.plot(own.theory, own.empirical, marker, **look)
         left.plot([], [], color="#555555", lw=1, ls="--", label="null value")
         left.plot(x, x, color=plots.GREY, lw=1)
         right.fill_between(x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0)
@@ -390,9 +377,8 @@ def fig_x_attack(measured, reported=None):
         y = np.arange(len(d))
         ax.hlines(y, d.attack, d.theory, color=plots.REAL, lw=5, alpha=0.18)
         ax.plot(d.theory, y, "v", color="black", ms=6, label="promised")
-        ax.plot(
-            d.proven, y, "v", color="black", mfc="white", ms=6, label="proven, mean over the others"
-        )
+        look = dict(color="black", mfc="white", ms=6)
+        ax.plot(d.proven, y, "v", **look, label="proven, mean over the others")
         ax.plot(d.truth, y, "|", color="black", ms=13, mew=2, label="true")
         ax.plot(d.attack, y, "^", color=plots.REAL, ms=6, label="shown by the attack")
         ax.plot(d.attack_most, y, "|", color=plots.GREY, ms=10, label="could be shown at most")
@@ -419,10 +405,9 @@ def tab1(measured, reported):
     r = r.pivot(index=["model", "dataset"], columns="what", values="value").astype(float)
     rows = []
     for (who, d), v in r.iterrows():
-        row = dict(
-            model=f"{who} (paper)", dataset=DATASETS.get(d, d), accuracy=f"{v.accuracy:.1f} %"
-        )
-        rows.append(row | dict(loss=f"{v.loss:.2f} ± {v.sd:.2f}"))
+        row = dict(model=f"{who} (paper)", dataset=DATASETS.get(d, d))
+        row |= dict(accuracy=f"{v.accuracy:.1f} %", loss=f"{v.loss:.2f} ± {v.sd:.2f}")
+        rows.append(row)
     for (who, d), g in select(measured, part="influence").groupby(["model", "dataset"], sort=False):
         v = g.set_index(["quantity", "setting"])
         a, l = v.loc[("accuracy", "label")], v.loc[("loss", "label")]
@@ -456,9 +441,8 @@ def audit_sheet(
         if p.target in t.index:
             o = t.loc[p.target]
             row["ours"] = f"{o.empirical:.2f}"
-            row["used"] = (
-                f"{100 * o.used:.1f} % ({100 * o.used_low:.1f} to {100 * o.used_high:.1f})"
-            )
+            used, low, high = 100 * o[["used", "used_low", "used_high"]].astype(float)
+            row["used"] = f"{used:.1f} % ({low:.1f} to {high:.1f})"
             row |= {"n": f"{o.n:.0f} texts", "tokens": f"{o.tokens:.0f}"}
         rows.append(row)
     return pd.DataFrame(rows).fillna("")

@@ -8,6 +8,7 @@ __all__ = ['mean_loss', 'scores', 'losses', 'right', 'share', 'guess', 'measure'
 # %% ../../nbs/iclinf/influence.ipynb #18908d66
 import numpy as np
 import pandas as pd
+from fastcore.basics import chunked
 
 from .. import lm, stats, store
 from ..core import say
@@ -42,9 +43,10 @@ def leave_one_out(
     model,  # lm.LM of a local model, or its name
     cases: list,  # from `case`
     tokens: list,  # token ids of the labels
-    most: int = 2048,  # tokens of a pass
 ) -> list:  # a dict a case: label, blank (prompts x labels), up, down (exemplars), in nats
     "Scores of the labels with all exemplars and with each one left out"
+    import torch
+
     s = dict(request="leave_one_out", tokens=[int(t) for t in tokens], engine=model.engine)
     keys = [lm.key_of(model.id, s, c) for c in cases]
     have = model.store.get(keys, store.fresh_since())
@@ -59,38 +61,16 @@ def leave_one_out(
         model.store.need_write()
     for i in ids.values():
         model.check_window(i, [0] * len(i))
-    done = 0
-    for group in _passes(ids, most):
-        for k, lp in zip(group, _case_scores(model, [ids[k] for k in group])):
-            found = _kept(lp.numpy(force=True), tokens)
+    for done, group in enumerate(chunked(ids, 4)):  # cases that are read together
+        if done % 5 == 4:
+            say(f"{4 * done} of {len(todo)} queries")
+        found = dict(model.read([p for k in group for p in ids[k]]))
+        lp = torch.cat([found[i][-1:] for i in range(len(found))]).float().log_softmax(-1)
+        for k, own in zip(group, lp.split([len(ids[k]) for k in group])):
+            found = _kept(own.numpy(force=True), tokens)
             have[k] = model._keep(s, todo[k], found)  # that of another process, if it was first
             model.calls += 1
-        done += len(group)
-        if done // 20 > (done - len(group)) // 20:
-            say(f"{done} of {len(todo)} queries")
     return [have[k] for k in keys]
-
-
-def _passes(ids, most):
-    "Cases that are read together: as many as have `most` tokens of their own, one at least"
-    group, size = [], 0
-    for k, prompts in ids.items():
-        own = own_tokens(prompts)
-        if group and size + own > most:
-            yield group
-            group, size = [], 0
-        group, size = [*group, k], size + own
-    if group:
-        yield group
-
-
-def _case_scores(model, cases):
-    "Log-probabilities over the vocabulary, one tensor a case"
-    import torch
-
-    found = dict(model.read(sum(cases, [])))
-    out = torch.cat([found[i][-1:] for i in range(len(found))])
-    return out.float().log_softmax(-1).split([len(ids) for ids in cases])
 
 
 def _kept(lp, tokens):
@@ -141,17 +121,15 @@ def losses(
     table,  # from `scores`
     vocab: str = "label",  # 'label': over the labels alone; 'full': over the vocabulary
     calibration: str = "",  # '': none; 'shared': W of the prompt with all exemplars; 'own': of each prompt
-    signed: bool = False,  # Eq. 3 instead of Eq. 4
 ):  # DataFrame: query, position, loss
     "Loss of each exemplar of each query, before the maximum"
     out = []
     for q, g in table.groupby("query", sort=False):
         if vocab == "full":
-            first = g[(g.position > 0) & (g.label == g.label.iloc[0])]
-            loss = first.up if signed else np.maximum(first.up, first.down)
+            loss = g[(g.position > 0) & (g.label == g.label.iloc[0])][["up", "down"]].max(axis=1)
         else:
             lp = _label_logp(g, calibration)
-            loss = (lp[0] - lp[1:]).max(1) if signed else privacy_loss(lp[0], lp[1:])
+            loss = privacy_loss(lp[0], lp[1:])
         out += [(q, i + 1, float(x)) for i, x in enumerate(loss)]
     return pd.DataFrame(out, columns=["query", "position", "loss"])
 
@@ -192,7 +170,7 @@ def guess(
 
 # %% ../../nbs/iclinf/influence.ipynb #1235f152
 READINGS = {"label": {}, "full": dict(vocab="full"), "calibrated": dict(calibration="own")}
-READINGS |= {"calibrated, shared": dict(calibration="shared"), "signed": dict(signed=True)}
+READINGS |= {"calibrated, shared": dict(calibration="shared")}
 
 
 def readings(
@@ -200,28 +178,24 @@ def readings(
     seed: int = 0,  # of the bootstrap
 ):  # DataFrame in the long form: setting, item, other, position, quantity, value, ...
     "ICLInf in all readings, by position, the accuracy, and differences within the same queries"
-    rows, by = [], {}
+    rows, worst = [], {}
 
     def mean(quantity, values, **names):
         rows.append(dict(quantity=quantity, **names, **mean_loss(values, seed)))
 
     for name, how in READINGS.items():
-        by[name] = losses(table, **how).pivot(index="query", columns="position", values="loss")
-        mean("loss", by[name].max(axis=1), setting=name)
-        for i, loss in by[name].items():
-            mean("loss at position", loss, setting=name, position=i)
-    for name in ("label", "calibrated"):
-        hits = right(table, READINGS[name].get("calibration", ""))
-        rows.append(dict(quantity="accuracy", setting=name, **share(hits)))
+        worst[name] = losses(table, **how).groupby("query", sort=False).loss.max().to_numpy()
+        mean("loss", worst[name], setting=name)
+        if name != "label":
+            gap = _minus(worst[name], worst["label"])
+            mean("difference", gap, setting=name, other="label")
+    for name, calibration in dict(label="", calibrated="own").items():
+        rows.append(dict(quantity="accuracy", setting=name, **share(right(table, calibration))))
     rows.append(dict(quantity="guess", **guess(table)))
-    worst = {k: d.max(axis=1).to_numpy() for k, d in by.items()}
-    for k in ("calibrated", "calibrated, shared", "full"):
-        mean("difference", _minus(worst[k], worst["label"]), setting=k, other="label")
-    above = float((worst["full"] > worst["label"]).mean())
-    rows.append(
-        dict(quantity="above", setting="full", other="label", value=above, n=len(by["full"]))
-    )
-    places = by["label"].to_numpy()
+    places = losses(table).pivot(index="query", columns="position", values="loss")
+    for i, loss in places.items():
+        mean("loss at position", loss, setting="label", position=i)
+    places = places.to_numpy()
     ends = dict(first=places[:, 0], last=places[:, -1])
     if places.shape[1] > 2:
         ends["middle"] = places[:, 1:-1].mean(1)
@@ -258,13 +232,11 @@ def measure(
 
 def _known(table, one):
     "Does an exemplar leak less where the model knows the answer without any? By query"
-    bare = [
-        g for _, g in one[one.position == 1].groupby("query", sort=False)
-    ]  # without its only one
-    knows = [float(normalised(g.logp)[(g.label == g.truth).to_numpy().argmax()]) for g in bare]
-    hits = [g.label.iloc[int(g.logp.to_numpy().argmax())] == g.truth.iloc[0] for g in bare]
-    loss, n = losses(table).groupby("query", sort=False).loss.max().to_numpy(), len(knows)
-    out = [dict(quantity="accuracy", setting="no exemplar", **share(hits))]
+    one = one[one.position == 1].set_index("query")  # without its only exemplar
+    bare, truth = one.pivot(columns="label", values="logp"), one.truth.groupby("query").first()
+    knows = normalised(bare)[range(len(bare)), bare.columns.get_indexer(truth)]
+    out = [dict(quantity="accuracy", setting="no exemplar", **share(bare.idxmax(axis=1) == truth))]
+    loss, n = losses(table).groupby("query").loss.max().to_numpy(), len(bare)
     r = stats.spearman(knows, loss)[0] if n > 4 and np.isfinite(loss).all() else np.nan
     if r == r:
         z, half = np.arctanh(np.clip(r, -0.999999, 0.999999)), 1.96 / np.sqrt(n - 3)
