@@ -23,6 +23,7 @@ from memnb.contextual.measuring import (
 from .notions import arrays_of, in_order, onsets, too_low
 from .orders import OF_GROUP, alarms, earlier, mean_of, near_decisions, orders
 from .retraining import RUN_OF
+from ..results import select
 
 # %% ../../nbs/contextual/claims.ipynb #301d3cac
 def judged(

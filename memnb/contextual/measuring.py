@@ -7,14 +7,12 @@ __all__ = ['measure', 'model_name', 'Sizes', 'sweep', 'kind_of', 'chosen', 'curv
            'paired', 'group_of']
 
 # %% ../../nbs/contextual/measuring.ipynb #b85968cf
-import math
 import re
 import time
 from functools import cache
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from fastcore.basics import listify
 

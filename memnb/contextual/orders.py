@@ -14,7 +14,7 @@ import pandas as pd
 
 from .. import stats
 from .method import NOTIONS, begins, kendall
-from .notions import arrays_of, check_tau, in_order, onsets
+from .notions import arrays_of, check_tau, in_order
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 OF_GROUP = ["setting", "language", "size", "config"]
