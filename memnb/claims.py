@@ -71,20 +71,14 @@ def read(paper: str) -> list:
 def combine(votes, of: str = "all"):
     "One verdict of several cases, each of them a key of VERDICTS, as this is: by 'all', 'any', 'most' or 'always'"
     votes = list(votes)
-    if of not in ("all", "any", "most", "always"):
-        raise ValueError(f"cases are combined by all, any, most or always, not {of!r}")
     if all(v is None for v in votes):
         return None
-    yes, no = votes.count(True), votes.count(False)
-    if of == "all":
-        return False if no else True if yes == len(votes) else "undecided"
-    if of == "any":
-        return True if yes else False if no == len(votes) else "undecided"
-    if "mixed" in votes or (yes and no):
+    yes, no, n = votes.count(True), votes.count(False), len(votes)
+    if of in ("most", "always") and ("mixed" in votes or (yes and no)):
         return "mixed"
-    if of == "always":
-        return True if yes == len(votes) else False if no else "undecided"
-    return True if 2 * yes > len(votes) else False if 2 * no > len(votes) else "undecided"
+    ways = dict(all=(yes == n, no), always=(yes == n, no), any=(yes, no == n))
+    holds, fails = (ways | dict(most=(2 * yes > n, 2 * no > n)))[of]
+    return True if holds else False if fails else "undecided"
 
 
 def _open(row):
@@ -311,8 +305,8 @@ class Verdicts:
 COLORS = dict(zip(VERDICTS.values(), ["#009E73", "#D55E00", "#7A5195", "#9A9A9A", "#DDDDDD"]))
 
 
-def forest(board, ax=None):
-    """A line a claim of a board, on its axes or new ones of a fitting height: estimate and interval on a common scale.
+def forest(board):
+    """A line a claim of a board, estimate and interval on a common scale; the axes come back.
 
     The bound is 0, what speaks for the claim lies at the right, and the largest distance from the bound is 1. A cross
     stands where a claim has no single number and bound. Claims that were not measured are left out.
@@ -324,20 +318,19 @@ def forest(board, ax=None):
     who = [f" ({label(m)})" * (several and m != "") for m in d.model]
     names = [fill(said, 58) for said in d.says + who]
     lines = max((name.count("\n") for name in names), default=0) + 1
-    ax = ax or plt.subplots(figsize=(7, 0.9 + (0.09 + 0.13 * lines) * len(d)))[1]
-    for i, r in d.iterrows():
-        color, ends = COLORS[r.verdict], np.array([r.low, r.value, r.high]) - r["at"]
-        reach = np.abs(ends[np.isfinite(ends)]).max(initial=0) if np.isfinite(ends[1]) else 0
-        if reach:
-            ends = np.clip(ends / reach * (-1 if r.side == "below" else 1), -1.05, 1.05)
-            low, mid, high = sorted(ends) if not np.isnan(ends).any() else [ends[1]] * 3
-            ax.plot([low, high], [i, i], color=color, lw=1.4)
-            ax.plot(mid, i, "o", color=color, ms=5)
-        else:
-            ax.plot(0, i, "x", color=color, ms=5)
-        ax.text(1.12, i, f"{r.n:,.0f}" if r.n == r.n else "", va="center", fontsize=7)
-    for name in dict.fromkeys(d.verdict):
-        ax.plot([], [], "o", color=COLORS[name], label=name)
+    _, ax = plt.subplots(figsize=(7, 0.9 + (0.09 + 0.13 * lines) * len(d)))
+    ends = d[["low", "value", "high"]].sub(d["at"], axis=0)
+    reach = ends.where(np.isfinite(ends)).abs().max(axis=1).replace(0, np.nan)
+    reach = reach.where(np.isfinite(ends.value))
+    ends = ends.div(reach * np.where(d.side == "below", -1, 1), axis=0).clip(-1.05, 1.05)
+    for name, g in d.groupby("verdict", sort=False):
+        x, look = ends.loc[g.index], dict(color=COLORS[name], ms=5)
+        ax.hlines(g.index, x.low, x.high, color=COLORS[name], lw=1.4)
+        ax.plot(x.value, g.index, "o", label=name, **look)
+        lost = g.index[~np.isfinite(x.value)]
+        ax.plot(0 * lost, lost, "x", **look)
+        for i, n in g.n.dropna().items():
+            ax.text(1.12, i, f"{n:,.0f}", va="center", fontsize=7)
     ax.axvline(0, color="black", lw=0.8)
     ax.set_yticks(range(len(d)), names)
     ax.set_xticks([-1, 0, 1], ["against", "bound", "for"])

