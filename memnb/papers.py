@@ -153,9 +153,7 @@ class Paper:
 
     word: str  # as in the name of its page
     measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a subclass of `Sizes`
-    figures: dict = field(
-        default_factory=dict
-    )  # 'fig2': function of (rows, reported); other names are left out
+    figures: dict = field(default_factory=dict)  # 'fig2': function of (rows, reported), and others
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
 

@@ -39,9 +39,7 @@ def table_items(dataset, rows=20, doses=DOSES):
     """
     t, times = data.load(dataset), [d for d in (*doses, 0) for _ in range(rows)]
     if len(t) < len(times):
-        raise ValueError(
-            f"{t.name} has {len(t)} rows, but {len(times)} are needed: use fewer rows or doses"
-        )
+        raise ValueError(f"{t.name} has {len(t)} rows of {len(times)}: use fewer rows or doses")
     d = pd.DataFrame(dict(item=[f"{t.name} row {i}" for i in range(len(times))], source=t.name))
     split = ["member" if d else "twin" for d in times]
     return d.assign(split=split, times=times, label="", text=t.rows[: len(times)], head=t.header)
@@ -73,9 +71,7 @@ def own_items(texts=None, table=None, doses=(16, 4), seed=0):
     """
     parts = []
     if texts is not None:
-        own = list(
-            dict.fromkeys(" ".join(t.split()) for t in data.texts(texts).text)
-        )  # a line each
+        own = data.texts(texts).text.str.split().str.join(" ").drop_duplicates().tolist()
         n, half = len(own), len(own) // 2
         if n < 4 * len(doses):
             raise ValueError(f"{n} different texts are too few: give {4 * len(doses)} or more")
@@ -369,9 +365,7 @@ def what_came(name: str) -> str:
     by = r.groupby("times").exact.agg(["sum", "size"]).sort_index(ascending=False)
     often = [f"{t} repetitions" if t else "held-out controls" for t in by.index]
     back = [f"{o}: {x} of {n} come back" for o, x, n in zip(often, by["sum"], by["size"])]
-    top, never = by.reindex([by.index[0], 0], fill_value=0).values.tolist()
+    top, never = map(tuple, by.reindex([by.index[0], 0], fill_value=0).values.tolist())
     power = fisher_power(top[1], never[1], _RECALL, binom_ci(*never)[1])
-    test = (
-        f"Fisher p = {fisher(never, top):.2g}; a test of this size finds a recall of {_RECALL:.0%}"
-    )
-    return f"planted:{name}: {'; '.join(back)}. {test} with probability {power:.2f} or more"
+    test = f"a test of this size finds a recall of {_RECALL:.0%} with a probability of {power:.2f}"
+    return f"planted:{name}: {'; '.join(back)}. Fisher p = {fisher(never, top):.2g}; {test}"

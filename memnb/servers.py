@@ -52,10 +52,9 @@ def _told(headers, text):
             return float(headers[name]) / unit
     with suppress(KeyError, ValueError, TypeError):
         return max(0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
-    one, units = r"(\d+(?:\.\d+)?)\s*(ms|milli|h|m|s)[a-z]*", dict(h=3600, m=60, s=1)
-    said = re.search(
-        rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)", text.lower()
-    )
+    text, units = text.lower(), dict(h=3600, m=60, s=1)
+    one = r"(\d+(?:\.\d+)?)\s*(ms|milli|h|m|s)[a-z]*"
+    said = re.search(rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)", text)
     return sum(float(x) * units.get(u, 0.001) for x, u in re.findall(one, said[1])) if said else 0
 
 
@@ -128,12 +127,10 @@ _REFUSED = "content_filter|content_policy_violation|ResponsibleAIPolicyViolation
 _LONG = "length", "max_tokens", "model_length", "max_new_tokens"
 _TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
 _OPEN = rf"(?i)\s*(?:<(?:{_TAG})>|\[think\]|<\|channel\|>analysis)"
-_CLOSED = (
-    rf"(?is).*(?:</(?:{_TAG})>|<\|end_of_thought\|>|\[/think\]|<\|channel\|>final<\|message\|>)\s*"
-)
-_MUSING = (
-    r"(?i)\s*(ok(ay)?|alright|hmm+|wait|first|let me|let's|we (need|have)|i need|so|the user)\b"
-)
+_CLOSE = rf"</(?:{_TAG})>|<\|end_of_thought\|>|\[/think\]|<\|channel\|>final<\|message\|>"
+_CLOSED = rf"(?is).*(?:{_CLOSE})\s*"
+_MUSES = r"ok(ay)?|alright|hmm+|wait|first|let me|let's|we (need|have)|i need|so|the user"
+_MUSING = rf"(?i)\s*({_MUSES})\b"
 _DECLINES = (
     r"(?i)\W*(?:(?:i['’]?m|i am|we are)?\s*(?:really |very |so )?sorry|(?:my )?apologies|"
     r"i apologi[sz]e|unfortunately|as an ai\b[^.,]{0,60})?(?:[\s,.;–—-]|but|however)*(?:i|we)"
@@ -604,33 +601,29 @@ class OpenAI(LM):
 
     async def _work(self, todo, put):
         "Put (place, answer or error) for each job; raises what ends the run before all are done"
-        row, over = 0, set()
+        kind, row, over, jobs = _kind(todo[0]), 0, [], iter(range(len(todo)))
 
         async def ask(i):
             nonlocal row
             try:
                 answer = await self._attempt(todo[i])
-                self.known |= set() if isinstance(answer, Unread) else {_kind(todo[i])}
+                self.known |= set() if isinstance(answer, Unread) else {kind}
             except Exception as e:
                 answer = e
             put((i, answer))
-            over.add(i)
+            over.append(answer)
             bad = isinstance(answer, Exception) and not _of_prompt(answer)
             row = row + 1 if bad else 0
             if bad:
-                self._end(answer, row, _kind(todo[i]) not in self.known and len(over) < len(todo))
-            return answer
+                self._end(answer, row, kind not in self.known and len(over) < len(todo))
 
-        for kind in set(map(_kind, todo)) - self.known:  # one goes ahead, three where they fail
-            found = []
-            for i in [i for i, job in enumerate(todo) if _kind(job) == kind][:3]:
-                found += [] if kind in self.known else [await ask(i)]
-            if kind not in self.known and len(found) == 3 and len(over) < len(todo):
-                if isinstance(found[-1], Unread):
-                    raise ModelError(f"{self.name} answers with nothing but thoughts; {_HOW}.")
-                if not any(map(_of_prompt, found)):
-                    raise self._refuses(found[-1])
-        jobs = iter([i for i in range(len(todo)) if i not in over])
+        while kind not in self.known and len(over) < min(3, len(todo)):  # one by one at first
+            await ask(next(jobs))
+        if kind not in self.known and len(over) < len(todo):
+            if isinstance(over[-1], Unread):
+                raise ModelError(f"{self.name} answers with nothing but thoughts; {_HOW}.")
+            if not any(map(_of_prompt, over)):
+                raise self._refuses(over[-1])
 
         async def worker():
             for i in jobs:
