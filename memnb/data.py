@@ -249,9 +249,8 @@ def _numbers(col):
 # %% ../nbs/rooms/data.ipynb #dc0ac757
 def _most_unique(df, target):
     "The column, not the target, with the largest share of distinct values, where that is one half or more"
-    share = {c: df[c].nunique() / len(df) for c in df.columns if c != target}
-    best = max(share, key=share.get)
-    return best if share[best] >= 0.5 else None
+    share = df.drop(columns=[target], errors="ignore").nunique() / len(df)
+    return share.idxmax() if share.max() >= 0.5 else None
 
 
 @lru_cache(32)  # a caller that changes the table takes a copy

@@ -22,10 +22,8 @@ from .core import code_version, data_dir, did_you_mean, paper_file, replacing, s
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
     "What a paper, given by its word, prints: one row a number, with `where` it is printed"
-    path = paper_file(paper, "reported.csv")
-    if not path.exists():
-        raise FileNotFoundError(f"no table {path.name} of the paper {paper!r}: memnb ships none")
-    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+    file = paper_file(paper, "reported.csv")
+    return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 # %% ../nbs/rooms/results.ipynb #ff44ac83
 COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
@@ -108,10 +106,7 @@ def checked(rows) -> pd.DataFrame:
             texts = d[c].astype(object).where(d[c].notna(), "").astype(str)
             d[c] = texts.str.replace("\r\n?", "\n", regex=True)
             continue
-        try:
-            d[c] = pd.to_numeric(d[c]).astype(float)
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"column {c!r} of a measured table: {e}") from None
+        d[c] = pd.to_numeric(d[c]).astype(float)
         if COLUMNS[c][0] is int and (d[c].dropna() % 1 != 0).any():
             raise ValueError(f"column {c!r} of a measured table holds what is no whole number")
         if COLUMNS[c][0] is int and d[c].notna().all():
@@ -135,13 +130,9 @@ def select(rows, **where) -> pd.DataFrame:
     """
     kept = np.ones(len(rows), bool)
     for column, value in where.items():
-        if column in rows:
-            there = rows[column]
-        elif column in COLUMNS:
-            there = pd.Series(None, rows.index, object)
-        else:
-            known = dict.fromkeys([*rows, *COLUMNS])
+        if column not in (known := dict.fromkeys([*rows, *COLUMNS])):
             raise ValueError(f"rows have no column {column!r}{did_you_mean(column, known)}")
+        there = rows.get(column, pd.Series(None, rows.index, object))
         values = list(value) if pd.api.types.is_list_like(value) else [value]
         mine = there.isin(values)
         if any(pd.isna(v) or v == "" for v in values):
@@ -195,29 +186,16 @@ def _file_name(run, model, mode, seed):
     return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.parquet"
 
 
-def _schema(columns):
-    import pyarrow as pa
-
-    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    return pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns])
-
-
 def _read(file):
     "Rows of a file; ValueError where it is none of ours, or damaged"
-    import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
-
     try:
-        with ParquetFile(file, page_checksum_verification=True) as f:
-            table = f.read()
-        if table.schema != _schema(names := table.column_names):
-            raise ValueError("its columns are not those of memnb")
-        if lacks := {*_REQUIRED, *MADE} - {*names}:
-            raise ValueError(f"it lacks {', '.join(sorted(lacks))}")
-    except (pa.ArrowException, ValueError, OSError) as e:
+        rows = pd.read_parquet(file, page_checksum_verification=True)
+        if odd := {*_REQUIRED, *MADE} - {*rows} or {*rows} - {*COLUMNS}:
+            raise ValueError(f"it lacks, or should not have, {', '.join(sorted(odd))}")
+    except (ValueError, OSError, NotImplementedError) as e:
         why = f"{file.name} is no table of measurements ({e}): restore it or delete it"
         raise ValueError(why) from None
-    return table.to_pandas()
+    return rows
 
 
 def _write(rows, file):
@@ -225,8 +203,10 @@ def _write(rows, file):
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    schema = pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in rows])
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
-    table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
+    table = pa.Table.from_pandas(rows.astype(whole), schema, preserve_index=False)
     how = dict(compression="zstd", store_schema=False, write_page_checksum=True)
     with replacing(file) as part:
         write_table(table.replace_schema_metadata(), part, **how)

@@ -177,7 +177,7 @@ def _text(reply, chat, closes=False):
 # %% ../nbs/rooms/servers.ipynb #49fe9026
 # the letters with which vocabularies like GPT-2's write bytes
 _LETTERS = {chr(b): b for b in [*range(33, 127), *range(161, 173), *range(174, 256)]}
-_LETTERS |= {chr(256 + i): b for i, b in enumerate({*range(256)} - {*_LETTERS.values()})}
+_LETTERS |= {chr(256 + i): b for i, b in enumerate(sorted({*range(256)} - {*_LETTERS.values()}))}
 
 
 def _spellings(tokens):
