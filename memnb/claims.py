@@ -39,14 +39,14 @@ class Claim:
     about: str  # one of ABOUT
     where: str  # section, table or figure of the paper; 'ours' for a statement of ours
     says: str  # the statement, in our words
-    test: str = "bound"  # one of TESTS, or the dotted name of a function in the paper's package
+    test: str = "bound"  # one of TESTS
     rows: str = ""  # query on the long table; '': statistics of this claim
     args: dict = field(default_factory=dict)  # what the test is given besides the rows
 
     def __post_init__(self):
         if self.about not in ABOUT:
             raise ValueError(f"{self.id}: about {self.about!r}{did_you_mean(self.about, ABOUT)}")
-        if self.test not in TESTS and "." not in self.test:
+        if self.test not in TESTS:
             raise ValueError(f"{self.id}: no test {self.test!r}{did_you_mean(self.test, TESTS)}")
 
 
@@ -209,23 +209,14 @@ def _evidence(d, one, votes: list, found, at: float = math.nan, printed: bool = 
     return " ".join("; ".join(parts).split()[:25])
 
 
-def verdict(claim: Claim, rows, reported=None) -> dict:
-    """What a claim comes to on a long table, statistics included: verdict, evidence, value, low, high, n, at, side.
-
-    What the paper prints is read by claims that are functions.
-    """
+def verdict(claim: Claim, rows) -> dict:
+    "What a claim comes to on a long table, statistics included: verdict, evidence, value, low, high, n, at, side"
     none = dict.fromkeys(("value", "low", "high", "n", "at"), math.nan)
     none |= dict(verdict=_VERDICTS[None], evidence="not measured", side="above")
-    args = dict(claim.args)
-    if claim.test not in TESTS:
-        paper, function = claim.test.split(".")  # one that only one paper has
-        module = importlib.import_module(f"memnb.{paper}.claims")
-        found, why = getattr(module, function)(rows, reported, **args)
-        found = found if found is None or isinstance(found, str) else bool(found)
-        return none | dict(verdict=_VERDICTS[found], evidence=why)
     d = queried(rows, claim.rows or f"part == 'claim' and item == '{claim.id}'")
     if not len(d):
         return none
+    args = claim.args
     found, votes = judge(claim.test, d, **args)
     usual = dict(share=0.5, sign=0.5, bound=0.0)
     at, side = args.get("at", usual.get(claim.test, math.nan)), args.get("side", "above")
@@ -271,7 +262,7 @@ def board(paper: str, measured=None, reported=None, **how) -> pd.DataFrame:
                 made = [pd.DataFrame(made).assign(part="claim")] if len(made) else []
                 full[part] = pd.concat([groups[part], *made], ignore_index=True)
             said = dict(id=c.id, about=c.about, model=name, where=c.where, says=c.says)
-            out.append(said | verdict(c, full[part], reported))
+            out.append(said | verdict(c, full[part]))
     return pd.DataFrame(out, columns=BOARD)
 
 

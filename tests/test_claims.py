@@ -139,15 +139,13 @@ def test_a_claim_that_cannot_be_is_refused(wrong):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_are_data(paper):
-    "Ids, tests, and at most four claims of our own a paper"
+    "Ids, and at most four claims of our own a paper"
     found = read(paper)
     if not found:
         pytest.skip(f"{paper} has its claims in Python")
     assert len({c.id for c in found}) == len(found)
     own = [c.id for c in found if c.where.startswith("ours")]
     assert len(own) <= 4, f"{paper} has {len(own)} claims of its own: {own}"
-    for c in found:
-        assert c.test in TESTS or callable(claims._package(*c.test.split("."))), c
 
 
 def test_board_and_forest(tmp_path, monkeypatch):
@@ -186,9 +184,7 @@ def judged_rows(paper, monkeypatch):
     m, seen = results.measured(paper), []
     run = [c for c in ("profile", "variant", "seed") if c in m]
     _, m = max(m.groupby(run, dropna=False), key=lambda g: len(g[1]))
-    monkeypatch.setattr(
-        claims, "verdict", lambda c, d, rep: seen.append((c, d)) or verdict(c, d, rep)
-    )
+    monkeypatch.setattr(claims, "verdict", lambda c, d: seen.append((c, d)) or verdict(c, d))
     board(paper, m.dropna(axis=1, how="all"))
     for c, d in seen:
         d = claims.queried(d, c.rows or f"part == 'claim' and item == '{c.id}'")
