@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from urllib.parse import urlsplit
 
 from .core import require, say
@@ -381,8 +381,7 @@ class OpenAI(LM):
         self.options = OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
         if odd := set(self.options) - set(OPTIONS):
             raise ValueError(f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}")
-        self.body = dict(self.options["body"] or {})
-        self.concurrency, self.timeout = self.options["concurrency"], self.options["timeout"]
+        self.body, self.concurrency = self.options["body"] or {}, self.options["concurrency"]
         self.azure = bool(azure := os.environ.get("AZURE_OPENAI_ENDPOINT"))
         self.url = azure or os.environ.get(_URL) or _PUBLIC
         self.model, name = model, os.path.basename(model) if os.path.isabs(model) else model
@@ -397,12 +396,11 @@ class OpenAI(LM):
         self.not_taken = set()  # fields that the server does not take, and 'system'
         self.more, self.closes = 0, False  # tokens for thoughts; do they end without a beginning?
         self.way = None  # how log-probabilities come, and by how many places they are shifted
-        self.said, self.kinds, self._client = set(), {}, None
+        self.said, self.kinds = set(), {}  # what was told; how prompts were answered
 
+    @cached_property
     def client(self):
         "The client, made at the first request that the store cannot answer"
-        if self._client:
-            return self._client
         variable = "AZURE_OPENAI_API_KEY" if self.azure else "OPENAI_API_KEY"
         if not (key := os.environ.get(variable, "").strip()):
             told = "any value for a server without keys, whose address is in OPENAI_BASE_URL"
@@ -411,13 +409,12 @@ class OpenAI(LM):
         require("openai", "api")
         import openai
 
-        kw = dict(max_retries=self.options["retries"], timeout=self.timeout, api_key=key)
-        kw["http_client"] = _gated()(self.concurrency, follow_redirects=False, timeout=self.timeout)
+        timeout = self.options["timeout"]
+        gate = _gated()(self.concurrency, follow_redirects=False, timeout=timeout)
+        kw = dict(max_retries=self.options["retries"], timeout=timeout, api_key=key)
         if self.azure:
-            self._client = openai.AsyncAzureOpenAI(azure_endpoint=self.url, **kw)
-        else:
-            self._client = openai.AsyncOpenAI(base_url=self.url, **kw)
-        return self._client
+            return openai.AsyncAzureOpenAI(azure_endpoint=self.url, http_client=gate, **kw)
+        return openai.AsyncOpenAI(base_url=self.url, http_client=gate, **kw)
 
     def _say_once(self, what):
         if what and what not in self.said:
@@ -492,7 +489,7 @@ class OpenAI(LM):
         body, end, reply = body | fields | self.body, time.monotonic() + wait, None
         while reply is None:
             try:
-                reply = await self.client().post(path, body=body, cast_to=object)
+                reply = await self.client.post(path, body=body, cast_to=object)
             except (openai.RateLimitError, openai.InternalServerError) as e:
                 headers = e.response.headers
                 pause = float(headers.get("retry-after") or 0)
@@ -658,7 +655,7 @@ class OpenAI(LM):
             raise NoAnswer(f"{self.name} failed on {row} prompts in a row, {last}")
 
     def _answer(self, todo):
-        self.client()
+        self.client  # noqa: B018 - a missing key is said before anything else
         found = queue.SimpleQueue()
         work = asyncio.run_coroutine_threadsafe(self._work(todo, found.put), _loop(os.getpid()))
         work.add_done_callback(lambda _: found.put(None))
@@ -684,5 +681,5 @@ class OpenAI(LM):
             n = f"{len(lost)} of {len(todo)} prompts"
             raise NoAnswer(f"{n} got no answer from {self.name}, {last}")
 
-# %% ../nbs/rooms/servers.ipynb #23142ef0
+
 BACKENDS = dict(openai=OpenAI)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from memnb import claims, core, results
-from memnb.claims import ABOUT, TESTS, Claim, board, combine, forest, judge, read, verdict
+from memnb.claims import ABOUT, Claim, board, combine, forest, judge, read, verdict
 
 PAPERS = "tabular icl iclinf contextual capacity compare".split()
 numbers = some.floats(-50, 50).map(lambda x: round(x, 3))

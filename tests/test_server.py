@@ -1373,7 +1373,7 @@ def test_a_server_that_serves_one_at_a_time(server, at):
     words = [f"word {i}" for i in range(30)]
     server.plan, model = dict.fromkeys(words, slowly), load(at, timeout=0.6, retries=8)
     assert model.generate(asks("chat", words)) == [w.upper() for w in words]
-    assert model.client()._client.limit < 16
+    assert model.client._client.limit < 16
 
 
 def test_fewer_after_a_429_and_more_again(server, at):
@@ -1381,7 +1381,7 @@ def test_fewer_after_a_429_and_more_again(server, at):
     server.delay, server.plan["word 40"] = 0.01, [status(429)]
     model = load(at)
     model.generate(asks("chat", words))
-    assert 16 <= model.client()._client.limit < 24 and model.client()._client.most == 32
+    assert 16 <= model.client._client.limit < 24 and model.client._client.most == 32
 
 
 LINES = {
@@ -1427,7 +1427,7 @@ def test_settings_of_a_server(server, at, monkeypatch):
     cli._served([*words, f"body={body}"])
     model = lm.load("openai:loud", store=lm.Store(at))
     assert model.generate(["first"]) == ["FIRST"] and server.asked[0][-1]["top_k"] == 1
-    assert (model.mode, model.concurrency, model.timeout) == ("completion", 2, 7)
+    assert (model.mode, model.concurrency, model.options["timeout"]) == ("completion", 2, 7)
     assert lm.load("openai:loud", mode="chat", concurrency=3).concurrency == 3
     for wrong in ("body=3", "timeout=x", "concurrency=0", "nothing=1", "url=here", "timeout"):
         with pytest.raises(ValueError, match="--server|no address"):
