@@ -120,19 +120,16 @@ def _groups(truth):
         yield head, g
 
 
-def showings(truth, window=10, seed=0) -> list:
-    """The documents that repeat the items, in random order: each item stands in exactly `times` of them
-
-    window: most rows of a table in a document.
-    """
+def showings(truth, seed=0) -> list:
+    "The documents that repeat the items, in random order: each item stands in exactly `times` of them"
     rng, docs = random.Random(f"{seed} showings"), []
     for head, g in _groups(truth[truth.times > 0]):
         texts = g.text.tolist()
         for _ in range(g.times.iloc[0]):
             if head is None:
                 docs += [csv_line(l, t) for l, t in zip(g.label, texts)]
-            else:  # consecutive windows, the first of a random length
-                cuts = [0, *range(rng.randint(1, window), len(texts), window), len(texts)]
+            else:  # consecutive windows of 10 rows, the first of a random length
+                cuts = [0, *range(rng.randint(1, 10), len(texts), 10), len(texts)]
                 docs += ["\n".join([*head, *texts[a:b]]) for a, b in zip(cuts, cuts[1:])]
     return rng.sample(docs, len(docs))
 

@@ -372,11 +372,8 @@ def _cut(prompt, n):
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
 
-    def __init__(self, model: str, mode=None, store: Store = None, revision="", **options):
-        """model: its name at the server; mode: 'chat' (default) or 'completion'; options: see `OPTIONS`
-
-        revision: your own mark, to keep answers of two times apart in the store.
-        """
+    def __init__(self, model: str, mode=None, store: Store = None, **options):
+        "model: its name at the server; mode: 'chat' (default) or 'completion'; options: see `OPTIONS`"
         given = dict(options, mode=mode) if mode else options
         self.options = OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
         if odd := set(self.options) - set(OPTIONS):
@@ -385,8 +382,7 @@ class OpenAI(LM):
         self.azure = bool(azure := os.environ.get("AZURE_OPENAI_ENDPOINT"))
         self.url = azure or os.environ.get(_URL) or _PUBLIC
         self.model, name = model, os.path.basename(model) if os.path.isabs(model) else model
-        marks = f"@{revision}" * bool(revision)
-        marks += json.dumps(self.body, sort_keys=True) if self.body else ""
+        marks = json.dumps(self.body, sort_keys=True) if self.body else ""
         ident = f"openai:{name}{marks}#{_place(self.url)}"
         super().__init__(f"openai:{name}", ident, self.options["mode"], store)
         self.caps = frozenset({"generate"} if self.mode == "chat" else {"generate", "logprobs"})

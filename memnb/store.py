@@ -379,8 +379,8 @@ class Store:
         names = "model", "engine", "answers", "refused", "chars", "first", "last"
         return [dict(zip(names, r)) for r in self._all(q)]
 
-    def forget(self, model: str, refused: bool = False) -> int:
-        """Drop the answers of a model, or only refused prompts, for good, and give their room back; say how many.
+    def forget(self, model: str) -> int:
+        """Drop the answers of a model for good, and give their room back; say how many.
 
         ValueError for a model that the store does not have. The prompts are asked again.
         """
@@ -388,8 +388,7 @@ class Store:
         if model not in there:
             raise ValueError(f"the store has no answers of {model!r}{did_you_mean(model, there)}")
         self.need_write()
-        q = f"DELETE FROM answers WHERE model=?{f' AND {_REFUSED}' * refused}"
-        n = self._run(lambda db: db.execute(q, (model,)).rowcount)
+        n = self._run(lambda db: db.execute("DELETE FROM answers WHERE model=?", (model,)).rowcount)
         self._all("VACUUM")
         self._all("PRAGMA wal_checkpoint(TRUNCATE)")
         return n

@@ -493,7 +493,7 @@ def test_a_refusal_is_kept(at):
     with pytest.raises(lm.NoAnswer, match="1 of 2 prompts.*content_filter"):
         m.logprobs(["a", "no"], ["x", "no"])
     assert {"refused": "content_filter"} in rows(at).values()
-    assert Store(at).forget("prude", refused=True) == 3
+    assert Store(at).forget("prude") > 3
     assert m.generate(["no"]) == [""] and m.calls == 3
 
 
