@@ -10,15 +10,16 @@ __all__ = ['ABOUT', 'PAPER', 'MODEL', 'TRUTH', 'BOARD', 'BOARD_MIME', 'Claim', '
 import importlib
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
 from textwrap import fill
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import yaml
+from pydantic import BaseModel
 
 from . import stats
-from .core import did_you_mean, paper_file
+from .core import paper_file
 from .plots import label, to_html
 from .results import measured as all_measured
 from .results import reported as all_reported
@@ -31,35 +32,22 @@ _VERDICTS = {True: "holds", False: "does not hold", "mixed": "mixed", "undecided
 _VERDICTS[None] = "not measured"
 
 
-@dataclass
-class Claim:
-    "A statement of a paper, the rows that it is about, and the test that decides"
+class Claim(BaseModel, extra="allow"):
+    "A statement of a paper, the rows that it is about, and the test that decides; what else is given is for the test"
 
     id: str  # short and unique in its paper, as 'plateau'
-    about: str  # one of ABOUT
+    about: Literal[*ABOUT]
     where: str  # section, table or figure of the paper; 'ours' for a statement of ours
     says: str  # the statement, in our words
-    test: str = "bound"  # one of TESTS
+    test: Literal["bound", "between", "share", "sign", "trend", "printed", "never"] = "bound"
     rows: str = ""  # query on the long table; '': statistics of this claim
-    args: dict = field(default_factory=dict)  # what the test is given besides the rows
-
-    def __post_init__(self):
-        if self.about not in ABOUT:
-            raise ValueError(f"{self.id}: about {self.about!r}{did_you_mean(self.about, ABOUT)}")
-        if self.test not in TESTS:
-            raise ValueError(f"{self.id}: no test {self.test!r}{did_you_mean(self.test, TESTS)}")
 
 
 def read(paper: str) -> list:
     "The claims of a paper, given by its word: list of `Claim`; [] where it has no claims.yaml"
     file = paper_file(paper, "claims.yaml")
-    if not file.exists():
-        return []
-    fields, out = Claim.__dataclass_fields__, []
-    for entry in yaml.safe_load(file.read_text(encoding="utf-8")):
-        args = {k: entry.pop(k) for k in [*entry] if k not in fields}
-        out.append(Claim(**entry, args=args))
-    return out
+    known = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
+    return [Claim.model_validate(entry) for entry in known]
 
 # %% ../nbs/rooms/claims.ipynb #bd867359
 def combine(votes, of: str = "all"):
@@ -216,7 +204,7 @@ def verdict(claim: Claim, rows) -> dict:
     d = queried(rows, claim.rows or f"part == 'claim' and item == '{claim.id}'")
     if not len(d):
         return none
-    args = claim.args
+    args = claim.model_extra
     found, votes = judge(claim.test, d, **args)
     usual = dict(share=0.5, sign=0.5, bound=0.0)
     at, side = args.get("at", usual.get(claim.test, math.nan)), args.get("side", "above")

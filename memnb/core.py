@@ -106,9 +106,9 @@ def need_device(device: str):
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"torch sees no {device} here: take 'cpu', or a build of torch with CUDA")
 
-# %% ../nbs/rooms/core.ipynb #d9993bb6
+
 def give_back():
-    "Free memory goes back to the system, where the C library can do so"
+    "Large arrays that are gone leave holes: free memory goes back to the system, where the C library can do so"
     import ctypes
 
     with suppress(AttributeError, OSError, TypeError):

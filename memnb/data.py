@@ -296,14 +296,13 @@ def known():
     d = pd.read_csv(package_dir() / "data.csv", keep_default_na=False)
     return d[["name", "kind", "rows", "home", "license"]]
 
-# %% ../nbs/rooms/data.ipynb #ba968e75
+
+_MEANT = {n.lower().replace("_", "-"): k for k in SETS.values() for n in k.names}
+
+
 def find_set(name: str):
     "The data set of `SETS` that a name, alias or title means, in any case, with - or _; None for no set"
-
-    def plain(name):
-        return str(name).lower().replace("_", "-")
-
-    return next((k for k in SETS.values() if plain(name) in map(plain, k.names)), None)
+    return _MEANT.get(str(name).lower().replace("_", "-"))
 
 # %% ../nbs/rooms/data.ipynb #c2d32a9b
 def _is_file(source):
@@ -407,7 +406,7 @@ def _ways(k, split, why):
         f"1. {get}\n2. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{file}{columns}"
     )
 
-# %% ../nbs/rooms/data.ipynb #9b278c77
+
 def _gather(k, split):
     "(split, what, bytes) of a known set, split by split, from the first place that has it"
     if found := _own_files(k.name, split):
@@ -431,7 +430,7 @@ def _read_text(raw, what):
     lines = _decode(raw, what).split("\n")[3:]
     return pd.DataFrame([l.split("\t") for l in lines if l.strip()], columns=["label", "text"])
 
-# %% ../nbs/rooms/data.ipynb #56d91064
+
 def _tidy(d, k, what, split, origin):
     "The columns that every text set has"
     if "coarse_label" in d:
