@@ -41,11 +41,8 @@ def label(model: str) -> str:
 
 
 def color(model: str) -> str:
-    "Hex colour of a model, the same in every figure: planted blue, 'paper' black, 'baseline' grey, any other orange"
-    if model.startswith("planted"):
-        return PLANTED
-    own = {"paper": "black", "GPT-3.5": "#7A7A7A", "GPT-4": "black", "baseline": GREY}
-    return own.get(model, REAL)
+    "Hex colour of a model, the same in every figure: planted blue, any other orange"
+    return PLANTED if model.startswith("planted") else REAL
 
 
 def dose_colors(doses) -> dict:
