@@ -182,6 +182,30 @@ def test_names_of_runs_and_their_tables():
     assert "ann" not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
 
 
+def test_the_night_of_tables_asks_for_as_much_as_ships():
+    "A profile that gives other numbers of samples or labels than the rows that ship is out of date"
+    (run,) = profiles.select("night", ("tabular",))
+    s = papers.paper("tabular").sizes(
+        papers.injected(papers.find("tabular"), run.parameters)["sizes"]
+    )
+    own = {(d, what): n for d, what, n in s.more}
+    usual = {0.2: max(2, s.samples // 3), 0.7: s.samples, 1.2: s.samples}
+    rows = results.select(results.measured("tabular"), profile="night", model="smollm2")
+    drawn = (
+        results.select(rows, part="sampling", quantity="valid")
+        .set_index(["dataset", "temperature"])
+        .n
+    )
+    assert drawn.to_dict() == {at: own.pop(at, usual[at[1]]) for at in drawn.index}
+    labels = (
+        results.select(rows, part="accuracy", item="language model", quantity="rate")
+        .set_index("dataset")
+        .n
+    )
+    assert labels.to_dict() == {d: own.pop((d, "labels"), s.values_n) for d in labels.index}
+    assert not own  # nothing is asked that does not ship
+
+
 def test_runs_of_a_grid_do_not_hide_each_other(tmp_path, monkeypatch, capsys):
     "Whatever it varies; and what a profile no longer runs is named"
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
