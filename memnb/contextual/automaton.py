@@ -14,6 +14,20 @@ from fastcore.basics import patch
 from .grammars import Grammar
 
 # %% ../../nbs/contextual/automaton.ipynb #85ba71b3
+def _ahead(g, stacks):
+    "What comes behind stacks [(stack, probability)]: {next token, None at the end: {stack: probability}}"
+    ahead, open_ = {}, list(stacks)
+    while open_:
+        stack, p = open_.pop()
+        x = stack[0] if stack else None
+        if x in g.rules:
+            open_ += [(rhs + stack[1:], p * q) for q, rhs in g.rules[x]]
+        else:
+            rest = ahead.setdefault(x, {})
+            rest[stack[1:]] = rest.get(stack[1:], 0.0) + p
+    return ahead
+
+
 def _machine_of(g, most):
     "Arcs [(token, probability, next state)] of each state, None beyond `most`; and the last state"
     states, arcs, todo = {"start": 0}, [], [[((g.start,), 1.0)]]
@@ -21,16 +35,7 @@ def _machine_of(g, most):
         if len(arcs) >= most:
             break
         arcs.append([])
-        ahead, open_ = {}, list(state)  # {next token: {stack: probability}}; None is the end
-        while open_:
-            stack, p = open_.pop()
-            x = stack[0] if stack else None
-            if x in g.rules:
-                open_ += [(rhs + stack[1:], p * q) for q, rhs in g.rules[x]]
-            else:
-                rest = ahead.setdefault(x, {})
-                rest[stack[1:]] = rest.get(stack[1:], 0.0) + p
-        for x, rest in sorted(ahead.items(), key=lambda kv: kv[0] or ""):
+        for x, rest in sorted(_ahead(g, state).items(), key=lambda kv: kv[0] or ""):
             total = sum(rest.values())
             new = sorted((s, p / total) for s, p in rest.items()) if x is not None else []
             k = tuple((s, f"{p:.9e}") for s, p in new)
@@ -68,6 +73,18 @@ def visits(arcs, longest=20000):
     return seen, np.array(ends)
 
 # %% ../../nbs/contextual/automaton.ipynb #29c88a6a
+def _prefixed(g, string):
+    "Log-probability of a string, token by token, without the machine"
+    state, total = [((g.start,), 1.0)], 0.0
+    for x in [*string.split(), None]:
+        rest = _ahead(g, state).get(x)
+        if not rest:
+            return -math.inf
+        p = sum(rest.values())
+        state, total = [(s, q / p) for s, q in rest.items()], total + math.log(p)
+    return total
+
+
 @patch
 def logprobs(
     self: Grammar,
@@ -75,8 +92,6 @@ def logprobs(
 ):  # array of natural logarithms; -inf for strings that are not in the language
     "Exact log-probabilities of many strings"
     arcs, _, whole = self.machine()
-    if not whole:
-        return np.array([self.logprob(s) for s in strings])
     steps = [{x: (math.log(p), j) for x, p, j in a} for a in arcs]
 
     def walked(string):
@@ -88,4 +103,4 @@ def logprobs(
             total += p
         return total
 
-    return np.array([walked(s) for s in strings])
+    return np.array([walked(s) if whole else _prefixed(self, s) for s in strings])

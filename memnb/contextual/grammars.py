@@ -10,6 +10,7 @@ import graphlib
 import math
 import re
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import yaml
@@ -86,33 +87,6 @@ class Grammar:
             owner = np.repeat(owner, reps)
         words, cuts = np.array(names)[x].tolist(), np.searchsorted(owner, np.arange(n + 1))
         return [" ".join(words[a:b]) for a, b in zip(cuts, cuts[1:])]
-
-    def _whole(self, string):
-        "What `_inside` finds for all of a string; None if it is not in the language"
-        words = string.split()
-        try:
-            return _inside(self, words, self.start, 0, {}).get(len(words))
-        except RecursionError:
-            why = f"a string of {len(words)} tokens nests too deeply: ask `logprobs`"
-            raise ValueError(why) from None
-
-    def logprob(
-        self,
-        string: str,  # tokens with blanks in between
-    ) -> float:  # natural logarithm; -inf for a string that is not in the language
-        "Exact log-probability of a string"
-        got = self._whole(string)
-        return got[0] if got else -math.inf
-
-    def tree(
-        self,
-        string: str,  # in the language
-    ) -> tuple:  # (symbol, from, to, children)
-        "The likeliest derivation of a string"
-        got = self._whole(string)
-        if not got:
-            raise ValueError(f"{string[:60]!r} is not in {self.called}: its probability is 0")
-        return got[2]
 
 
 def grammar(
@@ -198,41 +172,31 @@ GRAMMARS |= {
 }  # tokens 1 to 9 as letters a to i
 GRAMMARS |= dict(L4m=filled(B_TYPE + B_EVEN, p=0.9, q=0.05, s=0.9, t="1/30", x=0.9, y=0.05))
 
-# %% ../../nbs/contextual/grammars.ipynb #55f924c7
-def _inside(g, words, x, i, memo):
-    "What x can derive from position i: {end: (log-probability, that of the best derivation, its tree)}"
-    if x not in g.rules:
-        return {i + 1: (0.0, 0.0, (x, i, i + 1, ()))} if words[i : i + 1] == [x] else {}
-    if (x, i) in memo:
-        return memo[x, i]
-    out = {}
-    for p, rhs in g.rules[x]:
-        at = {i: (math.log(p), math.log(p), ())}
-        for y in rhs:
-            ahead = {}
-            for j, (a, b, kids) in at.items():
-                for k, (c, d, kid) in _inside(g, words, y, j, memo).items():
-                    _add_way(ahead, k, a + c, b + d, (*kids, kid))
-            at = ahead
-        for k, (a, b, kids) in at.items():
-            _add_way(out, k, a, b, (x, i, k, kids))
-    memo[x, i] = out
-    return out
-
-
-def _add_way(out, k, total, best, tree):
-    "Add a way to get to k"
-    if k not in out:
-        out[k] = total, best, tree
-    else:
-        a, b, t = out[k]
-        out[k] = float(np.logaddexp(a, total)), max(b, best), tree if best > b else t
-
 # %% ../../nbs/contextual/grammars.ipynb #afff1422
 def levels(language, string) -> list:
     "Non-terminals of a string's likeliest derivation, a level each from the top: [(symbol, from, to), ...]"
-    g, out, row = grammar(language), [], None
-    row = [g.tree(string)]
+    g, words, out, never = grammar(language), string.split(), [], (-math.inf,)
+
+    @cache
+    def best(x, i):  # from place i on: end -> (log-probability, tree) of the likeliest derivation
+        if x not in g.rules:
+            return {i + 1: (0.0, (x, i, i + 1, ()))} if words[i : i + 1] == [x] else {}
+        found = {}
+        for p, side in g.rules[x]:
+            at = {i: (math.log(p), ())}
+            for y in side:
+                ahead = {}
+                for j, (a, kids) in at.items():
+                    for k, (b, kid) in best(y, j).items():
+                        if a + b > ahead.get(k, never)[0]:
+                            ahead[k] = a + b, (*kids, kid)
+                at = ahead
+            for k, (a, kids) in at.items():
+                if a > found.get(k, never)[0]:
+                    found[k] = a, (x, i, k, kids)
+        return found
+
+    row = [best(g.start, 0)[len(words)][1]]
     while any(t[3] for t in row):
         out.append([t[:3] for t in row if t[0] in g.rules])
         row = [kid for t in row for kid in (t[3] or [t])]
