@@ -123,19 +123,15 @@ def in_order(
     return sorted(set(names), key=lambda s: (parts(s), str(s)))
 
 
-def check_tau(
-    tau,  # threshold of recollection
-) -> float:
-    "tau as a number, refused where it is none"
+def check_tau(tau) -> float:
+    "The threshold of recollection as a number, refused where it is none"
     if isinstance(tau, Real) and tau == tau:
         return float(tau)
     raise ValueError(f"tau is a number of nats per token, not {tau!r}")
 
 
-def check_rule(
-    rule: str,  # of a start
-) -> str:
-    "The rule, refused where it is none"
+def check_rule(rule: str) -> str:
+    "The rule of a start, refused where there is none of this name"
     if rule not in RULES_OF_START:
         raise ValueError(f"a start is {' or '.join(map(repr, RULES_OF_START))}, not {rule!r}")
     return rule

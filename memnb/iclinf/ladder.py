@@ -24,7 +24,7 @@ from .prompts import every_text, label_tokens, pool
 
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
 def spare(
-    dataset: str,  # 'news' or one of `COARSE`
+    dataset: str,  # 'news', 'topics' or 'goods'
 ):  # DataFrame: text, label
     "Training texts that are neither exemplars nor queries"
     p, (train, test) = pool(dataset, 1), every_text(dataset)

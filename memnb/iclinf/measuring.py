@@ -48,14 +48,6 @@ class Sizes(papers.Sizes):
     training: int = 0  # ladder: number of the training; claims are judged over several
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
-def model_sizes(
-    *models,  # lm.LM of local models
-):  # DataFrame in the long form
-    "How many parameters models have"
-    rows = [dict(model=m.name, value=m.n_params) for m in models]
-    return pd.DataFrame(rows).assign(part="model", quantity="parameters")
-
-
 def measure_parts(
     model,  # lm.LM of a local model, or its name
     sizes: Sizes,  # what is measured
@@ -69,13 +61,13 @@ def measure_parts(
     if {"shots", "influence", "ladder"} & {*s.parts}:
         for d in s.datasets:  # fails where a data set is too small
             draw(pool(d, max(s.n, s.shots_n), s.splits, seed), 0, max(s.shots, *s.shots_all), seed)
-    how, found = dict(mode=s.mode, splits=s.splits, seed=seed), [model_sizes(m)]
+    how = dict(mode=s.mode, splits=s.splits, seed=seed)
 
     def influence(who):
-        return [measure(who, d, s.n, s.shots, **how) for d in s.datasets]
+        size = dict(part="model", model=who.name, quantity="parameters", value=who.n_params)
+        return [pd.DataFrame([size]), *(measure(who, d, s.n, s.shots, **how) for d in s.datasets)]
 
-    if "influence" in s.parts:
-        found += influence(m)
+    found = influence(m) if "influence" in s.parts else []
     if "shots" in s.parts:
         found.append(by_shots(m, s.datasets[0], s.shots_n, s.shots_all, **how))
     if "audit" in s.parts:
@@ -90,9 +82,9 @@ def measure_parts(
         if s.training:  # the model as it is was asked by the first training
             found.append(rows[rows.model != m.name])
         else:  # whose last model stands beside the others
-            found += [rows, model_sizes(last), *influence(last)]
+            found += [rows, *influence(last)]
     for other in map(lm.load, s.models):
-        found += [model_sizes(other), *influence(other)]
+        found += influence(other)
     rows = pd.concat([d for d in found if len(d)], ignore_index=True)
     rows = rows.round(dict.fromkeys(["value", "low", "high", "sd"], 6))
     return rows.drop_duplicates(results.key_columns(rows), ignore_index=True)
