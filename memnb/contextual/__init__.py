@@ -20,7 +20,7 @@ from .retraining import *
 from . import figures as _figures
 from .claims import facts
 from .figures import tab1
-from .measuring import chosen, sweep
+from .measuring import balanced, chosen, main_rows, sweep
 from ..papers import Paper
 
 _drawn = {name: f for name, f in vars(_figures).items() if name.startswith("fig")}
