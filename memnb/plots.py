@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'label', 'color', 'dose_colors', 'style', 'errorbar', 'foot', 'finish',
-           'Picture', 'picture', 'to_png', 'savefig', 'slide', 'placeholder', 'to_html']
+           'Picture', 'picture', 'to_png', 'savefig', 'slide', 'drawn', 'placeholder', 'to_html']
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
 import io
 import os
 import re
 from contextlib import contextmanager
+from functools import wraps
 from importlib.util import find_spec
 
 import numpy as np
@@ -191,6 +192,29 @@ def slide(draw, stops: list, name: str, start: int = 0):
     moved = dict(options=stops, value=stops[start], description=name, continuous_update=False)
     moved |= dict(style=dict(description_width="initial"), layout=dict(width="32em"))
     interact(lambda at: display(show(at)), at=SelectionSlider(**moved))
+
+
+def drawn(*parts, panels=1, size=(7.2, 3.3), **kw):
+    """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported) that gives foot and caption.
+
+    The `panels` stand in a row, `kw` are of `plt.subplots`; a placeholder where none of the `parts` was measured.
+    """
+
+    def made(draw):
+        @wraps(draw)
+        def figure(measured, reported=None):
+            import matplotlib.pyplot as plt
+
+            if parts and not measured.part.isin(parts).any():
+                return placeholder(f"{draw.__doc__}: not measured")
+            with style():
+                fig, axs = plt.subplots(1, panels, figsize=size, **kw)
+                foot, caption = draw(axs, measured, reported)
+            return finish(fig, draw.__doc__, foot, caption)
+
+        return figure
+
+    return made
 
 
 def placeholder(why: str):

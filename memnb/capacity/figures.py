@@ -8,7 +8,6 @@ __all__ = ['fig2', 'fig6', 'fig_x_found', 'fig_x_precision', 'fig13', 'fig15', '
 
 # %% ../../nbs/capacity/figures.ipynb #e917a637
 import re
-from functools import wraps
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,24 +23,6 @@ from .text import shown_prefixes
 from ..stats import mean_ci
 
 # %% ../../nbs/capacity/figures.ipynb #8d804ba8
-def _drawn(*parts, panels=2, high=3.3, **kw):
-    "A figure, titled by its docstring, whose function gives foot and caption; or a placeholder without such rows"
-
-    def made(draw):
-        @wraps(draw)
-        def figure(measured, reported=None):
-            if not len(results.select(measured, part=parts)):
-                return plots.placeholder(f"{draw.__doc__}: not measured")
-            with plots.style():
-                fig, axs = plt.subplots(1, panels, figsize=(7.2, high), **kw)
-                foot, caption = draw(axs, measured, reported)
-            return plots.finish(fig, draw.__doc__, foot, caption)
-
-        return figure
-
-    return made
-
-
 def _hues(rows):
     "An orange for each trained model, the darker the larger, the same in all figures of a run"
     names = {c for c in rows.config.dropna() if re.fullmatch(r"\d+x\d+", c)}
@@ -75,7 +56,7 @@ def _replicates(t):
     return plots.foot(t, f"{len(t)} trainings", "95 % t over replicates")
 
 # %% ../../nbs/capacity/figures.ipynb #8124f8c4
-@_drawn("synthetic", "text")
+@plots.drawn("synthetic", "text", panels=2)
 def fig2(axs, measured, reported):
     "Bits memorized by the size of the data"
     (a, b), text = axs, bits.trainings(measured, "text")
@@ -109,7 +90,7 @@ def fig2(axs, measured, reported):
     )
 
 
-@_drawn("synthetic", "precision", "steps", "ladder")
+@plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
 def fig6(axs, measured, reported):
     "Capacity by the number of parameters, and convergence"
     (a, b), caps, curve = axs, bits.capacities(measured), results.select(measured, part="curve")
@@ -147,7 +128,7 @@ def fig6(axs, measured, reported):
     )
 
 
-@_drawn("steps", panels=1, high=3.6)
+@plots.drawn("steps", size=(7.2, 3.6))
 def fig_x_found(ax, measured, reported):
     "Bits per parameter by the length of the training"
     t, ends = results.select(measured, part="steps"), bits.endings(measured)
@@ -186,7 +167,7 @@ def fig_x_found(ax, measured, reported):
     )
 
 
-@_drawn("kept", sharey=True)
+@plots.drawn("kept", panels=2, sharey=True)
 def fig_x_precision(axs, measured, reported):
     "Bits held with fewer bits of a weight"
     (a, b), hues = axs, _hues(measured)
@@ -216,7 +197,7 @@ def fig_x_precision(axs, measured, reported):
     )
 
 
-@_drawn("length", "vocab", sharey=True)
+@plots.drawn("length", "vocab", panels=2, sharey=True)
 def fig13(axs, measured, reported):
     "Bits memorized while length or vocabulary varies"
     every = bits.trainings(measured, "length", "vocab")
@@ -238,7 +219,7 @@ def fig13(axs, measured, reported):
     )
 
 
-@_drawn("beyond")
+@plots.drawn("beyond", panels=2)
 def fig15(axs, measured, reported):
     "Membership of random tokens"
     (a, b), x = axs, np.geomspace(0.02, 60, 200)
@@ -266,7 +247,7 @@ def fig15(axs, measured, reported):
     )
 
 # %% ../../nbs/capacity/figures.ipynb #8e5a9a69
-@_drawn("text")
+@plots.drawn("text", panels=2)
 def fig4(axs, measured, reported):
     "Bits memorized of a text, and loss, by the size of the data"
     (a, b), text = axs, bits.over_capacity(bits.trainings(measured, "text"), measured)
@@ -297,7 +278,7 @@ def fig4(axs, measured, reported):
     )
 
 
-@_drawn("text", panels=1)
+@plots.drawn("text")
 def fig_x_total(ax, measured, reported):
     "Total memorized of text"
     text, caps = bits.trainings(measured, "text"), bits.capacities(measured)
@@ -321,7 +302,7 @@ def fig_x_total(ax, measured, reported):
     )
 
 
-@_drawn("text")
+@plots.drawn("text", panels=2)
 def fig11(axs, measured, reported):
     "Membership on text, and against extraction"
     (a, b), text = axs, bits.trainings(measured, "text")
@@ -344,7 +325,7 @@ def fig11(axs, measured, reported):
     )
 
 
-@_drawn("text")
+@plots.drawn("text", panels=2)
 def fig18(axs, measured, reported):
     "Extraction, and the law of membership"
     (a, b), text = axs, bits.trainings(measured, "text")
@@ -383,7 +364,7 @@ def fig18(axs, measured, reported):
     )
 
 
-@_drawn("rates")
+@plots.drawn("rates", panels=2)
 def fig16(axs, measured, reported):
     "Compression rates of training and held-out sequences"
     t = results.select(measured, part="rates")
@@ -408,7 +389,7 @@ def fig16(axs, measured, reported):
     )
 
 
-@_drawn("words", panels=1)
+@plots.drawn("words")
 def fig17(ax, measured, reported):
     "Rarity of the words of a text, and its memorization"
     d = results.wide(results.select(measured, part="words", setting="sample"))
@@ -423,7 +404,7 @@ def fig17(ax, measured, reported):
     )
 
 
-@_drawn("given", panels=1, high=2.8)
+@plots.drawn("given", size=(7.2, 2.8))
 def fig_x_given(ax, measured, reported):
     "Bits held of a text by its repetitions in training"
     g = results.select(measured, part="given", quantity="unintended").astype(dict(times=int))

@@ -60,23 +60,18 @@ def printed_losses(
     return p[["model", "dataset"]].assign(value=p.value.astype(float), size=size)
 
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
-def fig1(measured, reported=None):
-    "Figure 1: mean loss by the position of the exemplar, before the maximum"
+@plots.drawn("influence", size=(6.4, 3.4))
+def fig1(ax, measured, reported):
+    "Influence by position in the prompt"
     m = select(measured, part="influence", quantity="loss at position", setting="label")
-    if not len(m):
-        return plots.placeholder("influence: not measured")
-    with plots.style():
-        fig, ax = plt.subplots(figsize=(6.4, 3.4))
-        for i, (name, look, g) in enumerate(_series(m, chances=measured)):
-            g = g.sort_values("position").assign(at=lambda d, i=i: d.position + 0.03 * (i - 2))
-            plots.errorbar(ax, g, "at", label=name, ls="-", lw=1, **look)
-        ax.set_xticks(sorted(m.position.unique()))
-        ax.set(xlabel="position of the exemplar left out", ylabel="mean loss (nats)")
-        ax.set_ylim(0, ax.get_ylim()[1] * 1.3)
-        ax.legend(loc="upper left", fontsize=7, ncols=2)
-    return plots.finish(
-        fig,
-        "Influence by position in the prompt",
+    for i, (name, look, g) in enumerate(_series(m, chances=measured)):
+        g = g.sort_values("position").assign(at=lambda d, i=i: d.position + 0.03 * (i - 2))
+        plots.errorbar(ax, g, "at", label=name, ls="-", lw=1, **look)
+    ax.set_xticks(sorted(m.position.unique()))
+    ax.set(xlabel="position of the exemplar left out", ylabel="mean loss (nats)")
+    ax.set_ylim(0, ax.get_ylim()[1] * 1.3)
+    ax.legend(loc="upper left", fontsize=7, ncols=2)
+    return (
         _foot(m),
         "The loss of each position, averaged over queries before any maximum is taken. The paper's curves "
         "form a U: the first and the last exemplar above those in between." + _HOLLOW,
@@ -93,49 +88,41 @@ def by_size(
     return g.assign(size=g.model.map(sizes)).sort_values("size")
 
 
-def fig2(measured, reported):
-    "Figure 2: loss by the size of the model"
+@plots.drawn(size=(5.5, 3.2))
+def fig2(ax, measured, reported):
+    "Influence by model size"
     m, p = by_size(measured), printed_losses(reported)
     m = m[m.model.map(rung_number) == 0]
-    with plots.style():
-        fig, ax = plt.subplots(figsize=(5.5, 3.2))
-        for name, look, g in _series(m, chances=measured):
-            plots.errorbar(ax, g, "size", label=name, **look)
-        for d, marker in zip(dict.fromkeys(p.dataset), "os^"):
-            g = p[p.dataset == d]
-            look = plots.HOLLOW | dict(marker=marker, ms=5)
-            ax.plot(g["size"], g.value, **look, label=f"paper, {DATASETS.get(d, d)}")
-        _log_ticks(ax, [0.1, 0.3, 1, 3, 10, 30])
-        ax.set(xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)")
-        ax.set_ylim(bottom=0)
-        ax.legend(fontsize=7, ncols=2)
-    return plots.finish(
-        fig,
-        "Influence by model size",
+    for name, look, g in _series(m, chances=measured):
+        plots.errorbar(ax, g, "size", label=name, **look)
+    for d, marker in zip(dict.fromkeys(p.dataset), "os^"):
+        g = p[p.dataset == d]
+        look = plots.HOLLOW | dict(marker=marker, ms=5)
+        ax.plot(g["size"], g.value, **look, label=f"paper, {DATASETS.get(d, d)}")
+    _log_ticks(ax, [0.1, 0.3, 1, 3, 10, 30])
+    ax.set(xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)")
+    ax.set_ylim(bottom=0)
+    ax.legend(fontsize=7, ncols=2)
+    return (
         _foot(m) if len(m) else "",
         "The nine losses that the paper prints, all of models of 7 to 9 billion parameters, and our model. "
         "The paper's Figure 2 has six sizes of Qwen2.5, with a peak at about 7 billion, and prints none of them.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #52fde0e9
-def fig3(measured, reported=None):
-    "Figure 3: loss by the number of exemplars"
+@plots.drawn("shots", size=(5.5, 3.2))
+def fig3(ax, measured, reported):
+    "Influence by the number of exemplars"
     m = select(measured, part="shots", quantity="loss", setting="label")
-    if not len(m):
-        return plots.placeholder("shots: not measured")
-    with plots.style():
-        fig, ax = plt.subplots(figsize=(5.5, 3.2))
-        for name, look, g in _series(m, "shots", measured):
-            plots.errorbar(ax, g.sort_values("shots"), "shots", label=name, ls="-", lw=1, **look)
-        if reported is not None:
-            p = printed_losses(reported).value
-            ax.plot([4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1")
-        _log_ticks(ax, sorted({4, *m.shots.unique()}))
-        ax.set(xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None))
-        ax.legend(fontsize=7, loc="lower left")
-    return plots.finish(
-        fig,
-        "Influence by the number of exemplars",
+    for name, look, g in _series(m, "shots", measured):
+        plots.errorbar(ax, g.sort_values("shots"), "shots", label=name, ls="-", lw=1, **look)
+    if reported is not None:
+        p = printed_losses(reported).value
+        ax.plot([4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1")
+    _log_ticks(ax, sorted({4, *m.shots.unique()}))
+    ax.set(xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None))
+    ax.legend(fontsize=7, loc="lower left")
+    return (
         _foot(m),
         "Mean over queries of the largest loss in the prompt; all numbers of exemplars have the same "
         "queries. The paper's curves begin at two exemplars and fall most from two to four; it prints "
@@ -203,62 +190,54 @@ def tuned_pairs(
     return [(a, b) for a, b in pairs if b.removeprefix(a).lower().strip("-_") in ends]
 
 
-def fig5(measured, reported):
-    "Figure 5: pretrained models against instruction-tuned ones"
+@plots.drawn(size=(5.5, 3.2))
+def fig5(ax, measured, reported):
+    "Pretrained and instruction-tuned models"
     m = select(measured, part="influence", quantity="loss", setting="label")
     p = printed_losses(reported)
-    with plots.style():
-        fig, ax = plt.subplots(figsize=(5.5, 3.2))
-        for a, b in tuned_pairs(m):
-            for d, g in m[m.model.isin([a, b])].groupby("dataset"):
-                g = g.set_index("model").reindex([a, b]).assign(at=[0, 1])
-                plots.errorbar(ax, g, "at", ls="-", label=f"{plots.label(b)}, {DATASETS.get(d, d)}")
-        for i, (who, g) in enumerate(p.groupby("model", sort=False)):
-            look = plots.HOLLOW | dict(marker="os^"[i % 3], ms=5)
-            ax.plot([1 + 0.04 * (i - 1)] * len(g), g.value, **look, label=f"paper, {who}")
-        ax.text(0, 0.4, "the paper prints\nnone of these", ha="center", fontsize=8, color="#555555")
-        ax.set_xticks([0, 1], ["pretrained", "instruction-tuned"])
-        ax.set(xlim=(-0.4, 1.4), ylim=(0, None), ylabel="ICLInf (nats)")
-        ax.legend(fontsize=7, loc="upper left")
-    return plots.finish(
-        fig,
-        "Pretrained and instruction-tuned models",
+    for a, b in tuned_pairs(m):
+        for d, g in m[m.model.isin([a, b])].groupby("dataset"):
+            g = g.set_index("model").reindex([a, b]).assign(at=[0, 1])
+            plots.errorbar(ax, g, "at", ls="-", label=f"{plots.label(b)}, {DATASETS.get(d, d)}")
+    for i, (who, g) in enumerate(p.groupby("model", sort=False)):
+        look = plots.HOLLOW | dict(marker="os^"[i % 3], ms=5)
+        ax.plot([1 + 0.04 * (i - 1)] * len(g), g.value, **look, label=f"paper, {who}")
+    ax.text(0, 0.4, "the paper prints\nnone of these", ha="center", fontsize=8, color="#555555")
+    ax.set_xticks([0, 1], ["pretrained", "instruction-tuned"])
+    ax.set(xlim=(-0.4, 1.4), ylim=(0, None), ylabel="ICLInf (nats)")
+    ax.legend(fontsize=7, loc="upper left")
+    return (
         "Table 1 of the paper: three data sets a model, n = 500 queries each",
         "The losses that the paper prints are those of instruction-tuned models, three data sets each. Its "
         "Figure 5 has their pretrained versions beside them, always lower, and prints no number.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
-def fig_x_ladder(measured, reported=None):
-    "Influence and accuracy of a model that is tuned on the form of the prompts"
+@plots.drawn("ladder", panels=2, size=(7.4, 3.2))
+def fig_x_ladder(axs, measured, reported):
+    "Influence and accuracy during fine-tuning"
     m = select(measured, part="ladder", quantity="loss", setting=["", "tuned", None])
-    if not len(m):
-        return plots.placeholder("ladder: not measured")
-    hits = right_and_guess(measured, "ladder")
+    (ax, right), hits = axs, right_and_guess(measured, "ladder")
     stages = sorted({rung_number(who) for who in m.model})
-    with plots.style():
-        fig, (ax, right) = plt.subplots(1, 2, figsize=(7.4, 3.2))
-        for i, d in enumerate(dict.fromkeys(m.dataset)):
-            look = dict(color=plots.COLORS[i], ls="-", lw=1)
-            for side, rows, k in ((ax, m, 1), (right, hits, 100)):
-                g = rows[rows.dataset == d]
-                g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
-                g = g.assign(at=g.model.map(rung_number).map(stages.index)).sort_values("at")
-                for t in sorted({*g.model.map(training_number)}):  # each from the model as it is
-                    line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
-                    name = "" if t else DATASETS.get(d, d)
-                    plots.errorbar(side, line, "at", label=name or None, **look)
-            at = hits[hits.dataset == d].guess.iloc[0]
-            right.axhline(100 * at, color=plots.COLORS[i], lw=1, ls=":")
-        for side in (ax, right):
-            side.set_xticks(range(len(stages)), stages)
-            side.set_xlabel("prompts tuned on")
-        ax.set(ylabel="ICLInf (nats)", ylim=(0, None))
-        right.set(ylabel="accuracy (%)", ylim=(0, 103))
-        ax.legend(fontsize=7)
-    return plots.finish(
-        fig,
-        "Influence and accuracy during fine-tuning",
+    for i, d in enumerate(dict.fromkeys(m.dataset)):
+        look = dict(color=plots.COLORS[i], ls="-", lw=1)
+        for side, rows, k in ((ax, m, 1), (right, hits, 100)):
+            g = rows[rows.dataset == d]
+            g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
+            g = g.assign(at=g.model.map(rung_number).map(stages.index)).sort_values("at")
+            for t in sorted({*g.model.map(training_number)}):  # each from the model as it is
+                line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
+                name = "" if t else DATASETS.get(d, d)
+                plots.errorbar(side, line, "at", label=name or None, **look)
+        at = hits[hits.dataset == d].guess.iloc[0]
+        right.axhline(100 * at, color=plots.COLORS[i], lw=1, ls=":")
+    for side in (ax, right):
+        side.set_xticks(range(len(stages)), stages)
+        side.set_xlabel("prompts tuned on")
+    ax.set(ylabel="ICLInf (nats)", ylim=(0, None))
+    right.set(ylabel="accuracy (%)", ylim=(0, 103))
+    ax.legend(fontsize=7)
+    return (
         plots.foot(m[m.setting != "tuned"], f"{m.n.max():.0f} queries", "95 %"),
         "The packaged model, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
         "among them. A line is a training. Dotted: always naming the most frequent label.",
@@ -278,38 +257,35 @@ def null_values(
     return 2 * conversion(np.array(best), delta)
 
 
-def fig6(measured, reported):
-    "Figure 6: empirical against theoretical epsilon, a curve a delta, and their ratio"
-    p, x = solved(reported), np.geomspace(0.5, 100, 400)
+@plots.drawn(panels=2, size=(8.4, 3.8))
+def fig6(axs, measured, reported):
+    "The audit: empirical against theoretical epsilon"
+    (left, right), p, x = axs, solved(reported), np.geomspace(0.5, 100, 400)
     p = p[p["where"] == "Table 4"]
-    with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.8))
-        for delta, color, marker in zip(DELTAS, plots.COLORS, "^oD"):
-            name = rf"$\delta = 10^{{{np.log10(delta):.0f}}}$"
-            left.plot(x, null_values(x, delta), color=color, lw=1, ls="--")
-            own = audit_table(measured, delta=delta)
-            if len(own):
-                look = dict(color=color, ms=4, label=f"ours, {name}")
-                left.plot(own.theory, own.empirical, marker, **look)
-        left.plot([], [], color="#555555", lw=1, ls="--", label="null value")
-        left.plot(x, x, color=plots.GREY, lw=1)
-        right.fill_between(x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0)
-        for ax, y in ((left, p.empirical), (right, p.ratio)):
-            ax.plot(p.target, y, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
-            _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100], both=ax is left)
-            ax.set_xlabel(r"theoretical $\varepsilon$")
-        own = audit_table(measured)
+    for delta, color, marker in zip(DELTAS, plots.COLORS, "^oD"):
+        name = rf"$\delta = 10^{{{np.log10(delta):.0f}}}$"
+        left.plot(x, null_values(x, delta), color=color, lw=1, ls="--")
+        own = audit_table(measured, delta=delta)
         if len(own):
-            right.plot(own.target, own.ratio, "o", color=plots.COLORS[1], ms=4, label="ours")
-        left.set_ylabel(r"empirical $\varepsilon$")
-        right.set(ylabel="empirical over theoretical", ylim=(0, 1.35))
-        left.legend(fontsize=7)
-        right.legend(fontsize=7)
+            look = dict(color=color, ms=4, label=f"ours, {name}")
+            left.plot(own.theory, own.empirical, marker, **look)
+    left.plot([], [], color="#555555", lw=1, ls="--", label="null value")
+    left.plot(x, x, color=plots.GREY, lw=1)
+    right.fill_between(x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0)
+    for ax, y in ((left, p.empirical), (right, p.ratio)):
+        ax.plot(p.target, y, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
+        _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100], both=ax is left)
+        ax.set_xlabel(r"theoretical $\varepsilon$")
+    own = audit_table(measured)
+    if len(own):
+        right.plot(own.target, own.ratio, "o", color=plots.COLORS[1], ms=4, label="ours")
+    left.set_ylabel(r"empirical $\varepsilon$")
+    right.set(ylabel="empirical over theoretical", ylim=(0, 1.35))
+    left.legend(fontsize=7)
+    right.legend(fontsize=7)
     m = select(measured, part="audit", quantity="tokens", where="Table 4", item="", setting="s-1")
     unit = f"texts of {(m.value / m.n).mean():.0f} tokens a target, scaled to fifty"
-    return plots.finish(
-        fig,
-        "The audit: empirical against theoretical epsilon",
+    return (
         _foot(m, unit, "") if len(m) else "",
         r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value, what the formula gives without "
         "any leakage; its steps are the changes of the best order, which the paper sees in its curves. Right, the "
@@ -317,31 +293,28 @@ def fig6(measured, reported):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
-def fig_x_found(measured, reported):
-    "The share of the bound on the divergence that the data use"
+@plots.drawn(size=(5.5, 3.4))
+def fig_x_found(ax, measured, reported):
+    "Divergence as a share of its bound"
     p = solved(reported)
-    with plots.style():
-        fig, ax = plt.subplots(figsize=(5.5, 3.4))
-        t = p[p["where"] == "Table 4"]
-        ax.plot(t.target, 100 * t.use, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
-        for k in NORMS:
-            own, same = (audit_table(measured, norm=k, item=i) for i in ("", "identical"))
-            if len(own):
-                used = dict(value="used", low="used_low", high="used_high")
-                own = own.assign(**{c: 100 * own[of] for c, of in used.items()})
-                plots.errorbar(ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k])
-            if len(same):
-                look = dict(color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5)
-                name = f"identical prompts, {NORM_NAMES[k][6:]}"
-                ax.plot(same.target, 100 * same.used, label=name, **look)
-        _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100])
-        ax.set(xlabel=r"theoretical $\varepsilon$", ylabel="share of the bound that is used (%)")
-        ax.set_ylim(0, 1.7 * ax.get_ylim()[1])
-        ax.legend(fontsize=7, ncols=2)
+    t = p[p["where"] == "Table 4"]
+    ax.plot(t.target, 100 * t.use, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
+    for k in NORMS:
+        own, same = (audit_table(measured, norm=k, item=i) for i in ("", "identical"))
+        if len(own):
+            used = dict(value="used", low="used_low", high="used_high")
+            own = own.assign(**{c: 100 * own[of] for c, of in used.items()})
+            plots.errorbar(ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k])
+        if len(same):
+            look = dict(color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5)
+            name = f"identical prompts, {NORM_NAMES[k][6:]}"
+            ax.plot(same.target, 100 * same.used, label=name, **look)
+    _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100])
+    ax.set(xlabel=r"theoretical $\varepsilon$", ylabel="share of the bound that is used (%)")
+    ax.set_ylim(0, 1.7 * ax.get_ylim()[1])
+    ax.legend(fontsize=7, ncols=2)
     m = select(measured, part="audit", quantity="used", where="Table 4", item="", delta=DELTA)
-    return plots.finish(
-        fig,
-        "Divergence as a share of its bound",
+    return (
         _foot(m, "texts a target", "95 % Student's t over texts") if len(m) else "",
         "The divergence of the data over its bound, at the same order; 100 % would be a tight audit. With "
         "the mean over the other prompts, as in §5.1, identical prompts leak nothing. With the mean over s "
