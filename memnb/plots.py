@@ -202,14 +202,14 @@ def drawn(*parts, panels=1, size=(7.2, 3.3), **kw):
 
     def made(draw):
         @wraps(draw)
-        def figure(measured, reported=None):
+        def figure(measured, reported=None, *more):
             import matplotlib.pyplot as plt
 
             if parts and not measured.part.isin(parts).any():
                 return placeholder(f"{draw.__doc__}: not measured")
             with style():
                 fig, axs = plt.subplots(1, panels, figsize=size, **kw)
-                foot, caption = draw(axs, measured, reported)
+                foot, caption = draw(axs, measured, reported, *more)
             return finish(fig, draw.__doc__, foot, caption)
 
         return figure

@@ -26,15 +26,17 @@ from memnb.stats import mean_ci
 MEASURE_HUES = dict(zip(NOTIONS, (plots.COLORS[i] for i in (7, 2, 1)), strict=True))
 
 
-def _drawn(choose):
-    "A figure of the losses that `choose` takes; given measured rows, of those that count"
+def _drawn(choose, **how):
+    "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
     def decorated(f):
+        figure = plots.drawn(**how)(f) if how else f
+
         def draw(measured, reported=None, tau=0.2, rule="sustained"):
             rows = curves(chosen(measured)) if "quantity" in measured else measured
             if not len(m := choose(rows)):
                 return plots.placeholder("losses: not measured")
-            return f(m, reported, check_tau(tau), rule)
+            return figure(m, reported, check_tau(tau), rule)
 
         draw.__name__, draw.__doc__ = f.__name__, f.__doc__
         return draw
@@ -42,9 +44,9 @@ def _drawn(choose):
     return decorated
 
 
-_of_l2 = _drawn(partial(group_of, setting="given", language="L2"))
-_of_l4m = _drawn(partial(group_of, setting="given", language="L4m"))
-_of_main = _drawn(partial(main_rows, setting="given"))
+_of_l2 = partial(_drawn, partial(group_of, setting="given", language="L2"))
+_of_l4m = partial(_drawn, partial(group_of, setting="given", language="L4m"))
+_of_main = partial(_drawn, partial(main_rows, setting="given"))
 
 
 def shades(
@@ -65,7 +67,7 @@ def _panels(n, height, width=7.4, **share):
     return plt.subplots(1, n, figsize=(width, height), squeeze=False, **share)
 
 
-def _legend(fig, axs, **kw):
+def _legend(axs):
     "One legend for all panels, at the right"
     marks = {}
     for ax in np.ravel(axs):
@@ -73,7 +75,8 @@ def _legend(fig, axs, **kw):
             marks.setdefault(t, h)
         if ax.get_legend():
             ax.get_legend().remove()
-    fig.legend(marks.values(), marks.keys(), loc="outside right center", handlelength=1.4, **kw)
+    fig = np.ravel(axs)[0].figure
+    fig.legend(marks.values(), marks.keys(), loc="outside right center", handlelength=1.4)
 
 
 def _loss_axis(ax):
@@ -140,7 +143,7 @@ def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9))
             ax.set_xlabel("tokens per string")
         for ax in axs[:, 0]:
             ax.set_ylabel("share of strings")
-        _legend(fig, axs[0, 0])
+        _legend(axs[0, 0])
     return plots.finish(
         fig,
         "Lengths of strings",
@@ -205,18 +208,14 @@ def _one_string(ax, g, tau, rule, epoch=None):
     ax.set(xlabel="epoch", xlim=(0, at.max()))
 
 
-@_of_l2
-def fig1(m, reported, tau, rule):
-    "Figure 1: losses of a string with it and without it in training, and when its memorization starts"
+@_of_l2(size=(6.6, 3))
+def fig1(ax, m, reported, tau, rule):
+    "One string, trained with it and without it"
     g = m[(m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])].sort_values("epoch")
-    with plots.style():
-        fig, ((ax,),) = _panels(1, 3, 6.6)
-        _one_string(ax, g, tau, rule)
-        _loss_axis(ax)
-        _legend(fig, ax)
-    return plots.finish(
-        fig,
-        "One string, trained with it and without it",
+    _one_string(ax, g, tau, rule)
+    _loss_axis(ax)
+    _legend(ax)
+    return (
         f"the first replicate of: {_foot(m)}",
         "The rarest string of the first replicate. Counterfactual memorization starts where the solid line "
         "falls below the dotted one for good, contextual memorization where it falls below the lowest "
@@ -224,21 +223,17 @@ def fig1(m, reported, tau, rule):
     )
 
 
-@_of_l2
-def fig13(m, reported, tau, rule):
-    "Figure 13: contextual memorization is stricter than counterfactual memorization"
+@_of_l2(panels=3, size=(7.4, 2.8), sharey=True)
+def fig13(axs, m, reported, tau, rule):
+    "Contextual memorization is stricter than counterfactual memorization"
     one = m[m.repeat == m.repeat.min()].sort_values("epoch")
-    with plots.style():
-        fig, (axs,) = _panels(3, 2.8, sharey=True)
-        for ax, (name, g) in zip(axs, one.groupby("string"), strict=False):
-            _one_string(ax, g, tau, rule, 0.8 * g.epoch.max())
-            ax.set_title(f"{name}, {g.copies.iloc[0]:.0f} copies")
-        axs[0].set_ylim(top=1)
-        _loss_axis(axs[0])
-        _legend(fig, axs)
-    return plots.finish(
-        fig,
-        "Contextual memorization is stricter than counterfactual memorization",
+    for ax, (name, g) in zip(axs, one.groupby("string"), strict=False):
+        _one_string(ax, g, tau, rule, 0.8 * g.epoch.max())
+        ax.set_title(f"{name}, {g.copies.iloc[0]:.0f} copies")
+    axs[0].set_ylim(top=1)
+    _loss_axis(axs[0])
+    _legend(axs)
+    return (
         f"the first replicate of: {_foot(m)}",
         "The three strings of the first replicate. The contextual start never comes before the "
         "counterfactual one. Arrows: from each threshold down to the training loss; the one from the contextual "
@@ -246,35 +241,31 @@ def fig13(m, reported, tau, rule):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
-def _three_measures(m, tau, rule):
+def _three_measures(axs, m, tau, rule):
     "Mean losses of three strings with their starts, a panel for each measure"
     s, hue = onsets(m, tau, rule), shades(m)
     mean = m.groupby(["string", "epoch"])[["train_loss", "test_loss"]].mean()
     lowest = m.groupby(["string", "repeat"]).test_loss.min().groupby("string").mean()
-    with plots.style():
-        fig, (axs,) = _panels(3, 3, sharey=True)
-        for ax, kind in zip(axs, NOTIONS, strict=True):
-            for name, color in hue.items():
-                g = mean.loc[name]
-                ax.semilogy(g.index, g.train_loss, color=color, lw=1.4, label=name)
-                if kind == "counterfactual":
-                    ax.semilogy(g.index, g.test_loss, ":", color=color, lw=1.2)
-                if kind == "contextual":
-                    ax.axhline(lowest[name], color=color, ls="-.", lw=0.9)
-                starts = s[s.string == name][f"start_{kind}"].fillna(np.inf)
-                if starts.median() < np.inf:
-                    ax.axvline(starts.median(), color=color, ls=(0, (1, 1)), lw=1.8)
-            if kind == "recollection":
-                ax.axhline(tau, color="black", ls="-.", lw=0.9)
+    for ax, kind in zip(axs, NOTIONS, strict=True):
+        for name, color in hue.items():
+            g = mean.loc[name]
+            ax.semilogy(g.index, g.train_loss, color=color, lw=1.4, label=name)
+            if kind == "counterfactual":
+                ax.semilogy(g.index, g.test_loss, ":", color=color, lw=1.2)
             if kind == "contextual":
-                best = m.drop_duplicates(["repeat", "string"]).best_loss.mean()
-                ax.axhline(best, color=plots.GREY, lw=1, label="all strings,\nlowest")
-            ax.set(title=kind, xlabel="epoch", xlim=(0, m.epoch.max()))
-        _loss_axis(axs[0])
-        _legend(fig, axs)
-    return plots.finish(
-        fig,
-        f"When three strings of {_named(m.language.iloc[0])} are memorized",
+                ax.axhline(lowest[name], color=color, ls="-.", lw=0.9)
+            starts = s[s.string == name][f"start_{kind}"].fillna(np.inf)
+            if starts.median() < np.inf:
+                ax.axvline(starts.median(), color=color, ls=(0, (1, 1)), lw=1.8)
+        if kind == "recollection":
+            ax.axhline(tau, color="black", ls="-.", lw=0.9)
+        if kind == "contextual":
+            best = m.drop_duplicates(["repeat", "string"]).best_loss.mean()
+            ax.axhline(best, color=plots.GREY, lw=1, label="all strings,\nlowest")
+        ax.set(title=kind, xlabel="epoch", xlim=(0, m.epoch.max()))
+    _loss_axis(axs[0])
+    _legend(axs)
+    return (
         _foot(m),
         "Solid: mean loss in training, darker for strings with more copies. Their thresholds: left, τ; "
         "middle, the loss of the string left out (dotted); right, the lowest of it (dash-dotted). "
@@ -282,50 +273,46 @@ def _three_measures(m, tau, rule):
     )
 
 
-@_of_l2
-def fig2(m, reported, tau, rule):
-    "Figure 2: when three strings of falling frequency are memorized, by measure (L2)"
-    return _three_measures(m, tau, rule)
+@_of_l2(panels=3, size=(7.4, 3), sharey=True)
+def fig2(axs, m, reported, tau, rule):
+    "When three strings of L2 are memorized"
+    return _three_measures(axs, m, tau, rule)
 
 
-@_of_l4m
-def fig11(m, reported, tau, rule):
-    "Figure 11: as Figure 2, for modified L4"
-    return _three_measures(m, tau, rule)
+@_of_l4m(panels=3, size=(7.4, 3), sharey=True)
+def fig11(axs, m, reported, tau, rule):
+    "When three strings of modified L4 are memorized"
+    return _three_measures(axs, m, tau, rule)
 
 
-@_of_l2
-def fig9(m, reported, tau, rule):
-    "Figure 9: start of memorization by measure (L2), a dot for each replicate, and the paper's"
+@_of_l2(size=(6.6, 3.2))
+def fig9(ax, m, reported, tau, rule):
+    "Starts of memorization in L2"
     s, hue, top = onsets(m, tau, rule), shades(m), 1.12 * m.epoch.max()
     d = s.melt(["string", "repeat"], [f"start_{k}" for k in NOTIONS], "measure", "start")
     d = d.assign(measure=d.measure.str.removeprefix("start_"))
     printed = reported[reported.what == "start"]
     mid = d.fillna({"start": np.inf}).groupby(["measure", "string"]).start.median()
-    with plots.style():
-        fig, ((ax,),) = _panels(1, 3.2, 6.6)
-        how = dict(hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax)
-        sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
-        for i, kind in enumerate(NOTIONS):
-            for j, name in enumerate(hue):
-                x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)
-                ax.plot(x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black")
-                own = printed[(printed.measure == kind) & (printed["item"] == name)].value
-                look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
-                ax.plot([x] * len(own), own.astype(float), **look)
-        ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
-        ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
-        _legend(fig, ax)
-    return plots.finish(
-        fig,
-        f"Starts of memorization in {_named(m.language.iloc[0])}",
+    how = dict(hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax)
+    sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
+    for i, kind in enumerate(NOTIONS):
+        for j, name in enumerate(hue):
+            x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)
+            ax.plot(x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black")
+            own = printed[(printed.measure == kind) & (printed["item"] == name)].value
+            look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
+            ax.plot([x] * len(own), own.astype(float), **look)
+    ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
+    ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
+    _legend(ax)
+    return (
         _foot(m),
         "A dot is a replicate, a bar the median; in the top row strings that are never memorized. Open "
         "circles: the epochs that the paper prints, for recollection only.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
-def _score_curves(m, tau, rule):
+def _score_curves(axs, m, tau, rule):
     "Score by epoch, a panel for each measure"
     names, repeats, epochs, loss = arrays_of(m)
     rows = []
@@ -334,35 +321,31 @@ def _score_curves(m, tau, rule):
         at = dict(string=names[i], repeat=repeats[r], epoch=epochs)
         rows.append(pd.DataFrame(at | {k: v for k, (_, v) in got.items()}))
     d = pd.concat(rows, ignore_index=True)
-    with plots.style():
-        fig, (axs,) = _panels(3, 2.8, sharey=True)
-        for ax, k in zip(axs, NOTIONS, strict=True):
-            how = dict(hue="string", palette=shades(m), ax=ax, err_kws=dict(lw=0, alpha=0.2))
-            sns.lineplot(d, x="epoch", y=k, errorbar=lambda x: mean_ci(x)[1:], **how)
-            ax.set(title=k, ylabel="memorization score", ylim=(0, 1.02))
-        _legend(fig, axs)
-    return plots.finish(
-        fig,
-        f"Memorization scores of strings of {_named(m.language.iloc[0])}",
+    for ax, k in zip(axs, NOTIONS, strict=True):
+        how = dict(hue="string", palette=shades(m), ax=ax, err_kws=dict(lw=0, alpha=0.2))
+        sns.lineplot(d, x="epoch", y=k, errorbar=lambda x: mean_ci(x)[1:], **how)
+        ax.set(title=k, ylabel="memorization score", ylim=(0, 1.02))
+    _legend(axs)
+    return (
         _foot(m, "95 % t interval of the mean").replace("bars:", "bands:"),
         "Mean over replicates, darker for strings with more copies. A score is the share of the threshold by "
         "which the loss lies below it, and 0 before the start; that of recollection is 0 or 1.",
     )
 
 
-@_of_l2
-def fig10(m, reported, tau, rule):
-    "Figure 10: memorization score by epoch (L2)"
-    return _score_curves(m, tau, rule)
+@_of_l2(panels=3, size=(7.4, 2.8), sharey=True)
+def fig10(axs, m, reported, tau, rule):
+    "Memorization scores of strings of L2"
+    return _score_curves(axs, m, tau, rule)
 
 
-@_of_l4m
-def fig12(m, reported, tau, rule):
-    "Figure 12: memorization score by epoch (modified L4)"
-    return _score_curves(m, tau, rule)
+@_of_l4m(panels=3, size=(7.4, 2.8), sharey=True)
+def fig12(axs, m, reported, tau, rule):
+    "Memorization scores of strings of modified L4"
+    return _score_curves(axs, m, tau, rule)
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
-@_of_main
+@_of_main()
 def tab1(m, reported, tau, rule):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
     r = reported[reported["where"] == "Table 1"]
@@ -397,7 +380,7 @@ def _kendall_points(ax, d, places, off=0.13):
         plots.errorbar(ax, g, "at", across=True, color=MEASURE_HUES[kind], label=kind)
 
 
-@_of_main
+@_of_main()
 def fig_x_found(m, reported, tau, rule):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
     d = orders(onsets(m, tau, rule)).assign(case=lambda d: d.language)
@@ -409,7 +392,7 @@ def fig_x_found(m, reported, tau, rule):
         for ax, who in zip(axs, ("in training", "in neither set"), strict=True):
             _kendall_points(ax, d[d.who == who], places)
             _kendall_axis(ax, f"strings {who}", [f"{_named(k)}, n = {n[k]}" for k in places])
-        _legend(fig, axs)
+        _legend(axs)
     return plots.finish(
         fig,
         "Does the frequency of a string decide when it is memorized?",
@@ -450,7 +433,7 @@ def fig_x_learners(m, reported, tau, rule):
             for r in own[own.measure == "contextual"].itertuples():
                 ax.text(1.08, cells.index(r.case), r.n, fontsize=6, va="center", clip_on=False)
             _kendall_axis(ax, f"{_named(lang)} (n at the right)", [called(*c) for c in cells])
-        _legend(fig, axs)
+        _legend(axs)
     return plots.finish(
         fig,
         "Other numbers of strings, other copies, other learners",
@@ -461,26 +444,22 @@ def fig_x_learners(m, reported, tau, rule):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #2b174483
-@_of_main
-def fig_x_tau(m, reported, tau, rule):
-    "Does frequency decide the order of recollection? By its threshold"
+@_of_main(size=(6.6, 3))
+def fig_x_tau(ax, m, reported, tau, rule):
+    "The order by recollection depends on τ"
     d = tau_axis(m, rule=rule)
     hues = dict(zip(dict.fromkeys(d.language), plots.COLORS))
-    with plots.style():
-        fig, ((ax,),) = _panels(1, 3, 6.6)
-        for lang, g in d.groupby("language", sort=False):
-            ax.semilogx(g.ratio, g.value, color=hues[lang], lw=1.2, label=_named(lang))
-            ax.fill_between(g.ratio, g.low, g.high, color=hues[lang], alpha=0.15, lw=0)
-            exact = (g.tau / g.ratio).iloc[0]
-            ax.plot(tau / exact, np.interp(tau, g.tau, g.value), "o", ms=5, color=hues[lang])
-        ax.axvline(1, color=plots.GREY, ls=":", lw=1.2)
-        ax.axhline(0, color="black", lw=0.7)
-        ax.set(xlabel="threshold τ / loss of a model that is the language", ylim=(-1.03, 1.03))
-        ax.set_ylabel("Kendall's correlation of\nfrequency and earliness")
-        _legend(fig, ax)
-    return plots.finish(
-        fig,
-        "The order by recollection depends on τ",
+    for lang, g in d.groupby("language", sort=False):
+        ax.semilogx(g.ratio, g.value, color=hues[lang], lw=1.2, label=_named(lang))
+        ax.fill_between(g.ratio, g.low, g.high, color=hues[lang], alpha=0.15, lw=0)
+        exact = (g.tau / g.ratio).iloc[0]
+        ax.plot(tau / exact, np.interp(tau, g.tau, g.value), "o", ms=5, color=hues[lang])
+    ax.axvline(1, color=plots.GREY, ls=":", lw=1.2)
+    ax.axhline(0, color="black", lw=0.7)
+    ax.set(xlabel="threshold τ / loss of a model that is the language", ylim=(-1.03, 1.03))
+    ax.set_ylabel("Kendall's correlation of\nfrequency and earliness")
+    _legend(ax)
+    return (
         plots.foot(m, f"{d.n.min()} or more replicates per language", "95 % t"),
         f"Mean over replicates, and bands. Dots: τ = {tau:g}, one threshold for all languages. On the "
         "dotted line τ is what the language itself costs.",
