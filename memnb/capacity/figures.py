@@ -451,7 +451,8 @@ def _sweep_table(measured, reported, part, where):
         e = bits.with_expected(g, bits.reached_alpha(measured, c)).set_index(part)
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
         own = {name: e.error, "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H")}
-        out = out.join(pd.DataFrame(own, e.index), how="outer", rsuffix=f" ({c})")
+        own = {f"{k} ({c})" if k in out else k: v for k, v in own.items()}
+        out = out.join(pd.DataFrame(own, e.index), how="outer")
     return out.round(2).astype(object).where(out.notna(), "")
 
 
