@@ -12,21 +12,20 @@ from .figures import WORLD, over_worlds, unlike_pairs
 from ..results import select
 
 # %% ../../nbs/compare/claims.ipynb #ba06f61e
-def statistics(
-    rows,  # measured rows
-    reported,  # not used: these claims repeat no paper's number
-):  # long rows, `item` a claim, `other` a world, or a pair of measures in a world
-    "What each claim is judged by: a row a world, and one for their mean"
+def statistics(rows, reported):
+    """What each claim (item) is judged by: a row a world, or a pair of measures in a world (other), and their mean.
+
+    No number of a paper is repeated in these claims.
+    """
     none = select(rows, part="none")
-    cases = {
-        "lira-best": select(
-            rows, part="difference", quantity="auc", item="lira", other="loss", times=1
-        ),
-        "unlike": unlike_pairs(rows) if len(select(rows, part="rank")) else none,
-        "false-calls": select(rows, part="called", item="counterfactual", group="not shown"),
-    }
+    apart = select(rows, part="difference", quantity="auc", item="lira", other="loss", times=1)
+    called = select(rows, part="called", item="counterfactual", group="not shown")
+    alike = unlike_pairs(rows) if len(select(rows, part="rank")) else none
+    cases = {"lira-best": apart, "unlike": alike, "false-calls": called}
     out = []
-    for claim, d in ((k, d) for k, d in cases.items() if len(d)):
+    for claim, d in cases.items():
+        if not len(d):
+            continue
         world = d[WORLD].astype(dict(run=int)).astype(str).agg(" ".join, axis=1)
         mean = over_worlds(d.fillna(dict(other="")), ["item", "other"])
         for x, where, unit in ((d, world, "texts"), (mean[mean.n >= 3], "mean", "worlds")):

@@ -9,19 +9,14 @@ __all__ = ['RUN_READERS', 'CHECKS', 'auc_of']
 import numpy as np
 
 from .relations import scores, shown_auc
-from ..exercises import UNFILLED
+from ..exercises import first_wrong
 
 # %% ../../nbs/compare/exercises.ipynb #7ea0ec61
-def auc_of(
-    world,  # worlds.World
-    *measures: str,  # as 'loss', 'lira'
-    times: int = 1,  # repetitions an epoch
-) -> dict:  # measure -> AUC
-    "How well measures tell which texts were shown"
+def auc_of(world, *measures: str, times: int = 1) -> dict:
+    "How well measures, as 'loss', tell which texts of a world were shown so many times an epoch: name -> AUC"
     s, at = scores(world), world.times == times
-    return {
-        k: round(float(shown_auc(s[k][:, at], world.shown[:, at])["value"]), 2) for k in measures
-    }
+    found = {k: shown_auc(s[k][:, at], world.shown[:, at])["value"] for k in measures}
+    return {k: round(float(auc), 2) for k, auc in found.items()}
 
 
 def _order(predicted, run):
@@ -52,26 +47,16 @@ def _counterfactual(f):
     "Three models, two texts, worked out by hand"
     who = np.array([[1, 0], [0, 0], [0, 1]], bool)
     got = f(np.array([[1.0, 4], [2, 4], [4, 1]]), who)
-    if got is None:
-        return UNFILLED
-    if np.shape(got) != (3, 2):
-        return f"it has the shape {np.shape(got)}, not (3, 2): models x texts"
-    if abs(got[0][0] - 2) > 1e-9:
-        return f"first text, first model: others have 2 and 4, it has 1; not {got[0][0]:g}"
-    right = np.allclose(got, [[2, 0], [2, 0], [-2, 3]])
-    return "" if right else "is the model itself among the others somewhere?"
+    what = "three models, two texts (is the model itself among the others somewhere?)"
+    return first_wrong([(what, got, [[2, 0], [2, 0], [-2, 3]])])
 
 
 def _found(f):
     "A hundred others, and members at, above and below them"
     others = np.arange(100.0)
-    if f(others, others, 0.05) is None:
-        return UNFILLED
-    got = [f(np.array(m), others, r) for m, r in (([94.5, 94, 200], 0.05), ([98.5, 99.5], 0.0))]
-    if abs(got[1] - 0.5) > 1e-9:
-        return "at a rate of zero, what counts is what lies above all others"
-    right = abs(got[0] - 2 / 3) < 1e-9
-    return "" if right else f"94.5, 94 and 200 above 0 to 99 at 5 %: not {got[0]:.2f}"
+    zero = "98.5 and 99.5 above 0 to 99 at a rate of zero", f(np.array([98.5, 99.5]), others, 0.0)
+    some = "94.5, 94 and 200 above 0 to 99 at 5 %", f(np.array([94.5, 94, 200]), others, 0.05)
+    return first_wrong([(*zero, 1 / 2), (*some, 2 / 3)])
 
 
 CHECKS = dict(counterfactual=_counterfactual, found=_found)

@@ -11,24 +11,21 @@ import numpy as np
 from scipy.stats import norm
 
 
-def extractable(
-    hits,  # bool, models x texts x tokens: is the token the likeliest one?
-    prefixes=(8, 16, 32),  # tokens shown
-):  # models x texts, 0 to 1
-    "Discoverable extraction (Carlini et al. 2023)"
+def extractable(hits, prefixes=(8, 16, 32)):
+    """Discoverable extraction (Carlini et al. 2023), models x texts, 0 to 1.
+
+    hits: is the token the likeliest one, models x texts x tokens; prefixes: tokens shown.
+    """
     return np.mean([hits[..., k:].all(-1) for k in prefixes], axis=0)
 
 
-def recollected(loss, tau=0.2):  # nats per token, both; bool array
-    "Recollection-based memorization (Ghosh et al. 2025)"
+def recollected(loss, tau=0.2):
+    "Recollection-based memorization (Ghosh et al. 2025): is the loss below tau, in nats per token?"
     return loss < tau
 
 # %% ../../nbs/15_compare.ipynb #2a28b6fd
-def without(
-    losses,  # models x texts, nats per token
-    shown,  # bool, models x texts
-):  # models x texts
-    "Mean loss under the other models that were not shown a text"
+def without(losses, shown):  # models x texts: nats per token, bool
+    "Mean loss under the other models that were not shown a text, models x texts"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
         others, seen = np.delete(losses, m, 0), np.delete(shown, m, 0)
@@ -36,34 +33,24 @@ def without(
     return out
 
 
-def counterfactual(losses, shown):  # as for `without`; models x texts
+def counterfactual(losses, shown):  # as for `without`
     "How much lower is the loss than without the text? (Zhang et al. 2023)"
     return without(losses, shown) - losses
 
 # %% ../../nbs/15_compare.ipynb #0c271ff2
-def contextual(
-    losses,  # models x epochs x texts, nats per token
-    shown,  # bool, models x texts
-):  # models x texts
+def contextual(losses, shown):  # models x epochs x texts, nats per token; bool, models x texts
     "How far is the loss below the best that context alone gave? (Ghosh et al. 2025)"
     epochs = range(losses.shape[1])
     best = np.min([without(losses[:, e], shown) for e in epochs], axis=0)
     return best - losses[:, -1]
 
 
-def bits_held(
-    loss,  # nats per token, under the model
-    reference,  # the same under a reference
-    tokens,  # of a text
-):  # bits of a text, never negative
-    "Unintended memorization (Morris et al. 2025)"
+def bits_held(loss, reference, tokens):  # nats per token under both, tokens of a text
+    "Unintended memorization of a text in bits, never negative (Morris et al. 2025)"
     return np.maximum(0, reference - loss) * tokens / np.log(2)
 
 # %% ../../nbs/15_compare.ipynb #f1844615
-def lira(
-    losses,  # models x texts, nats per token
-    shown,  # bool, models x texts
-):  # models x texts; NaN for texts that were shown to nobody
+def lira(losses, shown):  # models x texts: nats per token, bool; NaN for texts shown to nobody
     "Likelihood-ratio attack (Carlini et al. 2022), the model itself left out"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
@@ -76,11 +63,11 @@ def lira(
     return out
 
 # %% ../../nbs/15_compare.ipynb #cc96605d
-def influential(
-    behind_itself,  # mean log-probability of the second half where the text stands in the prompt
-    behind_others,  # the same with other texts in its place, others x ...
-):  # nats per token
-    "Influence of a text in a prompt on its own second half"
+def influential(behind_itself, behind_others):
+    """Influence of a text in a prompt on its own second half, nats per token.
+
+    Mean log-probabilities of it behind the text, and behind others in its place, others x ...
+    """
     return behind_itself - np.mean(behind_others, axis=0)
 
 # %% ../../nbs/15_compare.ipynb #1ae40e53

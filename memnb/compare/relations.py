@@ -21,15 +21,11 @@ from .worlds import World, dealt_times, halves
 from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/compare/relations.ipynb #9c9bbaf2
-def made_up_world(
-    n: int = 210,  # texts
-    models: int = 16,
-    gain: float = 0.15,  # nats per token that one showing takes away
-    noise: float = 0.15,  # of a model, nats per token
-    spread: float = 0.7,  # of the texts' difficulty, nats per token
-    seed: int = 0,  # of every draw
-) -> World:  # without trainings
-    "A world whose every effect is known"
+def made_up_world(n=210, models=16, gain=0.15, noise=0.15, spread=0.7, seed=0) -> World:
+    """A world of n texts without trainings, whose every effect is known.
+
+    In nats per token: what one showing takes away, the noise of a model, and the spread of the texts' difficulty.
+    """
     rng, times = np.random.default_rng(seed), dealt_times(n, seed)
     shown, hard = halves(models, times, seed), 3 + spread * rng.normal(0, 1, n)
     learned = hard + np.array([4, 2, 0, 0.2])[:, None]  # the last epoch is one too many
@@ -46,12 +42,11 @@ def made_up_world(
     return World(**made, influence=rng.normal(1, 0.2, shown.shape), name="made up")
 
 
-def scores(
-    world: World,
-    tau: float = 0.2,  # of recollection, nats per token
-    epoch: int = -1,  # number of the evaluation
-) -> dict:  # measure -> models x texts, the larger the more memorized
-    "All measures in a world, after any epoch; two of them are asked in the end alone"
+def scores(world: World, tau: float = 0.2, epoch: int = -1) -> dict:
+    """All measures in a world after an epoch: name -> models x texts, the larger the more memorized.
+
+    tau is the threshold of recollection in nats per token; extraction and influence are asked in the end alone.
+    """
     end, shown = epoch % len(world.epochs) + 1, world.shown
     losses, reference = world.losses[:, :end], world.reference[end - 1]
     loss = losses[:, -1]
@@ -70,14 +65,10 @@ def scores(
     return {k: found[k] for k in method.MEASURES if k in found}
 
 
-def part_of(
-    world: World,
-    which,  # models to keep: how many, or a slice
-) -> World:
+def part_of(world: World, which: slice) -> World:
     "Some models of a world"
-    k = which if isinstance(which, slice) else slice(which)
     fields = ("shown", "losses", "tokens", "hits", "influence", "z")
-    return replace(world, **{f: getattr(world, f)[k] for f in fields})
+    return replace(world, **{f: getattr(world, f)[which] for f in fields})
 
 # %% ../../nbs/compare/relations.ipynb #180ed10a
 PEERS = dict(
@@ -85,57 +76,42 @@ PEERS = dict(
 )
 
 
-def min_k(
-    lp,  # ... x tokens: log-probabilities, or surprise in units of its spread
-    share: float = 0.2,  # of the tokens
-):  # ...
-    "Mean over the unlikeliest tokens"
+# lp are log-probabilities, ... x tokens, and base those of a reference; what comes back is a number a text
+
+
+def min_k(lp, share: float = 0.2):
+    "Mean over the unlikeliest tokens, a share of all; min-k%++ of their surprise in units of its spread"
     return np.sort(lp, -1)[..., : max(1, int(share * np.shape(lp)[-1]))].mean(-1)
 
 
-def zlib_ratio(
-    lp,  # ... x tokens
-    text: str,
-):  # ..., never positive
+def zlib_ratio(lp, text: str):
     "Log-probability of a text by the bytes that zlib needs for it"
     return np.sum(lp, -1) / len(zlib.compress(text.encode()))
 
 
-def ez_ratio(
-    lp,  # ... x tokens, of the model
-    base,  # the same of a reference
-    hits,  # bool, alike: does the model get the token right?
-):  # ...; a million where it gets all of them right
-    "Gains over losses in log-probability, where the model errs"
+def ez_ratio(lp, base, hits):
+    "Gains over losses in log-probability where the model errs; a million where it gets all tokens right (hits)"
     gain = np.where(hits, 0.0, np.asarray(lp) - base)
     ratio = gain.clip(0).sum(-1) / np.maximum((-gain).clip(0).sum(-1), 1e-6)
     return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))[()]  # of one text a number
 
 
-def window_votes(
-    lp,  # ... x tokens, of the model
-    base,  # the same of a reference
-    windows=(2, 4, 8, 16, 32),  # tokens
-):  # ..., 0 to 1
-    "Share of windows that the model finds likelier than the reference does"
+def window_votes(lp, base, windows=(2, 4, 8, 16, 32)):
+    "Share of windows of so many tokens that the model finds likelier than the reference does"
     gain, n = np.asarray(lp) - base, np.shape(lp)[-1]
     wide = [min(w, n) for w in windows]
     return np.mean([(sliding_window_view(gain, w, -1).sum(-1) > 0).mean(-1) for w in wide], 0)
 
 
-def log_queries(
-    lp,  # ... x tokens: log-probabilities of what is to come
-):  # ...
-    "Decimal logarithm of the samples until it has come with probability one half"
+def log_queries(lp):
+    "Decimal logarithm of the samples until these tokens have come with probability one half"
     q = np.sum(lp, -1)
     near = np.log(-np.log1p(-np.exp(np.clip(q, -30, -1e-9))))  # below -30 it is q
     return (np.log(np.log(2)) - np.where(q > -30, near, q)) / np.log(10)
 
 
-def peer_scores(
-    world: World,
-) -> dict:  # name -> models x texts, the larger the more memorized
-    "The scores of others, in a world"
+def peer_scores(world: World) -> dict:
+    "The scores of others in a world: name -> models x texts, the larger the more memorized"
     lp, base, hits = world.tokens, world.base, world.hits
     return dict(
         mink=min_k(lp),
@@ -162,12 +138,11 @@ def _auc_draws(score, shown, draws=300):
     return np.ma.masked_invalid(found).mean(0).filled(np.nan) if found else np.empty(0)
 
 
-def shown_auc(
-    score,  # models x texts; NaN for what has no score
-    shown,  # bool, alike
-    than=None,  # another score: the difference
-) -> dict:  # value, low, high, n (texts); empty where there is no AUC
-    "AUC of a measure, or how much it is above that of another on the same texts"
+def shown_auc(score, shown, than=None) -> dict:
+    """AUC of a score (models x texts, NaN for none) for who was shown what, or how much it is above that of another.
+
+    value, low, high, n (texts); empty where there is no AUC.
+    """
     d = _auc_draws(score, shown)
     d = d - _auc_draws(than, shown) if than is not None and len(d) else d
     if not len(d):
@@ -179,14 +154,11 @@ def shown_auc(
 FALSE_ALARMS = 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8  # rates of a ROC curve
 
 
-def found_each(
-    score,  # models x texts; NaN for what has no score
-    shown,  # bool, alike
-    at,  # bool, texts: those that are to be found
-    fpr: float = 0.05,  # false alarms allowed
-    ties: bool = False,  # texts at the threshold itself: by lot as many as the rate allows, or none
-):  # share of the models that were shown a text in which it is found; NaN where there is none
-    "Share of shown texts found at a rate of false alarms, text by text"
+def found_each(score, shown, at, fpr: float = 0.05, ties: bool = False):
+    """Share of the models that were shown a text, of those `at`, in which its score finds it; NaN where there is none.
+
+    At this rate of false alarms; of texts at the threshold itself none, or with `ties` by lot as many as the rate allows.
+    """
     hits = np.full(score.shape, np.nan)
     for m, (s, on) in enumerate(zip(score, shown)):
         null, mine = np.sort(s[~on & np.isfinite(s)]), on & at & np.isfinite(s)
@@ -197,35 +169,28 @@ def found_each(
     return np.ma.masked_invalid(hits).mean(0).filled(np.nan)[at]
 
 
-def mean_share(
-    x,  # shares, one a text; NaN are left out
-    signed: bool = False,  # differences of shares
-) -> dict:  # value, low, high, n: Student's t; exact where every text has none, or every text all
-    "Mean of shares with an interval over texts"
+def mean_share(x, signed: bool = False) -> dict:
+    """Mean of shares, one a text, or of differences of them (signed): value, low, high, n; NaN are left out.
+
+    Student's interval, and an exact one where every text has none, or every text all.
+    """
     x = np.asarray(x, float)
     x = x[np.isfinite(x)]
-    value, low, high = mean_ci(x) if len(x) else (np.nan,) * 3
-    if not signed and len(x) and value in (0, 1):
+    value, low, high = mean_ci(x)
+    if not signed and value in (0, 1):
         low, high = binom_ci(int(value * len(x)), len(x))
-    least = -1.0 if signed else 0.0
-    return dict(value=value, low=max(least, low), high=min(1.0, high), n=len(x))
+    return dict(value=value, low=max(-1.0 if signed else 0.0, low), high=min(1.0, high), n=len(x))
 
 # %% ../../nbs/compare/relations.ipynb #1b0d4f1a
-def text_scores(
-    found: dict,  # measure -> models x texts
-    shown,  # bool, models x texts
-):  # DataFrame, texts x measures; NaN for texts shown to nobody
-    "Each text's mean score where it was shown"
+def text_scores(found: dict, shown):
+    "Each text's mean score where it was shown, texts x measures; NaN for texts shown to nobody"
     return pd.DataFrame(
         {k: np.ma.array(v, mask=~shown).mean(0).filled(np.nan) for k, v in found.items()}
     )
 
 
-def rank_correlation(
-    a,  # numbers, one a text
-    b,  # the same
-) -> dict:  # value, low, high, n; empty where one of both does not vary
-    "Spearman's correlation with a bootstrap interval over texts"
+def rank_correlation(a, b) -> dict:
+    "Spearman's correlation over texts with a bootstrap interval: value, low, high, n; empty where one does not vary"
     a, b = np.asarray(a, float), np.asarray(b, float)
     fine = np.isfinite(a) & np.isfinite(b)
     a, b, n = a[fine], b[fine], int(fine.sum())
@@ -238,12 +203,8 @@ def rank_correlation(
     return dict(value=float(r[0]), low=float(low), high=float(high), n=n)
 
 
-def reliability(
-    world: World,
-    at,  # bool, texts
-    tau: float = 0.2,  # of recollection
-) -> dict:  # measure -> value, low, high, n
-    "How alike a measure ranks texts in two halves of the models"
+def reliability(world: World, at, tau: float = 0.2) -> dict:
+    "How alike each measure ranks some texts in two halves of the models, as of `rank_correlation`"
     two = [part_of(world, slice(k, None, 2)) for k in (0, 1)]
     a, b = (text_scores(scores(w, tau), w.shown)[at] for w in two)
     return {k: v for k in a if (v := rank_correlation(a[k], b[k]))}

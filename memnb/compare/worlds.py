@@ -22,23 +22,16 @@ from ..core import cores, counted, replacing
 SHARES = {0: 0.2, 1: 0.27, 2: 0.17, 4: 0.13, 8: 0.1, 16: 0.08, 32: 0.05}  # times -> share of texts
 
 
-def dealt_times(
-    n: int,  # texts
-    seed: int = 0,  # of the order
-):  # int array
-    "How often each text of a pool is shown in an epoch, to those models that are shown it"
+def dealt_times(n: int, seed: int = 0):
+    "How often each of n texts is shown in an epoch, to those models that are shown it; in random order"
     if n < 2 * len(SHARES):
         raise ValueError(f"{n} texts are too few: take {2 * len(SHARES)} at least")
     ends = np.round(np.cumsum([*SHARES.values()]) / sum(SHARES.values()) * n).astype(int)
     return np.random.default_rng([seed, n]).permutation(np.repeat([*SHARES], np.diff([0, *ends])))
 
 
-def halves(
-    models: int,  # number of models
-    times,  # of each text
-    seed: int = 0,  # of the draw
-):  # bool array, models x texts: is this model shown this text?
-    "Each text to a random half of the models; those with no repetition to none"
+def halves(models: int, times, seed: int = 0):
+    "Is this model shown this text, models x texts? Each text to a random half of them; those of no repetition to none"
     if models < 4:
         raise ValueError(f"{models} models: with and without a text there must be two each: take 4")
     rng = np.random.default_rng([seed, models])
