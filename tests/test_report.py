@@ -514,8 +514,11 @@ def hostile(path, **kw):
 
 
 def test_output_is_escaped(tmp_path):
+    "A model, a paper, a run, a verdict, a fact, a figure: named <script>, each stays a word"
     hostile(tmp_path / 'laptop/a"><script>.ipynb')
     hostile(tmp_path / "laptop/b.partial.ipynb")
+    toy(tmp_path / "laptop/toy.ipynb", params={"model": EVIL, "seed": EVIL, EVIL: [EVIL]})
+    hostile(tmp_path / f"{re.sub('/', '', EVIL)}/b.ipynb", word="other")
     row = dict(run=EVIL, notebook=EVIL, what=EVIL, cell=EVIL, of=1, error=EVIL)
     (tmp_path / "laptop/batch.jsonl").write_text(json.dumps(row))
     for name, page in pages(batch_report(tmp_path)).items():
@@ -528,6 +531,10 @@ def test_output_is_escaped(tmp_path):
         assert not re.findall(rf'(?:src|href)="(?!{known})[^"]*"', page), name
         pictures = re.findall(r'<img [^>]*?src="([^"]*)"', page)
         assert all(u.startswith("data:image/png;base64,") for u in pictures)
+        assert not [a for a in re.findall(r'="([^"]*)"', page) if "<" in a], name
+    env = rendering.templates()
+    sources = [env.loader.get_source(env, t)[0] for t in env.list_templates()]
+    assert env.autoescape is True and not [t for t in sources if "|safe" in t]
 
 
 def test_no_key_path_host_or_user(tmp_path, monkeypatch):
@@ -564,21 +571,6 @@ def test_nothing_is_asked_of_the_network(tmp_path):
         assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
         asks = r'url\(|@import|<link(?! rel="icon" href="data:,")|src="(?!data:)|srcset|fetch\(|XMLHttp'
         assert not re.search(asks, page), name
-
-
-def test_every_word_of_a_template_is_escaped(tmp_path):
-    "A model, a paper, a run, a verdict, a fact, a figure: named <script>, each stays a word"
-    toy(tmp_path / "laptop/toy.ipynb", params={"model": EVIL, "seed": EVIL, EVIL: [EVIL]})
-    hostile(tmp_path / f"{re.sub('/', '', EVIL)}/b.ipynb", word="other")
-    for name, page in pages(batch_report(tmp_path)).items():
-        assert page.count("<script") == 1 and "<img src=x" not in page, name
-        assert not re.findall(r"<[^>]*\son\w+\s*=", re.sub('"[^"]*"', '""', page)), name
-        for attribute in re.findall(r'="([^"]*)"', page):
-            assert "<" not in attribute, (name, attribute)
-    env = rendering.templates()
-    assert env.autoescape is True and all(
-        "|safe" not in (env.loader.get_source(env, t)[0]) for t in env.list_templates()
-    )
 
 
 def test_the_policy_allows_what_the_page_has(tmp_path):
