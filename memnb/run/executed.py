@@ -139,8 +139,6 @@ class Notebook:
         key = f"{self.profile}-{self.name}" + "-unfinished" * (self.state != "done")
         self.key = re.sub(r"[^\w.,=+-]", "_", key)
         self.title = next((c.heading for c in self.cells if c.heading), self.paper)
-        sections = dict.fromkeys(c.section for c in self.cells)
-        self.sections = [s for s in sections if s and s != self.title]
         self.seconds = own.get("seconds", by.get("duration"))
         self.time = "unknown" if self.seconds is None else duration(self.seconds)
         facts = dict(duration=self.time, machine=own.get("machine") or "unknown")
@@ -148,9 +146,6 @@ class Notebook:
         facts |= own.get("versions", {}) | dict(papermill=by.get("version"))
         facts |= dict(identity=own.get("identity", "")[:12])
         self.facts = {k: str(v) for k, v in facts.items() if v}
-        given = dict(profile=self.profile) | params
-        given = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in given.items()}
-        self.provenance = dict(Parameters=given, Run=self.facts)
 
     def outputs(self, *kinds):
         "(cell, `Output`) of these kinds, in their order"

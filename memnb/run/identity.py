@@ -53,8 +53,8 @@ def _model(word):
     "Checksum of the model that a word names: its files, its commit, or its server; '' for no model"
     kind, _, rest = word.partition(":")
     if kind == "openai":
-        known = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
-        address = next((os.environ[k] for k in known if os.environ.get(k)), "")
+        env = os.environ
+        address = env.get("OPENAI_BASE_URL") or env.get("AZURE_OPENAI_ENDPOINT") or ""
         asked = json.loads(os.environ.get("MEMNB_SERVER") or "{}")  # of `--server`
         asked = "".join(f"{asked[k]}" for k in ("mode", "body") if k in asked)
         return checksum(re.sub("//[^/@]*@", "//", address).rstrip("/") + asked)
