@@ -459,6 +459,9 @@ def test_torn_and_foreign_files_are_named(tmp_path):
     bad = {
         "torn": '{"cells": [{"cell_ty',
         "list": "[1]",
+        "none": "[]",
+        "number": '{"cells": [1], "metadata": {}}',
+        "null": '{"cells": [{"cell_type": "raw", "metadata": {}, "source": "x"}], "metadata": {"papermill": null}}',
         "binary": "\x00",
         "deep": "[" * 10**5,
         "empty": "",

@@ -9,7 +9,7 @@ from ..claims import BOARD_MIME
 from ..papers import notebooks, parameters_of
 from ..rendering import templates
 from .redact import redact_notebook, redactor
-from .terminal import duration, last_events
+from .terminal import duration, first_line, last_events
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -114,17 +114,14 @@ class Notebook:
     "An executed notebook: its cells, as `_cells` gives them, and where it comes from"
 
     def __init__(self, path: Path, profile: str = "", clean=None):
-        "`profile` is that of a notebook that names none; ValueError for what is no run of memnb"
+        "`profile` is that of a notebook that names none; any error for what is no run of memnb"
         from nbformat import v4
 
         path, clean = Path(path), clean or cleaner()
-        try:
-            raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
-            self.cells, meta = list(_cells(raw.cells)), raw.metadata
-            tagged = (c.source for c in self.cells if "parameters" in c.metadata.get("tags", []))
-            params = parameters_of(next(tagged, ""), "")
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            raise ValueError("torn, or no notebook") from None
+        raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
+        self.cells, meta = list(_cells(raw.cells)), raw.metadata
+        tagged = (c.source for c in self.cells if "parameters" in c.metadata.get("tags", []))
+        params = parameters_of(next(tagged, ""), "")
         own, by = meta.get("memnb", {}), meta.get("papermill", {})
         paper = re.search(r"(?m)^#\| *default_exp (\w+)", "\n".join(c.source for c in self.cells))
         paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
@@ -167,8 +164,8 @@ def read_notebooks(runs: Path) -> tuple:
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(Notebook(path, clean(profile), clean))
-        except (ValueError, OSError) as e:
-            odd.append((clean(path.name), clean(str(e))))
+        except Exception as e:  # torn, or anything else: the others are reported all the same
+            odd.append((clean(path.name), first_line(e)))
     for log, profile in run_files(runs, "batch.jsonl"):
         events = redact_notebook(last_events(log.parent), clean).values()
         lost += [dict(profile=clean(profile)) | e for e in events if e.get("what") != "done"]
