@@ -356,7 +356,7 @@ def test_progress_is_a_bar_at_a_terminal(live, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setenv("TERM", "xterm")
     terminal.tell(tmp_path, dict(run="dice", batch="b", what="says", text="of before"))
-    with terminal.Progress(tmp_path, "b") as seen:
+    with terminal.progress(tmp_path, "b") as look:
         one = dict(run="dice", batch="b")
         terminal.tell(tmp_path, one | dict(what="started"))
         terminal.tell(tmp_path, dict(run="coin", batch="c", what="says", text="of another"))
@@ -365,9 +365,9 @@ def test_progress_is_a_bar_at_a_terminal(live, tmp_path, monkeypatch):
             terminal.tell(tmp_path, one | dict(what="cell", cell=i, of=3, section=section))
             with open(tmp_path / "batch.jsonl", "a") as f:
                 f.write('{"run": "dice", "batch": "b", "wh')  # torn by a kill
-                seen.look()
+                look()
                 f.write("\n")
-            seen.live.refresh()
+            look()
         terminal.tell(tmp_path, one | dict(what="failed"))
     said = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", err.getvalue())
     assert "memnb: dice: of now\n" in said and ("2/3" in said and "Idea" in said) == live

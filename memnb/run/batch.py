@@ -17,7 +17,7 @@ from .estimate import COSTS, costs, seconds_known
 from .identity import checksum, finished, what_changed
 from .kernels import execute, kernel_env
 from .profiles import Run, profile_file, select
-from .terminal import Progress, first_line, last_events, relative_path, tell
+from .terminal import first_line, last_events, progress, relative_path, tell
 
 
 def _is_locked(file):
@@ -71,13 +71,13 @@ def _pool(workers, dask, scheduler):
         yield client.get_executor(pure=False)
 
 
-def _all(runs, submit, alive, shown):
+def _all(runs, submit, alive, look):
     "All runs that had begun, in their order; Ctrl-C stops them cleanly"
     known, ended = {submit(r): r for r in runs}, {}
     while known:
         try:
             done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)
-            shown.look()
+            look()
             for f in done:
                 run = known.pop(f)
                 try:
@@ -170,9 +170,9 @@ def batch(
     with replacing(where / ".profile") as part:
         part.write_text(_mark(profile_file(name).resolve(), where))
     alive.touch()
-    with _pool(workers, dask, scheduler) as pool, Progress(where, alive.name, quiet) as shown:
+    with _pool(workers, dask, scheduler) as pool, progress(where, alive.name, quiet) as look:
         try:
-            return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, shown)
+            return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, look)
         finally:
             alive.unlink(missing_ok=True)
 

@@ -143,14 +143,13 @@ def profile_file(name: str) -> Path:
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
-        what = f"no profile '{name}'{did_you_mean(name, known)}, or the path of a YAML file"
-    elif not path.is_file():
-        what = f"no profile file {name}"
-    elif path.stem in known and path.resolve() != known[path.stem].resolve():
-        what = f"{path.name}: '{path.stem}' is a profile of memnb, give yours another name"
-    else:
-        return path
-    raise ValueError(what)
+        raise ValueError(f"no profile '{name}'{did_you_mean(name, known)}, or a YAML file")
+    if not path.is_file():
+        raise ValueError(f"no profile file {name}")
+    if path.stem in known and path.resolve() != known[path.stem].resolve():
+        what = f"'{path.stem}' is a profile of memnb, give yours another name"
+        raise ValueError(f"{path.name}: {what}")
+    return path
 
 
 def profile(name: str) -> list:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,45 +74,38 @@ def last_events(where: Path) -> dict:
     return {e["run"]: e for e in events(where)[0] if e.get("what") != "says"}
 
 
-class Progress:
-    "Shows a batch by its log: a bar a run at a terminal, and whatever a run says"
+@contextmanager
+def progress(where: Path, batch: str, quiet: bool = False):
+    """Shows a batch by its events in the log of a folder: a bar a run at a terminal, and whatever a run says.
 
-    def __init__(self, where: Path, batch: str, quiet: bool = False):
-        "Of the log in a folder the events of a batch count"
-        require("rich", "batch")
-        from rich import progress as rich
-        from rich.console import Console
+    Gives a function that shows what is new.
+    """
+    require("rich", "batch")
+    from rich import progress as rich
+    from rich.console import Console
 
-        self.where, self.batch, self.quiet, self.bars = where, batch, quiet, {}
-        self.at = events(where)[1]
-        told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
-        columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
-        err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
-        self.live = rich.Progress(*columns, console=err, transient=True, disable=quiet)
+    bars, at = {}, events(where)[1]
+    told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
+    columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
+    err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
 
-    def __enter__(self):
-        self.live.start()
-        return self
-
-    def __exit__(self, *error):
-        self.look()
-        self.live.stop()
-
-    def look(self):
-        "Show what is new"
-        if self.quiet:
-            return
-        new, self.at = events(self.where, self.at)
-        for e in new:
+    def look():
+        nonlocal at
+        new, at = events(where, at)
+        for e in new if not quiet else ():
             name, what = e["run"], e.get("what")
-            if e.get("batch") != self.batch:
+            if e.get("batch") != batch:
                 continue
             if what == "says":
                 say(f"{name}: {e['text']}")
             elif what == "started":
-                self.bars[name] = self.live.add_task(name, section="starting", total=None)
-            elif name in self.bars and what == "cell":
-                how = dict(section=e["section"], completed=e["cell"], total=e["of"])
-                self.live.update(self.bars[name], **how)
-            elif name in self.bars:
-                self.live.remove_task(self.bars.pop(name))
+                bars[name] = live.add_task(name, section="starting", total=None)
+            elif name in bars and what == "cell":
+                live.update(bars[name], section=e["section"], completed=e["cell"], total=e["of"])
+            elif name in bars:
+                live.remove_task(bars.pop(name))
+        live.refresh()
+
+    with rich.Progress(*columns, console=err, transient=True, disable=quiet) as live:
+        yield look
+        look()
