@@ -418,7 +418,7 @@ def ahead():
 
     m, tests = (
         lm.load("planted:tables", device="cpu"),
-        lambda m: tabular.known_rows(m, "tables", 4, 5, 0, mode="completion"),
+        lambda m: tabular.known_rows(m, "tables", 4, "completion", rows=5, shots=0),
     )
 
     def run(first):

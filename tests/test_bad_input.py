@@ -121,7 +121,7 @@ def test_odd_columns_are_measured(kind):
             m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title="Odd things", show=False
         )
         assert "feature_names" in set(got["part"]) and set(got["dataset"]) == {"odd"}
-        assert tabular.by_test(got).test.tolist() == tabular.TESTS
+        assert tabular.by_test(got).test.tolist() == tabular.rules.TESTS
 
 
 def test_numbers_too_large_for_a_learner_are_predicted_from(model):

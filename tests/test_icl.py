@@ -79,7 +79,7 @@ def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypat
 
 def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path / "home"))
-    made = icl.measure(model, texts(), n=4, ks=[0, 2], settings=icl.SETTINGS, repeats=1)
+    made = icl.measure(model, texts(), n=4, ks=[0, 2], settings=icl.method.SETTINGS, repeats=1)
     both = pd.concat([made, made[made.judge != ""].assign(judge="verdicts.csv")])
     results.record("icl", both, "laptop", model="some", mode="completion")
     shown = results.runs("icl", "laptop")
@@ -95,7 +95,7 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
 
     model = Some("ownmodel", "ownmodel", "completion", store=lm.Store(tmp_path / "s.sqlite"))
     texts()[2:].to_csv(tmp_path / "mine.csv", index=False)
-    sizes = dict(n=4, ks=[0, 2], settings=icl.SETTINGS, repeats=1)
+    sizes = dict(n=4, ks=[0, 2], settings=icl.method.SETTINGS, repeats=1)
     if judge != "rule":  # somebody who takes every answer for the truth
         pairs = icl.replications(model, icl.task(str(tmp_path / "mine.csv"), 4, 2), [0, 2])[
             ["truth", "said"]

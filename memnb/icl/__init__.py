@@ -9,6 +9,7 @@ __all__ = ['PAPER']
 from . import figures as _figures
 from .claims import *
 from .controls import *
+from .figures import *
 from .halves import *
 from .judges import *
 from .measuring import *
@@ -21,4 +22,3 @@ from .tables import *
 from ..papers import Paper
 
 PAPER = Paper("icl", run, vars(_figures))
-globals().update(PAPER.figures)

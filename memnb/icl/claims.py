@@ -24,27 +24,20 @@ ASKED = {  # claim: the models that decide it, each for itself
 }
 
 
-def judged(
-    rows,  # measured rows
-):  # of each model, data set and k the largest run; a half of a data set only where it is alone
-    "The rows that claims are judged by"
+def judged(rows):
+    "The measured rows that claims are judged by: of each model, data set and k the largest run; a half of a data set only where it is alone"
     return whole(results.runs(rows, by=("model", "dataset", "k")))
 
 
-def models(
-    claim: claims.Claim,
-    rows,  # measured rows
-) -> list:  # names; of a model of one's own with known memories, its own
-    "Who is asked about a claim"
+def models(claim: claims.Claim, rows) -> list:
+    "Who is asked about a claim: names of models; of a model of one's own with known memories, its own"
     there = [m for m in dict.fromkeys(rows.model) if (rows.part[rows.model == m] == "effect").any()]
     decide = [m for m in ASKED.get(claim.id, []) if m in there]
     return decide or [m for m in there if m not in CSV + BRIDGED]
 
 # %% ../../nbs/icl/claims.ipynb #386c1c9d
-def printed_rows(
-    reported,  # the paper's printed rows
-) -> list:  # of dicts
-    "What the printed rates of 200 instances, and the printed correlations, come to"
+def printed_rows(reported) -> list:
+    "What the printed rates of 200 instances, and the printed correlations, come to: dicts"
     where, n, rows = "§5.1, observation 2", 200, []
     zero = results.select(reported, what="rate_high", k="0").value.astype(float).iloc[0]
     for r in results.select(reported, where=where, what="rate").itertuples():
@@ -62,11 +55,8 @@ def printed_rows(
     return rows
 
 
-def statistics(
-    rows,  # measured rows of one model, or of several
-    reported,  # the paper's printed rows
-) -> list:  # of dicts: `item` a claim, `other` the case, value, low, high, n
-    "What the claims read"
+def statistics(rows, reported) -> list:
+    "What the claims read: dicts, `item` a claim, `other` the case, value, low, high, n"
     out = printed_rows(reported)
     copies = by_repeat(rows[rows.model.str.startswith("copy:")])
     for d, g in copies[copies.group == "copy"].groupby("dataset", sort=False):

@@ -19,19 +19,16 @@ from ..core import paper_file, require
 from ..lm import needs
 
 # %% ../../nbs/icl/judges.ipynb #6cc283df
-STOP = {
-    *"a an the of to in on at by for from and or but is are was were be been has have had".split(),
-    *"it its this that these those he she him her they them his their will would with".split(),
-    *"as do does did so".split(),
-}
+_STOP = """a an the of to in on at by for from and or but is are was were be been has have had it its this that these
+    those he she him her they them his their will would with as do does did so"""
+STOP = set(_STOP.split())
 NEGATIONS = set("not no never none nor without cannot n't".split())
 
 
 def _content(text):
     "Stems of the words that carry meaning, in order"
-    words = re.findall(
-        r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:'[a-z]+)?", text.lower().replace("’", "'")
-    )
+    text = text.lower().replace("’", "'")
+    words = re.findall(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:'[a-z]+)?", text)
     words = [re.sub(r"'s?$", "", w) for w in words if w not in STOP]
     return [re.sub(r"(ings?|ed|es|s)$", "", w) if len(w) > 4 else w for w in words]
 
@@ -66,8 +63,8 @@ def rule(
     return "near" if hits >= 0.8 * len(a) and hits >= 0.5 * len(b) else "inexact"
 
 # %% ../../nbs/icl/judges.ipynb #7b180d63
-def printed_examples():  # DataFrame: where, truth, said, and the verdicts of `paper` and `rule`
-    "The examples that the paper prints, as its authors and as the rule judge them"
+def printed_examples():
+    "The examples that the paper prints, as its authors and as the rule judge them: DataFrame: where, truth, said, and the verdicts of `paper` and `rule`"
     d = pd.read_csv(paper_file("icl", "printed_examples.csv"))
     return d.assign(rule=[rule(a, b) for a, b in zip(d.truth, d.said)])
 
@@ -78,12 +75,8 @@ def _stems(text):
     return [(_content(w) or [w])[0] for w in words]
 
 
-def repeats(
-    first: str,  # sentence
-    truth: str,  # second sentence
-    said: str,  # completion
-) -> bool:
-    "Does it share with the truth no word beyond the run of the first sentence that it repeats?"
+def repeats(first: str, truth: str, said: str) -> bool:
+    "Does a completion share with the second sentence no word beyond the run of the first sentence that it repeats?"
     a, b = _stems(first), _stems(said)
 
     def ends(i):
@@ -94,16 +87,11 @@ def repeats(
     return not (Counter(_stems(truth)) & Counter(b)) - Counter(run)
 
 # %% ../../nbs/icl/judges.ipynb #d3a1e702
-PRONOUNS = {
-    *"he him his she her hers it its they them their theirs we us our you your who whom".split(),
-    *"whose which himself herself itself themselves".split(),
-}
+_PRONOUNS = """he him his she her hers it its they them their theirs we us our you your who whom whose which himself
+    herself itself themselves""".split()
 
 
-def derivable(
-    first: str,  # sentence, or several
-    second: str,  # second sentence
-) -> bool:
+def derivable(first: str, second: str) -> bool:
     "Is it a sentence of the first piece with words left out, or put for a pronoun?"
     b, everywhere = _stems(second), f" {' '.join(_stems(first))} "
 
@@ -113,7 +101,7 @@ def derivable(
 
     def among(sentence):
         words = re.findall(r"[^\W_]+(?:['’][a-z]+)?", sentence.lower())
-        a, pronoun = _stems(sentence), [re.sub(r"['’].*", "", w) in PRONOUNS for w in words]
+        a, pronoun = _stems(sentence), [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words]
 
         @lru_cache(None)
         def rest(i, j, own):  # b from i on, out of a from j on; own: a word was found in its place
@@ -132,23 +120,15 @@ def derivable(
     return any(map(among, re.split(r"(?<=[.!?;])\s+", first)))
 
 # %% ../../nbs/icl/judges.ipynb #5cdf036a
-def frequent_words(
-    texts,  # of a data set
-    share: float = 0.02,  # of its texts, ...
-    least: int = 3,  # ... and number of them, that must have a word
-) -> set:  # stems of such words
-    "Words that say little about which text one has before oneself"
+def frequent_words(texts, share: float = 0.02, least: int = 3) -> set:
+    "Stems of words that say little about which text one has before oneself: those of this share of the texts, and of `least` at least"
     texts = list(texts)
     count = Counter(w for t in texts for w in set(_content(t)))
     return {w for w, c in count.items() if c >= max(least, share * len(texts))}
 
 
-def is_telling(
-    second: str,  # second piece of an instance
-    common: set,  # from `frequent_words`
-    words: int = 2,  # different content words that are not common, at least
-) -> bool:
-    "Does it take a memory to write this second piece?"
+def is_telling(second: str, common: set, words: int = 2) -> bool:
+    "Does it take a memory to write this second piece, with `words` different content words or more that are not common?"
     return len(set(_content(second)) - common) >= words
 
 # %% ../../nbs/icl/judges.ipynb #915fe5d6
@@ -222,11 +202,8 @@ def review(
 VERDICT_FILES = ".csv", ".jsonl"  # endings of files of verdicts
 
 
-def ready_judge(
-    judge,  # 'rule', a model that judges ('model': the same), or a csv file of `review`
-    model,  # lm.LM that is asked for replications
-):  # 'rule', lm.LM, or the name of a file that is there
-    "A judge made ready, before anything is asked: 'model' is the model itself"
+def ready_judge(judge, model):
+    "A judge made ready before `model` is asked for replications: 'rule', an lm.LM ('model': the same), or the name of a csv file of `review` that is there"
     if str(judge).endswith(VERDICT_FILES):
         if not Path(judge).exists():
             raise FileNotFoundError(f"{judge}: no file of verdicts; `review` makes one")
@@ -236,11 +213,8 @@ def ready_judge(
     return model if judge == "model" else lm.load(judge)
 
 
-def judged(
-    result,  # DataFrame from `replicate`
-    by="rule",  # 'rule', an lm.LM or its name, or a csv file of `review`
-):  # the DataFrame with a column `match`
-    "Replications with their kind of match"
+def judged(result, by="rule"):
+    "Replications with their kind of match, in a column `match`; `by` is 'rule', an lm.LM or its name, or a csv file of `review`"
     pairs = list(zip(result.truth, result.said))
     if by == "rule":
         taken = result.other | result.get("repeats", False)

@@ -15,11 +15,8 @@ from .prompts import Task, performance_prompts
 from .replication import OFTEN, in_long_form, share_rows
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
-def read_label(
-    said: str,  # answer
-    labels: dict,  # number -> name
-):  # number, or None where the answer names no label
-    "The label that an answer names, by number or by name"
+def read_label(said: str, labels: dict):
+    "The label that an answer names, by number or by name, of number -> name; None where it names none"
     number = re.search(r"\d+", said)
     if number and int(number[0]) in labels:
         return int(number[0])
@@ -33,24 +30,18 @@ def read_label(
     return found[0] if len(found) == 1 else None
 
 # %% ../../nbs/icl/performance.ipynb #e873ba12
-def perform(
-    model,  # lm.LM or its name
-    task: Task,  # from `task`
-    k: int,  # demonstrations
-    how: str = "calibrated",  # or 'generation'
-    order: int = 0,  # of the demonstrations
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame, one row an instance: idx, label, said, refused, ok
-    "Classify all instances"
-    model = lm.load(model)
+def perform(model, task: Task, k: int, how="calibrated", order: int = 0, mode: str = None):
+    """Classify all instances behind k demonstrations: DataFrame, one row an instance: idx, label, said, refused, ok.
+
+    `how` labels are read: 'calibrated', by their probability, or 'generation'; `order` is that of the demonstrations,
+    `mode` 'chat' or 'completion', by default the model's.
+    """
+    model, refused = lm.load(model), False
     prompts, labels = performance_prompts(task, k, mode or model.mode, order), list(task.labels)
-    refused = False
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
-        said, refused = (
-            [read_label(s, task.labels) for s in answers],
-            [hasattr(s, "reason") for s in answers],
-        )
+        said = [read_label(s, task.labels) for s in answers]
+        refused = [hasattr(s, "reason") for s in answers]
     elif how == "calibrated":
         model.require("logprobs")
         space, n = "" if isinstance(prompts[0], list) else " ", len(labels)
@@ -65,10 +56,8 @@ def perform(
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
-def answers_alike(
-    g,  # answers, with `order`, `label` and `said`
-) -> dict:  # share of the commonest answer (mean over repeats), labels given, instances of the commonest label
-    "How much more than one label is said?"
+def answers_alike(g) -> dict:
+    "How much more than one label is said? share of the commonest answer (mean over repeats), labels given, instances of the commonest label"
     if not {"said", "label"} <= set(g) or not len(g):
         return {}
     each = [o.said.value_counts(normalize=True, dropna=False).max() for _, o in g.groupby("order")]
@@ -76,11 +65,8 @@ def answers_alike(
     return dict(constant=sum(each) / len(each), distinct=int(g.said.nunique()), commonest=int(most))
 
 
-def performance_rows(
-    hits,  # DataFrames from `perform`, together
-    matches,  # DataFrame from `judged`
-):  # DataFrame in the long form
-    "Hits of all instances, and of those memorized or not in each setting at the same k"
+def performance_rows(hits, matches):
+    "Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`: long rows"
     kind = dict(exact="memorized", near="memorized", inexact="not memorized")
     keys = zip(matches.setting, matches.k, matches.idx)
     known = {key: kind.get(v) for key, v in zip(keys, matches.match)}

@@ -9,6 +9,7 @@ __all__ = ['TITLES', 'Task', 'task', 'replication_prompts', 'performance_prompts
 import bisect
 import random
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -22,10 +23,8 @@ from .method import CONTROLS, PIECES, SETTINGS, cut, k_shot
 PAIRS = ("sentence1", "sentence2")
 
 
-def labelled(
-    frame,  # DataFrame with `text`, or `sentence1` and `sentence2`; `label`, `label_name`, `idx`
-):  # DataFrame: idx, label (whole number), label_name, and the columns of the frame
-    "A labelled data set with the columns that every other function relies on"
+def labelled(frame):
+    "A labelled data set, with `text`, or `sentence1` and `sentence2`, and `label`, as every other function relies on it: DataFrame: idx, label (whole number), label_name, and the columns of the frame"
     d = frame.copy()
     if not ("text" in d or set(PAIRS) <= set(d)):
         raise ValueError(
@@ -57,11 +56,8 @@ def labelled(
     return d[~hidden]
 
 # %% ../../nbs/icl/prompts.ipynb #3ec6f7df
-def pieces(
-    frame,  # DataFrame with `text`, or `sentence1` and `sentence2`; `label`, `label_name`
-    seed: int = 0,  # of the cuts
-):  # DataFrame: idx, label, label_name, first, second, and further columns of the frame
-    "Instances of a data set in two pieces; those that cannot be cut are left out and counted"
+def pieces(frame, seed: int = 0):
+    "Instances of a data set, see `labelled`, in two pieces; those that cannot be cut are left out and counted: DataFrame: idx, label, label_name, first, second, and further columns of the frame"
     d = labelled(frame).reset_index(drop=True)
     if set(PAIRS) <= set(d):
         cuts = [(a.strip(), b.strip()) for a, b in zip(d.sentence1, d.sentence2)]
@@ -73,58 +69,64 @@ def pieces(
             f"{good.count(False)} of {len(d)} texts are too short to be cut (fewer than three "
             "words, parted by blanks), and are left out"
         )
-    d = d[good].drop(columns=["text", *PAIRS], errors="ignore")
-    d["first"], d["second"] = zip(*[c for c, g in zip(cuts, good) if g]) if any(good) else ((), ())
-    return d
+    first, second = zip(*(c or ("", "") for c in cuts)) if cuts else ((), ())
+    d = d.drop(columns=["text", *PAIRS], errors="ignore")
+    return d.assign(first=first, second=second)[good]
 
 # %% ../../nbs/icl/prompts.ipynb #ea319e96
+@dataclass(eq=False)
 class Task:
     "A data set made ready: instances, nested demonstrations, labels"
 
-    def __init__(
-        self, name, title, split, queries, demos, pair, rivals, twins=None, common=frozenset()
-    ):
-        self.name, self.title, self.split = name, title, split
-        self.queries, self.demos, self.pair = queries, demos, pair
-        self.rivals = rivals  # first piece -> all its second pieces in the data set
-        self.twins = twins  # as many demonstrations that the model never saw, where that is known
-        self.telling = [
-            is_telling(b, common) and not (pair and (repeats(a, b, b) or derivable(a, b)))
-            for a, b in zip(queries["first"], queries.second)
-        ]  # does it take a memory?
-        both = [*zip(queries.label, queries.label_name), *zip(demos.label, demos.label_name)]
-        self.labels = dict(sorted(set(both)))
+    name: str
+    title: str  # in prompts
+    split: str
+    queries: pd.DataFrame  # instances
+    demos: pd.DataFrame
+    pair: bool  # sentences, or pieces of a text
+    rivals: dict  # first piece -> all its second pieces in the data set
+    twins: pd.DataFrame = None  # demonstrations that the model never saw, where that is known
+    common: frozenset = frozenset()  # stems of common words
+
+    def __post_init__(self):
+        both = pd.concat([self.queries, self.demos])[["label", "label_name"]]
+        self.labels = dict(sorted(set(both.itertuples(index=False, name=None))))
+        each = zip(self.queries["first"], self.queries.second)
+        self.telling = [self._tells(a, b) for a, b in each]  # does it take a memory?
+
+    def _tells(self, a, b):
+        given = self.pair and (repeats(a, b, b) or derivable(a, b))
+        return is_telling(b, self.common) and not given
 
     def __repr__(self):
+        labels = ", ".join(f"{k} {v}" for k, v in self.labels.items())
+        n, k = len(self.queries), len(self.demos)
         return (
-            f"{self.name} ({self.split}): {len(self.queries)} instances, up to {len(self.demos)} "
-            f"demonstrations, labels " + ", ".join(f"{k} {v}" for k, v in self.labels.items())
+            f"{self.name} ({self.split}): {n} instances, up to {k} demonstrations, labels {labels}"
         )
 
 
-TITLES = dict(
-    wnli="WNLI", rte="RTE", trec="TREC", dbpedia="DBpedia", ag_news="AG News", reuters_r8="Reuters"
-)
+TITLES = dict(wnli="WNLI", rte="RTE", trec="TREC", dbpedia="DBpedia", ag_news="AG News")
+TITLES |= dict(reuters_r8="Reuters")
 
 
-def _source(dataset, split, instances):
-    "Name, name in prompts, DataFrame to draw from, and DataFrame of instances or None"
+def _source(dataset, split):
+    "Name, name in prompts, DataFrame to draw from, and of a planted file the DataFrame of its instances"
     if isinstance(dataset, pd.DataFrame):
-        return "table", "given", dataset, instances
+        return "table", "given", dataset, None
     if dataset in plant.FILES:
         if split != "train":
             raise ValueError(f"{dataset} has no split {split!r}: it has only 'train'")
         d = plant.truth(dataset).rename(columns=dict(label="label_name"))
         d = d[d.role != "bridge"].reset_index(drop=True)
         d = d.assign(label=d.label_name.rank(method="dense").astype(int) - 1, idx=range(len(d)))
-        asked = d[d.role == "query"] if instances is None else instances
-        return dataset, TITLES["reuters_r8"], d[d.role != "query"], asked
+        return dataset, TITLES["reuters_r8"], d[d.role != "query"], d[d.role == "query"]
     k = data.find_set(dataset)
     if k is None and Path(dataset).suffix:
-        return Path(dataset).stem, Path(dataset).stem, data.read_frame(dataset), instances
+        return Path(dataset).stem, Path(dataset).stem, data.read_frame(dataset), None
     if k is None or k.kind != "text":
         raise ValueError(f"{dataset!r} is no labelled text set: see data.known()")
-    return k.name, TITLES.get(k.name, k.name), data.load(k.name, split), instances
+    return k.name, TITLES.get(k.name, k.name), data.load(k.name, split), None
 
 
 def task(
@@ -133,10 +135,9 @@ def task(
     k: int = 200,  # most demonstrations
     split: str = "train",  # split of both; of a csv file or DataFrame, which have none, its name in prompts
     seed: int = 0,  # of the draw and of the cuts
-    instances=None,  # DataFrame of instances to ask for; default: drawn from the split
 ) -> Task:
     "Draw instances and demonstrations, evenly by label"
-    name, title, frame, asked = _source(dataset, split, instances)
+    name, title, frame, asked = _source(dataset, split)
     d = pieces(frame, seed)
     if asked is None:
         q = d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
@@ -144,9 +145,8 @@ def task(
         q = pieces(asked, seed)
         if len(q) > n and "dose" in q:  # of a planted file: the same texts as of its partner
             q = q.iloc[q.groupby(["dose", "split"]).cumcount().argsort(kind="stable")[:n]]
-        if len(q) > n:  # evenly by number of repetitions where it is known, else by label
-            groups = q.times.astype(str) if "times" in q else q.label_name
-            q = q.iloc[plant.balanced(groups.tolist(), n, seed)]
+        if len(q) > n:  # evenly by number of repetitions
+            q = q.iloc[plant.balanced(q.times.astype(str).tolist(), n, seed)]
     whole = q["first"] + " " + q.second
     q = q[~whole.duplicated()]  # a text counts once
     planted = {"role", "times"} <= {*d}  # a file of ours, and no table of a user with such a column
@@ -170,9 +170,7 @@ def task(
             f"{len(q)} instances: ask for fewer"
         )
     demos = drawn(rest, own) if k else rest[:0]
-    if (
-        k and every > own
-    ):  # behind the members, texts of the same source that are in nobody's memory
+    if k and every > own:  # behind the members, further texts that are in nobody's memory
         more = drawn(further, every - own)
         demos, twins = pd.concat([demos, more]), pd.concat([twins, more])
     names = sorted(d.label_name.unique(), key=str)
@@ -211,12 +209,10 @@ def _foreign(task, seed):
     "Demonstrations of another data set, as many and as long as the own ones"
     posts = data.load("reuters_r52" if task.name == "20news" else "20news", "train")
     words = (task.demos["first"] + " " + task.demos.second).str.split().str.len().clip(lower=3)
-    posts = posts[posts.text.str.split().str.len() >= 12 + words.max()].sample(
-        len(words), random_state=seed
-    )
-    texts = [
-        " ".join(t.split()[12 : 12 + n]) for t, n in zip(posts.text, words)
-    ]  # behind the mail header
+    long = posts.text.str.split().str.len() >= 12 + words.max()
+    posts = posts[long].sample(len(words), random_state=seed)
+    # behind the mail header
+    texts = [" ".join(t.split()[12 : 12 + n]) for t, n in zip(posts.text, words)]
     return pieces(posts.assign(text=texts), seed)
 
 
@@ -260,14 +256,8 @@ def performance_prompts(
     return [lm.chat("", [], p) if mode == "chat" else p for p in ps]
 
 # %% ../../nbs/icl/prompts.ipynb #c3c45401
-def fitting(
-    model,  # lm.LM
-    task: Task,  # from `task`
-    ks: list,  # numbers of demonstrations
-    max_tokens: int,  # of an answer
-    settings: list = ("full",),  # settings to be asked
-):
-    "Raise `lm.ContextError` before anything runs when a prompt is too long, with the k that would fit"
+def fitting(model, task: Task, ks: list, max_tokens: int, settings: list = ("full",)):
+    "Raise `lm.ContextError` before anything runs when a prompt with its answer is too long, with the k that would fit"
     replication_prompts(task, max(ks))  # refuses more demonstrations than there are
     window, encode = getattr(model, "window", None), getattr(model, "encode", None)
     if not window or not encode:

@@ -9,7 +9,6 @@ __all__ = ['PAPER']
 from ..papers import Paper
 from . import figures as _figures
 from .claims import *
-from .counting import *
 from .figures import *
 from .guards import *
 from .knowledge import *

@@ -14,8 +14,9 @@ from .. import data, results
 from ..claims import MODEL
 from ..results import select, wide
 from ..stats import binom_ci, difference_ci
+from .counting import recall, with_ends
 from .knowledge import feature_values, read_samples
-from .planted import KNOWN, pooled_eyes, recall, whole
+from .planted import KNOWN, pooled_eyes, whole
 from .rules import OF_MEMORY, POWER, UNREAD, printed_signs, recalls, sure_recall
 
 # %% ../../nbs/tabular/claims.ipynb #973bc7e8
@@ -42,41 +43,37 @@ def _worst(d, column, missing=(), **about):
 
 def _tests(rows):
     "Claims on Table 1: the worst table of those that a claim names"
-    known, there = recalls(rows), set(rows.dataset)
+    known = recalls(rows)
 
-    def of(test, sets=PUBLIC):
-        d = wide(rows, "rate", part=test)
-        d = d[d.dataset.isin(sets)] if len(d) else d
-        lost = d.unreadable > UNREAD * d.n if "unreadable" in d else False
-        proved = sure_recall(test, *known.get(test, (0, 0))) >= POWER or test not in OF_MEMORY
-        guard = np.where(
-            lost, "answers could not be read", "" if proved else "no proof that the test sees"
-        )
-        return d.assign(value=d.rate, guard=guard, other=test + " of " + d.dataset) if len(d) else d
+    def of(*tests, sets=PUBLIC):
+        for test in tests:
+            d = wide(rows, "rate", part=test, dataset=sets)
+            proved = sure_recall(test, *known.get(test, (0, 0))) >= POWER or test not in OF_MEMORY
+            blind = "" if proved else "no proof that the test sees"
+            lost = d.get("unreadable", 0 * d.n) > UNREAD * d.n
+            guard = np.where(lost, "answers could not be read", blind)
+            yield d.assign(value=d.rate, guard=guard, other=test + " of " + d.dataset)
 
-    lacks = [d for d in PUBLIC if d not in there]
-    for claim, test in (("names", "feature_names"), ("values", "feature_values")):
-        d = of(test)
-        yield from _worst(
-            d.assign(low=d.value, high=d.value) if claim == "names" and len(d) else d,
-            "value",
-            lacks,
-            item=claim,
-        )
-    for claim, sets in (("header", PUBLIC), ("header only", HEADER3)):
-        d = of("header", sets)
-        if len(d):
-            d = d.assign(value=d.lines - d[["line_guess"]].max(axis=1), low=np.nan, high=np.nan)
-            yield from _worst(d, "value", [x for x in sets if x in lacks], item=claim)
-    both = [of(test, FIRST4) for test in ("row_completion", "feature_completion")]
-    both = pd.concat([d for d in both if len(d)] or both)
-    yield from _worst(both, "low", [x for x in FIRST4 if x in lacks], item="first four")
+    def worst(claim, d, column="value", sets=PUBLIC):
+        missing = [x for x in sets if x not in set(rows.dataset)]
+        return _worst(d, column, missing, item=claim)
+
+    names, values, header = of("feature_names", "feature_values", "header")
+    yield from worst("names", names.assign(low=names.value, high=names.value))
+    yield from worst("values", values)
+    if len(header):
+        more = header.lines - header.line_guess
+        header = header.assign(value=more, low=np.nan, high=np.nan)
+        yield from worst("header", header)
+        yield from worst("header only", select(header, dataset=HEADER3), sets=HEADER3)
+    both = pd.concat(of("row_completion", "feature_completion", sets=FIRST4))
+    yield from worst("first four", both, "low", FIRST4)
     matrices = dict(california="california-housing", titanic="titanic", diabetes="scikit-diabetes")
     for claim, d in matrices.items():
         own = wide(rows, "correlation", part="conditional_distribution", dataset=d)
         if len(own):
             yield from _worst(own.assign(value=own.correlation), "value", item=claim)
-        elif d in there and len(select(rows, part="sample", dataset=d)):
+        elif len(select(rows, part="sample", dataset=d)):
             yield dict(item=claim, value=0.0, guard="fewer than 30 valid samples", other=d)
 
 # %% ../../nbs/tabular/claims.ipynb #6beafc7a
@@ -85,19 +82,17 @@ def _completions(rows):
     own = wide(rows, "rate", part="conditional_completion", dataset="adult")
     if not len(own) or "p_worse" not in own:
         return
-    out = []
-    for r in own.itertuples():
+
+    def less(r, level):
+        low, high = binom_ci(round(r.rate * r.n), int(r.n), level)
         guard = "answers could not be read" * bool(r.unreadable > UNREAD * r.n)
-        k = round(r.rate * r.n)
-        ends = {
-            x: [e - r.baseline for e in binom_ci(k, int(r.n), level)]
-            for x, level in (("all", 1 - 0.05 / len(own)), ("school", 0.99))
-        }
         about = dict(value=r.rate - r.baseline, n=r.n, unit="queries", guard=guard, other=r.feature)
-        out.append(about | dict(low=ends["all"][0], high=ends["all"][1]))
-        if r.feature == "EducationNum":
-            yield about | dict(item="school", low=ends["school"][0], high=ends["school"][1])
-    yield from _worst(pd.DataFrame(out), "high", item="marginal")
+        return about | dict(low=low - r.baseline, high=high - r.baseline)
+
+    for r in own[own.feature == "EducationNum"].itertuples():
+        yield less(r, 0.99) | dict(item="school")
+    every = [less(r, 1 - 0.05 / len(own)) for r in own.itertuples()]
+    yield from _worst(pd.DataFrame(every), "high", item="marginal")
 
 
 def _differ(x):
@@ -119,22 +114,14 @@ def _apart(cold, hot, statistic, resamples=499):
 
     seen = [statistic(again(hot)) - statistic(again(cold)) for _ in range(resamples)]
     low, high = np.nanquantile(seen, [0.025, 0.975])
-    return dict(
-        value=statistic(hot) - statistic(cold),
-        low=low,
-        high=high,
-        n=len(cold) + len(hot),
-        unit="samples",
-    )
+    about = dict(n=len(cold) + len(hot), unit="samples")
+    return about | dict(value=statistic(hot) - statistic(cold), low=low, high=high)
 
 
 def _temperatures(rows):
     "Figure 2: what the highest temperature does to samples of California Housing"
-    t, there = (
-        data.load("california-housing"),
-        select(rows, part="sample", dataset="california-housing"),
-    )
-    temps = sorted(there.temperature.dropna().unique()) if len(there) else []
+    t = data.load("california-housing")
+    temps = sorted(select(rows, part="sample", dataset=t.name).temperature.dropna().unique())
     if len(temps) < 2:
         return
     cold, hot = (read_samples(rows, t, x) for x in (temps[0], temps[-1]))
@@ -152,10 +139,8 @@ def _temperatures(rows):
     def written(x):
         return feature_values(t, x).ok.mean()
 
-    odd = outside(cold)
-    guard = f"{odd:.0%} of the samples are outside the data at the lowest temperature" * bool(
-        odd > 0.05
-    )
+    guard = f"{outside(cold):.0%} of the samples are outside the data at the lowest temperature"
+    guard = guard if outside(cold) > 0.05 else ""
     yield dict(item="diverse", guard=guard) | _apart(cold, hot, _differ)
     yield dict(item="support", guard=guard) | _apart(cold, hot, outside)
     yield dict(item="written") | _apart(cold, hot, written, 99)
@@ -165,63 +150,47 @@ def _samples(rows):
     "Table 3 and §7: copied values and rows, and what solved examples do"
     three = ["openml-diabetes", "adult", "california-housing"]
     own = wide(rows, "rate", part="copied_feature_values", dataset=three)
-    own = own.assign(value=own.rate) if len(own) else own
-    yield from _worst(own, "value", item="values copied")
+    yield from _worst(own.assign(value=own.rate), "value", item="values copied")
     own = wide(rows, "rate", part="conditioning")
     if len(own) > 1 and own.n.min():
-        own = own.set_index("item")
-        none, shown = ((round(own.rate[i] * own.n[i]), int(own.n[i])) for i in ("none", "shown"))
-        yield dict(item="conditioned", n=none[1] + shown[1], unit="samples") | _difference(
-            none, shown
-        )
+        none, shown = (own.set_index("item").loc[x] for x in ("none", "shown"))
+        about = dict(item="conditioned", n=none.n + shown.n, unit="samples")
+        yield about | _difference(none, shown)
 
 
-def _difference(a, b, level=0.95):
-    "Share b minus share a of (successes, trials)"
-    low, high = difference_ci(a, b, level)
-    return dict(value=b[0] / b[1] - a[0] / a[1], low=low, high=high)
+def _difference(a, b):
+    "The rate of row b minus that of row a, with its interval"
+    low, high = difference_ci(*((round(r.rate * r.n), int(r.n)) for r in (a, b)))
+    return dict(value=b.rate - a.rate, low=low, high=high)
 
 # %% ../../nbs/tabular/claims.ipynb #bb55a661
 def _labels(rows):
     "Accuracy of the language model minus that of the best classical learner, or of the majority"
-    own, often = (
-        wide(rows, "rate", part="accuracy"),
-        select(rows, part="accuracy", quantity="commonest"),
-    )
-    often = often.drop_duplicates("dataset").set_index("dataset").value if len(often) else {}
     same = select(rows, part="accuracy", quantity="beyond", dataset="adult")
     for _, r in same.head(1).iterrows():
         yield _of(r, item="predict adult", unit="rows", other="minus majority of the same rows")
-    for d in ("titanic", "openml-diabetes", "adult", "spaceship-titanic") if len(own) else ():
-        a = own[own.dataset == d].drop_duplicates("item").set_index("item")
+    for d in ("titanic", "openml-diabetes", *["adult"] * (not len(same)), "spaceship-titanic"):
+        own = wide(rows, "rate", part="accuracy", dataset=d)
+        a = own.drop_duplicates("item").set_index("item")
         if "language model" not in a.index or "majority" not in a.index:
             continue
-        if d == "adult" and len(same):
-            continue
-        r, best = (
-            a.loc["language model"],
-            a.loc[[x for x in LEARNERS if x in a.index]].sort_values("rate"),
-        )
+        r, best = a.loc["language model"], a[a.index.isin(LEARNERS)].sort_values("rate")
         base = a.loc["majority"] if d == "adult" else best.iloc[-1]
-        (x, n), (y, k) = ((round(s.rate * s.n), int(s.n)) for s in (base, r))
-        about = dict(
-            item=f"predict {d.split('-')[0].replace('openml', 'diabetes')}", n=r.n, unit="rows"
-        )
-        if d == "spaceship-titanic" and often.get(d, 0) >= 0.95:  # it is behind everywhere
-            about["guard"] = f"one label is given to {often[d]:.0%}"
-        yield about | _difference((x, n), (y, k)) | dict(other="minus " + str(base.name))
+        word = d.split("-")[0].replace("openml", "diabetes")
+        about = dict(item=f"predict {word}", n=r.n, unit="rows", other=f"minus {base.name}")
+        often = r.get("commonest", 0)
+        if d == "spaceship-titanic" and often >= 0.95:  # it is behind everywhere
+            about["guard"] = f"one label is given to {often:.0%}"
+        yield about | _difference(base, r)
 
 
 def _table2(rows, reported):
     "Accuracies of classical learners, ours minus the paper's, intervals for all of them together"
     own = wide(rows, "rate", part="accuracy").drop_duplicates(["dataset", "item"])
-    p = reported[(reported["where"] == "Table 2") & reported.model.isin(LEARNERS)]
-    p = p[p.dataset.isin([*PUBLIC, "spaceship-titanic"])].assign(
-        **p[["value", "low", "high"]].astype(float)
-    )
-    p = p[["dataset", "model", "value", "low", "high"]].rename(
-        columns=dict(model="item", value="paper")
-    )
+    where = dict(where="Table 2", model=LEARNERS, dataset=[*PUBLIC, "spaceship-titanic"])
+    p = select(reported, **where)[["dataset", "model", "value", "low", "high"]]
+    p = p.astype(dict.fromkeys(["value", "low", "high"], float))
+    p = p.rename(columns=dict(model="item", value="paper"))
     both = p.merge(own[["dataset", "item", "rate", "n"]], "left", ["dataset", "item"])
     if both.rate.isna().all():
         return
@@ -235,11 +204,8 @@ def _table2(rows, reported):
 
 def _beside(item, printed, own):
     "Numbers of the paper (`x`) beside ours, a data set each"
-    return [
-        dict(item=item, other=d, value=own.get(d, np.nan), x=float(x))
-        for d, x in printed.items()
-        if len(own)
-    ]
+    each = printed.items() if len(own) else ()
+    return [dict(item=item, other=d, value=own.get(d, np.nan), x=float(x)) for d, x in each]
 
 
 def _counted(rows, reported):
@@ -252,11 +218,10 @@ def _counted(rows, reported):
     p = p[p.value != "-"].set_index("dataset").value
     yield from _beside("first tokens", p, own.set_index("dataset").baseline)
     p = reported[(reported["where"] == "Appendix A") & (reported.model == "data")]
-    own = wide(rows, "mean", part="best_ngram_match")
-    own = own[own["item"] == "data"].drop_duplicates("dataset") if len(own) else own
+    own = wide(rows, "mean", part="best_ngram_match", item="data").drop_duplicates("dataset")
     yield from _beside("neighbours", p.set_index("dataset").value, own.set_index("dataset")["mean"])
-    own = wide(rows, "distinct", part="unique_feature")
-    for r in own[own.dataset == "adult"].head(1).itertuples():
+    own = wide(rows, "distinct", part="unique_feature", dataset="adult")
+    for r in own.head(1).itertuples():
         yield dict(item="fnlwgt", other="distinct values beyond half", value=r.distinct - 0.5)
         tied = 0.1 - r.correlation_other
         yield dict(item="fnlwgt", other="0.1 minus rank correlation", value=tied)
@@ -265,30 +230,24 @@ def _counted(rows, reported):
 
 def _printed(rows, reported):
     "Claims that the paper's own counts and signs decide, for the larger of its two models where one is named"
-    p = printed_signs(reported)
-    ends = np.array([binom_ci(int(k), int(n)) for k, n in zip(p.k, p.n)])
-    p = p.assign(value=p.k / p.n, low=ends[:, 0], high=ends[:, 1], up=-ends[:, 1], unit="queries")
-    p = p.assign(other=p.what + " of " + p.dataset + ", " + p.model)
-    rows_, cells = p[p.what == "row_completion"], p[p.what != "first_token"]
-    seen = rows_[rows_.dataset.isin(FIRST4)].low.max() > 0.25
-    guard = "" if seen else "no table is found"
-    for claim, sets in dict(
-        zip(
-            ("no rows", "spaceship", "private"),
-            (HEADER3, ["spaceship-titanic"], ["fico", "pneumonia"]),
-        )
-    ).items():
-        yield from _worst(cells[cells.dataset.isin(sets)].assign(guard=guard), "up", item=claim)
+    p = with_ends(printed_signs(reported))
+    p = p.assign(up=-p.high, unit="queries", other=p.what + " of " + p.dataset + ", " + p.model)
+    seen = select(p, what="row_completion", dataset=FIRST4).low.max() > 0.25
+    cells = p[p.what != "first_token"].assign(guard="" if seen else "no table is found")
+    sets = {
+        "no rows": HEADER3,
+        "spaceship": ["spaceship-titanic"],
+        "private": ["fico", "pneumonia"],
+    }
+    for claim, names in sets.items():
+        yield from _worst(select(cells, dataset=names), "up", item=claim)
     p = reported[(reported["where"] == "Table 4") & reported.k.notna()]
     rate = p.assign(rate=p.k / p.n).pivot_table("rate", ["dataset", "what"], "model").dropna()
     more = (rate["GPT-4"] - rate["GPT-3.5"]).groupby("dataset").mean()
     yield dict(item="larger", value=(more > 0).sum(), n=(more != 0).sum(), unit="data sets")
     p = reported[reported["where"] == "Table 1"]
-    clear = (
-        p[p.what.isin(OF_MEMORY[1:]) & p.value.isin(["✓", "✗"])]
-        .groupby("dataset")
-        .filter(lambda d: len(d) > 1)
-    )
+    clear = select(p, what=OF_MEMORY[1:], value=["✓", "✗"])
+    clear = clear.groupby("dataset").filter(lambda d: len(d) > 1)
     same = clear.groupby(["dataset", "model"]).value.nunique().groupby("dataset").max() == 1
     yield dict(item="consistent", value=same.sum(), n=len(same), unit="data sets")
     p = p[p.model == "GPT-4"].pivot_table("value", "dataset", "what", "first")
@@ -303,10 +262,9 @@ def _known(rows):
     if len(found):
         own = found[found.times == found.times.max()]
         low = [sure_recall(t, int(k), int(n)) for t, k, n in zip(own.test, own.k, own.n)]
-        own = own.assign(
-            low=low, value=np.where(own.test == "header", 1 - (1 - own.value) ** 4, own.value)
-        )
-        yield from _worst(own.assign(other=own.test, unit="rows"), "low", item="eyes")
+        value = np.where(own.test == "header", 1 - (1 - own.value) ** 4, own.value)
+        own = own.assign(low=low, value=value, other=own.test, unit="rows")
+        yield from _worst(own, "low", item="eyes")
     more = select(rows, part="exposure", item="paired", quantity="more")
     if len(more):
         top = more[(more.times == more.times.max()) & (more.dataset.fillna("") != "")]
@@ -319,8 +277,8 @@ def _known(rows):
     for test in ("feature_names", "feature_values"):
         d = own[own.test == test].sort_values("times")
         if len(d) == 2:
-            (a, b), n = ((round(r.rate * r.n), int(r.n)) for r in d.itertuples()), d.n.sum()
-            yield dict(item="unknown", other=test, n=n, unit="tables") | _difference(a, b)
+            about = dict(item="unknown", other=test, n=d.n.sum(), unit="tables")
+            yield about | _difference(*d.itertuples())
     for _, r in select(rows, part="known_sample", quantity="first_ten").iterrows():
         yield _of(r, item="first copies", unit="copies")
     copied = own[(own.test == "copied_observations") & (own.dataset == "adult")]

@@ -33,18 +33,11 @@ class Parrot(lm.LM):
             q = re.split("Feature (?:Values|Names): ", q)[-1].strip()
             ends = (", ", "") if " = " in q or "\n" not in q else ("\n", "")
             ends = (" ",) if q.endswith("=") else ends
-            hit = next(
-                (t[t.index(q + e) + len(q + e) :] for e in ends for t in self.texts if q + e in t),
-                "?",
-            )
-            said = (
-                hit[: min([hit.index(x) for x in s["stop"] if x in hit] + [4 * s["max_tokens"]])]
-                or "?"
-            )
-            yield (
-                i,
-                lm.Refused("content filter") if self.refuses and i % self.refuses == 0 else said,
-            )
+            known = (t.partition(q + e)[2] for e in ends for t in self.texts if q + e in t)
+            hit = next(known, "?")
+            most = min([hit.index(x) for x in s["stop"] if x in hit] + [4 * s["max_tokens"]])
+            refused = self.refuses and i % self.refuses == 0
+            yield i, lm.Refused("content filter") if refused else hit[:most] or "?"
 
     def _ask(self, prompts, settings, reuse=True):  # refusals are not kept
         return super()._ask(prompts, settings, reuse and not self.refuses)
