@@ -113,11 +113,10 @@ def _cells(cells):
 class Notebook:
     "An executed notebook: its cells, as `_cells` gives them, and where it comes from"
 
-    def __init__(self, path: Path, profile: str = "", clean=None):
-        "`profile` is that of a notebook that names none; any error for what is no run of memnb"
+    def __init__(self, path: Path, profile: str, clean):
+        "`profile` is that of a notebook that names none, `clean` a `cleaner`; any error for what is no run of memnb"
         from nbformat import v4
 
-        path, clean = Path(path), clean or cleaner()
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
         self.cells, meta = list(_cells(raw.cells)), raw.metadata
         tagged = (c.source for c in self.cells if "parameters" in c.metadata.get("tags", []))
