@@ -354,17 +354,15 @@ _PARQUET = "refs/convert/parquet"  # branch of the hub
 def hub_file(repo: str, file: str, revision: str = None) -> Path:
     "A file of a data set of the hub, from its cache or fetched; FileNotFoundError with the reason"
     home = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    at = dict(repo_type="dataset", revision=revision, cache_dir=os.environ.get("HF_HUB_CACHE"))
     try:
-        from huggingface_hub import get_session, hf_hub_download
+        from huggingface_hub import get_session, hf_hub_download, try_to_load_from_cache
 
-        want = dict(repo_id=repo, filename=file, revision=revision, repo_type="dataset")
-        want |= dict(endpoint=home, cache_dir=os.environ.get("HF_HUB_CACHE"))
-        try:
-            return Path(hf_hub_download(local_files_only=True, **want))
-        except FileNotFoundError:
-            say(f"fetching {file} of {repo}")
+        if isinstance(there := try_to_load_from_cache(repo, file, **at), str):
+            return Path(there)
+        say(f"fetching {file} of {repo}")
         get_session().head(home, timeout=10)
-        return Path(hf_hub_download(**want))
+        return Path(hf_hub_download(repo, file, endpoint=home, **at))
     except Exception as e:
         reason = (str(e) or type(e).__name__).splitlines()[0][:200]
         raise FileNotFoundError(f"the hub gave no answer ({reason})") from e

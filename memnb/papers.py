@@ -8,12 +8,13 @@ __all__ = ['notebooks', 'find', 'Param', 'source_cells', 'syntax_tree', 'paramet
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import ast
-import importlib
 import json
 import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from threading import Lock
@@ -182,13 +183,10 @@ def paper(word: str) -> Paper | None:
 
 
 def offered(word: str, name: str):
-    "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
-    for place in (f"memnb.{word}{end}" for end in ("", ".method", ".exercises")):
-        try:
-            found = getattr(importlib.import_module(place), name, None)
-        except ModuleNotFoundError as e:  # something else that is missing is a fault of its own
-            if not f"{place}.".startswith(f"{e.name}."):
-                raise
-            continue
+    "What the package of a paper, else its exercises, have under a name, as 'PAPER'; else None"
+    for place in (f"memnb.{word}", f"memnb.{word}.exercises"):
+        if find_spec(place) is None:
+            return None
+        found = getattr(import_module(place), name, None)
         if found is not None:
             return found

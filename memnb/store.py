@@ -397,7 +397,7 @@ class Store:
         "Read the whole store: path, answers, bad, journal, broken (files kept), problems (lines)"
         q = f"SELECT {_NAMES} FROM answers"
         good, n = self._run(lambda db: sum(map(is_sound, db.execute(q)))), len(self)
-        found = dict(path=str(self.path), answers=good, bad=n - good)
-        found |= dict(journal=self._all("PRAGMA journal_mode")[0][0])
+        journal, broken = self._all("PRAGMA journal_mode")[0][0], [str(f) for f in self._aside()]
         problems = [p for (p,) in self._all("PRAGMA integrity_check(20)") if p != "ok"]
-        return found | dict(broken=[str(f) for f in self._aside()], problems=problems)
+        found = dict(path=str(self.path), answers=good, bad=n - good, journal=journal)
+        return found | dict(broken=broken, problems=problems)

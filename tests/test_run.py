@@ -39,7 +39,7 @@ from memnb.run.redact import redact, redact_notebook
 def dice(monkeypatch):
     "A package `memnb.dice`, into which a test puts what it needs"
     fake = types.ModuleType("memnb.dice")
-    fake.__spec__ = ModuleSpec("memnb.dice", None)
+    fake.__spec__, fake.__path__ = ModuleSpec("memnb.dice", None), []
     monkeypatch.setitem(sys.modules, "memnb.dice", fake)
     return fake
 
