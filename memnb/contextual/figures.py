@@ -62,11 +62,6 @@ def _named(language):
     return language.replace("L4m", "modified L4")
 
 
-def _panels(n, height, width=7.4, **share):
-    "A row of panels"
-    return plt.subplots(1, n, figsize=(width, height), squeeze=False, **share)
-
-
 def _legend(axs):
     "One legend for all panels, at the right"
     marks = {}
@@ -388,7 +383,7 @@ def fig_x_found(m, reported, tau, rule):
     places = {k: i for i, k in enumerate(gap.language)}
     n = gap.groupby("language").n.first()
     with plots.style():
-        fig, (axs,) = _panels(2, 0.3 * len(places) + 1.4, 7, sharey=True)
+        fig, axs = plt.subplots(1, 2, figsize=(7, 0.3 * len(places) + 1.4), sharey=True)
         for ax, who in zip(axs, ("in training", "in neither set"), strict=True):
             _kendall_points(ax, d[d.who == who], places)
             _kendall_axis(ax, f"strings {who}", [f"{_named(k)}, n = {n[k]}" for k in places])
@@ -426,7 +421,8 @@ def fig_x_learners(m, reported, tau, rule):
         return f"{who}: {size} strings" + ", copies of a sample" * (setting == "natural")
 
     with plots.style():
-        fig, (axs,) = _panels(len(langs), 0.27 * len(cells) + 1.3, 7.4, sharey=True)
+        size = 7.4, 0.27 * len(cells) + 1.3
+        fig, (axs,) = plt.subplots(1, len(langs), figsize=size, squeeze=False, sharey=True)
         for ax, lang in zip(axs, langs, strict=True):
             own = d[d.language == lang]
             _kendall_points(ax, own, {c: i for i, c in enumerate(cells)})
