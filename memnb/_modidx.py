@@ -367,8 +367,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._one_string': ( 'contextual/figures.html#_one_string',
                                                                                     'memnb/contextual/figures.py'),
-                                          'memnb.contextual.figures._panels': ( 'contextual/figures.html#_panels',
-                                                                                'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._rule_table': ( 'contextual/figures.html#_rule_table',
                                                                                     'memnb/contextual/figures.py'),
                                           'memnb.contextual.figures._rules_of': ( 'contextual/figures.html#_rules_of',
