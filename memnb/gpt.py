@@ -9,7 +9,6 @@ __all__ = ['Fit', 'pad', 'random_data', 'fit', 'module']
 import hashlib
 import json
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -106,48 +105,37 @@ def _most_bits(c: Config, data) -> float:
 class _Run:
     "A model in training"
 
-    def __init__(self, c, schedule, data, eval_sets, file, engine):
+    def __init__(self, c, schedule, data, eval_sets, engine, folder, number):
         self.c, self.how, self.data, self.eval_sets = c, schedule, data, eval_sets
-        self.file, self.engine = file, engine
-        first = init_weights(c, schedule.seed)
+        self.engine, first = engine, init_weights(c, schedule.seed)
         self.state = [first, np.zeros_like(first), np.zeros_like(first)]
         self.rows, self.each, self.note = [], [], ""
         self.done, self.spent, self.most = 0, 0.0, _most_bits(c, data)
-        if file and file.exists():
+        self.file = folder and Path(folder) / f"{number}-{self.mark()}.npz"
+        if folder and self.file.exists():
             self.resume()
 
-    # --- what a checkpoint holds
+    # --- what is kept in a file
 
-    def settings(self):
-        "What a checkpoint must agree with"
+    def mark(self):
+        "Checksum of all that decides a training"
         sets = [self.data, *self.eval_sets.values()]
-        marks = [hashlib.sha256(b"".join(x.tobytes() for x in s)).hexdigest() for s in sets]
         how = ENGINE, getattr(self.engine, "dots", False), asdict(self.c), asdict(self.how)
-        return json.dumps([how, list(self.eval_sets), marks])
+        names = [*self.eval_sets], [len(lens) for _, lens in sets]
+        made_of = json.dumps([how, names]).encode() + b"".join(x.tobytes() for s in sets for x in s)
+        return hashlib.sha256(made_of).hexdigest()[:16]
 
     def save(self):
         "Write the state, so that it is there whole or not at all"
-        if not self.file:
-            return
         rest = json.dumps([self.rows, self.done, self.spent, self.note])
-        kept = dict(each=np.array(self.each), settings=self.settings(), rest=rest)
         with replacing(self.file) as part, open(part, "wb") as f:
-            np.savez(f, *self.state, **kept)
+            np.savez(f, *self.state, each=np.array(self.each), rest=rest)
 
     def resume(self):
         "Go on from the state in the file"
-        try:
-            with np.load(self.file) as f:
-                found = dict(f)
-            settings, rest = str(found["settings"]), json.loads(str(found["rest"]))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
-            why = f"is no state of a training, or a damaged one ({e})"
-            raise ValueError(f"{self.file.name} {why}: delete it, and it begins anew") from e
-        if settings != self.settings():
-            why = "was begun with other settings or other data: use another folder, or delete it"
-            raise ValueError(f"{self.file.name} {why}")
-        self.rows, self.done, self.spent, self.note = rest
-        self.state, self.each = [found[f"arr_{i}"] for i in range(3)], list(found["each"])
+        with np.load(self.file) as f:
+            self.state, self.each = [f[f"arr_{i}"] for i in range(3)], list(f["each"])
+            self.rows, self.done, self.spent, self.note = json.loads(str(f["rest"]))
 
     # --- evaluations
 
@@ -214,7 +202,8 @@ class _Run:
         self.score(self.how.bits) if self.done else self.evaluate()
         while not self.ended():
             self.evaluate(self.advance())
-            self.save()
+            if self.file:
+                self.save()
             if tell:
                 tell(self.c, self.rows)
         if not self.how.bits:
@@ -230,7 +219,6 @@ def fit(
     eval_sets: dict = None,  # name -> sequences whose loss is to be recorded
     absent: list = None,  # for each run a bool a sequence: those whose places in the batches stay empty
     folder: Path = None,  # where states are kept, to go on from
-    engine: str = "auto",  # 'c', 'torch' or 'auto'
     device: str = "cpu",  # of torch
     threads: int = None,  # cores; default: all
     tell=None,  # called after each evaluation: (config, rows so far)
@@ -252,10 +240,9 @@ def fit(
 
     def go(i):
         c, s, x = runs[i]
-        own = _engine(c, s, x, engine, device, n // side)
+        own = _engine(c, s, x, device, n // side)
         watched = {k: pad(c, v) for k, v in eval_sets.items()}
-        file = folder and Path(folder) / f"{i}.npz"
-        fits[i] = _Run(c, s, x, watched, file, own).finish(tell, device)
+        fits[i] = _Run(c, s, x, watched, own, folder, i).finish(tell, device)
         if len(runs) > 1 and time.perf_counter() > began + 20:
             say(f"{len(fits)} of {len(runs)} models trained")
 

@@ -191,20 +191,14 @@ def c_engine() -> bool:
     return bool(library()) and _agree(cases, "the engine in C is not used")
 
 # %% ../nbs/rooms/nets.ipynb #b1c7887b
-def engine_for(c: Config, schedule: Schedule, data=None, engine="auto", device="cpu", threads=1):
-    """The engine that models are trained with, an object with `train` and `score`
+def engine_for(c: Config, schedule: Schedule, data=None, device="cpu", threads=1):
+    """What trains a model, the engine in C where it can: an object with `train` and `score`
 
-    data: sequences as `gpt.pad` gives them, None to score only; engine: 'c', 'torch' or 'auto'; device: of torch.
+    data: sequences as `gpt.pad` gives them, None to score only; device: of torch.
     """
-    if engine not in ("auto", "c", "torch"):
-        raise ValueError(f"no engine {engine!r}: 'auto', 'c' or 'torch'")
     need_device(device)
     data = data or (np.zeros((1, c.length), "int32"), np.ones(1, "int32"))
-    fits = device == "cpu" and c.d % 8 == 0 and (c.d // c.heads) % 8 == 0
-    if engine != "torch" and fits and c_engine():
+    fits = device == "cpu" and c.d % 8 == 0 and (c.d // c.heads) % 8 == 0  # as gpt.c wants it
+    if fits and c_engine():
         return Native(c, schedule, data, threads, schedule.precision != "fp32" and dots_agree())
-    if engine == "c":
-        raise ValueError(
-            "the engine in C needs a compiler, a CPU, and width and heads in multiples of 8"
-        )
     return Torch(c, schedule, data, device)
