@@ -14,7 +14,6 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from . import claims, results
@@ -57,7 +56,8 @@ def _compared(was, now):
     a, b = (both[[f"{c}_{at}" for c in NUMBERS]].set_axis(NUMBERS, axis=1) for at in ("was", "now"))
     side = both._merge
     changed = ((a != b) & ~(a.isna() & b.isna())).any(axis=1) & (side == "both")
-    far = (a.value - b.value).abs() / np.maximum(a.value.abs(), b.value.abs()).replace(0, 1)
+    values = pd.concat([a.value, b.value], axis=1).astype(float)
+    far = values.diff(axis=1).iloc[:, 1].abs() / values.abs().max(axis=1).replace(0, 1)
     d = both[[*RUN, "quantity"]].assign(rows=side != "left_only", new=side == "right_only")
     d = d.assign(gone=side == "left_only", changed=changed, far=far.where(changed).fillna(0))
     how = dict.fromkeys(("rows", "new", "gone", "changed"), "sum") | dict(far="max")
@@ -97,17 +97,13 @@ def differences(papers=()) -> tuple:
     "What differs from what ships, of all papers or these: DataFrames of what `_compared` and `_turned` find"
     numbers, claimed = [], []
     with _shipped_dir() as shipped:
-        tops = shipped, share_dir("papers"), data_dir() / "papers"
-        there = {p.parent.name for top in tops for p in top.glob("*/measured")}
+        sides = (shipped,), (share_dir("papers"), data_dir() / "papers")
+        there = {p.parent.name for tops in sides for t in tops for p in t.glob("*/measured")}
         words = [w for w in notebooks() if w in there] + sorted(there - {*notebooks()})
         for word in papers or words:
             if word not in words:
                 raise ValueError(f"no measurements of a paper '{word}'{did_you_mean(word, words)}")
-            was = results.rows_in(shipped / word / "measured")
-            try:
-                now = results.measured(word)
-            except FileNotFoundError:
-                now = was[:0]
+            was, now = (results.rows_in(*(t / word / "measured" for t in tops)) for tops in sides)
             numbers.append(_compared(was, now).assign(paper=word))
             claimed += _turned(word, was, now, numbers[-1])
     names = ["paper", *RUN, "claim", "model", "was", "now"]
@@ -135,11 +131,8 @@ def _of_run(run, d, claimed):
     return lines
 
 
-_MOST_LINES = 40  # of the text
-
-
 def difference_text(numbers, claimed) -> str:
-    "Differences on one screen: a line a run, the four quantities that moved most, claims that turned"
+    "Differences in words: a line a run, the four quantities that moved most, claims that turned"
     by, lines = ["paper", *RUN], []
     runs = numbers.groupby(by)
     odd = [(run, d) for run, d in runs if d[["new", "gone", "changed"]].any(axis=None)]
@@ -147,8 +140,6 @@ def difference_text(numbers, claimed) -> str:
         lines += _of_run(run, d, results.select(claimed, **dict(zip(by, run, strict=True))))
     if not odd:
         return "nothing differs"
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more lines"]
     n = sum(claimed.claim != "")
     told = f"{n or 'no'} verdict{'s' * (n != 1)} turned"
     return "\n".join(

@@ -208,7 +208,8 @@ needs_c = pytest.mark.skipif(not core.compiler(), reason="no C compiler")
 SCORE = """
     from memnb import engine, gpt
     c, (ids, lens) = gpt.Config(1, 16, 20, 8), gpt.pad(gpt.Config(1, 16, 20, 8), gpt.random_data(3, 8, 20))
-    print('library', engine.c_score(c, gpt.init_weights(c), ids, lens)[0].sum() if engine.library() else 'none')
+    e = engine.Native(c, gpt.Schedule(), None)
+    print('library', e.score([gpt.init_weights(c)], ids, lens)[0].sum() if engine.library() else 'none')
 """
 
 
