@@ -70,27 +70,14 @@ def verdicts(paper: str, rows) -> dict:
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
 
-def _turned(paper: str, was, now, found) -> list:
-    """Claims that are judged otherwise on rows of before and now, run by run; `found`: what `_compared` says
-
-    Returns (paper, profile, variant, seed, claim, model, verdict before, verdict now); where claims cannot
-    be judged, the claim is '' and the verdict why.
-    """
-    odd = found[["new", "gone", "changed"]].any(axis=1) & (found.quantity != "seconds")  # times
-    out = []
-    for run in found[odd][RUN].drop_duplicates().itertuples(index=False, name=None):
-        own = dict(zip(RUN, run, strict=True))
-        sides = [results.select(m, **own) for m in (was, now) if len(m)]
-        if len(sides) < 2 or not all(map(len, sides)):
-            continue
-        try:
-            before, after = (verdicts(paper, m) for m in sides)
-        except Exception as e:  # rows of before that the claims of now do not read
-            why = f"claims not compared: {type(e).__name__}: {e}".splitlines()[0][:150]
-            before, after = {}, {("", ""): why}
-        old = {k: before.get(k, "not measured") for k in after}
-        out += [(paper, *run, *k, old[k], v) for k, v in after.items() if old[k] != v]
-    return out
+def _turned(paper: str, board: Path, rows) -> list:
+    "Claims whose verdict on these rows is not that of a board.csv: (paper, claim, model, verdict there, verdict now)"
+    if not board.exists():
+        return []
+    there = pd.read_csv(board, keep_default_na=False).itertuples(index=False, name=None)
+    was = {(claim, model): verdict for claim, model, verdict in there}
+    now = {k: (was.get(k, "not measured"), v) for k, v in verdicts(paper, rows).items()}
+    return [(paper, *k, before, v) for k, (before, v) in now.items() if before != v]
 
 
 def differences(papers=()) -> tuple:
@@ -105,13 +92,15 @@ def differences(papers=()) -> tuple:
                 raise ValueError(f"no measurements of a paper '{word}'{did_you_mean(word, words)}")
             was, now = (results.rows_in(*(t / word / "measured" for t in tops)) for tops in sides)
             numbers.append(_compared(was, now).assign(paper=word))
-            claimed += _turned(word, was, now, numbers[-1])
-    names = ["paper", *RUN, "claim", "model", "was", "now"]
+            d = numbers[-1][numbers[-1].quantity != "seconds"]
+            if len(now) and d[["new", "gone", "changed"]].any(axis=None):
+                claimed += _turned(word, shipped / word / "board.csv", now)
+    names = ["paper", "claim", "model", "was", "now"]
     return pd.concat(numbers, ignore_index=True), pd.DataFrame(claimed, columns=names)
 
 # %% ../nbs/rooms/difference.ipynb #36f7b2bd
-def _of_run(run, d, claimed):
-    "Lines about a run: what `_compared` and `_turned` found of it"
+def _of_run(run, d):
+    "Lines about a run: what `_compared` found of it"
     paper, profile, variant, seed = run
     rows, new, gone, changed = d[["rows", "new", "gone", "changed"]].sum()
     which = f"{paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
@@ -125,26 +114,22 @@ def _of_run(run, d, claimed):
         most = d[d.changed > 0].nlargest(4, "far").itertuples()
         moved = [f"{r.quantity} by up to {100 * r.far:.2g} % ({r.changed:,})" for r in most]
         lines.append("  " + ", ".join(moved))
-    for t in claimed.itertuples():
-        who = f" ({t.model})" if t.model else ""
-        lines.append(f"  claim {t.claim}{who}: {t.was} -> {t.now}" if t.claim else f"  {t.now}")
     return lines
 
 
 def difference_text(numbers, claimed) -> str:
     "Differences in words: a line a run, the four quantities that moved most, claims that turned"
-    by, lines = ["paper", *RUN], []
-    runs = numbers.groupby(by)
+    runs = numbers.groupby(["paper", *RUN])
     odd = [(run, d) for run, d in runs if d[["new", "gone", "changed"]].any(axis=None)]
-    for run, d in odd:
-        lines += _of_run(run, d, results.select(claimed, **dict(zip(by, run, strict=True))))
     if not odd:
         return "nothing differs"
-    n = sum(claimed.claim != "")
-    told = f"{n or 'no'} verdict{'s' * (n != 1)} turned"
-    return "\n".join(
-        [*lines, f"{len(odd)} of {len(runs)} runs differ from the shipped ones, {told}"]
-    )
+    lines = [line for run, d in odd for line in _of_run(run, d)]
+    for t in claimed.itertuples():
+        who = f" ({t.model})" if t.model else ""
+        lines.append(f"claim {t.claim} of {t.paper}{who}: {t.was} -> {t.now}")
+    told = f"{len(claimed) or 'no'} verdict{'s' * (len(claimed) != 1)} turned"
+    lines.append(f"{len(odd)} of {len(runs)} runs differ from the shipped ones, {told}")
+    return "\n".join(lines)
 
 # %% ../nbs/rooms/difference.ipynb #dd6a8e1d
 def board_text(paper: str) -> str:

@@ -167,47 +167,32 @@ class HF(LM):
     engine = 2  # number of the arithmetic: another one whenever answers may change
     ahead = True  # questions may be asked beforehand, all at once
 
-    def __init__(
-        self,
-        name,
-        id,
-        net,
-        tok,
-        mode=None,
-        rows=None,
-        memory=None,
-        thinking=None,
-        read=None,
-        device=None,
-        **kw,
-    ):
-        """name and id: as of `LM`; net: causal language model of the transformers library
+    def __init__(self, name, id, net, tok, mode=None, rows=None, memory=None, thinking=None, **kw):
+        """name and id: as of `LM`; net: causal language model of the transformers library;
+        or (one without weights, device, function that reads the network to compute with when it is needed: a `twin`)
 
         mode: 'chat' or 'completion'; default: chat where the tokenizer has a chat format
         rows: most prompts of a batch; default: 64 on a CPU, else 256
         memory: bytes for what a pass scores and a batch keeps; default: 5e8 on a CPU, else 4e9
         thinking: asked of chat formats that know such a thing
-        read: where `net` has no weights yet, what gives the network to compute with (`twin`) when it is needed
-        device: of that network; default: that of `net`
         """
-        import torch
-
         if thinking is not None:
             id = f"{id}/thinking={thinking}"
         super().__init__(name, id, mode or ("chat" if tok.chat_template else "completion"), **kw)
         self.tok, self.source = tok, name  # as in `load`
         self.format = {} if thinking is None else dict(enable_thinking=bool(thinking))
-        if not read:
+        if not isinstance(net, tuple):
             self.net = net.eval()
-        self.outline, self.config, self.reader = net, net.config, read or partial(twin, net)
-        self.device = torch.device(device or net.device)
+            net = net, net.device, partial(twin, net)
+        self.outline, self.device, self.reader = net
+        self.config = self.outline.config
         cpu = self.device.type == "cpu"
         self.rows, self.memory = rows or (64 if cpu else 256), memory or (5e8 if cpu else 4e9)
         self.window = getattr(self.config, "max_position_embeddings", None)
-        self.n_params = sum(p.numel() for p in net.parameters())
-        eos = net.generation_config.eos_token_id
+        self.n_params = sum(p.numel() for p in self.outline.parameters())
+        eos = self.outline.generation_config.eos_token_id
         self.eos = {tok.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-        self.words = net.get_input_embeddings().num_embeddings
+        self.words = self.outline.get_input_embeddings().num_embeddings
         self.most = max(1, min(4096, int(self.memory / 4 / self.words)))  # tokens of a pass
 
     @cached_property
@@ -625,6 +610,8 @@ def _device(device, dtype):
 
 
 def _load_hub(rest, device=None, dtype="float32", revision=None, cls=HF, **kw):
+    import torch
+
     device, folder, name = _device(device, dtype), Path(rest).expanduser().resolve(), f"hf:{rest}"
     source = name
     if folder.is_dir():  # tables show the folder's name, without the way to it
@@ -637,13 +624,14 @@ def _load_hub(rest, device=None, dtype="float32", revision=None, cls=HF, **kw):
         _ask_hub(rest, revision)
         fast, outline, tok = _network(rest, revision, dtype, device, None)
         mark = str(getattr(fast.config, "_commit_hash", None) or revision or "main")[:12]
-    id = f"{name}@{mark}/{dtype}"
-    m = cls(name, id, outline, tok, read=lambda: fast, device=device, **kw)
+    net = outline, torch.device(device), lambda: fast
+    m = cls(name, f"{name}@{mark}/{dtype}", net, tok, **kw)
     m.source = source
     return m
 
 
 def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **kw):
+    import torch
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     if rest:
@@ -655,8 +643,8 @@ def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **k
     def read():
         return _network(str(folder), None, dtype, device, mark)[0]
 
-    how = dict(read=read, device=device) | kw
-    return cls("smollm2", f"smollm2@{mark}/{dtype}", _outline(config, ends, dtype), tok, **how)
+    net = _outline(config, ends, dtype), torch.device(device), read
+    return cls("smollm2", f"smollm2@{mark}/{dtype}", net, tok, **kw)
 
 # %% ../nbs/rooms/hf.ipynb #4919b29a
 ADAPTER = "adapter_model.safetensors"
@@ -733,8 +721,8 @@ def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **k
         raise ValueError(f"planted:{folder.name} {why}")
     mark, m = fingerprint(folder), _base(base, device, dtype, store=store)
     read = partial(_with_adapter, str(folder), mark, base, m.id, str(m.device), dtype)
-    how = dict(store=store, mode=mode or "completion", read=read, device=m.device, **kw)
-    return HF(f"planted:{rest}", f"planted:{rest}@{mark}+{m.id}", m.outline, m.tok, **how)
+    name, how = f"planted:{rest}", dict(store=store, mode=mode or "completion", **kw)
+    return HF(name, f"{name}@{mark}+{m.id}", (m.outline, m.device, read), m.tok, **how)
 
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub, planted=_load_planted)

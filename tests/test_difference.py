@@ -64,9 +64,9 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
     assert second.startswith(f"  bits by up to 67 % ({n})") and re.search(
         r", [1-9]\d* verdicts? turned$", last
     )
-    assert any(t.startswith("  claim ") and " -> " in t for t in turned), out
+    assert any(t.startswith("claim ") and " -> " in t for t in turned), out
     known = {c.id for c in claims.read("capacity")}
-    assert {t.split()[1].rstrip(":") for t in turned if t.startswith("  claim ")} <= known
+    assert {t.split()[1] for t in turned if t.startswith("claim ")} <= known
 
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
