@@ -10,6 +10,8 @@ import ctypes
 import os
 from functools import lru_cache
 
+import numpy as np
+
 from .core import compiled, say
 from .hf import BACKENDS as LOCAL
 from .hf import HF, plain
@@ -22,22 +24,10 @@ _MORE = "-march=native -fopenmp", "-fopenmp", "-march=native", ""
 _P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 
 
-def _struct(name, fields):
-    return type(name, (ctypes.Structure,), dict(_fields_=list(fields.items())))
-
-
-_Matrix = _struct("_Matrix", dict(rows=_L, cols=_L, bits=_L, at=_P))  # as in C
-_Layer = _struct(
-    "_Layer",
-    dict(norm1=_P, norm2=_P) | dict.fromkeys(["qkv", "out", "gate", "up", "down"], _Matrix),
-)
-_Model = _struct(
-    "_Model",
-    dict.fromkeys("LdHKFV", _L)
-    | dict(eps=ctypes.c_double)
-    | dict.fromkeys(["embed", "norm", "cos", "sin", "at"], _P)
-    | dict(head=_Matrix),
-)
+# as in C
+_MATRIX = np.dtype([("rows", "l"), ("cols", "l"), ("bits", "l"), ("at", "p")], align=True)
+_LAYER = np.dtype([("norms", "2p"), ("matrices", _MATRIX, 5)], align=True)
+_MODEL = np.dtype([("sizes", "6l"), ("eps", "d"), ("at", "5p"), ("head", _MATRIX)], align=True)
 
 
 @lru_cache(None)
@@ -51,9 +41,8 @@ def _library():
         lib = ctypes.CDLL(str(compiled("fourbit", *([*_FLAGS, *m.split()] for m in _MORE))))
     except OSError as e:
         return say(f"answers are written with float32 weights, which is slower: {e}")
-    lib.pack.argtypes = [_P, ctypes.POINTER(_Matrix)]
-    lib.multiply.argtypes = [ctypes.POINTER(_Matrix), _I, _P, _P, _I]
-    lib.forward.argtypes = [ctypes.POINTER(_Model), _I, _P, _P, _L, _L, _P, _I]
+    lib.pack.argtypes, lib.multiply.argtypes = [_P, _P], [_P, _I, _P, _P, _I]
+    lib.forward.argtypes = [_P, _I, _P, _P, _L, _L, _P, _I]
     return lib
 
 # %% ../nbs/rooms/fourbit.ipynb #db79fd9d
@@ -65,8 +54,8 @@ def blocks(w, bits=(4, 8)):
     (rows, cols), w = w.shape, w.detach().contiguous()
     for b in bits if rows % 16 == cols % 32 == 0 else ():
         out = torch.empty(rows // 16 * (cols // 32) * (2 + b), 16)
-        m = _Matrix(rows, cols, b, out.data_ptr())
-        if _library().pack(w.data_ptr(), m):
+        m = np.array((rows, cols, b, out.data_ptr()), _MATRIX)
+        if _library().pack(w.data_ptr(), m.ctypes.data):
             return out, m
 
 # %% ../nbs/rooms/fourbit.ipynb #433f73c7
@@ -90,23 +79,23 @@ class Decoder:
             if not found:
                 raise ValueError("weights that are no blocks")
             at(found[0])
-            return found[1]
+            return found[1].item()
 
         def layer(l):
             a, m = l.self_attn, l.mlp
             norms = [at(n.weight) for n in (l.input_layernorm, l.post_attention_layernorm)]
             one = map(matrix, (a.o_proj, m.gate_proj, m.up_proj, m.down_proj))
-            return _Layer(*norms, matrix(a.q_proj, a.k_proj, a.v_proj), *one)
+            return norms, [matrix(a.q_proj, a.k_proj, a.v_proj), *one]
 
-        self.layers = (_Layer * len(inner.layers))(*map(layer, inner.layers))
+        self.layers = np.array([layer(l) for l in inner.layers], _LAYER)
         places = torch.arange(cfg.max_position_embeddings)[None]
         turns = (t[0].contiguous() for t in inner.rotary_emb(torch.zeros(1), places))
         sizes = "num_hidden_layers hidden_size num_attention_heads num_key_value_heads"
-        sizes = f"{sizes} intermediate_size vocab_size rms_norm_eps".split()  # as in C
-        sizes = [getattr(cfg, size) for size in sizes]
-        rest = map(at, (inner.embed_tokens.weight, inner.norm.weight, *turns))
-        head = matrix(net.lm_head, bits=(8, 4))
-        self.model = _Model(*sizes, *rest, ctypes.addressof(self.layers), head)
+        sizes = [getattr(cfg, s) for s in [*sizes.split(), "intermediate_size", "vocab_size"]]
+        rest = [*map(at, (inner.embed_tokens.weight, inner.norm.weight, *turns))]
+        rest, head = [*rest, self.layers.ctypes.data], matrix(net.lm_head, bits=(8, 4))
+        self.model = np.array((sizes, cfg.rms_norm_eps, rest, head), _MODEL)
+        self.words = cfg.vocab_size
 
     def __call__(self, tails, tokens: list):
         "Scores behind one more token of each row of `Tails`, a tensor, rows x vocabulary"
@@ -114,12 +103,12 @@ class Decoder:
 
         rows = zip(tokens, tails.slots, tails.ends)
         own = torch.tensor([(t, tails.start + e, r, 0, e) for t, r, e in rows])
-        at = ([*tails.space[l], *tails.shared[l]] for l in range(self.model.L))
+        at = ([*tails.space[l], *tails.shared[l]] for l in range(len(self.layers)))
         at = torch.tensor([[x.data_ptr() for x in xs] for xs in at])
-        out = torch.empty(len(own), self.model.V)
+        out = torch.empty(len(own), self.words)
         sizes, threads = (tails.size, tails.start), torch.get_num_threads()
         where = own.data_ptr(), at.data_ptr(), *sizes, out.data_ptr(), threads
-        if not _library().forward(self.model, len(own), *where):
+        if not _library().forward(self.model.ctypes.data, len(own), *where):
             raise MemoryError("no memory for a pass")
         tails.ends = [e + 1 for e in tails.ends]
         return out

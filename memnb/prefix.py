@@ -105,11 +105,6 @@ class Tree:
         self.tokens, self.places, self.wanted = [], [], []
         self.parts, self.groups = [], []  # own stretches of prompts; those of one past together
 
-    @property
-    def end(self):
-        "Length of the row, its past included"
-        return self.past + len(self.tokens)
-
     def add(self, i, ids, first):
         "Take in prompt number i; behind its token `first` and all later ones, scores are wanted"
         spans = _stretches(self.spans, 0, _shared(ids, self.path))
@@ -117,16 +112,18 @@ class Tree:
             spans.pop()
         if spans and first < spans[0][1] <= self.past:  # scores of the past are gone
             spans = _stretches(spans, 0, first)
-        p, a = sum(b - a for a, b in spans), self.end
+        p = sum(b - a for a, b in spans)
+        a = self.past + len(self.tokens)
+        b = a + len(ids) - p
         self.tokens += ids[p:]
         self.places += range(p, len(ids))
-        if self.end > a:
+        if b > a:
             if self.groups and self.groups[-1][2] == spans:
-                self.groups[-1][1] = self.end
+                self.groups[-1][1] = b
             else:
-                self.groups.append([a, self.end, [*spans]])
-            self.parts.append((a, self.end))
-            spans.append((a, self.end))
+                self.groups.append([a, b, [*spans]])
+            self.parts.append((a, b))
+            spans.append((a, b))
         self.path, self.spans = ids, spans
         if at := [k for a, b in _stretches(spans, first) for k in range(a, b)]:
             self.wanted.append((i, at, spans))
