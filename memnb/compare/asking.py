@@ -46,10 +46,10 @@ class _Read:
         return np.array([-sum(x) for x in self.lps])
 
 
-def _size(m, text):
+def _ids(m, text):
     "Tokens of a text; words where the tokenizer is not known"
     tok = getattr(m, "tok", None)
-    return len(tok(text, add_special_tokens=False).input_ids) if tok else len(text.split())
+    return list(tok(text, add_special_tokens=False).input_ids) if tok else text.split()
 
 
 def _cut(text, words):
@@ -60,9 +60,7 @@ def _cut(text, words):
 
 def _doubled(m, text):
     "What to read of a text, and its tokens where it stands there twice, or None"
-    one, two = (
-        list(m.tok(t, add_special_tokens=False).input_ids) for t in (text, f"{text}\n{text}")
-    )
+    one, two = _ids(m, text), _ids(m, f"{text}\n{text}")
     n, half = len(one), len(one) // 2
     seam = two[:n] == one and two[half - n :] == one[half:]
     return (f"{text}\n{text}", n) if seam and len(two) <= (m.window or len(two)) else (text, None)
@@ -125,7 +123,7 @@ def _answers(m, r, texts, cuts, twice):
 
 def _read(m, texts, prefixes, main, twice=0):
     "What a model says of texts, with the influence of the first `twice`; other models are asked for losses only"
-    sizes, few = np.array([_size(m, t) for t in texts]), []
+    sizes, few = np.array([len(_ids(m, t)) for t in texts]), []
     r = _Read(m, sizes)
     if "tokens" in m.caps or "logprobs" in m.caps:
         try:
@@ -236,7 +234,7 @@ def _usable(m, texts, prefixes):
     twice = len(texts) - len(once)
     notes = [f"{twice} texts are empty or stand there twice: left out."] * bool(twice)
     unit, most = ("tokens", m.window) if getattr(m, "tok", None) else ("words", None)
-    good = [t for t in once if _cuts(prefixes, n := _size(m, t)) and n < (most or np.inf)]
+    good = [t for t in once if _cuts(prefixes, n := len(_ids(m, t))) and n < (most or np.inf)]
     if len(good) < len(once):
         few = f"fewer than {prefixes[0] + _LEFT if prefixes[0] >= 1 else 2} {unit}"
         seen = f", or more than the {most and most - 1} that {m.name} sees" * bool(most)
@@ -418,16 +416,13 @@ def ask_page(table, out="ask.html", most: int = 500, power=None) -> Path:
 
 
 def ask_files(
-    model,  # lm.LM or its name
-    texts: Path,  # csv, jsonl, txt or parquet file
-    out: Path = "ask.html",  # page to write; the table as csv beside it
-    column: str = "text",  # of the texts, in both files
-    never: Path = None,  # file of texts that the model has never seen
-    truth: str = None,  # column that says how often a text was shown, 0: never; in place of `never`
-    encoding: str = None,  # of the files of texts; default: UTF-8
-    **how,  # for `ask`: reference, others, log, prefixes, tau, store, influence
-) -> Path:  # of the page
-    "`ask` from files to files"
+    model, texts, out="ask.html", column="text", never=None, truth=None, encoding=None, **how
+) -> Path:
+    """`ask` from files to files: the page `out`, which comes back, and the table as csv beside it.
+
+    Texts, and those never seen, stand in this column of a csv, jsonl, txt or parquet file. In place of the latter a
+    column `truth` says how often each text was shown, 0 for never. `how` is for `ask`.
+    """
     require("jinja2", "report")
     out = Path(out)
     if out.is_dir() or out.suffix == ".csv":

@@ -22,10 +22,7 @@ from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/compare/relations.ipynb #9c9bbaf2
 def made_up_world(n=210, models=16, gain=0.15, noise=0.15, spread=0.7, seed=0) -> World:
-    """A world of n texts without trainings, whose every effect is known.
-
-    In nats per token: what one showing takes away, the noise of a model, and the spread of the texts' difficulty.
-    """
+    "A world of n texts without trainings; what a showing takes away, noise and spread of texts in nats per token"
     rng, times = np.random.default_rng(seed), dealt_times(n, seed)
     shown, hard = halves(models, times, seed), 3 + spread * rng.normal(0, 1, n)
     learned = hard + np.array([4, 2, 0, 0.2])[:, None]  # the last epoch is one too many

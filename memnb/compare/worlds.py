@@ -6,7 +6,6 @@
 __all__ = ['SHARES', 'dealt_times', 'halves', 'World', 'small_world']
 
 # %% ../../nbs/compare/worlds.ipynb #5098a1c7
-import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from .. import gpt
-from ..capacity.text import corpus
+from ..capacity.bits import shape, state_folder
+from ..capacity.text import corpus, token_scores
 from ..core import cores, counted, replacing
 
 # %% ../../nbs/compare/worlds.ipynb #08795d52
@@ -80,16 +80,13 @@ class World:
 # %% ../../nbs/compare/worlds.ipynb #716d935e
 def _surprise(fit, ids):
     "Log-probabilities in units of their spread over the vocabulary, texts x tokens"
-    import torch
-
-    out, net = [], gpt.module(fit)
-    with torch.no_grad():
-        for x in torch.as_tensor(ids).long().split(64):
-            lp = net(x).log_softmax(-1)
-            p, own = lp.exp(), lp.gather(-1, x[..., None])[..., 0]
-            mean = (p * lp).sum(-1)
-            out.append((own - mean) / ((p * lp**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt())
-    return torch.cat(out).numpy()
+    out = []
+    for x, z in token_scores(fit, ids):
+        lp = z.log_softmax(-1)
+        p, own = lp.exp(), lp.gather(-1, x[..., None])[..., 0]
+        mean = (p * lp).sum(-1)
+        out.append((own - mean) / ((p * lp**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt())
+    return np.concatenate(out)
 
 
 def _influence(fit, ids, others):
@@ -119,13 +116,11 @@ def small_world(
         raise ValueError(f"a prefix of {max(prefixes)} leaves nothing of {length} tokens")
     cut = tuple(map(int, prefixes))
     what = source, n, models, config, epochs, cut, length, vocab, seed, SHARES, gpt.ENGINE
-    mark = hashlib.sha256(repr(what).encode()).hexdigest()[:12]
-    kept = folder and Path(folder) / f"world-{config}-{n}-{seed}-{mark}"
+    kept = state_folder(folder, *what)
     if kept and kept.with_suffix(".npz").exists():
         return World.load(kept.with_suffix(".npz"))
     c = corpus(source, n, n, vocab, length, seed=seed)
-    layers, d = map(int, config.split("x"))
-    cfg = gpt.Config(layers=layers, d=d, vocab=c.vocab, length=length)
+    cfg = shape(config, c.vocab, length)
 
     def trained(ids, times, shown, seeds, part):
         "Models on the texts that each is shown, every text in as many places as it is repeated"
@@ -146,12 +141,8 @@ def small_world(
     *own, ref = fits
 
     def asked(fit):
-        return (
-            fit.scores(c.train),
-            fit.greedy(c.train),
-            _influence(fit, c.train, c.test[:4]),
-            _surprise(fit, c.train),
-        )
+        x, others = c.train, c.test[:4]
+        return fit.scores(x), fit.greedy(x), _influence(fit, x, others), _surprise(fit, x)
 
     with ThreadPoolExecutor(cores()) as pool:
         tokens, hits, influence, z = map(np.stack, zip(*pool.map(asked, own)))
