@@ -11,7 +11,6 @@ import io
 import os
 import re
 from contextlib import contextmanager
-from functools import wraps
 from importlib.util import find_spec
 
 import numpy as np
@@ -195,14 +194,13 @@ def slide(draw, stops: list, name: str, start: int = 0):
 
 
 def drawn(*parts, panels=1, size=(7.2, 3.3), **kw):
-    """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported) that gives foot and caption.
+    """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported, *more): foot and caption.
 
     The `panels` stand in a row, `kw` are of `plt.subplots`; a placeholder where none of the `parts` was measured.
     """
 
     def made(draw):
-        @wraps(draw)
-        def figure(measured, reported=None, *more):
+        def figure(measured, reported=None, more=()):
             import matplotlib.pyplot as plt
 
             if parts and not measured.part.isin(parts).any():
@@ -212,6 +210,7 @@ def drawn(*parts, panels=1, size=(7.2, 3.3), **kw):
                 foot, caption = draw(axs, measured, reported, *more)
             return finish(fig, draw.__doc__, foot, caption)
 
+        figure.__name__, figure.__doc__ = draw.__name__, draw.__doc__  # its signature is its own
         return figure
 
     return made

@@ -11,6 +11,7 @@ import sys
 import time
 import types
 from importlib.machinery import ModuleSpec
+from inspect import signature
 from pathlib import Path
 
 import pandas as pd
@@ -504,6 +505,14 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
     assert row.n == 599 and row.low > 1 / 6
     assert own["board"].verdict.tolist() == ["holds"]
     assert list((tmp_path / "figures").rglob("dice_fig1.png"))
+
+
+@pytest.mark.parametrize("word", papers.notebooks())
+def test_every_figure_can_be_drawn_again(word):
+    "Rows, what is reported, and then only settings with a default"
+    for name, fun in redraw.figures_of(word).items():
+        takes = [*signature(fun).parameters.values()]
+        assert len(takes) > 1 and all(p.default is not p.empty for p in takes[2:]), name
 
 
 def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatch, capsys):

@@ -30,13 +30,12 @@ def _drawn(choose, **how):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
     def decorated(f):
-        figure = plots.drawn(**how)(f) if how else f
-
         def draw(measured, reported=None, tau=0.2, rule="sustained"):
             rows = curves(chosen(measured)) if "quantity" in measured else measured
             if not len(m := choose(rows)):
                 return plots.placeholder("losses: not measured")
-            return figure(m, reported, check_tau(tau), rule)
+            more = check_tau(tau), rule
+            return plots.drawn(**how)(f)(m, reported, more) if how else f(m, reported, *more)
 
         draw.__name__, draw.__doc__ = f.__name__, f.__doc__
         return draw
