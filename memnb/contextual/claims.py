@@ -158,10 +158,8 @@ def statistics(
     return pd.DataFrame([*out, *_apart_rows(m, tau, rule)])
 
 # %% ../../nbs/contextual/claims.ipynb #a40d7e4c
-def facts(
-    measured,  # all measured rows
-) -> dict:  # name -> number, or True or False
-    "The numbers that the page's prose names"
+def facts(measured) -> dict:
+    "The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False"
     rows = judged(measured)
     s = statistics(rows)
 

@@ -203,11 +203,8 @@ def levels(language, string) -> list:
     return out
 
 # %% ../../nbs/contextual/grammars.ipynb #e76f2486
-def token_ids(
-    g: Grammar,  # the language
-    strings: list,  # tokens with blanks in between
-) -> list:  # of lists of token numbers, the end token behind them
-    "Strings as token numbers, refused where a token is not of the language"
+def token_ids(g: Grammar, strings: list) -> list:
+    "Strings as lists of token numbers, the end token behind them; ValueError where a token is not of the language"
     at = {x: i for i, x in enumerate(g.terminals)}
     strange = next((s for s in strings if not set(s.split()) <= set(at)), None)
     if strange:

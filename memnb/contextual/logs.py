@@ -92,11 +92,8 @@ FEWEST = 4  # strings with controls, from which there is a band
 KINDS_OF_LOGS = ["counterfactual", "contextual"]  # measures that a log can decide
 
 
-def wander(
-    with_,
-    without,  # losses of a string by look, nats per token
-) -> float:  # nats per token; NaN where there are too few looks
-    "How much the difference of two losses wanders from look to look"
+def wander(with_, without) -> float:
+    "How much the difference of two losses by look wanders, nats per token; NaN where there are too few looks"
     d = np.asarray(without, float) - np.asarray(with_, float)
     noise = np.abs(np.diff(d, 2)) if len(d) >= FEWEST_LOOKS else [math.nan]
     return float(np.median(noise) / (0.6745 * 6**0.5))

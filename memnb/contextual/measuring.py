@@ -57,10 +57,8 @@ def measure(
     return pd.concat(out, ignore_index=True)
 
 # %% ../../nbs/contextual/measuring.ipynb #57796940
-def model_name(
-    model: str,  # as given to `measure`
-) -> str:  # without the path of a folder
-    "Name of a model in tables"
+def model_name(model: str) -> str:
+    "Name of a model in tables, without the path of a folder"
     folder = model.startswith("hf:") and Path(model[3:]).is_dir()
     return f"hf:{Path(model[3:]).name}" if folder else model
 
@@ -140,10 +138,8 @@ def _long_rows(table, model):
 
 
 @cache
-def kind_of(
-    config,  # as in the tables: layers x width, name of a pretrained model, or 'ngram'
-) -> int:  # 0 a network from scratch, 1 a pretrained one, 2 one that only counts
-    "What kind of learner it is; where there are several, claims are judged by the first kind"
+def kind_of(config: str) -> int:
+    "Kind of a learner: 0 a network from scratch, 1 a pretrained one, 2 one that only counts; claims are judged by the first"
     return 2 if config == "ngram" else 0 if re.fullmatch(r"\d+x\d+(@.+)?", config) else 1
 
 
@@ -174,19 +170,15 @@ def chosen(
     return pd.concat([out[kinds == kinds.min()], out[kinds > kinds.min()]], ignore_index=True)
 
 
-def judged(
-    rows,  # measured rows
-):  # those of the runs of the first kind of learner that is there
-    "The rows that claims are judged by"
+def judged(rows):
+    "The measured rows that claims are judged by: those of the first kind of learner that is there"
     rows = chosen(rows)
     kinds = rows.config.map(kind_of)
     return rows[kinds == kinds.min()]
 
 
-def curves(
-    rows,  # measured rows of this paper
-):  # DataFrame as from `measure`
-    "Measured rows as losses by epoch"
+def curves(rows):
+    "Measured rows of this paper as losses by epoch, a DataFrame as from `measure`"
     if not len(rows):
         return pd.DataFrame(columns=COLUMNS)
     d = results.wide(rows.dropna(axis=1, how="all")).rename(columns=dict(x="epoch"))
@@ -195,38 +187,28 @@ def curves(
     return d.astype(dict(size=int, repeat=int))
 
 # %% ../../nbs/contextual/measuring.ipynb #016f52d1
-def main_cell(
-    m,  # DataFrame from `measure` or `curves`
-):  # (training strings, model), or None
-    "The size and model with most languages and settings, where languages are compared"
+def main_cell(m):
+    "The size and model with most languages and settings, where languages are compared: (training strings, model), or None"
     kinds = m[m.setting != "natural"].drop_duplicates(["setting", "language", "size", "config"])
     rank = kinds.config.map(kind_of)
     kinds = kinds[rank == rank.min()]
     return kinds.groupby(["size", "config"], sort=False).size().idxmax() if len(kinds) else None
 
 
-def main_rows(
-    m,  # DataFrame from `measure` or `curves`
-    setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: all
-):  # DataFrame: its rows of the main cell, and those with natural frequencies
-    "The rows that figures and claims compare languages by"
+def main_rows(m, setting: str = ""):
+    "Losses that languages are compared by: those of the main cell, and natural frequencies; of one setting, or of all"
     size, config = main_cell(m) or (None, None)
     here = (m.setting == "natural") | (m["size"] == size) & (m.config == config)
     return m[here & (m.setting == setting) if setting else here]
 
 
-def balanced(
-    m,  # DataFrame of several languages, with language and repeat
-):  # DataFrame: of each language as many replicates as of the one with fewest, the first ones
-    "Rows that can be pooled over languages"
+def balanced(m):
+    "Rows that can be pooled over languages: of each the first replicates, as many as of the one with fewest"
     return m[m.repeat < m.groupby("language").repeat.nunique().min()] if len(m) else m
 
 
-def paired(
-    m,  # DataFrame from `curves`
-    setting: str,  # 'reversed' or 'published'
-):  # DataFrame: its rows, and those of the same replicates with copies given, as the setting 'given'
-    "What a setting can be compared with"
+def paired(m, setting: str):
+    "Losses of the setting 'reversed' or 'published', and of the same replicates with copies given, as the setting 'given'"
     m = main_rows(m)
     other = m[m.setting.isin(["given", "first"])]
     other = other[other.setting == other.groupby("language").setting.transform("min")]
@@ -234,12 +216,8 @@ def paired(
     return both[both.groupby(["language", "repeat"]).setting.transform("nunique") == 2]
 
 
-def group_of(
-    measured,  # DataFrame from `measure` or `curves`
-    setting: str,  # one of `SETTINGS_OF_RUNS`
-    language: str = "",  # wanted; default: the first
-):  # DataFrame: one language, size and model; empty where nothing was measured
-    "The runs of a figure"
+def group_of(measured, setting: str, language: str = ""):
+    "Losses of a figure: one setting, one language (the first, where this one was not measured), one size and model"
     m, same = main_rows(measured, setting), ["language", "size", "config"]
     m = m[m.language == language] if language in set(m.language) else m
     return m[(m[same] == m[same].iloc[0]).all(axis=1)] if len(m) else m

@@ -112,10 +112,8 @@ def _numbers(d, column, what, names):
     return x
 
 
-def in_order(
-    names,  # of strings, in any order
-) -> list:  # each once, numbers in them counted: s10 behind s9
-    "Names of strings, sorted"
+def in_order(names) -> list:
+    "Names of strings, sorted, each once; numbers in them are counted: s10 behind s9"
 
     def parts(s):
         return [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", str(s)))]
@@ -174,10 +172,8 @@ def arrays_of(
     )
 
 # %% ../../nbs/contextual/notions.ipynb #5a0c41d8
-def too_low(
-    table,  # from `dynamics`, with controls
-):  # DataFrame: run, string, lowest (loss, nats per token), chance (of it by chance), share
-    "How much of the lowest loss of left-out strings is chance"
+def too_low(table):
+    "How much of the `lowest` loss of left-out strings (nats per token) is `chance`, and its `share`; of runs with controls"
     out = []
     for key, g in table[table.control_loss.notna()].groupby(list(RUN_OF[:-1]), sort=False):
         names, repeats, _, loss = arrays_of(g)

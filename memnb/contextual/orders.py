@@ -20,11 +20,8 @@ from .notions import arrays_of, check_tau, in_order
 OF_GROUP = ["setting", "language", "size", "config"]
 
 
-def earlier(
-    a,
-    b,  # starts of two strings by replicate; NaN: never
-):  # array of 1 (a first), -1 (b first), 0 (no order)
-    "Which of two strings comes first"
+def earlier(a, b):
+    "Which of two strings starts first, by replicate (NaN: never): array of 1 (a), -1 (b), 0 (no order)"
     return kendall(np.transpose([a, b])).astype(int)
 
 
@@ -84,22 +81,16 @@ def tau_axis(
     return pd.DataFrame(out, columns=[*OF_GROUP, *"tau ratio value low high n".split()])
 
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
-def alarms(
-    rows,  # from `onsets`
-) -> (
-    tuple
-):  # (mean, low, high, n): how many more controls the counterfactual measure flags, as a share
-    "Paired difference of false alarms, counterfactual minus contextual memorization; n is 0 without controls"
+def alarms(rows) -> tuple:
+    "Share of controls that are flagged, counterfactual minus contextual, of rows of `onsets`: (mean, low, high, n)"
     d = rows[rows.controlled]
     unit = d.groupby([*OF_GROUP, "repeat"], sort=False).ngroup()
     a, b = (d[f"control_{m}"].notna().groupby(unit).mean() for m in NOTIONS[1:])
     return *stats.mean_ci(a - b), len(a)
 
 # %% ../../nbs/contextual/orders.ipynb #0c190344
-def near_decisions(
-    rows,  # from `onsets`
-) -> dict:  # n (strings), pairs, kappa, low, high, again
-    "What the approximation without retraining decides, beside retraining"
+def near_decisions(rows) -> dict:
+    "What the approximation decides beside retraining, of rows of `onsets`: n (strings), pairs, kappa, low, high, again"
     d = rows[rows.near_error.notna()]
     if not len(d):
         return dict(n=0)

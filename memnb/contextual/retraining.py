@@ -337,11 +337,8 @@ def looks_at(per, epochs) -> list:
     return sorted(s for s in first | late if 0 < s <= epochs * per)
 
 
-def nearest(
-    logprobs,  # of held-out strings
-    target,  # log-probability of the string that is followed
-):  # positions of the held-out strings whose probability is nearest, several where they tie
-    "Which held-out strings can stand in for a string that was left out?"
+def nearest(logprobs, target):
+    "Places of the held-out strings whose log-probability is nearest to that of a string left out, several where they tie"
     far = np.abs(np.asarray(logprobs) - target)
     return np.flatnonzero(far <= far.min() + 1e-9) if len(far) else np.array([], int)
 

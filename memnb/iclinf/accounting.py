@@ -48,10 +48,8 @@ AUDITS = {
 FINE = np.geomspace(0.02, 99, 600) + 1  # orders that need not be whole
 
 
-def solved(
-    reported,  # the paper's rows
-):  # DataFrame: where, target, what, value, alpha, printed, printed_alpha, floor, use, ...
-    "All rows of Tables 4 to 6: the accountant's values, the printed ones, and what these contain"
+def solved(reported):
+    "All rows of Tables 4 to 6: the accountant's values, the printed ones, and what these contain (`floor`, `share`, `use`)"
     rows = []
     for where, (what, fixed) in AUDITS.items():
         t = reported[reported["where"] == where].astype(dict(x=float, value=float))

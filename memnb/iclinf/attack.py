@@ -115,18 +115,7 @@ def attacked(
     ]
 
 # %% ../../nbs/iclinf/attack.ipynb #c076064b
-CONTROLS, RARE = ("leaking", "ordinary", "identical"), "xylophone"
-
-
-def control_prompts(
-    kind: str,  # one of `CONTROLS`
-    source: str = "acq",  # see `audit_prompts`
-    seed: int = 0,  # of the draw
-) -> list:  # two strings; the second is left out
-    "The prompts of a control"
-    one, other = audit_prompts(source, 2, seed)
-    rare = re.sub("Text: .*", "Text: " + " ".join([RARE] * 20), one)
-    return [one, dict(leaking=rare, ordinary=other, identical=one)[kind]]
+CONTROLS = "leaking", "ordinary", "identical"
 
 
 @needs("next_logits")
@@ -136,12 +125,13 @@ def attack_controls(
     tau: float = 0.25,
     c: float = 10.0,  # temperature, clip bound
     source: str = "acq",
-    seed: int = 0,  # see `control_prompts`
+    seed: int = 0,  # see `audit_prompts`
 ):  # DataFrame in the long form, with model
     "An attack where the true epsilon is known: mechanisms of a few outputs, and pairs of prompts"
     m, rows, at = lm.load(model), [], dict(part="attack", delta=DELTA)
-    pairs = {k: control_prompts(k, source, seed) for k in CONTROLS}
-    ids = [m.encode(p) for pair in pairs.values() for p in pair]
+    one, other = audit_prompts(source, 2, seed)
+    rare = re.sub("Text: .*", "Text: " + " ".join(["xylophone"] * 20), one)
+    ids = [m.encode(p) for second in (rare, other, one) for p in (one, second)]  # of `CONTROLS`
     if isinstance(m, lm.Dry):
         m.cost["prompt_tokens"] += sum(map(len, ids))
         return pd.DataFrame()
@@ -150,7 +140,7 @@ def attack_controls(
         rows += [dict(at, item=name, model="known", **r) for r in found]
     scores = {i: z[-1:].double().cpu() for i, z in m.read(ids)}
     bounds = {k: theory(b, 2, tau, steps=1).eps for k, b in (("theory", c), ("proven", 2 * c))}
-    for i, kind in enumerate(pairs):
+    for i, kind in enumerate(CONTROLS):
         z = [clipped(scores[2 * i + j], c)[0].numpy() / tau for j in (0, 1)]
         found = attacked(log_softmax((z[0] + z[1]) / 2), log_softmax(z[0]), n, seed)
         found += [dict(quantity=k, value=v) for k, v in bounds.items()]

@@ -21,18 +21,13 @@ from ..results import reported as reported_rows
 from ..results import runs, select
 
 # %% ../../nbs/iclinf/claims.ipynb #8cdc4bc4
-def models(
-    claim,  # of the paper
-    rows,  # measured rows
-) -> list:  # names
-    "Who is asked about a claim: not the models of further trainings, which are replicates of the first"
+def models(claim, rows) -> list:
+    "Names of those who are asked about a claim: not models of further trainings, which are replicates of the first"
     return sorted(m for m in rows.model.dropna().unique() if m and not training_number(m))
 
 
-def printed_statistics(
-    reported,  # the paper's rows
-) -> list:  # dicts: item (claim), other (case), value, and x where something is printed beside it
-    "What the printed numbers say of each other, without any model"
+def printed_statistics(reported) -> list:
+    "What the printed numbers say of each other: dicts of item (claim), other (case), value, and x, printed beside it"
     r = reported.astype(dict(x=float, value=float), errors="ignore")
     by = dict(index=["model", "dataset"], columns="what", values="value")
     rows = [
@@ -61,12 +56,11 @@ def printed_statistics(
 KEPT = ["item", "other", "guard", "value", "low", "high", "n"]
 
 
-def strata(
-    rows,  # one estimate and its interval each, of different data sets
-    transform=np.array,
-    back=np.array,  # to a scale on which intervals are symmetric, and back
-) -> dict:  # value, low, high, n
-    "One estimate of several, weighted by the inverse of their variances"
+def strata(rows, transform=np.array, back=np.array) -> dict:
+    """One estimate (value, low, high, n) of several, weighted by the inverse of their variances
+
+    transform, back: to a scale on which intervals are symmetric, and back
+    """
     value, low, high = (transform(rows[k].astype(float)) for k in ("value", "low", "high"))
     weight = 1 / np.maximum(high - low, 1e-12) ** 2
     mid, half = np.average(value, weights=weight), 0.5 / np.sqrt(weight.sum())
@@ -74,18 +68,13 @@ def strata(
     return dict(zip(("value", "low", "high"), map(float, ends)), n=rows.n.sum())
 
 
-def lead(
-    a,
-    b,  # numbers of two models, each with its interval
-) -> dict:  # value, low, high, n
-    "How far b lies above a; zero is left out where the two intervals do not meet"
+def lead(a, b) -> dict:
+    "How far b lies above a, each with its interval: value, low, high, n; zero is left out where the two do not meet"
     return dict(value=b.value - a.value, low=b.low - a.high, high=b.high - a.low, n=min(a.n, b.n))
 
 
-def within_queries(
-    rows,  # measured rows
-) -> list:  # dicts: item (claim), other (case), value, low, high, n, guard
-    "Differences within the queries of a model, on the sets on which it is above chance"
+def within_queries(rows) -> list:
+    "Differences within the queries of a model, where it is above chance: dicts of item, other, value, low, high, n, guard"
     found = select(rows, part="influence", quantity=["difference", "known"])
     chance = right_and_guess(rows).set_index(["model", "dataset"]).chance.to_dict()
     low = np.array([chance.get(at, True) for at in zip(found.model, found.dataset)], bool)
@@ -111,10 +100,8 @@ def within_queries(
     return out
 
 
-def by_number(
-    rows,  # measured rows
-) -> list:  # as `within_queries`
-    "Changes of the loss with the number of exemplars, from one and from two to the most"
+def by_number(rows) -> list:
+    "Changes of the loss with the number of exemplars, from one and from two to the most, as of `within_queries`"
     d = select(rows, part="shots", quantity=["change", "steeper"])
     d = d[(d.quantity == "steeper") | (d.shots == d.shots.max()) & (d.position <= 2)]
     chance = right_and_guess(rows, "shots").set_index(["model", "dataset", "shots"]).chance
@@ -125,9 +112,7 @@ def by_number(
     return d[KEPT].to_dict("records")
 
 
-def along_tuning(
-    rows,  # measured rows
-) -> list:  # as `within_queries`
+def along_tuning(rows) -> list:
     "The slope of the loss over trainings, on the sets on which their first and last models are above chance"
     chance = right_and_guess(rows, "ladder").set_index(["model", "dataset"]).chance.to_dict()
     out, trends = [], select(rows, part="ladder", quantity="trend")
@@ -141,10 +126,8 @@ def along_tuning(
     return out
 
 
-def of_models(
-    rows,  # measured rows
-) -> list:  # as `within_queries`
-    "Comparisons of models"
+def of_models(rows) -> list:
+    "Comparisons of models, as of `within_queries`"
     out, label = [], select(rows, part="influence", setting="label")
     own = label[label.model.map(rung_number) == 0]  # of one training, so no further models
     by = dict(index=["model", "dataset"], columns="quantity", values="value")
@@ -166,9 +149,7 @@ def of_models(
     return out
 
 
-def of_audit(
-    rows,  # measured rows
-) -> list:  # as `within_queries`
+def of_audit(rows) -> list:
     "How the ratio of the audit falls, what the attack shows of a known epsilon, and where the control fails"
     out = []
     names = dict(part="audit", where="Table 4", setting="s-1", item="", delta=DELTA)
@@ -193,26 +174,19 @@ def of_audit(
     return out
 
 
-def widened(
-    rows,  # measured rows
-):  # the same with every column that claims ask for
-    "Rows of one part have few columns"
+def widened(rows):
+    "The same rows with every column that claims ask for: those of one part have few"
     asked = "part dataset setting where item other shots position target delta quantity guard"
     return rows.reindex(columns=[*dict.fromkeys([*rows, *asked.split()])])
 
 
-def judged(
-    rows,  # measured rows
-):  # those of the largest run of each part and line of a table
-    "The rows that claims are judged by"
+def judged(rows):
+    "The rows that claims are judged by: those of the largest run of each part and line of a table"
     return runs(widened(rows), by=RUN_BY)
 
 
-def statistics(
-    rows,  # measured rows
-    reported,  # the paper's rows
-):  # DataFrame in the long form, `item` a claim, `other` a case
-    "What the claims need besides measured rows"
+def statistics(rows, reported):
+    "What the claims need besides measured rows, in the long form: `item` a claim, `other` a case"
     parts = within_queries, by_number, along_tuning, of_models, of_audit
     found = pd.DataFrame(printed_statistics(reported) + sum((f(rows) for f in parts), []))
     return widened(found)

@@ -79,10 +79,8 @@ def _mechanism(f):
     return first_wrong([(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()])
 
 
-def leakage(
-    text: str,  # stands in the last of four private prompts
-) -> list:  # nats, of each prompt
-    "Divergence at the third token of a text that one of four private prompts shows"
+def leakage(text: str) -> list:
+    "Divergence (nats) of each of four private prompts at the third token of a text that the last one shows"
     m, source = lm.load("smollm2"), "acq"
     tau = solve(100, c=10, s=50)[0] * 50 / 4  # of a target of 100, for four prompts instead of 50
     prompts = [*audit_prompts(source, 3), TABLE3.format(label=source, text=text)]

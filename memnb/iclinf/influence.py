@@ -108,12 +108,8 @@ def scores(
     return pd.DataFrame(rows).assign(dataset=p.name, shots=shots, model=m.name)
 
 # %% ../../nbs/iclinf/influence.ipynb #1dbb1b1a
-def calibrated(
-    logp,  # log-probabilities over labels
-    blank,  # the same for a content-free query
-    eps: float = 1e-6,  # keeps the division stable
-):  # log of W p, renormalised
-    "Log-probabilities after contextual calibration"
+def calibrated(logp, blank, eps: float = 1e-6):
+    "Log-probabilities after contextual calibration by those of a blank query, renormalised"
     return normalised(normalised(logp) - np.log(np.exp(normalised(blank)) + eps))
 
 # %% ../../nbs/iclinf/influence.ipynb #73e02ab2
@@ -142,29 +138,22 @@ def _label_logp(g, calibration=""):
     return calibrated(lp, blank[:1] if calibration == "shared" else blank)
 
 
-def right(
-    table,  # from `scores`
-    calibration: str = "",  # see `losses`
-) -> list:  # a bool a query
-    "Whether the likeliest label is the true one"
+def right(table, calibration: str = "") -> list:
+    "Whether the likeliest label is the true one, a bool a query; `calibration` as of `losses`"
     queries = [g for _, g in table.groupby("query", sort=False)]
     best = [g.label.iloc[int(_label_logp(g, calibration)[0].argmax())] for g in queries]
     return [b == g.truth.iloc[0] for b, g in zip(best, queries)]
 
 
-def share(
-    hits: list,  # bools
-) -> dict:  # value, low, high, n
-    "A share and its exact interval"
+def share(hits) -> dict:
+    "A share of bools and its exact interval: value, low, high, n"
     k, n = sum(hits), len(hits)
     low, high = stats.binom_ci(k, n)
     return dict(value=k / n, low=low, high=high, n=n)
 
 
-def guess(
-    table,  # from `scores`
-) -> dict:  # value, n
-    "How often naming the commonest label is right"
+def guess(table) -> dict:
+    "How often naming the commonest label is right: value, n"
     truth = table.drop_duplicates("query").truth
     return dict(value=float(truth.value_counts(normalize=True).max()), n=len(truth))
 
@@ -173,11 +162,8 @@ READINGS = {"label": {}, "full": dict(vocab="full"), "calibrated": dict(calibrat
 READINGS |= {"calibrated, shared": dict(calibration="shared")}
 
 
-def readings(
-    table,  # from `scores`
-    seed: int = 0,  # of the bootstrap
-):  # DataFrame in the long form: setting, item, other, position, quantity, value, ...
-    "ICLInf in all readings, by position, the accuracy, and differences within the same queries"
+def readings(table, seed: int = 0):
+    "ICLInf in all readings, by position, the accuracy, and differences within the same queries, in the long form"
     rows, worst = [], {}
 
     def mean(quantity, values, **names):

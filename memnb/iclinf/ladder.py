@@ -23,10 +23,8 @@ from .method import case
 from .prompts import every_text, label_tokens, pool
 
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
-def spare(
-    dataset: str,  # 'news', 'topics' or 'goods'
-):  # DataFrame: text, label
-    "Training texts that are neither exemplars nor queries"
+def spare(dataset: str):
+    "Training texts of 'news', 'topics' or 'goods' that are neither exemplars nor queries: text, label"
     p, (train, test) = pool(dataset, 1), every_text(dataset)
     d = train[~train.text.isin({*p.exemplars.text, *p.queries.text, *test.text})]
     return d[["text", "label_name"]].rename(columns=dict(label_name="label")).reset_index(drop=True)
@@ -111,17 +109,13 @@ def kept_model(model, net, name):
     return hf.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
-def rung_number(
-    model: str,  # name of a model of the ladder
-) -> int:  # 0 of the model as it is
-    "Prompts that a model was tuned on"
+def rung_number(model: str) -> int:
+    "Prompts that a model was tuned on, by its name; 0 of the model as it is"
     return int(next(iter(re.findall(r", tuned on (\d+) ", model)), 0))
 
 
-def training_number(
-    model: str,  # name of a model of the ladder
-) -> int:  # 0 of the first one, and of the model as it is
-    "Training that a model comes from"
+def training_number(model: str) -> int:
+    "Training that a model comes from, by its name; 0 of the first one, and of the model as it is"
     return int(next(iter(re.findall(r", training (\d+)", model)), 0))
 
 

@@ -90,11 +90,8 @@ def measure_parts(
     return rows.drop_duplicates(results.key_columns(rows), ignore_index=True)
 
 # %% ../../nbs/iclinf/measuring.ipynb #393512bf
-def right_and_guess(
-    rows,  # DataFrame in the long form
-    part: str = "influence",  # or 'shots', 'ladder'
-):  # DataFrame: model, dataset, shots, value, low, high, guess, chance
-    "How often models are right, what a guess gets, and whether the two can be told apart"
+def right_and_guess(rows, part: str = "influence"):
+    "How often models are right in a part, what a `guess` gets, and whether that is `chance`: by model, dataset and shots"
     at = ["model", "dataset", "shots"]
     right = select(rows, part=part, quantity="accuracy")
     if part != "ladder":
