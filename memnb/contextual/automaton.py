@@ -86,11 +86,8 @@ def _prefixed(g, string):
 
 
 @patch
-def logprobs(
-    self: Grammar,
-    strings,  # list of strings
-):  # array of natural logarithms; -inf for strings that are not in the language
-    "Exact log-probabilities of many strings"
+def logprobs(self: Grammar, strings):
+    "Exact log-probabilities of many strings, natural logarithms; -inf for those that are not in the language"
     arcs, _, whole = self.machine()
     steps = [{x: (math.log(p), j) for x, p, j in a} for a in arcs]
 

@@ -152,11 +152,8 @@ _TEXTS = yaml.safe_load(paper_file("contextual", "grammars.yaml").read_text(enco
 A_TYPE, A_EVEN, A_UNEVEN, B_TYPE, B_EVEN, B_UNEVEN = _TEXTS.values()
 
 
-def filled(
-    text: str,  # rules with letters for probabilities, as 'A -> b [p] | c [q]'
-    **p,  # letter -> probability
-) -> str:  # rules
-    "A text of rules with the probabilities filled in"
+def filled(text: str, **p) -> str:
+    "A text of rules, as 'A -> b [p] | c [q]', with the probabilities filled in"
     return re.sub(r"\[([a-z])\]", lambda m: f"[{p[m[1]]}]", text)
 
 

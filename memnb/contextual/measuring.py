@@ -143,11 +143,8 @@ def kind_of(config: str) -> int:
     return 2 if config == "ngram" else 0 if re.fullmatch(r"\d+x\d+(@.+)?", config) else 1
 
 
-def chosen(
-    rows,  # measured rows
-    profile: str = None,  # batch profile that comes first
-):  # of each model the run of `results.runs`; where a later seed has more replicates of a cell, these
-    """The rows that figures and claims read.
+def chosen(rows, profile: str = None):
+    """The measured rows that figures and claims read: of each model the run of `results.runs`.
 
     Where the replicates of a cell could decide nothing, it was measured again under a later seed, with more of them. To
     add them to the first would be to go on until something is decided, so the larger run is judged by itself. The first

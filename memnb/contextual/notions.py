@@ -146,12 +146,10 @@ def check_losses(name, epochs, *losses):
             raise ValueError(f"{name}: the loss of epoch {e[bad[0]]:g} is no number")
         if (x < 0).any():
             raise ValueError(f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, not -log p")
-    why = (
-        "not in order" if (np.diff(e) < 0).any() else "there twice" * bool((np.diff(e) == 0).any())
-    )
-    if why:
-        more = "sort by epoch, or name the columns that tell runs apart in `by`"
-        raise ValueError(f"{name}: epochs are {why}: {more}")
+    for why, bad in (("not in order", np.diff(e) < 0), ("there twice", np.diff(e) == 0)):
+        if bad.any():
+            more = "sort by epoch, or name the columns that tell runs apart in `by`"
+            raise ValueError(f"{name}: epochs are {why}: {more}")
 
 # %% ../../nbs/contextual/notions.ipynb #3655d278
 def arrays_of(
@@ -191,12 +189,11 @@ def too_low(table):
     return pd.DataFrame(out, columns=[*RUN_OF, "string", "lowest", "chance", "share"])
 
 # %% ../../nbs/contextual/notions.ipynb #6b1d3f7d
-def onsets(
-    table,  # from `dynamics`
-    tau: float = 0.2,  # threshold of recollection
-    rule: str = "sustained",  # start: 'sustained' or 'first'
-):  # DataFrame: run, string, `OF_STRING`, controlled, last, start_*, score_*, control_*, again_*, near_*, lemma
-    "Starts and scores of every followed string"
+def onsets(table, tau: float = 0.2, rule: str = "sustained"):
+    """Starts and scores of every string that is followed in a table from `dynamics`, a row each.
+
+    run, string, `OF_STRING`, controlled, last, start_*, score_*, control_*, again_*, near_*, lemma
+    """
     tau, rule, rows = check_tau(tau), check_rule(rule), []
     runs = [
         (key, h)

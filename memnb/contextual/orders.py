@@ -25,13 +25,11 @@ def earlier(a, b):
     return kendall(np.transpose([a, b])).astype(int)
 
 
-def mean_of(
-    k,  # a number for each replicate
-    least: float,
-    most: float,  # the range that they can have
-    level: float = 0.95,  # confidence level
-) -> tuple:  # (mean, low, high)
-    "Mean and t interval; where all replicates say the same, as many as may differ unseen (Clopper-Pearson) do"
+def mean_of(k, least: float, most: float, level: float = 0.95) -> tuple:
+    """Mean and t interval of numbers between `least` and `most`, one a replicate: (mean, low, high).
+
+    Where all replicates say the same, as many as may differ unseen (Clopper-Pearson) do.
+    """
     mean, low, high = stats.mean_ci(k, level)
     if len(k) > 1 and np.std(k) > 1e-12:
         return mean, max(low, least), min(high, most)
@@ -39,11 +37,11 @@ def mean_of(
     return mean, mean - unseen * (mean - least), mean + unseen * (most - mean)
 
 # %% ../../nbs/contextual/orders.ipynb #71ac1e90
-def orders(
-    rows,  # from `onsets`
-    level: float = 0.95,  # confidence level
-):  # DataFrame: group, measure, who, value, low, high, n
-    "The mean of Kendall's correlation by each measure, for strings in training and controls, and recollection minus contextual"
+def orders(rows, level: float = 0.95):
+    """Mean of Kendall's correlation by measure, for strings in training and controls, and recollection minus contextual.
+
+    Of rows of `onsets`; group, measure, who, value, low, high, n
+    """
     out = []
     for key, g in rows.groupby(OF_GROUP, sort=False):
         names, found = in_order(g.string), {}
@@ -62,12 +60,8 @@ def orders(
 TAUS = tuple(np.round(np.geomspace(0.02, 2, 21), 4))
 
 
-def tau_axis(
-    table,  # from `dynamics`
-    taus=TAUS,  # nats per token
-    rule: str = "sustained",  # start
-):  # DataFrame: group, tau, ratio, value, low, high, n
-    "Kendall's correlation by recollection for each threshold"
+def tau_axis(table, taus=TAUS, rule: str = "sustained"):
+    "Kendall's correlation by recollection for each threshold (nats per token): group, tau, ratio, value, low, high, n"
     out = []
     for key, g in table.groupby(OF_GROUP, sort=False):
         runs = [arrays_of(h) for _, h in g.groupby("repeat")]  # natural copies: own looks

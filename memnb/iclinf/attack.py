@@ -69,12 +69,8 @@ def attack(
     return Attack(max(0.0, shown), max(0.0, most), n)
 
 # %% ../../nbs/iclinf/attack.ipynb #88760948
-def exact_epsilon(
-    logp,
-    logq,  # log-probabilities of all outputs, on both sides
-    delta: float = 0.0,  # probability that the promise may fail
-) -> float:
-    "The smallest epsilon that is true of two distributions"
+def exact_epsilon(logp, logq, delta: float = 0.0) -> float:
+    "The smallest epsilon that is true, but for delta, of two distributions, log-probabilities of all outputs"
     logp, logq = np.asarray(logp, float), np.asarray(logq, float)
     ratio = logp - logq
 
@@ -98,13 +94,8 @@ def known_mechanisms() -> dict:  # name -> (log P, log Q, epsilon promised)
     return out | {"exponential mechanism, 4": (u, u[::-1], 4.0)}
 
 
-def attacked(
-    logp,
-    logq,  # log-probabilities of all outputs, on both sides
-    n: int,  # outputs drawn of each side
-    seed: int = 0,  # of the draw
-) -> list:  # dicts: quantity, value, n
-    "The truth about two distributions, and what an attack on draws of them shows"
+def attacked(logp, logq, n: int, seed: int = 0) -> list:
+    "The truth about two distributions, and what an attack on n outputs of each shows: dicts of quantity, value, n"
     rng, ratio = np.random.default_rng(seed), np.asarray(logp) - logq
     sides = [ratio[rng.choice(len(ratio), n, p=np.exp(d) / np.exp(d).sum())] for d in (logp, logq)]
     r = attack(*sides, DELTA)

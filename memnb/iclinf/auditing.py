@@ -55,13 +55,8 @@ def every_rdp(
     return np.maximum(0.0, np.array([up, down]).reshape(2, len(alphas), len(z))), K[0]
 
 
-def neighbour_rdp(
-    z,  # from `clipped`
-    tau: float,  # temperature
-    alphas,  # orders
-    norm: str = "s-1",  # or 's'
-):  # float64 array, one divergence an order, in nats
-    "Largest divergence over the left out prompt and both directions"
+def neighbour_rdp(z, tau: float, alphas, norm: str = "s-1"):
+    "Largest divergence (nats) of each order over the left out prompt and both directions, of scores from `clipped`"
     alphas, mean = np.atleast_1d(alphas).astype(float).tolist(), _mean(z)
     parts = _parts(mean, len(z), tau, norm)
     return every_rdp(z, (mean / tau).log_softmax(0), alphas, *parts)[0].max((0, 2))

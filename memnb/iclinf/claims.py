@@ -154,11 +154,11 @@ def of_audit(rows) -> list:
     out = []
     names = dict(part="audit", where="Table 4", setting="s-1", item="", delta=DELTA)
     ratio = select(rows, **names, quantity="empirical", target=[1.0, 100.0]).sort_values("target")
-    ratio[KEPT[3:6]] = ratio[KEPT[3:6]].div(ratio.target, axis=0)
+    ends = ["value", "low", "high"]
+    ratio[ends] = ratio[ends].div(ratio.target, axis=0)
     for _, t in ratio.groupby("model"):
         if len(t) == 2:
-            found = lead(*t.itertuples())
-            out.append(dict(item="ratio-falls", **found, unit="texts"))
+            out.append(dict(item="ratio-falls", **lead(*t.itertuples()), unit="texts"))
     known = select(rows, part="attack", model="known", quantity=["attack", "truth"])
     for name, g in known.groupby("item", sort=False):
         v = g.set_index("quantity")
@@ -192,10 +192,8 @@ def statistics(rows, reported):
     return widened(found)
 
 # %% ../../nbs/iclinf/claims.ipynb #8c8a48fa
-def overview(
-    rows,  # from `measure`, `by_shots`, `audit`, or several of them
-):  # DataFrame: claim, verdict, evidence
-    "Show what was measured, and judge the claims that it is about"
+def overview(rows):
+    "Show rows of `measure`, `by_shots`, `audit`, or several, and judge their claims: says, verdict, evidence"
     from IPython.display import display
 
     rows = widened(rows)

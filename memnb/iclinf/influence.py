@@ -18,12 +18,11 @@ from ..lm import needs
 from ..prefix import own_tokens
 
 # %% ../../nbs/iclinf/influence.ipynb #94c0c889
-def mean_loss(
-    losses,  # numbers, one a query
-    seed: int = 0,  # of the resampling
-    resamples: int = 2000,  # bootstrap samples
-) -> dict:  # value, sd, low, high, n; the interval is NaN for fewer than two queries
-    "Mean, standard deviation and interval of the mean: bootstrap, or Student's t below 30 numbers"
+def mean_loss(losses, seed: int = 0) -> dict:
+    """Mean over queries, standard deviation and interval of the mean: value, sd, low, high, n.
+
+    Bootstrap, or Student's t below 30 numbers; NaN for fewer than two.
+    """
     x = np.asarray(losses, float)
     if not len(x):
         raise ValueError("no losses: ask for at least one query")
@@ -34,7 +33,7 @@ def mean_loss(
         out |= dict(sd=float(x.std(ddof=1)), low=out["value"], high=out["value"])
     if len(set(x)) < 2:
         return out
-    ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, resamples, seed)
+    ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, seed=seed)
     return out | dict(zip(("low", "high"), ends[1:]))
 
 # %% ../../nbs/iclinf/influence.ipynb #486e3cbd

@@ -101,11 +101,8 @@ _PLAIN = dict(  # name: packaged data set, beginnings of its labels and names in
 
 
 @lru_cache(None)  # a run draws from them again and again
-def every_text(
-    name: str,  # 'news', 'topics' or 'goods'
-    splits: tuple = ("train", "test"),  # see `pool`
-) -> list:  # DataFrames with text and label_name, one a split
-    "All texts of a packaged set with few, plain labels"
+def every_text(name: str, splits: tuple = ("train", "test")) -> list:
+    "All texts of 'news', 'topics' or 'goods': a DataFrame with text and label_name of each split"
     out, (source, names, words) = [], _PLAIN.get(name, ("reuters_r8", {}, 25))
     for d in (data.load(source, split) for split in splits):
         if name == "news":
