@@ -56,14 +56,10 @@ def loss_log(
                 before = pd.read_csv(file, dtype=str, keep_default_na=False)
             # without what a run wrote that broke down behind the checkpoint from which this one goes on
             before = before[before.epoch.astype(float) < epoch]
-            now = {
-                "string": [*sequences],
-                "epoch": str(epoch),
-                column: [f"{x:.6f}" for x in losses],
-            }
+            now = pd.DataFrame(dict(string=[*sequences], epoch=str(epoch)))
+            now = pd.concat([before, now.assign(**{column: [f"{x:.6f}" for x in losses]})])
             with core.replacing(Path(file)) as part:
-                d = pd.concat([before, pd.DataFrame(now)])
-                d.to_csv(part, index=False, lineterminator="\n")
+                now.to_csv(part, index=False, lineterminator="\n")
 
     return LossLog()
 

@@ -114,10 +114,8 @@ def sweep(
     folder: Path = None,  # where finished trainings are kept, so that a run that was stopped goes on
 ):  # DataFrame in the long form, with `model` and `mode`
     "All measurements of a run"
-    s = sizes or Sizes()
-    how = s.model_dump(include={"n", "epochs", "batch", "lr", "tests"}) | dict(
-        model=model, seed=seed
-    )
+    s, kept = sizes or Sizes(), {"n", "epochs", "batch", "lr", "tests"}
+    how = s.model_dump(include=kept) | dict(model=model, seed=seed)
     cells, out = _cells_of(s, model), []
     with core.counting():  # what cannot work fails before anything is trained
         for c in cells:

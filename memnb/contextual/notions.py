@@ -82,9 +82,8 @@ def losses_table(
     if isinstance(source, pd.DataFrame) or "epoch" not in numbers:
         return d
     good = np.isfinite(d[numbers].astype(float)).all(axis=1)
-    last = good & ~d[good].duplicated([*names, "epoch"], keep="last").reindex(
-        d.index, fill_value=False
-    )
+    again = d[good].duplicated([*names, "epoch"], keep="last")
+    last = good & ~again.reindex(d.index, fill_value=False)
     if not last.all():
         say(
             f"{what}: left out are {(~good).sum()} rows without a number, and {(good & ~last).sum()} of "
@@ -162,12 +161,8 @@ def arrays_of(
         raise ValueError(f"{s}, repeat {r}: epoch {e:g} is there twice")
     g = g.reindex(pd.MultiIndex.from_product([repeats, names, epochs]))
     shape = len(repeats), len(names), len(epochs)
-    return (
-        names,
-        repeats,
-        epochs,
-        {c: g[c].to_numpy(float).reshape(shape) for c in LOSSES if c in g},
-    )
+    losses = {c: g[c].to_numpy(float).reshape(shape) for c in LOSSES if c in g}
+    return names, repeats, epochs, losses
 
 # %% ../../nbs/contextual/notions.ipynb #5a0c41d8
 def too_low(table):
@@ -195,12 +190,8 @@ def onsets(table, tau: float = 0.2, rule: str = "sustained"):
     run, string, `OF_STRING`, controlled, last, start_*, score_*, control_*, again_*, near_*, lemma
     """
     tau, rule, rows = check_tau(tau), check_rule(rule), []
-    runs = [
-        (key, h)
-        for key, g in table.groupby(list(RUN_OF[:-1]), sort=False)  # natural copies: own epochs
-        for h in ([h for _, h in g.groupby("repeat")] if "natural" in key else [g])
-    ]
-    for key, g in runs:
+    own = table.repeat.where(table.setting == "natural", -1)  # natural copies: own epochs
+    for (*key, _), g in table.groupby([*RUN_OF[:-1], own], sort=False):
         names, repeats, epochs, loss = arrays_of(g)
         once = g.drop_duplicates(["repeat", "string"]).set_index(["repeat", "string"])[OF_STRING]
         once = once.to_dict("index")

@@ -65,12 +65,10 @@ def tau_axis(table, taus=TAUS, rule: str = "sustained"):
     out = []
     for key, g in table.groupby(OF_GROUP, sort=False):
         runs = [arrays_of(h) for _, h in g.groupby("repeat")]  # natural copies: own looks
+        runs = [(loss["train_loss"][0], at) for *_, at, loss in runs]
         typical = np.exp(np.log(g.drop_duplicates(["repeat", "string"]).exact).mean())
         for tau in map(check_tau, taus):
-            starts = [
-                [begins(x < tau, rule, at) for x in loss["train_loss"][0]] for *_, at, loss in runs
-            ]
-            k = kendall(starts)
+            k = kendall([[begins(x < tau, rule, at) for x in strings] for strings, at in runs])
             out.append((*key, tau, tau / typical, *mean_of(k, -1, 1), len(k)))
     return pd.DataFrame(out, columns=[*OF_GROUP, *"tau ratio value low high n".split()])
 

@@ -203,9 +203,7 @@ def overview(rows):
         print(
             f"{r.model} on {r.dataset}: ICLInf {r.value:.2f} nats ({r.low:.2f} to {r.high:.2f}), "
             f"{r.n:.0f} queries, {r.shots:.0f} exemplars; right in {100 * h.value:.0f} %, a guess in "
-            f"{100 * h.guess:.0f} %"
-            + "; at chance, so its losses are those of guesses"
-            * bool(h.chance)
+            f"{100 * h.guess:.0f} %{'; at chance, its losses are those of guesses' * bool(h.chance)}"
         )
     for part, draw in dict(influence=fig1, shots=fig3, audit=fig6).items():
         if (rows.part == part).any():

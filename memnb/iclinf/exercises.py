@@ -35,9 +35,8 @@ def crowd(
         shown[:, :k] = shown[:, :1]
         answers = [normalised(np.log(0.5 + np.eye(4)[shown[:, i:]].sum(1))) for i in (0, 1, k)]
         full, one, every = answers
-        found[k] = {
-            w: float(np.abs(full - q).max(1).mean()) for w, q in (("one", one), ("all", every))
-        }
+        loss = [float(np.abs(full - q).max(1).mean()) for q in (one, every)]
+        found[k] = dict(one=loss[0], all=loss[1])
     return found
 
 
