@@ -874,8 +874,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.iclinf.attack.attack_controls': ( 'iclinf/attack.html#attack_controls',
                                                                               'memnb/iclinf/attack.py'),
                                      'memnb.iclinf.attack.attacked': ('iclinf/attack.html#attacked', 'memnb/iclinf/attack.py'),
-                                     'memnb.iclinf.attack.control_prompts': ( 'iclinf/attack.html#control_prompts',
-                                                                              'memnb/iclinf/attack.py'),
                                      'memnb.iclinf.attack.exact_epsilon': ('iclinf/attack.html#exact_epsilon', 'memnb/iclinf/attack.py'),
                                      'memnb.iclinf.attack.known_mechanisms': ( 'iclinf/attack.html#known_mechanisms',
                                                                                'memnb/iclinf/attack.py'),

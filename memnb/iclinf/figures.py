@@ -51,10 +51,8 @@ def _log_ticks(ax, ticks, both=False):
     ax.minorticks_off()
 
 
-def printed_losses(
-    reported,  # the paper's rows
-):  # DataFrame: model, dataset, value (nats), size (billions, as in the model's name)
-    "The nine losses of Table 1"
+def printed_losses(reported):
+    "The nine losses of Table 1: model, dataset, value (nats), size (billions, as in the model's name)"
     p = select(reported, where="Table 1", what="loss")
     size = p.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0].astype(float)
     return p[["model", "dataset"]].assign(value=p.value.astype(float), size=size)
@@ -78,10 +76,8 @@ def fig1(ax, measured, reported):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #7cff3aa4
-def by_size(
-    rows,  # DataFrame in the long form
-):  # DataFrame: losses over the labels, with the parameters in billions as `size`
-    "Losses by the size of the model"
+def by_size(rows):
+    "Losses over the labels, with the parameters of the model in billions as `size`"
     sizes = select(rows, part="model", quantity="parameters").drop_duplicates("model")
     sizes = sizes.set_index("model").value / 1e9
     g = select(rows, part="influence", quantity="loss", setting="label")
@@ -181,10 +177,8 @@ def fig7(measured, reported):
     return _reading(measured, reported, *how, caption)
 
 
-def tuned_pairs(
-    rows,  # DataFrame in the long form
-) -> list:  # of (name, name)
-    "Pretrained models and their instruction-tuned versions, by name"
+def tuned_pairs(rows) -> list:
+    "Pretrained models and their instruction-tuned versions: pairs of names"
     names, ends = sorted({*rows.model}), ("instruct", "it", "chat")
     pairs = [(a, b) for a in names for b in names if b.startswith(a)]
     return [(a, b) for a, b in pairs if b.removeprefix(a).lower().strip("-_") in ends]
@@ -248,11 +242,8 @@ NORM_NAMES = {"s-1": "ours, mean over the others", "s": "ours, mean over s"}
 NORM_LOOK = {"s-1": dict(color=plots.REAL, marker="o"), "s": dict(color="#56B4E9", marker="D")}
 
 
-def null_values(
-    targets,  # epsilons
-    delta: float = DELTA,  # probability that the guarantee may fail
-):  # array of epsilons
-    "What the audit gives for a model that ignores its prompt"
+def null_values(targets, delta: float = DELTA):
+    "What the audit gives at each epsilon for a model that ignores its prompt"
     best = [solve(t, c=10, s=50, delta=delta)[1].alpha for t in targets]
     return 2 * conversion(np.array(best), delta)
 
@@ -322,10 +313,8 @@ def fig_x_found(ax, measured, reported):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #65215d7c
-def attack_table(
-    measured,  # DataFrame in the long form
-):  # DataFrame: name, promised, proven, truth, shown, could show, n
-    "Upper bounds on epsilon, the truth where it is known, and what an attack shows"
+def attack_table(measured):
+    "Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack shows, and could at most"
     known = select(measured, part="attack").drop_duplicates(["item", "quantity"])
     known = known.pivot(index="item", columns="quantity", values="value")
     order = [*(k for k in known.index if k not in CONTROLS), *CONTROLS]
