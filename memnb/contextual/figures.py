@@ -48,10 +48,8 @@ _of_l4m = partial(_drawn, partial(group_of, setting="given", language="L4m"))
 _of_main = partial(_drawn, partial(main_rows, setting="given"))
 
 
-def shades(
-    m,  # rows with string and copies
-) -> dict:  # string -> colour
-    "A blue for each string, the darker the more copies"
+def shades(m) -> dict:
+    "A blue for each string of these rows, the darker the more copies: string -> colour"
     copies = m.groupby("string").copies.mean()
     ramp = plots.dose_colors(copies)
     return {s: ramp[copies[s]] for s in in_order(copies.index)}
