@@ -146,14 +146,14 @@ class _Run:
         self.seen = self.seen.sum(1, dtype=float)
 
     def evaluate(self, loss=None):
-        "Add a row to the table, with the loss of the steps before it"
+        "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
         own, (ids, lens) = self.how.bits, self.data
         self.score(own)
-        if not np.isfinite(self.seen).all():  # finite weights can give scores that are not
-            self.undo()
-            self.score(own)
-        if self.note:
-            return
+        numbers = self.seen, self.state[0], loss or 0  # finite weights can give scores that are not
+        if not all(np.isfinite(x).all() for x in numbers):
+            self.note = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
+            self.state = self.before[1]
+            return self.score(own)
         tokens, at = int(lens.sum()), len(ids) * own
         epoch = self.done / -(-len(ids) // self.how.batch)
         total = self.seen[:at].sum() if own else np.nan
@@ -177,7 +177,7 @@ class _Run:
     # --- steps
 
     def advance(self):
-        "Train to the next evaluation; returns the mean loss"
+        "Train to the next evaluation; returns the mean loss, NaN where a step has none"
         every, last, (ids, lens) = self.how.every, self.how.steps, self.data
         wanted = every if isinstance(every, list) else [self.done + every]
         steps = min([s for s in wanted if s > self.done] + [last]) - self.done
@@ -188,14 +188,7 @@ class _Run:
         losses = self.engine.train(self.state, self.done, order, rates)
         self.spent += time.perf_counter() - began
         self.done += steps
-        if len(losses) < steps or not all(np.isfinite(x).all() for x in (losses, self.state[0])):
-            self.undo()
-        return float(losses.mean()) if len(losses) else 0.0
-
-    def undo(self):
-        "Take a diverged model back to the last evaluation"
-        why = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
-        self.note, self.state = self.note or why, [s.copy() for s in self.before[1]]
+        return float(losses.mean()) if len(losses) == steps else np.nan
 
     def finish(self, tell=None, device="cpu"):
         "Train to the end; returns a Fit"
