@@ -77,7 +77,7 @@ PEERS = dict(
 
 
 def min_k(lp, share: float = 0.2):
-    "Mean over the unlikeliest tokens, a share of all; min-k%++ of their surprise in units of its spread"
+    "Mean over the unlikeliest tokens, a share of all; for min-k%++ lp is in units of its spread"
     return np.sort(lp, -1)[..., : max(1, int(share * np.shape(lp)[-1]))].mean(-1)
 
 
