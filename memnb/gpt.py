@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .core import cores, counted, replacing, require, say
-from .engine import ENGINE, Config, Schedule, batch_order, init_weights
+from .core import cores, counted, need_device, replacing, require, say
+from .engine import ENGINE, Config, Native, Schedule, batch_order, init_weights
 from .engine import PRECISIONS as PRECISIONS
 from .engine import parts as parts
 
@@ -274,14 +274,22 @@ class _Counts:
         return np.where(real, -np.log(self.c.vocab), 0.0).astype("float32"), real & False
 
 
-def _engine(c, schedule, data=None, *how, **more):
-    "What trains and scores a model: an engine, or where costs are counted one that only counts"
+def _engine(c, schedule, data=None, device="cpu", threads=1):
+    """What trains and scores a model: where costs are counted one that only counts, else that in C where it can
+
+    data: sequences as of `pad`, None to score only; device: of torch.
+    """
     if counted():
         return _Counts(c, data[1] if data else ())
     require("torch", "local")
-    from memnb.nets import engine_for
+    from memnb import nets
 
-    return engine_for(c, schedule, data, *how, **more)
+    need_device(device)
+    data = data or pad(c, [[0]])
+    if device == "cpu" and c.d % 8 == 0 and (c.d // c.heads) % 8 == 0 and nets.c_engine():
+        dots = schedule.precision != "fp32" and nets.dots_agree()
+        return Native(c, schedule, data, threads, dots)
+    return nets.Torch(c, schedule, data, device)
 
 # %% ../nbs/rooms/gpt.ipynb #9f95b47e
 def module(model, seed: int = 0):
