@@ -162,14 +162,14 @@ def to_png(fig, file):
         fig.savefig(part, format="png", metadata={"Software": None, **said})
 
 
-def savefig(fig, name: str, profile: str = "laptop") -> Picture:
+def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
     """Save a figure of ours as '<paper>_fig<N>', by the paper's number, or '<paper>_x_<word>'; 'smoke' writes nothing.
 
     What comes back is for display, as of `picture`.
     """
     if profile != "smoke":
         to_png(fig, figures_dir(profile) / f"{name}.png")
-    return picture(fig)
+    return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
 def slide(draw, stops: list, name: str, start: int = 0):
