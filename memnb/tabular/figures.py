@@ -166,13 +166,13 @@ def tab3(measured, reported):
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
 def _completions(ax, m, dataset, looks):
-    "A panel of Figure 1: a look for each part of the rows"
+    "A panel of Figure 1: by label rows and their look, and last draws from the marginal of `m`"
     names = sorted(set(m.feature), key=data.load(dataset).names.index)
-    for dx, (label, (g, y, kw)) in zip(np.linspace(-0.2, 0.2, len(looks)), looks.items()):
-        g = g[g[y].notna()]
-        ends = {} if y == "rate" else dict(low=g[y], high=g[y])
-        g = g.assign(at=[names.index(f) + dx for f in g.feature], **ends)
-        plots.errorbar(ax, g, "at", y, label=label, **kw)
+    marginal = m.assign(value=m.baseline, low=m.baseline, high=m.baseline)
+    looks |= {"draws from the marginal": (marginal, dict(color=plots.GREY, marker="s"))}
+    for dx, (label, (g, look)) in zip(np.linspace(-0.2, 0.2, len(looks)), looks.items()):
+        g = g.assign(at=[names.index(f) + dx for f in g.feature]).dropna(subset="value")
+        plots.errorbar(ax, g, "at", label=label, **look)
     ax.set(ylim=(-0.03, 1.03), ylabel="valid completions")
     ax.set_xticks(range(len(names)), names, rotation=25, ha="right")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -184,7 +184,7 @@ def fig1(measured, reported):
     m = wide(own, "rate", part="conditional_completion")
     if not len(m):
         return plots.placeholder("conditional completion: not measured")
-    (who, color), grey = _who(own), dict(color=plots.GREY, marker="s")
+    (who, color), m = _who(own), m.assign(value=m.rate)
     sets = [d for d in _NAMES if d in set(m.dataset)][::-1]
     known = select(measured, part="known_completion", dataset="openml-diabetes")
     with plots.style():
@@ -192,19 +192,17 @@ def fig1(measured, reported):
         fig, axs = plt.subplots(rows, 1, figsize=(7.4, 2.1 * rows + 0.7), squeeze=False)
         for ax, d in zip(axs[:, 0], sets):
             g = m[m.dataset == d]
-            looks = {who: (g, "rate", dict(color=color))}
-            _completions(ax, g, d, looks | {"draws from the marginal": (g, "baseline", grey)})
+            _completions(ax, g, d, {who: (g, dict(color=color))})
             ax.set_title(_PEOPLE.get(d, d))
         if len(known):
-            both = recall(known, "known_completion", "feature").rename(columns=dict(value="rate"))
+            both = recall(known, "known_completion", "feature")
             base = select(known, quantity="baseline").groupby(["feature", "times"]).value.mean()
             both = both.join(base.rename("baseline"), ["feature", "times"])
             top, never = (both[both.times == t] for t in (both.times.max(), 0))
             blue, hollow = dict(color=plots.PLANTED), dict(color=plots.PLANTED, mfc="white")
-            looks = {f"repeated {both.times.max()} times": (top, "rate", blue)}
-            looks |= {"never (controls)": (never, "rate", hollow)}
-            looks |= {"draws from the marginal": (top, "baseline", grey)}
-            _completions(axs[-1, 0], both, "openml-diabetes", looks)
+            looks = {f"repeated {both.times.max()} times": (top, blue)}
+            looks |= {"never (controls)": (never, hollow)}
+            _completions(axs[-1, 0], top, "openml-diabetes", looks)
             axs[-1, 0].set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
     n = f"{m.n.min():.0f} queries a feature"
     caption = (

@@ -157,15 +157,11 @@ def _row_by_row(own, base):
 
 def _priced(both, more):
     "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
-    everywhere = pd.concat([both, both.assign(dataset="")])
-    out = [
-        entry("exposure", d, "rows", dict(rate=mean_of(g[who])), item=who, times=times)
-        for (d, times), g in everywhere.groupby(["dataset", "times"], sort=False)
-        for who in ("planted", "base")
-    ]
-    for (d, times), g in everywhere[everywhere.times > 0].groupby(["dataset", "times"], sort=False):
-        if (both.times == 0).any():
-            out.append(entry("exposure", d, "rows", dict(more=more(g)), item="paired", times=times))
+    everywhere, controls, out = pd.concat([both, both.assign(dataset="")]), both.times == 0, []
+    for (d, times), g in everywhere.groupby(["dataset", "times"], sort=False):
+        numbers = {who: dict(rate=mean_of(g[who])) for who in ("planted", "base")}
+        numbers |= dict(paired=dict(more=more(g))) if times and controls.any() else {}
+        out += [entry("exposure", d, "rows", x, item=i, times=times) for i, x in numbers.items()]
     return joined(out)
 
 

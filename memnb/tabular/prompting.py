@@ -150,13 +150,10 @@ def _same_data(s, t) -> bool:
         return {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
 
     a, b = plain(s.names), plain(t.names)
-    if s.name == t.name or s.header == t.header or len(a & b) > 0.5 * min(len(a), len(b)):
+    names = s.name == t.name or s.header == t.header or len(a & b) > 0.5 * min(len(a), len(b))
+    if names or len(set(s.rows) & set(t.rows)) > 0.1 * min(len(s), len(t)):
         return True
-    if len(set(s.rows) & set(t.rows)) > 0.1 * min(len(s), len(t)):
-        return True
-    if not 0.9 < len(s) / len(t) < 1.1:
-        return False
-    return bool(_columns_sorted(s) & _columns_sorted(t))
+    return 0.9 < len(s) / len(t) < 1.1 and bool(_columns_sorted(s) & _columns_sorted(t))
 
 
 def other_sets(table, count: int = 5, names=None) -> list:
@@ -240,9 +237,8 @@ def read_value(answer: str, feature: str, names: list, number: bool = False) -> 
         lines = [l for l in text.split("\n") if l and not l.endswith(":")]
         value = _SAYS.sub("", lines[0]) if lines else ""
     value = bare(value.strip(" ,"))
-    if not number:
-        return value, bool(value)
-    return value, bool(re.fullmatch(_NUMBER + r"\.?", value) or value in ("nan", "")) * bool(value)
+    fits = not number or value == "nan" or re.fullmatch(_NUMBER + r"\.?", value)
+    return value, bool(value and fits)
 
 # %% ../../nbs/tabular/prompting.ipynb #c19d75c2
 def read_class(answer: str, labels: list) -> tuple:

@@ -15,10 +15,8 @@ from .guards import NEW_TWIN
 
 # %% ../../nbs/tabular/rules.ipynb #9e3c4021
 GPTS = "GPT-3.5", "GPT-4"  # the models of the paper
-TESTS = [
-    *"feature_names feature_values feature_distribution conditional_distribution".split(),
-    *"header row_completion feature_completion first_token".split(),
-]
+TESTS = """feature_names feature_values feature_distribution conditional_distribution
+    header row_completion feature_completion first_token""".split()
 OF_MEMORY = TESTS[4:]
 MEMORY_TESTS = dict(zip(OF_MEMORY, ("header", "next row", "unique cell", "first token")))
 POWER, UNREAD = 0.8, 0.2  # least recall of known rows, largest share of unreadable answers
