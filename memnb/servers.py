@@ -252,21 +252,25 @@ def _scored(way, reply, text):
     return _places(tokens, text), values, found.get("text_offset") or ()
 
 # %% ../nbs/rooms/servers.ipynb #f04f1162
-_HEAD, _ENDS = "The capital of France is the city of", (" Paris", " seven", " green")
+_HEAD, _ENDS = "The capital of France is the city of", (" seven", " green")
 
 
-def _shift(reads):
-    "By how many places values lag behind their tokens, from `_scored` of one beginning with several ends"
+def _shift(reads, ends, written):
+    """By how many places values lag behind their tokens, from `_scored` of one beginning with several ends.
+
+    The first end is what the server writes behind this beginning, and `written` the log-probability that it says.
+    """
     for shift in (0, 1):
-        heads, ends = [], []
-        for (places, values, offsets), end in zip(reads, _ENDS):
+        heads, found = [], []
+        for (places, values, offsets), end in zip(reads, ends, strict=True):
             moved = [None] * shift + values
             own = _span(places, moved, _HEAD, end, offsets)
             heads.append(moved[1 + shift : len(places) - 1 - len(own)])
-            ends.append(own[0])
+            found.append(own[0])
         if len({*map(len, heads)}) == 1 and heads[0] and None not in sum(heads, []):
             noise = max(max(x) - min(x) for x in zip(*heads))
-            if noise < (max(ends) - min(ends)) / 4:
+            told_apart = noise < (max(found) - min(found)) / 4
+            if told_apart and abs(found[0] - written) < max(0.1, 4 * noise):
                 return shift
 
 # %% ../nbs/rooms/servers.ipynb #ade5e085
@@ -570,11 +574,19 @@ class OpenAI(LM):
         why = []
         for way in () if self.way else ("echo", "prompt_logprobs"):
             try:
-                shift = _shift([await scored(way, _HEAD + end) for end in _ENDS])
+                reply = await self._post(
+                    dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1)
+                )
+                choice = reply["choices"][0]
+                ends, said = (choice["text"], *_ENDS), choice.get("logprobs") or {}
+                if not ends[0] or not said.get("token_logprobs"):
+                    raise Broken("the reply has no log-probability of what it writes")
+                reads = [await scored(way, _HEAD + end) for end in ends]
+                shift = _shift(reads, ends, said["token_logprobs"][-1])
                 if shift is not None:
                     self.way = way, shift
                     break
-                why.append(f"{way}: the values do not belong to the tokens")
+                why.append(f"{way}: its values are not those of the tokens")
             except (Broken, openai.APIStatusError) as e:
                 code = getattr(e, "status_code", 400)
                 if code not in (400, 404, 405, 422, 501) or code == 404 and "model" in str(e):

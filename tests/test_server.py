@@ -1494,15 +1494,37 @@ def echoing(values=lambda v: v, tokens=pieces, own=slice(None)):
         if body.get("echo"):
             h.reply(whole(body, text="?", finish_reason="length", logprobs=lp))
         else:
-            h.reply(whole(body))
+            h.reply(writes(body, local))
 
     return fault
+
+
+def writes(body, local):
+    "The next token, with its log-probability where it is asked for"
+    ids, v = reads(local, body["prompt"])
+    text = pieces(local, ids[-1:])[0]
+    said = dict(tokens=[text], token_logprobs=v[-1:]) if body.get("logprobs") else None
+    return whole(body, text=text, finish_reason="length", logprobs=said)
+
+
+def behind(h, body, local):
+    "As llama-cpp-python 0.3.36: each token is looked up in the distribution behind it"
+    import torch
+
+    if not body.get("echo"):
+        return h.reply(writes(body, local))
+    ids = local.tok(body["prompt"], add_special_tokens=False).input_ids
+    with torch.no_grad():
+        z = local.whole(torch.tensor([ids])).logits[0].log_softmax(-1)
+    v = [None, *(float(z[i, t]) for i, t in enumerate(ids) if i)]
+    lp = dict(tokens=pieces(local, ids), token_logprobs=v)
+    h.reply(whole(body, text=body["prompt"] + "?", finish_reason="length", logprobs=lp))
 
 
 def vllm(h, body, local):
     "As vLLM without an echo"
     if "prompt_logprobs" not in body:
-        return h.reply(whole(body))
+        return h.reply(writes(body, local))
     ids, v = reads(local, body["prompt"])
     own = [
         {str(i): dict(logprob=x, rank=1, decoded_token=t)}
@@ -1527,6 +1549,7 @@ NONE = {
     "numbers of tokens": echoing(tokens=lambda m, ids: [f"token_id:{i}" for i in ids]),
     "all alike": echoing(lambda v: [None, *[-2.0] * (len(v) - 1)]),
     "two too early": echoing(lambda v: [*v[2:], -3.0, -3.0]),
+    "behind the token": behind,
     "none": lambda h, body, local: h.reply(whole(body)),
 }
 
