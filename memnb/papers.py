@@ -183,10 +183,10 @@ def paper(word: str) -> Paper | None:
 
 
 def offered(word: str, name: str):
-    "What the package of a paper, else its exercises, have under a name, as 'PAPER'; else None"
-    for place in (f"memnb.{word}", f"memnb.{word}.exercises"):
-        if find_spec(place) is None:
-            return None
-        found = getattr(import_module(place), name, None)
+    "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
+    if find_spec(f"memnb.{word}") is None:
+        return None
+    for place in (f"memnb.{word}{end}" for end in ("", ".method", ".exercises")):
+        found = getattr(import_module(place), name, None) if find_spec(place) else None
         if found is not None:
             return found
