@@ -16,7 +16,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from .. import hf, lm, plant
+from .. import core, hf, lm, plant
 from ..core import say
 from .influence import guess, losses, mean_loss, right, scores, share
 from .method import case
@@ -105,7 +105,7 @@ def kept_model(model, net, name):
     ident = f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
     merged = copy.deepcopy(net).merge_and_unload()
     gc.collect()  # adapters refer to themselves
-    hf.give_back()
+    core.give_back()
     return hf.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
