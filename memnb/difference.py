@@ -70,14 +70,18 @@ def verdicts(paper: str, rows) -> dict:
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
 
-def _turned(paper: str, board: Path, rows) -> list:
-    "Claims whose verdict on these rows is not that of a board.csv: (paper, claim, model, verdict there, verdict now)"
-    if not board.exists():
-        return []
-    there = pd.read_csv(board, keep_default_na=False).itertuples(index=False, name=None)
-    was = {(claim, model): verdict for claim, model, verdict in there}
-    now = {k: (was.get(k, "not measured"), v) for k, v in verdicts(paper, rows).items()}
-    return [(paper, *k, before, v) for k, (before, v) in now.items() if before != v]
+def _turned(paper: str, board: Path, was, now) -> list:
+    """Claims judged otherwise on the rows of now than the board.csv says, or the rows of before where there is none
+
+    Returns (paper, claim, model, verdict before, verdict now).
+    """
+    if board.exists():
+        d = pd.read_csv(board, keep_default_na=False)
+        there = dict(zip(zip(d.id, d.model), d.verdict))
+    else:
+        there = verdicts(paper, was) if len(was) else {}
+    here = {k: (there.get(k, "not measured"), v) for k, v in verdicts(paper, now).items()}
+    return [(paper, *k, before, v) for k, (before, v) in here.items() if before != v]
 
 
 def differences(papers=()) -> tuple:
@@ -94,7 +98,7 @@ def differences(papers=()) -> tuple:
             numbers.append(_compared(was, now).assign(paper=word))
             d = numbers[-1][numbers[-1].quantity != "seconds"]
             if len(now) and d[["new", "gone", "changed"]].any(axis=None):
-                claimed += _turned(word, shipped / word / "board.csv", now)
+                claimed += _turned(word, shipped / word / "board.csv", was, now)
     names = ["paper", "claim", "model", "was", "now"]
     return pd.concat(numbers, ignore_index=True), pd.DataFrame(claimed, columns=names)
 

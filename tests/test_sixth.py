@@ -183,7 +183,7 @@ def test_its_numbers_are_compared(six):
     said = memnb(six, "diff", "toy")
     assert (
         "repeats by up to 75 % (1)" in said
-        and "claim remembers (die): holds -> does not hold" in said
+        and "claim remembers of toy (die): holds -> does not hold" in said
     )
 
 
