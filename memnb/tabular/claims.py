@@ -121,7 +121,8 @@ def _apart(cold, hot, statistic, resamples=499):
 def _temperatures(rows):
     "Figure 2: what the highest temperature does to samples of California Housing"
     t = data.load("california-housing")
-    temps = sorted(select(rows, part="sample", dataset=t.name).temperature.dropna().unique())
+    kept = select(rows, part=["sample", "known_sample"], dataset=t.name)
+    temps = sorted(kept.temperature.dropna().unique())
     if len(temps) < 2:
         return
     cold, hot = (read_samples(rows, t, x) for x in (temps[0], temps[-1]))
@@ -317,6 +318,8 @@ _PART = dict.fromkeys(("unknown", "first copies", "cause"), "known_sample") | di
 def models(claim, rows) -> list:
     "Names of the models that a claim is put to: those that were asked, or those fine-tuned with known repetitions"
     asked = set(rows.model[~rows["part"].isin(KNOWN)])
+    if claim.id in ("diverse", "support"):  # also of a model that can give samples within the data
+        return sorted(asked | set(rows.model[rows["part"] == "known_sample"]))
     if claim.about == MODEL:
         return sorted(asked)
     return sorted(set(rows.model[rows["part"] == _PART.get(claim.id, "exposure")]) - asked)

@@ -97,7 +97,8 @@ def kept_samples(dataset, drawn, temperature: float):
 def read_samples(rows, dataset, temperature: float = 0.7):
     "The valid samples that were kept of a table: DataFrame of text, a row a valid sample, as of `sample`"
     t = load_table(dataset)
-    own = results.select(rows, part="sample", dataset=t.name, temperature=temperature)
+    kept = results.select(rows, part=["sample", "known_sample"], dataset=t.name)
+    own = results.select(kept, temperature=temperature)
     own = own[own.value == 1] if len(own) else own
     return pd.DataFrame([parse(s, t.names) for s in own.text], columns=t.names)
 
