@@ -18,8 +18,8 @@ with OMP_NUM_THREADS=1 can be compared on a machine that has other work, too.
 Measured on 26 November 2026 in CPU seconds of one thread beside other work, answers out of blocks of 4 bits, against
 `generate`: writing behind one prompt .30 against 2.13 (table), .29 against 1.52 (demonstrations), .25 against 1.93
 (question). 16 prompts 2.06 against 6.01, which is the rate of reading (60 % are wanted). Tokens are those of `generate` in
-all of them. Reading 2,133 tokens 6.1 against 7.2. Against llama.cpp 0.3.36 (a factor of 2 is wanted) it was last run on
-24 November: .61, .38 and .54 for the three single prompts, when ours took .61, .38 and .44.
+all of them. Reading 2,133 tokens 6.1 against 7.2. Against llama.cpp 0.3.36 (a factor of 2 is wanted), seconds of two
+idle cores: .40, .13 and .34 for the three single prompts, where ours takes .21, .16 and .15; 4.4 and 1.1 for 16.
 
 `busy` with float32 weights, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.
