@@ -188,11 +188,13 @@ def _file_name(run, model, mode, seed):
 
 def _read(file):
     "Rows of a file; ValueError where it is none of ours, or damaged"
+    import pyarrow as pa
+
     try:
         rows = pd.read_parquet(file, page_checksum_verification=True)
         if odd := {*_REQUIRED, *MADE} - {*rows} or {*rows} - {*COLUMNS}:
             raise ValueError(f"it lacks, or should not have, {', '.join(sorted(odd))}")
-    except (ValueError, OSError, NotImplementedError) as e:
+    except (ValueError, OSError, pa.ArrowException) as e:
         why = f"{file.name} is no table of measurements ({e}): restore it or delete it"
         raise ValueError(why) from None
     return rows
