@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from . import claims, results
-from .core import checkout, data_dir, did_you_mean, replacing, share_dir
+from .core import checkout, data_dir, did_you_mean, replacing, say, share_dir
 from .papers import notebooks
 from .results import COLUMNS, MADE, NUMBERS
 
@@ -65,7 +65,7 @@ def _compared(was, now):
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
 def verdicts(paper: str, rows) -> dict:
-    "The verdicts of a paper's claims on measured rows, as of one run: (claim, model) -> verdict"
+    "The verdicts of a paper's claims on measured rows: (claim, model) -> verdict"
     found = claims.board(paper, rows.dropna(axis=1, how="all"), results.reported(paper))
     return {(r.id, r.model): r.verdict for r in found.itertuples()}
 
@@ -98,7 +98,12 @@ def differences(papers=()) -> tuple:
             numbers.append(_compared(was, now).assign(paper=word))
             d = numbers[-1][numbers[-1].quantity != "seconds"]
             if len(now) and d[["new", "gone", "changed"]].any(axis=None):
-                claimed += _turned(word, shipped / word / "board.csv", was, now)
+                try:
+                    claimed += _turned(word, shipped / word / "board.csv", was, now)
+                except (
+                    Exception
+                ) as e:  # rows of before, or of one part, that the claims do not read
+                    say(f"claims of {word} not compared: {type(e).__name__}: {e}"[:200])
     names = ["paper", "claim", "model", "was", "now"]
     return pd.concat(numbers, ignore_index=True), pd.DataFrame(claimed, columns=names)
 

@@ -687,7 +687,11 @@ def _base(name, device, dtype, **kw):
 
 def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **kw):
     folder = planted_dir(rest)
-    base = json.loads((folder / "recipe.json").read_text()).get("base")
+    try:
+        base = json.loads((folder / "recipe.json").read_text())["base"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        why = "has no recipe.json that names its base: make it anew"
+        raise ValueError(f"planted:{folder.name} {why}") from e
     if str(base).partition(":")[0] not in ("smollm2", "hf"):
         why = f"stands on {base!r}, but a base is smollm2 or hf:<id or folder>"
         raise ValueError(f"planted:{folder.name} {why}")

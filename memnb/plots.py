@@ -194,20 +194,20 @@ def slide(draw, stops: list, name: str, start: int = 0):
 
 
 def drawn(*parts, panels=1, size=(7.2, 3.3), **kw):
-    """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported, *more): foot and caption.
+    """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported): foot and caption.
 
     The `panels` stand in a row, `kw` are of `plt.subplots`; a placeholder where none of the `parts` was measured.
     """
 
     def made(draw):
-        def figure(measured, reported=None, more=()):
+        def figure(measured, reported=None):
             import matplotlib.pyplot as plt
 
             if parts and not measured.part.isin(parts).any():
                 return placeholder(f"{draw.__doc__}: not measured")
             with style():
                 fig, axs = plt.subplots(1, panels, figsize=size, **kw)
-                foot, caption = draw(axs, measured, reported, *more)
+                foot, caption = draw(axs, measured, reported)
             return finish(fig, draw.__doc__, foot, caption)
 
         figure.__name__, figure.__doc__ = draw.__name__, draw.__doc__  # its signature is its own

@@ -82,6 +82,17 @@ def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
     )
 
 
+def test_rows_that_the_claims_do_not_read(house, capsys):
+    files = [*(house / "data/papers/capacity/measured").glob("*.parquet")]
+    d = pd.concat([results._read(f) for f in files])
+    for f in files:
+        f.unlink()
+    results._write(d[d.part == "kept"].head(1), files[0])
+    code, out, err = said(capsys, "capacity")
+    assert code == 0 and " gone" in out and "Traceback" not in err
+    assert "claims of capacity not compared" in err
+
+
 def test_runs_that_are_new_or_gone(house, capsys):
     folder = house / "data/papers"
     gone = len(results.measured("icl")[["profile", "seed"]].drop_duplicates())

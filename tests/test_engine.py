@@ -157,6 +157,10 @@ def test_planted_models_and_their_bases(folder, home):
         (top / "recipe.json").write_text(json.dumps(dict(base=base)))
         with pytest.raises(ValueError, match="a base is"):
             lm.load("planted:toy")
+    for torn in ("{", "[]"):
+        (top / "recipe.json").write_text(torn)
+        with pytest.raises(ValueError, match="recipe.json"):
+            lm.load("planted:toy")
 
 
 def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):

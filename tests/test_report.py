@@ -437,7 +437,10 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
     notebook(tmp_path / "p/bad.partial.ipynb", text("## Measure"), cell("1/0", oops), cell("2"))
     half = cell("1") | dict(metadata=dict(papermill=dict(status="completed")))
     notebook(tmp_path / "p/half.partial.ipynb", half, cell("2"))
+    notebook(tmp_path / "p/lone.partial.ipynb", half, cell("2"))  # nothing of it in the log
+    notebook(tmp_path / "p/ended.ipynb", *claims(("m", "§1", "x", YES, "e")))
     rows = [
+        dict(run="ended", what="cell", cell=8, of=9),  # killed before it was told
         dict(run="next", notebook="dice", what="cell", cell=3, of=9),
         dict(run="next"),
         [],
@@ -449,8 +452,14 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
     ]
     (tmp_path / "p/batch.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"run": "to')
     page = words(batch_report(tmp_path).read_text())
-    assert "4 runs did not finish" in page and "Trace" in page and "\x1b" not in page
+    assert (
+        "5 runs did not finish" in page
+        and "ended (p):" not in page
+        and "Trace" in page
+        and "\x1b" not in page
+    )
     told = ["next (p): unknown", "gone (p): failed  OSError: disk full", "half (p): started"]
+    told += ["lone (p): unfinished"]
     assert [t for t in [*told, "bad (p): failed  ValueError: no <script>"] if t not in page] == []
 
 

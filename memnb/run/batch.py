@@ -1,4 +1,4 @@
-"""Many runs: jobs and their locks, several at a time, what is finished reused."""
+"""Many runs: their locks, several at a time, what is finished reused."""
 
 import os
 from collections import Counter
@@ -205,10 +205,13 @@ def batches(out: Path = None) -> list:
     "All batches of a folder: (profile, how its runs ended, when something was last heard of them)"
     rows = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
-        last = last_events(log.parent).values()
-        states = Counter(str(e.get("what")).replace("cell", "started") for e in last)
+        last, states = last_events(log.parent), Counter()
+        for run, event in last.items():
+            going = _is_locked(log.parent / ".locks" / f"{run}.lock")
+            how = "running" if going else str(event.get("what"))
+            states["broken off" if how in ("started", "cell") else how] += 1
         told = ", ".join(f"{n} {how}" for how, n in states.items())
-        heard = max((str(e.get("when", "")) for e in last), default="")
+        heard = max((str(e.get("when", "")) for e in last.values()), default="")
         rows.append((log.parent.name, told, heard[:16].replace("T", " ")))
     return rows
 

@@ -26,8 +26,10 @@ _MARKS = b'content="memnb report"', b"Title\0", b'{"key": "'  # a page, a figure
 
 
 def _may_write(file):
-    "Refuse to write over a file that memnb did not write"
-    if not (file := Path(file)).is_file():
+    "Refuse to write over a folder, or a file that memnb did not write"
+    if (file := Path(file)).is_dir():
+        raise ValueError(f"{file} is a folder: name a file")
+    if not file.is_file():
         return
     begin = file.read_bytes()[:4000]
     with suppress(OSError, EOFError), gzip.open(file) as f:

@@ -168,6 +168,15 @@ def read_notebooks(runs: Path) -> tuple:
     for log, profile in run_files(runs, "batch.jsonl"):
         events = redact_notebook(last_events(log.parent), clean).values()
         lost += [dict(profile=clean(profile)) | e for e in events if e.get("what") != "done"]
+    done = {(r.profile, r.name) for r in nbs if r.state == "done"}
+    over = (
+        "failed",
+        "stopped",
+    )  # of one that was run again; any other event of a run that is done is late
+    lost = [e for e in lost if e.get("what") in over or (e["profile"], e["run"]) not in done]
+    told = {(e["profile"], e["run"]) for e in lost}
+    torn = [r for r in nbs if r.state != "done" and (r.profile, r.name) not in told]
+    lost += [dict(profile=r.profile, run=r.name, what="unfinished") for r in torn]
     papers = {word: i for i, word in enumerate(notebooks())}
     nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
     return nbs, odd, lost

@@ -27,15 +27,21 @@ def _code(file, stamp):
 
 
 def code_used(word: str, source: str, top: Path = None) -> dict:
-    """Code of memnb that a page reaches: the rooms, the package of its paper, and those that it or the page import.
+    """Code of memnb that a page may reach: all rooms, the package of its paper, and the packages that are imported.
 
-    File, as 'tabular/rules.py' -> its checksum.
+    File, as 'tabular/rules.py' -> its checksum. So an edit of any room makes every run due again.
     """
     top, kinds = Path(top or package_dir()), (".py", ".c", ".csv")
     packages = {f.parent.name: [*f.parent.glob("*.py")] for f in top.glob("*/__init__.py")}
-    texts = "\n".join([source, *(_code(f, stamp(f))[0] for f in packages.get(word, []))])
     imported = r"(?m)(?:^|:)\s*(?:from|import) [^\n(]*(?:\([^)]*)?\b%s\b"
-    named = {k for k in packages if k == word or re.search(imported % k, texts)} - {"run"}
+    named, more = set(), {word} & {*packages}
+    while True:
+        named |= more
+        own = [_code(f, stamp(f))[0] for k in named for f in packages[k]]
+        texts = "\n".join([source, *own])
+        more = {k for k in packages if re.search(imported % k, texts)} - {"run"} - named
+        if not more:
+            break
     files = [f for f in top.iterdir() if f.suffix in kinds and f.name != "_modidx.py"]
     files += [f for k in named for f in packages[k]]
     return {f.relative_to(top).as_posix(): _code(f, stamp(f))[1] for f in files}

@@ -115,6 +115,9 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
 
     for nb in nbs:
         write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=f"../{quote(out.name)}")
+    for f in beside.glob("*.html"):  # pages of ours for runs that are gone
+        if f.stem not in pages and b'content="memnb report"' in f.read_bytes()[:1200]:
+            f.unlink()
     verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
     found = dict(notebooks=nbs, odd=odd, lost=lost, pages=pages, papers=papers)
     found |= dict(models=sorted(models), total=total, ours=ours, verdicts=verdicts)

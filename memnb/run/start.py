@@ -75,5 +75,6 @@ def student(page: Path, out: Path) -> int:
             n += cell.source.count("...  # your lines")
         cell.source = re.sub(r"^#\|.*\n", "", cell.source, flags=re.M)
     nb.cells = [c for c in nb.cells if c.source.strip()]
-    nbformat.write(nb, out)
+    with open(out, "x", encoding="utf-8") as f:
+        nbformat.write(nb, f)
     return n

@@ -84,7 +84,8 @@ def progress(where: Path, batch: str, quiet: bool = False):
     from rich import progress as rich
     from rich.console import Console
 
-    bars, at = {}, events(where)[1]
+    log = Path(where) / "batch.jsonl"
+    bars, at = {}, log.stat().st_size if log.is_file() else 0
     told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
     columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
     err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
