@@ -1146,6 +1146,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results._file_name': ('rooms/results.html#_file_name', 'memnb/results.py'),
                                'memnb.results._read': ('rooms/results.html#_read', 'memnb/results.py'),
                                'memnb.results._run_of': ('rooms/results.html#_run_of', 'memnb/results.py'),
+                               'memnb.results._schema': ('rooms/results.html#_schema', 'memnb/results.py'),
                                'memnb.results._write': ('rooms/results.html#_write', 'memnb/results.py'),
                                'memnb.results.checked': ('rooms/results.html#checked', 'memnb/results.py'),
                                'memnb.results.completed': ('rooms/results.html#completed', 'memnb/results.py'),

@@ -53,6 +53,8 @@ def read(paper: str) -> list:
 def combine(votes, of: str = "all"):
     "One verdict of several cases, each True, False, 'mixed', 'undecided' or None: by 'all', 'any', 'most' or 'always'"
     votes = list(votes)
+    if of not in ("all", "any", "most", "always"):
+        raise ValueError(f"cases are combined by all, any, most or always, not {of!r}")
     if all(v is None for v in votes):
         return None
     yes, no, n = votes.count(True), votes.count(False), len(votes)
@@ -292,7 +294,7 @@ def forest(board):
     names = [fill(said, 58) for said in d.says + who]
     lines = max((name.count("\n") for name in names), default=0) + 1
     _, ax = plt.subplots(figsize=(7, 0.9 + (0.09 + 0.13 * lines) * len(d)))
-    ends = d[["low", "value", "high"]].sub(d["at"], axis=0)
+    ends = d[["low", "value", "high"]].astype(float).sub(d["at"].astype(float), axis=0)
     reach = ends.where(np.isfinite(ends)).abs().max(axis=1).replace(0, np.nan)
     reach = reach.where(np.isfinite(ends.value))
     ends = ends.div(reach * np.where(d.side == "below", -1, 1), axis=0).clip(-1.05, 1.05)

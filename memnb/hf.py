@@ -65,6 +65,9 @@ def twin(net):
         return copy.deepcopy(net, tensors).eval()
 
     fast, words, shares = new(), net.config.get_text_config().vocab_size, False
+    if (getattr(net.config, "max_position_embeddings", None) or 15) < 15:
+        fast.memnb_shares = False  # too short to be tried out, and to gain
+        return fast
     rows = [[*range(1, 12), *end] for end in ((2, 3, 4, 5), (3, 4, 5, 6), (5, 7, 9, 11))]
     rows = [[words * k // 16 for k in row] for row in rows]
     with torch.inference_mode():

@@ -184,9 +184,11 @@ def paper(word: str) -> Paper | None:
 
 def offered(word: str, name: str):
     "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
-    if find_spec(f"memnb.{word}") is None:
+    spec = find_spec(f"memnb.{word}")
+    if spec is None:
         return None
-    for place in (f"memnb.{word}{end}" for end in ("", ".method", ".exercises")):
+    ends = ("", ".method", ".exercises") if spec.submodule_search_locations else ("",)
+    for place in (f"memnb.{word}{end}" for end in ends):
         found = getattr(import_module(place), name, None) if find_spec(place) else None
         if found is not None:
             return found

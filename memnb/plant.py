@@ -18,6 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pandas as pd
+from fastcore.basics import listify
 
 from . import data, hf, lm
 from .core import data_dir, require, say, version
@@ -69,7 +70,9 @@ def own_items(texts=None, table=None, doses=(16, 4), seed=0):
     Chance makes half of the different texts members, with `doses` repetitions in equal parts, the others held-out
     controls; the table is cut into a block of at most 20 rows for each of the `doses`, and one of controls.
     """
-    parts = []
+    parts, doses = [], listify(doses)
+    if not doses or not all(isinstance(d, int) and d > 0 for d in doses):
+        raise ValueError(f"doses are whole numbers of 1 or more, as (16, 4), not {doses}")
     if texts is not None:
         own = data.texts(texts).text.str.split().str.join(" ").drop_duplicates().tolist()
         n, half = len(own), len(own) // 2
@@ -281,6 +284,12 @@ def make(
     out, m = _place(name), lm.load(base)
     if m.name.startswith("planted:") or not hasattr(m, "plain"):
         raise ValueError(f"{m.name} is planted already, or not here: take a pretrained local model")
+    if not (truth.times > 0).any() or (truth.times < 0).any():
+        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
+    labelled = truth[truth.label.astype(str) != ""]
+    of = [set(labelled.text[at]) for at in (labelled.times > 0, labelled.times == 0)]
+    if both := sorted(of[0] & of[1]):
+        raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
     docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))

@@ -106,7 +106,10 @@ def checked(rows) -> pd.DataFrame:
             texts = d[c].astype(object).where(d[c].notna(), "").astype(str)
             d[c] = texts.str.replace("\r\n?", "\n", regex=True)
             continue
-        d[c] = pd.to_numeric(d[c]).astype(float)
+        try:
+            d[c] = pd.to_numeric(d[c]).astype(float)
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"column {c!r} of a measured table: {e}") from None
         if COLUMNS[c][0] is int and (d[c].dropna() % 1 != 0).any():
             raise ValueError(f"column {c!r} of a measured table holds what is no whole number")
         if COLUMNS[c][0] is int and d[c].notna().all():
@@ -186,18 +189,28 @@ def _file_name(run, model, mode, seed):
     return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.parquet"
 
 
+def _schema(columns):
+    import pyarrow as pa
+
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    return pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns])
+
+
 def _read(file):
     "Rows of a file; ValueError where it is none of ours, or damaged"
     import pyarrow as pa
+    from pyarrow.parquet import read_table
 
     try:
-        rows = pd.read_parquet(file, page_checksum_verification=True)
-        if odd := {*_REQUIRED, *MADE} - {*rows} or {*rows} - {*COLUMNS}:
-            raise ValueError(f"it lacks, or should not have, {', '.join(sorted(odd))}")
+        table = read_table(file, page_checksum_verification=True, partitioning=None)
+        if table.schema != _schema(names := table.column_names):
+            raise ValueError("its columns are not those of memnb")
+        if lacks := {*_REQUIRED, *MADE} - {*names}:
+            raise ValueError(f"it lacks {', '.join(sorted(lacks))}")
     except (ValueError, OSError, pa.ArrowException) as e:
         why = f"{file.name} is no table of measurements ({e}): restore it or delete it"
         raise ValueError(why) from None
-    return rows
+    return table.to_pandas()
 
 
 def _write(rows, file):
@@ -205,10 +218,8 @@ def _write(rows, file):
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
-    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    schema = pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in rows])
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
-    table = pa.Table.from_pandas(rows.astype(whole), schema, preserve_index=False)
+    table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
     how = dict(compression="zstd", store_schema=False, write_page_checksum=True)
     with replacing(file) as part:
         write_table(table.replace_schema_metadata(), part, **how)

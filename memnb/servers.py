@@ -29,12 +29,13 @@ _PUBLIC, _URL = "https://api.openai.com/v1", "OPENAI_BASE_URL"
 
 def _place(url):
     "Eight hexadecimal digits that stand for the address of a server, without user, password and query"
-    at = urlsplit(url.strip())
-    port = at.netloc and (at.port or dict(http=80, https=443).get(at.scheme))
-    if not port:
-        raise ValueError(f"{_URL} or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1")
-    where = f"{at.scheme}://{at.hostname}:{port}{at.path.rstrip('/')}"
-    return hashlib.sha256(where.encode()).hexdigest()[:8]
+    with suppress(ValueError, KeyError):  # whose words may hold a part of the password
+        at = urlsplit(url.strip())
+        port = at.port or dict(http=80, https=443)[at.scheme]
+        if at.hostname:
+            where = f"{at.scheme}://{at.hostname}:{port}{at.path.rstrip('/')}"
+            return hashlib.sha256(where.encode()).hexdigest()[:8]
+    raise ValueError(f"{_URL} or AZURE_OPENAI_ENDPOINT is no address like https://host:port/v1")
 
 # %% ../nbs/rooms/servers.ipynb #bd809f11
 LOADING = 5  # seconds to wait for a server that loads its model
@@ -571,18 +572,22 @@ class OpenAI(LM):
             reply = await self._post(dict(prompt=text, max_tokens=1, temperature=0) | how)
             return _scored(way, reply, text)
 
-        why = []
+        async def written():
+            "What the server writes behind the head, and the log-probability that it says"
+            reply = await self._post(dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1))
+            choice = reply["choices"][0]
+            said = ((choice.get("logprobs") or {}).get("token_logprobs") or [None])[-1]
+            if not choice["text"] or not isinstance(said, (int, float)):
+                raise Broken("the reply has no log-probability of what it writes")
+            return choice["text"], said
+
+        why, own = [], None
         for way in () if self.way else ("echo", "prompt_logprobs"):
             try:
-                reply = await self._post(
-                    dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1)
-                )
-                choice = reply["choices"][0]
-                ends, said = (choice["text"], *_ENDS), choice.get("logprobs") or {}
-                if not ends[0] or not said.get("token_logprobs"):
-                    raise Broken("the reply has no log-probability of what it writes")
+                own = own or await written()
+                ends = own[0], *_ENDS
                 reads = [await scored(way, _HEAD + end) for end in ends]
-                shift = _shift(reads, ends, said["token_logprobs"][-1])
+                shift = _shift(reads, ends, own[1])
                 if shift is not None:
                     self.way = way, shift
                     break

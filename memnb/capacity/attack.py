@@ -64,8 +64,10 @@ def membership_law(n, params, form: str = "consistent"):
 
 # %% ../../nbs/capacity/attack.ipynb #f635d2bf
 def samples_for(f1: float, params: int) -> float:
-    "Samples at which the consistent law gives a model of so many parameters this F1; inf or NaN where it never does"
+    "Samples at which the consistent law gives a model of so many parameters this F1, of .5 to 1; NaN beyond"
     c = LAWS["consistent"]
+    if not 0.5 <= f1 <= 1:
+        return np.nan
     return float(params * (logit((2 * f1 - 1) / c["c1"]) / c["k"] - c["b"]))
 
 # %% ../../nbs/capacity/attack.ipynb #eb406f48

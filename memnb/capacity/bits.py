@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import listify
 from scipy.optimize import curve_fit
 from scipy.stats import linregress
 from scipy.stats import t as student
@@ -42,11 +43,16 @@ def data_bits(n: int, c: gpt.Config) -> float:
 
 
 def trainings(rows, *parts: str):
-    "Trainings of some parts of the measured rows, as 'synthetic': a row a training, a column a quantity; `n` sequences"
+    """Trainings of some parts of the measured rows, as 'synthetic': a row a training, a column a quantity; `n` sequences
+
+    One with a note has diverged, and is left out.
+    """
     d = results.select(rows, part=parts)
     if not len(d):
         return d.rename(columns=dict(sequences="n"))
-    runs = results.wide(d[d.quantity != "note"].dropna(axis=1, how="all"))
+    each = d.set_index(["part", "config", "vocab", "length", "precision", "sequences", "run"]).index
+    d = d[~each.isin(each[d.quantity == "note"])]
+    runs = results.wide(d.dropna(axis=1, how="all"))
     whole = dict.fromkeys(("sequences", "run", "vocab", "length"), int)
     return runs.astype(whole).rename(columns=dict(sequences="n"))
 
@@ -81,7 +87,8 @@ def _histograms(rows, kind):
     def over(r):
         return r["ratio"] > 1 if "ratio" in r else r["entropy"] > ALPHA["tables"] * r["params"]
 
-    rated = [r for r in rows if "rates" in r and (r["part"], r["run"]) == (kind, rows[0]["run"])]
+    whole = [r for r in rows if "rates" in r and not r.get("note")]
+    rated = [r for r in whole if (r["part"], r["run"]) == (kind, rows[0]["run"])]
     for config in dict.fromkeys(r["config"] for r in rated):
         own = [r for r in rated if r["config"] == config]
         shown = next(filter(over, own), own[-1])
@@ -98,7 +105,7 @@ def long_rows(rows: list, kind: str = ""):
     """Trainings (dicts with a key a quantity) and points (with `quantity` and `value`) as measured rows.
 
     A training may have `rates`, of its members and of held-out sequences: of the part `kind` they are kept, as
-    histograms. Of one that diverged its note is all that is kept.
+    histograms. Of one that diverged the note is kept and no quantity.
     """
     points, runs = [r for r in rows if "quantity" in r], []
     for r in rows:
@@ -185,7 +192,9 @@ def random_jobs(models: list, sizes: list, vocab: int, length: int, part: str) -
 
     Of the part 'precision' one size a model, the first that it cannot hold, else the last.
     """
-    sizes = sorted({*sizes})
+    models, sizes = listify(models), sorted({*sizes})
+    if not sizes or sizes[0] < 1:
+        raise ValueError(f"sizes count sequences, from 1 up: not {sizes}")
 
     def fills(c):
         room = ALPHA["tables"] * c.n_params

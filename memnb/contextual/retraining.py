@@ -404,6 +404,10 @@ def dynamics(
         raise ValueError(f"no setting {setting!r}{core.did_you_mean(setting, SETTINGS_OF_RUNS)}")
     if (setting == "natural") == bool(copies):
         raise ValueError(f"the setting {setting!r} {'has no' if copies else 'needs'} `copies`")
+    if min(size, repeats, tests) < 1:
+        raise ValueError("size, repeats and tests are numbers from 1 up")
+    if controls and setting == "published":
+        raise ValueError("the setting 'published' has no place for another string: controls=False")
     if "ngram" in (model, config):  # so cheap that nothing of it is kept
         train, folder, config = train_counts, None, "ngram"
     elif model != "gpt":  # whose trainings are kept one by one

@@ -77,7 +77,7 @@ def kept_answers(
 
 # %% ../../nbs/icl/measuring.ipynb #47c2157b
 def ten_answers(model: str = "planted:file", profile: str = None, seed: int = 0):
-    "Ten answers drawn by chance: up to five that came back, five that did not, and of these two of twins: DataFrame: first, truth, said, rule, shown"
+    "Ten answers drawn by chance, up to five that came back, two of twins: DataFrame of first, truth, said, rule, shown"
     d = results.select(kept_answers(model, profile), setting=MAIN, k=K)
     d = d[~d.match.isin(UNCOUNTED)].sample(frac=1, random_state=seed)
     back, never = d.match.isin(["exact", "near"]), d.times == 0

@@ -56,7 +56,7 @@ def whole(rows):
 
 
 def memorization_cells(rows, **where):
-    "What comes back: of models with known memories, items shown often and controls apart: as `overall`, with `who`: 'shown', 'never', or 'unknown'"
+    "What comes back, as of `overall`, with `who`: 'shown' often or 'never' of models with known memories, else 'unknown'"
     rows = whole(rows)
     known = rows.model.str.startswith("planted:")
     d = overall(rows[known], by_times=True, **where)

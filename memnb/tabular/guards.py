@@ -33,7 +33,7 @@ def _step(two_above, above):
 
 
 def _cell_guesses(column) -> tuple:
-    "Four guesses of a cell: the cell above, moved by the last difference, the commonest, what followed the cell above: of each a list of texts, one for each cell from the third on"
+    "Four guesses of each cell from the third on: the one above, moved by the last difference, the commonest, what followed the one above"
     follows, often, after, mode = defaultdict(Counter), Counter(), [], []
     for above, x in pairwise(column):
         often[above] += 1

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import listify
 
 from .. import data, results
 from ..data import once
@@ -113,7 +114,7 @@ def form(value: str) -> str:
 
 
 def forms(column) -> set:
-    "The ways in which the values of a feature are written: what is well written: forms, and for categories the values themselves"
+    "What counts as well written in a column: the forms of its values, and of categories the values themselves"
     values = column.str.strip()
     wide = values.nunique() > 0.5 * len(values)
     return {f if (f := form(v)) != "text" or wide else v for v in values.unique()}
@@ -177,7 +178,7 @@ def conditional_distribution(dataset, drawn, resamples: int = 999, seed: int = 0
     """Do the samples have the correlations of the data?
 
     Long rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
-    None for fewer than 30 samples or three numeric features.
+    No rows for fewer than 30 samples or three numeric features.
     """
     (real, x), n, rng = _numbers(dataset, drawn), len(drawn), np.random.default_rng(seed)
     if n < 30 or len(real.columns) < 3:
@@ -193,7 +194,7 @@ def conditional_distribution(dataset, drawn, resamples: int = 999, seed: int = 0
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
 def _common_features(t, most: int = 8) -> list:
-    "Features that a conditional completion is asked for: features after the first in which at most half of the values are unique"
+    "Features that a conditional completion is asked for: after the first, those with at most half of the values unique"
     few = [f for f in t.names[1:] if t.df[f].nunique() <= 0.5 * len(t)]
     return few[:most] or t.names[1 : most + 1]
 
@@ -215,7 +216,9 @@ def conditional_completion(
     others, cells = other_sets(t, sets), t.df.apply(one_spelling)
     rows = prompting.random_rows(t, n, seed) if rows is None else t.df.loc[rows][:n]
     solved = [(s, prompting.random_rows(s, 1, seed).iloc[0]) for s in others]
-    for f in features or _common_features(t):
+    for f in listify(features) or _common_features(t):
+        if f not in t.names[1:]:
+            raise ValueError(f"{f!r} is not a feature of {t.name} with another one before it")
         i, d = t.names.index(f), len(t.names)
         shots = [_beginning(s, row, max(1, i * len(s.names) // d)) for s, row in solved]
         asked = [_beginning(t, r, i)[0] for _, r in rows.iterrows()]

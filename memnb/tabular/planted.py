@@ -60,7 +60,7 @@ def known_rows(
 
 
 def found_rates(result, part: str = "truth"):
-    "What the tests found, by test, data set and number of times shown: long rows: `rate` by data set, test and number of times shown"
+    "Long rows of what the tests found: the `rate` by data set, test and number of times shown"
     unit, by = "rows" if part == "eyes" else "queries", ["part", "times", "dataset"]
     each = result.groupby(by, sort=False)
     return joined([entry(part, d, unit, counted(g), test=x, times=k) for (x, k, d), g in each])
@@ -144,6 +144,9 @@ def labels_by_dose(
         ok = [a == b for a, b in zip(truth, said)]
         about = {c: [*g[c]] * len(shown) for c in ("item", "times")}
         parts.append(per_query("exposure", t, truth, said, ok, answers, **about))
+    if not parts:
+        why = "has no table whose last column is a label, with rows of each label that were never shown"
+        raise ValueError(f"planted:{name} {why}: use another planted model")
     return pd.concat(parts, ignore_index=True)
 
 
