@@ -184,10 +184,10 @@ def paper(word: str) -> Paper | None:
 
 def offered(word: str, name: str):
     "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
-    spec = find_spec(f"memnb.{word}")
-    if spec is None:
+    if find_spec(f"memnb.{word}") is None:
         return None
-    ends = ("", ".method", ".exercises") if spec.submodule_search_locations else ("",)
+    package = hasattr(import_module(f"memnb.{word}"), "__path__")  # or a module, as 'core'
+    ends = ("", ".method", ".exercises") if package else ("",)
     for place in (f"memnb.{word}{end}" for end in ends):
         found = getattr(import_module(place), name, None) if find_spec(place) else None
         if found is not None:
