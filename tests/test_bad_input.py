@@ -378,3 +378,51 @@ def test_rows_of_several_lines_and_rows_too_long_are_told():
     wide = pd.DataFrame({f"f{i}": ["1234"] * 20 for i in range(6000)})
     with pytest.raises(ValueError, match="no model reads at once"):
         onepage.one_page("smollm2", wide)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://ann:pa/ss@h/v1", "https://h:abc/v1", "http://[::1/v1", "http://:8000/v1"]
+)
+def test_an_address_that_is_none_is_not_shown(url):
+    from memnb.servers import _place
+
+    with pytest.raises(ValueError, match="is no address like") as e:
+        _place(url)
+    assert "pa" not in str(e.value).split("is no")[0] and "abc" not in str(e.value)
+
+
+@pytest.mark.parametrize("doses", [(-1, 4), (0,), (2.5,), ("4",), ()])
+def test_doses_are_whole_numbers(doses):
+    from memnb import plant
+
+    with pytest.raises(ValueError, match="doses are whole numbers"):
+        plant.own_items([f"text number {i}" for i in range(20)], doses=doses)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"junk"])
+def test_a_damaged_state_of_a_training_is_named(tmp_path, content):
+    from memnb import gpt
+
+    c, x = gpt.Config(1, 8, 20, 8), gpt.random_data(8, 8, 20)
+    how = dict(epochs=2, batch=4, threads=1, folder=tmp_path)
+    gpt.fit(c, x, **how)
+    (state,) = tmp_path.glob("*.npz")
+    state.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{state.name} is a damaged state"):
+        gpt.fit(c, x, **how)
+
+
+def test_a_mask_of_another_length():
+    from memnb import gpt
+
+    c, x = gpt.Config(1, 8, 20, 8), gpt.random_data(8, 8, 20)
+    with pytest.raises(ValueError, match="a mask of 1 for 8 sequences"):
+        gpt.fit([c], [x], absent=[[False]], bits=False, eval_sets=dict(a=x[:2]), epochs=1)
+
+
+def test_the_first_feature_has_none_before_it(model):
+    first, second = data.load("iris").names[:2]
+    with pytest.raises(ValueError, match="with another one before it"):
+        tabular.conditional_completion(model, "iris", features=first)
+    found = tabular.conditional_completion(model, "iris", n=2, features=second)
+    assert set(found.feature) == {second}
