@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/contextual/figures.ipynb #a1805008
-from functools import partial
+from functools import partial, wraps
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,8 +34,8 @@ def _drawn(choose, **how):
             rows = curves(chosen(measured)) if "quantity" in measured else measured
             if not len(m := choose(rows)):
                 return plots.placeholder("losses: not measured")
-            more = check_tau(tau), rule
-            return plots.drawn(**how)(f)(m, reported, more) if how else f(m, reported, *more)
+            g = wraps(f)(partial(f, tau=check_tau(tau), rule=rule))
+            return plots.drawn(**how)(g)(m, reported) if how else g(m, reported)
 
         draw.__name__, draw.__doc__ = f.__name__, f.__doc__
         return draw
