@@ -9,8 +9,8 @@ __all__ = ['RUN', 'verdicts', 'differences', 'difference_text', 'board_text', 'w
 import io
 import shutil
 import subprocess
-import tarfile
 import tempfile
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,12 +27,12 @@ def _shipped_dir():
     "Folder of the papers' tables as they ship: those of git's HEAD in a checkout, else those of the package"
     top, packed = checkout(), None
     if top and shutil.which("git"):
-        git = ["git", "-C", str(top), "archive", "HEAD", "data/papers"]
+        git = ["git", "-C", str(top), "archive", "--format=zip", "HEAD", "data/papers"]
         packed = subprocess.run(git, capture_output=True)
     if packed and not packed.returncode:
         file = io.BytesIO(packed.stdout)
-        with tempfile.TemporaryDirectory() as tmp, tarfile.open(fileobj=file) as files:
-            files.extractall(tmp, filter="data")
+        with tempfile.TemporaryDirectory() as tmp, zipfile.ZipFile(file) as files:
+            files.extractall(tmp)
             yield Path(tmp) / "data/papers"
     elif top and data_dir().resolve() == (top / "data").resolve():
         why = "has no commit: only a run with MEMNB_HOME set to another one can be compared"
