@@ -333,7 +333,7 @@ class HF(LM):
     def begin(self, ids: list, more: list):
         """Read lists of token ids in batches, so that `step` can go on and give each `more` tokens
 
-        Yields numbers of the lists, their scores (lists x vocabulary), and the `Tails` of the batch.
+        Yields numbers of the lists, their scores (lists x vocabulary), and what `step` goes on with.
         """
         import torch
 

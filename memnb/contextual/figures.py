@@ -283,7 +283,8 @@ def fig9(ax, m, reported, tau, rule):
     s, hue, top = onsets(m, tau, rule), shades(m), 1.12 * m.epoch.max()
     d = s.melt(["string", "repeat"], [f"start_{k}" for k in NOTIONS], "measure", "start")
     d = d.assign(measure=d.measure.str.removeprefix("start_"))
-    printed = reported[reported.what == "start"]
+    its = (tau, rule) == (0.2, "sustained")  # the paper's own
+    printed = reported[(reported.what == "start") & its]
     mid = d.fillna({"start": np.inf}).groupby(["measure", "string"]).start.median()
     how = dict(hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax)
     sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
@@ -293,14 +294,15 @@ def fig9(ax, m, reported, tau, rule):
             ax.plot(x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black")
             own = printed[(printed.measure == kind) & (printed["item"] == name)].value
             look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
-            ax.plot([x] * len(own), own.astype(float), **look)
+            if len(own):
+                ax.plot([x] * len(own), own.astype(float), **look)
     ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
     ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
     _legend(ax)
     return (
-        _foot(m),
-        "A dot is a replicate, a bar the median; in the top row strings that are never memorized. Open "
-        "circles: the epochs that the paper prints, for recollection only.",
+        _foot(m) if its else f"{_foot(m)} · τ = {tau:g}, {rule}",
+        "A dot is a replicate, a bar the median; in the top row strings that are never memorized."
+        + its * " Open circles: the epochs that the paper prints, for recollection only.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8

@@ -44,9 +44,10 @@ def _cell_guesses(column) -> tuple:
 
 
 @once
-def _guessed_rows(t, most: int = 3000):
+def _guessed_rows(t):
     "Rows that come out of the rows before, without memory: bool array, one a row: does the guess have it? False for the first two"
-    half, right = max(1, (min(most, len(t)) - 2) // 2), []
+    most, right = 3000, []
+    half = max(1, (min(most, len(t)) - 2) // 2)
     for f in t.df:
         column = t.df[f][:most].str.strip().tolist()
         each = [np.equal(g, column[2:]) for g in _cell_guesses(column)]

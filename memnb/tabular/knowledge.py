@@ -193,10 +193,10 @@ def conditional_distribution(dataset, drawn, resamples: int = 999, seed: int = 0
     return entry("conditional_distribution", load_table(dataset).name, "samples", found)
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
-def _common_features(t, most: int = 8) -> list:
-    "Features that a conditional completion is asked for: after the first, those with at most half of the values unique"
+def _common_features(t) -> list:
+    "Features that a conditional completion is asked for: eight after the first, those with at most half of the values unique"
     few = [f for f in t.names[1:] if t.df[f].nunique() <= 0.5 * len(t)]
-    return few[:most] or t.names[1 : most + 1]
+    return few[:8] or t.names[1:9]
 
 
 def _beginning(t, row, i):
