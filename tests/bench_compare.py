@@ -75,7 +75,7 @@ def world_part(n):
     seconds, w = clock(lambda: small_world(n=n or 600))
     more, rows = clock(lambda: world_rows(w))
     row(
-        f"world: {w}",
+        f"world: {len(w.texts)} texts, {len(w.shown)} models",
         None,
         seconds + more,
         "< 360 s" if len(w.texts) == 600 else None,
