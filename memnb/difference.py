@@ -100,9 +100,7 @@ def differences(papers=()) -> tuple:
             if len(now) and d[["new", "gone", "changed"]].any(axis=None):
                 try:
                     claimed += _turned(word, shipped / word / "board.csv", was, now)
-                except (
-                    Exception
-                ) as e:  # rows of before, or of one part, that the claims do not read
+                except Exception as e:  # rows of before, which the claims do not read
                     say(f"claims of {word} not compared: {type(e).__name__}: {e}"[:200])
     names = ["paper", "claim", "model", "was", "now"]
     return pd.concat(numbers, ignore_index=True), pd.DataFrame(claimed, columns=names)

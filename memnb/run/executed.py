@@ -169,10 +169,8 @@ def read_notebooks(runs: Path) -> tuple:
         events = redact_notebook(last_events(log.parent), clean).values()
         lost += [dict(profile=clean(profile)) | e for e in events if e.get("what") != "done"]
     done = {(r.profile, r.name) for r in nbs if r.state == "done"}
-    over = (
-        "failed",
-        "stopped",
-    )  # of one that was run again; any other event of a run that is done is late
+    # a failure is told also of a run that was done again; its other events are late
+    over = ("failed", "stopped")
     lost = [e for e in lost if e.get("what") in over or (e["profile"], e["run"]) not in done]
     told = {(e["profile"], e["run"]) for e in lost}
     torn = [r for r in nbs if r.state != "done" and (r.profile, r.name) not in told]

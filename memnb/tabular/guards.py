@@ -46,10 +46,10 @@ def _cell_guesses(column) -> tuple:
 @once
 def _guessed_rows(t):
     "Rows that come out of the rows before, without memory: bool array, one a row: does the guess have it? False for the first two"
-    most, right = 3000, []
-    half = max(1, (min(most, len(t)) - 2) // 2)
-    for f in t.df:
-        column = t.df[f][:most].str.strip().tolist()
+    few = t.df[:3000]
+    half, right = max(1, (len(few) - 2) // 2), []
+    for f in few:
+        column = few[f].str.strip().tolist()
         each = [np.equal(g, column[2:]) for g in _cell_guesses(column)]
         a, b = (max(each, key=lambda r: r[s].sum()) for s in (slice(half, None), slice(half)))
         right.append([*a[:half], *b[half:]])  # by the guess that suits the other half
