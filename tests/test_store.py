@@ -1,5 +1,6 @@
 "The store of answers against damage, kills, other processes, other versions, and folders of all kinds."
 
+import gzip
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -115,24 +117,50 @@ def test_a_damaged_page(whole, at, kind, page):
     )  # rows beside the damage in an inner page are read one by one
 
 
-def test_a_damaged_beginning(whole, at):
-    "A file whose first page SQL cannot read is set aside where it is surely ours, else refused and left alone"
-    at.write_bytes(whole[:16] + bytes(84) + whole[100:])
-    assert use(at) == {}
-    assert at.with_name("a.broken-1").read_bytes()[100:] == whole[100:]
-    other = at.with_name("other.sqlite")
-    other.write_bytes(bytes(16) + bytes(PAGE - 16) + whole[PAGE:])
-    with pytest.raises(ValueError, match="not a store"):
-        Store(other)
-    assert len(other.read_bytes()) == len(whole)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("begin, end", [(16, 100), (0, 100), (0, PAGE)])
+def test_a_damaged_beginning(whole, at, kind, begin, end):
+    "Of a file whose first page is lost, in part or whole, all answers are read; it is set aside as it was"
+    raw = whole[:begin] + KINDS[kind](whole[begin:end]) + whole[end:]
+    at.write_bytes(raw)
+    assert use(at) == truth(120)
+    assert at.with_name("a.broken-1").read_bytes() == raw
 
 
 def test_a_file_that_was_cut(whole, at):
-    for size in (PAGE, 9 * PAGE + 77, len(whole) // 2, len(whole) - 1):
+    "What lies before the cut is kept"
+    for size in (PAGE, 9 * PAGE + 77, len(whole) // 2, 9 * len(whole) // 10, len(whole) - 1):
         at.write_bytes(whole[:size])
-        use(at)
+        before = {i for i in range(120) if max_place(whole, i) < size}
+        got = use(at)
+        assert len({key(i) for i in before} - {*got}) <= 2, size
         for f in at.parent.iterdir():
             f.unlink()
+
+
+def max_place(whole, i):
+    "Where the last byte of a row stands"
+    return whole.rindex(b"row%03d" % i) + PAGE
+
+
+@pytest.mark.parametrize("broken", [[0], [40], [0, 1, 2, 50, 51]])
+def test_damage_behind_a_gap(at, broken):
+    "12,000 answers of one model are forgotten; of another's 300 the damage of some pages takes a few only"
+    st = Store(at)
+    short = [(f"{i:064x}", "old", "{}", "p", "a", "x", "") for i in range(12000)]
+    st._run(lambda db: db.executemany(store._INSERT, short))
+    for i in range(300):
+        put(st, 3 * i)
+    st.forget("old")
+    st.db.close()
+    raw = bytearray(at.read_bytes())
+    leaves = [n for n in range(len(raw) // PAGE) if raw[n * PAGE] == 13]
+    for n in broken:
+        raw[leaves[n] * PAGE : (leaves[n] + 1) * PAGE] = bytes(PAGE)
+    at.write_bytes(raw)
+    Store(at)._mend()
+    kept = len(Store(at))
+    assert 300 - 25 * len(broken) <= kept < 300
 
 
 @pytest.mark.parametrize(
@@ -323,6 +351,64 @@ def test_one_goes_on_while_another_mends(whole, at):
     }
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_one_opens_while_another_mends(whole, at, monkeypatch, moment):
+    "The file is set aside just before, or just after it was opened; nothing stands in its place yet"
+    at.write_bytes(whole if moment == "before" else whole[: len(whole) // 2])
+    real, seen = Store._prepare, []
+
+    def prepare(self):
+        try:
+            if moment == "before" and not seen:
+                seen.append(at.rename(at.with_name("a.broken-1")))
+            return real(self)
+        except sqlite3.DatabaseError:
+            if not seen:
+                seen.append(at.rename(at.with_name("a.broken-1")))
+            raise
+
+    monkeypatch.setattr(Store, "_prepare", prepare)
+    st = Store(at)
+    assert seen and len(st) >= (120 if moment == "before" else 40)
+    assert put(st, 7) == answer(7)
+
+
+READ_TORN = """
+at = sys.argv[1]
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+assert not os.access(at, os.W_OK) and os.access(os.path.dirname(at), os.W_OK)
+try:
+    st = Store(at)
+    len(st.get([key(i) for i in range(120)])), len(st), st.export(os.path.dirname(at) + "/out")
+except PermissionError as e: print(e)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("how", ["closed", "open"])
+def test_who_may_only_read_does_not_mend(whole, how):
+    "A torn page may be one that its owner writes at this moment"
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder) / "in" / "a.sqlite"
+        at.parent.mkdir()
+        at.write_bytes(whole)
+        for f, mode in ((folder, 0o755), (at.parent, 0o777), (at, 0o644)):
+            os.chmod(f, mode)
+        if how == "open":  # its write-ahead log is there
+            st = Store(at)
+            put(st, 200)
+        damage(at, range(1, 9))
+        raw = at.read_bytes()
+        with process(READ_TORN, at) as p:
+            out, _ = ends(p)
+        assert "try again" in out and at.read_bytes() == raw
+        assert not list(at.parent.glob("*.broken-*"))
+        if how == "open":
+            st.db.close()
+
+
 KILL = """
 at, step = sys.argv[1], int(sys.argv[2])
 seen = 0
@@ -463,14 +549,38 @@ def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
     "What one of them asked counts for the others; also when its clock is behind that of the batch"
     m = Echo("echo", "echo", store=Store(at))
     m.generate(["a"])
-    for token in [store._now(), "2200-01-01T00:00:00Z"]:
+    soon = datetime.now(UTC) + store._CLOCKS / 2
+    for token in [store._now(), soon.isoformat(), "2200-01-01T00:00:00Z"]:
+        if m.calls:  # before the clock that is far ahead, whose answers nobody else trusts
+            monkeypatch.setenv("MEMNB_FRESH", "2000-01-01")
+            assert m.generate(["a"]) == Echo("echo", "echo", store=Store(at)).generate(["a"])
         monkeypatch.setenv("MEMNB_FRESH", token)
         calls = m.calls
         said = [Echo("echo", "echo", store=Store(at)).generate(["a"]) for _ in range(2)]
         first = m.generate(["a"])
         assert said == [first, first] and m.calls == calls
-    monkeypatch.setenv("MEMNB_FRESH", "2000-01-01")
-    assert m.generate(["a"]) == first
+
+
+FUTURE = "9999-01-01T00:00:00.000000+00:00"
+
+
+@pytest.mark.parametrize("way", ["imported", "stored"])
+def test_an_answer_of_the_future_is_not_fresh(at, monkeypatch, way):
+    "It was made by a clock that was wrong: who asks anew gets a new answer, and it is the one that stays"
+    m = Echo("echo", "echo", store=Store(at))
+    m.generate(["a"])
+    with sqlite3.connect(at) as db:
+        db.execute('UPDATE answers SET "when"=?', (FUTURE,))
+    if way == "imported":
+        m.store.export(out := at.with_name("out.jsonl"))
+        m.store = Store(at.with_name("b.sqlite"))
+        m.store.load(out)
+    assert m.generate(["a"]) == ["a 0"]
+    monkeypatch.setenv("MEMNB_FRESH", "1")
+    assert m.generate(["a"]) == m.generate(["a"]) == ["a 1"]
+    monkeypatch.delenv("MEMNB_FRESH")
+    assert Echo("echo", "echo", store=m.store).generate(["a"]) == ["a 1"]
+    assert m.store.models()[0]["last"] < FUTURE
 
 
 # ---- refusals
@@ -599,6 +709,24 @@ def test_a_disk_without_write_ahead_log(at, monkeypatch):
     assert Store(at).check()["journal"] == "delete"
 
 
+@pytest.mark.parametrize("kind, journal", [("nfs4", "delete"), ("ext4", "wal")])
+def test_a_network_folder(tmp_path, monkeypatch, capsys, kind, journal):
+    "A write-ahead log needs memory that all its users share"
+    mounts = tmp_path / "mounts"
+    place = str(tmp_path / "with space").replace(" ", r"\040")
+    mounts.write_text(
+        f"disk / ext4 rw 0 0\nserver:/x {place} {kind} rw 0 0\nproc /proc proc rw 0 0\n"
+    )
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+    store._network_kind.cache_clear()
+    at = tmp_path / "with space" / "a.sqlite"
+    for _ in range(2):
+        assert Store(at).check()["journal"] == journal
+    said = capsys.readouterr().err
+    assert said.count(f"network folder ({kind})") == (kind == "nfs4")
+    store._network_kind.cache_clear()
+
+
 # ---- lines
 
 
@@ -648,6 +776,63 @@ def test_a_changed_line(at, tmp_path):
         out.write_text(json.dumps(d | change))
         with pytest.raises(ValueError, match="line 1"):
             Store(tmp_path / "b.sqlite").load(out)
+
+
+def line_of(**change):
+    "A line of an export with right checksums"
+    d = dict(model="m", settings=ASK, prompt="p", answer="a") | change
+    d["key"] = key_of(d["model"], d["settings"], d["prompt"])
+    return json.dumps(d) + "\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(dict(answer=a) for a in ("", " \n", None, 123, float("nan"), {}, {"a": 1}, [], [1.5])),
+        dict(answer={"refused": 3}),
+        dict(answer=[0.5, float("nan")], settings=dict(request="logprobs")),
+        dict(answer=[["a"]], settings=dict(request="tokens")),
+        dict(model="m\x1b[31m"),
+        dict(model="m\u202e"),
+    ],
+    ids=repr,
+)
+def test_an_import_of_what_is_no_answer(at, tmp_path, change):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(line_of(prompt="q") + line_of(**change) + line_of(prompt="r"))
+    with pytest.raises(ValueError, match="lines.jsonl, line 2: .* the 1 answers before it"):
+        Store(at).load(lines)
+    assert len(Store(at)) == 1
+
+
+def test_an_import_of_all_that_can_be_one(at, tmp_path):
+    scores, left_out = [[-0.5, -1e-9], [True, False]], dict(blank=[[-1.5]], without=[[[0.25, -2]]])
+    kinds = {
+        "logprobs": [-1.5, 0.0],
+        "tokens": scores,
+        "leave_one_out": left_out,
+        "next_logits": "4A==",
+    }
+    lines = [line_of(settings=dict(request=r), answer=a) for r, a in kinds.items()]
+    lines += [line_of(), line_of(prompt="q", answer={"refused": "filter"})]
+    (tmp_path / "lines.jsonl").write_text("".join(lines))
+    assert Store(at).load(tmp_path / "lines.jsonl") == 6 == len(Store(at))
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("0" * 60_000_000, "a line of more than 50 MB"),
+        (line_of(answer="x" * 10**6) * 60, "unpacks"),
+    ],
+    ids=["line", "lines"],
+)
+def test_an_import_that_would_fill_the_memory(at, tmp_path, text, why):
+    packed = tmp_path / "bomb.jsonl.gz"
+    packed.write_bytes(gzip.compress(text.encode(), 1))
+    assert packed.stat().st_size < 10**6
+    with pytest.raises(ValueError, match=f"bomb.jsonl.gz.* {why}"):
+        Store(at).load(packed)
 
 
 def test_an_export_leaves_the_old_file_until_it_is_whole(at, tmp_path, monkeypatch):
