@@ -1167,6 +1167,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.run.facts': {},
             'memnb.run.identity': {},
             'memnb.run.kernels': {},
+            'memnb.run.ours': {},
             'memnb.run.profiles': {},
             'memnb.run.redact': {},
             'memnb.run.redraw': {},

@@ -159,7 +159,7 @@ def to_png(fig, file):
     "Write a figure, best through `finish`, with title, foot and caption in the file, whole or not at all"
     said = {k: v for k, v in getattr(fig, "said", {}).items() if v}
     with style(), replacing(file) as part:
-        fig.savefig(part, format="png", metadata={"Software": None, **said})
+        fig.savefig(part, format="png", metadata={"Software": "memnb", **said})
 
 
 def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:

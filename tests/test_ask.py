@@ -9,6 +9,8 @@ from collections import Counter
 import pytest
 from test_server import KEY, Server, wait
 
+from memnb.run.ours import is_table
+
 N = 2000  # texts
 WORDS = "a long list of things that somebody has written down for later"
 
@@ -54,6 +56,7 @@ def test_asking_that_is_killed_goes_on(server, tmp_path):
         killed, whole = (tmp_path / f"{name}.{end}" for name in ("killed", "whole"))
         assert killed.read_bytes() == whole.read_bytes()
     assert (tmp_path / "whole.csv").read_text().count("a long list") == N
+    assert is_table(tmp_path / "whole.csv", tmp_path / "whole.html")
 
 
 def test_a_pair_out_of_reach_is_said_and_costs_nothing(tmp_path):

@@ -763,6 +763,16 @@ def test_a_folder_in_the_place_of_a_run_is_refused_at_once(house, capsys):
     assert not (house / "ran").exists()
 
 
+def test_a_notebook_of_somebody_in_the_place_of_a_run_is_refused(house, capsys):
+    write(house, "10_dice", 'open("ran", "w")')
+    yaml(house, "- notebook: dice\n")
+    (house / "runs/mine").mkdir(parents=True)
+    mine = write(house / "runs/mine", "dice", "1 + 1")
+    before = mine.read_bytes()
+    assert "no run has written" in refused(capsys, "run", "mine")
+    assert mine.read_bytes() == before and not (house / "ran").exists()
+
+
 def test_long_words_in_parameters(house, capsys):
     write(house, "10_dice", "print(len(word))", params="word: str = ''")
     yaml(house, f"- notebook: dice\n  grid: {{word: [{'語' * 300}]}}\n")

@@ -640,6 +640,22 @@ def test_same_runs_same_bytes(tmp_path):
     assert pages(batch_report(tmp_path)) != {} and pages(batch_report(tmp_path / "other")) == first
 
 
+def test_pages_of_somebody_beside_a_report_stay(tmp_path):
+    "A browser saves the parts of a page into a folder of this name"
+    notebook(tmp_path / "a.ipynb", *claims(("m", "§1", "x", YES, "e")))
+    ours = beside(batch_report(tmp_path))
+    (tmp_path / "b.ipynb").write_bytes((tmp_path / "a.ipynb").read_bytes())
+    key = ours[0].name.replace("-a.", "-b.")
+    for name in (key, "notes.html"):
+        (ours[0].parent / name).write_text("<html>mine: content='memnb report'</html>")
+    with pytest.raises(ValueError, match="no file of memnb"):
+        batch_report(tmp_path)
+    assert (ours[0].parent / key).read_text().startswith("<html>mine")
+    (ours[0].parent / key).unlink()
+    batch_report(tmp_path)
+    assert (ours[0].parent / "notes.html").exists()
+
+
 def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
     notebook(tmp_path / "a.ipynb", *claims(("m", "§1", "x", YES, "e")))
     before = pages(batch_report(tmp_path))

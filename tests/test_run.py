@@ -26,6 +26,7 @@ from memnb.run import (
     estimate,
     executed,
     identity,
+    ours,
     profiles,
     redraw,
     replay,
@@ -618,44 +619,115 @@ def test_a_mistake_is_answered_by_one_line(argv, says, tmp_path, monkeypatch, ca
     assert code == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err
 
 
+NOTES = dict(
+    text="text\na text of a reader\n",
+    page="<html>mine</html>",
+    quoted='<!DOCTYPE html>\n<html lang="en"><head><title>notes</title></head><body>'
+    '&lt;meta name="generator" content="memnb report"&gt;, or <meta name="generator" content="memnb report">',
+    lines='{"key": "x", "answer": "mine"}\n' * 3,
+    almost=json.dumps(dict(key="x", model="m", settings={}, prompt="p", answer="a", sha="b"))
+    + "\n",
+    report="ours",
+    figure="ours",
+    export="ours",
+)
+
+
+def of_ours(kind, file):
+    "A file as memnb writes it"
+    if kind == "report":
+        file.write_text(rendering.templates().get_template("base.html").render())
+    elif kind == "figure":
+        plots.to_png(plots.finish(plots.placeholder("x"), "A title"), file)
+    else:
+        kept = store.Store(file.parent / "other.sqlite")
+        kept.put("m@1", dict(request="generate", engine=1), "a", "x")
+        kept.export(file)
+
+
+@pytest.mark.parametrize("notes", NOTES)
 @pytest.mark.parametrize(
     "argv",
     [
-        ["table", "smollm2", "own.csv", "--out", "own.csv"],
-        ["ask", "smollm2", "own.csv", "--out", "thesis.html"],
-        ["ask", "smollm2", "own.csv", "--out", "own.html"],
-        ["figure", "capacity", "fig2", "--out", "own.csv"],
-        ["report", "runs", "--out", "own.csv"],
-        ["store", "export", "own.csv"],
+        ["table", "smollm2", "own.csv", "--out", "FILE"],
+        ["ask", "smollm2", "own.csv", "--out", "FILE"],
+        ["figure", "capacity", "fig2", "--out", "FILE"],
+        ["log", "own.csv", "--out", "FILE"],
+        ["report", "runs", "--out", "FILE"],
+        ["store", "export", "FILE"],
     ],
+    ids=lambda argv: argv[0],
 )
-def test_no_file_of_somebody_else_is_written_over(argv, tmp_path, monkeypatch, capsys):
+def test_no_file_of_somebody_else_is_written_over(argv, notes, tmp_path, monkeypatch, capsys):
+    "Nor one of memnb that another command has written"
+    kinds = dict(table="report", ask="report", report="report", store="export")
+    if kinds.get(argv[0], "figure") == notes:
+        pytest.skip("may be written again")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "own.sqlite"))
     Path("runs").mkdir()
     Path("runs/batch.jsonl").write_text("")
-    whole = {
-        Path("own.csv"): "text\na text of a reader\n",
-        Path("thesis.html"): "<html>mine</html>",
-    }
-    for file, text in whole.items():
-        file.write_text(text)
-    code, out, err = typed(capsys, *argv)
+    Path("own.csv").write_text("text\na text of a reader\n")
+    file = tmp_path / "file.x"
+    if NOTES[notes] == "ours":
+        of_ours(notes, file)
+    else:
+        file.write_text(NOTES[notes])
+    before = file.read_bytes()
+    code, out, err = typed(capsys, *(str(file) if a == "FILE" else a for a in argv))
     assert code == 2 and "no file of memnb and would be written over" in err and not out
-    assert all(file.read_text() == text for file, text in whole.items())
+    assert file.read_bytes() == before
+
+
+def test_a_table_beside_a_page_stays_where_it_is_not_that_of_the_page(
+    tmp_path, monkeypatch, capsys
+):
+    "Whoever made the page: a table of the same name, and one with notes, are somebody's own"
+    from memnb.compare import asking
+
+    monkeypatch.chdir(tmp_path)
+    Path("texts.csv").write_text("text\na text of a reader\n")
+    survey = Path("survey.csv")
+    survey.write_text("age\n31\n")
+    of_ours("report", Path("survey.html"))  # as of `memnb table`
+    code, _, err = typed(capsys, "ask", "smollm2", "texts.csv", "-o", "survey.html")
+    assert code == 2 and "survey.csv is no file of memnb" in err
+    assert survey.read_text() == "age\n31\n"
+    table = pd.DataFrame(dict(text=["a text of a reader"], verdict="no sign", place=1))
+    monkeypatch.setattr(asking, "ask", lambda *a, **kw: table)
+
+    def ask_page(table, out, power=None, table_sum=""):
+        template = rendering.templates().from_string(
+            "{% extends 'base.html' %}{% block marks %}"
+            '<meta name="memnb-table" content="{{ table_sum }}">{% endblock %}'
+        )
+        out.write_text(template.render(table_sum=table_sum))
+        return out
+
+    monkeypatch.setattr(asking, "ask_page", ask_page)
+    for _ in range(2):  # and again over its own
+        assert typed(capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html")[0] == 0
+    noted = Path("ours.csv").read_text() + "a note\n"
+    Path("ours.csv").write_text(noted)
+    code, _, err = typed(capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html")
+    assert code == 2 and "ours.csv is no file of memnb" in err
+    assert Path("ours.csv").read_text() == noted
 
 
 def test_what_memnb_wrote_may_be_written_again(tmp_path):
-    (tmp_path / "page.html").write_text(rendering.templates().get_template("base.html").render())
-    plots.to_png(plots.finish(plots.placeholder("x"), "A title"), tmp_path / "figure.png")
-    kept = store.Store(tmp_path / "own.sqlite")
-    kept.put("m@1", dict(request="generate", engine=1), "a", "x")
-    kept.export(tmp_path / "answers.gz")
-    kept.export(tmp_path / "answers.jsonl")
+    for kind, is_ours in dict(
+        report=ours.is_page, figure=ours.is_figure, export=ours.is_export
+    ).items():
+        of_ours(kind, tmp_path / kind)
+        ours.may_write(tmp_path / kind, is_ours)
+    of_ours("export", tmp_path / "answers.gz")
+    ours.may_write(tmp_path / "answers.gz", ours.is_export)
     (tmp_path / "empty.html").touch()
-    for file in tmp_path.iterdir():
-        if "sqlite" not in file.name:
-            cli._may_write(file)
+    ours.may_write(tmp_path / "empty.html", ours.is_page)
+    # a page of an earlier version, whose mark stands behind other words about the page
+    head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n<meta name="viewport" content="x">'
+    (tmp_path / "old.html").write_text(f'{head}<meta name="generator" content="memnb report">')
+    ours.may_write(tmp_path / "old.html", ours.is_page)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 __all__ = ['ASKABLE', 'Asked', 'ask', 'ask_power', 'ask_page', 'ask_files']
 
 # %% ../../nbs/compare/asking.ipynb #7195ae26
+import hashlib
 import re
 from dataclasses import dataclass, field
 from itertools import product
@@ -394,8 +395,14 @@ def _calls(t, k):
     return dict(key=k, name=v.name, unit=unit, own=own, found=found, stand=stand)
 
 
-def ask_page(table, out="ask.html", most: int = 500, power=None) -> Path:
-    "Write one page about what a model remembers of the texts of `ask`, the first of them; power is of `ask_power`"
+def ask_page(
+    table,  # of `ask`
+    out: Path | str = "ask.html",
+    most: int = 500,  # texts on the page, those with the most evidence first
+    power=None,  # of `ask_power`
+    table_sum: str = "",  # sha256 of the csv file beside the page
+) -> Path:
+    "Write one page about what a model remembers of the texts of `ask`"
     require("jinja2", "report")
     from memnb.rendering import templates
 
@@ -409,7 +416,7 @@ def ask_page(table, out="ask.html", most: int = 500, power=None) -> Path:
     page["calls"] = [_calls(table, k) for k in ASKABLE if k in table]
     page["power"] = [] if power is None else power.to_dict("records")
     rows = table.sort_values("place", kind="stable").head(most).to_dict("records")
-    page |= dict(rows=rows, version=version())
+    page |= dict(rows=rows, version=version(), table_sum=table_sum)
     with replacing(out) as part:
         part.write_text(templates().get_template("ask.html").render(page), encoding="utf-8")
     return out
@@ -439,8 +446,10 @@ def ask_files(
         fresh, own = fresh + own.text[~shown].tolist(), own[shown]
     table = ask(model, own.text.tolist(), never=fresh, **how)
     power = ask_power(table, np.ones(len(table), bool)) if truth else None
-    page = ask_page(table, out, power=power)
+    plain = table.replace(r"^(?=[=+@\t\r-])", "'", regex=True)  # no formula in a spreadsheet
+    lines = plain.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
+    # by its checksum the next run knows whether the file beside the page is still this one
+    page = ask_page(table, out, power=power, table_sum=hashlib.sha256(lines).hexdigest())
     with replacing(out.with_suffix(".csv")) as part:
-        plain = table.replace(r"^(?=[=+@-])", "'", regex=True)  # no formula in a spreadsheet
-        plain.to_csv(part, index=False, lineterminator="\n")
+        part.write_bytes(lines)
     return page

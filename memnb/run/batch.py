@@ -16,6 +16,7 @@ from ..papers import find, parameters
 from .estimate import COSTS, costs, seconds_known
 from .identity import checksum, finished, what_changed
 from .kernels import execute, kernel_env
+from .ours import is_foreign_notebook
 from .profiles import Run, profile_file, select
 from .terminal import first_line, last_events, progress, relative_path, tell
 
@@ -128,6 +129,9 @@ def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) 
         run.env = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
         if run.out.is_dir():
             raise ValueError(f"{relative_path(run.out)} is a folder: move it away")
+        if is_foreign_notebook(run.out):
+            what = "is a notebook that no run has written: move it away, or name another --out"
+            raise ValueError(f"{relative_path(run.out)} {what}")
     return runs
 
 

@@ -1,6 +1,5 @@
 """The command `memnb`."""
 
-import gzip
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import sys
 import threading
 from argparse import ArgumentParser
 from collections import Counter
-from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import Literal, get_args
@@ -18,25 +16,10 @@ from typing import Literal, get_args
 from fastcore.docments import docments
 
 from ..core import data_dir, figures_dir, require, say, share_dir, version
+from .ours import is_export, is_figure, is_page, is_table
+from .ours import may_write as _may_write
 from .redact import redact
 from .terminal import duration, relative_path, table
-
-
-_MARKS = b'content="memnb report"', b"Title\0", b'{"key": "'  # a page, a figure, answers of ours
-
-
-def _may_write(file):
-    "Refuse to write over a folder, or a file that memnb did not write"
-    if (file := Path(file)).is_dir():
-        raise ValueError(f"{file} is a folder: name a file")
-    if not file.is_file():
-        return
-    begin = file.read_bytes()[:4000]
-    with suppress(OSError, EOFError), gzip.open(file) as f:
-        begin = f.read(4000)
-    if begin and not any(m in begin for m in _MARKS):
-        why = "is no file of memnb and would be written over: name another --out"
-        raise ValueError(f"{file} {why}")
 
 
 def _served(words):
@@ -171,7 +154,7 @@ def _figure(
         print(table(rows[0], rows[1:]) if rows else f"{paper} draws no figures")
         return
     out = out or Path(f"{paper}_{name}.png")
-    _may_write(out)
+    _may_write(out, is_figure)
     fig = redraw(paper, name, settings, model, profile)
     to_png(fig, out)
     print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
@@ -197,7 +180,7 @@ def _report(
     from .report import batch_report, runs_found
 
     runs = runs_found(runs)
-    _may_write(out or runs / "report.html")
+    _may_write(out or runs / "report.html", is_page)
     say("comparing with the rows that ship")
     try:
         changed = difference_text(*differences())
@@ -225,7 +208,7 @@ def _table(
     _served(server)
     for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
         require(module, extra)
-    _may_write(out)
+    _may_write(out, is_page)
     from ..papers import offered
 
     if skip or no_header or encoding:
@@ -255,9 +238,8 @@ def _ask(
     "which of your texts does a model remember?"
     _served(server)
     require("jinja2", "report")
-    _may_write(out)
-    if not out.exists():  # with a page of ours its table is ours too
-        _may_write(out.with_suffix(".csv"))
+    _may_write(out, is_page)
+    _may_write(out.with_suffix(".csv"), is_table, out)
     from ..papers import offered
 
     ask_files = offered("compare", "ask_files")
@@ -279,7 +261,7 @@ def _log(
     from ..papers import offered
     from ..plots import to_png
 
-    _may_write(out)
+    _may_write(out, is_figure)
     judged = offered("contextual", "judged_log")(log, without, again)
     said = judged.filter(regex="string|looks|start_|said_").round(3).astype(str)
     print(table(tuple(said), [*said.itertuples(index=False, name=None)]))
@@ -355,7 +337,7 @@ def _store(
         else:
             print(f"{store.forget(model):,} answers of {model} forgotten")
     elif what == "export":
-        _may_write(path)
+        _may_write(path, is_export)
         print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
     elif what == "import":
         print(f"{store.load(path):,} answers taken in")

@@ -9,6 +9,7 @@ from ..core import replacing, require, root
 from ..plots import label
 from ..rendering import DIFFER, MARKS, templates
 from .executed import read_notebooks, run_files
+from .ours import is_page, may_write
 
 DECIDED = "holds", "does not hold", "mixed"
 
@@ -113,10 +114,12 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
             html = templates().get_template(template).render(**parts)
             part.write_bytes(html.encode("utf-8", "replace"))
 
+    for file in (out, *(beside / f"{key}.html" for key in pages)):
+        may_write(file, is_page)
     for nb in nbs:
         write(beside / f"{nb.key}.html", "notebook.html", nb=nb, home=f"../{quote(out.name)}")
     for f in beside.glob("*.html"):  # pages of ours for runs that are gone
-        if f.stem not in pages and b'content="memnb report"' in f.read_bytes()[:1200]:
+        if f.stem not in pages and is_page(f):
             f.unlink()
     verdicts = [v for v in MARKS if v in DECIDED[:2] or v in said] + sorted(said - {*MARKS})
     found = dict(notebooks=nbs, odd=odd, lost=lost, pages=pages, papers=papers)

@@ -1,0 +1,81 @@
+"""Files that memnb has written, and may write again; a file of anybody else is never written over."""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+# only what stands in a head of ours may stand before the mark, so that a page that quotes it is none of ours
+_PAGE = re.compile(
+    rb'\s*<!DOCTYPE html>\s*<html lang="en"><head>\s*(?:<meta [^<>]*>\s*)*?'
+    rb'<meta name="generator" content="memnb report">'
+)
+_HEAD = 4000  # bytes in which the head of a page ends
+_TABLE = re.compile(rb'<meta name="memnb-table" content="([0-9a-f]{64})">')
+
+
+def is_page(file: Path) -> bool:
+    "Whether a file is a page of memnb: its head says so"
+    with open(file, "rb") as opened:
+        return bool(_PAGE.match(opened.read(_HEAD)))
+
+
+def is_figure(file: Path) -> bool:
+    "Whether a file is a picture that `plots.to_png` wrote: its `Software` says so"
+    from PIL import Image
+
+    with suppress(OSError, ValueError, SyntaxError), Image.open(file) as picture:
+        return picture.info.get("Software") == "memnb"
+    return False
+
+
+def is_export(file: Path) -> bool:
+    "Whether a file begins with a line of `Store.export`, whose key and checksum are right"
+    from ..store import _LONGEST_LINE, row_of
+
+    opener = gzip.open if file.suffix == ".gz" else open
+    with suppress(ValueError, KeyError, TypeError, RecursionError, EOFError, OSError, zlib.error):
+        with opener(file, "rb") as opened:
+            line = opened.readline(_LONGEST_LINE)
+        return row_of(line).sha.encode() in line
+    return False
+
+
+def is_any(file: Path) -> bool:
+    "Whether a file is a page, a figure or an export of memnb"
+    return is_page(file) or is_figure(file) or is_export(file)
+
+
+def is_table(file: Path, page: Path) -> bool:
+    "Whether a csv file is, byte for byte, the one that was written beside a page of memnb"
+    if not page.is_file() or not is_page(page):
+        return False
+    with open(page, "rb") as opened:
+        mark = _TABLE.search(opened.read(_HEAD))
+    return bool(mark) and mark[1].decode() == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def may_write(file: Path, is_ours=is_any, *beside: Path):
+    """Raise ValueError where a folder, or a file that memnb did not write, stands in the place of a file.
+
+    `is_ours` tells a file of the kind that is to be written, from it and the files `beside`. An empty file may be
+    written over.
+    """
+    file = Path(file)
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder: name a file")
+    if file.is_file() and file.stat().st_size and not is_ours(file, *beside):
+        why = "is no file of memnb and would be written over, or was changed since: name another --out"
+        raise ValueError(f"{file} {why}")
+
+
+def is_foreign_notebook(file: Path) -> bool:
+    "Whether a file is a notebook that no run has written, neither papermill nor memnb has left its word in it"
+    with suppress(OSError, ValueError, RecursionError):
+        notebook = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(notebook, dict) and notebook.get("cells"):
+            return not {"memnb", "papermill"} & {*notebook.get("metadata", ())}
+    return False
