@@ -643,6 +643,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.engine.batch_order': ('rooms/engine.html#batch_order', 'memnb/engine.py'),
                               'memnb.engine.init_weights': ('rooms/engine.html#init_weights', 'memnb/engine.py'),
                               'memnb.engine.library': ('rooms/engine.html#library', 'memnb/engine.py'),
+                              'memnb.engine.opened': ('rooms/engine.html#opened', 'memnb/engine.py'),
                               'memnb.engine.parts': ('rooms/engine.html#parts', 'memnb/engine.py')},
             'memnb.exercises': { 'memnb.exercises.Experiment': ('rooms/exercises.html#experiment', 'memnb/exercises.py'),
                                  'memnb.exercises.Experiment.__repr__': ('rooms/exercises.html#experiment.__repr__', 'memnb/exercises.py'),

@@ -6,30 +6,59 @@
    ln1 (g, b), qkv (d x 3d, b), proj (d x d, b), ln2 (g, b), fc (d x 4d, b), out (4d x d, b), and the last norm (g, b).
    A sequence of n tokens is worked through alone, so that its activations stay in the cache. Position t reads token
    t-1 and predicts token t; position 0 reads none. d and the head width must be multiples of 8. */
-#if defined(__x86_64__) && defined(__has_include)
-#if __has_include(<avx512bf16intrin.h>)
-#define HAS_DOTS                   /* the compiler knows the dot products of bfloat16 */
-#endif
-#endif
-#if defined(__AVX512F__) || defined(HAS_DOTS)
-#include <immintrin.h>
-#endif
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- how wide a vector is ----
+   A vector is as wide as a register of the processor that this is compiled for. A wider one would have no register:
+   compilers then keep it in memory, and everything is twenty times slower. WIDTH, in bytes, can be given to try another.
+   No number depends on it: each is summed up in an order that is the same for all widths (so the compiler must not
+   change it: no -fassociative-math). Only processors that round between a product and its sum (x86 before AVX2) differ
+   from the others in the last bits. */
+#ifndef WIDTH
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX__)
+#define WIDTH 32
+#else
+#define WIDTH 16                   /* SSE, NEON */
+#endif
+#endif
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+#if WIDTH == 64 && defined(__AVX512F__) && defined(__has_include)
+#if __has_include(<avx512bf16intrin.h>)
+#define HAS_DOTS                   /* the compiler knows the dot products of bfloat16 */
+#endif
+#endif
+enum { W = WIDTH/4 };              /* numbers in a vector */
+
 #define INLINE static inline __attribute__((always_inline))
 #define PW 64                      /* tokens of the vocabulary in a panel */
-typedef float vf __attribute__((vector_size(64), aligned(4)));
+typedef float vf __attribute__((vector_size(WIDTH), aligned(4)));
+typedef int32_t vi __attribute__((vector_size(WIDTH), aligned(4)));
 typedef float v8 __attribute__((vector_size(32), aligned(4)));
-typedef int32_t vi __attribute__((vector_size(64), aligned(4)));
 
 /* ---- small matrix products: C (M x N, rows cr apart) = [plus] + A B ----
    Element (m, k) of A lies at a[m*ar + k*ak], so A may be a transpose; rows of B are bk apart, or, where bk is 0, B is
-   packed: stripes of 32 columns, the rows of each without a gap, then one of 16 and one of 8. Rows of plus are pr
-   apart. Each number is summed up over k in order, whatever the tile. N is a multiple of 8. */
+   packed: stripes of two vectors, the rows of each without a gap, then one of a vector and one of 8 numbers. Rows of
+   plus are pr apart. Each number is summed up over k in order, whatever the tile. N is a multiple of 8.
+
+   A tile of C stays in registers over all k. Each step of k reads a row of B once and multiplies it with a number of A
+   for each row of the tile, so that a high and wide tile reads least for its work. It is two vectors wide, and as high
+   as there are registers: six rows are 12 of the 16 of AVX2 or SSE, beside two for B and one for A, and enough that no
+   sum waits for the one before (two sums begin in each clock, and end four later: 8 at least). With 32 registers (AVX-512,
+   NEON) 8 rows. Where C is one vector wide a tile has up to 8 rows, for the same 8 sums. */
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { HIGH = 8 };                 /* rows of a tile of two vectors */
+#else
+enum { HIGH = 6 };
+#endif
 
 #define ROWS1(DO) DO(0)
 #define ROWS2(DO) ROWS1(DO) DO(1)
@@ -68,15 +97,18 @@ TILE(NAME, T, C, 5, H, M) TILE(NAME, T, C, 6, H, M) TILE(NAME, T, C, 7, H, M) TI
 static tile *const NAME[] = {0, NAME##1, NAME##2, NAME##3, NAME##4, NAME##5, NAME##6, NAME##7, NAME##8};
 TILES(wide, vf, 2, , MULT) TILES(half, vf, 1, , MULT) TILES(slim, v8, 1, , MULT)
 
+/* Columns of the next stripe, of N that are left */
+INLINE int stripe(int N) { return N >= 2*W ? 2*W : N >= W ? W : 8; }
+
 INLINE void by_tiles(tile *const *wide, tile *const *half, tile *const *slim, int M, int N, int K, const float *a,
                      long ar, long ak, const float *b, long bk, float *c, long cr, const float *plus, long pr) {
     for (int n = 0, w; n < N; n += w) {
-        w = N - n >= 32 ? 32 : N - n >= 16 ? 16 : 8;
-        tile *const *of = w == 32 ? wide : w == 16 ? half : slim;
+        w = stripe(N - n);
+        int most = w == 2*W ? HIGH : 8;
+        tile *const *of = w == 2*W ? wide : w == W ? half : slim;
         const float *from = bk ? b + n : b + (long)n*K;
         for (int m = 0, r; m < M; m += r) {
-            r = M - m >= 16 || M - m == 8 ? 8 : M - m > 8 ? (M - m)/4*2 : M - m; /* no tile of few rows at the end */
-            if (w == 8 && r > 1) r -= r%2;           /* a narrow last row has always been alone */
+            r = M - m >= 2*most ? most : M - m > most ? (M - m + 1)/2 : M - m; /* no tile of few rows at the end */
             of[r](K, a + m*ar, ar, ak, from, bk ? bk : w, c + m*cr + n, cr, plus ? plus + m*pr + n : 0, pr);
         }
     }
@@ -95,13 +127,13 @@ static void gemm(int M, int N, int K, const float *a, int ar, int ak, const floa
 /* A (rows x cols) or its transpose, packed */
 static void pack(int rows, int cols, const float *a, float *out) {
     for (int n = 0, w; n < cols; n += w) {
-        w = cols - n >= 32 ? 32 : cols - n >= 16 ? 16 : 8;
+        w = stripe(cols - n);
         for (long k = 0; k < rows; k++, out += w) memcpy(out, a + k*cols + n, w*4);
     }
 }
 static void pack_turned(int rows, int cols, const float *a, float *out) {
     for (int n = 0, w; n < rows; n += w) {
-        w = rows - n >= 32 ? 32 : rows - n >= 16 ? 16 : 8;
+        w = stripe(rows - n);
         for (long k = 0; k < cols; k++, out += w) for (long j = 0; j < w; j++) out[j] = a[(n + j)*cols + k];
     }
 }
@@ -179,16 +211,29 @@ int dots(void) { return 0; }
 /* ---- exp, to float precision ---- */
 
 INLINE vf pick(vi yes, vf a, vf b) { return (vf)((yes & (vi)a) | (~yes & (vi)b)); }
-INLINE vf all(float x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINE vf all(float x) { return x + (vf){0}; }
 
-#ifdef __AVX512F__                 /* the same in one operation each */
-INLINE vf least(float a, vf b) { return (vf)_mm512_min_ps((__m512)all(a), (__m512)b); }
-INLINE vf most(float a, vf b) { return (vf)_mm512_max_ps((__m512)all(a), (__m512)b); }
-INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+#if WIDTH == 64 && defined(__AVX512F__)     /* these in one operation each */
+#define OF(name, ...) (vf)_mm512_##name##_ps(__VA_ARGS__)
+typedef __m512 reg;
+#elif WIDTH == 32 && defined(__AVX__)
+#define OF(name, ...) (vf)_mm256_##name##_ps(__VA_ARGS__)
+typedef __m256 reg;
+#elif WIDTH == 16 && defined(__SSE2__)
+#define OF(name, ...) (vf)_mm_##name##_ps(__VA_ARGS__)
+typedef __m128 reg;
+#endif
+#ifdef OF
+INLINE vf smaller(vf a, vf b) { return OF(min, (reg)a, (reg)b); }
+INLINE vf larger(vf a, vf b) { return OF(max, (reg)a, (reg)b); }
+INLINE vf root(vf x) { return OF(sqrt, (reg)x); }
 #else
-INLINE vf least(float a, vf b) { return pick(b > a, all(a), b); }
-INLINE vf most(float a, vf b) { return pick(b < a, all(a), b); }
+INLINE vf smaller(vf a, vf b) { return pick(b > a, a, b); }
 INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf root(vf x) {
+    for (int i = 0; i < W; i++) x[i] = sqrtf(x[i]);
+    return x;
+}
 #endif
 
 INLINE vf power(vf z, vf half) {   /* of two, z from -126 to 126, half with the sign of z */
@@ -203,30 +248,23 @@ INLINE vf power(vf z, vf half) {   /* of two, z from -126 to 126, half with the 
     return (vf)((vi)p + (n << 23));
 }
 INLINE vf vexp(vf x) {
-    vf z = most(-126.f, least(126.f, x*1.44269504f));
-    return power(z, (vf)(((vi)z & (vi)all(-0.f)) | (vi)all(.5f)));
+    vf z = larger(all(-126.f), smaller(all(126.f), x*1.44269504f));
+    return power(z, (vf)(((vi)z & INT32_MIN) | (vi)all(.5f)));
 }
-INLINE vf vexp_down(vf x, float scale) { return power(most(-126.f, x*(scale*1.44269504f)), all(-.5f)); } /* of x <= 0 */
+INLINE vf vexp_down(vf x, float scale) { return power(larger(all(-126.f), x*(scale*1.44269504f)), all(-.5f)); } /* of x <= 0 */
 
-/* A sum as it is: the compiler shall not add its parts up in another order. */
-INLINE vf as_is(vf x) {
-#ifdef __AVX512F__
-    __asm__("" : "+v"(x));
-#endif
-    return x;
-}
-
-/* Sums of sixteen vectors, or of the numbers of one, in an order that is always the same. */
+/* Sums of sixteen vectors, in an order that is always the same. */
 INLINE vf sum_of_pairs(const vf *a) {
     vf b[8], c[4];
-    for (int i = 0; i < 8; i++) b[i] = as_is(a[2*i + 1] + a[(2*i + 2)%16]);
-    for (int i = 0; i < 4; i++) c[i] = as_is(b[2*i] + b[2*i + 1]);
-    return as_is(as_is(c[0] + c[1]) + c[2]) + c[3];
+    for (int i = 0; i < 8; i++) b[i] = a[2*i + 1] + a[(2*i + 2)%16];
+    for (int i = 0; i < 4; i++) c[i] = b[2*i] + b[2*i + 1];
+    return c[0] + c[1] + c[2] + c[3];
 }
 INLINE vf sum_of_halves(vf *a) {
-    for (int k = 8; k; k /= 2) for (int i = 0; i < k; i++) a[i] = as_is(a[i] + a[i + k]);
+    for (int k = 8; k; k /= 2) for (int i = 0; i < k; i++) a[i] += a[i + k];
     return a[0];
 }
+INLINE float sum8(v8 a) { return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])); }
 static const int32_t LANE[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 INLINE vi from(int r) { return *(const vi *)LANE >= r; }  /* the lanes from r on */
 
@@ -239,7 +277,7 @@ typedef struct {
     conf c; int Sp, hw; long np, wpe, lnf; layer *at; saved *s;
     const float *q;                                                   /* the weights as a step sees them */
     float *x, *hf, *dx, *dh, *d3, *d4, *dS, *turn, *logits, *sums, *scale, *packed, *turned, *round, *logp, *grad;
-    float *stripes;
+    float *stripes, *panels;                                          /* numbers of a pass, and wte, packed */
     int dots; float *r16, *p16, *q16, *pairs, *wrow, *wpair;          /* of bfloat16, and room for their pairs */
     int lack;                                                         /* memory that there was not */
 } work;
@@ -266,7 +304,7 @@ static void end(work *w) {
         free(s->P);
     }
     float *all[] = {w->x, w->hf, w->dx, w->dh, w->d3, w->d4, w->dS, w->turn, w->logits, w->sums, w->scale, w->packed,
-                    w->turned, w->round, w->logp, w->stripes, w->r16, w->p16, w->q16, w->pairs, w->wrow, w->wpair};
+                    w->turned, w->round, w->logp, w->stripes, w->panels, w->r16, w->p16, w->q16, w->pairs, w->wrow, w->wpair};
     for (unsigned i = 0; i < sizeof(all)/sizeof(*all); i++) free(all[i]);
     free(w->at); free(w->s); free(w);
 }
@@ -288,7 +326,7 @@ static work *begin(const int *cfg, int train, int bf16) { /* 0 where memory does
         s->mid = room(S*d, no); s->h2 = room(S*d, no); s->u = room(4*S*d, no); s->g = room(4*S*d, no);
         s->P = room((long)c.H*w->Sp*w->Sp, no);
     }
-    w->x = room(S*d, no); w->hf = room(S*d, no); w->dx = room(S*d, no); w->dh = room(S*d, no);
+    w->x = room(S*d, no); w->hf = room(w->Sp*d, no); w->dx = room(S*d, no); w->dh = room(S*d, no);
     w->d3 = room(3*S*d, no); w->d4 = room(4*S*d, no); w->dS = room((long)w->Sp*w->Sp, no);
     w->turn = room(d*w->Sp, no); w->logits = room((w->Sp + 16L)*c.V, no); w->sums = room(17*(w->Sp + 16L), no);
     w->scale = room(w->Sp + 16, no); w->logp = room(S, no); w->packed = room(12*d*d*c.L, no);
@@ -300,7 +338,7 @@ static work *begin(const int *cfg, int train, int bf16) { /* 0 where memory does
         w->r16 = room(most/2, no); w->p16 = room(most/2 + 4*d + S*d, no); w->q16 = room(2*S*d + 4*d, no);
         w->pairs = room(2*d*d, no); w->wrow = room((long)c.V*d/2, no); w->wpair = room((c.V + 1L)/2*d, no);
     }
-    if (train) w->turned = room(12*d*d*c.L, no);
+    if (train) { w->turned = room(12*d*d*c.L, no); w->panels = room((long)c.V*d, no); }
     if (*no) { end(w); return 0; }
     return w;
 }
@@ -341,6 +379,8 @@ static void load(work *w, const float *p, int bf16) {
     if (bf16) for (long i = 0; i < w->np; i++) w->round[i] = bfloat16(p[i], 0, 0);
     w->q = bf16 ? w->round : p;
     if (w->dots) { load16(w); return; }
+    for (long at = 0; w->panels && at < w->c.V; at += PW)
+        pack(w->c.V - at < PW ? w->c.V - at : PW, d, w->q + at*d, w->panels + at*d);
     for (int i = 0; i < w->c.L; i++) {
         layer l = w->at[i]; float *t = w->packed + i*12*d*d;
         pack(d, 3*d, w->q + l.qkv, t); pack(d, d, w->q + l.proj, t + 3*d*d);
@@ -352,13 +392,19 @@ static void load(work *w, const float *p, int bf16) {
     }
 }
 
+/* Mean, and 1/standard deviation, of d numbers, which are summed up in eight lanes */
+INLINE void spread(int d, const float *x, float *mean, float *r) {
+    v8 sum = {0}, var = {0};
+    for (int k = 0; k < d; k += 8) sum += *(const v8 *)(x + k);
+    *mean = sum8(sum)/d;
+    for (int k = 0; k < d; k += 8) { v8 e = *(const v8 *)(x + k) - *mean; var += e*e; }
+    *r = 1/sqrtf(sum8(var)/d + 1e-5f);
+}
+
 static void norm(int n, int d, const float *x, const float *g, float *y) {
     for (int i = 0; i < n; i++, x += d, y += d) {
-        float mean = 0, var = 0;
-        for (int k = 0; k < d; k++) mean += x[k];
-        mean /= d;
-        for (int k = 0; k < d; k++) var += (x[k] - mean)*(x[k] - mean);
-        float r = 1/sqrtf(var/d + 1e-5f);
+        float mean, r;
+        spread(d, x, &mean, &r);
         for (int k = 0; k < d; k++) y[k] = (x[k] - mean)*r*g[k] + g[d + k];
     }
 }
@@ -366,18 +412,16 @@ static void norm(int n, int d, const float *x, const float *g, float *y) {
 /* dx += gradient through a norm of x, whose gain and shift get theirs in dg */
 static void norm_back(int n, int d, const float *x, const float *g, const float *dy, float *dx, float *dg) {
     for (int i = 0; i < n; i++, x += d, dy += d, dx += d) {
-        float mean = 0, var = 0, a = 0, b = 0;
-        for (int k = 0; k < d; k++) mean += x[k];
-        mean /= d;
-        for (int k = 0; k < d; k++) var += (x[k] - mean)*(x[k] - mean);
-        float r = 1/sqrtf(var/d + 1e-5f);
-        for (int k = 0; k < d; k++) {
-            float h = (x[k] - mean)*r, e = dy[k]*g[k];
-            dg[k] += dy[k]*h; dg[d + k] += dy[k];
+        float mean, r;
+        spread(d, x, &mean, &r);
+        v8 a = {0}, b = {0};
+        for (int k = 0; k < d; k += 8) {
+            v8 h = (*(const v8 *)(x + k) - mean)*r, y = *(const v8 *)(dy + k), e = y**(const v8 *)(g + k);
+            *(v8 *)(dg + k) += y*h; *(v8 *)(dg + d + k) += y;
             a += e; b += e*h;
         }
-        a /= d; b /= d;
-        for (int k = 0; k < d; k++) dx[k] += r*(dy[k]*g[k] - a - (x[k] - mean)*r*b);
+        float shift = sum8(a)/d, slope = sum8(b)/d;
+        for (int k = 0; k < d; k++) dx[k] += r*(dy[k]*g[k] - shift - (x[k] - mean)*r*slope);
     }
 }
 
@@ -404,7 +448,7 @@ static void linear_back(const work *w, int n, int in, int out, const float *x, c
         product(in, out, n, x, 1, in, out > 64 ? w->stripes : dy, out > 64 ? 0 : out, dw, out, dw, out);
         gemm(n, in, out, dy, out, 1, turned, 0, dx, in, 0);
     }
-    for (; k + 16 <= out; k += 16) {
+    for (; k + W <= out; k += W) {
         vf sum = *(vf *)(db + k);
         for (long i = 0; i < n; i++) sum += *(const vf *)(dy + i*out + k);
         *(vf *)(db + k) = sum;
@@ -422,8 +466,8 @@ static void turn(const work *w, int n, int m, const float *x, int stride, float 
     }
 }
 
-/* Attention, head by head. Scores lie key by key, the queries side by side, so that sixteen queries go through all
-   steps together; keys later than a query have weight 0. */
+/* Attention, head by head. Scores lie key by key, the queries side by side, so that a vector of queries goes through
+   all steps together; keys later than a query have weight 0. */
 static void attend(work *w, int n, saved *s) {
     int d = w->c.d, hw = w->hw;
     long Sp = w->Sp;
@@ -431,11 +475,11 @@ static void attend(work *w, int n, saved *s) {
     for (int h = 0; h < w->c.H; h++) {
         float *q = s->qkv + h*hw, *k = q + d, *v = k + d, *P = s->P + h*Sp*Sp;
         turn(w, n, hw, q, 3*d, w->turn);
-        for (int j = 0; j < n; j += 16)
-            gemm(n - j < 16 ? n - j : 16, up16(n) - j, hw, k + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
+        for (int j = 0; j < n; j += W)
+            gemm(n - j < W ? n - j : W, up16(n) - j, hw, k + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
                  P + j*Sp + j, Sp, 0);
-        for (int i = 0; i < n; i += 16) {
-            int m = n - i < 16 ? n - i : 16;
+        for (int i = 0; i < n; i += W) {
+            int m = n - i < W ? n - i : W;
             float *p = P + i;
             vf top = all(-1e30f), two = top, sum[16] = {{0}};
             for (int j = 0; j < i; j += 2) {
@@ -443,11 +487,11 @@ static void attend(work *w, int n, saved *s) {
             }
             for (int r = 0; r < m; r++) top = larger(pick(from(r), *(vf *)(p + (i + r)*Sp), all(-1e30f)), top);
             top = larger(two, top);
-            for (int j = 0; j < i; j += 16) for (int r = 0; r < 16; r++)
-                sum[r] += *(vf *)(p + (j + r)*Sp) = vexp_down(*(vf *)(p + (j + r)*Sp) - top, root);
+            for (int j = 0; j < i; j += W) for (int r = 0; r < W; r++)
+                sum[j%16 + r] += *(vf *)(p + (j + r)*Sp) = vexp_down(*(vf *)(p + (j + r)*Sp) - top, root);
             for (int r = 0; r < m; r++) {
                 vf e = vexp_down(*(vf *)(p + (i + r)*Sp) - top, root);
-                sum[r] += *(vf *)(p + (i + r)*Sp) = (vf)(from(r) & (vi)e);
+                sum[i%16 + r] += *(vf *)(p + (i + r)*Sp) = (vf)(from(r) & (vi)e);
             }
             vf part = 1/sum_of_pairs(sum);
             for (int j = 0; j < i + m; j++) *(vf *)(p + j*Sp) *= part;
@@ -465,23 +509,23 @@ static void attend_back(work *w, int n, saved *s, const float *datt, float *dqkv
         float *dq = dqkv + h*hw, *dk = dq + d, *dv = dk + d;
         const float *o = datt + h*hw;
         turn(w, n, hw, o, d, w->turn);
-        for (int j = 0; j < n; j += 16)
-            gemm(n - j < 16 ? n - j : 16, up16(n) - j, hw, v + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
+        for (int j = 0; j < n; j += W)
+            gemm(n - j < W ? n - j : W, up16(n) - j, hw, v + (long)j*3*d, 3*d, 1, w->turn + j, Sp,
                  dS + j*Sp + j, Sp, 0);
-        for (int i = 0; i < n; i += 16) {
-            int m = n - i < 16 ? n - i : 16;
+        for (int i = 0; i < n; i += W) {
+            int m = n - i < W ? n - i : W;
             float *p = P + i, *e = dS + i;
             vf sum[16] = {{0}};
-            for (int j = 0; j < i; j += 16) for (int r = 0; r < 16; r++)
-                sum[r] += *(vf *)(p + (j + r)*Sp)**(vf *)(e + (j + r)*Sp);
-            for (int r = 0; r < m; r++) sum[r] += *(vf *)(p + (i + r)*Sp)**(vf *)(e + (i + r)*Sp);
+            for (int j = 0; j < i; j += W) for (int r = 0; r < W; r++)
+                sum[j%16 + r] += *(vf *)(p + (j + r)*Sp)**(vf *)(e + (j + r)*Sp);
+            for (int r = 0; r < m; r++) sum[i%16 + r] += *(vf *)(p + (i + r)*Sp)**(vf *)(e + (i + r)*Sp);
             vf dot = sum_of_halves(sum);
             for (int j = 0; j < i + m; j++)
                 *(vf *)(e + j*Sp) = *(vf *)(p + j*Sp)*(*(vf *)(e + j*Sp) - dot)*root;
             gemm(m, hw, i + m, e, 1, Sp, k, 3*d, dq + (long)i*3*d, 3*d, 0);
         }
-        for (int j = 0; j < n; j += 16) {
-            int m = n - j < 16 ? n - j : 16;
+        for (int j = 0; j < n; j += W) {
+            int m = n - j < W ? n - j : W;
             gemm(m, hw, n - j, dS + j*Sp + j, Sp, 1, q + (long)j*3*d, 3*d, dk + (long)j*3*d, 3*d, 0);
             gemm(m, hw, n - j, P + j*Sp + j, Sp, 1, o + (long)j*d, d, dv + (long)j*3*d, 3*d, 0);
         }
@@ -490,14 +534,14 @@ static void attend_back(work *w, int n, saved *s, const float *datt, float *dqkv
 
 #define GELU 0.79788456f
 static void gelu(long n, const float *u, float *g) {  /* x sigmoid(2z), z = sqrt(2/pi) (x + 0.044715 x^3) */
-    for (long i = 0; i < n; i += 16) {
+    for (long i = 0; i < n; i += W) {
         vf x = *(vf *)(u + i);
         *(vf *)(g + i) = x/(1.f + vexp(-2.f*GELU*(x + .044715f*x*x*x)));
     }
 }
 
 static void gelu_back(long n, const float *u, float *dg) {
-    for (long i = 0; i < n; i += 16) {
+    for (long i = 0; i < n; i += W) {
         vf x = *(vf *)(u + i), s = 1.f/(1.f + vexp(-2.f*GELU*(x + .044715f*x*x*x)));
         vf slope = s + x*s*(1.f - s)*(2.f*GELU)*(1.f + 3.f*.044715f*x*x);
         *(vf *)(dg + i) *= slope;
@@ -538,14 +582,17 @@ static double head(work *w, int n, const int32_t *ids, float *logp, int8_t *top,
     double total = 0;
     float *l = w->logits, *mx = w->sums + 16*N;
     if (w->dots) { in_rows((long)n*d, w->hf, w->r16); turn(w, n, d/2, w->r16, d/2, w->turn); }
-    else turn(w, n, d, w->hf, d, w->turn);
-    for (int i = 0; i < up16(n); i += 16) *(vf *)(mx + i) = all(-1e30f);
+    else {
+        memset(w->hf + (long)n*d, 0, (up16(n) - n)*d*4L);
+        pack_turned(up16(n), d, w->hf, w->turn);
+    }
+    for (int i = 0; i < up16(n); i += W) *(vf *)(mx + i) = all(-1e30f);
     for (int at = 0; at < V; at += PW) {
         int rows = V - at < PW ? V - at : PW;
         if (w->dots)
             product16(rows, up16(n), d, w->wrow + (long)at*d/2, d/2, 1, w->turn, w->Sp, l + (long)at*N, N, 0, 0);
-        else gemm(rows, up16(n), d, w->q + (long)at*d, d, 1, w->turn, w->Sp, l + (long)at*N, N, 0);
-        for (int i = 0; i < up16(n); i += 16) {
+        else gemm(rows, up16(n), d, w->q + (long)at*d, d, 1, w->turn, 0, l + (long)at*N, N, 0);
+        for (int i = 0; i < up16(n); i += W) {
             vf y = *(vf *)(mx + i);
             for (int j = at; j < at + rows; j++) y = larger(*(vf *)(l + (long)j*N + i), y);
             *(vf *)(mx + i) = y;
@@ -556,15 +603,15 @@ static double head(work *w, int n, const int32_t *ids, float *logp, int8_t *top,
         if (top) top[i] = logp[i] >= 0;
     }
     memset(w->sums, 0, 16L*N*4);
-    for (int at = 0; at < V; at += PW) for (int r = 0; r < 16; r++) for (int i = 0; i < up16(n); i += 16) {
+    for (int at = 0; at < V; at += PW) for (int r = 0; r < 16; r++) for (int i = 0; i < up16(n); i += W) {
         vf e[4] = {{0}};
         for (int k = 0; k < 4; k++) if (at + 16*k + r < V) {
             vf *y = (vf *)(l + (at + 16L*k + r)*N + i);
             e[k] = *y = vexp_down(*y - *(vf *)(mx + i), 1);
         }
-        *(vf *)(w->sums + r*N + i) += as_is(as_is(e[3] + e[2]) + as_is(e[1] + e[0]));
+        *(vf *)(w->sums + r*N + i) += (e[3] + e[2]) + (e[1] + e[0]);
     }
-    for (int i = 0; i < up16(n); i += 16) {
+    for (int i = 0; i < up16(n); i += W) {
         vf sum[16];
         for (int r = 0; r < 16; r++) sum[r] = *(vf *)(w->sums + r*N + i);
         *(vf *)(w->scale + i) = sum_of_halves(sum);
@@ -594,11 +641,12 @@ static void head_back(work *w, int n, const int32_t *ids, float weight, float *d
         return;
     }
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) w->hf[i*d + k] *= w->scale[i];
+    pack(n, d, w->hf, w->stripes);
     for (int at = 0; at < V; at += PW) {
         float *l = w->logits + (long)at*N;
         int rows = V - at < PW ? V - at : PW;
-        gemm(n, d, rows, l, 1, N, w->q + (long)at*d, d, dh, d, 1);
-        gemm(rows, d, n, l, N, 1, w->hf, d, w->grad + (long)at*d, d, 1);
+        gemm(n, d, rows, l, 1, N, w->panels + (long)at*d, 0, dh, d, 1);
+        gemm(rows, d, n, l, N, 1, w->stripes, 0, w->grad + (long)at*d, d, 1);
     }
     for (int i = 0; i < n; i++) for (int k = 0; k < d; k++) dh[i*d + k] *= w->scale[i];
 }
@@ -652,21 +700,13 @@ typedef struct {
 typedef struct { job *j; int me; } part;
 
 #define AT(x) (*(vf *)(x))
-INLINE vf root(vf x) {
-#ifdef __AVX512F__
-    return (vf)_mm512_sqrt_ps((__m512)x);
-#else
-    for (int i = 0; i < 16; i++) x[i] = sqrtf(x[i]);
-    return x;
-#endif
-}
 static void adam(const job *j, long from, long to, int step) {
     float b1 = j->beta[0], b2 = j->beta[1], t = j->done + step + 1, lr = j->lrs[step], eps = j->eps;
     float c1 = 1/(1 - powf(b1, t)), c2 = 1/(1 - powf(b2, t));
     float *restrict p = j->p, *restrict m = j->m, *restrict v = j->v;
     float *restrict g0 = j->grad[0], *restrict g1 = j->grad[1], *restrict g2 = j->grad[2], *restrict g3 = j->grad[3];
     long i = from;
-    for (; i + 16 <= to; i += 16) {
+    for (; i + W <= to; i += W) {
         vf g = (AT(g0 + i) + AT(g1 + i)) + (AT(g2 + i) + AT(g3 + i));
         vf x = AT(m + i) = b1*AT(m + i) + (1 - b1)*g, y = AT(v + i) = b2*AT(v + i) + (1 - b2)*g*g;
         AT(p + i) -= lr*(x*c1/(root(y*c2) + eps));
@@ -752,6 +792,8 @@ int train(const int *cfg, float *p, float *m, float *v, const int32_t *ids, cons
     for (int k = 0; k < LANES; k++) free(j.grad[k]);
     return lack ? -1 : j.stop;
 }
+
+int width(void) { return WIDTH; }
 
 /* Log-probability of each token of N sequences and whether it is the likeliest one, and where asked for (tests) the
    gradient of the sum of all. Returns 0, or -1 where there is no memory. */

@@ -417,6 +417,65 @@ def test_products_of_all_shapes(tmp_path):
     assert program(tmp_path, PRODUCTS, *flags).stdout == "1 1 1\n"
 
 
+def features():
+    "What this processor of the kind x86-64 can do, as Linux names it; nothing elsewhere"
+    info = Path("/proc/cpuinfo")
+    return (
+        set(info.read_text().split()) if info.exists() and os.uname().machine == "x86_64" else set()
+    )
+
+
+def builds():
+    "Flags of compilers for vectors of all widths, and for processors of the kind x86-64 older than this one"
+    march, mtune, *rest = [
+        f if f != "-O3" else "-O2" for f in engine.FLAGS
+    ]  # which takes half as long
+    for w in (64, 32, 16):
+        yield f"{w} bytes", [march, mtune, f"-DWIDTH={w}", *rest]
+    for kind, feature in {"x86-64-v2": "sse4_2", "x86-64-v3": "fma"}.items():
+        if {feature, "avx512vl" if kind == "x86-64-v3" else feature} <= features():
+            yield kind, [f"-march={kind}", *rest]
+
+
+def trained(c, precision):
+    "Losses, weights, moments and scores after four steps of the engine in C on two threads, as bytes"
+    rng = np.random.default_rng(0)
+    ids, lens = rng.integers(c.vocab, size=(8, c.length)), rng.integers(1, c.length + 1, 8)
+    data = ids.astype("int32"), lens.astype("int32")
+    how = engine.Schedule(4, 6, 0.01, precision=precision)
+    state = [engine.init_weights(c), *np.zeros((2, c.n_params), "float32")]
+    one = engine.Native(c, how, data, threads=2)
+    losses = one.train(state, 0, engine.batch_order(8, 6, 0, 4), how.rates(0, 4))
+    return b"".join(x.tobytes() for x in (losses, *state, *one.score(state, *data)))
+
+
+@needs_c
+def test_every_width_takes_the_steps_of_torch(tmp_path, monkeypatch):
+    "Vectors of 16, 32 and 64 bytes, and code for older processors: as torch, and alike where a sum is fused"
+    from memnb import nets
+
+    monkeypatch.delenv("MEMNB_ENGINE", raising=False)
+    models = engine.Config(2, 16, 70, 9), engine.Config(1, 24, 200, 37), engine.Config(1, 8, 50, 64)
+    own = engine.library()
+    found = {"as it is used": [trained(c, p) for c in models for p in engine.PRECISIONS]}
+    assert own.width() in (64, 32, 16)
+    for name, flags in builds():
+        out = tmp_path / f"{name}.so"
+        command = [*core.compiler(), *flags, "-w", core.package_dir() / "gpt.c"]
+        subprocess.run([*command, "-o", out, "-lm", "-lpthread"], check=True)
+        lib = engine.opened(out)
+        monkeypatch.setattr(engine, "library", lambda lib=lib: lib)
+        assert name.split()[0] in (str(lib.width()), "x86-64-v2", "x86-64-v3")
+        for c in models:
+            assert nets._same_steps(c, np.random.default_rng(0), "fp32"), (name, c)
+        found[name] = [trained(c, p) for c in models for p in engine.PRECISIONS]
+    apart = (
+        {"x86-64-v2"} if "fma" in features() else set()
+    )  # it rounds products before they are added
+    for name in found.keys() - apart:
+        assert found[name] == found["as it is used"], name
+
+
 @pytest.mark.slow
 def test_two_processes_train_into_one_folder(tmp_path):
     "Both end well and alike, and leave whole states only"
