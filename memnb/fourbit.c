@@ -1,7 +1,7 @@
 /* One pass of a Llama over a few tokens on a CPU, its weights in blocks of 4 or 8 bits, all else in float32.
 
-   The optional fast way of memnb.fourbit, which compiles this file at first use. A block is 32 columns of 16 rows; in
-   each row a weight is q d + m, with d and m of its own. A pass over one token is bound by the reading of weights, so
+   The optional fast way of memnb.fourbit, which compiles this file at first use. A block is 32 columns of
+   as many rows as a vector has numbers; in each row a weight is q d + m, with d and m of its own. A pass over one token is bound by the reading of weights, so
    they are read as they are stored, and a product takes a block apart in registers, for up to 8 tokens at a time:
    sum of (q d + m) x = d sum(q x) + m sum(x), and sum(x) is the same for all rows. */
 #include <math.h>
@@ -12,12 +12,24 @@
 #include <omp.h>
 #endif
 
+/* A vector is as wide as a register of the processor that this is compiled for, as in gpt.c. The sums of products with
+   weights are in the same order at every width; those of attention and of norms are not, and differ in the last bits. */
+#ifndef WIDTH
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX__)
+#define WIDTH 32
+#else
+#define WIDTH 16                                     /* SSE, NEON */
+#endif
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-enum { ROWS = 16, COLS = 32, TILE = 8, D = 64 };    /* D: width of a head of attention */
-typedef float vf __attribute__((vector_size(64), aligned(4)));
-typedef int32_t vi __attribute__((vector_size(64)));
-typedef struct { long rows, cols, bits; const vi *at; } matrix; /* blocks of 16 rows side by side, then the next 16 */
+#define UNROLL _Pragma("GCC unroll 16")
+enum { ROWS = WIDTH/4, COLS = 32, TILE = 8, D = 64 };  /* D: width of a head of attention */
+typedef float vf __attribute__((vector_size(WIDTH), aligned(4)));
+typedef int32_t vi __attribute__((vector_size(WIDTH), aligned(4)));
+typedef struct { long rows, cols, bits; const vi *at; } matrix; /* blocks of ROWS rows side by side, then the next */
 #define BLOCK(bits) (2 + COLS*(bits)/32)             /* vectors of a block: d, m, and all q, 32/bits columns in each */
 
 /* Blocks of float32 weights; 0 where these are not, to the bit, what blocks can say. */
@@ -46,7 +58,7 @@ int pack(const float *w, const matrix *to) {
     return good;
 }
 
-/* ---- products: y of 16 rows for n tokens; x lies column by column, n numbers each ---- */
+/* ---- products: y of ROWS rows for n tokens; x lies column by column, n numbers each ---- */
 
 INLINE vf column(const int bits, vi q, int i) {      /* the numbers in bits [bits i, bits (i + 1)), with their sign */
 #if defined(__AVX512F__) && !defined(__clang__)      /* one look into a table instead of a shift and a conversion */
@@ -56,8 +68,9 @@ INLINE vf column(const int bits, vi q, int i) {      /* the numbers in bits [bit
 }
 
 INLINE void by(const int bits, const int n, long K, const vi *w, const float *x, const float *sum, vf *y) {
-    enum { C = 4 };                                  /* sums side by side, so that none waits for the one before */
-    const int c = n == 1 ? C : n <= 3 ? 2 : 1, each = 32/bits;
+    enum { C = 4 };       /* sums side by side, so that none waits for the one before: two begin in each clock, and end
+                             four later; no more than 10 in all, beside a column and a number of x in 16 registers */
+    const int c = n == 1 ? C : n <= 5 ? 2 : 1, each = 32/bits;
     vf t[TILE] = {0};
     for (long b = 0; b < K/COLS; b++, w += BLOCK(bits), sum += n) {
         vf s[C*TILE] = {0};
@@ -74,9 +87,9 @@ INLINE void by(const int bits, const int n, long K, const vi *w, const float *x,
 }
 
 #define FOR(B, N) case 16*B + N: by(B, N, K, w, x, sum, y); break;
-#define EACH(B) FOR(B, 1) FOR(B, 2) FOR(B, 3) FOR(B, 4) FOR(B, 5) FOR(B, 6) FOR(B, 7) FOR(B, 8)
+#define FOR_ALL(B) FOR(B, 1) FOR(B, 2) FOR(B, 3) FOR(B, 4) FOR(B, 5) FOR(B, 6) FOR(B, 7) FOR(B, 8)
 static void some_rows(int bits, int n, long K, const vi *w, const float *x, const float *sum, vf *y) {
-    switch (16*bits + n) { EACH(4) EACH(8) }
+    switch (16*bits + n) { FOR_ALL(4) FOR_ALL(8) }
 }
 
 /* ---- tokens in tiles of up to 8: column k of token i lies at spot(...)[k*width(n, i)] ---- */
@@ -94,7 +107,7 @@ static void sums(long K, int n, const float *x, float *sum) {
     }
 }
 
-/* 16 rows of W x from row 16 g on, for the tile that begins with token i */
+/* ROWS rows of W x from row ROWS g on, for the tile that begins with token i */
 INLINE void rows_of(const matrix *w, long g, int n, int i, const float *x, const float *sum, vf *y) {
     long K = w->cols;
     some_rows(w->bits, width(n, i), K, w->at + g*(K/COLS)*BLOCK(w->bits), x + i*K, sum + i*(K/COLS), y);
@@ -168,6 +181,16 @@ INLINE float fexp(float x) {
     return out.f;
 }
 
+#if WIDTH == 64
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif WIDTH == 32
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
+#endif
 #ifdef __clang__
 #define OF_TWO(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -175,9 +198,8 @@ INLINE float fexp(float x) {
 #endif
 /* Lane i: the sum of all lanes of a[i] */
 INLINE vf totals(vf *a) {
-    for (int k = 8; k; k /= 2) for (int i = 0; i < k; i++)
-        a[i] = OF_TWO(a[2*i], a[2*i + 1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-             + OF_TWO(a[2*i], a[2*i + 1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    for (int k = ROWS/2; k; k /= 2) for (int i = 0; i < k; i++)
+        a[i] = OF_TWO(a[2*i], a[2*i + 1], EVEN) + OF_TWO(a[2*i], a[2*i + 1], ODD);
     return a[0];
 }
 
@@ -186,14 +208,15 @@ static void attend(const float *q, const float *k[2], const float *v[2], const l
                    long step) {
     long n = size[0] + size[1], c = 0;
     float most = -INFINITY, sum = 0;
+    enum { EACH = D/ROWS };                          /* vectors of a key or a value */
     const vf *of = (const vf *)q;
-    vf to[4] = {0};
+    vf to[EACH] = {0};
     for (int p = 0; p < 2; p++) {
-        for (long i = 0; i < size[p]; i += 16) {
-            vf a[16] = {0};
-            for (int j = 0; j < 16 && i + j < size[p]; j++) {
+        for (long i = 0; i < size[p]; i += ROWS) {
+            vf a[ROWS] = {0};
+            for (int j = 0; j < ROWS && i + j < size[p]; j++) {
                 const vf *x = (const vf *)(k[p] + (i + j)*D);
-                a[j] = of[0]*x[0] + of[1]*x[1] + of[2]*x[2] + of[3]*x[3];
+                UNROLL for (int h = 0; h < EACH; h++) a[j] += of[h]*x[h];
             }
             *(vf *)(s + c + i) = totals(a)*.125f;            /* 1/sqrt(D) */
         }
@@ -206,9 +229,9 @@ static void attend(const float *q, const float *k[2], const float *v[2], const l
     c = 0;
     for (int p = 0; p < 2; p++) for (long i = 0; i < size[p]; i++, c++) {
         const vf *x = (const vf *)(v[p] + i*D);
-        UNROLL for (int j = 0; j < 4; j++) to[j] += s[c]*x[j];
+        UNROLL for (int j = 0; j < EACH; j++) to[j] += s[c]*x[j];
     }
-    for (int j = 0; j < D; j++) out[j*step] = to[j/16][j%16]/sum;
+    for (int j = 0; j < D; j++) out[j*step] = to[j/ROWS][j%ROWS]/sum;
 }
 
 /* Scores (n x V) behind each of n tokens, whose keys and values are put into the cache; 0 where memory does not suffice */

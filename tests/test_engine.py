@@ -476,6 +476,47 @@ def test_every_width_takes_the_steps_of_torch(tmp_path, monkeypatch):
         assert found[name] == found["as it is used"], name
 
 
+def block_weights(rows, cols, bits):
+    "Weights, float32, that are those of blocks of 32 columns: whole numbers times a step of each block"
+    rng, most = np.random.default_rng(rows), 2 ** (bits - 1) - 1
+    q = rng.integers(-most, most + 1, (rows, cols // 32, 32))
+    q[..., :2] = most, -most - (bits == 4)
+    steps = rng.integers(1, 9, (rows, cols // 32, 1)) / 1024
+    return (q * steps).reshape(rows, cols).astype("float32")
+
+
+@needs_c
+def test_blocks_at_every_width(tmp_path, monkeypatch):
+    "Products of blocks with tokens, by vectors of 16, 32 and 64 bytes: as in float64, and all alike"
+    import torch
+
+    from memnb import fourbit
+
+    monkeypatch.delenv("MEMNB_ENGINE", raising=False)
+    libraries = {"as it is used": fourbit._library()}
+    for name, (march, *rest) in builds():
+        width = [f for f in rest if "WIDTH" in f]
+        out = tmp_path / f"{name}.so"
+        command = [*core.compiler(), march, "-mtune=generic", *fourbit.FLAGS, "-O2", *width, "-w"]
+        subprocess.run([*command, core.package_dir() / "fourbit.c", "-o", out, "-lm"], check=True)
+        libraries[name] = fourbit.opened(out)
+    for bits, rows, cols in ((4, 48, 96), (8, 16, 576)):
+        w = torch.tensor(block_weights(rows, cols, bits))
+        for n in (1, 2, 4, 5, 8, 11):
+            x = torch.randn(n, cols, generator=torch.Generator().manual_seed(n))
+            want, found = x.double() @ w.double().T, {}
+            for name, lib in libraries.items():
+                monkeypatch.setattr(fourbit, "_library", lambda lib=lib: lib)
+                kept, matrix = fourbit.blocks(w)
+                assert matrix["bits"] == bits
+                y = torch.empty(n, rows)
+                assert lib.multiply(matrix.ctypes.data, n, x.data_ptr(), y.data_ptr(), 1)
+                assert (y - want).abs().max() <= 1e-6 * (x.abs() @ w.abs().T).max()
+                if name != "x86-64-v2" or "fma" not in features():
+                    found[name] = y.numpy().tobytes()
+            assert len(set(found.values())) == 1, (bits, n)
+
+
 @pytest.mark.slow
 def test_two_processes_train_into_one_folder(tmp_path):
     "Both end well and alike, and leave whole states only"
