@@ -80,8 +80,9 @@ bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transfor
 	$(BIN)/memnb fetch
 	for file in tests/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-figures: .venv/.ready-all-dev  ## draw the figures that ship anew, from the recorded rows
+figures: .venv/.ready-all-dev  ## draw the figures that ship anew from the recorded rows, also as text
 	$(BIN)/python tools/figures.py
+	$(BIN)/python tools/figures.py --text
 
 readme: .venv/.ready-all-dev  ## write README.md from nbs/index.ipynb
 	$(BIN)/python tools/readme.py

@@ -2,6 +2,8 @@
 
 from inspect import signature
 
+from pandas import DataFrame
+
 from ..core import did_you_mean
 from ..papers import find, paper
 from ..results import measured, reported, runs
@@ -17,11 +19,29 @@ def figures_of(word: str) -> dict:
 
 
 def redraw(word: str, name: str, settings: list = (), model: str = None, profile: str = None):
+    "As `figure_or_table`, but ValueError of a table, too"
+    fig = figure_or_table(word, name, settings, model, profile)
+    if not hasattr(fig, "savefig"):
+        raise ValueError(f"{word} {name} is a table: {word}.{name}() in Python shows it")
+    return fig
+
+
+def figure_or_table(
+    word: str,
+    name: str,
+    settings: list = (),
+    model: str = None,
+    profile: str = None,
+    every: DataFrame = None,
+):
     """Draw a figure of a paper, as 'fig2' or 'x_tau', from the tables; ValueError for what is not known.
 
     Settings are as 'tau=0.05'; the rows are those of a model, and of a profile, by default the largest that is there.
+    `every` are all rows of the paper, by default those that were measured. A matplotlib Figure comes back,
+    or a DataFrame where the paper's figure is a table.
     """
-    known, every, chosen = figures_of(word), measured(word), {}
+    known, chosen = figures_of(word), {}
+    every = measured(word) if every is None else every
     fun = known.get(str(name).removeprefix("fig_")) or known.get(f"x_{name}")
     if not fun:
         raise ValueError(f"{word} has no figure '{name}'{did_you_mean(name, known)}")
@@ -40,7 +60,4 @@ def redraw(word: str, name: str, settings: list = (), model: str = None, profile
             raise ValueError(f"no rows of the {what} '{given}'{did_you_mean(given, there)}")
     rows = every[every.model == model] if model else every
     drawn = (paper(word).chosen or runs)(rows, profile=profile)
-    fig = fun(*(drawn, reported(word))[: len(takes)], **chosen)
-    if not hasattr(fig, "savefig"):
-        raise ValueError(f"{word} {name} is a table: {word}.{fun.__name__}() in Python shows it")
-    return fig
+    return fun(*(drawn, reported(word))[: len(takes)], **chosen)
