@@ -429,7 +429,7 @@ def kill_batches(house, seed, kills):
 # ---- parameters
 
 
-def test_parameters_are_read_with_type_default_and_help(house):
+def test_parameters_are_read_with_type_default_and_help(house, capsys):
     text = 'a = 1\nb: str = "x=y"  # not a = b\n# words\nc: list[int] = [1,\n  2] # two lines'
     nb = write(house, "10_dice", params=text)
     got = papers.parameters(nb)
@@ -438,6 +438,10 @@ def test_parameters_are_read_with_type_default_and_help(house):
     )
     with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
         papers.parameters(write(house, "11_code", params='d = open("x")'))
+    for code in ("e = 2j", "e = {1, 2}", "e = b'x'"):
+        write(house, "12_odd", params=code)
+        yaml(house, "- notebook: odd\n")
+        assert "parameter 'e' must be a plain value" in refused(capsys, "run", "mine")
 
 
 def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
@@ -501,6 +505,12 @@ def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
 # ---- profiles
 
 
+def test_numbers_that_are_plain_and_keys_that_are_merged_are_read():
+    text = "a: &a {n: 10, m: 0x1F}\nb: {<<: *a, n: 0, x: 0.5, y: 1e3, z: -7, t: '010', u: 1_000}\n"
+    read = profiles.read_yaml(text)["b"]
+    assert read == dict(n=0, m=31, x=0.5, y="1e3", z=-7, t="010", u=1000)
+
+
 def test_a_grid_makes_one_run_for_each_combination(house):
     write(house, "10_dice")
     yaml(
@@ -541,7 +551,28 @@ def test_a_grid_makes_one_run_for_each_combination(house):
             "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
             "would both write dice.ipynb",
         ),
+        ("- notebook: dice\n  parameters: {n: 1, n: 2}\n", "line 2: not YAML, 'n' stands twice"),
+        ("- notebook: dice\n  notebook: dice\n", "line 2: not YAML, 'notebook' stands twice"),
+        ("- notebook: dice\n  parameters: {n: 010}\n", "line 2: not YAML, 010 could mean several"),
+        ("- notebook: dice\n  parameters: {n: 1:30}\n", "1:30 could mean several"),
+        ("- notebook: dice\n  parameters: {rate: 1:30.5}\n", "1:30.5 could mean several"),
+        (
+            "- notebook: dice\n  grid: {n: [" + ",".join(map(str, range(10**4))) + "]}\n",
+            "line 1: 10,000 runs, more than 1,000: split the grid",
+        ),
+        (
+            "- notebook: dice\n  grid:\n"
+            + "".join(f"    k{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for i in range(9)),
+            "1,000,000,000 runs, more than 1,000",
+        ),
+        (
+            "- notebook: dice\n  parameters:\n    a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)),
+            "has more than 100,000 values",
+        ),
+        ("[" * 10**4, "too deeply"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_a_faulty_profile_is_refused_with_its_line(house, capsys, text, says):
     write(house, "10_dice")
@@ -792,6 +823,45 @@ def test_printing_without_end_is_stopped_at_the_deadline(house):
     made = house / "runs/mine/flood.partial.ipynb"
     assert child.returncode == 1 and "TimeoutError: the run took longer than 9 s" in child.stderr
     assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
+
+
+def test_output_without_end_is_cut_and_said(house, capsys):
+    "A cell has its first 10 MB; what is cleared in between does not count, nor do the other cells"
+    many = "for i in range(60): print('x' * 10**6)\nprint('the end', file=__import__('sys').stderr)"
+    cleared = """from IPython.display import clear_output
+for i in range(15):
+    clear_output()
+    print(str(i) + 'y' * 10**6)"""
+    write(house, "10_flood", many, "print('after')", cleared, "raise ValueError('z' * 10**7)")
+    yaml(house, "- notebook: flood\n")
+    code, out, err = typed(capsys, "run", "mine")
+    made = house / "runs/mine/flood.partial.ipynb"
+    assert code == 1 and "ValueError: zzz" in out and made.stat().st_size < 15e6
+    told = "more than 10 MB of output of a cell: the rest is left out"
+    assert f"memnb: flood: {told}" in err
+    _, flood, after, kept, _ = [c.outputs for c in read(made, 4).cells if c.cell_type == "code"][
+        -5:
+    ]
+    assert 9e6 < len(flood[0].text) <= 10e6 and flood[-1].text == f"memnb: {told}\n"
+    assert after[0].text == "after\n" and kept[-1].text.startswith("14y")
+
+
+def test_a_batch_that_was_killed_leaves_nothing_behind(house, capsys):
+    write(house, "10_dice", "import time; open('begun', 'w'); time.sleep(600)")
+    yaml(house, "- notebook: dice\n")
+    command = [sys.executable, "-c", DRIVER, str(house), "run", "mine"]
+    child = subprocess.Popen(command, cwd=house, stderr=subprocess.DEVNULL)
+    wait(lambda: (house / "begun").exists())
+    child.kill()
+    child.wait()
+    locks = house / "runs/mine/.locks"
+    (killed,) = locks.glob("batch-????????")
+    write(house, "10_dice")
+    other = subprocess.Popen(command, cwd=house)  # a batch of another process that is at work
+    wait(lambda: not killed.exists())
+    assert other.wait() == 0
+    assert typed(capsys, "run", "mine", "--force")[0] == 0
+    assert [f.name for f in locks.iterdir() if f.name.startswith("batch-")] == []
 
 
 # ---- nothing of this machine goes out, wherever it stands

@@ -133,6 +133,15 @@ def test_what_is_said_where_the_working_folder_is_gone(tmp_path, monkeypatch):
     assert redact(HOME) == "~/lib/x.py"
 
 
+def test_what_is_said_where_no_cache_can_be_made(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "file/cache"))
+    monkeypatch.delenv("MEMNB_STORE", raising=False)
+    code, out, err = typed(capsys, "store", "list")
+    assert code == 2 and not out and err.count("\n") == 1
+    assert "cannot be made" in err and "set MEMNB_CACHE" in err
+
+
 def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
     key, dot = "sesame-open-0000", "iVBORw0KGgoAAA="
     monkeypatch.setenv("DICE_API_KEY", key)
@@ -401,6 +410,40 @@ def test_tables_keep_their_cells_and_nothing_that_acts():
     (clean,) = executed.tables(evil)
     assert re.sub(r"\s|</?tbody>", "", clean) == '<tableclass="sort"><tr><td>b</td></tr></table>'
     assert executed.tables("no table <b>here") == ()
+    head, open_one = executed.tables(
+        "<table><thead><tr><th>a<th>b</thead><tr><td>1.5<td>x &lt; y</table>"
+        "<table><td>m<style>x</style><br>n<td>o"
+    )
+    assert re.findall(">([^<>\n]+)<", head) == ["a", "b", "1.5", "x &lt; y"]
+    assert head.index("</thead>") < head.index("1.5")
+    assert re.findall(">([^<>\n]+)<", open_one) == ["mn", "o"]
+    assert executed.tables("<table><tr>" + '<td rowspan="9" colspan="x" id=a>1')[0].count("=") == 3
+
+
+@pytest.mark.parametrize(
+    "begin, row, end",
+    [
+        ("<table>", "<tr><td>{}</td><td>name {}</td></tr>", "</table>"),
+        ("", "<table", ""),
+        ("", "<table>", ""),
+        ("<table><td>", "<style>", ""),
+        ("<table>", "<tr>", ""),
+    ],
+)
+def test_a_large_table_takes_as_long_as_its_length(begin, row, end):
+    "A page shows its first rows and says how many more there are"
+
+    def seconds(n):
+        html = begin + "".join(row.format(i, i) for i in range(n)) + end
+        start = time.process_time()
+        found = executed.tables(html)
+        return time.process_time() - start, found
+
+    seconds(10)
+    (short, _), (long, found) = seconds(10_000), seconds(20_000)
+    assert long < 3 * short + 1
+    if end:
+        assert "19,000 more rows" in found[0] and "name 999<" in found[0]
 
 
 def test_a_picture_has_its_size_and_the_caption_below_it():

@@ -169,16 +169,39 @@ def batch(
             if not os.access(there, os.W_OK):
                 raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
     where = runs[0].out.parent
-    alive = where / ".locks" / f"batch-{uuid4().hex[:8]}"
-    alive.parent.mkdir(parents=True, exist_ok=True)
+    where.mkdir(parents=True, exist_ok=True)
     with replacing(where / ".profile") as part:
         part.write_text(_mark(profile_file(name).resolve(), where))
-    alive.touch()
-    with _pool(workers, dask, scheduler) as pool, progress(where, alive.name, quiet) as look:
-        try:
-            return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, look)
-        finally:
-            alive.unlink(missing_ok=True)
+    with (
+        _alive(where / ".locks") as alive,
+        _pool(workers, dask, scheduler) as pool,
+        progress(where, alive.name, quiet) as look,
+    ):
+        return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, look)
+
+
+@contextmanager
+def _alive(folder):
+    """A file that is there as long as a batch is at work, for its runs on this machine and on others.
+
+    Its lock is free once its process is gone, however that ended: the next batch removes what a killed one has left.
+    """
+    folder.mkdir(exist_ok=True)
+    alive = folder / f"batch-{uuid4().hex[:8]}"
+    held = FileLock(f"{alive}.lock")
+    with FileLock(folder / "begin.lock"):  # none is looked at between its beginning and its lock
+        for lock in folder.glob("batch-*.lock"):
+            if not _is_locked(lock):
+                lock.with_suffix("").unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
+        held.acquire()
+        alive.touch()
+    try:
+        yield alive
+    finally:
+        alive.unlink(missing_ok=True)
+        held.release()
+        Path(held.lock_file).unlink(missing_ok=True)
 
 
 def _state(run, last):

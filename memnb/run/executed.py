@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 
 from ..claims import BOARD_MIME
@@ -20,19 +22,111 @@ def cleaner():
     return lambda text: clean(_CONTROL.sub("", text))
 
 
+# a page with more rows of one table than this is read by nobody, and slows every browser
+MOST_ROWS = 1000
+_SPAN = re.compile(r"\d{1,3}")
+_NUMBER = re.compile(r"\s*[-+−]?[\d.,]+\s*%?|NaN")
+
+
+class _Tables(HTMLParser):
+    "Reads the tables of HTML in one pass, whatever its length: the words of their cells, and nothing that acts"
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.found = []  # of each table its rows, a list of cells each, those of its head marked
+        self.depth = 0  # of tables within tables
+        self.cell = None  # tag, attributes and words of the cell that is open
+        self.is_head = False
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.depth += 1
+            if self.depth == 1:
+                self.found.append([])
+                self.is_head = False
+        if not self.depth:
+            return
+        if tag in ("thead", "tbody", "tfoot"):
+            self.close_cell()
+            self.is_head = tag == "thead"
+        elif tag == "tr":
+            self.begin_row()
+        elif tag in ("td", "th"):
+            self.close_cell()
+            if not self.found[-1]:
+                self.begin_row()
+            self.cell = (tag, self.spans(attributes), [])
+
+    def handle_endtag(self, tag):
+        if tag == "table" and self.depth:
+            self.depth -= 1
+        if tag in ("td", "th", "tr", "table", "thead"):
+            self.close_cell()
+        if tag == "thead":
+            self.is_head = False
+
+    def handle_data(self, text):
+        if self.cell and self.cdata_elem is None:  # not of a script or a style
+            self.cell[2].append(text)
+
+    def close(self):
+        super().close()
+        self.close_cell()
+
+    def begin_row(self):
+        self.close_cell()
+        self.found[-1].append((self.is_head, []))
+
+    def close_cell(self):
+        if self.cell:
+            self.found[-1][-1][1].append(self.cell)
+        self.cell = None
+
+    def spans(self, attributes):
+        "What is kept of the attributes of a cell"
+        return [
+            (name, value)
+            for name, value in attributes
+            if name in ("rowspan", "colspan") and _SPAN.fullmatch(value or "")
+        ]
+
+
+def _cell_html(cell):
+    tag, spans, words = cell
+    text = "".join(words)
+    if tag == "td" and _NUMBER.fullmatch(text):
+        spans = [*spans, ("class", "n")]
+    attributes = "".join(f' {name}="{value}"' for name, value in spans)
+    return f"<{tag}{attributes}>{escape(text)}</{tag}>"
+
+
+def _table_html(rows):
+    "A table as HTML, its first rows where it has many"
+    lines, section = [], None
+    for is_head, cells in rows[:MOST_ROWS]:
+        wanted = "thead" if is_head else "tbody"
+        if section != wanted:
+            lines += [f"</{section}>"] if section else []
+            lines.append(f"<{wanted}>")
+            section = wanted
+        lines.append(f"<tr>{''.join(map(_cell_html, cells))}</tr>")
+    lines += [f"</{section}>"] if section else []
+    if len(rows) > MOST_ROWS:
+        lines.append(f"<tfoot><tr><td>… {len(rows) - MOST_ROWS:,} more rows</td></tr></tfoot>")
+    return "\n".join(['<table class="sort">', *lines, "</table>"])
+
+
 @lru_cache(2**12)
 def tables(html: str) -> tuple:
     "Tables of an output, each as HTML: their cells and words, and nothing that acts"
-    from bleach import clean
     from markupsafe import Markup
 
-    tags, out = ("table", "thead", "tbody", "tr", "th", "td"), []
-    html = re.sub(r"(?is)<(style|script)\b.*?</\1>", "", html)
-    for found in re.findall(r"(?is)<table\b.*?</table>", html):
-        found = clean(found, tags, ["rowspan", "colspan"], strip=True)
-        found = re.sub(r"<td>(\s*[-+−]?[\d.,]+\s*%?|NaN)</td>", r'<td class="n">\1</td>', found)
-        out.append(Markup(found.replace("<table>", '<table class="sort">', 1)))
-    return tuple(out)
+    # a last tag that does not end would be looked at from each of its characters
+    unfinished = html.find("<", html.rfind(">") + 1)
+    reader = _Tables()
+    reader.feed(html if unfinished < 0 else html[:unfinished])
+    reader.close()
+    return tuple(Markup(_table_html(rows)) for rows in reader.found if rows)
 
 
 @dataclass

@@ -21,12 +21,25 @@ from .profiles import Run
 from .redact import FOLDERS, redact, redact_notebook
 from .terminal import tell
 
+# bytes of output of one cell: the largest page that ships has 2 MB in all, and an editor opens ten times as much
+MOST_OUTPUT = 10 * 10**6
+# characters of a line of a traceback
+LONGEST_LINE = 10_000
+# seconds that a machine with a hundred busy processes takes to start a kernel, and to hand over a message
+START_TIMEOUT, MESSAGE_TIMEOUT = 120, 60
+
 
 def kernel_env(threads: int) -> dict:
     "What a kernel's environment has beyond that of its batch: what the user has set stays, paths become absolute"
-    env = dict(GOMP_SPINCOUNT=AWAKE_TURNS, OMP_NUM_THREADS=str(threads))
-    env = {k: os.environ.get(k, v) for k, v in env.items()} | dict(MEMNB_HOME=str(root().resolve()))
-    return env | {k: os.path.abspath(os.environ[k]) for k in FOLDERS if os.environ.get(k)}
+    env = dict(
+        GOMP_SPINCOUNT=os.environ.get("GOMP_SPINCOUNT", AWAKE_TURNS),
+        OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", str(threads)),
+        MEMNB_HOME=str(root().resolve()),
+    )
+    for name in FOLDERS:
+        if os.environ.get(name):
+            env[name] = os.path.abspath(os.environ[name])
+    return env
 
 
 # ---- in the process of a run
@@ -37,21 +50,91 @@ def _end(pid):
     import psutil
 
     with suppress(psutil.NoSuchProcess):
-        tree = psutil.Process(pid)
-        for p in [*reversed(tree.children(recursive=True)), tree]:
-            p.kill()
+        process = psutil.Process(pid)
+        for one in [*reversed(process.children(recursive=True)), process]:
+            one.kill()
 
 
 class _Relay(io.TextIOBase):
     "File that passes the lines of `say` on to the log of the batch"
 
     def __init__(self, where, event):
-        self.where, self.event = where, event
+        self.where = where
+        self.event = event
 
     def write(self, text):
         for line in text.splitlines():
             if line.startswith("memnb: "):
-                tell(self.where, self.event | dict(what="says", text=line.removeprefix("memnb: ")))
+                self.say(line.removeprefix("memnb: "))
+
+    def say(self, text):
+        tell(self.where, self.event | dict(what="says", text=text))
+
+
+def _size(value):
+    "Characters of a message of a kernel"
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return len(value) if isinstance(value, str) else 0
+
+
+def _limit_output(relay):
+    "Let papermill take `MOST_OUTPUT` of each cell, and say what is left out: else a loop that prints fills the memory"
+    from nbformat.v4 import new_output
+    from papermill import engines
+
+    class Client(engines.PapermillNotebookClient):
+        "Takes no more output of a cell than there is room for"
+
+        taken = 0  # characters of output that the cell has now
+
+        def execute_cell(self, cell, cell_index, **options):
+            self.taken = 0
+            return super().execute_cell(cell, cell_index, **options)
+
+        def process_message(self, msg, cell, cell_index):
+            kind, content = msg["msg_type"], msg["content"]
+            if kind == "clear_output":
+                self.taken = 0
+            elif kind == "error":
+                content["evalue"] = content["evalue"][:LONGEST_LINE]
+                content["traceback"] = [line[:LONGEST_LINE] for line in content["traceback"]]
+            elif kind in ("stream", "display_data", "execute_result"):
+                return self.process_output(msg, cell, cell_index)
+            return super().process_message(msg, cell, cell_index)
+
+        def process_output(self, msg, cell, cell_index):
+            room = MOST_OUTPUT - self.taken
+            size = _size(msg["content"])
+            self.taken += size
+            if size <= room:
+                return super().process_message(msg, cell, cell_index)
+            if room > 0:
+                if msg["msg_type"] == "stream":
+                    msg["content"]["text"] = msg["content"]["text"][:room]
+                    super().process_message(msg, cell, cell_index)
+                self.tell_cut(cell)
+            return None
+
+        def tell_cut(self, cell):
+            what = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
+            cell.outputs.append(new_output("stream", name="stderr", text=f"memnb: {what}\n"))
+            relay.say(what)
+
+    engines.PapermillNotebookClient = Client
+
+
+def _sections(nb):
+    "The heading above each code cell that has code: id of the cell -> text"
+    section, sections = "", {}
+    for cell in nb.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("#"):
+            section = cell.source.splitlines()[0].lstrip("# ")
+        elif cell.cell_type == "code" and cell.source.strip():
+            sections[cell.id] = section
+    return sections
 
 
 def _execute(nb, part, params, folder, where, event):
@@ -63,47 +146,86 @@ def _execute(nb, part, params, folder, where, event):
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    section, sections, done = "", {}, []
-    for c in nbformat.read(nb, 4).cells:
-        if c.cell_type == "markdown" and c.source.startswith("#"):
-            section = c.source.splitlines()[0].lstrip("# ")
-        elif c.cell_type == "code" and c.source.strip():
-            sections[c.id] = section
+    relay = _Relay(where, event)
+    _limit_output(relay)
+    sections = _sections(nbformat.read(nb, 4))
+    finished = []
 
     def ended(cell, cell_index, execute_reply):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
-        done.append(cell.id)
-        how = dict(cell=len(done), of=len(sections), section=sections[cell.id])
-        tell(where, event | dict(what="cell") | how)
+        finished.append(cell.id)
+        place = dict(cell=len(finished), of=len(sections), section=sections[cell.id])
+        tell(where, event | dict(what="cell") | place)
 
-    tmp = os.getcwd()  # sockets and files of the kernel; two kernels never take the same port
-    short = os.name == "posix" and len(tmp) < 80
-    talk = dict(connection_file=f"{tmp}/kernel.json", transport="ipc" if short else "tcp")
+    # sockets and files of the kernel lie in the folder of this process: two kernels never take the same port
+    folder_of_sockets = os.getcwd()
+    # the name of a socket has at most 107 characters
+    is_short = os.name == "posix" and len(folder_of_sockets) < 80
+    connection = dict(
+        connection_file=f"{folder_of_sockets}/kernel.json", transport="ipc" if is_short else "tcp"
+    )
     try:
-        how = dict(kernel_name="python3", language="python", progress_bar=False, cwd=folder)
-        how |= dict(start_timeout=120, iopub_timeout=60, on_cell_executed=ended)
-        how |= dict(stderr_file=_Relay(where, event), config=Config(ConnectionFileMixin=talk))
-        papermill.execute_notebook(nb, part, params, **how)
-    except papermill.PapermillExecutionError as e:
-        sys.exit(f"{e.ename}: {e.evalue}".strip().splitlines()[0])
+        papermill.execute_notebook(
+            nb,
+            part,
+            params,
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            cwd=folder,
+            start_timeout=START_TIMEOUT,
+            iopub_timeout=MESSAGE_TIMEOUT,
+            on_cell_executed=ended,
+            stderr_file=relay,
+            config=Config(ConnectionFileMixin=connection),
+        )
+    except papermill.PapermillExecutionError as error:
+        sys.exit(f"{error.ename}: {error.evalue}".strip().splitlines()[0])
     except DeadKernelError:
         sys.exit("DeadKernelError: the kernel died; was there enough memory?")
-    except Exception as e:
-        sys.exit(f"{type(e).__name__}: {e}".splitlines()[0])
+    except Exception as error:
+        sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _main():
     "Execute the run that a line of stdin tells of; with whoever wrote it this process ends, too"
     import logging
 
-    logging.disable(logging.CRITICAL)  # what is said are the words of a kernel and the last line
+    # what is said are the words of a kernel and the last line
+    logging.disable(logging.CRITICAL)
     job = json.loads(sys.stdin.readline())
     Thread(target=lambda: (sys.stdin.read(), _end(os.getpid())), daemon=True).start()
     _execute(**job)
 
 
 # ---- beside it
+
+
+def _joined_streams(outputs):
+    "Outputs of a cell, pieces of one stream made one: a key that was printed in two goes is seen"
+    joined = []
+    for name, group in groupby(outputs, lambda output: output.get("name")):
+        group = list(group)
+        if name is None:
+            joined += group
+        else:
+            text = "".join("".join(output["text"]) for output in group)
+            joined.append(group[0] | dict(text=text))
+    return joined
+
+
+def _write_error(cells, error):
+    "Put an error that no cell shows to the last cell that had begun"
+    if any(output["output_type"] == "error" for cell in cells for output in cell["outputs"]):
+        return
+    begun = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
+    last = begun[-1] if begun else cells[0]
+    name, _, value = error.partition(": ")
+    last["outputs"].append(
+        dict(output_type="error", ename=name, evalue=value, traceback=[error]),
+    )
+    last["metadata"].setdefault("papermill", {}).update(status="failed", exception=True)
 
 
 def _close(run, meta):
@@ -115,20 +237,11 @@ def _close(run, meta):
     except ValueError:  # killed while it wrote: what it holds cannot be redacted
         run.partial.unlink()
         return
-    codes = [c for c in nb["cells"] if c["cell_type"] == "code"]
-    for c in codes:  # pieces of one stream become one: a key printed in two goes is seen
-        whole = []
-        for name, some in groupby(c["outputs"], lambda o: o.get("name")):
-            first, *more = some
-            text = dict(text="".join("".join(o["text"]) for o in (first, *more))) if name else {}
-            whole += [first | text, *([] if name else more)]
-        c["outputs"] = whole
-    if run.error and all(o["output_type"] != "error" for c in codes for o in c["outputs"]):
-        begun = [c for c in codes if c["metadata"].get("papermill", {}).get("start_time")]
-        name, _, said = run.error.partition(": ")
-        last, told = (begun or codes[:1])[-1], dict(ename=name, evalue=said, traceback=[run.error])
-        last["outputs"].append(dict(output_type="error") | told)
-        last["metadata"].setdefault("papermill", {}).update(status="failed", exception=True)
+    cells = [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        cell["outputs"] = _joined_streams(cell["outputs"])
+    if run.error:
+        _write_error(cells, run.error)
     nb["metadata"]["papermill"].update(input_path=run.nb.name, output_path=run.out.name)
     nb = redact_notebook(nb)
     if not run.error:
@@ -139,6 +252,45 @@ def _close(run, meta):
         run.partial.unlink()
 
 
+def _watch(child, job, run, alive):
+    "Give a process its job and wait until it ends, or must; why it must, '' where it ended by itself"
+    start = time.monotonic()
+    child.stdin.write(json.dumps(job).encode() + b"\n")
+    child.stdin.flush()
+    while child.poll() is None:
+        if not alive.exists():
+            return "KeyboardInterrupt: stopped by hand"
+        if run.timeout and time.monotonic() > start + run.timeout:
+            return f"TimeoutError: the run took longer than {run.timeout} s"
+        time.sleep(0.05)
+    return ""
+
+
+def _last_words(file):
+    "The error in the last line that a process has written, with the line before it where its kernel died"
+    lines = Path(file).read_text(errors="replace").splitlines()
+    lines = [redact(line[:300]) for line in lines if line.strip()]
+    if not lines:
+        return "the process of the run died"
+    if lines[-1].startswith("DeadKernelError") and len(lines) > 1:
+        return f"{lines[-1]} Its last words: {lines[-2]}"
+    return lines[-1]
+
+
+def _meta(run, parts):
+    "What memnb writes into an executed notebook"
+    packages = {name: installed(name) for name in ("numpy", "torch", "transformers")}
+    return dict(
+        run=run.name,
+        identity=checksum(parts),
+        parts=parts,
+        version=version(),
+        seconds=round(run.seconds, 2),
+        machine=f"{cores()} cores, {platform.machine()}",
+        versions=dict(python=platform.python_version()) | packages,
+    )
+
+
 def execute(run: Run, alive: Path):
     """Execute the notebook of a run, as long as the file `alive` is there; its `error` and `seconds` are set.
 
@@ -146,37 +298,33 @@ def execute(run: Run, alive: Path):
     """
     start = time.monotonic()
     parts = run_parts(run)  # at the start: what changes meanwhile is noticed later
-    job = dict(nb=str(run.nb), part=str(run.partial), params=injected(run.nb, run.parameters))
-    job |= dict(folder=str(run.nb.parent), where=str(run.out.parent))
-    job |= dict(event=dict(run=run.name, batch=alive.name))
+    job = dict(
+        nb=str(run.nb),
+        part=str(run.partial),
+        params=injected(run.nb, run.parameters),
+        folder=str(run.nb.parent),
+        where=str(run.out.parent),
+        event=dict(run=run.name, batch=alive.name),
+    )
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | run.env | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1")
-    code, why = "from memnb.run.kernels import _main; _main()", ""
-    with TemporaryDirectory() as tmp, open(f"{tmp}/said", "wb") as said:
-        how = dict(stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=tmp, env=env)
-        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **how)
+    code = "from memnb.run.kernels import _main; _main()"
+    with TemporaryDirectory() as folder, open(f"{folder}/words", "wb") as words:
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=words,
+            stderr=words,
+            cwd=folder,
+            env=os.environ | run.env | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1"),
+        )
         try:
-            child.stdin.write(json.dumps(job).encode() + b"\n")
-            child.stdin.flush()
-            while child.poll() is None and not why:
-                if not alive.exists():
-                    why = "KeyboardInterrupt: stopped by hand"
-                elif run.timeout and time.monotonic() > start + run.timeout:
-                    why = f"TimeoutError: the run took longer than {run.timeout} s"
-                time.sleep(0.05)
+            run.error = _watch(child, job, run, alive)
         finally:
             _end(child.pid)
             child.wait()
             child.stdin.close()
-        lines = Path(said.name).read_text(errors="replace").splitlines()
-        lines = [line for line in lines if line.strip()] or ["the process of the run died"]
-        if child.returncode and not why:
-            why = redact(lines[-1][:300])
-            if why.startswith("DeadKernelError") and len(lines) > 1:
-                why += f" Its last words: {redact(lines[-2][:300])}"
-    run.error, run.seconds = why, time.monotonic() - start
-    packages = {p: installed(p) for p in ("numpy", "torch", "transformers")}
-    made = dict(run=run.name, identity=checksum(parts), parts=parts, version=version())
-    made |= dict(seconds=round(run.seconds, 2), machine=f"{cores()} cores, {platform.machine()}")
-    made |= dict(versions=dict(python=platform.python_version()) | packages)
-    _close(run, made)
+        if child.returncode and not run.error:
+            run.error = _last_words(words.name)
+    run.seconds = time.monotonic() - start
+    _close(run, _meta(run, parts))

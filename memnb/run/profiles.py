@@ -1,9 +1,11 @@
 """Profiles: which notebooks run with which parameters, all checked before anything starts."""
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from pathlib import Path
 from reprlib import repr as short
 from typing import Annotated, Any
@@ -16,14 +18,72 @@ from ..papers import find, parameters
 from .redact import redact
 
 
-def read_yaml(text):
-    "The value of YAML text; ValueError with the line of a fault"
+# a profile of a thousand runs has some ten thousand values
+MOST_VALUES = 100_000
+# each is looked at before the first begins, and has a notebook of its own
+MOST_RUNS = 1000
+
+
+class _Loader(yaml.SafeLoader):
+    "YAML as people mean it: no key stands twice, and a number is one of ten digits"
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"'{key.value}' stands twice", key.start_mark
+                )
+            seen.add(key.value if isinstance(key.value, str) else id(key))
+        return super().construct_mapping(node, deep)
+
+    def construct_number(self, node):
+        # YAML 1.1 takes 010 for 8 and 1:30 for 90
+        if re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
+            how = f"{node.value} could mean several numbers: write it in decimal, or in quotes as text"
+            raise yaml.constructor.ConstructorError(None, None, how, node.start_mark)
+        if node.tag.endswith("int"):
+            return self.construct_yaml_int(node)
+        return self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+
+
+def _values(node, known):
+    "Values that a node of YAML stands for, its aliases written out; `known` are those of nodes seen before"
+    if id(node) not in known:
+        known[id(node)] = 0  # what stands in itself is not written out
+        inner = [] if isinstance(node.value, str) else node.value
+        parts = [part for item in inner for part in (item if isinstance(item, tuple) else [item])]
+        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]
+
+
+def yaml_and_node(text: str) -> tuple:
+    "The value of YAML text, and its root node; ValueError with the line of a fault"
+    loader = _Loader(text)
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        at = f"line {mark.line + 1}: " if mark else ""
-        raise ValueError(f"{at}not YAML, {getattr(e, 'problem', None) or e}") from None
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        if _values(node, {}) > MOST_VALUES:
+            raise ValueError(f"has more than {MOST_VALUES:,} values")
+        return loader.construct_document(node), node
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{line}not YAML, {getattr(error, 'problem', None) or error}") from None
+    except RecursionError:
+        raise ValueError("lists stand in lists too deeply") from None
+    finally:
+        loader.dispose()
+
+
+def read_yaml(text: str):
+    "The value of YAML text; ValueError with the line of a fault"
+    return yaml_and_node(text)[0]
 
 
 _KINDS = dict(int=int, float=float, bool=bool, str=str)
@@ -55,6 +115,12 @@ def check(nb, params: dict) -> dict:
     "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
     nb, out = find(nb), {}
     known = parameters(nb)
+    for name, parameter in known.items():
+        try:
+            json.dumps(parameter.default)
+        except (TypeError, ValueError):
+            what = f"the default of parameter '{name}' must be a plain value"
+            raise ValueError(f"{nb.name}: {what}, not {parameter.default!r}") from None
     for k, v in params.items():
         if k not in known:
             raise ValueError(f"{nb.stem} has no parameter '{k}'{did_you_mean(k, known)}")
@@ -156,13 +222,13 @@ def profile(name: str) -> list:
     "List of `Run` of a profile, grids expanded, parameters not yet checked"
     path, out = profile_file(name), []
     try:
-        data = read_yaml(text := path.read_text(encoding="utf-8"))
+        data, root_node = yaml_and_node(path.read_text(encoding="utf-8"))
     except ValueError as e:
         why = "is not UTF-8 text" if isinstance(e, UnicodeDecodeError) else e
         raise ValueError(f"{path.name} {why}") from None
     if not isinstance(data, list) or not data:
         raise ValueError(f"{path.name}: a profile is a list of at least one run")
-    for entry, node in zip(data, yaml.compose(text, yaml.SafeLoader).value, strict=True):
+    for entry, node in zip(data, root_node.value, strict=True):
         where = f"{path.name} line {node.start_mark.line + 1}"
         try:
             e = Entry.model_validate(entry)
@@ -172,6 +238,9 @@ def profile(name: str) -> list:
             raise ValueError(f"{where}: {at}: {first['msg']}") from None
         if both := {*e.grid} & {*e.parameters}:
             raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
+        runs = len(out) + prod(map(len, e.grid.values()))
+        if runs > MOST_RUNS:
+            raise ValueError(f"{where}: {runs:,} runs, more than {MOST_RUNS:,}: split the grid")
         for values in product(*e.grid.values()):
             given = e.parameters | dict(zip(e.grid, values, strict=True))
             out.append(Run(e.notebook, given, tuple(e.grid), where))

@@ -17,7 +17,9 @@ def _known_folders():
     import tempfile
     from sysconfig import get_path
 
-    known = {tempfile.gettempdir(): "tmp", Path.home(): "~", cache_dir(): "cache"}
+    known = {tempfile.gettempdir(): "tmp"}
+    with suppress(RuntimeError, OSError):  # nobody's home, or one in which no cache can be made
+        known |= {Path.home(): "~", cache_dir(): "cache"}
     known |= {sys.prefix: "env", get_path("stdlib"): "python", get_path("purelib"): "site-packages"}
     with suppress(FileNotFoundError):  # the working folder was removed
         known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
