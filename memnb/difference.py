@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from . import claims, results
+from . import claims, registered, results
 from .core import checkout, data_dir, did_you_mean, replacing, say, share_dir
 from .papers import notebooks
 from .results import COLUMNS, MADE, NUMBERS
@@ -80,7 +80,7 @@ def _turned(paper: str, board: Path, was, now) -> list:
         there = dict(zip(zip(d.id, d.model), d.verdict))
     else:
         there = verdicts(paper, was) if len(was) else {}
-    here = {k: (there.get(k, "not measured"), v) for k, v in verdicts(paper, now).items()}
+    here = {k: (there.get(k, claims.NOT_ASKED), v) for k, v in verdicts(paper, now).items()}
     return [(paper, *k, before, v) for k, (before, v) in here.items() if before != v]
 
 
@@ -140,11 +140,9 @@ def difference_text(numbers, claimed) -> str:
 
 # %% ../nbs/rooms/difference.ipynb #dd6a8e1d
 def board_text(paper: str) -> str:
-    "Csv, id, model, verdict, of the verdicts on the recorded runs of a paper; what is not measured is left out"
-    found = verdicts(paper, results.measured(paper))
-    lines = [(*k, v) for k, v in sorted(found.items()) if v != "not measured"]
-    names = ["id", "model", "verdict"]
-    return pd.DataFrame(lines, columns=names).to_csv(index=False, lineterminator="\n")
+    "Csv of the board of a paper on its recorded runs, see `claims.shipped`; claims that nobody was asked about are left out"
+    board = registered.with_confirmation(paper, claims.with_readings(paper))
+    return claims.shipped(board).to_csv(index=False, lineterminator="\n")
 
 
 def write_boards(papers=()) -> list:

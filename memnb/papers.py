@@ -153,8 +153,12 @@ class Paper:
     "What the rest of memnb knows of a paper: `PAPER` of its package"
 
     word: str  # as in the name of its page
-    measure: Callable  # (model, sizes, seed) -> long rows; `sizes` is annotated with a subclass of `Sizes`
+    measure: Callable  # (model, sizes, seed) -> `results.Rows`; `sizes` is annotated with a subclass of `Sizes`
     figures: dict = field(default_factory=dict)  # 'fig2': function of (rows, reported), and others
+    statistics: Callable = (
+        None  # (rows, reported, **reading) -> `results.Rows`, `item` a claim: what claims rest on
+    )
+    judged: Callable = None  # rows -> the rows that claims are judged by; default: `results.runs`
     facts: Callable = None  # rows -> dict: the numbers that the page's prose names
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
 

@@ -96,8 +96,13 @@ def code_html(source: str) -> str:
 
 DIFFER = "runs differ"
 # verdict -> kind of its mark; other words are 'none'
-MARKS = {"holds": "yes", "does not hold": "no", "mixed": "mixed", "undecided": "open"}
-MARKS |= {"not measured": "gone", "not testable here": "none", DIFFER: "differ"}
+MARKS = {
+    "holds": "yes",
+    "does not hold": "no",
+    "too small to matter": "small",
+    "models differ": "mixed",
+}
+MARKS |= {"open": "open", "not asked": "gone", "not testable here": "none", DIFFER: "differ"}
 
 
 @cache

@@ -9,7 +9,7 @@ const number = text => {
   return m ? parseFloat(m[0].replace(/,/g, '').replace('\u2212', '-')) : NaN;
 };
 const words = new Intl.Collator('en', {numeric: true}).compare;
-const empty = text => ['', '-', '\u2013', '~', 'nan', 'none', 'not measured'].includes(text.toLowerCase());
+const empty = text => ['', '-', '\u2013', '~', 'nan', 'none', 'not asked'].includes(text.toLowerCase());
 
 function order(a, b) {
   const x = number(a), y = number(b);

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['binom_ci', 'mean_ci', 'boot_ci', 'cluster_ci', 'difference_ci', 'fisher', 'paired_ci', 'sign_test', 'stratified_ci',
-           'spearman', 'kappa', 'auc', 'conformal_p', 'n_to_decide', 'fisher_power']
+           'spearman', 'kappa', 'auc', 'conformal_p', 'n_to_decide', 'fisher_power', 'random_effects', 'simultaneous',
+           'spearman_ci']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
 import math
@@ -162,3 +163,48 @@ def fisher_power(n: int, m: int, rate: float, guess: float) -> float:
     likely = [(x, y) for x in np.flatnonzero(p > 1e-6) for y in np.flatnonzero(q > 1e-6)]
     found = [(x, y) for x, y in likely if x * m > y * n and fisher((x, n), (y, m)) < 0.05]
     return float(sum(p[x] * q[y] for x, y in found))
+
+# %% ../nbs/rooms/stats.ipynb #af178355
+def random_effects(values, low, high) -> tuple:
+    """Mean of independent estimates with 95 % intervals that are symmetric, (mean, low, high).
+
+    Between-case variance by Paule and Mandel (1982), interval by Hartung and Knapp (2001) with Student's t, no
+    narrower than that of fixed effects. Raises ValueError for an interval without width.
+    """
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    values, low, high = (np.asarray(x, float) for x in (values, low, high))
+    errors = (high - low) / (2 * st.norm.isf(0.025))
+    if (errors <= 0).any():
+        raise ValueError("random effects need an interval with a width for each case")
+    fit = combine_effects(values, errors**2, method_re="iterated", use_t=True)
+    # with few cases that agree by chance the variance between them vanishes, and Student's t would vanish with it
+    error = max(fit.sd_eff_w_re_hksj, fit.sd_eff_w_re)
+    half = error * st.t.isf(0.025, len(values) - 1)
+    return (
+        float(fit.mean_effect_re),
+        float(fit.mean_effect_re - half),
+        float(fit.mean_effect_re + half),
+    )
+
+
+def simultaneous(values, low, high) -> tuple:
+    """95 % intervals of k cases, widened so that all hold at once (Bonferroni): (lows, highs), arrays of k numbers.
+
+    Each end moves away from its estimate by the ratio of the normal quantiles at 1 - .05 / 2k and .975.
+    """
+    values, low, high = (np.asarray(x, float) for x in (values, low, high))
+    wider = st.norm.isf(0.025 / max(1, len(values))) / st.norm.isf(0.025)
+    return values - wider * (values - low), values + wider * (high - values)
+
+
+def spearman_ci(a, b, level: float = 0.95) -> tuple:
+    """Spearman's rank correlation with its interval, (r, low, high); (NaN, -1, 1) where `spearman` has none.
+
+    By Fisher's z with the variance (1 + r^2 / 2) / (n - 3) of Bonett and Wright (2000).
+    """
+    r, n = spearman(a, b)[0], len(a)
+    if math.isnan(r) or n < 4 or abs(r) == 1:
+        return r, -1.0, 1.0
+    half = st.norm.isf((1 - level) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
+    return r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)

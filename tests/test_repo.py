@@ -181,7 +181,8 @@ ARROWS = dict(
     claims=["core", "stats", "papers", "plots", "results"],
     plant=["core", "stats", "data", "hf", "lm"],
     papers=["core"],
-    difference=["core", "claims", "papers", "results"],
+    registered=["core", "claims", "papers", "results"],
+    difference=["core", "claims", "papers", "registered", "results"],
     rendering=["core"],
     exercises=["core", "papers", "plots"],
 )

@@ -22,9 +22,9 @@ from memnb.run.report import batch_report
 YES, NO, MIXED, OPEN, GONE, NONE = (
     "holds",
     "does not hold",
-    "mixed",
-    "undecided",
-    "not measured",
+    "models differ",
+    "open",
+    "not asked",
     "not testable here",
 )
 EVIL = '<script>document.title="owned"</script><img src=x onerror="document.title=1">'
@@ -234,7 +234,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         "Do they fall?" in card
         and "Throws" in card
         and f"base64,{DOT}" in card
-        and "holds 1 · not measured 1" in words(card)
+        and "holds 1 · not asked 1" in words(card)
     )
     assert (
         '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in page
@@ -250,7 +250,7 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     )
     folded = page[page.index('<details class="rest">') :]
     assert (
-        "1 claim not measured" in folded
+        "1 claim not asked" in folded
         and ">bias</th>" in folded
         and ">bias</th>" not in page[: page.index('<details class="rest">')]
     )
@@ -828,7 +828,7 @@ def test_claims_sort_and_filter(page):
                 i,
             )
             assert verdicts == sorted(
-                verdicts, key=lambda v: (v in ("~", "not measured"), v != "~", v)
+                verdicts, key=lambda v: (v in ("~", "not asked"), v != "~", v)
             )  # gaps last
             kinds |= set(verdicts)
     assert len(kinds) >= 4

@@ -483,20 +483,20 @@ def test_nothing_that_a_notebook_says_is_more_than_text():
     "said, one",
     [
         (["holds", "not testable here"], "holds"),
-        ([], "not measured"),
+        ([], "not asked"),
         (["does not hold", "holds"], report.DIFFER),
-        (["undecided", "holds"], "holds"),
-        (["undecided", "not testable here"], "undecided"),
-        (["not measured", "not testable here"], "not testable here"),
-        (["mixed", "holds"], report.DIFFER),
+        (["open", "holds"], "holds"),
+        (["open", "not testable here"], "open"),
+        (["not asked", "not testable here"], "not testable here"),
+        (["models differ", "holds"], report.DIFFER),
         (["odd"], "odd"),
     ],
 )
 def test_one_verdict_out_of_several(said, one):
     assert report.one_verdict(said) == one
-    want = "mixed" if one == report.DIFFER else one
-    assert report.one_verdict(said, "mixed") == want
-    assert report.one_verdict([*said, report.DIFFER], "mixed") == report.DIFFER
+    want = "models differ" if one == report.DIFFER else one
+    assert report.one_verdict(said, "models differ") == want
+    assert report.one_verdict([*said, report.DIFFER], "models differ") == report.DIFFER
 
 
 # ---- rendering

@@ -61,13 +61,13 @@ verdicts = claims.board('toy', results.runs('toy', profile, now=now.assign(model
     "claims.Verdicts(verdicts, 'toy')",
 ]
 
-CLAIMS = """- id: remembers
+CLAIMS = """claims:
+- id: remembers
   about: a model
   where: Figure 1
   says: A die remembers its last throw
-  rows: quantity == 'repeats'
-  test: bound
-  at: 0.1667
+  rows: {part: throws, quantity: repeats}
+  no: 0.1667
 """
 
 

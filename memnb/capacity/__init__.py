@@ -6,6 +6,7 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/capacity/index.ipynb #8dfa2efc
+from . import claims as _claims
 from . import figures as _figures
 from .attack import *
 from .bits import *
@@ -16,6 +17,15 @@ from .given import *
 from .measuring import *
 from .method import *
 from .text import *
+from ..claims import by_model
 from ..papers import Paper
 
-PAPER = Paper("capacity", measure, vars(_figures), facts, judged)  # noqa: F405
+PAPER = Paper(
+    "capacity",
+    measure,  # noqa: F405
+    vars(_figures),
+    by_model(_claims.statistics),
+    judged,
+    facts,
+    chosen=judged,
+)

@@ -6,6 +6,8 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/compare/index.ipynb #481d8466
+from ..claims import by_model
+from . import claims as _claims
 from . import figures as _figures
 from .asking import *
 from .claims import *
@@ -16,4 +18,4 @@ from .relations import *
 from .worlds import *
 from ..papers import Paper
 
-PAPER = Paper("compare", measure, vars(_figures))  # noqa: F405
+PAPER = Paper("compare", measure, vars(_figures), by_model(_claims.statistics))  # noqa: F405

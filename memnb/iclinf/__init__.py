@@ -8,6 +8,8 @@ __all__ = ['PAPER']
 # %% ../../nbs/iclinf/index.ipynb #4cfaf527
 from functools import partial
 
+from ..claims import by_model
+from . import claims as _claims
 from . import figures as _figures
 from .accounting import *
 from .attack import *
@@ -23,5 +25,12 @@ from .prompts import *
 from ..papers import Paper
 from ..results import runs
 
-PAPER = Paper("iclinf", measure_parts, vars(_figures), chosen=partial(runs, by=RUN_BY))
+PAPER = Paper(
+    "iclinf",
+    measure_parts,
+    vars(_figures),
+    by_model(_claims.statistics, _claims.models),
+    _claims.judged,
+    chosen=partial(runs, by=RUN_BY),
+)
 globals().update(PAPER.figures)

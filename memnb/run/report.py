@@ -11,7 +11,8 @@ from ..rendering import DIFFER, MARKS, templates
 from .executed import read_notebooks, run_files
 from .ours import is_page, may_write
 
-DECIDED = "holds", "does not hold", "mixed"
+APART = "models differ"
+DECIDED = "holds", "does not hold", "too small to matter", APART
 
 
 def people_say(model: str) -> str:
@@ -25,12 +26,12 @@ def one_verdict(said, apart: str = DIFFER) -> str:
     decided = {v for v in said if v in (*DECIDED, DIFFER)}
     if len(decided) > 1:
         return DIFFER if DIFFER in decided else apart
-    order = [*decided, "undecided", *sorted({*said} - {*MARKS}), "not testable here"]
-    return next((v for v in order if v in said), "not measured")
+    order = [*decided, "open", *sorted({*said} - {*MARKS}), "not testable here"]
+    return next((v for v in order if v in said), "not asked")
 
 
 class Counted:
-    "A claim with one verdict, whatever the number of models and runs; mixed where models disagree"
+    "A claim with one verdict, whatever the number of models and runs, or that models differ"
 
     def __init__(self, where: str, says: str, votes: list):
         "`votes` are dicts: notebook, model, verdict, evidence, about, told"
@@ -41,11 +42,11 @@ class Counted:
             found = [v for v in found if v["notebook"].model == model] or found
             self.by[model] = [v for v in found if v["notebook"].profile != "smoke"] or found
         self.verdicts = {m: one_verdict([v["verdict"] for v in vs]) for m, vs in self.by.items()}
-        self.verdict = one_verdict(self.verdicts.values(), "mixed")
+        self.verdict = one_verdict(self.verdicts.values(), APART)
         self.about = next((v["about"] for v in votes if v["about"]), "")
         # no empirical claim of the paper: one of ours, or a theorem
         self.ours = bool(re.search(r"\bours\b", where.lower())) or "theorem" in self.about
-        self.decided = self.verdict not in ("not measured", "not testable here")
+        self.decided = self.verdict not in ("not asked", "not testable here")
 
 
 def scoreboard(nbs: list) -> list:

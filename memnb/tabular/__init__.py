@@ -6,7 +6,9 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/tabular/index.ipynb #897b788b
+from ..claims import by_model
 from ..papers import Paper
+from . import claims as _claims
 from . import figures as _figures
 from .claims import *
 from .figures import *
@@ -22,4 +24,10 @@ from .prediction import *
 from .prompting import *
 from .rules import *
 
-PAPER = Paper("tabular", run, vars(_figures))  # noqa: F405
+PAPER = Paper(
+    "tabular",
+    run,  # noqa: F405
+    vars(_figures),
+    by_model(_claims.statistics, _claims.models),
+    _claims.judged,
+)
