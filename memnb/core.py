@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['AWAKE_TURNS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'paper_file', 'cache_dir',
            'own_dir', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version', 'replacing',
-           'did_you_mean', 'require', 'sha256', 'file_hash', 'Counted', 'counting', 'counted', 'compiler', 'compiled',
-           'wheel_file']
+           'did_you_mean', 'require', 'sha256', 'file_hash', 'Counted', 'counting', 'counted', 'counting_along',
+           'compiler', 'compiled', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import difflib
@@ -20,10 +20,12 @@ import sys
 import tempfile
 import zipfile
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from uuid import uuid4
 
 # %% ../nbs/rooms/core.ipynb #12dc0f75
@@ -204,24 +206,47 @@ class Counted:
     trainings: int = 0
     flops: float = 0.0  # of trainings of tiny models, and of their readings
     models: dict = field(default_factory=dict)  # (name, mode): a model that counts what it is asked
+    _lock: object = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, trainings: int = 0, flops: float = 0.0):
+        "Count further trainings and operations; several threads may do so at once"
+        with self._lock:
+            self.trainings += trainings
+            self.flops += flops
 
 
-_COUNTED = []  # the innermost block of `counting` is the last
+# of this thread and its tasks alone: while one thread counts, others measure
+_COUNTED = ContextVar("memnb counts", default=None)
 
 
 @contextmanager
 def counting():
     "Within this block models count what they are asked, and nothing is trained; gives a `Counted`"
-    _COUNTED.append(Counted())
+    outer = _COUNTED.set(Counted())
     try:
-        yield _COUNTED[-1]
+        yield _COUNTED.get()
     finally:
-        _COUNTED.pop()
+        _COUNTED.reset(outer)
 
 
 def counted() -> Counted | None:
-    "What is being counted; None outside of `counting`"
-    return _COUNTED[-1] if _COUNTED else None
+    "What is being counted here; None outside of `counting`, and in a thread that did not enter it"
+    return _COUNTED.get()
+
+
+def counting_along(f):
+    "The same function, which counts where its maker does, in whichever thread it is called"
+    here = counted()
+
+    @wraps(f)
+    def counting_too(*args, **kw):
+        outer = _COUNTED.set(here)
+        try:
+            return f(*args, **kw)
+        finally:
+            _COUNTED.reset(outer)
+
+    return counting_too
 
 # %% ../nbs/rooms/core.ipynb #f6a1c0db
 def compiler() -> list:

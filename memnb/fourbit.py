@@ -137,5 +137,10 @@ class FourBit(HF):
         four = _decoder(self.fast) if self.shares else None
         return four(tails, tokens) if four else super().step(tails, tokens)
 
+    def unload(self):
+        "As of `HF`, blocks included"
+        _decoder.cache_clear()
+        super().unload()
+
 
 BACKENDS = dict(smollm2=lambda rest, **kw: LOCAL["smollm2"](rest, cls=FourBit, **kw))

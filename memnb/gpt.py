@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .core import cores, counted, need_device, replacing, require, say
+from .core import cores, counted, counting_along, need_device, replacing, require, say
 from .engine import ENGINE, Config, Native, Schedule, batch_order, init_weights
 from .engine import PRECISIONS as PRECISIONS
 from .engine import parts as parts
@@ -246,7 +246,7 @@ def fit(
             say(f"{len(fits)} of {len(runs)} models trained")
 
     with ThreadPoolExecutor(side) as pool:
-        list(pool.map(go, order))
+        list(pool.map(counting_along(go), order))
     return [fits[i] for i in range(len(fits))] if many else fits[0]
 
 # %% ../nbs/rooms/gpt.ipynb #5a796174
@@ -270,15 +270,15 @@ class _Counts:
 
     def __init__(self, c, lens):
         self.c, self.lens = c, lens
-        counted().trainings += len(lens) > 0
+        counted().add(trainings=len(lens) > 0)
 
     def train(self, state, done, order, rates):
-        counted().flops += float(self.lens[order][order >= 0].sum()) * self.c.flops
+        counted().add(flops=float(self.lens[order][order >= 0].sum()) * self.c.flops)
         return np.zeros(len(rates))
 
     def score(self, state, ids, lens):
         real = np.arange(ids.shape[1]) < lens[:, None]
-        counted().flops += float(real.sum()) * self.c.flops / 3
+        counted().add(flops=float(real.sum()) * self.c.flops / 3)
         return np.where(real, -np.log(self.c.vocab), 0.0).astype("float32"), real & False
 
 

@@ -54,8 +54,7 @@ def folder(tiny, tmp_path, monkeypatch):
     "A copy of the small model, with a cache and an answer store of its own"
     monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
-    hf._network.cache_clear()
-    hf._with_adapter.cache_clear()
+    hf.unload()
     return Path(shutil.copytree(tiny, tmp_path / "model"))
 
 

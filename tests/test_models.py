@@ -1,14 +1,21 @@
 "Families of models: what works has the library's numbers and answers, what does not is refused as it is loaded."
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers as t
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from memnb import lm
+from memnb import hf, lm
+from memnb.run import identity
 
 WORDS = ["<s>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz", *(f"w{i}" for i in range(40))]
 SIZE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
@@ -196,3 +203,373 @@ def test_thinking_is_asked_of_the_format(tmp_path):
     ask = lm.chat("", [], "c")
     assert [x.tok.decode(x.encode(ask)) for x in (m, other)] == ["u c", "u c x"]
     assert m.id != other.id  # their answers are kept apart
+
+
+# ---- weights and configuration
+
+
+def weights(folder, change):
+    "Write the weights of a folder anew"
+    file = folder / "model.safetensors"
+    kept = {k: v.contiguous() for k, v in change(load_file(file)).items()}
+    save_file(kept, file, metadata=dict(format="pt"))
+
+
+def settings(folder, name="config.json", **changed):
+    "Change values of a file of settings"
+    file = folder / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    "The folder of a small Llama"
+    network(tmp_path / "base", *KINDS["llama"]), tokenizer(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def test_weights_that_the_configuration_does_not_use_are_refused_by_name(tmp_path):
+    biased = PLAIN | dict(attention_bias=True)
+    deep = PLAIN | dict(num_hidden_layers=3)
+    for name, size, told in [
+        ("biased", biased, dict(attention_bias=False)),
+        ("deep", deep, dict(num_hidden_layers=2)),
+    ]:
+        network(tmp_path / name, t.LlamaConfig, t.LlamaForCausalLM, size)
+        tokenizer(tmp_path / name)
+        assert lm.load(f"hf:{tmp_path / name}").shares
+        settings(tmp_path / name, **told)
+        first = dict(biased="layers.0.self_attn.k_proj.bias", deep="layers.2.input_layernorm")[name]
+        with pytest.raises(ValueError, match=f"does not use .*{first}"):
+            lm.load(f"hf:{tmp_path / name}")
+
+
+def test_masks_of_old_files_are_harmless(tmp_path):
+    network(tmp_path, *KINDS["gpt2"]), tokenizer(tmp_path)
+    want = lm.load(f"hf:{tmp_path}").next_logits(["a b"])
+    mask = {"transformer.h.0.attn.bias": torch.ones(1, 1, 128, 128).tril()}
+    weights(tmp_path, lambda w: w | mask)
+    np.testing.assert_array_equal(lm.load(f"hf:{tmp_path}").next_logits(["a b"]), want)
+
+
+def test_weights_of_other_shapes_are_refused_by_name(folder):
+    settings(folder, intermediate_size=48)
+    with pytest.raises(ValueError, match=r"mlp.down_proj.weight .* \(32, 64\) .* \(32, 48\)"):
+        lm.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("before", ["_orig_mod.", "module.", "module._orig_mod."])
+def test_weights_that_were_saved_compiled_or_wrapped_are_read(before, folder, capfd):
+    want = lm.load(f"hf:{folder}").next_logits(["a b"])
+    weights(folder, lambda w: {before + k: v for k, v in w.items()})
+    got = lm.load(f"hf:{folder}", store=lm.Store(folder / "s.sqlite")).next_logits(["a b"])
+    np.testing.assert_array_equal(got, want)
+    assert f"named {before}..." in capfd.readouterr().err
+
+
+def test_weights_of_another_network_are_named(folder):
+    weights(folder, lambda w: {k.replace("self_attn", "attention"): v for k, v in w.items()})
+    with pytest.raises(ValueError, match="lack 8 .*in their place they have .*layers.0.attention"):
+        lm.load(f"hf:{folder}")
+
+
+# ---- adapters
+
+
+def adapter(folder, base, more=(), keep_tokenizer=False):
+    "An adapter of random weights for the model in a folder, with further tokens where they are wanted"
+    import peft
+
+    torch.manual_seed(1)
+    net = t.AutoModelForCausalLM.from_pretrained(base)
+    own = {}
+    if more:
+        net.resize_token_embeddings(len(WORDS) + len(more), mean_resizing=False)
+        own = dict(modules_to_save=["embed_tokens", "lm_head"])
+        tokenizer(folder, [*WORDS, *more])
+    settings = peft.LoraConfig(
+        r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False, **own
+    )
+    net = peft.get_peft_model(net, settings)
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            if "modules_to_save" in name:
+                p.normal_(0, 0.15)
+    net.save_pretrained(folder)
+    return net.eval()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("more", [(), ("new", "newer")])
+def test_adapters_without_a_tokenizer_or_with_more_tokens_are_read(more, folder, tmp_path):
+    net = adapter(tmp_path / "own", folder, more)
+    m = lm.load(f"hf:{tmp_path / 'own'}", store=lm.Store(tmp_path / "s.sqlite"))
+    prompt = " ".join(["a", "b", *more])
+    ids = m.encode(prompt)
+    assert len(ids) == 2 + len(more) and m.words == len(WORDS) + len(more)
+    with torch.inference_mode():
+        want = net(torch.tensor([ids])).logits[0, -1]
+    np.testing.assert_allclose(m.next_logits([prompt])[0], want, atol=1e-4)
+    assert m.id == f"hf:own@{hf.state(f'hf:{tmp_path}/own')}/float32"
+
+
+def test_an_adapter_of_another_base_is_refused_by_name(folder, tmp_path):
+    adapter(tmp_path / "own", folder)
+    small = PLAIN | dict(num_hidden_layers=1)
+    shutil.rmtree(folder)
+    network(folder, t.LlamaConfig, t.LlamaForCausalLM, small), tokenizer(folder)
+    with pytest.raises(ValueError, match="does not use .*layers.1.self_attn.q_proj.lora_A"):
+        lm.load(f"hf:{tmp_path / 'own'}")
+
+
+def test_an_adapter_on_an_adapter_is_refused(folder, tmp_path):
+    adapter(tmp_path / "own", folder)
+    shutil.copytree(tmp_path / "own", tmp_path / "next")
+    settings(tmp_path / "next", "adapter_config.json", base_model_name_or_path=f"{tmp_path}/own")
+    with pytest.raises(ValueError, match="merge it"):
+        lm.load(f"hf:{tmp_path / 'next'}")
+
+
+# ---- one identity for the store and for a run
+
+
+@pytest.fixture
+def planted(folder, tmp_path, monkeypatch):
+    "An adapter as a planted model, on the small Llama"
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path / "home"))
+    place = tmp_path / "home/data/planted/mine"
+    adapter(place, folder)
+    (place / "recipe.json").write_text(json.dumps(dict(base=f"hf:{folder}")))
+    return place
+
+
+def parts(tmp_path, **values):
+    "What a run with these parameters reads"
+    return identity.files_read(values, tmp_path / "10_nobody.ipynb")
+
+
+def test_an_edited_base_is_another_model_and_another_run(planted, folder, tmp_path):
+    adapter(tmp_path / "own", folder)
+    words = ["planted:mine", f"hf:{tmp_path / 'own'}", f"hf:{folder}"]
+
+    def known():
+        runs = parts(tmp_path, models=words)
+        assert len(runs) == 3
+        return [(runs[r], lm.load(w).id) for r, w in zip(runs, words)]
+
+    before = known()
+    weights(folder, lambda w: {k: v * 1.01 for k, v in w.items()})
+    for (run, store), (run_now, store_now) in zip(before, known(), strict=True):
+        assert run != run_now and store != store_now
+
+
+@pytest.mark.parametrize("place", ["weights/part.safetensors", "../outside.safetensors"])
+def test_parts_of_weights_that_an_index_names_elsewhere_count(place, folder, tmp_path):
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / "model.safetensors").rename(folder / place)
+    (folder / "training_args.bin").write_bytes(b"no weights")
+    names = dict.fromkeys(load_file(folder / place), place)
+    index = dict(metadata=dict(total_size=1), weight_map=names)
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    word = f"hf:{folder}"
+    before, m = parts(tmp_path, model=word), lm.load(word)
+    kept = {k: v * 1.01 for k, v in load_file(folder / place).items()}
+    save_file(kept, folder / place, metadata=dict(format="pt"))
+    other = lm.load(word)
+    assert parts(tmp_path, model=word) != before and other.id != m.id
+    assert np.abs(other.next_logits(["a b"]) - m.next_logits(["a b"])).max() > 0
+
+
+def test_weights_that_are_replaced_while_they_are_read_are_noticed(folder, planted, monkeypatch):
+    right = hf._weights
+
+    def meanwhile(*args, **kw):
+        net = right(*args, **kw)
+        weights(folder, lambda w: {k: v * 1.01 for k, v in w.items()})
+        return net
+
+    for word in (f"hf:{folder}", "planted:mine"):
+        hf.unload()
+        monkeypatch.setattr(hf, "_weights", meanwhile)
+        with pytest.raises(OSError, match="changed since"):
+            lm.load(word).next_logits(["a b"])
+        monkeypatch.setattr(hf, "_weights", right)
+        assert lm.load(word).next_logits(["a b"]).shape == (1, len(WORDS))
+
+
+def test_files_without_an_extension_and_in_lists_count(tmp_path):
+    (tmp_path / "mytable").write_text("a,b\n1,2\n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/__init__.py").write_text("x = 1")
+    kinds = dict(datasets=["mytable"]), dict(more=[["mytable", 3]]), dict(more=dict(a="mytable"))
+    before = [parts(tmp_path, **values) for values in kinds]
+    (tmp_path / "mytable").write_text("a,b\n1,3\n")
+    for old, values in zip(before, kinds):
+        assert old["data mytable"] != parts(tmp_path, **values)["data mytable"]
+    assert "module pack/__init__.py" in before[0]
+
+
+TRACED = """
+import ctypes, json, os, struct, sys
+top, *words = sys.argv[1:]
+opened = set()
+
+def heard(event, args):  # what Python opens
+    if event == "open" and isinstance(args[0], str):
+        opened.add(os.path.realpath(args[0]))
+
+from memnb import data, lm
+
+libc, watched = ctypes.CDLL(None), {}
+if hasattr(libc, "inotify_init1"):  # what libraries open by themselves
+    notes = libc.inotify_init1(os.O_NONBLOCK)
+    for folder, *_ in os.walk(top):
+        watched[libc.inotify_add_watch(notes, folder.encode(), 0x20)] = folder
+sys.addaudithook(heard)
+store = lm.Store(os.environ["MEMNB_STORE"])
+for word in words:
+    if ":" in word:
+        lm.load(word, store=store).next_logits(["a b"])
+    else:
+        data.load(word)
+try:
+    while watched and (raw := os.read(notes, 1 << 16)):
+        while raw:
+            watch, mask, _, size = struct.unpack("iIII", raw[:16])
+            name, raw = raw[16 : 16 + size].rstrip(b"\\0").decode(), raw[16 + size :]
+            if name and not mask & 0x40000000:
+                opened.add(os.path.realpath(os.path.join(watched[watch], name)))
+except BlockingIOError:
+    pass
+print(json.dumps(sorted(f for f in opened if f.startswith(os.path.realpath(top) + os.sep))))
+"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_a_run_opens_is_what_its_identity_names(folder, planted, tmp_path):
+    "Traced in a process of its own: each file that was opened makes another run where it changes"
+    adapter(tmp_path / "own", folder)
+    adapter(tmp_path / "wider", folder, ("new", "newer"))
+    parted = tmp_path / "parted"
+    shutil.copytree(folder, parted)
+    (parted / "weights").mkdir()
+    (parted / "model.safetensors").rename(parted / "weights/part.safetensors")
+    names = dict.fromkeys(
+        load_file(parted / "weights/part.safetensors"), "weights/part.safetensors"
+    )
+    index = dict(metadata=dict(total_size=1), weight_map=names)
+    (parted / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "mytable").write_text("a,b\n1,2\n3,4\n")
+    models = [f"hf:{tmp_path / name}" for name in ("base", "own", "wider", "parted")]
+    words = ["planted:mine", *models, str(tmp_path / "mytable")]
+    with_store = os.environ | dict(MEMNB_STORE=str(tmp_path.parent / f"{tmp_path.name}.sqlite"))
+    child = subprocess.run(
+        [sys.executable, "-c", TRACED, str(tmp_path), *words],
+        capture_output=True,
+        text=True,
+        env=with_store,
+    )
+    assert child.returncode == 0, child.stderr
+    opened = [Path(f) for f in json.loads(child.stdout.splitlines()[-1])]
+    assert {"mytable", "config.json", "adapter_config.json", "recipe.json"} <= {
+        f.name for f in opened
+    }
+    if sys.platform == "linux":
+        assert {"part.safetensors", "model.safetensors", "tokenizer.json"} <= {
+            f.name for f in opened
+        }
+    before = parts(tmp_path, words=words)
+    for file in opened:
+        was = file.read_bytes()
+        file.write_bytes(was + b" ")
+        assert parts(tmp_path, words=words) != before, f"{file.name} is in no identity"
+        file.write_bytes(was)
+    assert parts(tmp_path, words=words) == before
+
+
+# ---- memory, threads
+
+
+@pytest.mark.parametrize("kind", ["llama", "window"])
+def test_a_network_is_given_back_and_read_again(kind, tmp_path):
+    import gc
+    import weakref
+
+    network(tmp_path / kind, *KINDS[kind]), tokenizer(tmp_path / kind)
+    hf.unload()
+    m = lm.load(f"hf:{tmp_path / kind}", store=lm.Store(tmp_path / "s.sqlite"))
+    first, net = m.next_logits(["a b"]), weakref.ref(m.fast)
+    m.unload()
+    gc.collect()
+    assert net() is None and not hf._NETWORKS
+    np.testing.assert_array_equal(m.next_logits(["a b"]), first)
+    np.testing.assert_array_equal(m.next_logits(["a c"]).shape, first.shape)
+    given = hf.HF("own", "own", m.plain(), m.tok, store=lm.Store(tmp_path / "o.sqlite"))
+    for _ in range(2):
+        np.testing.assert_allclose(given.next_logits([f"a {_} b"]).shape, first.shape)
+        given.unload()
+    settings(tmp_path / kind, pad_token_id=1)
+    m.unload()
+    with pytest.raises(OSError, match="changed since"):
+        m.next_logits(["a d"])
+
+
+def test_no_more_networks_are_kept_than_said(tmp_path):
+    for i in range(hf._MOST + 2):
+        network(tmp_path / str(i), *KINDS["llama"]), tokenizer(tmp_path / str(i))
+        lm.load(f"hf:{tmp_path / str(i)}")
+    assert len(hf._NETWORKS) == hf._MOST
+    hf.unload()
+    assert not hf._NETWORKS
+
+
+@pytest.mark.parametrize("kind", ["window", "mamba"])
+def test_a_past_is_copied_only_for_who_comes_back_to_it(kind, tmp_path, monkeypatch):
+    "An audit looks at where it was, and goes on from there twice; answers never do"
+    network(tmp_path, *KINDS[kind]), tokenizer(tmp_path)
+    m, copies = lm.load(f"hf:{tmp_path}", store=lm.Store(tmp_path / "s.sqlite")), []
+    right = hf.copy.deepcopy
+    m.fast  # noqa: B018 (read before copies are counted)
+
+    def counted(x, *memo):  # a copy calls itself for the parts of what it copies
+        copies.extend([x] * (not memo))
+        return right(x, *memo)
+
+    monkeypatch.setattr(hf.copy, "deepcopy", counted)
+    m.generate(["a b", "c d"], max_tokens=6)
+    assert not copies
+    ((rows, first, tails),) = m.begin([m.encode("a b c")], [3])
+    here = tails.ends
+    one = m.step(tails, [8])
+    tails.ends = here
+    assert torch.equal(m.step(tails, [8]), one) and len(copies) == 2
+    m.step(tails, [9])
+    assert len(copies) == 2
+
+
+def test_one_thread_counts_while_another_measures(folder):
+    from threading import Thread
+
+    from memnb import core
+
+    with core.counting() as counts:
+        told = []
+
+        def measure():
+            told.append(lm.load(f"hf:{folder}").next_logits(["a b"]).shape)
+
+        other = Thread(target=measure)
+        other.start()
+        other.join()
+        lm.load("smollm2").next_logits(["a b"])
+    assert told == [(1, len(WORDS))] and [*counts.models] == [("smollm2", None)]
+    assert core.counted() is None
+
+
+def test_a_training_in_several_threads_is_counted():
+    from memnb import core, gpt
+
+    c, data = gpt.Config(1, 8, 20, 8), [gpt.random_data(8, 8, 20) for _ in range(6)]
+    with core.counting() as counts:
+        gpt.fit([c] * 6, data, epochs=2, batch=4, threads=3)
+    assert counts.trainings == 6 and counts.flops > 0
