@@ -26,7 +26,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from . import core
-from .lm import LM, ContextError
+from .lm import LM, ContextError, Lost, NoAnswer
 from .prefix import Tails, along, batches, next_tokens, rng_of, share_prefixes, trees
 
 # %% ../nbs/rooms/hf.ipynb #5cc77f1a
@@ -416,9 +416,33 @@ def _logprobs(self: HF, todo):
     prompts = {json.dumps(prompt): prompt for _, (prompt, _) in todo}
     encoded = {key: self.encode(prompt) for key, prompt in prompts.items()}
     heads = [encoded[json.dumps(prompt)] for _, (prompt, _) in todo]
+    if todo[0][0].get("joint"):
+        yield from self._joint_logprobs(todo, heads)
+        return
     tails = [self.tok(tail, add_special_tokens=False).input_ids for _, (_, tail) in todo]
     for i, logprobs, _ in self._scored(heads, tails):
         yield i, logprobs
+
+
+@patch
+def _joint_logprobs(self: HF, todo, heads):
+    "As `_logprobs`, with prompt and continuation cut into tokens as one text"
+    tails, lost = {}, []
+    for i, (_, pair) in enumerate(todo):
+        head, whole = heads[i], self.encode("".join(pair))
+        if whole[: len(head)] != head or len(whole) == len(head):
+            lost.append(Lost(pair, "a token crosses the end of the prompt", "crossing"))
+        elif self.window and len(whole) - 1 > self.window:
+            lost.append(Lost(pair, f"{len(whole)} tokens; it sees {self.window}", "too long"))
+        else:
+            tails[i] = whole[len(head) :]
+    places = list(tails)
+    if places:
+        read = self._scored([heads[i] for i in places], list(tails.values()))
+        yield from ((places[j], logprobs) for j, logprobs, _ in read)
+    if lost:
+        told = f"{self.name} cannot read {len(lost)} of {len(todo)} texts"
+        raise NoAnswer(f"{told}, the last because of {lost[-1].reason}", lost)
 
 
 @patch

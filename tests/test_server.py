@@ -1599,6 +1599,75 @@ def test_measures_of_a_served_model(server, at, local):
     assert {"queries", "influential", "bits", "ratio", "wbc"} <= set(t) and t.bits[0] == 0
 
 
+ODD_TEXTS = [
+    "The cat sat on a mat by the door.",
+    " a text that begins with a blank, as some do",
+    "\n\na text that begins with two line ends",
+    "naïve 日本語 and 😀 in a text of some words",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
+]
+
+
+def test_the_same_weights_served_and_local_are_no_bits_apart(server, at, local):
+    "Both are read behind the same beginning, whichever of the two is the reference"
+    from memnb.capacity.given import unintended
+    from memnb.compare.asking import ask
+
+    server.plan, served = Scoring(RIGHT["as they are"], local), load(at, "completion")
+    for a, b in ((served, local), (local, served)):
+        t = unintended(a, b, ODD_TEXTS[:3], ODD_TEXTS[3:])
+        assert t.text.tolist() == ODD_TEXTS[:3] and (t.bits > 20).all()
+        assert t.saved.abs().max() < 1e-3, t.saved.tolist()
+        t = ask(a, ODD_TEXTS, reference=b, prefixes=(2,))
+        assert t.ratio.abs().max() < 1e-4 and t.bits.max() < 1e-3 and "ez" not in t
+    alone = ask(served, ODD_TEXTS, prefixes=(2,))
+    assert abs(alone.loss - t.loss).max() < 1e-4  # the local one beside a served one
+
+
+def test_a_text_that_a_server_cannot_read_costs_no_other(server, at, local):
+    "It is named, and the others have their rows; so in `ask` with answers only"
+    from memnb.capacity.given import unintended
+    from memnb.compare.asking import ask
+
+    right, long = RIGHT["as they are"], "a b c d e f g " * 20
+
+    def short(h, body, local):
+        text = body["prompt"] if "prompt" in body else body["messages"][-1]["content"]
+        if len(text) > 150:
+            return bad("prompt", "This model's maximum context length is 40 tokens.")(h, body)
+        return right(h, body, local) if "prompt" in body else h.reply(whole(body))
+
+    server.plan, served = Scoring(short, local), load(at, "completion")
+    t = ask(served, [ODD_TEXTS[0], long, ODD_TEXTS[4]], reference=local, prefixes=(2,))
+    assert t.text.tolist() == [ODD_TEXTS[0], ODD_TEXTS[4]]
+    assert any("1 of 3 texts are left out, as 'a b c" in x for x in t.attrs["notes"])
+    t = unintended(served, local, [ODD_TEXTS[0], long])
+    assert t.text.tolist() == ODD_TEXTS[:1] and [*t.attrs["left_out"]] == [long]
+    t = ask(load(at), [ODD_TEXTS[0], long], prefixes=(2,))
+    assert t.influential.isna().tolist() == [False, True]
+    assert any("too long" in x for x in t.attrs["notes"])
+
+
+def test_icl_on_a_server_without_log_probabilities(server, at):
+    "It is found out before labels are read by them, and the rest is measured"
+    from memnb import icl
+
+    model = load(at, "completion")
+    assert not model.gives("logprobs") and model.gives("generate")
+    rows = icl.measure(load(at, "completion"), "file", n=2, ks=[0], settings=["full"], repeats=1)
+    assert "generation" in rows.to_csv() and "calibrated" not in rows.to_csv()
+
+
+def test_what_a_server_gives_is_known_from_the_store(server, at, local, monkeypatch):
+    "A page that is made again without a key asks nobody"
+    server.plan = Scoring(RIGHT["as they are"], local)
+    assert load(at, "completion").gives("logprobs")
+    n = len(server.asked)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert load(at, "completion").gives("logprobs") and len(server.asked) == n
+    assert not load(at.with_name("other.sqlite"), "completion").gives("logprobs")
+
+
 # ---- a real server with the packaged model
 
 

@@ -9,6 +9,7 @@ __all__ = ['ASKABLE', 'Asked', 'ask', 'ask_power', 'ask_page', 'ask_files']
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import pandas as pd
 from scipy.stats import false_discovery_control, norm
 
 from .. import data, lm
-from ..capacity.given import held_bits, read_texts
+from ..capacity.given import common_beginnings, held_bits, left_out_note, read_texts
 from ..capacity.method import LN2
 from .relations import ez_ratio, log_queries, min_k, window_votes, zlib_ratio
 from ..core import replacing, require, say, version
@@ -37,6 +38,7 @@ class _Read:
     sizes: np.ndarray  # tokens of each text, or words
     lps: list = None  # log-probabilities of each text's tokens; None where the model does not say
     hits: list = None  # whether each is the likeliest
+    ranked: bool = False  # whether the model says which token is the likeliest
     extracted: np.ndarray = None  # share of the prefixes
     moved: np.ndarray = None  # influence of each text on itself; None where it was not asked
     refused: int = 0  # prompts
@@ -71,7 +73,8 @@ def _some(m, ask, *jobs, **how):
     "Answers to many questions, a hundred at a time, and how far it is"
     out, n = [], len(jobs[0])
     for i in range(0, n, 100):
-        out += ask(*(j[i : i + 100] for j in jobs), **how)
+        found = ask(*(j[i : i + 100] for j in jobs), **how)
+        out += found[0] if isinstance(found, tuple) else found  # without the reasons of `answered`
         if n > 100 and not isinstance(m, lm.Dry):
             say(f"{m.name}: {len(out):,} of {n:,} answers")
     return out
@@ -83,26 +86,46 @@ def _cuts(prefixes, n):
     return [k for k, left in cuts if 0 < k <= n - left]
 
 
-def _losses(m, r, texts, prefixes, twice):
+def _losses(m, r, texts, prefixes, twice, beginnings=None):
     "Read texts; what comes back is the influence of the first `twice`"
-    local = "tokens" in m.caps
-    plan = [_doubled(m, t) if local and i < twice else (t, None) for i, t in enumerate(texts)]
-    read, ends = _some(m, lambda t: read_texts(m, t), [t for t, _ in plan]), [n for _, n in plan]
-    r.lps = [np.array(lp[:n]) for (lp, _), n in zip(read, ends)]
+    if not m.gives("tokens"):
+        r.lps = [np.array(lp) for lp, _ in _some(m, partial(_behind, m, beginnings), texts)]
+        r.sizes = np.array([len(x) for x in r.lps])
+        return _influence_of_copies(m, texts[:twice])
+    plan = [_doubled(m, t) if i < twice else (t, None) for i, t in enumerate(texts)]
+    read, ends = _some(m, partial(read_texts, m), [t for t, _ in plan]), [n for _, n in plan]
+    hits = [np.array(h[:n]) for (_, h), n in zip(read, ends)]
+    each = [[h[k:].all() for k in _cuts(prefixes, len(h))] for h in hits]
+    r.extracted = np.array([np.mean(x) if x else np.nan for x in each])
+    r.ranked = True
+    if beginnings is None:
+        r.lps = [np.array(lp[:n]) for (lp, _), n in zip(read, ends)]
+        r.hits = hits
+    else:  # whether a token is the likeliest is known behind the start token only, and not there
+        r.lps = [np.array(lp) for lp, _ in _some(m, partial(_behind, m, beginnings), texts)]
     r.sizes = np.array([len(x) for x in r.lps])
-    if local:
-        r.hits = [np.array(h[:n]) for (_, h), n in zip(read, ends)]
-        each = [[h[k:].all() for k in _cuts(prefixes, len(h))] for h in r.hits]
-        r.extracted = np.array([np.mean(x) if x else np.nan for x in each])
+    return [_gain(lp, n) for (lp, _), n in zip(read[:twice], ends)]
 
-        def gain(lp, n):  # of the second half of n tokens, behind the text itself
-            return (sum(lp[n // 2 - n :]) - sum(lp[n // 2 : n])) / (n - n // 2) if n else np.nan
 
-        return [gain(lp, n) for (lp, _), n in zip(read, ends)]
-    cut = [_cut(t, max(1, len(t.split()) // 2)) for t in texts[:twice]]
-    heads = [f"{t}\n{a}" for t, (a, _) in zip(texts, cut)], [a for a, _ in cut]
-    a, b = (_some(m, m.logprobs, h, [rest for _, rest in cut]) for h in heads)
-    return [np.mean(x) - np.mean(y) for x, y in zip(a, b)]
+def _behind(m, beginnings, texts):
+    "Texts read behind what they stand behind for all models; a model that counts has not found out yet"
+    return read_texts(m, texts, beginnings or dict.fromkeys(texts, "\n"))
+
+
+def _gain(lp, n):
+    "What the second half of n tokens gains, a token, behind the text itself; NaN where the text was read once"
+    return (sum(lp[n // 2 - n :]) - sum(lp[n // 2 : n])) / (n - n // 2) if n else np.nan
+
+
+def _influence_of_copies(m, texts):
+    "What the second half of each text gains, a token, with the text in the prompt; NaN where it cannot be read"
+    cut = [_cut(t, max(1, len(t.split()) // 2)) for t in texts]
+    rests = [rest for _, rest in cut]
+    twice, once = (
+        _some(m, partial(lm.answered, m.logprobs), heads, rests)
+        for heads in ([f"{t}\n{a}" for t, (a, _) in zip(texts, cut)], [a for a, _ in cut])
+    )
+    return [np.mean(x) - np.mean(y) if x and y else np.nan for x, y in zip(twice, once)]
 
 
 def _answers(m, r, texts, cuts, twice):
@@ -113,25 +136,28 @@ def _answers(m, r, texts, cuts, twice):
     again = d[d.i < twice]
     starts = [*d.start, *(f"{texts[i]}\n{a}" for i, a in zip(again.i, again.start))]
     prompts = starts if m.mode == "completion" else [lm.chat(_GO_ON, [], s) for s in starts]
-    said = _some(m, m.generate, prompts, max_tokens=room)
+    said = _some(m, partial(lm.answered, m.generate), prompts, max_tokens=room)
+    lost = sum(s is None for s in said)
+    if lost:
+        r.notes.append(f"{lost} of {len(said)} prompts are too long for {m.name}: not counted.")
     r.refused = lm.refusals(said)
-    said, rest = ([" ".join(s.split()) for s in some] for some in (said, d.rest))
-    ok = [s.startswith(t) for s, t in zip(said, rest)]
-    r.extracted = d.assign(ok=ok).groupby("i").ok.mean().reindex(range(len(texts))).to_numpy()
-    moved = [s[: len(t)] != a[: len(t)] for s, t, a in zip(said, rest, said[len(d) :])]
-    return again.assign(moved=moved).groupby("i").moved.mean().reindex(range(twice))
+    said = [None if s is None else " ".join(s.split()) for s in said]
+    rest = [" ".join(s.split()) for s in d.rest]
+    d["ok"] = [np.nan if s is None else float(s.startswith(t)) for s, t in zip(said, rest)]
+    r.extracted = d.groupby("i").ok.mean().reindex(range(len(texts))).to_numpy()
+    both = zip(said, rest, said[len(d) :])
+    moved = [np.nan if None in (s, a) else s[: len(t)] != a[: len(t)] for s, t, a in both]
+    again = again.assign(moved=np.array(moved, float))
+    return again.groupby("i").moved.mean().reindex(range(twice))
 
 
-def _read(m, texts, prefixes, main, twice=0):
+def _read(m, texts, prefixes, main, twice=0, beginnings=None):
     "What a model says of texts, with the influence of the first `twice`; other models are asked for losses only"
     sizes, few = np.array([len(_ids(m, t)) for t in texts]), []
     r = _Read(m, sizes)
-    if "tokens" in m.caps or "logprobs" in m.caps:
-        try:
-            few = _losses(m, r, texts, prefixes, twice)
-        except lm.Unsupported as e:  # the server was only now found not to
-            r.notes.append(str(e))
-    if main and "tokens" not in m.caps:
+    if m.gives("tokens") or m.gives("logprobs"):
+        few = _losses(m, r, texts, prefixes, twice, beginnings)
+    if main and not m.gives("tokens"):
         cuts = [_cuts(prefixes, n) for n in sizes]
         moved = _answers(m, r, texts, cuts, twice * (not len(few)))
         few = few if len(few) else moved
@@ -283,6 +309,29 @@ def _said_first(models, texts, prefixes, twice):
     )
 
 
+def _agreed(models, texts):
+    "What texts stand behind for all models (None: each has a start token of its own), texts that one cannot read, models that fail"
+    readers, failed = [], {}
+    for place, m in enumerate(models):
+        try:
+            if m.gives("tokens") or m.gives("logprobs"):
+                if not m.gives("tokens"):
+                    common_beginnings([m], texts)
+                readers.append(m)
+            elif place:
+                failed[m.id] = f"{m.name} gives no log-probabilities"
+        except (lm.NoAnswer, lm.ContextError) as e:
+            if not place:
+                raise
+            failed[m.id] = str(e)
+    if all(m.gives("tokens") for m in readers):
+        return None, {}, failed
+    for m in [m for m in readers if not m.gives("logprobs")]:
+        failed[m.id] = f"{m.name} reads texts behind its own start only"
+        readers.remove(m)
+    return *common_beginnings(readers, texts), failed
+
+
 def _missing(table, own, lost):
     "Why there is no column for a measure, in a line each"
     gone = {k: v.needs for k, v in ASKABLE.items() if k not in table}
@@ -326,14 +375,21 @@ def ask(
     lowest = None if log is None else _lowest(log, every)
     twice = n * bool(influence)
     _said_first(models.values(), every, prefixes, twice)
-    own, read, why = _read(main, every, prefixes, True, twice), {}, {}
+    beginnings, left_out, why = _agreed([*models.values()], every)
+    if left_out:
+        notes.append(f"{left_out_note(left_out, len(every))}.")
+        texts, never, every = ([t for t in x if t not in left_out] for x in (texts, never, every))
+        n, twice = len(texts), len(texts) * bool(influence)
+        if not texts:
+            raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
+        lowest = None if log is None else _lowest(log, every)
+    own, read = _read(main, every, prefixes, True, twice, beginnings), {}
     for i, m in [*models.items()][1:]:
-        try:
-            read[i] = _read(m, every, prefixes, False)
-            if read[i].lps is None:
-                why[i] = f"{m.name} gives no log-probabilities"
-        except (lm.NoAnswer, lm.ContextError) as e:
-            why[i] = str(e)
+        if i not in why:
+            try:
+                read[i] = _read(m, every, prefixes, False, 0, beginnings)
+            except (lm.NoAnswer, lm.ContextError) as e:
+                why[i] = str(e)
     lost = [(role, why[m.id]) for role, m in loaded if m.id in why]
     fine = [(role, read[m.id]) for role, m in loaded[1:] if m.id not in why]
     rest, ref = [r for role, r in fine if role == "other"], dict(fine).get("reference")
@@ -356,7 +412,7 @@ def ask(
 def _notes(own, ref, rest, lost):
     "What is to be known of the models and their answers"
     name, out = own.model.name, [f"{why}: left out." for _, why in lost]
-    if own.hits is None:
+    if not own.ranked:
         out.append(f"{name} does not say which token is likeliest: prefixes are counted in words.")
     if own.refused:
         out.append(f"{name} refused {own.refused} prompts, which count as not extracted.")

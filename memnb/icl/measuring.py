@@ -121,7 +121,7 @@ def measure(
     judge, asked = ready_judge(s.judge, m), ks if 0 in ks else [0, *ks]
     r = replications(m, t, asked, settings, s.max_tokens, judge, m.mode, seed)
     server = isinstance(m, lm.Dry) and not m.n_params  # whether it scores is known when it answers
-    hows = ["generation"] + ["calibrated"] * ("logprobs" in m.caps and not server)
+    hows = ["generation"] + ["calibrated"] * (not server and m.gives("logprobs"))
     orders = [(k, how, order) for k in asked for how in hows for order in range(s.repeats)]
     hits = pd.concat([perform(m, t, *how, m.mode) for how in orders], ignore_index=True)
     if m.name != f"planted:{t.name}":
