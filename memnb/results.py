@@ -84,96 +84,125 @@ _REQUIRED = "paper", "part", "model", "quantity", "profile"
 CONFIRM = "confirm"  # profile of runs that confirm registered claims, on fresh seeds and data
 
 # %% ../nbs/rooms/results.ipynb #474dc481
-def key_columns(columns) -> list:
+def key_columns(columns) -> list[str]:
     "Those of some columns that tell one row from another, in the order of the table"
-    return [c for c in COLUMNS if c in set(columns) and c not in NUMBERS + MADE]
+    given = set(columns)
+    return [c for c in COLUMNS if c in given and c not in NUMBERS + MADE]
 
 
 KEYS = key_columns(COLUMNS)
 
 
-def completed(rows, columns) -> pd.DataFrame:
+def completed(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     "Measured rows with these columns, names of `COLUMNS`; what was not said is '' or NaN"
-    empty = {c: "" if COLUMNS[c][0] is str else float("nan") for c in columns}
-    said = {c: rows[c].fillna(e) if c in rows else e for c, e in empty.items()}
-    return pd.DataFrame(said, index=rows.index, columns=[*columns])
+    table = pd.DataFrame(index=rows.index)
+    for column in columns:
+        empty = "" if COLUMNS[column][0] is str else float("nan")
+        table[column] = rows[column].fillna(empty) if column in rows else empty
+    return table
 
 
-def checked(rows) -> pd.DataFrame:
-    "Long rows with the types of `COLUMNS`, in their order, fit to be written; ValueError for what is no such table"
-    for c in rows:
-        if c not in COLUMNS:
-            raise ValueError(f"a measured table has no column {c!r}{did_you_mean(c, COLUMNS)}")
-    d = rows[[c for c in COLUMNS if c in rows]].copy()
-    for c in d:
-        if COLUMNS[c][0] is str:
-            texts = d[c].astype(object).where(d[c].notna(), "").astype(str)
-            d[c] = texts.str.replace("\r\n?", "\n", regex=True)
-            continue
-        try:
-            d[c] = pd.to_numeric(d[c]).astype(float)
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"column {c!r} of a measured table: {e}") from None
-        if COLUMNS[c][0] is int and (d[c].dropna() % 1 != 0).any():
-            raise ValueError(f"column {c!r} of a measured table holds what is no whole number")
-        if COLUMNS[c][0] is int and d[c].notna().all():
-            d[c] = d[c].astype("int64")
-    for c in _REQUIRED:
-        if c not in d or (d[c] == "").any():
-            raise ValueError(f"a measured row without {c!r}")
-    if {"low", "high"} <= {*d} and (d.low > d.high).any():
+def _texts(values: pd.Series) -> pd.Series:
+    "Words of a column, with the line ends of one system"
+    words = values.astype(object).where(values.notna(), "").astype(str)
+    return words.str.replace("\r\n?", "\n", regex=True)
+
+
+def _numbers(values: pd.Series, whole: bool) -> pd.Series:
+    "Numbers of a column; ValueError for what is no number, or no whole one"
+    try:
+        numbers = pd.to_numeric(values).astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column {values.name!r} of a measured table: {error}") from None
+    if not whole:
+        return numbers
+    if (numbers.dropna() % 1 != 0).any():
+        raise ValueError(
+            f"column {values.name!r} of a measured table holds what is no whole number"
+        )
+    return numbers.astype("int64") if numbers.notna().all() else numbers
+
+
+def checked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Long rows with the types of `COLUMNS`, in their order, fit to be written.
+
+    Raises ValueError for an unknown column, a missing name, what is no number, an interval whose ends are exchanged,
+    and two rows with one key.
+    """
+    for column in rows:
+        if column not in COLUMNS:
+            hint = did_you_mean(column, COLUMNS)
+            raise ValueError(f"a measured table has no column {column!r}{hint}")
+    table = rows[[c for c in COLUMNS if c in rows]].copy()
+    for column in table:
+        kind = COLUMNS[column][0]
+        if kind is str:
+            table[column] = _texts(table[column])
+        else:
+            table[column] = _numbers(table[column], whole=kind is int)
+    for column in _REQUIRED:
+        if column not in table or (table[column] == "").any():
+            raise ValueError(f"a measured row without {column!r}")
+    if {"low", "high"} <= {*table} and (table.low > table.high).any():
         raise ValueError("an interval whose low end is above its high end")
-    keys = key_columns(d)
-    for row in d[d.duplicated(keys)][keys].to_dict("records"):
-        which = ", ".join(f"{c}={v}" for c, v in row.items() if v != "" and v == v)
+    keys = key_columns(table)
+    for row in table[table.duplicated(keys)][keys].to_dict("records"):
+        given = {c: v for c, v in row.items() if v != "" and v == v}
+        which = ", ".join(f"{c}={v}" for c, v in given.items())
         raise ValueError(f"two measured rows with one key: {which}")
-    return d
+    return table
 
 # %% ../nbs/rooms/results.ipynb #42715c92
-def select(rows, **where) -> pd.DataFrame:
+def select(rows: pd.DataFrame, **where) -> pd.DataFrame:
     """Rows, long or wide, in their order, by values of their columns: one, or several as a list or set; None: empty.
 
-    ValueError for a column that there is not.
+    Raises ValueError for a column that there is not.
     """
     kept = np.ones(len(rows), bool)
-    for column, value in where.items():
-        if column not in (known := dict.fromkeys([*rows, *COLUMNS])):
-            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, known)}")
-        there = rows.get(column, pd.Series(None, rows.index, object))
-        values = list(value) if pd.api.types.is_list_like(value) else [value]
-        mine = there.isin(values)
-        if any(pd.isna(v) or v == "" for v in values):
-            mine |= there.isna() | there.eq("")
-        kept &= mine.to_numpy(bool)
+    for column, wanted in where.items():
+        names = dict.fromkeys([*rows, *COLUMNS])
+        if column not in names:
+            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, names)}")
+        values = rows.get(column, pd.Series(None, rows.index, object))
+        choices = list(wanted) if pd.api.types.is_list_like(wanted) else [wanted]
+        chosen = values.isin(choices)
+        if any(pd.isna(choice) or choice == "" for choice in choices):
+            chosen |= values.isna() | values.eq("")
+        kept &= chosen.to_numpy(bool)
     return rows[kept].reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #7a756969
-def long(rows, quantities: list) -> pd.DataFrame:
+def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
     "A wide table, with a column for each of some quantities, as a long one; what was not measured (NaN) has no row"
     names = [c for c in rows if c not in quantities]
-    there = [q for q in quantities if q in rows]
-    d = rows.reset_index(drop=True)
-    d = d.melt(names, there, "quantity", "value", ignore_index=False).sort_index(kind="stable")
-    return d.dropna(subset="value").astype(dict(value=float)).reset_index(drop=True)
+    measured_ = [q for q in quantities if q in rows]
+    table = rows.reset_index(drop=True)
+    table = table.melt(names, measured_, "quantity", "value", ignore_index=False)
+    # the quantities of a row stay together
+    table = table.sort_index(kind="stable").dropna(subset="value")
+    return table.astype(dict(value=float)).reset_index(drop=True)
 
 
-def wide(rows, main: str = None, **where) -> pd.DataFrame:
+def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     """A long table, or rows of it as of `select`, as a wide one: a row a thing measured, a column a quantity, in order.
 
     The quantity `main` has a column in any case, as have its `low`, `high`, `sd` and `n`.
     """
     rows = select(rows, **where)
     keys = [c for c in key_columns(rows) if c != "quantity"]
-    more = [c for c in ("low", "high", "sd", "n") if c in rows and main]
+    beside = [c for c in ("low", "high", "sd", "n") if c in rows and main]
     if not len(rows):
-        return pd.DataFrame(columns=[*keys, *[main] * bool(main), *more])
-    at = rows.assign(_at=rows.groupby(keys, sort=False, dropna=False).ngroup())
-    first = at.drop_duplicates("_at").set_index("_at")[keys]
-    d = at.pivot(index="_at", columns="quantity", values="value")
-    own, names = at[at.quantity == main].set_index("_at")[more], dict.fromkeys(rows.quantity)
-    names |= {main: None} if main else {}
-    d = pd.concat([first, d.reindex(columns=[*names]), own], axis=1)
-    return d.reset_index(drop=True)
+        return pd.DataFrame(columns=[*keys, *([main] if main else []), *beside])
+    things = rows.groupby(keys, sort=False, dropna=False).ngroup()
+    numbered = rows.assign(_thing=things)
+    first = numbered.drop_duplicates("_thing").set_index("_thing")[keys]
+    values = numbered.pivot(index="_thing", columns="quantity", values="value")
+    quantities = dict.fromkeys(rows.quantity)
+    if main:
+        quantities[main] = None
+    ends = numbered[numbered.quantity == main].set_index("_thing")[beside]
+    table = pd.concat([first, values.reindex(columns=[*quantities]), ends], axis=1)
+    return table.reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #d322a7f4
 class Rows:
@@ -243,8 +272,8 @@ def frame_of(rows) -> pd.DataFrame:
         return rows.frame()
     return rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
 
-# %% ../nbs/rooms/results.ipynb #c3192659
-def _current_run(profile: str) -> tuple:
+# %% ../nbs/rooms/results.ipynb #58b4cc42
+def _current_run(profile: str) -> tuple[str, str]:
     "The run of this process, as the batch says it: its name, and what tells it from others of its profile"
     run = os.environ.get("MEMNB_RUN") or ""
     if run != profile and not run.startswith(profile + "-"):
@@ -252,13 +281,18 @@ def _current_run(profile: str) -> tuple:
     return run, os.environ.get("MEMNB_VARIANT") or ""
 
 
-def _file_name(run, model, mode, seed):
+# file systems allow 255 bytes, and a name may be of letters of two
+_LONGEST_NAME = 150
+
+
+def _file_name(run: str, model: str, mode: str, seed: int) -> str:
     "Name of the file of a run and model; long ones end in a checksum"
     full = f"{run}.{model}.{mode or '-'}.s{seed}"
     safe = re.sub(r"[^\w.,=+-]", "_", full)
-    if safe == full and len(safe) <= 150:
+    if safe == full and len(safe) <= _LONGEST_NAME:
         return f"{safe}.parquet"
-    return f"{safe[:140]}-{hashlib.sha256(full.encode()).hexdigest()[:6]}.parquet"
+    checksum = hashlib.sha256(full.encode()).hexdigest()[:6]
+    return f"{safe[:140]}-{checksum}.parquet"
 
 
 def _schema(columns):
@@ -268,119 +302,169 @@ def _schema(columns):
     return pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns])
 
 
-def _read(file):
+def _read(file: Path) -> pd.DataFrame:
     "Rows of a file; ValueError where it is none of ours, or damaged"
     import pyarrow as pa
-    from pyarrow.parquet import read_table
+    from pyarrow.parquet import ParquetFile
 
     try:
-        table = read_table(file, page_checksum_verification=True, partitioning=None)
-        if table.schema != _schema(names := table.column_names):
+        parquet = ParquetFile(file, page_checksum_verification=True)
+        table = parquet.read()
+        if table.schema != _schema(table.column_names):
             raise ValueError("its columns are not those of memnb")
-        if lacks := {*_REQUIRED, "code", "when"} - {*names}:
-            raise ValueError(f"it lacks {', '.join(sorted(lacks))}")
-    except (ValueError, OSError, pa.ArrowException) as e:
-        why = f"{file.name} is no table of measurements ({e}): restore it or delete it"
+        missing = {*_REQUIRED, "code", "when"} - {*table.column_names}
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        # the footer has no checksum: a flipped bit there would hide rows
+        groups = range(parquet.metadata.num_row_groups)
+        counts = {parquet.metadata.num_rows, table.num_rows}
+        counts.add(sum(parquet.metadata.row_group(g).num_rows for g in groups))
+        for g in groups:
+            group = parquet.metadata.row_group(g)
+            values = {group.column(c).num_values for c in range(group.num_columns)}
+            if values != {group.num_rows}:
+                raise ValueError("its columns are of different lengths")
+        if len(counts) > 1:
+            raise ValueError("its numbers of rows contradict each other")
+    except (ValueError, OSError, pa.ArrowException) as error:
+        why = f"{file.name} is no table of measurements ({error}): restore it or delete it"
         raise ValueError(why) from None
     return table.to_pandas()
 
 
-def _write(rows, file):
+def _write(rows: pd.DataFrame, file: Path) -> None:
     "Write rows in the order of their keys, the same bytes for the same rows"
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
     table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
-    how = dict(compression="zstd", store_schema=False, write_page_checksum=True)
+    table = table.replace_schema_metadata()
     with replacing(file) as part:
-        write_table(table.replace_schema_metadata(), part, **how)
+        write_table(table, part, compression="zstd", store_schema=False, write_page_checksum=True)
+
+# %% ../nbs/rooms/results.ipynb #d9960615
+# pairs of files of which a contradiction was said
+_TOLD = set()
 
 
-_TOLD = set()  # files of which it was said
-
-
-def joined(tables: list, files: list = ()) -> pd.DataFrame:
+def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
     """Measured rows of several tables as one, with all columns; of two rows with one key the younger, else the later.
 
     The names of their files say where they contradict each other.
     """
     if not tables:
         return pd.DataFrame()
-    d = pd.concat(tables, ignore_index=True)
-    d, keys = completed(d, [c for c in COLUMNS if c in d]), key_columns(d)
-    twice = d[d.duplicated(keys, keep=False)].sort_values("when", kind="stable")
+    rows = pd.concat(tables, ignore_index=True)
+    rows = completed(rows, [c for c in COLUMNS if c in rows])
+    keys = key_columns(rows)
+    twice = rows[rows.duplicated(keys, keep=False)].sort_values("when", kind="stable")
     older = twice.index[twice.duplicated(keys, keep="last")]
-    odd = files and twice.groupby(keys, dropna=False).value.transform("nunique") > 1
-    if len(older) and np.any(odd):
-        of = np.repeat(files, [len(t) for t in tables])[twice.index[odd]]
-        for names in {" and ".join(sorted({*of}))} - _TOLD:
-            _TOLD.add(names)
-            say(f"{names} have other numbers for the same thing; the younger ones count")
-    return d.drop(older).reset_index(drop=True)
+    if files and len(older):
+        values = twice.groupby(keys, dropna=False).value.transform("nunique")
+        _say_contradictions(tables, files, twice.index[values > 1])
+    return rows.drop(older).reset_index(drop=True)
 
 
-_ROUNDING = 5e-4  # relative: what single precision makes of a sum on another processor or with other threads
+def _say_contradictions(tables, files, places) -> None:
+    "Say once which files have other numbers for the same thing, given the places of such rows in all tables together"
+    of_row = np.repeat(files, [len(table) for table in tables])
+    names = " and ".join(sorted({*of_row[places]}))
+    if names and names not in _TOLD:
+        _TOLD.add(names)
+        say(f"{names} have other numbers for the same thing; the younger ones count")
 
 
-def _as_before(new, old):
+# relative: what single precision makes of a sum on another processor or with other threads
+_ROUNDING = 5e-4
+
+
+def _as_before(new: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     "The new rows; one whose numbers came out as before, but for rounding, stays the row that it was"
     columns = [c for c in COLUMNS if c in new or c in old]
     new, old = completed(new, columns), completed(old, columns)
-    was = new[key_columns(columns)].merge(old, "left", key_columns(columns), indicator=True)
-    same = was.pop("_merge").eq("both").to_numpy()
-    for c in [c for c in NUMBERS if c in columns]:
-        if c in ("n", "text"):
-            same = same & (was[c].eq(new[c]) | was[c].isna() & new[c].isna()).to_numpy()
+    before = new[key_columns(columns)].merge(old, "left", key_columns(columns), indicator=True)
+    same = before.pop("_merge").eq("both").to_numpy()
+    for column in [c for c in NUMBERS if c in columns]:
+        if column in ("n", "text"):
+            equal = before[column].eq(new[column]) | before[column].isna() & new[column].isna()
         else:
-            same = same & np.isclose(new[c], was[c], rtol=_ROUNDING, atol=1e-11, equal_nan=True)
-    made = [c for c in NUMBERS + MADE if c in columns]
-    new.loc[same, made] = was.loc[same, made]
+            equal = np.isclose(new[column], before[column], _ROUNDING, 1e-11, equal_nan=True)
+        same = same & np.asarray(equal)
+    kept = [c for c in NUMBERS + MADE if c in columns]
+    new.loc[same, kept] = before.loc[same, kept]
     return new
 
-
-_WRITTEN, _WRITING = set(), Lock()  # files that this process wrote; one thread writes at a time
+# %% ../nbs/rooms/results.ipynb #3d3cdc15
+# files that this process wrote; one thread writes at a time
+_WRITTEN = set()
+_WRITING = Lock()
 
 
 def registered_rules(paper: str) -> str:
     "Checksum of the registered rules of a paper; ValueError where nothing is registered"
     file = paper_file(paper, "registered.csv")
     if not file.exists():
-        raise ValueError(
-            f"nothing is registered of {paper!r}: `memnb register {paper}` comes before a confirmatory run"
-        )
+        how = f"`memnb register {paper}` comes before a confirmatory run"
+        raise ValueError(f"nothing is registered of {paper!r}: {how}")
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
-def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFrame:
-    """Write the long rows of a run of a paper, a file a model and mode, each whole or not at all; they come back.
+def _still_true(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Rows that this process wrote before and that the new ones leave as they are.
 
-    The profile that set the sizes may be 'smoke', which is checked and not written. `same` are columns that all rows
-    have alike, as `model` and `mode`. A column that is empty for a whole model is not written.
+    Where a part is measured again, with a row that was there, all of its older rows go: they are of other sizes.
+    """
+    keys = key_columns([c for c in COLUMNS if c in old or c in new])
+    old, fresh = completed(old, [*keys, *[c for c in old if c not in keys]]), completed(new, keys)
+    again = old[keys].merge(fresh, "inner", keys).part.unique()
+    return old[~old.part.isin(again)]
+
+
+def _record_file(file: Path, rows: pd.DataFrame) -> None:
+    "Write the rows of a model and mode over those of before, where they differ"
+    with _WRITING:
+        old = _read(file) if file.exists() else None
+        if old is not None:
+            if file in _WRITTEN:
+                rows = joined([_still_true(old, rows), rows])
+            rows = _as_before(rows, old)
+        rows = rows.sort_values(key_columns(rows), na_position="first", ignore_index=True)
+        if not rows.equals(old):
+            _write(rows, file)
+        _WRITTEN.add(file)
+
+
+def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFrame:
+    """Write the rows of a run of a paper, a file a model and mode, each whole or not at all; they come back as a table.
+
+    `rows` are `Rows` or a long table. The profile that set the sizes may be 'smoke', which is checked and not written,
+    or 'confirm', which needs registered rules. `same` are columns that all rows have alike, as `model` and `mode`. A
+    column that is empty for a whole model is not written. Raises ValueError, before anything is written, for rows that
+    `checked` refuses.
     """
     if not re.fullmatch(r"\w+", paper):
         raise ValueError(f"a paper has one word: {paper!r}")
     run, variant = _current_run(profile)
-    rows = frame_of(rows)
-    rows = rows.assign(**{c: "" for c in ("model", "mode") if c not in rows} | same)
+    rows = frame_of(rows).assign(**same)
+    for column in ("model", "mode"):
+        if column not in rows:
+            rows[column] = ""
     made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed), code=code_version())
-    made |= dict(when=date.today().isoformat())
+    made["when"] = date.today().isoformat()
     if profile == CONFIRM:
-        made |= dict(rule=registered_rules(paper))
-    new = {}
-    for of, own in rows.fillna(dict(model="", mode="")).groupby(["model", "mode"], sort=False):
-        own = own.mask(own.eq("")).dropna(axis=1, how="all").reset_index(drop=True)
-        new[of] = checked(own.assign(**made, model=of[0], mode=of[1]))
-    for of, own in new.items() if profile != "smoke" else ():
-        file = data_dir() / "papers" / paper / "measured" / _file_name(run, *of, seed)
-        with _WRITING:
-            old = _read(file) if file.exists() else None
-            if old is not None:
-                own = _as_before(joined([old, own]) if file in _WRITTEN else own, old)
-            own = own.sort_values(key_columns(own), na_position="first", ignore_index=True)
-            if not own.equals(old):
-                _write(own, file)
-            _WRITTEN.add(file)
+        made["rule"] = registered_rules(paper)
+    tables = {}
+    for (model, mode), own_rows in rows.fillna(dict(model="", mode="")).groupby(
+        ["model", "mode"], sort=False
+    ):
+        own_rows = own_rows.mask(own_rows.eq("")).dropna(axis=1, how="all").reset_index(drop=True)
+        tables[model, mode] = checked(own_rows.assign(**made, model=model, mode=mode))
+    if profile == "smoke":
+        return rows
+    for (model, mode), table in tables.items():
+        name = _file_name(run, model, mode, seed)
+        _record_file(data_dir() / "papers" / paper / "measured" / name, table)
     return rows
 
 # %% ../nbs/rooms/results.ipynb #20a11613
@@ -412,27 +496,44 @@ def measured(paper: str, confirm: bool = False) -> pd.DataFrame:
 PROFILES = "paper", "gpu", "night", "laptop"  # the largest first
 
 
-def _run_of(rows, profile):
+def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
+    "Rows with the first value of `order` that occurs in a column, else with the value that stands first"
+    if column not in rows or not len(rows):
+        return rows
+    values = rows[column].fillna(0 if COLUMNS[column][0] is int else "")
+    values = values.astype(int if COLUMNS[column][0] is int else object)
+    there = {*values.unique()}
+    chosen = next((value for value in order if value in there), values.iloc[0])
+    return rows[values == chosen]
+
+
+def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
     "The rows of one run, see `runs`"
-    for c in [c for c in ("profile", "variant", "seed", "mode") if c in rows]:
-        there = rows[c].fillna(0) if c == "seed" else rows[c].astype("string").fillna("")
-        wanted = dict(profile=[profile, *PROFILES], seed=[there.min()]).get(c, [])
-        if c == "variant":
-            wanted = [_current_run(rows.profile.iloc[0])[1], ""]
-        known = {*there.unique()}
-        rows = rows[there == next(x for x in (*wanted, there.iloc[0]) if x in known)]
-    judges = [j for j in completed(rows, ["judge"]).judge.unique() if j]
-    if len(judges) > 1:  # of several the rule; what takes no judge stays
+    rows = _prefer(rows, "profile", [profile, *PROFILES])
+    if "profile" in rows and "variant" in rows:
+        # sizes as the profile says, before what somebody changed, unless this process is such a run
+        rows = _prefer(rows, "variant", [_current_run(rows.profile.iloc[0])[1], ""])
+    if "seed" in rows:
+        # later seeds are replicates
+        rows = _prefer(rows, "seed", [rows.seed.fillna(0).min()])
+    rows = _prefer(rows, "mode", [])
+    judges = [judge for judge in completed(rows, ["judge"]).judge.unique() if judge]
+    if len(judges) > 1:
+        # of several judges the rule; what takes no judge stays
         one = "rule" if "rule" in judges else judges[0]
         rows = rows[rows.judge.fillna("").isin(["", one])]
     return rows
 
 
-def runs(rows, profile: str = None, by: tuple = ("model",), now=None) -> pd.DataFrame:
+def runs(
+    rows: pd.DataFrame | str,  # measured rows, or the word of a paper: all that are recorded of it
+    profile: str = None,  # which comes first, by default the largest that is there
+    by: tuple = ("model",),  # columns of which each value has a run of its own
+    now: pd.DataFrame = None,  # rows just measured, which count where nothing is recorded of what `by` names
+) -> pd.DataFrame:
     """Of each model, or of what else `by` names, the rows of the one run that figures and claims read, in their order.
 
-    Measured rows, or the word of a paper: all that are recorded of it. The profile comes first, by default the largest
-    that is there. Rows just measured, `now`, count where nothing is recorded of what `by` names.
+    Raises ValueError for a column that there is not, FileNotFoundError for a paper without rows.
     """
     if isinstance(rows, str):
         try:
@@ -441,15 +542,20 @@ def runs(rows, profile: str = None, by: tuple = ("model",), now=None) -> pd.Data
             if now is None:
                 raise
             return now.reset_index(drop=True)
-    for c in by:
-        if c not in COLUMNS:
-            raise ValueError(f"rows have no column {c!r}{did_you_mean(c, COLUMNS)}")
-    by, found = [c for c in by if c in rows], [rows]
-    if len(rows):
-        groups = rows.groupby(by, sort=False, dropna=False) if by else [("", rows)]
-        found = [_run_of(g, profile) for _, g in groups]
+    for column in by:
+        if column not in COLUMNS:
+            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, COLUMNS)}")
+    by = [column for column in by if column in rows]
+    parts = [rows]
+    if len(rows) and by:
+        groups = rows.groupby(by, sort=False, dropna=False)
+        parts = [_run_of(group, profile) for _, group in groups]
+    elif len(rows):
+        parts = [_run_of(rows, profile)]
     if now is not None:
-        keys = [d.reindex(columns=by).astype(object).fillna("").values for d in (rows, now)]
-        known = set(map(tuple, keys[0]))
-        found.append(now[[tuple(k) not in known for k in keys[1]]])
-    return pd.concat(found, ignore_index=True)
+        recorded, fresh = (
+            table.reindex(columns=by).astype(object).fillna("").values for table in (rows, now)
+        )
+        names = {tuple(row) for row in recorded}
+        parts.append(now[[tuple(row) not in names for row in fresh]])
+    return pd.concat(parts, ignore_index=True)
