@@ -74,7 +74,7 @@ test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all`
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q -n $(WORKERS) -m slow
 
-test-all: test test-slow  ## the same and site, browser, real server, many kills, frozen pages
+test-all: test test-slow  ## the same and site, browser, real server, many kills
 
 bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch

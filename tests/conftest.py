@@ -36,7 +36,6 @@ os.environ.pop("MEMNB_HOME", None)
 LONG = [
     "test_batch.py",
     "test_lab.py",
-    "test_frozen.py",
     "test_figures.py",
     "[rooms/plant]",
     "[iclinf/measuring]",
@@ -85,7 +84,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.split("::")[0]
-            apart = ("test_notebooks", "test_repo", "test_frozen", "test_figures")
+            apart = ("test_notebooks", "test_repo", "test_figures")
             return nodeid if Path(file).stem in apart else file
 
     config.option.loadscopereorder = False  # the order of the tests is that of `LONG`

@@ -539,7 +539,7 @@ def test_constraints_hold_every_requirement():
 def test_wheel_carries_what_it_reads(tmp_path):
     "Installed by copy, memnb brings notebooks, numbers and profiles along, and leaves nothing in its source"
     source, site, away = [tmp_path / n for n in ("source", "site", "away")]
-    skip = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "kernel-ipc-*", "frozen.zip")
+    skip = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "kernel-ipc-*")
     for d in ["memnb", "nbs", "data"]:
         shutil.copytree(TOP / d, source / d, ignore=skip)
     for f in ["settings.ini", "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
