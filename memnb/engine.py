@@ -11,6 +11,7 @@ import ctypes
 import os
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -37,39 +38,64 @@ class Config:
             raise ValueError(f"width {self.d} cannot be shared out to {self.heads} heads")
 
     @property
-    def n_params(self):
-        "Number of weights and biases"
+    def n_params(self) -> int:
+        "Number of weights and biases P"
         d = self.d
-        return (self.vocab + self.length + 2) * d + self.layers * (12 * d**2 + 13 * d)
+        layer = 12 * d**2 + 13 * d
+        return (self.vocab + self.length + 2) * d + self.layers * layer
 
     @property
-    def flops(self):
+    def flops(self) -> int:
         "Floating point operations of one training step, for each token"
         layer = 12 * self.d**2 + self.length * self.d
+        # two for a product and its sum, once forward and twice backward
         return 6 * (self.vocab * self.d + self.layers * layer)
 
+    def state(self, seed: int = 0) -> list:
+        "What a training begins with: weights, and both moments of Adam, float32 arrays of P"
+        weights = init_weights(self, seed)
+        return [weights, np.zeros_like(weights), np.zeros_like(weights)]
+
 # %% ../nbs/rooms/engine.ipynb #cf119adf
+def _shapes(c):
+    "Name -> shape of each part of the weight vector, in its order"
+    d = c.d
+    yield "wte", (c.vocab, d)
+    yield "wpe", (c.length, d)
+    for i in range(c.layers):
+        yield f"{i}.ln1", (2, d)
+        yield f"{i}.qkv", (d, 3 * d)
+        yield f"{i}.qkv_b", (3 * d,)
+        yield f"{i}.proj", (d, d)
+        yield f"{i}.proj_b", (d,)
+        yield f"{i}.ln2", (2, d)
+        yield f"{i}.fc", (d, 4 * d)
+        yield f"{i}.fc_b", (4 * d,)
+        yield f"{i}.out", (4 * d, d)
+        yield f"{i}.out_b", (d,)
+    yield "lnf", (2, d)
+
+
 def parts(c: Config, flat) -> dict:
     "The weight vector of a model, an array or tensor of P, by name: views of it"
-    d, at, out = c.d, 0, {}
-    layer = dict(ln1=(2, d), qkv=(d, 3 * d), qkv_b=(3 * d,), proj=(d, d), proj_b=(d,))
-    layer |= dict(ln2=(2, d), fc=(d, 4 * d), fc_b=(4 * d,), out=(4 * d, d), out_b=(d,))
-    layers = {f"{i}.{k}": s for i in range(c.layers) for k, s in layer.items()}
-    for name, s in (dict(wte=(c.vocab, d), wpe=(c.length, d)) | layers | dict(lnf=(2, d))).items():
-        n = int(np.prod(s))
-        out[name], at = flat[at : at + n].reshape(s), at + n
-    return out
+    views, begin = {}, 0
+    for name, shape in _shapes(c):
+        end = begin + int(np.prod(shape))
+        views[name] = flat[begin:end].reshape(shape)
+        begin = end
+    return views
 
 # %% ../nbs/rooms/engine.ipynb #75cc6ea3
-def init_weights(c: Config, seed: int = 0):
+def init_weights(c: Config, seed: int = 0) -> np.ndarray:
     "Weights before training, a float32 array of P"
-    rng, p = np.random.default_rng(seed), np.zeros(c.n_params, "float32")
-    for name, w in parts(c, p).items():
+    rng = np.random.default_rng(seed)
+    weights = np.zeros(c.n_params, "float32")
+    for name, part in parts(c, weights).items():
         if "ln" in name:
-            w[0] = 1
+            part[0] = 1
         elif not name.endswith("_b"):
-            w[:] = 0.02 * rng.standard_normal(w.shape)
-    return p
+            part[:] = 0.02 * rng.standard_normal(part.shape)
+    return weights
 
 # %% ../nbs/rooms/engine.ipynb #566e0a72
 # how weights are kept: all 32 bits; 32 bits of which steps and scores see the first 16; 16 bits, each step
@@ -99,33 +125,46 @@ class Schedule:
             raise ValueError(f"no precision {self.precision!r}: {', '.join(PRECISIONS)}")
         if self.schedule not in ("cosine", "linear"):
             raise ValueError(f"no schedule {self.schedule!r}: 'cosine' or 'linear'")
-        if min(self.epochs, self.batch, 1 if self.steps is None else self.steps) <= 0:
+        steps = 1 if self.steps is None else self.steps
+        if min(self.epochs, self.batch, steps) <= 0:
             raise ValueError(f"{self} trains nothing")
 
-    def settled(self, c: Config, n: int, seed: int):
+    def settled(self, c: Config, n: int, seed: int) -> "Schedule":
         "The same with all that depends on the model and on the n sequences that it is trained on"
-        per = -(-n // self.batch)
-        steps = self.steps or max(1, round(self.epochs * per))
-        every = per if self.every == "epoch" else self.every or max(1, -(-steps // 20))
-        batch, lr = min(self.batch, n), self.lr or 0.64 / c.d
-        return replace(self, steps=steps, batch=batch, lr=lr, seed=seed, every=every)
+        epoch = -(-n // self.batch)  # steps
+        steps = self.steps or max(1, round(self.epochs * epoch))
+        every = self.every or max(1, -(-steps // 20))
+        return replace(
+            self,
+            steps=steps,
+            batch=min(self.batch, n),
+            lr=self.lr or 0.64 / c.d,
+            seed=seed,
+            every=epoch if every == "epoch" else every,
+        )
 
-    def rates(self, done: int, n: int):
+    def rates(self, done: int, n: int) -> np.ndarray:
         "Learning rates of the n steps after `done`, a float32 array"
-        k = np.arange(done, done + n)
-        up = max(1, round(self.warmup * self.steps))
-        x = (k - up) / max(1, self.steps - up)
-        down = 1 - x if self.schedule == "linear" else 0.5 + 0.5 * np.cos(np.pi * x)
-        return (self.lr * np.where(k < up, (k + 1) / up, down)).astype("float32")
+        step = np.arange(done, done + n)
+        rise = max(1, round(self.warmup * self.steps))
+        share = (step - rise) / max(1, self.steps - rise)  # of the fall
+        fall = 1 - share if self.schedule == "linear" else 0.5 + 0.5 * np.cos(np.pi * share)
+        scale = np.where(step < rise, (step + 1) / rise, fall)
+        return (self.lr * scale).astype("float32")
 
 # %% ../nbs/rooms/engine.ipynb #2b49a978
-def batch_order(n: int, batch: int, done: int, steps: int, seed: int = 0):
+def batch_order(n: int, batch: int, done: int, steps: int, seed: int = 0) -> np.ndarray:
     "Which of n sequences each step sees, from that after `done` on: an int64 array, steps x batch"
-    per = -(-n // batch)
-    first, last = done // per, -(-(done + steps) // per)
-    rows = [np.random.default_rng([seed, e]).permutation(n) for e in range(first, last)]
-    rows = [np.append(r, np.full(per * batch - n, -1)).reshape(per, batch) for r in rows]
-    return np.concatenate(rows)[done - first * per :][:steps].astype("int64")
+    epoch = -(-n // batch)  # steps
+    first = done // epoch
+    last = -(-(done + steps) // epoch)
+    rows = []
+    for number in range(first, last):
+        order = np.random.default_rng([seed, number]).permutation(n)
+        empty = np.full(epoch * batch - n, -1)
+        rows.append(np.append(order, empty).reshape(epoch, batch))
+    begin = done - first * epoch
+    return np.concatenate(rows)[begin : begin + steps].astype("int64")
 
 # %% ../nbs/rooms/engine.ipynb #b2087afb
 ENGINE = 2  # number of the arithmetic of both engines: another one whenever results may change
@@ -138,7 +177,7 @@ FLAGS = (
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
 
 
-def opened(path):
+def opened(path: Path) -> ctypes.CDLL:
     "The engine in C out of a library that `gpt.c` was compiled to"
     lib = ctypes.CDLL(str(path))
     lib.train.argtypes = [_P] * 7 + [_I] * 2 + [_P] * 2 + [_F, ctypes.c_long, _I, _I, _P]
@@ -147,48 +186,79 @@ def opened(path):
 
 
 @lru_cache(None)
-def library():
+def library() -> ctypes.CDLL | None:
     "The engine in C; None, with a line for the reader, where it cannot be compiled or shall not be used"
     if os.environ.get("MEMNB_ENGINE") == "torch":
         return None
     march, mtune, *rest = FLAGS
-    try:  # some compilers do not know the first flags
+    try:
+        # some compilers do not know the first flags
         return opened(compiled("gpt", FLAGS, [march, *rest], rest))
     except OSError as e:
-        return say(f"the engine in C is not used: {e}")
+        say(f"the engine in C is not used: {e}")
+        return None
 
 
-def _at(*arrays):
-    return [a if a is None else a.ctypes.data_as(_P) for a in arrays]  # keeps them alive
+def _addresses(*arrays):
+    "Pointers for C to the numbers of arrays, which they keep alive; None stays None"
+    return [a if a is None else a.ctypes.data_as(_P) for a in arrays]
 
 # %% ../nbs/rooms/engine.ipynb #901cc798
 class Native:
     "The engine in C"
 
-    def __init__(self, c, schedule, data, threads=1, dots=False):
-        self.c, self.schedule, self.data, self.threads = c, schedule, data, threads
-        self.dots = dots  # take products of bfloat16 where weights are seen in it
+    def __init__(
+        self,
+        c: Config,
+        schedule: Schedule,
+        data: tuple | None,  # training sequences, as of `gpt.pad`; None to score only
+        threads: int = 1,
+        dots: bool = False,  # take products of bfloat16 where weights are seen in it
+    ):
+        self.c, self.schedule, self.data = c, schedule, data
+        self.threads, self.dots = threads, dots
 
-    def train(self, state, done, order, rates):
-        "Steps on `state`; returns their losses, fewer where one is not a number"
-        losses, k = np.zeros(len(rates)), self.schedule
-        size, betas = np.array(astuple(self.c), "int32"), np.array(k.betas, "float32")
-        how = PRECISIONS.index(k.precision) + 4 * self.dots, self.threads
-        given = _at(size, *state, *self.data, order)
-        rest = *_at(rates, betas), 1e-8, done, *how, *_at(losses)
-        n = library().train(*given, len(rates), k.batch, *rest)
-        if n < 0:
-            raise MemoryError("the engine in C got no memory")
-        return losses[:n]
+    def train(self, state: list, done: int, order: np.ndarray, rates: np.ndarray) -> np.ndarray:
+        """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number
 
-    def score(self, state, ids, lens, grad=None):
-        """Log-probability of each token, and whether it is the likeliest: float32 and bool, sequences x S
-
-        ids: int32, sequences x S; lens: int32; grad: float32 zeros that take the gradient of the sum.
+        done: steps taken before; order: as of `batch_order`; rates: float32, one a step.
+        Raises MemoryError, with nothing done.
         """
-        out, top = np.zeros(ids.shape, "float32"), np.zeros(ids.shape, "int8")
-        given = _at(np.array(astuple(self.c), "int32"), state[0], ids, lens)
-        bf16 = self.schedule.precision != "fp32"
-        if library().score(*given, len(ids), bf16, *_at(out, top, grad)):
+        losses = np.zeros(len(rates))
+        size = np.array(astuple(self.c), "int32")
+        betas = np.array(self.schedule.betas, "float32")
+        precision = PRECISIONS.index(self.schedule.precision) + 4 * self.dots
+        done = library().train(
+            *_addresses(size, *state, *self.data, order),
+            len(rates),
+            self.schedule.batch,
+            *_addresses(rates, betas),
+            1e-8,  # epsilon of Adam, as in torch
+            done,
+            precision,
+            self.threads,
+            *_addresses(losses),
+        )
+        if done < 0:
             raise MemoryError("the engine in C got no memory")
-        return out, top.astype(bool)
+        return losses[:done]
+
+    def score(
+        self,
+        state: list,  # of which the weights, the first, are read
+        ids: np.ndarray,  # int32, sequences x S
+        lens: np.ndarray,  # int32, their lengths
+        grad: np.ndarray = None,  # float32 zeros of P, which take the gradient of the sum
+    ) -> tuple:  # float32 and bool, sequences x S
+        "Log-probability of each token, and whether it is the likeliest; raises MemoryError"
+        logprobs = np.zeros(ids.shape, "float32")
+        likeliest = np.zeros(ids.shape, "int8")
+        failed = library().score(
+            *_addresses(np.array(astuple(self.c), "int32"), state[0], ids, lens),
+            len(ids),
+            self.schedule.precision != "fp32",
+            *_addresses(logprobs, likeliest, grad),
+        )
+        if failed:
+            raise MemoryError("the engine in C got no memory")
+        return logprobs, likeliest.astype(bool)

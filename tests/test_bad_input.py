@@ -404,7 +404,7 @@ def test_a_damaged_state_of_a_training_is_named(tmp_path, content):
     from memnb import gpt
 
     c, x = gpt.Config(1, 8, 20, 8), gpt.random_data(8, 8, 20)
-    how = dict(epochs=2, batch=4, threads=1, folder=tmp_path)
+    how = dict(epochs=2, batch=4, folder=tmp_path)
     gpt.fit(c, x, **how)
     (state,) = tmp_path.glob("*.npz")
     state.write_bytes(content)

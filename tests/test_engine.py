@@ -283,7 +283,7 @@ def test_without_memory_the_engine_in_c_says_so(tmp_path):
         """
         import resource, numpy as np
         from memnb import engine, gpt
-        lib, at = engine.library(), lambda a: engine._at(a)[0]
+        lib, at = engine.library(), lambda a: engine._addresses(a)[0]
         pages = int(open('/proc/self/statm').read().split()[0])*resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (pages + (1 << 29),)*2)
         for layers, length in ((1, 40000), (40, 2000), (400, 600)):
@@ -523,7 +523,7 @@ def test_two_processes_train_into_one_folder(tmp_path):
         import sys
         from memnb import gpt
         c, x = gpt.Config(1, 16, 20, 8), gpt.random_data(12, 8, 20)
-        f = gpt.fit(c, x, epochs=40, batch=4, every=1, threads=1, folder=sys.argv[1])
+        f = gpt.fit(c, x, epochs=40, batch=4, every=1, folder=sys.argv[1])
         print(f.params.sum())
     """
     env = os.environ | dict(PYTHONPATH=str(core.package_dir().parent), OMP_NUM_THREADS="1")

@@ -150,7 +150,7 @@ def trained(w: World = World(), epochs: float = 6, width: int = 64, layers: int 
     docs = world_documents(w)
     length = 1 + (w.most - 1) * (2 * w.piece + 3)
     c = gpt.Config(layers=layers, d=width, vocab=w.words + 3 + w.labels, length=length)
-    how = dict(batch=16, seed=w.seed, threads=1, bits=False, every=10**6)
+    how = dict(batch=16, seed=w.seed, bits=False, every=10**6)
     return gpt.fit(c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **how)
 
 
