@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['AWAKE_TURNS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'paper_file', 'cache_dir',
-           'own_dir', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version', 'replacing',
-           'did_you_mean', 'require', 'sha256', 'file_hash', 'Counted', 'counting', 'counted', 'counting_along',
-           'compiler', 'compiled', 'wheel_file']
+           'own_dir', 'printable', 'set_wording', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version',
+           'replacing', 'did_you_mean', 'missing', 'lacking', 'require', 'sha256', 'file_hash', 'Counted', 'counting',
+           'counted', 'counting_along', 'compiler', 'compiled', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import difflib
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -96,9 +97,26 @@ def own_dir(name: str) -> Path:
     return path
 
 
+# an escape sequence, or another control character than the end of a line and a tab
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    "A text without what a terminal acts on, as the colours and names of a server's answer"
+    return _CONTROL.sub("", text)
+
+
+_WORDING = [str]  # what the command line makes of a line, in whose options it speaks
+
+
+def set_wording(wording):
+    "Let a function of a line word what `say` tells; `str` leaves it as it is"
+    _WORDING[0] = wording
+
+
 def say(line: str):
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
-    print(f"memnb: {line}", file=sys.stderr, flush=True)
+    print(f"memnb: {printable(_WORDING[0](line))}", file=sys.stderr, flush=True)
 
 
 def need_device(device: str):
@@ -173,10 +191,34 @@ def did_you_mean(name: str, names) -> str:
 AWAKE_TURNS = "3000"  # of a waiting thread of torch; many are slow beside other programs
 
 
+# module -> extra of memnb that brings it, where nothing says so at its first use
+_EXTRA_OF = dict(
+    torch="local", transformers="local", openai="api", sklearn="baselines", xgboost="baselines"
+)
+
+
+def _to_install(extra):
+    "The command that brings an extra, as memnb itself was installed"
+    if checkout():
+        return f"pip install '.[{extra}]' in the folder of memnb"
+    return f"pip install 'memnb[{extra}]'"
+
+
+def missing(module: str | None) -> str:
+    "A sentence about a module that is not there, which says what brings it; '' for one that no extra brings"
+    top = (module or "").partition(".")[0]
+    return f"{top} is missing: {_to_install(_EXTRA_OF[top])} brings it" if top in _EXTRA_OF else ""
+
+
+def lacking(*modules: str) -> str:
+    "As `missing`, of the first of these modules that is not there; '' where all are"
+    return next((missing(module) for module in modules if find_spec(module) is None), "")
+
+
 def require(module: str, extra: str):
     "ModuleNotFoundError that says which extra of memnb, as 'local', brings a module that is missing, as 'torch'"
     if find_spec(module) is None:
-        why = f"{module} is missing: pip install '.[{extra}]' in the folder of memnb brings it"
+        why = f"{module} is missing: {_to_install(extra)} brings it"
         raise ModuleNotFoundError(why, name=module)
     if module == "torch":
         os.environ.setdefault("GOMP_SPINCOUNT", AWAKE_TURNS)

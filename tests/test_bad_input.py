@@ -6,7 +6,7 @@ import sys
 import pandas as pd
 import pytest
 
-from memnb import data, icl, lm, tabular
+from memnb import core, data, icl, lm, tabular
 from memnb.run import cli
 
 
@@ -52,6 +52,22 @@ def test_bad_tables(kind, tmp_path, model):
 def test_missing_file(tmp_path, model):
     with pytest.raises(FileNotFoundError, match="no file"):
         tabular.measure(model, tmp_path / "none.csv")
+
+
+def test_a_table_without_classical_learners_is_measured(model, monkeypatch, capfd):
+    "With a word; and no test is held against a guess that nobody could make"
+
+    def find(name, *a, real=core.find_spec):
+        return None if name == "xgboost" else real(name, *a)
+
+    monkeypatch.setattr(core, "find_spec", find)
+    rows = tabular.measure(model, "iris", n=4, tests=["row_completion", "accuracy"])
+    assert {*rows.part} >= {"row_completion", "accuracy"} and "first_token" not in {*rows.part}
+    assert {*rows[rows.part == "accuracy"]["item"].dropna()} == {"language model"}
+    said = capfd.readouterr().err
+    for what in ("first-token test", "classical learners"):
+        assert what in said
+    assert "xgboost is missing: pip install '.[baselines]'" in said
 
 
 def test_unknown_names(model):

@@ -637,6 +637,29 @@ def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     assert lines[-1] == ["sum", "2", "of", "2", "to", "do", "30", "?", "?", "?", "?", "3", "min"]
 
 
+def test_a_plan_without_what_models_need_says_so_once(house, capsys, monkeypatch):
+    for name in ("10_dice", "11_coin"):
+        write(house, name)
+    yaml(house, "- notebook: dice\n- notebook: coin\n")
+
+    def lost(word, params):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(batch, "costs", lost)
+    code, out, err = typed(capsys, "plan", "mine")
+    assert code == 0 and err.count("\n") == 1 and "0 of 2" not in out
+    assert "no estimate for dice, coin: torch is missing: pip install '.[local]'" in err
+
+
+def test_a_plan_of_what_is_done_asks_nothing(house, capsys, monkeypatch):
+    write(house, "10_dice", "1 + 1")
+    yaml(house, "- notebook: dice\n")
+    assert typed(capsys, "run", "mine")[0] == 0
+    monkeypatch.setattr(batch, "costs", lambda *a: pytest.fail("asked what is done"))
+    code, out, err = typed(capsys, "plan", "mine")
+    assert code == 0 and not err and "0 of 1 to do" in out
+
+
 def test_list_shows_papers_parameters_and_profiles(house, capsys):
     write(house, "10_dice"), write(house, "05_room")
     yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")

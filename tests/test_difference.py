@@ -54,6 +54,34 @@ def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
     assert said(capsys) == (0, "nothing differs\n", "")
 
 
+def test_without_runs_nothing_is_compared(home, top, capsys, monkeypatch):
+    "In a folder of one's own, and in a checkout whose rows are those of its commit"
+    monkeypatch.setattr(difference, "differences", lambda *a: pytest.fail("compared"))
+    told = "nothing differs: no run has written rows beside those that ship\n"
+    assert said(capsys) == (0, told, "")
+    code, _, err = said(capsys, "nobody")
+    assert code == 2 and "no paper 'nobody'" in err
+    folder = home / "checkout"
+    (folder / "data/papers/dice/measured").mkdir(parents=True)
+    table = folder / "data/papers/dice/measured/own.parquet"
+    table.write_text("rows")
+    monkeypatch.setenv("MEMNB_HOME", str(folder))
+    monkeypatch.setattr(cli, "checkout", lambda: folder)
+    try:
+        git(folder, "init", "-q")
+    except OSError:
+        pytest.skip("no git")
+    assert not cli._only_shipped_rows()
+    git(folder, "add", "data"), git(folder, "commit", "-qm", "numbers")
+    assert said(capsys) == (0, told, "")
+    table.write_text("others")
+    assert not cli._only_shipped_rows()
+    git(folder, "checkout", "data")
+    (folder / ".gitignore").write_text("new.parquet\n")
+    (table.parent / "new.parquet").write_text("rows")
+    assert not cli._only_shipped_rows()
+
+
 def test_numbers_and_verdicts_that_turned(house, capsys):
     "The bits a parameter of the models of `capacity` are a third of those that ship: a claim that night decides turns"
     file = house / "data/papers/capacity/measured/night.gpt.train.s0.parquet"

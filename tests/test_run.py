@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import re
 import socket
 import sqlite3
@@ -798,14 +799,150 @@ def test_the_version_is_said(capsys):
 
 @pytest.mark.parametrize(
     "module, argv",
-    [("xgboost", ["table", "smollm2", "iris"]), ("sklearn", ["table", "smollm2", "iris"])]
-    + [("jinja2", ["ask", "smollm2", "own.csv"]), ("mistune", ["report", "."])],
+    [("mistune", ["report", "."]), ("papermill", ["run", "own.yaml"])],
 )
-def test_what_is_missing_is_said_before_anything_is_asked(module, argv, monkeypatch, capsys):
+def test_what_is_missing_is_said_before_anything_is_asked(
+    module, argv, tmp_path, monkeypatch, capsys
+):
+    "And how to install it, as memnb itself was installed"
+
     def find(name, *a, real=core.find_spec):
         return None if name == module else real(name, *a)
 
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text("- notebook: capacity\n")
     monkeypatch.setattr(core, "find_spec", find)
     monkeypatch.setattr(cli, "_may_write", lambda *a: pytest.fail("went on"))
+    extra = dict(mistune="report", papermill="batch")[module]
     code, _, err = typed(capsys, *argv)
-    assert code == 2 and f"{module} is missing" in err
+    how = f"pip install '.[{extra}]' in the folder of memnb"
+    assert code == 2 and f"{module} is missing: {how}" in err
+    monkeypatch.setattr(core, "checkout", lambda: None)
+    with pytest.raises(
+        ModuleNotFoundError, match=re.escape(f"pip install 'memnb[{extra}]' brings")
+    ):
+        core.require(module, extra)
+
+
+def test_a_raw_import_error_says_what_brings_the_module(monkeypatch, capsys):
+    def fails():
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setitem(cli.COMMANDS, "list", fails)
+    assert "torch is missing: pip install '.[local]'" in typed(capsys, "list")[2]
+
+
+# ---- words
+
+
+def test_a_table_takes_missing_values_of_all_kinds_and_drops_what_a_terminal_acts_on():
+    said = terminal.table(
+        ("a", "b"),
+        [(None, float("nan")), (pd.NA, pd.NaT), (1.0, 2.5), (3, "\x1b[31mred\x1b[0m\x07")],
+    )
+    assert [line.split() for line in said.splitlines()] == [
+        ["a", "b"],
+        ["-", "-"],
+        ["-", "-"],
+        ["1", "2.5"],
+        ["3", "red"],
+    ]
+
+
+def test_a_wide_table_is_wrapped_where_a_terminal_reads_it(monkeypatch):
+    rows = [("run", "x=1 " * 60)]
+    assert len(terminal.table(("name", "parameters"), rows).splitlines()) == 2
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = terminal.table(("name", "parameters"), rows).splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 80
+    assert {line[:6] for line in lines[2:]} == {" " * 6}
+
+
+def test_what_is_said_drops_what_a_terminal_acts_on(capsys):
+    core.say("a\x1b[2Jb\x00c\x9bd")
+    assert capsys.readouterr().err == "memnb: abcd\n"
+
+
+@pytest.mark.parametrize(
+    "command, python, options",
+    [
+        ("table", "published, as title='...'.", "published, as --title '...'."),
+        ("table", "say header=False or skip=2", "say --no-header or --skip 2"),
+        ("table", "encoding='latin1' (--encoding latin1)", "encoding='latin1' (--encoding latin1)"),
+        ("table", "--server mode=chat is the way", "--server mode=chat is the way"),
+        ("ask", "give title='x', prefixes=8", "give title='x', --prefixes 8"),
+        ("list", "mode=chat", "mode=chat"),
+    ],
+)
+def test_words_speak_of_the_options_of_the_command(command, python, options):
+    assert cli._wording(command)(python) == options
+
+
+def test_errors_speak_of_the_options_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    from memnb import data
+
+    def fails(*args, **settings):
+        raise ValueError("say title='x'")
+
+    monkeypatch.setattr(data, "load", fails)
+    assert "say --title 'x'\n" in typed(capsys, "table", "smollm2", "own.csv", "--skip", "2")[2]
+    core.say("title='x'")
+    assert capsys.readouterr().err == "memnb: title='x'\n"  # and not any more afterwards
+
+
+def test_signs_that_a_terminal_cannot_show_lose_nothing(tmp_path):
+    "As where the output goes into a file under an old code page"
+    code = "import sys; from memnb.run import cli; cli.COMMANDS['list'] = lambda: print('ok \u2713'); sys.exit(cli.main(['list']))"
+    env = dict(os.environ, PYTHONIOENCODING="cp1252")
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+    assert (child.returncode, child.stdout) == (0, b"ok ?\n"), child.stderr
+
+
+# ---- one's own log, table and texts
+
+
+def trainer_state(file, losses):
+    "A log as a Trainer writes it, of several texts: name -> loss by epoch"
+    history = [
+        {"epoch": epoch, "step": epoch, f"eval_{name}_loss": loss}
+        for name, series in losses.items()
+        for epoch, loss in enumerate(series, 1)
+    ]
+    file.write_text(json.dumps(dict(log_history=sorted(history, key=lambda e: e["epoch"]))))
+
+
+def test_a_log_of_strings_that_are_never_memorized(tmp_path, monkeypatch, capsys):
+    "They have no start; the table and the picture are there all the same"
+    monkeypatch.chdir(tmp_path)
+    falling, flat = [4 - 0.2 * i for i in range(20)], [4.0 + 0.01 * (i % 2) for i in range(20)]
+    trainer_state(tmp_path / "with.json", dict(shown=falling, never=flat))
+    trainer_state(tmp_path / "without.json", dict(shown=flat, never=flat))
+    trainer_state(tmp_path / "again.json", dict(shown=flat[::-1], never=flat[::-1]))
+    code, out, err = typed(
+        capsys, "log", "with.json", "--without", "without.json", "--again", "again.json"
+    )
+    assert code == 0, err
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert " - " in lines["never"] and (tmp_path / "log.png").stat().st_size > 1000
+    code, _, err = typed(capsys, "log", "with.json", "--without", "absent.json")
+    assert code == 2 and "no file absent.json" in err
+
+
+def test_the_terminal_says_what_a_page_says(tmp_path):
+    page = dict(
+        title="T", lead="It knows & has <parts>.", about="a", notes=[], answers=[], made="m"
+    )
+    test = dict(
+        question="next?", verdict="yes", reason="", evidence="36 of 36", guess="g", seen="s"
+    )
+    page["tests"] = [test | dict(memory=True), test | dict(memory=False, question="typical?")]
+    file = tmp_path / "table.html"
+    file.write_text(rendering.templates().get_template("table.html").render(page=page))
+    lead, tables = executed.words_of_page(file)
+    assert lead == "It knows & has <parts>."
+    assert [rows[1] for rows in tables] == [
+        ("next?", "yes", "36 of 36"),
+        ("typical?", "yes", "36 of 36"),
+    ]

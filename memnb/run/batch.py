@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from ..core import cores, figures_dir, replacing, require, root, say, share_dir
+from ..core import cores, figures_dir, missing, replacing, require, root, say, share_dir
 from ..papers import find, parameters
 from .estimate import COSTS, costs, seconds_known
 from .identity import checksum, finished, what_changed
@@ -253,19 +253,33 @@ def left_over(name: str) -> str:
     return ", ".join(out)
 
 
+def _cost(run):
+    "The keys of `costs` of a run, and why they are not known: text, '' where they are; a finished run costs nothing"
+    values = {name: one.default for name, one in parameters(run.nb).items()} | run.parameters
+    try:
+        return costs(run.notebook, values), ""
+    except ModuleNotFoundError as error:
+        return dict.fromkeys(COSTS), missing(error.name) or first_line(error)
+    except Exception as error:
+        return dict.fromkeys(COSTS), first_line(error)
+
+
 def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
-    "What a batch, as of `runs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`"
-    rows = []
+    """What a batch, as of `runs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`.
+
+    What a finished run would cost is not asked, which may take long.
+    """
+    rows, unknown = [], {}
     for run in runs_of(name, only, params, out):
-        values = {k: p.default for k, p in parameters(run.nb).items()} | run.parameters
-        try:
-            cost = costs(run.notebook, values)
-        except Exception as e:
-            say(f"no estimate for {run.name}: {first_line(e)}")
-            cost = dict.fromkeys(COSTS)
+        is_done = finished(run)
+        cost, why = (dict.fromkeys(COSTS), "") if is_done else _cost(run)
+        if why:
+            unknown.setdefault(why, []).append(run.name)
         known = seconds_known(run)
-        if known and not (cost["cached"] and not cost["calls"]):  # kept answers make it a short one
+        # kept answers make it a short one
+        if known and not (cost["cached"] and not cost["calls"]):
             cost["seconds"] = known
-        row = dict(notebook=run.notebook, parameters=run.parameters, done=finished(run))
-        rows.append(row | cost)
+        rows.append(dict(notebook=run.notebook, parameters=run.parameters, done=is_done) | cost)
+    for why, names in unknown.items():
+        say(f"no estimate for {', '.join(names)}: {why}")
     return rows

