@@ -184,8 +184,10 @@ def did_you_mean(name: str, names) -> str:
     "The end of a message about a name that is none of `names`: '; did you mean 'x'? Known: x, y'"
     lower = {str(n).lower(): str(n) for n in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1)
-    known = ", ".join(map(str, names)) or "nothing"
-    return (f"; did you mean '{lower[close[0]]}'?" if close else ".") + f" Known: {known}"
+    listed = [str(n)[:40] for n in names]  # a name may be a whole row
+    known = ", ".join(listed[:30]) or "nothing"
+    known += ", ..." if len(listed) > 30 else ""
+    return (f"; did you mean '{lower[close[0]][:40]}'?" if close else ".") + f" Known: {known}"
 
 # %% ../nbs/rooms/core.ipynb #73e0dbbf
 AWAKE_TURNS = "3000"  # of a waiting thread of torch; many are slow beside other programs

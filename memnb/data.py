@@ -7,11 +7,13 @@ __all__ = ['MISSING', 'DataError', 'once', 'Table', 'known', 'find_set', 'files_
            'fetch']
 
 # %% ../nbs/rooms/data.ipynb #aaea2701
+import bz2
 import csv
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import re
 import zlib
@@ -30,37 +32,117 @@ class DataError(ValueError):
     "A data set that memnb cannot use as it is; the message says what to do"
 
 
-_OTHER_FILES = {  # how they begin
+_AS_CSV = "save it as csv with the program that wrote it"
+_UNPACK = "unpack it first"
+_KINDS_OF_FILES = {  # how they begin -> what they are, and what to do
     b"PK": "an Excel book or another zip archive: save the sheet as csv, or unpack it",
     b"\xd0\xcf\x11\xe0": "an old Excel book: save the sheet as csv",
     b"PAR1": "a parquet file, which has no lines: load(pandas.read_parquet(FILE)) asks for those of a csv",
+    b"ARROW1": "a feather file, which has no lines: load(pandas.read_feather(FILE)) asks for those of a csv",
+    b"FEA1": "an old feather file, which has no lines: load(pandas.read_feather(FILE)) asks for those of a csv",
+    b"ORC": "an ORC file, which has no lines: load(pandas.read_orc(FILE)) asks for those of a csv",
+    b"Obj\x01": f"an Avro file: {_AS_CSV}",
+    b"\x80\x02": "a pickle of Python 2 or later, which can run code: load it where you trust it, and write a csv",
+    b"\x80\x03": "a pickle, which can run code: load it where you trust it, and write a csv",
+    b"\x80\x04": "a pickle, which can run code: load it where you trust it, and write a csv",
+    b"\x80\x05": "a pickle, which can run code: load it where you trust it, and write a csv",
+    b"SQLite format 3": "an SQLite database: sqlite3 -header -csv FILE 'SELECT * FROM TABLE' >NEW.csv writes a table",
+    b"%PDF": "a PDF and no table: look for the data behind it",
+    b"<stata_dta>": "a Stata file: pandas.read_stata(FILE).to_csv(NEW, index=False) writes a csv",
+    b"$FL2": "an SPSS file: pandas.read_spss(FILE).to_csv(NEW, index=False) writes a csv",
+    b"\x89HDF": f"an HDF5 file: {_AS_CSV}",
+    b"\x93NUMPY": "an array of NumPy: numpy.savetxt(NEW, numpy.load(FILE), delimiter=',') writes a csv",
+    b"MATLAB 5.0": f"a MATLAB file: {_AS_CSV}",
+    b"RDX": f"an R data file: {_AS_CSV} (write.csv)",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: `zstd -d FILE` unpacks it",
+    b"7z\xbc\xaf": f"a 7z archive: {_UNPACK}",
+    b"Rar!": f"a rar archive: {_UNPACK}",
+    b"\x04\x22\x4d\x18": f"packed by lz4: {_UNPACK}",
+    b"\x89PNG": "a picture and no table",
+    b"\xff\xd8\xff": "a picture and no table",
     b"version https://git-lfs": "a pointer of git-LFS and not the file itself: `git lfs pull` brings it",
     b"<!doctype": "a web page and no table: download the file behind it",
     b"<html": "a web page and no table: download the file behind it",
+    b"<?xml": f"an XML file: {_AS_CSV}",
 }
-_JSON = re.compile(r'\s*(\{|\[\s*[\[{"])')  # how JSON begins
 
 
-def _decode(raw, what, encoding=None):
-    "Bytes of a file, packed or not, as text without a byte order mark; `what` is its name for messages"
-    if raw.startswith(b"\x1f\x8b"):
+def _short(value, most: int = 60) -> str:
+    "A value as messages quote it: of a long one the beginning"
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _names_of(names) -> str:
+    "Names of columns as messages list them"
+    first = [str(name)[:40] for name in names][:12]
+    return ", ".join(first) + (", ..." if len(names) > 12 else "")
+
+# %% ../nbs/rooms/data.ipynb #7575b4c3
+_LEAST_LIMIT = 2**27  # bytes that any packed file may have
+_RATIO = 100  # tables of numbers pack to a fifth, of few values to a fiftieth of their size
+
+
+def _unpacked(raw: bytes, what: str) -> bytes:
+    "Bytes of a file that may be packed by gzip, bzip2 or xz; `what` is its name for messages"
+    limit = max(_LEAST_LIMIT, _RATIO * len(raw))
+    kinds = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ": lzma}
+    for start, kind in kinds.items():
+        if not raw.startswith(start):
+            continue
         try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as e:
-            raise DataError(f"{what} is packed by gzip, and damaged: {e}") from None
+            with kind.open(io.BytesIO(raw)) as file:
+                content = file.read(limit + 1)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
+            raise DataError(f"{what} is packed ({kind.__name__}), and damaged: {e}") from None
+        if len(content) > limit:
+            raise DataError(
+                f"{what} has {len(raw):,} bytes and unpacks to more than {limit:,}, as no table does: "
+                "unpack it yourself, if you trust it"
+            )
+        return content
+    return raw
+
+
+def _check_is_text(raw: bytes, what: str):
+    "`DataError` for bytes that are no text, which says what they are"
     start = raw[:40].lstrip().lower()
-    for sign, told in _OTHER_FILES.items():
+    for sign, meaning in _KINDS_OF_FILES.items():
         if start.startswith(sign.lower()):
-            raise DataError(f"{what} is {told}")
+            raise DataError(f"{what} is {meaning}")
+    if raw[257:262] == b"ustar":
+        raise DataError(f"{what} is a tar archive: {_UNPACK}")
+    if raw[8:12] == b"DUCK":
+        raise DataError(f"{what} is a DuckDB database: {_AS_CSV}")
+    # text has tabs, ends of lines and pages; other control signs are rare, but in UTF-16 every second byte is 0
+    first = raw[:4096]
+    odd = [b for b in first if b < 32 and b not in b"\t\n\r\f\v\x1b"]
+    zeros = first[::2].count(0), first[1::2].count(0)
+    marked = first[:2] in (b"\xff\xfe", b"\xfe\xff")
+    wide = marked or max(zeros) > 0.15 * len(first) and min(zeros) * 20 < max(zeros)
+    if len(odd) >= 8 and len(odd) > 0.02 * len(first) and not wide:
+        begins = first[:8].hex(" ")
+        raise DataError(
+            f"{what} is no text: {len(odd)} of its first {len(first)} bytes are control signs, and it "
+            f"begins with {begins}. A table is a text file: {_AS_CSV}"
+        )
+
+# %% ../nbs/rooms/data.ipynb #eb3b635f
+def _decode(raw: bytes, what: str, encoding: str = None) -> str:
+    "Bytes of a file, packed or not, as text without a byte order mark; `what` is its name for messages"
+    raw = _unpacked(raw, what)
+    if not re.match(r"(?i)utf.?(16|32)", encoding or ""):
+        _check_is_text(raw, what)
     wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
         text = raw.decode(encoding or ("utf-16" if wide else "utf-8"))
     except UnicodeDecodeError as e:
         line = raw.count(b"\n", 0, e.start) + 1
-        where = f"byte {e.start} (0x{raw[e.start]:02x}) on line {line}"
-        cure = "encoding='latin1' (--encoding latin1), or iconv -f latin1 -t utf-8 OLD >NEW"
-        told = f"{what} is not {e.encoding.upper()}: {where}. Say which encoding it has, as {cure}"
-        raise DataError(told) from None
+        raise DataError(
+            f"{what} is not {e.encoding.upper()}: byte {e.start} (0x{raw[e.start]:02x}) on line {line}. "
+            "Say which encoding it has, as encoding='latin1' (--encoding latin1), or "
+            "iconv -f latin1 -t utf-8 OLD >NEW"
+        ) from None
     except LookupError:
         raise DataError(f"Python knows no encoding {encoding!r}; one of them is 'latin1'") from None
     if "\0" in text:
@@ -72,6 +154,25 @@ def _decode(raw, what, encoding=None):
     elif text.startswith("\ufeff"):
         say(f"{what} starts with a byte order mark, which is left out")
     return text.removeprefix("\ufeff")
+
+# %% ../nbs/rooms/data.ipynb #f56545b4
+_JSON = re.compile(r'\s*(\{|\[\s*[\[{"])')  # how JSON begins
+_ARFF = re.compile(r"(?i)\s*(?:%[^\n]*\n\s*)*@relation\b")  # comments, then a name
+
+
+def _check_is_csv(text: str, what: str):
+    "`DataError` for text that is JSON or ARFF"
+    if _JSON.match(text):
+        cure = "give a csv, or load(pandas.read_json(FILE)), with lines=True for a record a line"
+        raise DataError(f"{what} holds JSON, which has no rows to continue: {cure}")
+    if _ARFF.match(text):
+        data = re.search(r"(?im)^@data\b", text)
+        above = text.count("\n", 0, data.start()) + 1 if data else 0
+        raise DataError(
+            f"{what} is an ARFF file, whose names of columns stand in lines of their own: look for the csv "
+            f"that it was made from, or ask for its rows alone, with skip={above}, header=False "
+            f"(--skip {above} --no-header)"
+        )
 
 # %% ../nbs/rooms/data.ipynb #04f81655
 def _records(text, what, sep=",", above=0):
@@ -142,11 +243,11 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     names = names if header else [f"column {i}" for i in range(1, len(names) + 1)]
     for i, name in enumerate(names, 1):
         if least > 1 and (not name.strip() or re.fullmatch(r"Unnamed: \d+", name)):
-            but = f" but {name!r}" * bool(name.strip())
+            but = f" but {_short(name)}" * bool(name.strip())
             cure = "Name it, or leave it out (an index written by pandas: to_csv(index=False))."
             raise DataError(f"{what}: column {i} has no name in the header{but}. {cure}")
     if twice := [n for n, k in Counter(names).items() if k > 1]:
-        raise DataError(f"{what}: the header has {twice[0]!r} more than once; rename them")
+        raise DataError(f"{what}: the header has {_short(twice[0])} more than once; rename them")
     for line, _, values in rest:
         if len(values) != len(names):
             cure = f"Correct it, quote values that contain {sep!r}, or take out what is no row."
@@ -198,6 +299,7 @@ class Table:
     target: str = None  # label column, None where there is none
     unique: str = None  # column for the feature completion test, None where there is none
     sep: str = ","  # what separates the values of a row
+    notes: tuple = ()  # what a page says of how it was read
     known: dict = field(default_factory=dict, init=False)  # what was found of it, see `once`
 
     def __len__(self):
@@ -257,9 +359,8 @@ def _most_unique(df, target):
 def _as_table(raw, what, skip=0, header=True, sep=None, encoding=None):
     "A table from the bytes of a csv file"
     text = _decode(raw, what, encoding)
-    if sep is None and _JSON.match(text):
-        cure = "give a csv, or load(pandas.read_json(FILE)), with lines=True for a record a line"
-        raise DataError(f"{what} holds JSON, which has no rows to continue: {cure}")
+    if sep is None and not skip:
+        _check_is_csv(text, what)
     sep, head, rows, df = _read_csv(text, what, skip, header, sep)
     return Table(what, what, head, rows, df, sep=sep)
 
@@ -434,37 +535,60 @@ def _tidy(d, k, what, split, origin):
     if "coarse_label" in d:
         d = d.rename(columns=dict(coarse_label="label", coarse_name="label_name"))
     if lacks := [c for c in (*k.columns, "label") if c not in d]:
-        raise DataError(f"{what} has no column {', '.join(lacks)}, but {', '.join(d.columns)}")
+        raise DataError(f"{what} has no column {', '.join(lacks)}, but {_names_of(d.columns)}")
     if "content" in d and "text" not in d:
         d = d.assign(text=d.content.str.lstrip())
     d = d.drop(columns="idx", errors="ignore").assign(label_name=d.label)
     if n := len(k.labels):
         label = [int(v) if re.fullmatch("-1|[0-9]+", str(v)) else n for v in d.label]
         if odd := [str(v) for v, l in zip(d.label, label) if l >= n]:
-            raise DataError(f"{what}: label {odd[0]!r} is none of 0 to {n - 1}, nor -1 (hidden)")
+            raise DataError(
+                f"{what}: label {_short(odd[0])} is none of 0 to {n - 1}, nor -1 (hidden)"
+            )
         d = d.assign(label=label, label_name=[k.labels[v] if v >= 0 else "" for v in label])
     d.insert(0, "idx", range(len(d)))
     return d.assign(split=split, origin=origin)
 
 # %% ../nbs/rooms/data.ipynb #d12a5a65
-def _origin(what, raw):
+def _origin(what: str, raw: bytes) -> str:
     "Text that says where rows come from, without machine paths"
-    made_here = what.startswith(("scikit-learn", "DataFrame"))
-    return what if made_here else f"{what}, sha256 {hashlib.sha256(raw).hexdigest()[:12]}"
+    if what.startswith(("scikit-learn", "DataFrame")):
+        return what
+    return f"{what}, sha256 {hashlib.sha256(raw).hexdigest()[:12]}"
 
 
-def _own_table(source, split):
+def _written_anew(frame: pd.DataFrame) -> str:
+    "What to look at in the rows of a DataFrame, which are not those of the file that it was read from"
+    whole = []  # as 1046.0, where the file had 1046
+    for name, column in frame.items():
+        present = column.dropna()
+        if column.dtype.kind == "f" and len(present) and (present % 1 == 0).all():
+            whole.append(name)
+    empty = int(frame.isna().sum().sum())
+    look = [f"whole numbers as decimals ({_names_of(whole)})"] if whole else []
+    look += [f"{empty} empty cells, where the file may say NA"] if empty else []
+    look += ["decimals that end in 0"] if any(c.dtype.kind == "f" for _, c in frame.items()) else []
+    return (
+        "its rows are written anew from a DataFrame, and a model that knows a file knows the lines of "
+        f"the file. Look at {', '.join(look or ['blanks and quotes'])}; better give the file"
+    )
+
+
+def _own_table(source, split: str = None) -> tuple:
     "(split, what, bytes) of a table of the user's: a DataFrame, a file, or a name in `MEMNB_DATA`"
     if isinstance(source, pd.DataFrame):
-        if odd := [c for c in source.columns if not isinstance(c, str)]:
-            raise DataError(f"{odd[0]!r} is no name of a column; give strings: df.columns = [...]")
+        odd = [c for c in source.columns if not isinstance(c, str)]
+        if odd:
+            raise DataError(
+                f"{_short(odd[0])} is no name of a column; give strings: df.columns = [...]"
+            )
         raw = source.to_csv(index=False, lineterminator="\n").encode()
         return split or "all", "DataFrame", raw
     if _is_file(source):
         _there(source)
-    for s, file in _own_files(source, split).items():
-        return s, *_named(file)
-    raise DataError(f"no data set {source!r}{did_you_mean(source, SETS)}; or give a csv file")
+    for found, file in _own_files(source, split).items():
+        return found, *_named(file)
+    raise DataError(f"no data set {_short(source)}{did_you_mean(source, SETS)}; or give a csv file")
 
 
 def _there(path):
@@ -502,17 +626,20 @@ def load(
     else:
         split, what, raw = next(_gather(k, split)) if k else _own_table(source, split)
         frame = isinstance(source, pd.DataFrame)
-        word = "table" if frame else Path(str(source).removesuffix(".gz")).stem
+        word = "table" if frame else Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
         called = k.name if k else name or word
         sep = "," if frame else None
         t = _as_table(raw, what.removeprefix("local: "), skip, header, sep, encoding)
         own = {r: c for r in ("target", "unique") if (c := getattr(k, r, None)) in t.names}
         own |= dict(title=getattr(k, "also", None) or called, origin=_origin(what, raw))
         t = replace(t, name=called, split=split, **own)
+        if frame:
+            t = replace(t, notes=(note := _written_anew(source),))
+            say(f"{called}: {note}")
         unique = unique if k else unique or _most_unique(t.df, target)
     for role, column in (("target", target), ("unique feature", unique)):
         if column is not None and column not in t.df:
-            why = f"{t.name} has no column {column!r} to be the {role}"
+            why = f"{t.name} has no column {_short(column)} to be the {role}"
             raise DataError(why + did_you_mean(column, t.names))
     own = dict(name=name or t.name, target=target or t.target, unique=unique or t.unique)
     return replace(t, df=t.df.copy(), **own)
@@ -538,6 +665,8 @@ def read_frame(source, encoding: str = None):
         return pd.DataFrame(dict(text=[p.strip() for p in parts if p.strip()]), dtype=str)
     if _JSON.match(text):
         return pd.DataFrame([r if isinstance(r, dict) else dict(text=r) for r in _json(text, what)])
+    if _ARFF.match(text):
+        _check_is_csv(text, what)
     return _read_csv(text, what, least=1)[3]
 
 
@@ -545,7 +674,13 @@ def _json(text, what):
     "The records of a JSON file: one list, a record a line, or the log in a state of transformers' Trainer"
     try:
         whole = json.loads(text)
-        return whole if isinstance(whole, list) else whole.get("log_history", [whole])
+        if isinstance(whole, list):
+            return whole
+        columns = [*whole.values()]
+        if all(isinstance(c, dict) and c.keys() == columns[0].keys() for c in columns):
+            # by columns, as pandas writes it: name -> row -> value
+            return [{name: c[row] for name, c in whole.items()} for row in columns[0]]
+        return whole.get("log_history", [whole])
     except json.JSONDecodeError:
         lines = [(i, l) for i, l in enumerate(text.split("\n"), 1) if l.strip()]
     try:
@@ -579,7 +714,7 @@ def texts(
             raise DataError(f"{what} has no column {c!r}{did_you_mean(c, d.columns)}{more}")
     for i, x in enumerate(d[column], 1):
         if not isinstance(x, str):
-            raise DataError(f"{what}: number {i} is no text but {x!r}")
+            raise DataError(f"{what}: number {i} is no text but {_short(x)}")
     out = pd.DataFrame(dict(text=d[column].tolist()), dtype=object)
     if label:
         out["label"] = ["" if pd.isna(x) else str(x) for x in d[label]]

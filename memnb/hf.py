@@ -1035,20 +1035,33 @@ def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **s
 ADAPTER = "adapter_model.safetensors"
 
 
+# whole numbers of a trained adapter pack to a half or a third; zeros of an untrained one to a thousandth
+_ADAPTER_RATIO, _ADAPTER_LEAST = 20, 2**26
+
+
 def read_adapter(folder: Path) -> dict:
-    "The matrices of an adapter, packed or not: name -> tensor"
+    "The matrices of an adapter, packed or not: name -> tensor; ValueError where they unpack to more than any adapter"
     import torch
     from safetensors.torch import load_file
 
-    found = load_file(Path(folder) / ADAPTER)
-    if "steps" not in found:
-        return found
-    steps, out = found.pop("steps"), {}
-    for (name, x), by in zip(sorted(found.items()), steps):
-        q = np.frombuffer(zlib.decompress(x.numpy().tobytes()), np.int8).reshape(len(by), -1)
-        rows = torch.from_numpy(q.copy()) * by[:, None]
-        out[name] = (rows.T if "lora_B" in name else rows).contiguous()
-    return out
+    file = Path(folder) / ADAPTER
+    stored = load_file(file)
+    if "steps" not in stored:
+        return stored
+    steps, matrices = stored.pop("steps"), {}
+    room = max(_ADAPTER_LEAST, _ADAPTER_RATIO * file.stat().st_size)  # bytes that are left for all
+    for (name, packed), step in zip(sorted(stored.items()), steps, strict=True):
+        whole = zlib.decompressobj().decompress(packed.numpy().tobytes(), room + 1)
+        room -= len(whole)
+        if room < 0:
+            size = f"{file.stat().st_size:,} bytes"
+            raise ValueError(
+                f"the adapter in {file.parent.name} has {size} and unpacks to many times as much"
+            )
+        numbers = np.frombuffer(whole, np.int8).reshape(len(step), -1)
+        rows = torch.from_numpy(numbers.copy()) * step[:, None]
+        matrices[name] = (rows.T if "lora_B" in name else rows).contiguous()
+    return matrices
 
 
 def merged(net, folder: Path):

@@ -1,8 +1,14 @@
 "Bad input of every kind: a clear error that says what to do, early, and nothing lost."
 
+import bz2
+import gzip
+import json
+import lzma
+import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -442,3 +448,220 @@ def test_the_first_feature_has_none_before_it(model):
         tabular.conditional_completion(model, "iris", features=first)
     found = tabular.conditional_completion(model, "iris", n=2, features=second)
     assert set(found.feature) == {second}
+
+
+# --- files that are no table
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, 4096, dtype="uint8").tobytes()
+NO_TEXT = {
+    "frame.pkl": (pickle.dumps(dict(a=list(range(20)))), "a pickle"),
+    "old.pkl": (pickle.dumps(dict(a=list(range(20))), 2), "a pickle"),
+    "frame.feather": (b"ARROW1\0\0" + bytes(range(256)), "read_feather"),
+    "base.sqlite": (b"SQLite format 3\0" + bytes(range(256)), "SQLite"),
+    "paper.pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),
+    "new.dta": (b"<stata_dta><header>", "read_stata"),
+    "old.dta": (b"\x72\x02\x01\x00" + NOISE, "no text"),
+    "x.sav": (b"$FL2@(#) IBM SPSS", "read_spss"),
+    "x.h5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
+    "x.npy": (b"\x93NUMPY\x01\0", "NumPy"),
+    "x.csv.zst": (b"\x28\xb5\x2f\xfd" + NOISE, "zstd -d"),
+    "x.tar": (b"t.csv".ljust(257, b"\0") + b"ustar\x0000", "tar archive"),
+    "x.duckdb": (NOISE[:8] + b"DUCK" + NOISE, "DuckDB"),
+    "x.png": (b"\x89PNG\r\n\x1a\n", "picture"),
+    "noise": (NOISE, "is no text"),
+    "noise.csv": (b"a,b\n1,2\n" + NOISE, "is no text"),
+    "table.xml": (b'<?xml version="1.0"?><a/>', "XML"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_a_file_that_is_no_text_is_named_for_what_it_is(name, tmp_path):
+    raw, told = NO_TEXT[name]
+    path = csv(tmp_path, raw, name)
+    for reader in (data.load, data.texts):
+        for encoding in (None, "latin1"):
+            with pytest.raises(data.DataError, match=told) as e:
+                reader(path, encoding=encoding)
+            assert "iconv" not in str(e.value) and "utf-16" not in str(e.value)
+            assert len(str(e.value)) < 300
+
+
+@pytest.mark.parametrize("pack", [gzip, bz2, lzma])
+def test_packed_tables_are_read(pack, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "_LEAST_LIMIT", 2**20)
+    t = data.load(csv(tmp_path, pack.compress(b"a,b\n1,2\n3,4\n"), "my.csv.xz"))
+    assert (t.rows, t.name) == (["1,2", "3,4"], "my" if pack is lzma else t.name)
+    bomb = csv(tmp_path, pack.compress(b"a,b\n" + b"1,2\n" * 2**20), "bomb.csv.gz")
+    assert bomb.stat().st_size < 2**15
+    with pytest.raises(data.DataError, match="as no table does"):
+        data.load(bomb)
+
+
+def test_text_without_a_mark_is_still_told_its_encoding(tmp_path):
+    path = csv(tmp_path, "name,b\n1,2\n3,4\n".encode("utf-16-le"))
+    with pytest.raises(data.DataError, match="utf-16-le"):
+        data.load(path)
+    assert data.load(path, encoding="utf-16-le").rows == ["1,2", "3,4"]
+    chinese = csv(tmp_path, "名,b\n面包,2\n早上,4\n".encode("utf-16-le"))
+    assert data.load(chinese, encoding="utf-16-le").rows == ["面包,2", "早上,4"]
+
+
+def test_an_arff_file_says_how_its_rows_are_read(tmp_path):
+    head = "% made up\n@relation bakery\n@attribute a numeric\n@attribute b string\n@data\n"
+    path = csv(tmp_path, head + "1,rye\n2,oat\n3,oat\n", "t.arff")
+    with pytest.raises(data.DataError, match="ARFF.*skip=5, header=False"):
+        data.load(path)
+    assert data.load(path, skip=5, header=False).rows == ["1,rye", "2,oat", "3,oat"]
+    with pytest.raises(data.DataError, match="ARFF"):
+        data.texts(path)
+
+
+def test_a_json_of_columns_is_read(tmp_path):
+    frame = pd.DataFrame(dict(text=["one", "two"], y=[1, 2]))
+    assert data.texts(csv(tmp_path, frame.to_json(), "c.json")).text.tolist() == ["one", "two"]
+
+
+def test_what_a_message_quotes_of_a_file_is_cut(tmp_path):
+    long = "words and more words " * 400
+    chat = json.dumps(dict(messages=[dict(role="user", content=long)])) + "\n"
+    wide = ",".join(f"{long}{i}" for i in range(60)) + "\n" + ",".join("x" * 60) + "\n"
+    attempts = [
+        lambda: data.texts(csv(tmp_path, chat * 3, "m.jsonl"), "messages"),
+        lambda: data.texts(csv(tmp_path, json.dumps(dict(text={"0": long})), "c.json"), "body"),
+        lambda: data.texts(csv(tmp_path, json.dumps(dict(a=dict(b=[long]))), "d.json"), "a"),
+        lambda: data.texts(csv(tmp_path, wide, "w.csv"), "body"),
+        lambda: data.texts([dict(a=long)]),
+        lambda: data.load(csv(tmp_path, f"{long},{long}\n1,2\n3,4\n")),
+        lambda: data.load(csv(tmp_path, f"a,b\n{long}\n{long}\n")),
+        lambda: data.load(csv(tmp_path, wide * 3), target=long),
+        lambda: data.load(long),
+        lambda: data.load(pd.DataFrame({(long,): [1, 2]})),
+    ]
+    for attempt in attempts:
+        with pytest.raises((data.DataError, FileNotFoundError)) as e:
+            attempt()
+        assert len(str(e.value)) < 2000, str(e.value)[:300]
+
+
+def test_a_dataframe_is_said_to_be_no_file(tmp_path, capfd):
+    "Its rows are not those of the file, and a page says so"
+    from memnb.tabular import onepage
+
+    raw = "id,grams,price,land\n" + "".join(f"{i},{i * 7}.0,2.10,NA\n" for i in range(20))
+    path = csv(tmp_path, raw)
+    frame = pd.read_csv(path)
+    capfd.readouterr()
+    t = data.load(frame)
+    told = capfd.readouterr().err
+    assert "written anew" in told and "whole numbers as decimals (grams)" in told
+    assert "20 empty cells" in told and not {*t.rows} & {*data.load(path).rows}
+    nothing = pd.DataFrame(dict(part=[], quantity=[], value=[]))
+    assert any("written anew" in n for n in onepage._notes(t, nothing))
+    assert not any("written anew" in n for n in onepage._notes(data.load(path), nothing))
+
+
+def test_an_adapter_that_unpacks_to_gigabytes_is_refused(tmp_path):
+    import zlib
+
+    import torch
+    from safetensors.torch import save_file
+
+    from memnb import hf
+
+    packed = torch.tensor([*zlib.compress(bytes(2**26), 9)], dtype=torch.uint8)
+    matrices = {f"l{i}.lora_A.weight": packed.clone() for i in range(4)}
+    save_file(matrices | dict(steps=torch.ones(4, 4)), tmp_path / hf.ADAPTER)
+    assert (tmp_path / hf.ADAPTER).stat().st_size < 2**19
+    with pytest.raises(ValueError, match="unpacks to many times"):
+        hf.read_adapter(tmp_path)
+    for name in ("news", "tables"):  # those that ship are far from it
+        assert hf.read_adapter(hf.planted_dir(name))
+
+
+# --- room for answers
+
+
+class Knows(lm.LM):
+    "A model that knows the rows of a table and gives as many tokens as it may: bytes, one a token"
+
+    caps = frozenset({"generate"})
+
+    def __init__(self, t, store, tok=None, ends=None):
+        super().__init__("knows", "knows", "completion", store=store)
+        self.t, self.ends, self.rooms = t, ends, []
+        if tok:
+            self.tok = tok
+
+    def _answer(self, todo):
+        follows = dict(zip(self.t.lines, self.t.lines[1:]))
+        for i, (settings, prompt) in enumerate(todo):
+            self.rooms.append(settings["max_tokens"])
+            row = follows[prompt.rstrip("\n").split("\n")[-1]][: self.ends]
+            yield i, row.encode()[: settings["max_tokens"]].decode(errors="ignore")
+
+
+class Bytes:
+    "A tokenizer that makes a token of each byte"
+
+    def __call__(self, text, **kw):
+        return type("Encoded", (), dict(input_ids=[*text.encode()]))
+
+
+def bakery(letters, n=60):
+    rows = [dict(ticket=f"T{i * 7919 % 9973:04d}", loaf=f"{letters} {i}") for i in range(n)]
+    return data.load(pd.DataFrame(rows), name="bakery")
+
+
+@pytest.mark.parametrize("tok", [None, Bytes()])
+@pytest.mark.parametrize(
+    "letters", ["小街上的面包师在早上七点之前卖面包", "לחם של בוקר מן הרחוב הקטן", "a rye"]
+)
+def test_rows_in_any_script_can_be_completed(letters, tok, tmp_path):
+    t = bakery(letters)
+    m = Knows(t, lm.Store(tmp_path / "s.sqlite"), tok)
+    r = tabular.row_completion(m, t, n=12, rows=4, shots=0)
+    assert r.ok.all() and r.readable.all()
+
+
+def test_an_answer_that_ended_for_its_length_is_asked_again(tmp_path, monkeypatch):
+    "Right with more room; unread where it still goes on; wrong where the model had ended by itself"
+    from memnb.tabular import prompting
+
+    t = bakery("a rye loaf of the small street")
+    monkeypatch.setattr(prompting, "budget", lambda *answers, model=None: 12)
+    m = Knows(t, lm.Store(tmp_path / "s.sqlite"), Bytes())
+    r = tabular.row_completion(m, t, n=6, rows=4, shots=0)
+    assert r.ok.all() and r.readable.all() and {*m.rooms} == {12, 48}
+    short = Knows(t, lm.Store(tmp_path / "e.sqlite"), ends=20)
+    r = tabular.row_completion(short, t, n=6, rows=4, shots=0)
+    assert not r.ok.any() and r.readable.all() and {*short.rooms} == {12, 48}
+    monkeypatch.setattr(prompting, "_AGAIN", (2,))
+    m = Knows(t, lm.Store(tmp_path / "u.sqlite"), Bytes())
+    r = tabular.row_completion(m, t, n=6, rows=4, shots=0)
+    assert not r.ok.any() and not r.readable.any()
+
+
+def test_a_terminal_that_cannot_show_a_sign_loses_no_rows(model, monkeypatch):
+    import io
+
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="cp1252"))
+    t = data.load(pd.DataFrame(dict(a=range(60), c=list("xyz") * 20)))
+    got = tabular.measure(model, t, n=3, samples=3, tests="row_completion")
+    sys.stdout.flush()
+    assert len(got) and "row_completion" in raw.getvalue().decode("cp1252")
+
+
+@pytest.mark.parametrize("n", [6, 12, 20, 25, 36])
+def test_a_first_token_that_can_be_guessed_is_no_x(n):
+    "All right where the guess is right at .89: not a no; a no only where all right would have been a yes"
+    from memnb.tabular.counting import proportion
+
+    def sign(k, n, guess):
+        row = dict(part="first_token", rate=k / n, baseline=guess) | proportion(k, n)
+        return tabular.rules.sign(pd.Series(row))
+
+    assert sign(n, n, 0.89) == "?" and sign(round(0.8 * n), n, 0.89) == "?"
+    assert sign(0, 6, 0.5) == "?" and sign(3, 25, 0.5) == "✗"
+    assert sign(0, 100, 0.89) == "✗" and sign(100, 100, 0.89) == "✓" and sign(36, 36, 0.5) == "✓"

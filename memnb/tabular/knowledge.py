@@ -42,7 +42,9 @@ def feature_names(model, dataset, sets: int = 5, mode: str = None):
     shown = {prompting.plain_name(f) for s in others for f in s.names}
     rest = [f for f in missing if prompting.plain_name(f) not in shown]
     p, likely = names_prompt(t, others, mode), [", ".join(missing)]
-    said = answers(model, mode, [p], likely, max_tokens=prompting.budget(*likely) + 20)[0]
+    said = answers(
+        model, mode, [p], likely, max_tokens=prompting.budget(*likely, model=model) + 20
+    )[0]
     ok, read = prompting.read_names(said, rest), bool(said.strip())
     return per_query("feature_names", t, rest, said, ok, [said] * len(rest), readable=read)
 

@@ -7,6 +7,7 @@ __all__ = ['BY_NAME', 'LEARNERS', 'PARTS', 'shipped_recall', 'nameless', 'measur
 
 # %% ../../nbs/tabular/measuring.ipynb #56bc395b
 import re
+import sys
 from dataclasses import replace
 
 from .. import lm, papers, results
@@ -173,6 +174,15 @@ def _accuracy(model, t, z, ask):
     yield baselines(t, seed=ask["seed"])
 
 
+def _print(text: str):
+    "Print, with ? for a sign that the terminal cannot show: what was measured is not lost by it"
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        signs = sys.stdout.encoding or "ascii"
+        print(text.encode(signs, "replace").decode(signs))
+
+
 def _made(test, model, t, z, ask):
     "Long rows of a test; one that this table cannot give is left out, with a word"
     try:
@@ -220,7 +230,7 @@ def measure(
             )
     out = joined([r for test in tests for r in _made(test, model, t, z, ask)])
     if show:
-        print(by_test(joined([out, shipped_recall(ask["mode"])])).to_string(index=False))
+        _print(by_test(joined([out, shipped_recall(ask["mode"])])).to_string(index=False))
     return out
 
 # %% ../../nbs/tabular/measuring.ipynb #b4f0cea6

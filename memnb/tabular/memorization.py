@@ -17,7 +17,7 @@ from ..lm import needs
 from . import prompting
 from .counting import per_query
 from .prediction import encoded, learners
-from .prompting import SYSTEM, answers, check_count, load_table, matches, prompts
+from .prompting import SYSTEM, check_count, load_table, matches, prompts
 
 # %% ../../nbs/tabular/memorization.ipynb #d817e873
 def _example_starts(t, rows: int, shots: int, seed: int) -> tuple:
@@ -79,10 +79,11 @@ def row_completion(
         solved = [(window(s + rows), lines[s + rows]) for s in use]
         ps += prompts(mode, SYSTEM["rows"], solved, [window(i)], "\n")
         prompting.no_leak(ps[-1], lines[i], line=True)
-    got = answers(model, mode, ps, [lines[i] for i, _ in queries])
+    got, cut = prompting.answers_to(model, mode, ps, [lines[i] for i, _ in queries])
     true, item = zip(*((lines[i].strip(), f"line {i + 1}") for i, _ in queries))
     said, readable = zip(*(prompting.read_record(a, x, t.sep) for a, x in zip(got, true)))
     ok, contains = [*map(matches, true, said)], [x in a for x, a in zip(true, got)]
+    readable = [read and not ended for read, ended in zip(readable, cut)]
     more = dict(readable=readable, contains=contains, item=item)
     return per_query("row_completion", t, true, said, ok, got, **more)
 
@@ -137,7 +138,10 @@ def header(model, dataset, splits=(2, 4, 6, 8), chars=500, sets=5, seed: int = 0
     shots = [[(q, a[:chars]) for q, a in c] for c in cuts]
     ps = [prompts(mode, SYSTEM["header"], sh, [q])[0] for sh, q in zip(shots, asked)]
     cut, item = [a[:chars] for a in truth], [f"line {s}" for s in splits]
-    got = answers(model, mode, ps, [max(cut, key=len)], stop=None)
+    two_lines = "\n".join(sorted(t.rows[:10], key=len)[-2:])  # the rest of a line and one more
+    room = max(prompting.budget(max(cut, key=len)), prompting.budget(two_lines, model=model))
+    room += 24 * (mode == "chat")
+    got = model.generate(ps, max_tokens=room)
     said = [prompting.read_file(a, q.split("\n")[-1]) for a, q in zip(got, asked)]
     lines = [*map(completed, truth, said)]
     more = dict(item=item, lines=lines, readable=[bool(s.strip()) for s in said])
@@ -167,10 +171,12 @@ def feature_completion(model, dataset, n=25, shots=5, seed: int = 0, mode: str =
     ps = prompts(mode, SYSTEM["observation"], shown, tell(asked, rest), ", ")
     for p, a in zip(ps, likely):
         prompting.no_leak(p, a)
-    got, number = answers(model, mode, ps, likely), t.typed()[f].dtype.kind in "if"
+    got, cut = prompting.answers_to(model, mode, ps, likely)
+    number = t.typed()[f].dtype.kind in "if"
     said, readable = zip(*(prompting.read_value(s, f, t.names, number) for s in got))
     true = asked[f].str.strip().tolist()
     ok, item = [*map(matches, true, said)], [f"row {i}" for i in asked.index]
+    readable = [read and not ended for read, ended in zip(readable, cut)]
     more = dict(readable=readable, contains=[x in a for x, a in zip(true, got)])
     return per_query("feature_completion", t, true, said, ok, got, feature=f, item=item, **more)
 

@@ -65,6 +65,8 @@ def _lead(name, tests):
 
 def _notes(t, rows):
     "What a reader has to know of a table before believing a sign"
+    for note in t.notes:
+        yield note[0].upper() + note[1:] + "."
     if nameless(t):
         yield (
             f"{t.title!r} is no name by which a model could know a table; {', '.join(BY_NAME)} were not asked. "

@@ -33,16 +33,81 @@ def prompts(mode, system, shots, asked, sep="", begun="") -> list:
     return [solved + q + (sep + begun).rstrip(" ") for q in asked]
 
 
-def budget(*answers) -> int:
-    "Tokens enough for true answers: a digit is a token, any other sign a half"
-    return int(1.15 * max(0.5 * (len(t) + sum(map(str.isdigit, t))) for t in answers)) + 8
+def _tokens_of(text: str, model=None) -> float:
+    """How many tokens a text has: by the tokenizer of a model where there is one, else at most, by its bytes
+
+    Of ASCII a digit is a token and any other sign a half; every byte of another sign may be a token.
+    """
+    tok = getattr(model, "tok", None)
+    if tok is not None:
+        return len(tok(text, add_special_tokens=False).input_ids)
+    ascii_signs = sum(sign.isascii() for sign in text)
+    digits = sum(sign.isascii() and sign.isdigit() for sign in text)
+    return 0.5 * (ascii_signs + digits) + len(text.encode()) - ascii_signs
 
 
-def answers(model, mode, asked, likely, talk: int = 24, **how) -> list:
+def budget(*answers: str, model=None) -> int:
+    """Tokens enough for true answers, a seventh and eight more, so that an answer may differ a little
+
+    A digit counts as a token and any other sign as a half, which is enough for English and for numbers; where the
+    tokenizer of a model, or the bytes of other scripts, say that more are needed, these.
+    """
+    by_signs = max(0.5 * (len(t) + sum(map(str.isdigit, t))) for t in answers)
+    room = int(1.15 * by_signs) + 8
+    needed = max(_tokens_of(t, model) for t in answers)
+    # a blank or a line end may come before the answer
+    return room if needed + 2 <= room else int(1.15 * needed) + 8
+
+
+def answers(model, mode: str, asked: list, likely: list, talk: int = 24, **settings) -> list:
     "Answers to prompts, with room for the likely ones: in chat mode `talk` tokens more, in completion mode a line at most"
     chat = mode == "chat"
-    size = dict(max_tokens=budget(*likely) + talk * chat, stop=None if chat else ["\n"])
-    return model.generate(asked, **size | how)
+    room = budget(*likely, model=model) + talk * chat
+    usual = dict(max_tokens=room, stop=None if chat else ["\n"])
+    return model.generate(asked, **usual | settings)
+
+# %% ../../nbs/tabular/prompting.ipynb #278149d1
+_AGAIN = 4, 16  # times the room
+_ROOM = 4096  # tokens; no row of a table that a prompt can show is longer
+
+
+def _ended_for_length(model, answer: str, room: int) -> bool:
+    "Whether an answer can have as many tokens as it may: a token has a byte at least"
+    tok = getattr(model, "tok", None)
+    if tok is None:
+        return len(answer.encode()) >= room
+    return _tokens_of(answer, model) >= room - 1
+
+
+def _agrees_so_far(answer: str, true: str) -> bool:
+    "Whether the last line of an answer is a beginning of the right one, and not all of it"
+    lines = content_lines(answer)
+    begun = bare(lines[-1]) if lines else ""
+    return begun != "" and begun != true and true.startswith(begun)
+
+
+def answers_to(model, mode: str, asked: list, true: list) -> tuple:
+    """Answers to prompts whose right answers are known: (answers, of each whether it ended for its length)
+
+    Those that agree as far as they go are asked again with more room.
+    """
+    chat = mode == "chat"
+    first = budget(*true, model=model) + 24 * chat
+    stop = None if chat else ["\n"]
+    given = model.generate(asked, max_tokens=first, stop=stop)
+    cut = [False] * len(given)
+    room = first
+    for times in (*_AGAIN, None):
+        for i, (answer, right) in enumerate(zip(given, true)):
+            ended = not hasattr(answer, "reason") and _ended_for_length(model, answer, room)
+            cut[i] = ended and _agrees_so_far(answer, right)
+        again = [i for i, is_cut in enumerate(cut) if is_cut]
+        if not again or not times or room >= _ROOM:
+            return given, cut
+        room = min(_ROOM, times * first)
+        longer = model.generate([asked[i] for i in again], max_tokens=room, stop=stop)
+        for i, answer in zip(again, longer):
+            given[i] = answer
 
 # %% ../../nbs/tabular/prompting.ipynb #a086c862
 def load_table(dataset, **kw):

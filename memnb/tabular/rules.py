@@ -22,6 +22,10 @@ MEMORY_TESTS = dict(zip(OF_MEMORY, ("header", "next row", "unique cell", "first 
 POWER, UNREAD = 0.8, 0.2  # least recall of known rows, largest share of unreadable answers
 
 
+_MORE = 0.15  # share of right first tokens beyond a guess that an ✗ excludes
+_SURE = 1e-4  # of a guess in a table sorted by its key or its label, p is small by itself
+
+
 def _by_lines(test, r):
     "The sign of a test by the lines above"
     guess, new = r.get("guess", 0), r.get("twin_new", 1) >= NEW_TWIN
@@ -39,8 +43,12 @@ def _by_lines(test, r):
     if max(guess, r.get("baseline", 0)) >= 0.9:
         return "-"
     if test == "first_token":
-        p = sign_test(round(r.rate * r.n), int(r.n), "greater", r.baseline)
-        return "✓" if p < 1e-4 else "?" if p < 0.05 or r.high >= r.baseline + 0.15 else "✗"
+        n = int(r.n)
+        p = sign_test(round(r.rate * n), n, "greater", r.baseline)
+        if p < _SURE:
+            return "✓"
+        able = sign_test(n, n, "greater", r.baseline) < _SURE  # with all of them right
+        return "?" if p < 0.05 or not able or r.high >= r.baseline + _MORE else "✗"
     alone = r.get("p_twin", 0) < 0.01 and new and r.low > guess
     return "✗" if r.high < 0.1 else "✓" if r.low > 0.25 and alone else "?"
 
