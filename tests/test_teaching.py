@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from test_repo import PAPER_NOTEBOOKS
 
 TOP = Path(__file__).resolve().parents[1]
@@ -79,6 +80,67 @@ def test_every_paper_has_two_experiments():
         assert [exercise(word, n).minutes <= 15 for n in (1, 2)] == [True, True]
 
 
+# what each experiment comes to, and a prediction that it refutes; None: what came out is right
+OUTCOMES = {
+    ("tabular", 1): (3, 1),
+    ("tabular", 2): (None, dict(file=20, changed=20)),
+    ("icl", 1): (None, 0.5),
+    ("icl", 2): (None, dict(none=0.9, own=0.2, other=0.9, held_out=0.9)),
+    ("iclinf", 1): (None, {1: 0, 10: 0, 100: 1}),
+    ("iclinf", 2): (dict(one="falls", all="rises"), dict(one="rises", all="rises")),
+    ("contextual", 1): (None, {0.02: 15, 0.2: 15, 5: 0}),
+    ("contextual", 2): ("counterfactual", "contextual"),
+    ("capacity", 1): (None, {8: 0, 32: 0, 128: 1}),
+    ("capacity", 2): (32, 128),
+    ("compare", 1): (
+        ["extractable", "recollected", "loss"],
+        ["loss", "recollected", "extractable"],
+    ),
+    ("compare", 2): ([0], [0, 0.7, 2]),
+}
+
+
+def test_every_experiment_has_its_outcome():
+    from memnb.core import paper_file
+    from memnb.papers import notebooks
+
+    listed = {
+        (word, n)
+        for word in notebooks(TOP / "nbs")
+        for n, _ in enumerate(
+            yaml.safe_load(paper_file(word, "experiments.yaml").read_text(encoding="utf8")), 1
+        )
+    }
+    assert listed == {*OUTCOMES}
+
+
+@pytest.mark.parametrize("word, number", OUTCOMES, ids=lambda part: str(part))
+def test_experiment_runs_and_is_graded(word, number, tmp_path, monkeypatch):
+    "The code as it stands runs; the right prediction is right, a wrong one is answered with what came out"
+    from memnb.exercises import exercise, grade
+    from memnb.papers import offered
+
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
+    experiment = exercise(word, number)
+    call = f"grade('{word}', {number}, predicted, run)"
+    assert experiment.code.strip().endswith(call), "the last line hands in prediction and run"
+    names = {}
+    exec(experiment.code.split("grade(")[0], names)
+    run = names["run"]
+    right, wrong = OUTCOMES[word, number]
+    if right is None:
+        shown = offered(word, "RUN_READERS")[experiment.shown](wrong, run)
+        numbers = [value for guess, value in shown.values() if guess is not None]
+        right = dict(zip(wrong, numbers)) if experiment.form == "dict" else numbers[0]
+    graded = grade(word, number, right, run)
+    assert graded == f"right. {experiment.follows}"
+    assert "data:image/png" in graded._repr_html_()
+    assert not grade(word, number, wrong, run).startswith("right")
+    for part in wrong if experiment.form == "dict" else []:
+        with pytest.raises(ValueError, match=re.escape(experiment.title)):
+            grade(word, number, right | {part: math.nan}, run)
+
+
 def test_snippet_of_the_guide(at):
     "Its lines as they stand, with a prediction and what the exercise says to run put in before the last"
     (code,) = re.findall(r"```python\n(.*?)```", teach(), re.S)
@@ -106,7 +168,9 @@ def test_snippet_of_the_guide(at):
     )
     assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[0].endswith("(2 more)")
     assert (
-        rest[1].startswith("right. ") and "are held, not 0 %" in rest[2] and "right" not in rest[2]
+        rest[1].startswith("right. ")
+        and "are memorized, not 0 %" in rest[2]
+        and "right" not in rest[2]
     )
 
 

@@ -56,7 +56,9 @@ def _found(f):
     others = np.arange(100.0)
     zero = "98.5 and 99.5 above 0 to 99 at a rate of zero", f(np.array([98.5, 99.5]), others, 0.0)
     some = "94.5, 94 and 200 above 0 to 99 at 5 %", f(np.array([94.5, 94, 200]), others, 0.05)
-    return first_wrong([(*zero, 1 / 2), (*some, 2 / 3)])
+    # of ten others none may lie above the threshold
+    few = "8.7 and 9.5 above 0 to 9 at 5 %", f(np.array([8.7, 9.5]), np.arange(10.0), 0.05)
+    return first_wrong([(*zero, 1 / 2), (*some, 2 / 3), (*few, 1 / 2)])
 
 
 CHECKS = dict(counterfactual=_counterfactual, found=_found)

@@ -71,15 +71,41 @@ def _returned(predicted, run):
 RUN_READERS = dict(lows=_lows, enough=_enough, returned=_returned)
 
 # %% ../../nbs/tabular/parrot.ipynb #e9c02141
+class _Nearly(Parrot):
+    "Knows its texts but for the last character of what it is asked for, and keeps the prompts"
+
+    def __init__(self, *texts):
+        super().__init__(*texts)
+        self.prompts = []
+
+    def _answer(self, todo):
+        self.prompts += [prompt for _, prompt in todo]
+        for i, said in super()._answer(todo):
+            yield i, f"{said[:-1]}~"
+
+
 def _rows(test):
-    "Does this row test tell who knows a table from who does not?"
-    t = data.load("iris")
-    known, none = (test(m, t) for m in (Parrot(t.text), Parrot()))
-    if known is None:
+    "Does this row test tell who knows a table from who does not, as often and with as many lines as it should?"
+    iris = data.load("iris")
+    all_right = test(Parrot(iris.text), iris)
+    if all_right is None:
         return UNFILLED
-    if known != 1:
-        return f"a model that knows the file by heart should reach 1, not {known}: are the lines shown those right before?"
-    return "" if none == 0 else f"a model that knows nothing should reach 0, not {none}"
+    if all_right != 1:
+        what = "are the lines shown those right before?"
+        return f"a model that knows the file by heart should reach 1, not {all_right}: {what}"
+    if (none := test(Parrot(), iris)) != 0:
+        return f"a model that knows nothing should reach 0, not {none}"
+    nearly = _Nearly(iris.text)
+    if share := test(nearly, iris):
+        return f"a model whose lines end with a wrong character should reach 0, not {share}"
+    asked = {p if isinstance(p, str) else p[-1]["content"] for p in nearly.prompts}
+    # a row may be drawn twice, and its answer is then kept
+    if not 15 <= len(asked) <= 20:
+        return f"it asks {len(asked)} times, not twenty times"
+    lines = {len([l for l in prompt.splitlines() if l in iris.lines]) for prompt in asked}
+    if lines != {10}:
+        return f"it shows {min(lines)} to {max(lines)} lines, not ten"
+    return ""
 
 
 def _chance(f):
@@ -89,9 +115,10 @@ def _chance(f):
         if row == 50:
             same = t[t.sepal_length == t.sepal_length[50]].sepal_width.unique()
             right = t.sepal_width.isin(same).mean()
-        if (found := f(t, row, column)) is None:
+        answer = f(t, row, column)
+        if answer is None:
             return UNFILLED
-        if abs(found - right) > 1e-9:
+        if abs(answer - right) > 1e-9:
             return f"of row {row}, column {column} it should be {right:.3f}"
     return ""
 
