@@ -214,3 +214,48 @@ def test_shipped_rows_are_sound(paper):
         [c for c in got if results.COLUMNS[c][0] is str and c not in ("text", "code")]
     ].astype(str)
     assert not compound.apply(lambda x: x.str.contains("|", regex=False)).any(axis=None)
+
+
+# ---- confirmatory runs
+
+
+def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(home, tmp_path, monkeypatch):
+    from memnb.run import profiles
+
+    file = tmp_path / "confirm.yaml"
+    monkeypatch.setattr(profiles, "profile_file", lambda name: file)
+    file.write_text("- notebook: contextual\n  parameters: {seed: 999}\n")
+    with pytest.raises(
+        ValueError, match="a seed of 1000 or more, which no earlier run has, not 999"
+    ):
+        profiles.select("confirm")
+    file.write_text("- notebook: contextual\n  parameters: {seed: 1000}\n")
+    with pytest.raises(ValueError, match="memnb register contextual` comes before"):
+        profiles.select("confirm")
+    (home / "data/papers/contextual").mkdir(parents=True)
+    (home / "data/papers/contextual/registered.csv").write_text("id,rule\n")
+    (run,) = profiles.select("confirm")
+    assert run.parameters["seed"] == 1000 and run.parameters["profile"] == "confirm"
+
+
+def test_fresh_seeds_share_no_sequence_with_earlier_ones():
+    """What `confirm` trains on was in no earlier run, by the generators that runs use
+
+    Replicates of `contextual` are drawn by the seeds 1000 s + r, random sequences of `capacity` by s + r.
+    """
+    from memnb import gpt
+    from memnb.contextual import grammar
+
+    language = grammar("L2")
+    # the strings of D' of a replicate, in their order
+    earlier = {tuple(language.sample(16, [1000 * s + r, 3])) for s in range(3) for r in range(48)}
+    fresh = {tuple(language.sample(16, [1000 * 1000 + r, 3])) for r in range(36)}
+    assert (len(earlier), len(fresh)) == (3 * 48, 36) and not earlier & fresh
+    tables = {
+        seed: gpt.random_data(512, 64, 2048, seed=seed) for seed in (*range(8), 1000, 1001, 1002)
+    }
+    rows = {seed: {*map(bytes, table)} for seed, table in tables.items()}
+    old, new = (
+        set().union(*(rows[s] for s in rows if (s >= 1000) == late)) for late in (False, True)
+    )
+    assert (len(old), len(new)) == (8 * 512, 3 * 512) and not old & new

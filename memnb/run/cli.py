@@ -212,6 +212,21 @@ def _diff(papers: list[str] = (), /, *, write: bool = False):
         print(relative_path(file))
 
 
+def _register(papers: list[str], /):
+    """write down the rules of claims, before the run that confirms them
+
+    Args:
+        papers: words of papers, whose rules go to data/papers/WORD/registered.csv
+    """
+    from ..papers import find
+    from ..registered import register
+
+    for word in papers:
+        find(word)
+    for word in papers:
+        print(relative_path(register(word)))
+
+
 def _facts(*, write: bool = False):
     """sentences of README and pages whose digits are not those of the rows
 
@@ -604,7 +619,7 @@ def _store(
         return int(bool(state["bad"] or state["problems"]))
 
 
-NAMES = """run plan status diff facts figure report replay table ask log new student list store
+NAMES = """run plan status diff register facts figure report replay table ask log new student list store
     fetch""".split()
 COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, JsonValue, StrictStr, TypeAdapter, Valida
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
+from ..results import CONFIRM, registered_rules
 from .redact import redact
 
 
@@ -247,6 +248,22 @@ def profile(name: str) -> list:
     return out
 
 
+# earlier runs have seeds below
+FIRST_CONFIRMING_SEED = 1000
+
+
+def _may_confirm(run: Run) -> None:
+    "ValueError unless a run of the profile `confirm` has a fresh seed, and rules that were registered before"
+    seed = run.parameters.get("seed", 0)
+    if seed < FIRST_CONFIRMING_SEED:
+        how = f"a seed of {FIRST_CONFIRMING_SEED} or more, which no earlier run has"
+        raise ValueError(f"{run.where}: a confirmatory run needs {how}, not {seed}")
+    try:
+        registered_rules(run.notebook)
+    except ValueError as error:
+        raise ValueError(f"{run.where}: {error}") from None
+
+
 def select(name: str, only: tuple = (), params: dict = None) -> list:
     "Runs of a profile, list of `Run`: of the papers `only`, all when empty; `params` replace its own, all are checked"
     word, runs, params = profile_file(name).stem, profile(name), params or {}
@@ -269,6 +286,8 @@ def select(name: str, only: tuple = (), params: dict = None) -> list:
         new = check(r.notebook, {k: v for k, v in params.items() if k in here})
         replaced = tuple(k for k in new if new[k] != own.get(k, here[k].default))
         run = Run(r.notebook, own | new, r.grid, r.where, word, replaced)
+        if word == CONFIRM:
+            _may_confirm(run)
         old = found.setdefault(run.name.lower(), run)  # one file, where a system knows no capitals
         if old.parameters != run.parameters:
             both = f"this run and that of {old.where} would both write {run.name}.ipynb"
