@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'HOLDS', 'SMALL', 'OPEN', 'FAILS', 'NOT_ASKED', 'ABOUT', 'PRINTED', 'MODEL', 'MODELS', 'TRUTH', 'ESTIMATES',
-           'NUMBERS', 'BOARD', 'BOARD_MIME', 'SHIPPED', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
-           'Estimate', 'estimate', 'judge', 'board', 'by_model', 'estimate_text', 'units_text', 'Verdicts', 'rounded',
-           'shipped', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
+           'NUMBERS', 'BOARD', 'SHIPPED', 'BOARD_MIME', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
+           'Estimate', 'estimate', 'judge', 'board', 'by_model', 'rounded', 'shipped', 'beside', 'estimate_text',
+           'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #e63face8
 import math
@@ -147,71 +147,94 @@ def _ends(rows) -> pd.DataFrame:
     return bounds.apply(lambda ends: ends.fillna(rows.value))
 
 
-def _units(rows) -> tuple[float, str]:
-    "Independent units of rows and what they are"
-    n = rows.n.astype(float).sum(min_count=1) if "n" in rows else math.nan
-    units = rows.unit.dropna().unique() if "unit" in rows else []
-    return n, str(units[0]) if len(units) else ""
+def _units(rows: pd.DataFrame) -> tuple[float, str]:
+    "How many independent units rows rest on, and what these are"
+    n = math.nan
+    if "n" in rows:
+        n = rows.n.astype(float).sum(min_count=1)
+    names = rows.unit.dropna().unique() if "unit" in rows else []
+    return n, str(names[0]) if len(names) else ""
 
 
-def _only(rows, claim) -> Estimate:
+def _only(rows: pd.DataFrame, claim: Claim) -> Estimate:
+    "The one row"
     if len(rows) > 1:
-        raise ValueError(
-            f"claim {claim.id!r} has {len(rows)} rows: which `estimate` is to be made of them?"
-        )
+        question = "which `estimate` is to be made of them?"
+        raise ValueError(f"claim {claim.id!r} has {len(rows)} rows: {question}")
     low, high = _ends(rows).iloc[0]
-    return Estimate(float(rows.value.iloc[0]), low, high, *_units(rows))
-
-
-def _mean(rows, claim) -> Estimate:
-    ends = _ends(rows)
     n, unit = _units(rows)
+    return Estimate(float(rows.value.iloc[0]), low, high, n, unit)
+
+
+def _mean(rows: pd.DataFrame, claim: Claim) -> Estimate:
+    "The mean over cases"
     if len(rows) == 1:
         return _only(rows, claim)
+    ends = _ends(rows)
+    n, unit = _units(rows)
     if (ends.high > ends.low).all():
         # units that differ by more than their errors: random effects
         value, low, high = stats.random_effects(rows.value, ends.low, ends.high)
         return Estimate(value, low, high, n, unit)
-    return Estimate(*stats.mean_ci(rows.value), len(rows), unit)
+    # single numbers without intervals are the units themselves
+    value, low, high = stats.mean_ci(rows.value)
+    return Estimate(value, low, high, len(rows), unit)
 
 # %% ../nbs/rooms/claims.ipynb #f07344e6
-def _worst(rows, claim) -> Estimate:
+def _worst(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "The case that speaks most against the claim, with an interval that holds for all cases at once"
     ends = _ends(rows)
-    value = rows.value.astype(float)
+    values = rows.value.astype(float)
+    lows, highs = stats.simultaneous(values, ends.low, ends.high)
     if claim.side == "between":
-        against = (value - (claim.no + claim.yes) / 2).abs()
+        middle = (claim.no + claim.yes) / 2
+        worst = int(np.argmax((values - middle).abs()))
+        low, high = lows[worst], highs[worst]
+    elif claim.side == "below":
+        # the largest of several numbers lies between the largest lower and the largest upper end
+        worst = int(np.argmax(values))
+        low, high = np.max(lows), np.max(highs)
     else:
-        against = value if claim.side == "below" else -value
-    low, high = stats.simultaneous(value, ends.low, ends.high)
-    worst = int(np.argmax(against))
-    if claim.side == "between":
-        return Estimate(value.iloc[worst], low[worst], high[worst], *_units(rows.iloc[[worst]]))
-    extreme = np.max if claim.side == "below" else np.min
-    # the largest of several numbers lies between the largest of their lower and the largest of their upper ends
-    return Estimate(value.iloc[worst], extreme(low), extreme(high), *_units(rows.iloc[[worst]]))
+        worst = int(np.argmin(values))
+        low, high = np.min(lows), np.min(highs)
+    n, unit = _units(rows.iloc[[worst]])
+    return Estimate(values.iloc[worst], low, high, n, unit)
 
 
-def _share(rows, claim) -> Estimate:
+def _share(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "Successes (`value`) of n, all rows together, with the exact interval of Clopper and Pearson"
-    hits, n = round(rows.value.sum()), round(rows.n.sum())
+    hits = round(rows.value.sum())
+    n = round(rows.n.sum())
     low, high = stats.binom_ci(hits, n)
-    return Estimate(hits / n if n else math.nan, low, high, n, _units(rows)[1])
+    share = hits / n if n else math.nan
+    cases = tuple(rows.value / rows.n) if len(rows) > 1 else ()
+    _, unit = _units(rows)
+    return Estimate(share, low, high, n, unit, cases=cases)
 
 
-def _rank(rows, claim) -> Estimate:
+def _rank(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "Spearman's rank correlation of values and another column"
-    return Estimate(*stats.spearman_ci(rows[claim.by], rows.value), len(rows), _units(rows)[1])
+    value, low, high = stats.spearman_ci(rows[claim.by], rows.value)
+    _, unit = _units(rows)
+    return Estimate(value, low, high, len(rows), unit)
 
 
-def _printed(rows, claim) -> Estimate:
+def _printed(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "How far values lie above the numbers `x` that are printed: the farthest of them"
-    gap = rows.value.astype(float) - rows.x.astype(float)
-    worst = gap.iloc[int(gap.abs().argmax())]
-    return Estimate(worst, worst, worst, len(rows), "printed numbers", cases=tuple(gap))
+    gaps = rows.value.astype(float) - rows.x.astype(float)
+    farthest = gaps.iloc[int(gaps.abs().argmax())]
+    unit = "printed numbers"
+    return Estimate(farthest, farthest, farthest, len(rows), unit, cases=tuple(gaps))
 
 
-ESTIMATES = dict(only=_only, mean=_mean, worst=_worst, share=_share, rank=_rank, printed=_printed)
+ESTIMATES = dict(
+    only=_only,
+    mean=_mean,
+    worst=_worst,
+    share=_share,
+    rank=_rank,
+    printed=_printed,
+)
 
 # %% ../nbs/rooms/claims.ipynb #df1b823e
 def _guards(rows) -> pd.Series:
@@ -224,38 +247,53 @@ def _guards(rows) -> pd.Series:
 def estimate(claim: Claim, rows: pd.DataFrame) -> Estimate:
     """The estimate of a claim from its rows: value, low, high, n, unit, and a guard where it cannot decide.
 
-    Rows of the quantity 'case' are drawn and not counted. Cases with a guard are left out of a mean; of the worst of
-    several one guard is enough to leave the claim open, unless the others refute it.
+    Rows of the quantity 'case' are drawn and not counted. Cases with a guard are left out of a mean or a share; of the
+    worst of several one guard is enough to leave the claim open, unless the others refute it. Raises ValueError for
+    several rows of which the claim says not what is to be made.
     """
-    dots = rows.quantity.eq("case") if "quantity" in rows else pd.Series(False, rows.index)
-    units, cases = rows[~dots], tuple(rows.value[dots])
+    is_dot = pd.Series(False, rows.index)
+    if "quantity" in rows:
+        is_dot = rows.quantity.eq("case")
+    units = rows[~is_dot]
     guards = _guards(units)
     able = units[guards.eq("")]
-    guard = next((g for g in guards if g), "")
+    reasons = [guard for guard in guards if guard]
+    reason = reasons[0] if reasons else ""
     if not len(able):
         able = units
     elif claim.estimate in ("mean", "share"):
-        guard = ""
+        reason = ""
     found = ESTIMATES[claim.estimate](able, claim)
+    cases = tuple(rows.value[is_dot])
     if not cases and len(units) > 1:
         cases = found.cases or tuple(units.value)
-    return found._replace(guard=guard, cases=cases)
+    return found._replace(guard=reason, cases=cases)
 
 # %% ../nbs/rooms/claims.ipynb #6a25715f
 NUMBERS = "value low high no yes".split()
 BOARD = [*"id about model where says".split(), *NUMBERS, *"side n unit verdict why cases".split()]
 
 
+def _deciding_n(claim: Claim, found: Estimate) -> int:
+    "Units with which an open claim would be decided with a power of .8, if the estimate stays; 0: not known"
+    bounds = claim.no, claim.yes
+    nearest = min(bounds, key=lambda bound: abs(found.value - bound))
+    half_width = (found.high - found.low) / 2
+    return stats.n_to_decide(found.value - nearest, half_width, found.n)
+
+
 def _judged(claim: Claim, found: Estimate) -> dict:
     "Verdict of an estimate, and why it is open"
     verdict = word(found.low, found.high, claim.no, claim.yes, claim.side)
-    if not found.guard:
-        nearest = min((claim.no, claim.yes), key=lambda bound: abs(found.value - bound))
-        half = (found.high - found.low) / 2
-        n = stats.n_to_decide(found.value - nearest, half, found.n) if verdict == OPEN else 0
-        return dict(verdict=verdict, why=f"about {n:,} would decide" if 0 < n < 1e6 else "")
-    refuted_by_others = claim.estimate == "worst" and verdict == FAILS
-    return dict(verdict=FAILS if refuted_by_others else OPEN, why=found.guard)
+    if found.guard:
+        refuted_by_others = claim.estimate == "worst" and verdict == FAILS
+        return dict(verdict=FAILS if refuted_by_others else OPEN, why=found.guard)
+    why = ""
+    if verdict == OPEN:
+        n = _deciding_n(claim, found)
+        # more than a million is no advice
+        why = f"about {n:,} would decide" if 0 < n < 1e6 else ""
+    return dict(verdict=verdict, why=why)
 
 
 def judge(claim: Claim, rows: pd.DataFrame) -> dict:
@@ -337,6 +375,53 @@ def by_model(make, models=None):
 
     return statistics
 
+# %% ../nbs/rooms/claims.ipynb #5a4cc19a
+SHIPPED = "id model value low high no yes side n unit verdict readings confirmed looked".split()
+
+
+def rounded(line: dict, digits: int = 3) -> dict:
+    "A line of a board with its numbers to three digits, more where three would turn the verdict that they show"
+    for more in range(digits, 17):
+        short = {c: float(f"{line[c]:.{more}g}") for c in NUMBERS}
+        ends = {c: line[c] for c in NUMBERS}
+        pictures = [
+            word(x["low"], x["high"], x["no"], x["yes"], line["side"]) for x in (short, ends)
+        ]
+        if pictures[0] == pictures[1]:
+            break
+    return line | short
+
+
+def shipped(board: pd.DataFrame) -> pd.DataFrame:
+    "What board.csv holds of a board: the columns `SHIPPED`, without claims that nobody was asked about"
+    asked = board[board.verdict != NOT_ASKED].sort_values(["id", "model"])
+    lines = [rounded(line) for line in asked.to_dict("records")]
+    table = pd.DataFrame(lines, columns=[*asked]).reindex(columns=SHIPPED)
+    words = ["readings", "confirmed", "looked"]
+    # numbers of units are whole, or not known
+    return table.assign(**table[words].fillna(""), n=table.n.round().astype("Int64"))
+
+
+def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """A board with the columns readings, confirmed and looked of the one that ships, where its numbers are the same.
+
+    The columns are empty for a line that came out otherwise, as on rows of one's own.
+    """
+    columns = ["readings", "confirmed", "looked"]
+    file = paper_file(paper, "board.csv")
+    if set(columns) <= {*board} or not file.exists():
+        return board
+    ships = pd.read_csv(file, keep_default_na=False)
+    if not set(SHIPPED) <= {*ships}:
+        return board
+    known = {(r.id, r.model, r.verdict, str(r.value)): r for r in ships.itertuples()}
+    notes = []
+    for line in board.to_dict("records"):
+        value = str(rounded(line)["value"]) if line["verdict"] != NOT_ASKED else ""
+        same = known.get((line["id"], line["model"], line["verdict"], value))
+        notes.append({c: getattr(same, c, "") for c in columns})
+    return board.assign(**pd.DataFrame(notes, columns=columns, index=board.index))
+
 # %% ../nbs/rooms/claims.ipynb #a2e824f7
 def _told(x: float) -> str:
     "A number for people: three digits"
@@ -373,59 +458,47 @@ BOARD_MIME = "application/vnd.memnb.board+json"
 
 
 class Verdicts:
-    "A board, or some of its rows, as a notebook shows it: a table for people, data for programs"
+    """A board, or some of its rows, as a notebook shows it: a table for people, data for programs.
+
+    Readings, confirmation and the mark `looked` stand beside a line whose numbers are those that ship, see `beside`.
+    """
 
     def __init__(self, board: pd.DataFrame, paper: str = ""):
-        self.board, self.paper = board, paper
+        self.board = beside(board, paper) if paper else board
+        self.paper = paper
 
     def __repr__(self):
         return f"Verdicts({self.paper!r})"
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _table(self) -> pd.DataFrame:
+        "What people see"
         lines = [*self.board.itertuples()]
-        told = self.board.reindex(columns=["where", "says", "model", "verdict"])
-        told["model"] = told["model"].map(label)
-        told["estimate"] = [estimate_text(line) for line in lines]
-        told["n"] = [units_text(line) for line in lines]
-        told["why"] = self.board.why
-        extra = [c for c in ("readings", "confirmed", "looked") if c in self.board]
-        told[extra] = self.board[extra]
-        repeated = told[["where", "says"]].eq(told[["where", "says"]].shift()).all(axis=1)
-        told[["where", "says"]] = told[["where", "says"]].mask(repeated, "")
+        table = self.board.reindex(columns=["where", "says", "model", "verdict"])
+        table["model"] = table["model"].map(label)
+        table["estimate"] = [estimate_text(line) for line in lines]
+        table["n"] = [units_text(line) for line in lines]
+        table["why open"] = self.board.why
+        for column in ("readings", "confirmed", "looked"):
+            if column in self.board and self.board[column].fillna("").ne("").any():
+                table[column] = self.board[column].fillna("")
+        words = table[["where", "says"]]
+        # what two models share is said once
+        repeated = words.eq(words.shift()).all(axis=1)
+        table[["where", "says"]] = words.mask(repeated, "")
+        return table
+
+    def _records(self) -> list[dict]:
+        "What programs read"
         records = self.board.reindex(columns=["id", "about", "model", "where", "says", "verdict"])
-        evidence = told.estimate + "; n = " + told.n + ("; " + told.why).where(told.why != "", "")
-        records["evidence"] = evidence.where(told.estimate != "", told.why)
-        claims = records.to_dict("records")
-        return {
-            "text/html": to_html(told, index=False).data,
-            BOARD_MIME: dict(paper=self.paper, claims=claims),
-        }
+        evidence = []
+        for line in self.board.itertuples():
+            parts = [estimate_text(line), units_text(line), line.why]
+            evidence.append("; ".join(part for part in parts if part))
+        return records.assign(evidence=evidence).to_dict("records")
 
-# %% ../nbs/rooms/claims.ipynb #5a4cc19a
-SHIPPED = "id model value low high no yes side n unit verdict readings confirmed looked".split()
-
-
-def rounded(line: dict, digits: int = 3) -> dict:
-    "A line of a board with its numbers to three digits, more where three would turn the verdict that they show"
-    for more in range(digits, 17):
-        short = {c: float(f"{line[c]:.{more}g}") for c in NUMBERS}
-        ends = {c: line[c] for c in NUMBERS}
-        pictures = [
-            word(x["low"], x["high"], x["no"], x["yes"], line["side"]) for x in (short, ends)
-        ]
-        if pictures[0] == pictures[1]:
-            break
-    return line | short
-
-
-def shipped(board: pd.DataFrame) -> pd.DataFrame:
-    "What board.csv holds of a board: the columns `SHIPPED`, without claims that nobody was asked about"
-    asked = board[board.verdict != NOT_ASKED].sort_values(["id", "model"])
-    lines = [rounded(line) for line in asked.to_dict("records")]
-    table = pd.DataFrame(lines, columns=[*asked]).reindex(columns=SHIPPED)
-    words = ["readings", "confirmed", "looked"]
-    # numbers of units are whole, or not known
-    return table.assign(**table[words].fillna(""), n=table.n.round().astype("Int64"))
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        html = to_html(self._table(), index=False).data
+        return {"text/html": html, BOARD_MIME: dict(paper=self.paper, claims=self._records())}
 
 # %% ../nbs/rooms/claims.ipynb #af530af3
 def readings(
