@@ -79,7 +79,8 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
 def verdicts(paper: str, rows: pd.DataFrame) -> dict[tuple[str, str], str]:
-    "The verdicts of a paper's claims on measured rows: (claim, model) -> verdict"
+    "The verdicts of a paper's claims on measured rows, confirmatory ones apart: (claim, model) -> verdict"
+    rows = rows[rows.profile != results.CONFIRM]
     board = claims.board(paper, rows.dropna(axis=1, how="all"), results.reported(paper))
     return {(line.id, line.model): line.verdict for line in board.itertuples()}
 
