@@ -504,7 +504,7 @@ class Verdicts:
 def readings(
     paper: str,  # its word
     measured: pd.DataFrame = None,  # as of `board`
-    reported: pd.DataFrame = None,
+    reported: pd.DataFrame = None,  # as of `board`
 ) -> pd.DataFrame:
     """Verdicts under every reading, one choice at a time: the columns of `BOARD`, and `reading` and `choice`.
 

@@ -212,7 +212,7 @@ class Native:
         c: Config,
         schedule: Schedule,
         data: tuple | None,  # training sequences, as of `gpt.pad`; None to score only
-        threads: int = 1,
+        threads: int = 1,  # of the processor
         dots: bool = False,  # take products of bfloat16 where weights are seen in it
     ):
         self.c, self.schedule, self.data = c, schedule, data

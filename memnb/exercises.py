@@ -93,7 +93,7 @@ def _drawn(e, shown):
 
 
 def exercise(paper: str, number: int) -> Experiment:
-    "What to predict and to run in an experiment of a paper, the first of which is 1"
+    "What to predict and to run in an experiment of a paper, by its number, the first of which is 1"
     find(paper)
     file = paper_file(paper, "experiments.yaml")
     known = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -103,7 +103,7 @@ def exercise(paper: str, number: int) -> Experiment:
 
 
 def hint(paper: str, number: int, which: int = 1) -> str:
-    "A hint, the first of which is 1, and how many more there are"
+    "A hint on the experiment of a paper with this number, `which` is 1 for the first, and how many more there are"
     hints = exercise(paper, number).hints
     if which not in range(1, len(hints) + 1):
         raise ValueError(f"there are {len(hints)} hints")
@@ -111,7 +111,10 @@ def hint(paper: str, number: int, which: int = 1) -> str:
 
 
 def grade(paper: str, number: int, predicted, run) -> Graded:
-    "Compare what was predicted with what came out: 'right', or where they part; a notebook draws it"
+    """Compare what was predicted with a run, in the experiment of a paper with this number.
+
+    'right' comes back, or where the two part; a notebook draws it. Raises ValueError for what is no prediction or run.
+    """
     e, readers = exercise(paper, number), offered(paper, "RUN_READERS")
     if predicted is None or run is None:
         return Graded("write your prediction down first, then run")
@@ -139,7 +142,7 @@ UNFILLED = "nothing is filled in yet"
 
 
 def first_wrong(pairs, within: float = 1e-3) -> str:
-    """What to look at: the first of (what, answer, what it should be) that is wrong; '' if none is.
+    """What to look at: the first of pairs (what, answer, what it should be) that is wrong; '' if none is.
 
     Numbers may be off by the share `within` of what they should be, or by a millionth.
     """

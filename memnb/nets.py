@@ -120,7 +120,7 @@ class Torch:
         c: Config,
         schedule: Schedule,
         data: tuple,  # training sequences, as of `gpt.pad`
-        device: str = "cpu",
+        device: str = "cpu",  # of torch
         dots: bool = False,  # round factors as products of bfloat16 do
     ):
         self.c, self.schedule, self.device, self.dots = c, schedule, device, dots

@@ -47,7 +47,7 @@ class Association(NamedTuple):
 
 # %% ../nbs/rooms/stats.ipynb #afa79c26
 def binom_ci(k: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a share, k successes in n trials: (low, high), (0, 1) for no trial.
+    """Exact interval of a level for a share, k successes in n trials: (low, high), (0, 1) for no trial.
 
     Raises ValueError unless 0 <= k <= n.
     """
@@ -63,7 +63,7 @@ def binom_ci(k: float, n: float, level: float = 0.95) -> tuple[float, float]:
 
 
 def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
-    "Mean of numbers, those that are NaN left out, with its interval by Student's t; NaN ends for fewer than two"
+    "Mean of numbers x, NaN left out, with its interval of a level by Student's t; NaN ends for fewer than two"
     x = np.asarray(x, float)
     x = x[~np.isnan(x)]
     if not len(x):
@@ -77,7 +77,7 @@ def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
-    "Mean of two independent units or more with its 95 % interval by the bootstrap"
+    "Mean of two independent units x or more with its 95 % interval by the bootstrap, resamples drawn from a seed"
     x = np.asarray(x, float)
     # Efron and Tibshirani (1993), chapter 13: percentiles of the means of resamples
     bootstrap = st.bootstrap((x,), np.mean, n_resamples=resamples, method="percentile", rng=seed)
@@ -88,7 +88,7 @@ def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
 def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
     """Interval of a share of cases, several of which belong to one independent unit: (low, high).
 
-    A bool and the name of its unit for each case. (0, 1) for fewer than two units.
+    For each case `yes`, a bool, and the name of its unit. (0, 1) for fewer than two units.
     """
     cases = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
     n = len(cases)
@@ -110,7 +110,7 @@ def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
 def difference_ci(
     a: tuple[int, int], b: tuple[int, int], level: float = 0.95
 ) -> tuple[float, float]:
-    "Interval of share b minus share a, each as (successes, trials): (low, high)"
+    "Interval of a level for share b minus share a, each as (successes, trials): (low, high)"
     from statsmodels.stats.proportion import confint_proportions_2indep
 
     hits_a, n_a = a
@@ -124,7 +124,7 @@ def difference_ci(
 
 @lru_cache(10**5)
 def fisher(a: tuple[int, int], b: tuple[int, int], alternative: str = "two-sided") -> float:
-    "p of Fisher's exact test of two shares, each as (successes, trials); 'greater': b above a"
+    "p of Fisher's exact test of two shares, each as (successes, trials); alternative 'greater': b above a"
     hits_a, n_a = a
     hits_b, n_b = b
     table = [[hits_b, n_b - hits_b], [hits_a, n_a - hits_a]]
@@ -149,7 +149,10 @@ def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
 
 @lru_cache(10**5)
 def sign_test(k: int, n: int, alternative: str = "two-sided", chance: float = 0.5) -> float:
-    "p of the exact sign (binomial) test that k of n units go one way, or 'greater': more than by chance; 1 of none"
+    """p of the exact sign (binomial) test that k of n units go one way; 1 of none.
+
+    The alternative 'greater': more than by chance.
+    """
     if not n:
         return 1.0
     return float(st.binomtest(int(k), int(n), chance, alternative).pvalue)
@@ -158,7 +161,7 @@ def sign_test(k: int, n: int, alternative: str = "two-sided", chance: float = 0.
 def stratified_ci(x: ArrayLike, group: ArrayLike, stratum: ArrayLike) -> Stratified:
     """Difference of two means within strata: mean of the group minus that of the others, with its interval.
 
-    For each unit a number, whether it is in the group, and its stratum. Units of strata that do not have both kinds
+    For each unit a number x, whether it is in the group, and its stratum. Units of strata that do not have both kinds
     are left out; all NaN where none is left.
     """
     import statsmodels.formula.api as smf
@@ -178,7 +181,9 @@ def stratified_ci(x: ArrayLike, group: ArrayLike, stratum: ArrayLike) -> Stratif
 
 # %% ../nbs/rooms/stats.ipynb #b7d10c51
 def random_effects(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Interval:
-    """Mean over independent units that differ, of their values and 95 % intervals, with its 95 % interval.
+    """Mean over independent units that differ, with its 95 % interval.
+
+    Of each unit its value, and low and high, the ends of its 95 % interval.
 
     Raises ValueError for an interval without a width.
     """
@@ -204,7 +209,10 @@ def random_effects(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Interv
 def simultaneous(
     values: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    "95 % intervals of n cases, widened so that they hold for all of them at once: (lows, highs), n numbers each"
+    """95 % intervals of n cases, widened so that they hold for all of them at once: (lows, highs), n numbers each.
+
+    Of each case its value, and low and high, the ends of its own 95 % interval.
+    """
     values, low, high = (np.asarray(x, float) for x in (values, low, high))
     # Bonferroni (Dunn 1961): each arm grows as that of a normal estimate, z(1 - .025 / n) / z(.975)
     factor = st.norm.isf(0.025 / max(1, len(values))) / _Z
@@ -212,7 +220,7 @@ def simultaneous(
 
 # %% ../nbs/rooms/stats.ipynb #6b72b37b
 def spearman(a: ArrayLike, b: ArrayLike) -> Association:
-    "Spearman's rank correlation; (NaN, 1) of fewer than three units or where one side does not vary"
+    "Spearman's rank correlation of a and b; (NaN, 1) of fewer than three units or where one side does not vary"
     a = np.asarray(a, float)
     b = np.asarray(b, float)
     if len(a) < 3 or len(set(a)) < 2 or len(set(b)) < 2:
@@ -222,7 +230,7 @@ def spearman(a: ArrayLike, b: ArrayLike) -> Association:
 
 
 def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
-    """Spearman's rank correlation of units with its interval.
+    """Spearman's rank correlation of a and b with its interval of a level.
 
     From -1 to 1 for fewer than four units, also where one side does not vary and the correlation is NaN.
     """
@@ -241,7 +249,7 @@ def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def kappa(a: ArrayLike, b: ArrayLike) -> float:
-    "Cohen's kappa of two lists of answers; NaN where both give one and the same answer to everything"
+    "Cohen's kappa of a and b, lists of answers to the same; NaN where both give one and the same answer to everything"
     from statsmodels.stats.inter_rater import cohens_kappa
 
     answers, places = np.unique([*a, *b], return_inverse=True)
@@ -265,7 +273,7 @@ def auc(scores: ArrayLike, member: ArrayLike) -> float:
 
 
 def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
-    """p-value for each score: how often a text that was not trained on would score as high or higher.
+    """p-value for each score x: how often a text that was not trained on would score as high or higher.
 
     The controls are scores of texts that were not trained on; those that are NaN are left out. NaN for a score
     that is NaN, and where there is no control.
@@ -280,9 +288,9 @@ def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
 def n_to_decide(effect: float, half: float, n: float, power: float = 0.8) -> int:
-    """Units with which a 95 % interval would exclude a bound with this probability, if the estimate stays; 0: unknown.
+    """Units with which a 95 % interval would exclude a bound with the probability `power`; 0: unknown.
 
-    The effect is the estimate minus the bound, half is the half-width of its interval, n the units that it rests on.
+    The effect is the estimate minus the bound, which is taken to stay, half is the half-width of its interval, n the units that it rests on.
     """
     if not (n > 0 and 0 < half < math.inf and effect):
         return 0

@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tokenize
 import tomllib
 from configparser import ConfigParser
 from functools import cache
 from importlib.metadata import packages_distributions, requires
 from importlib.metadata import version as installed_version
+from io import StringIO
 from pathlib import Path
 
 import yaml
@@ -356,6 +358,95 @@ def test_front_page():
     assert asked and asked <= commands, f"no such command: {asked - commands}"
     for code in re.findall(r"```python\n(.*?)```", text, re.S):
         ast.parse(code)
+
+
+# --- what help() says of a parameter ---
+
+# modules in which every parameter of every public function is described, a list that grows
+DESCRIBED = """capacity.exercises capacity.measuring capacity.method compare.exercises contextual.claims
+    contextual.exercises exercises icl.exercises iclinf.exercises plots run.redraw stats store
+    tabular.onepage""".split()
+# types that say nothing about what a parameter means
+PLAIN_TYPES = "Path Callable Iterable Sequence ArrayLike DataFrame Series None".split()
+
+
+def described(name, text):
+    "Does a docstring name a parameter, in the singular or the plural?"
+    words = {w.lower() for w in re.findall(r"[A-Za-z]\w*", text)}
+    name = name.lower().strip("_")
+    return bool(words & {name, name + "s", name.removesuffix("s")})
+
+
+def own_comments(function, comments):
+    "Parameters of a function -> whether a comment stands behind each, on a line of its own"
+    a = function.args
+    positional = [*a.posonlyargs, *a.args]
+    defaults = [None] * (len(positional) - len(a.defaults)) + a.defaults
+    ends = {}
+    for arg, default in [*zip(positional, defaults), *zip(a.kwonlyargs, a.kw_defaults)]:
+        if arg.arg not in ("self", "cls"):
+            ends[arg] = (default or arg).end_lineno
+    lines = [*ends.values()]
+    signature = range(function.lineno, function.body[0].lineno)
+    return {
+        arg: end in comments and end in signature and lines.count(end) == 1
+        for arg, end in ends.items()
+    }
+
+
+def public_functions(module):
+    "Public functions and methods of a module, each with its docstring and that of its class"
+    for owner in ast.walk(module):
+        if not isinstance(owner, ast.Module | ast.ClassDef):
+            continue
+        around = ""
+        if isinstance(owner, ast.ClassDef):
+            if owner.name.startswith("_"):
+                continue
+            around = ast.get_docstring(owner) or ""
+        for f in owner.body:
+            public = isinstance(f, ast.FunctionDef) and not re.match("_(?!_init__$)", f.name)
+            if public:
+                yield f, f"{ast.get_docstring(f) or ''} {around}"
+
+
+def undescribed(source, every=True):
+    "Parameters of public functions without a description; not `every`: of those that describe some of them"
+    tokens = tokenize.generate_tokens(StringIO(source).readline)
+    comments = {t.start[0] for t in tokens if t.type == tokenize.COMMENT}
+    for f, doc in public_functions(ast.parse(source)):
+        own = own_comments(f, comments)
+        refers = re.search(r"(as in|as of|see|As) `", doc)
+        if (not every and not any(own.values())) or refers:
+            continue
+        for arg, comment in own.items():
+            kind = ast.unparse(arg.annotation) if arg.annotation else ""
+            ours = kind[:1].isupper() and kind.split("[")[0].split(".")[-1] not in PLAIN_TYPES
+            if not (comment or ours or described(arg.arg, doc)):
+                yield f"{f.name}({arg.arg})"
+
+
+def test_parameters_have_their_own_comments():
+    "Where a signature has comments, each parameter has its own, or is named in the docstring, or is of a type of ours"
+    lost = [
+        f"{name}: {x}" for name, p in MODULES.items() for x in undescribed(read(p), every=False)
+    ]
+    assert not lost, lost
+
+
+def test_parameters_are_described():
+    lost = [f"{name}: {x}" for name in DESCRIBED for x in undescribed(read(MODULES[name]))]
+    assert not lost, lost
+
+
+def test_a_comment_of_two_parameters_is_seen():
+    source = 'def f(\n    a,\n    b: int = 1,  # a sum, a count\n    c="x"  # a word\n):\n    "Nothing"\n'
+    assert [*undescribed(source)] == [*undescribed(source, every=False)] == ["f(a)"]
+    assert [*undescribed(source.replace("Nothing", "The sum of `a`"))] == []
+    assert [*undescribed('def f(x: Path):\n    "Nothing"\n')] == ["f(x)"]
+    assert [*undescribed('def f(x: Path):\n    "Nothing"\n', every=False)] == []
+    assert [*undescribed('def f(a, b):  # of two\n    "Nothing"\n')] == ["f(a)", "f(b)"]
+    assert [*undescribed('def _f(x):\n    "Nothing"\n')] == []
 
 
 # --- hygiene ---

@@ -207,8 +207,8 @@ def random_jobs(models: list, sizes: list, vocab: int, length: int, part: str) -
 def synthetic(
     models: list,  # names, as ['1x32']
     sizes: list,  # numbers of sequences
-    vocab: int = 2048,
-    length: int = 64,
+    vocab: int = 2048,  # number of tokens
+    length: int = 64,  # tokens of a sequence
     seeds: int = 1,  # replicates, with data and weights of their own
     held: int = 256,  # held-out sequences, for membership
     seed: int = 0,  # of the first replicate
@@ -229,8 +229,8 @@ def sweep(
     what: str,  # 'length' or 'vocab'
     values: list,  # of S or V
     n: int,  # sequences; 0: so many that the data hold 4.8 bits per parameter
-    vocab: int = 2048,
-    length: int = 64,
+    vocab: int = 2048,  # number of tokens
+    length: int = 64,  # tokens of a sequence
     held: int = 256,  # held-out sequences
     seed: int = 0,  # of data and weights
     **train,  # for gpt.fit
@@ -245,7 +245,7 @@ def training_lengths(
     steps: list,  # of Adam
     fill: float = 4.8,  # bits of the data per parameter: more than a model holds
     seeds: int = 5,  # replicates, with data and weights of their own
-    vocab: int = 2048,
+    vocab: int = 2048,  # number of tokens
     length: int = 64,
     seed: int = 0,  # of the first replicate
     **train,  # for gpt.fit: batch, lr, threads; folder: where states are kept
@@ -423,10 +423,10 @@ def kept_rows(fit: gpt.Fit, data, run: int) -> list:
 
 
 def stored(
-    models: list,
+    models: list,  # names, as ['1x32']
     sizes: list,  # as `synthetic`; each model on the first size that it cannot hold
-    vocab: int = 2048,
-    length: int = 64,
+    vocab: int = 2048,  # number of tokens
+    length: int = 64,  # tokens of a sequence
     seeds: int = 3,  # replicates
     seed: int = 0,  # of the first
     **train,  # for gpt.fit

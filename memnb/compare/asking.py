@@ -453,7 +453,7 @@ def _calls(t, k):
 
 def ask_page(
     table,  # of `ask`
-    out: Path | str = "ask.html",
+    out: Path | str = "ask.html",  # file of the page
     most: int = 500,  # texts on the page, those with the most evidence first
     power=None,  # of `ask_power`
     table_sum: str = "",  # sha256 of the csv file beside the page

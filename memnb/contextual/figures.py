@@ -287,7 +287,8 @@ def fig9(ax, m, reported, tau, rule):
     printed = reported[(reported.what == "start") & its]
     mid = d.fillna({"start": np.inf}).groupby(["measure", "string"]).start.median()
     how = dict(hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax)
-    sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
+    with plots.same_scatter():
+        sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
     for i, kind in enumerate(NOTIONS):
         for j, name in enumerate(hue):
             x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)

@@ -123,8 +123,8 @@ def _band(reached):
 
 def judged_log(
     log,  # DataFrame or file of a training with the strings, or with the columns of `LOG`, perhaps control_loss
-    without=None,
-    again=None,  # logs of one and of two trainings without them, as of `paired_logs`
+    without=None,  # log of a training without them, as of `paired_logs`
+    again=None,  # log of a second training without them
     rule: str = "sustained",  # start: 'sustained' or 'first'
     by: tuple = (),  # further columns, or one, that tell runs apart
     tau: float = 0.2,  # threshold of recollection, nats per token
@@ -187,10 +187,10 @@ def _one_training(d, most):
 
 
 def fig_x_log(
-    log,
-    without=None,
-    again=None,  # as of `judged_log`, of one run
-    rule: str = "sustained",
+    log,  # as of `judged_log`, of one run
+    without=None,  # as of `judged_log`
+    again=None,  # as of `judged_log`
+    rule: str = "sustained",  # start: 'sustained' or 'first'
     most: int = 16,  # strings that are drawn, those that are memorized first
 ):
     "Your log: how far strings fall below what a training without them gives, and from when"

@@ -16,7 +16,7 @@ import numpy as np
 def draw(
     rules: dict,  # symbol -> [(probability, symbols that it is replaced with), ...]
     rng,  # numpy's random generator
-    symbol: str = "S",
+    symbol: str = "S",  # to begin with
 ) -> list:  # of tokens
     "A random string of a language"
     if symbol not in rules:
@@ -78,10 +78,10 @@ def begins(
 
 # %% ../../nbs/13_contextual.ipynb #c584558f
 def memorized(
-    train_loss,
-    test_loss,  # losses by epoch of a string, in training and left out, nats per token
+    train_loss,  # losses by epoch of a string in training, nats per token
+    test_loss,  # the same where it is left out
     tau: float = 0.2,  # threshold of recollection
-    rule: str = "sustained",
+    rule: str = "sustained",  # as of `begins`
     epochs=None,  # as of `begins`
 ) -> dict:  # measure -> (start, scores by epoch)
     "When a string is memorized and how much, by each measure"

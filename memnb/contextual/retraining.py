@@ -383,17 +383,17 @@ def short_name(g):
 
 def dynamics(
     language,  # name, text or Grammar
-    size: int = 256,
-    config: str = "2x32",  # training strings; layers x width, or 'ngram'
+    size: int = 256,  # training strings
+    config: str = "2x32",  # layers x width, or 'ngram'
     model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    n: int = 3,
-    copies: list = (),  # strings to follow; copies of each, default: by natural frequency
+    n: int = 3,  # strings to follow
+    copies: list = (),  # of each of these strings; default: by natural frequency
     repeats: int = 3,  # with new strings, data and weights
-    epochs: int = 50,
-    batch: int = 8,
-    lr: float = 0.0,  # the schedule; lr 0: the engine's own
-    tests: int = 64,
-    seed: int = 0,  # test strings; of every random choice
+    epochs: int = 50,  # of each training
+    batch: int = 8,  # strings of a step
+    lr: float = 0.0,  # learning rate; 0: the engine's own
+    tests: int = 64,  # test strings
+    seed: int = 0,  # of every random choice
     setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: 'given' where copies are, else 'natural'
     controls: bool = False,  # also train with fresh strings in the places of each string
     folder: Path = None,  # where finished repeats are kept, to go on from

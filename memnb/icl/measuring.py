@@ -161,7 +161,7 @@ def run(
 def record_pair(
     model: str,  # either half, as 'planted:file'
     profile: str,  # batch profile, whose answers of both halves are kept
-    seed: int = 0,
+    seed: int = 0,  # of every random choice
     ks: list = (),  # demonstrations of the performance measurement; none leaves it out
     repeats: int = 1,  # of it
     shots: tuple = (0, 5),  # demonstrations before the log-probabilities by token

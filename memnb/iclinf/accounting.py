@@ -21,7 +21,7 @@ BOUNDS = dict(tau=(1e-2, 1e4), c=(1e-3, 1e3), s=(1, 1e5))
 def solve(
     target: float,  # epsilon wanted
     what: str = "tau",  # parameter to find: 'tau', 'c' or 's', within `BOUNDS`
-    delta: float = DELTA,
+    delta: float = DELTA,  # probability that the promise may fail
     orders=ORDERS,  # see `theory`
     **fixed,  # the two other parameters
 ) -> tuple:  # (value, Guarantee); ValueError where the target is out of reach

@@ -33,7 +33,7 @@ class Attack(NamedTuple):
 def least_epsilon(
     hits,  # of `n` outputs with all prompts above the threshold
     false_hits,  # of `n` outputs without one
-    n: int,
+    n: int,  # outputs of each side
     delta: float = 0.0,  # probability that the promise may fail
     level: float = 0.95,  # confidence
 ):  # epsilon at least; arrays of counts give arrays
@@ -46,9 +46,9 @@ def least_epsilon(
 
 
 def attack(
-    p,
-    q,  # realised losses of outputs with all prompts, and of outputs without one
-    delta: float = 0.0,
+    p,  # realised losses of outputs with all prompts
+    q,  # realised losses of outputs without one
+    delta: float = 0.0,  # probability that the promise may fail
     level: float = 0.95,  # see `least_epsilon`
 ) -> Attack:
     "A lower bound on epsilon by the likelihood-ratio test"
@@ -113,9 +113,9 @@ CONTROLS = "leaking", "ordinary", "identical"
 def attack_controls(
     model,  # lm.LM of a local model, or its name
     n: int = 20000,  # outputs of each side; half of them choose the threshold
-    tau: float = 0.25,
-    c: float = 10.0,  # temperature, clip bound
-    source: str = "acq",
+    tau: float = 0.25,  # temperature
+    c: float = 10.0,  # clip bound
+    source: str = "acq",  # of the examples, see `audit_prompts`
     seed: int = 0,  # see `audit_prompts`
 ):  # DataFrame in the long form, with model
     "An attack where the true epsilon is known: mechanisms of a few outputs, and pairs of prompts"

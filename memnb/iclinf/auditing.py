@@ -45,8 +45,8 @@ def every_rdp(
     z,  # from `clipped`
     logp,  # log-probabilities with all prompts
     alphas: list,  # orders
-    by: float,
-    less,  # a prompt adds by*(z - less) to the scores over tau
+    by: float,  # a prompt adds by * (z - less) to the scores over tau
+    less,  # of each token, see `by`
 ) -> tuple:  # (float64 array, directions x orders x prompts, in nats; K(-1) of each prompt)
     "Divergences of all neighbours, from the one with all prompts and to it"
     K = _log_means(z, logp, [-1.0] + [t for a in alphas for t in (a - 1, -a)], by, less)
@@ -227,9 +227,9 @@ DELTAS = 1e-3, 1e-5, 1e-8
 
 def accounts(
     sums: dict,  # order -> divergence of each text, from `leaks`
-    c: float,
-    s: int,
-    tau: float,  # clip bound, prompts, temperature
+    c: float,  # clip bound
+    s: int,  # prompts
+    tau: float,  # temperature
 ) -> list:  # dicts of delta, quantity, value, low, high, n, unit
     "The paper's audit at each of `DELTAS`, from the divergences of the data"
     rows, ends = [], ("value", "low", "high")
@@ -247,8 +247,8 @@ def accounts(
 # %% ../../nbs/iclinf/auditing.ipynb #6de983fe
 def leaks(
     ensemble: Ensemble,  # the private prompts
-    tau: float,
-    c: float,  # temperature, clip bound
+    tau: float,  # temperature
+    c: float,  # clip bound
     tokens: int = 40,  # most tokens of a text
     sequences: int = 50,  # texts
     seed: int = 0,  # of the draws
@@ -275,9 +275,9 @@ def audit(
     targets: list = (0.5, 1, 5, 10, 20, 50, 100),  # epsilons
     source: str = "acq",  # of the private examples, see `audit_prompts`
     s: int = 50,  # prompts; Table 6 searches them (scaled by s/50)
-    tokens: int = 40,
-    sequences: int = 50,
-    seed: int = 0,  # see `leaks`
+    tokens: int = 40,  # most tokens of a text
+    sequences: int = 50,  # texts
+    seed: int = 0,  # of the draws
     games: int = 0,  # of the attack, see `Games`
     control: bool = False,  # also one text of identical prompts
 ):  # DataFrame in the long form, with model

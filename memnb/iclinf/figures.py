@@ -387,8 +387,8 @@ def tab1(measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(
-    measured,
-    reported,  # our rows, the paper's
+    measured,  # our rows
+    reported,  # the paper's
     where: str = "Table 4",  # or 'Table 5', 'Table 6'
 ):  # DataFrame of words, a line a target
     "The paper's row and ours: the null value, and the share of the bound that is used"

@@ -232,12 +232,12 @@ def _known(table, one):
 # %% ../../nbs/iclinf/influence.ipynb #d800fa3d
 @needs("next_logits")
 def by_shots(
-    model,
+    model,  # lm.LM or its name
     dataset,  # see `measure`
     n: int = 500,  # queries, the same for each number of exemplars
     ks: list = (1, 2, 4, 8),  # numbers of exemplars; a shorter prompt has the first of a longer one
-    mode: str = "completion",
-    splits: list = ("train", "test"),
+    mode: str = "completion",  # or 'chat'
+    splits: list = ("train", "test"),  # of exemplars and of queries
     seed: int = 0,  # see `measure`
 ):  # DataFrame in the long form, with model
     "ICLInf by the number of exemplars, and paired differences within the queries"

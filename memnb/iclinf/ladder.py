@@ -66,10 +66,10 @@ def tune(
     model,  # lm.LM of a local model
     taught: list,  # from `lessons`
     stops: list,  # numbers of prompts after which a model is kept
-    lr: float = 1e-3,
-    batch: int = 2,  # learning rate after a warm-up; prompts of a step
+    lr: float = 1e-3,  # learning rate after a warm-up
+    batch: int = 2,  # prompts of a step
     rank: int = 8,  # of the adapter
-    seed: int = 0,
+    seed: int = 0,  # of the adapter
     note: str = "",  # ends the names of the models
 ) -> iter:  # of hf.HF, one a stop, each made when it is asked for
     "A model that learns to answer few-shot prompts, at several times of its learning"
@@ -127,8 +127,8 @@ def rungs(
     stops: list = (24, 96),  # prompts after which the tuned model is asked
     training: int = 0,  # number of the training: its prompts, order and adapter
     taught: list = ("topics", "news"),  # data sets that it is tuned on
-    mode: str = "completion",
-    splits: list = ("train", "test"),
+    mode: str = "completion",  # or 'chat'
+    splits: list = ("train", "test"),  # of exemplars and of queries
     seed: int = 0,  # see `measure`
 ) -> tuple:  # (DataFrame in the long form, with model; the last model)
     "ICLInf along the tuning of a model, on the same queries"

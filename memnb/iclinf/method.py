@@ -65,9 +65,9 @@ def pure_rdp(alpha, eps):
 
 def token_rdp(
     alpha,  # orders
-    c: float,
-    s: float,
-    tau: float,  # clip bound, prompts, temperature
+    c: float,  # clip bound
+    s: float,  # prompts
+    tau: float,  # temperature
 ):  # nats
     "Bound on the divergence of one token of Algorithm 1"
     d = c / (s * tau)

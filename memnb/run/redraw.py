@@ -11,7 +11,7 @@ from .profiles import read_yaml
 
 
 def figures_of(word: str) -> dict:
-    "Figures that a paper can draw, ours behind: name, as 'fig2' or 'x_tau' -> function of (rows, reported)"
+    "Figures that a paper, given by its word, can draw, ours behind: name, as 'fig2' or 'x_tau' -> function of (rows, reported)"
     find(word)
     known = getattr(paper(word), "figures", {})
     found = {k.removeprefix("fig_"): f for k, f in known.items()}
@@ -19,7 +19,7 @@ def figures_of(word: str) -> dict:
 
 
 def redraw(word: str, name: str, settings: list = (), model: str = None, profile: str = None):
-    "As `figure_or_table`, but ValueError of a table, too"
+    "As `figure_or_table`, but raises ValueError of a table, too"
     fig = figure_or_table(word, name, settings, model, profile)
     if not hasattr(fig, "savefig"):
         raise ValueError(f"{word} {name} is a table: {word}.{name}() in Python shows it")
@@ -34,11 +34,11 @@ def figure_or_table(
     profile: str = None,
     every: DataFrame = None,
 ):
-    """Draw a figure of a paper, as 'fig2' or 'x_tau', from the tables; ValueError for what is not known.
+    """Draw a figure of a paper, by its word, and the name of the figure, as 'fig2' or 'x_tau', from the tables.
 
     Settings are as 'tau=0.05'; the rows are those of a model, and of a profile, by default the largest that is there.
     `every` are all rows of the paper, by default those that were measured. A matplotlib Figure comes back,
-    or a DataFrame where the paper's figure is a table.
+    or a DataFrame where the paper's figure is a table. Raises ValueError for what is not known.
     """
     known, chosen = figures_of(word), {}
     every = measured(word) if every is None else every

@@ -83,14 +83,14 @@ def _notes(t, rows):
 def one_page(
     model,  # lm.LM or its name
     dataset,  # name, path of a csv file, DataFrame or data.Table
-    out="table.html",
+    out="table.html",  # file of the page, or a folder for it
     title: str = None,  # name under which the world knows the table; default: that of the file
     n: int = 36,  # questions a test; of fewer, none right excludes little
     samples: int = 40,  # zero-knowledge samples
-    preset: str = "quick",
+    preset: str = "quick",  # prompt sizes, one of PRESETS
     target: str = None,  # label column; default: the table's
-    mode: str = None,
-    seed: int = 0,
+    mode: str = None,  # 'chat' or 'completion'; default: the model's
+    seed: int = 0,  # of every random choice
 ) -> Path:
     "Write a page about what a model knows and remembers of a table"
     require("jinja2", "report")
