@@ -594,13 +594,9 @@ def _draw_line(axes, place: int, line) -> None:
     axes.plot(scaled["value"], place, "o", color=color, ms=5)
     bounds = [scaled["no"], scaled["yes"]]
     axes.vlines(bounds, place - 0.3, place + 0.3, color="black", lw=0.9)
-    axes.text(
-        1.15,
-        place,
-        f"{estimate_text(line)}\nn = {units_text(line) or '?'}",
-        va="center",
-        fontsize=6.5,
-    )
+    estimate_, bounds = estimate_text(line).split("; ")
+    beside = f"{estimate_}\n{bounds}; n = {units_text(line) or '?'}"
+    axes.text(1.15, place, beside, va="center", fontsize=6.5)
 
 
 def forest(board: pd.DataFrame):
@@ -622,10 +618,12 @@ def forest(board: pd.DataFrame):
         axes.plot([], [], "o-", color=_COLORS[verdict], label=verdict, ms=5)
     axes.set_yticks(range(len(lines)), names)
     axes.set_xticks([-1, 1], ["against", "for"])
-    axes.set_xlim(-1.1, 2.3)
+    axes.set_xlabel("small strokes: the bounds, no and yes", fontsize=7)
+    axes.set_xlim(-1.1, 1.1)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(
         loc="upper left",
-        bbox_to_anchor=(0, -0.08 / max(1, len(lines)) - 0.1),
+        bbox_to_anchor=(-0.6, -0.4 / max(1, len(lines)) - 0.05),
         ncols=4,
         fontsize=7,
         frameon=False,

@@ -170,7 +170,7 @@ def test_board_and_forest(dice):
     names = [text.get_text() for text in axes.get_yticklabels()]
     assert names == ["A die is fair", "It shows more than twos"]
     beside = [text.get_text() for text in axes.texts]
-    assert beside[1] == "3.5 (3.3 to 3.7); more than 2\nn = 10 texts"
+    assert beside[1] == "3.5 (3.3 to 3.7)\nmore than 2; n = 10 texts"
     none = board("dice", dice[:0].assign(model=""), pd.DataFrame())
     assert none.verdict.tolist() == ["not asked", "not asked"]
 
