@@ -178,7 +178,7 @@ def test_its_numbers_are_compared(six):
     ran(six, sys.executable, "-c", code % 0.5)
     assert "toy laptop seed 0: a run that does not ship, 1 rows\n" in memnb(six, "diff", "toy")
     ran(six, "git", "add", "data"), ran(six, *git, "commit", "-qm", "toy")
-    assert memnb(six, "diff", "toy") == "nothing differs\n"
+    assert memnb(six, "diff", "toy").startswith("nothing differs")
     ran(six, sys.executable, "-c", code % 0.125)
     said = memnb(six, "diff", "toy")
     assert (
