@@ -10,7 +10,7 @@ export GOMP_SPINCOUNT := 3000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all bench docs lab figures readme clean
+.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all mutate bench docs lab figures readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -75,6 +75,10 @@ test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all`
 	$(BIN)/pytest tests -q -n $(WORKERS) -m slow
 
 test-all: test test-slow  ## the same and site, browser, real server, many kills
+
+mutate: .venv/.ready-all-dev  ## break memnb in forty places, in a copy, and say which test notices each: an hour
+	$(BIN)/memnb fetch
+	$(BIN)/python tools/mutate.py -j $(WORKERS)
 
 bench: .venv/.ready-all-bench  ## measure speed against tabmemcheck and transformers, half an hour or so
 	$(BIN)/memnb fetch

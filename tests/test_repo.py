@@ -449,6 +449,25 @@ def test_a_comment_of_two_parameters_is_seen():
     assert [*undescribed('def _f(x):\n    "Nothing"\n')] == []
 
 
+# --- breaks that `make mutate` applies ---
+
+
+def test_breaks_are_breaks_of_this_code():
+    "What is to be replaced stands once in its module, and once in the notebook that the module is exported from"
+    sys.path.insert(0, str(TOP / "tools"))
+    import mutate
+
+    breaks = mutate.mutations()
+    lost = {
+        m["what"]: {path.relative_to(TOP).as_posix(): n for path, n in found.items()}
+        for m in breaks
+        if {*(found := mutate.places(m)).values()} != {1}
+    }
+    assert not lost, f"write these entries of tests/mutations.yaml anew: {lost}"
+    assert len({m["what"] for m in breaks}) == len(breaks) >= 40
+    assert all(m["old"] != m["new"] for m in breaks)
+
+
 # --- hygiene ---
 
 
