@@ -21,6 +21,8 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("memnb")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+# the engines in C, where they can be had: no number depends on a trial of speed
+os.environ.setdefault("MEMNB_ENGINE", "c")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.pop(

@@ -925,7 +925,8 @@ print(f'memnb: {key}', file=sys.stderr)"""
         assert [x for x in secret if x in text] == [], name
 
 
-def test_durations_that_ship_are_of_runs_that_ship():
+def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
+    "And are those of this machine: half as fast, twice as long; the longest run begins first"
     import csv
 
     from memnb.core import share_dir
@@ -936,11 +937,25 @@ def test_durations_that_ship_are_of_runs_that_ship():
         assert {r["run"] for r in rows if r["profile"] == name} <= {
             r.name for r in profiles.select(name)
         }
+    (speed,) = {float(r["speed"]) for r in rows}
     jobs = {j.name: j for j in batch.runs_of("laptop", out=Path("nowhere"))}
-    for r in rows:
-        assert estimate.seconds_known(jobs[r["run"]]) == float(r["seconds"])
+    for times in (1, 2):
+        monkeypatch.setattr(estimate, "core_speed", lambda times=times: speed / times)
+        for r in rows:
+            wanted = times * float(r["seconds"])
+            assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(wanted)
+    first = [r.name for r in estimate.longest_first([*jobs.values()])]
+    assert first == [r["run"] for r in sorted(rows, key=lambda r: -float(r["seconds"]))]
     job = batch.runs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
     assert estimate.seconds_known(job) is None
+    own = batch.runs_of("laptop", (), dict(seed=7), Path("nowhere"))
+    assert estimate.longest_first(own) == own  # nothing is known of them
+
+
+def test_the_speed_of_a_core_is_found_in_processor_time(monkeypatch):
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(ticks)))
+    assert estimate.core_speed.__wrapped__() == 50 * 2 * 64**3  # one tick for fifty products
 
 
 def test_speed_is_that_of_the_processor_not_of_the_clock(monkeypatch):

@@ -169,7 +169,9 @@ def random_fits(
         seeds = [run + (at or range(len(jobs)))[i] for i in mine]
         how = train | dict(precision=precision, seed=seeds, lr=lr)
         how["folder"] = state_folder(folder, own, sorted(how.items()))
-        fits |= dict(zip(mine, gpt.fit([c for c, _ in own], sets, **how)))
+        parts = ", ".join(dict.fromkeys(jobs[i][0] for i in mine))
+        with gpt.naming(f"capacity: {parts}, replicate {run + 1}"):
+            fits |= dict(zip(mine, gpt.fit([c for c, _ in own], sets, **how)))
     return [fits[i] for i in range(len(fits))]
 
 

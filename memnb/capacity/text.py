@@ -238,7 +238,8 @@ def text_runs(
     costs = oracle_bits(oracle, texts.texts[: asked[-1]]) if oracle and asked else np.array([])
     kept = texts.train.tobytes(), jobs, seed, sorted(train.items())
     train = dict(enough=ENOUGH) | train | dict(folder=state_folder(train.get("folder"), *kept))
-    fits = gpt.fit(cfgs, sets, seed=seed, **train)
+    with gpt.naming(f"capacity: {part}, replicate {seed + 1}"):
+        fits = gpt.fit(cfgs, sets, seed=seed, **train)
     rows = [run_row(part, f, n, seed) | _scored(f, texts) for (_, n), f in zip(jobs, fits)]
     last = [i // k * k + k - 1 for i in range(len(fits))]
     for i, (r, f) in enumerate(zip(rows, fits)):

@@ -128,7 +128,8 @@ def small_world(
         kw = dict(epochs=epochs, batch=32, bits=False, every="epoch", eval_sets=dict(pool=c.train))
         many, absent = len(shown), [~s[place] for s in shown]
         kw |= dict(seed=seeds, absent=absent, folder=kept and kept / part)
-        return gpt.fit([cfg] * many, [ids[place]] * many, **kw)
+        with gpt.naming(f"compare: {source}, models of the {part}"):
+            return gpt.fit([cfg] * many, [ids[place]] * many, **kw)
 
     times, other = dealt_times(n, seed), dealt_times(n, seed + 1)
     shown, first = halves(models, times, seed), 1000 * seed

@@ -282,7 +282,7 @@ def train_tuned(t: Trainings, model, folder=None) -> list:
         how = *how, t.looks
         out.append(_kept(folder, json.dumps([code, m.id, *how]), partial(make, *how)).to_numpy())
         if time.perf_counter() > began + 20:
-            say(f"{m.name}, {t.g.called}: {i} of {len(data)} trainings of a repeat")
+            say(f"{gpt.named() or t.g.called}, {m.name}: {i} of {len(data)} trainings")
     return out
 
 # %% ../../nbs/contextual/retraining.ipynb #af04cc3d
@@ -417,15 +417,18 @@ def dynamics(
         train = partial(train_tiny, config=config)
     c, parts, begin = core.counted(), [], 1000 * seed
     before = (c.trainings, c.flops) if c else (0, 0)
-    for r in range(begin, begin + (1 if c else repeats)):
-        three = followed(g, size, n, copies, r)
-        if setting == "reversed":
-            three = three.assign(copies=three.copies.values[::-1])
-        sizes = [size, tests, r, batch, epochs, lr, setting == "published", controls]
-        texts = dict(zip(three.text, map(int, three.copies)))
-        what = json.dumps([_code(), str(g.rules), config, texts, sizes])
-        part = _kept(folder, what, partial(_repeat, g, three, *sizes, train))
-        parts.append(part.assign(language=short_name(g), size=size, repeat=r % 1000))
+    which = short_name(g) if setting == "natural" else f"{short_name(g)}, {setting}"
+    with gpt.naming(f"contextual: {which}"):
+        for r in range(begin, begin + (1 if c else repeats)):
+            three = followed(g, size, n, copies, r)
+            if setting == "reversed":
+                three = three.assign(copies=three.copies.values[::-1])
+            sizes = [size, tests, r, batch, epochs, lr, setting == "published", controls]
+            texts = dict(zip(three.text, map(int, three.copies)))
+            what = json.dumps([_code(), str(g.rules), config, texts, sizes])
+            with gpt.naming(f"replicate {r % 1000 + 1} of {repeats}"):
+                part = _kept(folder, what, partial(_repeat, g, three, *sizes, train))
+            parts.append(part.assign(language=short_name(g), size=size, repeat=r % 1000))
     if c:  # only costs are counted, and every repeat costs what the first does
         c.trainings += (repeats - 1) * (c.trainings - before[0])
         c.flops += (repeats - 1) * (c.flops - before[1])

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ..core import cores, figures_dir, missing, replacing, require, root, say, share_dir
 from ..papers import find, parameters
-from .estimate import COSTS, costs, seconds_known
+from .estimate import COSTS, costs, longest_first, seconds_known
 from .identity import checksum, finished, what_changed
 from .kernels import execute, kernel_env
 from .ours import is_foreign_notebook
@@ -74,7 +74,7 @@ def _pool(workers, dask, scheduler):
 
 def _all(runs, submit, alive, look):
     "All runs that had begun, in their order; Ctrl-C stops them cleanly"
-    known, ended = {submit(r): r for r in runs}, {}
+    known, ended = {submit(r): r for r in longest_first(runs)}, {}
     while known:
         try:
             done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)

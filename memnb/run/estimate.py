@@ -1,8 +1,12 @@
 """What a run would cost, asked before it starts."""
 
 import csv
+import time
+from functools import lru_cache
 from operator import mul
 from typing import get_type_hints
+
+import numpy as np
 
 from ..core import share_dir
 from ..papers import paper
@@ -24,21 +28,54 @@ def costs(word: str, params: dict) -> dict:
     return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
 
 
-def seconds_known(run):
-    "Seconds that a run took before, here or where memnb was made; else None"
+@lru_cache(None)
+def core_speed() -> float:
+    """Operations in float32 that a core of this machine does in a second, found within half a second
 
-    def given(parts):
-        return {k: v for k, v in parts.items() if k.startswith("parameter ")}
+    By products of small matrices, for which a library takes one thread, in processor time: what others do on the
+    machine counts little. The best of many tries.
+    """
+    size, times = 64, 50
+    a = np.ones((size, size), "float32")
+    least, until = np.inf, time.perf_counter() + 0.5
+    while time.perf_counter() < until:
+        begin = time.thread_time()
+        for _ in range(times):
+            a @ a
+        least = min(least, time.thread_time() - begin)
+    # a clock that stands still for so long says nothing
+    return times * 2 * size**3 / max(least, 1e-6)
 
-    took = metadata_of(run.out)
-    if given(took.get("parts", {})) == given(run_parts(run)):
-        return took.get("seconds")
+
+def durations() -> dict:
+    "Seconds of the runs that ship, as they would be on a core of this machine: (profile, run) -> seconds"
     table = share_dir("profiles") / "durations.csv"
-    if run.replaced or not table.is_file():
-        return None
+    if not table.is_file():
+        return {}
     rows = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
-    known = {(r["profile"], r["run"]): float(r["seconds"]) for r in rows}
-    return known.get((run.profile, run.name))
+    return {
+        (r["profile"], r["run"]): float(r["seconds"]) * float(r["speed"]) / core_speed()
+        for r in rows
+    }
+
+
+def _parameters_of(parts):
+    return {name: mark for name, mark in parts.items() if name.startswith("parameter ")}
+
+
+def seconds_known(run) -> float | None:
+    "Seconds that a run took before here, or would take as it took where memnb was made; else None"
+    took = metadata_of(run.out)
+    if _parameters_of(took.get("parts", {})) == _parameters_of(run_parts(run)):
+        return took.get("seconds")
+    if run.replaced:
+        return None
+    return durations().get((run.profile, run.name))
+
+
+def longest_first(runs: list) -> list:
+    "Runs by the seconds known of them, the longest first, so that none is left alone at the end; others keep their order"
+    return sorted(runs, key=lambda run: -(seconds_known(run) or 0))
 
 
 def estimate_table(rows: list, price: tuple = ()) -> str:
