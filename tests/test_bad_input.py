@@ -665,3 +665,104 @@ def test_a_first_token_that_can_be_guessed_is_no_x(n):
     assert sign(n, n, 0.89) == "?" and sign(round(0.8 * n), n, 0.89) == "?"
     assert sign(0, 6, 0.5) == "?" and sign(3, 25, 0.5) == "✗"
     assert sign(0, 100, 0.89) == "✗" and sign(100, 100, 0.89) == "✓" and sign(36, 36, 0.5) == "✓"
+
+
+# --- logs of trainings
+
+
+def state(folder, name, loss, epochs, strings, prefix="eval_"):
+    "The state of a Trainer that evaluates some strings; loss: of a string at a look, from 1"
+    rows = [
+        {f"{prefix}{s}_loss": loss(s, i), "epoch": e, "step": 10 * i}
+        for i, e in enumerate(epochs, 1)
+        for s in strings
+    ]
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(dict(log_history=rows)))
+    return file
+
+
+def falls(s, i):
+    return max(0.01, 3 * 0.6 ** (int(s[1:]) * i)) + 0.01 * (i % 2)
+
+
+def stays(s, i):
+    return 3 - 0.05 * i + 0.01 * (i % 3)
+
+
+@pytest.mark.parametrize("prefix", ["eval_", "val_", "valid_"])
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        [0.9981 * i for i in range(1, 9)],
+        [sum([0.1] * i) * 0.9973 / 0.1 for i in range(1, 9)],
+        [0.9973 * i + 0.0004 for i in range(1, 9)],
+    ],
+)
+def test_looks_of_trainings_with_other_steps_are_paired(epochs, prefix, tmp_path, capfd):
+    from memnb import contextual
+
+    names, own = ["s0", "s1", "s2"], [0.9973 * i for i in range(1, 9)]
+    with_ = state(tmp_path, "with", falls, own, names, prefix)
+    same = state(tmp_path, "same", stays, own, names, prefix)
+    want = contextual.judged_log(with_, same)
+    without = state(tmp_path, "without", stays, epochs, names, prefix)
+    capfd.readouterr()
+    got = contextual.judged_log(with_, without)
+    pd.testing.assert_frame_equal(got, want)
+    assert "paired, as " in capfd.readouterr().err
+
+
+def test_looks_of_one_training_only_are_left_out_with_a_word(tmp_path, capfd):
+    from memnb import contextual
+
+    names, own = ["s1", "s2"], [*range(1, 11)]
+    with_ = state(tmp_path, "with", falls, own, names)
+    fewer = state(tmp_path, "fewer", lambda s, i: stays(s, 2 * i), own[1::2], names)
+    judged = contextual.judged_log(with_, fewer)
+    assert judged.looks.tolist() == [5, 5]
+    assert "10 looks of one training only are left out" in capfd.readouterr().err
+    with pytest.raises(ValueError, match="s2"):
+        contextual.judged_log(with_, state(tmp_path, "one", stays, own, ["s1"]))
+
+
+def overfits(far, seed):
+    "Losses of a string that fall and rise again; far: how much further they rise"
+    rng = np.random.default_rng(seed)
+    noise = {(f"s{k}", i): 0.01 * rng.standard_normal() for k in range(12) for i in range(20)}
+    return lambda s, i: 2 + 0.1 * abs(i - 4) * far + noise[s, i]
+
+
+def test_strings_that_no_training_had_are_not_called_memorized(tmp_path):
+    "Two trainings without them are alike, and the one with other texts overfits less: counterfactually that looks like memory"
+    from memnb import contextual
+
+    names, epochs = [f"s{k}" for k in range(10)], [*range(1, 13)]
+    learned, never = names[:5], names[5:]
+    low = overfits(0.5, 1)
+    logs = [
+        state(tmp_path, "with", lambda s, i: 0.1 if s in learned else low(s, i), epochs, names),
+        state(tmp_path, "without", overfits(1, 2), epochs, names),
+        state(tmp_path, "again", overfits(1, 3), epochs, names),
+    ]
+
+    def said(kind, **how):
+        return contextual.judged_log(*logs, **how).set_index("string")[f"said_{kind}"]
+
+    for kind in ("counterfactual", "contextual"):
+        assert (said(kind)[learned] == "memorized").all()
+        assert (said(kind)[never] != "memorized").all()
+    assert (said("counterfactual")[never] == "beyond its noise").all()
+    # with strings that are known to be in none, these make the band, and one more is judged by it
+    for kind in ("counterfactual", "contextual"):
+        judged = said(kind, never=never[:4])
+        assert (judged[never[:4]] == "in no training").all() and judged[never[4]] != "memorized"
+        assert (judged[learned] == "memorized").all()
+    # one of two further trainings that overfits as little says so by itself
+    logs[2] = [logs[2], state(tmp_path, "third", overfits(0.5, 4), epochs, names)]
+    assert (said("counterfactual")[never] != "memorized").all()
+    assert (said("counterfactual")[learned] == "memorized").all()
+    with pytest.raises(ValueError, match="no string 's99'"):
+        contextual.judged_log(*logs, never=["s99"])
+    with pytest.raises(ValueError, match="4 or more"):
+        contextual.judged_log(*logs, never=never[:2])

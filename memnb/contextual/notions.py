@@ -31,7 +31,11 @@ NAMES_OF_LOSSES = dict(  # other names under which people write them, the likeli
 
 def _by_string(d, what):
     "A log of a Trainer or of wandb with a column of losses for each string, as rows"
-    found = {c: m[1] for c in d if (m := re.fullmatch(r"(?:eval|test|train)_(.+)_loss", str(c)))}
+    found = {
+        c: m[1]
+        for c in d
+        if (m := re.fullmatch(r"(?:eval|test|train|val|valid|validation)_(.+)_loss", str(c)))
+    }
     at = next((c for c in ("epoch", "train_epoch", "step", "Step", "_step") if c in d), None)
     if not found or not at:
         whole = d.dropna(subset="eval_loss") if "eval_loss" in d else d[:0]

@@ -465,6 +465,7 @@ def _log(
     *,
     without: Path | None = None,
     again: Path | None = None,
+    never: Words = (),
     out: OutFile = Path("log.png"),
 ):
     """which strings did a training memorize, by its log?
@@ -473,6 +474,7 @@ def _log(
         log: of a training: trainer_state.json, csv, JSON lines, export of wandb
         without: file of a training without the strings
         again: file of one more without them
+        never: names of strings that are left out of all trainings, four or more
         out: file to draw (log.png)
     """
     for file in (log, without, again):
@@ -482,10 +484,10 @@ def _log(
     from ..papers import offered
     from ..plots import to_png
 
-    judged = offered("contextual", "judged_log")(log, without, again)
+    judged = offered("contextual", "judged_log")(log, without, again, never=never)
     shown = judged.filter(regex="string|looks|start_|said_")
     print(table(tuple(shown), [*shown.itertuples(index=False, name=None)]))
-    to_png(offered("contextual", "fig_x_log")(log, without, again), out)
+    to_png(offered("contextual", "fig_x_log")(log, without, again, never=never), out)
     print(relative_path(out))
 
 
