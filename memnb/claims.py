@@ -399,7 +399,7 @@ def shipped(board: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(lines, columns=[*asked]).reindex(columns=SHIPPED)
     words = ["readings", "confirmed", "looked"]
     # numbers of units are whole, or not known
-    return table.assign(**table[words].fillna(""), n=table.n.round().astype("Int64"))
+    return table.assign(**table[words].astype(object).fillna(""), n=table.n.round().astype("Int64"))
 
 
 def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:

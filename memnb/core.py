@@ -203,7 +203,8 @@ def _to_install(extra):
     "The command that brings an extra, as memnb itself was installed"
     if checkout():
         return f"pip install '.[{extra}]' in the folder of memnb"
-    return f"pip install 'memnb[{extra}]'"
+    # nobody has registered the name of memnb: what is installed by it could be anybody's
+    return f"pip install 'WHEEL[{extra}]' with the file of this version"
 
 
 def missing(module: str | None) -> str:

@@ -500,8 +500,10 @@ def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
     "Rows with the first value of `order` that occurs in a column, else with the value that stands first"
     if column not in rows or not len(rows):
         return rows
-    values = rows[column].fillna(0 if COLUMNS[column][0] is int else "")
-    values = values.astype(int if COLUMNS[column][0] is int else object)
+    if COLUMNS[column][0] is int:
+        values = rows[column].fillna(0).astype(int)
+    else:
+        values = rows[column].astype(object).fillna("")
     there = {*values.unique()}
     chosen = next((value for value in order if value in there), values.iloc[0])
     return rows[values == chosen]

@@ -819,7 +819,8 @@ def test_what_is_missing_is_said_before_anything_is_asked(
     assert code == 2 and f"{module} is missing: {how}" in err
     monkeypatch.setattr(core, "checkout", lambda: None)
     with pytest.raises(
-        ModuleNotFoundError, match=re.escape(f"pip install 'memnb[{extra}]' brings")
+        ModuleNotFoundError,
+        match=re.escape(f"pip install 'WHEEL[{extra}]' with the file of this version brings"),
     ):
         core.require(module, extra)
 
