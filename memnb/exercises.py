@@ -7,6 +7,7 @@ __all__ = ['UNFILLED', 'Near', 'Experiment', 'Graded', 'exercise', 'hint', 'grad
 
 # %% ../nbs/rooms/exercises.ipynb #def66cf4
 from base64 import b64encode
+from collections.abc import Iterable
 from functools import partial
 from html import escape
 from math import isfinite
@@ -27,7 +28,7 @@ class Near(BaseModel, extra="forbid"):
     within: float  # how far off a number may be
     says: str  # of one that is farther off: a template of `at`, `found` and `guess`
 
-    def parted(self, shown, run):
+    def parted(self, shown: dict, run: object) -> str:
         "Where prediction and run part, as of `shown`"
         off = [
             self.says.format(at=at, found=found, guess=guess).replace("%", " %")
@@ -73,7 +74,7 @@ class Graded(str):
         return f'<p>{escape(self)}</p><img alt="{escape(self)}" src="data:image/png;base64,{src}">'
 
 
-def _drawn(e, shown):
+def _drawn(e: Experiment, shown: dict):
     "Bars of what came out, circles of what was predicted"
     import matplotlib.pyplot as plt
 
@@ -110,7 +111,7 @@ def hint(paper: str, number: int, which: int = 1) -> str:
     return f"{hints[which - 1]} ({len(hints) - which} more)"
 
 
-def grade(paper: str, number: int, predicted, run) -> Graded:
+def grade(paper: str, number: int, predicted: object, run: object) -> Graded:
     """Compare what was predicted with a run, in the experiment of a paper with this number.
 
     'right' comes back, or where the two part; a notebook draws it. Raises ValueError for what is no prediction or run.
@@ -141,7 +142,7 @@ def grade(paper: str, number: int, predicted, run) -> Graded:
 UNFILLED = "nothing is filled in yet"
 
 
-def first_wrong(pairs, within: float = 1e-3) -> str:
+def first_wrong(pairs: Iterable[tuple], within: float = 1e-3) -> str:
     """What to look at: the first of pairs (what, answer, what it should be) that is wrong; '' if none is.
 
     Numbers may be off by the share `within` of what they should be, or by a millionth.
@@ -155,7 +156,7 @@ def first_wrong(pairs, within: float = 1e-3) -> str:
     return ""
 
 
-def mark(paper: str, name: str, answer) -> str:
+def mark(paper: str, name: str, answer: object) -> str:
     """Is what was filled in on a page under a name right? 'right', or what to look at; None is not filled in.
 
     Raises ValueError for a name that the paper does not have, and for an answer of the wrong kind.

@@ -10,15 +10,23 @@ __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'label', 'color', 'dos
 import io
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from .core import figures_dir, replacing
+
+if TYPE_CHECKING:
+    # imported where it is needed: it takes a second
+    from IPython.display import HTML
+    from matplotlib.axes import Axes
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.figure import Figure
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
 REAL, PLANTED, GREY = "#E69F00", "#2B6CB0", "#9A9A9A"
@@ -92,7 +100,7 @@ def _settings() -> dict:
 
 
 @contextmanager
-def style():
+def style() -> Iterator[None]:
     "matplotlib's settings for all figures; use as `with style():`, behind which they are what they were"
     import matplotlib as mpl
 
@@ -101,7 +109,7 @@ def style():
 
 
 @contextmanager
-def same_scatter(seed: int = 0):
+def same_scatter(seed: int = 0) -> Iterator[None]:
     """seaborn scatters points of `stripplot` alike each time, as of a seed, while this is open.
 
     It draws from numpy's global generator, whose state is afterwards what it was.
@@ -114,7 +122,9 @@ def same_scatter(seed: int = 0):
         np.random.set_state(state)
 
 
-def errorbar(ax, table: pd.DataFrame, x: str, y: str = "value", across: bool = False, **look):
+def errorbar(
+    ax: "Axes", table: pd.DataFrame, x: str, y: str = "value", across: bool = False, **look
+) -> "ErrorbarContainer":
     """Points on an `ax` with their intervals, as they stand in a long table: places in the column `x`, numbers in `y`.
 
     Ends of an interval are `low` and `high`, NaN where there is none; `across`: numbers along the x axis.
@@ -158,7 +168,7 @@ def foot(rows: pd.DataFrame, n: str = "", interval: str = "") -> str:
     return " · ".join(part for part in parts if part)
 
 
-def finish(fig, title: str, foot: str = "", caption: str = ""):
+def finish(fig: "Figure", title: str, foot: str = "", caption: str = "") -> "Figure":
     """A matplotlib figure, `fig`, with its title, its foot (see `foot`) and its caption.
 
     The caption has two to four sentences: what is drawn, how to read it, what follows.
@@ -204,7 +214,7 @@ class Picture:
             display(Markdown(f"*{self.said['Description']}*"))
 
 
-def picture(fig, dpi: int = 128) -> Picture:
+def picture(fig: "Figure", dpi: int = 128) -> Picture:
     "A figure, `fig`, as a notebook shows it, which is closed; 128 dpi are four dots for three of a common screen"
     import matplotlib.pyplot as plt
     from PIL import Image
@@ -219,7 +229,7 @@ def picture(fig, dpi: int = 128) -> Picture:
     return Picture(reduced.getvalue(), dpi, getattr(fig, "said", {}))
 
 
-def to_png(fig, file: Path):
+def to_png(fig: "Figure", file: Path) -> None:
     "Write a figure, `fig`, best through `finish`, with title, foot and caption in the file, whole or not at all"
     said = getattr(fig, "said", {})
     # without the version of matplotlib the same figure is the same file
@@ -228,7 +238,7 @@ def to_png(fig, file: Path):
         fig.savefig(part, format="png", metadata=metadata)
 
 
-def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
+def savefig(fig: "Figure", name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
     """Save a figure of ours under a name, '<paper>_fig<N>' by the paper's number, or '<paper>_x_<word>'.
 
     It is written into the folder of the profile; 'smoke' writes nothing. A `Picture` with its dpi comes back.
@@ -238,13 +248,13 @@ def savefig(fig, name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
-def slide(draw: Callable, stops: list, name: str, start: int = 0):
+def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Picture | None:
     """A figure with a slider of this name in Jupyter; where nobody can move one, as in a batch, its picture.
 
     `draw` gives the matplotlib figure at one of the stops, `start` is the number of the first.
     """
 
-    def at(stop) -> Picture:
+    def at(stop: object) -> Picture:
         with style():
             fig = draw(stop)
         return picture(fig)
@@ -275,8 +285,8 @@ def drawn(
     `parts` was measured.
     """
 
-    def decorate(draw):
-        def figure(measured, reported=None):
+    def decorate(draw: Callable) -> Callable:
+        def figure(measured: pd.DataFrame, reported: pd.DataFrame = None) -> "Figure":
             import matplotlib.pyplot as plt
 
             if parts and not measured.part.isin(parts).any():
@@ -294,7 +304,7 @@ def drawn(
     return decorate
 
 
-def placeholder(why: str):
+def placeholder(why: str) -> "Figure":
     "A figure that says in one line why there is none, what was not measured"
     import matplotlib.pyplot as plt
 
@@ -306,7 +316,7 @@ def placeholder(why: str):
     return fig
 
 # %% ../nbs/rooms/plots.ipynb #5ce75b05
-def to_html(table: pd.DataFrame, **how):
+def to_html(table: pd.DataFrame, **how) -> "HTML":
     "A table, a DataFrame, for display, without the plain copy that notebooks keep beside it; `how` is of its own `to_html`"
     from IPython.display import HTML
 

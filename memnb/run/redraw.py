@@ -1,6 +1,7 @@
 """A figure drawn again from the tables, with settings of one's own."""
 
 from inspect import signature
+from typing import TYPE_CHECKING
 
 from pandas import DataFrame
 
@@ -8,6 +9,9 @@ from ..core import did_you_mean
 from ..papers import find, paper
 from ..results import measured, reported, runs
 from .profiles import read_yaml
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def figures_of(word: str) -> dict:
@@ -18,7 +22,9 @@ def figures_of(word: str) -> dict:
     return dict(sorted(found.items(), key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0])))
 
 
-def redraw(word: str, name: str, settings: list = (), model: str = None, profile: str = None):
+def redraw(
+    word: str, name: str, settings: list = (), model: str = None, profile: str = None
+) -> "Figure":
     "As `figure_or_table`, but raises ValueError of a table, too"
     fig = figure_or_table(word, name, settings, model, profile)
     if not hasattr(fig, "savefig"):
@@ -33,7 +39,7 @@ def figure_or_table(
     model: str = None,
     profile: str = None,
     every: DataFrame = None,
-):
+) -> "Figure | DataFrame":
     """Draw a figure of a paper, by its word, and the name of the figure, as 'fig2' or 'x_tau', from the tables.
 
     Settings are as 'tau=0.05'; the rows are those of a model, and of a profile, by default the largest that is there.
