@@ -475,6 +475,51 @@ def test_every_width_takes_the_steps_of_torch(tmp_path, monkeypatch):
         assert found[name] == found["as it is used"], name
 
 
+TRAINED = r"""
+int main(void) {
+    int c[] = {2, 16, 70, 9, 2}; float beta[] = {.95f, .995f}, lr[] = {.01f, .02f, .01f};
+    long P = 70*16 + 9*16 + 2*(12*16*16 + 13*16) + 2*16;
+    float *p = malloc(P*4), *m = calloc(P, 4), *v = calloc(P, 4), out[7*9] = {0};
+    int32_t ids[7*9], lens[] = {9, 2, 3, 4, 5, 4, 3};
+    int64_t order[] = {0, 1, 2, 3, 4, 5, 6, -1, -1, -1, 6, 5, 4, 3, 2}; double losses[3], sum = 0;
+    for (long i = 0; i < P; i++) p[i] = ((i*7919)%1000 - 500)*1e-4f;
+    for (int i = 0; i < 7*9; i++) ids[i] = (i*31)%70;
+    int steps = train(c, p, m, v, ids, lens, order, 3, 5, lr, beta, 1e-8f, 0, 0, 2, losses);
+    score(c, p, ids, lens, 7, 0, out, 0, 0);
+    for (int i = 0; i < 7*9; i++) sum += out[i];
+    for (int i = 0; i < 3; i++) printf("%.5f ", losses[i]);
+    printf("%d %d %.3f\n", width(), steps, sum);
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@needs_c
+def test_an_arm_processor_takes_the_same_steps(tmp_path, monkeypatch):
+    "Compiled for aarch64 and run by qemu: products of all shapes, and three steps as here"
+    cross, qemu = (shutil.which(w) for w in ("aarch64-linux-gnu-gcc", "qemu-aarch64"))
+    if not (cross and qemu):
+        pytest.skip("needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user of Debian")
+    flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC")]
+    *here, width, steps, scores = program(tmp_path, TRAINED, *flags).stdout.split()
+    monkeypatch.setenv("CC", cross)
+    arm = [f for f in flags if "=" not in f] + ["-static"]
+    for code, wanted in ((PRODUCTS, ["1", "1", "1"]), (TRAINED, None)):
+        main, exe = tmp_path / "arm.c", tmp_path / "arm"
+        main.write_text(f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}')
+        command = [cross, *arm, "-w", main, "-o", exe, "-lm", "-lpthread"]
+        subprocess.run(command, check=True)
+        ran = subprocess.run([qemu, exe], capture_output=True, text=True, timeout=600, check=True)
+        told = ran.stdout.split()
+        if wanted:
+            assert told == wanted
+    *there, width, steps_there, scores_there = told
+    assert (width, steps_there) == ("16", steps)
+    assert np.allclose([float(x) for x in there], [float(x) for x in here], atol=1e-4)
+    assert float(scores_there) == pytest.approx(float(scores), abs=1e-2)
+
+
 def block_weights(rows, cols, bits):
     "Weights, float32, that are those of blocks of 32 columns: whole numbers times a step of each block"
     rng, most = np.random.default_rng(rows), 2 ** (bits - 1) - 1
