@@ -637,6 +637,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                             'memnb.core.set_wording': ('rooms/core.html#set_wording', 'memnb/core.py'),
                             'memnb.core.sha256': ('rooms/core.html#sha256', 'memnb/core.py'),
                             'memnb.core.share_dir': ('rooms/core.html#share_dir', 'memnb/core.py'),
+                            'memnb.core.vectors': ('rooms/core.html#vectors', 'memnb/core.py'),
                             'memnb.core.version': ('rooms/core.html#version', 'memnb/core.py'),
                             'memnb.core.wheel_file': ('rooms/core.html#wheel_file', 'memnb/core.py')},
             'memnb.data': { 'memnb.data.DataError': ('rooms/data.html#dataerror', 'memnb/data.py'),

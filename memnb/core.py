@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['AWAKE_TURNS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'paper_file', 'cache_dir',
            'own_dir', 'printable', 'set_wording', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version',
-           'replacing', 'did_you_mean', 'missing', 'lacking', 'require', 'sha256', 'file_hash', 'Counted', 'counting',
-           'counted', 'counting_along', 'compiler', 'compiled', 'wheel_file']
+           'vectors', 'replacing', 'did_you_mean', 'missing', 'lacking', 'require', 'sha256', 'file_hash', 'Counted',
+           'counting', 'counted', 'counting_along', 'compiler', 'compiled', 'wheel_file']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import difflib
@@ -158,6 +158,18 @@ def code_version() -> str:
         if f.name != "_modidx.py":
             h.update(str(f.relative_to(top)).encode() + f.read_bytes())
     return f"{version()}+{h.hexdigest()[:8]}"
+
+
+@lru_cache(None)
+def vectors() -> str:
+    "What the processor has for vectors: 'avx512', 'avx2', 'sse' or 'neon'; '' where nobody says"
+    info = Path("/proc/cpuinfo")
+    features = set(info.read_text().split()) if info.exists() else set()
+    known = dict(avx512="avx512f", avx2="avx2", sse="sse2", neon="asimd")
+    for name, feature in known.items():
+        if feature in features:
+            return name
+    return "neon" if platform.machine() in ("arm64", "aarch64") else ""
 
 # %% ../nbs/rooms/core.ipynb #f78861f6
 @contextmanager

@@ -19,7 +19,16 @@ import numpy as np
 import pandas as pd
 
 from . import stats
-from .core import code_version, data_dir, did_you_mean, paper_file, replacing, say, share_dir
+from memnb.core import (
+    code_version,
+    data_dir,
+    did_you_mean,
+    paper_file,
+    replacing,
+    say,
+    share_dir,
+    vectors,
+)
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
@@ -75,7 +84,7 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     variant=(str, "parameters that replaced those of the profile"),
     seed=(int, "seed of the run"),
     rule=(str, "checksum of the registered rules that a confirmatory run was made for"),
-    code=(str, "version and checksum of the code"),
+    code=(str, "version and checksum of the code, and the vectors of the processor"),
     when=(str, "day on which the number came out first"),
 )
 NUMBERS = "value", "low", "high", "sd", "n", "text"  # what a measurement gives
@@ -450,7 +459,8 @@ def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFram
     for column in ("model", "mode"):
         if column not in rows:
             rows[column] = ""
-    made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed), code=code_version())
+    made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed))
+    made["code"] = f"{code_version()} {vectors()}".strip()
     made["when"] = date.today().isoformat()
     if profile == CONFIRM:
         made["rule"] = registered_rules(paper)

@@ -10,7 +10,7 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from memnb import papers, results
+from memnb import core, papers, results
 
 WRITER = """
 import sys
@@ -42,6 +42,15 @@ def writer(home, *argv):
 
 def names(home):
     return sorted(p.name for p in (home / "data/papers/toy/measured").iterdir())
+
+
+@pytest.mark.parametrize("vectors", ["avx2", ""])
+def test_a_row_says_on_which_vectors_it_was_made(home, monkeypatch, vectors):
+    "Sums of torch and of blocks differ by them in the last bits"
+    monkeypatch.setattr(results, "vectors", lambda: vectors)
+    results.record("toy", rows(), "laptop", model="m", mode="chat")
+    (made_by,) = results.measured("toy").code
+    assert made_by == f"{core.code_version()} {vectors}".strip()
 
 
 @pytest.mark.parametrize("models", [range(6), [0, 0]], ids=["of six models", "of one run"])
