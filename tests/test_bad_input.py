@@ -766,3 +766,99 @@ def test_strings_that_no_training_had_are_not_called_memorized(tmp_path):
         contextual.judged_log(*logs, never=["s99"])
     with pytest.raises(ValueError, match="4 or more"):
         contextual.judged_log(*logs, never=never[:2])
+
+
+# --- texts and their controls
+
+
+class Reads(lm.LM):
+    "Each sign is a token; `loss` of a text, and whether all of it is the likeliest"
+
+    caps = frozenset({"tokens"})
+
+    def __init__(self, folder, loss, knows=()):
+        super().__init__("reads", "reads", store=lm.Store(folder / "reads.sqlite"))
+        self.loss, self.knows, self.tok = loss, {*knows}, self
+        self.encode = list
+
+    def __call__(self, text, **kw):
+        return type("Encoded", (), dict(input_ids=list(text)))
+
+    def _answer(self, todo):
+        for i, (_, text) in enumerate(todo):
+            yield i, [[-self.loss(text)] * len(text), [text in self.knows] * len(text)]
+
+
+def sentences(n, seed, mixed=False):
+    "Made-up sentences that nobody remembers; mixed: their words in any order"
+    import random
+
+    rng = random.Random(seed)
+    who = "baker miller teacher gardener driver".split()
+    for _ in range(n):
+        text = (
+            f"On a {rng.choice(['cold', 'rainy', 'bright'])} morning the {rng.choice(who)} of our street gave "
+            f"{rng.randrange(3, 90)} {rng.choice(['rolls', 'apples', 'letters'])} to the {rng.choice(who)}, who "
+            f"had been waiting since {rng.randrange(4, 9)} o'clock."
+        )
+        words = text.split()
+        yield " ".join(rng.sample(words, len(words))) if mixed else text
+
+
+def surprise(text):
+    "A loss that knows nothing but the order of words, as of any model of English"
+    return 1.0 + (sum(map(ord, text)) % 97) / 1000 + (0 if text.startswith("On a ") else 2)
+
+
+NEVER = dict(
+    alike=lambda: list(sentences(120, 2)),
+    mixed=lambda: list(sentences(120, 2, mixed=True)),
+    numbers=lambda: [f"{i * 7919 % 99991}:{i}, {i * 31 % 977}-{i * i}" for i in range(120)],
+)
+
+
+@pytest.mark.parametrize("kind", NEVER)
+def test_no_verdict_where_anybody_tells_the_sets_apart(kind, tmp_path):
+    from memnb import compare
+
+    m, own = Reads(tmp_path, surprise), list(sentences(20, 1))
+    t = compare.ask(m, own, never=NEVER[kind](), prefixes=(8,), influence=False)
+    page = compare.ask_page(t, tmp_path / "ask.html").read_text()
+    lead = page[page.index('class="lead"') :].split("</p>")[0]
+    if kind == "alike":
+        assert not t.attrs["apart"] and "does not tell the texts" in lead
+        assert (t.verdict == "no sign of memorization").sum() >= 15 and t.rate.notna().all()
+    else:
+        assert {*t.verdict} == {"no verdict"} and t.rate.isna().all()
+        assert "No verdict" in lead and ": memorized" not in page
+        assert t.attrs["blind"]["low"] > 0.5 and t.attrs["blind"]["differ"][0][:8] in lead.replace(
+            "&#39;", "'"
+        )
+
+
+def test_the_headline_takes_the_controls_in(tmp_path):
+    from memnb import compare
+
+    own, never = list(sentences(5, 1)), list(sentences(5, 2))
+    m = Reads(tmp_path, surprise, knows=[*own, *never])
+    t = compare.ask(m, own, never=never, prefixes=(8,), influence=False)
+    lead = compare.ask_lead(t)
+    assert "5 of 5: comes back word for word; 5 of 5 that were never shown come back, too" in lead
+    assert "cannot tell" in lead
+    one = Reads(tmp_path / "one", surprise, knows=own)
+    lead = compare.ask_lead(compare.ask(one, own, never=never, prefixes=(8,), influence=False))
+    assert "0 of 5 that were never shown" in lead and "cannot tell" not in lead
+
+
+def test_texts_that_anybody_goes_on_with_are_said(tmp_path):
+    from memnb import compare
+
+    own = ["1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12", *sentences(2, 1)]
+    m = Reads(tmp_path, surprise, knows=own)
+    t = compare.ask(m, own, prefixes=(8,), influence=False)
+    assert (
+        t.verdict.tolist()
+        == ["comes back, as anybody would go on"] + ["comes back word for word"] * 2
+    )
+    assert any("takes no memory" in note for note in t.attrs["notes"])
+    assert "1 of 3: comes back, as anybody would go on" in compare.ask_lead(t)
