@@ -21,9 +21,9 @@ from scipy.stats import false_discovery_control, norm
 from .. import data, lm
 from ..capacity.given import common_beginnings, held_bits, left_out_note, read_texts
 from ..capacity.method import LN2
+from .blind import Blind, anybody_goes_on, blind
 from .relations import ez_ratio, log_queries, min_k, window_votes, zlib_ratio
 from ..core import replacing, require, say, version
-from .blind import Blind, anybody_goes_on, blind
 from ..stats import binom_ci, conformal_p, fisher
 
 # %% ../../nbs/compare/asking.ipynb #e3c0ed87
