@@ -17,14 +17,13 @@ from .given import *
 from .measuring import *
 from .method import *
 from .text import *
-from ..claims import by_model
 from ..papers import Paper
 
 PAPER = Paper(
     "capacity",
     measure,  # noqa: F405
     vars(_figures),
-    by_model(_claims.statistics),
+    _claims.statistics,
     judged,
     facts,
     chosen=judged,

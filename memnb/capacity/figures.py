@@ -96,7 +96,7 @@ def fig6(axs, measured, reported):
     (a, b), caps, curve = axs, bits.capacities(measured), results.select(measured, part="curve")
     caps = caps[(caps.vocab == caps.vocab.max()) & (caps.length == caps.length.max())]
     ends = bits.endings(measured)
-    ends = ends[ends.known].drop_duplicates("config")
+    ends = ends[ends.tested].drop_duplicates("config")
     for p, mark, hue in (("fp32", "o", plots.REAL), ("bf16", "s", "#7A3E00")):
         paper, open_ = bits.paper_capacity(reported, p), dict(marker=mark, ms=4)
         a.plot(paper.params, paper.capacity, **plots.HOLLOW | open_, label=f"paper, {p}")
@@ -204,7 +204,7 @@ def fig13(axs, measured, reported):
     names, hues = dict(length="tokens of a sequence, S", vocab="vocabulary, V"), _hues(every)
     for ax, (part, name) in zip(axs, names.items()):
         for c, g in every[every.part == part].groupby("config"):
-            alpha = bits.reached_alpha(measured, c)
+            alpha = bits.reached_alpha(bits.trainings(measured, "length", "vocab", "synthetic"), c)
             e = bits.with_expected(g, alpha).sort_values(part)
             ax.plot(e[part], e.expected, color=hues[c], ls="--", lw=1)
             ax.plot(e[part], e.bits, "o", color=hues[c], ms=5, label=f"{c}, {alpha:.2f} P")
@@ -428,7 +428,7 @@ def tab1(measured, reported):
     own = bits.capacities(measured).replace(dict(precision={"bf16-stored": "bf16"}))
     own = own[(own.vocab == 2048) & (own.length == 64) & own.precision.isin(["fp32", "bf16"])]
     rows, ends = [], bits.endings(measured)
-    ends = ends[ends.known].drop_duplicates("config").set_index("config")
+    ends = ends[ends.tested].drop_duplicates("config").set_index("config")
     for r in own.itertuples():
         paper = bits.paper_capacity(reported, r.precision).set_index("config")
         e = ends.loc[r.config] if r.config in ends.index and r.precision == "fp32" else None
@@ -448,7 +448,9 @@ def _sweep_table(measured, reported, part, where):
     r = reported[(reported["where"] == where) & (reported.what == "error")].astype(dict(x=float))
     out = pd.DataFrame(dict(paper=r.value.astype(float).values), r.x.astype(int).rename(part))
     for c, g in bits.trainings(measured, part).groupby("config"):
-        e = bits.with_expected(g, bits.reached_alpha(measured, c)).set_index(part)
+        e = bits.with_expected(
+            g, bits.reached_alpha(bits.trainings(measured, "length", "vocab", "synthetic"), c)
+        ).set_index(part)
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
         own = {name: e.error, "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H")}
         own = {f"{k} ({c})" if k in out else k: v for k, v in own.items()}
