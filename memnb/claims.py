@@ -436,9 +436,9 @@ def estimate_text(line) -> str:
         return ""
     ends = "" if line.low == line.high else f" ({_told(line.low)} to {_told(line.high)})"
     if line.high == math.inf:
-        ends = " or more"
+        ends = " or more" if line.low == line.value else f" ({_told(line.low)} or more)"
     if line.low == -math.inf:
-        ends = " or less"
+        ends = " or less" if line.high == line.value else f" ({_told(line.high)} or less)"
     edge = {"above": "more than", "below": "less than"}
     if line.side == "between":
         bounds = f"{_told(line.no)} to {_told(line.yes)}"
@@ -510,6 +510,8 @@ def readings(
 
     The lines of the board itself come first, with the reading ''.
     """
+    # files are read once for all readings
+    measured = results.measured(paper) if measured is None else measured
     first = board(paper, measured, reported)
     parts = [first.assign(reading="", choice="")]
     for name, reading in rules(paper).readings.items():

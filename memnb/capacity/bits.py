@@ -6,8 +6,8 @@
 __all__ = ['BINS', 'GAIN', 'PAST_KINK', 'TESTED', 'MOST', 'KEPT', 'shape', 'data_bits', 'trainings', 'run_keys', 'run_row',
            'compression_rates', 'long_rows', 'count_trainings', 'state_folder', 'random_fits', 'random_jobs',
            'synthetic', 'sweep', 'training_lengths', 'power_law', 'endings_by_run', 'over_replicates', 'endings',
-           'tops', 'capacities', 'paper_capacity', 'slope', 'with_expected', 'of_largest', 'over_capacity',
-           'reached_alpha', 'quantized', 'kept_rows', 'stored', 'precision_costs', 'kept_shares']
+           'both_endings', 'law_ends', 'tops', 'capacities', 'paper_capacity', 'slope', 'with_expected', 'of_largest',
+           'over_capacity', 'reached_alpha', 'quantized', 'kept_rows', 'stored', 'precision_costs', 'kept_shares']
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
 import hashlib
@@ -360,6 +360,23 @@ def endings(
     return over_replicates(endings_by_run(rows, part, start), gain)
 
 
+def both_endings(rows: pd.DataFrame) -> pd.DataFrame:
+    "`endings` of both recipes, `part`"
+    parts = [endings(rows, part).assign(part=part) for part in ("steps", "ladder")]
+    return pd.concat(parts, ignore_index=True)
+
+
+def law_ends(ends: pd.DataFrame) -> pd.DataFrame:
+    """Where models end by the law, a row a model (config) of which the law is tested at some data size and recipe.
+
+    Of its ends the largest, as capacity is a maximum over data sizes; `ends`: as of `both_endings`.
+    """
+    tested = {*ends[ends.tested].config}
+    known = ends[ends.config.isin(tested) & ends.limit_low.notna()]
+    largest = known.loc[known.groupby("config").limit.idxmax()]
+    return largest.sort_values("params").set_index("config")
+
+
 def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
     """The most bits of each replicate, over data sizes and lengths of training: a row a model, precision and run.
 
@@ -394,7 +411,7 @@ def capacities(
     """
     keys = ["config", "vocab", "length", "params", "precision"]
     if ends is None:
-        ends = pd.concat([endings(rows, part).assign(part=part) for part in ("steps", "ladder")])
+        ends = both_endings(rows)
     ended = {*zip(*(ends[ends.ended][c] for c in ("part", "config", "vocab", "length", "n")))}
     best = []
     for key, top in tops(rows, trained).groupby([*keys, "part"]):

@@ -175,12 +175,10 @@ def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
     Where the law of long trainings is tested on a model, its capacity is the end by that law, the largest over data sizes
     and batches. Elsewhere the longest training is a lower bound, and its interval is open above.
     """
-    ends = tables.both_ends
-    tested = {*ends[ends.tested].config}
+    ends = bits.law_ends(tables.both_ends)
     for config, top in tables.tops.groupby("config"):
-        same = ends[(ends.config == config) & ends.limit_low.notna()]
-        if config in tested and len(same):
-            end = same.loc[same.limit.idxmax()]
+        if config in ends.index:
+            end = ends.loc[config]
             value, low, high = end[["limit", "limit_low", "limit_high"]] / end.params
             count = end.runs
         else:
@@ -740,7 +738,7 @@ def facts(rows: pd.DataFrame) -> dict:
     return found | dict(
         bf16=100 * of("precision", "1x16"),
         best8=of("bits", "1x8"),
-        law_off=100 * law.value.min(),
+        law_off=-100 * law.value.min(),
         large_bits=statistics(rows[:0], results.reported("capacity"), law="bits")
         .frame()
         .value.iloc[0],
