@@ -241,7 +241,7 @@ def fig15(axs, measured, reported):
     for y, f, hue in (("F1", f1_of_bits, plots.COLORS[0]), ("AUC", auc_of_bits, plots.COLORS[1])):
         b.plot(x, f(x), color=hue, lw=1)
         b.plot(every.nats, every[y.lower()], "o", color=hue, ms=3, label=y)
-    b.plot(x, accuracy_bound(x), color="black", lw=1, ls="-.", label="no attack is above")
+    b.plot(x, accuracy_bound(x), color="black", lw=1, ls="-.", label="F1, at most")
     b.set(xscale="log", xlabel="b, nats held of a sequence", ylabel="F1, AUC")
     b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
     for ax in axs:

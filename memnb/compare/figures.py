@@ -129,15 +129,14 @@ def fig7(axs, rows):
     for ax, t, title in zip(axs, (1, 4), ("shown once per epoch", "shown 4 times per epoch")):
         for name in MEASURES:
             g = d[(d.times == t) & (d["item"] == name)].sort_values("x")
-            ax.fill_between(g.x, g.low, g.high, color=_LOOKS[name]["color"], alpha=0.15, lw=0)
-            ax.plot(g.x, g.value, ms=4, lw=1, **_LOOKS[name])
+            ax.plot(g.x, g.value, ms=4, lw=1.2, **_LOOKS[name])
         ax.plot(x, x, color=plots.GREY, lw=1, label="guessing")
         ax.set(xscale="log", ylim=(-0.02, 1.02), xlabel="false-positive rate")
         ax.set(title=title, ylabel="share of shown texts detected")
         ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
         ax.minorticks_off()
     return (
-        "Averaged over models and worlds; the band is the interval over worlds. Where many texts have the "
+        "Averaged over models and worlds. Where many texts have the "
         "same score, as for extraction, ties are broken at random, so a measure that detects nothing lies on the "
         "grey line."
     )
@@ -153,7 +152,8 @@ def fig_x_difference(axs, rows):
     _differences(axs[1], d[d.x == 0.05], "", xlabel=share)
     return (
         "Texts shown once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
-        "is better. LiRA was fixed as the measure to beat before the worlds were trained."
+        "is better. That LiRA is to be beaten is from Carlini et al. (2022); the first of the worlds had shown it before the "
+        "others were trained. Two worlds share their texts."
     )
 
 
