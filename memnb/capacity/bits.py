@@ -330,7 +330,7 @@ def over_replicates(by_run: pd.DataFrame, gain: float = GAIN) -> pd.DataFrame:
     "`endings` from those of `endings_by_run`"
     ends = []
     for key, one in by_run.groupby(_TRAINED_ON):
-        row = dict(zip(_TRAINED_ON, key))
+        row = dict(zip(_TRAINED_ON, key, strict=True))
         for quantity in _ENDING:
             names = [quantity, f"{quantity}_low", f"{quantity}_high"]
             row.update(zip(names, mean_ci(one[quantity])))

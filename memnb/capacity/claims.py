@@ -20,7 +20,7 @@ from .attack import ALPHA, fit_law, law_curve, membership_law
 from .method import LN2, auc_of_bits, f1_of_bits
 from .text import EXTRACTED_OF, shown_prefixes
 from ..results import Rows
-from ..stats import binom_ci, difference_ci, mean_ci, random_effects, simultaneous, spearman_ci
+from ..stats import binom_ci, difference_ci, mean_ci, simultaneous, spearman_ci
 
 # %% ../../nbs/capacity/claims.ipynb #efc1c4dc
 def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
