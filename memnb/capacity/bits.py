@@ -336,8 +336,8 @@ def over_replicates(by_run: pd.DataFrame, gain: float = GAIN) -> pd.DataFrame:
             row.update(zip(names, mean_ci(one[quantity])))
         row.update(steps=one.steps.max(), runs=len(one))
         # an interval that is not known is within no bound
-        row["ended"] = bool(-gain < row["gain_low"] and row["gain_high"] < gain)
-        row["tested"] = bool(-TESTED < row["miss_low"] and row["miss_high"] < TESTED)
+        row["ended"] = bool(row["gain_low"] > -gain and row["gain_high"] < gain)
+        row["tested"] = bool(row["miss_low"] > -TESTED and row["miss_high"] < TESTED)
         ends.append(row)
     names = [f"{quantity}{end}" for quantity in _ENDING for end in ("", "_low", "_high")]
     table = pd.DataFrame(ends, columns=[*_TRAINED_ON, *names, "steps", "runs", "ended", "tested"])
