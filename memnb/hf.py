@@ -226,6 +226,11 @@ class HF(LM):
         self.config = self.outline.config
         self._take_sizes(rows, memory)
 
+    def _answer(self, todo):
+        "Answers as they come: (position in `todo`, answer)"
+        yield from getattr(self, "_" + todo[0][0]["request"])(todo)
+        core.give_back()
+
     @cached_property
     def fast(self):
         "The network to compute with, read now that it is needed"
@@ -451,13 +456,6 @@ def _tokens(self: HF, todo):
     texts = [self.tok(text, add_special_tokens=False).input_ids for _, text in todo]
     for i, logprobs, likeliest in self._scored([start] * len(texts), texts):
         yield i, [logprobs, likeliest]
-
-
-@patch
-def _answer(self: HF, todo):
-    "Answers as they come: (position in `todo`, answer)"
-    yield from getattr(self, "_" + todo[0][0]["request"])(todo)
-    core.give_back()
 
 # %% ../nbs/rooms/hf.ipynb #9fe2e126
 @patch

@@ -195,7 +195,8 @@ def test_no_key_and_no_network(model, monkeypatch, tmp_path):
 
 
 def test_model_that_cannot(tmp_path):
-    mute = lm.LM("mute", "mute", store=lm.Store(tmp_path / "m.sqlite"))
+    mute = Echo("mute", "mute", store=lm.Store(tmp_path / "m.sqlite"))
+    mute.caps = frozenset()
     with pytest.raises(lm.Unsupported, match="cannot answer 'generate'"):
         tabular.measure(mute, "iris")
 

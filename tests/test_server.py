@@ -69,6 +69,12 @@ class Server(ThreadingHTTPServer):
         self.plan = {}  # prompt -> faults, used up one a request; a single fault instead of a list stays
         self.asked = []  # (prompt, time, path, headers, body), one a request
         self.delay, self.now, self.most = 0, 0, 0
+        self.looked, self.who, self.who_says = (
+            0,
+            "",
+            "",
+        )  # looks at which model this is, its name, words
+        self.listed = None  # what `/v1/models` says
         self.not_taken = {}  # field -> the fault of requests that have it
         self.gather = 0  # replies wait until as many requests have been here together
         self.lock, self.over, self.full = threading.Lock(), threading.Event(), threading.Event()
@@ -102,9 +108,21 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
+    def do_GET(self):
+        self.reply(
+            self.server.listed or dict(error="nothing here"), 200 if self.server.listed else 404
+        )
+
     def do_POST(self):
         srv, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         prompt = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        body["model"] = srv.who or body["model"]
+        if prompt == servers.WHO:  # every run begins by looking who answers
+            with srv.lock:
+                srv.looked += 1
+            says = srv.who_says.pop(0) if isinstance(srv.who_says, list) else srv.who_says
+            reply = content(says) if says else changed()
+            return reply(self, body)
         with srv.lock:
             srv.asked.append((prompt, time.monotonic(), self.path, self.headers, body))
             fault = next((srv.not_taken[f] for f in body if f in srv.not_taken), None) or srv.take(
@@ -270,7 +288,7 @@ def at(tmp_path):
     return tmp_path / "answers.sqlite"
 
 
-def load(at, mode="chat", timeout=5.0, retries=1, name="openai:loud", **kw):
+def load(at, mode="chat", timeout=30.0, retries=1, name="openai:loud", **kw):
     return lm.load(name, store=lm.Store(at), mode=mode, timeout=timeout, retries=retries, **kw)
 
 
@@ -279,9 +297,10 @@ def asks(mode, words):
 
 
 def table(at, what="key, model, settings, prompt, answer"):
-    "The rows of the store, read past memnb"
+    "The rows of the store, read past memnb, without those that say which model answered"
+    answers = "json_extract(settings, '$.request') != 'served'"
     with sqlite3.connect(at) as db:
-        return db.execute(f"SELECT {what} FROM answers").fetchall()
+        return db.execute(f"SELECT {what} FROM answers WHERE {answers}").fetchall()
 
 
 def stored(at):
@@ -315,7 +334,7 @@ def both():
 def test_fault_then_answer(server, at, fault):
     "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
     server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
-    assert load(at, timeout=0.4 if fault == "hang" else 5.0).generate(both()) == [
+    assert load(at, timeout=3.0 if fault == "hang" else 30.0).generate(both()) == [
         w.upper() for w in BOTH
     ]
     assert stored(at) == upper(BOTH)
@@ -348,7 +367,7 @@ def test_all_faults_in_one_run(server, at):
     words = [f"{n} of many" for n in FAULTS]
     for w, n in zip(words, FAULTS):
         server.plan[w] = [FAULTS[n], status(500)]
-    assert load(at, "completion", timeout=1.0, retries=3).generate(words) == [
+    assert load(at, "completion", timeout=4.0, retries=3).generate(words) == [
         w.upper() for w in words
     ]
     assert stored(at) == upper(words)
@@ -369,7 +388,7 @@ def test_faults_for_good(server, at, mode):
     with pytest.raises(
         lm.NoAnswer, match=f"^{n} of {2 * n} prompts.* other {n} are in the store"
     ) as e:
-        load(at, mode, timeout=1.0).generate(asks(mode, words))
+        load(at, mode, timeout=4.0).generate(asks(mode, words))
     assert stored(at) == upper(words[::2])
     assert (
         "because of" in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
@@ -620,7 +639,8 @@ def test_several_fields_are_not_taken(server, at):
         server.not_taken[f] = no_field(f, "openai")
     assert load(at).generate(asks("chat", WORDS), stop=["IRD"]) == ["FIRST", "SECOND", "TH"]
     assert len(server.asked) == 6
-    assert set(server.asked[-1][-1]) == {"model", "messages", "max_completion_tokens"}
+    sent = {"model", "messages", "max_completion_tokens"}
+    assert set(server.asked[-1][-1]) - set(servers.NEUTRAL) == sent
 
 
 def test_neither_limit_is_taken(server, at):
@@ -787,15 +807,13 @@ def test_the_choice_that_counts(server, at):
     assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
 
 
-def test_another_model_answers(server, at, capsys):
-    def by(name):
-        return lambda h, body: h.reply(whole(body) | dict(model=name))
-
-    server.plan = dict(first=by("loud-2024-08-06"), second=by("quiet"), third=by("quiet"))
-    server.plan["fourth"] = by("/srv/loud")
-    load(at).generate(asks("chat", WORDS + ["fourth"]))
+def test_the_name_in_a_reply(server, at, capsys):
+    "Another one than was asked for is said, without the folder; the same one in another folder is the same"
+    server.who = "loud-2024-08-06"
+    server.plan["second"] = lambda h, b: h.reply(whole(b) | dict(model="/srv/loud-2024-08-06"))
+    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
     said = capsys.readouterr().err
-    assert said.count("'quiet'") == 1 and said.count("loud-2024") == 1 and "srv" not in said
+    assert said.count("the answers are those of 'loud-2024-08-06'") == 1 and "srv" not in said
 
 
 # ---- log-probabilities
@@ -970,7 +988,9 @@ def test_the_request(server, at, mode):
     assert path == ("/v1/chat/completions" if mode == "chat" else "/v1/completions")
     assert headers["Authorization"] == f"Bearer {KEY}"
     assert body.pop("messages" if mode == "chat" else "prompt") == asks(mode, ["first"])[0]
-    assert body == dict(model="loud", max_tokens=7, temperature=0, stop=list("vwxy"))
+    assert body == dict(
+        servers.NEUTRAL, model="loud", max_tokens=7, temperature=0, stop=list("vwxy")
+    )
 
 
 @each_mode
@@ -1041,7 +1061,7 @@ RUN = textwrap.dedent("""
     at, first, last = sys.argv[1], *map(int, sys.argv[2:])
     print('ready', flush=True)
     sys.stdin.readline()
-    model = lm.load('openai:loud', store=lm.Store(at), timeout=5., retries=1, concurrency=4)
+    model = lm.load('openai:loud', store=lm.Store(at), timeout=30., retries=1, concurrency=4)
     print(json.dumps(model.generate([lm.chat('', [], f'word {i}') for i in range(first, last)])))
 """)
 OPEN = textwrap.dedent("""
@@ -1149,7 +1169,7 @@ def test_interrupt_stops_asking(server, at):
 def test_interrupt_ends_a_process_whose_server_is_silent(server, at):
     "Ctrl-C does not wait for what is in flight, here for up to ten minutes"
     server.plan = dict.fromkeys(ALL[8:], hang)
-    with process(RUN.replace("timeout=5.", "timeout=600."), at, 0, 60) as p:
+    with process(RUN.replace("timeout=30.", "timeout=600."), at, 0, 60) as p:
         tell(p, "go")
         wait(lambda: len(server.asked) >= 12)
         p.send_signal(signal.SIGINT)
@@ -1328,10 +1348,21 @@ def test_a_model_without_a_system_role(server, at, code, told, capsys):
 def test_a_server_that_cuts_prompts(server, at):
     "`usage` tells: the run stops, and nothing of it is kept"
     row = "5.1,3.5,1.4,0.2,setosa\n" * 400
-    server.plan[row] = lambda h, body: h.reply(whole(body) | dict(usage=dict(prompt_tokens=2048)))
+
+    def short(h, body):
+        n = min(2048, len(body["messages"][-1]["content"]) // 2)
+        h.reply(whole(body) | dict(usage=dict(prompt_tokens=n)))
+
+    class Short(dict):
+        def get(self, prompt):
+            return short
+
+    server.plan = Short()
     with pytest.raises(lm.ModelError, match="cuts prompts: it read 2,048 tokens.*CONTEXT_LENGTH"):
         load(at).generate(asks("chat", [row, *WORDS]))
-    assert stored(at) == {} and len(server.asked) == 1
+    assert (
+        stored(at) == {} and len(server.asked) == 4
+    )  # the prompt, and the count of it and its halves
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def _served(words):
     if url := given.pop("url", ""):
         _place(url)
         os.environ["OPENAI_BASE_URL"] = url
+        # what the command line names is asked, whatever address the environment has for Azure
+        os.environ.pop("AZURE_OPENAI_ENDPOINT", None)
     if given:
         os.environ["MEMNB_SERVER"] = json.dumps(given)
 
