@@ -6,7 +6,6 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/icl/index.ipynb #0d47174f
-from ..claims import by_model
 from . import claims as _claims
 from . import figures as _figures
 from .claims import *
@@ -23,4 +22,4 @@ from .replication import *
 from .tables import *
 from ..papers import Paper
 
-PAPER = Paper("icl", run, vars(_figures), by_model(_claims.statistics), _claims.judged)
+PAPER = Paper("icl", run, vars(_figures), _claims.statistics, _claims.judged, _claims.facts)

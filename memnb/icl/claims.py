@@ -6,76 +6,307 @@
 __all__ = []
 
 # %% ../../nbs/icl/claims.ipynb #f0a8f611
+import json
+from functools import lru_cache
+
 import numpy as np
+import pandas as pd
 
 from .. import claims, results, stats
 from .controls import by_repeat
-from .halves import K
+from .halves import EXACT, K, NEAR, both_halves, effects, often_alike, own_control
+from .measuring import answer_files, kept_answers
 from .method import MAIN
 from .replication import OFTEN
 from .tables import whole
 
 # %% ../../nbs/icl/claims.ipynb #514ad0d9
-CSV, BRIDGED = ["planted:file+swapped", "planted:unbridged+swapped"], ["planted:bridged+swapped"]
-ASKED = {  # claim: the models that decide it, each for itself
-    **dict.fromkeys(["surface", "smallest", "exact", "context", "instruction"], CSV),
-    **dict.fromkeys(["labels", "key", "called", "shuffled", "stable", "explicit"], BRIDGED),
-    **dict.fromkeys(["levels", "performance", "memorized", "correlates"], BRIDGED),
-}
+# the smallest change that would matter, of recall or accuracy: the paper discusses none smaller (RTE, +7.5 to +13)
+TEN_POINTS = 0.1
+
+# the memory "in few-shot regimes" from which on the paper sees performance gain (§5.2, observation 1)
+SUBSTANTIAL = 0.4
+
+# claims about a loss, or a difference, of recall: they need some recall
+NEED_RECALL = "labels key shuffled levels stable explicit called own_control".split()
+NEED_LABELS = "memorized performance correlates".split()
+
+# claims that demonstrations or the instruction raise recall: one family, with one smallest effect
+RAISE = "surface smallest exact context instruction".split()
 
 
-def judged(rows):
-    "The measured rows that claims are judged by: of each model, data set and k the largest run; a half of a data set only where it is alone"
+def judged(rows: pd.DataFrame) -> pd.DataFrame:
+    """The measured rows that claims are judged by: of each model, data set and k the largest run.
+
+    A half of a data set counts only where it was measured alone.
+    """
     return whole(results.runs(rows, by=("model", "dataset", "k")))
 
-
-def models(claim: claims.Claim, rows) -> list:
-    "Who is asked about a claim: names of models; of a model of one's own with known memories, its own"
-    there = [m for m in dict.fromkeys(rows.model) if (rows.part[rows.model == m] == "effect").any()]
-    decide = [m for m in ASKED.get(claim.id, []) if m in there]
-    return decide or [m for m in there if m not in CSV + BRIDGED]
-
 # %% ../../nbs/icl/claims.ipynb #386c1c9d
-def printed_rows(reported) -> list:
-    "What the printed rates of 200 instances, and the printed correlations, come to: dicts"
-    where, n, rows = "§5.1, observation 2", 200, []
-    zero = results.select(reported, what="rate_high", k="0").value.astype(float).iloc[0]
-    for r in results.select(reported, where=where, what="rate").itertuples():
-        rate, case = float(r.value), dict(other=f"{r.dataset}, k = 0 to 200", n=n, unit="texts")
-        a, b = (round(zero * n), n), (round(rate * n), n)
-        low, high = stats.difference_ci(a, b)
-        rows.append(case | dict(item="printed-surface", value=rate - zero, low=low, high=high))
-        half = 1.96 * np.sqrt(1 / a[0] + 1 / b[0] - 2 / n)  # of the logarithm of a ratio
-        low, high = rate / zero * np.exp([-half, half])
-        rows.append(case | dict(item="doubles", value=rate / zero, low=low, high=high))
-    for r in results.select(reported, where="Table 2").itertuples():
-        size = abs(float(r.value))
-        case = dict(other=f"{r.dataset}, {r.setting}", n=5, unit="points")
-        rows.append(case | dict(item="rising", value=size, low=size - 0.005, high=size + 0.005))
+# instances a data set (§4)
+INSTANCES = 200
+
+
+def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
+    """What the printed rates come to: rows of `printed-surface` and `doubles`.
+
+    `zero` is the printed zero-shot rate that stands for each data set, the 'highest' or 'lowest'.
+    """
+    none = results.select(reported, what=["rate_low", "rate_high"], k="0").set_index("what").value
+    lowest, highest = float(none["rate_low"]), float(none["rate_high"])
+    before = highest if zero == "highest" else lowest
+    few = results.select(reported, where="§5.1, observation 1", what="rate")
+    many = results.select(reported, where="§5.1, observation 2", what="rate")
+    many = pd.concat([few, many]).drop_duplicates(["dataset", "setting"])
+    rates = dict(zip(many.dataset, many.value.astype(float)))
+    rows = results.Rows()
+    gains, below, above = [], [], []
+    for dataset, rate in rates.items():
+        low, high = stats.difference_ci(
+            (round(before * INSTANCES), INSTANCES), (round(rate * INSTANCES), INSTANCES)
+        )
+        gain = rate - before
+        gains.append(gain)
+        below.append(gain - low)
+        above.append(high - gain)
+        rows.value("case", gain, item="printed-surface", other=dataset)
+    # the four data sets are those that the claim is about: only their texts are a sample
+    mean, k = np.mean(gains), len(gains)
+    ends = mean - np.hypot.reduce(below) / k, mean + np.hypot.reduce(above) / k
+    rows.value("statistic", mean, *ends, item="printed-surface", n=k * INSTANCES, unit="texts")
+    write_ratios(rows.at(item="doubles"), rates, lowest, highest)
     return rows
 
 
-def statistics(rows, reported) -> list:
-    "What the claims read: dicts, `item` a claim, `other` the case, value, low, high, n"
-    out = printed_rows(reported)
+def write_ratios(rows: results.Rows, rates: dict, lowest: float, highest: float) -> None:
+    "Write how many times their zero-shot rates the rates are: bounds, as each is known to lie between two"
+    bounds = {}
+    for dataset, rate in rates.items():
+        ends = []
+        for zero, sign in ((highest, -1), (lowest, 1)):
+            # of the logarithm of a ratio of two shares of as many texts each
+            variance = 1 / (rate * INSTANCES) + 1 / (zero * INSTANCES) - 2 / INSTANCES
+            ends.append(rate / zero * np.exp(sign * 1.96 * np.sqrt(variance)))
+        bounds[dataset] = ends
+    # more texts would not help where the unknown zero-shot rate decides
+    smallest = min(bounds.values())
+    guard = "only the range of the zero-shot rates is printed" if smallest[1] > 2 else ""
+    if smallest[0] > 2:
+        guard = ""
+    for dataset, (low, high) in bounds.items():
+        middle = rates[dataset] / np.sqrt(lowest * highest)
+        rows.value("statistic", middle, low, high, other=dataset, guard=guard, unit="data set")
+
+
+def copied_rows(rows: pd.DataFrame) -> results.Rows:
+    "How many instances of the paper's data sets a copy of the nearest demonstration reproduces, at the largest k"
+    written = results.Rows(item="copies", unit="texts")
     copies = by_repeat(rows[rows.model.str.startswith("copy:")])
-    for d, g in copies[copies.group == "copy"].groupby("dataset", sort=False):
-        top = g.loc[g.k.idxmax()]
-        low, high = stats.binom_ci(round(top.value * top.n), int(top.n))
-        case = dict(item="copies", other=f"{d}, k = {top.k:g}", n=int(top.n), unit="texts")
-        out.append(case | dict(value=top.value, low=low, high=high))
-    changes = rows[(rows.part == "effect") & (rows.quantity == "change")]
-    for r in changes[["model", "item", "other", "value", "low", "high", "n"]].to_dict("records"):
-        r |= dict(unit="texts", guard="")
-        if r["item"] == "own_control":
-            r["other"] = f"{r['model']}: {r['other']}"
-        if r["item"] == "key":  # the full setting, but for 15 points
-            r |= {c: r[c] + 0.15 for c in ("value", "low", "high")}
-            r["other"] = f"plus 15 points: {r['other']}"
-        if r["item"] == "performance":
-            few = dict(part="replication", quantity="rate", setting=MAIN, k=K, times=OFTEN)
-            memory = results.select(rows[rows.model == r["model"]], **few)
-            if not (memory.high >= 0.4).any():
-                r["guard"] = "few-shot memorization does not reach 40 %"
-        out.append(r | dict(item=r["item"].removesuffix("-pairs").removesuffix("-own")))
-    return out
+    for dataset, cells in copies[copies.group == "copy"].groupby("dataset", sort=False):
+        most = cells.loc[cells.k.idxmax()]
+        written.value("case", most.value, other=dataset)
+        written.value("statistic", most.value * most.n, n=int(most.n), other=dataset)
+    return written
+
+# %% ../../nbs/icl/claims.ipynb #b2d4f1e3
+@lru_cache
+def first_draw(pair: str) -> tuple | None:
+    "Answers of both halves of a pair that were kept, of the first draw; None where they were not"
+    model = pair.removesuffix("+swapped")
+    try:
+        halves = [kept_answers(f"{model}{end}") for end in ("", "-swapped")]
+    except FileNotFoundError:
+        return None
+    return tuple(often_alike(half) for half in halves)
+
+
+@lru_cache
+def reader_verdicts() -> dict:
+    "Verdicts of a reader on close calls: (truth, said) -> kind of match"
+    (file,) = answer_files("verdicts-reader.jsonl")
+    lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return {(line["truth"], line["said"]): line["verdict"] for line in lines}
+
+
+def read_again(half: pd.DataFrame) -> pd.DataFrame | None:
+    "Answers with the reader's verdict in the place of every near match; None where one of them was not read"
+    verdicts = reader_verdicts()
+    near = half.match == "near"
+    read = [verdicts.get(pair) for pair in zip(half.truth[near], half.said[near])]
+    if None in read:
+        return None
+    again = half.match.copy()
+    again[near] = read
+    return half.assign(match=again)
+
+
+@lru_cache
+def changes_of_answers(pair: str, judge: str, k: int) -> pd.DataFrame:
+    "The changes that claims are about, from the kept answers of a pair of models; empty where there are none"
+    halves = first_draw(pair)
+    if halves and judge == "reader":
+        halves = [read_again(half) for half in halves]
+    if halves is None or any(half is None for half in halves):
+        return pd.DataFrame(columns=["item", "quantity"])
+    matches = EXACT if judge == "exact" else NEAR
+    rows = effects(both_halves(*halves), k, matches)
+    rows.add(own_control(*halves, k, matches))
+    return rows.frame()
+
+# %% ../../nbs/icl/claims.ipynb #d4f6b3a5
+FURTHER = {"planted:bridged+swapped": "planted:unbridged+swapped"}
+
+
+def most_recalled(own: pd.DataFrame) -> float:
+    "The largest share of often repeated items that a pair recalls, in any setting, with any number of demonstrations"
+    cells = results.select(own, part="replication", quantity="rate", times=OFTEN)
+    return float(cells.value.max()) if len(cells) else 0.0
+
+
+def above_chance(own: pd.DataFrame) -> float:
+    "How far the accuracy of a pair at `K` lies above the share of the commonest label; NaN where it was not measured"
+    cells = results.select(own, part="calibrated", k=K, group="", setting="")
+    cells = cells.set_index("quantity")
+    if not {"accuracy", "commonest"} <= {*cells.index}:
+        return np.nan
+    return float(cells.value["accuracy"] - cells.value["commonest"] / cells.n["accuracy"])
+
+
+def guards_of(own: pd.DataFrame) -> dict[str, str]:
+    "Claims that a pair cannot decide -> why"
+    guards = {}
+    if most_recalled(own) < TEN_POINTS:
+        why = "less than a tenth is recalled with any number of demonstrations"
+        guards |= dict.fromkeys(NEED_RECALL, why)
+    few = results.select(own, part="replication", quantity="rate", setting=MAIN, k=K, times=OFTEN)
+    if not (few.high >= SUBSTANTIAL).any():
+        guards["performance"] = "few-shot memorization does not reach 40 %"
+    if not above_chance(own) >= TEN_POINTS:
+        guards |= dict.fromkeys(NEED_LABELS, "labels are less than ten points above chance")
+    return guards
+
+
+def pair_rows(own: pd.DataFrame, judge: str, k: int, draws: str, correction: str) -> pd.DataFrame:
+    "Changes of one pair of models, with guards; see `statistics` for what is chosen"
+    recorded = results.select(own, part="effect", quantity="change")
+    if (judge, k, draws) != ("near", K, "all"):
+        pair = recorded.model.iloc[0]
+        anew = changes_of_answers(pair, judge, k)
+        anew = anew[anew.quantity == "change"].assign(model=pair)
+        recorded = pd.concat([anew, recorded[recorded["item"].isin(NEED_LABELS)]])
+    found = recorded[["model", "item", "other", "value", "low", "high", "n"]]
+    found = found[~found["item"].str.contains("-")].reset_index(drop=True)
+    if correction == "Bonferroni":
+        family = found["item"].isin(RAISE)
+        some = found[family]
+        low, high = stats.simultaneous(some.value, some.low, some.high)
+        found.loc[family, "low"] = low
+        found.loc[family, "high"] = high
+    guards = guards_of(own)
+    why = [guards.get(item, "") for item in found["item"]]
+    return found.assign(unit="texts", quantity="statistic", guard=why)
+
+
+def over_pairs(changes: pd.DataFrame, bridge: str) -> results.Rows:
+    "The gain from demonstrations, a row a pair of models that is the unit; of a pair and its further training one"
+    surface = changes[changes["item"] == "surface"].set_index("model")
+    for after, before in FURTHER.items():
+        if {after, before} <= {*surface.index}:
+            surface = surface.drop(before if bridge == "after" else after)
+    rows = results.Rows(item="surface-pairs", unit="pairs of models", n=1)
+    # Student's t of two pairs is 12.7, so that their interval says nothing
+    guard = f"no more than {len(surface)} pairs of models" if len(surface) < 3 else ""
+    for pair in surface.itertuples():
+        rows.value("statistic", pair.value, pair.low, pair.high, other=pair.Index, guard=guard)
+    return rows
+
+# %% ../../nbs/icl/claims.ipynb #e5a7c4b6
+def statistics(
+    rows: pd.DataFrame,  # measured rows that claims are judged by
+    reported: pd.DataFrame,  # what the paper prints
+    judge: str = "near",  # what counts: 'near' and exact matches, 'exact' ones, or near ones that a 'reader' accepts
+    k: int = K,  # few demonstrations
+    draws: str = "all",  # of cuts and demonstrations; or the 'first'
+    bridge: str = "before",  # models of three topics that count as a pair: 'before' or 'after' the bridge
+    correction: str = "none",  # of the claims that recall is raised: 'none', or 'Bonferroni' over the five of a pair
+    zero: str = "highest",  # printed zero-shot rate that stands for each data set, or 'lowest'
+) -> results.Rows:
+    "What the claims read: rows, `item` a claim, `other` the case, `model` a pair of models"
+    made = printed_rows(reported, zero)
+    made.add(copied_rows(rows))
+    pairs = []
+    known = rows[rows.model.isin(rows.model[rows.part == "effect"].unique())]
+    for _, own in known.groupby("model", sort=False):
+        pairs.append(pair_rows(own, judge, k, draws, correction))
+    if pairs:
+        changes = pd.concat(pairs, ignore_index=True)
+        made.add(over_pairs(changes, bridge))
+        made.add(changes)
+    return made
+
+# %% ../../nbs/icl/claims.ipynb #a7c9e6d8
+FIVE, THREE, BRIDGED = (f"planted:{name}+swapped" for name in ("file", "unbridged", "bridged"))
+
+
+def counted(rows: pd.DataFrame, pair: str, setting: str, k: int, times: int) -> tuple[int, int]:
+    "Items of a pair that are reproduced, and all that count"
+    cell = dict(model=pair, part="replication", setting=setting, k=k, times=times)
+    cells = results.select(rows, **cell, quantity=["exact", "near_exact"])
+    return int(cells.value.sum()), int(cells.n.max())
+
+
+def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
+    "How much likelier (nats) five demonstrations make the first token of the true second piece"
+    cells = results.select(rows, model=pair, part="token", near=1, times=times).set_index("k").value
+    return cells[5] - cells[0]
+
+
+def facts(measured: pd.DataFrame) -> dict:
+    "The numbers that the prose of the page names, of all measured rows: name -> number, or True or False"
+    rows = judged(measured)
+    board = claims.board("icl", measured).set_index(["id", "model"])
+    verdict = board.verdict.to_dict()
+    found = {}
+    zero, found["n_file"] = counted(rows, FIVE, MAIN, 0, OFTEN)
+    csv_zero, found["n"] = counted(rows, THREE, MAIN, 0, OFTEN)
+    found |= dict(zero=zero, csv_zero=csv_zero)
+    found["few"] = counted(rows, FIVE, MAIN, K, OFTEN)[0]
+    found["csv_few"] = counted(rows, THREE, MAIN, K, OFTEN)[0]
+    found["few_never"], found["n_file_never"] = counted(rows, FIVE, MAIN, K, 0)
+    found["csv_never"], found["n_never"] = counted(rows, THREE, MAIN, K, 0)
+    found["bridged_zero"] = counted(rows, BRIDGED, MAIN, 0, OFTEN)[0]
+    found["lift"] = lift(rows, FIVE, OFTEN)
+    found["csv_lift"] = lift(rows, THREE, OFTEN)
+    found["no_lift"] = max(lift(rows, pair, 0) for pair in (FIVE, THREE)) <= 0
+    copies = results.select(rows, part="guess", group="copy", quantity="rate", k=200)
+    copied = copies.groupby("dataset").value.mean()
+    found["copy_rte"] = 100 * copied["rte"]
+    found["copy_trec"] = 100 * copied["trec"]
+    derivable = results.select(rows, quantity="derivable", dataset="wnli")
+    found["derivable"] = derivable.value.iloc[0]
+    for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():
+        found[f"own_{name}"] = 100 * board.value["own_control", pair]
+        found[f"gain_{name}"] = 100 * board.value["surface", pair]
+    found["stable_loss"] = -100 * board.value["stable", BRIDGED]
+    found["instruction"] = 100 * board.value["instruction", FIVE]
+    found["memorized_accuracy"] = 100 * (above_chance(rows[rows.model == BRIDGED]) + 1 / 3)
+
+    def all_are(word, *lines):
+        return all(verdict[line] == word for line in lines)
+
+    found["surfaces"] = all_are(claims.HOLDS, ("surface", FIVE)) and all_are(
+        claims.FAILS, ("surface", THREE)
+    )
+    found["pairs_open"] = all_are(claims.OPEN, ("surface-pairs", ""))
+    found["called"] = all_are(claims.FAILS, ("called", FIVE), ("called", BRIDGED))
+    found["labels"] = all_are(claims.HOLDS, ("labels", FIVE), ("labels", BRIDGED))
+    found["shuffled"] = all_are(claims.HOLDS, ("shuffled", BRIDGED))
+    found["key"] = all_are(claims.HOLDS, ("key", BRIDGED))
+    found["context"] = all_are(claims.HOLDS, ("context", BRIDGED))
+    found["levels"] = all_are(claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED))
+    found["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
+    found["exact"] = all_are(claims.SMALL, ("exact", FIVE))
+    found["guarded"] = all_are(claims.OPEN, ("memorized", BRIDGED), ("own_control", THREE))
+    own = results.select(rows, model=BRIDGED, part="effect", item="key-own", quantity="change")
+    found["topic"] = bool((own.low < 0).all() and (own.high > 0).all())
+    return found

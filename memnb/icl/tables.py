@@ -6,9 +6,12 @@
 __all__ = ['NAMES', 'overall', 'tab_recall', 'tab2', 'tab3', 'tab1']
 
 # %% ../../nbs/icl/tables.ipynb #c152d228
+from functools import lru_cache
+
 import pandas as pd
 
 from .. import plots, results
+from .controls import rising_null
 from .halves import pair_of
 from .method import MAIN, SETTINGS, correlation, p_of
 from .prompts import TITLES
@@ -73,7 +76,7 @@ def tab_recall(rows, setting: str = MAIN):
     d = memorization_cells(rows, setting=setting)
     said = [f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)]
     d = d.assign(said=said, at=[f"k = {x:.0f}" for x in d.k])
-    who = d.who.map(dict(shown="shown", never="never shown", unknown="not known"))
+    who = d.who.map(dict(shown="in training", never="controls", unknown="not known"))
     d["items"] = d.name + ": " + who
     t = d.pivot_table(index="items", columns="at", values="said", aggfunc="first", sort=False)
     order = sorted(t, key=lambda c: int(c[4:]))
@@ -99,12 +102,23 @@ def printed_p(r: float) -> str:
     return f"p={p_of(r, 5):.2g}" if abs(r) < 1 else "p<0.001"
 
 
+@lru_cache
+def rising_share(r: float) -> float:
+    "How many pairs of unrelated series of five points that rise have a correlation of r or more"
+    return float((rising_null() >= r - 0.005).mean())
+
+
+def printed_cell(r: float) -> str:
+    "A printed correlation, its p, and how many rising series reach it, if it is positive"
+    rising = f"; {rising_share(r):.0%} of rising series" if r > 0 else ""
+    return f"{r:.2f} ({printed_p(r)}{rising})"
+
+
 def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
     out = {}
     for r in reported[reported["where"] == where].itertuples():
-        cell = f"{r.value:.2f} ({printed_p(float(r.value))})"
-        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = cell
+        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = printed_cell(float(r.value))
     m = memorization_cells(measured, setting=SETTINGS)
     m = m[~m.name.str.endswith(HIDDEN) & (m.who != "never")]
     keys = ["name", "model", "dataset", "setting"]
