@@ -6,7 +6,6 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/tabular/index.ipynb #897b788b
-from ..claims import by_model
 from ..papers import Paper
 from . import claims as _claims
 from . import figures as _figures
@@ -28,6 +27,7 @@ PAPER = Paper(
     "tabular",
     run,  # noqa: F405
     vars(_figures),
-    by_model(_claims.statistics, _claims.models),
+    _claims.statistics,
     _claims.judged,
+    _claims.facts,
 )

@@ -24,9 +24,9 @@ def proportion(k: int, n: int) -> dict:
     return dict(value=k / n if n else float("nan"), low=low, high=high, n=n)
 
 # %% ../../nbs/tabular/counting.ipynb #ed774e67
-_WORDS = "part dataset feature other test item unit quantity text".split()
+WORDS = "part dataset feature other test item unit quantity text".split()
 _NUMBERS = "temperature times value low high n".split()
-ROW_KEYS = [c for c in results.COLUMNS if c in _WORDS + _NUMBERS]
+ROW_KEYS = [c for c in results.COLUMNS if c in WORDS + _NUMBERS]
 
 
 def joined(tables: list):
@@ -36,8 +36,8 @@ def joined(tables: list):
 
 
 def _table(rows):
-    d = pd.DataFrame([dict.fromkeys(_WORDS, "") | r for r in rows], columns=ROW_KEYS)
-    return d.astype({c: object if c in _WORDS else float for c in ROW_KEYS})
+    d = pd.DataFrame([dict.fromkeys(WORDS, "") | r for r in rows], columns=ROW_KEYS)
+    return d.astype({c: object if c in WORDS else float for c in ROW_KEYS})
 
 
 def entry(part: str, dataset: str, unit: str, numbers: dict, **keys):

@@ -14,7 +14,17 @@ import pandas as pd
 from .. import data, lm, plant, results
 from ..lm import needs
 from ..stats import stratified_ci
-from .counting import answered, counted, entry, joined, mean_of, per_query, proportion
+from memnb.tabular.counting import (
+    ROW_KEYS,
+    WORDS,
+    answered,
+    counted,
+    entry,
+    joined,
+    mean_of,
+    per_query,
+    with_ends,
+)
 from .knowledge import completion_rates, conditional_completion
 from .memorization import feature_completion, first_token, header, row_completion
 from .prompting import PRESETS, budget
@@ -99,13 +109,12 @@ def pooled_eyes(rows):
         return rows
     rate = rows[rows.quantity == "rate"]
     rate = rate.assign(k=(rate.value * rate.n).astype(float).round())
-    both = rate.groupby(["test", "times", "dataset"], sort=False)[["k", "n"]].sum()
-    found = [
-        entry("eyes", d, "rows", dict(rate=proportion(int(s.k), int(s.n))), test=test, times=times)
-        for (test, times, d), s in both.iterrows()
-    ]
+    both = rate.groupby(["test", "times", "dataset"], sort=False)[["k", "n"]].sum().reset_index()
+    found = with_ends(both).assign(part="eyes", unit="rows", quantity="rate")
     same = rate.filter("paper mode profile variant seed code when".split()).iloc[0]
-    return joined(found).assign(**same, model=both_halves(rate.model.min()))
+    # one table as `joined` makes it
+    found = joined([found.reindex(columns=ROW_KEYS).fillna(dict.fromkeys(WORDS, ""))])
+    return found.assign(**same, model=both_halves(rate.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
 def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:

@@ -1,0 +1,104 @@
+"What the claims of the paper on tables read: each can come out either way, and what cannot tell says so."
+
+import pandas as pd
+import pytest
+
+from memnb import claims, results
+from memnb.tabular.claims import codes_of, diversity, statistics
+from memnb.tabular.counting import entry, joined, proportion
+from memnb.tabular.rules import sign, sure_recall
+
+
+def of(rows, model="toy"):
+    "Rows of claims that `statistics` makes of long rows of one model: claim -> its rows"
+    made = statistics(joined(rows).assign(model=model), results.reported("tabular"))
+    table = results.frame_of(made)
+    own = table[table.model == model]
+    return {claim: found.reset_index(drop=True) for claim, found in own.groupby("item")}
+
+
+def verdict(claim, rows):
+    "Verdict of a claim of the paper on such rows"
+    (rule,) = (c for c in claims.read("tabular") if c.id == claim)
+    return claims.judge(rule, rows)["verdict"]
+
+
+def accuracy(table, right, often):
+    "A language model that labels so many of 200 rows rightly, and gives one label to a share of them"
+    model = dict(rate=proportion(right, 200), commonest=often)
+    parts = [("language model", model), ("majority", dict(rate=proportion(120, 200)))]
+    parts.append(("Logistic Regression", dict(rate=proportion(160, 200))))
+    return [entry("accuracy", table, "rows", numbers, item=who) for who, numbers in parts]
+
+
+TABLES = {
+    "predict titanic": "titanic",
+    "predict diabetes": "openml-diabetes",
+    "predict adult": "adult",
+    "predict spaceship": "spaceship-titanic",
+}
+
+
+@pytest.mark.parametrize("claim", TABLES)
+def test_one_label_for_all_rows_predicts_nothing_on_any_table(claim):
+    table = TABLES[claim]
+    assert verdict(claim, of(accuracy(table, 80, often=0.97))[claim]) == "open"
+    expected = "holds" if claim == "predict spaceship" else "does not hold"
+    assert verdict(claim, of(accuracy(table, 80, often=0.6))[claim]) == expected
+
+
+def copied(rate, but_unique):
+    "100 samples of Adult, of which so many are rows, and rows but maybe for fnlwgt"
+    numbers = dict(rate=proportion(rate, 100), but_unique=proportion(but_unique, 100))
+    at = dict(test="copied_observations", times=64)
+    return [entry("known_sample", "adult", "samples", numbers, **at)]
+
+
+def test_a_unique_number_is_the_cause_where_it_is_wrong_in_most():
+    "Of 52 samples that are rows otherwise it is wrong in 10: it is not what keeps them from being copies"
+    few = of(copied(42, 52))["cause"]
+    assert few[["value", "n"]].values.tolist() == [[10, 52]]
+    assert verdict("cause", few) == "does not hold"
+    assert verdict("cause", of(copied(10, 52))["cause"]) == "holds"
+
+
+def gain(table, value, low, high, times=64):
+    more = dict(more=dict(value=value, low=low, high=high, n=40))
+    return entry("exposure", table, "rows", more, item="paired", times=times)
+
+
+def test_exposure_is_of_all_tables_and_each_is_a_case():
+    rows = [gain("", 0.13, 0.06, 0.21), gain("iris", 0.08, -0.03, 0.2), gain("wine", 0.2, 0.1, 0.3)]
+    found = of(rows)["exposure"]
+    assert found.quantity.tolist() == ["statistic", "case", "case"]
+    assert verdict("exposure", found) == "holds"
+    alone = claims.judge(claims.read("tabular")[-1], found[found.quantity == "case"][:0])
+    assert alone["verdict"] == "not asked"
+
+
+def header(found, asked):
+    rows = [entry("header", "adult", "splits", dict(rate=proportion(0, 4), lines=0, line_guess=0))]
+    at = dict(test="header", times=64)
+    eyes = entry("eyes", "iris", "rows", dict(rate=proportion(found, asked)), **at)
+    return of([*rows, eyes])["header only"]
+
+
+def test_cuts_of_one_block_are_no_independent_units():
+    "32 cuts of four blocks cannot prove that a header is absent; 17 blocks can"
+    assert sure_recall("header", 32, 32) == pytest.approx(0.025**0.25)
+    assert verdict("header only", header(32, 32)) == "open"
+    assert verdict("header only", header(17 * 8, 17 * 8)) == "does not hold"
+
+
+def test_an_unknown_name_is_no_absence():
+    known = dict(feature_completion=(30, 30))
+    row = pd.Series(dict(part="feature_completion", feature="Name", n=60) | dict(rate=0.0))
+    row = pd.concat([row, pd.Series(dict(low=0.0, high=0.05))])
+    assert sign(row, known) == "?"
+    assert sign(pd.concat([row.drop("feature"), pd.Series(dict(feature="fnlwgt"))]), known) == "✗"
+
+
+def test_diversity_is_the_chance_of_two_different_values():
+    samples = pd.DataFrame(dict(a=["x", "x", "y"], b=["1", None, "2"]))
+    # of three pairs two differ in a; of the one pair of b, one
+    assert diversity(codes_of(samples)) == pytest.approx((2 / 3 + 1) / 2)
