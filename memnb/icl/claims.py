@@ -14,7 +14,7 @@ import pandas as pd
 
 from .. import claims, results, stats
 from .controls import by_repeat
-from .halves import EXACT, K, NEAR, both_halves, effects, often_alike, own_control
+from .halves import EXACT, NEAR, K, both_halves, effects, often_alike, own_control
 from .measuring import answer_files, kept_answers
 from .method import MAIN
 from .replication import OFTEN
