@@ -78,7 +78,8 @@ def _shapes(c):
 
 def parts(c: Config, flat) -> dict:
     "The weight vector of a model, an array or tensor of P, by name: views of it"
-    views, begin = {}, 0
+    views = {}
+    begin = 0
     for name, shape in _shapes(c):
         end = begin + int(np.prod(shape))
         views[name] = flat[begin:end].reshape(shape)
@@ -174,7 +175,9 @@ FLAGS = (
     "-march=native -mtune=generic -O3 -fPIC -shared -fno-math-errno -fno-signed-zeros "
     "-fno-trapping-math"
 ).split()
-_P, _I, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+_P = ctypes.c_void_p
+_I = ctypes.c_int
+_F = ctypes.c_float
 
 
 def opened(path: Path) -> ctypes.CDLL:
@@ -215,8 +218,11 @@ class Native:
         threads: int = 1,  # of the processor
         dots: bool = False,  # take products of bfloat16 where weights are seen in it
     ):
-        self.c, self.schedule, self.data = c, schedule, data
-        self.threads, self.dots = threads, dots
+        self.c = c
+        self.schedule = schedule
+        self.data = data
+        self.threads = threads
+        self.dots = dots
 
     def train(self, state: list, done: int, order: np.ndarray, rates: np.ndarray) -> np.ndarray:
         """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number

@@ -24,7 +24,9 @@ FLAGS = "-O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fno-signed-zeros"
 # what some compilers do not know, the fastest first
 _MORE = "-march=native -mtune=generic -fopenmp", "-march=native -fopenmp", "-fopenmp", ""
 
-_P, _L, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
+_P = ctypes.c_void_p
+_L = ctypes.c_long
+_I = ctypes.c_int
 
 
 # as in C
@@ -98,7 +100,8 @@ class Decoder:
 
         if not (net.dtype == torch.float32 and net.device.type == "cpu" and _library()):
             raise ValueError("no float32 on a CPU, or no compiler")
-        config, inner = net.config, net.model
+        config = net.config
+        inner = net.model
         self.kept = []  # what C has pointers to
         self.layers = np.array([self.layer(l) for l in inner.layers], _LAYER)
         places = torch.arange(config.max_position_embeddings)[None]
@@ -138,7 +141,8 @@ class Decoder:
 
     def layer(self, layer) -> tuple:
         "A layer, described for C"
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
+        mlp = layer.mlp
         norms = layer.input_layernorm, layer.post_attention_layernorm
         matrices = [
             self.matrix(attention.q_proj, attention.k_proj, attention.v_proj),
@@ -164,7 +168,8 @@ class Decoder:
         for l in range(len(self.layers)):
             tensors = [*tails.space[l], *tails.shared[l]]
             cache.append([t.data_ptr() for t in tensors])
-        places, cache = torch.tensor(places), torch.tensor(cache)
+        places = torch.tensor(places)
+        cache = torch.tensor(cache)
         scores = torch.empty(len(places), self.words)
         done = _library().forward(
             self.model.ctypes.data,
@@ -198,7 +203,8 @@ _TINY = 2**20  # numbers of a matrix of each layer that are multiplied before a 
 
 def _seconds_of(products):
     "Least seconds that a call takes, tried for half of a trial, twice at least"
-    least, until = np.inf, time.perf_counter() + _TRIAL / 2
+    least = np.inf
+    until = time.perf_counter() + _TRIAL / 2
     for i in range(1000):
         begin = time.perf_counter()
         products()

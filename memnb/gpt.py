@@ -70,7 +70,8 @@ class Fit:
 
         Raises ValueError where k + n is more than the model sees.
         """
-        net, ids = module(self), np.asarray(prefixes)
+        net = module(self)
+        ids = np.asarray(prefixes)
         most = self.config.length
         if not 0 < n <= most - ids.shape[1]:
             raise ValueError(f"{n} tokens after {ids.shape[1]}: the model sees {most}")
@@ -125,11 +126,18 @@ class _Run:
     "A model in training"
 
     def __init__(self, number, c, schedule, data, eval_sets, engine, folder):
-        self.number, self.c, self.how = number, c, schedule
-        self.data, self.eval_sets, self.engine = data, eval_sets, engine
+        self.number = number
+        self.c = c
+        self.how = schedule
+        self.data = data
+        self.eval_sets = eval_sets
+        self.engine = engine
         self.state = c.state(schedule.seed)
-        self.rows, self.each, self.note = [], [], ""
-        self.done, self.spent = 0, 0.0
+        self.rows = []
+        self.each = []
+        self.note = ""
+        self.done = 0
+        self.spent = 0.0
         self.most = _most_bits(c, data)
         self.pace = {}  # threads -> seconds a step
         self.file = folder and Path(folder) / f"{number}-{self.mark()}.npz"
@@ -187,7 +195,8 @@ class _Run:
             self.state = self.before[1]
             return self.score(bits)
         ids, lens = self.data
-        tokens, at = int(lens.sum()), len(ids) if bits else 0
+        tokens = int(lens.sum())
+        at = len(ids) if bits else 0
         epoch = self.done / -(-len(ids) // self.how.batch)
         total = self.seen[:at].sum() if bits else np.nan
         row = dict(
@@ -321,12 +330,14 @@ class _Progress:
     "How much of some trainings is done, in operations"
 
     def __init__(self, jobs):
-        self.named, self.lock = _NAMED.get(), Lock()
+        self.named = _NAMED.get()
+        self.lock = Lock()
         if self.named is None:
             shapes = dict.fromkeys(f"{job.c.layers}x{job.c.d}" for job in jobs)
             self.named = _Named(f"{len(jobs)} trainings of {', '.join(shapes)}", _Clock())
         self.left = {job.number: _cost(job.c, job.schedule) for job in jobs}
-        self.taken, self.began = 0.0, time.perf_counter()
+        self.taken = 0.0
+        self.began = time.perf_counter()
 
     def reached(self, run, taken=0):
         "Note how far a run is, of whose steps some were taken just now, and say how far all are, if it is time"
@@ -336,10 +347,12 @@ class _Progress:
             if run.ended():
                 self.left[run.number] = 0.0
             self.taken += whole * taken / run.how.steps
-            left, share = sum(self.left.values()), self.taken
+            left = sum(self.left.values())
+            share = self.taken
         if not (left and share and self.named.clock.due()):
             return
-        line, done = "", share / (share + left)
+        line = ""
+        done = share / (share + left)
         if done > _FEW:
             spent = time.perf_counter() - self.began
             line = f", {_duration(spent * left / share)} more at most"
@@ -367,7 +380,8 @@ def fit(
     Raises ValueError for settings or data that cannot be trained with. The cores are those of `core.cores`.
     """
     several = isinstance(config, list)
-    eval_sets, how = eval_sets or {}, replace(how or Schedule(), **fields)
+    eval_sets = eval_sets or {}
+    how = replace(how or Schedule(), **fields)
     if not how.bits and not eval_sets:
         raise ValueError("without `bits` nothing is evaluated: give `eval_sets`")
     if how.bits and absent is not None:
@@ -435,7 +449,8 @@ def _trained(runs, threads, progress, tell):
 
 def _advance(runs, threads):
     "Take runs, which have taken as many steps, to their next evaluation; returns the steps"
-    first, began = runs[0], time.perf_counter()
+    first = runs[0]
+    began = time.perf_counter()
     steps = first.steps_to_take()
     rates = first.how.rates(first.done, steps)
     orders = [r.order(steps) for r in runs]
@@ -457,7 +472,8 @@ def _advance(runs, threads):
 
 def _side_by_side(jobs, side, begun, tell):
     "Fits of runs on a processor, so many at a time, the longest first"
-    progress, fits = _Progress(jobs), {}
+    progress = _Progress(jobs)
+    fits = {}
 
     def threads():
         return max(1, cores() // min(side, len(jobs) - len(fits)))
@@ -475,7 +491,9 @@ def _side_by_side(jobs, side, begun, tell):
 
 def _in_groups(jobs, begun, tell):
     "Fits of runs on a GPU, those of one size and schedule together as far as its memory goes"
-    progress, groups, fits = _Progress(jobs), {}, {}
+    progress = _Progress(jobs)
+    groups = {}
+    fits = {}
     for job in jobs:
         alike = job.c, repr(replace(job.schedule, seed=0))
         groups.setdefault(alike, []).append(job)
@@ -493,7 +511,8 @@ class _Counts:
     "An engine that trains nothing and counts: losses are 0, every token has the probability of chance"
 
     def __init__(self, c, lens):
-        self.c, self.lens = c, lens
+        self.c = c
+        self.lens = lens
         counted().add(trainings=len(lens) > 0)
 
     def train(self, state, done, order, rates):

@@ -45,7 +45,9 @@ class GPT(nn.Module):
         dots: bool = False,  # take products of such numbers, as in C
     ):
         super().__init__()
-        self.config, self.bf16, self.dots = c, bf16, dots
+        self.config = c
+        self.bf16 = bf16
+        self.dots = dots
         self.weights = nn.Parameter(torch.tensor(weights))
 
     def product(self, x, w):
@@ -123,7 +125,10 @@ class Torch:
         device: str = "cpu",  # of torch
         dots: bool = False,  # round factors as products of bfloat16 do
     ):
-        self.c, self.schedule, self.device, self.dots = c, schedule, device, dots
+        self.c = c
+        self.schedule = schedule
+        self.device = device
+        self.dots = dots
         ids, lens = data
         self.ids = torch.tensor(ids, device=device).long()
         self.lens = torch.tensor(lens, device=device).long()
@@ -143,7 +148,8 @@ class Torch:
     def loss(self, net: GPT, at: np.ndarray) -> float:
         "Mean loss of a token of the sequences `at`, its gradient in `net.weights.grad`"
         net.weights.grad = torch.zeros_like(net.weights)
-        total, tokens = 0.0, int(self.lens[at].sum())
+        total = 0.0
+        tokens = int(self.lens[at].sum())
         for ids, lens in zip(self.ids[at].split(self.few), self.lens[at].split(self.few)):
             if len(ids):  # a batch may be empty
                 logprobs, _ = _logprobs(net, ids)
@@ -172,7 +178,8 @@ class Torch:
 
     def train(self, state: list, done: int, order: np.ndarray, rates: np.ndarray) -> np.ndarray:
         "As `Native.train`, with torch's AdamW"
-        net, losses = self.net(state[0], self.dots), []
+        net = self.net(state[0], self.dots)
+        losses = []
         moments = [torch.tensor(s, device=self.device) for s in state[1:]]
         optimizer = self.optimizer(net.weights, moments, done)
         for number, (at, rate) in enumerate(zip(order, rates), done + 1):
@@ -205,7 +212,8 @@ class Together:
         "Token ids and real places of a step, models x sequences x S, the same number for each"
         chosen = [order[step][order[step] >= 0] for order in orders]
         longest = max(map(len, chosen))
-        ids, lens = [], []
+        ids = []
+        lens = []
         for engine, at in zip(self.engines, chosen):
             # those that others have more are sequences of no token
             absent = (0, longest - len(at))
@@ -237,7 +245,8 @@ class Together:
 
     def train(self, states: list, done: int, orders: list, rates: np.ndarray) -> list:
         "As `Torch.train`, for the state and the order of each; returns the losses of each"
-        first, losses = self.first, []
+        first = self.first
+        losses = []
         device = first.device
         net = first.net(states[0][0], first.dots)
         weights, *moments = (torch.tensor(np.stack(s), device=device) for s in zip(*states))
@@ -260,7 +269,8 @@ def _same_steps(c, rng, precision, dots=False):
     schedule = Schedule(2 * steps, 6, 0.01, precision=precision)
     ids = rng.integers(c.vocab, size=(8, c.length)).astype("int32")
     lens = rng.integers(1, c.length + 1, 8).astype("int32")
-    order, rates = batch_order(8, 6, 0, steps), schedule.rates(0, steps)
+    order = batch_order(8, 6, 0, steps)
+    rates = schedule.rates(0, steps)
     pairs = []
     for engine in (
         Native(c, schedule, (ids, lens), 2, dots),
@@ -313,8 +323,11 @@ _TRYING = Lock()  # one trial at a time: two would slow each other
 
 def _seconds_a_step(engine, until):
     "Least seconds that a step of an engine takes in this thread's time, tried until then, twice at least"
-    c, k = engine.c, engine.schedule
-    state, order, rates = c.state(), batch_order(k.batch, k.batch, 0, 1), k.rates(0, 1)
+    c = engine.c
+    k = engine.schedule
+    state = c.state()
+    order = batch_order(k.batch, k.batch, 0, 1)
+    rates = k.rates(0, 1)
     least = np.inf
     for i in range(1000):
         begin = time.perf_counter()
