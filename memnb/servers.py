@@ -852,7 +852,7 @@ def notes(self: OpenAI) -> list:
         if field in self.not_taken:
             lines.append(f"{self.name}{words}.")
     left_out = [field for field in self.neutral if field in self.not_taken]
-    if left_out:
+    if left_out and not self.by_config:
         fields = ", ".join(left_out)
         lines.append(f"{self.name} does not take {fields}: it may sample in its own way.")
     return lines + self.replaced

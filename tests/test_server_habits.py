@@ -5,12 +5,14 @@
 import gzip
 import json
 import time
+from pathlib import Path
 
 import pytest
 from test_server import (  # noqa: F401 - fixtures are found by their names
     ALL,
     KEY,
     WORDS,
+    Handler,
     Server,
     asks,
     at,
@@ -499,3 +501,55 @@ def test_the_page_of_a_table_says_what_was_cut_off(server, at, tmp_path, monkeyp
     server.plan = Every(content("5.1,3.5,1.4,0.2,setosa<|im_end|>"))
     page = tabular.one_page(load(at), "iris", tmp_path / "page.html", n=2, samples=2)
     assert "which was cut off" in page.read_text()
+
+
+# ---- replies of real servers
+
+
+class Replays(Server):
+    "Gives the replies that a real server gave to the same requests, from a file of `tests/replies`"
+
+    def __init__(self, name):
+        file = Path(__file__).parent / "replies" / f"{name}.json"
+        self.exchanges = json.loads(file.read_text(encoding="utf-8"))["exchanges"]
+        super().__init__()
+
+    def reply_to(self, method, path, body=None):
+        "Status and reply of the recorded request that is the same; none other is answered"
+        for one in self.exchanges:
+            if (one["method"], one["path"], one["body"]) == (method, path, body):
+                return one["status"], one["reply"]
+        return 501, dict(error=dict(message=f"not recorded: {path} {json.dumps(body)}"))
+
+
+class Replayed(Handler):
+    def do_GET(self):
+        code, reply = self.server.reply_to("GET", self.path)
+        self.reply(reply, code)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        code, reply = self.server.reply_to("POST", self.path, body)
+        self.server.asked.append((None, time.monotonic(), self.path, self.headers, body))
+        self.reply(reply, code)
+
+
+def test_transformers_serve_as_it_is(at, monkeypatch, capsys):
+    "Fields that it does not expect come in one of its own: answers are right, and samples are samples"
+    real = Replays("transformers_serve")
+    real.RequestHandlerClass = Replayed
+    try:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{real.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        model = load(at, name="openai:smollm2", concurrency=1)
+        one = lm.chat("", [], "What is the capital of France?")
+        two = lm.chat("Answer with one word.", [("2+2?", "4")], "3+4?")
+        said = model.generate([one, two], max_tokens=12)
+        assert said == ["The capital of France is Paris.", "5"] and not model.notes
+        drawn = model.generate(
+            [lm.chat("", [], "Once upon")] * 6, max_tokens=4, temperature=1.0, seed=1
+        )
+        assert len(set(drawn)) == 6
+        assert "those of 'smollm2@main'" in capsys.readouterr().err
+    finally:
+        real.close()
