@@ -67,11 +67,14 @@ def _delong(scores, member) -> float:
 def _seen(texts: list):
     "What the judge sees: numbers of `looks`, words and pairs of them, letters, by principal components: texts x `_WIDE`"
     from scipy.sparse import csr_matrix, hstack
+    from scipy.stats import rankdata
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    numbers = StandardScaler().fit_transform([[*looks(text).values()] for text in texts])
+    # by their ranks, or one odd text would hide all other differences
+    ranks = rankdata([[*looks(text).values()] for text in texts], axis=0)
+    numbers = StandardScaler().fit_transform(ranks)
     words = TfidfVectorizer(token_pattern=r"\S+", ngram_range=(1, 2), sublinear_tf=True)
     letters = CountVectorizer(analyzer="char")
     counts = MaxAbsScaler().fit_transform(letters.fit_transform([text or " " for text in texts]))
