@@ -19,6 +19,10 @@ help:  ## list the targets
 
 # --- use ---
 
+# as root, too: containers often have no other user, and the server listens on this machine alone
+lab: .venv/.ready-all-dev  ## start here: install what is missing, and open the pages in JupyterLab
+	$(BIN)/jupyter lab --allow-root --notebook-dir=. --config=tools/lab.py
+
 setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the data
 	$(BIN)/memnb fetch
 
@@ -44,10 +48,6 @@ diff: .venv/.ready-all-dev  ## say which numbers and verdicts differ from the on
 
 plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how long
 	$(BIN)/memnb plan $(PROFILE)
-
-# as root, too: containers often have no other user, and the server listens on this machine alone
-lab: .venv/.ready-all-dev  ## open JupyterLab on the pages
-	$(BIN)/jupyter lab --allow-root --notebook-dir=. --config=tools/lab.py
 
 docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs

@@ -1,5 +1,8 @@
 "Digits in prose are those of the rows."
 
+import json
+
+import pandas as pd
 import pytest
 
 from memnb.run import facts
@@ -58,3 +61,48 @@ def test_command_writes_and_tells(toy, tmp_path, monkeypatch, capsys):
     assert main(["facts", "--write"]) == 0 and "2.7<!--toy.low-->" in file.read_text()
     assert "README.md: It holds" in capsys.readouterr().out
     assert main(["facts"]) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "__import__('os').getpid()",
+        "np.os.getpid()",
+        "rows.to_csv('x')",
+        "rows.query('@pd.io.common.os.getpid() > 0')",
+        "rows.eval('n + 1')",
+        "rows.groupby('model').agg('sum')",
+        "rows.__class__.__mro__",
+        "(lambda: 1)()",
+        "[x for x in rows]",
+        "f'{rows}'",
+        "10 ** 10 ** 10",
+        "open('x')",
+        "rows.n.apply(print)",
+        "x := 1",
+    ],
+)
+def test_a_fact_selects_and_counts_and_is_no_program(line, tmp_path, monkeypatch):
+    "A folder of somebody's paper runs no code; also where it has a column of the name of a method"
+    from memnb import results
+
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(
+        dict(model=["a", "b"], n=[1, 2], value=[0.5, 2.0], what="to_csv", to_csv=1)
+    )
+    for name in ("measured", "reported"):
+        monkeypatch.setattr(results, name, lambda word: table)
+    monkeypatch.setattr(results, "runs", lambda rows: rows)
+    monkeypatch.setattr(facts, "paper_file", lambda word, name: tmp_path / name)
+    (tmp_path / "board.csv").write_text("id,model,verdict\n")
+    (tmp_path / "facts.yaml").write_text(
+        json.dumps(dict(_two="rows[rows.n > 1]", fact="_two.value.sum()"))
+    )
+    facts.facts.cache_clear()
+    assert facts.facts("dice")["fact"] == 2.0
+    (tmp_path / "facts.yaml").write_text(json.dumps(dict(fact=line)))
+    facts.facts.cache_clear()
+    with pytest.raises(ValueError, match="fact dice.fact cannot be computed"):
+        facts.facts("dice")
+    assert {f.name for f in tmp_path.iterdir()} == {"board.csv", "facts.yaml"}
+    facts.facts.cache_clear()

@@ -177,8 +177,9 @@ def test_snippet_of_the_guide(at):
 @pytest.mark.slow
 def test_a_table_of_your_own(at):
     out = run(told("tabular", "memnb table"), at)
-    page = (at / out.strip()).read_text(encoding="utf8")
-    assert out.strip().endswith(".html")
+    *found, name = out.splitlines()
+    page = (at / name).read_text(encoding="utf8")
+    assert name.endswith(".html") and found[0].endswith(".")
     title = "What does SmolLM2 remember of my?"
     assert f"<title>{title}</title>" in page and f"<h1>{title}</h1>" in page
     assert "<p>40 rows, 3 columns (height, weight, grade).</p>" in page
@@ -222,10 +223,8 @@ def test_bits_of_your_texts(at):
 
 @pytest.mark.slow
 def test_all_notions_of_your_texts(at):
-    said = [
-        (at / f).read_text(encoding="utf8") for f in run(told("compare", "memnb ask"), at).split()
-    ]
-    assert len(said) == 2 and all("Orvath" in t for t in said)
+    *found, page, table = run(told("compare", "memnb ask"), at).splitlines()
+    assert found and all("Orvath" in (at / f).read_text(encoding="utf8") for f in (page, table))
 
 
 def test_orders_by_threshold(at):

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from ..core import cores, figures_dir, missing, replacing, require, root, say, share_dir
+from ..core import cores, figures_dir, lacking, missing, replacing, require, root, say, share_dir
 from ..papers import find, parameters
 from .estimate import COSTS, costs, longest_first, seconds_known
 from .identity import checksum, finished, what_changed
@@ -23,11 +23,12 @@ from .terminal import first_line, last_events, progress, relative_path, tell
 
 def _is_locked(file):
     "Whether somebody holds the lock in a file"
-    if file.exists():
-        try:
-            FileLock(file).acquire(timeout=0).lock.release()
-        except OSError as e:  # or a folder that only can be read
-            return isinstance(e, Timeout)
+    if not file.exists():
+        return False
+    try:
+        FileLock(file).acquire(timeout=0).lock.release()
+    except OSError as error:  # held, or in a folder that only can be read
+        return isinstance(error, Timeout)
     return False
 
 
@@ -47,9 +48,12 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
             execute(run, alive)
     except Timeout:
         raise CancelledError from None
-    except Exception as e:
-        run.error = first_line(e)
-    run.status = "done" if not run.error else "failed" if alive.exists() else "stopped"
+    except Exception as error:
+        run.error = first_line(error)
+    if not run.error:
+        run.status = "done"
+    else:
+        run.status = "failed" if alive.exists() else "stopped"
     return run
 
 
@@ -63,59 +67,78 @@ def _pool(workers, dask, scheduler):
     require("distributed", "dask")
     from distributed import Client
 
-    here = dict(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    own_cluster = dict(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address=None,
+        silence_logs=50,  # logging.CRITICAL
+    )
     try:
-        client = Client(scheduler, timeout=10, **({} if scheduler else here))
-    except (OSError, TimeoutError, ValueError) as e:
-        raise ValueError(f"no Dask scheduler answers at {scheduler}: {first_line(e)}") from None
+        client = Client(scheduler, timeout=10, **({} if scheduler else own_cluster))
+    except (OSError, TimeoutError, ValueError) as error:
+        why = f"no Dask scheduler answers at {scheduler}: {first_line(error)}"
+        raise ValueError(why) from None
     with client:
         yield client.get_executor(pure=False)
 
 
+def _result(future, run):
+    "The run that a future gives; None where it was stopped before it had begun"
+    try:
+        return future.result()  # of a cluster a copy
+    except CancelledError:
+        return None
+    except Exception as error:  # a worker of a cluster that was lost
+        run.status = "failed"
+        run.error = first_line(error)
+        return run
+
+
+def _tell_end(run, batch_name):
+    "Put into the log how a run has ended, and say where it failed"
+    if run.status != "skipped":
+        event = dict(run=run.name, batch=batch_name, what=run.status)
+        tell(run.out.parent, event | dict(seconds=round(run.seconds, 2), error=run.error))
+    if run.status == "failed":
+        say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
+
+
 def _all(runs, submit, alive, look):
     "All runs that had begun, in their order; Ctrl-C stops them cleanly"
-    known, ended = {submit(r): r for r in longest_first(runs)}, {}
-    while known:
+    waiting = {submit(run): run for run in longest_first(runs)}
+    ended = {}
+    while waiting:
         try:
-            done, _ = wait_for(known, timeout=0.5, return_when=FIRST_COMPLETED)
+            done, _ = wait_for(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             look()
-            for f in done:
-                run = known.pop(f)
-                try:
-                    run = f.result()  # of a cluster a copy
-                except CancelledError:
-                    continue
-                except Exception as e:  # a worker of a cluster that was lost
-                    run.status, run.error = "failed", first_line(e)
-                ended[run.name] = run
-                if run.status != "skipped":
-                    event = dict(run=run.name, batch=alive.name, what=run.status)
-                    event |= dict(seconds=round(run.seconds, 2), error=run.error)
-                    tell(run.out.parent, event)
-                if run.status == "failed":
-                    say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
+            for future in done:
+                run = _result(future, waiting.pop(future))
+                if run:
+                    ended[run.name] = run
+                    _tell_end(run, alive.name)
         except KeyboardInterrupt:
             alive.unlink(missing_ok=True)
-            for f in known:
-                f.cancel()
-    return [ended[r.name] for r in runs if r.name in ended]
+            for future in waiting:
+                future.cancel()
+    return [ended[run.name] for run in runs if run.name in ended]
 
 
-def _mark(file, where):
+def _mark(file, folder):
     "What a folder of runs remembers of its profile file, which it does not name"
-    ships = file.parent == share_dir("profiles").resolve()
-    return "memnb" if ships else checksum(Path(os.path.relpath(file, where)).as_posix())
+    if file.parent == share_dir("profiles").resolve():
+        return "memnb"
+    return checksum(Path(os.path.relpath(file, folder)).as_posix())
 
 
 def runs_dir(name: str, out: Path = None) -> Path:
     "Folder of the runs of a profile, as in `runs_of`; ValueError where those of another file are there"
     file = profile_file(name).resolve()
-    where = (Path(out or root() / "runs") / file.stem).resolve()
-    mark = where / ".profile"
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(file, where):
+    folder = (Path(out or root() / "runs") / file.stem).resolve()
+    mark = folder / ".profile"
+    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(file, folder):
         how = "give this profile another name, or another folder with --out"
-        raise ValueError(f"{relative_path(where)} holds the runs of another {file.name}: {how}")
-    return where
+        raise ValueError(f"{relative_path(folder)} holds the runs of another {file.name}: {how}")
+    return folder
 
 
 def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
@@ -123,9 +146,11 @@ def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) 
 
     Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`.
     """
-    where, runs = runs_dir(name, out), select(name, only, params)
+    folder = runs_dir(name, out)
+    runs = select(name, only, params)
     for run in runs:
-        run.nb, run.out = find(run.notebook).resolve(), where / f"{run.name}.ipynb"
+        run.nb = find(run.notebook).resolve()
+        run.out = folder / f"{run.name}.ipynb"
         run.env = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
         if run.out.is_dir():
             raise ValueError(f"{relative_path(run.out)} is a folder: move it away")
@@ -133,6 +158,17 @@ def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) 
             what = "is a notebook that no run has written: move it away, or name another --out"
             raise ValueError(f"{relative_path(run.out)} {what}")
     return runs
+
+
+def _need_write(runs):
+    "ValueError for a folder that cannot be written, before hours are spent on what goes into it"
+    for run in runs:
+        places = [root() / "data/papers" / run.notebook / "measured", figures_dir(run.profile)]
+        for place in places if run.profile != "smoke" else ():
+            nearest = next(p for p in (place, *place.absolute().parents) if p.exists())
+            if not os.access(nearest, os.W_OK):
+                what = "cannot be written, and the run needs it"
+                raise ValueError(f"{relative_path(nearest)} {what}")
 
 
 def batch(
@@ -158,26 +194,23 @@ def batch(
         env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
     runs = runs_of(name, only, params, out)
     for run in runs:
-        run.timeout, run.env, run.status = timeout, run.env | env, "skipped"
+        run.timeout = timeout
+        run.env = run.env | env
+        run.status = "skipped"
     if not (force or fresh) and all(map(finished, runs)):
         return runs
     require("papermill", "batch")
-    for run in runs:  # what cannot be written is said before hours are spent on it
-        tables = root() / "data/papers" / run.notebook / "measured"
-        for place in (tables, figures_dir(run.profile)) * (run.profile != "smoke"):
-            there = next(p for p in (place, *place.absolute().parents) if p.exists())
-            if not os.access(there, os.W_OK):
-                raise ValueError(f"{relative_path(there)} cannot be written, and the run needs it")
-    where = runs[0].out.parent
-    where.mkdir(parents=True, exist_ok=True)
-    with replacing(where / ".profile") as part:
-        part.write_text(_mark(profile_file(name).resolve(), where))
+    _need_write(runs)
+    folder = runs[0].out.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / ".profile") as part:
+        part.write_text(_mark(profile_file(name).resolve(), folder))
     with (
-        _alive(where / ".locks") as alive,
+        _alive(folder / ".locks") as alive,
         _pool(workers, dask, scheduler) as pool,
-        progress(where, alive.name, quiet) as look,
+        progress(folder, alive.name, quiet) as look,
     ):
-        return _all(runs, lambda r: pool.submit(work, r, alive, force or fresh), alive, look)
+        return _all(runs, lambda run: pool.submit(work, run, alive, force or fresh), alive, look)
 
 
 @contextmanager
@@ -225,37 +258,49 @@ def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -
     "How a batch is doing, chosen as in `runs_of`: (run, state, remark) of each run"
     last = last_events(runs_dir(name, out))
     runs = runs_of(name, only, params, out)
-    return [(r.name, *_state(r, last.get(r.name, {}))) for r in runs]
+    return [(run.name, *_state(run, last.get(run.name, {}))) for run in runs]
+
+
+def _end_of(folder, run, event):
+    "How a run of a folder ended, as 'done', by its last event and its lock"
+    if _is_locked(folder / ".locks" / f"{run}.lock"):
+        return "running"
+    what = str(event.get("what"))
+    return "broken off" if what in ("started", "cell") else what
 
 
 def batches(out: Path = None) -> list:
     "All batches of a folder: (profile, how its runs ended, when something was last heard of them)"
     rows = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
-        last, states = last_events(log.parent), Counter()
-        for run, event in last.items():
-            going = _is_locked(log.parent / ".locks" / f"{run}.lock")
-            how = "running" if going else str(event.get("what"))
-            states["broken off" if how in ("started", "cell") else how] += 1
-        told = ", ".join(f"{n} {how}" for how, n in states.items())
-        heard = max((str(e.get("when", "")) for e in last.values()), default="")
-        rows.append((log.parent.name, told, heard[:16].replace("T", " ")))
+        last = last_events(log.parent)
+        states = Counter(_end_of(log.parent, run, event) for run, event in last.items())
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        heard = max((str(event.get("when", "")) for event in last.values()), default="")
+        rows.append((log.parent.name, counts, heard[:16].replace("T", " ")))
     return rows
 
 
 def left_over(name: str) -> str:
     "Tables of a profile that none of its runs writes any more, as 'a, b': a run was taken out of it"
-    runs, word, out = select(name), profile_file(name).stem, []
-    for paper in dict.fromkeys(r.notebook for r in runs):
-        known = tuple(f"{r.results_name}."[:120] for r in runs if r.notebook == paper)
-        found = (root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet")
-        out += [f"{paper}/{f.stem}" for f in sorted(found) if not f.name.startswith(known)]
-    return ", ".join(out)
+    runs = select(name)
+    word = profile_file(name).stem
+    left = []
+    for paper in dict.fromkeys(run.notebook for run in runs):
+        # a long name is cut there
+        known = tuple(f"{run.results_name}."[:120] for run in runs if run.notebook == paper)
+        files = sorted((root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet"))
+        left += [f"{paper}/{file.stem}" for file in files if not file.name.startswith(known)]
+    return ", ".join(left)
 
 
 def _cost(run):
     "The keys of `costs` of a run, and why they are not known: text, '' where they are; a finished run costs nothing"
     values = {name: one.default for name, one in parameters(run.nb).items()} | run.parameters
+    is_served = str(values.get("model", "")).startswith("openai:")
+    # before all that a paper imports
+    if why := lacking(*(["openai"] if is_served else ["torch", "transformers"])):
+        return dict.fromkeys(COSTS), why
     try:
         return costs(run.notebook, values), ""
     except ModuleNotFoundError as error:

@@ -78,25 +78,39 @@ def longest_first(runs: list) -> list:
     return sorted(runs, key=lambda run: -(seconds_known(run) or 0))
 
 
+def _sum_of(rows):
+    "The line below all runs: the sum of what is to do, None where a part of it is not known"
+    todo = [row for row in rows if not row["done"]]
+    total = dict(notebook="sum", parameters={}, done=f"{len(todo)} of {len(rows)} to do")
+    for name in COSTS:
+        values = [row[name] for row in todo]
+        total[name] = None if None in values else sum(values)
+    return total
+
+
+def _price(row, price):
+    "What the tokens of a run cost, as '0.03'; '?' where their number is not known"
+    tokens = row["prompt_tokens"], row["new_tokens"]
+    if None in tokens:
+        return "?"
+    return f"{sum(map(mul, tokens, price)) / 1e6:.2f}"
+
+
 def estimate_table(rows: list, price: tuple = ()) -> str:
     """What a batch would cost, by `estimates`, as text: a line a run, and the sum of what is to do.
 
     With `price`, of a million prompt tokens and of a million new ones, what that comes to.
     """
     head = ["notebook", "state", "calls", "cached", "prompt tokens", "new tokens", "FLOPs", "time"]
-    todo = [r for r in rows if not r["done"]]
-    total = dict(notebook="sum", parameters={}, done=f"{len(todo)} of {len(rows)} to do")
-    for k in COSTS:
-        known = [r[k] for r in todo]
-        total[k] = None if None in known else sum(known)
+    if price:
+        head.append("price")
     lines = []
-    for r in [*rows, total]:
-        state = {True: "done", False: "to do"}.get(r["done"], r["done"])
-        counts = [count_text(r[k]) for k in COSTS[:-1]]
-        line = [r["notebook"], state, *counts, duration(r["seconds"])]
+    for row in [*rows, _sum_of(rows)]:
+        state = {True: "done", False: "to do"}.get(row["done"], row["done"])
+        counts = [count_text(row[name]) for name in COSTS if name != "seconds"]
+        line = [row["notebook"], state, *counts, duration(row["seconds"])]
         if price:
-            tokens = r["prompt_tokens"], r["new_tokens"]
-            paid = None if None in tokens else sum(map(mul, tokens, price)) / 1e6
-            line.append("?" if paid is None else f"{paid:.2f}")
-        lines.append([*line, " ".join(f"{k}={v}" for k, v in r["parameters"].items())])
-    return table([*head, *["price"] * bool(price), "parameters"], lines)
+            line.append(_price(row, price))
+        values = (f"{name}={value}" for name, value in row["parameters"].items())
+        lines.append([*line, " ".join(values)])
+    return table([*head, "parameters"], lines)

@@ -8,18 +8,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from ..claims import BOARD_MIME
+from ..core import printable
 from ..papers import notebooks, parameters_of
 from ..rendering import templates
 from .redact import redact_notebook, redactor
 from .terminal import duration, first_line, last_events
 
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-
 
 def cleaner():
     "A `redactor` that also drops what a terminal acts on and a page cannot show"
     clean = redactor()
-    return lambda text: clean(_CONTROL.sub("", text))
+    return lambda text: clean(printable(text))
 
 
 # a page with more rows of one table than this is read by nobody, and slows every browser
@@ -145,17 +144,18 @@ class Output:
 
 
 def _best_form(data, meta):
-    "The best of the forms in which a notebook holds one output, and what is told of it"
+    "The best of the forms in which a notebook holds one output: list of `Output`, several where it has several tables"
     if BOARD_MIME in data:
-        rows = data[BOARD_MIME]["claims"]
-        return [Output("board", [{k: str(v or "") for k, v in r.items()} for r in rows])]
+        claims = data[BOARD_MIME]["claims"]
+        rows = [{name: str(value or "") for name, value in claim.items()} for claim in claims]
+        return [Output("board", rows)]
     png = "".join(data.get("image/png", "").split())
     if re.fullmatch("[A-Za-z0-9+/]+=*", png):  # what is no picture could be anything
         meta = meta.get("image/png", meta)
-        size = {k: meta[k] for k in ("width", "height") if isinstance(meta.get(k), int)}
+        size = {side: meta[side] for side in ("width", "height") if isinstance(meta.get(side), int)}
         return [Output("picture", png, meta.get("alt") or "", size)]
     if found := tables(data.get("text/html", "")):
-        return [Output("table", t) for t in found]
+        return [Output("table", html) for html in found]
     for form, kind in (("text/markdown", "markdown"), ("text/plain", "text")):
         if form in data:
             return [Output(kind, data[form])]
@@ -167,41 +167,67 @@ def caption_of(markdown: str) -> str:
     return re.sub(r"(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z", r"\1", markdown.strip())
 
 
+def _outputs_of_one(output):
+    "List of `Output` of one output as a notebook holds it"
+    if "data" in output:
+        return _best_form(output["data"], output.get("metadata", {}))
+    if output["output_type"] == "stream":
+        return [Output("text", output["text"])]
+    first_line = f"{output['ename']}: {output['evalue']}".partition("\n")[0]
+    return [Output("error", (first_line, "\n".join(output["traceback"])))]
+
+
 def outputs_of(cell: dict) -> list:
     "List of `Output` of a cell; a caption goes to its picture"
-    out = []
-    for o in cell.get("outputs", []):
-        if "data" in o:
-            new = _best_form(o["data"], o.get("metadata", {}))
-        elif o["output_type"] == "stream":
-            new = [Output("text", o["text"])]
-        else:
-            said, trace = f"{o['ename']}: {o['evalue']}", "\n".join(o["traceback"])
-            new = [Output("error", (said.partition("\n")[0], trace))]
-        last = out[-1] if out and out[-1].kind == "picture" else None
-        if last and not last.caption and [n.kind for n in new] == ["markdown"]:
+    outputs = []
+    for output in cell.get("outputs", []):
+        new = _outputs_of_one(output)
+        is_caption = [one.kind for one in new] == ["markdown"]
+        last = outputs[-1] if outputs else None
+        if is_caption and last and last.kind == "picture" and not last.caption:
             last.caption = caption_of(new[0].value)
         else:
-            out += new
-    return out
+            outputs += new
+    return outputs
 
 
 def _cells(cells):
     """Cells of a notebook, each with `section` and `heading`, those of level 2 and of any level above it, and `shown`, its
     outputs; `folded` is code that only its author needs. Papermill's own error notes are left out."""
     section = heading = ""
-    for c in cells:
-        if "papermill-error-cell-tag" in c.metadata.get("tags", []):
+    for cell in cells:
+        if "papermill-error-cell-tag" in cell.metadata.get("tags", []):
             continue
-        code = c.cell_type == "code"
-        for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", "" if code else c.source, re.M):
-            heading, section = text, text if len(level) < 3 else section
-        c.section, c.heading, c.shown = section, heading, outputs_of(c)
-        for o in c.shown:
-            o.about = o.about or heading or "output"
-        hidden = c.metadata.get("jupyter", {}).get("source_hidden")
-        c.folded = bool(hidden or re.match(r"#\|\s*hide\b", c.source))
-        yield c
+        if cell.cell_type != "code":
+            for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", cell.source, re.M):
+                heading = text
+                section = text if len(level) < 3 else section
+        cell.section = section
+        cell.heading = heading
+        cell.shown = outputs_of(cell)
+        for output in cell.shown:
+            output.about = output.about or heading or "output"
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
+        cell.folded = bool(hidden or re.match(r"#\|\s*hide\b", cell.source))
+        yield cell
+
+
+def _paper_of(cells, input_path):
+    "Word of the paper of a notebook, by what its code says or its name was; ValueError for a notebook of others"
+    code = "\n".join(cell.source for cell in cells)
+    found = re.search(r"(?m)^#\| *default_exp (\w+)", code)
+    found = found or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(input_path))
+    if not found or not cells:
+        raise ValueError("no notebook of memnb")
+    return found[1]
+
+
+def _parameters_of(cells, given):
+    "Values of the parameters of a run: those that were given, else as the page has them; those of `sizes` beside them"
+    tagged = (cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
+    values = {name: one.default for name, one in parameters_of(next(tagged, ""), "").items()}
+    values |= given
+    return values | values.pop("sizes", {})
 
 
 class Notebook:
@@ -212,40 +238,60 @@ class Notebook:
         from nbformat import v4
 
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
-        self.cells, meta = list(_cells(raw.cells)), raw.metadata
-        tagged = (c.source for c in self.cells if "parameters" in c.metadata.get("tags", []))
-        params = parameters_of(next(tagged, ""), "")
-        own, by = meta.get("memnb", {}), meta.get("papermill", {})
-        paper = re.search(r"(?m)^#\| *default_exp (\w+)", "\n".join(c.source for c in self.cells))
-        paper = paper or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(by.get("input_path")))
-        if not paper or not self.cells:
-            raise ValueError("no notebook of memnb")
-        params = {k: p.default for k, p in params.items()} | by.get("parameters", {})
-        params |= params.pop("sizes", {})
-        self.paper, self.profile = paper[1], str(params.pop("profile", "") or profile)
-        self.params, self.model = params, str(params.get("model", ""))
+        own, papermill = raw.metadata.get("memnb", {}), raw.metadata.get("papermill", {})
+        self.cells = list(_cells(raw.cells))
+        self.paper = _paper_of(self.cells, papermill.get("input_path"))
+        self.params = _parameters_of(self.cells, papermill.get("parameters", {}))
+        self.profile = str(self.params.pop("profile", "") or profile)
+        self.model = str(self.params.get("model", ""))
         self.name = clean(path.stem.removesuffix(".partial"))
-        self.state = "unfinished" if path.stem.endswith(".partial") else "done"
-        key = f"{self.profile}-{self.name}" + "-unfinished" * (self.state != "done")
+        is_partial = path.stem.endswith(".partial")
+        self.state = "unfinished" if is_partial else "done"
+        key = f"{self.profile}-{self.name}{'-unfinished' if is_partial else ''}"
         self.key = re.sub(r"[^\w.,=+-]", "_", key)
-        self.title = next((c.heading for c in self.cells if c.heading), self.paper)
-        self.seconds = own.get("seconds", by.get("duration"))
+        headings = (cell.heading for cell in self.cells if cell.heading)
+        self.title = next(headings, self.paper)
+        self.seconds = own.get("seconds", papermill.get("duration"))
         self.time = "unknown" if self.seconds is None else duration(self.seconds)
-        facts = dict(duration=self.time, machine=own.get("machine") or "unknown")
-        facts |= dict(finished=str(by.get("end_time") or "")[:10], memnb=own.get("version"))
-        facts |= own.get("versions", {}) | dict(papermill=by.get("version"))
-        facts |= dict(identity=own.get("identity", "")[:12])
-        self.facts = {k: str(v) for k, v in facts.items() if v}
+        facts = dict(
+            duration=self.time,
+            machine=own.get("machine") or "unknown",
+            finished=str(papermill.get("end_time") or "")[:10],
+            memnb=own.get("version"),
+        )
+        facts |= own.get("versions", {})
+        facts |= dict(papermill=papermill.get("version"), identity=own.get("identity", "")[:12])
+        self.facts = {name: str(value) for name, value in facts.items() if value}
 
     def outputs(self, *kinds):
         "(cell, `Output`) of these kinds, in their order"
-        return [(c, o) for c in self.cells for o in c.shown if o.kind in kinds]
+        pairs = ((cell, output) for cell in self.cells for output in cell.shown)
+        return [(cell, output) for cell, output in pairs if output.kind in kinds]
 
 
 def run_files(runs: Path, name: str) -> list:
     "(file, its profile) of files, as '*.ipynb', in a folder and in the folders of the profiles"
-    found = sorted([*runs.glob(name), *runs.glob(f"[!.]*/{name}")])
-    return [(p, p.parent.name if p.parent != runs else "") for p in found]
+    files = sorted([*runs.glob(name), *runs.glob(f"[!.]*/{name}")])
+    return [(file, file.parent.name if file.parent != runs else "") for file in files]
+
+
+def _unfinished(runs, nbs, clean):
+    "Last events of runs that did not finish, and of notebooks of whose end no log tells: dicts"
+    done = {(nb.profile, nb.name) for nb in nbs if nb.state == "done"}
+    lost = []
+    for log, profile in run_files(runs, "batch.jsonl"):
+        for event in redact_notebook(last_events(log.parent), clean).values():
+            event = dict(profile=clean(profile)) | event
+            # a failure is told also of a run that was done again; its other events are late
+            has_ended = event.get("what") in ("failed", "stopped")
+            is_done = (event["profile"], event["run"]) in done
+            if event.get("what") != "done" and (has_ended or not is_done):
+                lost.append(event)
+    told = {(event["profile"], event["run"]) for event in lost}
+    for nb in nbs:
+        if nb.state != "done" and (nb.profile, nb.name) not in told:
+            lost.append(dict(profile=nb.profile, run=nb.name, what="unfinished"))
+    return lost
 
 
 def read_notebooks(runs: Path) -> tuple:
@@ -253,24 +299,18 @@ def read_notebooks(runs: Path) -> tuple:
 
     Papers stand in the order of the notebooks, then profile and run.
     """
-    nbs, odd, lost, clean = [], [], [], cleaner()
+    nbs, odd, clean = [], [], cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(Notebook(path, clean(profile), clean))
-        except Exception as e:  # torn, or anything else: the others are reported all the same
-            odd.append((clean(path.name), first_line(e)))
-    for log, profile in run_files(runs, "batch.jsonl"):
-        events = redact_notebook(last_events(log.parent), clean).values()
-        lost += [dict(profile=clean(profile)) | e for e in events if e.get("what") != "done"]
-    done = {(r.profile, r.name) for r in nbs if r.state == "done"}
-    # a failure is told also of a run that was done again; its other events are late
-    over = ("failed", "stopped")
-    lost = [e for e in lost if e.get("what") in over or (e["profile"], e["run"]) not in done]
-    told = {(e["profile"], e["run"]) for e in lost}
-    torn = [r for r in nbs if r.state != "done" and (r.profile, r.name) not in told]
-    lost += [dict(profile=r.profile, run=r.name, what="unfinished") for r in torn]
-    papers = {word: i for i, word in enumerate(notebooks())}
-    nbs.sort(key=lambda nb: (papers.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state))
+        except Exception as error:  # torn, or anything else: the others are reported all the same
+            odd.append((clean(path.name), first_line(error)))
+    lost = _unfinished(runs, nbs, clean)
+    places = {word: place for place, word in enumerate(notebooks())}
+    # papers that memnb does not know stand behind
+    nbs.sort(
+        key=lambda nb: (places.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state),
+    )
     return nbs, odd, lost
 
 

@@ -2,6 +2,7 @@
 `data/papers/<word>/facts.yaml` says by a line of pandas how the number comes out of the stored rows. A word that says a
 direction is tagged, too: its fact is true or false."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -12,32 +13,103 @@ import yaml
 
 from .. import results
 from ..core import did_you_mean, paper_file, replacing
-from ..papers import notebooks, paper
+from ..papers import notebooks, paper, syntax_tree
 
 TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
+
+# What a line of `facts.yaml` may be made of: it selects and counts, and somebody else's folder of a paper is no program.
+_SYNTAX = (
+    ast.Expression,
+    ast.Constant,
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Slice,
+    ast.Call,
+    ast.keyword,
+    ast.Compare,
+    ast.cmpop,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.expr_context,
+    ast.Tuple,
+    ast.List,
+    ast.Set,
+    ast.GeneratorExp,
+    ast.comprehension,
+)
+_FUNCTIONS = {
+    f.__name__: f for f in (abs, all, any, float, int, len, max, min, round, set, sorted, sum)
+}
+# methods of tables and columns that compute from them alone: none takes code, a file or the name of a method
+_METHODS = """abs all any astype between count corr cumsum diff drop_duplicates dropna endswith fillna first groupby head
+    idxmax idxmin iloc index isin isna item last loc log log2 max mean median min nlargest notna nsmallest nunique pivot
+    prod quantile rank reset_index round set_index shape size sort_index sort_values sqrt startswith std str sum tail
+    tolist unique unstack values var xs""".split()
+
+
+def _need_plain(line, columns):
+    "ValueError where a line does more than select and count"
+    for node in ast.walk(line):
+        if not isinstance(node, _SYNTAX):
+            raise ValueError(f"a fact has no {type(node).__name__}")
+        if isinstance(node, ast.Attribute) and node.attr not in (*_METHODS, *columns):
+            raise ValueError(f"a fact knows no '.{node.attr}'{did_you_mean(node.attr, _METHODS)}")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            raise ValueError("a fact has no powers, which could take all memory")
+
+
+def _is_only_a_column(name):
+    "Whether a name of a column names nothing else of a table, as 'to_csv' does"
+    taken = any(hasattr(kind, name) for kind in (pd.DataFrame, pd.Series))
+    return name.isidentifier() and not name.startswith("_") and not taken
+
+
+def _value(line, tables, columns):
+    "Value of a line of pandas, given the tables and the facts above it"
+    tree = ast.Expression(syntax_tree(line.strip()).body[0].value)
+    _need_plain(tree, columns)
+    return eval(compile(tree, "facts.yaml", "eval"), {"__builtins__": _FUNCTIONS} | tables)
 
 
 @cache
 def facts(word: str) -> dict:
     """The facts of a paper's prose, name -> number, text, or True or False: lines of pandas in `facts.yaml`, else
     `PAPER.facts` of its package. The lines see `measured` (all rows), `rows` (of each model the largest run), `printed`
-    (what the paper reports), `board` (verdicts), and the facts above them. ValueError names one that fails."""
-    file, found = paper_file(word, "facts.yaml"), {}
+    (what the paper reports), `board` (verdicts), and the facts above them; they can select and count, and nothing else.
+    ValueError names one that fails."""
+    file = paper_file(word, "facts.yaml")
     if not file.exists():
         own = paper(word) if word in notebooks() else None
         return own.facts(results.measured(word)) if own and own.facts else {}
-    known = dict(np=np, pd=pd, measured=results.measured(word), printed=results.reported(word))
-    known |= dict(rows=results.runs(known["measured"]))
-    known |= dict(board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False))
+    measured = results.measured(word)
+    tables = dict(
+        np=np,
+        measured=measured,
+        rows=results.runs(measured),
+        printed=results.reported(word),
+        board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False),
+    )
+    columns = {
+        str(name) for table in tables.values() if hasattr(table, "columns") for name in table
+    }
+    # columns that a pivoted table has by its values
+    columns |= {str(name) for name in tables["printed"].what}
+    columns = {name for name in columns if _is_only_a_column(name)}
+    found = {}
     for name, line in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).items():
         try:
-            found[name] = eval(line, known | found)
-        except Exception as e:
-            raise ValueError(f"fact {word}.{name} cannot be computed: {e!r}") from e
+            found[name] = _value(str(line), tables | found, columns)
+        except Exception as error:
+            raise ValueError(f"fact {word}.{name} cannot be computed: {error!r}") from error
     return found
 
 
-def stands(printed, word, name):
+def stands(printed: str, word: str, name: str) -> str:
     "What should stand where `printed` stands: the same, where it is true to the digits that it has"
     known = facts(word)
     if name not in known:
@@ -47,8 +119,10 @@ def stands(printed, word, name):
         return printed if value else f"NOT-TRUE-{printed}"
     if isinstance(value, str):
         return value
-    sign, comma = "+" * printed.startswith("+"), "," * ("," in printed)
-    text = f"{value:{sign}{comma}.{len(printed.partition('.')[2])}f}"
+    sign = "+" if printed.startswith("+") else ""
+    comma = "," if "," in printed else ""
+    digits = len(printed.partition(".")[2])
+    text = f"{value:{sign}{comma}.{digits}f}"
     return text.replace("-", "−") if "−" in printed else text
 
 
@@ -56,13 +130,13 @@ def checked(text: str) -> tuple:
     "Hold tagged digits against the rows: (text with true digits, sentences in which one was wrong)"
     wrong = []
 
-    def put(m):
-        printed, percent, word, name = m.groups()
+    def put(match):
+        printed, percent, word, name = match.groups()
         right = stands(printed, word, name)
         if right != printed:
-            before = re.split(r'\n|\. |\| |"', text[: m.start()])[-1]
-            end = m.end() + re.search(r"[.|\n]\s|\\n|$", text[m.end() :]).start()
-            wrong.append(f"{(before + text[m.start() : end]).strip()} [now {right}]")
+            before = re.split(r'\n|\. |\| |"', text[: match.start()])[-1]
+            end = match.end() + re.search(r"[.|\n]\s|\\n|$", text[match.end() :]).start()
+            wrong.append(f"{(before + text[match.start() : end]).strip()} [now {right}]")
         return f"{right}{percent}<!--{word}.{name}-->"
 
     return TAG.sub(put, text), wrong

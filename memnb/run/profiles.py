@@ -87,9 +87,11 @@ def read_yaml(text: str):
     return yaml_and_node(text)[0]
 
 
-_KINDS = dict(int=int, float=float, bool=bool, str=str)
-_KINDS |= {f"list[{k}]": list[t] for k, t in _KINDS.items()} | dict(list=list[JsonValue])
-_KINDS = {k: TypeAdapter(t) for k, t in _KINDS.items()}
+_PLAIN = dict(int=int, float=float, bool=bool, str=str)
+# type of a parameter, as its page writes it -> what makes a value of it
+_KINDS = {kind: TypeAdapter(plain) for kind, plain in _PLAIN.items()}
+_KINDS |= {f"list[{kind}]": TypeAdapter(list[plain]) for kind, plain in _PLAIN.items()}
+_KINDS["list"] = TypeAdapter(list[JsonValue])
 
 
 def cast(value, kind: str):
@@ -97,48 +99,59 @@ def cast(value, kind: str):
 
     Text becomes what it says; any other value is taken only where it is one, else ValueError.
     """
-    kind, _, none = (s.strip() for s in kind.partition("|"))
+    kind, _, none = (part.strip() for part in kind.partition("|"))
     if none == "None" and (value is None or str(value).lower() == "none"):
         return None
     if kind not in _KINDS:
         raise ValueError(f"has type {kind}; memnb run knows {', '.join(_KINDS)}")
-    made = value
+    given = value
     try:
         if kind.startswith("list") and isinstance(value, str):
-            made = read_yaml(value if value.lstrip().startswith("[") else f"[{value}]")
-        return _KINDS[kind].validate_python(made, strict=not isinstance(made, str))
+            given = read_yaml(value if value.lstrip().startswith("[") else f"[{value}]")
+        return _KINDS[kind].validate_python(given, strict=not isinstance(given, str))
     except ValueError:
         what = f"{short(value)} ({type(value).__name__})"
         raise ValueError(f"must be {kind}, got {what}") from None
 
 
-def check(nb, params: dict) -> dict:
-    "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
-    nb, out = find(nb), {}
-    known = parameters(nb)
+def _need_plain_defaults(nb, known):
+    "ValueError for a parameter whose default no file of YAML or JSON can hold"
     for name, parameter in known.items():
         try:
             json.dumps(parameter.default)
         except (TypeError, ValueError):
             what = f"the default of parameter '{name}' must be a plain value"
             raise ValueError(f"{nb.name}: {what}, not {parameter.default!r}") from None
-    for k, v in params.items():
-        if k not in known:
-            raise ValueError(f"{nb.stem} has no parameter '{k}'{did_you_mean(k, known)}")
+
+
+def check(nb, params: dict) -> dict:
+    "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
+    nb = find(nb)
+    known = parameters(nb)
+    _need_plain_defaults(nb, known)
+    values = {}
+    for name, value in params.items():
+        if name not in known:
+            raise ValueError(f"{nb.stem} has no parameter '{name}'{did_you_mean(name, known)}")
         try:
-            out[k] = cast(v, known[k].type)
-        except ValueError as e:
-            raise ValueError(f"{nb.stem}: parameter '{k}' {e}") from None
-    return out
+            values[name] = cast(value, known[name].type)
+        except ValueError as error:
+            raise ValueError(f"{nb.stem}: parameter '{name}' {error}") from None
+    return values
 
 
-def _file_name(*parts, most=120):
+# bytes of a name; a file system takes 255, and endings are added
+_LONGEST_NAME = 120
+
+
+def _file_name(*parts):
     "Parts of a name, as characters that any file system takes; a long name ends in a checksum"
     full = "-".join(parts)
-    safe = re.sub(r"[^\w.,=+-]", "_", redact(full) if re.search(r"[/\\~]", full) else full)
-    if len(safe.encode()) <= most:
+    plain = redact(full) if re.search(r"[/\\~]", full) else full
+    safe = re.sub(r"[^\w.,=+-]", "_", plain)
+    if len(safe.encode()) <= _LONGEST_NAME:
         return safe
-    begin = safe.encode()[: most - 10].decode(errors="ignore")
+    begin = safe.encode()[: _LONGEST_NAME - 10].decode(errors="ignore")
     return f"{begin}-{hashlib.sha256(full.encode()).hexdigest()[:9]}"
 
 
@@ -162,13 +175,18 @@ class Run:
     error: str = ""  # in a line
 
     def _pairs(self, names):
-        values = ((k, self.parameters[k]) for k in names)
-        return [f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in values]
+        pairs = []
+        for name in names:
+            value = self.parameters[name]
+            text = ",".join(map(str, value)) if isinstance(value, list) else value
+            pairs.append(f"{name}={text}")
+        return pairs
 
     def __post_init__(self):
         "Names of its output file, without extension, and of its tables: what is replaced for once has its own"
-        told = self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
-        self.name, self.results_name = (_file_name(x, *told) for x in (self.notebook, self.profile))
+        pairs = self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
+        self.name = _file_name(self.notebook, *pairs)
+        self.results_name = _file_name(self.profile, *pairs)
 
     @property
     def partial(self):
@@ -187,14 +205,18 @@ class Run:
         That is what was replaced, and what a grid varies and no column of the rows holds, as `n` does; rows hold the
         model, the seed, and the elements of a list, as of `datasets`. Those of a profile that ships are told apart.
         """
-        own = []
+        names = {*self.replaced}
         if not (share_dir("profiles") / f"{self.profile}.yaml").is_file():
-            from ..results import KEYS
+            names |= {name for name in self.grid if not self._is_in_rows(name)}
+        return redact(" ".join(self._pairs(sorted(names))))
 
-            swept = [k for k in self.grid if isinstance(self.parameters[k], list)]
-            held = ["model", "mode", "seed", *(k for k in swept if k.removesuffix("s") in KEYS)]
-            own = [k for k in self.grid if k not in held]
-        return redact(" ".join(self._pairs(sorted({*self.replaced, *own}))))
+    def _is_in_rows(self, name):
+        "Whether rows hold the value of a parameter of the grid, in a column of its own"
+        from ..results import KEYS
+
+        if name in ("model", "mode", "seed"):
+            return True
+        return isinstance(self.parameters[name], list) and name.removesuffix("s") in KEYS
 
 
 class Entry(BaseModel, extra="forbid"):
@@ -219,33 +241,46 @@ def profile_file(name: str) -> Path:
     return path
 
 
+def _read_profile(path):
+    "(value, node) of each entry of a profile; ValueError for a file that is none"
+    try:
+        entries, root_node = yaml_and_node(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8 text") from None
+    except ValueError as error:
+        raise ValueError(f"{path.name} {error}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{path.name}: a profile is a list of at least one run")
+    return zip(entries, root_node.value, strict=True)
+
+
+def _entry(given, where):
+    "An entry of a profile, checked; ValueError says where it stands"
+    try:
+        entry = Entry.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
+        raise ValueError(f"{where}: {place}: {first['msg']}") from None
+    if both := {*entry.grid} & {*entry.parameters}:
+        raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
+    return entry
+
+
 def profile(name: str) -> list:
     "List of `Run` of a profile, grids expanded, parameters not yet checked"
-    path, out = profile_file(name), []
-    try:
-        data, root_node = yaml_and_node(path.read_text(encoding="utf-8"))
-    except ValueError as e:
-        why = "is not UTF-8 text" if isinstance(e, UnicodeDecodeError) else e
-        raise ValueError(f"{path.name} {why}") from None
-    if not isinstance(data, list) or not data:
-        raise ValueError(f"{path.name}: a profile is a list of at least one run")
-    for entry, node in zip(data, root_node.value, strict=True):
+    path = profile_file(name)
+    runs = []
+    for given, node in _read_profile(path):
         where = f"{path.name} line {node.start_mark.line + 1}"
-        try:
-            e = Entry.model_validate(entry)
-        except ValidationError as wrong:
-            first = wrong.errors()[0]
-            at = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
-            raise ValueError(f"{where}: {at}: {first['msg']}") from None
-        if both := {*e.grid} & {*e.parameters}:
-            raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
-        runs = len(out) + prod(map(len, e.grid.values()))
-        if runs > MOST_RUNS:
-            raise ValueError(f"{where}: {runs:,} runs, more than {MOST_RUNS:,}: split the grid")
-        for values in product(*e.grid.values()):
-            given = e.parameters | dict(zip(e.grid, values, strict=True))
-            out.append(Run(e.notebook, given, tuple(e.grid), where))
-    return out
+        entry = _entry(given, where)
+        number = len(runs) + prod(map(len, entry.grid.values()))
+        if number > MOST_RUNS:
+            raise ValueError(f"{where}: {number:,} runs, more than {MOST_RUNS:,}: split the grid")
+        for values in product(*entry.grid.values()):
+            swept = dict(zip(entry.grid, values, strict=True))
+            runs.append(Run(entry.notebook, entry.parameters | swept, tuple(entry.grid), where))
+    return runs
 
 
 # earlier runs have seeds below
@@ -264,35 +299,47 @@ def _may_confirm(run: Run) -> None:
         raise ValueError(f"{run.where}: {error}") from None
 
 
+def _with_values(run: Run, word: str, params: dict) -> Run:
+    "A run of a profile with its own parameters checked, and those that replace them"
+    try:
+        known = parameters(run.notebook)
+        own = dict(profile=word) if "profile" in known else {}
+        own |= check(run.notebook, run.parameters)
+    except ValueError as error:
+        raise ValueError(f"{run.where}: {error}") from None
+    new = check(run.notebook, {name: value for name, value in params.items() if name in known})
+    replaced = tuple(
+        name for name, value in new.items() if value != own.get(name, known[name].default)
+    )
+    return Run(run.notebook, own | new, run.grid, run.where, word, replaced)
+
+
 def select(name: str, only: tuple = (), params: dict = None) -> list:
     "Runs of a profile, list of `Run`: of the papers `only`, all when empty; `params` replace its own, all are checked"
-    word, runs, params = profile_file(name).stem, profile(name), params or {}
-    has = list(dict.fromkeys(r.notebook for r in runs))
-    for w in only:
-        find(w)
-        if w not in has:
-            raise ValueError(f"profile '{word}' has no run of '{w}'. It has: {', '.join(has)}")
-    found, known = {}, {}
-    for r in runs:
-        if only and r.notebook not in only:
+    word = profile_file(name).stem
+    runs = profile(name)
+    params = params or {}
+    papers = list(dict.fromkeys(run.notebook for run in runs))
+    for paper in only:
+        find(paper)
+        if paper not in papers:
+            has = ", ".join(papers)
+            raise ValueError(f"profile '{word}' has no run of '{paper}'. It has: {has}")
+    selected, known = {}, {}
+    for given in runs:
+        if only and given.notebook not in only:
             continue
-        try:
-            here = parameters(r.notebook)
-            own = dict(profile=word) if "profile" in here else {}
-            own |= check(r.notebook, r.parameters)
-        except ValueError as e:
-            raise ValueError(f"{r.where}: {e}") from None
-        known |= here
-        new = check(r.notebook, {k: v for k, v in params.items() if k in here})
-        replaced = tuple(k for k in new if new[k] != own.get(k, here[k].default))
-        run = Run(r.notebook, own | new, r.grid, r.where, word, replaced)
+        run = _with_values(given, word, params)
+        known |= parameters(run.notebook)
         if word == CONFIRM:
             _may_confirm(run)
-        old = found.setdefault(run.name.lower(), run)  # one file, where a system knows no capitals
-        if old.parameters != run.parameters:
-            both = f"this run and that of {old.where} would both write {run.name}.ipynb"
-            raise ValueError(f"{r.where}: {both}: put what differs under 'grid: {{seed: [1]}}'")
-    for k in params:
-        if k not in known:
-            raise ValueError(f"no notebook here has a parameter '{k}'{did_you_mean(k, known)}")
-    return list(found.values())
+        # one file, where a system knows no capitals
+        before = selected.setdefault(run.name.lower(), run)
+        if before.parameters != run.parameters:
+            both = f"this run and that of {before.where} would both write {run.name}.ipynb"
+            raise ValueError(f"{run.where}: {both}: put what differs under 'grid: {{seed: [1]}}'")
+    for parameter in params:
+        if parameter not in known:
+            what = f"no notebook here has a parameter '{parameter}'"
+            raise ValueError(f"{what}{did_you_mean(parameter, known)}")
+    return list(selected.values())

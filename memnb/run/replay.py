@@ -24,25 +24,35 @@ def origins(folder: Path = None) -> dict:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
+def _need_intact(folder: Path, name: str, origin: dict) -> None:
+    "ValueError for a file of answers that is damaged, or whose model is not the one here"
+    file = folder / name
+    if not file.is_file():
+        raise ValueError(f"{name} is missing: nothing was taken in")
+    if sha256(file) != origin["sha256"]:
+        raise ValueError(f"{name} is not as it was written: nothing was taken in")
+    # of planted:news@6c2a+smollm2@fb2f/float32
+    word = origin["model"].partition("@")[0]
+    here = ident_here(word)
+    if here != origin["model"]:
+        what = f"{name} has the answers of {origin['model']}, but the model here is {here}"
+        why = "its files differ, and so may its answers; nothing was taken in"
+        raise ValueError(f"{what}: {why}")
+
+
 def take_in(store: Store, folder: Path = None) -> list:
     """Take the answers that ship, or those of a folder, into a store; ValueError for a damaged file.
 
     A dict a file: file, model, code, answers, new.
     """
-    folder, known = Path(folder or share_dir("answers")), origins(folder)
-    for name, o in known.items():
-        file = folder / name
-        if not file.is_file() or sha256(file) != o["sha256"]:
-            how = "not as it was written" if file.is_file() else "missing"
-            raise ValueError(f"{name} is {how}: nothing was taken in")
-        here = ident_here(o["model"].partition("@")[0])  # of planted:news@6c2a+smollm2@fb2f/float32
-        if here != o["model"]:
-            what = f"{name} has the answers of {o['model']}, but the model here is {here}"
-            why = "its files differ, and so may its answers; nothing was taken in"
-            raise ValueError(f"{what}: {why}")
-    out = []
-    for name, o in known.items():
-        before, row = len(store), dict(file=name, model=o["model"], code=o["code"])
-        row |= dict(answers=store.load(folder / name), new=len(store) - before)
-        out.append(row)
-    return out
+    folder = Path(folder or share_dir("answers"))
+    known = origins(folder)
+    for name, origin in known.items():
+        _need_intact(folder, name, origin)
+    taken = []
+    for name, origin in known.items():
+        before = len(store)
+        answers = store.load(folder / name)
+        row = dict(file=name, model=origin["model"], code=origin["code"])
+        taken.append(row | dict(answers=answers, new=len(store) - before))
+    return taken

@@ -13,16 +13,20 @@ from ..core import printable, require, say
 from .redact import redact
 
 
-def count_text(x) -> str:
+def count_text(count: float | None) -> str:
     "A count or a number of operations; '?' for None"
-    return "?" if x is None else f"{x:,.0f}" if x < 1e7 else f"{x:.1e}"
-
-
-def duration(s) -> str:
-    "A time, from seconds; '?' for None"
-    if s is None:
+    if count is None:
         return "?"
-    return f"{s:.0f} s" if s < 120 else f"{s / 60:.0f} min" if s < 7200 else f"{s / 3600:.1f} h"
+    return f"{count:,.0f}" if count < 1e7 else f"{count:.1e}"
+
+
+def duration(seconds: float | None) -> str:
+    "A time in seconds, minutes or hours, as '90 s'; '?' for None"
+    if seconds is None:
+        return "?"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _cell_text(value):
@@ -55,9 +59,10 @@ def table(head: tuple, rows: list) -> str:
     return "\n".join(_wrapped(line.rstrip(), indent) for line in padded)
 
 
-def first_line(e: Exception) -> str:
+def first_line(error: Exception) -> str:
     "An error in one line: '<class>: <first line of the message>'"
-    return redact(f"{type(e).__name__}: {e}".strip().splitlines()[0][:300])
+    line = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return redact(line[:300])
 
 
 def relative_path(path: Path) -> str:
@@ -69,40 +74,66 @@ def relative_path(path: Path) -> str:
 # ---- the log
 
 
-def tell(where: Path, event: dict):
+def tell(folder: Path, event: dict):
     """Append an event to the log of a folder; a full disk must not stop a batch.
 
     It has `run` and `what`: 'started', 'cell', 'says', or how the run ended.
     """
     line = json.dumps({**event, "when": datetime.now(UTC).isoformat(timespec="seconds")})
-    with suppress(OSError), open(Path(where) / "batch.jsonl", "a", encoding="utf-8") as f:
-        f.write(redact(line) + "\n")
+    with suppress(OSError), open(Path(folder) / "batch.jsonl", "a", encoding="utf-8") as file:
+        file.write(redact(line) + "\n")
 
 
-def events(where: Path, at: int = 0) -> tuple:
+def events(folder: Path, start: int = 0) -> tuple:
     "Events of the log of a folder from a byte on, and where they end; what a kill or a full disk has torn is passed over"
-    log, out = Path(where) / "batch.jsonl", []
+    log = Path(folder) / "batch.jsonl"
+    read, end = [], start
     if not log.is_file():
-        return out, at
-    with open(log, "rb") as f:
-        f.seek(at)
-        for line in iter(f.readline, b""):
-            if not line.endswith(b"\n"):
+        return read, end
+    with open(log, "rb") as file:
+        file.seek(start)
+        for line in iter(file.readline, b""):
+            if not line.endswith(b"\n"):  # somebody is writing it
                 break
-            at = f.tell()
+            end = file.tell()
             with suppress(ValueError, RecursionError, TypeError, KeyError):
                 event = json.loads(line)
-                out += [event] * isinstance(event["run"], str)
-    return out, at
+                if isinstance(event["run"], str):
+                    read.append(event)
+    return read, end
 
 
-def last_events(where: Path) -> dict:
+def last_events(folder: Path) -> dict:
     "Name of each run in the log of a folder -> its last event"
-    return {e["run"]: e for e in events(where)[0] if e.get("what") != "says"}
+    return {event["run"]: event for event in events(folder)[0] if event.get("what") != "says"}
+
+
+class _Bars:
+    "A bar a run, moved by the events of a batch"
+
+    def __init__(self, live):
+        self.live = live
+        self.tasks = {}  # name of a run -> its bar
+
+    def show(self, event):
+        run, what = event["run"], event.get("what")
+        if what == "says":
+            say(f"{run}: {event['text']}")
+        elif what == "started":
+            self.tasks[run] = self.live.add_task(run, section="starting", total=None)
+        elif run in self.tasks and what == "cell":
+            self.live.update(
+                self.tasks[run],
+                section=event["section"],
+                completed=event["cell"],
+                total=event["of"],
+            )
+        elif run in self.tasks:
+            self.live.remove_task(self.tasks.pop(run))
 
 
 @contextmanager
-def progress(where: Path, batch: str, quiet: bool = False):
+def progress(folder: Path, batch: str, quiet: bool = False):
     """Shows a batch by its events in the log of a folder: a bar a run at a terminal, and whatever a run says.
 
     Gives a function that shows what is new.
@@ -111,29 +142,27 @@ def progress(where: Path, batch: str, quiet: bool = False):
     from rich import progress as rich
     from rich.console import Console
 
-    log = Path(where) / "batch.jsonl"
-    bars, at = {}, log.stat().st_size if log.is_file() else 0
-    told = rich.TextColumn("{task.description}  {task.fields[section]}", markup=False)
-    columns = told, rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
-    err = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
+    log = Path(folder) / "batch.jsonl"
+    end = log.stat().st_size if log.is_file() else 0
+    live = rich.Progress(
+        rich.TextColumn("{task.description}  {task.fields[section]}", markup=False),
+        rich.BarColumn(20),
+        rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(),
+        console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
+        transient=True,
+        disable=quiet,
+    )
+    bars = _Bars(live)
 
     def look():
-        nonlocal at
-        new, at = events(where, at)
-        for e in new if not quiet else ():
-            name, what = e["run"], e.get("what")
-            if e.get("batch") != batch:
-                continue
-            if what == "says":
-                say(f"{name}: {e['text']}")
-            elif what == "started":
-                bars[name] = live.add_task(name, section="starting", total=None)
-            elif name in bars and what == "cell":
-                live.update(bars[name], section=e["section"], completed=e["cell"], total=e["of"])
-            elif name in bars:
-                live.remove_task(bars.pop(name))
+        nonlocal end
+        new, end = events(folder, end)
+        for event in new:
+            if event.get("batch") == batch and not quiet:
+                bars.show(event)
         live.refresh()
 
-    with rich.Progress(*columns, console=err, transient=True, disable=quiet) as live:
+    with live:
         yield look
         look()
