@@ -113,7 +113,8 @@ def pooled_eyes(rows):
     found = with_ends(both).assign(part="eyes", unit="rows", quantity="rate")
     same = rate.filter("paper mode profile variant seed code when".split()).iloc[0]
     # one table as `joined` makes it
-    found = joined([found.reindex(columns=ROW_KEYS).fillna(dict.fromkeys(WORDS, ""))])
+    empty = dict.fromkeys((word for word in WORDS if word not in found), "")
+    found = joined([found.assign(**empty).reindex(columns=ROW_KEYS)])
     return found.assign(**same, model=both_halves(rate.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
