@@ -139,6 +139,7 @@ class Estimate(NamedTuple):
     unit: str
     guard: str = ""  # why it cannot decide
     cases: tuple = ()  # single values, drawn as dots
+    able: bool = True  # whether any of its rows could decide
 
 
 def _ends(rows) -> pd.DataFrame:
@@ -267,7 +268,7 @@ def estimate(claim: Claim, rows: pd.DataFrame) -> Estimate:
     cases = tuple(rows.value[is_dot])
     if not cases and len(units) > 1:
         cases = found.cases or tuple(units.value)
-    return found._replace(guard=reason, cases=cases)
+    return found._replace(guard=reason, cases=cases, able=bool(guards.eq("").any()))
 
 # %% ../nbs/rooms/claims.ipynb #6a25715f
 NUMBERS = "value low high no yes".split()
@@ -286,7 +287,7 @@ def _judged(claim: Claim, found: Estimate) -> dict:
     "Verdict of an estimate, and why it is open"
     verdict = word(found.low, found.high, claim.no, claim.yes, claim.side)
     if found.guard:
-        refuted_by_others = claim.estimate == "worst" and verdict == FAILS
+        refuted_by_others = claim.estimate == "worst" and found.able and verdict == FAILS
         return dict(verdict=FAILS if refuted_by_others else OPEN, why=found.guard)
     why = ""
     if verdict == OPEN:
@@ -305,7 +306,7 @@ def judge(claim: Claim, rows: pd.DataFrame) -> dict:
         return line | unknown | dict(unit="", cases=(), verdict=NOT_ASKED, why="no rows")
     found = estimate(claim, rows)
     numbers = found._asdict()
-    numbers.pop("guard")
+    del numbers["guard"], numbers["able"]
     return line | numbers | _judged(claim, found)
 
 # %% ../nbs/rooms/claims.ipynb #8ae9f4c8

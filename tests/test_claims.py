@@ -76,6 +76,8 @@ def test_a_guard_leaves_a_claim_open_unless_the_other_cases_refute_it():
     assert judge(claim(estimate="mean"), two)["verdict"] == "holds"
     refuted = rows((-5, 1, dict(guard="")), (5, 1, dict(guard="at chance")))
     assert judge(claim(estimate="worst"), refuted)["verdict"] == "does not hold"
+    all_guarded = rows((-5, 1, dict(guard="at chance")), (-5, 1, dict(guard="at chance")))
+    assert judge(claim(estimate="worst"), all_guarded)["verdict"] == "open"
 
 
 def test_the_worst_of_several_needs_a_wider_interval():
