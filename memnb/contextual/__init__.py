@@ -17,14 +17,13 @@ from .orders import *
 from .retraining import *
 
 # %% ../../nbs/contextual/index.ipynb #8724eef0
-from ..claims import by_model
 from . import claims as _claims
 from . import figures as _figures
 from .claims import facts
 from .figures import tab1
-from .measuring import balanced, chosen, judged, main_rows, sweep
+from .measuring import balanced, chosen, main_rows, sweep, whole_epochs
 from ..papers import Paper
 
 _drawn = {name: f for name, f in vars(_figures).items() if name.startswith("fig")}
-PAPER = Paper("contextual", sweep, _drawn, by_model(_claims.statistics), judged, facts, chosen)
+PAPER = Paper("contextual", sweep, _drawn, _claims.statistics, chosen, facts, chosen)
 globals().update(PAPER.figures)

@@ -16,7 +16,15 @@ import seaborn as sns
 from memnb import plots
 from memnb.contextual.automaton import visits
 from memnb.contextual.grammars import grammar, levels
-from memnb.contextual.measuring import balanced, chosen, curves, group_of, kind_of, main_rows
+from memnb.contextual.measuring import (
+    balanced,
+    chosen,
+    curves,
+    group_of,
+    kind_of,
+    main_rows,
+    whole_epochs,
+)
 from memnb.contextual.method import NOTIONS, memorized
 from memnb.contextual.notions import arrays_of, check_tau, in_order, onsets
 from memnb.contextual.orders import orders, tau_axis
@@ -378,7 +386,7 @@ def _kendall_points(ax, d, places, off=0.13):
 @_of_main()
 def fig_x_found(m, reported, tau, rule):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
-    d = orders(onsets(m, tau, rule)).assign(case=lambda d: d.language)
+    d = orders(onsets(whole_epochs(m), tau, rule)).assign(case=lambda d: d.language)
     gap = d[d.measure == "recollection - contextual"].sort_values("value", ascending=False)
     places = {k: i for i, k in enumerate(gap.language)}
     n = gap.groupby("language").n.first()
@@ -412,7 +420,7 @@ def fig_x_learners(m, reported, tau, rule):
     cells = list(m[OF_CASE].drop_duplicates().itertuples(index=False, name=None))
     names = list(dict.fromkeys(m.config))  # learner by learner, copies given first
     cells = sorted(cells, key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1]))
-    d = orders(onsets(m, tau, rule))
+    d = orders(onsets(whole_epochs(m), tau, rule))
     d = d.assign(case=list(d[OF_CASE].itertuples(index=False, name=None)))
     d = d[d.who == "in training"]
 
@@ -433,7 +441,7 @@ def fig_x_learners(m, reported, tau, rule):
     return plots.finish(
         fig,
         "Other numbers of strings, other copies, other learners",
-        "bars: 95 % t · n: replicates",
+        "bars: 95 % t, exact where all replicates agree · n: replicates",
         "Kendall's correlation of frequency and earliness, as above. Copies are 8, 3 and 1 where nothing else "
         "is said. Learners: networks from scratch (layers x width, learning rate 0.002 or the one named), a "
         "pretrained model that is fine-tuned, and a model that only counts.",

@@ -96,9 +96,10 @@ def memorized(
 # %% ../../nbs/13_contextual.ipynb #aebc864c
 def kendall(
     starts,  # replicates x strings, from the most frequent string to the least; NaN: never
-    margin: float = 2.0,  # epochs by which a start is earlier
-):  # array, a number from -1 to 1 for each replicate
+    margin: float = 0.0,  # epochs by which a start must be earlier to count
+) -> np.ndarray:  # a number from -1 to 1 for each replicate
     "Correlation of frequency and earliness"
-    s = np.nan_to_num(np.asarray(starts, float), nan=1e9)
-    gaps = [s[:, j] - s[:, i] for i, j in combinations(range(s.shape[1]), 2)]
-    return np.mean([np.sign(g) * (abs(g) >= margin) for g in gaps], axis=0)
+    starts = np.nan_to_num(np.asarray(starts, float), nan=1e9)
+    pairs = combinations(range(starts.shape[1]), 2)
+    gaps = [starts[:, rare] - starts[:, frequent] for frequent, rare in pairs]
+    return np.mean([np.sign(gap) * (abs(gap) >= margin) for gap in gaps], axis=0)

@@ -8,7 +8,6 @@ __all__ = ['PAPER']
 # %% ../../nbs/iclinf/index.ipynb #4cfaf527
 from functools import partial
 
-from ..claims import by_model
 from . import claims as _claims
 from . import figures as _figures
 from .accounting import *
@@ -29,8 +28,9 @@ PAPER = Paper(
     "iclinf",
     measure_parts,
     vars(_figures),
-    by_model(_claims.statistics, _claims.models),
+    _claims.statistics,
     _claims.judged,
+    _claims.facts,
     chosen=partial(runs, by=RUN_BY),
 )
 globals().update(PAPER.figures)

@@ -86,7 +86,7 @@ def by_size(rows):
 
 @plots.drawn(size=(5.5, 3.2))
 def fig2(ax, measured, reported):
-    "Influence by model size"
+    "Influence by model size: losses of Table 1, none of Figure 2 is printed"
     m, p = by_size(measured), printed_losses(reported)
     m = m[m.model.map(rung_number) == 0]
     for name, look, g in _series(m, chances=measured):
@@ -186,7 +186,7 @@ def tuned_pairs(rows) -> list:
 
 @plots.drawn(size=(5.5, 3.2))
 def fig5(ax, measured, reported):
-    "Pretrained and instruction-tuned models"
+    "Instruction-tuned models: losses of Table 1, none of Figure 5 is printed"
     m = select(measured, part="influence", quantity="loss", setting="label")
     p = printed_losses(reported)
     for a, b in tuned_pairs(m):
@@ -280,7 +280,7 @@ def fig6(axs, measured, reported):
         _foot(m, unit, "") if len(m) else "",
         r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value, what the formula gives without "
         "any leakage; its steps are the changes of the best order, which the paper sees in its curves. Right, the "
-        r"ratio at $\delta = 10^{-5}$; the null value is grey.",
+        r"ratio at $\delta = 10^{-5}$; the null value is shaded.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
