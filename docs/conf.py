@@ -32,8 +32,13 @@ nb_execution_mode = "off"
 nb_merge_streams = True  # what a cell prints is one block
 nb_output_stderr = "remove"  # how far a run is, which nobody reads afterwards
 nb_ipywidgets_js = {}
-nb_render_markdown_format = "myst"  # sentences and captions that cells compute hold formulas, too
-nb_mime_priority_overrides = [("html", "text/html", 5), ("html", "image/png", 1)]
+nb_render_markdown_format = (
+    "myst"  # sentences and captions that cells compute hold formulas, too
+)
+nb_mime_priority_overrides = [
+    ("html", "text/html", 5),
+    ("html", "image/png", 1),
+]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
 myst_update_mathjax = False
@@ -58,8 +63,14 @@ def linked(found, at):
     target = normpath(join(at.parent.as_posix(), to))
     if ":" in to or to.startswith("#"):
         return found[0]
-    if target.startswith(("nbs/", "figures/", "docs/")):  # the site's own top is this folder
-        own = at.parent.relative_to("docs") if at.parts[0] == "docs" else at.parent
+    if target.startswith(
+        ("nbs/", "figures/", "docs/")
+    ):  # the site's own top is this folder
+        own = (
+            at.parent.relative_to("docs")
+            if at.parts[0] == "docs"
+            else at.parent
+        )
         return f"[{words}]({relpath(target.removeprefix('docs/'), own)})"
     return (
         f"[{words}](<{_cfg['git_url']}/blob/{_cfg['branch']}/{target}>)"
@@ -90,22 +101,27 @@ def reader(cell, at):
     if cell["cell_type"] == "code":
         return re.sub(r"^#\|.*\n?", "", source, flags=re.M)
     source = re.sub(
-        r"^!\[([^\]]*)\]\(([^)\s]+\.png)\)$", lambda m: figure(m, at), source, flags=re.M
+        r"^!\[([^\]]*)\]\(([^)\s]+\.png)\)$",
+        lambda m: figure(m, at),
+        source,
+        flags=re.M,
     )
     return re.sub(LINK, lambda m: linked(m, at), source)
 
 
 def wanted(cell, source):
     "Cells that only serve the export are left out"
-    return source.strip() and not re.match(r"#\|\s*(hide(?!_input)|default_exp)\b", source)
+    return source.strip() and not re.match(
+        r"#\|\s*(hide(?!_input)|default_exp)\b", source
+    )
 
 
 def tags(cell):
     "Tags of a cell: what nbdev hides is left out, and what Jupyter folds is folded"
     hidden = re.match(r"#\|\s*hide_input", "".join(cell["source"]))
-    folded = cell["metadata"].get("jupyter", {}).get("source_hidden") or "parameters" in cell[
-        "metadata"
-    ].get("tags", [])
+    folded = cell["metadata"].get("jupyter", {}).get(
+        "source_hidden"
+    ) or "parameters" in cell["metadata"].get("tags", [])
     return (
         cell["metadata"].get("tags", [])
         + ["remove-input"] * bool(hidden)
@@ -116,7 +132,10 @@ def tags(cell):
 def rows_link(at):
     "The end of a caption: where the rows of the paper are that the cell above its picture draws"
     word = at.stem[3:]
-    known = at.parent.as_posix() == "nbs" and (TOP / "data/papers" / word / "measured").is_dir()
+    known = (
+        at.parent.as_posix() == "nbs"
+        and (TOP / "data/papers" / word / "measured").is_dir()
+    )
     return (
         f' <a class="rows" href="../rows/{word}.html">drawn by this cell from these rows</a>'
         if known
@@ -152,7 +171,10 @@ def captioned(cell, at=Path()):
             k: f"{own[k]}px" for k in ["width"] if k in own
         }  # the height follows, on a phone too
         picture = outs[i] | dict(metadata={})
-        about = dict(image=dict(alt=own.get("alt", ""), **shape), figure=dict(caption=text))
+        about = dict(
+            image=dict(alt=own.get("alt", ""), **shape),
+            figure=dict(caption=text),
+        )
         part([picture], dict(tags=["remove-input"], mystnb=about))
         at = i + 2
     if not done:
@@ -165,17 +187,28 @@ def captioned(cell, at=Path()):
 def heading(cell):
     "The match of a heading of the second level, or None"
     return (
-        re.match(r"## (.*)", "".join(cell["source"])) if cell["cell_type"] == "markdown" else None
+        re.match(r"## (.*)", "".join(cell["source"]))
+        if cell["cell_type"] == "markdown"
+        else None
     )
 
 
 def launched(at):
     "A link that opens a page in Binder, for a repository that has an address on GitHub"
-    repo = re.fullmatch(r"https://github\.com/([^/]+/[^/]+?)/?", _cfg["git_url"])
+    repo = re.fullmatch(
+        r"https://github\.com/([^/]+/[^/]+?)/?", _cfg["git_url"]
+    )
     if not repo or at.parent.as_posix() != "nbs":
         return []
     to = f"https://mybinder.org/v2/gh/{repo[1]}/{_cfg['branch']}?urlpath=lab/tree/{at.as_posix()}"
-    return [dict(cell_type="markdown", id="launch", metadata={}, source=f"[Open in Binder]({to})")]
+    return [
+        dict(
+            cell_type="markdown",
+            id="launch",
+            metadata={},
+            source=f"[Open in Binder]({to})",
+        )
+    ]
 
 
 def page(nb, at):
@@ -201,7 +234,10 @@ def collect():
         if ".ipynb_checkpoints" not in p.parts
     }
     for name, p in known.items():
-        text, target = json.dumps(page(json.loads(p.read_text(encoding="utf8")), name)), HERE / name
+        text, target = (
+            json.dumps(page(json.loads(p.read_text(encoding="utf8")), name)),
+            HERE / name,
+        )
         target.parent.mkdir(exist_ok=True, parents=True)
         if not target.exists() or target.read_text() != text:
             target.write_text(text)  # ASCII
@@ -221,11 +257,19 @@ def rows():
     "A page for the measured rows of each paper, and the rows"
     import pandas as pd
 
-    for folder in sorted(p for p in (TOP / "data/papers").glob("*") if p.is_dir()):
+    for folder in sorted(
+        p for p in (TOP / "data/papers").glob("*") if p.is_dir()
+    ):
         lines = []
         for f in sorted(folder.glob("measured/*.parquet")):
-            table, name = pd.read_parquet(f, dtype_backend="numpy_nullable"), f"{f.stem}.csv"
-            write(HERE / "_extra/rows" / folder.name / name, table.to_csv(index=False))
+            table, name = (
+                pd.read_parquet(f, dtype_backend="numpy_nullable"),
+                f"{f.stem}.csv",
+            )
+            write(
+                HERE / "_extra/rows" / folder.name / name,
+                table.to_csv(index=False),
+            )
             link = f'<a href="{folder.name}/{quote(name)}">{name}</a>'
             lines.append(f"- {link}, {len(table):,} rows")
         write(
@@ -252,9 +296,13 @@ def cards():
 
     out = []
     for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb")):
-        head = "".join(json.loads(p.read_text(encoding="utf8"))["cells"][0]["source"]).split("\n\n")
+        head = "".join(
+            json.loads(p.read_text(encoding="utf8"))["cells"][0]["source"]
+        ).split("\n\n")
         word, to = p.stem[3:], f"nbs/{p.stem}"
-        found = [TOP / "figures" / f"{word}_{x}.png" for x in ("x_found", "fig2")]
+        found = [
+            TOP / "figures" / f"{word}_{x}.png" for x in ("x_found", "fig2")
+        ]
         picture = next((f for f in found if f.is_file()), found[0])
         out.append(
             f"## [{head[0].lstrip('# ')}]({to}.ipynb)\n\n"
@@ -294,13 +342,18 @@ def listed_notebooks(app, name, source):
         source[0] = re.sub(LINK, lambda m: linked(m, at), source[0])
     if name != "index":
         return
-    folders = {p.parent.name for p in (HERE / "nbs").glob("*/*.ipynb")} - {"rooms"}
-    order = [p.stem[3:] for p in sorted((HERE / "nbs").glob("[1-9][0-9]_*.ipynb"))]
+    folders = {p.parent.name for p in (HERE / "nbs").glob("*/*.ipynb")} - {
+        "rooms"
+    }
+    order = [
+        p.stem[3:] for p in sorted((HERE / "nbs").glob("[1-9][0-9]_*.ipynb"))
+    ]
     order = [w for w in order if w in folders] + sorted(folders - set(order))
 
     def listed(w):
         pages = sorted(
-            (p.stem for p in (HERE / "nbs" / w).glob("*.ipynb")), key=lambda p: (p != "index", p)
+            (p.stem for p in (HERE / "nbs" / w).glob("*.ipynb")),
+            key=lambda p: (p != "index", p),
         )
         return "\n".join(
             [
@@ -338,8 +391,12 @@ def formula(display):
 def setup(app):
     "Register the renderer of formulas and the lists of notebooks"
     app.connect("source-read", listed_notebooks)
-    app.connect("env-get-outdated", lambda *args: ["index"])  # a folder may be new
-    app.add_html_math_renderer("mathml", (formula(False), None), (formula(True), None))
+    app.connect(
+        "env-get-outdated", lambda *args: ["index"]
+    )  # a folder may be new
+    app.add_html_math_renderer(
+        "mathml", (formula(False), None), (formula(True), None)
+    )
     return dict(parallel_read_safe=True, parallel_write_safe=True)
 
 

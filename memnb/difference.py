@@ -18,7 +18,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from . import claims, registered, results
-from .core import checkout, data_dir, did_you_mean, replacing, say, share_dir
+from memnb.core import (
+    checkout,
+    data_dir,
+    did_you_mean,
+    replacing,
+    say,
+    share_dir,
+)
 from .papers import notebooks
 from .results import COLUMNS, MADE, NUMBERS
 
@@ -29,16 +36,29 @@ def _shipped_dir():
     top = checkout()
     archive = None
     if top and shutil.which("git"):
-        command = ["git", "-C", str(top), "archive", "--format=zip", "HEAD", "data/papers"]
+        command = [
+            "git",
+            "-C",
+            str(top),
+            "archive",
+            "--format=zip",
+            "HEAD",
+            "data/papers",
+        ]
         archive = subprocess.run(command, capture_output=True)
     if archive and archive.returncode == 0:
         packed = io.BytesIO(archive.stdout)
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed) as files:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(packed) as files,
+        ):
             files.extractall(folder)
             yield Path(folder) / "data/papers"
     elif top and data_dir().resolve() == (top / "data").resolve():
         why = "has no commit: only a run with MEMNB_HOME set to another one can be compared"
-        raise ValueError(f"memnb diff compares with what git has committed, and this folder {why}")
+        raise ValueError(
+            f"memnb diff compares with what git has committed, and this folder {why}"
+        )
     else:
         yield share_dir("papers")
 
@@ -48,7 +68,9 @@ RUN = ["profile", "variant", "seed"]
 
 def _ends(pairs: pd.DataFrame, side: str) -> pd.DataFrame:
     "The numbers of one side of merged rows"
-    return pairs[[f"{column}_{side}" for column in NUMBERS]].set_axis(NUMBERS, axis=1)
+    return pairs[[f"{column}_{side}" for column in NUMBERS]].set_axis(
+        NUMBERS, axis=1
+    )
 
 
 def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
@@ -60,13 +82,17 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     columns = [c for c in COLUMNS if c in names and c not in MADE]
     was, now = results.completed(was, columns), results.completed(now, columns)
     keys = results.key_columns(columns)
-    pairs = was.merge(now, "outer", keys, suffixes=("_was", "_now"), indicator=True)
+    pairs = was.merge(
+        now, "outer", keys, suffixes=("_was", "_now"), indicator=True
+    )
     before, after = _ends(pairs, "was"), _ends(pairs, "now")
     side = pairs._merge
     differs = (before != after) & ~(before.isna() & after.isna())
     changed = differs.any(axis=1) & (side == "both")
     values = pd.concat([before.value, after.value], axis=1).astype(float)
-    distance = values.diff(axis=1).iloc[:, 1].abs() / values.abs().max(axis=1).replace(0, 1)
+    distance = values.diff(axis=1).iloc[:, 1].abs() / values.abs().max(
+        axis=1
+    ).replace(0, 1)
     table = pairs[[*RUN, "quantity"]].assign(
         rows=side != "left_only",
         new=side == "right_only",
@@ -75,13 +101,17 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
         far=distance.where(changed).fillna(0),
     )
     counts = dict.fromkeys(("rows", "new", "gone", "changed"), "sum")
-    return table.groupby([*RUN, "quantity"], as_index=False).agg({**counts, "far": "max"})
+    return table.groupby([*RUN, "quantity"], as_index=False).agg(
+        {**counts, "far": "max"}
+    )
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
 def verdicts(paper: str, rows: pd.DataFrame) -> dict[tuple[str, str], str]:
     "The verdicts of a paper's claims on measured rows, confirmatory ones apart: (claim, model) -> verdict"
     rows = rows[rows.profile != results.CONFIRM]
-    board = claims.board(paper, rows.dropna(axis=1, how="all"), results.reported(paper))
+    board = claims.board(
+        paper, rows.dropna(axis=1, how="all"), results.reported(paper)
+    )
     return {(line.id, line.model): line.verdict for line in board.itertuples()}
 
 
@@ -95,7 +125,9 @@ class Turned(NamedTuple):
     now: str
 
 
-def _turned(paper: str, board: Path, was: pd.DataFrame, now: pd.DataFrame) -> list[Turned]:
+def _turned(
+    paper: str, board: Path, was: pd.DataFrame, now: pd.DataFrame
+) -> list[Turned]:
     "Claims judged otherwise on the rows of now than the board.csv says, or the rows of before where there is none"
     if board.exists():
         lines = pd.read_csv(board, keep_default_na=False)
@@ -112,7 +144,9 @@ def _turned(paper: str, board: Path, was: pd.DataFrame, now: pd.DataFrame) -> li
 
 def _words_with_rows(*tops: Path) -> list[str]:
     "Papers with measured rows in some folders, in the order of their pages"
-    there = {folder.parent.name for top in tops for folder in top.glob("*/measured")}
+    there = {
+        folder.parent.name for top in tops for folder in top.glob("*/measured")
+    }
     pages = [word for word in notebooks() if word in there]
     return pages + sorted(there - {*pages})
 
@@ -137,26 +171,45 @@ def differences(papers: list[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
             judged = table[table.quantity != "seconds"]
             if len(now) and judged[["new", "gone", "changed"]].any(axis=None):
                 try:
-                    turned += _turned(word, shipped / word / "board.csv", was, now)
-                except Exception as error:  # rows of before, which the claims do not read
-                    say(f"claims of {word} not compared: {type(error).__name__}: {error}"[:200])
-    return pd.concat(tables, ignore_index=True), pd.DataFrame(turned, columns=Turned._fields)
+                    turned += _turned(
+                        word, shipped / word / "board.csv", was, now
+                    )
+                except (
+                    Exception
+                ) as error:  # rows of before, which the claims do not read
+                    say(
+                        f"claims of {word} not compared: {type(error).__name__}: {error}"[
+                            :200
+                        ]
+                    )
+    return pd.concat(tables, ignore_index=True), pd.DataFrame(
+        turned, columns=Turned._fields
+    )
 
 # %% ../nbs/rooms/difference.ipynb #36f7b2bd
 def _of_run(run: tuple, table: pd.DataFrame) -> list[str]:
     "Lines about a run: what `_compared` found of it"
     paper, profile, variant, seed = run
     counts = table[["rows", "new", "gone", "changed"]].sum()
-    which = f"{paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
+    which = (
+        f"{paper} {profile}{f' ({variant})' if variant else ''} seed {seed:g}"
+    )
     if not counts.rows:
         return [f"{which}: no longer there, {counts.gone:,} rows"]
     if counts.new == counts.rows:
         return [f"{which}: a run that does not ship, {counts.new:,} rows"]
-    parts = [f"{counts[kind]:,} {kind}" for kind in ("changed", "new", "gone") if counts[kind]]
+    parts = [
+        f"{counts[kind]:,} {kind}"
+        for kind in ("changed", "new", "gone")
+        if counts[kind]
+    ]
     lines = [f"{which}: {', '.join(parts)} of {counts.rows:,} rows"]
     if counts.changed:
         farthest = table[table.changed > 0].nlargest(4, "far").itertuples()
-        moved = [f"{r.quantity} by up to {100 * r.far:.2g} % ({r.changed:,})" for r in farthest]
+        moved = [
+            f"{r.quantity} by up to {100 * r.far:.2g} % ({r.changed:,})"
+            for r in farthest
+        ]
         lines.append("  " + ", ".join(moved))
     return lines
 
@@ -164,16 +217,24 @@ def _of_run(run: tuple, table: pd.DataFrame) -> list[str]:
 def difference_text(numbers: pd.DataFrame, turned: pd.DataFrame) -> str:
     "What `differences` found in words: a line a run, the four quantities that moved most, claims that turned"
     runs = [*numbers.groupby(["paper", *RUN])]
-    odd = [(run, table) for run, table in runs if table[["new", "gone", "changed"]].any(axis=None)]
+    odd = [
+        (run, table)
+        for run, table in runs
+        if table[["new", "gone", "changed"]].any(axis=None)
+    ]
     if not odd:
         return "nothing differs"
     lines = [line for run, table in odd for line in _of_run(run, table)]
     for claim in turned.itertuples():
         who = f" ({claim.model})" if claim.model else ""
-        lines.append(f"claim {claim.claim} of {claim.paper}{who}: {claim.was} -> {claim.now}")
+        lines.append(
+            f"claim {claim.claim} of {claim.paper}{who}: {claim.was} -> {claim.now}"
+        )
     plural = "" if len(turned) == 1 else "s"
     count = f"{len(turned) or 'no'} verdict{plural} turned"
-    lines.append(f"{len(odd)} of {len(runs)} runs differ from the shipped ones, {count}")
+    lines.append(
+        f"{len(odd)} of {len(runs)} runs differ from the shipped ones, {count}"
+    )
     return "\n".join(lines)
 
 # %% ../nbs/rooms/difference.ipynb #dd6a8e1d
@@ -187,7 +248,9 @@ def write_boards(papers: list[str] = ()) -> list[Path]:
     "Write the verdicts of these papers, or of all that ship rows, to `data/papers/<paper>/board.csv`; the files"
     files = []
     for word in papers or notebooks():
-        if not papers and not any((share_dir("papers") / word).glob("measured/*.parquet")):
+        if not papers and not any(
+            (share_dir("papers") / word).glob("measured/*.parquet")
+        ):
             continue
         file = data_dir() / "papers" / word / "board.csv"
         text = board_text(word)

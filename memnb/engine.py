@@ -35,7 +35,9 @@ class Config:
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.d // 8))
         if self.d % self.heads:
-            raise ValueError(f"width {self.d} cannot be shared out to {self.heads} heads")
+            raise ValueError(
+                f"width {self.d} cannot be shared out to {self.heads} heads"
+            )
 
     @property
     def n_params(self) -> int:
@@ -119,13 +121,19 @@ class Schedule:
     epochs: float = 100  # times that a sequence is seen
     every: int = None  # steps between evaluations, 'epoch', or after which; default: 20 in all
     bits: bool = True  # False: evaluate the watched sequences only, and never end early by bits
-    enough: float = 0.0  # mean loss of a token, in nats, below which a training ends
+    enough: float = (
+        0.0  # mean loss of a token, in nats, below which a training ends
+    )
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
-            raise ValueError(f"no precision {self.precision!r}: {', '.join(PRECISIONS)}")
+            raise ValueError(
+                f"no precision {self.precision!r}: {', '.join(PRECISIONS)}"
+            )
         if self.schedule not in ("cosine", "linear"):
-            raise ValueError(f"no schedule {self.schedule!r}: 'cosine' or 'linear'")
+            raise ValueError(
+                f"no schedule {self.schedule!r}: 'cosine' or 'linear'"
+            )
         steps = 1 if self.steps is None else self.steps
         if min(self.epochs, self.batch, steps) <= 0:
             raise ValueError(f"{self} trains nothing")
@@ -149,12 +157,18 @@ class Schedule:
         step = np.arange(done, done + n)
         rise = max(1, round(self.warmup * self.steps))
         share = (step - rise) / max(1, self.steps - rise)  # of the fall
-        fall = 1 - share if self.schedule == "linear" else 0.5 + 0.5 * np.cos(np.pi * share)
+        fall = (
+            1 - share
+            if self.schedule == "linear"
+            else 0.5 + 0.5 * np.cos(np.pi * share)
+        )
         scale = np.where(step < rise, (step + 1) / rise, fall)
         return (self.lr * scale).astype("float32")
 
 # %% ../nbs/rooms/engine.ipynb #2b49a978
-def batch_order(n: int, batch: int, done: int, steps: int, seed: int = 0) -> np.ndarray:
+def batch_order(
+    n: int, batch: int, done: int, steps: int, seed: int = 0
+) -> np.ndarray:
     "Which of n sequences each step sees, from that after `done` on: an int64 array, steps x batch"
     epoch = -(-n // batch)  # steps
     first = done // epoch
@@ -183,7 +197,9 @@ _F = ctypes.c_float
 def opened(path: Path) -> ctypes.CDLL:
     "The engine in C out of a library that `gpt.c` was compiled to"
     lib = ctypes.CDLL(str(path))
-    lib.train.argtypes = [_P] * 7 + [_I] * 2 + [_P] * 2 + [_F, ctypes.c_long, _I, _I, _P]
+    lib.train.argtypes = (
+        [_P] * 7 + [_I] * 2 + [_P] * 2 + [_F, ctypes.c_long, _I, _I, _P]
+    )
     lib.score.argtypes = [_P] * 4 + [_I] * 2 + [_P] * 3
     return lib
 
@@ -214,7 +230,8 @@ class Native:
         self,
         c: Config,
         schedule: Schedule,
-        data: tuple | None,  # training sequences, as of `gpt.pad`; None to score only
+        data: tuple
+        | None,  # training sequences, as of `gpt.pad`; None to score only
         threads: int = 1,  # of the processor
         dots: bool = False,  # take products of bfloat16 where weights are seen in it
     ):
@@ -224,7 +241,9 @@ class Native:
         self.threads = threads
         self.dots = dots
 
-    def train(self, state: list, done: int, order: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    def train(
+        self, state: list, done: int, order: np.ndarray, rates: np.ndarray
+    ) -> np.ndarray:
         """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number
 
         done: steps taken before; order: as of `batch_order`; rates: float32, one a step.
@@ -251,16 +270,28 @@ class Native:
 
     def score(
         self,
-        state: list,  # of which the weights, the first, are read
-        ids: np.ndarray,  # int32, sequences x S
-        lens: np.ndarray,  # int32, their lengths
-        grad: np.ndarray = None,  # float32 zeros of P, which take the gradient of the sum
-    ) -> tuple:  # float32 and bool, sequences x S
-        "Log-probability of each token, and whether it is the likeliest; raises MemoryError"
+        state: list,
+        ids: np.ndarray,
+        lens: np.ndarray,
+        grad: np.ndarray = None,
+    ) -> tuple:
+        """Log-probability of each token, and whether it is the likeliest; raises MemoryError
+
+        Args:
+            state: of which the weights, the first, are read
+            ids: int32, sequences x S
+            lens: int32, their lengths
+            grad: float32 zeros of P, which take the gradient of the sum
+
+        Returns:
+            float32 and bool, sequences x S
+        """
         logprobs = np.zeros(ids.shape, "float32")
         likeliest = np.zeros(ids.shape, "int8")
         failed = library().score(
-            *_addresses(np.array(astuple(self.c), "int32"), state[0], ids, lens),
+            *_addresses(
+                np.array(astuple(self.c), "int32"), state[0], ids, lens
+            ),
             len(ids),
             self.schedule.precision != "fp32",
             *_addresses(logprobs, likeliest, grad),

@@ -47,9 +47,13 @@ class Experiment(BaseModel, extra="forbid"):
     question: str  # what to predict, Markdown
     code: str  # what to run
     hints: list[str]  # from a nudge to nearly the answer
-    form: Literal["one", "dict", "list"] = "one"  # of a prediction; one: a number or a word
+    form: Literal["one", "dict", "list"] = (
+        "one"  # of a prediction; one: a number or a word
+    )
     offers: list = []  # what each part of a prediction can be; empty: any number
-    judge: Near | str  # or a reader: (predicted, run) -> '' where they agree, else where they part
+    judge: (
+        Near | str
+    )  # or a reader: (predicted, run) -> '' where they agree, else where they part
     shown: str  # a reader: (predicted, run) -> {label: (predicted number or None, what came out)}
     axis: str  # what these numbers are
     line: float | None = None  # one to compare them with
@@ -57,7 +61,9 @@ class Experiment(BaseModel, extra="forbid"):
 
     def __repr__(self):  # hints stay out of sight
         head = f"**{self.title}** ({self.minutes} minutes, {self.level})"
-        return f"{head}\n\n{self.question}\n\n```python\n{self.code.strip()}\n```"
+        return (
+            f"{head}\n\n{self.question}\n\n```python\n{self.code.strip()}\n```"
+        )
 
     __str__ = _repr_markdown_ = __repr__
 
@@ -82,11 +88,26 @@ def _drawn(e: Experiment, shown: dict):
     circles = [(x, g) for x, g in enumerate(guesses) if g is not None]
     with plots.style():
         fig, ax = plt.subplots(figsize=(min(7.4, 2.2 + 0.7 * len(shown)), 2.4))
-        ax.bar(range(len(found)), found, width=0.6, color=plots.PLANTED, label="came out")
+        ax.bar(
+            range(len(found)),
+            found,
+            width=0.6,
+            color=plots.PLANTED,
+            label="came out",
+        )
         if circles:
-            ax.plot(*zip(*circles), "o", ms=7, mfc="none", mec="black", label="predicted")
+            ax.plot(
+                *zip(*circles),
+                "o",
+                ms=7,
+                mfc="none",
+                mec="black",
+                label="predicted",
+            )
         if e.line is not None:
-            ax.axhline(e.line, color=plots.GREY, lw=1, ls=":", label=f"{e.line:g}")
+            ax.axhline(
+                e.line, color=plots.GREY, lw=1, ls=":", label=f"{e.line:g}"
+            )
         ax.set_xticks(range(len(shown)), [k.replace(" ", "\n") for k in shown])
         ax.set_ylabel(e.axis)
         fig.legend(loc="outside right center", handlelength=1)
@@ -97,9 +118,15 @@ def exercise(paper: str, number: int) -> Experiment:
     "What to predict and to run in an experiment of a paper, by its number, the first of which is 1"
     find(paper)
     file = paper_file(paper, "experiments.yaml")
-    known = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
+    known = (
+        yaml.safe_load(file.read_text(encoding="utf-8"))
+        if file.exists()
+        else []
+    )
     if number not in range(1, len(known) + 1):
-        raise ValueError(f"{paper} has {len(known)} experiments, and no experiment {number}")
+        raise ValueError(
+            f"{paper} has {len(known)} experiments, and no experiment {number}"
+        )
     return Experiment.model_validate(known[number - 1])
 
 
@@ -121,10 +148,14 @@ def grade(paper: str, number: int, predicted: object, run: object) -> Graded:
         return Graded("write your prediction down first, then run")
     judge = readers[e.judge] if isinstance(e.judge, str) else e.judge.parted
     try:
-        parts = dict(one=lambda p: [p], list=list, dict=lambda p: dict(p).values())[e.form]
+        parts = dict(
+            one=lambda p: [p], list=list, dict=lambda p: dict(p).values()
+        )[e.form]
         for x in parts(predicted):
             if e.offers and x not in e.offers:
-                raise ValueError(f"{x!r} is not offered{did_you_mean(x, e.offers)}")
+                raise ValueError(
+                    f"{x!r} is not offered{did_you_mean(x, e.offers)}"
+                )
             if not e.offers and not isfinite(x):
                 raise ValueError(f"{x!r} is no number")
         shown = readers[e.shown](predicted, run)
@@ -151,7 +182,9 @@ def first_wrong(pairs: Iterable[tuple], within: float = 1e-3) -> str:
         if answer is None:
             return UNFILLED
         same = np.shape(answer) == np.shape(right)
-        if not same or not np.allclose(answer, right, rtol=within, atol=1e-6, equal_nan=True):
+        if not same or not np.allclose(
+            answer, right, rtol=within, atol=1e-6, equal_nan=True
+        ):
             return f"{what}: {np.round(answer, 3)}, but it should be {np.round(right, 3)}"
     return ""
 
@@ -164,10 +197,14 @@ def mark(paper: str, name: str, answer: object) -> str:
     find(paper)
     known = offered(paper, "CHECKS") or {}
     if name not in known:
-        raise ValueError(f"{paper} has no exercise '{name}'{did_you_mean(name, known)}")
+        raise ValueError(
+            f"{paper} has no exercise '{name}'{did_you_mean(name, known)}"
+        )
     if answer is None:
         return UNFILLED
     try:
         return known[name](answer) or "right"
     except (AttributeError, KeyError, TypeError, IndexError) as why:
-        raise ValueError(f"{name}: hand in what the exercise asks for ({why})") from None
+        raise ValueError(
+            f"{name}: hand in what the exercise asks for ({why})"
+        ) from None

@@ -22,7 +22,12 @@ from .hf import HF, plain
 # sums stay in their order, and no model of a processor takes products and sums apart where others do not
 FLAGS = "-O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fno-signed-zeros".split()
 # what some compilers do not know, the fastest first
-_MORE = "-march=native -mtune=generic -fopenmp", "-march=native -fopenmp", "-fopenmp", ""
+_MORE = (
+    "-march=native -mtune=generic -fopenmp",
+    "-march=native -fopenmp",
+    "-fopenmp",
+    "",
+)
 
 _P = ctypes.c_void_p
 _L = ctypes.c_long
@@ -30,9 +35,13 @@ _I = ctypes.c_int
 
 
 # as in C
-_MATRIX = np.dtype([("rows", "l"), ("cols", "l"), ("bits", "l"), ("at", "p")], align=True)
+_MATRIX = np.dtype(
+    [("rows", "l"), ("cols", "l"), ("bits", "l"), ("at", "p")], align=True
+)
 _LAYER = np.dtype([("norms", "2p"), ("matrices", _MATRIX, 5)], align=True)
-_MODEL = np.dtype([("sizes", "6l"), ("eps", "d"), ("at", "5p"), ("head", _MATRIX)], align=True)
+_MODEL = np.dtype(
+    [("sizes", "6l"), ("eps", "d"), ("at", "5p"), ("head", _MATRIX)], align=True
+)
 
 
 def opened(path: Path) -> ctypes.CDLL:
@@ -98,7 +107,11 @@ class Decoder:
         "net: a Llama of the transformers library with plain weights; ValueError where these are no blocks"
         import torch
 
-        if not (net.dtype == torch.float32 and net.device.type == "cpu" and _library()):
+        if not (
+            net.dtype == torch.float32
+            and net.device.type == "cpu"
+            and _library()
+        ):
             raise ValueError("no float32 on a CPU, or no compiler")
         config = net.config
         inner = net.model
@@ -119,7 +132,13 @@ class Decoder:
         pointers = [self.pointer(t) for t in tensors]
         head = self.matrix(net.lm_head, bits=(8, 4))
         self.model = np.array(
-            (sizes, config.rms_norm_eps, [*pointers, self.layers.ctypes.data], head), _MODEL
+            (
+                sizes,
+                config.rms_norm_eps,
+                [*pointers, self.layers.ctypes.data],
+                head,
+            ),
+            _MODEL,
         )
         self.words = config.vocab_size
 
@@ -196,9 +215,13 @@ def _decoder(fast):
         return None
 
 # %% ../nbs/rooms/fourbit.ipynb #4b17c002
-_CLEARLY = 1.2  # times as fast; two timings on a busy machine may differ by less
+_CLEARLY = (
+    1.2  # times as fast; two timings on a busy machine may differ by less
+)
 _TRIAL = 0.1  # seconds
-_TINY = 2**20  # numbers of a matrix of each layer that are multiplied before a second thread wakes
+_TINY = (
+    2**20
+)  # numbers of a matrix of each layer that are multiplied before a second thread wakes
 
 
 def _seconds_of(products):
@@ -258,4 +281,6 @@ class FourBit(HF):
         super().unload()
 
 
-BACKENDS = dict(smollm2=lambda rest, **kw: LOCAL["smollm2"](rest, cls=FourBit, **kw))
+BACKENDS = dict(
+    smollm2=lambda rest, **kw: LOCAL["smollm2"](rest, cls=FourBit, **kw)
+)

@@ -23,7 +23,14 @@ import numpy as np
 import pandas as pd
 
 from .core import cores, counted, need_device, replacing, require, say
-from .engine import ENGINE, Config, Native, Schedule, batch_order, init_weights
+from memnb.engine import (
+    ENGINE,
+    Config,
+    Native,
+    Schedule,
+    batch_order,
+    init_weights,
+)
 from .engine import PRECISIONS as PRECISIONS
 from .engine import parts as parts
 
@@ -35,11 +42,15 @@ class Fit:
     config: Config
     schedule: Schedule
     params: np.ndarray  # float32 weights
-    table: pd.DataFrame  # step, epoch, tokens, loss, bits, seconds, watched losses
+    table: (
+        pd.DataFrame
+    )  # step, epoch, tokens, loss, bits, seconds, watched losses
     logprobs: np.ndarray  # natural log-probability of each training sequence
     note: str = ""  # what went wrong, if anything
     device: str = "cpu"
-    watched: np.ndarray = None  # log-probabilities, evaluations x watched sequences, in order
+    watched: np.ndarray = (
+        None  # log-probabilities, evaluations x watched sequences, in order
+    )
 
     @property
     def bits(self) -> float:
@@ -74,7 +85,9 @@ class Fit:
         ids = np.asarray(prefixes)
         most = self.config.length
         if not 0 < n <= most - ids.shape[1]:
-            raise ValueError(f"{n} tokens after {ids.shape[1]}: the model sees {most}")
+            raise ValueError(
+                f"{n} tokens after {ids.shape[1]}: the model sees {most}"
+            )
         for _ in range(n):
             # the scores at a place are for its own token, which is not read
             open_end = np.pad(ids, ((0, 0), (0, 1)))
@@ -90,11 +103,15 @@ def pad(c: Config, sequences: list) -> tuple:
     """
     rows = [np.asarray(s).ravel() for s in sequences]
     if not rows or not all(map(len, rows)):
-        raise ValueError("no sequence may be empty, and there must be one at least")
+        raise ValueError(
+            "no sequence may be empty, and there must be one at least"
+        )
     lens = np.array([len(r) for r in rows], "int32")
     if lens.max() > c.length:
         cure = f"the model sees {c.length}: cut it, or give the model a larger length"
-        raise ValueError(f"sequence {lens.argmax()} has {lens.max()} tokens, {cure}")
+        raise ValueError(
+            f"sequence {lens.argmax()} has {lens.max()} tokens, {cure}"
+        )
     tokens = np.concatenate(rows)
     if (tokens % 1).any() or tokens.min() < 0 or tokens.max() >= c.vocab:
         raise ValueError(f"tokens are whole numbers from 0 to {c.vocab - 1}")
@@ -103,7 +120,9 @@ def pad(c: Config, sequences: list) -> tuple:
     return ids, lens
 
 
-def random_data(n: int, length: int = 64, vocab: int = 2048, seed: int = 0) -> np.ndarray:
+def random_data(
+    n: int, length: int = 64, vocab: int = 2048, seed: int = 0
+) -> np.ndarray:
     "Sequences of uniform random tokens, an int32 array, n x length"
     rng = np.random.default_rng([seed, n])
     return rng.integers(vocab, size=(n, length)).astype("int32")
@@ -169,8 +188,16 @@ class _Run:
             with np.load(self.file) as f:
                 self.state = [f[f"arr_{i}"] for i in range(3)]
                 self.each = list(f["each"])
-                self.rows, self.done, self.spent, self.note = json.loads(str(f["rest"]))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
+                self.rows, self.done, self.spent, self.note = json.loads(
+                    str(f["rest"])
+                )
+        except (
+            OSError,
+            EOFError,
+            KeyError,
+            ValueError,
+            zipfile.BadZipFile,
+        ) as e:
             why = f"is a damaged state of a training ({e}): delete it, and the training begins anew"
             raise ValueError(f"{self.file.name} {why}") from e
 
@@ -189,7 +216,11 @@ class _Run:
         "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
         bits = self.how.bits
         self.score(bits)
-        numbers = self.seen, self.state[0], loss or 0  # finite weights can give scores that are not
+        numbers = (
+            self.seen,
+            self.state[0],
+            loss or 0,
+        )  # finite weights can give scores that are not
         if not all(np.isfinite(x).all() for x in numbers):
             self.note = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
             self.state = self.before[1]
@@ -234,7 +265,9 @@ class _Run:
     def order(self, steps):
         "Which sequences the next steps see; those absent keep their places"
         ids, lens = self.data
-        order = batch_order(len(ids), self.how.batch, self.done, steps, self.how.seed)
+        order = batch_order(
+            len(ids), self.how.batch, self.done, steps, self.how.seed
+        )
         return np.where(lens[order] > 0, order, -1)
 
     def begin(self):
@@ -308,7 +341,9 @@ def naming(words: str):
     "Lines of progress of all trainings in this block begin with these words, behind those of a block around it"
     outer = _NAMED.get()
     clock = outer.clock if outer else _Clock()
-    token = _NAMED.set(_Named(f"{outer.words}, {words}" if outer else words, clock))
+    token = _NAMED.set(
+        _Named(f"{outer.words}, {words}" if outer else words, clock)
+    )
     try:
         yield
     finally:
@@ -334,7 +369,9 @@ class _Progress:
         self.lock = Lock()
         if self.named is None:
             shapes = dict.fromkeys(f"{job.c.layers}x{job.c.d}" for job in jobs)
-            self.named = _Named(f"{len(jobs)} trainings of {', '.join(shapes)}", _Clock())
+            self.named = _Named(
+                f"{len(jobs)} trainings of {', '.join(shapes)}", _Clock()
+            )
         self.left = {job.number: _cost(job.c, job.schedule) for job in jobs}
         self.taken = 0.0
         self.began = time.perf_counter()
@@ -365,35 +402,58 @@ def _cost(c, schedule):
 
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3
 def fit(
-    config: Config | list,  # for several runs a list
-    data: list,  # int array N x S or lists of token ids; for several runs a list of them
-    how: Schedule = None,  # default: that of the fields given by keyword
-    eval_sets: dict = None,  # name -> sequences whose loss is to be recorded
-    absent: list = None,  # for each run a bool a sequence: those whose places in the batches stay empty
-    folder: Path = None,  # where states are kept, to go on from
-    device: str = "cpu",  # of torch
-    tell: Callable = None,  # called after each evaluation: (config, rows so far)
-    **fields,  # of `Schedule`, in place of those in `how`
-) -> Fit | list:  # a list for several runs
+    config: Config | list,
+    data: list,
+    how: Schedule = None,
+    eval_sets: dict = None,
+    absent: list = None,
+    folder: Path = None,
+    device: str = "cpu",
+    tell: Callable = None,
+    **fields,
+) -> Fit | list:
     """Train models
 
     Raises ValueError for settings or data that cannot be trained with. The cores are those of `core.cores`.
+
+    Args:
+        config: for several runs a list
+        data: int array N x S or lists of token ids; for several runs a list of them
+        how: default: that of the fields given by keyword
+        eval_sets: name -> sequences whose loss is to be recorded
+        absent: for each run a bool a sequence: those whose places in the batches stay
+            empty
+        folder: where states are kept, to go on from
+        device: of torch
+        tell: called after each evaluation: (config, rows so far)
+        **fields: of `Schedule`, in place of those in `how`
+
+    Returns:
+        a list for several runs
     """
     several = isinstance(config, list)
     eval_sets = eval_sets or {}
     how = replace(how or Schedule(), **fields)
     if not how.bits and not eval_sets:
-        raise ValueError("without `bits` nothing is evaluated: give `eval_sets`")
+        raise ValueError(
+            "without `bits` nothing is evaluated: give `eval_sets`"
+        )
     if how.bits and absent is not None:
-        raise ValueError("sequences can be absent only where no bits are counted: bits=False")
+        raise ValueError(
+            "sequences can be absent only where no bits are counted: bits=False"
+        )
     configs, sets = (config, data) if several else ([config], [data])
     jobs = [*_jobs(configs, sets, how, absent)]
-    side = min(cores(), len(jobs)) if device == "cpu" else 1  # the memory of a GPU is for one
+    side = (
+        min(cores(), len(jobs)) if device == "cpu" else 1
+    )  # the memory of a GPU is for one
 
     def begun(job):
         engine = _engine(job.c, job.schedule, job.data, device, cores() // side)
         watched = {name: pad(job.c, s) for name, s in eval_sets.items()}
-        return _Run(job.number, job.c, job.schedule, job.data, watched, engine, folder)
+        return _Run(
+            job.number, job.c, job.schedule, job.data, watched, engine, folder
+        )
 
     if device == "cpu":
         fits = _side_by_side(jobs, side, begun, tell)
@@ -416,14 +476,18 @@ class _Job(NamedTuple):
 def _jobs(configs, sets, how, absent):
     "The trainings that are asked for, of as many configs, sets, seeds and masks"
     first = how.seed
-    seeds = first if isinstance(first, list) else range(first, first + len(sets))
+    seeds = (
+        first if isinstance(first, list) else range(first, first + len(sets))
+    )
     masks = [None] * len(sets) if absent is None else absent
     rows = zip(configs, sets, seeds, masks, strict=True)
     for number, (c, sequences, seed, mask) in enumerate(rows):
         ids, lens = pad(c, sequences)
         if mask is not None:
             if np.shape(mask) != lens.shape:
-                raise ValueError(f"a mask of {np.size(mask)} for {len(lens)} sequences")
+                raise ValueError(
+                    f"a mask of {np.size(mask)} for {len(lens)} sequences"
+                )
             lens = np.where(mask, 0, lens).astype("int32")
         if not lens.any():
             raise ValueError("all sequences of a run are absent")
@@ -463,7 +527,9 @@ def _advance(runs, threads):
     else:
         from memnb.nets import Together
 
-        losses = Together([r.engine for r in runs]).train(states, first.done, orders, rates)
+        losses = Together([r.engine for r in runs]).train(
+            states, first.done, orders, rates
+        )
     seconds = (time.perf_counter() - began) / len(runs)
     for run, of_steps in zip(runs, losses):
         run.took(steps, of_steps, seconds)
@@ -485,7 +551,11 @@ def _side_by_side(jobs, side, begun, tell):
     contexts = [copy_context() for _ in jobs]
     with ThreadPoolExecutor(side) as pool:
         # threads have no context of their own: what is counted, or named, here is so there
-        list(pool.map(lambda context, job: context.run(train, job), contexts, jobs))
+        list(
+            pool.map(
+                lambda context, job: context.run(train, job), contexts, jobs
+            )
+        )
     return [fits[number] for number in range(len(jobs))]
 
 
@@ -502,7 +572,9 @@ def _in_groups(jobs, begun, tell):
             runs = [begun(group.pop(0))]
             most = getattr(runs[0].engine, "few", 1)
             runs += [begun(group.pop(0)) for _ in group[: most - 1]]
-            for run, one in zip(runs, _trained(runs, lambda: 1, progress, tell)):
+            for run, one in zip(
+                runs, _trained(runs, lambda: 1, progress, tell)
+            ):
                 fits[run.number] = one
     return [fits[number] for number in range(len(jobs))]
 

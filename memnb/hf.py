@@ -27,7 +27,15 @@ from fastcore.basics import patch
 
 from . import core
 from .lm import LM, ContextError, Lost, NoAnswer
-from .prefix import Tails, along, batches, next_tokens, rng_of, share_prefixes, trees
+from memnb.prefix import (
+    Tails,
+    along,
+    batches,
+    next_tokens,
+    rng_of,
+    share_prefixes,
+    trees,
+)
 
 # %% ../nbs/rooms/hf.ipynb #5cc77f1a
 def _passed(net, ids: list, first: list, most: int, tails=None):
@@ -43,13 +51,22 @@ def _passed(net, ids: list, first: list, most: int, tails=None):
         tree.before, tree.kv = {}, {}
         if kept:
             for layer, both in past.items():
-                tree.before[layer] = [torch.cat([x[:, :, s] for s in kept], 2) for x in both]
+                tree.before[layer] = [
+                    torch.cat([x[:, :, s] for s in kept], 2) for x in both
+                ]
         scored = sorted({k for _, places, _ in tree.wanted for k in places})
         rows = [k - tree.past for k in scored] if scored else []
         keep = torch.tensor(rows, device=net.device) if rows else 1
-        tokens, places = torch.tensor([[tree.tokens], [tree.places]], device=net.device)
+        tokens, places = torch.tensor(
+            [[tree.tokens], [tree.places]], device=net.device
+        )
         with along(tree), torch.inference_mode():
-            out = net(input_ids=tokens, position_ids=places, logits_to_keep=keep, use_cache=False)
+            out = net(
+                input_ids=tokens,
+                position_ids=places,
+                logits_to_keep=keep,
+                use_cache=False,
+            )
         logits, past = out.logits[0], tree.kv
         row_of = {k: row for row, k in enumerate(scored)}
         if tails:
@@ -73,11 +90,15 @@ def _trial(net):
     rows = [[words * k // 16 for k in (*range(1, 12), *end)] for end in ends]
     with torch.inference_mode():
         ids = torch.tensor(rows, device=net.device)
-        plainly = net(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+        plainly = (
+            net(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+        )
     # numbers of 16 bits are rough
     limit = 0.1 if net.dtype.itemsize < 4 else 1e-5
     if (plainly[0, :11] - plainly[1, :11]).abs().mean() > limit:
-        raise ValueError(f"{type(net).__name__} sees what follows a token: {_FORWARD}")
+        raise ValueError(
+            f"{type(net).__name__} sees what follows a token: {_FORWARD}"
+        )
     return rows, plainly
 
 
@@ -89,10 +110,15 @@ def _gap(net, rows, plainly):
     passed = _passed(net, prompts, [9] * 3, 20, tails)
     pairs = [(scores, plainly[i, 9:14]) for i, scores in passed]
     pairs.append((tails.step(net, [row[-1] for row in rows]), plainly[:, -1]))
-    gaps = [(scores.float().log_softmax(-1) - right).abs() for scores, right in pairs]
+    gaps = [
+        (scores.float().log_softmax(-1) - right).abs()
+        for scores, right in pairs
+    ]
     if net.dtype.itemsize < 4:  # rounding moves single scores by tenths
         return max(gap.mean().item() for gap in gaps)
-    return max(gap.max().item() for gap in gaps) / max(1, plainly.abs().mean().item() / 10)
+    return max(gap.max().item() for gap in gaps) / max(
+        1, plainly.abs().mean().item() / 10
+    )
 
 # %% ../nbs/rooms/hf.ipynb #121448a1
 def _copied(net):
@@ -128,7 +154,9 @@ def twin(net):
         except Exception as e:  # whatever a new version of the library brings
             why = (str(e).strip() or type(e).__name__).splitlines()[0][:120]
     if why:
-        core.say(f"{type(net).__name__} is computed prompt by prompt, which is slower ({why})")
+        core.say(
+            f"{type(net).__name__} is computed prompt by prompt, which is slower ({why})"
+        )
     shares = fast is not None
     fast = fast if shares else _copied(net)
     fast.memnb_shares = shares
@@ -143,8 +171,13 @@ def plain(fast):
     with torch.inference_mode(False):
         for module in fast.modules():
             if type(module).__name__ == "MkldnnLinear":
-                weight, bias = module.weight.to_dense().clone(), module.bias.to_dense().clone()
-                layer = torch.nn.Linear(*weight.shape[::-1], bias=bool(bias.any()))
+                weight, bias = (
+                    module.weight.to_dense().clone(),
+                    module.bias.to_dense().clone(),
+                )
+                layer = torch.nn.Linear(
+                    *weight.shape[::-1], bias=bool(bias.any())
+                )
                 layer.weight = torch.nn.Parameter(weight)
                 if layer.bias is not None:
                     layer.bias = torch.nn.Parameter(bias)
@@ -179,13 +212,23 @@ class _Alike:
         import torch
 
         parameters = signature(net.forward).parameters
-        name = "cache_params" if "cache_params" in parameters else "past_key_values"
-        settings = dict(logits_to_keep=1) if "logits_to_keep" in parameters else {}
+        name = (
+            "cache_params"
+            if "cache_params" in parameters
+            else "past_key_values"
+        )
+        settings = (
+            dict(logits_to_keep=1) if "logits_to_keep" in parameters else {}
+        )
         with torch.inference_mode():
             # a pass changes the cache in place: what others may need is copied, and only that
-            settings[name] = copy.deepcopy(self._past) if self._shared else self._past
+            settings[name] = (
+                copy.deepcopy(self._past) if self._shared else self._past
+            )
             ids = torch.tensor(tokens, device=net.device)
-            out = net(input_ids=ids.view(len(ids), -1), use_cache=True, **settings)
+            out = net(
+                input_ids=ids.view(len(ids), -1), use_cache=True, **settings
+            )
         self._past, self._shared = out[name], False
         return out.logits[:, -1]
 
@@ -201,10 +244,23 @@ class HF(LM):
     "A causal language model of the transformers library"
 
     caps = frozenset({"generate", "logprobs", "next_logits", "tokens"})
-    engine = 2  # number of the arithmetic: another one whenever answers may change
+    engine = (
+        2  # number of the arithmetic: another one whenever answers may change
+    )
     ahead = True  # questions may be asked beforehand, all at once
 
-    def __init__(self, name, id, net, tok, mode=None, rows=None, memory=None, thinking=None, **kw):
+    def __init__(
+        self,
+        name,
+        id,
+        net,
+        tok,
+        mode=None,
+        rows=None,
+        memory=None,
+        thinking=None,
+        **kw,
+    ):
         """name, id: as of `LM`; net: causal language model of the transformers library, or (network without weights,
         device, function that reads the network to compute with, a `twin`); tok: its tokenizer
 
@@ -215,9 +271,16 @@ class HF(LM):
         """
         if thinking is not None:
             id = f"{id}/thinking={thinking}"
-        super().__init__(name, id, mode or ("chat" if tok.chat_template else "completion"), **kw)
+        super().__init__(
+            name,
+            id,
+            mode or ("chat" if tok.chat_template else "completion"),
+            **kw,
+        )
         self.tok, self.source = tok, name  # source: as in `load`
-        self.format = {} if thinking is None else dict(enable_thinking=bool(thinking))
+        self.format = (
+            {} if thinking is None else dict(enable_thinking=bool(thinking))
+        )
         self.given = not isinstance(net, tuple)
         if self.given:
             self.net = net.eval()
@@ -288,11 +351,15 @@ def encode(self: HF, prompt: str | list) -> list:
     if isinstance(prompt, str):
         ids = self._encoded_text(prompt)
     else:
-        ids = self.tok(self._formatted(prompt), add_special_tokens=False).input_ids
+        ids = self.tok(
+            self._formatted(prompt), add_special_tokens=False
+        ).input_ids
     last = max(ids, default=0)
     if last >= self.words:
         word = f"{self.tok.convert_ids_to_tokens(last)!r} ({last})"
-        raise ValueError(f"{self.name} knows {self.words} tokens, but its tokenizer says {word}")
+        raise ValueError(
+            f"{self.name} knows {self.words} tokens, but its tokenizer says {word}"
+        )
     return ids
 
 
@@ -319,7 +386,9 @@ def _formatted(self: HF, messages):
     from jinja2 import TemplateError
 
     if not self.tok.chat_template:
-        raise ValueError(f"{self.name} has no chat format: load it with mode='completion'")
+        raise ValueError(
+            f"{self.name} has no chat format: load it with mode='completion'"
+        )
     first, *rest = messages
     system = first["content"].strip() if first["role"] == "system" else ""
     try:
@@ -328,8 +397,12 @@ def _formatted(self: HF, messages):
             return text
     except TemplateError as e:
         if not system:
-            raise ValueError(f"the chat format of {self.name} refuses this: {e}") from e
-    _say_once(f"{self.name} has no system role: instructions stand in front of the first question")
+            raise ValueError(
+                f"the chat format of {self.name} refuses this: {e}"
+            ) from e
+    _say_once(
+        f"{self.name} has no system role: instructions stand in front of the first question"
+    )
     if rest and rest[0]["role"] == "user":
         system = f"{system}\n\n{rest.pop(0)['content']}"
     return self._templated([dict(role="user", content=system), *rest])
@@ -339,8 +412,12 @@ def _formatted(self: HF, messages):
 def _templated(self: HF, messages):
     "Messages in the chat format; an answer that is begun already is gone on with"
     begun = messages[-1]["role"] == "assistant"
-    settings = dict(add_generation_prompt=not begun, continue_final_message=begun)
-    return self.tok.apply_chat_template(messages, tokenize=False, **settings, **self.format)
+    settings = dict(
+        add_generation_prompt=not begun, continue_final_message=begun
+    )
+    return self.tok.apply_chat_template(
+        messages, tokenize=False, **settings, **self.format
+    )
 
 
 @patch
@@ -397,11 +474,18 @@ def _scored(self: HF, heads, tails):
     likeliest = [[] for _ in ids]
     for i, scores in self.read(ids, [len(head) - 1 for head in heads]):
         done = len(logprobs[i])
-        tokens = tails[i][done : done + len(scores)]  # none, where a tail has none
+        tokens = tails[i][
+            done : done + len(scores)
+        ]  # none, where a tail has none
         tokens = torch.tensor(tokens, dtype=torch.long, device=scores.device)
         scores = scores[: len(tokens)]
         likeliest[i] += (scores.argmax(-1) == tokens).tolist()
-        logprobs[i] += scores.float().log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
+        logprobs[i] += (
+            scores.float()
+            .log_softmax(-1)
+            .gather(1, tokens[:, None])[:, 0]
+            .tolist()
+        )
         if len(logprobs[i]) == len(tails[i]):
             yield i, logprobs[i], likeliest[i]
 
@@ -424,7 +508,10 @@ def _logprobs(self: HF, todo):
     if todo[0][0].get("joint"):
         yield from self._joint_logprobs(todo, heads)
         return
-    tails = [self.tok(tail, add_special_tokens=False).input_ids for _, (_, tail) in todo]
+    tails = [
+        self.tok(tail, add_special_tokens=False).input_ids
+        for _, (_, tail) in todo
+    ]
     for i, logprobs, _ in self._scored(heads, tails):
         yield i, logprobs
 
@@ -436,9 +523,17 @@ def _joint_logprobs(self: HF, todo, heads):
     for i, (_, pair) in enumerate(todo):
         head, whole = heads[i], self.encode("".join(pair))
         if whole[: len(head)] != head or len(whole) == len(head):
-            lost.append(Lost(pair, "a token crosses the end of the prompt", "crossing"))
+            lost.append(
+                Lost(pair, "a token crosses the end of the prompt", "crossing")
+            )
         elif self.window and len(whole) - 1 > self.window:
-            lost.append(Lost(pair, f"{len(whole)} tokens; it sees {self.window}", "too long"))
+            lost.append(
+                Lost(
+                    pair,
+                    f"{len(whole)} tokens; it sees {self.window}",
+                    "too long",
+                )
+            )
         else:
             tails[i] = whole[len(head) :]
     places = list(tails)
@@ -453,7 +548,9 @@ def _joint_logprobs(self: HF, todo, heads):
 @patch
 def _tokens(self: HF, todo):
     start = [self.tok.bos_token_id] if self.tok.bos_token else self.encode("\n")
-    texts = [self.tok(text, add_special_tokens=False).input_ids for _, text in todo]
+    texts = [
+        self.tok(text, add_special_tokens=False).input_ids for _, text in todo
+    ]
     for i, logprobs, likeliest in self._scored([start] * len(texts), texts):
         yield i, [logprobs, likeliest]
 
@@ -470,10 +567,18 @@ def begin(self: HF, ids: list, more: list):
         yield from self._begin_alike(ids)
         return
     config = self.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = (
+        getattr(config, "num_key_value_heads", None)
+        or config.num_attention_heads
+    )
+    width = (
+        getattr(config, "head_dim", None)
+        or config.hidden_size // config.num_attention_heads
+    )
     # a key and a value in each layer
-    token_bytes = 2 * config.num_hidden_layers * heads * width * self.fast.dtype.itemsize
+    token_bytes = (
+        2 * config.num_hidden_layers * heads * width * self.fast.dtype.itemsize
+    )
     for batch in batches(ids, more, self.rows, int(self.memory / token_bytes)):
         prompts = [ids[i] for i in batch]
         tails = Tails(prompts, max(more[i] for i in batch))
@@ -504,7 +609,9 @@ def _ended(self: HF, tokens, settings):
     end = tokens[-1] in self.eos or len(tokens) == settings["max_tokens"]
     if not (end or settings["stop"]):
         return None
-    text = self.tok.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    text = self.tok.decode(
+        tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
     if cuts := [text.index(stop) for stop in settings["stop"] if stop in text]:
         return text[: min(cuts)]
     return text if end else None
@@ -537,7 +644,16 @@ def _generate(self: HF, todo):
 
 # %% ../nbs/rooms/hf.ipynb #26d11bac
 # weights, settings and tokenizers, as the library names their files
-_ENDINGS = {".safetensors", ".bin", ".gguf", ".json", ".jinja", ".model", ".txt", ".tiktoken"}
+_ENDINGS = {
+    ".safetensors",
+    ".bin",
+    ".gguf",
+    ".json",
+    ".jinja",
+    ".model",
+    ".txt",
+    ".tiktoken",
+}
 
 
 def _shards(folder: Path) -> dict:
@@ -545,10 +661,16 @@ def _shards(folder: Path) -> dict:
     found = {}
     for index in folder.glob("*.index.json"):
         try:
-            names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+            names = {
+                *json.loads(index.read_text(encoding="utf-8"))[
+                    "weight_map"
+                ].values()
+            }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # the library will say what is wrong with it
-        found |= {name: folder / name for name in names if isinstance(name, str)}
+        found |= {
+            name: folder / name for name in names if isinstance(name, str)
+        }
     return {name: path for name, path in found.items() if path.is_file()}
 
 
@@ -558,14 +680,22 @@ def files_of(folder: Path) -> dict:
     Weights with all their parts, configuration, tokenizer, chat formats. An adapter's base is not among them: `state`.
     """
     folder = Path(folder)
-    candidates = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
+    candidates = [
+        *folder.iterdir(),
+        *folder.glob("additional_chat_templates/*"),
+    ]
     files = [f for f in candidates if f.suffix in _ENDINGS and f.is_file()]
-    return {f.relative_to(folder).as_posix(): f for f in files} | _shards(folder)
+    return {f.relative_to(folder).as_posix(): f for f in files} | _shards(
+        folder
+    )
 
 
 def _checksums(folder):
     "Checksum of each file of `files_of`, by its name, in order"
-    return {name: core.file_hash(path) for name, path in sorted(files_of(folder).items())}
+    return {
+        name: core.file_hash(path)
+        for name, path in sorted(files_of(folder).items())
+    }
 
 
 def fingerprint(folder: Path) -> str:
@@ -580,19 +710,25 @@ def _base_of(folder) -> str | None:
     if not file.is_file():
         return None
     try:
-        base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = json.loads(file.read_text(encoding="utf-8"))[
+            "base_model_name_or_path"
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         base = None
     if not base or not isinstance(base, str):
         why = "does not name the base of the adapter (base_model_name_or_path)"
-        raise ValueError(f"{file.name} in {file.parent.name} {why}: write it there")
+        raise ValueError(
+            f"{file.name} in {file.parent.name} {why}: write it there"
+        )
     return base
 
 
 def _recipe_base(folder: Path) -> str:
     "Name of the base of a planted model, as for `load`; ValueError where its recipe has none that can be one"
     try:
-        base = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["base"]
+        base = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))[
+            "base"
+        ]
     except (OSError, ValueError, KeyError, TypeError) as e:
         why = "has no recipe.json that names its base: make it anew"
         raise ValueError(f"planted:{folder.name} {why}") from e
@@ -604,7 +740,9 @@ def _recipe_base(folder: Path) -> str:
 # %% ../nbs/rooms/hf.ipynb #3f418a75
 def _hub_commit(name: str) -> str:
     "Commit of a model of the hub that the cache here holds, its first 12 digits; '' where there is none"
-    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    home = os.environ.get("HF_HOME") or os.path.expanduser(
+        "~/.cache/huggingface"
+    )
     cache = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return ""
@@ -625,14 +763,20 @@ def state(model: str, home: Path = None) -> str:
         base = _recipe_base(folder)
     elif kind == "hf":
         beside = Path(home or "", os.path.expanduser(rest))
-        folder = beside if os.path.isdir(beside) else Path(os.path.expanduser(rest))
+        folder = (
+            beside if os.path.isdir(beside) else Path(os.path.expanduser(rest))
+        )
         if not os.path.isdir(folder):
             return _hub_commit(rest)
         base = _base_of(folder)
         base = base and f"hf:{base}"
     else:
         return ""
-    if base and os.path.isdir(base.removeprefix("hf:")) and _base_of(base.removeprefix("hf:")):
+    if (
+        base
+        and os.path.isdir(base.removeprefix("hf:"))
+        and _base_of(base.removeprefix("hf:"))
+    ):
         raise ValueError(
             f"the base of {folder.name} is an adapter itself: merge it into its own base"
         )
@@ -666,11 +810,16 @@ def _unpack(gguf, out):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     at = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
-    net = quiet(lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32))
+    net = quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)
+    )
     tok = AutoTokenizer.from_pretrained(**at)
     del net.config.quantization_config  # plain numbers now
     net.hf_quantizer = None
-    ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {None, tok.unk_token_id}
+    ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {
+        None,
+        tok.unk_token_id,
+    }
     net.generation_config.eos_token_id = sorted(ends)
     quiet(lambda: net.save_pretrained(out))
     tok.save_pretrained(out)
@@ -695,8 +844,14 @@ def fetch() -> Path:
     with FileLock(f"{folder}.lock"):  # two processes do not both unpack
         if intact():
             return folder
-        again = " anew, since its copy in the cache has changed" if folder.exists() else ""
-        core.say(f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}")
+        again = (
+            " anew, since its copy in the cache has changed"
+            if folder.exists()
+            else ""
+        )
+        core.say(
+            f"unpacking SmolLM2-135M-Instruct, once, half a minute at most{again}"
+        )
         with tempfile.TemporaryDirectory(dir=core.cache_dir()) as tmp:
             new = Path(tmp) / "new"
             _unpack(core.wheel_file(*SMOLLM2), new)
@@ -719,7 +874,11 @@ def _check_folder(folder: Path):
     if any(name.endswith(".safetensors") for name in files_of(folder)):
         return
     by_ending = {f.suffix: f.name for f in folder.iterdir()}
-    old = [by_ending[e] for e in (".bin", ".pt", ".pth", ".ckpt", ".gguf") if e in by_ending]
+    old = [
+        by_ending[e]
+        for e in (".bin", ".pt", ".pth", ".ckpt", ".gguf")
+        if e in by_ending
+    ]
     if not old:
         return
     more = f", gguf_file='{old[0]}'" if old[0].endswith(".gguf") else ""
@@ -736,13 +895,19 @@ def _library(kind, name: str, source: str, **settings):
     from safetensors import SafetensorError
 
     try:
-        return quiet(lambda: kind.from_pretrained(source, trust_remote_code=False, **settings))
+        return quiet(
+            lambda: kind.from_pretrained(
+                source, trust_remote_code=False, **settings
+            )
+        )
     except SafetensorError as e:
         why = f"({e}): a file is cut short or damaged. Copy or download the folder again."
         raise ValueError(f"the weights of {name} cannot be read {why}") from e
     except (OSError, ValueError) as e:
         why = (" ".join(str(e).split()) or type(e).__name__)[:300]
-        raise FileNotFoundError(f"cannot load the model {name}: {why} {_GIVE}") from e
+        raise FileNotFoundError(
+            f"cannot load the model {name}: {why} {_GIVE}"
+        ) from e
 
 # %% ../nbs/rooms/hf.ipynb #d7cada6d
 def _first_names(names) -> str:
@@ -755,8 +920,13 @@ def _wrapper(info: dict) -> str:
     "What stands before the names of all weights of a file, as '_orig_mod.'; '' where they differ otherwise"
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     one = min(missing, default="")
-    prefixes = {name.removesuffix(one) for name in unused if one and name.endswith(one)}
-    return next((p for p in prefixes if p and {p + name for name in missing} == unused), "")
+    prefixes = {
+        name.removesuffix(one) for name in unused if one and name.endswith(one)
+    }
+    return next(
+        (p for p in prefixes if p and {p + name for name in missing} == unused),
+        "",
+    )
 
 
 def _check_weights(name: str, info: dict):
@@ -771,7 +941,11 @@ def _check_weights(name: str, info: dict):
         )
     unused = info["unexpected_keys"]
     if info["missing_keys"]:
-        instead = f"; in their place they have {_first_names(unused)}" if unused else ""
+        instead = (
+            f"; in their place they have {_first_names(unused)}"
+            if unused
+            else ""
+        )
         raise ValueError(
             f"the files of {name} lack {len(info['missing_keys'])} of its weights "
             f"({_first_names(info['missing_keys'])}), which would be random{instead}: correct "
@@ -792,14 +966,18 @@ def _weights(name: str, source: str, dtype: str, revision: str = None):
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    settings = dict(dtype=getattr(torch, dtype), use_safetensors=True, revision=revision)
+    settings = dict(
+        dtype=getattr(torch, dtype), use_safetensors=True, revision=revision
+    )
     settings |= dict(output_loading_info=True, ignore_mismatched_sizes=True)
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # its report is refused below, in one line
     try:
         net, info = _library(AutoModelForCausalLM, name, source, **settings)
         if prefix := _wrapper(info):
-            core.say(f"the weights of {name} are named {prefix}...: the word before is left out")
+            core.say(
+                f"the weights of {name} are named {prefix}...: the word before is left out"
+            )
             settings["key_mapping"] = {"^" + re.escape(prefix): ""}
             net, info = _library(AutoModelForCausalLM, name, source, **settings)
     finally:
@@ -816,7 +994,9 @@ def _with_weights_of(net, name: str, folder: Path):
     settings, adapter = PeftConfig.from_pretrained(folder), read_adapter(folder)
     if settings.is_prompt_learning:
         kind = getattr(settings.peft_type, "value", settings.peft_type)
-        raise ValueError(f"{name} puts vectors before a prompt ({kind}): no adapter of weights")
+        raise ValueError(
+            f"{name} puts vectors before a prompt ({kind}): no adapter of weights"
+        )
     embedding = net.get_input_embeddings()
     within = next(n for n, module in net.named_modules() if module is embedding)
     vectors = adapter.get(f"base_model.model.{within}.weight")
@@ -828,23 +1008,37 @@ def _with_weights_of(net, name: str, folder: Path):
         result = set_peft_model_state_dict(both, adapter)
     except RuntimeError as e:
         why = " ".join(str(e).split())[:200]
-        raise ValueError(f"the adapter {name} does not fit its base: {why}") from e
+        raise ValueError(
+            f"the adapter {name} does not fit its base: {why}"
+        ) from e
     # what is trained whole is saved under two names where the vocabulary was resized
-    twice = {name.replace(".weight", ".modules_to_save.weight") for name in adapter}
+    twice = {
+        name.replace(".weight", ".modules_to_save.weight") for name in adapter
+    }
     unused = [name for name in result.unexpected_keys if name not in twice]
     missing = [k for k in result.missing_keys if ".default" in k]
     no_shapes = dict(mismatched_keys=[])
-    _check_weights(name, dict(missing_keys=missing, unexpected_keys=unused) | no_shapes)
+    _check_weights(
+        name, dict(missing_keys=missing, unexpected_keys=unused) | no_shapes
+    )
     return both.get_base_model().to(dtype)
 
 # %% ../nbs/rooms/hf.ipynb #e5a5d3d4
 def _check_words(name: str, tok, words: int):
     "ValueError for a tokenizer that is missing, or has more than so many `words` and so belongs to another model"
-    added = {str(token) for token in tok.added_tokens_decoder.values() if token.special}
+    added = {
+        str(token)
+        for token in tok.added_tokens_decoder.values()
+        if token.special
+    }
     special = {*tok.all_special_tokens, *added}
-    usual = {word: i for word, i in tok.get_vocab().items() if word not in special}
+    usual = {
+        word: i for word, i in tok.get_vocab().items() if word not in special
+    }
     if not usual:
-        raise ValueError(f"{name} has no tokenizer: its files (tokenizer.json, ...) are missing")
+        raise ValueError(
+            f"{name} has no tokenizer: its files (tokenizer.json, ...) are missing"
+        )
     word = max(usual, key=usual.get)
     if usual[word] >= words:
         but = f"but its tokenizer has {word!r} as number {usual[word]}"
@@ -856,22 +1050,35 @@ def _tokenizer(name: str, source: str, base: str | None, revision: str = None):
     "Tokenizer of a model; that of the base of an adapter which has none"
     from transformers import AutoTokenizer
 
-    own = {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt"}
+    own = {
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "vocab.json",
+        "vocab.txt",
+    }
     if base and not own & {*files_of(source)}:
         source, revision = base, None
     try:
         return _library(AutoTokenizer, name, source, revision=revision)
     except FileNotFoundError as e:
-        raise ValueError(f"{name} has no tokenizer that can be read: {e.__cause__}"[:400]) from e
+        raise ValueError(
+            f"{name} has no tokenizer that can be read: {e.__cause__}"[:400]
+        ) from e
 
 
 def _check_kind(name: str, config):
     "ValueError for a model that does not read forward"
     from transformers import AutoModelForCausalLM
 
-    if config.is_encoder_decoder or type(config) not in AutoModelForCausalLM._model_mapping:
+    if (
+        config.is_encoder_decoder
+        or type(config) not in AutoModelForCausalLM._model_mapping
+    ):
         architecture = min(config.architectures or [type(config).__name__])
-        raise ValueError(f"{name}: {architecture} is no causal language model; {_FORWARD}")
+        raise ValueError(
+            f"{name}: {architecture} is no causal language model; {_FORWARD}"
+        )
 
 
 def _outline(config, ends, dtype: str):
@@ -880,7 +1087,9 @@ def _outline(config, ends, dtype: str):
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        net = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+        net = AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, dtype)
+        )
     net.generation_config = ends
     return net
 
@@ -918,10 +1127,14 @@ def _check_same(name: str, model: str, mark: str | None):
     "OSError where the files of a model, as for `state`, are not as they were when its identity was taken"
     if mark is not None and state(model) != mark:
         why = "changed since its checksums were taken, as by a training that saves into it"
-        raise OSError(f"the files of {name} {why}: load it again when nobody writes to them")
+        raise OSError(
+            f"the files of {name} {why}: load it again when nobody writes to them"
+        )
 
 
-def _network(source: str, revision: str | None, dtype: str, device: str, mark: str | None):
+def _network(
+    source: str, revision: str | None, dtype: str, device: str, mark: str | None
+):
     "A `Network` of a folder or the hub, read once; mark: its `state`, None for the hub"
     return _kept(
         (source, revision, dtype, device, mark),
@@ -933,7 +1146,9 @@ def _read_network(source, revision, dtype, device, mark):
     from transformers import AutoConfig
 
     name, base = f"hf:{Path(source).name}", _base_of(source)
-    config = _library(AutoConfig, name, base or source, revision=None if base else revision)
+    config = _library(
+        AutoConfig, name, base or source, revision=None if base else revision
+    )
     _check_kind(name, config)
     tok = _tokenizer(name, source, base, revision)
     if base:
@@ -984,12 +1199,16 @@ def _of_folder(folder: Path, dtype: str, device: str):
     base = _base_of(folder)
     if base and not os.path.isdir(base):
         _ask_hub(base)
-        _library(AutoConfig, f"hf:{base}", base)  # now the cache says which commit it is
+        _library(
+            AutoConfig, f"hf:{base}", base
+        )  # now the cache says which commit it is
     mark = state(f"hf:{folder}")
     return _network(str(folder), None, dtype, device, mark), mark
 
 # %% ../nbs/rooms/hf.ipynb #8e099924
-def _load_hub(rest, device=None, dtype="float32", revision=None, cls=HF, **settings):
+def _load_hub(
+    rest, device=None, dtype="float32", revision=None, cls=HF, **settings
+):
     "A model of a folder or of the hub"
     import torch
 
@@ -1004,23 +1223,33 @@ def _load_hub(rest, device=None, dtype="float32", revision=None, cls=HF, **setti
         _ask_hub(rest, revision)
         asked = rest, revision, dtype, device, None
         network = _network(*asked)
-        mark = str(getattr(network.fast.config, "_commit_hash", None) or revision or "main")[:12]
+        mark = str(
+            getattr(network.fast.config, "_commit_hash", None)
+            or revision
+            or "main"
+        )[:12]
     parts = network.outline, torch.device(device), lambda: _network(*asked).fast
     model = cls(name, f"{name}@{mark}/{dtype}", parts, network.tok, **settings)
     model.source = source
     return model
 
 
-def _load_smollm2(rest, device=None, dtype="float32", revision=None, cls=HF, **settings):
+def _load_smollm2(
+    rest, device=None, dtype="float32", revision=None, cls=HF, **settings
+):
     "The packaged model"
     import torch
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     if rest:
-        raise ValueError(f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'")
+        raise ValueError(
+            f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'"
+        )
     device, folder = _device(device, dtype), fetch()
     mark = fingerprint(folder)
-    config, ends = (kind.from_pretrained(folder) for kind in (AutoConfig, GenerationConfig))
+    config, ends = (
+        kind.from_pretrained(folder) for kind in (AutoConfig, GenerationConfig)
+    )
     tok = AutoTokenizer.from_pretrained(folder)
 
     def read():
@@ -1047,9 +1276,13 @@ def read_adapter(folder: Path) -> dict:
     if "steps" not in stored:
         return stored
     steps, matrices = stored.pop("steps"), {}
-    room = max(_ADAPTER_LEAST, _ADAPTER_RATIO * file.stat().st_size)  # bytes that are left for all
+    room = max(
+        _ADAPTER_LEAST, _ADAPTER_RATIO * file.stat().st_size
+    )  # bytes that are left for all
     for (name, packed), step in zip(sorted(stored.items()), steps, strict=True):
-        whole = zlib.decompressobj().decompress(packed.numpy().tobytes(), room + 1)
+        whole = zlib.decompressobj().decompress(
+            packed.numpy().tobytes(), room + 1
+        )
         room -= len(whole)
         if room < 0:
             size = f"{file.stat().st_size:,} bytes"
@@ -1075,7 +1308,11 @@ def merged(net, folder: Path):
 def _planted():
     "Folders of the planted models that are here, by name; one's own count before those that ship"
     tops = core.share_dir("planted"), core.data_dir() / "planted"
-    return {f.parent.name: f.parent for top in tops for f in top.glob(f"[!.]*/{ADAPTER}")}
+    return {
+        f.parent.name: f.parent
+        for top in tops
+        for f in top.glob(f"[!.]*/{ADAPTER}")
+    }
 
 
 def planted_names() -> list:
@@ -1087,7 +1324,9 @@ def planted_dir(name: str) -> Path:
     "Folder of a planted model; FileNotFoundError names those there are"
     if name not in _planted():
         known = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
-        raise FileNotFoundError(f"there is no planted model {name[:99]!r}: {known}")
+        raise FileNotFoundError(
+            f"there is no planted model {name[:99]!r}: {known}"
+        )
     return _planted()[name]
 
 # %% ../nbs/rooms/hf.ipynb #0a0dc324
@@ -1097,7 +1336,9 @@ def _base_model(name: str, device, dtype, **settings):
     return BACKENDS[kind](rest, device=device, dtype=dtype, **settings)
 
 
-def _with_adapter(folder: str, mark: str, base: str, base_id: str, device: str, dtype: str):
+def _with_adapter(
+    folder: str, mark: str, base: str, base_id: str, device: str, dtype: str
+):
     "The base model with the adapter added, to compute with, read once; `mark` and `base_id` say which state of both"
     return _kept(
         (folder, mark, base_id, device, dtype),
@@ -1109,11 +1350,15 @@ def _read_with_adapter(folder, mark, base, base_id, device, dtype):
     model = _base_model(base, device, dtype)
     net = merged(model.plain(), folder)
     if model.id != base_id or fingerprint(folder) != mark:
-        raise OSError("the files of this model changed since it was loaded: load it again")
+        raise OSError(
+            "the files of this model changed since it was loaded: load it again"
+        )
     return twin(net)
 
 
-def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **settings):
+def _load_planted(
+    rest, store=None, mode=None, device=None, dtype="float32", **settings
+):
     "A planted model"
     folder = planted_dir(rest)
     base = _recipe_base(folder)
@@ -1123,7 +1368,9 @@ def _load_planted(rest, store=None, mode=None, device=None, dtype="float32", **s
     parts = model.outline, model.device, partial(_with_adapter, *asked)
     name, mode = f"planted:{rest}", mode or "completion"
     identity = f"{name}@{mark}+{model.id}"
-    return HF(name, identity, parts, model.tok, store=store, mode=mode, **settings)
+    return HF(
+        name, identity, parts, model.tok, store=store, mode=mode, **settings
+    )
 
 
 BACKENDS = dict(smollm2=_load_smollm2, hf=_load_hub, planted=_load_planted)

@@ -28,7 +28,10 @@ def chat(system: str, shots: list, query: str) -> list:
     "Messages (`role`, `content`) of a chat: instructions, solved (question, answer) pairs, the question"
     msgs = [dict(role="system", content=system)] if system else []
     for q, a in shots:
-        msgs += [dict(role="user", content=q), dict(role="assistant", content=a)]
+        msgs += [
+            dict(role="user", content=q),
+            dict(role="assistant", content=a),
+        ]
     return msgs + [dict(role="user", content=query)]
 
 # %% ../nbs/rooms/lm.ipynb #01abc487
@@ -102,7 +105,10 @@ class LM(ABC):
 
     caps = frozenset()  # requests that the backend can answer
     engine = 1  # raised by who changes the arithmetic: older answers are then not found any more
-    window, n_params = None, None  # tokens that it sees at once; parameters; None where nobody says
+    window, n_params = (
+        None,
+        None,
+    )  # tokens that it sees at once; parameters; None where nobody says
     ahead = False  # whether many questions at once are answered faster
     notes = ()  # lines that a page says about the answers: declined, not read
     cuts_jointly = False  # whether prompt and continuation are cut into tokens as one text anyhow
@@ -112,7 +118,8 @@ class LM(ABC):
         name: str,  # as given to `load`
         id: str,  # identity in the store: name, revision, precision, and whatever else changes answers
         mode: str = "completion",  # mode that the tests use by default
-        store: Store | None = None,  # where answers are kept; default: the user's store
+        store: Store
+        | None = None,  # where answers are kept; default: the user's store
     ):
         if mode not in ("chat", "completion"):
             raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
@@ -123,7 +130,9 @@ class LM(ABC):
         return f"{type(self).__name__}({self.name}, {self.mode})"
 
     @abstractmethod
-    def _answer(self, todo: list[tuple[dict, object]]) -> Iterator[tuple[int, object]]:
+    def _answer(
+        self, todo: list[tuple[dict, object]]
+    ) -> Iterator[tuple[int, object]]:
         """Answer jobs of one kind as they are done: pairs of the place in `todo` and the answer
 
         Raises `NoAnswer` at the end for those that have none, with one `Lost` each; `ContextError` or
@@ -177,19 +186,27 @@ def _requests(self: LM, prompts: list, settings: dict, reuse: bool) -> Sorted:
         text = json.dumps(prompt)
         seen[text] = seen.get(text, -1) + 1
         draw = dict(draw=seen[text]) if "seed" in settings else {}
-        requests.append((key_of(self.id, settings | draw, prompt), settings | draw, prompt))
+        requests.append(
+            (key_of(self.id, settings | draw, prompt), settings | draw, prompt)
+        )
     keys = [key for key, _, _ in requests]
     stored = self.store.get(keys, fresh_since()) if reuse else {}
     have = {key: _as_given(answer) for key, answer in stored.items()}
-    todo = {key: (own, prompt) for key, own, prompt in requests if key not in have}
+    todo = {
+        key: (own, prompt) for key, own, prompt in requests if key not in have
+    }
     return Sorted(requests, have, todo)
 
 
 @patch
 def _keep(self: LM, settings: dict, prompt, answer):
     "Store one answer; what the store has then, which of two processes is the first one's"
-    kept = dict(refused=answer.reason) if isinstance(answer, Refused) else answer
-    return _as_given(self.store.put(self.id, settings, prompt, kept, fresh_since()))
+    kept = (
+        dict(refused=answer.reason) if isinstance(answer, Refused) else answer
+    )
+    return _as_given(
+        self.store.put(self.id, settings, prompt, kept, fresh_since())
+    )
 
 # %% ../nbs/rooms/lm.ipynb #e0af5a9c
 @patch
@@ -219,25 +236,39 @@ def _ask(self: LM, prompts: list, settings: dict, reuse: bool = True) -> list:
         if isinstance(answer, Refused)
     ]
     if lost and settings["request"] != "generate":
-        told = (
-            f"refused {len(lost)} of {len(requests)} prompts for good ({lost[0].reason}): no scores"
+        told = f"refused {len(lost)} of {len(requests)} prompts for good ({lost[0].reason}): no scores"
+        raise NoAnswer(
+            f"{self.name} {told}; leave them out; the others are in the store",
+            lost,
         )
-        raise NoAnswer(f"{self.name} {told}; leave them out; the others are in the store", lost)
     return answers
 
 # %% ../nbs/rooms/lm.ipynb #8f9fde5a
 @patch
 def generate(
     self: LM,
-    prompts: list,  # strings or message lists
-    max_tokens: int = 64,  # most tokens of an answer, >= 1
-    temperature: float = 0.0,  # 0 takes the likeliest token; above, samples
-    seed: int | None = None,  # of samples; without one they are fresh each time and not stored
-    stop: list | None = None,  # strings that end an answer (left out of it)
-) -> list:  # texts, one a prompt
-    "Continue prompts with text"
+    prompts: list,
+    max_tokens: int = 64,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    stop: list | None = None,
+) -> list:
+    """Continue prompts with text
+
+    Args:
+        prompts: strings or message lists
+        max_tokens: most tokens of an answer, >= 1
+        temperature: 0 takes the likeliest token; above, samples
+        seed: of samples; without one they are fresh each time and not stored
+        stop: strings that end an answer (left out of it)
+
+    Returns:
+        texts, one a prompt
+    """
     if max_tokens < 1 or temperature < 0:
-        raise ValueError("max_tokens must be at least 1 and temperature at least 0")
+        raise ValueError(
+            "max_tokens must be at least 1 and temperature at least 0"
+        )
     settings = dict(
         request="generate",
         max_tokens=int(max_tokens),
@@ -246,11 +277,15 @@ def generate(
     )
     if temperature:
         settings["seed"] = seed
-    return self._ask(_checked(prompts), settings, reuse=not temperature or seed is not None)
+    return self._ask(
+        _checked(prompts), settings, reuse=not temperature or seed is not None
+    )
 
 # %% ../nbs/rooms/lm.ipynb #56adfc5b
 @patch
-def logprobs(self: LM, prefix: str | list, continuations: list, joint: bool = False) -> list:
+def logprobs(
+    self: LM, prefix: str | list, continuations: list, joint: bool = False
+) -> list:
     """Natural log-probabilities of the tokens of each continuation, a list of lists
 
     prefix: a prompt (string or messages), or a list of them, one for each continuation.
@@ -259,16 +294,26 @@ def logprobs(self: LM, prefix: str | list, continuations: list, joint: bool = Fa
     """
     if any(not c for c in continuations):
         raise ValueError("a continuation is empty")
-    many = isinstance(prefix, list) and not (prefix and isinstance(prefix[0], dict))
-    prefixes = _checked(prefix) if many else _checked([prefix]) * len(continuations)
+    many = isinstance(prefix, list) and not (
+        prefix and isinstance(prefix[0], dict)
+    )
+    prefixes = (
+        _checked(prefix) if many else _checked([prefix]) * len(continuations)
+    )
     if len(prefixes) != len(continuations):
-        raise ValueError(f"{len(prefixes)} prompts, but {len(continuations)} continuations")
+        raise ValueError(
+            f"{len(prefixes)} prompts, but {len(continuations)} continuations"
+        )
     settings = dict(request="logprobs")
     if joint and not all(isinstance(p, str) for p in prefixes):
-        raise ValueError("only strings can be cut together with what follows, not messages")
+        raise ValueError(
+            "only strings can be cut together with what follows, not messages"
+        )
     if joint and not self.cuts_jointly:
         settings["joint"] = True
-    return self._ask([list(pair) for pair in zip(prefixes, continuations)], settings)
+    return self._ask(
+        [list(pair) for pair in zip(prefixes, continuations)], settings
+    )
 
 # %% ../nbs/rooms/lm.ipynb #3a967dec
 @patch
@@ -285,8 +330,12 @@ def next_logits(self: LM, prompts: list, tokens: list | None = None):
     import numpy as np
 
     ids = None if tokens is None else [int(t) for t in tokens]
-    answers = self._ask(_checked(prompts), dict(request="next_logits", tokens=ids))
-    return np.array([np.frombuffer(base64.b64decode(a), "float32") for a in answers])
+    answers = self._ask(
+        _checked(prompts), dict(request="next_logits", tokens=ids)
+    )
+    return np.array(
+        [np.frombuffer(base64.b64decode(a), "float32") for a in answers]
+    )
 
 # %% ../nbs/rooms/lm.ipynb #2b297170
 def _checked(prompts: list) -> list:
@@ -297,7 +346,9 @@ def _checked(prompts: list) -> list:
     for p in prompts:
         if not p:
             raise ValueError("a prompt is empty")
-        messages = (isinstance(m, dict) and {"role", "content"} <= set(m) for m in p)
+        messages = (
+            isinstance(m, dict) and {"role", "content"} <= set(m) for m in p
+        )
         if not isinstance(p, str) and not all(messages):
             kinds = "a string or a list of messages with role and content"
             raise ValueError(f"a prompt is {kinds}, got {str(p)[:80]}")
@@ -310,14 +361,22 @@ def answered(ask: Callable, *prompts: list, **settings) -> tuple[list, dict]:
     ask: `generate`, `logprobs` or `tokens` of a model; prompts: its lists, of one length.
     Raises `NoAnswer` where asking again may help.
     """
-    asked = prompts[0] if len(prompts) == 1 else [list(pair) for pair in zip(*prompts)]
+    asked = (
+        prompts[0]
+        if len(prompts) == 1
+        else [list(pair) for pair in zip(*prompts)]
+    )
     answers, lost = [None] * len(asked), {}
     while places := [i for i in range(len(asked)) if i not in lost]:
         try:
-            found = ask(*([some[i] for i in places] for some in prompts), **settings)
+            found = ask(
+                *([some[i] for i in places] for some in prompts), **settings
+            )
         except NoAnswer as error:
             gone = [one for one in error.lost if one.kind]
-            lost_now = {i: one for one in gone for i in places if asked[i] == one.prompt}
+            lost_now = {
+                i: one for one in gone for i in places if asked[i] == one.prompt
+            }
             if not lost_now or len(gone) < len(error.lost):
                 raise
             lost |= lost_now
@@ -333,12 +392,24 @@ ROOMS = dict(smollm2="fourbit", hf="hf", planted="hf", openai="servers")
 
 
 def load(
-    name: str | LM,  # 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>' or a model
-    store: Store = None,  # where answers are kept
-    mode: str = None,  # 'chat' or 'completion'; default: chat where the model has a chat format
-    **settings,  # revision; device, dtype, rows, memory, thinking; openai: concurrency, timeout, retries, body
-) -> LM:  # raises ValueError for a name nobody knows, and for a model that cannot be asked
-    "A language model by name"
+    name: str | LM,
+    store: Store = None,
+    mode: str = None,
+    **settings,
+) -> LM:
+    """A language model by name
+
+    Args:
+        name: 'smollm2', 'hf:<id or folder>', 'planted:<name>', 'openai:<model>' or a
+            model
+        store: where answers are kept
+        mode: 'chat' or 'completion'; default: chat where the model has a chat format
+        **settings: revision; device, dtype, rows, memory, thinking; openai:
+            concurrency, timeout, retries, body
+
+    Returns:
+        raises ValueError for a name nobody knows, and for a model that cannot be asked
+    """
     if isinstance(name, LM):
         return name
     counts = counted()
@@ -366,7 +437,9 @@ def needs(*requests: str):
     "Decorator of a test whose first argument is a model or its name: which requests, as 'generate', it makes"
 
     def deco(f):
-        USES[f"{f.__module__.removeprefix('memnb.').split('.')[0]}.{f.__name__}"] = set(requests)
+        USES[
+            f"{f.__module__.removeprefix('memnb.').split('.')[0]}.{f.__name__}"
+        ] = set(requests)
 
         @wraps(f)
         def test(model, *args, **kw):
@@ -393,7 +466,9 @@ class Dry(LM):
         self.cuts_jointly = model.cuts_jointly
         self.tok = getattr(model, "tok", None)
         # without a tokenizer: four letters a token
-        self.encode = getattr(model, "encode", lambda p: list(json.dumps(p))[::4])
+        self.encode = getattr(
+            model, "encode", lambda p: list(json.dumps(p))[::4]
+        )
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
         self.todo = {}  # key: (settings, prompt) of what the store lacks and would keep
 
@@ -401,7 +476,10 @@ class Dry(LM):
         "Answers of the right form that say nothing"
         blank = dict(generate="", logprobs=[0.0], tokens=[[0.0], [True]])
         blank["next_logits"] = base64.b64encode(bytes(4 * 50000)).decode()
-        yield from ((place, blank[settings["request"]]) for place, (settings, _) in enumerate(todo))
+        yield from (
+            (place, blank[settings["request"]])
+            for place, (settings, _) in enumerate(todo)
+        )
 
     def _ask(self, prompts, settings, reuse=True):
         requests, have, todo = self._requests(prompts, settings, reuse)
@@ -417,12 +495,16 @@ class Dry(LM):
         "Add to the cost what it takes to ask these prompts"
         self.cost["calls"] += len(prompts)
         if prompts and settings["request"] == "logprobs":
-            self.cost["prompt_tokens"] += sum(len(self.encode(tail)) for _, tail in prompts)
+            self.cost["prompt_tokens"] += sum(
+                len(self.encode(tail)) for _, tail in prompts
+            )
             prompts = [head for head, _ in prompts]
         if prompts:  # a server is paid for all; a local model reads once what prompts share
             ids = [self.encode(p) for p in prompts]
             once = self.n_params and settings["request"] != "tokens"
-            self.cost["prompt_tokens"] += own_tokens(ids) if once else sum(map(len, ids))
+            self.cost["prompt_tokens"] += (
+                own_tokens(ids) if once else sum(map(len, ids))
+            )
             self.cost["new_tokens"] += settings.get("max_tokens", 0) * len(ids)
 
     def estimate(self) -> dict:
@@ -431,7 +513,10 @@ class Dry(LM):
         if n is None:
             return c | dict(flops=None, seconds=round(c["calls"] * 1.5 / 16))
         read, write = 2 * n * c["prompt_tokens"], 2 * n * c["new_tokens"]
-        return c | dict(flops=read + write, seconds=round((1.5 * read + 5 * write) / _speed()))
+        return c | dict(
+            flops=read + write,
+            seconds=round((1.5 * read + 5 * write) / _speed()),
+        )
 
 # %% ../nbs/rooms/lm.ipynb #d5fa33af
 @lru_cache(None)
@@ -440,9 +525,13 @@ def _speed():
     import torch
 
     gpu, threads, took = torch.cuda.is_available(), torch.get_num_threads(), []
-    clock = time.perf_counter if gpu else time.thread_time  # what others do does not count
+    clock = (
+        time.perf_counter if gpu else time.thread_time
+    )  # what others do does not count
     a = torch.ones(1024, 1024, device="cuda" if gpu else "cpu")
-    torch.set_num_threads(1)  # several would wait for each other, and waiting is work, too
+    torch.set_num_threads(
+        1
+    )  # several would wait for each other, and waiting is work, too
     for _ in range(6):
         start = clock()
         (a @ a).sum().item()
@@ -453,7 +542,9 @@ def _speed():
 # %% ../nbs/rooms/lm.ipynb #5b788360
 def dry(name: str, store: Store = None, mode: str = None) -> Dry:
     "A model that counts instead of answering, named as for `load`; its `cost` grows with every request"
-    return Dry(name if isinstance(name, LM) else _load(name, store, mode), store)
+    return Dry(
+        name if isinstance(name, LM) else _load(name, store, mode), store
+    )
 
 # %% ../nbs/rooms/lm.ipynb #7a2250d1
 def cost(f) -> dict:
@@ -464,12 +555,21 @@ def cost(f) -> dict:
     """
     with counting() as c:
         f()
-    total = dict(calls=c.trainings, cached=0, prompt_tokens=0, new_tokens=0, flops=c.flops)
+    total = dict(
+        calls=c.trainings,
+        cached=0,
+        prompt_tokens=0,
+        new_tokens=0,
+        flops=c.flops,
+    )
     # what the engine in C makes of a core
     total["seconds"] = round(c.flops / (0.4 * _speed())) if c.flops else 0
     for m in c.models.values():
         one = m.estimate()
-        total = {k: None if one[k] is None or v is None else v + one[k] for k, v in total.items()}
+        total = {
+            k: None if one[k] is None or v is None else v + one[k]
+            for k, v in total.items()
+        }
     return total
 
 # %% ../nbs/rooms/lm.ipynb #973ca7a8

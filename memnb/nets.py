@@ -74,7 +74,9 @@ class GPT(nn.Module):
         before = F.pad(F.embedding(ids[:, :-1], w["wte"]), (0, 0, 1, 0))
         x = before + w["wpe"][: ids.shape[1]]
         for i in range(c.layers):
-            qkv = linear(norm(x, f"{i}.ln1"), f"{i}.qkv").unflatten(2, (3, c.heads, -1))
+            qkv = linear(norm(x, f"{i}.ln1"), f"{i}.qkv").unflatten(
+                2, (3, c.heads, -1)
+            )
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             read = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + linear(read.transpose(1, 2).flatten(2), f"{i}.proj")
@@ -104,7 +106,9 @@ def _bfloat16(flat, step, stochastic):
         x = word((x ^ x >> 13) * 0xC2B2AE35)
         return x ^ x >> 16
 
-    noise = mixed(place ^ mixed(torch.tensor(step, device=flat.device))) & 0xFFFF
+    noise = (
+        mixed(place ^ mixed(torch.tensor(step, device=flat.device))) & 0xFFFF
+    )
     bits = word(flat.contiguous().view(torch.int32).long()) + noise & 0xFFFF0000
     signed = torch.where(bits >= 1 << 31, bits - (1 << 32), bits)
     return signed.int().view(torch.float32)
@@ -132,7 +136,9 @@ class Torch:
         ids, lens = data
         self.ids = torch.tensor(ids, device=device).long()
         self.lens = torch.tensor(lens, device=device).long()
-        token = 3 * c.vocab + 32 * c.layers * c.d  # what it keeps for its gradient
+        token = (
+            3 * c.vocab + 32 * c.layers * c.d
+        )  # what it keeps for its gradient
         room = _ROOM["cpu" if device == "cpu" else "cuda"]
         self.few = max(1, room // (c.length * token))  # sequences at once
 
@@ -150,7 +156,9 @@ class Torch:
         net.weights.grad = torch.zeros_like(net.weights)
         total = 0.0
         tokens = int(self.lens[at].sum())
-        for ids, lens in zip(self.ids[at].split(self.few), self.lens[at].split(self.few)):
+        for ids, lens in zip(
+            self.ids[at].split(self.few), self.lens[at].split(self.few)
+        ):
             if len(ids):  # a batch may be empty
                 logprobs, _ = _logprobs(net, ids)
                 loss = -(logprobs * self.real(lens)).sum() / tokens
@@ -176,7 +184,9 @@ class Torch:
             by_chance = self.schedule.precision == "bf16-stochastic"
             stored.copy_(_bfloat16(stored, number, by_chance))
 
-    def train(self, state: list, done: int, order: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    def train(
+        self, state: list, done: int, order: np.ndarray, rates: np.ndarray
+    ) -> np.ndarray:
         "As `Native.train`, with torch's AdamW"
         net = self.net(state[0], self.dots)
         losses = []
@@ -194,8 +204,12 @@ class Torch:
         net = self.net(state[0])
         sequences = torch.tensor(ids, device=self.device).long()
         with torch.no_grad():
-            pieces = [_logprobs(net, some) for some in sequences.split(self.few)]
-        logprobs, likeliest = (torch.cat(piece).cpu().numpy() for piece in zip(*pieces))
+            pieces = [
+                _logprobs(net, some) for some in sequences.split(self.few)
+            ]
+        logprobs, likeliest = (
+            torch.cat(piece).cpu().numpy() for piece in zip(*pieces)
+        )
         real = np.arange(ids.shape[1]) < lens[:, None]
         return logprobs * real, likeliest & real
 
@@ -206,7 +220,9 @@ class Together:
     def __init__(self, engines: list):
         self.first = engines[0]
         self.engines = engines
-        self.few = max(1, self.first.few // len(engines))  # sequences of each at once
+        self.few = max(
+            1, self.first.few // len(engines)
+        )  # sequences of each at once
 
     def batch(self, orders: list, step: int) -> tuple:
         "Token ids and real places of a step, models x sequences x S, the same number for each"
@@ -243,13 +259,17 @@ class Together:
                 total += losses.detach()
         return total.cpu().numpy()
 
-    def train(self, states: list, done: int, orders: list, rates: np.ndarray) -> list:
+    def train(
+        self, states: list, done: int, orders: list, rates: np.ndarray
+    ) -> list:
         "As `Torch.train`, for the state and the order of each; returns the losses of each"
         first = self.first
         losses = []
         device = first.device
         net = first.net(states[0][0], first.dots)
-        weights, *moments = (torch.tensor(np.stack(s), device=device) for s in zip(*states))
+        weights, *moments = (
+            torch.tensor(np.stack(s), device=device) for s in zip(*states)
+        )
         weights = nn.Parameter(weights)
         optimizer = first.optimizer(weights, moments, done)
         for k, rate in enumerate(rates):
@@ -316,7 +336,9 @@ def c_engine() -> bool:
     return bool(library()) and _agree(cases, "the engine in C is not used")
 
 # %% ../nbs/rooms/nets.ipynb #5c0f7a14
-_CLEARLY = 1.2  # times as fast; two timings on a busy machine may differ by less
+_CLEARLY = (
+    1.2  # times as fast; two timings on a busy machine may differ by less
+)
 _TRIAL = 0.1  # seconds
 _TRYING = Lock()  # one trial at a time: two would slow each other
 
@@ -341,26 +363,36 @@ def _seconds_a_step(engine, until):
 
 def _torch_is_faster(c, schedule, threads):
     "Whether torch takes clearly faster steps than the engine in C, tried with tokens at random"
-    ids = np.random.default_rng(0).integers(c.vocab, size=(schedule.batch, c.length))
+    ids = np.random.default_rng(0).integers(
+        c.vocab, size=(schedule.batch, c.length)
+    )
     data = ids.astype("int32"), np.full(schedule.batch, c.length, "int32")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         began = time.perf_counter()
-        native = _seconds_a_step(Native(c, schedule, data, threads), began + _TRIAL / 2)
-        plain = _seconds_a_step(Torch(c, schedule, data), time.perf_counter() + _TRIAL / 2)
+        native = _seconds_a_step(
+            Native(c, schedule, data, threads), began + _TRIAL / 2
+        )
+        plain = _seconds_a_step(
+            Torch(c, schedule, data), time.perf_counter() + _TRIAL / 2
+        )
     finally:
         torch.set_num_threads(before)
     if native > _CLEARLY * plain:
         of = f"{c.layers}x{c.d}, a vocabulary of {c.vocab}"
-        say(f"{of}: torch trains, {native / plain:.1f} times as fast as the engine in C here")
+        say(
+            f"{of}: torch trains, {native / plain:.1f} times as fast as the engine in C here"
+        )
         return True
     return False
 
 
 @lru_cache(None)
 def _tried(c, batch, precision, threads):
-    return _torch_is_faster(c, Schedule(2, batch, 0.01, precision=precision), threads)
+    return _torch_is_faster(
+        c, Schedule(2, batch, 0.01, precision=precision), threads
+    )
 
 
 def torch_is_faster(c: Config, schedule: Schedule, threads: int = 1) -> bool:

@@ -29,7 +29,11 @@ def notebooks(folder: Path = None) -> dict:
     "Pages in a folder, by default those of memnb and one's own in `nbs` of `root`: word -> path, by their numbers"
     places = [Path(folder)] if folder else [root() / "nbs", share_dir("nbs")]
     files = {f.name: f for d in places for f in d.glob("[1-9][0-9]_*.ipynb")}
-    return {files[n].stem[3:]: files[n] for n in sorted(files) if "." not in files[n].stem}
+    return {
+        files[n].stem[3:]: files[n]
+        for n in sorted(files)
+        if "." not in files[n].stem
+    }
 
 
 def find(nb) -> Path:
@@ -56,7 +60,10 @@ def source_cells(nb, kind):
     try:
         cells = json.loads(nb.read_text(encoding="utf-8"))["cells"]
         own = [c for c in cells if c["cell_type"] == kind]
-        return [("".join(c["source"]), c.get("metadata", {}).get("tags", [])) for c in own]
+        return [
+            ("".join(c["source"]), c.get("metadata", {}).get("tags", []))
+            for c in own
+        ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{nb.name} is no notebook") from None
 
@@ -78,19 +85,33 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
     try:
         body = syntax_tree(source).body
     except SyntaxError as e:
-        raise ValueError(f"{name}: line {e.lineno} of the parameters cell is not Python") from None
+        raise ValueError(
+            f"{name}: line {e.lineno} of the parameters cell is not Python"
+        ) from None
     if inside:
-        body = next((c.body for c in body if getattr(c, "name", "") == inside), [])
+        body = next(
+            (c.body for c in body if getattr(c, "name", "") == inside), []
+        )
     tokens, out = tokenize.generate_tokens(StringIO(source).readline), {}
-    helps = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    helps = {
+        t.start[0]: t.string.lstrip("# ")
+        for t in tokens
+        if t.type == tokenize.COMMENT
+    }
     for s in body:
-        target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, "target", None)
+        target = (
+            s.targets[0]
+            if isinstance(s, ast.Assign)
+            else getattr(s, "target", None)
+        )
         if not isinstance(target, ast.Name) or not getattr(s, "value", None):
             continue
         try:
             default = ast.literal_eval(s.value)
         except (ValueError, TypeError):
-            what = f"the default of parameter '{target.id}' must be a plain value"
+            what = (
+                f"the default of parameter '{target.id}' must be a plain value"
+            )
             raise ValueError(f"{name}: {what}") from None
         note = getattr(s, "annotation", None)
         kind = ast.unparse(note) if note else type(default).__name__
@@ -113,8 +134,14 @@ def _parameters(file, stamp):
     "Parameters of a page, or sizes that a module lists"
     if file.suffix == ".py":
         source = file.read_text(encoding="utf-8")
-        return parameters_of(source, file.name, "Sizes") if "class Sizes(" in source else {}
-    tagged = (s for s, tags in source_cells(file, "code") if "parameters" in tags)
+        return (
+            parameters_of(source, file.name, "Sizes")
+            if "class Sizes(" in source
+            else {}
+        )
+    tagged = (
+        s for s, tags in source_cells(file, "code") if "parameters" in tags
+    )
     return parameters_of(next(tagged, ""), file.name)
 
 
@@ -138,13 +165,19 @@ def injected(nb: Path, params: dict) -> dict:
     if "sizes" not in own:
         return params
     sizes = {k: v for k, v in params.items() if k not in own}
-    return {k: v for k, v in params.items() if k in own} | ({"sizes": sizes} if sizes else {})
+    return {k: v for k, v in params.items() if k in own} | (
+        {"sizes": sizes} if sizes else {}
+    )
 
 # %% ../nbs/rooms/papers.ipynb #a105db3c
 def title(nb) -> str:
     "The first heading of a notebook, given by word or path, else its file name"
     nb = find(nb)
-    heads = (s.splitlines()[0] for s, _ in source_cells(nb, "markdown") if s.startswith("#"))
+    heads = (
+        s.splitlines()[0]
+        for s, _ in source_cells(nb, "markdown")
+        if s.startswith("#")
+    )
     return next(heads, nb.stem).lstrip("# ")
 
 # %% ../nbs/rooms/papers.ipynb #fa3932c8
@@ -154,16 +187,22 @@ class Paper:
 
     word: str  # as in the name of its page
     measure: Callable  # (model, sizes, seed) -> `results.Rows`; `sizes` is annotated with a subclass of `Sizes`
-    figures: dict = field(default_factory=dict)  # 'fig2': function of (rows, reported), and others
-    statistics: Callable = (
-        None  # (rows, reported, **reading) -> `results.Rows`, `item` a claim: what claims rest on
-    )
+    figures: dict = field(
+        default_factory=dict
+    )  # 'fig2': function of (rows, reported), and others
+    statistics: Callable = None  # (rows, reported, **reading) -> `results.Rows`, `item` a claim: what claims rest on
     judged: Callable = None  # rows -> the rows that claims are judged by; default: `results.runs`
-    facts: Callable = None  # rows -> dict: the numbers that the page's prose names
+    facts: Callable = (
+        None  # rows -> dict: the numbers that the page's prose names
+    )
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
 
     def __post_init__(self):
-        self.figures = {name: f for name, f in self.figures.items() if name.startswith("fig")}
+        self.figures = {
+            name: f
+            for name, f in self.figures.items()
+            if name.startswith("fig")
+        }
 
     def sizes(self, given: dict = None):
         """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
@@ -175,10 +214,15 @@ class Paper:
             return kind.model_validate(given or {})
         except pydantic.ValidationError as e:
             first = e.errors()[0]
-            name, hint = ".".join(map(str, first["loc"])), "; papermill takes lists and sizes by -y"
+            name, hint = (
+                ".".join(map(str, first["loc"])),
+                "; papermill takes lists and sizes by -y",
+            )
             if first["type"] == "extra_forbidden":
                 hint = did_you_mean(name, kind.model_fields)
-            raise ValueError(f"sizes of {self.word}: {name} {first['msg']}{hint}") from None
+            raise ValueError(
+                f"sizes of {self.word}: {name} {first['msg']}{hint}"
+            ) from None
 
 
 def paper(word: str) -> Paper | None:
@@ -190,9 +234,15 @@ def offered(word: str, name: str):
     "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
     if find_spec(f"memnb.{word}") is None:
         return None
-    package = hasattr(import_module(f"memnb.{word}"), "__path__")  # or a module, as 'core'
+    package = hasattr(
+        import_module(f"memnb.{word}"), "__path__"
+    )  # or a module, as 'core'
     ends = ("", ".method", ".exercises") if package else ("",)
     for place in (f"memnb.{word}{end}" for end in ends):
-        found = getattr(import_module(place), name, None) if find_spec(place) else None
+        found = (
+            getattr(import_module(place), name, None)
+            if find_spec(place)
+            else None
+        )
         if found is not None:
             return found

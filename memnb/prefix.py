@@ -55,7 +55,9 @@ def share_prefixes(net):
     from transformers.cache_utils import DynamicLayer
     from transformers.masking_utils import AttentionMaskInterface
 
-    plain = all(type(l) is DynamicLayer for l in DynamicCache(config=net.config).layers)
+    plain = all(
+        type(l) is DynamicLayer for l in DynamicCache(config=net.config).layers
+    )
     if not (plain and getattr(net, "_supports_attention_backend", False)):
         return False  # a sliding window, a recurrent state
     AttentionInterface.register("memnb", _attend)
@@ -73,7 +75,9 @@ def _shared(a: list, b: list) -> int:
 def _in_order(ids: list) -> list:
     "Places of prompts (token ids) in the order of a tree whose trunk is the longest"
     trunk = max(ids, key=len)
-    return sorted(range(len(ids)), key=lambda i: (-_shared(ids[i], trunk), ids[i]))
+    return sorted(
+        range(len(ids)), key=lambda i: (-_shared(ids[i], trunk), ids[i])
+    )
 
 
 def own_tokens(ids: list) -> int:
@@ -99,18 +103,25 @@ class Tree:
 
     def __init__(self, path=(), spans=(), n=0):
         # tokens of the prompt before, its stretches in the row before, how many are the past of this row
-        self.taken = _stretches(spans, 0, n)  # stretches of the row before that are kept
+        self.taken = _stretches(
+            spans, 0, n
+        )  # stretches of the row before that are kept
         self.path, self.past = list(path[:n]), n
         self.spans = [(0, n)] if n else []
         self.tokens, self.places, self.wanted = [], [], []
-        self.parts, self.groups = [], []  # own stretches of prompts; those of one past together
+        self.parts, self.groups = (
+            [],
+            [],
+        )  # own stretches of prompts; those of one past together
 
     def add(self, i, ids, first):
         "Take in prompt number i; behind its token `first` and all later ones, scores are wanted"
         spans = _stretches(self.spans, 0, _shared(ids, self.path))
         while spans and spans[-1][1] - spans[-1][0] < _FEW:
             spans.pop()
-        if spans and first < spans[0][1] <= self.past:  # scores of the past are gone
+        if (
+            spans and first < spans[0][1] <= self.past
+        ):  # scores of the past are gone
             spans = _stretches(spans, 0, first)
         p = sum(b - a for a, b in spans)
         a = self.past + len(self.tokens)
@@ -142,10 +153,14 @@ class Tree:
         for a, b in self.parts:
             part = (x[:, :, a:b].expand(-1, H // K, -1, -1) for x in (k, v))
             own = slice(a - n, b - n)
-            out[:, :, own], logs[:, :, own] = _flash(q[:, :, own], *part, scale, causal=True)
+            out[:, :, own], logs[:, :, own] = _flash(
+                q[:, :, own], *part, scale, causal=True
+            )
         for a, b, spans in self.groups:
             own = slice(a - n, b - n)
-            ask = q[:, :, own].reshape(K, 1, -1, q.shape[-1])  # heads that share keys ask together
+            ask = q[:, :, own].reshape(
+                K, 1, -1, q.shape[-1]
+            )  # heads that share keys ask together
             for a, b in spans:
                 o, l = _flash(ask, k[:, :, a:b], v[:, :, a:b], scale)
                 o, l = o.view_as(out[:, :, own]), l.view_as(logs[:, :, own])
@@ -164,7 +179,11 @@ def trees(ids: list, first: list, most: int = 4096):
     for i in _in_order(ids):
         x, done = ids[i], first[i]
         while True:
-            p = min(_shared(x, tree.path), done) if tree.past else _shared(x, tree.path)
+            p = (
+                min(_shared(x, tree.path), done)
+                if tree.past
+                else _shared(x, tree.path)
+            )
             room = most - len(tree.tokens)
             if len(x) - p <= room:
                 tree.add(i, x, done)
@@ -188,8 +207,15 @@ def batches(ids: list, more: list, rows: int, tokens: int) -> list:
     for i in _in_order(ids):
         x, whole = ids[i], len(ids[i]) + more[i]
         p = min(c, _shared(x, ids[out[-1][-1]])) if n else len(x)
-        far = n > 1 and n * (c - p) > 2000  # they would read one by one what they share now
-        if not n or n == rows or far or (n + 1) * (max(size, whole) - p) > tokens:
+        far = (
+            n > 1 and n * (c - p) > 2000
+        )  # they would read one by one what they share now
+        if (
+            not n
+            or n == rows
+            or far
+            or (n + 1) * (max(size, whole) - p) > tokens
+        ):
             out.append([])
             n, p, size = 0, len(x), 0
         out[-1].append(i)
@@ -203,7 +229,9 @@ class Tails:
     def __init__(self, ids, more):  # prompts, most tokens of an answer
         p, q = min(ids), max(ids)
         self.start = _shared(p, q)  # tokens that all rows share
-        self.ends = [len(x) - self.start for x in ids]  # tokens that each row has behind them
+        self.ends = [
+            len(x) - self.start for x in ids
+        ]  # tokens that each row has behind them
         self.slots, self.size = [*range(len(ids))], max(self.ends) + more
         self.shared, self.space = {}, {}  # layer -> keys and values
 
@@ -218,7 +246,9 @@ class Tails:
                     parts = ([x[:, :, a:b] for a, b in few] for x in kv)
                     self.shared[layer] = [torch.cat(p, 2) for p in parts]
                     shape = len(self.ends), kv[0].shape[1], self.size
-                    self.space[layer] = [x.new_zeros(*shape, x.shape[3]) for x in kv]
+                    self.space[layer] = [
+                        x.new_zeros(*shape, x.shape[3]) for x in kv
+                    ]
                 end = 0
                 for a, b in _stretches(spans, self.start):
                     for to, x in zip(self.space[layer], kv):
@@ -231,15 +261,23 @@ class Tails:
 
         own = next(iter(self.space.values()))[0]
         ids, ends = torch.zeros(2, len(own), dtype=torch.long)
-        ids[self.slots], ends[self.slots] = torch.tensor(tokens), torch.tensor(self.ends)
+        ids[self.slots], ends[self.slots] = (
+            torch.tensor(tokens),
+            torch.tensor(self.ends),
+        )
         ids, self.at = ids.to(own.device), ends.to(own.device)
         self.rows = torch.arange(len(own), device=own.device)
-        hidden = torch.arange(max(self.ends) + 1, device=own.device) > self.at[:, None]
+        hidden = (
+            torch.arange(max(self.ends) + 1, device=own.device)
+            > self.at[:, None]
+        )
         never = -1e30 if own.itemsize > 2 else -6e4
         self.mask = own.new_zeros(hidden.shape).masked_fill(hidden, never)
         places = self.at[:, None] + self.start
         with along(self), torch.inference_mode():
-            out = net(input_ids=ids[:, None], position_ids=places, use_cache=False).logits
+            out = net(
+                input_ids=ids[:, None], position_ids=places, use_cache=False
+            ).logits
         self.ends = [e + 1 for e in self.ends]
         return out[self.slots, -1]
 
@@ -256,17 +294,28 @@ class Tails:
         out, logs = _flash(q, *own, scale, mask=mask)
         if self.start:
             ask = q.transpose(0, 1).reshape(K, 1, -1, D)
-            o, l = _flash(ask, *(x[0][:, None] for x in self.shared[layer]), scale)
-            o, l = (x.view(K, B, H // K, *x.shape[3:]).transpose(0, 1) for x in (o, l))
-            out = torch.lerp(o, out, (logs - l).sigmoid()[..., None].to(o.dtype))
+            o, l = _flash(
+                ask, *(x[0][:, None] for x in self.shared[layer]), scale
+            )
+            o, l = (
+                x.view(K, B, H // K, *x.shape[3:]).transpose(0, 1)
+                for x in (o, l)
+            )
+            out = torch.lerp(
+                o, out, (logs - l).sigmoid()[..., None].to(o.dtype)
+            )
         return out.reshape(B, 1, H, -1)
 
     def keep(self, rows):
         "Go on with some of the rows that are left; half of the room goes when half of them have gone"
-        self.slots, self.ends = ([x[j] for j in rows] for x in (self.slots, self.ends))
+        self.slots, self.ends = (
+            [x[j] for j in rows] for x in (self.slots, self.ends)
+        )
         own = next(iter(self.space.values()))[0]
         if 2 * len(rows) <= len(own):
-            self.space = {l: [x[self.slots] for x in kv] for l, kv in self.space.items()}
+            self.space = {
+                l: [x[self.slots] for x in kv] for l, kv in self.space.items()
+            }
             self.slots = [*range(len(rows))]
 
 # %% ../nbs/rooms/prefix.ipynb #3d3a4704
@@ -277,7 +326,9 @@ def rng_of(settings, prompt):
     if not settings["temperature"]:
         return None
     if settings["seed"] is None:
-        return torch.Generator().manual_seed(int.from_bytes(os.urandom(6), "big"))
+        return torch.Generator().manual_seed(
+            int.from_bytes(os.urandom(6), "big")
+        )
     name = key_of("", {k: settings[k] for k in ("seed", "draw")}, prompt)
     return torch.Generator().manual_seed(int(name[:12], 16))
 
@@ -286,11 +337,21 @@ def next_tokens(logits, hows):
     "Next token of each row, the likeliest or drawn; `hows`: settings and random numbers of each row"
     import torch
 
-    likely, hot = logits.argmax(-1), [j for j, (s, _) in enumerate(hows) if s["temperature"]]
+    likely, hot = (
+        logits.argmax(-1),
+        [j for j, (s, _) in enumerate(hows) if s["temperature"]],
+    )
     if not hot:
         return likely
-    temperature = torch.tensor([[hows[j][0]["temperature"]] for j in hot], device=logits.device)
+    temperature = torch.tensor(
+        [[hows[j][0]["temperature"]] for j in hot], device=logits.device
+    )
     p = (logits[hot].float() / temperature).softmax(-1).cpu()
-    race = torch.stack([torch.empty(p.shape[1]).exponential_(generator=hows[j][1]) for j in hot])
+    race = torch.stack(
+        [
+            torch.empty(p.shape[1]).exponential_(generator=hows[j][1])
+            for j in hot
+        ]
+    )
     likely[hot] = (p / race).argmax(-1).to(likely.device)
     return likely

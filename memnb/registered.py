@@ -40,14 +40,22 @@ def _is_ours(thing) -> bool:
 def _mentioned(function: Callable) -> Iterator:
     "Functions, classes and plain constants that a function mentions"
     names = _names_in(function.__code__)
-    enclosed = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
+    enclosed = (
+        inspect.getclosurevars(function).nonlocals
+        if function.__closure__
+        else {}
+    )
     there = {**function.__globals__, **enclosed}
     for name in sorted(names & {*there}):
         thing = there[name]
         if isinstance(thing, ModuleType):
             # an attribute of a module of ours, as in `stats.mean_ci`
             if thing.__name__.startswith("memnb"):
-                yield from (getattr(thing, n) for n in sorted(names) if hasattr(thing, n))
+                yield from (
+                    getattr(thing, n)
+                    for n in sorted(names)
+                    if hasattr(thing, n)
+                )
         elif isinstance(thing, dict):
             # a table of functions, as `claims.ESTIMATES`
             yield from thing.values()
@@ -61,7 +69,9 @@ def functions_below(function: Callable) -> list[Callable]:
     while waiting:
         thing = inspect.unwrap(waiting.pop())
         if isinstance(thing, type):
-            waiting += [m for m in vars(thing).values() if inspect.isfunction(m)]
+            waiting += [
+                m for m in vars(thing).values() if inspect.isfunction(m)
+            ]
             continue
         if not inspect.isfunction(thing) or not _is_ours(thing):
             continue
@@ -88,7 +98,9 @@ def syntax(function: Callable) -> str:
     "The syntax of a function without its docstrings: what layout and comments do not change"
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     for node in ast.walk(tree):
-        documented = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        documented = isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        )
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
@@ -104,7 +116,9 @@ def rule_of(paper: str, claim: claims.Claim) -> str:
     """
     rules = claims.rules(paper)
     entry = claim.model_dump(exclude={"looked", "says", "where"})
-    choices = {k: r.values for k, r in rules.readings.items() if claim.id in r.claims}
+    choices = {
+        k: r.values for k, r in rules.readings.items() if claim.id in r.claims
+    }
     own = paper_of(paper)
     makers = [claims.estimate, claims.word]
     if own and own.judged:
@@ -112,11 +126,14 @@ def rule_of(paper: str, claim: claims.Claim) -> str:
     if own and own.statistics and claim.rows.get("part", "claim") == "claim":
         makers.append(own.statistics)
     functions = {
-        f.__qualname__ + f.__module__: f for maker in makers for f in functions_below(maker)
+        f.__qualname__ + f.__module__: f
+        for maker in makers
+        for f in functions_below(maker)
     }
     code = [syntax(f) for f in functions.values()]
     whole = json.dumps(
-        [entry, choices, code, _constants_below([*functions.values()])], sort_keys=True
+        [entry, choices, code, _constants_below([*functions.values()])],
+        sort_keys=True,
     )
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
@@ -127,24 +144,38 @@ def registered_file(paper: str) -> Path:
 
 
 def register(
-    paper: str,  # its word
-    seed: int = 1000,  # smallest seed of the confirmatory runs: no earlier run has one from here on
-    power: dict
-    | None = None,  # claim -> what the sizes of `confirm` can show, where it is not enough
+    paper: str,
+    seed: int = 1000,
+    power: dict | None = None,
 ) -> Path:
     """Write down the rules of all claims of a paper; the file `registered.csv` comes back.
 
     Raises ValueError where the paper has no claims, and where confirmatory rows of the rules that stand there exist:
     what has been confirmed is not registered anew.
+
+    Args:
+        paper: its word
+        seed: smallest seed of the confirmatory runs: no earlier run has one from here
+            on
+        power: claim -> what the sizes of `confirm` can show, where it is not enough
     """
     found = claims.read(paper)
     if not found:
         raise ValueError(f"{paper!r} has no claims to register")
     if len(results.measured(paper, confirm=True)):
-        raise ValueError(f"{paper!r} has confirmatory rows: rules cannot be registered behind them")
+        raise ValueError(
+            f"{paper!r} has confirmatory rows: rules cannot be registered behind them"
+        )
     today = date.today().isoformat()
     lines = [
-        (c.id, rule_of(paper, c), results.CONFIRM, seed, today, (power or {}).get(c.id, ""))
+        (
+            c.id,
+            rule_of(paper, c),
+            results.CONFIRM,
+            seed,
+            today,
+            (power or {}).get(c.id, ""),
+        )
         for c in found
     ]
     file = registered_file(paper)
@@ -152,7 +183,9 @@ def register(
     with replacing(file) as part:
         table = pd.DataFrame(lines, columns=REGISTERED)
         part.write_text(
-            table.to_csv(index=False, lineterminator="\n"), encoding="utf-8", newline=""
+            table.to_csv(index=False, lineterminator="\n"),
+            encoding="utf-8",
+            newline="",
         )
     return file
 
@@ -166,7 +199,9 @@ def _unchanged(paper: str, rows: pd.DataFrame) -> dict[str, bool]:
     if not file.exists() or {*rows.rule} != {results.registered_rules(paper)}:
         return {}
     then = pd.read_csv(file, keep_default_na=False).set_index("id").rule
-    return {c.id: rule_of(paper, c) == then.get(c.id) for c in claims.read(paper)}
+    return {
+        c.id: rule_of(paper, c) == then.get(c.id) for c in claims.read(paper)
+    }
 
 
 def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
@@ -199,5 +234,7 @@ def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
         elif not same_rule.get(line.id):
             words.append(CHANGED)
         else:
-            words.append(CONFIRMED if verdict == line.verdict else NOT_CONFIRMED)
+            words.append(
+                CONFIRMED if verdict == line.verdict else NOT_CONFIRMED
+            )
     return board.assign(confirmed=words)

@@ -34,7 +34,10 @@ def mathml(tex: str, display: bool = False) -> str:
 
 def anchor_of(html: str) -> str:
     "Name by which a link finds a heading"
-    return re.sub(r"\W+", "-", re.sub("<[^>]+>", "", html)).strip("-").lower() or "part"
+    return (
+        re.sub(r"\W+", "-", re.sub("<[^>]+>", "", html)).strip("-").lower()
+        or "part"
+    )
 
 
 @cache
@@ -51,7 +54,9 @@ def _renderer():
             return mathml(text)
 
         def block_html(self, html):
-            return re.sub("&lt;(/?(?:details|summary))&gt;", r"<\1>", str(escape(html)))
+            return re.sub(
+                "&lt;(/?(?:details|summary))&gt;", r"<\1>", str(escape(html))
+            )
 
         def image(self, text, url, title=None):
             return f"<em>{escape(text)}</em>"
@@ -64,7 +69,9 @@ def _renderer():
         def heading(self, text, level, **kw):
             return f'<h{level} id="{anchor_of(text)}">{text}</h{level}>\n'
 
-    return mistune.create_markdown(renderer=Safe(), plugins=["table", "math", "strikethrough"])
+    return mistune.create_markdown(
+        renderer=Safe(), plugins=["table", "math", "strikethrough"]
+    )
 
 
 @lru_cache(2**12)
@@ -72,7 +79,9 @@ def markdown_html(source: str, inline: bool = False) -> str:
     "Markdown with formulas as HTML; inline: one line, without a paragraph around it"
     from markupsafe import Markup
 
-    source = re.sub(r"<!--[\w.-]+-->", "", source)  # which fact a number is, see `run.facts`
+    source = re.sub(
+        r"<!--[\w.-]+-->", "", source
+    )  # which fact a number is, see `run.facts`
     own_line = r"(?m)^[ \t]*\$\$((?:(?!\$\$)[\s\S])++)\$\$[ \t]*$"
     source = re.sub(own_line, r"\n$$\n\1\n$$\n", source)
     html = str(_renderer()(source))
@@ -91,7 +100,9 @@ def code_html(source: str) -> str:
     if not source.strip():
         return ""
     code = Markup(highlight(source, PythonLexer(), HtmlFormatter(nowrap=True)))
-    return Markup('<pre class="code" tabindex="0"><code>{}</code></pre>').format(code)
+    return Markup(
+        '<pre class="code" tabindex="0"><code>{}</code></pre>'
+    ).format(code)
 
 
 DIFFER = "runs differ"
@@ -102,7 +113,12 @@ MARKS = {
     "too small to matter": "small",
     "models differ": "mixed",
 }
-MARKS |= {"open": "open", "not asked": "gone", "not testable here": "none", DIFFER: "differ"}
+MARKS |= {
+    "open": "open",
+    "not asked": "gone",
+    "not testable here": "none",
+    DIFFER: "differ",
+}
 
 
 @cache
@@ -112,9 +128,18 @@ def templates():
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    how = dict(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    env = Environment(loader=FileSystemLoader(package_dir() / "templates"), **how)
-    env.filters |= dict(markdown=markdown_html, code=code_html, anchor=anchor_of)
+    how = dict(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env = Environment(
+        loader=FileSystemLoader(package_dir() / "templates"), **how
+    )
+    env.filters |= dict(
+        markdown=markdown_html, code=code_html, anchor=anchor_of
+    )
     env.filters["mark"] = lambda verdict: MARKS.get(verdict, "none")
     env.filters["checksum"] = lambda t: base64.b64encode(
         hashlib.sha256(t.encode()).digest()

@@ -83,8 +83,14 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     profile=(str, "batch profile that set the sizes"),
     variant=(str, "parameters that replaced those of the profile"),
     seed=(int, "seed of the run"),
-    rule=(str, "checksum of the registered rules that a confirmatory run was made for"),
-    code=(str, "version and checksum of the code, and the vectors of the processor"),
+    rule=(
+        str,
+        "checksum of the registered rules that a confirmatory run was made for",
+    ),
+    code=(
+        str,
+        "version and checksum of the code, and the vectors of the processor",
+    ),
     when=(str, "day on which the number came out first"),
 )
 NUMBERS = "value", "low", "high", "sd", "n", "text"  # what a measurement gives
@@ -122,7 +128,9 @@ def _numbers(values: pd.Series, whole: bool) -> pd.Series:
     try:
         numbers = pd.to_numeric(values).astype(float)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"column {values.name!r} of a measured table: {error}") from None
+        raise ValueError(
+            f"column {values.name!r} of a measured table: {error}"
+        ) from None
     if not whole:
         return numbers
     if (numbers.dropna() % 1 != 0).any():
@@ -171,9 +179,13 @@ def select(rows: pd.DataFrame, **where) -> pd.DataFrame:
     for column, wanted in where.items():
         names = dict.fromkeys([*rows, *COLUMNS])
         if column not in names:
-            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, names)}")
+            raise ValueError(
+                f"rows have no column {column!r}{did_you_mean(column, names)}"
+            )
         values = rows.get(column, pd.Series(None, rows.index, object))
-        choices = list(wanted) if pd.api.types.is_list_like(wanted) else [wanted]
+        choices = (
+            list(wanted) if pd.api.types.is_list_like(wanted) else [wanted]
+        )
         chosen = values.isin(choices)
         if any(pd.isna(choice) or choice == "" for choice in choices):
             chosen |= values.isna() | values.eq("")
@@ -186,7 +198,9 @@ def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
     names = [c for c in rows if c not in quantities]
     measured_ = [q for q in quantities if q in rows]
     table = rows.reset_index(drop=True)
-    table = table.melt(names, measured_, "quantity", "value", ignore_index=False)
+    table = table.melt(
+        names, measured_, "quantity", "value", ignore_index=False
+    )
     # the quantities of a row stay together
     table = table.sort_index(kind="stable").dropna(subset="value")
     return table.astype(dict(value=float)).reset_index(drop=True)
@@ -210,7 +224,9 @@ def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     if main:
         quantities[main] = None
     ends = numbered[numbered.quantity == main].set_index("_thing")[beside]
-    table = pd.concat([first, values.reindex(columns=[*quantities]), ends], axis=1)
+    table = pd.concat(
+        [first, values.reindex(columns=[*quantities]), ends], axis=1
+    )
     return table.reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #d322a7f4
@@ -231,14 +247,25 @@ class Rows:
         return writer
 
     def value(
-        self, quantity: str, value: float, low: float = None, high: float = None, **more
+        self,
+        quantity: str,
+        value: float,
+        low: float = None,
+        high: float = None,
+        **more,
     ) -> None:
         "A number with its interval, if it has one; what was not measured (None or NaN) has no row"
         if value is None or np.isnan(value):
             return
         ends = {} if low is None else dict(low=float(low), high=float(high))
         self.records.append(
-            {**self.same, "quantity": quantity, "value": float(value), **ends, **more}
+            {
+                **self.same,
+                "quantity": quantity,
+                "value": float(value),
+                **ends,
+                **more,
+            }
         )
 
     def share(self, quantity: str, hits: int, n: int, **more) -> None:
@@ -256,7 +283,12 @@ class Rows:
         mean, low, high = stats.mean_ci(values)
         known = len(values) >= max(2, least)
         self.value(
-            quantity, mean, low if known else None, high if known else None, n=len(values), **more
+            quantity,
+            mean,
+            low if known else None,
+            high if known else None,
+            n=len(values),
+            **more,
         )
 
     def add(self, table) -> None:
@@ -308,7 +340,9 @@ def _schema(columns):
     import pyarrow as pa
 
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    return pa.schema([(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns])
+    return pa.schema(
+        [(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns]
+    )
 
 
 def _read(file: Path) -> pd.DataFrame:
@@ -330,7 +364,9 @@ def _read(file: Path) -> pd.DataFrame:
         counts.add(sum(parquet.metadata.row_group(g).num_rows for g in groups))
         for g in groups:
             group = parquet.metadata.row_group(g)
-            values = {group.column(c).num_values for c in range(group.num_columns)}
+            values = {
+                group.column(c).num_values for c in range(group.num_columns)
+            }
             if values != {group.num_rows}:
                 raise ValueError("its columns are of different lengths")
         if len(counts) > 1:
@@ -347,10 +383,18 @@ def _write(rows: pd.DataFrame, file: Path) -> None:
     from pyarrow.parquet import write_table
 
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
-    table = pa.Table.from_pandas(rows.astype(whole), _schema(rows), preserve_index=False)
+    table = pa.Table.from_pandas(
+        rows.astype(whole), _schema(rows), preserve_index=False
+    )
     table = table.replace_schema_metadata()
     with replacing(file) as part:
-        write_table(table, part, compression="zstd", store_schema=False, write_page_checksum=True)
+        write_table(
+            table,
+            part,
+            compression="zstd",
+            store_schema=False,
+            write_page_checksum=True,
+        )
 
 # %% ../nbs/rooms/results.ipynb #d9960615
 # pairs of files of which a contradiction was said
@@ -367,7 +411,9 @@ def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
     rows = pd.concat(tables, ignore_index=True)
     rows = completed(rows, [c for c in COLUMNS if c in rows])
     keys = key_columns(rows)
-    twice = rows[rows.duplicated(keys, keep=False)].sort_values("when", kind="stable")
+    twice = rows[rows.duplicated(keys, keep=False)].sort_values(
+        "when", kind="stable"
+    )
     older = twice.index[twice.duplicated(keys, keep="last")]
     if files and len(older):
         values = twice.groupby(keys, dropna=False).value.transform("nunique")
@@ -381,7 +427,9 @@ def _say_contradictions(tables, files, places) -> None:
     names = " and ".join(sorted({*of_row[places]}))
     if names and names not in _TOLD:
         _TOLD.add(names)
-        say(f"{names} have other numbers for the same thing; the younger ones count")
+        say(
+            f"{names} have other numbers for the same thing; the younger ones count"
+        )
 
 
 # relative: what single precision makes of a sum on another processor or with other threads
@@ -392,13 +440,20 @@ def _as_before(new: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     "The new rows; one whose numbers came out as before, but for rounding, stays the row that it was"
     columns = [c for c in COLUMNS if c in new or c in old]
     new, old = completed(new, columns), completed(old, columns)
-    before = new[key_columns(columns)].merge(old, "left", key_columns(columns), indicator=True)
+    before = new[key_columns(columns)].merge(
+        old, "left", key_columns(columns), indicator=True
+    )
     same = before.pop("_merge").eq("both").to_numpy()
     for column in [c for c in NUMBERS if c in columns]:
         if column in ("n", "text"):
-            equal = before[column].eq(new[column]) | before[column].isna() & new[column].isna()
+            equal = (
+                before[column].eq(new[column])
+                | before[column].isna() & new[column].isna()
+            )
         else:
-            equal = np.isclose(new[column], before[column], _ROUNDING, 1e-11, equal_nan=True)
+            equal = np.isclose(
+                new[column], before[column], _ROUNDING, 1e-11, equal_nan=True
+            )
         same = same & np.asarray(equal)
     kept = [c for c in NUMBERS + MADE if c in columns]
     new.loc[same, kept] = before.loc[same, kept]
@@ -425,7 +480,10 @@ def _still_true(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     Where a part is measured again, with a row that was there, all of its older rows go: they are of other sizes.
     """
     keys = key_columns([c for c in COLUMNS if c in old or c in new])
-    old, fresh = completed(old, [*keys, *[c for c in old if c not in keys]]), completed(new, keys)
+    old, fresh = (
+        completed(old, [*keys, *[c for c in old if c not in keys]]),
+        completed(new, keys),
+    )
     again = old[keys].merge(fresh, "inner", keys).part.unique()
     return old[~old.part.isin(again)]
 
@@ -438,13 +496,17 @@ def _record_file(file: Path, rows: pd.DataFrame) -> None:
             if file in _WRITTEN:
                 rows = joined([_still_true(old, rows), rows])
             rows = _as_before(rows, old)
-        rows = rows.sort_values(key_columns(rows), na_position="first", ignore_index=True)
+        rows = rows.sort_values(
+            key_columns(rows), na_position="first", ignore_index=True
+        )
         if not rows.equals(old):
             _write(rows, file)
         _WRITTEN.add(file)
 
 
-def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFrame:
+def record(
+    paper: str, rows, profile: str, seed: int = 0, **same
+) -> pd.DataFrame:
     """Write the rows of a run of a paper, a file a model and mode, each whole or not at all; they come back as a table.
 
     `rows` are `Rows` or a long table. The profile that set the sizes may be 'smoke', which is checked and not written,
@@ -468,8 +530,14 @@ def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFram
     for (model, mode), own_rows in rows.fillna(dict(model="", mode="")).groupby(
         ["model", "mode"], sort=False
     ):
-        own_rows = own_rows.mask(own_rows.eq("")).dropna(axis=1, how="all").reset_index(drop=True)
-        tables[model, mode] = checked(own_rows.assign(**made, model=model, mode=mode))
+        own_rows = (
+            own_rows.mask(own_rows.eq(""))
+            .dropna(axis=1, how="all")
+            .reset_index(drop=True)
+        )
+        tables[model, mode] = checked(
+            own_rows.assign(**made, model=model, mode=mode)
+        )
     if profile == "smoke":
         return rows
     for (model, mode), table in tables.items():
@@ -480,7 +548,9 @@ def record(paper: str, rows, profile: str, seed: int = 0, **same) -> pd.DataFram
 # %% ../nbs/rooms/results.ipynb #20a11613
 def rows_in(*folders) -> pd.DataFrame:
     "Measured rows of folders, as of `joined`; a file of a later one counts, not its namesake before"
-    files = {f.name: f for folder in folders for f in Path(folder).glob("*.parquet")}
+    files = {
+        f.name: f for folder in folders for f in Path(folder).glob("*.parquet")
+    }
     names = sorted(files)
     return joined([_read(files[name]) for name in names], names)
 
@@ -499,7 +569,9 @@ def measured(paper: str, confirm: bool = False) -> pd.DataFrame:
         return rows
     if not len(rows):
         how = f"run `memnb run laptop --only {paper}` to make them"
-        raise FileNotFoundError(f"no measurements of the paper {paper!r} yet: {how}")
+        raise FileNotFoundError(
+            f"no measurements of the paper {paper!r} yet: {how}"
+        )
     return rows
 
 # %% ../nbs/rooms/results.ipynb #4fb409d0
@@ -524,12 +596,16 @@ def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
     rows = _prefer(rows, "profile", [profile, *PROFILES])
     if "profile" in rows and "variant" in rows:
         # sizes as the profile says, before what somebody changed, unless this process is such a run
-        rows = _prefer(rows, "variant", [_current_run(rows.profile.iloc[0])[1], ""])
+        rows = _prefer(
+            rows, "variant", [_current_run(rows.profile.iloc[0])[1], ""]
+        )
     if "seed" in rows:
         # later seeds are replicates
         rows = _prefer(rows, "seed", [rows.seed.fillna(0).min()])
     rows = _prefer(rows, "mode", [])
-    judges = [judge for judge in completed(rows, ["judge"]).judge.unique() if judge]
+    judges = [
+        judge for judge in completed(rows, ["judge"]).judge.unique() if judge
+    ]
     if len(judges) > 1:
         # of several judges the rule; what takes no judge stays
         one = "rule" if "rule" in judges else judges[0]
@@ -538,14 +614,21 @@ def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
 
 
 def runs(
-    rows: pd.DataFrame | str,  # measured rows, or the word of a paper: all that are recorded of it
-    profile: str = None,  # which comes first, by default the largest that is there
-    by: tuple = ("model",),  # columns of which each value has a run of its own
-    now: pd.DataFrame = None,  # rows just measured, which count where nothing is recorded of what `by` names
+    rows: pd.DataFrame | str,
+    profile: str = None,
+    by: tuple = ("model",),
+    now: pd.DataFrame = None,
 ) -> pd.DataFrame:
     """Of each model, or of what else `by` names, the rows of the one run that figures and claims read, in their order.
 
     Raises ValueError for a column that there is not, FileNotFoundError for a paper without rows.
+
+    Args:
+        rows: measured rows, or the word of a paper: all that are recorded of it
+        profile: which comes first, by default the largest that is there
+        by: columns of which each value has a run of its own
+        now: rows just measured, which count where nothing is recorded of what `by`
+            names
     """
     if isinstance(rows, str):
         try:
@@ -556,7 +639,9 @@ def runs(
             return now.reset_index(drop=True)
     for column in by:
         if column not in COLUMNS:
-            raise ValueError(f"rows have no column {column!r}{did_you_mean(column, COLUMNS)}")
+            raise ValueError(
+                f"rows have no column {column!r}{did_you_mean(column, COLUMNS)}"
+            )
     by = [column for column in by if column in rows]
     parts = [rows]
     if len(rows) and by:
@@ -566,7 +651,8 @@ def runs(
         parts = [_run_of(rows, profile)]
     if now is not None:
         recorded, fresh = (
-            table.reindex(columns=by).astype(object).fillna("").values for table in (rows, now)
+            table.reindex(columns=by).astype(object).fillna("").values
+            for table in (rows, now)
         )
         names = {tuple(row) for row in recorded}
         parts.append(now[[tuple(row) not in names for row in fresh]])

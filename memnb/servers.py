@@ -32,7 +32,15 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .core import require, say
-from .lm import LM, Lost, ModelError, NoAnswer, Refused, Unsupported, works_with
+from memnb.lm import (
+    LM,
+    Lost,
+    ModelError,
+    NoAnswer,
+    Refused,
+    Unsupported,
+    works_with,
+)
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
@@ -42,23 +50,31 @@ _AZURE = "AZURE_OPENAI_ENDPOINT"
 
 def _place(url: str) -> str:
     "Eight hexadecimal digits that stand for the address of a server, without user, password and query"
-    with suppress(ValueError, KeyError):  # whose words may hold a part of the password
+    with suppress(
+        ValueError, KeyError
+    ):  # whose words may hold a part of the password
         parts = urlsplit(url.strip())
         port = parts.port or dict(http=80, https=443)[parts.scheme]
         if parts.hostname:
             address = f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
             return hashlib.sha256(address.encode()).hexdigest()[:8]
-    raise ValueError(f"{_URL} or {_AZURE} is no address like https://host:port/v1")
+    raise ValueError(
+        f"{_URL} or {_AZURE} is no address like https://host:port/v1"
+    )
 
 
 def _is_official(url: str) -> bool:
     "Whether OpenAI or Azure is asked, whose servers take no fields but those of their own documentation"
-    return bool(re.search(r"(^|\.)(openai|azure)\.com$", urlsplit(url).hostname or ""))
+    return bool(
+        re.search(r"(^|\.)(openai|azure)\.com$", urlsplit(url).hostname or "")
+    )
 
 # %% ../nbs/rooms/servers.ipynb #e5da2b78
 def _plain(text: str) -> str:
     "Words of a server in one line, without characters that control a terminal"
-    shown = (" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
+    shown = (
+        " " if unicodedata.category(c)[0] in "CZ" else c for c in str(text)
+    )
     return " ".join("".join(shown).split())
 
 
@@ -105,7 +121,13 @@ NEUTRAL = dict(
 
 def _generation_config(temperature: float) -> str:
     "The same for `transformers serve`, which takes most of these only in this form"
-    values = dict(do_sample=temperature > 0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0)
+    values = dict(
+        do_sample=temperature > 0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+    )
     return json.dumps(values)
 
 # %% ../nbs/rooms/servers.ipynb #bd809f11
@@ -146,10 +168,18 @@ def _told(headers, text: str) -> float:
         if pause := _seconds(headers.get(name) or ""):
             return pause / unit
     one = r"(\d+(?:\.\d+)?)\s*(ms|milli|h|m|s)[a-z]*"
-    sentence = rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)"
+    sentence = (
+        rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)"
+    )
     found = re.search(sentence, text.lower())
     units = dict(h=3600, m=60, s=1)
-    return sum(float(x) * units.get(u, 0.001) for x, u in re.findall(one, found[1])) if found else 0
+    return (
+        sum(
+            float(x) * units.get(u, 0.001) for x, u in re.findall(one, found[1])
+        )
+        if found
+        else 0
+    )
 
 # %% ../nbs/rooms/servers.ipynb #72b2775b
 def _error_inside(data, text: str) -> dict | None:
@@ -157,15 +187,22 @@ def _error_inside(data, text: str) -> dict | None:
     reply = data if isinstance(data, dict) else {}
     choices = reply.get("choices")
     whole = (
-        bool(choices) and isinstance(choices, list) and all(isinstance(c, dict) for c in choices)
+        bool(choices)
+        and isinstance(choices, list)
+        and all(isinstance(c, dict) for c in choices)
     )
-    errors = [reply.get("error"), *(c.get("error") for c in (choices if whole else ()))]
+    errors = [
+        reply.get("error"),
+        *(c.get("error") for c in (choices if whole else ())),
+    ]
     error = next(filter(None, errors), None)
     if whole and not error:
         return None
     if isinstance(error, dict):
         return error
-    return dict(message=error or f"the reply is no answer but begins {text[:60]!r}")
+    return dict(
+        message=error or f"the reply is no answer but begins {text[:60]!r}"
+    )
 
 # %% ../nbs/rooms/servers.ipynb #e908f517
 def _sorted(reply):
@@ -182,9 +219,17 @@ def _sorted(reply):
         data = dict(error=error)
         own_code = str(error.get("code"))
         limited = re.search(r"(?i)rate.?limit|too many requests", str(error))
-        code = int(own_code) if re.fullmatch("[45]..", own_code) else 429 if limited else 502
+        code = (
+            int(own_code)
+            if re.fullmatch("[45]..", own_code)
+            else 429
+            if limited
+            else 502
+        )
     headers = {}
-    pause = _told(reply.headers, text) if code in (429, 503) else 0  # others are faults, not waits
+    pause = (
+        _told(reply.headers, text) if code in (429, 503) else 0
+    )  # others are faults, not waits
     if not pause and code == 503 and re.search(r"(?i)load|start|warm", text):
         pause = LOADING
     if pause:
@@ -208,18 +253,31 @@ async def _whole(reply):
         if len(body) > MOST_BYTES:
             await reply.aclose()
             why = f"a reply of more than {MOST_BYTES // 10**6} MB, which nothing asked for needs"
-            error, kept = dict(error=dict(message=why)), {"x-should-retry": "false"}
-            return type(reply)(502, headers=kept, json=error, request=reply.request)
+            error, kept = (
+                dict(error=dict(message=why)),
+                {"x-should-retry": "false"},
+            )
+            return type(reply)(
+                502, headers=kept, json=error, request=reply.request
+            )
     packing = ("content-encoding", "content-length", "transfer-encoding")
-    headers = [(k, v) for k, v in reply.headers.multi_items() if k.lower() not in packing]
+    headers = [
+        (k, v)
+        for k, v in reply.headers.multi_items()
+        if k.lower() not in packing
+    ]
     kind, request = type(reply), reply.request
-    return kind(reply.status_code, headers=headers, content=bytes(body), request=request)
+    return kind(
+        reply.status_code, headers=headers, content=bytes(body), request=request
+    )
 
 
 def _timed_out(request, seconds: float):
     "The time-out of the HTTP library that made a request; the client of openai repeats after it"
     library = import_module(type(request).__module__.split(".")[0])
-    return library.ReadTimeout(f"no whole reply within {seconds:g} s", request=request)
+    return library.ReadTimeout(
+        f"no whole reply within {seconds:g} s", request=request
+    )
 
 # %% ../nbs/rooms/servers.ipynb #1ff19e25
 @lru_cache(None)
@@ -241,7 +299,9 @@ def _gated():
             start, code = time.monotonic(), 0
             try:
                 async with asyncio.timeout(self.seconds):
-                    reply = await super().send(request, **settings | dict(stream=True))
+                    reply = await super().send(
+                        request, **settings | dict(stream=True)
+                    )
                     reply = _sorted(await _whole(reply))
                 code = reply.status_code
                 return reply
@@ -269,7 +329,9 @@ def _gated():
     return Gate
 
 # %% ../nbs/rooms/servers.ipynb #071fd359
-_FILTERED = r"content_filter|safety|recitation|blocklist|prohibited|spii|refusal"
+_FILTERED = (
+    r"content_filter|safety|recitation|blocklist|prohibited|spii|refusal"
+)
 _LONG = "length", "max_tokens", "model_length", "max_new_tokens"
 _TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
 _OPEN = rf"(?i)\s*(?:<(?:{_TAG})>|\[think\]|<\|channel\|>analysis)"
@@ -294,13 +356,19 @@ class Reply(NamedTuple):
     "What a model says in a reply"
 
     text: str  # or `Refused`, or `Unread`
-    thought: Literal["", "whole", "end"]  # was set aside; 'end' where only its end was marked
+    thought: Literal[
+        "", "whole", "end"
+    ]  # was set aside; 'end' where only its end was marked
     cut: bool  # at the limit of tokens
 
 
 def declines(text: str) -> bool:
     "Whether an answer of a chat model says in words that it will not or cannot answer, and nothing else"
-    return len(text) < 700 and text.count(",") < 9 and bool(re.fullmatch(_DECLINES, text))
+    return (
+        len(text) < 700
+        and text.count(",") < 9
+        and bool(re.fullmatch(_DECLINES, text))
+    )
 
 # %% ../nbs/rooms/servers.ipynb #3eda35a6
 def _content(content) -> tuple[str | None, bool]:
@@ -308,7 +376,9 @@ def _content(content) -> tuple[str | None, bool]:
     if content is None or isinstance(content, str):
         return content, False
     if not isinstance(content, list):
-        raise Broken(f"the text of the reply is no text but {str(content)[:40]!r}")
+        raise Broken(
+            f"the text of the reply is no text but {str(content)[:40]!r}"
+        )
     text, thought = "", False
     for part in content:
         if isinstance(part, str):
@@ -323,20 +393,28 @@ def _content(content) -> tuple[str | None, bool]:
 
 def _said(reply: dict, chat: bool, closes: bool) -> Reply:
     "As `read_reply`, of a reply whose parts are of the right kinds"
-    choice = next((c for c in reply["choices"] if not c.get("index")), None) or {}
+    choice = (
+        next((c for c in reply["choices"] if not c.get("index")), None) or {}
+    )
     message = choice.get("message") if chat else choice
     end = str(choice.get("finish_reason")).lower()
     if not message or end in ("error", "abort"):
-        raise Broken(f"the reply has no choice of index 0 with a text; it ended with {end!r}")
+        raise Broken(
+            f"the reply has no choice of index 0 with a text; it ended with {end!r}"
+        )
     text, in_parts = _content(message.get("content" if chat else "text"))
-    beside = any(message.get(k) for k in ("reasoning_content", "reasoning", "thinking"))
+    beside = any(
+        message.get(k) for k in ("reasoning_content", "reasoning", "thinking")
+    )
     thought = "whole" if in_parts or beside else ""
     refusal, cut = message.get("refusal"), end in _LONG
     if re.search(_FILTERED, end) or refusal and not text:
         return Reply(Refused(_plain(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
         raise Broken(f"the reply has no text and ended with {end!r}")
-    text = (text or "").encode("utf-8", "ignore").decode()  # without half a character
+    text = (
+        (text or "").encode("utf-8", "ignore").decode()
+    )  # without half a character
     if closed := re.match(_CLOSED, text):
         thought = "whole" if re.match(_OPEN, text) else "end"
         text = text[closed.end() :]
@@ -356,16 +434,42 @@ def read_reply(reply: dict, chat: bool, closes: bool = False) -> Reply:
     try:
         return _said(reply, chat, closes)
     except (AttributeError, KeyError, TypeError, IndexError) as e:
-        raise Broken(f"the reply has another form than the protocol says ({e})") from None
+        raise Broken(
+            f"the reply has another form than the protocol says ({e})"
+        ) from None
 
 # %% ../nbs/rooms/servers.ipynb #be199d13
 END_SIGNS = (  # of chat formats, by family
     *("<|im_end|>", "<|im_start|>"),  # ChatML: Qwen, SmolLM2, Hermes, Yi
-    *("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|start_header_id|>", "<|eot|>"),  # Llama
-    *("<|endoftext|>", "<|end|>", "<|return|>", "<|EOT|>"),  # GPT-2, Phi, gpt-oss, DeepSeek
-    *("<end_of_turn>", "<start_of_turn>", "<eos>", "</s>"),  # Gemma, Llama 2, Mistral
-    *("<|end_of_turn|>", "<|endofturn|>", "<|END_OF_TURN_TOKEN|>"),  # OpenChat, EXAONE, Command R
-    *("<｜end▁of▁sentence｜>", "<|user|>", "<|assistant|>"),  # DeepSeek, GLM, Zephyr
+    *(
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<|start_header_id|>",
+        "<|eot|>",
+    ),  # Llama
+    *(
+        "<|endoftext|>",
+        "<|end|>",
+        "<|return|>",
+        "<|EOT|>",
+    ),  # GPT-2, Phi, gpt-oss, DeepSeek
+    *(
+        "<end_of_turn>",
+        "<start_of_turn>",
+        "<eos>",
+        "</s>",
+    ),  # Gemma, Llama 2, Mistral
+    *(
+        "<|end_of_turn|>",
+        "<|endofturn|>",
+        "<|END_OF_TURN_TOKEN|>",
+    ),  # OpenChat, EXAONE, Command R
+    *(
+        "<｜end▁of▁sentence｜>",
+        "<|user|>",
+        "<|assistant|>",
+    ),  # DeepSeek, GLM, Zephyr
 )
 _SIGNS = "|".join(map(re.escape, END_SIGNS))
 
@@ -384,8 +488,13 @@ def without_end_sign(text: str, prompt: str | list) -> tuple[str, str]:
 
 # %% ../nbs/rooms/servers.ipynb #49fe9026
 # the letters with which vocabularies like GPT-2's write bytes
-_LETTERS = {chr(b): b for b in [*range(33, 127), *range(161, 173), *range(174, 256)]}
-_LETTERS |= {chr(256 + i): b for i, b in enumerate(sorted({*range(256)} - {*_LETTERS.values()}))}
+_LETTERS = {
+    chr(b): b for b in [*range(33, 127), *range(161, 173), *range(174, 256)]
+}
+_LETTERS |= {
+    chr(256 + i): b
+    for i, b in enumerate(sorted({*range(256)} - {*_LETTERS.values()}))
+}
 
 
 def _piece(token: str) -> bytes:
@@ -410,7 +519,11 @@ def _after(places: set, token: bytes, text: bytes) -> set:
     "Where a token may end that begins at one of some places of a text"
     for i, part in enumerate(token.split("\ufffd".encode())):
         if i:  # a part of a character: one to four bytes
-            wide = {(p, q) for p in places for q in range(p + 1, min(p + 5, len(text) + 1))}
+            wide = {
+                (p, q)
+                for p in places
+                for q in range(p + 1, min(p + 5, len(text) + 1))
+            }
             places = {q for p, q in wide if min(text[p:q]) > 127}
         places = {p + len(part) for p in places if text.startswith(part, p)}
     return places
@@ -424,7 +537,10 @@ def _fit(parts: list, begin: set, fewest: int, text: bytes) -> list | None:
     for n in range(fewest, len(parts) + 1):
         if len(text) in found[n]:
             begins = zip(found[1:n], parts[1:n])
-            fitting = [{p for p in some if _after({p}, part, text)} for some, part in begins]
+            fitting = [
+                {p for p in some if _after({p}, part, text)}
+                for some, part in begins
+            ]
             return [{0}, *fitting, {len(text)}]
     return None
 
@@ -463,10 +579,16 @@ def _span(scored: Scored, prefix: str, tail: str) -> list:
     places, values, offsets = scored
     start = len(prefix.encode())
     near = [i for i, p in enumerate(places[1:-1], 1) if start in p]
-    sure = [i for i in near if len(places[i]) == 1 or offsets[i : i + 1] == [len(prefix)]]
+    sure = [
+        i
+        for i in near
+        if len(places[i]) == 1 or offsets[i : i + 1] == [len(prefix)]
+    ]
     if not sure and len(near) != 1:
         cure = "end it where a word ends, and begin the continuation with the space"
-        raise Crossing(f"a token of the server crosses the end of the prompt: {cure}")
+        raise Crossing(
+            f"a token of the server crosses the end of the prompt: {cure}"
+        )
     found = values[(sure or near)[0] : len(places) - 1]
     if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found):
         raise Broken("a log-probability is missing or impossible")
@@ -478,14 +600,21 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
     try:
         choice = reply["choices"][0]
         echoed = choice.get("logprobs") or {}
-        tokens, values = echoed.get("tokens") or [], echoed.get("token_logprobs") or []
+        tokens, values = (
+            echoed.get("tokens") or [],
+            echoed.get("token_logprobs") or [],
+        )
         offsets = echoed.get("text_offset") or []
         if way == "prompt_logprobs":
             each = (choice.get(way) or reply.get(way) or [])[1:]
             best = [next(iter(d.values())) for d in each]
             tokens = [None, *(d.get("decoded_token") for d in best)]
             values = [None, *(d.get("logprob") for d in best)]
-        if len(tokens) != len(values) or not any(tokens[1:]) or None in tokens[1:]:
+        if (
+            len(tokens) != len(values)
+            or not any(tokens[1:])
+            or None in tokens[1:]
+        ):
             raise Broken(
                 "the reply has no log-probabilities of its prompt, or none with their tokens"
             )
@@ -509,9 +638,15 @@ def _shift(reads: list, ends: tuple, written: float) -> int | None:
         for scored, end in zip(reads, ends, strict=True):
             moved = scored._replace(values=[None] * shift + scored.values)
             tail = _span(moved, _HEAD, end)
-            heads.append(moved.values[1 + shift : len(scored.places) - 1 - len(tail)])
+            heads.append(
+                moved.values[1 + shift : len(scored.places) - 1 - len(tail)]
+            )
             tails.append(tail[0])
-        if len({*map(len, heads)}) != 1 or not heads[0] or None in sum(heads, []):
+        if (
+            len({*map(len, heads)}) != 1
+            or not heads[0]
+            or None in sum(heads, [])
+        ):
             continue
         # the beginning is read alike in all, but for the rounding of batches
         noise = max(max(values) - min(values) for values in zip(*heads))
@@ -550,7 +685,11 @@ def _error_text(err: Exception) -> str:
 def _of_prompt(err: Exception) -> bool:
     "Whether an error is about the length of one prompt"
     code = getattr(err, "status_code", None)
-    return code == 413 or code in (400, 422) and bool(re.search(_TOO_LONG, _error_text(err)))
+    return (
+        code == 413
+        or code in (400, 422)
+        and bool(re.search(_TOO_LONG, _error_text(err)))
+    )
 
 # %% ../nbs/rooms/servers.ipynb #bf95202e
 def _refusal(err: Exception, answered: bool) -> Refused | None:
@@ -597,11 +736,17 @@ def _reason(err: Exception) -> str:
         line = f"{line} {cause}"
     if "Timeout" in type(err).__name__:
         line += " Raise timeout, or lower concurrency (--server timeout=300 concurrency=2)."
-    for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"):
+    for name in (
+        "OPENAI_API_KEY",
+        "AZURE_OPENAI_API_KEY",
+        "AZURE_OPENAI_AD_TOKEN",
+    ):
         line = line.replace(_variable(name) or "<key>", "<key>")
     line = re.sub(r"\w+://\S+", "<address>", line)
     line = re.sub(r"\b(?:sk|pk|gsk|xai)-[\w*.-]{6,}|\S*\*\*+\S*", "<key>", line)
-    kind = "" if isinstance(err, (Broken, Crossing)) else f"{type(err).__name__}: "
+    kind = (
+        "" if isinstance(err, (Broken, Crossing)) else f"{type(err).__name__}: "
+    )
     return f"{kind}{_plain(line)[:300]}"
 
 # %% ../nbs/rooms/servers.ipynb #eabe5d6c
@@ -609,7 +754,10 @@ def _usage(reply: dict) -> int | None:
     "Tokens of its prompt that a server has read, those of its cache included where it says them; None if it does not"
     usage = reply.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    read, details = usage.get("prompt_tokens"), usage.get("prompt_tokens_details")
+    read, details = (
+        usage.get("prompt_tokens"),
+        usage.get("prompt_tokens_details"),
+    )
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     if not isinstance(read, int) or isinstance(read, bool) or read < 0:
         return None
@@ -619,7 +767,11 @@ def _usage(reply: dict) -> int | None:
 
 def _prompt_text(prompt: str | list) -> str:
     "All that a prompt says, as one text"
-    text = prompt if isinstance(prompt, str) else " ".join(str(m["content"]) for m in prompt)
+    text = (
+        prompt
+        if isinstance(prompt, str)
+        else " ".join(str(m["content"]) for m in prompt)
+    )
     return " ".join(text.split())
 
 # %% ../nbs/rooms/servers.ipynb #00bd249d
@@ -627,7 +779,9 @@ class Lengths:
     "Tokens that a server says it read, by the letters of prompts"
 
     def __init__(self):
-        self.ratio = math.inf  # fewest tokens a letter of prompts that were surely read whole
+        self.ratio = (
+            math.inf
+        )  # fewest tokens a letter of prompts that were surely read whole
         self.read_whole = 0  # letters of the longest of them
         self.tokens = {}  # number of tokens -> letters of the longest prompt with it
 
@@ -671,7 +825,9 @@ class Answering(NamedTuple):
     def is_other(self, before: "Answering") -> bool:
         "Whether this is surely another model than the one before, whatever it answers"
         both = {*self.listed} & {*before.listed}
-        return self.name != before.name or any(self.listed[k] != before.listed[k] for k in both)
+        return self.name != before.name or any(
+            self.listed[k] != before.listed[k] for k in both
+        )
 
 
 def _listed_of(reply, model: str) -> dict:
@@ -708,7 +864,9 @@ class _Swapped(Exception):
 def _loop(pid):
     "The event loop of this process"
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="memnb-servers", daemon=True).start()
+    threading.Thread(
+        target=loop.run_forever, name="memnb-servers", daemon=True
+    ).start()
     return loop
 
 
@@ -725,12 +883,18 @@ class OpenAI(LM):
 
     cuts_jointly = True
 
-    def __init__(self, model: str, mode: str = None, store: Store = None, **options):
+    def __init__(
+        self, model: str, mode: str = None, store: Store = None, **options
+    ):
         "model: its name at the server; mode: 'chat' (default) or 'completion'; options: see `OPTIONS`"
         given = dict(options, mode=mode) if mode else options
-        self.options = OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
+        self.options = (
+            OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
+        )
         if odd := set(self.options) - set(OPTIONS):
-            raise ValueError(f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}")
+            raise ValueError(
+                f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}"
+            )
         self.body = self.options["body"] or {}
         self.concurrency = self.options["concurrency"]
         self.azure = bool(os.environ.get(_AZURE))
@@ -740,7 +904,9 @@ class OpenAI(LM):
         marks = json.dumps(self.body, sort_keys=True) if self.body else ""
         ident = f"openai:{name}{marks}#{_place(self.url)}"
         super().__init__(f"openai:{name}", ident, self.options["mode"], store)
-        self.caps = frozenset({"generate"} if self.mode == "chat" else {"generate", "logprobs"})
+        self.caps = frozenset(
+            {"generate"} if self.mode == "chat" else {"generate", "logprobs"}
+        )
         self.official = self.azure or _is_official(self.url)
         self.limits = _LIMITS if self.official else _LIMITS[::-1]
         self.learned()
@@ -748,12 +914,21 @@ class OpenAI(LM):
     def learned(self):
         "What is learned of the server as it answers, and nothing yet"
         self.known = set()  # kinds of requests that were answered before
-        self.not_taken = set()  # fields that the server does not take, and 'system', 'blank stop'
+        self.not_taken = (
+            set()
+        )  # fields that the server does not take, and 'system', 'blank stop'
         self.neutral = (
-            {} if self.official else {k: v for k, v in NEUTRAL.items() if k not in self.body}
+            {}
+            if self.official
+            else {k: v for k, v in NEUTRAL.items() if k not in self.body}
         )
-        self.more, self.closes = 0, False  # tokens for thoughts; do they end without a beginning?
-        self.raw = False  # whether the completions endpoint takes a prompt as it is
+        self.more, self.closes = (
+            0,
+            False,
+        )  # tokens for thoughts; do they end without a beginning?
+        self.raw = (
+            False  # whether the completions endpoint takes a prompt as it is
+        )
         self.lengths, self.checking = Lengths(), None
         self.way = None  # how log-probabilities come, and by how many places they are shifted
         self.number, self.served = (
@@ -763,7 +938,9 @@ class OpenAI(LM):
         self.looked, self.last = False, None
         self.names = set()  # in replies of one run, where they differ
         self.replaced = []  # lines about models that answered before, for pages
-        self.by_config = False  # whether neutral values go in a field `generation_config`
+        self.by_config = (
+            False  # whether neutral values go in a field `generation_config`
+        )
         self.said, self.kinds, self.signs = (
             set(),
             {},
@@ -790,7 +967,9 @@ def _key_of_user(azure: bool, name: str) -> str:
         told = f"needs the environment variable {variable} ({told})"
         raise NoKey(f"{name} {told}. Answers in the store need none.")
     if not key.isascii() or not key.isprintable():
-        raise NoKey(f"{variable} has letters that no key has: copy the key once more.")
+        raise NoKey(
+            f"{variable} has letters that no key has: copy the key once more."
+        )
     return key
 
 
@@ -808,18 +987,26 @@ def _new_client(self: OpenAI):
     import openai
 
     if self.azure and os.environ.get(_URL):
-        say(f"{self.name}: asks Azure ({_AZURE}) and not {_URL}; --server url=... asks another")
+        say(
+            f"{self.name}: asks Azure ({_AZURE}) and not {_URL}; --server url=... asks another"
+        )
     timeout = self.options["timeout"]
     try:
-        gate = _gated()(self.concurrency, timeout, follow_redirects=False, timeout=timeout)
+        gate = _gated()(
+            self.concurrency, timeout, follow_redirects=False, timeout=timeout
+        )
     except ValueError as e:
         if "proxy" not in str(e).lower():
             raise
         why = "a proxy in the environment (HTTPS_PROXY, ALL_PROXY, ...) is no address"
         raise ModelError(f"{why}: write it as http://host:port") from None
-    settings = dict(max_retries=self.options["retries"], timeout=timeout, api_key=key)
+    settings = dict(
+        max_retries=self.options["retries"], timeout=timeout, api_key=key
+    )
     if self.azure:
-        return openai.AsyncAzureOpenAI(azure_endpoint=self.url, http_client=gate, **settings)
+        return openai.AsyncAzureOpenAI(
+            azure_endpoint=self.url, http_client=gate, **settings
+        )
     return openai.AsyncOpenAI(base_url=self.url, http_client=gate, **settings)
 
 # %% ../nbs/rooms/servers.ipynb #d2bc3d44
@@ -847,14 +1034,18 @@ def notes(self: OpenAI) -> list:
         if kind in self.kinds:
             lines.append(f"{len(self.kinds[kind])} of {n} prompts {words}.")
     for sign, prompts in self.signs.items():
-        lines.append(f"{len(prompts)} of {n} answers ended with {sign}, which was cut off.")
+        lines.append(
+            f"{len(prompts)} of {n} answers ended with {sign}, which was cut off."
+        )
     for field, words in _SAID.items():
         if field in self.not_taken:
             lines.append(f"{self.name}{words}.")
     left_out = [field for field in self.neutral if field in self.not_taken]
     if left_out and not self.by_config:
         fields = ", ".join(left_out)
-        lines.append(f"{self.name} does not take {fields}: it may sample in its own way.")
+        lines.append(
+            f"{self.name} does not take {fields}: it may sample in its own way."
+        )
     return lines + self.replaced
 
 
@@ -888,9 +1079,15 @@ def key_settings(self: OpenAI, settings: dict) -> dict:
 def _requests(self: OpenAI, prompts, settings, reuse):
     "As for all models; where the server takes no temperature, the keys say so"
     usual = LM._requests(self, prompts, settings, reuse)
-    if "temperature" not in settings or "temperature" not in self.not_taken and not usual[2]:
+    if (
+        "temperature" not in settings
+        or "temperature" not in self.not_taken
+        and not usual[2]
+    ):
         return usual
-    without = LM._requests(self, prompts, settings | dict(temperature=None), reuse)
+    without = LM._requests(
+        self, prompts, settings | dict(temperature=None), reuse
+    )
     if without[1]:
         self._learn("temperature")  # in an earlier run
     return without if "temperature" in self.not_taken else usual
@@ -899,16 +1096,22 @@ def _requests(self: OpenAI, prompts, settings, reuse):
 @patch
 def _ask(self: OpenAI, prompts, settings, reuse=True):
     "As for all models; what was refused, declined in words, cut or not read is counted and said"
-    for _ in range(6):  # other keys: no temperature is taken, or another model answers
+    for _ in range(
+        6
+    ):  # other keys: no temperature is taken, or another model answers
         try:
-            if self.number is None and _all_stored(self, prompts, settings, reuse):
+            if self.number is None and _all_stored(
+                self, prompts, settings, reuse
+            ):
                 self._look_once()
             answers = LM._ask(self, prompts, settings, reuse)
             break
         except _Again:
             continue
     else:
-        raise ModelError(f"{self.name}: {' and '.join(sorted(self.names))} answer in turn. {_PIN}")
+        raise ModelError(
+            f"{self.name}: {' and '.join(sorted(self.names))} answer in turn. {_PIN}"
+        )
     if settings["request"] != "generate":
         return answers
     answers = self._judged(prompts, answers)
@@ -919,13 +1122,13 @@ def _ask(self: OpenAI, prompts, settings, reuse=True):
 
 def _all_stored(m: LM, prompts: list, settings: dict, reuse: bool) -> bool:
     "Whether a model has all answers in its store, so that nothing would be asked"
-    return bool(prompts) and reuse and not m._requests(prompts, settings, reuse)[2]
+    return (
+        bool(prompts) and reuse and not m._requests(prompts, settings, reuse)[2]
+    )
 
 # %% ../nbs/rooms/servers.ipynb #a5520eb8
 _PIN = "Ask for one of them by its full name, or pin the provider (--server body='{...}')."
-_MANY_ALIKE = (
-    8  # samples: of a prompt whose likeliest answer has half of the probability, 1 in 128 is so
-)
+_MANY_ALIKE = 8  # samples: of a prompt whose likeliest answer has half of the probability, 1 in 128 is so
 
 
 @patch
@@ -946,7 +1149,9 @@ def _judged(self: OpenAI, prompts, answers):
         say(f"{self.name}: {told}")
     refusals = [a.reason for a in judged if isinstance(a, Refused)]
     if refusals:
-        say(f"{self.name} refused {len(refusals)} of {n} prompts, as {refusals[0][:80]!r}")
+        say(
+            f"{self.name} refused {len(refusals)} of {n} prompts, as {refusals[0][:80]!r}"
+        )
     unread = sum(isinstance(a, Unread) for a in judged)
     if unread:
         told = f"{unread} of {n} answers cannot be read, only thoughts came"
@@ -973,11 +1178,15 @@ def _compare_samples(self: OpenAI, prompts, answers):
     for prompt, answer in zip(prompts, answers):
         samples = by_prompt.setdefault(json.dumps(prompt), [])
         samples.append(str(answer))
-    many = [samples for samples in by_prompt.values() if len(samples) >= _MANY_ALIKE]
+    many = [
+        samples for samples in by_prompt.values() if len(samples) >= _MANY_ALIKE
+    ]
     if not many or any(len(set(samples)) > 1 for samples in many):
         return
     told = f": {len(many[0])} samples with different seeds are all alike"
-    self._say_once(f"{told}: either the model is sure of them, or the server does not sample")
+    self._say_once(
+        f"{told}: either the model is sure of them, or the server does not sample"
+    )
     self._note(f"{self.name}{told}; they may be no samples of the model.")
 
 
@@ -994,7 +1203,9 @@ async def _look(self: OpenAI):
     now = await self._answering()
     if now is None:
         return
-    now = now._replace(name=self.served or now.name)  # some choose a model by the prompt
+    now = now._replace(
+        name=self.served or now.name
+    )  # some choose a model by the prompt
     before = self._latest() if self.number is None else self.number
     self.number = await self._number_of(now)
     self.served = now.name
@@ -1014,7 +1225,9 @@ def _look_once(self: OpenAI):
     self.looked = True
     with suppress(ModelError):
         self.client  # noqa: B018 - a missing key ends it here
-        asyncio.run_coroutine_threadsafe(self._look(), _loop(os.getpid())).result()
+        asyncio.run_coroutine_threadsafe(
+            self._look(), _loop(os.getpid())
+        ).result()
 
 
 @patch
@@ -1077,27 +1290,41 @@ async def _answering(self: OpenAI) -> Answering | None:
 
     if self.official:
         return self.served and Answering(self.served, {}, None)
-    once = self.client.with_options(max_retries=0, timeout=min(20, self.options["timeout"]))
+    once = self.client.with_options(
+        max_retries=0, timeout=min(20, self.options["timeout"])
+    )
     listed = {}
     with suppress(openai.OpenAIError, ValueError):
-        listed = _listed_of(await once.get("/models", cast_to=object), self.model)
+        listed = _listed_of(
+            await once.get("/models", cast_to=object), self.model
+        )
     chat = self.mode == "chat"
     prompt = [dict(role="user", content=WHO)] if chat else WHO
-    settings = dict(request="generate", max_tokens=16, temperature=0.0, stop=[], draw=0)
+    settings = dict(
+        request="generate", max_tokens=16, temperature=0.0, stop=[], draw=0
+    )
     fields = self._fields((settings, prompt), 0)
     path = "/chat/completions" if chat else "/completions"
     try:
         body = dict(model=self.model) | fields | self.body
         reply = await once.post(path, body=body, cast_to=object)
-    except openai.APIStatusError:  # a field that is not taken, say: then by its list and its name
-        return Answering(self.served or self.model, listed, None) if listed or self.served else None
+    except (
+        openai.APIStatusError
+    ):  # a field that is not taken, say: then by its list and its name
+        return (
+            Answering(self.served or self.model, listed, None)
+            if listed or self.served
+            else None
+        )
     except openai.OpenAIError:
         return None
     answer = None
     with suppress(Broken):
         found = read_reply(reply, chat)
         answer = None if isinstance(found.text, Refused) else str(found.text)
-        answer = answer if "temperature" in fields else None  # a sample tells nothing
+        answer = (
+            answer if "temperature" in fields else None
+        )  # a sample tells nothing
     return Answering(_served_name(reply, self.model), listed, answer)
 
 
@@ -1112,7 +1339,9 @@ def _fields(self: OpenAI, job, room: int) -> dict:
     settings, prompt = job
     chat = not isinstance(prompt, str)
     temperature = settings["temperature"]
-    fields = dict(self.neutral, temperature=temperature, stop=self._stop(settings, room))
+    fields = dict(
+        self.neutral, temperature=temperature, stop=self._stop(settings, room)
+    )
     if settings.get("seed") is not None:
         # one seed a draw, and none twice among ten thousand draws of two seeds
         fields["seed"] = int(settings["seed"]) * 100003 + settings["draw"]
@@ -1122,7 +1351,9 @@ def _fields(self: OpenAI, job, room: int) -> dict:
         if fields[field] is None or field in self.not_taken:
             del fields[field]
     fields[self.limit(chat)] = settings["max_tokens"] + room
-    fields["messages" if chat else "prompt"] = self._without_system(prompt) if chat else prompt
+    fields["messages" if chat else "prompt"] = (
+        self._without_system(prompt) if chat else prompt
+    )
     return fields
 
 
@@ -1208,9 +1439,7 @@ async def _check_length(self: OpenAI, fields: dict, reply: dict):
             if len(text) > self.lengths.read_whole and await self._is_cut(
                 text, "messages" in fields
             ):
-                cure = (
-                    "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts"
-                )
+                cure = "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts"
                 told = f"cuts prompts: it read {tokens:,} tokens of one that has more"
                 raise ModelError(f"{self.name} {told}. Give the server {cure}.")
             self.lengths.read_whole = max(len(text), self.lengths.read_whole)
@@ -1219,10 +1448,16 @@ async def _check_length(self: OpenAI, fields: dict, reply: dict):
 
 
 @patch
-async def _counted(self: OpenAI, text: str, chat: bool, begin: str = "") -> int | None:
+async def _counted(
+    self: OpenAI, text: str, chat: bool, begin: str = ""
+) -> int | None:
     "Tokens that the server reads of a text; None where it does not say"
     text = begin + text
-    prompt = dict(messages=[dict(role="user", content=text)]) if chat else dict(prompt=text)
+    prompt = (
+        dict(messages=[dict(role="user", content=text)])
+        if chat
+        else dict(prompt=text)
+    )
     fields = {self.limit(chat): 1}
     body = dict(model=self.model) | prompt | fields | self.body
     path = "/chat/completions" if chat else "/completions"
@@ -1239,7 +1474,9 @@ async def _is_cut(self: OpenAI, text: str, chat: bool) -> bool:
         begin = f"{random.randrange(10**8, 10**9)} "  # so that no cache has it
         counts.append(await self._counted(part, chat, begin))
     if None in counts:
-        return True  # it counts some prompts and not others: the suspicion stays
+        return (
+            True  # it counts some prompts and not others: the suspicion stays
+        )
     whole, *halves = counts
     # the halves have a number and a chat format more, of forty tokens at most, or of a tenth of a half
     return whole < sum(halves) - max(40, 0.1 * min(halves))
@@ -1262,7 +1499,9 @@ async def _check_raw(self: OpenAI):
 def _wiser(self: OpenAI, err: Exception, fields: dict, job) -> bool:
     "Whether an error has taught how to ask, so that the same may be asked again; raises `_Again` where keys change"
     text = _error_text(err)
-    if err.status_code in (400, 422, 500) and self._without_neutral(text, fields):
+    if err.status_code in (400, 422, 500) and self._without_neutral(
+        text, fields
+    ):
         return True
     system = "messages" in fields and fields["messages"][0]["role"] == "system"
     field = _unknown(err, set(fields) - {"prompt", "messages", *self.body})
@@ -1272,7 +1511,11 @@ def _wiser(self: OpenAI, err: Exception, fields: dict, job) -> bool:
         field = "system"
     elif blank and re.search(_BLANK_STOP, text):
         field = "blank stop"
-    elif not field or field in _LIMITS and (_kind(job) != "chat" or not other_limit):
+    elif (
+        not field
+        or field in _LIMITS
+        and (_kind(job) != "chat" or not other_limit)
+    ):
         return False
     self._learn(field)
     if field == "temperature" and field in job[0]:
@@ -1287,11 +1530,17 @@ def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
     refused = _named(text, sent)
     if not refused or re.search(_TOO_LONG, text):
         return False
-    if refused == ["top_k"] and fields["top_k"] == 0 and re.search(r"-1|at least 1|positive", text):
+    if (
+        refused == ["top_k"]
+        and fields["top_k"] == 0
+        and re.search(r"-1|at least 1|positive", text)
+    ):
         self.neutral = self.neutral | dict(top_k=-1)
         return True
     # `transformers serve` names all that it does not expect, and takes the values in a field of its own
-    self.by_config = "Unexpected fields" in text and "generation_config" not in refused
+    self.by_config = (
+        "Unexpected fields" in text and "generation_config" not in refused
+    )
     self.not_taken |= {*refused}
     return True
 
@@ -1303,10 +1552,17 @@ async def _attempt(self: OpenAI, job):
     kind = _kind(job)
     if kind == "logprobs":
         return await self._logprobs(*prompt)
-    answer = await (self._chat_answer(job) if kind == "chat" else self._continuation(job))
+    answer = await (
+        self._chat_answer(job) if kind == "chat" else self._continuation(job)
+    )
     if isinstance(answer, (Refused, Unread)):
         return answer
-    return answer[: min((answer.index(s) for s in settings["stop"] if s in answer), default=None)]
+    return answer[
+        : min(
+            (answer.index(s) for s in settings["stop"] if s in answer),
+            default=None,
+        )
+    ]
 
 
 @patch
@@ -1357,22 +1613,32 @@ async def _chat_answer(self: OpenAI, job) -> str:
     if not longer.thought:
         return reply.text
     self.more = THOUGHTS
-    self._say_once(f" thinks: up to {THOUGHTS:,} tokens more an answer, for its thoughts; {_HOW}")
+    self._say_once(
+        f" thinks: up to {THOUGHTS:,} tokens more an answer, for its thoughts; {_HOW}"
+    )
     return longer.text
 
 # %% ../nbs/rooms/servers.ipynb #c9e3d70e
 @patch
 async def _score(self: OpenAI, way: str, text: str) -> Scored:
     "The tokens of a text with their log-probabilities, by one of the two requests"
-    asked = dict(echo=True, logprobs=1) if way == "echo" else dict(prompt_logprobs=0)
-    reply = await self._post(dict(prompt=text, max_tokens=1, temperature=0) | asked)
+    asked = (
+        dict(echo=True, logprobs=1)
+        if way == "echo"
+        else dict(prompt_logprobs=0)
+    )
+    reply = await self._post(
+        dict(prompt=text, max_tokens=1, temperature=0) | asked
+    )
     return _scored(way, reply, text)
 
 
 @patch
 async def _written(self: OpenAI) -> tuple[str, float]:
     "What the server writes behind the head, and the log-probability that it says"
-    reply = await self._post(dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1))
+    reply = await self._post(
+        dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1)
+    )
     try:
         choice = reply["choices"][0]
         text, values = (
@@ -1396,20 +1662,32 @@ async def _find_way(self: OpenAI):
         try:
             written = written or await self._written()
             ends = written[0], *_ENDS
-            shift = _shift([await self._score(way, _HEAD + end) for end in ends], ends, written[1])
+            shift = _shift(
+                [await self._score(way, _HEAD + end) for end in ends],
+                ends,
+                written[1],
+            )
             if shift is not None:
                 self.way = way, shift
                 return
             why[way] = "its values are not those of the tokens"
         except (Broken, Crossing, openai.APIStatusError) as e:
             code = getattr(e, "status_code", 400)
-            if code not in (400, 404, 405, 422, 501) or code == 404 and "model" in str(e):
+            if (
+                code not in (400, 404, 405, 422, 501)
+                or code == 404
+                and "model" in str(e)
+            ):
                 raise
-            why[way] = _reason(e) if _reason(e) not in why.values() else "the same"
+            why[way] = (
+                _reason(e) if _reason(e) not in why.values() else "the same"
+            )
     self.caps -= {"logprobs"}
     reasons = "; ".join(f"{way}: {reason}" for way, reason in why.items())
     told = f"does not give the log-probabilities of its prompt ({reasons})"
-    told += f". Use hf:<model> for tests that need them. {works_with(self.caps)}"
+    told += (
+        f". Use hf:<model> for tests that need them. {works_with(self.caps)}"
+    )
     raise Unsupported(f"{self.name}: the server {told}".strip())
 
 # %% ../nbs/rooms/servers.ipynb #0839153a
@@ -1423,9 +1701,13 @@ async def _logprobs(self: OpenAI, prefix: str, tail: str) -> list:
         await self._find_way()
     way, shift = self.way
     if shift:
-        self._say_once(" gives each token the log-probability of the next; moved back by one")
+        self._say_once(
+            " gives each token the log-probability of the next; moved back by one"
+        )
     scored = await self._score(way, prefix + tail)
-    return _span(scored._replace(values=[None] * shift + scored.values), prefix, tail)
+    return _span(
+        scored._replace(values=[None] * shift + scored.values), prefix, tail
+    )
 
 # %% ../nbs/rooms/servers.ipynb #24c5cfc8
 class Batch:
@@ -1463,7 +1745,9 @@ async def _ask_one(self: OpenAI, batch: Batch, place: int):
         refused = _refusal(answer, True)
         if refused is not None:
             who = None if self.official else await self._answering()
-            if who is None or who.answer is None:  # is it this prompt, or are they all refused?
+            if (
+                who is None or who.answer is None
+            ):  # is it this prompt, or are they all refused?
                 batch.refused[place] = refused
                 batch.over.append(answer)
                 return
@@ -1488,10 +1772,14 @@ async def _work(self: OpenAI, todo: list, put):
     places = iter(range(len(todo)))
     while batch.kind not in self.known and len(batch.over) < min(3, len(todo)):
         await self._ask_one(batch, next(places))  # one by one at first
-    if batch.kind not in self.known and (len(batch.over) < len(todo) or batch.refused):
+    if batch.kind not in self.known and (
+        len(batch.over) < len(todo) or batch.refused
+    ):
         last = batch.over[-1]
         if isinstance(last, Unread):
-            raise ModelError(f"{self.name} answers with nothing but thoughts; {_HOW}.")
+            raise ModelError(
+                f"{self.name} answers with nothing but thoughts; {_HOW}."
+            )
         if not any(map(_lost_for_good, batch.over)):
             raise self._refuses(last)
 
@@ -1525,18 +1813,33 @@ def _end(self: OpenAI, err: Exception, batch: Batch):
         raise err
     code = getattr(err, "status_code", 0)
     param = str(getattr(err, "param", None) or "prompt")
-    nothing_yet = batch.kind not in self.known and len(batch.over) < len(batch.todo)
+    nothing_yet = batch.kind not in self.known and len(batch.over) < len(
+        batch.todo
+    )
     no_money = getattr(err, "code", None) == "insufficient_quota"
     of_all = nothing_yet and not re.match("messages|prompt|input", param)
-    if 300 <= code < 400 or code in (401, 402, 403, 404, 405) or no_money or of_all:
-        away = " The server sends requests elsewhere, and prompts do not follow."
-        raise ModelError(f"{self._refuses(err)}{away if 300 <= code < 400 else ''}")
+    if (
+        300 <= code < 400
+        or code in (401, 402, 403, 404, 405)
+        or no_money
+        or of_all
+    ):
+        away = (
+            " The server sends requests elsewhere, and prompts do not follow."
+        )
+        raise ModelError(
+            f"{self._refuses(err)}{away if 300 <= code < 400 else ''}"
+        )
     if nothing_yet and "Connection" in type(err).__name__:
-        raise ModelError(f"{self.name} cannot be reached ({_reason(err)}). Check {_URL}.")
+        raise ModelError(
+            f"{self.name} cannot be reached ({_reason(err)}). Check {_URL}."
+        )
     # twenty, and four more than are in flight together when a server dies
     if batch.row >= max(20, self.concurrency + 4):
         last = f"the last with {_reason(err)}."
-        raise NoAnswer(f"{self.name} failed on {batch.row} prompts in a row, {last}")
+        raise NoAnswer(
+            f"{self.name} failed on {batch.row} prompts in a row, {last}"
+        )
 
 # %% ../nbs/rooms/servers.ipynb #3c26cd7b
 @patch
@@ -1544,14 +1847,20 @@ def _answers_of(self: OpenAI, todo: list):
     "Answers to jobs as they come: pairs of place and answer; raises `NoAnswer` for those that are missing"
     self.client  # noqa: B018 - a missing key is said before anything else
     arrived = queue.SimpleQueue()
-    work = asyncio.run_coroutine_threadsafe(self._work(todo, arrived.put), _loop(os.getpid()))
+    work = asyncio.run_coroutine_threadsafe(
+        self._work(todo, arrived.put), _loop(os.getpid())
+    )
     work.add_done_callback(lambda _: arrived.put(None))
     n, lost = 0, []
     try:
         while found := arrived.get():
             place, answer = found
             if isinstance(answer, Exception):
-                lost.append(Lost(todo[place][1], _reason(answer), _lost_for_good(answer)))
+                lost.append(
+                    Lost(
+                        todo[place][1], _reason(answer), _lost_for_good(answer)
+                    )
+                )
                 continue
             n += bool(answer) or isinstance(answer, Refused)
             yield place, answer
@@ -1569,11 +1878,15 @@ def _answers_of(self: OpenAI, todo: list):
         raise type(e)(f"{e} {kept}".strip()) from None
     if lost:
         text = _prompt_text(
-            "".join(lost[-1].prompt) if isinstance(lost[-1].prompt[0], str) else lost[-1].prompt
+            "".join(lost[-1].prompt)
+            if isinstance(lost[-1].prompt[0], str)
+            else lost[-1].prompt
         )
         last = f"the last, which begins {text[:30]!r}, because of {lost[-1].reason}. {kept}"
         share = f"{len(lost)} of {len(todo)} prompts"
-        raise NoAnswer(f"{share} got no answer from {self.name}, {last}".strip(), lost)
+        raise NoAnswer(
+            f"{share} got no answer from {self.name}, {last}".strip(), lost
+        )
 
 # %% ../nbs/rooms/servers.ipynb #62c10d70
 @patch
@@ -1584,7 +1897,11 @@ def _kept_so_far(self: OpenAI, n: int, settings: dict, lost: list) -> str:
     if lost and all(one.kind for one in lost):
         cure = "Asking again would not help: shorten them or leave them out."
         return f"The other {n} are in the store. {cure}" if n else cure
-    return f"The other {n} are in the store: run again to ask only what is missing." if n else ""
+    return (
+        f"The other {n} are in the store: run again to ask only what is missing."
+        if n
+        else ""
+    )
 
 
 BACKENDS = dict(openai=OpenAI)

@@ -80,7 +80,9 @@ def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
     "Mean of two independent units x or more with its 95 % interval by the bootstrap, resamples drawn from a seed"
     x = np.asarray(x, float)
     # Efron and Tibshirani (1993), chapter 13: percentiles of the means of resamples
-    bootstrap = st.bootstrap((x,), np.mean, n_resamples=resamples, method="percentile", rng=seed)
+    bootstrap = st.bootstrap(
+        (x,), np.mean, n_resamples=resamples, method="percentile", rng=seed
+    )
     low, high = bootstrap.confidence_interval
     return Interval(float(x.mean()), float(low), float(high))
 
@@ -90,7 +92,9 @@ def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
 
     For each case `yes`, a bool, and the name of its unit. (0, 1) for fewer than two units.
     """
-    cases = pd.DataFrame(dict(yes=np.asarray(yes, float), unit=np.asarray(unit)))
+    cases = pd.DataFrame(
+        dict(yes=np.asarray(yes, float), unit=np.asarray(unit))
+    )
     n = len(cases)
     units = cases.unit.nunique()
     share = cases.yes.mean()
@@ -123,7 +127,9 @@ def difference_ci(
 
 
 @lru_cache(10**5)
-def fisher(a: tuple[int, int], b: tuple[int, int], alternative: str = "two-sided") -> float:
+def fisher(
+    a: tuple[int, int], b: tuple[int, int], alternative: str = "two-sided"
+) -> float:
     "p of Fisher's exact test of two shares, each as (successes, trials); alternative 'greater': b above a"
     hits_a, n_a = a
     hits_b, n_b = b
@@ -148,7 +154,9 @@ def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
 
 
 @lru_cache(10**5)
-def sign_test(k: int, n: int, alternative: str = "two-sided", chance: float = 0.5) -> float:
+def sign_test(
+    k: int, n: int, alternative: str = "two-sided", chance: float = 0.5
+) -> float:
     """p of the exact sign (binomial) test that k of n units go one way; 1 of none.
 
     The alternative 'greater': more than by chance.
@@ -158,7 +166,9 @@ def sign_test(k: int, n: int, alternative: str = "two-sided", chance: float = 0.
     return float(st.binomtest(int(k), int(n), chance, alternative).pvalue)
 
 
-def stratified_ci(x: ArrayLike, group: ArrayLike, stratum: ArrayLike) -> Stratified:
+def stratified_ci(
+    x: ArrayLike, group: ArrayLike, stratum: ArrayLike
+) -> Stratified:
     """Difference of two means within strata: mean of the group minus that of the others, with its interval.
 
     For each unit a number x, whether it is in the group, and its stratum. Units of strata that do not have both kinds
@@ -166,7 +176,9 @@ def stratified_ci(x: ArrayLike, group: ArrayLike, stratum: ArrayLike) -> Stratif
     """
     import statsmodels.formula.api as smf
 
-    units = pd.DataFrame(dict(x=np.asarray(x, float), group=np.asarray(group, float)))
+    units = pd.DataFrame(
+        dict(x=np.asarray(x, float), group=np.asarray(group, float))
+    )
     units["stratum"] = np.asarray(stratum)
     units = units[units.groupby("stratum").group.transform("nunique") == 2]
     if not len(units):
@@ -177,10 +189,14 @@ def stratified_ci(x: ArrayLike, group: ArrayLike, stratum: ArrayLike) -> Stratif
     low = high = math.nan
     if fit.df_resid > 0:
         low, high = fit.conf_int().loc["group"]
-    return Stratified(float(fit.params["group"]), float(low), float(high), len(units))
+    return Stratified(
+        float(fit.params["group"]), float(low), float(high), len(units)
+    )
 
 # %% ../nbs/rooms/stats.ipynb #b7d10c51
-def random_effects(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Interval:
+def random_effects(
+    values: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> Interval:
     """Mean over independent units that differ, with its 95 % interval.
 
     Of each unit its value, and low and high, the ends of its 95 % interval.
@@ -193,7 +209,9 @@ def random_effects(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Interv
     # an interval is taken for that of a normal estimate of the same width
     errors = (high - low) / (2 * _Z)
     if not (errors > 0).all():
-        raise ValueError("random effects need an interval with a width for each case")
+        raise ValueError(
+            "random effects need an interval with a width for each case"
+        )
     # Paule and Mandel (1982): the variance tau^2 between units is such that, with the weights
     # w = 1 / (tau^2 + error^2), sum(w (x - mean)^2) is n - 1, its expectation; 0 if that is less
     fit = combine_effects(values, errors**2, method_re="iterated", use_t=True)
@@ -269,7 +287,9 @@ def auc(scores: ArrayLike, member: ArrayLike) -> float:
     if not pairs:
         return math.nan
     # Hanley and McNeil (1982): the statistic U of Mann and Whitney over the number of pairs
-    return float(st.mannwhitneyu(scores[member], scores[~member]).statistic / pairs)
+    return float(
+        st.mannwhitneyu(scores[member], scores[~member]).statistic / pairs
+    )
 
 
 def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
@@ -287,7 +307,9 @@ def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
     return np.where(np.isnan(x) | (len(controls) == 0), np.nan, p)
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
-def n_to_decide(effect: float, half: float, n: float, power: float = 0.8) -> int:
+def n_to_decide(
+    effect: float, half: float, n: float, power: float = 0.8
+) -> int:
     """Units with which a 95 % interval would exclude a bound with the probability `power`; 0: unknown.
 
     The effect is the estimate minus the bound, which is taken to stay, half is the half-width of its interval, n the units that it rests on.

@@ -61,11 +61,20 @@ def _answer_sum(key, answer):  # answer is JSON
 
 # %% ../nbs/rooms/store.ipynb #a51d02e7
 def key_of(
-    model: str,  # identity of the model, with its revision
-    settings: dict,  # the request with its parameters, and the number of the engine
-    prompt: str | list,  # a text, messages, or a list of them
-) -> str:  # 64 hexadecimal digits
-    "Key of an answer in the store"
+    model: str,
+    settings: dict,
+    prompt: str | list,
+) -> str:
+    """Key of an answer in the store
+
+    Args:
+        model: identity of the model, with its revision
+        settings: the request with its parameters, and the number of the engine
+        prompt: a text, messages, or a list of them
+
+    Returns:
+        64 hexadecimal digits
+    """
     return _key(model, to_json(settings), to_json(prompt))
 
 
@@ -117,14 +126,23 @@ _INSERT = f"INSERT OR REPLACE INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?)"
 _PUT = f"""INSERT INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
     answer=excluded.answer, sha=excluded.sha, "when"=excluded."when"
     WHERE coalesce(answers."when", '') < ? OR answers."when" > ?"""
-_KEEP = ("", "~")  # moments before and after all others: whatever is there stays
+_KEEP = (
+    "",
+    "~",
+)  # moments before and after all others: whatever is there stays
 
 
-def _connect(path, mode):  # 'rwc', 'rw', 'ro', or 'immutable': nobody writes to it
+def _connect(
+    path, mode
+):  # 'rwc', 'rw', 'ro', or 'immutable': nobody writes to it
     how = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     address = f"{Path(path).absolute().as_uri()}?{how}"
     db = sqlite3.connect(
-        address, timeout=60, check_same_thread=False, isolation_level=None, uri=True
+        address,
+        timeout=60,
+        check_same_thread=False,
+        isolation_level=None,
+        uri=True,
     )
     # damaged text is read, and fails its checksum
     db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
@@ -154,7 +172,9 @@ def _network_kind(folder):
             _, place, kind, *_ = line.split(" ")
             place = Path(place.replace("\\040", " "))
             # the deepest, and of several at one place the last
-            if folder.is_relative_to(place) and len(place.parts) >= len(found[0].parts):
+            if folder.is_relative_to(place) and len(place.parts) >= len(
+                found[0].parts
+            ):
                 found = place, kind
     return found[1] if found[1] in _NETWORK else ""
 
@@ -167,7 +187,9 @@ _LAST_NUMBER = 2**62
 def _reads(db, number):
     "Whether SQL can look for a row from this number on"
     try:
-        db.execute("SELECT rowid FROM answers WHERE rowid >= ? LIMIT 1", (number,)).fetchall()
+        db.execute(
+            "SELECT rowid FROM answers WHERE rowid >= ? LIMIT 1", (number,)
+        ).fetchall()
         return True
     except sqlite3.DatabaseError:
         return False
@@ -187,7 +209,9 @@ def _readable(db):
     "Sound rows of a damaged file that can still be read, in the order of their numbers; some come twice"
     number = 1  # from which on is read
     last = 0  # number of the last sound row
-    query = f"SELECT rowid, {_NAMES} FROM answers WHERE rowid >= ? ORDER BY rowid"
+    query = (
+        f"SELECT rowid, {_NAMES} FROM answers WHERE rowid >= ? ORDER BY rowid"
+    )
     while number < _LAST_NUMBER:
         try:
             for row_number, *values in db.execute(query, (number,)):
@@ -212,7 +236,9 @@ def _knows_table(path):
     try:
         with closing(_connect(path, "rw")) as db:
             db.execute("PRAGMA writable_schema=ON")
-            return {column[1] for column in db.execute("PRAGMA table_info(answers)")} >= {*COLUMNS}
+            return {
+                column[1] for column in db.execute("PRAGMA table_info(answers)")
+            } >= {*COLUMNS}
     except sqlite3.DatabaseError:
         return False
 
@@ -262,25 +288,31 @@ class Store:
 
     def __init__(
         self,
-        path: Path
-        | str
-        | None = None,  # of the file; default: `MEMNB_STORE`, else one in the user's cache
+        path: Path | str | None = None,
     ):
-        "Open a file; ValueError for one that is no store, PermissionError where none can be"
+        """Open a file; ValueError for one that is no store, PermissionError where none can be
+
+        Args:
+            path: of the file; default: `MEMNB_STORE`, else one in the user's cache
+        """
         given = path or os.environ.get("MEMNB_STORE")
         self.path = Path(given or cache_dir() / "answers.sqlite")
         self.bad = 0  # answers that failed their checksum
         self.db = None
         self._thread = threading.RLock()
         if self.path.is_dir():
-            raise ValueError(f"{self.path} is a folder: set MEMNB_STORE to a file")
+            raise ValueError(
+                f"{self.path} is a folder: set MEMNB_STORE to a file"
+            )
         self._open()
 
     def __len__(self):
         return self._all("SELECT COUNT(*) FROM answers")[0][0]
 
     def _cannot(self, what, why, how="set MEMNB_STORE to a file that can"):
-        return PermissionError(f"the store {self.path} cannot be {what} ({why}): {how}")
+        return PermissionError(
+            f"the store {self.path} cannot be {what} ({why}): {how}"
+        )
 
     def _stranger(self):
         what = "is not a store of answers, or its beginning is damaged"
@@ -288,7 +320,9 @@ class Store:
         return ValueError(f"{self.path} {what}: {how}")
 
     def _is_writable(self):
-        return all(os.access(place, os.W_OK) for place in (self.path, self.path.parent))
+        return all(
+            os.access(place, os.W_OK) for place in (self.path, self.path.parent)
+        )
 
     def need_write(self):
         "PermissionError where the file cannot be written, before anything is asked that could not be kept"
@@ -340,7 +374,9 @@ def _prepare(self: Store):
     self._opened = self._state()
     writable = self._is_writable()
     in_use = all(Path(f"{self.path}-{end}").exists() for end in ("wal", "shm"))
-    self.db = db = _connect(self.path, "rw" if writable else "ro" if in_use else "immutable")
+    self.db = db = _connect(
+        self.path, "rw" if writable else "ro" if in_use else "immutable"
+    )
     # in this order, since somebody else may make the table at this moment
     others = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
     columns = {column[1] for column in db.execute("PRAGMA table_info(answers)")}
@@ -355,14 +391,18 @@ def _prepare(self: Store):
         say(
             f"the store lies on a network folder ({kind}): slow, and safer in MEMNB_STORE on a disk"
         )
-    with suppress(sqlite3.OperationalError):  # not every file system has what it needs
+    with suppress(
+        sqlite3.OperationalError
+    ):  # not every file system has what it needs
         db.execute(f"PRAGMA journal_mode={'DELETE' if kind else 'WAL'}")
         # a crash of the machine may cost the last answers
         db.execute(f"PRAGMA synchronous={'FULL' if kind else 'NORMAL'}")
     db.executescript(_SCHEMA)
 
 
-_TOLD = set()  # files of which this process has said that they lie on a network folder
+_TOLD = (
+    set()
+)  # files of which this process has said that they lie on a network folder
 
 # %% ../nbs/rooms/store.ipynb #60b4e159
 @patch
@@ -394,7 +434,9 @@ def _mend(self: Store):
     self.db.close()
     if not self._is_writable():
         why = "a page is damaged, or was being written"
-        raise self._cannot("read", why, "try again; whoever may write to it mends it")
+        raise self._cannot(
+            "read", why, "try again; whoever may write to it mends it"
+        )
     with suppress(FileNotFoundError):  # somebody else is mending it
         if not _is_ours(self.path) and not self._was_replaced():
             raise self._stranger()
@@ -414,7 +456,10 @@ def _mend(self: Store):
 @patch
 def _carry_over(self: Store, kept):
     "Put the sound rows of a damaged file into a new one; returns their number"
-    with tempfile.TemporaryDirectory(dir=self.path.parent) as folder, _copy_of(kept) as damaged:
+    with (
+        tempfile.TemporaryDirectory(dir=self.path.parent) as folder,
+        _copy_of(kept) as damaged,
+    ):
         part = Path(folder) / "part"
         with closing(_connect(part, "rwc")) as db:
             db.executescript(f"{_SCHEMA}; BEGIN")
@@ -455,23 +500,44 @@ def _all(self: Store, query, *values):
 @patch
 def put(
     self: Store,
-    model: str,  # identity of the model
-    settings: dict,  # the request with its parameters
-    prompt: str | list,  # as `key_of` takes it
-    answer: str | list | dict,  # text, numbers, or a refusal; None and blanks are not stored
-    since: str = "",  # an answer from before this moment is replaced, see `fresh_since`
-):  # the answer that the store has now: of two processes the first one's
-    "Store one answer, at once"
+    model: str,
+    settings: dict,
+    prompt: str | list,
+    answer: str | list | dict,
+    since: str = "",
+):
+    """Store one answer, at once
+
+    Args:
+        model: identity of the model
+        settings: the request with its parameters
+        prompt: as `key_of` takes it
+        answer: text, numbers, or a refusal; None and blanks are not stored
+        since: an answer from before this moment is replaced, see `fresh_since`
+
+    Returns:
+        the answer that the store has now: of two processes the first one's
+    """
     if not (answer.strip() if isinstance(answer, str) else answer):
         return answer
     settings, prompt, text = to_json(settings), to_json(prompt), to_json(answer)
     key = _key(model, settings, prompt)
-    row = Row(key, model, settings, prompt, text, _answer_sum(key, text), max(_now(), since))
+    row = Row(
+        key,
+        model,
+        settings,
+        prompt,
+        text,
+        _answer_sum(key, text),
+        max(_now(), since),
+    )
 
     def work(db):
         if db.execute(_PUT, (*row, since, _latest(since))).rowcount:
             return answer
-        there = db.execute(f"SELECT {_NAMES} FROM answers WHERE key=?", (key,)).fetchone()
+        there = db.execute(
+            f"SELECT {_NAMES} FROM answers WHERE key=?", (key,)
+        ).fetchone()
         if there and is_sound(there):
             return json.loads(Row(*there).answer)
         db.execute(_INSERT, row)
@@ -483,10 +549,18 @@ def put(
 @patch
 def get(
     self: Store,
-    keys: list,  # of `key_of`
-    since: str = "",  # an older answer does not count, see `fresh_since`; '' counts all
-) -> dict:  # key -> answer, of those that are there
-    "Answers by their keys; those that fail their checksum are told, and left out"
+    keys: list,
+    since: str = "",
+) -> dict:
+    """Answers by their keys; those that fail their checksum are told, and left out
+
+    Args:
+        keys: of `key_of`
+        since: an older answer does not count, see `fresh_since`; '' counts all
+
+    Returns:
+        key -> answer, of those that are there
+    """
     query = """SELECT key, answer, sha FROM answers WHERE key IN (SELECT value FROM json_each(?))
         AND (? = '' OR "when" BETWEEN ? AND ?)"""
     rows = self._all(query, to_json(keys), since, since, _latest(since))
@@ -501,7 +575,9 @@ def get(
 @patch
 def _tell(self: Store, failed):
     if failed and not self.bad:
-        say(f"{failed} answers of the store {self.path.name} fail their checksum: not used")
+        say(
+            f"{failed} answers of the store {self.path.name} fail their checksum: not used"
+        )
     self.bad += failed
 
 # %% ../nbs/rooms/store.ipynb #d72b5dc8
@@ -517,9 +593,13 @@ def _text_of_file(path, name, file):
     while line := file.readline(_LONGEST_LINE):
         unpacked += len(line)
         if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-            raise ValueError(f"{name} has a line of more than {_LONGEST_LINE / 1e6:.0f} MB")
+            raise ValueError(
+                f"{name} has a line of more than {_LONGEST_LINE / 1e6:.0f} MB"
+            )
         if unpacked > max(_LONGEST_LINE, _MOST_UNPACKED * size):
-            raise ValueError(f"{name} unpacks to more than {_MOST_UNPACKED} times its size")
+            raise ValueError(
+                f"{name} unpacks to more than {_MOST_UNPACKED} times its size"
+            )
         yield line
 
 
@@ -531,10 +611,14 @@ def _packed(path, name, mode):
             yield file
             return
         try:
-            with gzip.GzipFile("", mode + "b", fileobj=file, mtime=0) as unpacked:
+            with gzip.GzipFile(
+                "", mode + "b", fileobj=file, mtime=0
+            ) as unpacked:
                 yield unpacked
         except (EOFError, zlib.error) as error:
-            raise ValueError(f"{Path(name).name} is cut short or damaged") from error
+            raise ValueError(
+                f"{Path(name).name} is cut short or damaged"
+            ) from error
 
 # %% ../nbs/rooms/store.ipynb #e83c6ed9
 def _are_numbers(value):
@@ -563,27 +647,43 @@ def row_of(line: bytes) -> Row:
     if not isinstance(model, str) or not isinstance(when, str):
         raise ValueError("model and when are texts")
     if not model.isprintable():
-        raise ValueError("the name of the model has characters that cannot be printed")
+        raise ValueError(
+            "the name of the model has characters that cannot be printed"
+        )
     if not _is_answer(given["settings"]["request"], given["answer"]):
         raise ValueError("the answer is no text, no numbers and no refusal")
-    settings, prompt, answer = (to_json(given[k]) for k in ("settings", "prompt", "answer"))
+    settings, prompt, answer = (
+        to_json(given[k]) for k in ("settings", "prompt", "answer")
+    )
     key = _key(model, settings, prompt)
     sha = _answer_sum(key, answer)
     if key != given["key"] or given.get("sha", sha) != sha:
         raise ValueError("key or checksum does not match")
     # of a clock that was ahead, or no moment at all
     known = when[:4].isdigit() and when <= _latest()
-    return Row(key, model, settings, prompt, answer, sha, when if known else None)
+    return Row(
+        key, model, settings, prompt, answer, sha, when if known else None
+    )
 
 # %% ../nbs/rooms/store.ipynb #f94d7fea
 @patch
 def export(
     self: Store,
-    path: Path | str,  # of the file; .gz is packed
-    model: str = "",  # only the answers of this one
-) -> int:  # answers written
-    "Write answers to a file of JSON lines, whole or not at all; those that fail their checksum are left out"
-    query = f"SELECT {_NAMES} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
+    path: Path | str,
+    model: str = "",
+) -> int:
+    """Write answers to a file of JSON lines, whole or not at all; those that fail their checksum are left out
+
+    Args:
+        path: of the file; .gz is packed
+        model: only the answers of this one
+
+    Returns:
+        answers written
+    """
+    query = (
+        f"SELECT {_NAMES} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
+    )
 
     def work(db):
         written = failed = 0
@@ -597,7 +697,9 @@ def export(
                     line[column] = json.loads(line[column])
                 if not line["when"]:
                     del line["when"]
-                file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+                file.write(
+                    json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n"
+                )
                 written += 1
         return written, failed
 
@@ -610,9 +712,16 @@ def export(
 @patch
 def load(
     self: Store,
-    path: Path | str,  # of a file that `export` wrote
-) -> int:  # answers taken in
-    "Take in answers; ValueError names a damaged line, the answers before it stay"
+    path: Path | str,
+) -> int:
+    """Take in answers; ValueError names a damaged line, the answers before it stay
+
+    Args:
+        path: of a file that `export` wrote
+
+    Returns:
+        answers taken in
+    """
     name, taken, rows = Path(path).name, 0, []
 
     def work(db):
@@ -632,7 +741,9 @@ def load(
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 keep()
                 then = f"the {taken} answers before it were taken in"
-                raise ValueError(f"{name}, line {number}: {error!r}; {then}") from None
+                raise ValueError(
+                    f"{name}, line {number}: {error!r}; {then}"
+                ) from None
             taken += 1
             if len(rows) == 1000:
                 keep()
@@ -662,7 +773,9 @@ def forget(self: Store, model: str) -> int:
     """
     there = {row["model"] for row in self.models()}
     if model not in there:
-        raise ValueError(f"the store has no answers of {model!r}{did_you_mean(model, there)}")
+        raise ValueError(
+            f"the store has no answers of {model!r}{did_you_mean(model, there)}"
+        )
     self.need_write()
     query = "DELETE FROM answers WHERE model=?"
     dropped = self._run(lambda db: db.execute(query, (model,)).rowcount)
@@ -676,7 +789,11 @@ def check(self: Store) -> dict:
     "Read the whole store: path, answers, bad, journal, broken (files kept), problems (lines)"
     query = f"SELECT {_NAMES} FROM answers"
     sound = self._run(lambda db: sum(map(is_sound, db.execute(query))))
-    problems = [line for (line,) in self._all("PRAGMA integrity_check(20)") if line != "ok"]
+    problems = [
+        line
+        for (line,) in self._all("PRAGMA integrity_check(20)")
+        if line != "ok"
+    ]
     return dict(
         path=str(self.path),
         answers=sound,

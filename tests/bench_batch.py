@@ -25,9 +25,14 @@ PARAMS = "profile: str = 'smoke'\nn: int = 1"
 
 def house(folder, *codes, n=1):
     "A folder with one notebook and a profile of n runs"
-    cells = [new_code_cell(PARAMS, metadata=dict(tags=["parameters"])), *map(new_code_cell, codes)]
+    cells = [
+        new_code_cell(PARAMS, metadata=dict(tags=["parameters"])),
+        *map(new_code_cell, codes),
+    ]
     (folder / "10_one.ipynb").write_text(writes(new_notebook(cells=cells)))
-    (folder / "mine.yaml").write_text(f"- notebook: one\n  grid: {{n: {list(range(1, n + 1))}}}\n")
+    (folder / "mine.yaml").write_text(
+        f"- notebook: one\n  grid: {{n: {list(range(1, n + 1))}}}\n"
+    )
 
 
 def batch(folder, **kw):
@@ -35,7 +40,9 @@ def batch(folder, **kw):
     start = time.perf_counter()
     got = run.batch(folder / "mine.yaml", quiet=True, out=folder / "runs", **kw)
     took = time.perf_counter() - start
-    assert {o.status for o in got} <= {"done", "skipped"}, [o.error for o in got]
+    assert {o.status for o in got} <= {"done", "skipped"}, [
+        o.error for o in got
+    ]
     return took
 
 
@@ -44,7 +51,8 @@ def overhead(folder, n=8):
     took, inside = batch(folder), 0
     for f in (folder / "runs/mine").glob("*.ipynb"):
         inside += sum(
-            c["metadata"]["papermill"]["duration"] for c in json.loads(f.read_text())["cells"]
+            c["metadata"]["papermill"]["duration"]
+            for c in json.loads(f.read_text())["cells"]
         )
     print(
         f"overhead: {(took - inside) / n:.2f} s a run ({n} runs, {inside / n:.2f} s in the cells of each)"
@@ -61,8 +69,15 @@ def rerun(folder):
         f'sys.exit(cli.main(["run", {str(folder / "mine.yaml")!r}, "-o", {str(folder / "runs")!r}]))'
     )
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    print(f"rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started")
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+    )
+    print(
+        f"rerun: {time.perf_counter() - start:.2f} s for {n} finished runs, Python started"
+    )
 
 
 def pair(folder):
@@ -70,11 +85,16 @@ def pair(folder):
     os.environ.pop("OMP_NUM_THREADS", None)
     profile, took = folder / "train.yaml", []
     profile.write_text(
-        "".join(f"- notebook: {w}\n  grid: {{seed: [0, 1]}}\n" for w in ("contextual", "capacity"))
+        "".join(
+            f"- notebook: {w}\n  grid: {{seed: [0, 1]}}\n"
+            for w in ("contextual", "capacity")
+        )
     )
     for workers in 1, 2:
         start = time.perf_counter()
-        got = run.batch(profile, quiet=True, out=folder / f"runs{workers}", workers=workers)
+        got = run.batch(
+            profile, quiet=True, out=folder / f"runs{workers}", workers=workers
+        )
         took.append(time.perf_counter() - start)
         assert {o.status for o in got} == {"done"}, [o.error for o in got]
     print(

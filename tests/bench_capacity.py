@@ -39,17 +39,25 @@ TABLE = []  # (what, baseline s, ours s, wanted)
 
 def row(what, theirs, ours, wanted):
     TABLE.append((what, theirs, ours, wanted))
-    print(f"measured: {what}: {theirs or 0:.1f} s, ours {ours:.1f} s", file=sys.stderr, flush=True)
+    print(
+        f"measured: {what}: {theirs or 0:.1f} s, ours {ours:.1f} s",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def show():
     "Print the table; `wanted` is the least ratio, or as '< 480' the most seconds"
-    print(f"{'what':66}  {'baseline s':>10}  {'ours s':>7}  {'ratio':>5}  wanted  met")
+    print(
+        f"{'what':66}  {'baseline s':>10}  {'ours s':>7}  {'ratio':>5}  wanted  met"
+    )
     for what, a, b, w in TABLE:
         ok = b < float(w.split()[1]) if isinstance(w, str) else a / b >= w
         ratio, theirs = (f"{a / b:.1f}", f"{a:.1f}") if a else ("", "")
         want = w if isinstance(w, str) else f">= {w}"
-        print(f"{what:66}  {theirs:>10}  {b:7.1f}  {ratio:>5}  {want:>6}  {'yes' if ok else 'NO'}")
+        print(
+            f"{what:66}  {theirs:>10}  {b:7.1f}  {ratio:>5}  {want:>6}  {'yes' if ok else 'NO'}"
+        )
 
 
 # --- the baselines ---
@@ -92,7 +100,11 @@ def bits_of(net, x):
 
 def plain(lr, batch, most):
     "Seconds of a plain AdamW loop until WANT bits a parameter, or None when `most` seconds have gone"
-    net, x, spent = library_model(), torch.tensor(gpt.random_data(N, seed=SEED)).long(), 0.0
+    net, x, spent = (
+        library_model(),
+        torch.tensor(gpt.random_data(N, seed=SEED)).long(),
+        0.0,
+    )
     opt = torch.optim.AdamW(net.parameters(), lr=lr)
     while spent < most:
         began = time.perf_counter()
@@ -128,7 +140,9 @@ def trainer(lr, batch, most, epochs=400):
             if round(state.epoch) % 10 == 0:
                 if bits_of(net, x) >= WANT:
                     self.got = self.spent
-                control.should_training_stop = bool(self.got) or self.spent > most
+                control.should_training_stop = (
+                    bool(self.got) or self.spent > most
+                )
 
     clock = Clock()
     args = TrainingArguments(
@@ -143,7 +157,12 @@ def trainer(lr, batch, most, epochs=400):
         use_cpu=True,
         seed=SEED,
     )
-    Own(net, args, train_dataset=[dict(input_ids=r) for r in x], callbacks=[clock]).train()
+    Own(
+        net,
+        args,
+        train_dataset=[dict(input_ids=r) for r in x],
+        callbacks=[clock],
+    ).train()
     return clock.got
 
 
@@ -152,7 +171,14 @@ def trainer(lr, batch, most, epochs=400):
 
 def ours(lr, epochs):
     "Seconds of `fit`, and what it reached"
-    f = gpt.fit(C, gpt.random_data(N, seed=SEED), epochs=epochs, lr=lr, seed=SEED, every=10**9)
+    f = gpt.fit(
+        C,
+        gpt.random_data(N, seed=SEED),
+        epochs=epochs,
+        lr=lr,
+        seed=SEED,
+        every=10**9,
+    )
     return f.table.seconds.iloc[-1], f.bits / C.n_params
 
 
@@ -176,7 +202,10 @@ def best_of_ours():
 def single():
     "Time to three bits a parameter; a baseline is given up when it has taken longer than what is wanted, and a bit"
     t = best_of_ours()
-    for name, run, wanted in (("a plain AdamW loop", plain, 6), ("the Trainer", trainer, 10)):
+    for name, run, wanted in (
+        ("a plain AdamW loop", plain, 6),
+        ("the Trainer", trainer, 10),
+    ):
         found, most = None, 1.2 * wanted * t
         for lr in (3e-3, 6e-3, 1.2e-2):
             s = run(lr, BATCH, most)
@@ -188,7 +217,8 @@ def single():
             if s:
                 found = most = s
         row(
-            f"{WANT} bits a parameter, against {name}" + " (not reached by it)" * (not found),
+            f"{WANT} bits a parameter, against {name}"
+            + " (not reached by it)" * (not found),
             found or most,
             t,
             wanted,
@@ -200,10 +230,19 @@ def large():
     c = gpt.Config(2, 64)
 
     def tell(c, rows):
-        return print(f"{rows[-1]['bits'] / c.n_params:.2f}", end=" ", file=sys.stderr, flush=True)
+        return print(
+            f"{rows[-1]['bits'] / c.n_params:.2f}",
+            end=" ",
+            file=sys.stderr,
+            flush=True,
+        )
 
-    f = gpt.fit(c, gpt.random_data(1650, seed=SEED), epochs=440, seed=SEED, tell=tell)
-    print(f"reached {f.bits / c.n_params:.3f} bits a parameter", file=sys.stderr)
+    f = gpt.fit(
+        c, gpt.random_data(1650, seed=SEED), epochs=440, seed=SEED, tell=tell
+    )
+    print(
+        f"reached {f.bits / c.n_params:.3f} bits a parameter", file=sys.stderr
+    )
     row(
         f"L = 2, d = 64, N = 1650: {f.bits / c.n_params:.2f} bits a parameter, 3.5 wanted",
         None,
@@ -215,7 +254,9 @@ def large():
 def sweep():
     "Runs side by side against one after the other"
     sizes = [gpt.Config(1, d) for d in (16, 24, 32)]
-    data = [gpt.random_data(n, seed=SEED) for n in (50, 100, 200, 300, 400, 600)]
+    data = [
+        gpt.random_data(n, seed=SEED) for n in (50, 100, 200, 300, 400, 600)
+    ]
     runs = [(c, x) for c in sizes for x in data]
     began = time.perf_counter()
     for c, x in runs:
@@ -258,10 +299,16 @@ def peak(name, n=1_000_000):
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "peak.c"), Path(folder, "peak.so")
         source.write_text(PEAK)
-        subprocess.run([*core.compiler(), *flags, source, "-o", library], check=True)
+        subprocess.run(
+            [*core.compiler(), *flags, source, "-o", library], check=True
+        )
         f = getattr(ctypes.CDLL(str(library)), name)
-        least = min(processor_time(lambda: f(ctypes.c_long(n))) for _ in range(15))
-    each = 2 * width // 4  # a product and a sum of each number; of bfloat16 there are twice as many
+        least = min(
+            processor_time(lambda: f(ctypes.c_long(n))) for _ in range(15)
+        )
+    each = (
+        2 * width // 4
+    )  # a product and a sum of each number; of bfloat16 there are twice as many
     return 12 * each * (2 if name == "bf16" else 1) * n / least
 
 
@@ -281,9 +328,21 @@ def processor():
     "Name of this processor, and what it has of vectors"
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    known = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    known = {
+        k.strip(): v.strip()
+        for k, _, v in (line.partition(":") for line in lines)
+    }
     has = set(known.get("flags", known.get("Features", "")).split())
-    wanted = ("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512_bf16", "asimd", "sve")
+    wanted = (
+        "sse4_2",
+        "avx",
+        "fma",
+        "avx2",
+        "avx512f",
+        "avx512_bf16",
+        "asimd",
+        "sve",
+    )
     name = known.get("model name", platform.machine())
     return f"{name}, {os.cpu_count()} cores: {' '.join(f for f in wanted if f in has)}"
 
@@ -308,9 +367,15 @@ def steps(batch=16, n=64, times=8):
     if nets.dots_agree():
         kinds.append("bf16-stored")
     else:
-        print("this processor has no products of bfloat16: float32 alone", file=sys.stderr)
+        print(
+            "this processor has no products of bfloat16: float32 alone",
+            file=sys.stderr,
+        )
     peaks = {kind: peak("bf16" if "bf16" in kind else "fp32") for kind in kinds}
-    print(f"peak of a core: {peaks['fp32'] / 1e9:.0f} GFLOP/s in float32", file=sys.stderr)
+    print(
+        f"peak of a core: {peaks['fp32'] / 1e9:.0f} GFLOP/s in float32",
+        file=sys.stderr,
+    )
     torch.set_num_threads(1)
     for d, k in ((32, 20), (64, 10), (128, 5)):
         c, seconds = gpt.Config(1, d), {kind: [] for kind in kinds}
@@ -324,7 +389,9 @@ def steps(batch=16, n=64, times=8):
                     e = nets.Torch(c, s, data)
                 else:
                     e = engine.Native(c, s, data, dots="bf16" in kind)
-                took = processor_time(lambda: e.train(c.state(), 0, order, s.rates(0, k)))
+                took = processor_time(
+                    lambda: e.train(c.state(), 0, order, s.rates(0, k))
+                )
                 seconds[kind].append(took / k)
         for kind, spent in seconds.items():
             share = c.flops * batch * c.length / min(spent) / peaks[kind]
@@ -334,17 +401,33 @@ def steps(batch=16, n=64, times=8):
         for kind in kinds[1:]:
             theirs = 1000 * min(seconds[kind])
             if kind == "torch":
-                row(f"1x{d}: 1000 steps, against the engine in torch", theirs, own, 1.0)
+                row(
+                    f"1x{d}: 1000 steps, against the engine in torch",
+                    theirs,
+                    own,
+                    1.0,
+                )
             else:
-                row(f"1x{d}: 1000 steps with products of bfloat16", own, theirs, 1.0)
+                row(
+                    f"1x{d}: 1000 steps with products of bfloat16",
+                    own,
+                    theirs,
+                    1.0,
+                )
 
 
 PARTS = dict(single=single, large=large, sweep=sweep, steps=steps)
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="How fast memnb trains tiny GPT-2s")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--width", type=int, choices=(16, 32, 64), help="bytes of a vector")
+    parser = argparse.ArgumentParser(
+        description="How fast memnb trains tiny GPT-2s"
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=", ".join(PARTS)
+    )
+    parser.add_argument(
+        "--width", type=int, choices=(16, 32, 64), help="bytes of a vector"
+    )
     args = parser.parse_args()
     if wrong := [n for n in args.parts if n not in PARTS]:
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")

@@ -37,7 +37,9 @@ def ready(n):
 
     texts = [
         t
-        for t in dict.fromkeys(plant.ordinary(min(3 * n + 50, 6000), words=WORDS))
+        for t in dict.fromkeys(
+            plant.ordinary(min(3 * n + 50, 6000), words=WORDS)
+        )
         if 48 <= size(t) <= 80
     ][:n]
     if len(texts) < n:
@@ -89,7 +91,10 @@ def ask_part(n):
     warm(m)
     was = time.process_time()
     seconds, t = clock(lambda: ours(m, texts))
-    cpu, wanted = time.process_time() - was, "< 300 s" if len(texts) == 1000 else None
+    cpu, wanted = (
+        time.process_time() - was,
+        "< 300 s" if len(texts) == 1000 else None,
+    )
     row(
         f"ask, {len(texts)} texts, {tokens} tokens, SmolLM2",
         None,
@@ -110,13 +115,17 @@ def alone(m, reference, texts):
             return oracle_bits(model, texts)
 
     def extracted():
-        bos, ids = m.tok.bos_token, [m.tok(t, add_special_tokens=False).input_ids for t in texts]
+        bos, ids = (
+            m.tok.bos_token,
+            [m.tok(t, add_special_tokens=False).input_ids for t in texts],
+        )
         found = [0] * len(texts)
         for k in PREFIXES:
             with fresh() as path:
                 m.store = lm.Store(path)
                 said = m.generate(
-                    [bos + m.tok.decode(i[:k]) for i in ids], max_tokens=max(map(len, ids)) - k
+                    [bos + m.tok.decode(i[:k]) for i in ids],
+                    max_tokens=max(map(len, ids)) - k,
                 )
             for j, (s, i) in enumerate(zip(said, ids)):
                 found[j] += s.startswith(m.tok.decode(i[k:])) / len(PREFIXES)
@@ -129,14 +138,20 @@ def alone(m, reference, texts):
 
     def influence():
         at = [
-            i[: len(i) // 2] for i in (m.tok(t, add_special_tokens=False).input_ids for t in texts)
+            i[: len(i) // 2]
+            for i in (
+                m.tok(t, add_special_tokens=False).input_ids for t in texts
+            )
         ]
         first = [m.tok.decode(i) for i in at]
         rest = [t[len(f) :] for t, f in zip(texts, first)]
         with fresh() as path:
             m.store = lm.Store(path)
             prompts = [f"{t}\n{f}" for t, f in zip(texts, first)], first
-            a, b = (m.logprobs([m.tok.bos_token + x for x in p], rest) for p in prompts)
+            a, b = (
+                m.logprobs([m.tok.bos_token + x for x in p], rest)
+                for p in prompts
+            )
         return [sum(x) / len(x) - sum(y) / len(y) for x, y in zip(a, b)]
 
     return dict(
@@ -161,7 +176,12 @@ def ratio(n):
         a, values = clock(f)
         spent, far = (
             spent + a,
-            max(far, max(abs(x - y) / max(1, abs(x)) for x, y in zip(values, t[name]))),
+            max(
+                far,
+                max(
+                    abs(x - y) / max(1, abs(x)) for x, y in zip(values, t[name])
+                ),
+            ),
         )
         row(f"{name} by itself", None, a, None, "")
     row(

@@ -38,7 +38,10 @@ def ours(repeats, epochs):
     "Losses of the followed strings, repeats x trainings x epochs x strings"
     return [
         contextual.train_tiny(
-            contextual.Trainings(G, sets_of(r), list(THREE.text), epochs, BATCH, LR, r), CONFIG
+            contextual.Trainings(
+                G, sets_of(r), list(THREE.text), epochs, BATCH, LR, r
+            ),
+            CONFIG,
         )
         for r in repeats
     ]
@@ -67,12 +70,24 @@ def library_model(c, seed):
     )
     t, names = (
         net.transformer,
-        ["ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"],
+        [
+            "ln_1",
+            "attn.c_attn",
+            "attn.c_proj",
+            "ln_2",
+            "mlp.c_fc",
+            "mlp.c_proj",
+        ],
     )
     own = [
         t.wte.weight,
         t.wpe.weight,
-        *(p for b in t.h for n in names for p in b.get_submodule(n).parameters()),
+        *(
+            p
+            for b in t.h
+            for n in names
+            for p in b.get_submodule(n).parameters()
+        ),
         *t.ln_f.parameters(),
     ]
     flat, at = torch.tensor(gpt.init_weights(c, seed)), 0
@@ -103,7 +118,9 @@ class Batches(torch.utils.data.Sampler):
 
     def __iter__(self):
         per = -(-self.n // BATCH)
-        rows = gpt.batch_order(self.n, BATCH, self.epoch * per, per, self.seed).ravel()
+        rows = gpt.batch_order(
+            self.n, BATCH, self.epoch * per, per, self.seed
+        ).ravel()
         self.epoch += 1
         return iter(rows[rows >= 0].tolist())
 
@@ -112,12 +129,21 @@ def trainer(strings, epochs, seed):
     "Losses of the followed strings, epochs x strings, and the seconds of the training with its evaluations"
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    ids, watch = (torch.tensor(contextual.token_ids(G, s)) for s in (strings, list(THREE.text)))
+    ids, watch = (
+        torch.tensor(contextual.token_ids(G, s))
+        for s in (strings, list(THREE.text))
+    )
     c = contextual.model_config(CONFIG, G, ids.shape[1])
     net, out, steps = library_model(c, seed), [], epochs * -(-len(ids) // BATCH)
-    rates = gpt.Schedule(steps, BATCH, LR, contextual.WARMUP, schedule="linear").rates(0, steps)
-    opt = torch.optim.AdamW(net.parameters(), lr=1.0, betas=(0.95, 0.995), weight_decay=0.0)
-    sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda k: float(rates[min(k, steps - 1)]))
+    rates = gpt.Schedule(
+        steps, BATCH, LR, contextual.WARMUP, schedule="linear"
+    ).rates(0, steps)
+    opt = torch.optim.AdamW(
+        net.parameters(), lr=1.0, betas=(0.95, 0.995), weight_decay=0.0
+    )
+    sched = torch.optim.lr_scheduler.LambdaLR(
+        opt, lambda k: float(rates[min(k, steps - 1)])
+    )
 
     class Own(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, **kw):
@@ -172,7 +198,11 @@ def bench(repeats, epochs, scale):
             b, s = trainer(strings, epochs, r)
             spent += s
             far.append(np.abs(a[r][i] - b))
-            print(f"repeat {r}, training {i}: {s:.1f} s", file=sys.stderr, flush=True)
+            print(
+                f"repeat {r}, training {i}: {s:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     far = np.max(far, (0, 2))
     told = f", of {len(repeats)} repeat times {scale}" if scale > 1 else ""
     print(
@@ -206,7 +236,10 @@ def seeds(repeats):
             tests=32,
             controls=True,
         )
-        began, spent = times * (time.perf_counter() - began), times * (time.process_time() - spent)
+        began, spent = (
+            times * (time.perf_counter() - began),
+            times * (time.process_time() - spent),
+        )
         wall, cpu = wall + began, cpu + spent
         print(
             f"{lang}, 64 strings, 10 repeats of 7 trainings: {began:.0f} s, {spent:.0f} CPU s",

@@ -35,7 +35,13 @@ def serve(gguf, threads):
     "What the other Python does: for each line with prompts, tokens allowed and end tokens, one with seconds and answers"
     from llama_cpp import Llama
 
-    m = Llama(gguf, n_ctx=8192, n_threads=threads, n_threads_batch=threads, verbose=False)
+    m = Llama(
+        gguf,
+        n_ctx=8192,
+        n_threads=threads,
+        n_threads_batch=threads,
+        verbose=False,
+    )
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         prompts, size, ends = json.loads(line)
@@ -48,7 +54,10 @@ def serve(gguf, threads):
                 if t in ends or len(own) == size:
                     break
             said.append(own)
-        spent = [f() - a for f, a in zip((time.perf_counter, time.process_time), start)]
+        spent = [
+            f() - a
+            for f, a in zip((time.perf_counter, time.process_time), start)
+        ]
         print(json.dumps([spent, said]), flush=True)
 
 
@@ -84,7 +93,9 @@ def ready():
 
     m = lm.load("smollm2", device="cpu")
     return m, hf.quiet(
-        lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval()
+        lambda: AutoModelForCausalLM.from_pretrained(
+            hf.fetch(), dtype="float32"
+        ).eval()
     )
 
 
@@ -108,7 +119,11 @@ def llama():
         str(THREADS),
     ]
     p = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     if p.stdout.readline().strip() != '"ready"':
         sys.exit(f"llama.cpp does not start:\n{p.communicate()[1][-2000:]}")
@@ -134,16 +149,22 @@ def theirs(prompts, size):
 def of_llama(prompts, size):
     "Seconds and texts of llama.cpp"
     m, _ = ready()
-    llama().stdin.write(json.dumps([[m.encode(p) for p in prompts], size, [*m.eos]]) + "\n")
+    llama().stdin.write(
+        json.dumps([[m.encode(p) for p in prompts], size, [*m.eos]]) + "\n"
+    )
     llama().stdin.flush()
     spent, said = json.loads(llama().stdout.readline())
     kw = dict(skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return spent[CLOCK[0] is time.process_time], [m.tok.decode(s, **kw) for s in said]
+    return spent[CLOCK[0] is time.process_time], [
+        m.tok.decode(s, **kw) for s in said
+    ]
 
 
 def writing(side, prompts, size=TOKENS, repeats=1):
     "Least seconds of writing, and the texts; one token is given away to reading"
-    first, whole = [[side(prompts, n) for _ in range(repeats)] for n in (1, size)]
+    first, whole = [
+        [side(prompts, n) for _ in range(repeats)] for n in (1, size)
+    ]
     return min(s for s, _ in whole) - min(s for s, _ in first), whole[0][1]
 
 
@@ -151,7 +172,9 @@ def compare(what, prompts, wanted, f=writing, **kw):
     "A line for each of the others; returns our seconds and tokens"
     (b, y), m = f(ours, prompts, **kw), ready()[0]
     count = sum(len(m.tok(t, add_special_tokens=False).input_ids) for t in y)
-    rival = [("generate", theirs, None)] + [("llama.cpp", of_llama, wanted)] * (llama() is not None)
+    rival = [("generate", theirs, None)] + [("llama.cpp", of_llama, wanted)] * (
+        llama() is not None
+    )
     true = None
     for name, side, want in rival:
         a, x = f(side, prompts, **kw)
@@ -174,14 +197,19 @@ def table_prompts(n, lines=8):
     from memnb import data
 
     text = data.load("titanic").text.split("\n")
-    return ["\n".join([text[0], *text[4 * i + 1 : 4 * i + 1 + lines]]) + "\n" for i in range(n)]
+    return [
+        "\n".join([text[0], *text[4 * i + 1 : 4 * i + 1 + lines]]) + "\n"
+        for i in range(n)
+    ]
 
 
 def demonstrations():
     "A prompt of the paper on in-context learning: the first piece of a text that is to be completed, behind 25 texts"
     from memnb import icl, plant
 
-    t = icl.task(plant.news().assign(text=lambda d: d.text.str.strip()), n=1, k=25)
+    t = icl.task(
+        plant.news().assign(text=lambda d: d.text.str.strip()), n=1, k=25
+    )
     return icl.replication_prompts(t, 25, "full", ready()[0].mode)[:1]
 
 
@@ -189,7 +217,9 @@ def one():
     "One prompt"
     from memnb.lm import chat
 
-    ask = chat("", [], "Write a short story about a lighthouse keeper who finds a map.")
+    ask = chat(
+        "", [], "Write a short story about a lighthouse keeper who finds a map."
+    )
     for what, prompts in (
         ("table", table_prompts(1)),
         ("demonstrations", demonstrations()),
@@ -208,7 +238,13 @@ def batch(k, wanted=None):
         f"{k} prompts", table_prompts(k, 2), None, repeats=2
     )  # short ones: reading is taken off
     print(f"   ours: {n} tokens, {n / b:.0f} a second", file=sys.stderr)
-    row(f"{k} prompts, {n} tokens, against reading as many", n * read, b, wanted, "")
+    row(
+        f"{k} prompts, {n} tokens, against reading as many",
+        n * read,
+        b,
+        wanted,
+        "",
+    )
 
 
 def long():
@@ -219,8 +255,13 @@ def long():
     def f(side, prompts):
         return min((side(prompts, 1) for _ in range(3)), key=lambda x: x[0])
 
-    b, _ = compare(f"reading {len(m.encode(prompts[0]))} tokens", prompts, None, f)
-    print(f"   ours: {len(m.encode(prompts[0])) / b:.0f} tokens a second", file=sys.stderr)
+    b, _ = compare(
+        f"reading {len(m.encode(prompts[0]))} tokens", prompts, None, f
+    )
+    print(
+        f"   ours: {len(m.encode(prompts[0])) / b:.0f} tokens a second",
+        file=sys.stderr,
+    )
 
 
 def busy():
@@ -247,7 +288,13 @@ def busy():
         )
 
 
-PARTS = dict(one=one, sixteen=lambda: batch(16, 0.6), many=lambda: batch(64), long=long, busy=busy)
+PARTS = dict(
+    one=one,
+    sixteen=lambda: batch(16, 0.6),
+    many=lambda: batch(64),
+    long=long,
+    busy=busy,
+)
 
 
 def main(names):
@@ -264,7 +311,9 @@ def main(names):
     )  # weights are read and packed outside of the clock
     print(
         "ours: few tokens",
-        "out of 4-bit blocks" if fourbit._decoder(ready()[0].fast) else "with float32 weights",
+        "out of 4-bit blocks"
+        if fourbit._decoder(ready()[0].fast)
+        else "with float32 weights",
         file=sys.stderr,
     )
     try:

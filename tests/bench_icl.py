@@ -28,7 +28,9 @@ def ready(k, n):
     "A task, its prompts, and the packaged model"
     from memnb import icl, lm, plant
 
-    t = icl.task(plant.news().assign(text=lambda d: d.text.str.strip()), n=n, k=k)
+    t = icl.task(
+        plant.news().assign(text=lambda d: d.text.str.strip()), n=n, k=k
+    )
     m = lm.load("smollm2", device="cpu")
     return t, icl.replication_prompts(t, k, "full", m.mode), m
 
@@ -48,7 +50,11 @@ def ratio():
 
     from memnb import hf
 
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval())
+    net = hf.quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(
+            hf.fetch(), dtype="float32"
+        ).eval()
+    )
     for k, n, every, wanted in ((50, 16, 4, 6), (100, 64, 16, 15)):
         _, prompts, m = ready(k, n)
         b, y = clock(lambda: ours(m, prompts))
@@ -79,13 +85,19 @@ def labels():
                     lambda size=size, m=m, asked=asked: [
                         x
                         for i in range(0, len(asked), size)
-                        for x in m.logprobs(*map(list, zip(*asked[i : i + size])))
+                        for x in m.logprobs(
+                            *map(list, zip(*asked[i : i + size]))
+                        )
                     ]
                 )
         (a, x), (b, y) = found["single"], found["ours"]
         far = max(abs(p - q) for u, v in zip(x, y) for p, q in zip(u, v))
         row(
-            f"labels, k = {k}, {n} instances, {len(t.labels)} labels", a, b, 2, f"to {far:.0e} nats"
+            f"labels, k = {k}, {n} instances, {len(t.labels)} labels",
+            a,
+            b,
+            2,
+            f"to {far:.0e} nats",
         )
 
 
@@ -97,19 +109,37 @@ def cell():
     news = plant.news().assign(text=lambda d: d.text.str.strip())
     for name, data in (("news", news), ("wnli", "wnli"), ("trec", "trec")):
         try:
-            t = icl.task(data, 210, 100)  # a text that occurs twice is asked once
+            t = icl.task(
+                data, 210, 100
+            )  # a text that occurs twice is asked once
         except FileNotFoundError:
             continue
         t.queries, t.telling = t.queries[:200], t.telling[:200]
         with fresh() as path:
             m.store = lm.Store(path)
-            seconds, found = clock(lambda: icl.replicate(m, t, 100, max_tokens=TOKENS))
-        row(f"cell: {name}, k = 100, {len(found)} instances", None, seconds, "< 90 s", "")
+            seconds, found = clock(
+                lambda: icl.replicate(m, t, 100, max_tokens=TOKENS)
+            )
+        row(
+            f"cell: {name}, k = 100, {len(found)} instances",
+            None,
+            seconds,
+            "< 90 s",
+            "",
+        )
 
 
 def cost():
     "How the time grows with demonstrations and with instances"
-    for k, n in ((0, 32), (25, 32), (50, 32), (100, 32), (100, 1), (100, 8), (100, 64)):
+    for k, n in (
+        (0, 32),
+        (25, 32),
+        (50, 32),
+        (100, 32),
+        (100, 1),
+        (100, 8),
+        (100, 64),
+    ):
         _, prompts, m = ready(k, n)
         seconds, _ = clock(lambda: ours(m, prompts))
         row(f"ours, k = {k}, {n} instances", None, seconds, None, "")

@@ -46,8 +46,16 @@ def ready():
 
     from memnb import hf, lm
 
-    net = hf.quiet(lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval())
-    return lm.load("smollm2", device="cpu", store=lm.Store(f"{tempfile.mkdtemp()}/s.sqlite")), net
+    net = hf.quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(
+            hf.fetch(), dtype="float32"
+        ).eval()
+    )
+    return lm.load(
+        "smollm2",
+        device="cpu",
+        store=lm.Store(f"{tempfile.mkdtemp()}/s.sqlite"),
+    ), net
 
 
 def batched(net, ids):
@@ -57,7 +65,11 @@ def batched(net, ids):
     mask = torch.tensor([[0] * (w - len(i)) + [1] * len(i) for i in ids])
     at = (mask.cumsum(-1) - 1).clamp(min=0)
     with torch.inference_mode():
-        return net(input_ids=x, attention_mask=mask, position_ids=at).logits[:, -1].log_softmax(-1)
+        return (
+            net(input_ids=x, attention_mask=mask, position_ids=at)
+            .logits[:, -1]
+            .log_softmax(-1)
+        )
 
 
 def score():
@@ -68,15 +80,24 @@ def score():
     p = iclinf.pool("news", 4)
     at = iclinf.label_tokens(m, p.labels)
     for shots, wanted, turns in ((4, 2.5, 5), (16, 3, 3)):
-        prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[: shots + 1]
+        prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[
+            : shots + 1
+        ]
         ids = [m.encode(x) for x in prompts]
 
         def packed():
             found = dict(m.read(ids))
-            return torch.cat([found[i][-1:] for i in range(len(ids))]).log_softmax(-1)
+            return torch.cat(
+                [found[i][-1:] for i in range(len(ids))]
+            ).log_softmax(-1)
 
-        packed(), batched(net, ids[:1])  # ready, and the weights of the library's model are read
-        a, b, x, y = race(lambda: batched(net, ids)[:, at], lambda: packed()[:, at], turns)
+        (
+            packed(),
+            batched(net, ids[:1]),
+        )  # ready, and the weights of the library's model are read
+        a, b, x, y = race(
+            lambda: batched(net, ids)[:, at], lambda: packed()[:, at], turns
+        )
         far = max(float((u - v).abs().max()) for u, v in zip(x, y))
         row(
             f"leave one out, {shots} shots, {sum(map(len, ids))} tokens",
@@ -95,7 +116,9 @@ def audit():
     prompts = iclinf.audit_prompts(s=S)
     m.next_logits(["x"])  # weights are read outside of the clock
     b, text = clock(
-        lambda: iclinf.write(iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0, norms=())
+        lambda: iclinf.write(
+            iclinf.Ensemble(m, prompts, T), 1.42, tokens=T, seed=0, norms=()
+        )
     )
     ids = text.ids
     draws, spent, same = np.random.default_rng(0).random(len(ids)), 0.0, 0
@@ -108,7 +131,9 @@ def audit():
             z = iclinf.clipped(batched(net, [r + ids[:t] for r in read]), 10)
             return int(
                 np.searchsorted(
-                    np.cumsum((z.mean(0) / 1.42).softmax(0).numpy()), draws[t], side="right"
+                    np.cumsum((z.mean(0) / 1.42).softmax(0).numpy()),
+                    draws[t],
+                    side="right",
                 )
             )
 
@@ -131,7 +156,9 @@ def target():
     m, _ = ready()
     m.next_logits(["x"])
     seconds, t = clock(
-        lambda: iclinf.audit(m, "Table 4", [1], s=S, tokens=T, sequences=4, games=800)
+        lambda: iclinf.audit(
+            m, "Table 4", [1], s=S, tokens=T, sequences=4, games=800
+        )
     )
     n = t[t.quantity == "tokens"].value.iloc[0]
     row(
@@ -147,16 +174,22 @@ def neighbours():
     "Divergences of all neighbours of one token, order 2"
     from memnb import iclinf
 
-    z = iclinf.clipped(3 * torch.randn(S, 49152, generator=torch.Generator().manual_seed(0)), 10)
+    z = iclinf.clipped(
+        3 * torch.randn(S, 49152, generator=torch.Generator().manual_seed(0)),
+        10,
+    )
 
     def built(norm):
         full, worst = (z.sum(0) / S).log_softmax(0), 0.0
         for i in range(S):
-            q = (torch.cat([z[:i], z[i + 1 :]]).sum(0) / (S if norm == "s" else S - 1)).log_softmax(
-                0
-            )
+            q = (
+                torch.cat([z[:i], z[i + 1 :]]).sum(0)
+                / (S if norm == "s" else S - 1)
+            ).log_softmax(0)
             pairs = [(full, q), (q, full)]
-            worst = max(worst, *(torch.logsumexp(2 * a - b, 0).item() for a, b in pairs))
+            worst = max(
+                worst, *(torch.logsumexp(2 * a - b, 0).item() for a, b in pairs)
+            )
         return worst
 
     for norm in ("s", "s-1"):
@@ -182,7 +215,9 @@ def accountant():
 
     rep = results.reported("iclinf")
     seconds, t = clock(lambda: iclinf.solved(rep))
-    right = ((t.value.round(2) - t.printed).abs() < 1e-9) & (t.alpha == t.printed_alpha)
+    right = ((t.value.round(2) - t.printed).abs() < 1e-9) & (
+        t.alpha == t.printed_alpha
+    )
     row(
         f"accountant, {len(t)} rows of Tables 4 to 6",
         None,
@@ -192,7 +227,13 @@ def accountant():
     )
 
 
-PARTS = dict(score=score, audit=audit, target=target, neighbours=neighbours, accountant=accountant)
+PARTS = dict(
+    score=score,
+    audit=audit,
+    target=target,
+    neighbours=neighbours,
+    accountant=accountant,
+)
 
 
 def main(names):

@@ -21,7 +21,9 @@ RUNS = 200
 def varied(html, rng):
     "A table with other numbers"
     return re.sub(
-        r"(?<=<td>)(\d+)([.]\d+)?(?=</td>)", lambda m: f"{rng.randrange(10**4)}{m[2] or ''}", html
+        r"(?<=<td>)(\d+)([.]\d+)?(?=</td>)",
+        lambda m: f"{rng.randrange(10**4)}{m[2] or ''}",
+        html,
     )
 
 
@@ -31,7 +33,11 @@ def repainted(png, rng):
     import zlib
 
     data, text = base64.b64decode(png), b"tEXtrun\0%d" % rng.randrange(10**9)
-    chunk = (len(text) - 4).to_bytes(4, "big") + text + zlib.crc32(text).to_bytes(4, "big")
+    chunk = (
+        (len(text) - 4).to_bytes(4, "big")
+        + text
+        + zlib.crc32(text).to_bytes(4, "big")
+    )
     return base64.b64encode(data[:33] + chunk + data[33:]).decode()
 
 
@@ -41,18 +47,25 @@ def copy(nb, i, path):
     model = f"model{i % 10}"
     from memnb.claims import BOARD_MIME
 
-    for o in (o for c in nb["cells"] for o in c.get("outputs", []) if "data" in o):
+    for o in (
+        o for c in nb["cells"] for o in c.get("outputs", []) if "data" in o
+    ):
         d = o["data"]
         if "text/html" in d:
             html = varied("".join(d["text/html"]), rng)
-            d["text/html"] = re.sub("(?<=<td>)(smollm2|planted:news|gpt)(?=</td>)", model, html)
+            d["text/html"] = re.sub(
+                "(?<=<td>)(smollm2|planted:news|gpt)(?=</td>)", model, html
+            )
         for r in d.get(BOARD_MIME, {}).get("claims", ()):
-            r |= dict(model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}")
+            r |= dict(
+                model=model, evidence=f"{r['evidence']} {rng.randrange(10**4)}"
+            )
         if "image/png" in d and i % 2:
             d["image/png"] = repainted("".join(d["image/png"]), rng)
     params = dict(model=model, seed=i // 10, profile="night")
     nb["metadata"] |= dict(
-        papermill=dict(parameters=params, duration=60.0), memnb=dict(identity=f"{i:064}")
+        papermill=dict(parameters=params, duration=60.0),
+        memnb=dict(identity=f"{i:064}"),
     )
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(nb))
@@ -60,7 +73,9 @@ def copy(nb, i, path):
 
 def folder(top, n=RUNS):
     "A folder of n runs"
-    texts = [(p.stem[3:], p.read_text(encoding="utf8")) for p in PAPER_NOTEBOOKS]
+    texts = [
+        (p.stem[3:], p.read_text(encoding="utf8")) for p in PAPER_NOTEBOOKS
+    ]
     for i in range(n):
         word, nb = texts[i % len(texts)]
         copy(nb, i, top / f"night/{word}-model=model{i % 10}-seed={i}.ipynb")

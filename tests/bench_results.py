@@ -27,7 +27,10 @@ def timed(f, n):
 
 def rows(i):
     "100 rows of a run"
-    d = [dict(part="x", dataset=f"d{j}", quantity="rate", value=i + j / 7) for j in range(100)]
+    d = [
+        dict(part="x", dataset=f"d{j}", quantity="rate", value=i + j / 7)
+        for j in range(100)
+    ]
     return pd.DataFrame(d)
 
 
@@ -38,11 +41,18 @@ def main():
         csv = [Path(home) / f"{w}.csv" for w in words]
         for w, file in zip(words, csv, strict=True):
             results.measured(w).to_csv(file, index=False)
-        plain = timed(lambda i: [pd.read_csv(f, low_memory=False) for f in csv], 3)
+        plain = timed(
+            lambda i: [pd.read_csv(f, low_memory=False) for f in csv], 3
+        )
         n = sum(len(results.measured(w)) for w in words)
-        print(f"read {n:,} rows: {ours:.2f} s; as csv {plain:.2f} s; ratio {plain / ours:.1f}")
+        print(
+            f"read {n:,} rows: {ours:.2f} s; as csv {plain:.2f} s; ratio {plain / ours:.1f}"
+        )
         os.environ["MEMNB_HOME"] = home
-        one = timed(lambda i: results.record("contextual", rows(i), "bench", model="m"), 20)
+        one = timed(
+            lambda i: results.record("contextual", rows(i), "bench", model="m"),
+            20,
+        )
         print(f"record 100 rows: {1000 * one:.1f} ms")
 
 

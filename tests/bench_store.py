@@ -40,7 +40,13 @@ class Plain:
         def dump(x):
             return json.dumps(x, sort_keys=True, ensure_ascii=False)
 
-        row = key_of(model, settings, prompt), model, dump(settings), dump(prompt), dump(answer)
+        row = (
+            key_of(model, settings, prompt),
+            model,
+            dump(settings),
+            dump(prompt),
+            dump(answer),
+        )
         self.db.execute("INSERT OR IGNORE INTO answers VALUES (?,?,?,?,?)", row)
 
     def get(self, keys):
@@ -55,13 +61,16 @@ class Plain:
         q = "SELECT key, model, settings, prompt, answer FROM answers" + (
             " WHERE model=?" if model else ""
         )
-        rows = self.db.execute(q + " ORDER BY key", (model,) if model else ()).fetchall()
+        rows = self.db.execute(
+            q + " ORDER BY key", (model,) if model else ()
+        ).fetchall()
         with open(path, "w", encoding="utf-8") as f:
             for k, m, *rest in rows:
                 s, p, a = map(json.loads, rest)
                 f.write(
                     json.dumps(
-                        dict(key=k, model=m, settings=s, prompt=p, answer=a), ensure_ascii=False
+                        dict(key=k, model=m, settings=s, prompt=p, answer=a),
+                        ensure_ascii=False,
                     )
                     + "\n"
                 )
@@ -79,7 +88,11 @@ def seconds(f):
 
 def job(kind, folder, n):
     "One kind of store with n rows: a dict of seconds, rates and megabytes"
-    cls, at, out = dict(plain=Plain, store=Store)[kind], f"{folder}/{kind}.sqlite", {}
+    cls, at, out = (
+        dict(plain=Plain, store=Store)[kind],
+        f"{folder}/{kind}.sqlite",
+        {},
+    )
     s = cls(at)
 
     def fill(a, b):
@@ -90,10 +103,14 @@ def job(kind, folder, n):
     s.db.execute("PRAGMA synchronous=OFF")
     fill(5000, n)
     s.db.execute("PRAGMA synchronous=NORMAL")
-    out["5000 puts into the full store, /s"] = 5000 / seconds(lambda: fill(n, n + 5000))
+    out["5000 puts into the full store, /s"] = 5000 / seconds(
+        lambda: fill(n, n + 5000)
+    )
     step = max(1, n // 2000)
     keys = [key_of(model(i), ASK, prompt(i)) for i in range(0, n, step)][:2000]
-    out["get of 2000 keys, s"] = min(seconds(lambda: s.get(keys)) for _ in range(5))
+    out["get of 2000 keys, s"] = min(
+        seconds(lambda: s.get(keys)) for _ in range(5)
+    )
     out["open, ms"] = 1000 * min(seconds(lambda: cls(at)) for _ in range(5))
     out["len, ms"] = 1000 * min(seconds(lambda: len(s)) for _ in range(3))
     out["export of one model (1 row in 200), s"] = min(
@@ -120,7 +137,11 @@ def job(kind, folder, n):
 
 def upgrade(folder):
     "Seconds of the first opening of a store of the first version"
-    return {"upgrade of the plain one, s": seconds(lambda: Store(f"{folder}/plain.sqlite"))}
+    return {
+        "upgrade of the plain one, s": seconds(
+            lambda: Store(f"{folder}/plain.sqlite")
+        )
+    }
 
 
 if __name__ == "__main__":
@@ -152,5 +173,7 @@ if __name__ == "__main__":
         for k, v in b.items():
             ratio = f"{v / a[k]:.2f}" if k in a else ""
             print(
-                f"| {k} | {a.get(k, float('nan')):,.3g} | {v:,.3g} | {ratio} |".replace("nan", "")
+                f"| {k} | {a.get(k, float('nan')):,.3g} | {v:,.3g} | {ratio} |".replace(
+                    "nan", ""
+                )
             )

@@ -37,7 +37,9 @@ TABMEMCHECK = (
     "tabmemcheck==0.1.6",
     "e7a9ede1242ff476dd94e35d061c942f84b1da2ef628180a092ebf7eb1cb564d",
 )
-CLOCK = time.perf_counter  # or `time.process_time`, on a machine that others use
+CLOCK = (
+    time.perf_counter
+)  # or `time.process_time`, on a machine that others use
 TABLE = []  # (what, baseline s, ours s, wanted, same result?)
 
 # --- measuring ---
@@ -61,19 +63,37 @@ def row(what, theirs, ours, wanted, same):
     "Add a measurement: `wanted` is the least ratio, or as '< 2 s' the most seconds"
     TABLE.append((what, theirs, ours, wanted, same))
     times = f"{theirs:.2f} s, ours " if theirs else ""
-    print(f"measured: {what}: {times}{ours:.3f} s {same}", file=sys.stderr, flush=True)
+    print(
+        f"measured: {what}: {times}{ours:.3f} s {same}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def met(theirs, ours, wanted):
     "Whether a measurement is what was wanted"
     if not wanted:
         return True
-    return ours < float(wanted.split()[1]) if isinstance(wanted, str) else theirs / ours >= wanted
+    return (
+        ours < float(wanted.split()[1])
+        if isinstance(wanted, str)
+        else theirs / ours >= wanted
+    )
 
 
 def show():
     "Print the table; returns the exit code"
-    lines = [("what", "baseline s", "ours s", "ratio", "wanted", "met", "same result")]
+    lines = [
+        (
+            "what",
+            "baseline s",
+            "ours s",
+            "ratio",
+            "wanted",
+            "met",
+            "same result",
+        )
+    ]
     for what, a, b, w, same in TABLE:
         ratio = f"{a / b:.1f}" if a else ""
         want = w if isinstance(w, str) else f">= {w}" if w else ""
@@ -149,11 +169,20 @@ STYLES = {
 
 def reply(lines, after, ask):
     "What the server says to a chat request: the line after the last line of the last message, in its style"
-    at, k = after[ask["messages"][-1]["content"].split("\n")[-1]], ERRS.get(ask["model"], 0)
+    at, k = (
+        after[ask["messages"][-1]["content"].split("\n")[-1]],
+        ERRS.get(ask["model"], 0),
+    )
     said = spoil(lines[at]) if k and at % k == 0 else lines[at]
     said = STYLES.get(ask["model"], "{}").format(said)
-    choice = dict(index=0, finish_reason="stop", message=dict(role="assistant", content=said))
-    about = dict(id="0", object="chat.completion", created=0, model=ask["model"])
+    choice = dict(
+        index=0,
+        finish_reason="stop",
+        message=dict(role="assistant", content=said),
+    )
+    about = dict(
+        id="0", object="chat.completion", created=0, model=ask["model"]
+    )
     body = json.dumps(about | dict(choices=[choice])).encode()
     return (
         f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -188,12 +217,16 @@ def serve(lines, pipe):
 def serving(lines):
     "The server; its address is where the clients of both programs look for it"
     here, there = get_context("spawn").Pipe()
-    process = get_context("spawn").Process(target=serve, args=(lines, there), daemon=True)
+    process = get_context("spawn").Process(
+        target=serve, args=(lines, there), daemon=True
+    )
     process.start()
     for k in ("AZURE_OPENAI_ENDPOINT", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         os.environ.pop(k, None)
     address = f"http://127.0.0.1:{here.recv()}/v1"
-    os.environ |= dict(OPENAI_API_KEY="none", OPENAI_BASE_URL=address, NO_PROXY="127.0.0.1")
+    os.environ |= dict(
+        OPENAI_API_KEY="none", OPENAI_BASE_URL=address, NO_PROXY="127.0.0.1"
+    )
     try:
         yield
     finally:
@@ -236,7 +269,9 @@ class Order:
 
     def permutation(self, n):
         return self.first + [
-            i for i in self.rng.permutation(n).tolist() if i not in set(self.first)
+            i
+            for i in self.rng.permutation(n).tolist()
+            if i not in set(self.first)
         ]
 
 
@@ -281,7 +316,11 @@ def both_ask(table):
         def ask(name, **settings):
             m = lm.load(f"openai:{name}", store=store, **settings)
             llm = tool.llm.OpenAILLM(openai.OpenAI(), name, chat_mode=True)
-            return m, lambda: their_rows(tool, llm, csv, at), lambda: our_rows(m, csv)
+            return (
+                m,
+                lambda: their_rows(tool, llm, csv, at),
+                lambda: our_rows(m, csv),
+            )
 
         with serving([t.header, *t.rows]):
             yield ask
@@ -354,7 +393,9 @@ def prefix_prompts(tok, n=16, length=1500):
     lines, shared = data.load("titanic").text.split("\n"), ""
     while len(tok(shared).input_ids) < length:
         shared += lines.pop(0) + "\n"
-    return [shared + "\n".join(lines[3 * i : 3 * i + 3]) + "\n" for i in range(n)]
+    return [
+        shared + "\n".join(lines[3 * i : 3 * i + 3]) + "\n" for i in range(n)
+    ]
 
 
 def plain(net, tok, m, prompts, size, together=1):
@@ -376,7 +417,9 @@ def plain(net, tok, m, prompts, size, together=1):
                 pad_token_id=tok.eos_token_id,
             )
         texts += tok.batch_decode(
-            out[:, w:], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            out[:, w:],
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
         )
     return texts
 
@@ -390,7 +433,9 @@ def local():
     with fresh() as path:
         m = lm.load("smollm2", store=lm.Store(path), device="cpu")
         net = hf.quiet(
-            lambda: AutoModelForCausalLM.from_pretrained(hf.fetch(), dtype="float32").eval()
+            lambda: AutoModelForCausalLM.from_pretrained(
+                hf.fetch(), dtype="float32"
+            ).eval()
         )
 
     def ours(prompts, size):
@@ -400,16 +445,29 @@ def local():
 
     def both(what, prompts, size, wanted, **kw):
         a, b, x, y = race(
-            lambda: plain(net, m.tok, m, prompts, size, **kw), lambda: ours(prompts, size), 1
+            lambda: plain(net, m.tok, m, prompts, size, **kw),
+            lambda: ours(prompts, size),
+            1,
         )
         k = sum(p == q for p, q in zip(x[0], y[0]))
-        row(what, a, b, wanted, f"{'yes' if k == len(prompts) else 'no'}, {k}/{len(prompts)} texts")
+        row(
+            what,
+            a,
+            b,
+            wanted,
+            f"{'yes' if k == len(prompts) else 'no'}, {k}/{len(prompts)} texts",
+        )
 
     asked = {mode: row_prompts(mode) for mode in ("chat", "completion")}
     both("warm-up", asked["completion"][0][:2], 2, None)
     TABLE.pop()
     for mode, (prompts, size) in asked.items():
-        both(f"row completion by smollm2, {mode}, against one by one", prompts, size, 3)
+        both(
+            f"row completion by smollm2, {mode}, against one by one",
+            prompts,
+            size,
+            3,
+        )
     shared = prefix_prompts(m.tok)
     both("16 prompts that share 1500 tokens, against one by one", shared, 32, 3)
     both("the same, against one padded batch", shared, 32, None, together=16)
@@ -421,7 +479,9 @@ def ahead():
 
     m, tests = (
         lm.load("planted:tables", device="cpu"),
-        lambda m: tabular.known_rows(m, "tables", 4, "completion", rows=5, shots=0),
+        lambda m: tabular.known_rows(
+            m, "tables", 4, "completion", rows=5, shots=0
+        ),
     )
 
     def run(first):
@@ -449,7 +509,9 @@ def inside(code, **env):
     "The number that a fresh Python process prints"
     cmd = [sys.executable, "-c", "from time import perf_counter as t\n" + code]
     return float(
-        subprocess.run(cmd, env=os.environ | env, stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(
+            cmd, env=os.environ | env, stdout=subprocess.PIPE, check=True
+        ).stdout
     )
 
 
@@ -461,26 +523,42 @@ def start():
     row(
         "import memnb.core, fresh process",
         None,
-        median(inside("a = t(); import memnb.core; print(t() - a)") for _ in range(5)),
+        median(
+            inside("a = t(); import memnb.core; print(t() - a)")
+            for _ in range(5)
+        ),
         "< 0.3 s",
         "",
     )
     rest = "torch; from transformers import AutoTokenizer, LlamaForCausalLM"
-    for what, first, wanted in [("torch", "torch", "< 2 s"), ("all libraries", rest, None)]:
+    for what, first, wanted in [
+        ("torch", "torch", "< 2 s"),
+        ("all libraries", rest, None),
+    ]:
         code = f"import {first}\nfrom memnb import lm\na = t(); lm.load('smollm2'); print(t() - a)"
         with fresh() as path:
-            seconds = median(inside(code, MEMNB_STORE=str(path)) for _ in range(5))
+            seconds = median(
+                inside(code, MEMNB_STORE=str(path)) for _ in range(5)
+            )
         row(f"load smollm2 again, {what} imported", None, seconds, wanted, "")
 
     def run(path):
         m = lm.load("smollm2", store=lm.Store(path), device="cpu")
-        return tabular.row_completion(m, "titanic", n=QUERIES, rows=8, shots=2), m.calls
+        return tabular.row_completion(
+            m, "titanic", n=QUERIES, rows=8, shots=2
+        ), m.calls
 
     with fresh() as path:
         a, (x, _) = clock(lambda: run(path))
         b, (y, calls) = clock(lambda: run(path))
     same = "yes" if x.equals(y) and not calls else "no"
-    row(f"rerun of a row completion from the store, {calls} model calls", a, b, None, same)
+    row(
+        f"rerun of a row completion from the store, {calls} model calls",
+        a,
+        b,
+        None,
+        same,
+    )
 
 
 # --- part 4: the notebook ---
@@ -489,14 +567,27 @@ def start():
 def smoke():
     "The notebook with its small default parameters, on an empty store"
     with tempfile.TemporaryDirectory(prefix="memnb-bench-") as tmp:
-        env = os.environ | dict(MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=tmp)
+        env = os.environ | dict(
+            MEMNB_STORE=f"{tmp}/store.sqlite", MEMNB_HOME=tmp
+        )
         cmd = [
             sys.executable,
-            *["-m", "memnb.run.cli", "run", "smoke", "--only", "tabular", "--quiet", "-o"],
+            *[
+                "-m",
+                "memnb.run.cli",
+                "run",
+                "smoke",
+                "--only",
+                "tabular",
+                "--quiet",
+                "-o",
+            ],
             f"{tmp}/runs",
         ]
         seconds, r = clock(
-            lambda: subprocess.run(cmd, env=env, cwd=tmp, capture_output=True, text=True)
+            lambda: subprocess.run(
+                cmd, env=env, cwd=tmp, capture_output=True, text=True
+            )
         )
     if r.returncode:
         print(r.stdout + r.stderr, file=sys.stderr)
@@ -509,7 +600,14 @@ def smoke():
     )
 
 
-PARTS = dict(server=server, styles=styles, local=local, ahead=ahead, start=start, smoke=smoke)
+PARTS = dict(
+    server=server,
+    styles=styles,
+    local=local,
+    ahead=ahead,
+    start=start,
+    smoke=smoke,
+)
 
 
 def main(names):

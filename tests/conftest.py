@@ -20,7 +20,9 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("memnb")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+os.environ.setdefault(
+    "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2))
+)
 # the engines in C, where they can be had: no number depends on a trial of speed
 os.environ.setdefault("MEMNB_ENGINE", "c")
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -71,10 +73,14 @@ LONG = [
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.get_closest_marker("serve") or item.get_closest_marker("browser"):
+        if item.get_closest_marker("serve") or item.get_closest_marker(
+            "browser"
+        ):
             item.add_marker("slow")
     items.sort(
-        key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG))
+        key=lambda item: next(
+            (i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)
+        )
     )
 
 
@@ -89,7 +95,9 @@ def pytest_xdist_make_scheduler(config, log):
             apart = ("test_notebooks", "test_repo", "test_figures")
             return nodeid if Path(file).stem in apart else file
 
-    config.option.loadscopereorder = False  # the order of the tests is that of `LONG`
+    config.option.loadscopereorder = (
+        False  # the order of the tests is that of `LONG`
+    )
     return Files(config, log)
 
 

@@ -24,9 +24,19 @@ def server():
 
 def ask(server, folder, out):
     "The command in a process of its own, with a store of its own"
-    argv = ["openai:loud", "mine.csv", "--prefixes", "8", "--no-influence", "--out", out]
+    argv = [
+        "openai:loud",
+        "mine.csv",
+        "--prefixes",
+        "8",
+        "--no-influence",
+        "--out",
+        out,
+    ]
     argv += ["--server", f"url={server.url}/v1", "--server", "mode=completion"]
-    own = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    own = {
+        k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")
+    }
     own |= dict(OPENAI_API_KEY=KEY, MEMNB_STORE=str(folder / f"{out}.sqlite"))
     call = [sys.executable, "-m", "memnb.run.cli", "ask", *argv]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -44,16 +54,27 @@ def test_asking_that_is_killed_goes_on(server, tmp_path):
     p.kill()
     p.communicate()
     before = len({p for p, *_ in server.asked if p[0].isdigit()})
-    assert p.returncode < 0 and before < N and not (tmp_path / "killed.html").exists()
+    assert (
+        p.returncode < 0
+        and before < N
+        and not (tmp_path / "killed.html").exists()
+    )
     server.delay = 0
     said = ask(server, tmp_path, "killed.html").communicate(timeout=300)
-    prompts = [p for p, *_ in server.asked if p[0].isdigit()]  # others ask what it can do
+    prompts = [
+        p for p, *_ in server.asked if p[0].isdigit()
+    ]  # others ask what it can do
     twice = Counter(Counter(prompts).values())
     assert set(twice) <= {1, 2} and sum(twice.values()) == N
-    assert twice[2] < 0.1 * before and f"{before - twice[2]:,} are answered already" in said[1]
+    assert (
+        twice[2] < 0.1 * before
+        and f"{before - twice[2]:,} are answered already" in said[1]
+    )
     ask(server, tmp_path, "whole.html").communicate(timeout=300)
     for end in ("html", "csv"):
-        killed, whole = (tmp_path / f"{name}.{end}" for name in ("killed", "whole"))
+        killed, whole = (
+            tmp_path / f"{name}.{end}" for name in ("killed", "whole")
+        )
         assert killed.read_bytes() == whole.read_bytes()
     assert (tmp_path / "whole.csv").read_text().count("a long list") == N
     assert is_table(tmp_path / "whole.csv", tmp_path / "whole.html")
@@ -64,10 +85,21 @@ def test_a_pair_out_of_reach_is_said_and_costs_nothing(tmp_path):
     kept = tmp_path / "data/papers/compare/measured/night.parquet"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"rows of another run")
-    own = dict(MEMNB_HOME=str(tmp_path), HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "hub"))
+    own = dict(
+        MEMNB_HOME=str(tmp_path),
+        HF_HUB_OFFLINE="1",
+        HF_HOME=str(tmp_path / "hub"),
+    )
     call = [sys.executable, "-m", "memnb.run.cli", "run", "hubble", "--quiet"]
-    p = subprocess.run(call, env=os.environ | own, capture_output=True, text=True)
+    p = subprocess.run(
+        call, env=os.environ | own, capture_output=True, text=True
+    )
     (line,) = [l for l in p.stderr.splitlines() if "FileNotFoundError" in l]
     assert p.returncode == 1 and "Traceback" not in p.stderr
-    assert "hf download" in line and "-p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE" in line
-    assert [*kept.parent.iterdir()] == [kept] and kept.read_bytes() == b"rows of another run"
+    assert (
+        "hf download" in line
+        and "-p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE" in line
+    )
+    assert [*kept.parent.iterdir()] == [
+        kept
+    ] and kept.read_bytes() == b"rows of another run"

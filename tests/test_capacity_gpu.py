@@ -27,9 +27,15 @@ def test_its_model_is_that_of_memnb():
             for name, w in gpt.parts(net.config, net.weights).items():
                 layer, _, kind = name.rpartition(".")
                 kind, _, bias = kind.partition("_")
-                here = layer + dict(fc="up", out="down", lnf="ln").get(kind, kind)
+                here = layer + dict(fc="up", out="down", lnf="ln").get(
+                    kind, kind
+                )
                 norm = "ln" in kind
-                w.copy_(torch.stack([own[here], own[f"{here}b"]]) if norm else own[here + bias])
+                w.copy_(
+                    torch.stack([own[here], own[f"{here}b"]])
+                    if norm
+                    else own[here + bias]
+                )
             x = t.data[k, :5]
             want = -net(x).log_softmax(-1).gather(-1, x[..., None])[..., 0]
         assert torch.allclose(got[k], want, atol=1e-5)
@@ -56,7 +62,9 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     t.advance(13)
     torch.save(t.state(), tmp_path / "parts/1x8-40-8.pt")
     rest = script.run(plan, 1, tmp_path / "parts", range(2), chunk=10, **TOY)
-    assert [r["value"] for r in rest] == pytest.approx([r["value"] for r in whole], rel=1e-4)
+    assert [r["value"] for r in rest] == pytest.approx(
+        [r["value"] for r in whole], rel=1e-4
+    )
     assert not (tmp_path / "parts/1x8-40-8.pt").exists()
     assert json.loads((tmp_path / "parts/1x8-40-8.json").read_text()) == rest
 
@@ -66,7 +74,14 @@ def test_memnb_reads_its_rows(tmp_path, monkeypatch):
     from memnb import results
     from memnb.capacity.bits import endings
 
-    script.run([("1x8", s, 8) for s in (20, 40)], 1, tmp_path / "rows", range(2), chunk=20, **TOY)
+    script.run(
+        [("1x8", s, 8) for s in (20, 40)],
+        1,
+        tmp_path / "rows",
+        range(2),
+        chunk=20,
+        **TOY,
+    )
     script.record(tmp_path / "rows")
     (file,) = (tmp_path / "data/papers/capacity/measured").glob("*.parquet")
     rows = results.rows_in(file.parent)

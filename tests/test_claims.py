@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from memnb import claims, core, results
-from memnb.claims import ABOUT, Claim, Rules, board, estimate, forest, judge, read, word
+from memnb.claims import (
+    ABOUT,
+    Claim,
+    Rules,
+    board,
+    estimate,
+    forest,
+    judge,
+    read,
+    word,
+)
 
 PAPERS = "tabular icl iclinf contextual capacity compare".split()
 numbers = some.floats(-50, 50).map(lambda x: round(x, 3))
@@ -47,7 +57,9 @@ def test_a_range_holds_all_of_an_interval_or_none(value, half, low, gap):
     high = low + gap
     said = word(value - half, value + half, low, high, "between")
     assert (said == "holds") == (value - half > low and value + half < high)
-    assert (said == "does not hold") == (value + half < low or value - half > high)
+    assert (said == "does not hold") == (
+        value + half < low or value - half > high
+    )
     assert said != "too small to matter"
 
 
@@ -76,7 +88,9 @@ def test_a_guard_leaves_a_claim_open_unless_the_other_cases_refute_it():
     assert judge(claim(estimate="mean"), two)["verdict"] == "holds"
     refuted = rows((-5, 1, dict(guard="")), (5, 1, dict(guard="at chance")))
     assert judge(claim(estimate="worst"), refuted)["verdict"] == "does not hold"
-    all_guarded = rows((-5, 1, dict(guard="at chance")), (-5, 1, dict(guard="at chance")))
+    all_guarded = rows(
+        (-5, 1, dict(guard="at chance")), (-5, 1, dict(guard="at chance"))
+    )
     assert judge(claim(estimate="worst"), all_guarded)["verdict"] == "open"
 
 
@@ -84,8 +98,12 @@ def test_the_worst_of_several_needs_a_wider_interval():
     "One case alone clears the bound by .1 of its half-width; as one of three it does not"
     one, others = (1.1, 1.0, {}), [(9, 1.0, {}), (9, 1.0, {})]
     assert judge(claim(), rows(one))["verdict"] == "holds"
-    assert judge(claim(estimate="worst"), rows(one, *others))["verdict"] == "open"
-    below = judge(claim(estimate="worst", side="below", no=3), rows(one, (2.5, 0.1, {})))
+    assert (
+        judge(claim(estimate="worst"), rows(one, *others))["verdict"] == "open"
+    )
+    below = judge(
+        claim(estimate="worst", side="below", no=3), rows(one, (2.5, 0.1, {}))
+    )
     assert below["value"] == 2.5 and below["verdict"] == "holds"
 
 
@@ -102,7 +120,10 @@ def test_a_printed_number_may_differ_by_its_rounding():
     table = pd.DataFrame([dict(value=3.514, x=3.51), dict(value=2.004, x=2.0)])
     rule = dict(estimate="printed", side="between", no=-0.005, yes=0.005)
     assert judge(claim(**rule), table)["verdict"] == "holds"
-    assert judge(claim(**rule), table.assign(x=[3.51, 2.01]))["verdict"] == "does not hold"
+    assert (
+        judge(claim(**rule), table.assign(x=[3.51, 2.01]))["verdict"]
+        == "does not hold"
+    )
 
 
 def test_an_open_claim_says_what_would_decide_and_no_rows_are_not_asked():
@@ -124,10 +145,15 @@ def test_claims_are_data(paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_word_that_ships_follows_from_its_numbers(paper):
-    table = pd.read_csv(core.paper_file(paper, "board.csv"), keep_default_na=False)
+    table = pd.read_csv(
+        core.paper_file(paper, "board.csv"), keep_default_na=False
+    )
     assert [*table] == claims.SHIPPED and len(table)
     for line in table.itertuples():
-        ends = [float(x) if x != "" else math.nan for x in (line.low, line.high, line.no, line.yes)]
+        ends = [
+            float(x) if x != "" else math.nan
+            for x in (line.low, line.high, line.no, line.yes)
+        ]
         said = word(*ends, line.side)
         # a guard can leave a claim open, and nothing else can change the word
         assert line.verdict in (said, "open"), (
@@ -138,10 +164,17 @@ def test_every_word_that_ships_follows_from_its_numbers(paper):
 @pytest.mark.parametrize("paper", ["compare", "icl"])
 def test_the_board_that_ships_is_that_of_all_rows(paper):
     "Whoever judges a paper, by whatever call, judges the same rows: those of the runs that figures read"
-    own = claims.shipped(board(paper).assign(readings="", confirmed="", looked=""))
-    ships = pd.read_csv(core.paper_file(paper, "board.csv"), keep_default_na=False)
+    own = claims.shipped(
+        board(paper).assign(readings="", confirmed="", looked="")
+    )
+    ships = pd.read_csv(
+        core.paper_file(paper, "board.csv"), keep_default_na=False
+    )
     columns = ["id", "model", "verdict", "value", "low", "high"]
-    assert own[columns].astype(str).values.tolist() == ships[columns].astype(str).values.tolist()
+    assert (
+        own[columns].astype(str).values.tolist()
+        == ships[columns].astype(str).values.tolist()
+    )
 
 
 @pytest.fixture
@@ -178,32 +211,51 @@ def test_board_and_forest(dice):
 
 
 def test_a_model_more_is_a_line_more(dice):
-    both = pd.concat([dice, dice[:1].assign(model="cube", value=0.5, low=0.4, high=0.6)])
-    found = board("dice", both, pd.DataFrame()).set_index(["id", "model"]).verdict
-    assert found["fair", "die"] == "holds" and found["fair", "cube"] == "does not hold"
+    both = pd.concat(
+        [dice, dice[:1].assign(model="cube", value=0.5, low=0.4, high=0.6)]
+    )
+    found = (
+        board("dice", both, pd.DataFrame()).set_index(["id", "model"]).verdict
+    )
+    assert (
+        found["fair", "die"] == "holds"
+        and found["fair", "cube"] == "does not hold"
+    )
 
 
 def test_rules_run_no_code(dice, tmp_path):
     "What stands in claims.yaml is values of columns: a text in the form of code selects nothing"
     file = tmp_path / "data/papers/dice/claims.yaml"
     file.write_text(
-        file.read_text().replace("quantity: rate", "quantity: '@pd.io.common.os.getpid() > 0'")
+        file.read_text().replace(
+            "quantity: rate", "quantity: '@pd.io.common.os.getpid() > 0'"
+        )
     )
     assert board("dice", dice, pd.DataFrame()).verdict[0] == "not asked"
     file.write_text("- {id: fair}\n")
     with pytest.raises(ValueError, match="list named `claims`"):
         read("dice")
     with pytest.raises(ValueError, match="claims that there are not"):
-        Rules(readings=dict(margin=dict(says="m", values=[0, 1], claims=["nobody"])))
+        Rules(
+            readings=dict(
+                margin=dict(says="m", values=[0, 1], claims=["nobody"])
+            )
+        )
 
 
 def test_confirmatory_rows_are_no_part_of_a_board(dice, tmp_path):
     record = dict(profile="laptop", mode="train", model="die")
-    (tmp_path / "data/papers/dice/registered.csv").write_text("id,rule\nfair,0\n")
+    (tmp_path / "data/papers/dice/registered.csv").write_text(
+        "id,rule\nfair,0\n"
+    )
     results.record("dice", dice[:1].drop(columns="model"), **record)
     results.record(
-        "dice", dice[:1].drop(columns="model"), **record | dict(profile="confirm", seed=1000)
+        "dice",
+        dice[:1].drop(columns="model"),
+        **record | dict(profile="confirm", seed=1000),
     )
     assert set(results.measured("dice").profile) == {"laptop"}
     fresh = results.measured("dice", confirm=True)
-    assert set(fresh.profile) == {"confirm"} and fresh.rule.str.len().tolist() == [12]
+    assert set(fresh.profile) == {
+        "confirm"
+    } and fresh.rule.str.len().tolist() == [12]

@@ -29,7 +29,11 @@ def half(x): return x / 2
 def test_functions_are_emptied():
     code = emptied(FUNCTION)
     ast.parse(code)
-    assert "Two times x" in code and "# twice as much" in code and "2 * x" not in code
+    assert (
+        "Two times x" in code
+        and "# twice as much" in code
+        and "2 * x" not in code
+    )
     assert (
         code.count("...  # your lines") == 1 and "x / 2" in code
     )  # a line of one has no body below
@@ -43,13 +47,20 @@ def test_page_for_a_class(word, tmp_path, capsys):
     nbformat.validate(nb)
     text = "\n".join(c.source for c in nb.cells)
     whole = "\n".join(c.source for c in nbformat.read(page, 4).cells)
-    assert text.count("...  # your lines") >= 2 and "Solution</summary>" not in text
     assert (
-        "Solution</summary>" in whole and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
+        text.count("...  # your lines") >= 2
+        and "Solution</summary>" not in text
+    )
+    assert (
+        "Solution</summary>" in whole
+        and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
     )
     assert not any(c.get("outputs") for c in nb.cells)
     before = out.read_bytes()
-    assert main(["student", word, "--out", str(out)]) == 2 and out.read_bytes() == before
+    assert (
+        main(["student", word, "--out", str(out)]) == 2
+        and out.read_bytes() == before
+    )
     assert "--out" in capsys.readouterr().err
 
 
@@ -58,22 +69,34 @@ def lab(tmp_path):
     "Function that saves a notebook as `make lab` does, in a repository with one notebook"
     code = nbformat.v4.new_code_cell("1 + 1", id="a", execution_count=1)
     code.outputs = [
-        nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=1)
+        nbformat.v4.new_output(
+            "execute_result", {"text/plain": "2"}, execution_count=1
+        )
     ]
     nb = nbformat.v4.new_notebook(cells=[code])
     (tmp_path / "settings.ini").write_text((TOP / "settings.ini").read_text())
     (tmp_path / "page.ipynb").write_text(nbformat.writes(nb))
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        [*who, "commit", "-qm", "first"],
+    ):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    config = SimpleNamespace(LabApp=SimpleNamespace(), ContentsManager=SimpleNamespace())
+    config = SimpleNamespace(
+        LabApp=SimpleNamespace(), ContentsManager=SimpleNamespace()
+    )
     exec((TOP / "tools/lab.py").read_text(), dict(get_config=lambda: config))
 
     def save(change, name="page.ipynb"):
-        model = dict(type="notebook", content=nbformat.reads(nbformat.writes(nb), 4))
+        model = dict(
+            type="notebook", content=nbformat.reads(nbformat.writes(nb), 4)
+        )
         change(model["content"].cells[0])
         config.ContentsManager.pre_save_hook(
-            model=model, path=name, contents_manager=SimpleNamespace(root_dir=str(tmp_path))
+            model=model,
+            path=name,
+            contents_manager=SimpleNamespace(root_dir=str(tmp_path)),
         )
         return model["content"].cells[0]
 

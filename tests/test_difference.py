@@ -14,7 +14,9 @@ from memnb.run import cli
 def git(top, *words):
     "Do something in a repository of one's own"
     who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    subprocess.run(["git", "-C", str(top), *who, *words], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", str(top), *who, *words], check=True, capture_output=True
+    )
 
 
 def scaled(file, quantity, by):
@@ -34,7 +36,9 @@ def house(tmp_path, home, monkeypatch, top):
     shutil.copytree(top / "data/papers", tmp_path / "data/papers")
     monkeypatch.setattr(difference, "checkout", lambda: tmp_path)
     for room in core, difference, results:
-        monkeypatch.setattr(room, "share_dir", lambda kind: tmp_path / "data" / kind)
+        monkeypatch.setattr(
+            room, "share_dir", lambda kind: tmp_path / "data" / kind
+        )
     try:
         git(tmp_path, "init", "-q")
     except OSError:
@@ -50,13 +54,17 @@ def said(capsys, *words):
 
 
 def test_nothing_differs_and_no_paper_is_asked(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, "verdicts", lambda *a: pytest.fail("claims were judged"))
+    monkeypatch.setattr(
+        difference, "verdicts", lambda *a: pytest.fail("claims were judged")
+    )
     assert said(capsys) == (0, "nothing differs\n", "")
 
 
 def test_without_runs_nothing_is_compared(home, top, capsys, monkeypatch):
     "In a folder of one's own, and in a checkout whose rows are those of its commit"
-    monkeypatch.setattr(difference, "differences", lambda *a: pytest.fail("compared"))
+    monkeypatch.setattr(
+        difference, "differences", lambda *a: pytest.fail("compared")
+    )
     told = "nothing differs: no run has written rows beside those that ship\n"
     assert said(capsys) == (0, told, "")
     code, _, err = said(capsys, "nobody")
@@ -88,7 +96,11 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
     n = scaled(file, "bits", 1 / 3)
     code, out, err = said(capsys, "capacity")
     first, second, *turned, last = out.splitlines()
-    assert code == 0 and err == "" and first.startswith(f"capacity night seed 0: {n} changed of ")
+    assert (
+        code == 0
+        and err == ""
+        and first.startswith(f"capacity night seed 0: {n} changed of ")
+    )
     assert second.startswith(f"  bits by up to 67 % ({n})") and re.search(
         r", [1-9]\d* verdicts? turned$", last
     )
@@ -98,8 +110,12 @@ def test_numbers_and_verdicts_that_turned(house, capsys):
 
 
 def test_times_say_nothing_of_a_claim(house, capsys, monkeypatch):
-    monkeypatch.setattr(difference, "verdicts", lambda *a: pytest.fail("claims were judged"))
-    (file,) = (house / "data/papers/icl/measured").glob("night-model=planted_file.planted*.parquet")
+    monkeypatch.setattr(
+        difference, "verdicts", lambda *a: pytest.fail("claims were judged")
+    )
+    (file,) = (house / "data/papers/icl/measured").glob(
+        "night-model=planted_file.planted*.parquet"
+    )
     n = scaled(file, "seconds", 1.5)
     code, out, err = said(capsys, "icl")
     assert (
@@ -133,10 +149,15 @@ def test_runs_that_are_new_or_gone(house, capsys):
         and "tabular laptop seed 7: a run that does not ship, 1 rows" in out
     )
     assert out.count("icl ") == out.count(": no longer there, ") == gone
-    assert out.splitlines()[-1].startswith(f"{gone + 1} of ") and "no verdicts turned" in out
+    assert (
+        out.splitlines()[-1].startswith(f"{gone + 1} of ")
+        and "no verdicts turned" in out
+    )
 
 
-def test_an_installed_package_compares_with_its_copies(house, tmp_path, monkeypatch, capsys):
+def test_an_installed_package_compares_with_its_copies(
+    house, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(difference, "checkout", lambda: None)
     own = house / "own"
     monkeypatch.setenv("MEMNB_HOME", str(own))
@@ -157,9 +178,15 @@ def test_the_board_that_ships_is_that_of_the_rows_that_ship(paper, top):
 
 def test_boards_are_written_by_the_command(house, capsys):
     code, out, err = said(capsys, "tabular", "--write")
-    assert (code, err) == (0, "") and out.splitlines()[-1].endswith("data/papers/tabular/board.csv")
-    d = pd.read_csv(house / "data/papers/tabular/board.csv", keep_default_na=False)
-    assert [*d] == ["id", "model", "verdict"] and d.equals(d.sort_values(["id", "model"]))
+    assert (code, err) == (0, "") and out.splitlines()[-1].endswith(
+        "data/papers/tabular/board.csv"
+    )
+    d = pd.read_csv(
+        house / "data/papers/tabular/board.csv", keep_default_na=False
+    )
+    assert [*d] == ["id", "model", "verdict"] and d.equals(
+        d.sort_values(["id", "model"])
+    )
 
 
 def test_mistakes_are_one_line(house, capsys):
@@ -170,4 +197,8 @@ def test_mistakes_are_one_line(house, capsys):
     )
     shutil.rmtree(house / ".git")
     code, out, err = said(capsys)
-    assert code == 2 and "this folder has no commit" in err and err.count("\n") == 1
+    assert (
+        code == 2
+        and "this folder has no commit" in err
+        and err.count("\n") == 1
+    )

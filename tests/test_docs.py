@@ -17,7 +17,9 @@ from test_repo import NOTEBOOKS, TOP
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not find_spec("myst_nb"), reason="install the extra 'docs'"),
+    pytest.mark.skipif(
+        not find_spec("myst_nb"), reason="install the extra 'docs'"
+    ),
 ]
 
 
@@ -29,7 +31,9 @@ def png(**said):
     info, out = PngInfo(), io.BytesIO()
     for k, v in said.items():
         info.add_text(k, v)
-    Image.new("RGB", (400, 200), "white").save(out, "png", pnginfo=info, dpi=(200, 200))
+    Image.new("RGB", (400, 200), "white").save(
+        out, "png", pnginfo=info, dpi=(200, 200)
+    )
     return out.getvalue()
 
 
@@ -54,7 +58,11 @@ def write_notebook(path, *cells):
             dict(
                 cells=made,
                 metadata=dict(
-                    kernelspec=dict(name="python3", display_name="Python 3", language="python")
+                    kernelspec=dict(
+                        name="python3",
+                        display_name="Python 3",
+                        language="python",
+                    )
                 ),
                 nbformat=4,
                 nbformat_minor=5,
@@ -82,7 +90,10 @@ def write_toy(top):
         )
 
     def caption(n):
-        return shown(text_markdown=f"*Number {n} is thrown $x^{n}$ times.*", text_plain="x")
+        return shown(
+            text_markdown=f"*Number {n} is thrown $x^{n}$ times.*",
+            text_plain="x",
+        )
 
     say, after = (
         shown(text_markdown="We see **3 of 6**, $y^2$.", text_plain="x"),
@@ -98,8 +109,14 @@ def write_toy(top):
         ("plain = 2", [pic(3), after]),
         "See:\n\n![dice](../figures/toy_fig1.png)\n\n![old](../figures/toy_fig2.png)",
     )
-    write_notebook(top / "nbs/toy/index.ipynb", "# Reference notebooks of the dice")
-    write_notebook(top / "nbs/toy/bones.ipynb", "# How bones are cut", ("#| hide\nsecret = 3", []))
+    write_notebook(
+        top / "nbs/toy/index.ipynb", "# Reference notebooks of the dice"
+    )
+    write_notebook(
+        top / "nbs/toy/bones.ipynb",
+        "# How bones are cut",
+        ("#| hide\nsecret = 3", []),
+    )
     (top / "figures/toy_fig1.png").write_bytes(
         png(Title="Dice fall", Foot="n = 6", Description="Each falls *once*.")
     )
@@ -111,7 +128,9 @@ def site(tmp_path_factory):
     "The site, built from a copy of what it needs"
     top = tmp_path_factory.mktemp("site")
     for d in ["nbs", "figures", "data/papers"]:
-        shutil.copytree(TOP / d, top / d, ignore=shutil.ignore_patterns(".*", "kernel-*"))
+        shutil.copytree(
+            TOP / d, top / d, ignore=shutil.ignore_patterns(".*", "kernel-*")
+        )
     shutil.copytree(
         TOP / "docs",
         top / "docs",
@@ -137,9 +156,15 @@ def site(tmp_path_factory):
 
 
 def test_site_has_every_notebook_and_the_report(site):
-    pages = [p.relative_to(TOP).with_suffix(".html").as_posix() for p in NOTEBOOKS]
+    pages = [
+        p.relative_to(TOP).with_suffix(".html").as_posix() for p in NOTEBOOKS
+    ]
     lost = [p for p in pages if not (site / p).is_file()]
-    assert not lost and (site / "report.html").is_file() and (site / "index.html").is_file()
+    assert (
+        not lost
+        and (site / "report.html").is_file()
+        and (site / "index.html").is_file()
+    )
     front = (site / "index.html").read_text(encoding="utf8")
     assert all(p in front for p in pages)
 
@@ -148,9 +173,19 @@ def test_a_sixth_paper_appears_by_itself(site):
     "Pages, the reference notebooks of each paper in the order of the pages, extra, rooms; and its claims in the report"
     front = (site / "index.html").read_text(encoding="utf8")
     body = front[front.index("toctree-wrapper") : front.index("</article>")]
-    links = [unquote(l) for l in re.findall(r'<a [^>]*href="(nbs/[^"#]*)\.html"', body)]
-    kinds = [re.sub(r"nbs/(?:\d\d_.*|(index$)|(\w+)/.*)", r"\1\2", l) or "page" for l in links]
-    order = [k for k, before in zip(kinds, [None, *kinds]) if k not in (before, "extra")]
+    links = [
+        unquote(l)
+        for l in re.findall(r'<a [^>]*href="(nbs/[^"#]*)\.html"', body)
+    ]
+    kinds = [
+        re.sub(r"nbs/(?:\d\d_.*|(index$)|(\w+)/.*)", r"\1\2", l) or "page"
+        for l in links
+    ]
+    order = [
+        k
+        for k, before in zip(kinds, [None, *kinds])
+        if k not in (before, "extra")
+    ]
     assert (
         order[:2] == ["index", "page"]
         and order[-2:] == ["toy", "rooms"]
@@ -160,10 +195,18 @@ def test_a_sixth_paper_appears_by_itself(site):
         links[kinds.index("toy") :][:2] == ["nbs/toy/index", "nbs/toy/bones"]
         and "Reference notebooks: toy" in front
     )
-    papers = [p.stem[3:] for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb"))]
-    assert list(order[2:-2]) == [w for w in papers if (TOP / "nbs" / w).is_dir()]
+    papers = [
+        p.stem[3:] for p in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb"))
+    ]
+    assert list(order[2:-2]) == [
+        w for w in papers if (TOP / "nbs" / w).is_dir()
+    ]
     report = (site / "report.html").read_text(encoding="utf8")
-    assert "Toy dice" in report and "Throw 1" in report and "Files that were left out" not in report
+    assert (
+        "Toy dice" in report
+        and "Throw 1" in report
+        and "Files that were left out" not in report
+    )
     assert "rooms" not in re.findall(
         r'<tr><th scope="row"><a[^>]*>[^<]*</a></th><td>(\w+)</td>', report
     )
@@ -177,11 +220,20 @@ def test_captions_stand_below_their_pictures(site):
 
     def seen(html):
         return (
-            " ".join(unescape(re.sub("<[^>]+>", "", html)).split()).removesuffix("#").rstrip("¶ ")
+            " ".join(unescape(re.sub("<[^>]+>", "", html)).split())
+            .removesuffix("#")
+            .rstrip("¶ ")
         )
 
-    assert [re.search('alt="([^"]*)"', f)[1] for f in found] == ["Throw 1", "Throw 2", "Dice fall"]
-    captions = [seen(re.search("<figcaption>(.*)</figcaption>", f, re.S)[1]) for f in found]
+    assert [re.search('alt="([^"]*)"', f)[1] for f in found] == [
+        "Throw 1",
+        "Throw 2",
+        "Dice fall",
+    ]
+    captions = [
+        seen(re.search("<figcaption>(.*)</figcaption>", f, re.S)[1])
+        for f in found
+    ]
     assert captions == [
         "Number 1 is thrown x1 times.",
         "Number 2 is thrown x2 times.",
@@ -211,10 +263,14 @@ def test_papers_come_first_with_picture_and_rows(site):
     cards = front[: front.index("toctree-wrapper")]
     cards = cards[cards.index("<article") :]
     assert front.index("Papers") < front.index("Reference notebooks")
-    for p in [p for p in NOTEBOOKS if p.parent == TOP / "nbs" and p.name[:1].isdigit()]:
+    for p in [
+        p for p in NOTEBOOKS if p.parent == TOP / "nbs" and p.name[:1].isdigit()
+    ]:
         word, page = (
             p.stem[3:],
-            (site / "nbs" / p.with_suffix(".html").name).read_text(encoding="utf8"),
+            (site / "nbs" / p.with_suffix(".html").name).read_text(
+                encoding="utf8"
+            ),
         )
         picture = re.search(rf"{word}_(x_found|fig2)", cards)
         assert f'href="nbs/{p.stem}.html"' in cards and picture, word
@@ -224,11 +280,17 @@ def test_papers_come_first_with_picture_and_rows(site):
                 f"{word}: {found.index('<img ')} letters before the picture"
             )
         links = set(re.findall(r'class="rows" href="\.\./([^"]*)"', page))
-        assert links == {f"rows/{word}.html"} and (site / f"rows/{word}.html").is_file()
-        files = re.findall(
-            rf'href="({word}/[^"]*\.csv)"', (site / f"rows/{word}.html").read_text(encoding="utf8")
+        assert (
+            links == {f"rows/{word}.html"}
+            and (site / f"rows/{word}.html").is_file()
         )
-        assert files and all((site / "rows" / unquote(f)).is_file() for f in files)
+        files = re.findall(
+            rf'href="({word}/[^"]*\.csv)"',
+            (site / f"rows/{word}.html").read_text(encoding="utf8"),
+        )
+        assert files and all(
+            (site / "rows" / unquote(f)).is_file() for f in files
+        )
         assert "<table" in page and not re.search(
             r"\|\s*:?-{3,}", re.sub(r"(?s)<(pre|script)\b.*?</\1>", "", page)
         ), f"{word}: a table in raw pipes"
@@ -237,19 +299,23 @@ def test_papers_come_first_with_picture_and_rows(site):
 def test_site_names_no_server_in_what_it_loads(site):
     for p in site.rglob("*.html"):
         tags = re.findall(
-            r"<(?:script|link|img|iframe|source)\b[^>]*>", p.read_text(encoding="utf8")
+            r"<(?:script|link|img|iframe|source)\b[^>]*>",
+            p.read_text(encoding="utf8"),
         )
         loads = [
             t
             for t in tags
-            if re.search(r'(?:src|href)="(?:https?:)?//', t) and 'rel="canonical"' not in t
+            if re.search(r'(?:src|href)="(?:https?:)?//', t)
+            and 'rel="canonical"' not in t
         ]
         assert not loads, f"{p.name}: {loads[:3]}"
 
 
 def test_links_inside_of_the_site_lead_somewhere(site):
     for p in [*site.glob("*.html"), *site.glob("nbs/**/*.html")]:
-        for link in re.findall(r'<a [^>]*href="([^"]*)"', p.read_text(encoding="utf8")):
+        for link in re.findall(
+            r'<a [^>]*href="([^"]*)"', p.read_text(encoding="utf8")
+        ):
             file = unquote(link.partition("#")[0])
             if file and ":" not in file:
                 assert (p.parent / file).exists(), f"{p.name} -> {link}"
@@ -276,8 +342,12 @@ def test_site_opens_from_disk(site, tmp_path):
                 'getAttribute("display"), x.offsetHeight || x.getBoundingClientRect().height])'
             )
             if p.parent == site / "nbs":  # the pages
-                assert not (lost := cut_on_paper(page)), f"{p.name}, on paper: {lost}"
-                page.execute_cdp_cmd("Emulation.setEmulatedMedia", dict(media=""))
+                assert not (lost := cut_on_paper(page)), (
+                    f"{p.name}, on paper: {lost}"
+                )
+                page.execute_cdp_cmd(
+                    "Emulation.setEmulatedMedia", dict(media="")
+                )
                 page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         assert {kind for _, kind, _ in high} == {
             "block",
@@ -290,6 +360,13 @@ def test_site_opens_from_disk(site, tmp_path):
         def found():
             return page.find_elements("css selector", "#search-results li a")
 
-        wait(lambda: any("11_icl" in a.get_attribute("href") for a in found()), 20)
-        severe = [e["message"] for e in page.get_log("browser") if e["level"] == "SEVERE"]
+        wait(
+            lambda: any("11_icl" in a.get_attribute("href") for a in found()),
+            20,
+        )
+        severe = [
+            e["message"]
+            for e in page.get_log("browser")
+            if e["level"] == "SEVERE"
+        ]
         assert not severe, severe

@@ -22,10 +22,17 @@ def tiny(tmp_path_factory):
     "A folder with a small model of random weights and its tokenizer"
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        PreTrainedTokenizerFast,
+    )
 
     torch.manual_seed(0)
-    words = {w: i for i, w in enumerate(["<s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])}
+    words = {
+        w: i
+        for i, w in enumerate(["<s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])
+    }
     tok = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tok.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     folder = tmp_path_factory.mktemp("tiny") / "model"
@@ -67,7 +74,10 @@ def plain(folder):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    net, tok = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    net, tok = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     out = []
     for p, c in (("a b c d", " e f"), ("a b c", " g")):
         a, b = tok(p).input_ids, tok(c, add_special_tokens=False).input_ids
@@ -101,18 +111,25 @@ def test_an_edited_layer_is_another_model(folder, tmp_path):
     assert close(first, plain(folder))
     edit(folder)
     assert close(
-        scores(hf.HF("x", "x", a.net, a.tok, store=Store(tmp_path / "o"))), first
+        scores(hf.HF("x", "x", a.net, a.tok, store=Store(tmp_path / "o"))),
+        first,
     )  # the one in hand
     b = lm.load(f"hf:{folder}")
     second = scores(b)
-    assert b.id != id_a and close(second, plain(folder)) and not close(first, second)
+    assert (
+        b.id != id_a
+        and close(second, plain(folder))
+        and not close(first, second)
+    )
     assert a.net is not b.net and close(scores(a), first)
 
 
 def test_weights_in_hand_do_not_follow_the_file(folder, tmp_path):
     a = lm.load(f"hf:{folder}")
     want = plain(folder)
-    edit(folder)  # before anything was asked: nothing of the file may still be lazily read
+    edit(
+        folder
+    )  # before anything was asked: nothing of the file may still be lazily read
     assert close(scores(a), want)
 
 
@@ -127,7 +144,9 @@ def test_pickles_and_torn_weights_are_refused(folder):
     with pytest.raises(ValueError, match="cut short or damaged"):
         lm.load(f"hf:{folder}")
     save_file(
-        {k: v for k, v in weights.items() if "layers.2" not in k}, whole, metadata=dict(format="pt")
+        {k: v for k, v in weights.items() if "layers.2" not in k},
+        whole,
+        metadata=dict(format="pt"),
     )
     with pytest.raises(ValueError, match="would be random"):
         lm.load(f"hf:{folder}")
@@ -146,7 +165,9 @@ def test_planted_models_and_their_bases(folder, home):
     assert sorted(p.name for p in top.parent.iterdir()) == ["toy"]
     a = lm.load("planted:toy")
     first = scores(a)
-    plant.make(f"hf:{folder}", items, "toy", mixed=0, tokens=64, seed=1, lr=0.05)
+    plant.make(
+        f"hf:{folder}", items, "toy", mixed=0, tokens=64, seed=1, lr=0.05
+    )
     b = lm.load("planted:toy")
     assert b.id != a.id and not close(scores(b), first)
     edit(folder)
@@ -192,9 +213,9 @@ def test_the_unpacked_model_is_verified(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         assert hf.fetch() == folder and len(made) == n + 1
         assert "anew" in capfd.readouterr().err
-        assert (folder / "model.safetensors").read_bytes() == bytes(1000) and len(
-            list(folder.iterdir())
-        ) == 2
+        assert (folder / "model.safetensors").read_bytes() == bytes(
+            1000
+        ) and len(list(folder.iterdir())) == 2
     assert (tmp_path / "other").read_text() == "x"
     assert not [p for p in tmp_path.iterdir() if p.name.startswith("tmp")]
     if os.name == "posix":
@@ -228,11 +249,23 @@ def run(code, **env):
 def program(folder, code, *flags):
     "A C program with gpt.c in it, compiled and run"
     main, exe = folder / "main.c", folder / "main"
-    main.write_text(f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}')
-    command = [*core.compiler(), *flags, str(main), "-o", str(exe), "-lm", "-lpthread"]
+    main.write_text(
+        f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}'
+    )
+    command = [
+        *core.compiler(),
+        *flags,
+        str(main),
+        "-o",
+        str(exe),
+        "-lm",
+        "-lpthread",
+    ]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-2000:]
-    return subprocess.run([str(exe)], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [str(exe)], capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.mark.slow
@@ -244,7 +277,10 @@ def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
     assert first[0] == 0 and first[1].startswith("library -"), first
     (lib,) = cache.glob("engine-*/*.so")
     note = lib.with_suffix(".sha256")
-    assert [p.stat().st_mode & 0o777 for p in (lib.parent, note)] == [0o700, 0o600]
+    assert [p.stat().st_mode & 0o777 for p in (lib.parent, note)] == [
+        0o700,
+        0o600,
+    ]
     assert note.read_text() == core.sha256(lib)
     own = lib.read_bytes()
     evil = tmp_path / "evil.c"
@@ -254,7 +290,8 @@ def test_a_foreign_or_torn_library_is_never_loaded(tmp_path):
     )
     cc = core.compiler()
     subprocess.run(
-        [*cc, "-shared", "-fPIC", str(evil), "-o", str(tmp_path / "evil.so")], check=True
+        [*cc, "-shared", "-fPIC", str(evil), "-o", str(tmp_path / "evil.so")],
+        check=True,
     )
     for raw in (
         (tmp_path / "evil.so").read_bytes(),
@@ -327,8 +364,17 @@ int main(void) {
 @needs_c
 def test_sanitizers_find_nothing(tmp_path):
     "Training and scoring, compiled to watch every access and every undefined operation"
-    flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC", "-O3", "-fno-trapping-math")]
-    san = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = [
+        f
+        for f in engine.FLAGS
+        if f not in ("-shared", "-fPIC", "-O3", "-fno-trapping-math")
+    ]
+    san = [
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    ]
     empty, exe = tmp_path / "empty.c", tmp_path / "empty"
     empty.write_text("int main(void) { return 0; }")
     try:
@@ -420,7 +466,9 @@ def features():
     "What this processor of the kind x86-64 can do, as Linux names it; nothing elsewhere"
     info = Path("/proc/cpuinfo")
     return (
-        set(info.read_text().split()) if info.exists() and os.uname().machine == "x86_64" else set()
+        set(info.read_text().split())
+        if info.exists() and os.uname().machine == "x86_64"
+        else set()
     )
 
 
@@ -432,20 +480,30 @@ def builds():
     for w in (64, 32, 16):
         yield f"{w} bytes", [march, mtune, f"-DWIDTH={w}", *rest]
     for kind, feature in {"x86-64-v2": "sse4_2", "x86-64-v3": "fma"}.items():
-        if {feature, "avx512vl" if kind == "x86-64-v3" else feature} <= features():
+        if {
+            feature,
+            "avx512vl" if kind == "x86-64-v3" else feature,
+        } <= features():
             yield kind, [f"-march={kind}", *rest]
 
 
 def trained(c, precision):
     "Losses, weights, moments and scores after four steps of the engine in C on two threads, as bytes"
     rng = np.random.default_rng(0)
-    ids, lens = rng.integers(c.vocab, size=(8, c.length)), rng.integers(1, c.length + 1, 8)
+    ids, lens = (
+        rng.integers(c.vocab, size=(8, c.length)),
+        rng.integers(1, c.length + 1, 8),
+    )
     data = ids.astype("int32"), lens.astype("int32")
     how = engine.Schedule(4, 6, 0.01, precision=precision)
     state = [engine.init_weights(c), *np.zeros((2, c.n_params), "float32")]
     one = engine.Native(c, how, data, threads=2)
-    losses = one.train(state, 0, engine.batch_order(8, 6, 0, 4), how.rates(0, 4))
-    return b"".join(x.tobytes() for x in (losses, *state, *one.score(state, *data)))
+    losses = one.train(
+        state, 0, engine.batch_order(8, 6, 0, 4), how.rates(0, 4)
+    )
+    return b"".join(
+        x.tobytes() for x in (losses, *state, *one.score(state, *data))
+    )
 
 
 @needs_c
@@ -454,9 +512,17 @@ def test_every_width_takes_the_steps_of_torch(tmp_path, monkeypatch):
     from memnb import nets
 
     monkeypatch.delenv("MEMNB_ENGINE", raising=False)
-    models = engine.Config(2, 16, 70, 9), engine.Config(1, 24, 200, 37), engine.Config(1, 8, 50, 64)
+    models = (
+        engine.Config(2, 16, 70, 9),
+        engine.Config(1, 24, 200, 37),
+        engine.Config(1, 8, 50, 64),
+    )
     own = engine.library()
-    found = {"as it is used": [trained(c, p) for c in models for p in engine.PRECISIONS]}
+    found = {
+        "as it is used": [
+            trained(c, p) for c in models for p in engine.PRECISIONS
+        ]
+    }
     assert own.width() in (64, 32, 16)
     for name, flags in builds():
         out = tmp_path / f"{name}.so"
@@ -466,7 +532,10 @@ def test_every_width_takes_the_steps_of_torch(tmp_path, monkeypatch):
         monkeypatch.setattr(engine, "library", lambda lib=lib: lib)
         assert name.split()[0] in (str(lib.width()), "x86-64-v2", "x86-64-v3")
         for c in models:
-            assert nets._same_steps(c, np.random.default_rng(0), "fp32"), (name, c)
+            assert nets._same_steps(c, np.random.default_rng(0), "fp32"), (
+                name,
+                c,
+            )
         found[name] = [trained(c, p) for c in models for p in engine.PRECISIONS]
     apart = (
         {"x86-64-v2"} if "fma" in features() else set()
@@ -498,25 +567,37 @@ int main(void) {
 @needs_c
 def test_an_arm_processor_takes_the_same_steps(tmp_path, monkeypatch):
     "Compiled for aarch64 and run by qemu: products of all shapes, and three steps as here"
-    cross, qemu = (shutil.which(w) for w in ("aarch64-linux-gnu-gcc", "qemu-aarch64"))
+    cross, qemu = (
+        shutil.which(w) for w in ("aarch64-linux-gnu-gcc", "qemu-aarch64")
+    )
     if not (cross and qemu):
-        pytest.skip("needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user of Debian")
+        pytest.skip(
+            "needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user of Debian"
+        )
     flags = [f for f in engine.FLAGS if f not in ("-shared", "-fPIC")]
-    *here, width, steps, scores = program(tmp_path, TRAINED, *flags).stdout.split()
+    *here, width, steps, scores = program(
+        tmp_path, TRAINED, *flags
+    ).stdout.split()
     monkeypatch.setenv("CC", cross)
     arm = [f for f in flags if "=" not in f] + ["-static"]
     for code, wanted in ((PRODUCTS, ["1", "1", "1"]), (TRAINED, None)):
         main, exe = tmp_path / "arm.c", tmp_path / "arm"
-        main.write_text(f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}')
+        main.write_text(
+            f'#include <stdio.h>\n#include "{core.package_dir() / "gpt.c"}"\n{code}'
+        )
         command = [cross, *arm, "-w", main, "-o", exe, "-lm", "-lpthread"]
         subprocess.run(command, check=True)
-        ran = subprocess.run([qemu, exe], capture_output=True, text=True, timeout=600, check=True)
+        ran = subprocess.run(
+            [qemu, exe], capture_output=True, text=True, timeout=600, check=True
+        )
         told = ran.stdout.split()
         if wanted:
             assert told == wanted
     *there, width, steps_there, scores_there = told
     assert (width, steps_there) == ("16", steps)
-    assert np.allclose([float(x) for x in there], [float(x) for x in here], atol=1e-4)
+    assert np.allclose(
+        [float(x) for x in there], [float(x) for x in here], atol=1e-4
+    )
     assert float(scores_there) == pytest.approx(float(scores), abs=1e-2)
 
 
@@ -541,8 +622,19 @@ def test_blocks_at_every_width(tmp_path, monkeypatch):
     for name, (march, *rest) in builds():
         width = [f for f in rest if "WIDTH" in f]
         out = tmp_path / f"{name}.so"
-        command = [*core.compiler(), march, "-mtune=generic", *fourbit.FLAGS, "-O2", *width, "-w"]
-        subprocess.run([*command, core.package_dir() / "fourbit.c", "-o", out, "-lm"], check=True)
+        command = [
+            *core.compiler(),
+            march,
+            "-mtune=generic",
+            *fourbit.FLAGS,
+            "-O2",
+            *width,
+            "-w",
+        ]
+        subprocess.run(
+            [*command, core.package_dir() / "fourbit.c", "-o", out, "-lm"],
+            check=True,
+        )
         libraries[name] = fourbit.opened(out)
     for bits, rows, cols in ((4, 48, 96), (8, 16, 576)):
         w = torch.tensor(block_weights(rows, cols, bits))
@@ -554,8 +646,12 @@ def test_blocks_at_every_width(tmp_path, monkeypatch):
                 kept, matrix = fourbit.blocks(w)
                 assert matrix["bits"] == bits
                 y = torch.empty(n, rows)
-                assert lib.multiply(matrix.ctypes.data, n, x.data_ptr(), y.data_ptr(), 1)
-                assert (y - want).abs().max() <= 1e-6 * (x.abs() @ w.abs().T).max()
+                assert lib.multiply(
+                    matrix.ctypes.data, n, x.data_ptr(), y.data_ptr(), 1
+                )
+                assert (y - want).abs().max() <= 1e-6 * (
+                    x.abs() @ w.abs().T
+                ).max()
                 if name != "x86-64-v2" or "fma" not in features():
                     found[name] = y.numpy().tobytes()
             assert len(set(found.values())) == 1, (bits, n)
@@ -571,11 +667,18 @@ def test_two_processes_train_into_one_folder(tmp_path):
         f = gpt.fit(c, x, epochs=40, batch=4, every=1, folder=sys.argv[1])
         print(f.params.sum())
     """
-    env = os.environ | dict(PYTHONPATH=str(core.package_dir().parent), OMP_NUM_THREADS="1")
+    env = os.environ | dict(
+        PYTHONPATH=str(core.package_dir().parent), OMP_NUM_THREADS="1"
+    )
     env |= dict(MEMNB_ENGINE="torch")
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "runs")],
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(code),
+                str(tmp_path / "runs"),
+            ],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,14 +11,19 @@ from memnb.run.cli import main
 
 def test_prose_says_what_the_rows_say(top):
     wrong = facts.check(facts.prose(top))
-    assert not wrong, "after a look at each sentence, `memnb facts --write`:\n" + "\n".join(
-        f"{file.name}: {s}" for file, said in wrong.items() for s in said
+    assert not wrong, (
+        "after a look at each sentence, `memnb facts --write`:\n"
+        + "\n".join(
+            f"{file.name}: {s}" for file, said in wrong.items() for s in said
+        )
     )
 
 
 @pytest.fixture
 def toy(monkeypatch):
-    known = dict(low=2.711, n=1234, falls=-0.5, none=True, more=False, who="iris")
+    known = dict(
+        low=2.711, n=1234, falls=-0.5, none=True, more=False, who="iris"
+    )
     monkeypatch.setattr(facts, "facts", lambda word: known)
 
 
@@ -44,7 +49,9 @@ def test_a_digit_is_put_right_as_it_is_printed(toy, text, right):
 
 
 def test_sentences_touched_are_told(toy):
-    _, (said,) = facts.checked("First. It holds 2.5<!--toy.low--> bits a weight. Last.")
+    _, (said,) = facts.checked(
+        "First. It holds 2.5<!--toy.low--> bits a weight. Last."
+    )
     assert said == "It holds 2.5<!--toy.low--> bits a weight [now 2.7]"
 
 
@@ -58,7 +65,10 @@ def test_command_writes_and_tells(toy, tmp_path, monkeypatch, capsys):
     file.write_text("It holds 2.5<!--toy.low--> bits.")
     monkeypatch.setattr(facts, "prose", lambda top: [file])
     assert main(["facts"]) == 1 and "2.5<!--" in file.read_text()
-    assert main(["facts", "--write"]) == 0 and "2.7<!--toy.low-->" in file.read_text()
+    assert (
+        main(["facts", "--write"]) == 0
+        and "2.7<!--toy.low-->" in file.read_text()
+    )
     assert "README.md: It holds" in capsys.readouterr().out
     assert main(["facts"]) == 0
 
@@ -82,13 +92,21 @@ def test_command_writes_and_tells(toy, tmp_path, monkeypatch, capsys):
         "x := 1",
     ],
 )
-def test_a_fact_selects_and_counts_and_is_no_program(line, tmp_path, monkeypatch):
+def test_a_fact_selects_and_counts_and_is_no_program(
+    line, tmp_path, monkeypatch
+):
     "A folder of somebody's paper runs no code; also where it has a column of the name of a method"
     from memnb import results
 
     monkeypatch.chdir(tmp_path)
     table = pd.DataFrame(
-        dict(model=["a", "b"], n=[1, 2], value=[0.5, 2.0], what="to_csv", to_csv=1)
+        dict(
+            model=["a", "b"],
+            n=[1, 2],
+            value=[0.5, 2.0],
+            what="to_csv",
+            to_csv=1,
+        )
     )
     for name in ("measured", "reported"):
         monkeypatch.setattr(results, name, lambda word: table)

@@ -26,14 +26,32 @@ def test_figures_draw_what_their_text_says(word):
 
 def sketch(**change):
     "A small figure of one labelled series with error bars, beside bars and a line, as text"
-    given = dict(label="near-exact", low=0.1, colour="#D55E00", x="demonstrations", scale="linear")
+    given = dict(
+        label="near-exact",
+        low=0.1,
+        colour="#D55E00",
+        x="demonstrations",
+        scale="linear",
+    )
     given |= change
     fig, ax = plt.subplots()
     arms = [[given["low"], 0.1], [0.3, 0.2]]
-    ax.errorbar([1, 2], [0.5, 0.6], yerr=arms, fmt="o", color=given["colour"], label=given["label"])
+    ax.errorbar(
+        [1, 2],
+        [0.5, 0.6],
+        yerr=arms,
+        fmt="o",
+        color=given["colour"],
+        label=given["label"],
+    )
     ax.bar(["a name", "another"], [3, 4])
     ax.axhline(0.25, ls="--")
-    ax.set(xlabel=given["x"], ylabel="recall", yscale=given["scale"], title="a title")
+    ax.set(
+        xlabel=given["x"],
+        ylabel="recall",
+        yscale=given["scale"],
+        title="a title",
+    )
     ax.legend(title="matches")
     text = figures.described(fig)
     plt.close(fig)
@@ -77,4 +95,7 @@ def test_machines_may_differ_in_the_last_digit_only():
     assert figures.differences(was, was.replace("a1", "a2"))
     assert figures.differences(was, was.replace("0072b2", "0072b3"))
     other = was.replace("fig1", "fig2")
-    assert figures.differences(was, other) == ["fig1: no longer drawn", "fig2: new"]
+    assert figures.differences(was, other) == [
+        "fig1: no longer drawn",
+        "fig2: new",
+    ]

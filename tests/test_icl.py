@@ -26,18 +26,28 @@ class Some(lm.LM):
 
 @pytest.fixture
 def model(tmp_path):
-    return Some("some", "some", "completion", store=lm.Store(tmp_path / "s.sqlite"))
+    return Some(
+        "some", "some", "completion", store=lm.Store(tmp_path / "s.sqlite")
+    )
 
 
 def texts(n=12):
     "A labelled text set; text i has words with the i-th letter"
-    rows = [(" ".join(f"{chr(97 + i)}{j}" for j in range(6)), "xy"[i % 2]) for i in range(n)]
+    rows = [
+        (" ".join(f"{chr(97 + i)}{j}" for j in range(6)), "xy"[i % 2])
+        for i in range(n)
+    ]
     return pd.DataFrame(rows, columns=["text", "label"])
 
 
 def of(rows, part, quantity, k):
     "The row of all instances"
-    r = rows[(rows.part == part) & (rows.quantity == quantity) & (rows.k == k) & (rows.group == "")]
+    r = rows[
+        (rows.part == part)
+        & (rows.quantity == quantity)
+        & (rows.k == k)
+        & (rows.group == "")
+    ]
     assert len(r) <= 1
     return r.iloc[0] if len(r) else None
 
@@ -45,42 +55,71 @@ def of(rows, part, quantity, k):
 def test_refused_answers_count_in_no_share(model):
     task = icl.task(texts(4), n=4, k=0)
     m = icl.measure(model, task, n=4, ks=[0], settings="full", repeats=2)
-    assert of(m, "replication", "refused", 0).value == 1 and of(m, "replication", "rate", 0).n == 3
+    assert (
+        of(m, "replication", "refused", 0).value == 1
+        and of(m, "replication", "rate", 0).n == 3
+    )
     assert of(m, "generation", "refused", 0).value == 2  # in both repeats
-    right = of(m, "generation", "accuracy", 0)  # of a, c, d the first two have label 0
+    right = of(
+        m, "generation", "accuracy", 0
+    )  # of a, c, d the first two have label 0
     assert right.n == 3 and right.value == pytest.approx(2 / 3, abs=1e-6)
     assert (m[m.group == "not memorized"].n == 3).all()
 
 
 def test_without_refusals_there_is_no_such_row(model):
-    m = icl.measure(model, texts()[2:], n=4, ks=[0, 2], settings="pairs", repeats=1)
-    assert of(m, "replication", "rate", 0).n == 4 and "refused" not in set(m.quantity)
+    m = icl.measure(
+        model, texts()[2:], n=4, ks=[0, 2], settings="pairs", repeats=1
+    )
+    assert of(m, "replication", "rate", 0).n == 4 and "refused" not in set(
+        m.quantity
+    )
 
 
-def test_a_run_writes_its_rows_once_for_all_data_sets(model, tmp_path, monkeypatch):
+def test_a_run_writes_its_rows_once_for_all_data_sets(
+    model, tmp_path, monkeypatch
+):
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path / "home"))
     for name in ("one", "two"):
         texts().to_csv(tmp_path / f"{name}.csv", index=False)
     sets = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
-    sizes = icl.Sizes(datasets=sets, n=4, ks=[0, 2], settings=["full", "pairs"], repeats=2)
+    sizes = icl.Sizes(
+        datasets=sets, n=4, ks=[0, 2], settings=["full", "pairs"], repeats=2
+    )
     made = icl.run(model, sizes, profile="laptop")
     results.record("icl", made, "laptop", model="some", mode="completion")
     rows = results.measured("icl")
     rows = rows[rows.model == "some"]
     assert len(rows) == len(made) and set(rows.dataset) == {"one", "two"}
     shown = results.runs("icl", "laptop", ("model", "dataset"), made)
-    assert len(shown[shown.model == "some"]) == len(made)  # recorded, so not shown twice
+    assert len(shown[shown.model == "some"]) == len(
+        made
+    )  # recorded, so not shown twice
     by = ["dataset", "setting", "group", "k"]
     some = (d[d.model == "some"] for d in (made, shown))
     a, b = (icl.overall(d, "generation").sort_values(by) for d in some)
-    columns = ["dataset", "setting", "group", "k", "hits", "accuracy", "low", "high", "n"]
+    columns = [
+        "dataset",
+        "setting",
+        "group",
+        "k",
+        "hits",
+        "accuracy",
+        "low",
+        "high",
+        "n",
+    ]
     assert a[columns].values.tolist() == b[columns].values.tolist()
 
 
 def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path / "home"))
-    made = icl.measure(model, texts(), n=4, ks=[0, 2], settings=icl.method.SETTINGS, repeats=1)
-    both = pd.concat([made, made[made.judge != ""].assign(judge="verdicts.csv")])
+    made = icl.measure(
+        model, texts(), n=4, ks=[0, 2], settings=icl.method.SETTINGS, repeats=1
+    )
+    both = pd.concat(
+        [made, made[made.judge != ""].assign(judge="verdicts.csv")]
+    )
     results.record("icl", both, "laptop", model="some", mode="completion")
     shown = results.runs("icl", "laptop")
     own = shown[shown.model == "some"]
@@ -88,20 +127,29 @@ def test_a_second_judge_doubles_nothing(model, tmp_path, monkeypatch):
     assert len(board("icl", own))
 
 
-@pytest.mark.parametrize("judge", ["rule", pytest.param("verdicts.csv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "judge", ["rule", pytest.param("verdicts.csv", marks=pytest.mark.slow)]
+)
 def test_own_data_are_drawn_and_judged(tmp_path, judge):
     "A csv file of one's own, by either judge, stands in the figures and on the board"
     from matplotlib import pyplot as plt
 
-    model = Some("ownmodel", "ownmodel", "completion", store=lm.Store(tmp_path / "s.sqlite"))
+    model = Some(
+        "ownmodel",
+        "ownmodel",
+        "completion",
+        store=lm.Store(tmp_path / "s.sqlite"),
+    )
     texts()[2:].to_csv(tmp_path / "mine.csv", index=False)
     sizes = dict(n=4, ks=[0, 2], settings=icl.method.SETTINGS, repeats=1)
     if judge != "rule":  # somebody who takes every answer for the truth
-        pairs = icl.replications(model, icl.task(str(tmp_path / "mine.csv"), 4, 2), [0, 2])[
-            ["truth", "said"]
-        ]
+        pairs = icl.replications(
+            model, icl.task(str(tmp_path / "mine.csv"), 4, 2), [0, 2]
+        )[["truth", "said"]]
         judge = str(tmp_path / judge)
-        pairs.drop_duplicates().assign(verdict="near").to_csv(judge, index=False)
+        pairs.drop_duplicates().assign(verdict="near").to_csv(
+            judge, index=False
+        )
     made = icl.measure(model, str(tmp_path / "mine.csv"), judge=judge, **sizes)
     made = made.assign(profile="laptop")
     shown, rep = results.runs("icl", now=made), results.reported("icl")
@@ -109,11 +157,16 @@ def test_own_data_are_drawn_and_judged(tmp_path, judge):
     assert set(own.dataset) == {"mine"} and len(own) == len(made) < len(shown)
     for draw in (icl.fig2, icl.fig3, icl.fig4):
         fig = draw(shown, rep)
-        said = [*fig.said.values(), *(t.get_text() for t in fig.findobj(plt.Text))]
+        said = [
+            *fig.said.values(),
+            *(t.get_text() for t in fig.findobj(plt.Text)),
+        ]
         silent = judge == "rule" and draw is icl.fig3  # nothing comes back
         assert silent or "ownmodel" in " ".join(said), draw.__name__
         plt.close(fig)
-    assert "ownmodel" not in set(board("icl", shown).model)  # nobody knows what it has seen
+    assert "ownmodel" not in set(
+        board("icl", shown).model
+    )  # nobody knows what it has seen
     assert any("ownmodel" in x for x in icl.tab_recall(shown)["items"])
 
 
@@ -131,20 +184,35 @@ def answered(n=100, never=(0.0,) * 6, **rates):
                 for k, share in zip(KS, of, strict=True):
                     for i in range(n):
                         kind = (
-                            "exact" if i < share * n / 2 else "near" if i < share * n else "inexact"
+                            "exact"
+                            if i < share * n / 2
+                            else "near"
+                            if i < share * n
+                            else "inexact"
                         )
                         idx = i + n * ((times > 0) == half)
                         rows.append((setting, k, idx, times, kind))
-        d = pd.DataFrame(rows, columns=["setting", "k", "idx", "times", "match"])
+        d = pd.DataFrame(
+            rows, columns=["setting", "k", "idx", "times", "match"]
+        )
         halves.append(
-            d.assign(dataset="toy", other=False, copied=False, constant=False, first="a", said="b")
+            d.assign(
+                dataset="toy",
+                other=False,
+                copied=False,
+                constant=False,
+                first="a",
+                said="b",
+            )
         )
     return halves
 
 
 def found(halves, hits=None):
     "Verdicts of a pair of models by claim"
-    rows = icl.pooled(*halves, hits).assign(model="planted:toy+swapped", profile="night")
+    rows = icl.pooled(*halves, hits).assign(
+        model="planted:toy+swapped", profile="night"
+    )
     verdicts = board("icl", rows)
     return verdicts[verdicts.model != ""].set_index("id").verdict.to_dict()
 
@@ -156,19 +224,39 @@ def test_claims_follow_the_answers():
     "From answers to verdicts, both ways"
     good = found(answered(**EVERY, foreign=LOW, twins=LOW, shuffled=UP))
     of = "surface smallest exact context labels key called stable levels shuffled own_control"
-    assert {c: good[c] for c in of.split()} == dict.fromkeys(of.split(), "holds")
-    bad = found(answered(**EVERY | dict(pairs_labels=LOW, pairs=DOWN), foreign=UP, twins=UP))
-    assert {bad[c] for c in ("labels", "context", "key", "called")} == {"does not hold"}
-    harm = found(answered(pairs_labels=DOWN, shuffled=(0.4, *(0.1,) * 5), full=UP))
-    assert {harm[c] for c in ("surface", "smallest", "labels")} == {"does not hold"}
+    assert {c: good[c] for c in of.split()} == dict.fromkeys(
+        of.split(), "holds"
+    )
+    bad = found(
+        answered(
+            **EVERY | dict(pairs_labels=LOW, pairs=DOWN), foreign=UP, twins=UP
+        )
+    )
+    assert {bad[c] for c in ("labels", "context", "key", "called")} == {
+        "does not hold"
+    }
+    harm = found(
+        answered(pairs_labels=DOWN, shuffled=(0.4, *(0.1,) * 5), full=UP)
+    )
+    assert {harm[c] for c in ("surface", "smallest", "labels")} == {
+        "does not hold"
+    }
     late = found(answered(pairs_labels=(0.1, 0.1, 0.4, 0.4, 0.4, 0.4)))
     assert (late["surface"], late["smallest"]) == ("holds", "does not hold")
     falls = found(answered(pairs_labels=(0.1, 0.4, 0.4, 0.4, 0.8, 0.1)))
-    assert {falls[c] for c in ("stable", "explicit", "levels")} == {"does not hold"}
+    assert {falls[c] for c in ("stable", "explicit", "levels")} == {
+        "does not hold"
+    }
     rises = found(answered(pairs_labels=(0.1, 0.4, 0.4, 0.4, 0.4, 0.8)))
     assert (rises["explicit"], rises["stable"]) == ("holds", "does not hold")
-    assert found(answered(full=LOW, pairs_labels=LOW))["instruction"] == "does not hold"
-    assert found(answered(full=(0.4,) * 6, pairs_labels=LOW))["instruction"] == "holds"
+    assert (
+        found(answered(full=LOW, pairs_labels=LOW))["instruction"]
+        == "does not hold"
+    )
+    assert (
+        found(answered(full=(0.4,) * 6, pairs_labels=LOW))["instruction"]
+        == "holds"
+    )
 
 
 def test_claims_that_rows_cannot_decide():
@@ -178,7 +266,9 @@ def test_claims_that_rows_cannot_decide():
 
 
 def test_a_gain_below_ten_points_is_too_small_to_matter():
-    little = dict.fromkeys(("full", "pairs_labels", "pairs"), (0.1, *(0.15,) * 5))
+    little = dict.fromkeys(
+        ("full", "pairs_labels", "pairs"), (0.1, *(0.15,) * 5)
+    )
     assert found(answered(n=300, **little))["surface"] == "too small to matter"
 
 
@@ -200,7 +290,9 @@ def test_over_pairs_each_pair_counts_once():
     models = [rows.assign(model=f"planted:{name}+swapped") for name in names]
 
     def verdict(*models, **reading):
-        lines = board("icl", pd.concat(models, ignore_index=True), **reading).set_index("id")
+        lines = board(
+            "icl", pd.concat(models, ignore_index=True), **reading
+        ).set_index("id")
         return lines.loc["surface-pairs", ["verdict", "n"]].tolist()
 
     assert verdict(*models[:3]) == ["open", 2]
@@ -214,17 +306,28 @@ def test_changes_come_out_of_the_answers_that_ship(pair):
     from memnb.icl.claims import changes_of_answers
 
     name = f"planted:{pair}+swapped"
-    recorded = results.select(results.measured("icl"), model=name, part="effect", quantity="change")
+    recorded = results.select(
+        results.measured("icl"), model=name, part="effect", quantity="change"
+    )
     own = changes_of_answers(name, "near", 25)
     keys = ["item", "other", "value", "low", "high", "n"]
     same = own[own.quantity == "change"].merge(recorded, on=["item", "other"])
-    once = same[same["item"].isin(["labels", "called", "smallest", "own_control"])]
+    once = same[
+        same["item"].isin(["labels", "called", "smallest", "own_control"])
+    ]
     assert len(once) == 4
     for column in keys[2:]:
-        assert once[f"{column}_x"].tolist() == pytest.approx(once[f"{column}_y"].tolist(), abs=1e-6)
-    exact = changes_of_answers(name, "exact", 25).set_index(["item", "quantity"]).value
+        assert once[f"{column}_x"].tolist() == pytest.approx(
+            once[f"{column}_y"].tolist(), abs=1e-6
+        )
+    exact = (
+        changes_of_answers(name, "exact", 25)
+        .set_index(["item", "quantity"])
+        .value
+    )
     assert (
-        exact["surface", "gained"] < own.set_index(["item", "quantity"]).value["surface", "gained"]
+        exact["surface", "gained"]
+        < own.set_index(["item", "quantity"]).value["surface", "gained"]
     )
 
 
@@ -235,7 +338,10 @@ def labelled(n, shown, never):
         rows = []
         for times, of in ((32, shown), (0, never)):
             for k, share in zip((0, 25), of, strict=True):
-                at = [(i + n * ((times > 0) == half), k, times, i < share * n) for i in range(n)]
+                at = [
+                    (i + n * ((times > 0) == half), k, times, i < share * n)
+                    for i in range(n)
+                ]
                 rows += at
         d = pd.DataFrame(rows, columns=["idx", "k", "times", "ok"])
         # four labels in equal parts, so that chance is a quarter
@@ -248,23 +354,38 @@ def labelled(n, shown, never):
 def test_claims_of_performance():
     steep = answered(pairs_labels=(0.1, 0.3, 0.5, 0.5, 0.5, 0.5))
     good = found(steep, labelled(100, (0.3, 0.7), (0.3, 0.35)))
-    assert [good[c] for c in ("performance", "memorized", "correlates")] == ["holds"] * 3
+    assert [good[c] for c in ("performance", "memorized", "correlates")] == [
+        "holds"
+    ] * 3
     bad = found(steep, labelled(100, (0.7, 0.3), (0.7, 0.7)))
-    assert [bad[c] for c in ("performance", "memorized")] == ["does not hold"] * 2
+    assert [bad[c] for c in ("performance", "memorized")] == [
+        "does not hold"
+    ] * 2
     assert bad["correlates"] == "does not hold"
-    few = found(answered(pairs_labels=(0.05,) * 6), labelled(100, (0.3, 0.7), (0.3, 0.35)))
+    few = found(
+        answered(pairs_labels=(0.05,) * 6),
+        labelled(100, (0.3, 0.7), (0.3, 0.35)),
+    )
     assert few["performance"] == "open"  # too little comes back
     chance = found(steep, labelled(100, (0.2, 0.4), (0.25, 0.2)))
-    assert chance["memorized"] == "open"  # labels by chance cannot be helped by a memory
+    assert (
+        chance["memorized"] == "open"
+    )  # labels by chance cannot be helped by a memory
 
 
 def test_printed_claims_follow_the_printed_numbers():
     rep = results.reported("icl")
-    rows = icl.pooled(*answered(**EVERY)).assign(model="planted:toy+swapped", profile="night")
+    rows = icl.pooled(*answered(**EVERY)).assign(
+        model="planted:toy+swapped", profile="night"
+    )
     was = board("icl", rows, rep).set_index("id").verdict
     assert (was["printed-surface"], was["doubles"]) == ("holds", "open")
     low = rep["where"].eq("§5.1, observation 2") & rep.what.eq("rate")
-    none = board("icl", rows, rep.assign(value=rep.value.mask(low, "0.05"))).set_index("id").verdict
+    none = (
+        board("icl", rows, rep.assign(value=rep.value.mask(low, "0.05")))
+        .set_index("id")
+        .verdict
+    )
     assert {none["printed-surface"], none["doubles"]} == {"does not hold"}
 
 
@@ -275,5 +396,8 @@ def test_judge_respects_negation_numbers_and_order():
         == icl.rule(same, same.replace("fell", "never fell"))
         == "inexact"
     )
-    assert icl.rule("Bill sold the car to John", "John sold the car to Bill") == "inexact"
+    assert (
+        icl.rule("Bill sold the car to John", "John sold the car to Bill")
+        == "inexact"
+    )
     assert icl.rule(same, "shares of the bank fell 3 percent") == "near"

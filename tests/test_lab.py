@@ -23,7 +23,9 @@ from test_repo import NOTEBOOKS, TOP
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not find_spec("jupyterlab"), reason="install the extra 'lab'"),
+    pytest.mark.skipif(
+        not find_spec("jupyterlab"), reason="install the extra 'lab'"
+    ),
 ]
 NOTEBOOK = "10_tabular.ipynb"
 SETTINGS = {  # no request for news or updates, no saving unasked, and every cell in the page at once
@@ -51,19 +53,27 @@ FLAGS = [
 
 def lab_command():
     "The recipe of `make lab`, with the environment that runs this test"
-    recipe = re.search(r"^lab:.*\n\t(.+)$", (TOP / "Makefile").read_text(encoding="utf8"), re.M)[1]
-    return shlex.split(recipe.replace("$(BIN)", str(Path(sys.executable).parent)))
+    recipe = re.search(
+        r"^lab:.*\n\t(.+)$", (TOP / "Makefile").read_text(encoding="utf8"), re.M
+    )[1]
+    return shlex.split(
+        recipe.replace("$(BIN)", str(Path(sys.executable).parent))
+    )
 
 
 def write_settings(config):
     "Settings and disabled extensions of a Lab that must not reach for the network"
     for name, values in SETTINGS.items():
-        path = config / f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        path = (
+            config / f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        )
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(values))
     (config / "labconfig").mkdir()
     off = {"@jupyterlab/apputils-extension:announcements": True}
-    (config / "labconfig/page_config.json").write_text(json.dumps(dict(disabledExtensions=off)))
+    (config / "labconfig/page_config.json").write_text(
+        json.dumps(dict(disabledExtensions=off))
+    )
 
 
 def environment(folder, token, store):
@@ -80,7 +90,9 @@ def environment(folder, token, store):
     (folder / "home").mkdir()
     # the suite's MPLBACKEND would keep the figures out of the notebook
     rest = {
-        k: v for k, v in os.environ.items() if k != "MPLBACKEND" and not k.startswith("JUPYTER")
+        k: v
+        for k, v in os.environ.items()
+        if k != "MPLBACKEND" and not k.startswith("JUPYTER")
     }
     return {**rest, **{k: str(v) for k, v in mine.items()}}
 
@@ -95,11 +107,17 @@ class Lab:
     "A running JupyterLab: its address, its token, its folder of notebooks"
 
     def __init__(self, nbs, port):
-        self.nbs, self.url, self.token = nbs, f"http://127.0.0.1:{port}", secrets.token_hex(16)
+        self.nbs, self.url, self.token = (
+            nbs,
+            f"http://127.0.0.1:{port}",
+            secrets.token_hex(16),
+        )
 
     def get(self, path, token=True, **how):
         head = {"Authorization": f"token {self.token}"} if token else {}
-        with urlopen(Request(f"{self.url}/{path}", headers=head, **how), timeout=30) as r:
+        with urlopen(
+            Request(f"{self.url}/{path}", headers=head, **how), timeout=30
+        ) as r:
             return r.read().decode()
 
     def put(self, path, model):
@@ -118,7 +136,9 @@ def serving(folder, store):
     "JupyterLab on a copy of the notebooks"
     lab, log = Lab(folder / "nbs", port := free_port()), folder / "lab.log"
     for p in NOTEBOOKS:  # pages, and below them workshops and rooms
-        (target := lab.nbs / p.relative_to(TOP / "nbs")).parent.mkdir(parents=True, exist_ok=True)
+        (target := lab.nbs / p.relative_to(TOP / "nbs")).parent.mkdir(
+            parents=True, exist_ok=True
+        )
         shutil.copy(p, target)
     write_settings(folder / "config")
     (folder / "tools").mkdir()
@@ -126,7 +146,12 @@ def serving(folder, store):
     (folder / "figures").mkdir()
     for p in (TOP / "figures").glob("*.svg"):  # drawings that pages name
         shutil.copy(p, folder / "figures")
-    extra = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
+    extra = [
+        "--no-browser",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+    ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         extra.append("--allow-root")
     with open(log, "w") as out:
@@ -139,8 +164,14 @@ def serving(folder, store):
             stderr=out,
         )
     try:
-        wait(lambda: lab.ready() or p.poll() is not None, 60, lambda: log.read_text()[-2000:])
-        assert p.poll() is None, f"JupyterLab ended at once:\n{log.read_text()[-2000:]}"
+        wait(
+            lambda: lab.ready() or p.poll() is not None,
+            60,
+            lambda: log.read_text()[-2000:],
+        )
+        assert p.poll() is None, (
+            f"JupyterLab ended at once:\n{log.read_text()[-2000:]}"
+        )
         yield lab
     finally:
         p.terminate()
@@ -164,16 +195,23 @@ def test_make_lab_lists_the_notebooks(tmp_path):
 
         def listed(folder=""):
             return sorted(
-                f["name"] for f in json.loads(lab.get(f"api/contents/nbs{folder}"))["content"]
+                f["name"]
+                for f in json.loads(lab.get(f"api/contents/nbs{folder}"))[
+                    "content"
+                ]
             )
 
         def below(folder):
             return sorted(
-                p.name for p in folder.iterdir() if p.suffix in ("", ".ipynb") and p.name[0] != "."
+                p.name
+                for p in folder.iterdir()
+                if p.suffix in ("", ".ipynb") and p.name[0] != "."
             )
 
         assert listed().count(NOTEBOOK) == 1 and listed() == below(lab.nbs)
-        assert listed("/rooms") == sorted(p.name for p in NOTEBOOKS if p.parent.name == "rooms")
+        assert listed("/rooms") == sorted(
+            p.name for p in NOTEBOOKS if p.parent.name == "rooms"
+        )
         kernels = json.loads(lab.get("api/kernelspecs"))["kernelspecs"]
         wanted = nbformat.read(lab.nbs / NOTEBOOK, 4).metadata.kernelspec.name
         assert wanted in kernels, (
@@ -191,23 +229,31 @@ def test_a_page_that_is_run_and_saved_stays_as_git_has_it(tmp_path):
     def git(*words):
         who = ["-c", "user.name=x", "-c", "user.email=x"]
         cmd = ["git", *who, *words]
-        return subprocess.run(cmd, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            cmd, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
 
     with serving(tmp_path, tmp_path / "store.sqlite") as lab:
         git("init", "-q"), git("add", "nbs"), git("commit", "-qm", "pages")
         model = json.loads(lab.get(page))
         for cell in model["content"]["cells"]:
             if cell["cell_type"] == "code":
-                said = dict(output_type="stream", name="stdout", text="of this run")
+                said = dict(
+                    output_type="stream", name="stdout", text="of this run"
+                )
                 cell.update(execution_count=7, outputs=[said])
                 cell["metadata"]["execution"] = {"iopub.status.idle": "now"}
-        model["content"]["metadata"]["language_info"] = dict(name="python", version="3.99")
+        model["content"]["metadata"]["language_info"] = dict(
+            name="python", version="3.99"
+        )
         lab.put(page, model)
         assert not git("diff", "--stat", "--", "nbs")
         model["content"]["cells"][0]["source"] += " A sentence of mine."
         lab.put(page, model)
         diff = git("diff", "--", "nbs")
-        assert "A sentence of mine." in diff and 'execution_count": 7' not in diff
+        assert (
+            "A sentence of mine." in diff and 'execution_count": 7' not in diff
+        )
         assert "iopub" not in diff and "3.99" not in diff
 
 
@@ -216,21 +262,35 @@ def test_a_page_that_is_run_and_saved_stays_as_git_has_it(tmp_path):
 
 def major(program):
     "Major version of a browser or driver"
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60).stdout
+    said = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=60
+    ).stdout
     return re.search(r"(\d+)\.\d+", said)[1]
 
 
 def browser():
     "Paths of a Chromium and its driver; skips the test where they are missing"
-    pytest.importorskip("selenium", reason="selenium is missing: install the extra 'browser'")
+    pytest.importorskip(
+        "selenium", reason="selenium is missing: install the extra 'browser'"
+    )
     driver = shutil.which("chromedriver")
     if not driver:
-        pytest.skip("chromedriver is missing: install chromium and chromium-driver")
-    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
+        pytest.skip(
+            "chromedriver is missing: install chromium and chromium-driver"
+        )
+    names = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+        "chrome",
+    ]
     found = [p for p in map(shutil.which, names) if p]
     fit = [p for p in found if major(p) == major(driver)]
     if not fit:
-        pytest.skip(f"chromedriver {major(driver)} needs a Chromium of its version, found {found}")
+        pytest.skip(
+            f"chromedriver {major(driver)} needs a Chromium of its version, found {found}"
+        )
     return fit[0], driver
 
 
@@ -247,7 +307,8 @@ def chromium(folder):
         opts.add_argument(flag)
     env = {**os.environ, "HOME": str(folder)}
     page = webdriver.Chrome(
-        opts, webdriver.ChromeService(driver, log_output=subprocess.DEVNULL, env=env)
+        opts,
+        webdriver.ChromeService(driver, log_output=subprocess.DEVNULL, env=env),
     )
     try:
         yield page
@@ -275,7 +336,9 @@ class Page:
 
     def __init__(self, driver, lab):
         self.driver, self.path = driver, lab.nbs / NOTEBOOK
-        driver.get(f"{lab.url}/lab/tree/nbs/{quote(NOTEBOOK)}?token={lab.token}")
+        driver.get(
+            f"{lab.url}/lab/tree/nbs/{quote(NOTEBOOK)}?token={lab.token}"
+        )
 
     def count(self, css):
         return len(self.driver.find_elements("css selector", css))
@@ -289,7 +352,8 @@ class Page:
     def prompts(self):
         "Text of every code cell's prompt, as in '[12]:'; '' for a folded cell, which shows none"
         return self.each(
-            ".jp-Notebook .jp-CodeCell", "x.querySelector('.jp-InputPrompt').textContent"
+            ".jp-Notebook .jp-CodeCell",
+            "x.querySelector('.jp-InputPrompt').textContent",
         )
 
     def unasked(self):
@@ -300,22 +364,35 @@ class Page:
     def idle(self):
         "Is a kernel connected and free? The indicator beside the notebook says idle before there is one"
         self.unasked()
-        return any("| Idle" in text for text in self.each("#jp-main-statusbar", "x.textContent"))
+        return any(
+            "| Idle" in text
+            for text in self.each("#jp-main-statusbar", "x.textContent")
+        )
 
     def menu(self, name, command):
         "Click a command in the menu bar"
         bar = self.driver.find_elements("css selector", ".lm-MenuBar-itemLabel")
         next(x for x in bar if x.text == name).click()
         css = f'.lm-Menu-item[data-command="{command}"]'
-        wait(lambda: self.count(css), 10, lambda: f"for {command} in the menu {name}")
+        wait(
+            lambda: self.count(css),
+            10,
+            lambda: f"for {command} in the menu {name}",
+        )
         self.driver.find_element("css selector", css).click()
 
     def saved(self):
-        return [c for c in nbformat.read(self.path, 4).cells if c.cell_type == "code"]
+        return [
+            c
+            for c in nbformat.read(self.path, 4).cells
+            if c.cell_type == "code"
+        ]
 
     def images(self):
         "Widths of the figures, 0 for one that the browser could not show"
-        return self.each(".jp-OutputArea-output img", "x.complete ? x.naturalWidth : 0")
+        return self.each(
+            ".jp-OutputArea-output img", "x.complete ? x.naturalWidth : 0"
+        )
 
 
 def numbered(prompt):
@@ -329,9 +406,15 @@ def all_numbered(prompts):
 def run_all(page, seconds):
     "Run all cells and wait until every prompt shows a number, or the notebook has stopped at an error"
     before = page.prompts()
-    assert not any(map(numbered, before)), "the notebook is not clean: run `make export`"
+    assert not any(map(numbered, before)), (
+        "the notebook is not clean: run `make export`"
+    )
     page.menu("Run", "runmenu:run-all")
-    wait(lambda: page.prompts() != before, 60, lambda: "for the first cell to run")
+    wait(
+        lambda: page.prompts() != before,
+        60,
+        lambda: "for the first cell to run",
+    )
     idle = 0
 
     def over():
@@ -346,17 +429,23 @@ def run_all(page, seconds):
 
 def save(page):
     "Save as a reader does, and wait for the file"
-    assert page.count(".jp-mod-dirty"), "nothing to save after running all cells"
+    assert page.count(".jp-mod-dirty"), (
+        "nothing to save after running all cells"
+    )
     page.menu("File", "docmanager:save")
 
     def done():
         there = zip(counts(page.saved()), page.prompts(), strict=True)
-        return not page.count(".jp-mod-dirty") and all(seen in ("", kept) for kept, seen in there)
+        return not page.count(".jp-mod-dirty") and all(
+            seen in ("", kept) for kept, seen in there
+        )
 
     wait(
         done,
         60,
-        lambda: f"for the notebook to be saved: {counts(page.saved())} against {page.prompts()}",
+        lambda: (
+            f"for the notebook to be saved: {counts(page.saved())} against {page.prompts()}"
+        ),
     )
 
 
@@ -371,7 +460,10 @@ def outputs(cells, kind):
 @pytest.mark.browser
 def test_notebook_runs_in_lab(tmp_path, answers):
     (tmp_path / "browser").mkdir()
-    with chromium(tmp_path / "browser") as driver, serving(tmp_path, answers) as lab:
+    with (
+        chromium(tmp_path / "browser") as driver,
+        serving(tmp_path, answers) as lab,
+    ):
         page = Page(driver, lab)
         codes = len(page.saved())
         wait(
@@ -385,19 +477,29 @@ def test_notebook_runs_in_lab(tmp_path, answers):
         cells = page.saved()
         errors = [f"{o.ename}: {o.evalue}" for o in outputs(cells, "error")]
         assert not errors, f"the notebook fails in Lab: {errors}"
-        assert all(map(numbered, counts(cells))), f"not all cells ran: {counts(cells)}"
+        assert all(map(numbered, counts(cells))), (
+            f"not all cells ran: {counts(cells)}"
+        )
         assert all_numbered(page.prompts()) and "" in page.prompts(), (
             "technical cells are not folded"
         )
         figures = [
             o
-            for o in outputs(cells, "execute_result") + outputs(cells, "display_data")
+            for o in outputs(cells, "execute_result")
+            + outputs(cells, "display_data")
             if any(k.startswith("image/") for k in o.data)
         ]
-        shown, sliders = page.images(), sum("plots.slide(" in c.source for c in cells)
-        assert figures and sliders == 1 and len(shown) == len(figures) + sliders, (
-            f"{len(figures)} figures: {shown}"
+        shown, sliders = (
+            page.images(),
+            sum("plots.slide(" in c.source for c in cells),
         )
+        assert (
+            figures and sliders == 1 and len(shown) == len(figures) + sliders
+        ), f"{len(figures)} figures: {shown}"
         assert min(shown) > 100, shown
-        severe = [e["message"] for e in driver.get_log("browser") if e["level"] == "SEVERE"]
+        severe = [
+            e["message"]
+            for e in driver.get_log("browser")
+            if e["level"] == "SEVERE"
+        ]
         assert not severe, f"errors in the console of the browser: {severe}"

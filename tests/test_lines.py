@@ -21,7 +21,10 @@ from test_server import KEY, VARIABLES, Server
 from memnb import core, hf, lm, plant
 from memnb.run import batch, cli, estimate, identity
 
-GUIDES = ["README.md", *(f"docs/{f.name}" for f in sorted((TOP / "docs").glob("*.md")))]
+GUIDES = [
+    "README.md",
+    *(f"docs/{f.name}" for f in sorted((TOP / "docs").glob("*.md"))),
+]
 
 
 def blocks(kind):
@@ -29,7 +32,9 @@ def blocks(kind):
     found = []
     for guide in GUIDES:
         text = (TOP / guide).read_text(encoding="utf8")
-        for number, code in enumerate(re.findall(rf"```{kind}\n(.*?)```", text, re.S), 1):
+        for number, code in enumerate(
+            re.findall(rf"```{kind}\n(.*?)```", text, re.S), 1
+        ):
             found.append(pytest.param(code, id=f"{guide} {number}"))
     return found
 
@@ -38,7 +43,12 @@ def inline():
     "Commands that stand in prose"
     found = set()
     for guide in GUIDES:
-        text = re.sub(r"```.*?```", "", (TOP / guide).read_text(encoding="utf8"), flags=re.S)
+        text = re.sub(
+            r"```.*?```",
+            "",
+            (TOP / guide).read_text(encoding="utf8"),
+            flags=re.S,
+        )
         found |= {*re.findall(r"`(memnb [a-z][^`]*)`", text)}
     return sorted(found)
 
@@ -50,8 +60,15 @@ def networks(tmp_path_factory):
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(hf.fetch())
-    size = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
-    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=8192, **size)
+    size = dict(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=8192, **size
+    )
     folders = []
     for seed in (0, 1):
         folders.append(tmp_path_factory.mktemp("network"))
@@ -92,15 +109,24 @@ def place(tmp_path, networks, monkeypatch):
     for name in ("mine", "before", "my/model", "path/to/model"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(networks[name == "before"], tmp_path / name)
-    rows = [f"{17 * i % 101},{(7 * i % 13) / 2},{['low', 'mid', 'high'][i % 3]}" for i in range(60)]
-    (tmp_path / "my.csv").write_text("height,weight,grade\n" + "\n".join(rows) + "\n")
+    rows = [
+        f"{17 * i % 101},{(7 * i % 13) / 2},{['low', 'mid', 'high'][i % 3]}"
+        for i in range(60)
+    ]
+    (tmp_path / "my.csv").write_text(
+        "height,weight,grade\n" + "\n".join(rows) + "\n"
+    )
     (tmp_path / "texts.csv").write_text(texts("old"))
     (tmp_path / "other.csv").write_text(texts("new", 25))
     for name, falls in (("with", True), ("without", False)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "trainer_state.json").write_text(losses(falls))
     lines = ["string,epoch,train_loss,test_loss"]
-    lines += [f"{s},{e},{4 - 0.2 * e * (s == 'a')},4" for s in "ab" for e in range(1, 16)]
+    lines += [
+        f"{s},{e},{4 - 0.2 * e * (s == 'a')},4"
+        for s in "ab"
+        for e in range(1, 16)
+    ]
     for name in ("losses.csv", "my_losses.csv"):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     (tmp_path / "mine.yaml").write_text("- notebook: capacity\n")
@@ -140,8 +166,12 @@ def without_kernel(run, alive):
     "As `kernels.execute`, but the page keeps the outputs that ship"
     nb = json.loads(run.nb.read_text(encoding="utf8"))
     parts = identity.run_parts(run)
-    nb["metadata"]["memnb"] = dict(parts=parts, identity=identity.checksum(parts), seconds=1.0)
-    nb["metadata"]["papermill"] = dict(parameters=run.parameters, input_path=run.nb.name)
+    nb["metadata"]["memnb"] = dict(
+        parts=parts, identity=identity.checksum(parts), seconds=1.0
+    )
+    nb["metadata"]["papermill"] = dict(
+        parameters=run.parameters, input_path=run.nb.name
+    )
     run.out.write_text(json.dumps(nb), encoding="utf8")
     run.seconds = 1.0
 
@@ -150,7 +180,9 @@ def typed(line):
     "Run a line of a shell"
     words = shlex.split(line, comments=True)
     if words[0] == "make":
-        subprocess.run(["make", "-n", *words[1:]], cwd=TOP, check=True, capture_output=True)
+        subprocess.run(
+            ["make", "-n", *words[1:]], cwd=TOP, check=True, capture_output=True
+        )
     elif words[0] == "pip":
         extras = re.fullmatch(r"\.\[([\w,]+)\]", words[2])[1].split(",")
         assert {*extras} <= {*project()["optional-dependencies"]}, line
@@ -199,7 +231,9 @@ def test_lines_of_python(code, place, server, small):
     if "memnb.exercises" in code:
         pytest.skip("test_teaching.py runs it")
     own = {
-        f"checked_{f.__name__}": lambda *a, _f=f, **kw: signature(_f).bind(*a, **kw)
+        f"checked_{f.__name__}": lambda *a, _f=f, **kw: signature(_f).bind(
+            *a, **kw
+        )
         for f in (plant.make, plant.what_came)
     }
     exec(settled(code), own)
@@ -207,8 +241,14 @@ def test_lines_of_python(code, place, server, small):
 
 def test_all_variables_of_the_environment_stand_in_the_guide():
     "As MEMNB_STORE: which the code reads, and which docs/use.md tells"
-    code = "\n".join(f.read_text(encoding="utf8") for f in core.package_dir().rglob("*.py"))
-    told = {*re.findall(r"^\| `(MEMNB_\w+)` \|", (TOP / "docs/use.md").read_text(), re.M)}
+    code = "\n".join(
+        f.read_text(encoding="utf8") for f in core.package_dir().rglob("*.py")
+    )
+    told = {
+        *re.findall(
+            r"^\| `(MEMNB_\w+)` \|", (TOP / "docs/use.md").read_text(), re.M
+        )
+    }
     assert told == {*re.findall(r"\bMEMNB_[A-Z]+\b", code)}
 
 
@@ -217,9 +257,20 @@ def test_where_things_are_is_true(place, monkeypatch):
     monkeypatch.delenv("MEMNB_STORE")
     monkeypatch.setenv("MEMNB_CACHE", str(place / "cache"))
     text = (TOP / "docs/use.md").read_text()
-    assert "`answers.sqlite`" in text and lm.Store().path == place / "cache/answers.sqlite"
+    assert (
+        "`answers.sqlite`" in text
+        and lm.Store().path == place / "cache/answers.sqlite"
+    )
     (run,) = batch.runs_of("mine.yaml")
-    assert run.out == place / "runs/mine/capacity.ipynb" and "`runs/PROFILE`" in text
-    assert core.figures_dir("mine") == place / "figures/mine" and "`figures/PROFILE`" in text
-    assert "`data/papers/PAPER/measured`" in text and os.environ["MEMNB_HOME"] == str(place)
+    assert (
+        run.out == place / "runs/mine/capacity.ipynb"
+        and "`runs/PROFILE`" in text
+    )
+    assert (
+        core.figures_dir("mine") == place / "figures/mine"
+        and "`figures/PROFILE`" in text
+    )
+    assert "`data/papers/PAPER/measured`" in text and os.environ[
+        "MEMNB_HOME"
+    ] == str(place)
     assert Path(core.cache_dir()) == place / "cache"

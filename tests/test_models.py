@@ -17,27 +17,75 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from memnb import hf, lm
 from memnb.run import identity
 
-WORDS = ["<s>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz", *(f"w{i}" for i in range(40))]
+WORDS = [
+    "<s>",
+    "<unk>",
+    "</s>",
+    *"abcdefghijklmnopqrstuvwxyz",
+    *(f"w{i}" for i in range(40)),
+]
 SIZE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
-PLAIN = SIZE | dict(intermediate_size=64, num_key_value_heads=2, max_position_embeddings=128)
+PLAIN = SIZE | dict(
+    intermediate_size=64, num_key_value_heads=2, max_position_embeddings=128
+)
 KINDS = dict(
-    gpt2=(t.GPT2Config, t.GPT2LMHeadModel, dict(n_embd=32, n_layer=2, n_head=4, n_positions=128)),
-    neox=(t.GPTNeoXConfig, t.GPTNeoXForCausalLM, SIZE | dict(intermediate_size=64)),
-    opt=(t.OPTConfig, t.OPTForCausalLM, SIZE | dict(ffn_dim=64, word_embed_proj_dim=32)),
+    gpt2=(
+        t.GPT2Config,
+        t.GPT2LMHeadModel,
+        dict(n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    ),
+    neox=(
+        t.GPTNeoXConfig,
+        t.GPTNeoXForCausalLM,
+        SIZE | dict(intermediate_size=64),
+    ),
+    opt=(
+        t.OPTConfig,
+        t.OPTForCausalLM,
+        SIZE | dict(ffn_dim=64, word_embed_proj_dim=32),
+    ),
     llama=(t.LlamaConfig, t.LlamaForCausalLM, PLAIN),
     qwen2=(t.Qwen2Config, t.Qwen2ForCausalLM, PLAIN),
-    window=(t.MistralConfig, t.MistralForCausalLM, PLAIN | dict(sliding_window=6)),
-    gemma2=(t.Gemma2Config, t.Gemma2ForCausalLM, PLAIN | dict(sliding_window=6, head_dim=8)),
-    gemma3=(t.Gemma3TextConfig, t.Gemma3ForCausalLM, PLAIN | dict(sliding_window=6, head_dim=8)),
-    bloom=(t.BloomConfig, t.BloomForCausalLM, dict(hidden_size=32, n_layer=2, n_head=4)),
-    mamba=(t.MambaConfig, t.MambaForCausalLM, dict(hidden_size=32, num_hidden_layers=2)),
+    window=(
+        t.MistralConfig,
+        t.MistralForCausalLM,
+        PLAIN | dict(sliding_window=6),
+    ),
+    gemma2=(
+        t.Gemma2Config,
+        t.Gemma2ForCausalLM,
+        PLAIN | dict(sliding_window=6, head_dim=8),
+    ),
+    gemma3=(
+        t.Gemma3TextConfig,
+        t.Gemma3ForCausalLM,
+        PLAIN | dict(sliding_window=6, head_dim=8),
+    ),
+    bloom=(
+        t.BloomConfig,
+        t.BloomForCausalLM,
+        dict(hidden_size=32, n_layer=2, n_head=4),
+    ),
+    mamba=(
+        t.MambaConfig,
+        t.MambaForCausalLM,
+        dict(hidden_size=32, num_hidden_layers=2),
+    ),
 )
-TREES = {"gpt2", "neox", "opt", "llama", "qwen2"}  # prompts that begin alike are read once
+TREES = {
+    "gpt2",
+    "neox",
+    "opt",
+    "llama",
+    "qwen2",
+}  # prompts that begin alike are read once
 
 
 def tokenizer(folder, words=WORDS, end=False, **more):
     "A tokenizer of words, written to a folder"
-    tok = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    tok = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")
+    )
     tok.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if end:
         tok.post_processor = processors.TemplateProcessing(
@@ -69,7 +117,11 @@ def test_what_the_library_says(kind, tmp_path):
     m = lm.load(f"hf:{tmp_path / kind}", store=lm.Store(tmp_path / "s.sqlite"))
     tok = m.tok  # of the family's own class
     start = " ".join(WORDS[3:23])
-    prompts = [f"{start} {end}" for end in ("a b", "a c d", "z", "")] + ["q r s", "e f", "q r s"]
+    prompts = [f"{start} {end}" for end in ("a b", "a c d", "z", "")] + [
+        "q r s",
+        "e f",
+        "q r s",
+    ]
     assert (m.name, m.shares) == (f"hf:{kind}", kind in TREES)
     assert m.n_params == net.num_parameters()
 
@@ -82,42 +134,74 @@ def test_what_the_library_says(kind, tmp_path):
     pairs = [(p, c) for p in prompts for c in ("g", "h i", "h w3 w4")]
     for (p, c), got in zip(pairs, m.logprobs(*map(list, zip(*pairs)))):
         a, b, lp = after(p, c)
-        np.testing.assert_allclose(got, [lp[len(a) - 1 + i, w] for i, w in enumerate(b)], atol=2e-4)
+        np.testing.assert_allclose(
+            got, [lp[len(a) - 1 + i, w] for i, w in enumerate(b)], atol=2e-4
+        )
     for p, got in zip(prompts, m.next_logits(prompts)):
         want = after(p)[2][-1]
-        np.testing.assert_allclose(torch.tensor(got).log_softmax(-1), want, atol=2e-4)
+        np.testing.assert_allclose(
+            torch.tensor(got).log_softmax(-1), want, atol=2e-4
+        )
     ((lps, hits),) = m.tokens([start])
     _, b, lp = after("<s>", start)
-    np.testing.assert_allclose(lps, [lp[i, w] for i, w in enumerate(b)], atol=2e-4)
+    np.testing.assert_allclose(
+        lps, [lp[i, w] for i, w in enumerate(b)], atol=2e-4
+    )
     assert hits == [lp[i].argmax().item() == w for i, w in enumerate(b)]
     for p, said in zip(prompts, m.generate(prompts, max_tokens=8)):
         ids = torch.tensor([tok(p).input_ids])
         with torch.inference_mode():
-            out = net.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :]
+            out = net.generate(ids, max_new_tokens=8, do_sample=False)[
+                0, ids.shape[1] :
+            ]
         assert said == tok.decode(out, skip_special_tokens=True)
-    for rows, first, tails in m.begin([tok(p).input_ids for p in prompts], [2] * len(prompts)):
+    for rows, first, tails in m.begin(
+        [tok(p).input_ids for p in prompts], [2] * len(prompts)
+    ):
         ends, one = tails.ends, m.step(tails, [8] * len(rows))
-        tails.ends = ends  # an audit goes back to here, and on with other tokens
-        for got, c in (first, ""), (one, WORDS[8]), (m.step(tails, [9] * len(rows)), WORDS[9]):
+        tails.ends = (
+            ends  # an audit goes back to here, and on with other tokens
+        )
+        for got, c in (
+            (first, ""),
+            (one, WORDS[8]),
+            (m.step(tails, [9] * len(rows)), WORDS[9]),
+        ):
             want = torch.stack([after(prompts[i], c)[2][-1] for i in rows])
             np.testing.assert_allclose(got.log_softmax(-1), want, atol=2e-4)
     drawn = m.generate(prompts, max_tokens=4, temperature=1.0, seed=0)
-    again = lm.load(f"hf:{tmp_path / kind}", store=lm.Store(tmp_path / "o.sqlite"))
-    assert drawn[:2] == again.generate(prompts[:2], max_tokens=4, temperature=1.0, seed=0)
+    again = lm.load(
+        f"hf:{tmp_path / kind}", store=lm.Store(tmp_path / "o.sqlite")
+    )
+    assert drawn[:2] == again.generate(
+        prompts[:2], max_tokens=4, temperature=1.0, seed=0
+    )
 
 
 BLANKS = SIZE | dict(intermediate_size=64)
 REFUSED = dict(
     bert=(t.BertConfig, t.BertForMaskedLM, BLANKS),
     roberta=(t.RobertaConfig, t.RobertaForMaskedLM, BLANKS),
-    electra=(t.ElectraConfig, t.ElectraForMaskedLM, BLANKS | dict(embedding_size=32)),
+    electra=(
+        t.ElectraConfig,
+        t.ElectraForMaskedLM,
+        BLANKS | dict(embedding_size=32),
+    ),
     head=(t.BertConfig, t.BertLMHeadModel, BLANKS),
-    t5=(t.T5Config, t.T5ForConditionalGeneration, dict(d_model=32, d_ff=64, num_layers=2)),
+    t5=(
+        t.T5Config,
+        t.T5ForConditionalGeneration,
+        dict(d_model=32, d_ff=64, num_layers=2),
+    ),
     bart=(
         t.BartConfig,
         t.BartForConditionalGeneration,
         dict(
-            d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32
+            d_model=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_ffn_dim=32,
+            decoder_ffn_dim=32,
         ),
     ),
 )
@@ -199,7 +283,9 @@ def test_a_chat_format_without_a_system_role(format, tmp_path, capfd):
 def test_thinking_is_asked_of_the_format(tmp_path):
     network(tmp_path, *KINDS["llama"])
     tokenizer(tmp_path, chat_template=STRICT)
-    m, other = (lm.load(f"hf:{tmp_path}", **kw) for kw in ({}, dict(thinking=False)))
+    m, other = (
+        lm.load(f"hf:{tmp_path}", **kw) for kw in ({}, dict(thinking=False))
+    )
     ask = lm.chat("", [], "c")
     assert [x.tok.decode(x.encode(ask)) for x in (m, other)] == ["u c", "u c x"]
     assert m.id != other.id  # their answers are kept apart
@@ -228,7 +314,9 @@ def folder(tmp_path):
     return tmp_path / "base"
 
 
-def test_weights_that_the_configuration_does_not_use_are_refused_by_name(tmp_path):
+def test_weights_that_the_configuration_does_not_use_are_refused_by_name(
+    tmp_path,
+):
     biased = PLAIN | dict(attention_bias=True)
     deep = PLAIN | dict(num_hidden_layers=3)
     for name, size, told in [
@@ -239,7 +327,10 @@ def test_weights_that_the_configuration_does_not_use_are_refused_by_name(tmp_pat
         tokenizer(tmp_path / name)
         assert lm.load(f"hf:{tmp_path / name}").shares
         settings(tmp_path / name, **told)
-        first = dict(biased="layers.0.self_attn.k_proj.bias", deep="layers.2.input_layernorm")[name]
+        first = dict(
+            biased="layers.0.self_attn.k_proj.bias",
+            deep="layers.2.input_layernorm",
+        )[name]
         with pytest.raises(ValueError, match=f"does not use .*{first}"):
             lm.load(f"hf:{tmp_path / name}")
 
@@ -249,27 +340,45 @@ def test_masks_of_old_files_are_harmless(tmp_path):
     want = lm.load(f"hf:{tmp_path}").next_logits(["a b"])
     mask = {"transformer.h.0.attn.bias": torch.ones(1, 1, 128, 128).tril()}
     weights(tmp_path, lambda w: w | mask)
-    np.testing.assert_array_equal(lm.load(f"hf:{tmp_path}").next_logits(["a b"]), want)
+    np.testing.assert_array_equal(
+        lm.load(f"hf:{tmp_path}").next_logits(["a b"]), want
+    )
 
 
 def test_weights_of_other_shapes_are_refused_by_name(folder):
     settings(folder, intermediate_size=48)
-    with pytest.raises(ValueError, match=r"mlp.down_proj.weight .* \(32, 64\) .* \(32, 48\)"):
+    with pytest.raises(
+        ValueError, match=r"mlp.down_proj.weight .* \(32, 64\) .* \(32, 48\)"
+    ):
         lm.load(f"hf:{folder}")
 
 
-@pytest.mark.parametrize("before", ["_orig_mod.", "module.", "module._orig_mod."])
-def test_weights_that_were_saved_compiled_or_wrapped_are_read(before, folder, capfd):
+@pytest.mark.parametrize(
+    "before", ["_orig_mod.", "module.", "module._orig_mod."]
+)
+def test_weights_that_were_saved_compiled_or_wrapped_are_read(
+    before, folder, capfd
+):
     want = lm.load(f"hf:{folder}").next_logits(["a b"])
     weights(folder, lambda w: {before + k: v for k, v in w.items()})
-    got = lm.load(f"hf:{folder}", store=lm.Store(folder / "s.sqlite")).next_logits(["a b"])
+    got = lm.load(
+        f"hf:{folder}", store=lm.Store(folder / "s.sqlite")
+    ).next_logits(["a b"])
     np.testing.assert_array_equal(got, want)
     assert f"named {before}..." in capfd.readouterr().err
 
 
 def test_weights_of_another_network_are_named(folder):
-    weights(folder, lambda w: {k.replace("self_attn", "attention"): v for k, v in w.items()})
-    with pytest.raises(ValueError, match="lack 8 .*in their place they have .*layers.0.attention"):
+    weights(
+        folder,
+        lambda w: {
+            k.replace("self_attn", "attention"): v for k, v in w.items()
+        },
+    )
+    with pytest.raises(
+        ValueError,
+        match="lack 8 .*in their place they have .*layers.0.attention",
+    ):
         lm.load(f"hf:{folder}")
 
 
@@ -288,7 +397,11 @@ def adapter(folder, base, more=(), keep_tokenizer=False):
         own = dict(modules_to_save=["embed_tokens", "lm_head"])
         tokenizer(folder, [*WORDS, *more])
     settings = peft.LoraConfig(
-        r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False, **own
+        r=2,
+        target_modules=["q_proj"],
+        task_type="CAUSAL_LM",
+        init_lora_weights=False,
+        **own,
     )
     net = peft.get_peft_model(net, settings)
     with torch.no_grad():
@@ -301,7 +414,9 @@ def adapter(folder, base, more=(), keep_tokenizer=False):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("more", [(), ("new", "newer")])
-def test_adapters_without_a_tokenizer_or_with_more_tokens_are_read(more, folder, tmp_path):
+def test_adapters_without_a_tokenizer_or_with_more_tokens_are_read(
+    more, folder, tmp_path
+):
     net = adapter(tmp_path / "own", folder, more)
     m = lm.load(f"hf:{tmp_path / 'own'}", store=lm.Store(tmp_path / "s.sqlite"))
     prompt = " ".join(["a", "b", *more])
@@ -318,14 +433,20 @@ def test_an_adapter_of_another_base_is_refused_by_name(folder, tmp_path):
     small = PLAIN | dict(num_hidden_layers=1)
     shutil.rmtree(folder)
     network(folder, t.LlamaConfig, t.LlamaForCausalLM, small), tokenizer(folder)
-    with pytest.raises(ValueError, match="does not use .*layers.1.self_attn.q_proj.lora_A"):
+    with pytest.raises(
+        ValueError, match="does not use .*layers.1.self_attn.q_proj.lora_A"
+    ):
         lm.load(f"hf:{tmp_path / 'own'}")
 
 
 def test_an_adapter_on_an_adapter_is_refused(folder, tmp_path):
     adapter(tmp_path / "own", folder)
     shutil.copytree(tmp_path / "own", tmp_path / "next")
-    settings(tmp_path / "next", "adapter_config.json", base_model_name_or_path=f"{tmp_path}/own")
+    settings(
+        tmp_path / "next",
+        "adapter_config.json",
+        base_model_name_or_path=f"{tmp_path}/own",
+    )
     with pytest.raises(ValueError, match="merge it"):
         lm.load(f"hf:{tmp_path / 'next'}")
 
@@ -348,7 +469,9 @@ def parts(tmp_path, **values):
     return identity.files_read(values, tmp_path / "10_nobody.ipynb")
 
 
-def test_an_edited_base_is_another_model_and_another_run(planted, folder, tmp_path):
+def test_an_edited_base_is_another_model_and_another_run(
+    planted, folder, tmp_path
+):
     adapter(tmp_path / "own", folder)
     words = ["planted:mine", f"hf:{tmp_path / 'own'}", f"hf:{folder}"]
 
@@ -363,8 +486,12 @@ def test_an_edited_base_is_another_model_and_another_run(planted, folder, tmp_pa
         assert run != run_now and store != store_now
 
 
-@pytest.mark.parametrize("place", ["weights/part.safetensors", "../outside.safetensors"])
-def test_parts_of_weights_that_an_index_names_elsewhere_count(place, folder, tmp_path):
+@pytest.mark.parametrize(
+    "place", ["weights/part.safetensors", "../outside.safetensors"]
+)
+def test_parts_of_weights_that_an_index_names_elsewhere_count(
+    place, folder, tmp_path
+):
     (folder / place).parent.mkdir(exist_ok=True)
     (folder / "model.safetensors").rename(folder / place)
     (folder / "training_args.bin").write_bytes(b"no weights")
@@ -380,7 +507,9 @@ def test_parts_of_weights_that_an_index_names_elsewhere_count(place, folder, tmp
     assert np.abs(other.next_logits(["a b"]) - m.next_logits(["a b"])).max() > 0
 
 
-def test_weights_that_are_replaced_while_they_are_read_are_noticed(folder, planted, monkeypatch):
+def test_weights_that_are_replaced_while_they_are_read_are_noticed(
+    folder, planted, monkeypatch
+):
     right = hf._weights
 
     def meanwhile(*args, **kw):
@@ -401,7 +530,11 @@ def test_files_without_an_extension_and_in_lists_count(tmp_path):
     (tmp_path / "mytable").write_text("a,b\n1,2\n")
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack/__init__.py").write_text("x = 1")
-    kinds = dict(datasets=["mytable"]), dict(more=[["mytable", 3]]), dict(more=dict(a="mytable"))
+    kinds = (
+        dict(datasets=["mytable"]),
+        dict(more=[["mytable", 3]]),
+        dict(more=dict(a="mytable")),
+    )
     before = [parts(tmp_path, **values) for values in kinds]
     (tmp_path / "mytable").write_text("a,b\n1,3\n")
     for old, values in zip(before, kinds):
@@ -455,14 +588,19 @@ def test_what_a_run_opens_is_what_its_identity_names(folder, planted, tmp_path):
     (parted / "weights").mkdir()
     (parted / "model.safetensors").rename(parted / "weights/part.safetensors")
     names = dict.fromkeys(
-        load_file(parted / "weights/part.safetensors"), "weights/part.safetensors"
+        load_file(parted / "weights/part.safetensors"),
+        "weights/part.safetensors",
     )
     index = dict(metadata=dict(total_size=1), weight_map=names)
     (parted / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "mytable").write_text("a,b\n1,2\n3,4\n")
-    models = [f"hf:{tmp_path / name}" for name in ("base", "own", "wider", "parted")]
+    models = [
+        f"hf:{tmp_path / name}" for name in ("base", "own", "wider", "parted")
+    ]
     words = ["planted:mine", *models, str(tmp_path / "mytable")]
-    with_store = os.environ | dict(MEMNB_STORE=str(tmp_path.parent / f"{tmp_path.name}.sqlite"))
+    with_store = os.environ | dict(
+        MEMNB_STORE=str(tmp_path.parent / f"{tmp_path.name}.sqlite")
+    )
     child = subprocess.run(
         [sys.executable, "-c", TRACED, str(tmp_path), *words],
         capture_output=True,
@@ -482,7 +620,9 @@ def test_what_a_run_opens_is_what_its_identity_names(folder, planted, tmp_path):
     for file in opened:
         was = file.read_bytes()
         file.write_bytes(was + b" ")
-        assert parts(tmp_path, words=words) != before, f"{file.name} is in no identity"
+        assert parts(tmp_path, words=words) != before, (
+            f"{file.name} is in no identity"
+        )
         file.write_bytes(was)
     assert parts(tmp_path, words=words) == before
 
@@ -504,9 +644,13 @@ def test_a_network_is_given_back_and_read_again(kind, tmp_path):
     assert net() is None and not hf._NETWORKS
     np.testing.assert_array_equal(m.next_logits(["a b"]), first)
     np.testing.assert_array_equal(m.next_logits(["a c"]).shape, first.shape)
-    given = hf.HF("own", "own", m.plain(), m.tok, store=lm.Store(tmp_path / "o.sqlite"))
+    given = hf.HF(
+        "own", "own", m.plain(), m.tok, store=lm.Store(tmp_path / "o.sqlite")
+    )
     for _ in range(2):
-        np.testing.assert_allclose(given.next_logits([f"a {_} b"]).shape, first.shape)
+        np.testing.assert_allclose(
+            given.next_logits([f"a {_} b"]).shape, first.shape
+        )
         given.unload()
     settings(tmp_path / kind, pad_token_id=1)
     m.unload()
@@ -516,7 +660,10 @@ def test_a_network_is_given_back_and_read_again(kind, tmp_path):
 
 def test_no_more_networks_are_kept_than_said(tmp_path):
     for i in range(hf._MOST + 2):
-        network(tmp_path / str(i), *KINDS["llama"]), tokenizer(tmp_path / str(i))
+        (
+            network(tmp_path / str(i), *KINDS["llama"]),
+            tokenizer(tmp_path / str(i)),
+        )
         lm.load(f"hf:{tmp_path / str(i)}")
     assert len(hf._NETWORKS) == hf._MOST
     hf.unload()
@@ -524,14 +671,21 @@ def test_no_more_networks_are_kept_than_said(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["window", "mamba"])
-def test_a_past_is_copied_only_for_who_comes_back_to_it(kind, tmp_path, monkeypatch):
+def test_a_past_is_copied_only_for_who_comes_back_to_it(
+    kind, tmp_path, monkeypatch
+):
     "An audit looks at where it was, and goes on from there twice; answers never do"
     network(tmp_path, *KINDS[kind]), tokenizer(tmp_path)
-    m, copies = lm.load(f"hf:{tmp_path}", store=lm.Store(tmp_path / "s.sqlite")), []
+    m, copies = (
+        lm.load(f"hf:{tmp_path}", store=lm.Store(tmp_path / "s.sqlite")),
+        [],
+    )
     right = hf.copy.deepcopy
     m.fast  # noqa: B018 (read before copies are counted)
 
-    def counted(x, *memo):  # a copy calls itself for the parts of what it copies
+    def counted(
+        x, *memo
+    ):  # a copy calls itself for the parts of what it copies
         copies.extend([x] * (not memo))
         return right(x, *memo)
 
@@ -569,7 +723,10 @@ def test_one_thread_counts_while_another_measures(folder):
 def test_a_training_in_several_threads_is_counted():
     from memnb import core, gpt
 
-    c, data = gpt.Config(1, 8, 20, 8), [gpt.random_data(8, 8, 20) for _ in range(6)]
+    c, data = (
+        gpt.Config(1, 8, 20, 8),
+        [gpt.random_data(8, 8, 20) for _ in range(6)],
+    )
     with core.counting() as counts:
         gpt.fit([c] * 6, data, epochs=2, batch=4, threads=3)
     assert counts.trainings == 6 and counts.flops > 0

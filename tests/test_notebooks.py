@@ -30,7 +30,10 @@ def warm():
     if not hasattr(socket, "recv_fds") or not hasattr(os, "fork"):
         yield "python3"
         return
-    with tempfile.TemporaryDirectory() as top, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory() as top,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         call = [sys.executable, str(Path(__file__).with_name("warm.py"))]
         argv = [*call, "kernel", f"{top}/door", "{connection_file}"]
         folder = Path(top) / "kernels/warm"
@@ -39,7 +42,9 @@ def warm():
         (folder / "kernel.json").write_text(json.dumps(spec))
         patch.setenv("JUPYTER_PATH", top, prepend=os.pathsep)
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        with subprocess.Popen([*call, "serve", f"{top}/door"], **pipes) as server:
+        with subprocess.Popen(
+            [*call, "serve", f"{top}/door"], **pipes
+        ) as server:
             assert server.stdout.readline() == b"ready\n"
             yield "warm"
             server.stdin.close()
@@ -48,7 +53,11 @@ def warm():
 def execute(path, out, folder, kernel="python3"):
     "Run a notebook through papermill as a batch does, kernels on local sockets where the system has them"
     with tempfile.TemporaryDirectory() as sockets:  # their paths must be short
-        local = dict(transport="ipc", ip=f"{sockets}/k") if os.name == "posix" else {}
+        local = (
+            dict(transport="ipc", ip=f"{sockets}/k")
+            if os.name == "posix"
+            else {}
+        )
         return papermill.execute_notebook(
             path,
             out,
@@ -66,24 +75,46 @@ def said(nb):
         for o in c.get("outputs", []):
             if "text" in o:
                 yield o["text"]
-            yield from (str(v) for k, v in o.get("data", {}).items() if not k.startswith("image/"))
+            yield from (
+                str(v)
+                for k, v in o.get("data", {}).items()
+                if not k.startswith("image/")
+            )
 
 
 def checkout():
     "Files of the checkout that a run could write, with size and time of the last change"
-    found = [p for d in ("data", "figures", "nbs") for p in (TOP / d).rglob("*") if p.is_file()]
+    found = [
+        p
+        for d in ("data", "figures", "nbs")
+        for p in (TOP / d).rglob("*")
+        if p.is_file()
+    ]
     stats = {p: p.stat() for p in found if not p.name.startswith("kernel-ipc-")}
-    return {str(p.relative_to(TOP)): (s.st_size, s.st_mtime_ns) for p, s in stats.items()}
+    return {
+        str(p.relative_to(TOP)): (s.st_size, s.st_mtime_ns)
+        for p, s in stats.items()
+    }
 
 
 def exercises(nb):
     """(cell to fill in, its check, solution) of each exercise of a page, as code; both may be one cell; checks give their last
     expression"""
     for i, c in enumerate(nb.cells):
-        if c.cell_type == "markdown" and "<summary>Solution</summary>" in c.source:
-            code = [x.source for x in nb.cells[i - 2 : i] if x.cell_type == "code"]
+        if (
+            c.cell_type == "markdown"
+            and "<summary>Solution</summary>" in c.source
+        ):
+            code = [
+                x.source for x in nb.cells[i - 2 : i] if x.cell_type == "code"
+            ]
             asked = ast.unparse(ast.parse(code[-1]).body[-1])
-            yield code[0], code[-1], asked, c.source.split("```python\n")[1].split("```")[0]
+            yield (
+                code[0],
+                code[-1],
+                asked,
+                c.source.split("```python\n")[1].split("```")[0],
+            )
 
 
 def solved(path, out):
@@ -97,30 +128,45 @@ def solved(path, out):
 
 
 APPENDICES = [
-    pytest.param(p, marks=pytest.mark.slow) if p.parent.name == "extra" else p for p in NOTEBOOKS
+    pytest.param(p, marks=pytest.mark.slow) if p.parent.name == "extra" else p
+    for p in NOTEBOOKS
 ]
 
 
 @pytest.mark.parametrize("path", APPENDICES, ids=IDS)
-def test_notebook_runs(path, tmp_path, home, warm, answers, shipped_answers, monkeypatch):
+def test_notebook_runs(
+    path, tmp_path, home, warm, answers, shipped_answers, monkeypatch
+):
     page = path in PAPER_NOTEBOOKS
     shared = shipped_answers if page else answers
     # how a notebook of a room asks is the point of it
-    alone = path.parent.name == "rooms" or "MEMNB_FRESH" in path.read_text(encoding="utf8")
-    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite" if alone else shared))
+    alone = path.parent.name == "rooms" or "MEMNB_FRESH" in path.read_text(
+        encoding="utf8"
+    )
+    monkeypatch.setenv(
+        "MEMNB_STORE", str(tmp_path / "store.sqlite" if alone else shared)
+    )
     monkeypatch.setenv("MEMNB_REPLAY", "1")  # who has to compute says so
     monkeypatch.setenv("OPENAI_API_KEY", MARKER)
     before = checkout()
     out = tmp_path / path.name
     nb = execute(solved(path, out), out, path.parent, warm)
     after = checkout()
-    changed = sorted(p for p in {*before, *after} if before.get(p) != after.get(p))
+    changed = sorted(
+        p for p in {*before, *after} if before.get(p) != after.get(p)
+    )
     assert not changed, f"the default run wrote into the checkout: {changed}"
     paths = [m[0] for text in said(nb) for m in MACHINE.finditer(text)]
     assert not paths, f"machine paths in the outputs: {paths}"
     if page:  # `memnb replay` promises it; after a change of prompts, `tools/answers.py`
-        assert any("has to compute" in text for text in said(nb)) == (path.stem in COMPUTES)
-    written = [p for p in (*tmp_path.rglob("*"), *shared.parent.glob("*")) if p.is_file()]
+        assert any("has to compute" in text for text in said(nb)) == (
+            path.stem in COMPUTES
+        )
+    written = [
+        p
+        for p in (*tmp_path.rglob("*"), *shared.parent.glob("*"))
+        if p.is_file()
+    ]
     told = [p.name for p in written if MARKER.encode() in p.read_bytes()]
     assert not told, f"the key of the environment is in {told}"
 
@@ -143,6 +189,12 @@ def test_exercises_begin_without_the_page(path, tmp_path, warm, monkeypatch):
     found, alone = [*exercises(nbformat.read(path, 4))], tmp_path / path.name
     code = nbformat.v4.new_code_cell(FRESH.format(exercises=found))
     nbformat.write(nbformat.v4.new_notebook(cells=[code]), alone)
-    told = [l for text in said(execute(alone, alone, TOP, warm)) for l in text.splitlines()]
+    told = [
+        l
+        for text in said(execute(alone, alone, TOP, warm))
+        for l in text.splitlines()
+    ]
     lines = [l for l in told if re.match(r"\['", l)]
-    assert len(found) >= 2 and lines == [str([UNFILLED, "right"])] * len(found), told
+    assert len(found) >= 2 and lines == [str([UNFILLED, "right"])] * len(
+        found
+    ), told

@@ -22,7 +22,14 @@ NAN = math.nan
         (0.5, 6, 0, 10, "above", "too small to matter"),
         (-3, 12, 0, 10, "above", "open"),
         (-3, 7, 0, 10, "above", "does not hold"),
-        (0, 20, 0, 10, "above", "open"),  # an end on a bound does not exclude it
+        (
+            0,
+            20,
+            0,
+            10,
+            "above",
+            "open",
+        ),  # an end on a bound does not exclude it
         (0.5, 10, 0, 10, "above", "holds"),
         (-3, 10, 0, 10, "above", "open"),
         (3.6, 3.9, 3.5, 3.5, "above", "holds"),
@@ -46,23 +53,35 @@ def rows(*numbers, **same):
     "Rows of a claim with value, low, high and n"
     return pd.DataFrame(
         [
-            dict(zip(("value", "low", "high", "n"), row)) | dict(quantity="gain", unit="texts")
+            dict(zip(("value", "low", "high", "n"), row))
+            | dict(quantity="gain", unit="texts")
             for row in numbers
         ]
     ).assign(**same)
 
 
 def claim(**how):
-    return claims.Claim(**dict(id="c", about="models", where="§1", says="s") | how)
+    return claims.Claim(
+        **dict(id="c", about="models", where="§1", says="s") | how
+    )
 
 
 def test_estimate_of_a_share_pools_successes_and_trials():
     table = pd.DataFrame(
-        dict(value=[3, 7], n=[10, 12], unit="texts", quantity="share", low=NAN, high=NAN)
+        dict(
+            value=[3, 7],
+            n=[10, 12],
+            unit="texts",
+            quantity="share",
+            low=NAN,
+            high=NAN,
+        )
     )
     found = claims.estimate(claim(estimate="share"), table)
     assert found.value == pytest.approx(10 / 22) and found.n == 22
-    assert [found.low, found.high] == pytest.approx(st.binomtest(10, 22).proportion_ci()[:])
+    assert [found.low, found.high] == pytest.approx(
+        st.binomtest(10, 22).proportion_ci()[:]
+    )
 
 
 def test_estimate_of_the_worst_takes_the_side_into_account():
@@ -109,7 +128,11 @@ def test_of_two_rows_the_younger_counts():
     same = dict(paper="p", part="a", model="m", quantity="q", profile="laptop")
     old = pd.DataFrame([dict(same, value=1.0, when="2026-01-09")])
     new = pd.DataFrame([dict(same, value=2.0, when="2026-01-10")])
-    assert joined([old, new]).value.tolist() == joined([new, old]).value.tolist() == [2.0]
+    assert (
+        joined([old, new]).value.tolist()
+        == joined([new, old]).value.tolist()
+        == [2.0]
+    )
 
 
 # --- sampling ---
@@ -143,7 +166,8 @@ def test_tokens_are_drawn_with_their_probabilities():
 
 
 @pytest.mark.parametrize(
-    "fall, last", [("linear", 1 / 7), ("cosine", 0.5 + 0.5 * math.cos(math.pi * 6 / 7))]
+    "fall, last",
+    [("linear", 1 / 7), ("cosine", 0.5 + 0.5 * math.cos(math.pi * 6 / 7))],
 )
 def test_the_learning_rate_rises_and_falls(fall, last):
     from memnb.engine import Schedule
@@ -160,7 +184,9 @@ def test_starts_depend_on_tau():
     from memnb.contextual import memorized
 
     train, left_out = [1, 0.5, 0.3, 0.15], [1.2, 0.9, 0.8, 0.4]
-    starts = {m: start for m, (start, _) in memorized(train, left_out, 0.2).items()}
+    starts = {
+        m: start for m, (start, _) in memorized(train, left_out, 0.2).items()
+    }
     assert starts == dict(recollection=3, counterfactual=0, contextual=2)
     assert memorized(train, left_out, 0.35)["recollection"][0] == 2
     assert math.isnan(memorized(train, left_out, 0.15)["recollection"][0])
@@ -169,7 +195,12 @@ def test_starts_depend_on_tau():
 def test_recollection_of_texts_depends_on_tau():
     from memnb.compare import recollected
 
-    assert recollected(np.array([0.1, 0.2, 0.3, 0.5])).tolist() == [True, False, False, False]
+    assert recollected(np.array([0.1, 0.2, 0.3, 0.5])).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_kendall_has_a_margin_of_two_epochs():
@@ -183,7 +214,9 @@ def test_lira_and_the_counterfactual_measure_are_larger_for_members():
     from memnb.compare import counterfactual, lira
 
     trained = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], bool)
-    noise = np.array([[0.0, 0.3], [0.1, 0.1], [0.3, 0.0], [0.1, 0.2], [0.0, 0.1], [0.2, 0.0]])
+    noise = np.array(
+        [[0.0, 0.3], [0.1, 0.1], [0.3, 0.0], [0.1, 0.2], [0.0, 0.1], [0.2, 0.0]]
+    )
     losses = np.where(trained, 1.0, 3.0) + noise
     for score in (lira(losses, trained), counterfactual(losses, trained)):
         assert score[trained].min() > max(0.5, score[~trained].max())
@@ -194,9 +227,9 @@ def test_lira_and_the_counterfactual_measure_are_larger_for_members():
 def test_bits_held_are_saved_bits():
     from memnb.compare import bits_held
 
-    assert bits_held(np.array([1.0, 3.0]), np.array([2.5, 2.5]), np.array([4, 4])) == pytest.approx(
-        [1.5 * 4 / math.log(2), 0]
-    )
+    assert bits_held(
+        np.array([1.0, 3.0]), np.array([2.5, 2.5]), np.array([4, 4])
+    ) == pytest.approx([1.5 * 4 / math.log(2), 0])
 
 
 def test_epsilon_from_renyi_divergence():
@@ -207,7 +240,9 @@ def test_epsilon_from_renyi_divergence():
         math.log(2 / 3) - (math.log(1e-5) + math.log(3)) / 2
     )
     best = rdp_to_approxdp([1.0, 4.0], 1e-5, [2, 3])
-    assert best.alpha == 3 and best.eps == pytest.approx(4 + float(conversion(3, 1e-5)))
+    assert best.alpha == 3 and best.eps == pytest.approx(
+        4 + float(conversion(3, 1e-5))
+    )
     p, q = np.log([0.7, 0.3]), np.log([0.4, 0.6])
     assert renyi(p, q, 2) == pytest.approx(math.log(0.49 / 0.4 + 0.09 / 0.6))
     assert token_rdp(3, c=10, s=50, tau=2) == pytest.approx(1.5 * 0.1**2)
@@ -218,17 +253,24 @@ def test_least_epsilon_rests_on_two_exact_ends():
 
     low = st.binomtest(40, 50).proportion_ci(0.95).low
     high = st.binomtest(3, 50).proportion_ci(0.95).high
-    assert float(least_epsilon(40, 3, 50)) == pytest.approx(math.log(low / high))
+    assert float(least_epsilon(40, 3, 50)) == pytest.approx(
+        math.log(low / high)
+    )
     with_delta = math.log((low - 0.01) / high)
-    assert float(least_epsilon(40, 3, 50, delta=0.01)) == pytest.approx(with_delta)
+    assert float(least_epsilon(40, 3, 50, delta=0.01)) == pytest.approx(
+        with_delta
+    )
 
 
 def answers(times, before, after, first=0):
     "Answers to two prompts, a row an item: 1 where it is recalled"
     index = pd.MultiIndex.from_tuples(
-        [(times, first + i, 0) for i in range(len(before))], names=["times", "idx", "draw"]
+        [(times, first + i, 0) for i in range(len(before))],
+        names=["times", "idx", "draw"],
     )
-    return pd.DataFrame({("full", 0): before, ("full", 25): after}, index=index, dtype=float)
+    return pd.DataFrame(
+        {("full", 0): before, ("full", 25): after}, index=index, dtype=float
+    )
 
 
 def test_a_change_of_recall_carries_the_uncertainty_of_its_controls():
@@ -236,13 +278,20 @@ def test_a_change_of_recall_carries_the_uncertainty_of_its_controls():
     from memnb.icl.replication import OFTEN
 
     # of ten training texts three are recalled before and seven after: five gained, one lost
-    training = answers(OFTEN, [1, 1, 1] + [0] * 7, [0, 1, 1] + [1] * 5 + [0] * 2)
+    training = answers(
+        OFTEN, [1, 1, 1] + [0] * 7, [0, 1, 1] + [1] * 5 + [0] * 2
+    )
     # of twelve controls two before and one after: one gained, two lost
     controls = answers(0, [1, 1] + [0] * 10, [0, 0, 1] + [0] * 9, first=100)
     step = training["full", 25] - training["full", 0]
     wald = 1.959964 * (7 - 16 / 11) ** 0.5 / 11
     share = st.binomtest(5, 6).proportion_ci()
-    ends = [4 / 11 - wald, 4 / 11 + wald, (2 * share.low - 1) * 0.6, (2 * share.high - 1) * 0.6]
+    ends = [
+        4 / 11 - wald,
+        4 / 11 + wald,
+        (2 * share.low - 1) * 0.6,
+        (2 * share.high - 1) * 0.6,
+    ]
     assert paired(step) == pytest.approx((0.4, min(ends), max(ends)), abs=1e-6)
     drift, low, high = paired(controls["full", 25] - controls["full", 0])
     assert drift == pytest.approx(-1 / 12)
@@ -271,15 +320,25 @@ def test_a_change_of_recall_carries_the_uncertainty_of_its_controls():
 def test_a_header_needs_two_lines_beyond_a_guess(lines, guess, control, mark):
     from memnb.tabular import sign
 
-    row = dict(part="header", lines=lines, line_guess=guess, twin_lines=control, rate=0.5, n=4)
+    row = dict(
+        part="header",
+        lines=lines,
+        line_guess=guess,
+        twin_lines=control,
+        rate=0.5,
+        n=4,
+    )
     assert sign(pd.Series(row)) == mark
 
 
 @pytest.mark.parametrize(
-    "low, high, mark", [(0.26, 0.6, "✓"), (0.25, 0.6, "?"), (0.0, 0.09, "✗"), (0.0, 0.11, "?")]
+    "low, high, mark",
+    [(0.26, 0.6, "✓"), (0.25, 0.6, "?"), (0.0, 0.09, "✗"), (0.0, 0.11, "?")],
 )
 def test_rows_are_completed_above_a_quarter(low, high, mark):
     from memnb.tabular import sign
 
-    row = dict(part="row_completion", rate=(low + high) / 2, low=low, high=high, n=36)
+    row = dict(
+        part="row_completion", rate=(low + high) / 2, low=low, high=high, n=36
+    )
     assert sign(pd.Series(row)) == mark

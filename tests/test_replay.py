@@ -28,7 +28,15 @@ def memnb(*words, **env):
 def test_a_page_from_the_answers_that_ship(tmp_path, home):
     "The page is executed and reported, the answers are taken in once, no model has to answer; again it takes no run"
     env = dict(MEMNB_STORE=str(tmp_path / "store.sqlite"))
-    call = "replay", "--only", "capacity", "--workers", "1", "--out", tmp_path / "runs"
+    call = (
+        "replay",
+        "--only",
+        "capacity",
+        "--workers",
+        "1",
+        "--out",
+        tmp_path / "runs",
+    )
     code, out, err = memnb(*call, **env)
     assert code == 0 and "1 done" in out, out + err
     assert "has to compute" not in err and "were asked for" not in err, err
@@ -38,13 +46,19 @@ def test_a_page_from_the_answers_that_ship(tmp_path, home):
     assert not list(home.rglob("*.csv")) and not list(
         home.rglob("*.png")
     )  # what ships stays as it is
-    new = [l.split()[-2] for l in out.splitlines() if l.startswith(("smollm2@", "planted:"))]
+    new = [
+        l.split()[-2]
+        for l in out.splitlines()
+        if l.startswith(("smollm2@", "planted:"))
+    ]
     assert len(new) > 2 and {*new} != {"0"}
     code, out, err = memnb(*call, **env)
     assert code == 0 and "1 skipped" in out, out + err
-    assert {l.split()[-2] for l in out.splitlines() if l.startswith(("smollm2@", "planted:"))} == {
-        "0"
-    }
+    assert {
+        l.split()[-2]
+        for l in out.splitlines()
+        if l.startswith(("smollm2@", "planted:"))
+    } == {"0"}
 
 
 def test_a_damaged_file_stops_it(tmp_path, home, monkeypatch):
@@ -71,19 +85,25 @@ def test_the_model_says_what_ships(tmp_path):
         (core.share_dir("answers") / "pages-smollm2.jsonl.gz").read_bytes()
     ).splitlines()
     rows = sorted(
-        (json.loads(l) for l in lines), key=lambda d: len(json.dumps([d["prompt"], d["answer"]]))
+        (json.loads(l) for l in lines),
+        key=lambda d: len(json.dumps([d["prompt"], d["answer"]])),
     )
     scored, said = (
-        [d for d in rows if d["settings"]["request"] == r][:8] for r in ("logprobs", "generate")
+        [d for d in rows if d["settings"]["request"] == r][:8]
+        for r in ("logprobs", "generate")
     )
-    assert len(scored) == len(said) == 8 and {d["model"] for d in rows} == {m.id}
-    for d, now in zip(scored, m.logprobs(*map(list, zip(*(d["prompt"] for d in scored))))):
+    assert len(scored) == len(said) == 8 and {d["model"] for d in rows} == {
+        m.id
+    }
+    for d, now in zip(
+        scored, m.logprobs(*map(list, zip(*(d["prompt"] for d in scored))))
+    ):
         np.testing.assert_allclose(now, d["answer"], atol=1e-3)
     for d in said:
         s = d["settings"]
-        assert m.generate([d["prompt"]], max_tokens=s["max_tokens"], stop=s["stop"]) == [
-            d["answer"]
-        ]
+        assert m.generate(
+            [d["prompt"]], max_tokens=s["max_tokens"], stop=s["stop"]
+        ) == [d["answer"]]
     assert m.calls == 16  # all of them were computed
 
 
@@ -98,24 +118,35 @@ def test_answers_are_those_of_transformers(tmp_path):
         (core.share_dir("answers") / "pages-smollm2.jsonl.gz").read_bytes()
     ).splitlines()
     rows = sorted(
-        (json.loads(l) for l in lines), key=lambda d: len(json.dumps([d["prompt"], d["answer"]]))
+        (json.loads(l) for l in lines),
+        key=lambda d: len(json.dumps([d["prompt"], d["answer"]])),
     )
     greedy = [
         d
         for d in rows
-        if d["settings"]["request"] == "generate" and not d["settings"]["temperature"]
+        if d["settings"]["request"] == "generate"
+        and not d["settings"]["temperature"]
     ]
     rows = [d for d in greedy if d["settings"]["max_tokens"] >= 20][:4]
-    m = lm.load("smollm2", device="cpu", store=lm.Store(tmp_path / "empty.sqlite"))
+    m = lm.load(
+        "smollm2", device="cpu", store=lm.Store(tmp_path / "empty.sqlite")
+    )
     net = m.plain()
     for d in rows:
         s, ids = d["settings"], torch.tensor([m.encode(d["prompt"])])
         with torch.inference_mode():
-            said = m.generate([d["prompt"]], max_tokens=s["max_tokens"], stop=s["stop"])
+            said = m.generate(
+                [d["prompt"]], max_tokens=s["max_tokens"], stop=s["stop"]
+            )
             own = net.generate(
-                ids, max_new_tokens=s["max_tokens"], do_sample=False, pad_token_id=0
+                ids,
+                max_new_tokens=s["max_tokens"],
+                do_sample=False,
+                pad_token_id=0,
             )[0, ids.shape[1] :]
-        want = m.tok.decode(own, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        want = m.tok.decode(
+            own, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         for stop in s["stop"]:
             want = want.split(stop)[0]
         assert said == [want] == [d["answer"]]

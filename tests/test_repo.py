@@ -26,7 +26,9 @@ TOP = Path(__file__).resolve().parents[1]
 def files(folder, pattern):
     "Files below a folder of the checkout, the checkpoints of Jupyter aside"
     found = sorted((TOP / folder).rglob(pattern))
-    return [p for p in found if p.is_file() and ".ipynb_checkpoints" not in p.parts]
+    return [
+        p for p in found if p.is_file() and ".ipynb_checkpoints" not in p.parts
+    ]
 
 
 NOTEBOOKS = files("nbs", "*.ipynb")
@@ -58,7 +60,11 @@ def tree(path):
 def cells(path, kind=None):
     "Cells of a notebook with their source as one text"
     found = json.loads(read(path))["cells"]
-    return [c | dict(source="".join(c["source"])) for c in found if kind in (None, c["cell_type"])]
+    return [
+        c | dict(source="".join(c["source"]))
+        for c in found
+        if kind in (None, c["cell_type"])
+    ]
 
 
 def prose(path):
@@ -71,7 +77,9 @@ def prose(path):
 def settings():
     "settings.ini as a dict"
     cfg = ConfigParser()
-    assert cfg.read(TOP / "settings.ini", encoding="utf8"), "settings.ini is missing"
+    assert cfg.read(TOP / "settings.ini", encoding="utf8"), (
+        "settings.ini is missing"
+    )
     return dict(cfg["DEFAULT"])
 
 
@@ -112,7 +120,9 @@ def python(code, cwd, **env):
 
 
 def test_there_is_something_to_test():
-    assert {"core", "lm", "data", "tabular", "tabular.method"} <= {*MODULES}, "run `make export`"
+    assert {"core", "lm", "data", "tabular", "tabular.method"} <= {*MODULES}, (
+        "run `make export`"
+    )
     assert (TOP / "nbs/index.ipynb").exists() and len(PAPERS) > 4
 
 
@@ -120,7 +130,9 @@ def test_export_and_clean_change_nothing(tmp_path):
     "Formatting, exporting and cleaning a copy of the checkout gives the files in it, byte for byte"
     sources = [*files("memnb", "*.py"), *NOTEBOOKS]
     for p in [*sources, TOP / "settings.ini", TOP / "pyproject.toml"]:
-        (tmp_path / p.relative_to(TOP)).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / p.relative_to(TOP)).parent.mkdir(
+            parents=True, exist_ok=True
+        )
         shutil.copy(p, tmp_path / p.relative_to(TOP))
     calls = [
         "ruff check -q --fix --select I nbs",
@@ -135,7 +147,10 @@ def test_export_and_clean_change_nothing(tmp_path):
         r = subprocess.run(cmd, cwd=tmp_path, capture_output=True, text=True)
         assert r.returncode == 0, f"{call}: {r.stdout}{r.stderr}"
     was = {str(p.relative_to(TOP)): read(p) for p in sources}
-    made = [*(tmp_path / "memnb").rglob("*.py"), *(tmp_path / "nbs").rglob("*.ipynb")]
+    made = [
+        *(tmp_path / "memnb").rglob("*.py"),
+        *(tmp_path / "nbs").rglob("*.ipynb"),
+    ]
     now = {str(p.relative_to(tmp_path)): read(p) for p in made}
     stale = sorted(p for p in {*was, *now} if was.get(p) != now.get(p))
     assert not stale, f"run `make export`, which changes: {stale}"
@@ -155,9 +170,19 @@ def test_every_module_has_a_notebook():
 
 def test_ruff_finds_nothing():
     "The rules that pyproject.toml selects"
-    cmd = [sys.executable, "-m", "ruff", "check", "-q", "--no-cache", "--output-format=concise"]
+    cmd = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "-q",
+        "--no-cache",
+        "--output-format=concise",
+    ]
     folders = ["memnb", "tests", "tools", "docs"]
-    r = subprocess.run([*cmd, *folders], cwd=TOP, capture_output=True, text=True)
+    r = subprocess.run(
+        [*cmd, *folders], cwd=TOP, capture_output=True, text=True
+    )
     assert r.returncode == 0, r.stdout + r.stderr
 
 
@@ -189,11 +214,27 @@ ARROWS = dict(
     exercises=["core", "papers", "plots"],
 )
 FOR_PAPERS = {
-    *["core", "stats", "plots", "results", "claims", "papers", "store", "data", "gpt", "hf", "lm"],
+    *[
+        "core",
+        "stats",
+        "plots",
+        "results",
+        "claims",
+        "papers",
+        "store",
+        "data",
+        "gpt",
+        "hf",
+        "lm",
+    ],
     *["prefix", "plant", "rendering", "exercises"],
 }
 ABOVE_PAPERS, ABOVE_ALL = "compare", "run"
-BY_NAME = {"papers", "claims", "lm"}  # they import papers and back ends, whose names are read
+BY_NAME = {
+    "papers",
+    "claims",
+    "lm",
+}  # they import papers and back ends, whose names are read
 
 
 def may_import(name):
@@ -221,7 +262,9 @@ def imported(path, top=TOP / "memnb", known=MODULES):
             base = ".".join([*up, *filter(None, [node.module])])
             found = [f"{base}.{a.name}" for a in node.names]
         elif isinstance(node, ast.Call):
-            called = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+            called = getattr(node.func, "id", None) or getattr(
+                node.func, "attr", None
+            )
             if called in ("import_module", "__import__", "run_module"):
                 name = (node.args or [k.value for k in node.keywords])[0]
                 if not isinstance(name, ast.Constant):
@@ -230,17 +273,28 @@ def imported(path, top=TOP / "memnb", known=MODULES):
                     found = ["memnb" + name.value]
                 else:
                     found = [name.value]
-        for name in (n.removeprefix("memnb.") for n in found if n.startswith("memnb.")):
+        for name in (
+            n.removeprefix("memnb.") for n in found if n.startswith("memnb.")
+        ):
             while name and name not in known:
-                name = name.rpartition(".")[0]  # a name in a module, not a module
+                name = name.rpartition(".")[
+                    0
+                ]  # a name in a module, not a module
             if name:
                 yield name
 
 
 def test_arrows_go_down_and_make_no_circle():
-    wrong, to = [], {name: {*imported(path)} - {name} for name, path in MODULES.items()}
+    wrong, to = (
+        [],
+        {name: {*imported(path)} - {name} for name, path in MODULES.items()},
+    )
     for name, found in to.items():
-        hidden = set() if name in BY_NAME or name.split(".")[0] == ABOVE_ALL else found & {"*"}
+        hidden = (
+            set()
+            if name in BY_NAME or name.split(".")[0] == ABOVE_ALL
+            else found & {"*"}
+        )
         if lost := hidden | (found - may_import(name) - {"*"}):
             wrong.append(f"{name} imports {sorted(lost)}")
     assert not wrong, wrong
@@ -251,7 +305,9 @@ def test_arrows_go_down_and_make_no_circle():
 
 
 def test_imported_reads_every_form(tmp_path):
-    known = dict.fromkeys(["lm", "core", "data", "gpt", "plant", "toy", "toy.method", "papers"])
+    known = dict.fromkeys(
+        ["lm", "core", "data", "gpt", "plant", "toy", "toy.method", "papers"]
+    )
 
     def found(code, name="x.py"):
         (tmp_path / "toy").mkdir(exist_ok=True)
@@ -264,8 +320,12 @@ def test_imported_reads_every_form(tmp_path):
     inside = "from .method import f\nfrom ..core import say\nfrom .. import gpt"
     assert found(inside, "toy/claims.py") == {"toy.method", "core", "gpt"}
     assert found("from memnb.toy import nothing") == {"toy"}
-    assert found("import_module('memnb.papers')\nimport_module('torch')") == {"papers"}
-    assert found("importlib.import_module('.lm', 'memnb')\n__import__('memnb.gpt')") == {
+    assert found("import_module('memnb.papers')\nimport_module('torch')") == {
+        "papers"
+    }
+    assert found(
+        "importlib.import_module('.lm', 'memnb')\n__import__('memnb.gpt')"
+    ) == {
         "lm",
         "gpt",
     }
@@ -279,7 +339,9 @@ def test_import_is_light(tmp_path):
         "import sys\nwas = {*sys.modules}\nimport memnb, memnb.core\n"
         "print(*{m.split('.')[0] for m in {*sys.modules} - was})"
     )
-    loaded = {*python(code, tmp_path).split()} - {"memnb"} - sys.stdlib_module_names
+    loaded = (
+        {*python(code, tmp_path).split()} - {"memnb"} - sys.stdlib_module_names
+    )
     assert not loaded, f"import {sorted(loaded)} where they are needed"
 
 
@@ -292,14 +354,26 @@ def test_notebooks_are_sound():
     for p in NOTEBOOKS:
         for c in cells(p):
             outputs = [o["output_type"] for o in c.get("outputs", [])]
-            if not c.get("id") or "error" in outputs or "nbdev_export(" in c["source"]:
+            if (
+                not c.get("id")
+                or "error" in outputs
+                or "nbdev_export(" in c["source"]
+            ):
                 wrong.append(f"{p.name}: {c['source'][:60]}")
     assert not wrong, wrong
 
 
 def test_links_lead_somewhere():
     wrong = []
-    guides = [TOP / f for f in ("README.md", "CONTRIBUTING.md", "docs/use.md", "docs/teaching.md")]
+    guides = [
+        TOP / f
+        for f in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "docs/use.md",
+            "docs/teaching.md",
+        )
+    ]
     for p in [*NOTEBOOKS, *guides]:
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(p))
         wrong += [
@@ -313,8 +387,12 @@ def test_links_lead_somewhere():
 def test_pages_have_their_parameters():
     "One cell tagged `parameters`, with profile, model, n and seed among them in this order"
     for p in PAPER_NOTEBOOKS:
-        tagged = [c for c in cells(p) if "parameters" in c["metadata"].get("tags", [])]
-        assert len(tagged) == 1, f"{p.name} has {len(tagged)} cells tagged `parameters`"
+        tagged = [
+            c for c in cells(p) if "parameters" in c["metadata"].get("tags", [])
+        ]
+        assert len(tagged) == 1, (
+            f"{p.name} has {len(tagged)} cells tagged `parameters`"
+        )
         body = ast.parse(tagged[0]["source"]).body
         found = [n.target.id for n in body if isinstance(n, ast.AnnAssign)]
         common = ["profile", "model", "n", "seed"]
@@ -328,7 +406,8 @@ def test_plumbing_of_pages_is_folded():
         f"{p.name}: {c['source'][:40]}"
         for p in PAPER_NOTEBOOKS
         for c in cells(p, "code")
-        if plumbing.match(c["source"]) and not c["metadata"].get("jupyter", {}).get("source_hidden")
+        if plumbing.match(c["source"])
+        and not c["metadata"].get("jupyter", {}).get("source_hidden")
     ]
     assert not shown, f"fold these cells (jupyter.source_hidden): {shown}"
 
@@ -352,7 +431,10 @@ def test_front_page():
     asked = {*re.findall(r"^make ([a-z-]+)", shell, re.M)}
     assert asked and asked <= targets, f"no such target: {asked - targets}"
     module, _, main = project()["scripts"]["memnb"].partition(":")
-    usage = python(f"import sys, {module} as m\nsys.argv = ['memnb', '-h']\nm.{main}()", TOP)
+    usage = python(
+        f"import sys, {module} as m\nsys.argv = ['memnb', '-h']\nm.{main}()",
+        TOP,
+    )
     commands = {*re.findall(r"^    (\w+)  ", usage, re.M)}
     asked = {*re.findall(r"^memnb ([a-z]+)", shell, re.M)}
     assert asked and asked <= commands, f"no such command: {asked - commands}"
@@ -367,7 +449,9 @@ DESCRIBED = """capacity.exercises capacity.measuring capacity.method compare.exe
     contextual.exercises exercises icl.exercises iclinf.exercises plots run.redraw stats store
     tabular.onepage""".split()
 # types that say nothing about what a parameter means
-PLAIN_TYPES = "Path Callable Iterable Sequence ArrayLike DataFrame Series None".split()
+PLAIN_TYPES = (
+    "Path Callable Iterable Sequence ArrayLike DataFrame Series None".split()
+)
 
 
 def described(name, text):
@@ -383,7 +467,10 @@ def own_comments(function, comments):
     positional = [*a.posonlyargs, *a.args]
     defaults = [None] * (len(positional) - len(a.defaults)) + a.defaults
     ends = {}
-    for arg, default in [*zip(positional, defaults), *zip(a.kwonlyargs, a.kw_defaults)]:
+    for arg, default in [
+        *zip(positional, defaults),
+        *zip(a.kwonlyargs, a.kw_defaults),
+    ]:
         if arg.arg not in ("self", "cls"):
             ends[arg] = (default or arg).end_lineno
     lines = [*ends.values()]
@@ -405,7 +492,9 @@ def public_functions(module):
                 continue
             around = ast.get_docstring(owner) or ""
         for f in owner.body:
-            public = isinstance(f, ast.FunctionDef) and not re.match("_(?!_init__$)", f.name)
+            public = isinstance(f, ast.FunctionDef) and not re.match(
+                "_(?!_init__$)", f.name
+            )
             if public:
                 yield f, f"{ast.get_docstring(f) or ''} {around}"
 
@@ -421,7 +510,10 @@ def undescribed(source, every=True):
             continue
         for arg, comment in own.items():
             kind = ast.unparse(arg.annotation) if arg.annotation else ""
-            ours = kind[:1].isupper() and kind.split("[")[0].split(".")[-1] not in PLAIN_TYPES
+            ours = (
+                kind[:1].isupper()
+                and kind.split("[")[0].split(".")[-1] not in PLAIN_TYPES
+            )
             if not (comment or ours or described(arg.arg, doc)):
                 yield f"{f.name}({arg.arg})"
 
@@ -429,23 +521,36 @@ def undescribed(source, every=True):
 def test_parameters_have_their_own_comments():
     "Where a signature has comments, each parameter has its own, or is named in the docstring, or is of a type of ours"
     lost = [
-        f"{name}: {x}" for name, p in MODULES.items() for x in undescribed(read(p), every=False)
+        f"{name}: {x}"
+        for name, p in MODULES.items()
+        for x in undescribed(read(p), every=False)
     ]
     assert not lost, lost
 
 
 def test_parameters_are_described():
-    lost = [f"{name}: {x}" for name in DESCRIBED for x in undescribed(read(MODULES[name]))]
+    lost = [
+        f"{name}: {x}"
+        for name in DESCRIBED
+        for x in undescribed(read(MODULES[name]))
+    ]
     assert not lost, lost
 
 
 def test_a_comment_of_two_parameters_is_seen():
     source = 'def f(\n    a,\n    b: int = 1,  # a sum, a count\n    c="x"  # a word\n):\n    "Nothing"\n'
-    assert [*undescribed(source)] == [*undescribed(source, every=False)] == ["f(a)"]
+    assert (
+        [*undescribed(source)]
+        == [*undescribed(source, every=False)]
+        == ["f(a)"]
+    )
     assert [*undescribed(source.replace("Nothing", "The sum of `a`"))] == []
     assert [*undescribed('def f(x: Path):\n    "Nothing"\n')] == ["f(x)"]
     assert [*undescribed('def f(x: Path):\n    "Nothing"\n', every=False)] == []
-    assert [*undescribed('def f(a, b):  # of two\n    "Nothing"\n')] == ["f(a)", "f(b)"]
+    assert [*undescribed('def f(a, b):  # of two\n    "Nothing"\n')] == [
+        "f(a)",
+        "f(b)",
+    ]
     assert [*undescribed('def _f(x):\n    "Nothing"\n')] == []
 
 
@@ -459,7 +564,9 @@ def test_breaks_are_breaks_of_this_code():
 
     breaks = mutate.mutations()
     lost = {
-        m["what"]: {path.relative_to(TOP).as_posix(): n for path, n in found.items()}
+        m["what"]: {
+            path.relative_to(TOP).as_posix(): n for path, n in found.items()
+        }
         for m in breaks
         if {*(found := mutate.places(m)).values()} != {1}
     }
@@ -475,16 +582,23 @@ def texts():
     "Every text file of the project"
     folders = "nbs memnb data tests tools .ci .github .devcontainer binder docs/_static".split()
     found = [p for d in folders for p in files(d, "*")]
-    found += [p for d in (TOP, TOP / "docs") for p in sorted(d.iterdir()) if p.is_file()]
+    found += [
+        p
+        for d in (TOP, TOP / "docs")
+        for p in sorted(d.iterdir())
+        if p.is_file()
+    ]
     binary = {".png", ".pyc", ".safetensors", ".gz", ".zip", ".parquet"}
     return [p for p in found if p.suffix not in binary and p.name != ".git"]
 
 
 # written in pieces, so that this file does not contain what it forbids
-MACHINE = re.compile("/(" + "|".join(["home", "Users", "root", "tmp", "work", "opt"]) + r")/[\w.]")
-REGISTRIES = (
-    "pypi[.]org pythonhosted download[.]pytorch npmjs[.] anaconda[.]org conda-forge file://"
+MACHINE = re.compile(
+    "/("
+    + "|".join(["home", "Users", "root", "tmp", "work", "opt"])
+    + r")/[\w.]"
 )
+REGISTRIES = "pypi[.]org pythonhosted download[.]pytorch npmjs[.] anaconda[.]org conda-forge file://"
 HOSTS = re.compile("|".join(REGISTRIES.split()))
 # what a reader would paste or a tool would follow: no name may be in it that anybody can register
 OWNED = re.compile(
@@ -501,7 +615,9 @@ def test_nothing_names_a_machine_a_registry_or_what_nobody_owns():
         if p != Path(__file__)
         for m in what.finditer(read(p))
     ]
-    assert not found, f"write pip install '.[extra]', run in the checkout; not to be named: {found}"
+    assert not found, (
+        f"write pip install '.[extra]', run in the checkout; not to be named: {found}"
+    )
 
 
 def test_patterns_find_what_they_forbid():
@@ -512,7 +628,10 @@ def test_patterns_find_what_they_forbid():
         "run_line_magic('pip', 'install -q memnb')",
         "see github.com/memnb/memnb",
     ]
-    right = ["pip install '.[all]' in the folder of memnb", "pip install memnb/."]
+    right = [
+        "pip install '.[all]' in the folder of memnb",
+        "pip install memnb/.",
+    ]
     assert all(map(OWNED.search, wrong)) and not any(map(OWNED.search, right))
     home, tmp = ("/" + name for name in ("home/ada/x", "tmp/abc"))
     assert MACHINE.search(f"see {home}") and MACHINE.search(f'"\\n{tmp}')
@@ -537,9 +656,14 @@ def test_figures_are_named_and_captioned():
 def test_measured_rows_say_where_they_come_from():
     from pyarrow.parquet import read_schema
 
-    tables, wrong = sorted((TOP / "data/papers").glob("*/measured/*.parquet")), []
+    tables, wrong = (
+        sorted((TOP / "data/papers").glob("*/measured/*.parquet")),
+        [],
+    )
     for p in tables:
-        lost = {"model", "profile", "seed", "code", "when"} - {*read_schema(p).names}
+        lost = {"model", "profile", "seed", "code", "when"} - {
+            *read_schema(p).names
+        }
         wrong += [f"{p.relative_to(TOP)} lacks {sorted(lost)}"] * bool(lost)
         if not {*PAPERS} & {*p.parts, p.stem}:
             wrong.append(f"{p.relative_to(TOP)} is of no paper")
@@ -553,11 +677,18 @@ def test_metadata_has_one_source():
     "pyproject.toml says what memnb is; settings.ini keeps what nbdev reads; both agree"
     p, cfg = project(), settings()
     twice = "requirements$|^description$|^keywords$|^console_scripts$"
-    assert not [k for k in cfg if re.search(twice, k)], "these belong into pyproject.toml"
-    assert (p["name"], p["requires-python"]) == (cfg["lib_name"], ">=" + cfg["min_python"])
+    assert not [k for k in cfg if re.search(twice, k)], (
+        "these belong into pyproject.toml"
+    )
+    assert (p["name"], p["requires-python"]) == (
+        cfg["lib_name"],
+        ">=" + cfg["min_python"],
+    )
     init = ast.literal_eval(tree(TOP / "memnb/__init__.py").body[0].value)
     assert p["dynamic"] == ["version"] and cfg["update_pyproject"] == "False"
-    assert init == cfg["version"] == installed_version("memnb"), "set up again: `make test`"
+    assert init == cfg["version"] == installed_version("memnb"), (
+        "set up again: `make test`"
+    )
 
 
 def third_party(path):
@@ -568,7 +699,11 @@ def third_party(path):
             found = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             found = [node.module]
-        yield from {n.split(".")[0] for n in found} - sys.stdlib_module_names - {"memnb"}
+        yield from (
+            {n.split(".")[0] for n in found}
+            - sys.stdlib_module_names
+            - {"memnb"}
+        )
 
 
 installed = cache(packages_distributions)
@@ -579,7 +714,10 @@ def undeclared(*extras):
     known = names(requirements(*extras))
     for p in files("memnb", "*.py"):
         for m in sorted(third_party(p)):
-            if not {canonicalize_name(d) for d in installed().get(m, [m])} & known:
+            if (
+                not {canonicalize_name(d) for d in installed().get(m, [m])}
+                & known
+            ):
                 yield p.relative_to(TOP).as_posix(), m
 
 
@@ -609,61 +747,113 @@ def test_modules_import_without_extras(tmp_path):
         'from memnb import lm\nassert lm.load("openai:x").mode == "chat"'
     )
     lost = python(code, tmp_path, MEMNB_STORE=str(tmp_path / "s.sqlite"))
-    assert lost.strip() == "memnb.nets needs torch", f"import these where they are needed: {lost}"
+    assert lost.strip() == "memnb.nets needs torch", (
+        f"import these where they are needed: {lost}"
+    )
 
 
 def closure(found):
     "Names of all distributions that a fresh install of some requirements brings, as installed here"
-    todo, seen = [(canonicalize_name(r.name), tuple(sorted(r.extras))) for r in found], set()
+    todo, seen = (
+        [(canonicalize_name(r.name), tuple(sorted(r.extras))) for r in found],
+        set(),
+    )
     while todo:
         if (one := todo.pop()) in seen:
             continue
         seen.add(one)
         for r in map(Requirement, requires(one[0]) or []):
-            if any(r.marker is None or r.marker.evaluate({"extra": e}) for e in (*one[1], "")):
-                todo.append((canonicalize_name(r.name), tuple(sorted(r.extras))))
+            if any(
+                r.marker is None or r.marker.evaluate({"extra": e})
+                for e in (*one[1], "")
+            ):
+                todo.append(
+                    (canonicalize_name(r.name), tuple(sorted(r.extras)))
+                )
     return {name for name, _ in seen}
 
 
 def test_one_paper_on_an_api_is_a_small_install():
     asked, brought = names(requirements("api")), closure(requirements("api"))
     heavy = "torch transformers peft xgboost-cpu papermill jupyterlab".split()
-    assert asked <= brought and not {*heavy} & brought and len(brought) <= 65, sorted(brought)
+    assert asked <= brought and not {*heavy} & brought and len(brought) <= 65, (
+        sorted(brought)
+    )
 
 
 def test_constraints_hold_every_requirement():
     "constraints.txt has one exact version of each, which satisfies pyproject.toml"
     lines = [l for l in read(TOP / "constraints.txt").splitlines() if l.strip()]
     pins = {canonicalize_name(r.name): r for r in map(Requirement, lines)}
-    wrong = [str(r) for r in pins.values() if not re.fullmatch(r"==[\w.]+", str(r.specifier))]
+    wrong = [
+        str(r)
+        for r in pins.values()
+        if not re.fullmatch(r"==[\w.]+", str(r.specifier))
+    ]
     for r in requirements(*project()["optional-dependencies"]):
         pin = pins.get(canonicalize_name(r.name))
-        if not pin or not r.specifier.contains(str(pin.specifier).removeprefix("==")):
+        if not pin or not r.specifier.contains(
+            str(pin.specifier).removeprefix("==")
+        ):
             wrong.append(f"{r} against {pin}")
     assert not wrong, wrong
-    for system, want in dict(linux="xgboost-cpu", win32="xgboost-cpu", darwin="xgboost").items():
+    for system, want in dict(
+        linux="xgboost-cpu", win32="xgboost-cpu", darwin="xgboost"
+    ).items():
         found = [r for r in extra("baselines") if r.name.startswith("xgboost")]
-        assert [r.name for r in found if r.marker.evaluate({"sys_platform": system})] == [want]
+        assert [
+            r.name for r in found if r.marker.evaluate({"sys_platform": system})
+        ] == [want]
 
 
 def test_wheel_carries_what_it_reads(tmp_path):
     "Installed by copy, memnb brings notebooks, numbers and profiles along, and leaves nothing in its source"
     source, site, away = [tmp_path / n for n in ("source", "site", "away")]
-    skip = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "kernel-ipc-*")
+    skip = shutil.ignore_patterns(
+        "__pycache__", ".ipynb_checkpoints", "kernel-ipc-*"
+    )
     for d in ["memnb", "nbs", "data"]:
         shutil.copytree(TOP / d, source / d, ignore=skip)
-    for f in ["settings.ini", "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
+    for f in [
+        "settings.ini",
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    ]:
         shutil.copy(TOP / f, source)
     away.mkdir()
     before = sorted(source.rglob("*"))
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    r = subprocess.run([*pip, "--target", site, source], cwd=away, capture_output=True, text=True)
-    assert r.returncode == 0, r.stderr
-    assert sorted(source.rglob("*")) == before, "the build left something in the source"
-    shipped = [
-        p for p in source.rglob("*") if p.is_file() and p.suffix in (".c", ".csv", ".css", ".js")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
     ]
-    shipped += [p for d in ("nbs", "data") for p in (source / d).rglob("*.*[!d]") if p.is_file()]
+    r = subprocess.run(
+        [*pip, "--target", site, source],
+        cwd=away,
+        capture_output=True,
+        text=True,
+    )
+    assert r.returncode == 0, r.stderr
+    assert sorted(source.rglob("*")) == before, (
+        "the build left something in the source"
+    )
+    shipped = [
+        p
+        for p in source.rglob("*")
+        if p.is_file() and p.suffix in (".c", ".csv", ".css", ".js")
+    ]
+    shipped += [
+        p
+        for d in ("nbs", "data")
+        for p in (source / d).rglob("*.*[!d]")
+        if p.is_file()
+    ]
     came = {(p.name, p.stat().st_size) for p in site.rglob("*")}
     lost = [p.name for p in shipped if (p.name, p.stat().st_size) not in came]
     assert len(shipped) > 200 and not lost, f"not in the wheel: {lost}"
@@ -682,38 +872,89 @@ def test_wheel_carries_what_it_reads(tmp_path):
 def test_citation():
     cff = yaml.safe_load(read(TOP / "CITATION.cff"))
     assert not {"cff-version", "message", "title", "authors"} - {*cff}
-    assert cff["cff-version"] == "1.2.0" and cff["version"] == settings()["version"]
-    pages = [p for p, word in zip(PAPER_NOTEBOOKS, PAPERS, strict=True) if word != ABOVE_PAPERS]
+    assert (
+        cff["cff-version"] == "1.2.0"
+        and cff["version"] == settings()["version"]
+    )
+    pages = [
+        p
+        for p, word in zip(PAPER_NOTEBOOKS, PAPERS, strict=True)
+        if word != ABOVE_PAPERS
+    ]
     for page, r in zip(pages, cff["references"], strict=True):
         assert r["type"] and r["title"] and r["year"] and r["authors"]
-        assert all(a["family-names"] and a["given-names"] for a in r["authors"]), r["title"]
-        assert r["authors"][0]["family-names"] in cells(page)[0]["source"], page.name
-        said = yaml.safe_load(read(TOP / "data/papers" / page.stem[3:] / "paper.yaml"))
-        assert (said["title"], said["year"], said["page"]) == (r["title"], r["year"], page.stem)
+        assert all(
+            a["family-names"] and a["given-names"] for a in r["authors"]
+        ), r["title"]
+        assert r["authors"][0]["family-names"] in cells(page)[0]["source"], (
+            page.name
+        )
+        said = yaml.safe_load(
+            read(TOP / "data/papers" / page.stem[3:] / "paper.yaml")
+        )
+        assert (said["title"], said["year"], said["page"]) == (
+            r["title"],
+            r["year"],
+            page.stem,
+        )
 
 
 def test_everybody_sets_up_in_the_same_way():
     "Binder, the dev container and CI call targets of the Makefile, with the oldest Python or a newer one"
     dev = json.loads(read(TOP / ".devcontainer/devcontainer.json"))
-    called = [dev["postCreateCommand"], *read(TOP / "binder/postBuild").splitlines()]
+    called = [
+        dev["postCreateCommand"],
+        *read(TOP / "binder/postBuild").splitlines(),
+    ]
     assert [c for c in called if c.startswith("make ")] == ["make setup"] * 2
-    assert os.access(TOP / "binder/postBuild", os.X_OK) and os.access(TOP / ".ci/run", os.X_OK)
+    assert os.access(TOP / "binder/postBuild", os.X_OK) and os.access(
+        TOP / ".ci/run", os.X_OK
+    )
     ci, low = read(TOP / ".github/workflows/ci.yml"), settings()["min_python"]
     assert "run: make test" in ci and "run: .ci/run" in ci
-    assert re.search(r"for target in (.+);", read(TOP / ".ci/run"))[1] == "test test-slow"
-    assert re.search(r"^test-all: (.+)  ##", read(TOP / "Makefile"), re.M)[1] == "test test-slow"
+    assert (
+        re.search(r"for target in (.+);", read(TOP / ".ci/run"))[1]
+        == "test test-slow"
+    )
+    assert (
+        re.search(r"^test-all: (.+)  ##", read(TOP / "Makefile"), re.M)[1]
+        == "test test-slow"
+    )
     assert re.search(r'python: \["([\d.]+)"', ci)[1] == low
-    for text in (read(TOP / "binder/runtime.txt"), read(TOP / ".devcontainer/Dockerfile")):
+    for text in (
+        read(TOP / "binder/runtime.txt"),
+        read(TOP / ".devcontainer/Dockerfile"),
+    ):
         assert re.search(r"python[-:](\d+\.\d+)", text)[1] >= low
 
 
 def test_long_tests_are_marked():
     "`make test` leaves out what needs minutes, a browser, the real server or the tools of the site"
-    cmd = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not slow"]
-    cmd += [TOP / f"tests/test_{x}.py" for x in "lab docs server batch notebooks".split()]
+    cmd = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-m",
+        "not slow",
+    ]
+    cmd += [
+        TOP / f"tests/test_{x}.py"
+        for x in "lab docs server batch notebooks".split()
+    ]
     r = subprocess.run(cmd, cwd=TOP, capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
-    for name in ("test_lab.py", "test_docs.py", "real_server", "test_kills_lose_nothing[25]"):
+    for name in (
+        "test_lab.py",
+        "test_docs.py",
+        "real_server",
+        "test_kills_lose_nothing[25]",
+    ):
         assert name not in r.stdout
-    for name in ("test_notebooks.py", "test_server.py", "test_kills_lose_nothing[2]"):
+    for name in (
+        "test_notebooks.py",
+        "test_server.py",
+        "test_kills_lose_nothing[2]",
+    ):
         assert name in r.stdout

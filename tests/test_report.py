@@ -53,13 +53,18 @@ def html_table(head, rows):
     "A table as pandas writes it, its words escaped"
     import pandas as pd
 
-    return shown(text_html=pd.DataFrame(rows, columns=head).to_html(border=0), text_plain="table")
+    return shown(
+        text_html=pd.DataFrame(rows, columns=head).to_html(border=0),
+        text_plain="table",
+    )
 
 
 def board(*rows, head=("model", "where", "says", "verdict", "evidence")):
     "A board as `claims.Verdicts` shows it: a table for people, records for programs"
     out = html_table(head, rows)
-    out["data"][BOARD_MIME] = dict(paper="dice", claims=[dict(zip(head, r)) for r in rows])
+    out["data"][BOARD_MIME] = dict(
+        paper="dice", claims=[dict(zip(head, r)) for r in rows]
+    )
     return out
 
 
@@ -73,7 +78,9 @@ def copy_paper(path, folder):
 
 
 def cell(source, *outputs):
-    return dict(cell_type="code", metadata={}, source=source, outputs=list(outputs))
+    return dict(
+        cell_type="code", metadata={}, source=source, outputs=list(outputs)
+    )
 
 
 def text(source):
@@ -85,7 +92,9 @@ def notebook(path, *cells, word="dice", params=None, **meta):
     params = dict(profile=path.parent.name, model="m", seed=0) | (params or {})
     first = [text("# Dice"), cell(f"#| default_exp {word}")]
     own = dict(
-        papermill=dict(parameters=params, duration=61.5, end_time="2026-01-02T03:04:05"),
+        papermill=dict(
+            parameters=params, duration=61.5, end_time="2026-01-02T03:04:05"
+        ),
         memnb=dict(
             identity="f" * 64,
             version="0.1.0",
@@ -94,7 +103,12 @@ def notebook(path, *cells, word="dice", params=None, **meta):
         ),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    nb = dict(cells=[*first, *cells], metadata=own | meta, nbformat=4, nbformat_minor=5)
+    nb = dict(
+        cells=[*first, *cells],
+        metadata=own | meta,
+        nbformat=4,
+        nbformat_minor=5,
+    )
     path.write_text(json.dumps(nb))
     return path
 
@@ -117,21 +131,34 @@ def wide_picture():
 
 def toy(path, dots=DOT, points=(3, 2), **kw):
     "A page as papers have them: sentences, a picture with its caption, then the picture of the claims"
-    size = {"image/png": dict(width=points[0], height=points[1], alt=f"Throws & {EVIL}")}
+    size = {
+        "image/png": dict(
+            width=points[0], height=points[1], alt=f"Throws & {EVIL}"
+        )
+    }
 
     def pic():
-        return shown(image_png=dots, text_plain="<Figure>") | dict(metadata=size)
+        return shown(image_png=dots, text_plain="<Figure>") | dict(
+            metadata=size
+        )
 
     return notebook(
         path,
         text("## 1 Throws"),
-        cell("found(m)", shown(text_markdown=f"Fair in **3 of 6**, $2^3$ {EVIL}")),
-        cell("savefig(figures.fig2(m))", pic(), shown(text_markdown="*Again.*")),
+        cell(
+            "found(m)", shown(text_markdown=f"Fair in **3 of 6**, $2^3$ {EVIL}")
+        ),
+        cell(
+            "savefig(figures.fig2(m))", pic(), shown(text_markdown="*Again.*")
+        ),
         text("## 2 What holds"),
         cell(
             "savefig(figures.fig1(m))",
             pic(),
-            shown(text_markdown=f"*The die {EVIL} is thrown. By $n$.*", text_plain="x"),
+            shown(
+                text_markdown=f"*The die {EVIL} is thrown. By $n$.*",
+                text_plain="x",
+            ),
         ),
         *claims(("m", "§1", "toy claim", YES, "e")),
         word=kw.pop("word", "toy.method"),
@@ -155,13 +182,23 @@ def words(html):
 
 def row_of(page, says):
     "(model, verdict) of each cell of a claim"
-    row = next(r for r in re.findall(r"<tr data-has.*?</tr>", page, re.S) if f">{says}</th>" in r)
-    return dict(re.findall(r'<li data-label="([^"]*)" data-sort="([^"]*)"', row))
+    row = next(
+        r
+        for r in re.findall(r"<tr data-has.*?</tr>", page, re.S)
+        if f">{says}</th>" in r
+    )
+    return dict(
+        re.findall(r'<li data-label="([^"]*)" data-sort="([^"]*)"', row)
+    )
 
 
 def verdict_of(page, says):
     "The one verdict of a claim"
-    row = next(r for r in re.findall(r"<tr data-has.*?</tr>", page, re.S) if f">{says}</th>" in r)
+    row = next(
+        r
+        for r in re.findall(r"<tr data-has.*?</tr>", page, re.S)
+        if f">{says}</th>" in r
+    )
     return re.search(r'<td data-label="verdict" data-sort="([^"]*)"', row)[1]
 
 
@@ -182,8 +219,12 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
         ):
             rows = o["data"][BOARD_MIME]
             for r in rows["claims"] if isinstance(rows, dict) else rows:
-                ours = r["about"] == "a theorem" or bool(re.search(r"\bours\b", r["where"].lower()))
-                by.setdefault((r["where"], r["says"], ours), set()).add(r["verdict"])
+                ours = r["about"] == "a theorem" or bool(
+                    re.search(r"\bours\b", r["where"].lower())
+                )
+                by.setdefault((r["where"], r["says"], ours), set()).add(
+                    r["verdict"]
+                )
         for (*_, ours), found in by.items():
             decided = found & {YES, NO, MIXED}
             one = (
@@ -193,18 +234,27 @@ def test_counts_are_those_of_the_notebooks(tmp_path):
             )
             said[ours][one] = said[ours].get(one, 0) + 1
     page = batch_report(tmp_path).read_text()
-    tiles = {v: int(n) for n, v in re.findall(r"<b>(\d+)</b> ([a-z ]+)</li>", page)}
-    assert {v: n for v, n in tiles.items() if n} == said[False] and sum(said[False].values()) > 50
-    rows = re.search(r'class="summary.*?</table>', page, re.S)[0].split("<tr")[2:]
+    tiles = {
+        v: int(n) for n, v in re.findall(r"<b>(\d+)</b> ([a-z ]+)</li>", page)
+    }
+    assert {v: n for v, n in tiles.items() if n} == said[False] and sum(
+        said[False].values()
+    ) > 50
+    rows = re.search(r'class="summary.*?</table>', page, re.S)[0].split("<tr")[
+        2:
+    ]
     for ours in (False, True):
         counts = [
             tuple(map(int, re.findall(r'<td class="n"[^>]*>(\d+)<', r)))
             for r in rows
             if (' class="ours"' in r) == ours
         ]
-        assert {v: n for v, n in zip(tiles, map(sum, zip(*counts))) if n} == said[ours]
+        assert {
+            v: n for v, n in zip(tiles, map(sum, zip(*counts))) if n
+        } == said[ours]
     marks = sum(
-        len(re.findall("<svg", m)) for m in re.findall(r'<span class="marks".*?</span>', page, re.S)
+        len(re.findall("<svg", m))
+        for m in re.findall(r'<span class="marks".*?</span>', page, re.S)
     )
     assert marks == sum(said[False].values())  # the strips of the poster
 
@@ -229,7 +279,11 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
     page = batch_report(tmp_path, changed="2 rows <changed>").read_text()
     card = page[page.index("<article") : page.index("</article>")]
     assert "0.2</td>" in card and "dice.six" not in page
-    assert card.index("Do they fall?") < card.index("<table") < card.index(f"base64,{DOT}")
+    assert (
+        card.index("Do they fall?")
+        < card.index("<table")
+        < card.index(f"base64,{DOT}")
+    )
     assert (
         "Do they fall?" in card
         and "Throws" in card
@@ -237,7 +291,8 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
         and "holds 1 · not asked 1" in words(card)
     )
     assert (
-        '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>' in page
+        '<a href="https://x.org/a" rel="noreferrer"><em>On dice</em></a>.</p>'
+        in page
         and "Here is more" not in page
     )
     assert (
@@ -262,57 +317,109 @@ def test_the_poster_says_who_what_and_how_it_came_out(tmp_path):
 
 
 def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
-    copy_paper(next(p for p in PAPER_NOTEBOOKS if "iclinf" in p.stem), tmp_path / "smoke")
+    copy_paper(
+        next(p for p in PAPER_NOTEBOOKS if "iclinf" in p.stem),
+        tmp_path / "smoke",
+    )
     found = pages(batch_report(tmp_path))
     alts = re.findall(r'<img [^>]*alt="([^"]*)"', found["report.html"])
     assert len({*alts}) >= 5 and all(alts), alts
     page = next(v for k, v in found.items() if "iclinf" in k)
-    assert "<mfrac>" in page and page.count("<math") > 20 and 'class="tex"' not in page
+    assert (
+        "<mfrac>" in page
+        and page.count("<math") > 20
+        and 'class="tex"' not in page
+    )
 
 
 def test_a_grid_agrees_or_differs(tmp_path):
     for seed, (a, b) in enumerate([(YES, YES), (NONE, NO), (YES, YES)]):
         notebook(
             tmp_path / f"grid/dice-seed={seed}.ipynb",
-            *claims(("m", "§1", "one", a, f"s{seed}"), ("m", "§1", "two", b, f"s{seed}")),
+            *claims(
+                ("m", "§1", "one", a, f"s{seed}"),
+                ("m", "§1", "two", b, f"s{seed}"),
+            ),
             params=dict(seed=seed),
         )
     page = batch_report(tmp_path).read_text()
-    assert row_of(page, "one") == {"m": YES} and row_of(page, "two") == {"m": "runs differ"}
-    assert verdict_of(page, "one") == YES and verdict_of(page, "two") == "runs differ"
+    assert row_of(page, "one") == {"m": YES} and row_of(page, "two") == {
+        "m": "runs differ"
+    }
+    assert (
+        verdict_of(page, "one") == YES
+        and verdict_of(page, "two") == "runs differ"
+    )
     assert "2 of 3 runs" in page
-    assert all(f'href="#grid-dice-seed={i}"' in page and f"s{i}" in page for i in range(3))
+    assert all(
+        f'href="#grid-dice-seed={i}"' in page and f"s{i}" in page
+        for i in range(3)
+    )
 
 
 def test_smoke_and_foreign_models_give_way(tmp_path):
     "A run speaks for its own model, and a smoke run counts only where there is no larger one"
-    own, hearsay = ("m", "§1", "x", YES, "own"), ("o", "§1", "x", YES, "hearsay")
+    own, hearsay = (
+        ("m", "§1", "x", YES, "own"),
+        ("o", "§1", "x", YES, "hearsay"),
+    )
     notebook(tmp_path / "laptop/a.ipynb", *claims(own, hearsay))
     notebook(
-        tmp_path / "laptop/b.ipynb", *claims(("o", "§1", "x", NO, "own o")), params=dict(model="o")
+        tmp_path / "laptop/b.ipynb",
+        *claims(("o", "§1", "x", NO, "own o")),
+        params=dict(model="o"),
     )
-    tiny, only = ("m", "§1", "x", NO, "tiny"), ("m", "§2", "y", YES, "only smoke")
+    tiny, only = (
+        ("m", "§1", "x", NO, "tiny"),
+        ("m", "§2", "y", YES, "only smoke"),
+    )
     notebook(tmp_path / "smoke/a.ipynb", *claims(tiny, only))
     page = batch_report(tmp_path).read_text()
-    assert row_of(page, "x") == {"m": YES, "o": NO} and "hearsay" not in page and "tiny" not in page
+    assert (
+        row_of(page, "x") == {"m": YES, "o": NO}
+        and "hearsay" not in page
+        and "tiny" not in page
+    )
     assert row_of(page, "y") == {"m": YES} and verdict_of(page, "x") == MIXED
 
 
 def test_board_without_a_model_column_is_that_of_the_run(tmp_path):
-    table = board(("§1", "x", YES, "e"), head=["where", "says", "verdict", "evidence"])
-    notebook(tmp_path / "a.ipynb", text("## Claims"), cell("b", table), params=dict(model="mine"))
+    table = board(
+        ("§1", "x", YES, "e"), head=["where", "says", "verdict", "evidence"]
+    )
+    notebook(
+        tmp_path / "a.ipynb",
+        text("## Claims"),
+        cell("b", table),
+        params=dict(model="mine"),
+    )
     assert row_of(batch_report(tmp_path).read_text(), "x") == {"mine": YES}
 
 
 def test_a_board_is_data_not_a_table_that_looks_like_one(tmp_path):
     "Whatever a table shows, only the records of a board are verdicts"
-    head, row = ["model", "where", "says", "verdict", "evidence"], ("m", "§1", "looks", YES, "e")
-    says = dict(where="§1", says="x", verdict=YES, evidence=None, id="a", about="a model", n=[1])
+    head, row = (
+        ["model", "where", "says", "verdict", "evidence"],
+        ("m", "§1", "looks", YES, "e"),
+    )
+    says = dict(
+        where="§1",
+        says="x",
+        verdict=YES,
+        evidence=None,
+        id="a",
+        about="a model",
+        n=[1],
+    )
     notebook(
         tmp_path / "a.ipynb",
         text("## Claims"),
         cell("t", html_table(head, [row])),
-        cell("b", shown(text_plain="y") | dict(data={BOARD_MIME: dict(claims=[says])})),
+        cell(
+            "b",
+            shown(text_plain="y")
+            | dict(data={BOARD_MIME: dict(claims=[says])}),
+        ),
     )
     page = batch_report(tmp_path).read_text()
     assert row_of(page, "x") == {"m": YES} and page.count("<tr data-has") == 1
@@ -323,16 +430,24 @@ def test_every_verdict_has_a_mark_and_undecided_ones_do_not_object(tmp_path):
     notebook(
         tmp_path / "laptop/a.ipynb",
         *claims(
-            *(("m", "§1", f"says {v}", v, "e") for v in kinds), ("m", "§1", "both", OPEN, "few")
+            *(("m", "§1", f"says {v}", v, "e") for v in kinds),
+            ("m", "§1", "both", OPEN, "few"),
         ),
     )
     notebook(
         tmp_path / "laptop/b.ipynb",
-        *claims(("m", "§1", "both", YES, "e"), ("m", "§1", f"says {GONE}", OPEN, "e")),
+        *claims(
+            ("m", "§1", "both", YES, "e"),
+            ("m", "§1", f"says {GONE}", OPEN, "e"),
+        ),
     )
     page = batch_report(tmp_path).read_text()
-    assert {row_of(page, f"says {v}")["m"] for v in kinds if v != GONE} == {*kinds} - {GONE}
-    assert row_of(page, "both") == {"m": YES} and row_of(page, f"says {GONE}") == {"m": OPEN}
+    assert {row_of(page, f"says {v}")["m"] for v in kinds if v != GONE} == {
+        *kinds
+    } - {GONE}
+    assert row_of(page, "both") == {"m": YES} and row_of(
+        page, f"says {GONE}"
+    ) == {"m": OPEN}
     marks = re.findall(r'<symbol id="m-(\w+)"', page)
     assert {report.MARKS[v] for v in kinds} <= set(marks) and len(
         set(re.findall("<symbol.*?</symbol>", page))
@@ -341,21 +456,31 @@ def test_every_verdict_has_a_mark_and_undecided_ones_do_not_object(tmp_path):
 
 def test_provenance(tmp_path):
     notebook(
-        tmp_path / "laptop/a.ipynb", *claims(("m", "§1", "x", YES, "e")), params=dict(ks=[1, 2])
+        tmp_path / "laptop/a.ipynb",
+        *claims(("m", "§1", "x", YES, "e")),
+        params=dict(ks=[1, 2]),
     )
     notebook(tmp_path / "laptop/b.ipynb", memnb={}, papermill={})
     page = words(batch_report(tmp_path).read_text())
     first, second = page.split("The executed notebook")[1:]
     for fact in ("2 cores, CPU", "62 s", "2026-01-02", "2.13.0", "1, 2"):
         assert fact in first, fact
-    assert "duration unknown" in " ".join(second.split()) and "2026" not in second
+    assert (
+        "duration unknown" in " ".join(second.split()) and "2026" not in second
+    )
 
 
 def test_pictures_and_tables_that_two_runs_share_are_shown_once(tmp_path):
     for n in "ab":
-        notebook(tmp_path / f"laptop/{n}.ipynb", text("## Figures"), cell("fig1(x)", picture()))
+        notebook(
+            tmp_path / f"laptop/{n}.ipynb",
+            text("## Figures"),
+            cell("fig1(x)", picture()),
+        )
     page = batch_report(tmp_path).read_text()
-    assert page.count(DOT) == 1 and 'the same as in <a href="#laptop-a">' in page
+    assert (
+        page.count(DOT) == 1 and 'the same as in <a href="#laptop-a">' in page
+    )
 
 
 def test_the_picture_of_its_claims_leads_a_paper(tmp_path):
@@ -373,8 +498,15 @@ def test_the_picture_of_its_claims_leads_a_paper(tmp_path):
     page = batch_report(tmp_path).read_text()
     paper = page[page.index('id="paper-toy"') : page.index('id="runs"')]
     before, table = paper.split("<table", 1)
-    assert "falls. By" in before and before.count("<figure>") == 1 and "<math" in before
-    assert "is thrown" not in page[: page.index('id="runs"')] and "toy claim" in table
+    assert (
+        "falls. By" in before
+        and before.count("<figure>") == 1
+        and "<math" in before
+    )
+    assert (
+        "is thrown" not in page[: page.index('id="runs"')]
+        and "toy claim" in table
+    )
     plain = page[page.index('id="paper-dice"') :].split("</section>")[0]
     assert "<figure" not in plain and "x</th>" in plain
     assert (
@@ -392,10 +524,16 @@ def test_captions_stand_below_their_pictures_and_widths_are_kept(tmp_path):
             'width="3" height="2"' in f for f in found
         )  # points of the page, not dots of the picture
         alts = [unescape(re.search('alt="([^"]*)"', f)[1]) for f in found]
-        captions = [" ".join(words(f.split("<figcaption>")[1]).split()) for f in found]
+        captions = [
+            " ".join(words(f.split("<figcaption>")[1]).split()) for f in found
+        ]
         assert alts == [f"Throws & {EVIL}"] * 2
         assert {*captions} == {f"The die {EVIL} is thrown. By n .", "Again."}
-        assert page.count("<math") >= 1 and "*The die" not in page and page.count("is thrown") == 1
+        assert (
+            page.count("<math") >= 1
+            and "*The die" not in page
+            and page.count("is thrown") == 1
+        )
 
 
 def test_a_sixth_paper_appears_by_itself(tmp_path):
@@ -421,7 +559,8 @@ def test_a_sixth_paper_appears_by_itself(tmp_path):
         (p.name, w)
         for p in own
         for w in re.findall(
-            r"\b(tabular|icl|iclinf|contextual|capacity|[Ff]ive|Elephants)\b", p.read_text()
+            r"\b(tabular|icl|iclinf|contextual|capacity|[Ff]ive|Elephants)\b",
+            p.read_text(),
         )
     ]
     assert not named, named
@@ -434,13 +573,22 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
         evalue=f"no {EVIL}\nsecond",
         traceback=["\x1b[31mTrace\x1b[0m"],
     )
-    notebook(tmp_path / "p/bad.partial.ipynb", text("## Measure"), cell("1/0", oops), cell("2"))
+    notebook(
+        tmp_path / "p/bad.partial.ipynb",
+        text("## Measure"),
+        cell("1/0", oops),
+        cell("2"),
+    )
     half = cell("1") | dict(metadata=dict(papermill=dict(status="completed")))
     notebook(tmp_path / "p/half.partial.ipynb", half, cell("2"))
-    notebook(tmp_path / "p/lone.partial.ipynb", half, cell("2"))  # nothing of it in the log
+    notebook(
+        tmp_path / "p/lone.partial.ipynb", half, cell("2")
+    )  # nothing of it in the log
     notebook(tmp_path / "p/ended.ipynb", *claims(("m", "§1", "x", YES, "e")))
     rows = [
-        dict(run="ended", what="cell", cell=8, of=9),  # killed before it was told
+        dict(
+            run="ended", what="cell", cell=8, of=9
+        ),  # killed before it was told
         dict(run="next", notebook="dice", what="cell", cell=3, of=9),
         dict(run="next"),
         [],
@@ -450,7 +598,9 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
         dict(run="half", what="started"),
         dict(run="fine", what="done"),
     ]
-    (tmp_path / "p/batch.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"run": "to')
+    (tmp_path / "p/batch.jsonl").write_text(
+        "\n".join(map(json.dumps, rows)) + '\n{"run": "to'
+    )
     page = words(batch_report(tmp_path).read_text())
     assert (
         "5 runs did not finish" in page
@@ -458,9 +608,17 @@ def test_failed_unfinished_and_unknown_runs(tmp_path):
         and "Trace" in page
         and "\x1b" not in page
     )
-    told = ["next (p): unknown", "gone (p): failed  OSError: disk full", "half (p): started"]
+    told = [
+        "next (p): unknown",
+        "gone (p): failed  OSError: disk full",
+        "half (p): started",
+    ]
     told += ["lone (p): unfinished"]
-    assert [t for t in [*told, "bad (p): failed  ValueError: no <script>"] if t not in page] == []
+    assert [
+        t
+        for t in [*told, "bad (p): failed  ValueError: no <script>"]
+        if t not in page
+    ] == []
 
 
 def test_torn_and_foreign_files_are_named(tmp_path):
@@ -483,9 +641,9 @@ def test_torn_and_foreign_files_are_named(tmp_path):
     (tmp_path / "latin.ipynb").write_bytes(b"\xff\xfe")
     page = batch_report(tmp_path).read_text()
     left = page[page.index('id="odd"') :]
-    assert all(f"<li>{n}.ipynb: " in left for n in [*bad, "latin"]) and row_of(page, "x") == {
-        "m": YES
-    }
+    assert all(f"<li>{n}.ipynb: " in left for n in [*bad, "latin"]) and row_of(
+        page, "x"
+    ) == {"m": YES}
 
 
 # --- what it must not say ---
@@ -518,7 +676,10 @@ def hostile(path, **kw):
         text(prose),
         text("## Measure"),
         cell(EVIL, *outs),
-        *claims((EVIL, EVIL, EVIL, EVIL, EVIL), ("m", '"', "'", YES, "</td></table>")),
+        *claims(
+            (EVIL, EVIL, EVIL, EVIL, EVIL),
+            ("m", '"', "'", YES, "</td></table>"),
+        ),
         params=dict(model=EVIL, note=EVIL),
         memnb=dict(machine=EVIL, versions={EVIL: EVIL}),
         **kw,
@@ -529,21 +690,37 @@ def test_output_is_escaped(tmp_path):
     "A model, a paper, a run, a verdict, a fact, a figure: named <script>, each stays a word"
     hostile(tmp_path / 'laptop/a"><script>.ipynb')
     hostile(tmp_path / "laptop/b.partial.ipynb")
-    toy(tmp_path / "laptop/toy.ipynb", params={"model": EVIL, "seed": EVIL, EVIL: [EVIL]})
+    toy(
+        tmp_path / "laptop/toy.ipynb",
+        params={"model": EVIL, "seed": EVIL, EVIL: [EVIL]},
+    )
     hostile(tmp_path / f"{re.sub('/', '', EVIL)}/b.ipynb", word="other")
     row = dict(run=EVIL, notebook=EVIL, what=EVIL, cell=EVIL, of=1, error=EVIL)
     (tmp_path / "laptop/batch.jsonl").write_text(json.dumps(row))
     for name, page in pages(batch_report(tmp_path)).items():
         scripts = re.findall(r"<script\b[^>]*>", page)
-        assert scripts == ["<script>"] and page.rstrip().endswith("</body></html>"), name
+        assert scripts == ["<script>"] and page.rstrip().endswith(
+            "</body></html>"
+        ), name
         tags = {t.lower() for t in re.findall(r"<([a-zA-Z]+)", page)}
-        assert not tags & {"iframe", "object", "embed", "form", "input", "base"}, name
-        assert not re.findall(r"<[^>]*\s(?:on\w+|style)\s*=", re.sub('"[^"]*"', '""', page)), name
+        assert not tags & {
+            "iframe",
+            "object",
+            "embed",
+            "form",
+            "input",
+            "base",
+        }, name
+        assert not re.findall(
+            r"<[^>]*\s(?:on\w+|style)\s*=", re.sub('"[^"]*"', '""', page)
+        ), name
         known = r"#|data:|https?://|report_files/|\.\./report\.html"
         assert not re.findall(rf'(?:src|href)="(?!{known})[^"]*"', page), name
         pictures = re.findall(r'<img [^>]*?src="([^"]*)"', page)
         assert all(u.startswith("data:image/png;base64,") for u in pictures)
-        assert not [a for a in re.findall(r'="([^"]*)"', page) if "<" in a], name
+        assert not [a for a in re.findall(r'="([^"]*)"', page) if "<" in a], (
+            name
+        )
     env = rendering.templates()
     sources = [env.loader.get_source(env, t)[0] for t in env.list_templates()]
     assert env.autoescape is True and not [t for t in sources if "|safe" in t]
@@ -562,7 +739,9 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
     notebook(
         tmp_path / "laptop/a.ipynb",
         text(f"# {leak}\n\n${leak}$"),
-        cell(f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops),
+        cell(
+            f'x = "{leak}"', stream(leak), html_table([leak], [(leak,)]), oops
+        ),
         *claims((leak, leak, leak, YES, leak)),
         params=dict(model=f"hf:{user}/models/x"),
         memnb=dict(machine=leak),
@@ -571,7 +750,14 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
     (tmp_path / "laptop/batch.jsonl").write_text(json.dumps(row))
     (tmp_path / f"laptop/torn {MARKER}.ipynb").write_text("{")
     for name, page in pages(batch_report(tmp_path)).items():
-        for word in (MARKER, host, "adalovelace", str(tmp_path), inside, "sk-abcdefghij"):
+        for word in (
+            MARKER,
+            host,
+            "adalovelace",
+            str(tmp_path),
+            inside,
+            "sk-abcdefghij",
+        ):
             assert word not in page and word not in name, f"{word} in {name}"
         assert not MACHINE.search(re.sub('base64,[^"]*', "", page)), name
 
@@ -579,8 +765,13 @@ def test_no_key_path_host_or_user(tmp_path, monkeypatch):
 def test_nothing_is_asked_of_the_network(tmp_path):
     copy_paper(PAPER_NOTEBOOKS[0], tmp_path)
     for name, page in pages(batch_report(tmp_path)).items():
-        policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
-        assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
+        policy = re.search(
+            r'http-equiv="Content-Security-Policy" content="([^"]*)"', page
+        )[1]
+        assert (
+            policy.startswith("default-src 'none'; img-src data:;")
+            and "unsafe" not in policy
+        )
         asks = r'url\(|@import|<link(?! rel="icon" href="data:,")|src="(?!data:)|srcset|fetch\(|XMLHttp'
         assert not re.search(asks, page), name
 
@@ -594,10 +785,19 @@ def test_the_policy_allows_what_the_page_has(tmp_path):
     for page in pages(batch_report(tmp_path)).values():
         policy = re.search(r'Security-Policy" content="([^"]*)"', page)[1]
         for kind, body in re.findall(r"<(style|script)>(.*?)</\1>", page, re.S):
-            sha = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+            sha = base64.b64encode(
+                hashlib.sha256(body.encode()).digest()
+            ).decode()
             assert f"{kind}-src 'sha256-{sha}'" in policy
         assert sorted(d.split()[0] for d in policy.split(";")) == sorted(
-            ["default-src", "img-src", "style-src", "script-src", "base-uri", "form-action"]
+            [
+                "default-src",
+                "img-src",
+                "style-src",
+                "script-src",
+                "base-uri",
+                "form-action",
+            ]
         )
 
 
@@ -637,7 +837,10 @@ def test_same_runs_same_bytes(tmp_path):
         )
     first = pages(batch_report(tmp_path))
     shutil.copytree(tmp_path / "laptop", tmp_path / "other/laptop")
-    assert pages(batch_report(tmp_path)) != {} and pages(batch_report(tmp_path / "other")) == first
+    assert (
+        pages(batch_report(tmp_path)) != {}
+        and pages(batch_report(tmp_path / "other")) == first
+    )
 
 
 def test_pages_of_somebody_beside_a_report_stay(tmp_path):
@@ -647,7 +850,9 @@ def test_pages_of_somebody_beside_a_report_stay(tmp_path):
     (tmp_path / "b.ipynb").write_bytes((tmp_path / "a.ipynb").read_bytes())
     key = ours[0].name.replace("-a.", "-b.")
     for name in (key, "notes.html"):
-        (ours[0].parent / name).write_text("<html>mine: content='memnb report'</html>")
+        (ours[0].parent / name).write_text(
+            "<html>mine: content='memnb report'</html>"
+        )
     with pytest.raises(ValueError, match="no file of memnb"):
         batch_report(tmp_path)
     assert (ours[0].parent / key).read_text().startswith("<html>mine")
@@ -661,11 +866,17 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
     before = pages(batch_report(tmp_path))
     notebook(tmp_path / "a.ipynb", *claims(("m", "§1", "x", NO, "e")))
     monkeypatch.setattr(
-        os, "replace", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        os,
+        "replace",
+        lambda *a: (_ for _ in ()).throw(
+            OSError(28, "No space left on device")
+        ),
     )
     with pytest.raises(OSError):
         batch_report(tmp_path)
-    assert pages(tmp_path / "report.html") == before and not list(tmp_path.rglob("*.tmp"))
+    assert pages(tmp_path / "report.html") == before and not list(
+        tmp_path.rglob("*.tmp")
+    )
 
 
 # --- in a browser ---
@@ -695,7 +906,10 @@ def batch(tmp_path_factory):
         copy_paper(p, folder / "smoke")
     hostile(folder / "laptop/hostile.partial.ipynb")
     toy(folder / "laptop/toy.ipynb", dots=wide_picture(), points=(200, 100))
-    sizes = html_table(["name", "size"], [("b", "10"), ("a", "9"), ("c", "NaN"), ("d", "1,000")])
+    sizes = html_table(
+        ["name", "size"],
+        [("b", "10"), ("a", "9"), ("c", "NaN"), ("d", "1,000")],
+    )
     for i, v in enumerate([YES, NO]):
         notebook(
             folder / f"laptop/dice-seed={i}.ipynb",
@@ -714,7 +928,11 @@ def page(batch, tmp_path):
         driver.get(batch.as_uri())
         driver.file = batch
         yield driver
-        severe = [e["message"] for e in driver.get_log("browser") if e["level"] != "INFO"]
+        severe = [
+            e["message"]
+            for e in driver.get_log("browser")
+            if e["level"] != "INFO"
+        ]
         assert not severe, f"the console says: {severe}"
 
 
@@ -725,7 +943,12 @@ def emulate(driver, wide=1280, high=900, dark=False, media=""):
         "Emulation.setEmulatedMedia",
         dict(
             media=media,
-            features=[dict(name="prefers-color-scheme", value="dark" if dark else "light")],
+            features=[
+                dict(
+                    name="prefers-color-scheme",
+                    value="dark" if dark else "light",
+                )
+            ],
         ),
     )
 
@@ -768,13 +991,18 @@ def test_opens_without_error_or_request(page, batch):
 @pytest.mark.browser
 def test_pictures_are_drawn_and_formulas_set(page, batch):
     open_all(page)
-    sizes = each(page, "img", "[x.complete, x.naturalWidth, x.width, x.alt.length]")
+    sizes = each(
+        page, "img", "[x.complete, x.naturalWidth, x.width, x.alt.length]"
+    )
     assert len(sizes) > 15 and all(
-        done and real > 0 and drawn > 0 and alt for done, real, drawn, alt in sizes
+        done and real > 0 and drawn > 0 and alt
+        for done, real, drawn, alt in sizes
     )
     page.get(next((batch.parent / "report_files").glob("*icl*")).as_uri())
     high = each(page, "mfrac", "x.getBoundingClientRect().height")
-    assert high and min(high) > 15, f"fractions are not set as fractions: {high}"
+    assert high and min(high) > 15, (
+        f"fractions are not set as fractions: {high}"
+    )
 
 
 @pytest.mark.browser
@@ -789,7 +1017,9 @@ def test_two_dots_of_a_picture_are_one_point_of_the_page(page, wide, drawn):
         "[x.naturalWidth, x.getBoundingClientRect().width, x.getBoundingClientRect().height]",
     )
     assert found and all(
-        dots == 400 and abs(w - 2 * h) < 1.5 and (w == drawn or not drawn and 50 < w < wide)
+        dots == 400
+        and abs(w - 2 * h) < 1.5
+        and (w == drawn or not drawn and 50 < w < wide)
         for dots, w, h in found
     ), found
 
@@ -799,7 +1029,11 @@ def test_tables_sort_by_mouse_and_by_keyboard(page):
     from selenium.webdriver.common.keys import Keys
 
     open_all(page)
-    table = next(t for t in css(page, ".run table.sort") if column(page, t, 2)[:1] == ["10"])
+    table = next(
+        t
+        for t in css(page, ".run table.sort")
+        if column(page, t, 2)[:1] == ["10"]
+    )
     head = table.find_elements("css selector", "thead th")[2]
     button = head.find_element("css selector", "button")
     button.click()
@@ -811,7 +1045,8 @@ def test_tables_sort_by_mouse_and_by_keyboard(page):
     first = table.find_elements("css selector", "thead button")[1]
     first.send_keys(Keys.SPACE)
     assert (
-        column(page, table, 1) == ["a", "b", "c", "d"] and head.get_attribute("aria-sort") is None
+        column(page, table, 1) == ["a", "b", "c", "d"]
+        and head.get_attribute("aria-sort") is None
     )
 
 
@@ -820,7 +1055,9 @@ def test_claims_sort_and_filter(page):
     emulate(page)
     kinds = set()
     for table in css(page, "table.claims.sort"):
-        for i, button in enumerate(table.find_elements("css selector", "thead button")[2:], 2):
+        for i, button in enumerate(
+            table.find_elements("css selector", "thead button")[2:], 2
+        ):
             button.click()
             verdicts = page.execute_script(
                 "return [...arguments[0].tBodies[0].rows].map(r => r.cells[arguments[1]].dataset.sort)",
@@ -837,9 +1074,14 @@ def test_claims_sort_and_filter(page):
         button.click()
         kind = button.get_attribute("data-show")
         rows = each(page, "tr[data-has]", "[x.dataset.has, x.offsetHeight > 0]")
-        assert all(seen == (not kind or kind in has.split()) for has, seen in rows)
+        assert all(
+            seen == (not kind or kind in has.split()) for has, seen in rows
+        )
         assert any(seen for _, seen in rows)
-        assert [b.get_attribute("data-show") for b in css(page, "[aria-pressed=true]")] == [kind]
+        assert [
+            b.get_attribute("data-show")
+            for b in css(page, "[aria-pressed=true]")
+        ] == [kind]
 
 
 @pytest.mark.browser
@@ -853,12 +1095,16 @@ def test_evidence_opens_by_keyboard_and_links_open_runs(page):
     summary.send_keys(Keys.ENTER)
     assert evidence.is_displayed() and evidence.text
     link = evidence.find_element("css selector", "a")
-    target = page.find_element("id", unquote(link.get_attribute("href").partition("#")[2]))
+    target = page.find_element(
+        "id", unquote(link.get_attribute("href").partition("#")[2])
+    )
     assert not target.is_displayed()
     link.send_keys(Keys.ENTER)
     wait(target.is_displayed, 5)
     css(page, "[data-open]")[0].click()
-    assert all(d.get_attribute("open") for d in css(page, "table.claims details"))
+    assert all(
+        d.get_attribute("open") for d in css(page, "table.claims details")
+    )
 
 
 @pytest.mark.browser
@@ -874,9 +1120,9 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(page):
         page.switch_to.active_element.send_keys(Keys.TAB)
         now = page.switch_to.active_element
         seen.add(now.tag_name)
-        assert now.value_of_css_property("outline-style") == "solid", now.get_attribute(
-            "outerHTML"
-        )[:200]
+        assert now.value_of_css_property("outline-style") == "solid", (
+            now.get_attribute("outerHTML")[:200]
+        )
     assert {"a", "button", "summary"} <= seen
 
 
@@ -888,7 +1134,9 @@ def test_contrast(page, batch, dark):
         emulate(page, dark=dark)
         open_all(page)
         assert not page.execute_script(CONTRAST)
-    body = page.find_element("css selector", "body").value_of_css_property("background-color")
+    body = page.find_element("css selector", "body").value_of_css_property(
+        "background-color"
+    )
     assert (sum(map(int, re.findall(r"\d+", body)[:3])) < 150) == dark
 
 
@@ -900,12 +1148,16 @@ def test_no_sideways_scrolling(page, batch, wide):
         emulate(page, wide)
         open_all(page)
         got, view = each(page, "html", "[x.scrollWidth, x.clientWidth]")[0]
-        assert got <= view and wide - 20 < view <= wide, f"{p.name} is {got} wide"
+        assert got <= view and wide - 20 < view <= wide, (
+            f"{p.name} is {got} wide"
+        )
 
 
 @pytest.mark.browser
 def test_all_is_there_without_script(page, batch):
-    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", dict(value=True))
+    page.execute_cdp_cmd(
+        "Emulation.setScriptExecutionDisabled", dict(value=True)
+    )
     page.get(batch.as_uri())
     summary = css(page, "table.claims summary")[0]
     evidence = summary.find_element("xpath", "../ul")
@@ -916,7 +1168,9 @@ def test_all_is_there_without_script(page, batch):
         and not css(page, ".tools")[0].is_displayed()
     )
     assert css(page, ".run img") and css(page, ".summary td.n")
-    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", dict(value=False))
+    page.execute_cdp_cmd(
+        "Emulation.setScriptExecutionDisabled", dict(value=False)
+    )
 
 
 @pytest.mark.browser
@@ -925,12 +1179,18 @@ def test_print_opens_the_evidence(page, script):
     if script:
         page.execute_script("dispatchEvent(new Event('beforeprint'))")
     emulate(page, media="print")
-    high = each(page, "table.claims td details ul", "x.checkVisibility() ? x.offsetHeight : 0")
+    high = each(
+        page,
+        "table.claims td details ul",
+        "x.checkVisibility() ? x.offsetHeight : 0",
+    )
     assert len(high) > 50 and min(high) > 5
     assert not css(page, ".tools")[0].is_displayed()
     if script:
         page.execute_script("dispatchEvent(new Event('afterprint'))")
-    assert not any(d.get_attribute("open") for d in css(page, "table.claims details"))
+    assert not any(
+        d.get_attribute("open") for d in css(page, "table.claims details")
+    )
 
 
 @pytest.mark.browser

@@ -26,7 +26,9 @@ print('done', flush=True)
 
 
 def rows(value=1.0, dataset="iris", **kw):
-    return pd.DataFrame([dict(part="row", dataset=dataset, quantity="rate", value=value) | kw])
+    return pd.DataFrame(
+        [dict(part="row", dataset=dataset, quantity="rate", value=value) | kw]
+    )
 
 
 def writer(home, *argv):
@@ -53,7 +55,9 @@ def test_a_row_says_on_which_vectors_it_was_made(home, monkeypatch, vectors):
     assert made_by == f"{core.code_version()} {vectors}".strip()
 
 
-@pytest.mark.parametrize("models", [range(6), [0, 0]], ids=["of six models", "of one run"])
+@pytest.mark.parametrize(
+    "models", [range(6), [0, 0]], ids=["of six models", "of one run"]
+)
 def test_processes_at_once_lose_and_double_nothing(home, models):
     children = [writer(home, i, 5, "wait") for i in models]
     for c in children:
@@ -62,14 +66,22 @@ def test_processes_at_once_lose_and_double_nothing(home, models):
         c.stdin.write("\n"), c.stdin.flush()  # all write now
     for c in children:
         assert c.wait(120) == 0
-    got, files = results.measured("toy"), [f"laptop.model-{i}.chat.s0.parquet" for i in {*models}]
-    assert len(got) == len(files) * 5 * 3 and not got.duplicated(results.key_columns(got)).any()
+    got, files = (
+        results.measured("toy"),
+        [f"laptop.model-{i}.chat.s0.parquet" for i in {*models}],
+    )
+    assert (
+        len(got) == len(files) * 5 * 3
+        and not got.duplicated(results.key_columns(got)).any()
+    )
     assert names(home) == files
 
 
 def test_threads_at_once(home):
     def one(i):
-        results.record("toy", rows(i), "laptop", i, model=f"m{i % 4}", mode="chat")
+        results.record(
+            "toy", rows(i), "laptop", i, model=f"m{i % 4}", mode="chat"
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, range(24)))
@@ -79,14 +91,21 @@ def test_threads_at_once(home):
 def test_threads_that_write_one_file_lose_nothing(home):
     with ThreadPoolExecutor(4) as pool:
         done = [
-            pool.submit(results.record, "toy", rows(i, f"d{i}"), "laptop", model="m")
+            pool.submit(
+                results.record, "toy", rows(i, f"d{i}"), "laptop", model="m"
+            )
             for i in range(40)
         ]
         assert all(f.result() is not None for f in done)
-    assert sorted(results.measured("toy").value) == list(range(40)) and len(names(home)) == 1
+    assert (
+        sorted(results.measured("toy").value) == list(range(40))
+        and len(names(home)) == 1
+    )
 
 
-def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(home, monkeypatch, capsys):
+def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(
+    home, monkeypatch, capsys
+):
     for n in (10, 20, 30):
         monkeypatch.setenv("MEMNB_RUN", f"own-n={n}")
         monkeypatch.setenv("MEMNB_VARIANT", f"n={n}")
@@ -99,9 +118,14 @@ def test_runs_of_a_grid_over_what_is_no_column_do_not_hide_each_other(home, monk
 def test_files_that_contradict_each_other_are_named(home, capsys):
     results.record("toy", rows(1), "laptop", model="m")
     folder = home / "data/papers/toy/measured"
-    results._write(results.measured("toy").assign(value=2.0), folder / "copy.parquet")
+    results._write(
+        results.measured("toy").assign(value=2.0), folder / "copy.parquet"
+    )
     assert len(results.measured("toy")) == 1
-    assert "copy.parquet and laptop.m.-.s0.parquet have other numbers" in capsys.readouterr().err
+    assert (
+        "copy.parquet and laptop.m.-.s0.parquet have other numbers"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(tmp_path):
@@ -122,23 +146,34 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(tmp_path):
 
 
 def test_a_file_cut_anywhere_is_refused(home):
-    results.record("toy", pd.concat([rows(i, f"d{i}") for i in range(40)]), "laptop", model="m")
+    results.record(
+        "toy",
+        pd.concat([rows(i, f"d{i}") for i in range(40)]),
+        "laptop",
+        model="m",
+    )
     (file,) = (home / "data/papers/toy/measured").iterdir()
     whole = file.read_bytes()
     for at in range(0, len(whole), max(1, len(whole) // 50)):
         file.write_bytes(whole[:at])
-        with pytest.raises(ValueError, match=r"laptop.m.-.s0.parquet is no table"):
+        with pytest.raises(
+            ValueError, match=r"laptop.m.-.s0.parquet is no table"
+        ):
             results.measured("toy")
 
 
 def test_a_killed_run_leaves_the_rows_of_before(home):
     assert writer(home, 0, 2).wait(120) == 0
-    before = (home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet").read_bytes()
+    before = (
+        home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet"
+    ).read_bytes()
     child = writer(home, 0, 7, "wait")
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGKILL)
     child.wait(60)
-    assert (home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet").read_bytes() == before
+    assert (
+        home / "data/papers/toy/measured/laptop.model-0.chat.s0.parquet"
+    ).read_bytes() == before
     assert writer(home, 0, 7).wait(120) == 0
     assert len(results.measured("toy")) == 21
 
@@ -147,12 +182,12 @@ def test_kills_while_writing_leave_a_whole_table(home, monkeypatch):
     "A process that dies in the middle of `os.replace`'s way: the file is the old one or the new one"
     code = WRITER.replace("print('done', flush=True)", "")
     for at in ("fsync", "replace"):
-        hook = (
-            f"import os; old = os.{at}\ndef die(*a):\n    os.kill(os.getpid(), 9)\nos.{at} = die\n"
-        )
+        hook = f"import os; old = os.{at}\ndef die(*a):\n    os.kill(os.getpid(), 9)\nos.{at} = die\n"
         env = {**os.environ, "MEMNB_HOME": str(home)}
         done = subprocess.run(
-            [sys.executable, "-c", hook + code, "0", "3"], env=env, capture_output=True
+            [sys.executable, "-c", hook + code, "0", "3"],
+            env=env,
+            capture_output=True,
         )
         assert done.returncode == -9
         with pytest.raises(FileNotFoundError):
@@ -165,38 +200,68 @@ def test_modes_seeds_profiles_and_variants_are_kept_apart(home, monkeypatch):
     for mode in ("chat", "completion"):
         results.record("toy", rows(0.1), "laptop", model="m", mode=mode)
     for seed in (0, 1):
-        results.record("toy", rows(0.2), "night", model="m", seed=seed, mode="chat")
+        results.record(
+            "toy", rows(0.2), "night", model="m", seed=seed, mode="chat"
+        )
     monkeypatch.setenv("MEMNB_RUN", "laptop-n=5")
     monkeypatch.setenv("MEMNB_VARIANT", "n=5")
     results.record("toy", rows(0.3), "laptop", model="m", mode="chat")
     got = results.measured("toy")
     assert len(got) == 5
-    assert results.runs(got, "laptop").value.tolist() == [0.3]  # this process is that run
+    assert results.runs(got, "laptop").value.tolist() == [
+        0.3
+    ]  # this process is that run
     monkeypatch.delenv("MEMNB_RUN"), monkeypatch.delenv("MEMNB_VARIANT")
     assert results.runs(got, "laptop").value.tolist() == [0.1]
-    assert results.runs(got).value.tolist() == [0.2]  # the larger profile, the smaller seed
+    assert results.runs(got).value.tolist() == [
+        0.2
+    ]  # the larger profile, the smaller seed
 
 
 def test_equal_numbers_keep_their_line_and_their_day(home):
-    results.record("toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "laptop", model="m")
+    results.record(
+        "toy", pd.concat([rows(0.1, "a"), rows(0.2, "b")]), "laptop", model="m"
+    )
     file = home / "data/papers/toy/measured" / names(home)[0]
     results._write(results._read(file).assign(when="2020-01-01"), file)
     results._WRITTEN.clear()
-    results.record("toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "laptop", model="m")
+    results.record(
+        "toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "laptop", model="m"
+    )
     got = results.measured("toy")
-    assert dict(zip(got.dataset, got.when)) == {"a": date.today().isoformat(), "b": "2020-01-01"}
+    assert dict(zip(got.dataset, got.when)) == {
+        "a": date.today().isoformat(),
+        "b": "2020-01-01",
+    }
     before = file.stat()
-    results.record("toy", pd.concat([rows(0.15, "a"), rows(0.2000001, "b")]), "laptop", model="m")
-    assert file.stat().st_mtime_ns == before.st_mtime_ns  # it says the same: not written again
+    results.record(
+        "toy",
+        pd.concat([rows(0.15, "a"), rows(0.2000001, "b")]),
+        "laptop",
+        model="m",
+    )
+    assert (
+        file.stat().st_mtime_ns == before.st_mtime_ns
+    )  # it says the same: not written again
 
 
 @pytest.mark.parametrize(
-    "names_", [("001", "1"), ("256", "256.0"), ("a\rb", "a b"), ("x,y", "x"), ("1e3", "1000")]
+    "names_",
+    [
+        ("001", "1"),
+        ("256", "256.0"),
+        ("a\rb", "a b"),
+        ("x,y", "x"),
+        ("1e3", "1000"),
+    ],
 )
 def test_names_that_look_like_numbers_stay_names(home, names_):
     for _ in range(3):
         results.record(
-            "toy", pd.concat([rows(i, n) for i, n in enumerate(names_)]), "laptop", model="m"
+            "toy",
+            pd.concat([rows(i, n) for i, n in enumerate(names_)]),
+            "laptop",
+            model="m",
         )
     got = results.measured("toy")
     assert got.value.tolist() == [0.0, 1.0] or sorted(got.value) == [0.0, 1.0]
@@ -220,31 +285,45 @@ def test_shipped_rows_are_sound(paper):
     for c in ("model", "profile", "quantity", "code", "when"):
         assert (got[c] != "").all(), c
     compound = got[
-        [c for c in got if results.COLUMNS[c][0] is str and c not in ("text", "code")]
+        [
+            c
+            for c in got
+            if results.COLUMNS[c][0] is str and c not in ("text", "code")
+        ]
     ].astype(str)
-    assert not compound.apply(lambda x: x.str.contains("|", regex=False)).any(axis=None)
+    assert not compound.apply(lambda x: x.str.contains("|", regex=False)).any(
+        axis=None
+    )
 
 
 # ---- confirmatory runs
 
 
-def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(home, tmp_path, monkeypatch):
+def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(
+    home, tmp_path, monkeypatch
+):
     from memnb.run import profiles
 
     file = tmp_path / "confirm.yaml"
     monkeypatch.setattr(profiles, "profile_file", lambda name: file)
     file.write_text("- notebook: contextual\n  parameters: {seed: 999}\n")
     with pytest.raises(
-        ValueError, match="a seed of 1000 or more, which no earlier run has, not 999"
+        ValueError,
+        match="a seed of 1000 or more, which no earlier run has, not 999",
     ):
         profiles.select("confirm")
     file.write_text("- notebook: contextual\n  parameters: {seed: 1000}\n")
-    with pytest.raises(ValueError, match="memnb register contextual` comes before"):
+    with pytest.raises(
+        ValueError, match="memnb register contextual` comes before"
+    ):
         profiles.select("confirm")
     (home / "data/papers/contextual").mkdir(parents=True)
     (home / "data/papers/contextual/registered.csv").write_text("id,rule\n")
     (run,) = profiles.select("confirm")
-    assert run.parameters["seed"] == 1000 and run.parameters["profile"] == "confirm"
+    assert (
+        run.parameters["seed"] == 1000
+        and run.parameters["profile"] == "confirm"
+    )
 
 
 def test_fresh_seeds_share_no_sequence_with_earlier_ones():
@@ -257,14 +336,22 @@ def test_fresh_seeds_share_no_sequence_with_earlier_ones():
 
     language = grammar("L2")
     # the strings of D' of a replicate, in their order
-    earlier = {tuple(language.sample(16, [1000 * s + r, 3])) for s in range(3) for r in range(48)}
-    fresh = {tuple(language.sample(16, [1000 * 1000 + r, 3])) for r in range(36)}
+    earlier = {
+        tuple(language.sample(16, [1000 * s + r, 3]))
+        for s in range(3)
+        for r in range(48)
+    }
+    fresh = {
+        tuple(language.sample(16, [1000 * 1000 + r, 3])) for r in range(36)
+    }
     assert (len(earlier), len(fresh)) == (3 * 48, 36) and not earlier & fresh
     tables = {
-        seed: gpt.random_data(512, 64, 2048, seed=seed) for seed in (*range(8), 1000, 1001, 1002)
+        seed: gpt.random_data(512, 64, 2048, seed=seed)
+        for seed in (*range(8), 1000, 1001, 1002)
     }
     rows = {seed: {*map(bytes, table)} for seed, table in tables.items()}
     old, new = (
-        set().union(*(rows[s] for s in rows if (s >= 1000) == late)) for late in (False, True)
+        set().union(*(rows[s] for s in rows if (s >= 1000) == late))
+        for late in (False, True)
     )
     assert (len(old), len(new)) == (8 * 512, 3 * 512) and not old & new

@@ -49,7 +49,10 @@ def dice(monkeypatch):
 
 # ---- redact
 
-HOME, DISK = "/home" + "/ann/lib/x.py", "/scratch" + "/a1/b/c.csv"  # in pieces: no folder is named
+HOME, DISK = (
+    "/home" + "/ann/lib/x.py",
+    "/scratch" + "/a1/b/c.csv",
+)  # in pieces: no folder is named
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,10 @@ HOME, DISK = "/home" + "/ann/lib/x.py", "/scratch" + "/a1/b/c.csv"  # in pieces:
         ("C:" + r"\Users\ann\x", r"~\x"),
         ("https://u:pw@gpu7:8000/v1", "https://…@…:8000/v1"),
         ("postgres://ann:secret@db/x", "postgres://…@db/x"),
-        ("http://gpu7.lab:8000/v1 sk-0123456789abcdefXYZ", "http://…:8000/v1 …"),
+        (
+            "http://gpu7.lab:8000/v1 sk-0123456789abcdefXYZ",
+            "http://…:8000/v1 …",
+        ),
     ],
 )
 def test_folders_logins_servers_and_tokens_go(text, clean):
@@ -78,25 +84,56 @@ def test_folders_logins_servers_and_tokens_go(text, clean):
         "a.org/home" + "/x",
         "risk-" + "a" * 30,
     ]
-    + ["~5/8", "hf_HuggingFaceTB_SmolLM2-135M", "http://localhost:8000/v1", "x.edu/~ann/y"],
+    + [
+        "~5/8",
+        "hf_HuggingFaceTB_SmolLM2-135M",
+        "http://localhost:8000/v1",
+        "x.edu/~ann/y",
+    ],
 )
 def test_what_only_looks_like_a_secret_stays(text):
     assert redact(text) == text
 
 
 def test_values_of_secret_variables_go_wherever_they_stand(monkeypatch):
-    secret = dict(DICE_API_KEY="loaded-dice-6666", dice_token="open-sesame", SHORT_KEY="abc")
-    secret |= dict(DATABASE_URL="postgres://ann:hunter22@db/x", OTHER_KEY="0123456789abcdefghijklm")
+    secret = dict(
+        DICE_API_KEY="loaded-dice-6666",
+        dice_token="open-sesame",
+        SHORT_KEY="abc",
+    )
+    secret |= dict(
+        DATABASE_URL="postgres://ann:hunter22@db/x",
+        OTHER_KEY="0123456789abcdefghijklm",
+    )
     for k, v in secret.items():
         monkeypatch.setenv(k, v)
     assert redact("v_loaded-dice-6666x") == "v_[DICE_API_KEY]x"
-    assert redact("open-sesame, open-sesames, abc") == "[dice_token], open-sesames, abc"
-    assert redact("login as hunter22 failed") == "login as [DATABASE_URL] failed"
-    assert redact("Incorrect key 0123456789abcdefghij****") == "Incorrect key [OTHER_KEY]****"
+    assert (
+        redact("open-sesame, open-sesames, abc")
+        == "[dice_token], open-sesames, abc"
+    )
+    assert (
+        redact("login as hunter22 failed") == "login as [DATABASE_URL] failed"
+    )
+    assert (
+        redact("Incorrect key 0123456789abcdefghij****")
+        == "Incorrect key [OTHER_KEY]****"
+    )
 
 
 @pytest.mark.parametrize(
-    "begin", ["sk-", "pk_", "xai-", "eyJ-", "~a", "/" + "tmp/", "://", "/" + "home/", "hf_"]
+    "begin",
+    [
+        "sk-",
+        "pk_",
+        "xai-",
+        "eyJ-",
+        "~a",
+        "/" + "tmp/",
+        "://",
+        "/" + "home/",
+        "hf_",
+    ],
 )
 def test_a_long_line_takes_no_longer_than_its_length(begin):
     "Models that repeat themselves print such lines; each of 12,000 places was compared with all after it"
@@ -108,20 +145,28 @@ def test_a_long_line_takes_no_longer_than_its_length(begin):
 
     assert seconds(24_000) < 3 * seconds(12_000) + 0.2
     assert (
-        redact("x sk-" + "a" * 80 + "1" * 20) == "x …" == redact("x eyJ" + 3 * ("a" * 20 + "."))[:3]
+        redact("x sk-" + "a" * 80 + "1" * 20)
+        == "x …"
+        == redact("x eyJ" + 3 * ("a" * 20 + "."))[:3]
     )
 
 
-@pytest.mark.parametrize("name", ["MYSQL_PWD", "MY_CREDENTIAL", "HF_AUTH", "SSH_PASSPHRASE"])
+@pytest.mark.parametrize(
+    "name", ["MYSQL_PWD", "MY_CREDENTIAL", "HF_AUTH", "SSH_PASSPHRASE"]
+)
 def test_secrets_by_other_names_go_too(name, monkeypatch):
     monkeypatch.setenv(name, "open-sesame-99")
     assert redact("open-sesame-99") == f"[{name}]"
 
 
 @pytest.mark.parametrize("name", ["iris", "laptop", "memnb"])
-def test_a_machine_named_by_a_word_is_hidden_only_in_addresses(name, monkeypatch):
+def test_a_machine_named_by_a_word_is_hidden_only_in_addresses(
+    name, monkeypatch
+):
     monkeypatch.setattr(socket, "gethostname", lambda: name)
-    says = "iris: 36 of 36, profile laptop, memnb tabular, data/iris.csv, iris/x"
+    says = (
+        "iris: 36 of 36, profile laptop, memnb tabular, data/iris.csv, iris/x"
+    )
     assert redact(says) == says
     assert redact(f"ann@{name}:~$ ssh://{name}/x {name}.local") == (
         "ann@this-machine:~$ ssh://this-machine/x this-machine.local"
@@ -146,9 +191,17 @@ def test_what_is_said_where_no_cache_can_be_made(tmp_path, monkeypatch, capsys):
 def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
     key, dot = "sesame-open-0000", "iVBORw0KGgoAAA="
     monkeypatch.setenv("DICE_API_KEY", key)
-    data = {"text/html": [f"<td>{key}\n", "</td>"], "image/png": dot, "application/json": {key: 1}}
-    cell = dict(source=['model = "hf:~ann/m"\n', "n = 1"], outputs=[dict(data=data)])
-    clean = redact_notebook(dict(cells=[cell, 3, None, {}], metadata={"a": [{"value": key}]}))
+    data = {
+        "text/html": [f"<td>{key}\n", "</td>"],
+        "image/png": dot,
+        "application/json": {key: 1},
+    }
+    cell = dict(
+        source=['model = "hf:~ann/m"\n', "n = 1"], outputs=[dict(data=data)]
+    )
+    clean = redact_notebook(
+        dict(cells=[cell, 3, None, {}], metadata={"a": [{"value": key}]})
+    )
     assert key not in json.dumps(clean) and "ann" not in json.dumps(clean)
     assert clean["cells"][0]["source"] == ['model = "hf:~/m"\n', "n = 1"]
     assert clean["cells"][0]["outputs"][0]["data"]["image/png"] == dot
@@ -160,7 +213,12 @@ def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
 
 @pytest.mark.parametrize(
     "value, kind, made",
-    [("25", "int", 25), ("1e-3", "float", 0.001), (1, "float", 1.0), ("yes", "bool", True)]
+    [
+        ("25", "int", 25),
+        ("1e-3", "float", 0.001),
+        (1, "float", 1.0),
+        ("yes", "bool", True),
+    ]
     + [("iris,wine", "list", ["iris", "wine"]), ("[1, 2]", "list[int]", [1, 2])]
     + [("none", "int | None", None), ("3", "int | None", 3)],
 )
@@ -170,7 +228,14 @@ def test_text_becomes_what_it_says(value, kind, made):
 
 @pytest.mark.parametrize(
     "value, kind",
-    [("2.5", "int"), (2.5, "int"), (True, "int"), ("x", "float"), (1, "bool"), (5, "str")]
+    [
+        ("2.5", "int"),
+        (2.5, "int"),
+        (True, "int"),
+        ("x", "float"),
+        (1, "bool"),
+        (5, "str"),
+    ]
     + [(5, "list"), ("a", "list[int]"), (None, "int"), ([{1: 2}], "list")]
     + [({}, "dict")],
 )
@@ -181,17 +246,36 @@ def test_what_is_no_such_value_is_refused(value, kind):
 
 def test_names_of_runs_and_their_tables():
     given = dict(model="hf:org/tiny", sides=[1, 6], n=9)
-    run = profiles.Run("dice", given, ("model", "sides"), profile="mine", replaced=("n", "model"))
+    run = profiles.Run(
+        "dice",
+        given,
+        ("model", "sides"),
+        profile="mine",
+        replaced=("n", "model"),
+    )
     assert run.name == "dice-model=hf_org_tiny-sides=1,6-n=9"
     assert run.results_name == "mine-model=hf_org_tiny-sides=1,6-n=9"
     assert run.variant == "model=hf:org/tiny n=9 sides=1,6"
-    assert run.name.endswith("-n=9")  # what is replaced for once leaves the profile's own run alone
-    swept = dict(n=3, fair=True, datasets=["iris"], seed=1, epochs=5)  # of which rows hold some
-    own = [profiles.Run("dice", swept, tuple(swept), profile=p).variant for p in ("mine", "night")]
+    assert run.name.endswith(
+        "-n=9"
+    )  # what is replaced for once leaves the profile's own run alone
+    swept = dict(
+        n=3, fair=True, datasets=["iris"], seed=1, epochs=5
+    )  # of which rows hold some
+    own = [
+        profiles.Run("dice", swept, tuple(swept), profile=p).variant
+        for p in ("mine", "night")
+    ]
     assert own == ["epochs=5 fair=True n=3", ""]
-    long = [profiles.Run("dice", dict(word="語" * n), ("word",)).name for n in (300, 301)]
+    long = [
+        profiles.Run("dice", dict(word="語" * n), ("word",)).name
+        for n in (300, 301)
+    ]
     assert max(len(n.encode()) for n in long) <= 120 and long[0] != long[1]
-    assert "ann" not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
+    assert (
+        "ann"
+        not in profiles.Run("dice", dict(model=f"hf:{HOME}"), ("model",)).name
+    )
 
 
 def test_the_night_of_tables_asks_for_as_much_as_ships():
@@ -202,19 +286,27 @@ def test_the_night_of_tables_asks_for_as_much_as_ships():
     )
     own = {(d, what): n for d, what, n in s.more}
     usual = {0.2: max(2, s.samples // 3), 0.7: s.samples, 1.2: s.samples}
-    rows = results.select(results.measured("tabular"), profile="night", model="smollm2")
+    rows = results.select(
+        results.measured("tabular"), profile="night", model="smollm2"
+    )
     drawn = (
         results.select(rows, part="sampling", quantity="valid")
         .set_index(["dataset", "temperature"])
         .n
     )
-    assert drawn.to_dict() == {at: own.pop(at, usual[at[1]]) for at in drawn.index}
+    assert drawn.to_dict() == {
+        at: own.pop(at, usual[at[1]]) for at in drawn.index
+    }
     labels = (
-        results.select(rows, part="accuracy", item="language model", quantity="rate")
+        results.select(
+            rows, part="accuracy", item="language model", quantity="rate"
+        )
         .set_index("dataset")
         .n
     )
-    assert labels.to_dict() == {d: own.pop((d, "labels"), s.values_n) for d in labels.index}
+    assert labels.to_dict() == {
+        d: own.pop((d, "labels"), s.values_n) for d in labels.index
+    }
     assert not own  # nothing is asked that does not ship
 
 
@@ -276,7 +368,9 @@ def test_code_that_a_page_may_reach_counts_and_comments_do_not(tmp_path):
         assert [k for k, v in of().items() if v != before[k]] == [name]
         before = of()
     used = identity.code_used("capacity", "")
-    assert {"lm.py", "hf.py", "gpt.c", "data.csv", "capacity/bits.py"} <= {*used}
+    assert {"lm.py", "hf.py", "gpt.c", "data.csv", "capacity/bits.py"} <= {
+        *used
+    }
 
 
 def test_models_and_files_that_parameters_name(tmp_path, monkeypatch):
@@ -285,27 +379,59 @@ def test_models_and_files_that_parameters_name(tmp_path, monkeypatch):
     (tmp_path / "weights/config.json").write_text("{}")
     (tmp_path / "helper.py").write_text("x = 1\n")
     model, nb = f"hf:{tmp_path}/weights", tmp_path / "10_nobody.ipynb"
-    values = dict(model="planted:news", models=[model, "smollm2"], datasets=["own.csv", "iris"])
+    values = dict(
+        model="planted:news",
+        models=[model, "smollm2"],
+        datasets=["own.csv", "iris"],
+    )
     before = identity.files_read(values, nb)
     here = redact(f"model {model}")
-    assert [*before] == ["model planted:news", here, "data own.csv", "module helper.py"]
+    assert [*before] == [
+        "model planted:news",
+        here,
+        "data own.csv",
+        "module helper.py",
+    ]
     (tmp_path / "own.csv").write_text("a,b\n1,3\n")
     (tmp_path / "weights/config.json").write_text('{"x": 1}')
     (tmp_path / "helper.py").write_text("x = 2\n")
     after = identity.files_read(values, nb)
-    assert [k for k in after if after[k] != before[k]] == [here, "data own.csv", "module helper.py"]
+    assert [k for k in after if after[k] != before[k]] == [
+        here,
+        "data own.csv",
+        "module helper.py",
+    ]
     (tmp_path / "helper.py").unlink()
-    odd = dict(a="hf:~nobody/x", b="x" * 5000 + ".csv", c="\0.csv", d="~nobody/x.csv", e="a:b")
+    odd = dict(
+        a="hf:~nobody/x",
+        b="x" * 5000 + ".csv",
+        c="\0.csv",
+        d="~nobody/x.csv",
+        e="a:b",
+    )
     assert identity.files_read(odd, nb) == {}
 
 
 @pytest.mark.parametrize(
     "word, file",
-    [("iris", "IRIS.csv"), ("titanic", "titanic-train.csv"), ("wine", "uci-wine.csv")]
-    + [("openml-diabetes", "openml_diabetes.csv"), ("IRIS", "iris.csv"), ("mine", "mine.csv")]
-    + [("nothing", "20news/train.csv"), ("nothing", "reuters-r8/train_subset.csv")],
+    [
+        ("iris", "IRIS.csv"),
+        ("titanic", "titanic-train.csv"),
+        ("wine", "uci-wine.csv"),
+    ]
+    + [
+        ("openml-diabetes", "openml_diabetes.csv"),
+        ("IRIS", "iris.csv"),
+        ("mine", "mine.csv"),
+    ]
+    + [
+        ("nothing", "20news/train.csv"),
+        ("nothing", "reuters-r8/train_subset.csv"),
+    ],
 )
-def test_data_sets_are_found_by_any_of_their_names(word, file, tmp_path, monkeypatch):
+def test_data_sets_are_found_by_any_of_their_names(
+    word, file, tmp_path, monkeypatch
+):
     "So also those that code loads by itself: a run that read them is to do when they change"
     monkeypatch.setenv("MEMNB_DATA", str(tmp_path))
     nb, seen = tmp_path / "10_nobody.ipynb", []
@@ -313,13 +439,17 @@ def test_data_sets_are_found_by_any_of_their_names(word, file, tmp_path, monkeyp
         if text:
             (tmp_path / file).parent.mkdir(exist_ok=True)
             (tmp_path / file).write_text(text)
-        seen.append(identity.checksum(identity.files_read(dict(datasets=[word]), nb)))
+        seen.append(
+            identity.checksum(identity.files_read(dict(datasets=[word]), nb))
+        )
     assert len({*seen}) == 3
 
 
 def test_another_server_or_commit_is_another_run(tmp_path, monkeypatch):
     def now(model):
-        return identity.files_read(dict(model=model), tmp_path / "10_nobody.ipynb")
+        return identity.files_read(
+            dict(model=model), tmp_path / "10_nobody.ipynb"
+        )
 
     monkeypatch.setenv("OPENAI_BASE_URL", "http://ann:open-sesame@one/v1")
     one = now("openai:m")
@@ -350,14 +480,26 @@ def test_costs_and_their_table(dice):
 
     measure.__annotations__["sizes"] = Sizes
     dice.PAPER = papers.Paper("dice", measure)
-    given = dict(n=3, fair=True, model="die", profile="x")  # what is no size does not count
+    given = dict(
+        n=3, fair=True, model="die", profile="x"
+    )  # what is no size does not count
     assert estimate.costs("dice", given)["calls"] == 30
-    row = dict(notebook="dice", parameters=dict(n=3), done=False, calls=30, cached=10)
+    row = dict(
+        notebook="dice", parameters=dict(n=3), done=False, calls=30, cached=10
+    )
     row |= dict(prompt_tokens=12345, new_tokens=300, flops=3.3e12, seconds=400)
     rows = [row, row | dict(done=True), row | dict(done=True, new_tokens=None)]
-    lines = [line.split() for line in estimate.estimate_table(rows, (2.5, 10)).splitlines()[1:]]
+    lines = [
+        line.split()
+        for line in estimate.estimate_table(rows, (2.5, 10)).splitlines()[1:]
+    ]
     # by hand: 12,345 tokens at 2.5 and 300 at 10 a million; what is done does not count in the sum
-    assert [l[-2 if "n=3" in l else -1] for l in lines] == ["0.03", "0.03", "?", "0.03"]
+    assert [l[-2 if "n=3" in l else -1] for l in lines] == [
+        "0.03",
+        "0.03",
+        "?",
+        "0.03",
+    ]
     assert "price" not in estimate.estimate_table(rows)
 
 
@@ -367,14 +509,21 @@ def test_progress_is_a_bar_at_a_terminal(live, tmp_path, monkeypatch):
     err.isatty = lambda: live
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setenv("TERM", "xterm")
-    terminal.tell(tmp_path, dict(run="dice", batch="b", what="says", text="of before"))
+    terminal.tell(
+        tmp_path, dict(run="dice", batch="b", what="says", text="of before")
+    )
     with terminal.progress(tmp_path, "b") as look:
         one = dict(run="dice", batch="b")
         terminal.tell(tmp_path, one | dict(what="started"))
-        terminal.tell(tmp_path, dict(run="coin", batch="c", what="says", text="of another"))
+        terminal.tell(
+            tmp_path,
+            dict(run="coin", batch="c", what="says", text="of another"),
+        )
         terminal.tell(tmp_path, one | dict(what="says", text="of now"))
         for i, section in enumerate(["Idea", "Idea", "Method"], 1):
-            terminal.tell(tmp_path, one | dict(what="cell", cell=i, of=3, section=section))
+            terminal.tell(
+                tmp_path, one | dict(what="cell", cell=i, of=3, section=section)
+            )
             with open(tmp_path / "batch.jsonl", "a") as f:
                 f.write('{"run": "dice", "batch": "b", "wh')  # torn by a kill
                 look()
@@ -382,10 +531,17 @@ def test_progress_is_a_bar_at_a_terminal(live, tmp_path, monkeypatch):
             look()
         terminal.tell(tmp_path, one | dict(what="failed"))
     said = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", err.getvalue())
-    assert "memnb: dice: of now\n" in said and ("2/3" in said and "Idea" in said) == live
+    assert (
+        "memnb: dice: of now\n" in said
+        and ("2/3" in said and "Idea" in said) == live
+    )
     assert "of before" not in said and "of another" not in said
     with open(tmp_path / "batch.jsonl", "a") as f:  # whatever a kill has left
-        f.write('{"run": 5}\n7\n' + "[" * 9999 + '\n{"run": "dice", "what": "done"}\n{"run": "to')
+        f.write(
+            '{"run": 5}\n7\n'
+            + "[" * 9999
+            + '\n{"run": "dice", "what": "done"}\n{"run": "to'
+        )
     assert terminal.last_events(tmp_path)["dice"]["what"] == "done"
     assert terminal.last_events(tmp_path / "nowhere") == {}
 
@@ -400,16 +556,25 @@ def dot():
 
 
 def test_tables_keep_their_cells_and_nothing_that_acts():
-    said = pd.DataFrame(dict(model=["a", "b"], said=["<script>x</script>", "1 < 2"], n=[1, 2.5]))
+    said = pd.DataFrame(
+        dict(model=["a", "b"], said=["<script>x</script>", "1 < 2"], n=[1, 2.5])
+    )
     (one,) = executed.tables(said.style.set_caption("x").to_html())
-    assert [one.count(t) for t in ("<tr>", "<th>", "</td>", "<style", " id=")] == [3, 6, 6, 0, 0]
+    assert [
+        one.count(t) for t in ("<tr>", "<th>", "</td>", "<style", " id=")
+    ] == [3, 6, 6, 0, 0]
     (plain,) = executed.tables(said.to_html())
     assert "<script" not in plain and plain.count('<td class="n">') == 2
-    (merged,) = executed.tables("<TABLE><TR><TD ROWSPAN=2>a<TD COLSPAN=3>b<TR><TD>c</TABLE>")
+    (merged,) = executed.tables(
+        "<TABLE><TR><TD ROWSPAN=2>a<TD COLSPAN=3>b<TR><TD>c</TABLE>"
+    )
     assert 'rowspan="2"' in merged and 'colspan="3"' in merged
     evil = "<p onclick=x><table class=y onload=z><tr><td style=a><img src=x onerror=y>b</table><script>c</script>"
     (clean,) = executed.tables(evil)
-    assert re.sub(r"\s|</?tbody>", "", clean) == '<tableclass="sort"><tr><td>b</td></tr></table>'
+    assert (
+        re.sub(r"\s|</?tbody>", "", clean)
+        == '<tableclass="sort"><tr><td>b</td></tr></table>'
+    )
     assert executed.tables("no table <b>here") == ()
     head, open_one = executed.tables(
         "<table><thead><tr><th>a<th>b</thead><tr><td>1.5<td>x &lt; y</table>"
@@ -418,7 +583,12 @@ def test_tables_keep_their_cells_and_nothing_that_acts():
     assert re.findall(">([^<>\n]+)<", head) == ["a", "b", "1.5", "x &lt; y"]
     assert head.index("</thead>") < head.index("1.5")
     assert re.findall(">([^<>\n]+)<", open_one) == ["mn", "o"]
-    assert executed.tables("<table><tr>" + '<td rowspan="9" colspan="x" id=a>1')[0].count("=") == 3
+    assert (
+        executed.tables("<table><tr>" + '<td rowspan="9" colspan="x" id=a>1')[
+            0
+        ].count("=")
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -451,7 +621,10 @@ def test_a_picture_has_its_size_and_the_caption_below_it():
     png = dot()
 
     def of(*data, **size):
-        shown = [dict(output_type="display_data", data=d, metadata=size) for d in data]
+        shown = [
+            dict(output_type="display_data", data=d, metadata=size)
+            for d in data
+        ]
         return executed.outputs_of(dict(outputs=shown))
 
     both, caption = (
@@ -459,9 +632,16 @@ def test_a_picture_has_its_size_and_the_caption_below_it():
         {"text/markdown": "*Two *throws*.*"},
     )
     first, second = of(both, caption, both, width=15, height="<10>", alt="dots")
-    assert (first.value, first.size, first.about) == (png, dict(width=15), "dots")
+    assert (first.value, first.size, first.about) == (
+        png,
+        dict(width=15),
+        "dots",
+    )
     assert first.caption == "Two *throws*." and not second.caption
-    assert [o.kind for o in of(both, caption, caption)] == ["picture", "markdown"]
+    assert [o.kind for o in of(both, caption, caption)] == [
+        "picture",
+        "markdown",
+    ]
     plain = of({"text/html": "<b onclick=x>", "text/plain": "ab"})
     assert plain == [executed.Output("text", "ab")]
 
@@ -470,13 +650,19 @@ def test_nothing_that_a_notebook_says_is_more_than_text():
     evil, make = "<script>x</script>", executed.Output
     for out in [
         make("text", evil),
-        make("table", executed.tables(f"<table><tr><td>&lt;script>x{evil}</table>")[0], evil),
+        make(
+            "table",
+            executed.tables(f"<table><tr><td>&lt;script>x{evil}</table>")[0],
+            evil,
+        ),
         make("markdown", evil),
         make("board", [{evil: evil}], evil),
         make("error", (evil, evil)),
         make("picture", f'{dot()}">{evil}', evil, {}, evil),
     ]:
-        assert "&lt;script&gt;" in out.html and "<script" not in out.html, out.kind
+        assert "&lt;script&gt;" in out.html and "<script" not in out.html, (
+            out.kind
+        )
     assert executed.cleaner()("\x1b[31mred\x1b[0m\x00") == "red"
 
 
@@ -497,7 +683,10 @@ def test_one_verdict_out_of_several(said, one):
     assert report.one_verdict(said) == one
     want = "models differ" if one == report.DIFFER else one
     assert report.one_verdict(said, "models differ") == want
-    assert report.one_verdict([*said, report.DIFFER], "models differ") == report.DIFFER
+    assert (
+        report.one_verdict([*said, report.DIFFER], "models differ")
+        == report.DIFFER
+    )
 
 
 # ---- rendering
@@ -505,7 +694,10 @@ def test_one_verdict_out_of_several(said, one):
 
 def test_formulas_are_mathml_and_nothing_else():
     assert "<mfrac>" in rendering.mathml(r"m_k = \frac{e_k + c_k}{M}")
-    for bad in (r"\text{<script>x</script>}", r'\text{<a href="javascript:x">y</a>}'):
+    for bad in (
+        r"\text{<script>x</script>}",
+        r'\text{<a href="javascript:x">y</a>}',
+    ):
         assert not re.search("script|<a", rendering.mathml(bad))
     assert "javascript" not in rendering.mathml(r"\href{javascript:x}{y}")
     assert rendering.mathml("a_1_2") == '<code class="tex">a_1_2</code>'
@@ -519,11 +711,22 @@ def test_markdown_lets_no_html_through():
     )
     marks = ('display="block"', "<math", "<td>", "<a href")
     assert [page.count(t) for t in marks] == [1, 2, 2, 1]
-    assert not [bad for bad in ("<script", "javascript", "<img", ".ipynb") if bad in page]
-    folded = rendering.markdown_html("<details><summary>Solution</summary>\n\n*yes*\n\n</details>")
-    assert "<details><summary>Solution</summary>" in folded and "<em>yes</em>" in folded
+    assert not [
+        bad
+        for bad in ("<script", "javascript", "<img", ".ipynb")
+        if bad in page
+    ]
+    folded = rendering.markdown_html(
+        "<details><summary>Solution</summary>\n\n*yes*\n\n</details>"
+    )
+    assert (
+        "<details><summary>Solution</summary>" in folded
+        and "<em>yes</em>" in folded
+    )
     assert "details>" not in rendering.markdown_html("<details onclick=x>")
-    assert "toy" not in rendering.markdown_html("0.95<!--toy.rec-L2--> of 2<!--toy.n-->")
+    assert "toy" not in rendering.markdown_html(
+        "0.95<!--toy.rec-L2--> of 2<!--toy.n-->"
+    )
     assert rendering.code_html("#| default_exp x\n") == ""
     assert "&lt;" in rendering.code_html("a <b")
 
@@ -537,7 +740,10 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
     assert papers.title("dice") == "Dice" and table.is_file()
     assert [*papers.parameters("dice")] == ["profile", "model", "n", "seed"]
     (run,) = profiles.select(str(profile))
-    assert (run.notebook, run.parameters) == ("dice", dict(profile="dice", n=600))
+    assert (run.notebook, run.parameters) == (
+        "dice",
+        dict(profile="dice", n=600),
+    )
     for word in ("dice", "Dice 2", "core"):
         with pytest.raises(ValueError):
             start.new_paper(word)
@@ -557,29 +763,56 @@ def test_every_figure_can_be_drawn_again(word):
     "Rows, what is reported, and then only settings with a default"
     for name, fun in redraw.figures_of(word).items():
         takes = [*signature(fun).parameters.values()]
-        assert len(takes) > 1 and all(p.default is not p.empty for p in takes[2:]), name
+        assert len(takes) > 1 and all(
+            p.default is not p.empty for p in takes[2:]
+        ), name
 
 
-def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatch, capsys):
+def test_a_figure_is_drawn_again_with_another_setting(
+    dice, tmp_path, monkeypatch, capsys
+):
     def fig1(measured, reported=None, tau=0.5, names=()):
         return plots.finish(
-            plots.placeholder("x"), f"{len(measured)} rows, tau {tau}, {list(names)}"
+            plots.placeholder("x"),
+            f"{len(measured)} rows, tau {tau}, {list(names)}",
         )
 
-    figures = dict(fig1=fig1, fig_x_log=lambda m, r, log: None, fig3=lambda m: pd.DataFrame())
+    figures = dict(
+        fig1=fig1,
+        fig_x_log=lambda m, r, log: None,
+        fig3=lambda m: pd.DataFrame(),
+    )
     dice.PAPER = papers.Paper("dice", None, figures)
-    rows = pd.DataFrame(dict(model=["a", "a", "b"], profile="laptop", mode="x", seed=0, value=1.0))
+    rows = pd.DataFrame(
+        dict(
+            model=["a", "a", "b"], profile="laptop", mode="x", seed=0, value=1.0
+        )
+    )
     rows["profile"] = ["laptop", "laptop", "night"]
     monkeypatch.setattr(redraw, "measured", lambda word: rows)
     monkeypatch.setattr(redraw, "reported", lambda word: None)
     monkeypatch.setattr(redraw, "find", lambda word: None)
     assert [*redraw.figures_of("dice")] == ["fig1", "fig3", "x_log"]
-    assert redraw.redraw("dice", "fig1", model="b").said["Title"].startswith("1 rows, tau 0.5")
-    other = redraw.redraw("dice", "fig1", ["tau=.25", "names=[L2, L4]"]).said["Title"]
+    assert (
+        redraw.redraw("dice", "fig1", model="b")
+        .said["Title"]
+        .startswith("1 rows, tau 0.5")
+    )
+    other = redraw.redraw("dice", "fig1", ["tau=.25", "names=[L2, L4]"]).said[
+        "Title"
+    ]
     assert other == "3 rows, tau 0.25, ['L2', 'L4']"
-    dice.PAPER.chosen = lambda rows, profile: rows[:2]  # a paper's own choice of runs
+    dice.PAPER.chosen = lambda rows, profile: rows[
+        :2
+    ]  # a paper's own choice of runs
     assert redraw.redraw("dice", "fig1").said["Title"].startswith("2 rows")
-    for wrong in (["fig1", ["tau"]], ["fig1", ["rho=1"]], ["fig9"], ["log"], ["fig3"]):
+    for wrong in (
+        ["fig1", ["tau"]],
+        ["fig1", ["rho=1"]],
+        ["fig9"],
+        ["log"],
+        ["fig3"],
+    ):
         with pytest.raises(ValueError):
             redraw.redraw("dice", *wrong)
     with pytest.raises(ValueError, match="no rows of the model 'c'"):
@@ -589,11 +822,16 @@ def test_a_figure_is_drawn_again_with_another_setting(dice, tmp_path, monkeypatc
     assert "Title" in Pixels.open(out).text
 
 
-def test_answers_that_ship_are_taken_in_whole_or_not_at_all(tmp_path, top, monkeypatch):
+def test_answers_that_ship_are_taken_in_whole_or_not_at_all(
+    tmp_path, top, monkeypatch
+):
     monkeypatch.syspath_prepend(top / "tools")
     from answers import write_answers
 
-    given, own = store.Store(tmp_path / "given.sqlite"), store.Store(tmp_path / "own.sqlite")
+    given, own = (
+        store.Store(tmp_path / "given.sqlite"),
+        store.Store(tmp_path / "own.sqlite"),
+    )
     ident, ask, folder = (
         replay.ident_here("smollm2"),
         dict(request="generate", engine=2),
@@ -630,12 +868,24 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         0,
         f"2 answers written to {tmp_path / 'a.gz'}\n",
     )
-    assert "would be forgotten" in typed(capsys, "store", "forget", "--model", "m@1")[1]
+    assert (
+        "would be forgotten"
+        in typed(capsys, "store", "forget", "--model", "m@1")[1]
+    )
     assert len(kept) == 2
-    assert typed(capsys, "store", "forget", "--model", "m@1", "--yes")[1].startswith("2 answers")
-    assert typed(capsys, "store", "import", tmp_path / "a.gz")[1].startswith("2 answers")
+    assert typed(capsys, "store", "forget", "--model", "m@1", "--yes")[
+        1
+    ].startswith("2 answers")
+    assert typed(capsys, "store", "import", tmp_path / "a.gz")[1].startswith(
+        "2 answers"
+    )
     assert typed(capsys, "store", "check")[0] == 0
-    for wrong in (["forget"], ["forget", "--model", "m1"], ["export"], ["list", "x"]):
+    for wrong in (
+        ["forget"],
+        ["forget", "--model", "m1"],
+        ["export"],
+        ["list", "x"],
+    ):
         code, out, err = typed(capsys, "store", *wrong)
         assert code == 2 and err.startswith("memnb: ") and not out
 
@@ -647,20 +897,33 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         (["runn", "laptop"], "see memnb --help"),
         (["plan", "smoke", "--price", "2.5"], "--price: expected 2 arguments"),
         (["ask", "smollm2", "absent.csv"], "no file"),
-        (["ask", "smollm2", "texts.csv", "--prefixes", "8,x"], "--prefixes: invalid int value"),
+        (
+            ["ask", "smollm2", "texts.csv", "--prefixes", "8,x"],
+            "--prefixes: invalid int value",
+        ),
         (["ask", "smollm2", "absent.csv", "--prefixes", "8", "16"], "no file"),
         (["ask", "smollm2", "latin.csv"], "encoding='latin1'"),
-        (["ask", "smollm2", "latin.csv", "--encoding", "latin1"], "no column 'text'"),
+        (
+            ["ask", "smollm2", "latin.csv", "--encoding", "latin1"],
+            "no column 'text'",
+        ),
         (["figure", "nobody"], "no paper 'nobody'"),
         (["new", "Not A Word"], "no word for a paper"),
     ],
 )
-def test_a_mistake_is_answered_by_one_line(argv, says, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_answered_by_one_line(
+    argv, says, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     Path("texts.csv").write_text("txt\na text of a reader\n")
     Path("latin.csv").write_bytes("txt\nein süßer Text\n".encode("latin1"))
     code, out, err = typed(capsys, *argv)
-    assert code == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err
+    assert (
+        code == 2
+        and says in err
+        and err.count("\n") == 1
+        and "Traceback" not in err
+    )
 
 
 NOTES = dict(
@@ -669,7 +932,9 @@ NOTES = dict(
     quoted='<!DOCTYPE html>\n<html lang="en"><head><title>notes</title></head><body>'
     '&lt;meta name="generator" content="memnb report"&gt;, or <meta name="generator" content="memnb report">',
     lines='{"key": "x", "answer": "mine"}\n' * 3,
-    almost=json.dumps(dict(key="x", model="m", settings={}, prompt="p", answer="a", sha="b"))
+    almost=json.dumps(
+        dict(key="x", model="m", settings={}, prompt="p", answer="a", sha="b")
+    )
     + "\n",
     report="ours",
     figure="ours",
@@ -680,7 +945,9 @@ NOTES = dict(
 def of_ours(kind, file):
     "A file as memnb writes it"
     if kind == "report":
-        file.write_text(rendering.templates().get_template("base.html").render())
+        file.write_text(
+            rendering.templates().get_template("base.html").render()
+        )
     elif kind == "figure":
         plots.to_png(plots.finish(plots.placeholder("x"), "A title"), file)
     else:
@@ -702,7 +969,9 @@ def of_ours(kind, file):
     ],
     ids=lambda argv: argv[0],
 )
-def test_no_file_of_somebody_else_is_written_over(argv, notes, tmp_path, monkeypatch, capsys):
+def test_no_file_of_somebody_else_is_written_over(
+    argv, notes, tmp_path, monkeypatch, capsys
+):
     "Nor one of memnb that another command has written"
     kinds = dict(table="report", ask="report", report="report", store="export")
     if kinds.get(argv[0], "figure") == notes:
@@ -718,8 +987,14 @@ def test_no_file_of_somebody_else_is_written_over(argv, notes, tmp_path, monkeyp
     else:
         file.write_text(NOTES[notes])
     before = file.read_bytes()
-    code, out, err = typed(capsys, *(str(file) if a == "FILE" else a for a in argv))
-    assert code == 2 and "no file of memnb and would be written over" in err and not out
+    code, out, err = typed(
+        capsys, *(str(file) if a == "FILE" else a for a in argv)
+    )
+    assert (
+        code == 2
+        and "no file of memnb and would be written over" in err
+        and not out
+    )
     assert file.read_bytes() == before
 
 
@@ -734,10 +1009,14 @@ def test_a_table_beside_a_page_stays_where_it_is_not_that_of_the_page(
     survey = Path("survey.csv")
     survey.write_text("age\n31\n")
     of_ours("report", Path("survey.html"))  # as of `memnb table`
-    code, _, err = typed(capsys, "ask", "smollm2", "texts.csv", "-o", "survey.html")
+    code, _, err = typed(
+        capsys, "ask", "smollm2", "texts.csv", "-o", "survey.html"
+    )
     assert code == 2 and "survey.csv is no file of memnb" in err
     assert survey.read_text() == "age\n31\n"
-    table = pd.DataFrame(dict(text=["a text of a reader"], verdict="no sign", place=1))
+    table = pd.DataFrame(
+        dict(text=["a text of a reader"], verdict="no sign", place=1)
+    )
     monkeypatch.setattr(asking, "ask", lambda *a, **kw: table)
 
     def ask_page(table, out, power=None, table_sum=""):
@@ -750,10 +1029,15 @@ def test_a_table_beside_a_page_stays_where_it_is_not_that_of_the_page(
 
     monkeypatch.setattr(asking, "ask_page", ask_page)
     for _ in range(2):  # and again over its own
-        assert typed(capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html")[0] == 0
+        assert (
+            typed(capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html")[0]
+            == 0
+        )
     noted = Path("ours.csv").read_text() + "a note\n"
     Path("ours.csv").write_text(noted)
-    code, _, err = typed(capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html")
+    code, _, err = typed(
+        capsys, "ask", "smollm2", "texts.csv", "-o", "ours.html"
+    )
     assert code == 2 and "ours.csv is no file of memnb" in err
     assert Path("ours.csv").read_text() == noted
 
@@ -770,12 +1054,18 @@ def test_what_memnb_wrote_may_be_written_again(tmp_path):
     ours.may_write(tmp_path / "empty.html", ours.is_page)
     # a page of an earlier version, whose mark stands behind other words about the page
     head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n<meta name="viewport" content="x">'
-    (tmp_path / "old.html").write_text(f'{head}<meta name="generator" content="memnb report">')
+    (tmp_path / "old.html").write_text(
+        f'{head}<meta name="generator" content="memnb report">'
+    )
     ours.may_write(tmp_path / "old.html", ours.is_page)
 
 
 @pytest.mark.parametrize(
-    "error", [sqlite3.OperationalError("database or disk is full"), RuntimeError("refused\n401")]
+    "error",
+    [
+        sqlite3.OperationalError("database or disk is full"),
+        RuntimeError("refused\n401"),
+    ],
 )
 def test_errors_of_ours_are_one_line(error, monkeypatch, capsys):
     def fails():
@@ -787,9 +1077,19 @@ def test_errors_of_ours_are_one_line(error, monkeypatch, capsys):
 
 
 def test_help_imports_nothing_that_is_slow():
-    slow = "pandas", "numpy", "pydantic", "torch", "yaml", "papermill", "matplotlib"
+    slow = (
+        "pandas",
+        "numpy",
+        "pydantic",
+        "torch",
+        "yaml",
+        "papermill",
+        "matplotlib",
+    )
     code = f"import sys; from memnb.run import cli; cli.main(['--help']); print([m for m in {slow} if m in sys.modules])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout
     assert said.endswith("[]\n") and "run the notebooks of a profile" in said
 
 
@@ -820,7 +1120,9 @@ def test_what_is_missing_is_said_before_anything_is_asked(
     monkeypatch.setattr(core, "checkout", lambda: None)
     with pytest.raises(
         ModuleNotFoundError,
-        match=re.escape(f"pip install 'WHEEL[{extra}]' with the file of this version brings"),
+        match=re.escape(
+            f"pip install 'WHEEL[{extra}]' with the file of this version brings"
+        ),
     ):
         core.require(module, extra)
 
@@ -830,7 +1132,9 @@ def test_a_raw_import_error_says_what_brings_the_module(monkeypatch, capsys):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
     monkeypatch.setitem(cli.COMMANDS, "list", fails)
-    assert "torch is missing: pip install '.[local]'" in typed(capsys, "list")[2]
+    assert (
+        "torch is missing: pip install '.[local]'" in typed(capsys, "list")[2]
+    )
 
 
 # ---- words
@@ -839,7 +1143,12 @@ def test_a_raw_import_error_says_what_brings_the_module(monkeypatch, capsys):
 def test_a_table_takes_missing_values_of_all_kinds_and_drops_what_a_terminal_acts_on():
     said = terminal.table(
         ("a", "b"),
-        [(None, float("nan")), (pd.NA, pd.NaT), (1.0, 2.5), (3, "\x1b[31mred\x1b[0m\x07")],
+        [
+            (None, float("nan")),
+            (pd.NA, pd.NaT),
+            (1.0, 2.5),
+            (3, "\x1b[31mred\x1b[0m\x07"),
+        ],
     )
     assert [line.split() for line in said.splitlines()] == [
         ["a", "b"],
@@ -870,8 +1179,16 @@ def test_what_is_said_drops_what_a_terminal_acts_on(capsys):
     [
         ("table", "published, as title='...'.", "published, as --title '...'."),
         ("table", "say header=False or skip=2", "say --no-header or --skip 2"),
-        ("table", "encoding='latin1' (--encoding latin1)", "encoding='latin1' (--encoding latin1)"),
-        ("table", "--server mode=chat is the way", "--server mode=chat is the way"),
+        (
+            "table",
+            "encoding='latin1' (--encoding latin1)",
+            "encoding='latin1' (--encoding latin1)",
+        ),
+        (
+            "table",
+            "--server mode=chat is the way",
+            "--server mode=chat is the way",
+        ),
         ("ask", "give title='x', prefixes=8", "give title='x', --prefixes 8"),
         ("list", "mode=chat", "mode=chat"),
     ],
@@ -888,16 +1205,23 @@ def test_errors_speak_of_the_options_too(tmp_path, monkeypatch, capsys):
         raise ValueError("say title='x'")
 
     monkeypatch.setattr(data, "load", fails)
-    assert "say --title 'x'\n" in typed(capsys, "table", "smollm2", "own.csv", "--skip", "2")[2]
+    assert (
+        "say --title 'x'\n"
+        in typed(capsys, "table", "smollm2", "own.csv", "--skip", "2")[2]
+    )
     core.say("title='x'")
-    assert capsys.readouterr().err == "memnb: title='x'\n"  # and not any more afterwards
+    assert (
+        capsys.readouterr().err == "memnb: title='x'\n"
+    )  # and not any more afterwards
 
 
 def test_signs_that_a_terminal_cannot_show_lose_nothing(tmp_path):
     "As where the output goes into a file under an old code page"
     code = "import sys; from memnb.run import cli; cli.COMMANDS['list'] = lambda: print('ok \u2713'); sys.exit(cli.main(['list']))"
     env = dict(os.environ, PYTHONIOENCODING="cp1252")
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=env
+    )
     assert (child.returncode, child.stdout) == (0, b"ok ?\n"), child.stderr
 
 
@@ -911,36 +1235,68 @@ def trainer_state(file, losses):
         for name, series in losses.items()
         for epoch, loss in enumerate(series, 1)
     ]
-    file.write_text(json.dumps(dict(log_history=sorted(history, key=lambda e: e["epoch"]))))
+    file.write_text(
+        json.dumps(dict(log_history=sorted(history, key=lambda e: e["epoch"])))
+    )
 
 
-def test_a_log_of_strings_that_are_never_memorized(tmp_path, monkeypatch, capsys):
+def test_a_log_of_strings_that_are_never_memorized(
+    tmp_path, monkeypatch, capsys
+):
     "They have no start; the table and the picture are there all the same"
     monkeypatch.chdir(tmp_path)
-    falling, flat = [4 - 0.2 * i for i in range(20)], [4.0 + 0.01 * (i % 2) for i in range(20)]
+    falling, flat = (
+        [4 - 0.2 * i for i in range(20)],
+        [4.0 + 0.01 * (i % 2) for i in range(20)],
+    )
     trainer_state(tmp_path / "with.json", dict(shown=falling, never=flat))
     trainer_state(tmp_path / "without.json", dict(shown=flat, never=flat))
-    trainer_state(tmp_path / "again.json", dict(shown=flat[::-1], never=flat[::-1]))
+    trainer_state(
+        tmp_path / "again.json", dict(shown=flat[::-1], never=flat[::-1])
+    )
     code, out, err = typed(
-        capsys, "log", "with.json", "--without", "without.json", "--again", "again.json"
+        capsys,
+        "log",
+        "with.json",
+        "--without",
+        "without.json",
+        "--again",
+        "again.json",
     )
     assert code == 0, err
     lines = {line.split()[0]: line for line in out.splitlines() if line}
-    assert " - " in lines["never"] and (tmp_path / "log.png").stat().st_size > 1000
+    assert (
+        " - " in lines["never"] and (tmp_path / "log.png").stat().st_size > 1000
+    )
     code, _, err = typed(capsys, "log", "with.json", "--without", "absent.json")
     assert code == 2 and "no file absent.json" in err
 
 
 def test_the_terminal_says_what_a_page_says(tmp_path):
     page = dict(
-        title="T", lead="It knows & has <parts>.", about="a", notes=[], answers=[], made="m"
+        title="T",
+        lead="It knows & has <parts>.",
+        about="a",
+        notes=[],
+        answers=[],
+        made="m",
     )
     test = dict(
-        question="next?", verdict="yes", reason="", evidence="36 of 36", guess="g", seen="s"
+        question="next?",
+        verdict="yes",
+        reason="",
+        evidence="36 of 36",
+        guess="g",
+        seen="s",
     )
-    page["tests"] = [test | dict(memory=True), test | dict(memory=False, question="typical?")]
+    page["tests"] = [
+        test | dict(memory=True),
+        test | dict(memory=False, question="typical?"),
+    ]
     file = tmp_path / "table.html"
-    file.write_text(rendering.templates().get_template("table.html").render(page=page))
+    file.write_text(
+        rendering.templates().get_template("table.html").render(page=page)
+    )
     lead, tables = executed.words_of_page(file)
     assert lead == "It knows & has <parts>."
     assert [rows[1] for rows in tables] == [

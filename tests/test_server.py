@@ -76,11 +76,19 @@ class Server(ThreadingHTTPServer):
         )  # looks at which model this is, its name, words
         self.listed = None  # what `/v1/models` says
         self.not_taken = {}  # field -> the fault of requests that have it
-        self.gather = 0  # replies wait until as many requests have been here together
-        self.lock, self.over, self.full = threading.Lock(), threading.Event(), threading.Event()
+        self.gather = (
+            0  # replies wait until as many requests have been here together
+        )
+        self.lock, self.over, self.full = (
+            threading.Lock(),
+            threading.Event(),
+            threading.Event(),
+        )
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(
-            target=self.serve_forever, kwargs=dict(poll_interval=0.02), daemon=True
+            target=self.serve_forever,
+            kwargs=dict(poll_interval=0.02),
+            daemon=True,
         ).start()
 
     def handle_error(self, request, client_address):
@@ -110,24 +118,38 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.reply(
-            self.server.listed or dict(error="nothing here"), 200 if self.server.listed else 404
+            self.server.listed or dict(error="nothing here"),
+            200 if self.server.listed else 404,
         )
 
     def do_POST(self):
-        srv, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompt = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        srv, body = (
+            self.server,
+            json.loads(self.rfile.read(int(self.headers["Content-Length"]))),
+        )
+        prompt = (
+            body["messages"][-1]["content"]
+            if "messages" in body
+            else body["prompt"]
+        )
         body["model"] = srv.who or body["model"]
         if prompt == servers.WHO:  # every run begins by looking who answers
             with srv.lock:
                 srv.looked += 1
-            says = srv.who_says.pop(0) if isinstance(srv.who_says, list) else srv.who_says
+            says = (
+                srv.who_says.pop(0)
+                if isinstance(srv.who_says, list)
+                else srv.who_says
+            )
             reply = content(says) if says else changed()
             return reply(self, body)
         with srv.lock:
-            srv.asked.append((prompt, time.monotonic(), self.path, self.headers, body))
-            fault = next((srv.not_taken[f] for f in body if f in srv.not_taken), None) or srv.take(
-                prompt
+            srv.asked.append(
+                (prompt, time.monotonic(), self.path, self.headers, body)
             )
+            fault = next(
+                (srv.not_taken[f] for f in body if f in srv.not_taken), None
+            ) or srv.take(prompt)
             srv.now += 1
             srv.most = max(srv.most, srv.now)
             if srv.now >= srv.gather:
@@ -144,7 +166,11 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, data, code=200, kind="application/json", **headers):
         raw = data if isinstance(data, bytes) else json.dumps(data).encode()
         self.send_response(code)
-        for k, v in {"Content-Type": kind, "Content-Length": len(raw), **headers}.items():
+        for k, v in {
+            "Content-Type": kind,
+            "Content-Length": len(raw),
+            **headers,
+        }.items():
             self.send_header(k.replace("_", "-"), str(v))
         self.end_headers()
         self.wfile.write(raw)
@@ -154,10 +180,17 @@ def whole(body, **changes):
     "A flawless reply to a request, with changes to its one choice"
     if "messages" in body:
         text = body["messages"][-1]["content"].upper()
-        kind, said = "chat.completion", dict(message=dict(role="assistant", content=text))
+        kind, said = (
+            "chat.completion",
+            dict(message=dict(role="assistant", content=text)),
+        )
     else:
         kind, said = "text_completion", dict(text=body["prompt"].upper())
-    choice = {**dict(index=0, finish_reason="stop", logprobs=None), **said, **changes}
+    choice = {
+        **dict(index=0, finish_reason="stop", logprobs=None),
+        **said,
+        **changes,
+    }
     return dict(
         id="1",
         object=kind,
@@ -171,7 +204,9 @@ def whole(body, **changes):
 
 
 def status(code, data=None, **headers):
-    return lambda h, body: h.reply(data or dict(error=dict(message="not now")), code, **headers)
+    return lambda h, body: h.reply(
+        data or dict(error=dict(message="not now")), code, **headers
+    )
 
 
 def raw(data, **kw):
@@ -241,7 +276,9 @@ FAULTS = {
     "a string": raw("stop"),
     "an error": raw(dict(error=dict(message="overloaded"))),
     "an error in words": raw(dict(error="overloaded")),
-    "an error with a code": raw(dict(error=dict(message="slow down", code=429), choices=[])),
+    "an error with a code": raw(
+        dict(error=dict(message="slow down", code=429), choices=[])
+    ),
     "an error in a choice": changed(error=dict(message="overloaded", code=502)),
     "no choices": raw(dict(id="1", choices=[])),
     "choices missing": raw(dict(id="1", object="completion")),
@@ -256,7 +293,9 @@ WITHOUT_TEXT = {
     "no text": changed(text=..., message=...),
     "null": changed(text=None, message=dict(role="assistant", content=None)),
     "tools": changed(
-        text=None, message=dict(content=None, tool_calls=[{}]), finish_reason="tool_calls"
+        text=None,
+        message=dict(content=None, tool_calls=[{}]),
+        finish_reason="tool_calls",
     ),
     "an error": changed(finish_reason="error"),
     "second choice only": changed(index=1),
@@ -289,7 +328,14 @@ def at(tmp_path):
 
 
 def load(at, mode="chat", timeout=30.0, retries=1, name="openai:loud", **kw):
-    return lm.load(name, store=lm.Store(at), mode=mode, timeout=timeout, retries=retries, **kw)
+    return lm.load(
+        name,
+        store=lm.Store(at),
+        mode=mode,
+        timeout=timeout,
+        retries=retries,
+        **kw,
+    )
 
 
 def asks(mode, words):
@@ -300,7 +346,9 @@ def table(at, what="key, model, settings, prompt, answer"):
     "The rows of the store, read past memnb, without those that say which model answered"
     answers = "json_extract(settings, '$.request') != 'served'"
     with sqlite3.connect(at) as db:
-        return db.execute(f"SELECT {what} FROM answers WHERE {answers}").fetchall()
+        return db.execute(
+            f"SELECT {what} FROM answers WHERE {answers}"
+        ).fetchall()
 
 
 def stored(at):
@@ -334,9 +382,9 @@ def both():
 def test_fault_then_answer(server, at, fault):
     "Chat and completions: the prompt that met the fault is asked once more, and all answers are there"
     server.plan = dict(second=[FAULTS[fault]], fifth=[FAULTS[fault]])
-    assert load(at, timeout=3.0 if fault == "hang" else 30.0).generate(both()) == [
-        w.upper() for w in BOTH
-    ]
+    assert load(at, timeout=3.0 if fault == "hang" else 30.0).generate(
+        both()
+    ) == [w.upper() for w in BOTH]
     assert stored(at) == upper(BOTH)
     assert [len(server.times(w)) for w in BOTH] == [1, 2, 1, 1, 2, 1]
     again = load(at)
@@ -356,7 +404,9 @@ def test_fault_then_answer(server, at, fault):
 )
 def test_pause_after_429(server, at, told, headers):
     "As long as the server says, in a header or in words"
-    server.plan["first"] = [status(429, dict(error=dict(message=told)), **headers)]
+    server.plan["first"] = [
+        status(429, dict(error=dict(message=told)), **headers)
+    ]
     load(at).generate(asks("chat", ["first"]))
     a, b = server.times("first")
     assert b - a >= 0.2
@@ -376,7 +426,9 @@ def test_all_faults_in_one_run(server, at):
 # ---- a fault that stays
 
 
-FOR_GOOD = {k: f for k, f in FAULTS.items() if k[:3] not in ("429", "503")}  # these are waited for
+FOR_GOOD = {
+    k: f for k, f in FAULTS.items() if k[:3] not in ("429", "503")
+}  # these are waited for
 
 
 @each_mode
@@ -386,19 +438,24 @@ def test_faults_for_good(server, at, mode):
     server.plan, n = {f"word, {k}": f for k, f in faults.items()}, len(faults)
     words = [w for k in faults for w in (f"good, {k}", f"word, {k}")]
     with pytest.raises(
-        lm.NoAnswer, match=f"^{n} of {2 * n} prompts.* other {n} are in the store"
+        lm.NoAnswer,
+        match=f"^{n} of {2 * n} prompts.* other {n} are in the store",
     ) as e:
         load(at, mode, timeout=4.0).generate(asks(mode, words))
     assert stored(at) == upper(words[::2])
     assert (
-        "because of" in str(e.value) and server.url not in str(e.value) and KEY not in str(e.value)
+        "because of" in str(e.value)
+        and server.url not in str(e.value)
+        and KEY not in str(e.value)
     )
     assert {w: len(server.times(w)) for w in words} == {
         w: 1 + (w in server.plan and w[6:] not in WITHOUT_TEXT) for w in words
     }
     server.plan.clear()
     server.asked.clear()
-    assert load(at, mode).generate(asks(mode, words)) == [w.upper() for w in words]
+    assert load(at, mode).generate(asks(mode, words)) == [
+        w.upper() for w in words
+    ]
     assert sorted(p for p, *_ in server.asked) == sorted(words[1::2]), (
         "only what is missing is asked"
     )
@@ -412,17 +469,29 @@ def test_retries(server, at, retries):
     model.known.add("chat")
     with pytest.raises(lm.NoAnswer, match="2 of 3 prompts"):
         model.generate(asks("chat", WORDS))
-    assert [len(server.times(w)) for w in WORDS] == [retries + 1, retries + 1, 1]
+    assert [len(server.times(w)) for w in WORDS] == [
+        retries + 1,
+        retries + 1,
+        1,
+    ]
 
 
 def test_some_prompts_fail_for_good(server, at):
     "A prompt that is too long for the server (400) is not repeated and does not stop the others"
     words = [f"word {i}" for i in range(40)]
     for w in words[::8]:
-        server.plan[w] = status(400, dict(error=dict(message="too many tokens")))
-    with pytest.raises(lm.NoAnswer, match="5 of 40 prompts.*BadRequestError.*35 are in the store"):
+        server.plan[w] = status(
+            400, dict(error=dict(message="too many tokens"))
+        )
+    with pytest.raises(
+        lm.NoAnswer,
+        match="5 of 40 prompts.*BadRequestError.*35 are in the store",
+    ):
         load(at).generate(asks("chat", words))
-    assert stored(at) == upper(set(words) - set(words[::8])) and len(server.asked) == 40
+    assert (
+        stored(at) == upper(set(words) - set(words[::8]))
+        and len(server.asked) == 40
+    )
     server.plan.clear()
     model = load(at)
     assert model.generate(asks("chat", words)) == [w.upper() for w in words]
@@ -442,7 +511,9 @@ def test_nobody_listens(at, monkeypatch):
         port = s.getsockname()[1]
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with pytest.raises(lm.ModelError, match="cannot be reached.*APIConnectionError"):
+    with pytest.raises(
+        lm.ModelError, match="cannot be reached.*APIConnectionError"
+    ):
         load(at, retries=0).generate(asks("chat", WORDS))
     assert stored(at) == {}
 
@@ -452,22 +523,38 @@ def test_nobody_listens(at, monkeypatch):
 def test_an_empty_answer_is_not_stored(server, at, mode, text):
     "It counts as an answer, as it does for a local model, but the next run asks again"
     server.plan["second"] = content(text)
-    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", text, "THIRD"]
+    assert load(at, mode).generate(asks(mode, WORDS)) == [
+        "FIRST",
+        text,
+        "THIRD",
+    ]
     assert stored(at) == upper(["first", "third"])
     server.plan.clear()
-    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at, mode).generate(asks(mode, WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     assert len(server.asked) == 4
 
 
 # ---- errors that hit every prompt alike
 
-REFUSALS = [(401, "AuthenticationError"), (403, "PermissionDeniedError"), (404, "NotFoundError")]
+REFUSALS = [
+    (401, "AuthenticationError"),
+    (403, "PermissionDeniedError"),
+    (404, "NotFoundError"),
+]
 
 
 @pytest.mark.parametrize("code, name", REFUSALS, ids=lambda x: str(x))
 def test_refusal_stops_at_once(server, at, code, name):
     "One clear error, no repetition, and no key in it though the server repeats the key"
-    told = dict(error=dict(message=f"Incorrect API key provided: {KEY}, or no such model"))
+    told = dict(
+        error=dict(
+            message=f"Incorrect API key provided: {KEY}, or no such model"
+        )
+    )
     words = [f"word {i}" for i in range(200)]
     for w in words:
         server.plan[w] = status(code, told)
@@ -485,9 +572,16 @@ def test_refusal_stops_at_once(server, at, code, name):
 
 def test_an_account_without_money_stops_at_once(server, at):
     "It comes as a 429, but no pause helps"
-    told = dict(error=dict(message="You exceeded your current quota", code="insufficient_quota"))
+    told = dict(
+        error=dict(
+            message="You exceeded your current quota", code="insufficient_quota"
+        )
+    )
     words = [f"word {i}" for i in range(200)]
-    server.plan, server.delay = {w: status(429, told, retry_after_ms=10) for w in words}, 0.05
+    server.plan, server.delay = (
+        {w: status(429, told, retry_after_ms=10) for w in words},
+        0.05,
+    )
     model = load(at)
     with pytest.raises(RuntimeError, match="openai:loud refused.*quota"):
         model.generate(asks("chat", words))
@@ -496,7 +590,9 @@ def test_an_account_without_money_stops_at_once(server, at):
 
 @pytest.mark.parametrize("code", [400, 500])
 def test_no_key_in_the_reason(server, at, code):
-    told = dict(error=dict(message=f'the header "Bearer {KEY}" and https://x.y/z'))
+    told = dict(
+        error=dict(message=f'the header "Bearer {KEY}" and https://x.y/z')
+    )
     server.plan["second"] = status(code, told, retry_after_ms=10)
     with pytest.raises(lm.NoAnswer, match="the header") as e:
         load(at).generate(asks("chat", WORDS))
@@ -526,7 +622,9 @@ def test_a_folder_as_model_name_stays_out_of_the_store(server, at):
 
 def test_no_piece_of_a_key_is_shown(server, at):
     "OpenAI's message has the first and the last letters of a wrong key"
-    masked = f"Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY}"
+    masked = (
+        f"Incorrect API key provided: {KEY[:8]}********{KEY[-4:]}. See {KEY}"
+    )
     server.plan["first"] = status(401, dict(error=dict(message=masked)))
     with pytest.raises(RuntimeError, match="Incorrect API key") as e:
         load(at).generate(asks("chat", WORDS))
@@ -538,8 +636,12 @@ def test_prompts_do_not_follow_to_another_server(server, at, code):
     other = Server()
     try:
         for w in WORDS:
-            server.plan[w] = status(code, Location=f"{other.url}/v1/chat/completions")
-        with pytest.raises(RuntimeError, match=f"{code}.*OPENAI_BASE_URL.*elsewhere") as e:
+            server.plan[w] = status(
+                code, Location=f"{other.url}/v1/chat/completions"
+            )
+        with pytest.raises(
+            RuntimeError, match=f"{code}.*OPENAI_BASE_URL.*elsewhere"
+        ) as e:
             load(at).generate(asks("chat", WORDS))
         assert not other.asked and len(server.asked) == 1 and stored(at) == {}
         assert other.url not in str(e.value)
@@ -549,8 +651,15 @@ def test_prompts_do_not_follow_to_another_server(server, at, code):
 
 def test_answers_of_two_servers_stay_apart(server, at, monkeypatch):
     "The same model name behind another address is another model; a user in the address is no difference"
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:secret@127.0.0.1:{server.server_port}/v1/")
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
+    monkeypatch.setenv(
+        "OPENAI_BASE_URL",
+        f"http://me:secret@127.0.0.1:{server.server_port}/v1/",
+    )
     again = load(at)
     assert again.generate(asks("chat", WORDS)) and again.calls == 0
     other = Server()
@@ -558,7 +667,11 @@ def test_answers_of_two_servers_stay_apart(server, at, monkeypatch):
         for w in WORDS:
             other.plan[w] = content(w.title())
         monkeypatch.setenv("OPENAI_BASE_URL", f"{other.url}/v1")
-        assert load(at).generate(asks("chat", WORDS)) == ["First", "Second", "Third"]
+        assert load(at).generate(asks("chat", WORDS)) == [
+            "First",
+            "Second",
+            "Third",
+        ]
     finally:
         other.close()
     monkeypatch.delenv("OPENAI_BASE_URL")
@@ -574,14 +687,21 @@ def test_answers_of_two_servers_stay_apart(server, at, monkeypatch):
 
 def no_field(field, form):
     "The error of a server that does not take a field, as one of them words it"
-    openai = f"Unsupported parameter: '{field}' is not supported with this model."
+    openai = (
+        f"Unsupported parameter: '{field}' is not supported with this model."
+    )
     if field == "max_tokens":
         openai += " Use 'max_completion_tokens' instead."
     value = f"Unsupported value: '{field}' does not support 0 with this model. Only the default is supported."
     azure = f"Unrecognized request argument supplied: {field}"
     return dict(
         openai=status(
-            400, dict(error=dict(message=openai, param=field, code="unsupported_parameter"))
+            400,
+            dict(
+                error=dict(
+                    message=openai, param=field, code="unsupported_parameter"
+                )
+            ),
         ),
         value=status(400, dict(error=dict(message=value, param=field))),
         azure=status(400, dict(error=dict(message=azure, param=None))),
@@ -603,9 +723,12 @@ def no_field(field, form):
 
 @pytest.mark.parametrize("form", ["openai", "value", "azure", "fastapi"])
 @pytest.mark.parametrize(
-    "field", ["max_tokens", "max_completion_tokens", "temperature", "stop", "seed"]
+    "field",
+    ["max_tokens", "max_completion_tokens", "temperature", "stop", "seed"],
 )
-def test_a_field_that_the_server_does_not_take(server, at, monkeypatch, field, form):
+def test_a_field_that_the_server_does_not_take(
+    server, at, monkeypatch, field, form
+):
     "One request finds it out, all prompts are answered, and the model remembers"
     server.not_taken[field] = no_field(field, form)
     if field == "max_completion_tokens":  # the first choice at OpenAI and Azure
@@ -614,30 +737,57 @@ def test_a_field_that_the_server_does_not_take(server, at, monkeypatch, field, f
         monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
     words, model = [f"word {i}" for i in range(30)], load(at)
     kw = dict(
-        max_tokens=7, stop=["zzz"], **dict(temperature=0.5, seed=1) if field == "seed" else {}
+        max_tokens=7,
+        stop=["zzz"],
+        **dict(temperature=0.5, seed=1) if field == "seed" else {},
     )
-    assert model.generate(asks("chat", words), **kw) == [w.upper() for w in words]
-    assert len(server.asked) == 31 and sum(field in body for *_, body in server.asked) == 1
+    assert model.generate(asks("chat", words), **kw) == [
+        w.upper() for w in words
+    ]
+    assert (
+        len(server.asked) == 31
+        and sum(field in body for *_, body in server.asked) == 1
+    )
     assert all(
-        bool({"max_tokens", "max_completion_tokens"} & set(body)) for *_, body in server.asked
+        bool({"max_tokens", "max_completion_tokens"} & set(body))
+        for *_, body in server.asked
     )
-    assert model.generate(asks("chat", ["more"]), **kw) == ["MORE"] and len(server.asked) == 32
-    settings = {json.dumps(json.loads(s)["temperature"]) for (s,) in table(at, "settings")}
-    assert settings == {"null" if field == "temperature" else "0.5" if field == "seed" else "0.0"}
+    assert (
+        model.generate(asks("chat", ["more"]), **kw) == ["MORE"]
+        and len(server.asked) == 32
+    )
+    settings = {
+        json.dumps(json.loads(s)["temperature"])
+        for (s,) in table(at, "settings")
+    }
+    assert settings == {
+        "null"
+        if field == "temperature"
+        else "0.5"
+        if field == "seed"
+        else "0.0"
+    }
 
 
 def test_a_limit_by_another_name_keeps_the_keys(server, at):
     load(at).generate(asks("chat", WORDS))
     server.not_taken["max_tokens"] = no_field("max_tokens", "openai")
     again = load(at)
-    assert again.generate(asks("chat", WORDS + ["more"]))[3] == "MORE" and again.calls == 1
+    assert (
+        again.generate(asks("chat", WORDS + ["more"]))[3] == "MORE"
+        and again.calls == 1
+    )
 
 
 def test_several_fields_are_not_taken(server, at):
     "As with the newer models of OpenAI"
     for f in ("max_tokens", "temperature", "stop"):
         server.not_taken[f] = no_field(f, "openai")
-    assert load(at).generate(asks("chat", WORDS), stop=["IRD"]) == ["FIRST", "SECOND", "TH"]
+    assert load(at).generate(asks("chat", WORDS), stop=["IRD"]) == [
+        "FIRST",
+        "SECOND",
+        "TH",
+    ]
     assert len(server.asked) == 6
     sent = {"model", "messages", "max_completion_tokens"}
     assert set(server.asked[-1][-1]) - set(servers.NEUTRAL) == sent
@@ -655,16 +805,26 @@ def test_neither_limit_is_taken(server, at):
 def test_a_server_without_temperature(server, at, capsys, monkeypatch):
     "Its answers are kept as of its own temperature, this is said, and a later run knows it from the store"
     server.not_taken["temperature"] = no_field("temperature", "value")
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     assert capsys.readouterr().err.count("takes no temperature") == 1
-    assert {json.loads(s)["temperature"] for (s,) in table(at, "settings")} == {None}
+    assert {json.loads(s)["temperature"] for (s,) in table(at, "settings")} == {
+        None
+    }
     server.asked.clear()
-    assert load(at).generate(asks("chat", WORDS + ["more"]))[3] == "MORE" and len(server.asked) == 1
+    assert (
+        load(at).generate(asks("chat", WORDS + ["more"]))[3] == "MORE"
+        and len(server.asked) == 1
+    )
     assert "takes no temperature" in capsys.readouterr().err
     monkeypatch.delenv("OPENAI_API_KEY")
     offline = load(at)
     assert (
-        offline.generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"] and offline.calls == 0
+        offline.generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+        and offline.calls == 0
     )
 
 
@@ -672,9 +832,14 @@ def test_samples_of_a_server_without_temperature(server, at):
     server.not_taken["temperature"] = no_field("temperature", "openai")
     for n in (3, 4):
         load(at).generate(asks("chat", ["first"] * n), temperature=0.7, seed=3)
-    assert len(server.asked) == 5 and len({b["seed"] for *_, b in server.asked}) == 4
+    assert (
+        len(server.asked) == 5
+        and len({b["seed"] for *_, b in server.asked}) == 4
+    )
     found = [json.loads(s) for (s,) in table(at, "settings")]
-    assert sorted((s["draw"], s["temperature"]) for s in found) == [(i, None) for i in range(4)]
+    assert sorted((s["draw"], s["temperature"]) for s in found) == [
+        (i, None) for i in range(4)
+    ]
 
 
 # ---- an error 400 of one prompt, of all
@@ -702,9 +867,15 @@ def bad(param=None, message="something is wrong here", **kw):
 def test_an_error_that_hits_all_alike(server, at, fault, n):
     words = [f"word {i}" for i in range(200)]
     server.plan, server.delay = dict.fromkeys(words, fault), 0.02
-    with pytest.raises(RuntimeError, match="openai:loud refused.*all prompts") as e:
+    with pytest.raises(
+        RuntimeError, match="openai:loud refused.*all prompts"
+    ) as e:
         load(at).generate(asks("chat", words))
-    assert not isinstance(e.value, lm.NoAnswer) and len(server.asked) == n and stored(at) == {}
+    assert (
+        not isinstance(e.value, lm.NoAnswer)
+        and len(server.asked) == n
+        and stored(at) == {}
+    )
 
 
 def test_an_error_of_two_prompts_does_not_stop_the_others(server, at):
@@ -712,7 +883,8 @@ def test_an_error_of_two_prompts_does_not_stop_the_others(server, at):
     for w in words[:2]:
         server.plan[w] = bad()
     with pytest.raises(
-        lm.NoAnswer, match="2 of 30 prompts.*something is wrong.*28 are in the store"
+        lm.NoAnswer,
+        match="2 of 30 prompts.*something is wrong.*28 are in the store",
     ):
         load(at).generate(asks("chat", words))
     assert len(server.asked) == 30 and stored(at) == upper(words[2:])
@@ -722,8 +894,12 @@ def test_many_prompts_that_are_too_long(server, at):
     "However many they are, the others are asked"
     words = [f"word {i}" for i in range(60)]
     for w in words[:50]:
-        server.plan[w] = bad("messages", "This model's maximum context length is 8 tokens.")
-    with pytest.raises(lm.NoAnswer, match="50 of 60 prompts.*10 are in the store"):
+        server.plan[w] = bad(
+            "messages", "This model's maximum context length is 8 tokens."
+        )
+    with pytest.raises(
+        lm.NoAnswer, match="50 of 60 prompts.*10 are in the store"
+    ):
         load(at).generate(asks("chat", words))
     assert len(server.asked) == 60 and stored(at) == upper(words[50:])
 
@@ -732,10 +908,15 @@ def test_many_prompts_that_are_too_long(server, at):
 
 REFUSED = {
     "ended": changed(finish_reason="content_filter"),
-    "ended, null": changed(finish_reason="content_filter", text=None, message=dict(content=None)),
+    "ended, null": changed(
+        finish_reason="content_filter", text=None, message=dict(content=None)
+    ),
     "azure": bad("prompt", "The response was filtered", code="content_filter"),
     "inner": bad(
-        "prompt", "filtered", code=None, innererror=dict(code="ResponsibleAIPolicyViolation")
+        "prompt",
+        "filtered",
+        code=None,
+        innererror=dict(code="ResponsibleAIPolicyViolation"),
     ),
     "policy": bad(None, "flagged", code="content_policy_violation"),
 }
@@ -755,15 +936,26 @@ def test_a_refused_prompt(server, at, mode, how, capsys):
         and said[2].reason
     )
     assert "refused 2 of 3 prompts" in capsys.readouterr().err
-    again = load(at, mode).generate(asks(mode, WORDS))  # it is stored: not paid for again
-    assert again == said and again[0].reason == said[0].reason and len(server.asked) == 3
+    again = load(at, mode).generate(
+        asks(mode, WORDS)
+    )  # it is stored: not paid for again
+    assert (
+        again == said
+        and again[0].reason == said[0].reason
+        and len(server.asked) == 3
+    )
 
 
 def test_a_model_that_declines(server, at):
-    message = dict(role="assistant", content="", refusal="I cannot help with that")
+    message = dict(
+        role="assistant", content="", refusal="I cannot help with that"
+    )
     server.plan["second"] = changed(message=message)
     said = load(at).generate(asks("chat", WORDS))
-    assert said == ["FIRST", "", "THIRD"] and said[1].reason == "I cannot help with that"
+    assert (
+        said == ["FIRST", "", "THIRD"]
+        and said[1].reason == "I cannot help with that"
+    )
 
 
 # ---- a server that dies
@@ -774,9 +966,13 @@ def test_a_server_that_dies(server, at, fault):
     "The run ends soon, and what was answered is kept"
     words = [f"word {i}" for i in range(300)]
     server.plan = dict.fromkeys(words[30:], FAULTS[fault])
-    with pytest.raises(lm.NoAnswer, match="36 prompts in a row.*30 are in the store") as e:
+    with pytest.raises(
+        lm.NoAnswer, match="36 prompts in a row.*30 are in the store"
+    ) as e:
         load(at, retries=0).generate(asks("chat", words))
-    most = 30 + 32 + 36 + 32  # answered; failed beside the last of these; in a row; in flight then
+    most = (
+        30 + 32 + 36 + 32
+    )  # answered; failed beside the last of these; in a row; in flight then
     assert len(server.asked) <= most and stored(at) == upper(words[:30])
     assert server.url not in str(e.value)
 
@@ -799,37 +995,70 @@ def test_the_choice_that_counts(server, at):
 
     def reply(h, body):
         r = whole(body)
-        wrong = dict(r["choices"][0], index=1, message=dict(role="assistant", content="wrong"))
+        wrong = dict(
+            r["choices"][0],
+            index=1,
+            message=dict(role="assistant", content="wrong"),
+        )
         r["choices"].insert(0, wrong)
         h.reply(r)
 
     server.plan["second"] = reply
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
 
 
 def test_the_name_in_a_reply(server, at, capsys):
     "Another one than was asked for is said, without the folder; the same one in another folder is the same"
     server.who = "loud-2024-08-06"
-    server.plan["second"] = lambda h, b: h.reply(whole(b) | dict(model="/srv/loud-2024-08-06"))
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    server.plan["second"] = lambda h, b: h.reply(
+        whole(b) | dict(model="/srv/loud-2024-08-06")
+    )
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     said = capsys.readouterr().err
-    assert said.count("the answers are those of 'loud-2024-08-06'") == 1 and "srv" not in said
+    assert (
+        said.count("the answers are those of 'loud-2024-08-06'") == 1
+        and "srv" not in said
+    )
 
 
 # ---- log-probabilities
 
 
-def echo(lengths=(4, 5, 3, 6), values=(None, -1.5, -0.25, -2.0), cut=None, **changes):
+def echo(
+    lengths=(4, 5, 3, 6), values=(None, -1.5, -0.25, -2.0), cut=None, **changes
+):
     "A reply that echoes the prompt, in tokens of the given lengths, and adds one token"
 
     def fault(h, body):
-        assert body["echo"] is True and body["logprobs"] == 1 and body["max_tokens"] == 1
-        text, at = body["prompt"], [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        assert (
+            body["echo"] is True
+            and body["logprobs"] == 1
+            and body["max_tokens"] == 1
+        )
+        text, at = (
+            body["prompt"],
+            [sum(lengths[:i]) for i in range(len(lengths) + 1)],
+        )
         assert at[-1] == len(text), "the test has miscounted"
         parts = [text[a:b] for a, b in zip(at, at[1:])] + ["!"]
-        lp = dict(tokens=parts, text_offset=at, token_logprobs=[*values, -9.0], top_logprobs=None)
+        lp = dict(
+            tokens=parts,
+            text_offset=at,
+            token_logprobs=[*values, -9.0],
+            top_logprobs=None,
+        )
         lp = {k: v and v[:cut] for k, v in {**lp, **changes}.items()}
-        h.reply(whole(body, text=text + "!", finish_reason="length", logprobs=lp))
+        h.reply(
+            whole(body, text=text + "!", finish_reason="length", logprobs=lp)
+        )
 
     return fault
 
@@ -868,7 +1097,8 @@ def test_logprobs_of_several(server, at):
 def only(place):
     "Log-probabilities of the added token alone, without the echo"
     return changed(
-        text="!", logprobs=dict(tokens=["!"], text_offset=[place], token_logprobs=[-9.0])
+        text="!",
+        logprobs=dict(tokens=["!"], text_offset=[place], token_logprobs=[-9.0]),
     )
 
 
@@ -891,7 +1121,8 @@ def test_logprobs_silently_missing(server, at, fault):
         server.plan["The quick" + t] = SILENT[fault]
     server.delay, model = 0.02, load(at, "completion", concurrency=2)
     with pytest.raises(
-        lm.Unsupported, match="openai:loud.*log-probabilities.*tabular.row_completion"
+        lm.Unsupported,
+        match="openai:loud.*log-probabilities.*tabular.row_completion",
     ):
         model.logprobs("The quick", tails)
     assert stored(at) == {} and len(server.asked) < 20
@@ -948,7 +1179,9 @@ def test_offsets_in_bytes(server, at):
         top_logprobs=None,
         token_logprobs=[None, -10.0, -30.0, -40.0, -2.0],
     )
-    server.plan["éé x y z"] = lambda h, body: h.reply(whole(body, text="éé x y z!", logprobs=lp))
+    server.plan["éé x y z"] = lambda h, body: h.reply(
+        whole(body, text="éé x y z!", logprobs=lp)
+    )
     assert scorer(at).logprobs("éé x", [" y z"]) == [[-30.0, -40.0]]
 
 
@@ -958,20 +1191,26 @@ def test_a_token_before_the_text(server, at):
         text_offset=[0, 0, 1, 3],
         token_logprobs=[None, -1.0, -2.0, -9.0],
     )
-    server.plan["a b"] = lambda h, body: h.reply(whole(body, text="a b!", logprobs=lp))
+    server.plan["a b"] = lambda h, body: h.reply(
+        whole(body, text="a b!", logprobs=lp)
+    )
     assert scorer(at).logprobs("a", [" b"]) == [[-2.0]]
 
 
 def test_a_server_that_does_not_take_echo(server, at):
     told = "Setting 'echo' and 'logprobs' at the same time is not supported for this model."
-    server.not_taken["echo"] = status(400, dict(error=dict(message=told, param=None)))
+    server.not_taken["echo"] = status(
+        400, dict(error=dict(message=told, param=None))
+    )
     model = load(at, "completion")
     with pytest.raises(lm.Unsupported, match="tabular.row_completion"):
         model.logprobs("The quick", [" fox", " cat"])
     assert len(server.asked) == 2 and model.generate(["hello"]) == ["HELLO"]
 
 
-@pytest.mark.parametrize("fault", ["no choices", "choice null", "no json", "500", "half"])
+@pytest.mark.parametrize(
+    "fault", ["no choices", "choice null", "no json", "500", "half"]
+)
 def test_fault_then_logprobs(server, at, fault):
     "One broken reply is repeated; it does not mean that the server has no log-probabilities"
     server.plan["The quick foxes ru"] = [FAULTS[fault], echo()]
@@ -983,13 +1222,24 @@ def test_fault_then_logprobs(server, at, fault):
 
 @each_mode
 def test_the_request(server, at, mode):
-    load(at, mode).generate(asks(mode, ["first"]), max_tokens=7, stop=list("vwxyz"))
+    load(at, mode).generate(
+        asks(mode, ["first"]), max_tokens=7, stop=list("vwxyz")
+    )
     *_, path, headers, body = server.asked[0]
-    assert path == ("/v1/chat/completions" if mode == "chat" else "/v1/completions")
+    assert path == (
+        "/v1/chat/completions" if mode == "chat" else "/v1/completions"
+    )
     assert headers["Authorization"] == f"Bearer {KEY}"
-    assert body.pop("messages" if mode == "chat" else "prompt") == asks(mode, ["first"])[0]
+    assert (
+        body.pop("messages" if mode == "chat" else "prompt")
+        == asks(mode, ["first"])[0]
+    )
     assert body == dict(
-        servers.NEUTRAL, model="loud", max_tokens=7, temperature=0, stop=list("vwxy")
+        servers.NEUTRAL,
+        model="loud",
+        max_tokens=7,
+        temperature=0,
+        stop=list("vwxy"),
     )
 
 
@@ -1007,12 +1257,18 @@ def test_samples(server, at):
     kw = dict(temperature=0.7, seed=3)
     load(at).generate(asks("chat", ["first"] * 3), **kw)
     seeds = [body["seed"] for *_, body in server.asked]
-    assert len(set(seeds)) == 3 and {body["temperature"] for *_, body in server.asked} == {0.7}
+    assert len(set(seeds)) == 3 and {
+        body["temperature"] for *_, body in server.asked
+    } == {0.7}
     load(at).generate(asks("chat", ["first"] * 4), **kw)
     assert len(server.asked) == 4 and server.asked[-1][-1]["seed"] not in seeds
     assert len(table(at)) == 4
     load(at).generate(asks("chat", ["first"]), temperature=0.7)
-    assert "seed" not in server.asked[-1][-1] and len(server.asked) == 5 and len(table(at)) == 4
+    assert (
+        "seed" not in server.asked[-1][-1]
+        and len(server.asked) == 5
+        and len(table(at)) == 4
+    )
 
 
 @each_mode
@@ -1025,11 +1281,17 @@ def test_azure(server, at, mode, monkeypatch):
         load(at, mode).generate(asks(mode, WORDS))
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
     server.plan["second"] = [status(429)]
-    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at, mode).generate(asks(mode, WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     end = "chat/completions" if mode == "chat" else "completions"
     where = f"/openai/deployments/loud/{end}?api-version=2024-10-21"
     assert {path for _, _, path, *_ in server.asked} == {where}
-    assert {h["api-key"] for *_, h, _ in server.asked} == {KEY} and stored(at) == upper(WORDS)
+    assert {h["api-key"] for *_, h, _ in server.asked} == {KEY} and stored(
+        at
+    ) == upper(WORDS)
 
 
 def test_azure_without_version(server, at, monkeypatch):
@@ -1044,13 +1306,17 @@ def test_azure_without_version(server, at, monkeypatch):
 # ---- many at once
 
 
-@pytest.mark.parametrize("kw, most", [({}, 32), (dict(concurrency=3), 3)], ids=["default", "three"])
+@pytest.mark.parametrize(
+    "kw, most", [({}, 32), (dict(concurrency=3), 3)], ids=["default", "three"]
+)
 def test_requests_in_flight(server, at, kw, most):
     words, model = [f"word {i}" for i in range(64)], load(at, **kw)
     model.generate(asks("chat", ["known"]))
     server.delay, server.gather, server.most = 0.02, most, 0
     server.full.clear()
-    assert model.generate(asks("chat", words), max_tokens=8) == [w.upper() for w in words]
+    assert model.generate(asks("chat", words), max_tokens=8) == [
+        w.upper() for w in words
+    ]
     assert server.most == most
 
 
@@ -1116,7 +1382,9 @@ def test_two_processes_share_a_store(server, at):
             tell(p, "go")
         wait(lambda: len(server.asked) > 20)
         assert len(lm.Store(at)) < 60, "the run should still be on"
-        assert said(a) == [w.upper() for w in ALL[:40]] and said(b) == [w.upper() for w in ALL[20:]]
+        assert said(a) == [w.upper() for w in ALL[:40]] and said(b) == [
+            w.upper() for w in ALL[20:]
+        ]
     assert stored(at) == upper(ALL)
     server.asked.clear()
     more = ALL + ["one more"]
@@ -1190,17 +1458,25 @@ def test_a_store_that_fails_stops_asking(server, at, monkeypatch):
     monkeypatch.setattr(lm.Store, "put", full)
     with pytest.raises(sqlite3.OperationalError, match="disk is full"):
         model.generate(asks("chat", ALL))
-    assert len(server.asked) < 30, f"{len(server.asked)} of 60 prompts were asked"
+    assert len(server.asked) < 30, (
+        f"{len(server.asked)} of 60 prompts were asked"
+    )
 
 
 # ---- how answers end, and what is none
 
 
-@pytest.mark.parametrize("end", ["eos", "eos_token", "STOP", "end_turn", "", None, ...])
+@pytest.mark.parametrize(
+    "end", ["eos", "eos_token", "STOP", "end_turn", "", None, ...]
+)
 @each_mode
 def test_any_end_is_an_end(server, at, mode, end):
     server.plan["second"] = changed(finish_reason=end)
-    assert load(at, mode).generate(asks(mode, WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at, mode).generate(asks(mode, WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     assert stored(at) == upper(WORDS)
 
 
@@ -1208,8 +1484,12 @@ THOUGHT = "Is it THIRD or\n5.1,3.5?"
 THINKS = {
     "tags": content(f"<think>{THOUGHT}</think>\n\nSECOND"),
     "no opening tag": content(f"{THOUGHT}</think>SECOND"),
-    "parts": content([dict(type="thinking", thinking=[]), dict(type="text", text="SECOND")]),
-    "elsewhere": changed(message=dict(content="SECOND", reasoning_content=THOUGHT)),
+    "parts": content(
+        [dict(type="thinking", thinking=[]), dict(type="text", text="SECOND")]
+    ),
+    "elsewhere": changed(
+        message=dict(content="SECOND", reasoning_content=THOUGHT)
+    ),
     "channels": content(
         f"<|channel|>analysis<|message|>{THOUGHT}<|channel|>final<|message|>SECOND"
     ),
@@ -1219,16 +1499,29 @@ THINKS = {
 @pytest.mark.parametrize("how", THINKS)
 def test_the_answer_is_behind_the_thought(server, at, how):
     server.plan["second"] = THINKS[how]
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
     assert stored(at) == upper(WORDS)
 
 
 CUT = {
-    "tag": changed(message=dict(content=f"<think>{THOUGHT}"), finish_reason="length"),
-    "no tag": changed(message=dict(content=f"Okay, {THOUGHT}"), finish_reason="length"),
+    "tag": changed(
+        message=dict(content=f"<think>{THOUGHT}"), finish_reason="length"
+    ),
+    "no tag": changed(
+        message=dict(content=f"Okay, {THOUGHT}"), finish_reason="length"
+    ),
     "null": changed(message=dict(content=None), finish_reason="length"),
-    "elsewhere": changed(message=dict(content="", reasoning=THOUGHT), finish_reason="length"),
-    "answer": changed(message=dict(content=f"<think>{THOUGHT}</think>FI"), finish_reason="length"),
+    "elsewhere": changed(
+        message=dict(content="", reasoning=THOUGHT), finish_reason="length"
+    ),
+    "answer": changed(
+        message=dict(content=f"<think>{THOUGHT}</think>FI"),
+        finish_reason="length",
+    ),
 }
 
 
@@ -1240,15 +1533,33 @@ def test_a_thought_that_is_cut_gets_room(server, at, how, capsys):
     server.plan["first"].insert(0, CUT[how])
     said = load(at).generate(asks("chat", WORDS), max_tokens=20, stop=["\n"])
     assert said == ["FIRST", "SECOND", "THIRD"] and stored(at) == upper(WORDS)
-    assert [b["max_tokens"] for *_, b in server.asked] == [20] + [20 + servers.THOUGHTS] * 3
-    assert [b.get("stop") for *_, b in server.asked] == [["\n"], None, None, None]
+    assert [b["max_tokens"] for *_, b in server.asked] == [20] + [
+        20 + servers.THOUGHTS
+    ] * 3
+    assert [b.get("stop") for *_, b in server.asked] == [
+        ["\n"],
+        None,
+        None,
+        None,
+    ]
     assert capsys.readouterr().err.count("thinks") == 1
 
 
 def test_an_answer_that_muses_is_no_thought(server, at):
-    server.plan["first"] = changed(message=dict(content="So, fine"), finish_reason="length")
-    assert load(at).generate(asks("chat", WORDS)) == ["So, fine", "SECOND", "THIRD"]
-    assert [b["max_tokens"] for *_, b in server.asked] == [64, 64 + servers.THOUGHTS, 64, 64]
+    server.plan["first"] = changed(
+        message=dict(content="So, fine"), finish_reason="length"
+    )
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "So, fine",
+        "SECOND",
+        "THIRD",
+    ]
+    assert [b["max_tokens"] for *_, b in server.asked] == [
+        64,
+        64 + servers.THOUGHTS,
+        64,
+        64,
+    ]
 
 
 def test_an_answer_that_cannot_be_read(server, at, capsys):
@@ -1256,16 +1567,28 @@ def test_an_answer_that_cannot_be_read(server, at, capsys):
     server.plan["second"] = CUT["elsewhere"]
     model = load(at, body=dict(reasoning_effort="high"))
     said = model.generate(asks("chat", WORDS))
-    assert said == ["FIRST", "", "THIRD"] and stored(at) == upper(["first", "third"])
-    assert isinstance(said[1], servers.Unread) and not isinstance(said[1], Refused)
+    assert said == ["FIRST", "", "THIRD"] and stored(at) == upper(
+        ["first", "third"]
+    )
+    assert isinstance(said[1], servers.Unread) and not isinstance(
+        said[1], Refused
+    )
     assert "1 of 3 answers cannot be read" in (told := capsys.readouterr().err)
-    assert "reasoning_effort" in told and "1 of 3 prompts got no answer" in model.notes[0]
-    assert server.asked[0][-1]["reasoning_effort"] == "high" and model.id != load(at).id
+    assert (
+        "reasoning_effort" in told
+        and "1 of 3 prompts got no answer" in model.notes[0]
+    )
+    assert (
+        server.asked[0][-1]["reasoning_effort"] == "high"
+        and model.id != load(at).id
+    )
 
 
 def test_nothing_but_thoughts_stops_the_run(server, at):
     server.plan = dict.fromkeys(ALL, CUT["elsewhere"])
-    with pytest.raises(lm.ModelError, match="nothing but thoughts.*reasoning_effort"):
+    with pytest.raises(
+        lm.ModelError, match="nothing but thoughts.*reasoning_effort"
+    ):
         load(at).generate(asks("chat", ALL))
     assert len(server.asked) == 4 and stored(at) == {}
 
@@ -1277,18 +1600,26 @@ def test_half_a_character(server, at):
 
 def test_a_model_that_declines_in_words(server, at, capsys):
     "The text stays, here and in the store, and counts as refused"
-    server.plan["second"] = content("I'm sorry, but I can't reproduce this file verbatim.")
+    server.plan["second"] = content(
+        "I'm sorry, but I can't reproduce this file verbatim."
+    )
     for n in (3, 3):
         model = load(at)
         said = model.generate(asks("chat", WORDS))
         assert len(server.asked) == n and lm.refusals(said) == 1
-        assert said[1] == "I'm sorry, but I can't reproduce this file verbatim." == said[1].reason
+        assert (
+            said[1]
+            == "I'm sorry, but I can't reproduce this file verbatim."
+            == said[1].reason
+        )
         assert "refused 1 of 3 prompts" in capsys.readouterr().err
         assert "1 of 3 prompts were declined in words" in model.notes[0]
     assert isinstance(stored(at)["second"], str)
 
 
-def test_pages_say_what_was_declined_and_what_was_not_read(server, at, tmp_path, monkeypatch):
+def test_pages_say_what_was_declined_and_what_was_not_read(
+    server, at, tmp_path, monkeypatch
+):
     "Beside the signs of a table, and among the doubts about texts"
     from memnb.compare.asking import ask
 
@@ -1298,20 +1629,32 @@ def test_pages_say_what_was_declined_and_what_was_not_read(server, at, tmp_path,
             return [None, CUT["null"], content("I can't help with that.")][n]
 
     server.plan, model = Odd(), load(at)
-    t = ask(model, [f"{w} text of some words" for w in ("a", "bb", "ccc")], prefixes=(1,))
+    t = ask(
+        model,
+        [f"{w} text of some words" for w in ("a", "bb", "ccc")],
+        prefixes=(1,),
+    )
     for notes in (t.attrs["notes"], model.notes):
         assert any("declined in words" in x for x in notes), notes
         assert any("got no answer" in x for x in notes), notes
     monkeypatch.setattr("memnb.tabular.onepage.PARTS", ["row_completion"])
-    page = tabular.one_page(model, "iris", tmp_path / "page.html", n=2, samples=2)
-    assert "declined in words" in page.read_text() and "got no answer" in page.read_text()
+    page = tabular.one_page(
+        model, "iris", tmp_path / "page.html", n=2, samples=2
+    )
+    assert (
+        "declined in words" in page.read_text()
+        and "got no answer" in page.read_text()
+    )
 
 
 def test_another_body_is_another_run(server, monkeypatch):
     from memnb.run.identity import _model
 
     plain = _model("openai:loud")
-    for same, options in ((False, dict(body=dict(a=1))), (False, dict(mode="completion"))):
+    for same, options in (
+        (False, dict(body=dict(a=1))),
+        (False, dict(mode="completion")),
+    ):
         monkeypatch.setenv("MEMNB_SERVER", json.dumps(options))
         assert (_model("openai:loud") == plain) is same
     monkeypatch.setenv("MEMNB_SERVER", json.dumps(dict(timeout=3)))
@@ -1325,7 +1668,10 @@ def test_another_body_is_another_run(server, monkeypatch):
     "code, told",
     [
         (400, "System role not supported"),
-        (500, "\nJinja Exception: Conversation roles must alternate user/assistant/user"),
+        (
+            500,
+            "\nJinja Exception: Conversation roles must alternate user/assistant/user",
+        ),
     ],
 )
 def test_a_model_without_a_system_role(server, at, code, told, capsys):
@@ -1333,15 +1679,21 @@ def test_a_model_without_a_system_role(server, at, code, told, capsys):
     no, prompts = status(code, dict(error=dict(message=told))), []
     for w in WORDS:
         server.plan[w] = lambda h, body, w=w: (
-            no(h, body) if body["messages"][0]["role"] == "system" else h.reply(whole(body))
+            no(h, body)
+            if body["messages"][0]["role"] == "system"
+            else h.reply(whole(body))
         )
         prompts.append(lm.chat("Go on.", [("a", "b")], w))
     model = load(at)
-    assert model.generate(prompts) == ["FIRST", "SECOND", "THIRD"] and len(server.asked) == 4
+    assert (
+        model.generate(prompts) == ["FIRST", "SECOND", "THIRD"]
+        and len(server.asked) == 4
+    )
     first = server.asked[-1][-1]["messages"][0]
     assert first == dict(role="user", content="Go on.\n\na")
     assert (
-        capsys.readouterr().err.count("no system role") == 1 and "no system role" in model.notes[0]
+        capsys.readouterr().err.count("no system role") == 1
+        and "no system role" in model.notes[0]
     )
 
 
@@ -1358,7 +1710,10 @@ def test_a_server_that_cuts_prompts(server, at):
             return short
 
     server.plan = Short()
-    with pytest.raises(lm.ModelError, match="cuts prompts: it read 2,048 tokens.*CONTEXT_LENGTH"):
+    with pytest.raises(
+        lm.ModelError,
+        match="cuts prompts: it read 2,048 tokens.*CONTEXT_LENGTH",
+    ):
         load(at).generate(asks("chat", [row, *WORDS]))
     assert (
         stored(at) == {} and len(server.asked) == 4
@@ -1375,8 +1730,13 @@ def test_a_server_that_cuts_prompts(server, at):
 )
 def test_a_wait_that_is_too_long(server, at, code, told, headers):
     "One line, with what is in the store, after one request"
-    server.plan["second"] = status(code, dict(error=dict(message=told)), **headers)
-    with pytest.raises(lm.ModelError, match="left alone for 1.8e.03 s.*wait=600.*are in the store"):
+    server.plan["second"] = status(
+        code, dict(error=dict(message=told)), **headers
+    )
+    with pytest.raises(
+        lm.ModelError,
+        match="left alone for 1.8e.03 s.*wait=600.*are in the store",
+    ):
         load(at, concurrency=1).generate(asks("chat", WORDS))
     assert stored(at) == upper(["first"]) and len(server.asked) == 2
 
@@ -1385,8 +1745,14 @@ def test_a_wait_within_the_limit(server, at, capsys):
     "A server that loads its model is waited for, longer than the client's own repetitions"
     loading = status(503, dict(error=dict(message="Loading model")))
     server.plan["first"] = [loading] * 5
-    assert load(at).generate(asks("chat", WORDS)) == ["FIRST", "SECOND", "THIRD"]
-    assert len(server.asked) == 8 and capsys.readouterr().err.count("waiting") == 1
+    assert load(at).generate(asks("chat", WORDS)) == [
+        "FIRST",
+        "SECOND",
+        "THIRD",
+    ]
+    assert (
+        len(server.asked) == 8 and capsys.readouterr().err.count("waiting") == 1
+    )
     server.plan["fourth"] = loading
     with pytest.raises(lm.ModelError, match="Loading model.*wait=0.3"):
         load(at, wait=0.3).generate(asks("chat", ["fourth"]))
@@ -1402,7 +1768,10 @@ def test_a_server_that_serves_one_at_a_time(server, at):
         h.reply(whole(body))
 
     words = [f"word {i}" for i in range(30)]
-    server.plan, model = dict.fromkeys(words, slowly), load(at, timeout=0.6, retries=8)
+    server.plan, model = (
+        dict.fromkeys(words, slowly),
+        load(at, timeout=0.6, retries=8),
+    )
     assert model.generate(asks("chat", words)) == [w.upper() for w in words]
     assert model.client._client.limit < 16
 
@@ -1412,29 +1781,53 @@ def test_fewer_after_a_429_and_more_again(server, at):
     server.delay, server.plan["word 40"] = 0.01, [status(429)]
     model = load(at)
     model.generate(asks("chat", words))
-    assert 16 <= model.client._client.limit < 24 and model.client._client.most == 32
+    assert (
+        16 <= model.client._client.limit < 24
+        and model.client._client.most == 32
+    )
 
 
 LINES = {
-    "a wrong key": (status(401, dict(error=dict(message="wrong key"))), "wrong key.*Check the key"),
-    "a wrong name": (status(404, dict(error=dict(message="no model"))), "no model.*model name"),
-    "an error in a 200": (raw(dict(error=dict(message="No auth", code=401))), "No auth"),
+    "a wrong key": (
+        status(401, dict(error=dict(message="wrong key"))),
+        "wrong key.*Check the key",
+    ),
+    "a wrong name": (
+        status(404, dict(error=dict(message="no model"))),
+        "no model.*model name",
+    ),
+    "an error in a 200": (
+        raw(dict(error=dict(message="No auth", code=401))),
+        "No auth",
+    ),
     "a web page": (raw(PAGE, kind="text/html"), "no answer but begins.*html"),
     "a setting": (
-        status(400, dict(error=dict(message="enable_thinking must be set to false"))),
+        status(
+            400,
+            dict(error=dict(message="enable_thinking must be set to false")),
+        ),
         "enable_thinking.*--server body",
     ),
-    "a first line that is empty": (status(400, dict(error=dict(message="\nno tools"))), "no tools"),
+    "a first line that is empty": (
+        status(400, dict(error=dict(message="\nno tools"))),
+        "no tools",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", LINES)
-def test_one_line_on_the_terminal(server, at, what, capsys, monkeypatch, tmp_path):
+def test_one_line_on_the_terminal(
+    server, at, what, capsys, monkeypatch, tmp_path
+):
     from memnb.run import cli
 
     fault, line = LINES[what]
     server.plan = dict.fromkeys(WORDS * 2 + ALL, fault)
-    monkeypatch.setitem(cli.COMMANDS, "list", lambda: load(at).generate(asks("chat", ALL)) and None)
+    monkeypatch.setitem(
+        cli.COMMANDS,
+        "list",
+        lambda: load(at).generate(asks("chat", ALL)) and None,
+    )
     assert cli.main(["list"]) == 2
     err = capsys.readouterr().err.strip()
     assert re.fullmatch(f"memnb: openai:loud.*{line}.*", err), err
@@ -1457,10 +1850,24 @@ def test_settings_of_a_server(server, at, monkeypatch):
     words = f"url={server.url}/v1 timeout=7 concurrency=2 mode=completion wait=0".split()
     cli._served([*words, f"body={body}"])
     model = lm.load("openai:loud", store=lm.Store(at))
-    assert model.generate(["first"]) == ["FIRST"] and server.asked[0][-1]["top_k"] == 1
-    assert (model.mode, model.concurrency, model.options["timeout"]) == ("completion", 2, 7)
+    assert (
+        model.generate(["first"]) == ["FIRST"]
+        and server.asked[0][-1]["top_k"] == 1
+    )
+    assert (model.mode, model.concurrency, model.options["timeout"]) == (
+        "completion",
+        2,
+        7,
+    )
     assert lm.load("openai:loud", mode="chat", concurrency=3).concurrency == 3
-    for wrong in ("body=3", "timeout=x", "concurrency=0", "nothing=1", "url=here", "timeout"):
+    for wrong in (
+        "body=3",
+        "timeout=x",
+        "concurrency=0",
+        "nothing=1",
+        "url=here",
+        "timeout",
+    ):
         with pytest.raises(ValueError, match="--server|no address"):
             cli._served([wrong])
 
@@ -1484,7 +1891,9 @@ def local(tmp_path_factory):
     tok = AutoTokenizer.from_pretrained(hf.fetch())
     torch.manual_seed(0)
     sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2)
-    sizes |= dict(num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)
+    sizes |= dict(
+        num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False
+    )
     net = LlamaForCausalLM(LlamaConfig(vocab_size=len(tok), **sizes)).eval()
     net.lm_head.weight.data *= 60  # as sure of some tokens as a trained model
     store = lm.Store(tmp_path_factory.mktemp("local") / "a.sqlite")
@@ -1501,7 +1910,10 @@ def reads(local, text):
     with torch.no_grad():
         z = local.whole(torch.tensor([ids])).logits[0].log_softmax(-1)
     after = int(z[-1].argmax())
-    return [*ids, after], [None, *(float(z[i, t]) for i, t in enumerate([*ids[1:], after]))]
+    return [*ids, after], [
+        None,
+        *(float(z[i, t]) for i, t in enumerate([*ids[1:], after])),
+    ]
 
 
 def pieces(local, ids):
@@ -1534,7 +1946,11 @@ def writes(body, local):
     "The next token, with its log-probability where it is asked for"
     ids, v = reads(local, body["prompt"])
     text = pieces(local, ids[-1:])[0]
-    said = dict(tokens=[text], token_logprobs=v[-1:]) if body.get("logprobs") else None
+    said = (
+        dict(tokens=[text], token_logprobs=v[-1:])
+        if body.get("logprobs")
+        else None
+    )
     return whole(body, text=text, finish_reason="length", logprobs=said)
 
 
@@ -1549,7 +1965,11 @@ def behind(h, body, local):
         z = local.whole(torch.tensor([ids])).logits[0].log_softmax(-1)
     v = [None, *(float(z[i, t]) for i, t in enumerate(ids) if i)]
     lp = dict(tokens=pieces(local, ids), token_logprobs=v)
-    h.reply(whole(body, text=body["prompt"] + "?", finish_reason="length", logprobs=lp))
+    h.reply(
+        whole(
+            body, text=body["prompt"] + "?", finish_reason="length", logprobs=lp
+        )
+    )
 
 
 def vllm(h, body, local):
@@ -1567,7 +1987,9 @@ def vllm(h, body, local):
 RIGHT = {
     "as they are": echoing(),
     "shifted by one": echoing(lambda v: [*v[1:], -3.0]),
-    "GPT-2's letters": echoing(tokens=lambda m, ids: m.tok.convert_ids_to_tokens(ids)),
+    "GPT-2's letters": echoing(
+        tokens=lambda m, ids: m.tok.convert_ids_to_tokens(ids)
+    ),
     "complete letters": echoing(tokens=late),
     "a start of the text": echoing(
         lambda v: [None, -5.0, *v[1:]], lambda m, ids: ["<s>", *pieces(m, ids)]
@@ -1577,7 +1999,9 @@ RIGHT = {
 NONE = {
     "only of the answer": echoing(own=slice(-1, None)),
     "empty tokens": echoing(tokens=lambda m, ids: [""] * len(ids)),
-    "numbers of tokens": echoing(tokens=lambda m, ids: [f"token_id:{i}" for i in ids]),
+    "numbers of tokens": echoing(
+        tokens=lambda m, ids: [f"token_id:{i}" for i in ids]
+    ),
     "all alike": echoing(lambda v: [None, *[-2.0] * (len(v) - 1)]),
     "two too early": echoing(lambda v: [*v[2:], -3.0, -3.0]),
     "behind the token": behind,
@@ -1597,18 +2021,32 @@ class Scoring(dict):
 
 @pytest.mark.parametrize("how", RIGHT)
 def test_log_probabilities_as_of_the_local_model(server, at, local, how):
-    server.plan, model = Scoring(RIGHT[how], local), load(at, "completion", concurrency=1)
+    server.plan, model = (
+        Scoring(RIGHT[how], local),
+        load(at, "completion", concurrency=1),
+    )
     for prefix, tail in TEXTS[: 3 if how != "complete letters" else 4]:
-        mine, theirs = model.logprobs(prefix, [tail])[0], local.logprobs(prefix, [tail])[0]
-        assert len(mine) == len(theirs) and max(abs(a - b) for a, b in zip(mine, theirs)) < 1e-3
+        mine, theirs = (
+            model.logprobs(prefix, [tail])[0],
+            local.logprobs(prefix, [tail])[0],
+        )
+        assert (
+            len(mine) == len(theirs)
+            and max(abs(a - b) for a, b in zip(mine, theirs)) < 1e-3
+        )
     n = len(server.asked)
-    assert load(at, "completion").logprobs(prefix, [tail]) == [mine] and len(server.asked) == n
+    assert (
+        load(at, "completion").logprobs(prefix, [tail]) == [mine]
+        and len(server.asked) == n
+    )
 
 
 @pytest.mark.parametrize("how", NONE)
 def test_no_log_probabilities_where_they_are_not_right(server, at, local, how):
     server.plan, model = Scoring(NONE[how], local), load(at, "completion")
-    with pytest.raises(lm.Unsupported, match="does not give the log-probabilities.*echo:"):
+    with pytest.raises(
+        lm.Unsupported, match="does not give the log-probabilities.*echo:"
+    ):
         model.logprobs(*[TEXTS[0][0], [TEXTS[0][1]]])
     assert stored(at) == {} and "logprobs" not in model.caps
 
@@ -1617,7 +2055,10 @@ def test_measures_of_a_served_model(server, at, local):
     "Recollection, membership, influence and bits by the same call as for a local model"
     from memnb.compare.asking import ask
 
-    server.plan, texts = Scoring(RIGHT["as they are"], local), ["The cat sat on a mat by the door."]
+    server.plan, texts = (
+        Scoring(RIGHT["as they are"], local),
+        ["The cat sat on a mat by the door."],
+    )
     model = load(at, "completion")
     t = ask(
         model,
@@ -1626,8 +2067,12 @@ def test_measures_of_a_served_model(server, at, local):
         reference=lm.load("openai:other", mode="completion", store=model.store),
     )
     own = local.logprobs("\n", texts)[0]
-    assert abs(t.loss[0] + sum(own) / len(own)) < 1e-3 and t.tokens[0] == len(own)
-    assert {"queries", "influential", "bits", "ratio", "wbc"} <= set(t) and t.bits[0] == 0
+    assert abs(t.loss[0] + sum(own) / len(own)) < 1e-3 and t.tokens[0] == len(
+        own
+    )
+    assert {"queries", "influential", "bits", "ratio", "wbc"} <= set(
+        t
+    ) and t.bits[0] == 0
 
 
 ODD_TEXTS = [
@@ -1644,15 +2089,22 @@ def test_the_same_weights_served_and_local_are_no_bits_apart(server, at, local):
     from memnb.capacity.given import unintended
     from memnb.compare.asking import ask
 
-    server.plan, served = Scoring(RIGHT["as they are"], local), load(at, "completion")
+    server.plan, served = (
+        Scoring(RIGHT["as they are"], local),
+        load(at, "completion"),
+    )
     for a, b in ((served, local), (local, served)):
         t = unintended(a, b, ODD_TEXTS[:3], ODD_TEXTS[3:])
         assert t.text.tolist() == ODD_TEXTS[:3] and (t.bits > 20).all()
         assert t.saved.abs().max() < 1e-3, t.saved.tolist()
         t = ask(a, ODD_TEXTS, reference=b, prefixes=(2,))
-        assert t.ratio.abs().max() < 1e-4 and t.bits.max() < 1e-3 and "ez" not in t
+        assert (
+            t.ratio.abs().max() < 1e-4 and t.bits.max() < 1e-3 and "ez" not in t
+        )
     alone = ask(served, ODD_TEXTS, prefixes=(2,))
-    assert abs(alone.loss - t.loss).max() < 1e-4  # the local one beside a served one
+    assert (
+        abs(alone.loss - t.loss).max() < 1e-4
+    )  # the local one beside a served one
 
 
 def test_a_text_that_a_server_cannot_read_costs_no_other(server, at, local):
@@ -1663,15 +2115,30 @@ def test_a_text_that_a_server_cannot_read_costs_no_other(server, at, local):
     right, long = RIGHT["as they are"], "a b c d e f g " * 20
 
     def short(h, body, local):
-        text = body["prompt"] if "prompt" in body else body["messages"][-1]["content"]
+        text = (
+            body["prompt"]
+            if "prompt" in body
+            else body["messages"][-1]["content"]
+        )
         if len(text) > 150:
-            return bad("prompt", "This model's maximum context length is 40 tokens.")(h, body)
-        return right(h, body, local) if "prompt" in body else h.reply(whole(body))
+            return bad(
+                "prompt", "This model's maximum context length is 40 tokens."
+            )(h, body)
+        return (
+            right(h, body, local) if "prompt" in body else h.reply(whole(body))
+        )
 
     server.plan, served = Scoring(short, local), load(at, "completion")
-    t = ask(served, [ODD_TEXTS[0], long, ODD_TEXTS[4]], reference=local, prefixes=(2,))
+    t = ask(
+        served,
+        [ODD_TEXTS[0], long, ODD_TEXTS[4]],
+        reference=local,
+        prefixes=(2,),
+    )
     assert t.text.tolist() == [ODD_TEXTS[0], ODD_TEXTS[4]]
-    assert any("1 of 3 texts are left out, as 'a b c" in x for x in t.attrs["notes"])
+    assert any(
+        "1 of 3 texts are left out, as 'a b c" in x for x in t.attrs["notes"]
+    )
     t = unintended(served, local, [ODD_TEXTS[0], long])
     assert t.text.tolist() == ODD_TEXTS[:1] and [*t.attrs["left_out"]] == [long]
     t = ask(load(at), [ODD_TEXTS[0], long], prefixes=(2,))
@@ -1685,18 +2152,29 @@ def test_icl_on_a_server_without_log_probabilities(server, at):
 
     model = load(at, "completion")
     assert not model.gives("logprobs") and model.gives("generate")
-    rows = icl.measure(load(at, "completion"), "file", n=2, ks=[0], settings=["full"], repeats=1)
+    rows = icl.measure(
+        load(at, "completion"),
+        "file",
+        n=2,
+        ks=[0],
+        settings=["full"],
+        repeats=1,
+    )
     assert "generation" in rows.to_csv() and "calibrated" not in rows.to_csv()
 
 
-def test_what_a_server_gives_is_known_from_the_store(server, at, local, monkeypatch):
+def test_what_a_server_gives_is_known_from_the_store(
+    server, at, local, monkeypatch
+):
     "A page that is made again without a key asks nobody"
     server.plan = Scoring(RIGHT["as they are"], local)
     assert load(at, "completion").gives("logprobs")
     n = len(server.asked)
     monkeypatch.delenv("OPENAI_API_KEY")
     assert load(at, "completion").gives("logprobs") and len(server.asked) == n
-    assert not load(at.with_name("other.sqlite"), "completion").gives("logprobs")
+    assert not load(at.with_name("other.sqlite"), "completion").gives(
+        "logprobs"
+    )
 
 
 # ---- a real server with the packaged model
@@ -1712,7 +2190,10 @@ class Real:
     def answers(self):
         try:
             return (
-                build_opener(ProxyHandler({})).open(f"{self.url}/health", timeout=5).status == 200
+                build_opener(ProxyHandler({}))
+                .open(f"{self.url}/health", timeout=5)
+                .status
+                == 200
             )
         except OSError:
             return False
@@ -1743,14 +2224,21 @@ class Real:
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(
-                cmd, cwd=self.folder, env=env, stdout=log, stderr=log, start_new_session=True
+                cmd,
+                cwd=self.folder,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         end = time.monotonic() + 180
         while not self.answers():
             if self.process.poll() is not None:
                 pytest.fail(f"transformers serve ended\n{self.log()}")
             if time.monotonic() > end:
-                pytest.fail(f"transformers serve is silent for 180 s\n{self.log()}")
+                pytest.fail(
+                    f"transformers serve is silent for 180 s\n{self.log()}"
+                )
             time.sleep(0.2)
         return self
 
@@ -1773,7 +2261,9 @@ class Real:
 def one_real(tmp_path_factory):
     missing = [m for m in ("fastapi", "uvicorn") if find_spec(m) is None]
     if missing:
-        pytest.skip(f"no {' and no '.join(missing)} here: the extra 'serve' is not installed")
+        pytest.skip(
+            f"no {' and no '.join(missing)} here: the extra 'serve' is not installed"
+        )
     srv = Real(tmp_path_factory.mktemp("serve"))
     yield srv
     srv.down()
@@ -1792,7 +2282,9 @@ REAL = {
         lm.chat("", [], "What is the capital of France?"),
         lm.chat("Answer with one word.", [("2+2?", "4")], "3+4?"),
         lm.chat(
-            "Complete rows of a csv file.", [("5.1,3.5,1.4,", "0.2,Iris-setosa")], "4.9,3.0,1.4,"
+            "Complete rows of a csv file.",
+            [("5.1,3.5,1.4,", "0.2,Iris-setosa")],
+            "4.9,3.0,1.4,",
         ),
         lm.chat("", [], "Say: naïve café — “quotes” 日本 😀"),
     ],
@@ -1804,12 +2296,20 @@ REAL = {
     ],
 }
 each_kw = pytest.mark.parametrize(
-    "kw", [dict(max_tokens=12), dict(max_tokens=12, stop=["\n", " the "])], ids=["plain", "stop"]
+    "kw",
+    [dict(max_tokens=12), dict(max_tokens=12, stop=["\n", " the "])],
+    ids=["plain", "stop"],
 )
 
 
 def served(at, mode):
-    return lm.load("openai:smollm2", store=lm.Store(at), mode=mode, timeout=300.0, retries=0)
+    return lm.load(
+        "openai:smollm2",
+        store=lm.Store(at),
+        mode=mode,
+        timeout=300.0,
+        retries=0,
+    )
 
 
 @pytest.mark.serve
@@ -1817,10 +2317,16 @@ def served(at, mode):
 @each_kw
 def test_same_answers_as_the_local_model(real, at, tmp_path, mode, kw):
     local = lm.load("smollm2", store=lm.Store(tmp_path / "local.sqlite"))
-    here, there = local.generate(REAL[mode], **kw), served(at, mode).generate(REAL[mode], **kw)
+    here, there = (
+        local.generate(REAL[mode], **kw),
+        served(at, mode).generate(REAL[mode], **kw),
+    )
     assert there == here and all(here)
     text = b"".join(f.read_bytes() for f in at.parent.glob("answers*"))
-    assert str(real.folder).encode() not in text and str(hf.fetch()).encode() not in text
+    assert (
+        str(real.folder).encode() not in text
+        and str(hf.fetch()).encode() not in text
+    )
 
 
 @pytest.mark.serve
@@ -1828,12 +2334,13 @@ def test_the_real_server_has_no_logprobs(real, at):
     "It takes the request for them and ignores it"
     model = served(at, "completion")
     with pytest.raises(
-        lm.Unsupported, match="openai:smollm2.*log-probabilities.*tabular.row_completion"
+        lm.Unsupported,
+        match="openai:smollm2.*log-probabilities.*tabular.row_completion",
     ):
         model.logprobs("The capital of France is", [" Paris", " Rome"])
-    assert stored(at) == {} and model.generate(["The capital of France is"], max_tokens=2) == [
-        " Paris."
-    ]
+    assert stored(at) == {} and model.generate(
+        ["The capital of France is"], max_tokens=2
+    ) == [" Paris."]
 
 
 @pytest.mark.serve
@@ -1841,7 +2348,10 @@ def test_a_paper_test_on_the_real_server(real, at, tmp_path):
     "Row completion of a table gives the same result as on the local model, from the same answers"
     local = lm.load("smollm2", store=lm.Store(tmp_path / "local.sqlite"))
     kw = dict(n=2, rows=4, shots=1, mode="chat")
-    here, there = (tabular.row_completion(m, "iris", **kw) for m in (local, served(at, "chat")))
+    here, there = (
+        tabular.row_completion(m, "iris", **kw)
+        for m in (local, served(at, "chat"))
+    )
     assert len(here) == 2 and here.equals(there)
     assert stored(at) == stored(tmp_path / "local.sqlite")
 
@@ -1854,7 +2364,10 @@ def test_answers_outlive_the_server(real, at, monkeypatch):
     assert not real.answers()
     monkeypatch.delenv("OPENAI_API_KEY")
     again = served(at, "chat")
-    assert again.generate(REAL["chat"][:2], max_tokens=4) == first and again.calls == 0
+    assert (
+        again.generate(REAL["chat"][:2], max_tokens=4) == first
+        and again.calls == 0
+    )
     with pytest.raises(RuntimeError, match="OPENAI_API_KEY"):
         again.generate(REAL["chat"][2:3], max_tokens=4)
     monkeypatch.setenv("OPENAI_API_KEY", "none")

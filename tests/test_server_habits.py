@@ -59,13 +59,21 @@ def test_a_servers_own_sampling_is_turned_off(server, at, mode):
 
     def penalized(h, body):
         off = body.get("repetition_penalty") == 1 and body.get("top_k") == 0
-        h.reply(whole(body) if off else whole(body, text="?", message=dict(content="?")))
+        h.reply(
+            whole(body)
+            if off
+            else whole(body, text="?", message=dict(content="?"))
+        )
 
     server.plan = Every(penalized)
     assert load(at, mode).generate(asks(mode, WORDS)) == UPPER
-    assert all(servers.NEUTRAL.items() <= body.items() for body in bodies(server))
+    assert all(
+        servers.NEUTRAL.items() <= body.items() for body in bodies(server)
+    )
     kept = [json.loads(s) for (s,) in table(at, "settings")]
-    assert [s["neutral"] for s in kept if s["request"] == "generate"] == [servers.NEUTRAL] * 3
+    assert [s["neutral"] for s in kept if s["request"] == "generate"] == [
+        servers.NEUTRAL
+    ] * 3
     own = load(at, mode, body=dict(top_k=5))
     own.generate(asks(mode, WORDS[:1]))
     assert bodies(server)[-1]["top_k"] == 5 and own.calls == 1
@@ -76,26 +84,44 @@ def test_openai_and_azure_are_sent_no_field_more(server, at, monkeypatch):
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
     assert load(at).generate(asks("chat", WORDS)) == UPPER
-    assert set(bodies(server)[0]) == {"model", "messages", "temperature", "max_completion_tokens"}
+    assert set(bodies(server)[0]) == {
+        "model",
+        "messages",
+        "temperature",
+        "max_completion_tokens",
+    }
     assert server.looked == 0
 
 
 @pytest.mark.parametrize("form", ["openai", "azure", "fastapi"])
-def test_a_neutral_value_that_is_not_taken_is_left_out_and_said(server, at, form):
+def test_a_neutral_value_that_is_not_taken_is_left_out_and_said(
+    server, at, form
+):
     for field in ("repeat_penalty", "min_p"):
         server.not_taken[field] = no_field(field, form)
     model = load(at)
     assert model.generate(asks("chat", WORDS)) == UPPER
-    assert len(server.asked) == 5 and {"min_p", "repeat_penalty"}.isdisjoint(bodies(server)[-1])
+    assert len(server.asked) == 5 and {"min_p", "repeat_penalty"}.isdisjoint(
+        bodies(server)[-1]
+    )
     assert bodies(server)[-1]["repetition_penalty"] == 1
-    assert any("does not take min_p, repeat_penalty" in note for note in model.notes)
-    assert load(at).generate(asks("chat", WORDS)) == UPPER and len(server.asked) == 5
+    assert any(
+        "does not take min_p, repeat_penalty" in note for note in model.notes
+    )
+    assert (
+        load(at).generate(asks("chat", WORDS)) == UPPER
+        and len(server.asked) == 5
+    )
 
 
 def test_a_server_that_writes_all_tokens_as_minus_one(server, at):
     def strict(h, body):
         told = "top_k must be -1 (disable), or at least 1, got 0"
-        return bad(None, told)(h, body) if body.get("top_k") == 0 else h.reply(whole(body))
+        return (
+            bad(None, told)(h, body)
+            if body.get("top_k") == 0
+            else h.reply(whole(body))
+        )
 
     server.plan = Every(strict)
     assert load(at).generate(asks("chat", WORDS)) == UPPER
@@ -113,10 +139,16 @@ def test_transformers_serve_takes_them_in_a_field_of_its_own(server, at):
         h.reply(whole(body))
 
     server.plan = Every(serve)
-    assert load(at).generate(asks("chat", WORDS), temperature=1.0, seed=1) == UPPER
+    assert (
+        load(at).generate(asks("chat", WORDS), temperature=1.0, seed=1) == UPPER
+    )
     assert len(server.asked) == 4
     config = json.loads(bodies(server)[-1]["generation_config"])
-    assert config["do_sample"] and config["repetition_penalty"] == 1 and config["top_k"] == 0
+    assert (
+        config["do_sample"]
+        and config["repetition_penalty"] == 1
+        and config["top_k"] == 0
+    )
 
 
 def test_samples_that_are_all_alike_are_said(server, at, capsys):
@@ -124,7 +156,10 @@ def test_samples_that_are_all_alike_are_said(server, at, capsys):
     model.generate(asks("chat", ["first"] * 7), temperature=1.0, seed=0)
     assert "all alike" not in capsys.readouterr().err
     model.generate(asks("chat", ["first"] * 8), temperature=1.0, seed=0)
-    assert "8 samples with different seeds are all alike" in capsys.readouterr().err
+    assert (
+        "8 samples with different seeds are all alike"
+        in capsys.readouterr().err
+    )
     assert any("all alike" in note for note in model.notes)
     server.plan = Every(lambda h, body: content(str(body["seed"]))(h, body))
     other = load(at)
@@ -135,7 +170,9 @@ def test_samples_that_are_all_alike_are_said(server, at, capsys):
 # ---- completions that are none
 
 
-@pytest.mark.parametrize("cached", [False, True], ids=["counted", "cache left out"])
+@pytest.mark.parametrize(
+    "cached", [False, True], ids=["counted", "cache left out"]
+)
 def test_a_completions_endpoint_that_makes_a_chat(server, at, cached):
     "It is noticed by the tokens of a single letter, and nothing is kept; a raw one is asked as ever"
     heads = [0]
@@ -146,10 +183,14 @@ def test_a_completions_endpoint_that_makes_a_chat(server, at, cached):
         h.reply(whole(body) | dict(usage=dict(prompt_tokens=n)))
 
     server.plan, model = Every(chat_of), load(at, "completion")
-    with pytest.raises(lm.ModelError, match="makes a chat of a prompt.*mode=chat"):
+    with pytest.raises(
+        lm.ModelError, match="makes a chat of a prompt.*mode=chat"
+    ):
         model.generate(WORDS)
     assert stored(at) == {} and len(server.asked) == 2
-    server.plan = Every(lambda h, b: h.reply(whole(b) | dict(usage=dict(prompt_tokens=2))))
+    server.plan = Every(
+        lambda h, b: h.reply(whole(b) | dict(usage=dict(prompt_tokens=2)))
+    )
     assert load(at, "completion").generate(WORDS) == UPPER
 
 
@@ -157,14 +198,23 @@ def test_a_completions_endpoint_that_makes_a_chat(server, at, cached):
 
 
 def listing(**entry):
-    return dict(object="list", data=[dict(id="loud", object="model", created=time.time(), **entry)])
+    return dict(
+        object="list",
+        data=[dict(id="loud", object="model", created=time.time(), **entry)],
+    )
 
 
 SWAPS = {
     "by its name": lambda server: setattr(server, "who", "quiet"),
-    "by what it says": lambda server: setattr(server, "who_says", "never was there"),
-    "by the list": lambda server: setattr(server, "listed", listing(root="/srv/other")),
-    "by its size": lambda server: setattr(server, "listed", listing(meta=dict(n_params=5))),
+    "by what it says": lambda server: setattr(
+        server, "who_says", "never was there"
+    ),
+    "by the list": lambda server: setattr(
+        server, "listed", listing(root="/srv/other")
+    ),
+    "by its size": lambda server: setattr(
+        server, "listed", listing(meta=dict(n_params=5))
+    ),
 }
 
 
@@ -179,19 +229,38 @@ def test_another_model_behind_the_same_name(server, at, swap, capsys):
     assert other.generate(asks("chat", WORDS)) == ["other"] * 3
     assert "another model answers" in capsys.readouterr().err
     assert any("another model answers" in note for note in other.notes)
-    assert len(server.asked) == n + 4  # one more: the first answer showed who is there
-    assert load(at).generate(asks("chat", WORDS)) == ["other"] * 3 and len(server.asked) == n + 4
-    server.who, server.who_says, server.listed = "", "", listing(root="/srv/first")
+    assert (
+        len(server.asked) == n + 4
+    )  # one more: the first answer showed who is there
+    assert (
+        load(at).generate(asks("chat", WORDS)) == ["other"] * 3
+        and len(server.asked) == n + 4
+    )
+    server.who, server.who_says, server.listed = (
+        "",
+        "",
+        listing(root="/srv/first"),
+    )
     again = load(at)
-    assert again.generate(asks("chat", WORDS[:2])) == UPPER[:2] and again.calls == 0
-    assert b"/srv" not in at.read_bytes() + at.with_name(f"{at.name}-wal").read_bytes()
+    assert (
+        again.generate(asks("chat", WORDS[:2])) == UPPER[:2]
+        and again.calls == 0
+    )
+    assert (
+        b"/srv"
+        not in at.read_bytes() + at.with_name(f"{at.name}-wal").read_bytes()
+    )
 
 
-def test_another_model_is_noticed_where_all_answers_are_stored(server, at, monkeypatch):
+def test_another_model_is_noticed_where_all_answers_are_stored(
+    server, at, monkeypatch
+):
     assert load(at).generate(asks("chat", WORDS)) == UPPER
     server.who, server.plan = "quiet", Every(content("other"))
     assert load(at).generate(asks("chat", WORDS)) == ["other"] * 3
-    monkeypatch.delenv("OPENAI_API_KEY")  # nobody can be asked: the last one's answers count
+    monkeypatch.delenv(
+        "OPENAI_API_KEY"
+    )  # nobody can be asked: the last one's answers count
     assert load(at).generate(asks("chat", WORDS)) == ["other"] * 3
 
 
@@ -200,7 +269,11 @@ def test_a_model_that_rounds_otherwise_is_the_same(server, at):
     load(at).generate(asks("chat", WORDS))
     server.who_says = ["The old lighthouse keeper was", None]
     model = load(at)
-    assert model.generate(asks("chat", WORDS)) == UPPER and model.calls == 0 and not model.notes
+    assert (
+        model.generate(asks("chat", WORDS)) == UPPER
+        and model.calls == 0
+        and not model.notes
+    )
 
 
 def test_a_model_that_is_swapped_in_mid_run(server, at):
@@ -219,17 +292,28 @@ def test_a_model_that_is_swapped_in_mid_run(server, at):
     assert kept.count(1) == 60  # none of the first one's is among them
     server.who, turns = "", iter(range(10**6))
     server.plan = Every(
-        lambda h, b: h.reply(whole(b) | dict(model=["one", "two"][next(turns) % 2]))
+        lambda h, b: h.reply(
+            whole(b) | dict(model=["one", "two"][next(turns) % 2])
+        )
     )
     with pytest.raises(lm.ModelError, match="one.*two.*answer in turn"):
-        load(at.with_name("b.sqlite"), concurrency=1).generate(asks("chat", ALL))
+        load(at.with_name("b.sqlite"), concurrency=1).generate(
+            asks("chat", ALL)
+        )
 
 
 # ---- signs of chat formats
 
 
 @pytest.mark.parametrize(
-    "sign", ["<|im_end|>", "<|eot_id|>\n", "</s>", "<end_of_turn>", "<｜end▁of▁sentence｜>"]
+    "sign",
+    [
+        "<|im_end|>",
+        "<|eot_id|>\n",
+        "</s>",
+        "<end_of_turn>",
+        "<｜end▁of▁sentence｜>",
+    ],
 )
 @each_mode
 def test_end_signs_are_cut_counted_and_said(server, at, mode, sign, capsys):
@@ -238,14 +322,21 @@ def test_end_signs_are_cut_counted_and_said(server, at, mode, sign, capsys):
     for _ in range(2):  # from the server, then from the store
         model = load(at, mode)
         assert model.generate(asks(mode, WORDS)) == UPPER
-        assert f"2 of 3 answers end with {sign.strip()}" in capsys.readouterr().err
-        assert f"2 of 3 answers ended with {sign.strip()}, which was cut off." in model.notes
+        assert (
+            f"2 of 3 answers end with {sign.strip()}" in capsys.readouterr().err
+        )
+        assert (
+            f"2 of 3 answers ended with {sign.strip()}, which was cut off."
+            in model.notes
+        )
 
 
 # ---- addresses and keys
 
 
-def test_the_command_line_counts_before_azure(server, at, monkeypatch, tmp_path):
+def test_the_command_line_counts_before_azure(
+    server, at, monkeypatch, tmp_path
+):
     from memnb.run import cli
 
     azure = Server()
@@ -267,7 +358,10 @@ def test_two_addresses_in_the_environment(server, at, monkeypatch, capsys):
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_VERSION", "2024-10-21")
     load(at).generate(asks("chat", WORDS))
-    assert "asks Azure (AZURE_OPENAI_ENDPOINT) and not OPENAI_BASE_URL" in capsys.readouterr().err
+    assert (
+        "asks Azure (AZURE_OPENAI_ENDPOINT) and not OPENAI_BASE_URL"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("around", ["“{}”", "'{}'", ' "{}" ', "‘{}’\n"])
@@ -279,11 +373,15 @@ def test_quotes_around_a_key(server, at, monkeypatch, around):
 
 def test_a_key_that_is_none_and_a_proxy_that_is_none(server, at, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk–with–dashes–of–a–text")
-    with pytest.raises(lm.ModelError, match="OPENAI_API_KEY has letters that no key has"):
+    with pytest.raises(
+        lm.ModelError, match="OPENAI_API_KEY has letters that no key has"
+    ):
         load(at).generate(asks("chat", WORDS))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("ALL_PROXY", "proxy://me:secret@here:8080")
-    with pytest.raises(lm.ModelError, match="write it as http://host:port") as e:
+    with pytest.raises(
+        lm.ModelError, match="write it as http://host:port"
+    ) as e:
         load(at).generate(asks("chat", WORDS))
     assert "secret" not in str(e.value)
 
@@ -317,7 +415,9 @@ def test_a_reply_that_is_too_large(server, at, monkeypatch, packed, code):
     monkeypatch.setattr(servers, "MOST_BYTES", 10**6)
 
     def large(h, body):
-        data = json.dumps(whole(body, message=dict(content="a" * 10**7))).encode()
+        data = json.dumps(
+            whole(body, message=dict(content="a" * 10**7))
+        ).encode()
         if packed:
             return h.reply(gzip.compress(data), code, Content_Encoding="gzip")
         h.reply(data, code)
@@ -325,11 +425,23 @@ def test_a_reply_that_is_too_large(server, at, monkeypatch, packed, code):
     server.plan["second"] = large
     with pytest.raises(lm.NoAnswer, match="1 of 3 prompts.*more than 1 MB"):
         load(at).generate(asks("chat", WORDS))
-    assert stored(at) == upper(["first", "third"]) and len(server.times("second")) == 1
+    assert (
+        stored(at) == upper(["first", "third"])
+        and len(server.times("second")) == 1
+    )
 
 
 @pytest.mark.parametrize(
-    "value", ["Wed, 21 Oct 2015 07:28:00 GMT", "-5", "nan", "0", "soon", "0.01, 0.02", ""]
+    "value",
+    [
+        "Wed, 21 Oct 2015 07:28:00 GMT",
+        "-5",
+        "nan",
+        "0",
+        "soon",
+        "0.01, 0.02",
+        "",
+    ],
 )
 def test_every_form_of_retry_after(server, at, value):
     "None of them ends a prompt, and none waits for ever"
@@ -339,13 +451,23 @@ def test_every_form_of_retry_after(server, at, value):
 
 ODD = {
     "usage": lambda h, body: h.reply(whole(body) | dict(usage=[1])),
-    "usage of a word": lambda h, body: h.reply(whole(body) | dict(usage=dict(prompt_tokens="9"))),
+    "usage of a word": lambda h, body: h.reply(
+        whole(body) | dict(usage=dict(prompt_tokens="9"))
+    ),
 }
 BROKEN = {
-    "a number": lambda h, body: h.reply(whole(body, message=dict(content=3), text=3)),
-    "a dict": lambda h, body: h.reply(whole(body, message=dict(content={}), text={"a": 1})),
-    "numbers": lambda h, body: h.reply(whole(body, message=dict(content=[3]), text=[3])),
-    "a message": lambda h, body: h.reply(whole(body, message="hello", text=...)),
+    "a number": lambda h, body: h.reply(
+        whole(body, message=dict(content=3), text=3)
+    ),
+    "a dict": lambda h, body: h.reply(
+        whole(body, message=dict(content={}), text={"a": 1})
+    ),
+    "numbers": lambda h, body: h.reply(
+        whole(body, message=dict(content=[3]), text=[3])
+    ),
+    "a message": lambda h, body: h.reply(
+        whole(body, message="hello", text=...)
+    ),
     "no content": lambda h, body: h.reply(b"", 204),
 }
 
@@ -365,14 +487,22 @@ def test_a_text_that_is_none(server, at, mode, how):
     with pytest.raises(lm.NoAnswer, match="1 of 3 prompts.*repl") as e:
         load(at, mode).generate(asks(mode, WORDS))
     assert stored(at) == upper(["first", "third"])
-    assert not any(x in str(e.value) for x in ("AttributeError", "KeyError", "TypeError"))
+    assert not any(
+        x in str(e.value) for x in ("AttributeError", "KeyError", "TypeError")
+    )
 
 
 def test_words_of_a_server_do_not_control_the_terminal(server, at, capsys):
     escape = "\x1b]0;owned\x07\x1b[2J\u202e"
-    server.plan["first"] = status(400, dict(error=dict(message=f"no {escape} way")))
-    server.plan["second"] = lambda h, b: h.reply(whole(b) | dict(model=f"loud{escape}"))
-    server.plan["third"] = status(400, dict(error=dict(code="content_filter", message=escape)))
+    server.plan["first"] = status(
+        400, dict(error=dict(message=f"no {escape} way"))
+    )
+    server.plan["second"] = lambda h, b: h.reply(
+        whole(b) | dict(model=f"loud{escape}")
+    )
+    server.plan["third"] = status(
+        400, dict(error=dict(code="content_filter", message=escape))
+    )
     server.who = f"loud{escape}"
     with pytest.raises(lm.NoAnswer) as e:
         load(at).generate(asks("chat", WORDS))
@@ -384,19 +514,32 @@ def test_words_of_a_server_do_not_control_the_terminal(server, at, capsys):
 
 
 REFUSALS = {
-    "risk": (400, dict(message="Content Exists Risk", code="invalid_request_error")),
-    "moderation": (403, dict(message="requires moderation. Your input was flagged.", code=403)),
+    "risk": (
+        400,
+        dict(message="Content Exists Risk", code="invalid_request_error"),
+    ),
+    "moderation": (
+        403,
+        dict(message="requires moderation. Your input was flagged.", code=403),
+    ),
     "high risk": (
         400,
-        dict(message="The request was rejected because it was considered high risk"),
+        dict(
+            message="The request was rejected because it was considered high risk"
+        ),
     ),
-    "inspection": (400, dict(message="Input data may contain inappropriate content.")),
+    "inspection": (
+        400,
+        dict(message="Input data may contain inappropriate content."),
+    ),
 }
 
 
 @each_mode
 @pytest.mark.parametrize("how", REFUSALS)
-def test_a_prompt_that_is_refused_in_a_providers_words(server, at, mode, how, capsys):
+def test_a_prompt_that_is_refused_in_a_providers_words(
+    server, at, mode, how, capsys
+):
     "Wherever it stands: counted, kept, and the others are answered"
     code, error = REFUSALS[how]
     for word in ("first", "third"):
@@ -405,12 +548,17 @@ def test_a_prompt_that_is_refused_in_a_providers_words(server, at, mode, how, ca
         model = load(at, mode)
         said = model.generate(asks(mode, WORDS))
         assert said == ["", "SECOND", ""] and lm.refusals(said) == 2
-        assert len(server.asked) == 3 and "refused 2 of 3" in capsys.readouterr().err
+        assert (
+            len(server.asked) == 3
+            and "refused 2 of 3" in capsys.readouterr().err
+        )
     assert "2 of 3 prompts were refused by a filter." in model.notes
 
 
 def test_a_403_that_hits_all_prompts_still_ends_the_run(server, at):
-    server.plan = Every(status(403, dict(error=dict(message="your key has no access"))))
+    server.plan = Every(
+        status(403, dict(error=dict(message="your key has no access")))
+    )
     with pytest.raises(lm.ModelError, match="no access.*all prompts"):
         load(at).generate(asks("chat", ALL))
     assert len(server.asked) == 1 and stored(at) == {}
@@ -419,14 +567,23 @@ def test_a_403_that_hits_all_prompts_still_ends_the_run(server, at):
 def test_blank_stop_signs_that_are_not_taken_are_cut_here(server, at):
     def claude(h, body):
         if any(not s.strip() for s in body.get("stop") or []):
-            told = "stop_sequences: each stop sequence must contain non-whitespace"
+            told = (
+                "stop_sequences: each stop sequence must contain non-whitespace"
+            )
             return bad(None, told, type="invalid_request_error")(h, body)
         h.reply(whole(body))
 
     server.plan = Every(claude)
     words = ["one\ntwo", "three;four"]
-    assert load(at).generate(asks("chat", words), stop=["\n", ";"]) == ["ONE", "THREE"]
-    assert [body["stop"] for body in bodies(server)] == [["\n", ";"], [";"], [";"]]
+    assert load(at).generate(asks("chat", words), stop=["\n", ";"]) == [
+        "ONE",
+        "THREE",
+    ]
+    assert [body["stop"] for body in bodies(server)] == [
+        ["\n", ";"],
+        [";"],
+        [";"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +603,9 @@ def test_roles_that_a_chat_format_refuses(server, at, told):
         h.reply(whole(body))
 
     server.plan = Every(template)
-    said = load(at, retries=3).generate([lm.chat("Go on.", [], w) for w in WORDS])
+    said = load(at, retries=3).generate(
+        [lm.chat("Go on.", [], w) for w in WORDS]
+    )
     assert said == [f"GO ON.\n\n{w}" for w in UPPER]
     assert len(server.asked) == 4
 
@@ -459,7 +618,9 @@ def counting(read):
     seen = []
 
     def fault(h, body):
-        text = body.get("prompt") or "\n".join(m["content"] for m in body["messages"])
+        text = body.get("prompt") or "\n".join(
+            m["content"] for m in body["messages"]
+        )
         n = read(text, seen)
         seen.append(text)
         h.reply(whole(body) | dict(usage=dict(prompt_tokens=n)))
@@ -470,7 +631,10 @@ def counting(read):
 def uncached(text, seen):
     "Only what no prompt before began with"
     known = max(
-        (next((i for i, (a, b) in enumerate(zip(text, t)) if a != b), len(t)) for t in seen),
+        (
+            next((i for i, (a, b) in enumerate(zip(text, t)) if a != b), len(t))
+            for t in seen
+        ),
         default=0,
     )
     return max(1, (len(text) - min(known, len(text))) // 3)
@@ -490,16 +654,23 @@ def test_a_cut_to_seven_tenths_is_noticed(server, at, share):
     "By what shorter prompts had a letter, and by the halves of the long one"
     most = int(share * len(ROWS * 2) // 3)
     server.plan = Every(counting(lambda text, seen: min(most, len(text) // 3)))
-    with pytest.raises(lm.ModelError, match="cuts prompts: it read .* tokens of one that has more"):
+    with pytest.raises(
+        lm.ModelError,
+        match="cuts prompts: it read .* tokens of one that has more",
+    ):
         load(at).generate(asks("chat", [ROWS[:900], ROWS[:1500], ROWS * 2]))
     assert ROWS * 2 not in stored(at)
 
 
-def test_the_page_of_a_table_says_what_was_cut_off(server, at, tmp_path, monkeypatch):
+def test_the_page_of_a_table_says_what_was_cut_off(
+    server, at, tmp_path, monkeypatch
+):
     "What a model says of itself reaches the page"
     monkeypatch.setattr("memnb.tabular.onepage.PARTS", ["row_completion"])
     server.plan = Every(content("5.1,3.5,1.4,0.2,setosa<|im_end|>"))
-    page = tabular.one_page(load(at), "iris", tmp_path / "page.html", n=2, samples=2)
+    page = tabular.one_page(
+        load(at), "iris", tmp_path / "page.html", n=2, samples=2
+    )
     assert "which was cut off" in page.read_text()
 
 
@@ -511,15 +682,23 @@ class Replays(Server):
 
     def __init__(self, name):
         file = Path(__file__).parent / "replies" / f"{name}.json"
-        self.exchanges = json.loads(file.read_text(encoding="utf-8"))["exchanges"]
+        self.exchanges = json.loads(file.read_text(encoding="utf-8"))[
+            "exchanges"
+        ]
         super().__init__()
 
     def reply_to(self, method, path, body=None):
         "Status and reply of the recorded request that is the same; none other is answered"
         for one in self.exchanges:
-            if (one["method"], one["path"], one["body"]) == (method, path, body):
+            if (one["method"], one["path"], one["body"]) == (
+                method,
+                path,
+                body,
+            ):
                 return one["status"], one["reply"]
-        return 501, dict(error=dict(message=f"not recorded: {path} {json.dumps(body)}"))
+        return 501, dict(
+            error=dict(message=f"not recorded: {path} {json.dumps(body)}")
+        )
 
 
 class Replayed(Handler):
@@ -530,7 +709,9 @@ class Replayed(Handler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         code, reply = self.server.reply_to("POST", self.path, body)
-        self.server.asked.append((None, time.monotonic(), self.path, self.headers, body))
+        self.server.asked.append(
+            (None, time.monotonic(), self.path, self.headers, body)
+        )
         self.reply(reply, code)
 
 
@@ -545,9 +726,14 @@ def test_transformers_serve_as_it_is(at, monkeypatch, capsys):
         one = lm.chat("", [], "What is the capital of France?")
         two = lm.chat("Answer with one word.", [("2+2?", "4")], "3+4?")
         said = model.generate([one, two], max_tokens=12)
-        assert said == ["The capital of France is Paris.", "5"] and not model.notes
+        assert (
+            said == ["The capital of France is Paris.", "5"] and not model.notes
+        )
         drawn = model.generate(
-            [lm.chat("", [], "Once upon")] * 6, max_tokens=4, temperature=1.0, seed=1
+            [lm.chat("", [], "Once upon")] * 6,
+            max_tokens=4,
+            temperature=1.0,
+            seed=1,
         )
         assert len(set(drawn)) == 6
         assert "those of 'smollm2@main'" in capsys.readouterr().err

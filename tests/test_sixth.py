@@ -73,21 +73,32 @@ CLAIMS = """claims:
 
 def page(path, sources):
     "Write a notebook; a source that begins as Markdown is a text"
-    cells = [new_markdown_cell(s) if re.match("#+ ", s) else new_code_cell(s) for s in sources]
+    cells = [
+        new_markdown_cell(s) if re.match("#+ ", s) else new_code_cell(s)
+        for s in sources
+    ]
     for c in cells:
         if c.source.startswith("profile: "):
             c.metadata["tags"] = ["parameters"]
     path.parent.mkdir(exist_ok=True)
     kernel = dict(name="python3", display_name="python3", language="python")
     nb = new_notebook(
-        cells=cells, metadata=dict(kernelspec=kernel, language_info=dict(name="python"))
+        cells=cells,
+        metadata=dict(kernelspec=kernel, language_info=dict(name="python")),
     )
     path.write_text(writes(nb), encoding="utf8")
 
 
 def files():
     "The files of the checkout: those that git does not ignore, else all that no tool has made"
-    git = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    git = [
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     try:
         found = (
             subprocess.run(git, cwd=TOP, capture_output=True, text=True)
@@ -99,7 +110,9 @@ def files():
     made = {".venv", ".git", "runs", "_docs", "__pycache__", "build", "dist"}
     if found == [""]:
         found = [
-            p.relative_to(TOP) for p in TOP.rglob("*") if not made & {*p.relative_to(TOP).parts}
+            p.relative_to(TOP)
+            for p in TOP.rglob("*")
+            if not made & {*p.relative_to(TOP).parts}
         ]
     return [f for f in map(Path, found) if (TOP / f).is_file()]
 
@@ -119,8 +132,13 @@ def six(tmp_path_factory):
     page(top / "nbs/16_toy.ipynb", PAGE)
     (top / "data/papers/toy").mkdir(parents=True)
     (top / "data/papers/toy/claims.yaml").write_text(CLAIMS)
-    (top / "data/papers/toy/reported.csv").write_text("where,what,value\nFigure 1,repeats,0.1667\n")
-    added("- notebook: toy\n  parameters: {n: 50, sides: 8}\n", top / "data/profiles/smoke.yaml")
+    (top / "data/papers/toy/reported.csv").write_text(
+        "where,what,value\nFigure 1,repeats,0.1667\n"
+    )
+    added(
+        "- notebook: toy\n  parameters: {n: 50, sides: 8}\n",
+        top / "data/profiles/smoke.yaml",
+    )
     added(
         '  - type: article\n    title: "What a toy remembers"\n    year: 2026\n    authors:\n'
         "      - {given-names: Ann, family-names: Other}\n",
@@ -132,8 +150,16 @@ def six(tmp_path_factory):
 
 def ran(top, *command):
     "Output of a command in the copy, by its own package"
-    env = {k: v for k, v in os.environ.items() if k != "MEMNB_HOME"} | dict(PYTHONPATH=str(top))
-    r = subprocess.run([str(c) for c in command], cwd=top, env=env, capture_output=True, text=True)
+    env = {k: v for k, v in os.environ.items() if k != "MEMNB_HOME"} | dict(
+        PYTHONPATH=str(top)
+    )
+    r = subprocess.run(
+        [str(c) for c in command],
+        cwd=top,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     assert r.returncode == 0, r.stdout + r.stderr
     return r.stdout
 
@@ -143,7 +169,9 @@ def memnb(top, *words):
 
 
 def test_it_is_exported_listed_and_estimated(six):
-    assert {"__init__.py", "method.py"} <= {p.name for p in (six / "memnb/toy").iterdir()}
+    assert {"__init__.py", "method.py"} <= {
+        p.name for p in (six / "memnb/toy").iterdir()
+    }
     listed = memnb(six, "list")
     assert (
         "toy: What a toy remembers\n" in listed
@@ -151,7 +179,9 @@ def test_it_is_exported_listed_and_estimated(six):
         and "  toy  n=50 sides=8\n" in listed
     )
     (line,) = (
-        l for l in memnb(six, "plan", "smoke", "--only", "toy").splitlines() if l.startswith("toy ")
+        l
+        for l in memnb(six, "plan", "smoke", "--only", "toy").splitlines()
+        if l.startswith("toy ")
     )
     assert line.split()[:4] == ["toy", "to", "do", "350"]
 
@@ -160,8 +190,13 @@ def test_it_runs_and_is_reported(six):
     assert "1 done" in memnb(six, "run", "smoke", "--only", "toy", "--quiet")
     memnb(six, "report")
     text = (six / "runs/report.html").read_text(encoding="utf8")
-    assert "What a toy remembers" in text and "A die remembers its last throw" in text
-    assert memnb(six, "status", "smoke", "--only", "toy").splitlines()[1].split() == ["toy", "done"]
+    assert (
+        "What a toy remembers" in text
+        and "A die remembers its last throw" in text
+    )
+    assert memnb(six, "status", "smoke", "--only", "toy").splitlines()[
+        1
+    ].split() == ["toy", "done"]
 
 
 def test_its_numbers_are_compared(six):
@@ -176,7 +211,9 @@ def test_its_numbers_are_compared(six):
         "record('toy', pd.DataFrame([dict(part='throws', quantity='repeats', value=%r, n=49)]), 'laptop', model='die', mode='train')"
     )
     ran(six, sys.executable, "-c", code % 0.5)
-    assert "toy laptop seed 0: a run that does not ship, 1 rows\n" in memnb(six, "diff", "toy")
+    assert "toy laptop seed 0: a run that does not ship, 1 rows\n" in memnb(
+        six, "diff", "toy"
+    )
     ran(six, "git", "add", "data"), ran(six, *git, "commit", "-qm", "toy")
     assert memnb(six, "diff", "toy").startswith("nothing differs")
     ran(six, sys.executable, "-c", code % 0.125)
@@ -189,10 +226,13 @@ def test_its_numbers_are_compared(six):
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not find_spec("myst_nb"), reason="no Sphinx with myst-nb: install the extra 'docs'"
+    not find_spec("myst_nb"),
+    reason="no Sphinx with myst-nb: install the extra 'docs'",
 )
 def test_it_is_on_the_site(six):
-    memnb(six, "run", "smoke", "--only", "toy", "--quiet")  # its page has outputs then
+    memnb(
+        six, "run", "smoke", "--only", "toy", "--quiet"
+    )  # its page has outputs then
     ran(
         six,
         sys.executable,
@@ -208,4 +248,6 @@ def test_it_is_on_the_site(six):
     )
     front = (six / "_docs/index.html").read_text(encoding="utf8")
     assert "nbs/16_toy.html" in front
-    assert "What a toy remembers" in (six / "_docs/report.html").read_text(encoding="utf8")
+    assert "What a toy remembers" in (six / "_docs/report.html").read_text(
+        encoding="utf8"
+    )

@@ -67,7 +67,10 @@ def at(tmp_path):
 def rows(at):
     "Past memnb: key -> answer"
     with sqlite3.connect(at) as db:
-        return {k: json.loads(a) for k, a in db.execute("SELECT key, answer FROM answers")}
+        return {
+            k: json.loads(a)
+            for k, a in db.execute("SELECT key, answer FROM answers")
+        }
 
 
 def use(at, n=120):
@@ -86,7 +89,8 @@ def use(at, n=120):
 # ---- damage
 
 KINDS = dict(
-    zeros=lambda old: bytes(len(old)), noise=lambda old: random.Random(0).randbytes(len(old))
+    zeros=lambda old: bytes(len(old)),
+    noise=lambda old: random.Random(0).randbytes(len(old)),
 )
 
 
@@ -100,7 +104,11 @@ def hurt(whole, page, kind="noise"):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "page", [*range(2, 12, 3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(12, 60))]
+    "page",
+    [
+        *range(2, 12, 3),
+        *(pytest.param(i, marks=pytest.mark.slow) for i in range(12, 60)),
+    ],
 )
 def test_a_damaged_page(whole, at, kind, page):
     "Whatever SQL can still read is served, nothing wrong is; the damaged file is kept as it was"
@@ -129,7 +137,13 @@ def test_a_damaged_beginning(whole, at, kind, begin, end):
 
 def test_a_file_that_was_cut(whole, at):
     "What lies before the cut is kept"
-    for size in (PAGE, 9 * PAGE + 77, len(whole) // 2, 9 * len(whole) // 10, len(whole) - 1):
+    for size in (
+        PAGE,
+        9 * PAGE + 77,
+        len(whole) // 2,
+        9 * len(whole) // 10,
+        len(whole) - 1,
+    ):
         at.write_bytes(whole[:size])
         before = {i for i in range(120) if max_place(whole, i) < size}
         got = use(at)
@@ -147,7 +161,9 @@ def max_place(whole, i):
 def test_damage_behind_a_gap(at, broken):
     "12,000 answers of one model are forgotten; of another's 300 the damage of some pages takes a few only"
     st = Store(at)
-    short = [(f"{i:064x}", "old", "{}", "p", "a", "x", "") for i in range(12000)]
+    short = [
+        (f"{i:064x}", "old", "{}", "p", "a", "x", "") for i in range(12000)
+    ]
     st._run(lambda db: db.executemany(store._INSERT, short))
     for i in range(300):
         put(st, 3 * i)
@@ -164,7 +180,11 @@ def test_damage_behind_a_gap(at, broken):
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 40))]
+    "seed",
+    [
+        *range(4),
+        *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 40)),
+    ],
 )
 def test_flipped_bits(whole, at, seed):
     rng, raw = random.Random(seed), bytearray(whole)
@@ -182,7 +202,11 @@ def test_a_changed_letter_of_an_answer(whole, at):
     at.write_bytes(whole.replace(b"row005 25", b"row005 24"))
     st = Store(at)
     assert st.get([key(5), key(6)]) == {key(6): answer(6)} and st.bad == 1
-    assert put(st, 5) == answer(5) and st.get([key(5)]) == {key(5): answer(5)} and len(st) == 120
+    assert (
+        put(st, 5) == answer(5)
+        and st.get([key(5)]) == {key(5): answer(5)}
+        and len(st) == 120
+    )
 
 
 def damage(at, pages):
@@ -212,7 +236,10 @@ def test_damage_while_it_is_open(whole, at, capsys):
         )  # to count, SQLite reads the smallest index
         f(Store(at))
         said = capsys.readouterr().err
-        assert said.count("was damaged") == 1 and f"{j}.broken-1" in said, (j, said)
+        assert said.count("was damaged") == 1 and f"{j}.broken-1" in said, (
+            j,
+            said,
+        )
 
 
 def test_twice_damaged(whole, at):
@@ -260,10 +287,14 @@ def test_a_file_of_somebody_else(tmp_path, name):
     raw = STRANGERS[name](at)
     at.write_bytes(raw)
     for _ in range(2):
-        with pytest.raises(ValueError, match="thesis.docx is not a store.*MEMNB_STORE"):
+        with pytest.raises(
+            ValueError, match="thesis.docx is not a store.*MEMNB_STORE"
+        ):
             Store(at)
     assert at.read_bytes() == raw
-    more = {"thesis.docx.lock"} if raw.startswith(b"SQLite") else set()  # a database is looked into
+    more = (
+        {"thesis.docx.lock"} if raw.startswith(b"SQLite") else set()
+    )  # a database is looked into
     assert {f.name for f in tmp_path.iterdir()} <= {"thesis.docx", *more}
 
 
@@ -300,7 +331,12 @@ def helpers(tmp_path_factory):
 def process(code, *args, **env):
     path = os.pathsep.join([str(HELPERS), *sys.path])
     p = subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, args)],
+        [
+            sys.executable,
+            "-c",
+            PRELUDE + textwrap.dedent(code),
+            *map(str, args),
+        ],
         text=True,
         env={**os.environ, "PYTHONPATH": path, **env},
         start_new_session=True,
@@ -386,7 +422,9 @@ except PermissionError as e: print(e)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become another user"
+)
 @pytest.mark.parametrize("how", ["closed", "open"])
 def test_who_may_only_read_does_not_mend(whole, how):
     "A torn page may be one that its owner writes at this moment"
@@ -444,7 +482,9 @@ def test_a_kill_at_each_step_of_mending(whole, at):
         if p.returncode == 0:
             steps = int(out)
         st = Store(at)
-        assert untouched.items() <= st.get([key(i) for i in range(120)]).items(), step
+        assert (
+            untouched.items() <= st.get([key(i) for i in range(120)]).items()
+        ), step
         st.db.close()
         for f in at.parent.iterdir():
             shutil.rmtree(f) if f.is_dir() else f.unlink()
@@ -478,7 +518,9 @@ def test_writers_that_are_killed(at):
         for cm, _ in ps:
             cm.__exit__(None, None, None)
     assert len(told) >= 12 * 30
-    assert Store(at).get([key(i) for i in told]) == {key(i): answer(i) for i in told}
+    assert Store(at).get([key(i) for i in told]) == {
+        key(i): answer(i) for i in told
+    }
     with sqlite3.connect(at) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert not list(at.parent.glob("*.broken-*"))
@@ -487,7 +529,10 @@ def test_writers_that_are_killed(at):
 def test_the_first_answer_stays(at):
     "Two processes that got different answers to one prompt go on with the same one"
     a, b = Store(at), Store(at)
-    assert a.put("m", ASK, "p", "first") == "first" and b.put("m", ASK, "p", "second") == "first"
+    assert (
+        a.put("m", ASK, "p", "first") == "first"
+        and b.put("m", ASK, "p", "second") == "first"
+    )
 
     class Late(lm.LM):
         caps = frozenset({"generate"})
@@ -497,7 +542,9 @@ def test_the_first_answer_stays(at):
                 Store(at).put(self.id, s, p, "of another process")
                 yield i, "mine"
 
-    assert Late("late", "late", store=a).generate(["p"]) == ["of another process"]
+    assert Late("late", "late", store=a).generate(["p"]) == [
+        "of another process"
+    ]
 
 
 def test_a_store_that_is_removed_while_it_is_open(at):
@@ -525,7 +572,10 @@ def test_the_engine_is_in_the_key(at):
     assert m.generate(["a"]) == m.generate(["a"]) == ["a 0"]
     m.engine = 2
     assert m.generate(["a"]) == ["a 1"]
-    assert [(d["engine"], d["answers"]) for d in st.models()] == [(1, 1), (2, 1)]
+    assert [(d["engine"], d["answers"]) for d in st.models()] == [
+        (1, 1),
+        (2, 1),
+    ]
 
 
 # ---- asking anew
@@ -540,7 +590,8 @@ def test_fresh(at, monkeypatch):
     assert m.generate(["a", "b"]) == ["a 2", "b 3"] and m.calls == 4
     monkeypatch.delenv("MEMNB_FRESH")
     assert (
-        Echo("echo", "echo", store=Store(at)).generate(["a", "b"]) == ["a 2", "b 3"]
+        Echo("echo", "echo", store=Store(at)).generate(["a", "b"])
+        == ["a 2", "b 3"]
         and len(m.store) == 2
     )
 
@@ -553,10 +604,15 @@ def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
     for token in [store._now(), soon.isoformat(), "2200-01-01T00:00:00Z"]:
         if m.calls:  # before the clock that is far ahead, whose answers nobody else trusts
             monkeypatch.setenv("MEMNB_FRESH", "2000-01-01")
-            assert m.generate(["a"]) == Echo("echo", "echo", store=Store(at)).generate(["a"])
+            assert m.generate(["a"]) == Echo(
+                "echo", "echo", store=Store(at)
+            ).generate(["a"])
         monkeypatch.setenv("MEMNB_FRESH", token)
         calls = m.calls
-        said = [Echo("echo", "echo", store=Store(at)).generate(["a"]) for _ in range(2)]
+        said = [
+            Echo("echo", "echo", store=Store(at)).generate(["a"])
+            for _ in range(2)
+        ]
         first = m.generate(["a"])
         assert said == [first, first] and m.calls == calls
 
@@ -599,7 +655,11 @@ def test_a_refusal_is_kept(at):
         m = Prude("prude", "prude", store=Store(at))
         got = m.generate(["a", "no", "no way no", "a"])
         assert got == ["yes", "", "yes", "yes"] or got == ["yes", "", "", "yes"]
-        assert lm.refusals(got) == 2 and got[1].reason == "content_filter" and m.calls == calls
+        assert (
+            lm.refusals(got) == 2
+            and got[1].reason == "content_filter"
+            and m.calls == calls
+        )
     with pytest.raises(lm.NoAnswer, match="1 of 2 prompts.*content_filter"):
         m.logprobs(["a", "no"], ["x", "no"])
     assert {"refused": "content_filter"} in rows(at).values()
@@ -623,7 +683,9 @@ def test_who_may_read_it(tmp_path):
     mask = os.umask(0o022)
     try:
         put(st := Store(tmp_path / "new" / "a.sqlite"), 1)
-        assert {oct(f.stat().st_mode & 0o777) for f in st.path.parent.iterdir()} == {"0o600"}
+        assert {
+            oct(f.stat().st_mode & 0o777) for f in st.path.parent.iterdir()
+        } == {"0o600"}
         assert st.path.parent.stat().st_mode & 0o777 == 0o700
         shared = tmp_path / "shared"
         shared.mkdir(mode=0o755)
@@ -704,7 +766,9 @@ def test_a_disk_without_write_ahead_log(at, monkeypatch):
                 raise sqlite3.OperationalError("disk I/O error")
             return super().execute(sql, *args)
 
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **kw: real(*a, factory=Poor, **kw))
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *a, **kw: real(*a, factory=Poor, **kw)
+    )
     assert use(at, 20) == {} and use(at, 20) == truth(20)
     assert Store(at).check()["journal"] == "delete"
 
@@ -733,27 +797,40 @@ def test_a_network_folder(tmp_path, monkeypatch, capsys, kind, journal):
 def test_out_and_in_again(at, tmp_path):
     "Also in batches, over another store, and of one model"
     st, out = Store(fill(at, 2500)), tmp_path / "out.jsonl"
-    assert st.export(out) == 2500 and st.export(tmp_path / "one.jsonl", "model 1") == 833
+    assert (
+        st.export(out) == 2500
+        and st.export(tmp_path / "one.jsonl", "model 1") == 833
+    )
     b = Store(tmp_path / "b.sqlite")
     assert b.load(tmp_path / "one.jsonl") == 833 and len(b) == 833
     assert b.load(out) == 2500 and len(b) == 2500
     assert b.get([key(i) for i in range(2500)]) == truth(2500)
-    first = {d["key"]: d for d in map(json.loads, out.read_text(encoding="utf8").splitlines())}
+    first = {
+        d["key"]: d
+        for d in map(json.loads, out.read_text(encoding="utf8").splitlines())
+    }
     b.export(tmp_path / "again.jsonl")
     lines = (tmp_path / "again.jsonl").read_text(encoding="utf8").splitlines()
     assert first == {d["key"]: d for d in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("bad", ["nonsense", "{}", "[]", "3", "", "\xff", '"key"', "[" * 99999])
+@pytest.mark.parametrize(
+    "bad", ["nonsense", "{}", "[]", "3", "", "\xff", '"key"', "[" * 99999]
+)
 def test_a_damaged_line(at, tmp_path, bad):
     st, out = Store(fill(at, 1200)), tmp_path / "out.jsonl"
     st.export(out)
     lines = out.read_bytes().split(b"\n")
     for i in (1, 7, 1100):
-        out.write_bytes(b"\n".join([*lines[: i - 1], bad.encode("latin-1"), *lines[i - 1 :]]))
+        out.write_bytes(
+            b"\n".join(
+                [*lines[: i - 1], bad.encode("latin-1"), *lines[i - 1 :]]
+            )
+        )
         b = Store(tmp_path / f"{i}.sqlite")
         with pytest.raises(
-            ValueError, match=f"out.jsonl, line {i}: .* the {i - 1} answers before it"
+            ValueError,
+            match=f"out.jsonl, line {i}: .* the {i - 1} answers before it",
         ):
             b.load(out)
         assert len(b) == i - 1
@@ -788,7 +865,20 @@ def line_of(**change):
 @pytest.mark.parametrize(
     "change",
     [
-        *(dict(answer=a) for a in ("", " \n", None, 123, float("nan"), {}, {"a": 1}, [], [1.5])),
+        *(
+            dict(answer=a)
+            for a in (
+                "",
+                " \n",
+                None,
+                123,
+                float("nan"),
+                {},
+                {"a": 1},
+                [],
+                [1.5],
+            )
+        ),
         dict(answer={"refused": 3}),
         dict(answer=[0.5, float("nan")], settings=dict(request="logprobs")),
         dict(answer=[["a"]], settings=dict(request="tokens")),
@@ -799,21 +889,30 @@ def line_of(**change):
 )
 def test_an_import_of_what_is_no_answer(at, tmp_path, change):
     lines = tmp_path / "lines.jsonl"
-    lines.write_text(line_of(prompt="q") + line_of(**change) + line_of(prompt="r"))
-    with pytest.raises(ValueError, match="lines.jsonl, line 2: .* the 1 answers before it"):
+    lines.write_text(
+        line_of(prompt="q") + line_of(**change) + line_of(prompt="r")
+    )
+    with pytest.raises(
+        ValueError, match="lines.jsonl, line 2: .* the 1 answers before it"
+    ):
         Store(at).load(lines)
     assert len(Store(at)) == 1
 
 
 def test_an_import_of_all_that_can_be_one(at, tmp_path):
-    scores, left_out = [[-0.5, -1e-9], [True, False]], dict(blank=[[-1.5]], without=[[[0.25, -2]]])
+    scores, left_out = (
+        [[-0.5, -1e-9], [True, False]],
+        dict(blank=[[-1.5]], without=[[[0.25, -2]]]),
+    )
     kinds = {
         "logprobs": [-1.5, 0.0],
         "tokens": scores,
         "leave_one_out": left_out,
         "next_logits": "4A==",
     }
-    lines = [line_of(settings=dict(request=r), answer=a) for r, a in kinds.items()]
+    lines = [
+        line_of(settings=dict(request=r), answer=a) for r, a in kinds.items()
+    ]
     lines += [line_of(), line_of(prompt="q", answer={"refused": "filter"})]
     (tmp_path / "lines.jsonl").write_text("".join(lines))
     assert Store(at).load(tmp_path / "lines.jsonl") == 6 == len(Store(at))
@@ -835,7 +934,9 @@ def test_an_import_that_would_fill_the_memory(at, tmp_path, text, why):
         Store(at).load(packed)
 
 
-def test_an_export_leaves_the_old_file_until_it_is_whole(at, tmp_path, monkeypatch):
+def test_an_export_leaves_the_old_file_until_it_is_whole(
+    at, tmp_path, monkeypatch
+):
     st, out = Store(fill(at, 10)), tmp_path / "out.jsonl"
     out.write_text("before")
 
@@ -863,6 +964,8 @@ def test_a_second_store_of_a_process_keeps_the_first_ones_locks(tmp_path):
     first, _second = Store(path), Store(path)
     first.put("m", {}, "1", "x")
     code = f"from memnb.store import Store; Store({str(path)!r}).put('m', {{}}, '2', 'x')"
-    subprocess.run([sys.executable, "-c", code], check=True)  # the last to close drops the WAL
+    subprocess.run(
+        [sys.executable, "-c", code], check=True
+    )  # the last to close drops the WAL
     first.put("m", {}, "3", "x")
     assert len(first) == len(Store(path)) == 3

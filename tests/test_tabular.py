@@ -11,10 +11,15 @@ from memnb.tabular.rules import sign, sure_recall
 
 def of(rows, model="toy"):
     "Rows of claims that `statistics` makes of long rows of one model: claim -> its rows"
-    made = statistics(joined(rows).assign(model=model), results.reported("tabular"))
+    made = statistics(
+        joined(rows).assign(model=model), results.reported("tabular")
+    )
     table = results.frame_of(made)
     own = table[table.model == model]
-    return {claim: found.reset_index(drop=True) for claim, found in own.groupby("item")}
+    return {
+        claim: found.reset_index(drop=True)
+        for claim, found in own.groupby("item")
+    }
 
 
 def verdict(claim, rows):
@@ -26,9 +31,15 @@ def verdict(claim, rows):
 def accuracy(table, right, often):
     "A language model that labels so many of 200 rows rightly, and gives one label to a share of them"
     model = dict(rate=proportion(right, 200), commonest=often)
-    parts = [("language model", model), ("majority", dict(rate=proportion(120, 200)))]
+    parts = [
+        ("language model", model),
+        ("majority", dict(rate=proportion(120, 200))),
+    ]
     parts.append(("Logistic Regression", dict(rate=proportion(160, 200))))
-    return [entry("accuracy", table, "rows", numbers, item=who) for who, numbers in parts]
+    return [
+        entry("accuracy", table, "rows", numbers, item=who)
+        for who, numbers in parts
+    ]
 
 
 TABLES = {
@@ -49,7 +60,9 @@ def test_one_label_for_all_rows_predicts_nothing_on_any_table(claim):
 
 def copied(rate, but_unique):
     "100 samples of Adult, of which so many are rows, and rows but maybe for fnlwgt"
-    numbers = dict(rate=proportion(rate, 100), but_unique=proportion(but_unique, 100))
+    numbers = dict(
+        rate=proportion(rate, 100), but_unique=proportion(but_unique, 100)
+    )
     at = dict(test="copied_observations", times=64)
     return [entry("known_sample", "adult", "samples", numbers, **at)]
 
@@ -68,18 +81,33 @@ def gain(table, value, low, high, times=64):
 
 
 def test_exposure_is_of_all_tables_and_each_is_a_case():
-    rows = [gain("", 0.13, 0.06, 0.21), gain("iris", 0.08, -0.03, 0.2), gain("wine", 0.2, 0.1, 0.3)]
+    rows = [
+        gain("", 0.13, 0.06, 0.21),
+        gain("iris", 0.08, -0.03, 0.2),
+        gain("wine", 0.2, 0.1, 0.3),
+    ]
     found = of(rows)["exposure"]
     assert found.quantity.tolist() == ["statistic", "case", "case"]
     assert verdict("exposure", found) == "holds"
-    alone = claims.judge(claims.read("tabular")[-1], found[found.quantity == "case"][:0])
+    alone = claims.judge(
+        claims.read("tabular")[-1], found[found.quantity == "case"][:0]
+    )
     assert alone["verdict"] == "not asked"
 
 
 def header(found, asked):
-    rows = [entry("header", "adult", "splits", dict(rate=proportion(0, 4), lines=0, line_guess=0))]
+    rows = [
+        entry(
+            "header",
+            "adult",
+            "splits",
+            dict(rate=proportion(0, 4), lines=0, line_guess=0),
+        )
+    ]
     at = dict(test="header", times=64)
-    eyes = entry("eyes", "iris", "rows", dict(rate=proportion(found, asked)), **at)
+    eyes = entry(
+        "eyes", "iris", "rows", dict(rate=proportion(found, asked)), **at
+    )
     return of([*rows, eyes])["header only"]
 
 
@@ -92,10 +120,18 @@ def test_cuts_of_one_block_are_no_independent_units():
 
 def test_an_unknown_name_is_no_absence():
     known = dict(feature_completion=(30, 30))
-    row = pd.Series(dict(part="feature_completion", feature="Name", n=60) | dict(rate=0.0))
+    row = pd.Series(
+        dict(part="feature_completion", feature="Name", n=60) | dict(rate=0.0)
+    )
     row = pd.concat([row, pd.Series(dict(low=0.0, high=0.05))])
     assert sign(row, known) == "?"
-    assert sign(pd.concat([row.drop("feature"), pd.Series(dict(feature="fnlwgt"))]), known) == "✗"
+    assert (
+        sign(
+            pd.concat([row.drop("feature"), pd.Series(dict(feature="fnlwgt"))]),
+            known,
+        )
+        == "✗"
+    )
 
 
 def test_diversity_is_the_chance_of_two_different_values():

@@ -43,8 +43,13 @@ def told(word, begins):
 @pytest.fixture
 def at(tmp_path):
     "A folder with a table of somebody and a file of texts"
-    rows = [f"{17 * i % 101},{(7 * i % 13) / 2},{['low', 'mid', 'high'][i % 3]}" for i in range(40)]
-    (tmp_path / "my.csv").write_text("height,weight,grade\n" + "\n".join(rows) + "\n")
+    rows = [
+        f"{17 * i % 101},{(7 * i % 13) / 2},{['low', 'mid', 'high'][i % 3]}"
+        for i in range(40)
+    ]
+    (tmp_path / "my.csv").write_text(
+        "height,weight,grade\n" + "\n".join(rows) + "\n"
+    )
     texts = [
         f"The {a} of {b} was closed on a {c} in the rain, and nobody came."
         for a, b, c in zip(
@@ -53,7 +58,9 @@ def at(tmp_path):
             ["Monday", "Friday", "Sunday", "Tuesday"],
         )
     ]
-    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(f'"{t}"' for t in texts) + "\n")
+    (tmp_path / "texts.csv").write_text(
+        "text\n" + "\n".join(f'"{t}"' for t in texts) + "\n"
+    )
     return tmp_path
 
 
@@ -65,7 +72,9 @@ def run(code, cwd):
         else [sys.executable, "-c", code]
     )
     env = os.environ | dict(PYTHONPATH=str(TOP), MPLBACKEND="agg")
-    r = subprocess.run(cmd, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf8")
+    r = subprocess.run(
+        cmd, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf8"
+    )
     assert r.returncode == 0, f"{code}:\n{r.stdout}{r.stderr}"
     return r.stdout
 
@@ -87,7 +96,10 @@ OUTCOMES = {
     ("icl", 1): (None, 0.5),
     ("icl", 2): (None, dict(none=0.9, own=0.2, other=0.9, held_out=0.9)),
     ("iclinf", 1): (None, {1: 0, 10: 0, 100: 1}),
-    ("iclinf", 2): (dict(one="falls", all="rises"), dict(one="rises", all="rises")),
+    ("iclinf", 2): (
+        dict(one="falls", all="rises"),
+        dict(one="rises", all="rises"),
+    ),
     ("contextual", 1): (None, {0.02: 15, 0.2: 15, 5: 0}),
     ("contextual", 2): ("counterfactual", "contextual"),
     ("capacity", 1): (None, {8: 0, 32: 0, 128: 1}),
@@ -108,7 +120,10 @@ def test_every_experiment_has_its_outcome():
         (word, n)
         for word in notebooks(TOP / "nbs")
         for n, _ in enumerate(
-            yaml.safe_load(paper_file(word, "experiments.yaml").read_text(encoding="utf8")), 1
+            yaml.safe_load(
+                paper_file(word, "experiments.yaml").read_text(encoding="utf8")
+            ),
+            1,
         )
     }
     assert listed == {*OUTCOMES}
@@ -123,15 +138,23 @@ def test_experiment_runs_and_is_graded(word, number, tmp_path, monkeypatch):
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
     experiment = exercise(word, number)
     call = f"grade('{word}', {number}, predicted, run)"
-    assert experiment.code.strip().endswith(call), "the last line hands in prediction and run"
+    assert experiment.code.strip().endswith(call), (
+        "the last line hands in prediction and run"
+    )
     names = {}
     exec(experiment.code.split("grade(")[0], names)
     run = names["run"]
     right, wrong = OUTCOMES[word, number]
     if right is None:
         shown = offered(word, "RUN_READERS")[experiment.shown](wrong, run)
-        numbers = [value for guess, value in shown.values() if guess is not None]
-        right = dict(zip(wrong, numbers)) if experiment.form == "dict" else numbers[0]
+        numbers = [
+            value for guess, value in shown.values() if guess is not None
+        ]
+        right = (
+            dict(zip(wrong, numbers))
+            if experiment.form == "dict"
+            else numbers[0]
+        )
     graded = grade(word, number, right, run)
     assert graded == f"right. {experiment.follows}"
     assert "data:image/png" in graded._repr_html_()
@@ -150,7 +173,10 @@ def test_snippet_of_the_guide(at):
         "from memnb.exercises import exercise as _e; exec(_e('capacity', 1).code.split('grade(')[0])",
         'predicted = {r.n: r.bits/r.entropy for r in run[run.part == "synthetic"].itertuples()}',
     ]
-    shown = [f"print({l.split('#')[0].strip()})" if not l.startswith("from") else l for l in lines]
+    shown = [
+        f"print({l.split('#')[0].strip()})" if not l.startswith("from") else l
+        for l in lines
+    ]
     out = run(
         "\n".join(
             [
@@ -164,9 +190,12 @@ def test_snippet_of_the_guide(at):
     )
     asked, rest = out.split("```\n", 2)[0], out.split("\n```\n")[1].splitlines()
     assert (
-        "**Where is it full?** (10 minutes, easy)" in asked and "How many parameters" not in asked
+        "**Where is it full?** (10 minutes, easy)" in asked
+        and "How many parameters" not in asked
     )
-    assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[0].endswith("(2 more)")
+    assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[
+        0
+    ].endswith("(2 more)")
     assert (
         rest[1].startswith("right. ")
         and "are memorized, not 0 %" in rest[2]
@@ -185,18 +214,23 @@ def test_a_table_of_your_own(at):
     assert "<p>40 rows, 3 columns (height, weight, grade).</p>" in page
     told_of = dict(re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', page))
     names = next(v for q, v in told_of.items() if "column names" in q)
-    assert len(told_of) == 8 and names.startswith("cannot be asked")  # no model could know its name
+    assert len(told_of) == 8 and names.startswith(
+        "cannot be asked"
+    )  # no model could know its name
     line = next(v for q, v in told_of.items() if "what is the next?" in q)
     assert line.split(":")[0] in ("yes", "no", "open")
     lines = {*(at / "my.csv").read_text().splitlines()}
     said = re.findall(
-        "<tr><td><code>(.*?)</code></td>", page.split("<h2>What the model says</h2>")[1]
+        "<tr><td><code>(.*?)</code></td>",
+        page.split("<h2>What the model says</h2>")[1],
     )
     assert len(said) == 9 and {*said} <= lines
 
 
 def test_twenty_answers_to_judge(at):
-    pytest.importorskip("ipywidgets", reason="ipywidgets is missing: install the extra 'lab'")
+    pytest.importorskip(
+        "ipywidgets", reason="ipywidgets is missing: install the extra 'lab'"
+    )
     code = told("icl", "icl.review")
     out = run(
         f"from memnb import icl\nbox = {code}\nprint(box.children[0].value)\nbox.children[1].children[0].click()\n"
@@ -212,19 +246,24 @@ def test_bits_of_your_texts(at):
         "[...]", "['The gate of Orvath was closed in the rain.']"
     )
     out = run(
-        f'from memnb import capacity\nprint({code}.to_json(orient="records"))', at
+        f'from memnb import capacity\nprint({code}.to_json(orient="records"))',
+        at,
     )  # JSON has null for NaN
     (row,) = json.loads(out.splitlines()[-1])
     bits = {k: v for k, v in row.items() if k != "text"}
     assert row["text"] == "The gate of Orvath was closed in the rain."
-    assert all(isinstance(v, (int, float)) and math.isfinite(v) for v in bits.values()), bits
+    assert all(
+        isinstance(v, (int, float)) and math.isfinite(v) for v in bits.values()
+    ), bits
     assert bits["unintended"] >= 0
 
 
 @pytest.mark.slow
 def test_all_notions_of_your_texts(at):
     *found, page, table = run(told("compare", "memnb ask"), at).splitlines()
-    assert found and all("Orvath" in (at / f).read_text(encoding="utf8") for f in (page, table))
+    assert found and all(
+        "Orvath" in (at / f).read_text(encoding="utf8") for f in (page, table)
+    )
 
 
 def test_orders_by_threshold(at):
@@ -235,5 +274,7 @@ def test_orders_by_threshold(at):
 
 def test_every_page_has_a_slider():
     for p in PAPER_NOTEBOOKS:
-        code = ["".join(c["source"]) for c in json.loads(p.read_text())["cells"]]
+        code = [
+            "".join(c["source"]) for c in json.loads(p.read_text())["cells"]
+        ]
         assert sum("plots.slide(" in c for c in code) == 1, p.name

@@ -43,7 +43,9 @@ def serve(path):
         gc.collect(),
         gc.freeze(),
     )  # what forks share stays shared: no collection of theirs goes through it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is not waited for
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # who has ended is not waited for
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen()

@@ -28,9 +28,17 @@ def write_answers(
     there = {m["model"] for m in store.models()}
     names = [
         "smollm2",
-        *(f"planted:{d.name}" for d in sorted(share_dir("planted").iterdir()) if d.is_dir()),
+        *(
+            f"planted:{d.name}"
+            for d in sorted(share_dir("planted").iterdir())
+            if d.is_dir()
+        ),
     ]
-    found = {name: o for name, o in origins(folder).items() if not name.startswith(f"{word}-")}
+    found = {
+        name: o
+        for name, o in origins(folder).items()
+        if not name.startswith(f"{word}-")
+    }
     mine = {}
     for ident in map(ident_here, names):
         if ident not in there:
@@ -38,10 +46,16 @@ def write_answers(
         name = f"{word}-{re.sub(r'[^a-z0-9-]', '_', ident.partition('@')[0])}.jsonl.gz"
         n = store.export(Path(folder) / name, ident)
         mine[name] = dict(
-            model=ident, answers=n, code=code or code_version(), sha256=sha256(Path(folder) / name)
+            model=ident,
+            answers=n,
+            code=code or code_version(),
+            sha256=sha256(Path(folder) / name),
         )
     with replacing(Path(folder) / ORIGIN) as part:
-        part.write_text(json.dumps(found | mine, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        part.write_text(
+            json.dumps(found | mine, indent=1, sort_keys=True) + "\n",
+            encoding="utf-8",
+        )
     return mine
 
 
@@ -52,9 +66,15 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         os.environ["MEMNB_STORE"] = f"{tmp}/answers.sqlite"
-        done = batch(given.profile, out=Path(tmp) / "runs", workers=given.workers)
+        done = batch(
+            given.profile, out=Path(tmp) / "runs", workers=given.workers
+        )
         if wrong := [o for o in done if o.status != "done"]:
-            raise SystemExit(f"{wrong[0].name} {wrong[0].status}: nothing was written")
+            raise SystemExit(
+                f"{wrong[0].name} {wrong[0].status}: nothing was written"
+            )
         word = profile_file(given.profile).stem.replace("replay", "pages")
-        for name, o in write_answers(Store(), data_dir() / "answers", word).items():
+        for name, o in write_answers(
+            Store(), data_dir() / "answers", word
+        ).items():
             print(name, o["answers"])

@@ -67,12 +67,19 @@ def weights(L, d, vocab, length, seeds, device):
         return w.to(device).requires_grad_()
 
     def full(value, *shape):
-        return torch.full((len(seeds), *shape), value, device=device, requires_grad=True)
+        return torch.full(
+            (len(seeds), *shape), value, device=device, requires_grad=True
+        )
 
     out = {}
     out["wte"], out["wpe"] = normal(vocab, d), normal(length, d)
     for i in range(L):
-        for name, a, b in (("qkv", d, 3 * d), ("proj", d, d), ("up", d, 4 * d), ("down", 4 * d, d)):
+        for name, a, b in (
+            ("qkv", d, 3 * d),
+            ("proj", d, d),
+            ("up", d, 4 * d),
+            ("down", 4 * d, d),
+        ):
             out[f"{i}{name}"], out[f"{i}{name}b"] = normal(a, b), full(0.0, b)
         for name in ("ln1", "ln2"):
             out[f"{i}{name}"], out[f"{i}{name}b"] = full(1.0, d), full(0.0, d)
@@ -91,51 +98,84 @@ def losses(w, ids, L, d):
     heads = max(1, d // 8)
 
     def norm(x, name):
-        return F.layer_norm(x, (d,)) * w[name][:, None, None] + w[name + "b"][:, None, None]
+        return (
+            F.layer_norm(x, (d,)) * w[name][:, None, None]
+            + w[name + "b"][:, None, None]
+        )
 
     def linear(x, name):
         y = torch.baddbmm(w[name + "b"][:, None], x.flatten(1, 2), w[name])
         return y.view(M, B, T, -1)
 
     for i in range(L):
-        qkv = linear(norm(x, f"{i}ln1"), f"{i}qkv").view(M * B, T, 3, heads, d // heads)
+        qkv = linear(norm(x, f"{i}ln1"), f"{i}qkv").view(
+            M * B, T, 3, heads, d // heads
+        )
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + linear(a.transpose(1, 2).reshape(M, B, T, d), f"{i}proj")
-        x = x + linear(F.gelu(linear(norm(x, f"{i}ln2"), f"{i}up"), approximate="tanh"), f"{i}down")
+        x = x + linear(
+            F.gelu(linear(norm(x, f"{i}ln2"), f"{i}up"), approximate="tanh"),
+            f"{i}down",
+        )
     z = torch.bmm(norm(x, "ln").flatten(1, 2), w["wte"].transpose(1, 2))
-    return F.cross_entropy(z.flatten(0, 1), ids.flatten(), reduction="none").view(M, B, T)
+    return F.cross_entropy(
+        z.flatten(0, 1), ids.flatten(), reduction="none"
+    ).view(M, B, T)
 
 
 class Training:
     "Replicates of one model, with a state that can be kept and a step that is captured once"
 
     def __init__(self, name, steps, batch, seeds, device, vocab=V, length=S):
-        self.name, self.steps, self.seeds, self.device = name, steps, list(seeds), device
+        self.name, self.steps, self.seeds, self.device = (
+            name,
+            steps,
+            list(seeds),
+            device,
+        )
         self.L, self.d = map(int, name.split("x"))
         self.w = weights(self.L, self.d, vocab, length, self.seeds, device)
         self.params = sum(p[0].numel() for p in self.w.values())
         self.n = round(FILL * self.params / (length * math.log2(vocab)))
         self.batch = min(batch, self.n)
         sets = [
-            np.random.default_rng([s, self.n]).integers(vocab, size=(self.n, length)) for s in seeds
+            np.random.default_rng([s, self.n]).integers(
+                vocab, size=(self.n, length)
+            )
+            for s in seeds
         ]
         self.data = torch.tensor(np.stack(sets), device=device)
         self.peak, self.done, self.spent = min(0.64 / self.d, 0.04), 0, 0.0
         self.m = {k: torch.zeros_like(p) for k, p in self.w.items()}
         self.v = {k: torch.zeros_like(p) for k, p in self.w.items()}
-        self.at = torch.zeros(len(self.seeds), self.batch, dtype=torch.long, device=device)
-        self.rate, self.fix1, self.fix2 = (torch.zeros((), device=device) for _ in range(3))
+        self.at = torch.zeros(
+            len(self.seeds), self.batch, dtype=torch.long, device=device
+        )
+        self.rate, self.fix1, self.fix2 = (
+            torch.zeros((), device=device) for _ in range(3)
+        )
         self.rng = [np.random.default_rng([s, 7]) for s in self.seeds]
-        self.left, self.graph, self.vocab, self.length = None, None, vocab, length
+        self.left, self.graph, self.vocab, self.length = (
+            None,
+            None,
+            vocab,
+            length,
+        )
 
     def step(self):
         "One step of Adam on the batch at `at`, without a word to the CPU"
         rows = torch.arange(len(self.seeds), device=self.device)[:, None]
-        loss = losses(self.w, self.data[rows, self.at], self.L, self.d).mean((1, 2)).sum()
+        loss = (
+            losses(self.w, self.data[rows, self.at], self.L, self.d)
+            .mean((1, 2))
+            .sum()
+        )
         grads = torch.autograd.grad(loss, list(self.w.values()))
         w, m, v = (list(d.values()) for d in (self.w, self.m, self.v))
-        with torch.no_grad():  # all weights at once: a kernel for each takes longer
+        with (
+            torch.no_grad()
+        ):  # all weights at once: a kernel for each takes longer
             torch._foreach_lerp_(m, grads, 0.05)
             torch._foreach_lerp_(v, torch._foreach_mul(grads, grads), 0.005)
             size = torch._foreach_mul(v, self.fix2)
@@ -164,14 +204,23 @@ class Training:
         for _ in range(steps):
             if self.left is None or self.left.shape[1] < self.batch:
                 new = np.stack([r.permutation(self.n) for r in self.rng])
-                self.left = new if self.left is None else np.concatenate([self.left, new], 1)
-            now, self.left = self.left[:, : self.batch], self.left[:, self.batch :]
+                self.left = (
+                    new
+                    if self.left is None
+                    else np.concatenate([self.left, new], 1)
+                )
+            now, self.left = (
+                self.left[:, : self.batch],
+                self.left[:, self.batch :],
+            )
             self.at.copy_(torch.tensor(now))
             self.done += 1
             warm = max(1, round(0.3 * self.steps))
             far = (self.done - warm) / max(1, self.steps - warm)
             half = 0.5 * (1 + math.cos(math.pi * max(0.0, far)))
-            self.rate.fill_(self.peak * (self.done / warm if self.done < warm else half))
+            self.rate.fill_(
+                self.peak * (self.done / warm if self.done < warm else half)
+            )
             self.fix1.fill_(1 / (1 - 0.95**self.done))
             self.fix2.fill_(1 / (1 - 0.995**self.done))
             self.graph.replay() if self.graph else self.step()
@@ -181,25 +230,44 @@ class Training:
 
     def bits(self):
         "Bits memorized by each replicate"
-        total = torch.zeros(len(self.seeds), dtype=torch.float64, device=self.device)
+        total = torch.zeros(
+            len(self.seeds), dtype=torch.float64, device=self.device
+        )
         with torch.no_grad():
             for x in self.data.split(256, 1):
                 total += losses(self.w, x, self.L, self.d).double().sum((1, 2))
-        return self.n * self.length * math.log2(self.vocab) - total.cpu().numpy() / math.log(2)
+        return self.n * self.length * math.log2(
+            self.vocab
+        ) - total.cpu().numpy() / math.log(2)
 
     def state(self):
         "All that a training needs to go on"
-        tensors = [{k: p.detach().clone() for k, p in d.items()} for d in (self.w, self.m, self.v)]
+        tensors = [
+            {k: p.detach().clone() for k, p in d.items()}
+            for d in (self.w, self.m, self.v)
+        ]
         rng = [r.bit_generator.state for r in self.rng]
-        return dict(tensors=tensors, done=self.done, spent=self.spent, rng=rng, left=self.left)
+        return dict(
+            tensors=tensors,
+            done=self.done,
+            spent=self.spent,
+            rng=rng,
+            left=self.left,
+        )
 
     def load(self, state):
         "Go on from a state"
         with torch.no_grad():
-            for own, kept in zip((self.w, self.m, self.v), state["tensors"], strict=True):
+            for own, kept in zip(
+                (self.w, self.m, self.v), state["tensors"], strict=True
+            ):
                 for k, p in own.items():
                     p.copy_(kept[k])
-        self.done, self.spent, self.left = state["done"], state["spent"], state["left"]
+        self.done, self.spent, self.left = (
+            state["done"],
+            state["spent"],
+            state["left"],
+        )
         for r, s in zip(self.rng, state["rng"], strict=True):
             r.bit_generator.state = s
 
@@ -207,17 +275,30 @@ class Training:
 def rows_of(t, bits):
     "A training as rows of memnb: bits by the number of steps, a replicate each"
     same = dict(
-        part="ladder", setting=f"batch {t.batch}", config=t.name, precision="fp32", quantity="bits"
+        part="ladder",
+        setting=f"batch {t.batch}",
+        config=t.name,
+        precision="fp32",
+        quantity="bits",
     )
     same |= dict(
-        vocab=t.vocab, length=t.length, sequences=t.n, x=t.steps, model="gpt", mode="train"
+        vocab=t.vocab,
+        length=t.length,
+        sequences=t.n,
+        x=t.steps,
+        model="gpt",
+        mode="train",
     )
     code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
     same |= dict(
-        profile="gpu", seed=t.seeds[0], code=f"capacity_gpu+{code}", when=f"{date.today()}"
+        profile="gpu",
+        seed=t.seeds[0],
+        code=f"capacity_gpu+{code}",
+        when=f"{date.today()}",
     )
     return [
-        same | dict(run=s, value=round(float(b), 6)) for s, b in zip(t.seeds, bits, strict=True)
+        same | dict(run=s, value=round(float(b), 6))
+        for s, b in zip(t.seeds, bits, strict=True)
     ]
 
 
@@ -291,7 +372,9 @@ def record(out):
     d = pd.read_csv(Path(out) / "capacity_gpu.csv")
     made = ["model", "mode", "profile", "seed", "code", "when"]
     who = dict(model="gpt", mode="train")
-    rows = results.record("capacity", d.drop(columns=made), "gpu", int(d.seed.min()), **who)
+    rows = results.record(
+        "capacity", d.drop(columns=made), "gpu", int(d.seed.min()), **who
+    )
     print(f"{len(rows)} rows recorded")
 
 
@@ -301,11 +384,30 @@ if __name__ == "__main__":
     p.add_argument("--out", default="capacity_gpu")
     p.add_argument("--seeds", type=int, default=SEEDS)
     p.add_argument("--toy", action="store_true", help="tiny sizes, on the CPU")
-    p.add_argument("--record", metavar="OUT", help="write the rows of a run to memnb's folder")
+    p.add_argument(
+        "--record",
+        metavar="OUT",
+        help="write the rows of a run to memnb's folder",
+    )
     a = p.parse_args()
     if a.record:
         record(a.record)
     elif a.toy:
-        run([("1x8", 60, 8), ("2x8", 60, 8)], a.minutes, a.out, range(2), "cpu", 64, 16, chunk=20)
+        run(
+            [("1x8", 60, 8), ("2x8", 60, 8)],
+            a.minutes,
+            a.out,
+            range(2),
+            "cpu",
+            64,
+            16,
+            chunk=20,
+        )
     else:
-        run(PLAN, a.minutes, a.out, range(a.seeds), "cuda" if torch.cuda.is_available() else "cpu")
+        run(
+            PLAN,
+            a.minutes,
+            a.out,
+            range(a.seeds),
+            "cuda" if torch.cuda.is_available() else "cpu",
+        )

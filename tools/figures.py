@@ -28,7 +28,9 @@ from memnb.results import measured
 from memnb.run.redraw import figure_or_table, figures_of, redraw
 
 TEXTS = Path(__file__).resolve().parents[1] / "tests/figures"
-FIRST = 3  # points of a series that are written out; the mean stands for the others
+FIRST = (
+    3  # points of a series that are written out; the mean stands for the others
+)
 WORDS = 12  # texts of an axes that are written out
 
 
@@ -45,9 +47,15 @@ def numbers(values) -> str:
 def colour(rgba) -> str:
     "The hex colour of an artist; `many` where its parts differ, `-` where it has none"
     colours = np.atleast_1d(np.asarray(rgba, dtype=object))
-    if colours.dtype == object and colours.ndim == 1 and isinstance(rgba, str | tuple):
+    if (
+        colours.dtype == object
+        and colours.ndim == 1
+        and isinstance(rgba, str | tuple)
+    ):
         return to_hex(rgba) if rgba != "none" else "-"
-    hexes = {to_hex(c) for c in np.atleast_2d(np.asarray(rgba, float)) if len(c)}
+    hexes = {
+        to_hex(c) for c in np.atleast_2d(np.asarray(rgba, float)) if len(c)
+    }
     return hexes.pop() if len(hexes) == 1 else "many" if hexes else "-"
 
 
@@ -69,13 +77,23 @@ def of_containers(ax: Axes) -> Iterator[tuple]:
         label = container.get_label() or ""
         if isinstance(container, BarContainer):
             bars = list(container.patches)
-            tone = colour(np.array([b.get_facecolor() for b in bars])) if bars else "-"
+            tone = (
+                colour(np.array([b.get_facecolor() for b in bars]))
+                if bars
+                else "-"
+            )
             yield "bars", label, tone, [corners(b) for b in bars], bars
         elif isinstance(container, ErrorbarContainer):
             line, caps, arms = container.lines
             if line is not None:
                 tone = colour(line.get_color())
-                yield f"points {line.get_marker()}", label, tone, line.get_xydata(), [line]
+                yield (
+                    f"points {line.get_marker()}",
+                    label,
+                    tone,
+                    line.get_xydata(),
+                    [line],
+                )
             tone = colour(arms[0].get_color()) if arms else "-"
             yield "error bars", label, tone, ends(arms), [*caps, *arms]
 
@@ -92,7 +110,13 @@ def of_collections(ax: Axes) -> Iterator[tuple]:
             yield "points", label, tone, collection.get_offsets(), [collection]
         elif collection.get_array() is not None:
             values = np.ma.filled(collection.get_array(), np.nan).reshape(-1, 1)
-            yield f"cells {collection.get_cmap().name}", label, "many", values, [collection]
+            yield (
+                f"cells {collection.get_cmap().name}",
+                label,
+                "many",
+                values,
+                [collection],
+            )
         else:
             tone = colour(collection.get_facecolor())
             vertices = [v for p in collection.get_paths() for v in p.vertices]
@@ -110,10 +134,22 @@ def series(ax: Axes) -> Iterator[tuple]:
         kind = "line" if marker in ("None", "", None) else f"points {marker}"
         if line.get_linestyle() not in ("None", "", "-", " "):
             kind += f" {line.get_linestyle()}"
-        yield kind, str(line.get_label()), colour(line.get_color()), line.get_xydata(), [line]
+        yield (
+            kind,
+            str(line.get_label()),
+            colour(line.get_color()),
+            line.get_xydata(),
+            [line],
+        )
     for patch in ax.patches:
         tone = colour(patch.get_facecolor())
-        yield type(patch).__name__.lower(), str(patch.get_label()), tone, [corners(patch)], [patch]
+        yield (
+            type(patch).__name__.lower(),
+            str(patch.get_label()),
+            tone,
+            [corners(patch)],
+            [patch],
+        )
     yield from of_collections(ax)
     for image in ax.images:
         values = np.ma.filled(image.get_array(), np.nan).reshape(-1, 1)
@@ -128,7 +164,9 @@ def of_series(ax: Axes) -> Iterator[str]:
             continue
         told.update(map(id, artists))
         name = "" if label.startswith("_") else label
-        groups.setdefault((kind, name, tone), []).append(np.asarray(rows, float))
+        groups.setdefault((kind, name, tone), []).append(
+            np.asarray(rows, float)
+        )
     for (kind, name, tone), parts in groups.items():
         parts = [p for p in parts if len(p)]
         if not parts:
@@ -142,7 +180,9 @@ def of_series(ax: Axes) -> Iterator[str]:
 
 def ticks(axis) -> str:
     "What is written at the ticks of an axis whose ticks were chosen; empty where matplotlib chose them"
-    if not isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator):
+    if not isinstance(
+        axis.get_major_locator(), FixedLocator | StrCategoryLocator
+    ):
         return ""
     words = axis.get_major_formatter().format_ticks(axis.get_majorticklocs())
     return " | ".join(map(str, words)) if any(words) else ""
@@ -160,7 +200,10 @@ def of_axes(ax: Axes) -> Iterator[str]:
         if words := ticks(axis):
             yield f"    ticks {words!r}"
     if legend := ax.get_legend():
-        names = [legend.get_title().get_text(), *(t.get_text() for t in legend.get_texts())]
+        names = [
+            legend.get_title().get_text(),
+            *(t.get_text() for t in legend.get_texts()),
+        ]
         yield f"    legend {' | '.join(names)!r}"
     yield from of_series(ax)
     if words := [t.get_text() for t in ax.texts if t.get_text()]:
@@ -170,9 +213,13 @@ def of_axes(ax: Axes) -> Iterator[str]:
 def described(fig: Figure) -> str:
     "A figure as text: what stands in its title and foot, and each of its axes"
     said = getattr(fig, "said", {})
-    lines = [f"  said {said[part]!r}" for part in ("Title", "Foot") if said.get(part)]
+    lines = [
+        f"  said {said[part]!r}" for part in ("Title", "Foot") if said.get(part)
+    ]
     for legend in fig.legends:
-        lines.append(f"  legend {' | '.join(t.get_text() for t in legend.get_texts())!r}")
+        lines.append(
+            f"  legend {' | '.join(t.get_text() for t in legend.get_texts())!r}"
+        )
     for number_of, ax in enumerate(fig.axes, 1):
         lines += [f" axes {number_of}", *of_axes(ax)]
     return "\n".join(lines)
@@ -180,9 +227,13 @@ def described(fig: Figure) -> str:
 
 def described_table(table: pd.DataFrame) -> str:
     "A figure that is a table: its columns and first rows"
-    lines = [f"  table of {len(table)} rows: {' | '.join(map(str, table.columns))!r}"]
+    lines = [
+        f"  table of {len(table)} rows: {' | '.join(map(str, table.columns))!r}"
+    ]
     for row in table.head(FIRST).itertuples():
-        lines.append("    " + " | ".join(str(cell).replace("\n", " ") for cell in row))
+        lines.append(
+            "    " + " | ".join(str(cell).replace("\n", " ") for cell in row)
+        )
     return "\n".join(lines)
 
 
@@ -193,7 +244,9 @@ def text_of(word: str) -> str:
     for name in figures_of(word):
         fig = figure_or_table(word, name, every=rows)
         is_table = isinstance(fig, pd.DataFrame)
-        parts.append(f"{name}\n{described_table(fig) if is_table else described(fig)}\n")
+        parts.append(
+            f"{name}\n{described_table(fig) if is_table else described(fig)}\n"
+        )
         if not is_table:
             plt.close(fig)
     return "\n".join(parts)
@@ -207,12 +260,17 @@ def alike(one: str, other: str) -> bool:
     if _NUMBER.split(one) != _NUMBER.split(other):
         return False
     pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
-    return all(np.isclose(float(a), float(b), rtol=0.011, atol=1e-9) for a, b in pairs)
+    return all(
+        np.isclose(float(a), float(b), rtol=0.011, atol=1e-9) for a, b in pairs
+    )
 
 
 def differences(was: str, now: str) -> list[str]:
     "Lines of two texts of figures that differ, each behind the name of its figure"
-    figures = [dict(f.split("\n", 1) for f in text.strip().split("\n\n")) for text in (was, now)]
+    figures = [
+        dict(f.split("\n", 1) for f in text.strip().split("\n\n"))
+        for text in (was, now)
+    ]
     before, after = figures
     found = [f"{name}: no longer drawn" for name in before if name not in after]
     found += [f"{name}: new" for name in after if name not in before]
@@ -252,7 +310,13 @@ def write_pictures(words: list[str]):
 if __name__ == "__main__":
     matplotlib.use("agg")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("papers", nargs="*", help="words of papers, by default all")
-    parser.add_argument("--text", action="store_true", help="write tests/figures/*.txt instead")
+    parser.add_argument(
+        "papers", nargs="*", help="words of papers, by default all"
+    )
+    parser.add_argument(
+        "--text", action="store_true", help="write tests/figures/*.txt instead"
+    )
     given = parser.parse_args()
-    (write_texts if given.text else write_pictures)(given.papers or list(notebooks()))
+    (write_texts if given.text else write_pictures)(
+        given.papers or list(notebooks())
+    )

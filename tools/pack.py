@@ -22,12 +22,25 @@ def pack_adapter(
     whole, out, steps = read_adapter(folder), {}, {}
     for a in (n for n in whole if "lora_A" in n):
         b = a.replace("lora_A", "lora_B")
-        (qb, rb), (qa, ra) = (torch.linalg.qr(x.double()) for x in (whole[b], whole[a].T))
+        (qb, rb), (qa, ra) = (
+            torch.linalg.qr(x.double()) for x in (whole[b], whole[a].T)
+        )
         u, s, vt = torch.linalg.svd(rb @ ra.T)
-        for name, vectors in ((a, (qa @ vt.T) * s.sqrt()), (b, (qb @ u) * s.sqrt())):
+        for name, vectors in (
+            (a, (qa @ vt.T) * s.sqrt()),
+            (b, (qb @ u) * s.sqrt()),
+        ):
             by = step * vectors.square().mean(0).sqrt().clamp(min=1e-12)
-            q = (vectors / by).round().clamp(-127, 127).to(torch.int8).T.contiguous()
-            out[name] = torch.tensor([*zlib.compress(q.numpy().tobytes(), 9)], dtype=torch.uint8)
+            q = (
+                (vectors / by)
+                .round()
+                .clamp(-127, 127)
+                .to(torch.int8)
+                .T.contiguous()
+            )
+            out[name] = torch.tensor(
+                [*zlib.compress(q.numpy().tobytes(), 9)], dtype=torch.uint8
+            )
             steps[name] = by.float()
     out["steps"] = torch.stack([steps[name] for name in sorted(steps)])
     with replacing(Path(folder) / ADAPTER) as part:

@@ -32,21 +32,36 @@ def membership(member, other, fpr: float = 0.01) -> dict:
     a, b = (np.asarray(x, float) for x in (member, other))
     m = min(len(a), len(b))
     if not m:
-        raise ValueError("membership needs members and others, at least one each")
+        raise ValueError(
+            "membership needs members and others, at least one each"
+        )
     if np.isnan(a).any() or np.isnan(b).any():
         return dict.fromkeys(("f1", "best_f1", "auc", "tpr"), np.nan)
 
-    def roc(a, b):  # shares called members: (of the others, of the members), a point a threshold
-        score = -rankdata(np.concatenate([a, b]))  # ranks, as a loss may be infinite
-        return roc_curve(np.repeat([1, 0], [len(a), len(b)]), score, drop_intermediate=False)[:2]
+    def roc(
+        a, b
+    ):  # shares called members: (of the others, of the members), a point a threshold
+        score = -rankdata(
+            np.concatenate([a, b])
+        )  # ranks, as a loss may be infinite
+        return roc_curve(
+            np.repeat([1, 0], [len(a), len(b)]), score, drop_intermediate=False
+        )[:2]
 
     (x, t), (u, v) = roc(a, b), roc(a[:m], b[:m])
-    scores = dict(f1=np.interp(1, u + v, v), best_f1=(2 * v / (u + v + 1)).max(), auc=auc(x, t))
-    return {k: float(v) for k, v in scores.items()} | dict(tpr=float(t[x <= fpr].max()), pairs=m)
+    scores = dict(
+        f1=np.interp(1, u + v, v),
+        best_f1=(2 * v / (u + v + 1)).max(),
+        auc=auc(x, t),
+    )
+    return {k: float(v) for k, v in scores.items()} | dict(
+        tpr=float(t[x <= fpr].max()), pairs=m
+    )
 
 # %% ../../nbs/capacity/attack.ipynb #324f535b
 LAWS = dict(
-    consistent=dict(c1=1.3405, k=-33.136, b=-0.03368), printed=dict(c1=1.34, c2=-0.034, c3=-33.14)
+    consistent=dict(c1=1.3405, k=-33.136, b=-0.03368),
+    printed=dict(c1=1.34, c2=-0.034, c3=-33.14),
 )
 
 
@@ -60,7 +75,9 @@ def membership_law(n, params, form: str = "consistent"):
     c, n = LAWS[form], np.asarray(n, float)
     if form == "consistent":
         return law_curve(n / params, **c)
-    return 0.5 * (1 + c["c1"] * expit(c["c2"] * (ALPHA["figure"] * params / n + c["c3"])))
+    return 0.5 * (
+        1 + c["c1"] * expit(c["c2"] * (ALPHA["figure"] * params / n + c["c3"]))
+    )
 
 # %% ../../nbs/capacity/attack.ipynb #f635d2bf
 def samples_for(f1: float, params: int) -> float:
@@ -79,8 +96,13 @@ def predictions():
     rows = []
     for name, s in GPT2.items():
         p = gpt.Config(*map(int, s.split("x")), 50257).n_params
-        rows += [(f"GPT-2 {name}", s, p, f, samples_for(f, p)) for f in (0.55, 0.75, 0.95)]
-    t = pd.DataFrame(rows, columns=["model", "config", "params", "f1", "samples"])
+        rows += [
+            (f"GPT-2 {name}", s, p, f, samples_for(f, p))
+            for f in (0.55, 0.75, 0.95)
+        ]
+    t = pd.DataFrame(
+        rows, columns=["model", "config", "params", "f1", "samples"]
+    )
     return t.assign(tokens_per_param=64 * t.samples / t.params)
 
 # %% ../../nbs/capacity/attack.ipynb #c4c4fe37
@@ -92,7 +114,11 @@ def fit_law(ratio, f1) -> dict | None:
     mid = float(np.interp(0.75, np.sort(y), x[np.argsort(y)])) or float(x.max())
     try:
         c, _ = curve_fit(
-            lambda r, c1, k, b: law_curve(r / mid, c1, k, b), x, y, (1.1, -2.0, -0.8), maxfev=20000
+            lambda r, c1, k, b: law_curve(r / mid, c1, k, b),
+            x,
+            y,
+            (1.1, -2.0, -0.8),
+            maxfev=20000,
         )
     except RuntimeError:
         return None
@@ -105,5 +131,11 @@ def left_out(table):
     for c, g in table.groupby("config", sort=False):
         rest = table[table.config != c]
         if law := fit_law(rest.n / rest.params, rest.f1):
-            rows.append((c, len(g), float(abs(law_curve(g.n / g.params, **law) - g.f1).max())))
+            rows.append(
+                (
+                    c,
+                    len(g),
+                    float(abs(law_curve(g.n / g.params, **law) - g.f1).max()),
+                )
+            )
     return pd.DataFrame(rows, columns=["config", "points", "error"])

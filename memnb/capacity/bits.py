@@ -33,8 +33,12 @@ def shape(name: str, vocab: int = 2048, length: int = 64) -> gpt.Config:
     "The model that a name stands for: layers and width, as '1x32'"
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(name))
     if not found:
-        raise ValueError(f"a model is spelled LxD, layers and width, as '1x32'; not {name!r}")
-    return gpt.Config(layers=int(found[1]), d=int(found[2]), vocab=vocab, length=length)
+        raise ValueError(
+            f"a model is spelled LxD, layers and width, as '1x32'; not {name!r}"
+        )
+    return gpt.Config(
+        layers=int(found[1]), d=int(found[2]), vocab=vocab, length=length
+    )
 
 
 def data_bits(n: int, c: gpt.Config) -> float:
@@ -50,7 +54,9 @@ def trainings(rows, *parts: str):
     d = results.select(rows, part=parts)
     if not len(d):
         return d.rename(columns=dict(sequences="n"))
-    each = d.set_index(["part", "config", "vocab", "length", "precision", "sequences", "run"]).index
+    each = d.set_index(
+        ["part", "config", "vocab", "length", "precision", "sequences", "run"]
+    ).index
     d = d[~each.isin(each[d.quantity == "note"])]
     runs = results.wide(d.dropna(axis=1, how="all"))
     whole = dict.fromkeys(("sequences", "run", "vocab", "length"), int)
@@ -60,20 +66,38 @@ def trainings(rows, *parts: str):
 BINS = np.linspace(0, 3.2, 65)
 
 
-def run_keys(part: str, c: gpt.Config, n: int, run: int, precision: str = "fp32") -> dict:
+def run_keys(
+    part: str, c: gpt.Config, n: int, run: int, precision: str = "fp32"
+) -> dict:
     "What names a training in the long form: its part, model, sequences, replicate and number format"
     size = dict(config=f"{c.layers}x{c.d}", vocab=c.vocab, length=c.length)
-    return dict(part=part) | size | dict(precision=precision, sequences=n, run=run)
+    return (
+        dict(part=part) | size | dict(precision=precision, sequences=n, run=run)
+    )
 
 
-def run_row(part: str, fit: gpt.Fit, n: int, run: int, precision: str = "fp32") -> dict:
+def run_row(
+    part: str, fit: gpt.Fit, n: int, run: int, precision: str = "fp32"
+) -> dict:
     "A training as a row: its keys, bits or saved, loss (nats per token), epochs, flops, note"
     c, bits = fit.config, dict(saved=fit.bits)
     if part not in ("text", "doubled", "limit"):
-        bits = dict(entropy=data_bits(n, c), bits=fit.bits, bpp=fit.bits / c.n_params)
-    loss, epochs = float(-np.mean(fit.logprobs)) / c.length, float(fit.table.epoch.max())
-    more = dict(loss=loss, epochs=round(epochs, 2), flops=fit.flops, note=fit.note)
-    return run_keys(part, c, n, run, precision) | dict(params=c.n_params) | bits | more
+        bits = dict(
+            entropy=data_bits(n, c), bits=fit.bits, bpp=fit.bits / c.n_params
+        )
+    loss, epochs = (
+        float(-np.mean(fit.logprobs)) / c.length,
+        float(fit.table.epoch.max()),
+    )
+    more = dict(
+        loss=loss, epochs=round(epochs, 2), flops=fit.flops, note=fit.note
+    )
+    return (
+        run_keys(part, c, n, run, precision)
+        | dict(params=c.n_params)
+        | bits
+        | more
+    )
 
 
 def compression_rates(logprobs, c: gpt.Config):
@@ -85,14 +109,22 @@ def _histograms(rows, kind):
     "Of each model the rates of one training: the first whose data it cannot hold, else the last"
 
     def over(r):
-        return r["ratio"] > 1 if "ratio" in r else r["entropy"] > ALPHA["tables"] * r["params"]
+        return (
+            r["ratio"] > 1
+            if "ratio" in r
+            else r["entropy"] > ALPHA["tables"] * r["params"]
+        )
 
     whole = [r for r in rows if "rates" in r and not r.get("note")]
-    rated = [r for r in whole if (r["part"], r["run"]) == (kind, rows[0]["run"])]
+    rated = [
+        r for r in whole if (r["part"], r["run"]) == (kind, rows[0]["run"])
+    ]
     for config in dict.fromkeys(r["config"] for r in rated):
         own = [r for r in rated if r["config"] == config]
         shown = next(filter(over, own), own[-1])
-        one = {k: v for k, v in shown.items() if k in results.COLUMNS} | dict(part="rates")
+        one = {k: v for k, v in shown.items() if k in results.COLUMNS} | dict(
+            part="rates"
+        )
         for side, rates in zip(("train", "held-out"), shown["rates"]):
             counts, _ = np.histogram(np.clip(rates, BINS[0], BINS[-1]), BINS)
             for x, count in zip((BINS[1:] + BINS[:-1]) / 2, counts):
@@ -114,9 +146,18 @@ def long_rows(rows: list, kind: str = ""):
             one = {k: v for k, v in r.items() if k in results.COLUMNS}
             points.append(one | dict(quantity="note", text=r["note"]))
         elif "quantity" not in r:
-            runs.append({k: v for k, v in r.items() if k not in ("note", "rates")})
-    d, points = pd.DataFrame(runs), pd.DataFrame([*points, *_histograms(rows, kind)])
-    long = [results.long(d, [c for c in d if c not in results.COLUMNS])] if len(d) else []
+            runs.append(
+                {k: v for k, v in r.items() if k not in ("note", "rates")}
+            )
+    d, points = (
+        pd.DataFrame(runs),
+        pd.DataFrame([*points, *_histograms(rows, kind)]),
+    )
+    long = (
+        [results.long(d, [c for c in d if c not in results.COLUMNS])]
+        if len(d)
+        else []
+    )
     return pd.concat([*long, points], ignore_index=True)
 
 # %% ../../nbs/capacity/bits.ipynb #83ca23d5
@@ -125,7 +166,9 @@ def _held_out(n, c, run):
     return gpt.random_data(n, c.length, c.vocab, seed=10**6 + run)
 
 
-def count_trainings(jobs: list, epochs: float = 100, batch: int = 32, steps: int = None, **_):
+def count_trainings(
+    jobs: list, epochs: float = 100, batch: int = 32, steps: int = None, **_
+):
     "Add to what is counted what trainings of (gpt.Config, sequences) would cost, without data for them"
     for c, n in jobs:
         seen = steps * min(batch, n) if steps else n * epochs
@@ -145,18 +188,33 @@ def _filling(c, times=4.8):
 
 def state_folder(folder, *what):
     "Where states of these trainings are kept, to go on from after a stop: below the folder, if there is one"
-    return folder and Path(folder) / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+    return (
+        folder
+        and Path(folder) / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+    )
 
 
 def random_fits(
-    jobs: list,  # of (part, gpt.Config, sequences)
-    precision: str = "fp32",  # a name in `gpt.PRECISIONS`
-    run: int = 0,  # number of the replicate: seed of data and weights
-    at: list = None,  # numbers of the jobs, added to the seed of the weights
-    folder=None,  # where states are kept
-    **train,  # for gpt.fit
-) -> list:  # of gpt.Fit
-    "Trainings on random tokens, side by side; none where costs are counted"
+    jobs: list,
+    precision: str = "fp32",
+    run: int = 0,
+    at: list = None,
+    folder=None,
+    **train,
+) -> list:
+    """Trainings on random tokens, side by side; none where costs are counted
+
+    Args:
+        jobs: of (part, gpt.Config, sequences)
+        precision: a name in `gpt.PRECISIONS`
+        run: number of the replicate: seed of data and weights
+        at: numbers of the jobs, added to the seed of the weights
+        folder: where states are kept
+        **train: for gpt.fit
+
+    Returns:
+        of gpt.Fit
+    """
     if counted():
         count_trainings([(c, n) for _, c, n in jobs], **train)
         return []
@@ -181,7 +239,9 @@ def _trained(jobs, held, run, at=None, **train):
     fits, rows = random_fits(jobs, run=run, at=at, **train), []
     for (part, c, n), f in zip(jobs, fits):  # no fits where costs are counted
         scores = f.logprobs, f.scores(_held_out(held, c, run)).sum(1)
-        row = run_row(part, f, n, run) | membership(*(-s / c.length for s in scores))
+        row = run_row(part, f, n, run) | membership(
+            *(-s / c.length for s in scores)
+        )
         rows.append(row | dict(rates=[compression_rates(s, c) for s in scores]))
         one = run_keys("curve", c, n, run) | dict(setting=part, quantity="bits")
         curve = zip(f.table.epoch, f.table.bits) if part == "synthetic" else ()
@@ -189,7 +249,9 @@ def _trained(jobs, held, run, at=None, **train):
     return rows
 
 
-def random_jobs(models: list, sizes: list, vocab: int, length: int, part: str) -> dict:
+def random_jobs(
+    models: list, sizes: list, vocab: int, length: int, part: str
+) -> dict:
     """The trainings on random tokens: number -> (part, gpt.Config, sequences).
 
     Of the part 'precision' one size a model, the first that it cannot hold, else the last.
@@ -202,59 +264,111 @@ def random_jobs(models: list, sizes: list, vocab: int, length: int, part: str) -
         room = ALPHA["tables"] * c.n_params
         return next((n for n in sizes if data_bits(n, c) > room), sizes[-1])
 
-    every = enumerate((part, shape(m, vocab, length), n) for m in models for n in sizes)
-    return {i: j for i, j in every if part != "precision" or j[2] == fills(j[1])}
+    every = enumerate(
+        (part, shape(m, vocab, length), n) for m in models for n in sizes
+    )
+    return {
+        i: j for i, j in every if part != "precision" or j[2] == fills(j[1])
+    }
 
 
 def synthetic(
-    models: list,  # names, as ['1x32']
-    sizes: list,  # numbers of sequences
-    vocab: int = 2048,  # number of tokens
-    length: int = 64,  # tokens of a sequence
-    seeds: int = 1,  # replicates, with data and weights of their own
-    held: int = 256,  # held-out sequences, for membership
-    seed: int = 0,  # of the first replicate
-    part: str = "synthetic",  # name of these rows
-    **train,  # for gpt.fit: epochs, batch, lr, device; folder: where states are kept
+    models: list,
+    sizes: list,
+    vocab: int = 2048,
+    length: int = 64,
+    seeds: int = 1,
+    held: int = 256,
+    seed: int = 0,
+    part: str = "synthetic",
+    **train,
 ):
-    "Bits that models memorize of random data, as measured rows; beside them parts `curve` (by epoch) and `rates`"
+    """Bits that models memorize of random data, as measured rows; beside them parts `curve` (by epoch) and `rates`
+
+    Args:
+        models: names, as ['1x32']
+        sizes: numbers of sequences
+        vocab: number of tokens
+        length: tokens of a sequence
+        seeds: replicates, with data and weights of their own
+        held: held-out sequences, for membership
+        seed: of the first replicate
+        part: name of these rows
+        **train: for gpt.fit: epochs, batch, lr, device; folder: where states are kept
+    """
     jobs = random_jobs(models, sizes, vocab, length, part)
     every = range(seed, seed + seeds)
     return long_rows(
-        [r for s in every for r in _trained([*jobs.values()], held, s, [*jobs], **train)],
+        [
+            r
+            for s in every
+            for r in _trained([*jobs.values()], held, s, [*jobs], **train)
+        ],
         "synthetic",
     )
 
 
 def sweep(
-    model: str,  # name, as '2x128'
-    what: str,  # 'length' or 'vocab'
-    values: list,  # of S or V
-    n: int,  # sequences; 0: so many that the data hold 4.8 bits per parameter
-    vocab: int = 2048,  # number of tokens
-    length: int = 64,  # tokens of a sequence
-    held: int = 256,  # held-out sequences
-    seed: int = 0,  # of data and weights
-    **train,  # for gpt.fit
+    model: str,
+    what: str,
+    values: list,
+    n: int,
+    vocab: int = 2048,
+    length: int = 64,
+    held: int = 256,
+    seed: int = 0,
+    **train,
 ):
-    "Memorization while the length of the sequences or the vocabulary varies, as measured rows"
-    cfgs = [shape(model, **dict(vocab=vocab, length=length) | {what: v}) for v in values]
-    return long_rows(_trained([(what, c, n or _filling(c)) for c in cfgs], held, seed, **train))
+    """Memorization while the length of the sequences or the vocabulary varies, as measured rows
+
+    Args:
+        model: name, as '2x128'
+        what: 'length' or 'vocab'
+        values: of S or V
+        n: sequences; 0: so many that the data hold 4.8 bits per parameter
+        vocab: number of tokens
+        length: tokens of a sequence
+        held: held-out sequences
+        seed: of data and weights
+        **train: for gpt.fit
+    """
+    cfgs = [
+        shape(model, **dict(vocab=vocab, length=length) | {what: v})
+        for v in values
+    ]
+    return long_rows(
+        _trained(
+            [(what, c, n or _filling(c)) for c in cfgs], held, seed, **train
+        )
+    )
 
 
 def training_lengths(
-    model: str,  # name, as '1x8'
-    steps: list,  # of Adam
-    fill: float = 4.8,  # bits of the data per parameter: more than a model holds
-    seeds: int = 5,  # replicates, with data and weights of their own
-    vocab: int = 2048,  # number of tokens
+    model: str,
+    steps: list,
+    fill: float = 4.8,
+    seeds: int = 5,
+    vocab: int = 2048,
     length: int = 64,
-    seed: int = 0,  # of the first replicate
-    **train,  # for gpt.fit: batch, lr, threads; folder: where states are kept
+    seed: int = 0,
+    **train,
 ):
-    "Bits (value) that a model memorizes in trainings of several lengths (x), as measured rows of the part `steps`"
+    """Bits (value) that a model memorizes in trainings of several lengths (x), as measured rows of the part `steps`
+
+    Args:
+        model: name, as '1x8'
+        steps: of Adam
+        fill: bits of the data per parameter: more than a model holds
+        seeds: replicates, with data and weights of their own
+        vocab: number of tokens
+        seed: of the first replicate
+        **train: for gpt.fit: batch, lr, threads; folder: where states are kept
+    """
     c = shape(model, vocab, length)
-    job, same = ("steps", c, _filling(c, fill)), dict(setting="bits", quantity="bits")
+    job, same = (
+        ("steps", c, _filling(c, fill)),
+        dict(setting="bits", quantity="bits"),
+    )
     return long_rows(
         [
             run_keys("steps", c, job[2], run) | same | dict(x=x, value=f.bits)
@@ -289,7 +403,9 @@ def power_law(steps, bits) -> dict:
     start = (1.1, max(0.01, 1.1 - bits[0] / last), 0.5)
     limits = ([0, 0, 0.02], [10, 10, 4])
     try:
-        (C, a, b), _ = curve_fit(law, steps, bits / last, start, maxfev=20000, bounds=limits)
+        (C, a, b), _ = curve_fit(
+            law, steps, bits / last, start, maxfev=20000, bounds=limits
+        )
     except RuntimeError:
         return unknown
     return dict(C=float(C * last), a=float(a * last * first**b), b=float(b))
@@ -297,7 +413,9 @@ def power_law(steps, bits) -> dict:
 
 def _by_steps(rows, *parts):
     "Bits by steps of the training, x, with the size of each model"
-    d = results.select(rows, part=parts).rename(columns=dict(sequences="n", value="bits"))
+    d = results.select(rows, part=parts).rename(
+        columns=dict(sequences="n", value="bits")
+    )
     d = d.astype(dict.fromkeys(("vocab", "length", "n", "run"), int))
     size = zip(d.config, d.vocab, d.length)
     return d.assign(params=[shape(*s).n_params for s in size])
@@ -307,7 +425,9 @@ _TRAINED_ON = ["config", "vocab", "length", "params", "n"]
 _ENDING = ["bits", "gain", "limit", "miss"]
 
 
-def endings_by_run(rows: pd.DataFrame, part: str = "steps", start: int = PAST_KINK) -> pd.DataFrame:
+def endings_by_run(
+    rows: pd.DataFrame, part: str = "steps", start: int = PAST_KINK
+) -> pd.DataFrame:
     """What trainings of growing length come to, a row a model, data size and replicate (run).
 
     bits and steps of the longest, gain (share that its last doubling added), limit (the end by the law of the last four
@@ -322,7 +442,9 @@ def endings_by_run(rows: pd.DataFrame, part: str = "steps", start: int = PAST_KI
         doubled = len(steps) > 1 and steps[-1] == 2 * steps[-2]
         gain = bits[-1] / bits[-2] - 1 if doubled else np.nan
         limit = power_law(steps[far][-4:], bits[far][-4:])["C"]
-        ends.append((*key, steps[-1], bits[-1], gain, limit, predicted / bits[-1] - 1))
+        ends.append(
+            (*key, steps[-1], bits[-1], gain, limit, predicted / bits[-1] - 1)
+        )
     return pd.DataFrame(ends, columns=[*_TRAINED_ON, "run", "steps", *_ENDING])
 
 
@@ -337,32 +459,48 @@ def over_replicates(by_run: pd.DataFrame, gain: float = GAIN) -> pd.DataFrame:
         row.update(steps=one.steps.max(), runs=len(one))
         # an interval that is not known is within no bound
         row["ended"] = bool(row["gain_low"] > -gain and row["gain_high"] < gain)
-        row["tested"] = bool(row["miss_low"] > -TESTED and row["miss_high"] < TESTED)
+        row["tested"] = bool(
+            row["miss_low"] > -TESTED and row["miss_high"] < TESTED
+        )
         ends.append(row)
-    names = [f"{quantity}{end}" for quantity in _ENDING for end in ("", "_low", "_high")]
-    table = pd.DataFrame(ends, columns=[*_TRAINED_ON, *names, "steps", "runs", "ended", "tested"])
+    names = [
+        f"{quantity}{end}"
+        for quantity in _ENDING
+        for end in ("", "_low", "_high")
+    ]
+    table = pd.DataFrame(
+        ends, columns=[*_TRAINED_ON, *names, "steps", "runs", "ended", "tested"]
+    )
     table = table.astype(dict(ended=bool, tested=bool))
     return table.sort_values("params", ignore_index=True)
 
 
 def endings(
-    rows: pd.DataFrame,  # measured rows
-    part: str = "steps",  # 'steps', or 'ladder': larger models in larger batches, on a GPU
-    start: int = PAST_KINK,  # steps from which the law holds
-    gain: float = GAIN,  # share of bits that a doubling may add to what has ended
+    rows: pd.DataFrame,
+    part: str = "steps",
+    start: int = PAST_KINK,
+    gain: float = GAIN,
 ) -> pd.DataFrame:
     """What trainings of growing length come to, a row a model and data size.
 
     bits, gain, limit and miss of `endings_by_run`, each with the 95 % interval of its mean over replicates (low, high);
     steps of the longest, runs; `ended` where the interval of the gain lies below `gain`, `tested` where the law predicts
     the longest to 3 %, with its interval.
+
+    Args:
+        rows: measured rows
+        part: 'steps', or 'ladder': larger models in larger batches, on a GPU
+        start: steps from which the law holds
+        gain: share of bits that a doubling may add to what has ended
     """
     return over_replicates(endings_by_run(rows, part, start), gain)
 
 
 def both_endings(rows: pd.DataFrame) -> pd.DataFrame:
     "`endings` of both recipes, `part`"
-    parts = [endings(rows, part).assign(part=part) for part in ("steps", "ladder")]
+    parts = [
+        endings(rows, part).assign(part=part) for part in ("steps", "ladder")
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -389,7 +527,9 @@ def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
         trained = trainings(rows, "synthetic", "precision")
     elif len(trained):
         tokens = {*zip(rows.vocab, rows.length)}
-        trained = trained[[size in tokens for size in zip(trained.vocab, trained.length)]]
+        trained = trained[
+            [size in tokens for size in zip(trained.vocab, trained.length)]
+        ]
     every = pd.concat([trained, lengths], ignore_index=True)
     if not len(every):
         return pd.DataFrame(columns=[*keys, "part", "run", "n", "bits"])
@@ -400,27 +540,45 @@ def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
 
 
 def capacities(
-    rows: pd.DataFrame,  # measured rows
-    ends: pd.DataFrame = None,  # `endings` of both parts, `part`, where they are known
-    trained: pd.DataFrame = None,  # as of `tops`
+    rows: pd.DataFrame,
+    ends: pd.DataFrame = None,
+    trained: pd.DataFrame = None,
 ) -> pd.DataFrame:
     """Capacity of each model: the most bits over data sizes and lengths of training, mean over replicates.
 
     config, vocab, length, params, precision, capacity, bpp, n, runs; `bound` where it is a lower bound: no training of
     twice the steps showed, with its interval, that it adds less than `GAIN`.
+
+    Args:
+        rows: measured rows
+        ends: `endings` of both parts, `part`, where they are known
+        trained: as of `tops`
     """
     keys = ["config", "vocab", "length", "params", "precision"]
     if ends is None:
         ends = both_endings(rows)
-    ended = {*zip(*(ends[ends.ended][c] for c in ("part", "config", "vocab", "length", "n")))}
+    ended = {
+        *zip(
+            *(
+                ends[ends.ended][c]
+                for c in ("part", "config", "vocab", "length", "n")
+            )
+        )
+    }
     best = []
     for key, top in tops(rows, trained).groupby([*keys, "part"]):
         config, vocab, length, params, precision, part = key
         capacity, n = top.bits.mean(), top.n.max()
         bound = (part, config, vocab, length, n) not in ended
-        best.append((*key[:-1], capacity, capacity / params, n, len(top), bound))
-    table = pd.DataFrame(best, columns=[*keys, "capacity", "bpp", "n", "runs", "bound"])
-    return table.astype(dict(bound=bool)).sort_values(["params", "precision"], ignore_index=True)
+        best.append(
+            (*key[:-1], capacity, capacity / params, n, len(top), bound)
+        )
+    table = pd.DataFrame(
+        best, columns=[*keys, "capacity", "bpp", "n", "runs", "bound"]
+    )
+    return table.astype(dict(bound=bool)).sort_values(
+        ["params", "precision"], ignore_index=True
+    )
 
 # %% ../../nbs/capacity/bits.ipynb #bd9b6109
 MOST = 4.23  # bits per parameter: the most of Table 1, so that larger data exceed any capacity
@@ -428,17 +586,25 @@ MOST = 4.23  # bits per parameter: the most of Table 1, so that larger data exce
 
 def paper_capacity(reported, precision: str):
     "Table 1 for 'fp32' or 'bf16', out of the paper's rows: config, params (by formula), capacity, bpp"
-    r = reported[(reported["where"] == "Table 1") & (reported.precision == precision)]
-    r = r.assign(value=r.value.astype(float)).pivot(index="config", columns="what", values="value")
+    r = reported[
+        (reported["where"] == "Table 1") & (reported.precision == precision)
+    ]
+    r = r.assign(value=r.value.astype(float)).pivot(
+        index="config", columns="what", values="value"
+    )
     r = r.rename(columns=dict(bits="capacity")).reset_index()
-    return r.assign(params=[shape(c).n_params for c in r.config]).sort_values("params")
+    return r.assign(params=[shape(c).n_params for c in r.config]).sort_values(
+        "params"
+    )
 
 
 def slope(params, capacity) -> tuple:
     "Power of the parameters in the capacity, with its 95 % interval; NaN for fewer than three sizes"
     if len(set(params)) < 3:
         return (np.nan,) * 3
-    r = linregress(np.log(np.asarray(params, float)), np.log(np.asarray(capacity, float)))
+    r = linregress(
+        np.log(np.asarray(params, float)), np.log(np.asarray(capacity, float))
+    )
     half = r.stderr * student.ppf(0.975, len(params) - 2)
     return float(r.slope), float(r.slope - half), float(r.slope + half)
 
@@ -446,15 +612,21 @@ def slope(params, capacity) -> tuple:
 def with_expected(table, alpha: float):
     "Trainings with `expected`, min(alpha P, H) bits, and its `error` in percent"
     want = np.minimum(alpha * table.params, table.entropy)
-    return table.assign(alpha=alpha, expected=want, error=100 * abs(table.bits - want) / want)
+    return table.assign(
+        alpha=alpha, expected=want, error=100 * abs(table.bits - want) / want
+    )
 
 
 def of_largest(rows):
     "Rows of the model with the most parameters"
-    return rows[rows.config == max(set(rows.config), key=lambda c: shape(c).n_params)]
+    return rows[
+        rows.config == max(set(rows.config), key=lambda c: shape(c).n_params)
+    ]
 
 
-def over_capacity(text: pd.DataFrame, rows: pd.DataFrame, caps: pd.DataFrame = None):
+def over_capacity(
+    text: pd.DataFrame, rows: pd.DataFrame, caps: pd.DataFrame = None
+):
     """Trainings on text, their `ratio` over what the model holds of random tokens in place of 3.64 bits per parameter.
 
     `caps`: `capacities` of the rows, where they are known.
@@ -473,12 +645,16 @@ def reached_alpha(trained: pd.DataFrame, config: str) -> float:
     own = trained[trained.config == config] if len(trained) else trained
     if not len(own):
         return ALPHA["tables"]
-    same = own[(own.vocab == 2048) & (own.length == 64) & (own.part != "synthetic")]
+    same = own[
+        (own.vocab == 2048) & (own.length == 64) & (own.part != "synthetic")
+    ]
     own = same if len(same) else own
     return float((own.bits / own.params).max())
 
 # %% ../../nbs/capacity/bits.ipynb #2a4933d1
-KEPT = dict(fp32=32, bf16=16, int8=8, int6=6, int5=5, int4=4, int3=3, int2=2)  # bits of a weight
+KEPT = dict(
+    fp32=32, bf16=16, int8=8, int6=6, int5=5, int4=4, int3=3, int2=2
+)  # bits of a weight
 
 
 def quantized(c: gpt.Config, params, kind: str):
@@ -489,7 +665,11 @@ def quantized(c: gpt.Config, params, kind: str):
             continue
         if kind == "bf16":
             bits = w.view("uint32")
-            w[:] = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype("uint32").view("float32")
+            w[:] = (
+                (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000)
+                .astype("uint32")
+                .view("float32")
+            )
         else:
             top = 2 ** (KEPT[kind] - 1) - 1
             unit = np.maximum(abs(w).max(1, keepdims=True) / top, 1e-30)
@@ -509,15 +689,25 @@ def kept_rows(fit: gpt.Fit, data, run: int) -> list:
 
 
 def stored(
-    models: list,  # names, as ['1x32']
-    sizes: list,  # as `synthetic`; each model on the first size that it cannot hold
-    vocab: int = 2048,  # number of tokens
-    length: int = 64,  # tokens of a sequence
-    seeds: int = 3,  # replicates
-    seed: int = 0,  # of the first
-    **train,  # for gpt.fit
+    models: list,
+    sizes: list,
+    vocab: int = 2048,
+    length: int = 64,
+    seeds: int = 3,
+    seed: int = 0,
+    **train,
 ):
-    "The same trainings with weights in several formats, `precision`, and rounded after training, `kept`"
+    """The same trainings with weights in several formats, `precision`, and rounded after training, `kept`
+
+    Args:
+        models: names, as ['1x32']
+        sizes: as `synthetic`; each model on the first size that it cannot hold
+        vocab: number of tokens
+        length: tokens of a sequence
+        seeds: replicates
+        seed: of the first
+        **train: for gpt.fit
+    """
     jobs, rows = random_jobs(models, sizes, vocab, length, "precision"), []
     for run in range(seed, seed + seeds):
         for p in gpt.PRECISIONS:
@@ -525,7 +715,9 @@ def stored(
             for (_, c, n), f in zip(jobs.values(), fits):
                 rows.append(run_row("precision", f, n, run, p))
                 if p == "fp32":
-                    rows += kept_rows(f, gpt.random_data(n, c.length, c.vocab, seed=run), run)
+                    rows += kept_rows(
+                        f, gpt.random_data(n, c.length, c.vocab, seed=run), run
+                    )
     return long_rows(rows)
 
 
@@ -533,8 +725,16 @@ def precision_costs(rows):
     "Share of the bits that trainings in fewer bits of a weight hold: precision, config, n (pairs), kept, low, high"
     t = trainings(rows, "precision")
     full = t[t.precision == "fp32"]
-    both = t.merge(full, on=["config", "vocab", "length", "n", "run"], suffixes=("", "_full"))
-    both = both[both.precision != "fp32"].groupby(["precision", "config"]) if len(both) else ()
+    both = t.merge(
+        full,
+        on=["config", "vocab", "length", "n", "run"],
+        suffixes=("", "_full"),
+    )
+    both = (
+        both[both.precision != "fp32"].groupby(["precision", "config"])
+        if len(both)
+        else ()
+    )
     out = [(*key, len(g), *mean_ci(g.bits / g.bits_full)) for key, g in both]
     return pd.DataFrame(out, columns="precision config n kept low high".split())
 
@@ -543,4 +743,6 @@ def kept_shares(rows):
     "What rounding after training leaves of the bits of fp32, `share`, by config, run, setting (format) and x (bits)"
     d = results.select(rows, part="kept")
     full = d[d.setting == "fp32"].set_index(["config", "run"]).value
-    return d.assign(share=[v / full[c, r] for c, r, v in zip(d.config, d.run, d.value)])
+    return d.assign(
+        share=[v / full[c, r] for c, r, v in zip(d.config, d.run, d.value)]
+    )

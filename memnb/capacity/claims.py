@@ -20,7 +20,13 @@ from .attack import ALPHA, fit_law, law_curve, membership_law
 from .method import LN2, auc_of_bits, f1_of_bits
 from .text import EXTRACTED_OF, shown_prefixes
 from ..results import Rows
-from ..stats import binom_ci, difference_ci, mean_ci, simultaneous, spearman_ci
+from memnb.stats import (
+    binom_ci,
+    difference_ci,
+    mean_ci,
+    simultaneous,
+    spearman_ci,
+)
 
 # %% ../../nbs/capacity/claims.ipynb #efc1c4dc
 def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
@@ -28,22 +34,30 @@ def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     chosen = results.runs(rows, profile, by=("part",))
     larger = results.select(rows, profile="table1", part="synthetic")
     known = results.select(chosen, part="synthetic").config
-    return pd.concat([chosen, larger[~larger.config.isin(known)]], ignore_index=True)
+    return pd.concat(
+        [chosen, larger[~larger.config.isin(known)]], ignore_index=True
+    )
 
 
 class Choices(NamedTuple):
     "What the paper leaves open, see `readings` in claims.yaml; the first choices are those of the board"
 
-    fit: str = "ended"  # models and unit of the line of Figure 6, a key of `FITS`
-    gain: float = bits.GAIN  # share of bits that a doubling of the steps may add to what has ended
-    start: int = bits.PAST_KINK  # steps from which the law of long trainings holds
-    alike: str = (
-        "passes"  # what trainings on few and on many sequences share: 'passes', 'steps', 'end'
+    fit: str = (
+        "ended"  # models and unit of the line of Figure 6, a key of `FITS`
     )
+    gain: float = (
+        bits.GAIN
+    )  # share of bits that a doubling of the steps may add to what has ended
+    start: int = (
+        bits.PAST_KINK
+    )  # steps from which the law of long trainings holds
+    alike: str = "passes"  # what trainings on few and on many sequences share: 'passes', 'steps', 'end'
     reference: str = "unintended"  # of the same size; 'disjoint': on other texts; 'oracle': SmolLM2
     common: str = "oracle"  # reference that two models are compared by; 'unintended': each its own
     precision: str = "bf16-stored"  # how weights have 16 bits
-    attacked: str = "pairs"  # unit of F1: a member and another sequence, or 'replicates'
+    attacked: str = (
+        "pairs"  # unit of F1: a member and another sequence, or 'replicates'
+    )
     guess: str = "beyond"  # membership and extraction beyond guessing, or as they are, 'raw'
     rarity: str = "bits"  # memorized of a text, or their 'share' of its bits
     law: str = "sigmoid"  # which law says F1 of a large model: the paper's, or that of the bits held, 'bits'
@@ -60,7 +74,15 @@ class Tables:
 
     @cached_property
     def _trainings(self) -> pd.DataFrame:
-        parts = "synthetic", "precision", "length", "vocab", "beyond", "text", "limit"
+        parts = (
+            "synthetic",
+            "precision",
+            "length",
+            "vocab",
+            "beyond",
+            "text",
+            "limit",
+        )
         return bits.trainings(self.rows, *parts)
 
     def trainings(self, *parts: str) -> pd.DataFrame:
@@ -68,7 +90,11 @@ class Tables:
         every = self._trainings
         if not len(every):
             return every
-        return every[every.part.isin(parts)].dropna(axis=1, how="all").reset_index(drop=True)
+        return (
+            every[every.part.isin(parts)]
+            .dropna(axis=1, how="all")
+            .reset_index(drop=True)
+        )
 
     @cached_property
     def random(self) -> pd.DataFrame:
@@ -94,7 +120,9 @@ class Tables:
     @cached_property
     def both_ends(self) -> pd.DataFrame:
         "`bits.endings` of both recipes, `part`"
-        parts = [self.ends(part).assign(part=part) for part in ("steps", "ladder")]
+        parts = [
+            self.ends(part).assign(part=part) for part in ("steps", "ladder")
+        ]
         return pd.concat(parts, ignore_index=True)
 
     @cached_property
@@ -115,7 +143,9 @@ class Tables:
         text = self.trainings("text")
         if not len(text):
             return text
-        caps = bits.capacities(self.own, self.both_ends, self.trainings("synthetic", "precision"))
+        caps = bits.capacities(
+            self.own, self.both_ends, self.trainings("synthetic", "precision")
+        )
         return bits.over_capacity(text, self.rows, caps)
 
 
@@ -160,7 +190,11 @@ def tops_over_sizes(trainings: pd.DataFrame, column: str) -> list[Top]:
         return []
     found = []
     for run in curve:
-        others = curve.drop(columns=run).mean(axis=1) if curve.shape[1] > 1 else curve[run]
+        others = (
+            curve.drop(columns=run).mean(axis=1)
+            if curve.shape[1] > 1
+            else curve[run]
+        )
         n = others.iloc[1:-1].idxmax()
         place = curve.index.get_loc(n)
         end = max(curve[run].iloc[0], curve[run].iloc[-1])
@@ -179,15 +213,25 @@ def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
     for config, top in tables.tops.groupby("config"):
         if config in ends.index:
             end = ends.loc[config]
-            value, low, high = end[["limit", "limit_low", "limit_high"]] / end.params
+            value, low, high = (
+                end[["limit", "limit_low", "limit_high"]] / end.params
+            )
             count = end.runs
         else:
             value, low, _ = mean_ci(top.bpp)
             high, count = np.inf, len(top)
         guard = too_few(top.bpp, 2, "replicates")
         for claim in ("bits", "bits-high"):
-            one = rows.at(item=claim, model=config, unit="replicates", n=int(count))
-            one.value("estimate", value, low if low == low else value, high, guard=guard)
+            one = rows.at(
+                item=claim, model=config, unit="replicates", n=int(count)
+            )
+            one.value(
+                "estimate",
+                value,
+                low if low == low else value,
+                high,
+                guard=guard,
+            )
 
 
 def _law_of_lengths(tables: Tables, rows: Rows) -> None:
@@ -195,7 +239,9 @@ def _law_of_lengths(tables: Tables, rows: Rows) -> None:
     ends = tables.ends("steps").dropna(subset="miss").drop_duplicates("config")
     for end in ends.itertuples():
         errors = [100 * x for x in (end.miss, end.miss_low, end.miss_high)]
-        one = rows.at(item="end", model=end.config, unit="replicates", n=int(end.runs))
+        one = rows.at(
+            item="end", model=end.config, unit="replicates", n=int(end.runs)
+        )
         one.value("estimate", *errors)
 
 
@@ -219,7 +265,10 @@ def power_of_parameters(tables: Tables, fit: str, gain: float) -> tuple:
     if fit not in FITS:
         raise ValueError(f"no fit {fit!r}: there are {', '.join(FITS)}")
     part = "ladder" if "ladder" in {*tables.by_run.part} else "steps"
-    models, ends = tables.by_run[tables.by_run.part == part], tables.ends(part, gain)
+    models, ends = (
+        tables.by_run[tables.by_run.part == part],
+        tables.ends(part, gain),
+    )
     which, _, by_training = fit.partition(", ")
     ended = ends.ended if which == "ended" else abs(ends.gain) < gain
     chosen = {*ends.config} if which == "all" else {*ends[ended].config}
@@ -231,14 +280,20 @@ def power_of_parameters(tables: Tables, fit: str, gain: float) -> tuple:
         chosen = {*ends.config}
     points = models[models.config.isin(chosen)]
     if not by_training:
-        points = points.groupby(["config", "n"], as_index=False)[["params", "bits"]].mean()
+        points = points.groupby(["config", "n"], as_index=False)[
+            ["params", "bits"]
+        ].mean()
     return (*bits.slope(points.params, points.bits), len(points), guard)
 
 
 def _linear(tables: Tables, rows: Rows, choices: Choices) -> None:
-    power, low, high, points, guard = power_of_parameters(tables, choices.fit, choices.gain)
+    power, low, high, points, guard = power_of_parameters(
+        tables, choices.fit, choices.gain
+    )
     unit = "trainings" if "training" in choices.fit else "models"
-    rows.at(item="linear", unit=unit, n=points).value("estimate", power, low, high, guard=guard)
+    rows.at(item="linear", unit=unit, n=points).value(
+        "estimate", power, low, high, guard=guard
+    )
 
 
 def more_data(tables: Tables) -> pd.DataFrame:
@@ -260,12 +315,26 @@ def more_data(tables: Tables) -> pd.DataFrame:
             continue
         table = one.pivot_table("value", "run", ["sequences", "x"])
         longest = max({*table[few]} & {*table[many]})
-        write("steps", config, few, many, table[many][longest] / table[few][longest])
+        write(
+            "steps",
+            config,
+            few,
+            many,
+            table[many][longest] / table[few][longest],
+        )
         # as many passes over the smaller set take as many fewer steps
         passes = longest * few / many
         if passes in table[few]:
-            write("passes", config, few, many, table[many][longest] / table[few][passes])
-        ends = tables.by_run[(tables.by_run.part == "steps") & (tables.by_run.config == config)]
+            write(
+                "passes",
+                config,
+                few,
+                many,
+                table[many][longest] / table[few][passes],
+            )
+        ends = tables.by_run[
+            (tables.by_run.part == "steps") & (tables.by_run.config == config)
+        ]
         limits = ends.pivot_table("limit", "run", "n")
         if {few, many} <= {*limits}:
             write("end", config, few, many, limits[many] / limits[few])
@@ -276,7 +345,9 @@ def more_data(tables: Tables) -> pd.DataFrame:
             table = beyond.pivot_table("bits", "run", "n")
             few, many = table.columns[0], table.columns[-1]
             write("steps", config, few, many, table[many] / table[few])
-    return pd.DataFrame(ratios, columns=["config", "alike", "few", "many", "run", "ratio"])
+    return pd.DataFrame(
+        ratios, columns=["config", "alike", "few", "many", "run", "ratio"]
+    )
 
 
 def _plateau(tables: Tables, rows: Rows, choices: Choices) -> None:
@@ -295,22 +366,36 @@ def _plateau(tables: Tables, rows: Rows, choices: Choices) -> None:
 def _sizes(tables: Tables, rows: Rows) -> None:
     "What little data and much data do"
     for config, one in tables.random.groupby("config"):
-        share = (one.bits / one.entropy).groupby([one.run, one.n]).mean().unstack("n")
+        share = (
+            (one.bits / one.entropy)
+            .groupby([one.run, one.n])
+            .mean()
+            .unstack("n")
+        )
         entropy = one.groupby("n").entropy.first()
-        small = share[entropy[entropy < one.groupby("n").bits.mean().max() / 2].index]
+        small = share[
+            entropy[entropy < one.groupby("n").bits.mean().max() / 2].index
+        ]
         if small.shape[1]:
             guard = too_few(small.min(axis=1), 2, "replicates")
             at = rows.at(item="small", model=config, unit="replicates")
             at.mean("estimate", small.min(axis=1), guard=guard)
-    for config, one in results.select(tables.own, part="steps").groupby("config"):
+    for config, one in results.select(tables.own, part="steps").groupby(
+        "config"
+    ):
         few, many = one.sequences.min(), one.sequences.max()
         table = one.pivot_table("value", "run", ["sequences", "x"])
         both = sorted({*table[few]} & {*table[many]})
         if few < many and len(both) > 1:
-            gain = {n: table[n][both[1]] / table[n][both[0]] - 1 for n in (few, many)}
+            gain = {
+                n: table[n][both[1]] / table[n][both[0]] - 1
+                for n in (few, many)
+            }
             at = rows.at(item="slow", model=config, unit="replicates")
             further = gain[many] - gain[few]
-            at.mean("estimate", further, guard=too_few(further, 2, "replicates"))
+            at.mean(
+                "estimate", further, guard=too_few(further, 2, "replicates")
+            )
 
 # %% ../../nbs/capacity/claims.ipynb #c3adcec9
 def write_f1(at: Rows, trainings: pd.DataFrame, choices: Choices) -> None:
@@ -320,7 +405,9 @@ def write_f1(at: Rows, trainings: pd.DataFrame, choices: Choices) -> None:
     """
     if choices.attacked == "pairs":
         right = round((trainings.f1 * trainings.pairs).sum())
-        at.at(unit="pairs").share("estimate", right, round(trainings.pairs.sum()))
+        at.at(unit="pairs").share(
+            "estimate", right, round(trainings.pairs.sum())
+        )
     else:
         guard = too_few(trainings.f1, 2, "replicates")
         at.at(unit="replicates").mean("estimate", trainings.f1, guard=guard)
@@ -336,7 +423,10 @@ def _sweeps(tables: Tables, rows: Rows) -> None:
         for config, one in tables.trainings(part).groupby("config"):
             full = one[one.entropy > bits.MOST * one.params]
             errors = bits.with_expected(
-                full, bits.reached_alpha(tables.trainings("length", "vocab", "synthetic"), config)
+                full,
+                bits.reached_alpha(
+                    tables.trainings("length", "vocab", "synthetic"), config
+                ),
             )
             errors = errors[(errors.vocab != 2048) | (errors.length != 64)]
             filled = errors.entropy / errors.params
@@ -358,10 +448,14 @@ def _formats(tables: Tables, rows: Rows, choices: Choices) -> None:
     costs = bits.precision_costs(tables.rows)
     for cost in costs[costs.precision == choices.precision].itertuples():
         guard = "" if cost.n > 1 else "two pairs are needed"
-        at = rows.at(item="precision", model=cost.config, unit="pairs", n=int(cost.n))
+        at = rows.at(
+            item="precision", model=cost.config, unit="pairs", n=int(cost.n)
+        )
         at.value("estimate", cost.kept, cost.low, cost.high, guard=guard)
     kept = bits.kept_shares(tables.rows)
-    for config, one in kept[kept.setting == "int8"].groupby("config", sort=False):
+    for config, one in kept[kept.setting == "int8"].groupby(
+        "config", sort=False
+    ):
         at = rows.at(item="spare", model=config, unit="trainings")
         at.mean("estimate", one.share, guard=too_few(one.share, 2, "trainings"))
 
@@ -371,11 +465,15 @@ def _membership(tables: Tables, rows: Rows, choices: Choices) -> None:
     for config, one in tables.trainings("beyond").groupby("config"):
         nats = one.bits * LN2 / one.n
         one = one.assign(
-            nats=nats, off_f1=one.f1 - f1_of_bits(nats), off_auc=one.auc - auc_of_bits(nats)
+            nats=nats,
+            off_f1=one.f1 - f1_of_bits(nats),
+            off_auc=one.auc - auc_of_bits(nats),
         )
         at = rows.at(model=config, unit="replicates")
         slopes = log_odds_slopes(one, "auc", one.pairs)
-        at.at(item="member-random").mean("estimate", slopes, guard=too_few(slopes, 2, "replicates"))
+        at.at(item="member-random").mean(
+            "estimate", slopes, guard=too_few(slopes, 2, "replicates")
+        )
         mean = one.groupby("n").bits.mean()
         # beyond this size equal steps see each sequence too seldom, and less is held
         last = one[one.n == mean[mean > 0.8 * mean.max()].index.max()]
@@ -383,8 +481,18 @@ def _membership(tables: Tables, rows: Rows, choices: Choices) -> None:
         for n, some in one[(one.f1 < 0.999) & (one.nats > 0)].groupby("n"):
             guard = too_few(some.f1, 2, "replicates")
             cell = at.at(item="member-law")
-            cell.mean("estimate", some.off_f1, other=f"F1, {n:,} sequences", guard=guard)
-            cell.mean("estimate", some.off_auc, other=f"AUC, {n:,} sequences", guard=guard)
+            cell.mean(
+                "estimate",
+                some.off_f1,
+                other=f"F1, {n:,} sequences",
+                guard=guard,
+            )
+            cell.mean(
+                "estimate",
+                some.off_auc,
+                other=f"AUC, {n:,} sequences",
+                guard=guard,
+            )
 
 # %% ../../nbs/capacity/claims.ipynb #983741b3
 def _weaker_reference(one: pd.DataFrame) -> str:
@@ -396,15 +504,25 @@ def _weaker_reference(one: pd.DataFrame) -> str:
     asked = one.dropna(subset=["oracle", "oracle_bits"])
     own = asked.test_loss * asked.length / LN2
     reference = asked.oracle_bits / asked.n
-    worse = (own.groupby(asked.n).mean() < reference.groupby(asked.n).mean()).any()
-    return "the oracle is worse than the model on held-out text" if worse else ""
+    worse = (
+        own.groupby(asked.n).mean() < reference.groupby(asked.n).mean()
+    ).any()
+    return (
+        "the oracle is worse than the model on held-out text" if worse else ""
+    )
 
 
 def _each_text(tables: Tables, rows: Rows, choices: Choices) -> None:
     "Logarithm of what more parameters, and fewer texts, add to the memorization of a text"
     text = tables.text
-    full = text[(text.n < text.n.max()) & (text.ratio > 1)].dropna(subset=choices.reference)
-    each = (full[choices.reference] / full.n).groupby([full.params, full.run, full.n]).mean()
+    full = text[(text.n < text.n.max()) & (text.ratio > 1)].dropna(
+        subset=choices.reference
+    )
+    each = (
+        (full[choices.reference] / full.n)
+        .groupby([full.params, full.run, full.n])
+        .mean()
+    )
     by_size = each.unstack("n")
     at = rows.at(item="sample", unit="replicates")
     sizes = sorted({*by_size.index.get_level_values(0)})
@@ -413,15 +531,30 @@ def _each_text(tables: Tables, rows: Rows, choices: Choices) -> None:
         more = np.log(by_size.loc[larger] / by_size.loc[smaller]).mean(axis=1)
         guard = too_few(more, 2, "replicates")
         at.mean(
-            "estimate", more, other=f"{larger:,.0f} against {smaller:,.0f} parameters", guard=guard
+            "estimate",
+            more,
+            other=f"{larger:,.0f} against {smaller:,.0f} parameters",
+            guard=guard,
         )
     for config, one in full.groupby("config"):
-        each = (one[choices.reference] / one.n).groupby([one.run, one.n]).mean().unstack("n")
+        each = (
+            (one[choices.reference] / one.n)
+            .groupby([one.run, one.n])
+            .mean()
+            .unstack("n")
+        )
         each = each.dropna(axis=1)
         if each.shape[1] > 1:
             fall = np.log(each[each.columns[0]] / each[each.columns[-1]])
-            name = f"{config}, {each.columns[0]} against {each.columns[-1]} texts"
-            at.mean("estimate", fall, other=name, guard=too_few(fall, 2, "replicates"))
+            name = (
+                f"{config}, {each.columns[0]} against {each.columns[-1]} texts"
+            )
+            at.mean(
+                "estimate",
+                fall,
+                other=name,
+                guard=too_few(fall, 2, "replicates"),
+            )
 
 
 def _totals(tables: Tables, rows: Rows, choices: Choices) -> None:
@@ -433,7 +566,9 @@ def _totals(tables: Tables, rows: Rows, choices: Choices) -> None:
         reference = choices.reference
         if reference in one and one[reference].notna().any():
             guard = _weaker_reference(one) if reference == "oracle" else ""
-            ratios = [top.height / top.end for top in tops_over_sizes(one, reference)]
+            ratios = [
+                top.height / top.end for top in tops_over_sizes(one, reference)
+            ]
             guard = guard or too_few(ratios, 2, "replicates")
             at.at(item="hump").mean("estimate", ratios, guard=guard)
             full = one[one.ratio >= 1]
@@ -447,7 +582,9 @@ def _totals(tables: Tables, rows: Rows, choices: Choices) -> None:
                 for value in cells.mean():
                     at.at(item="total").value("case", value)
         if "oracle" in one and one.oracle.notna().any():
-            ratios = [top.height / top.end for top in tops_over_sizes(one, "oracle")]
+            ratios = [
+                top.height / top.end for top in tops_over_sizes(one, "oracle")
+            ]
             guard = _weaker_reference(one) or too_few(ratios, 2, "replicates")
             at.at(item="oracle").mean("estimate", ratios, guard=guard)
     small = part[(part.n == part.n.min()) & (part.ratio < 0.5)]
@@ -465,12 +602,17 @@ def _descent(tables: Tables, rows: Rows) -> None:
             continue
         ratio = one.groupby("n").ratio.mean()
         at = rows.at(model=config, unit="replicates")
-        for column, claim in (("test_loss", "descent"), ("tempered_loss", "tempered")):
+        for column, claim in (
+            ("test_loss", "descent"),
+            ("tempered_loss", "tempered"),
+        ):
             if column not in one:
                 continue
             tops = tops_over_sizes(one, column)
             heights = [top.height - top.end for top in tops]
-            at.at(item=claim).mean("estimate", heights, guard=too_few(heights, 2, "replicates"))
+            at.at(item=claim).mean(
+                "estimate", heights, guard=too_few(heights, 2, "replicates")
+            )
             if claim == "descent" and tops:
                 # the peak lies between the sizes beside the top, those of all replicates
                 low = ratio[min(top.below for top in tops)]
@@ -492,10 +634,15 @@ def _extraction(tables: Tables, rows: Rows, choices: Choices) -> None:
         share, guessed = one[f"extract_{k}"], one[f"extract_test_{k}"]
         first = one.n == one.n.min()
         hits = round((share * members)[first].sum())
-        at.at(item="extract-all", unit="texts").share("estimate", hits, members[first].sum())
+        at.at(item="extract-all", unit="texts").share(
+            "estimate", hits, members[first].sum()
+        )
         if share.max() > 0.05:
             last = one.n == one.n.max()
-            there = round((share * members)[last].sum()), int(members[last].sum())
+            there = (
+                round((share * members)[last].sum()),
+                int(members[last].sum()),
+            )
             other = round(guessed[last].sum() * held), held * int(last.sum())
             far = one.ratio[last].mean()
             guard = f"data of only {far:.1f} capacities" if far < 10 else ""
@@ -505,14 +652,20 @@ def _extraction(tables: Tables, rows: Rows, choices: Choices) -> None:
             cell.value("estimate", apart, *ends, guard=guard)
             slopes = log_odds_slopes(one, f"extract_{k}", members)
             guard = too_few(slopes, 2, "replicates")
-            at.at(item="extract-falls", unit="replicates").mean("estimate", slopes, guard=guard)
+            at.at(item="extract-falls", unit="replicates").mean(
+                "estimate", slopes, guard=guard
+            )
         slopes = log_odds_slopes(one, "auc", one.pairs)
         guard = too_few(slopes, 2, "replicates")
-        at.at(item="member-text", unit="replicates").mean("estimate", slopes, guard=guard)
+        at.at(item="member-text", unit="replicates").mean(
+            "estimate", slopes, guard=guard
+        )
         _membership_beside(one, share, guessed, members, held, at, choices)
 
 
-def _membership_beside(one, share, guessed, members, held, at: Rows, choices: Choices) -> None:
+def _membership_beside(
+    one, share, guessed, members, held, at: Rows, choices: Choices
+) -> None:
     "Is membership inference better than extraction at every size, and where nothing is extracted?"
     pairs = one.pairs
     if choices.guess == "beyond":
@@ -520,9 +673,15 @@ def _membership_beside(one, share, guessed, members, held, at: Rows, choices: Ch
         margin, scale = (2 * one.f1 - 1) - (share - guessed), 2
     else:
         margin, scale = one.f1 - share, 1
-    variance = scale**2 * one.f1 * (1 - one.f1) / pairs + share * (1 - share) / members
+    variance = (
+        scale**2 * one.f1 * (1 - one.f1) / pairs + share * (1 - share) / members
+    )
     variance = variance + guessed * (1 - guessed) / held
-    cells = pd.DataFrame(dict(n=one.n, margin=margin, variance=variance, share=share, pairs=pairs))
+    cells = pd.DataFrame(
+        dict(
+            n=one.n, margin=margin, variance=variance, share=share, pairs=pairs
+        )
+    )
     # where all is extracted and all members are detected, neither can be better
     for n, cell in cells[cells.share < 1].groupby("n"):
         half = st.norm.isf(0.025) * np.sqrt(cell.variance.sum()) / len(cell)
@@ -541,13 +700,17 @@ def _membership_beside(one, share, guessed, members, held, at: Rows, choices: Ch
     nothing = one[share < 0.01]
     if len(nothing):
         sizes = nothing.groupby("n")
-        found = sizes.apply(lambda g: round((g.f1 * g.pairs).sum()), include_groups=False)
+        found = sizes.apply(
+            lambda g: round((g.f1 * g.pairs).sum()), include_groups=False
+        )
         asked = sizes.pairs.sum()
         low, high = zip(*(binom_ci(x, n) for x, n in zip(found, asked)))
         value = (found / asked).to_numpy()
         lows, highs = simultaneous(value, low, high)
         # any size will do, so the interval is that of the best of them
-        best = at.at(item="without", unit="pairs", n=int(asked.iloc[value.argmax()]))
+        best = at.at(
+            item="without", unit="pairs", n=int(asked.iloc[value.argmax()])
+        )
         best.value("estimate", value.max(), lows.max(), min(1, highs.max()))
         for x in value:
             best.value("case", x)
@@ -563,7 +726,9 @@ def _codes(tables: Tables, rows: Rows) -> None:
     for config, one in left.groupby("config"):
         saved = 1 - one.changes / one.plain
         at = rows.at(item="codes", model=config, unit="trainings")
-        at.mean("estimate", saved, least=3, guard=too_few(saved, 3, "trainings"))
+        at.mean(
+            "estimate", saved, least=3, guard=too_few(saved, 3, "trainings")
+        )
 
 # %% ../../nbs/capacity/claims.ipynb #0ca23f16
 def largest_error(trainings: pd.DataFrame, law: dict) -> pd.DataFrame:
@@ -573,14 +738,20 @@ def largest_error(trainings: pd.DataFrame, law: dict) -> pd.DataFrame:
     """
     predicted = law_curve(trainings.n / trainings.params, **law)
     variance = trainings.f1 * (1 - trainings.f1) / trainings.pairs
-    each = trainings[["run", "n"]].assign(error=predicted - trainings.f1, variance=variance)
+    each = trainings[["run", "n"]].assign(
+        error=predicted - trainings.f1, variance=variance
+    )
     table = each.pivot(index="run", columns="n", values="error").dropna(axis=1)
     places = []
     for run in table.index:
-        others = table.drop(index=run).mean() if len(table) > 1 else table.loc[run]
+        others = (
+            table.drop(index=run).mean() if len(table) > 1 else table.loc[run]
+        )
         n = others.abs().idxmax()
         places.append((run, n, np.sign(others[n])))
-    chosen = pd.DataFrame(places, columns=["run", "n", "sign"]).merge(each, on=["run", "n"])
+    chosen = pd.DataFrame(places, columns=["run", "n", "sign"]).merge(
+        each, on=["run", "n"]
+    )
     return chosen.assign(error=chosen.error * chosen.sign).drop(columns="sign")
 
 
@@ -598,14 +769,20 @@ def _sigmoid(tables: Tables, rows: Rows, choices: Choices) -> None:
             at = rows.at(item="law", other=f"without {config}")
             if choices.attacked == "pairs":
                 mean = errors.error.mean()
-                half = st.norm.isf(0.025) * np.sqrt(errors.variance.sum()) / len(errors)
+                half = (
+                    st.norm.isf(0.025)
+                    * np.sqrt(errors.variance.sum())
+                    / len(errors)
+                )
                 pairs = int(one.merge(errors[["run", "n"]]).pairs.sum())
                 at.at(unit="pairs", n=pairs).value(
                     "estimate", mean, mean - half, mean + half, guard=guard
                 )
             else:
                 guard = guard or too_few(errors.error, 2, "replicates")
-                at.at(unit="replicates").mean("estimate", errors.error, guard=guard)
+                at.at(unit="replicates").mean(
+                    "estimate", errors.error, guard=guard
+                )
     far = tables.trainings("limit")
     far = far if len(far) else text
     most = far.loc[(far.n / far.params).idxmax()]
@@ -615,7 +792,11 @@ def _sigmoid(tables: Tables, rows: Rows, choices: Choices) -> None:
 
 def _large_models(reported: pd.DataFrame, rows: Rows, law: str) -> None:
     "F1 of a text of 64 tokens in the model and data of §1, by the paper's sigmoid or by the bits held of a sequence"
-    said = reported[reported["where"] == "§1"].set_index("what").value.astype(float)
+    said = (
+        reported[reported["where"] == "§1"]
+        .set_index("what")
+        .value.astype(float)
+    )
     texts = said.tokens / 64
     if law == "sigmoid":
         f1 = float(membership_law(texts, said.params))
@@ -635,13 +816,21 @@ def _single_texts(tables: Tables, rows: Rows, choices: Choices) -> None:
             for name, one in largest.groupby("setting")
         }
         if len(shares) > 3:
-            _spread(shares, rows.at(item="spread", model=largest.config.iloc[0]))
-    words = results.wide(results.select(tables.rows, part="words", setting="sample"))
+            _spread(
+                shares, rows.at(item="spread", model=largest.config.iloc[0])
+            )
+    words = results.wide(
+        results.select(tables.rows, part="words", setting="sample")
+    )
     if len(words):
         own = bits.of_largest(words[words.bits > 0].dropna(subset="tfidf"))
-        memorized = own.bits if choices.rarity == "bits" else own.bits / own.reference
+        memorized = (
+            own.bits if choices.rarity == "bits" else own.bits / own.reference
+        )
         guard = too_few(memorized, 20, "texts")
-        at = rows.at(item="rare", model=own.config.iloc[0], unit="texts", n=len(own))
+        at = rows.at(
+            item="rare", model=own.config.iloc[0], unit="texts", n=len(own)
+        )
         at.value("estimate", *spearman_ci(own.tfidf, memorized), guard=guard)
     given = results.select(tables.rows, part="given", quantity="saved")
     for model, one in given.groupby("config") if len(given) else ():
@@ -653,7 +842,9 @@ def _spread(shares: dict, at: Rows) -> None:
     "How much more the rates of text overlap, and spread, than those of random tokens; one training of each kind"
 
     def overlap(kind):
-        members, others = shares[f"{kind} train"].align(shares[f"{kind} held-out"], fill_value=0)
+        members, others = shares[f"{kind} train"].align(
+            shares[f"{kind} held-out"], fill_value=0
+        )
         return float(np.minimum(members, others).sum())
 
     def deviation(share):
@@ -661,8 +852,15 @@ def _spread(shares: dict, at: Rows) -> None:
         return float(np.sqrt((share * (share.index - mean) ** 2).sum()))
 
     guard = "one training of each kind: three would decide"
-    at.value("estimate", overlap("text") - overlap("synthetic"), other="overlap", guard=guard)
-    wider = deviation(shares["text train"]) - deviation(shares["synthetic train"])
+    at.value(
+        "estimate",
+        overlap("text") - overlap("synthetic"),
+        other="overlap",
+        guard=guard,
+    )
+    wider = deviation(shares["text train"]) - deviation(
+        shares["synthetic train"]
+    )
     at.value("estimate", wider, other="standard deviation", guard=guard)
 
 # %% ../../nbs/capacity/claims.ipynb #79e8080f
@@ -739,7 +937,9 @@ def facts(rows: pd.DataFrame) -> dict:
         bf16=100 * of("precision", "1x16"),
         best8=of("bits", "1x8"),
         law_off=-100 * law.value.min(),
-        large_bits=statistics(rows[:0], results.reported("capacity"), law="bits")
+        large_bits=statistics(
+            rows[:0], results.reported("capacity"), law="bits"
+        )
         .frame()
         .value.iloc[0],
         no_peak=bool((stats[stats.item == "tempered"].low < 0).all()),

@@ -24,7 +24,9 @@ def token_bits(logits, ids, setups=SETUPS):
     """
     z, ids = np.asarray(logits, float), np.asarray(ids)[..., None]
     own = np.take_along_axis(z, ids, -1)
-    first = np.arange(z.shape[-1]) < ids  # of equal scores the smaller token comes first
+    first = (
+        np.arange(z.shape[-1]) < ids
+    )  # of equal scores the smaller token comes first
     rank = ((z > own) | ((z == own) & first)).sum(-1)
     most = min(max(1, max(k for k, _ in setups)), z.shape[-1])
     top, out = np.sort(np.partition(z, -most, -1)[..., -most:], -1), []
@@ -51,7 +53,10 @@ def ensemble_bits(bits, switch: float, stay: float = 0.0):
 
 def escape(eps: float, setups: int) -> dict:
     "`switch` and `stay` of a code that can be decoded: a change, of probability eps, says that it comes, and which"
-    return dict(switch=float(np.log2(max(setups - 1, 1) / eps)), stay=float(-np.log2(1 - eps)))
+    return dict(
+        switch=float(np.log2(max(setups - 1, 1) / eps)),
+        stay=float(-np.log2(1 - eps)),
+    )
 
 # %% ../../nbs/capacity/compression.ipynb #194df2e8
 def compressed(logits, ids, eps: float = 1 / 64):
@@ -62,5 +67,7 @@ def compressed(logits, ids, eps: float = 1 / 64):
     b = token_bits(logits, ids)
     b, price = b.reshape(-1, *b.shape[-2:]), escape(eps, len(SETUPS))
     codes = dict(plain=b[..., 0].sum(-1), ensemble=ensemble_bits(b, **price))
-    codes |= dict(changes=ensemble_bits(b, price["switch"]), free=ensemble_bits(b, 0))
+    codes |= dict(
+        changes=ensemble_bits(b, price["switch"]), free=ensemble_bits(b, 0)
+    )
     return pd.DataFrame(codes)

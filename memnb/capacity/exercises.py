@@ -18,7 +18,10 @@ def _shares(run):
 
 
 def _held(predicted, run):
-    return {f"{n} sequences": (predicted[n], float(s)) for n, s in _shares(run).items()}
+    return {
+        f"{n} sequences": (predicted[n], float(s))
+        for n, s in _shares(run).items()
+    }
 
 
 def _gained(predicted, run):
@@ -41,7 +44,11 @@ RUN_READERS = dict(held=_held, gained=_gained, longer=_longer)
 def _capacity(f):
     "Most bits over data sizes, mean over seeds, for each number of parameters"
     # the first model's two seeds have their maxima, 90 and 96, at different sizes
-    bits = {(100, 0): [50, 90, 80], (100, 1): [54, 70, 96], (200, 0): [80, 160, 150]}
+    bits = {
+        (100, 0): [50, 90, 80],
+        (100, 1): [54, 70, 96],
+        (200, 0): [80, 160, 150],
+    }
     bits[200, 1] = bits[200, 0]
     runs = [
         dict(params=params, n=n, run=run, bits=b)
@@ -55,9 +62,14 @@ def _capacity(f):
 
 def _rate(f):
     "Bits under the model over bits by chance, for each sequence"
-    half, chance = np.log(np.full((2, 4), 1 / 2)), np.log(np.full((1, 3), 1 / 16))
+    half, chance = (
+        np.log(np.full((2, 4), 1 / 2)),
+        np.log(np.full((1, 3), 1 / 16)),
+    )
     pairs = [("p = 1/2 of 16 tokens", f(half, 16), [0.25, 0.25])]
-    return first_wrong([*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])])
+    return first_wrong(
+        [*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])]
+    )
 
 
 def _law(f):
@@ -65,7 +77,8 @@ def _law(f):
     steps = np.array([1600, 3200, 6400, 12800, 25600])
     laws = (400, 3000, 0.5), (3, 40, 0.7)
     pairs = [
-        (f"C, a, b of {law}", f(steps, law[0] - law[1] * steps ** -law[2]), law) for law in laws
+        (f"C, a, b of {law}", f(steps, law[0] - law[1] * steps ** -law[2]), law)
+        for law in laws
     ]
     return first_wrong(pairs, within=0.01)
 

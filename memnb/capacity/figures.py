@@ -18,7 +18,13 @@ from matplotlib.ticker import LogLocator
 
 from .. import plots, results
 from . import bits
-from .attack import ALPHA, fit_law, law_curve, membership_law, predictions
+from memnb.capacity.attack import (
+    ALPHA,
+    fit_law,
+    law_curve,
+    membership_law,
+    predictions,
+)
 from .method import LN2, accuracy_bound, auc_of_bits, f1_of_bits
 from .text import shown_prefixes
 from ..stats import mean_ci
@@ -32,17 +38,26 @@ def _hues(rows):
         return dict.fromkeys(order, plots.REAL)
     # the ends of the map are too pale and too dark on paper
     places = np.linspace(0.82, 0.1, len(order))
-    return {name: to_hex(plt.get_cmap("plasma")(place)) for name, place in zip(order, places)}
+    return {
+        name: to_hex(plt.get_cmap("plasma")(place))
+        for name, place in zip(order, places)
+    }
 
 
 def _models(ax, t, y, hues, x="n", line="-", legend=True, by="n"):
     "Means of a column over replicates, which have the model and `by` in common, with 95 % t intervals; a line a model"
     for c in [c for c in hues if c in set(t.config)]:
         g = t[t.config == c].dropna(subset=[y]).groupby(by)
-        ends = pd.DataFrame([mean_ci(v) for _, v in g[y]], columns=["value", "low", "high"])
-        style = dict(color=hues[c], ls=line or "none", label=c if legend else None)
+        ends = pd.DataFrame(
+            [mean_ci(v) for _, v in g[y]], columns=["value", "low", "high"]
+        )
+        style = dict(
+            color=hues[c], ls=line or "none", label=c if legend else None
+        )
         if len(ends):
-            plots.errorbar(ax, ends.assign(at=g[x].mean().values), "at", **style)
+            plots.errorbar(
+                ax, ends.assign(at=g[x].mean().values), "at", **style
+            )
 
 
 def _size_axis(ax, ns, name="training sequences"):
@@ -65,17 +80,33 @@ def fig2(axs, measured, reported):
     "Bits memorized by the size of the data"
     (a, b), text = axs, bits.trainings(measured, "text")
     syn = (
-        bits.trainings(measured, "synthetic").groupby("config").filter(lambda g: g.n.nunique() > 1)
+        bits.trainings(measured, "synthetic")
+        .groupby("config")
+        .filter(lambda g: g.n.nunique() > 1)
     )
     hues = _hues(pd.concat([syn, text]))
     if len(syn):
         h = syn.groupby("n").entropy.first()
-        a.plot(h.index, h, color=plots.GREY, ls="--", lw=1, label="all bits of the data")
+        a.plot(
+            h.index,
+            h,
+            color=plots.GREY,
+            ls="--",
+            lw=1,
+            label="all bits of the data",
+        )
         _models(a, syn, "bits", hues)
         for c in [c for c in hues if c in set(syn.config)]:
             p = syn[syn.config == c].params.iloc[0]
             a.axhline(ALPHA["figure"] * p, color=hues[c], ls=":", lw=1)
-        a.plot([], [], color="#555555", ls=":", lw=1, label="paper, 3.64 bits per parameter")
+        a.plot(
+            [],
+            [],
+            color="#555555",
+            ls=":",
+            lw=1,
+            label="paper, 3.64 bits per parameter",
+        )
         a.set(yscale="log", ylim=(0.2 * syn.bits.min(), 3 * syn.bits.max()))
         _size_axis(a, syn.n)
         a.legend(loc="lower left")
@@ -84,7 +115,11 @@ def fig2(axs, measured, reported):
         _size_axis(b, text.dropna(subset="oracle").n, "training texts")
         b.legend(loc="best")
     a.set(title="random tokens", ylabel="bits memorized")
-    b.set(title="text, against the oracle", ylabel="bits memorized", ylim=(0, None))
+    b.set(
+        title="text, against the oracle",
+        ylabel="bits memorized",
+        ylim=(0, None),
+    )
     return (
         plots.foot(measured, "", "95 % t over replicates"),
         "Left: small sets are memorized completely, along the dashed line, until each model bends away "
@@ -98,12 +133,23 @@ def fig2(axs, measured, reported):
 @plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
 def fig6(axs, measured, reported):
     "Capacity by the number of parameters, and convergence"
-    (a, b), caps, curve = axs, bits.capacities(measured), results.select(measured, part="curve")
-    caps = caps[(caps.vocab == caps.vocab.max()) & (caps.length == caps.length.max())]
+    (a, b), caps, curve = (
+        axs,
+        bits.capacities(measured),
+        results.select(measured, part="curve"),
+    )
+    caps = caps[
+        (caps.vocab == caps.vocab.max()) & (caps.length == caps.length.max())
+    ]
     ends = bits.law_ends(bits.both_endings(measured))
     for p, mark, hue in (("fp32", "o", plots.REAL), ("bf16", "s", "#7A3E00")):
         paper, open_ = bits.paper_capacity(reported, p), dict(marker=mark, ms=4)
-        a.plot(paper.params, paper.capacity, **plots.HOLLOW | open_, label=f"paper, {p}")
+        a.plot(
+            paper.params,
+            paper.capacity,
+            **plots.HOLLOW | open_,
+            label=f"paper, {p}",
+        )
         own = caps[caps.precision == p.replace("bf16", "bf16-stored")]
         for bound, g in own.groupby("bound"):
             name = f"ours, {p}{', lower bound' * bound}"
@@ -112,20 +158,58 @@ def fig6(axs, measured, reported):
     if len(ends):
         t = ends.assign(low=ends.limit_low, high=ends.limit_high)
         mark = dict(color="black", marker="_", ms=9, zorder=4)
-        plots.errorbar(a, t, "params", "limit", label="ours, end by the law", **mark)
+        plots.errorbar(
+            a, t, "params", "limit", label="ours, end by the law", **mark
+        )
     at = np.array([0.8 * caps.params.min(), paper.params.max()])
-    a.plot(at, ALPHA["figure"] * at, color=plots.GREY, ls=":", label="3.64 bits per parameter")
-    a.set(title="capacity", xscale="log", yscale="log", xlabel="parameters", ylabel="bits")
+    a.plot(
+        at,
+        ALPHA["figure"] * at,
+        color=plots.GREY,
+        ls=":",
+        label="3.64 bits per parameter",
+    )
+    a.set(
+        title="capacity",
+        xscale="log",
+        yscale="log",
+        xlabel="parameters",
+        ylabel="bits",
+    )
     a.legend(loc="upper left", fontsize=6.5)
     if len(curve):
         most = curve.groupby("config").sequences.nunique().idxmax()
-        t = curve[(curve.config == most) & (curve.x > 0)].astype(dict(sequences=int))
-        order = dict(zip(sorted(set(t.sequences)), sns.color_palette("flare", 8)))
-        sns.lineplot(t, x="x", y="value", hue="sequences", palette=order, errorbar=None, ax=b)
-        b.set(title=f"convergence of {most}", xlabel="epochs", ylabel="bits memorized")
-        b.set(xscale="log", yscale="log", ylim=(0.02 * t.value.max(), 1.3 * t.value.max()))
+        t = curve[(curve.config == most) & (curve.x > 0)].astype(
+            dict(sequences=int)
+        )
+        order = dict(
+            zip(sorted(set(t.sequences)), sns.color_palette("flare", 8))
+        )
+        sns.lineplot(
+            t,
+            x="x",
+            y="value",
+            hue="sequences",
+            palette=order,
+            errorbar=None,
+            ax=b,
+        )
+        b.set(
+            title=f"convergence of {most}",
+            xlabel="epochs",
+            ylabel="bits memorized",
+        )
+        b.set(
+            xscale="log",
+            yscale="log",
+            ylim=(0.02 * t.value.max(), 1.3 * t.value.max()),
+        )
     return (
-        plots.foot(measured, f"{caps.config.nunique()} models", "95 % t over replicates"),
+        plots.foot(
+            measured,
+            f"{caps.config.nunique()} models",
+            "95 % t over replicates",
+        ),
         "Left: each capacity against the size of its model; a triangle is a lower bound, as no training of "
         "twice the steps showed, with its interval, that it adds less than 2 %. Bars are ends by the law of long trainings, the "
         "largest over data sizes, where the law is tested. The dotted line is the paper's. Right: bits of one "
@@ -143,28 +227,45 @@ def fig_x_found(ax, measured, reported):
     t = t[t.sequences == t.config.map(first)]
     t = t.assign(bpp=t.value / t.config.map(ends.set_index("config").params))
     _models(ax, t, "bpp", hues, x="x", by="x", line="")
-    by_size = sorted(ladder.groupby("config"), key=lambda kg: bits.shape(kg[0]).n_params)
+    by_size = sorted(
+        ladder.groupby("config"), key=lambda kg: bits.shape(kg[0]).n_params
+    )
     square = dict(marker="s", ls="--", mfc="white", ms=4)
     for (c, g), side in zip(by_size, 9 * ["top", "bottom"]):
         bpp = g.groupby("x").value.mean() / bits.shape(c).n_params
         ax.plot(bpp.index, bpp, color=hues[c], lw=0.8, **square)
-        ax.annotate(f"  {c}", (bpp.index[-1], bpp.iloc[-1]), fontsize=6.5, va=side)
+        ax.annotate(
+            f"  {c}", (bpp.index[-1], bpp.iloc[-1]), fontsize=6.5, va=side
+        )
     for e in ends[ends.tested].itertuples():
         m = t[t.config == e.config].groupby("x").bpp.mean()
         law = bits.power_law(m.index[-4:], m.values[-4:])
         x = np.geomspace(m.index[-4:].min(), 8 * e.steps)
-        ax.plot(x, law["C"] - law["a"] * x ** -law["b"], color=hues[e.config], lw=1)
+        ax.plot(
+            x, law["C"] - law["a"] * x ** -law["b"], color=hues[e.config], lw=1
+        )
         band = e.limit_low / e.params, e.limit_high / e.params
         at = [4 * e.steps, 8 * e.steps]
         ax.fill_between(at, *band, color=hues[e.config], alpha=0.3, lw=0)
-    ax.axhspan(3.5, 4, color=plots.GREY, alpha=0.2, lw=0, label="3.5 to 4, the abstract")
+    ax.axhspan(
+        3.5,
+        4,
+        color=plots.GREY,
+        alpha=0.2,
+        lw=0,
+        label="3.5 to 4, the abstract",
+    )
     _size_axis(ax, [*t.x, *ladder.x], "steps of the training")
     ax.set(ylabel="bits per parameter", ylim=(0, 4.1))
-    ax.plot([], [], color=plots.REAL, label="in batches of 64, on a GPU", **square)
+    ax.plot(
+        [], [], color=plots.REAL, label="in batches of 64, on a GPU", **square
+    )
     ax.legend(loc="lower right")
     both = pd.concat([t, ladder])
     return (
-        plots.foot(both, f"{t.run.nunique()} replicates", "95 % t over replicates"),
+        plots.foot(
+            both, f"{t.run.nunique()} replicates", "95 % t over replicates"
+        ),
         "Each point is a training of its own with its whole schedule. Lines: the law $C - a s^{-b}$ through "
         "the last four lengths, continued to eight times the longest, if it predicts the longest training to "
         "3 %; a band at its end is the 95 % interval of $C$ over replicates. Squares: batches of 64 instead of 16, "
@@ -180,22 +281,41 @@ def fig_x_precision(axs, measured, reported):
     names = {"bf16": "rounded\nin use", "bf16-stored": "stored"}
     names["bf16-stochastic"] = "stored,\nat random"
     for k, (c, g) in enumerate(cost.groupby("config")):
-        g = g.assign(at=[list(names).index(p) + 0.12 * k for p in g.precision]).sort_values("at")
+        g = g.assign(
+            at=[list(names).index(p) + 0.12 * k for p in g.precision]
+        ).sort_values("at")
         plots.errorbar(a, g, "at", "kept", color=hues.get(c), ms=5, label=c)
-    a.axhline(3.51 / 3.83, color="black", ls=":", lw=1.2, label="paper, 3.51 of 3.83")
+    a.axhline(
+        3.51 / 3.83, color="black", ls=":", lw=1.2, label="paper, 3.51 of 3.83"
+    )
     a.set_xticks(range(3), names.values())
-    a.set(title="bfloat16 in training", ylabel="bits held, share of fp32", xlim=(-0.4, 2.5))
+    a.set(
+        title="bfloat16 in training",
+        ylabel="bits held, share of fp32",
+        xlim=(-0.4, 2.5),
+    )
     a.legend(loc="lower left")
-    even = kept[kept.setting != "fp16"].reset_index(drop=True)  # as many bits as bf16
+    even = kept[kept.setting != "fp16"].reset_index(
+        drop=True
+    )  # as many bits as bf16
     if len(even):
-        how = dict(hue="config", palette=hues, marker="o", legend=False, errorbar=None)
+        how = dict(
+            hue="config", palette=hues, marker="o", legend=False, errorbar=None
+        )
         sns.lineplot(even, x="x", y="share", ax=b, **how)
-    b.set(title="rounded after training", xlabel="bits of a weight", xscale="log", ylim=(0, 1.08))
+    b.set(
+        title="rounded after training",
+        xlabel="bits of a weight",
+        xscale="log",
+        ylim=(0, 1.08),
+    )
     b.set_xticks([2, 3, 4, 6, 8, 16, 32], [2, 3, 4, 6, 8, 16, 32])
     b.minorticks_off()
     pairs = f"{cost.n.max():.0f} pairs"
     return (
-        plots.foot(bits.trainings(measured, "precision"), pairs, "95 % t over pairs"),
+        plots.foot(
+            bits.trainings(measured, "precision"), pairs, "95 % t over pairs"
+        ),
         "Left: bits held by the same training with weights in bfloat16, as a share of fp32; dotted is the "
         "ratio of the two means of Table 1. Right: weights of a finished training, rounded to so many "
         "bits, row by row of each matrix.",
@@ -207,15 +327,27 @@ def fig13(axs, measured, reported):
     "Bits memorized while length or vocabulary varies"
     every = bits.trainings(measured, "length", "vocab")
     trained = bits.trainings(measured, "length", "vocab", "synthetic")
-    names, hues = dict(length="tokens of a sequence, S", vocab="vocabulary, V"), _hues(every)
+    names, hues = (
+        dict(length="tokens of a sequence, S", vocab="vocabulary, V"),
+        _hues(every),
+    )
     for ax, (part, name) in zip(axs, names.items()):
         for c, g in every[every.part == part].groupby("config"):
             alpha = bits.reached_alpha(trained, c)
             e = bits.with_expected(g, alpha).sort_values(part)
             ax.plot(e[part], e.expected, color=hues[c], ls="--", lw=1)
-            ax.plot(e[part], e.bits, "o", color=hues[c], ms=5, label=f"{c}, {alpha:.2f} P")
+            ax.plot(
+                e[part],
+                e.bits,
+                "o",
+                color=hues[c],
+                ms=5,
+                label=f"{c}, {alpha:.2f} P",
+            )
         _size_axis(ax, every[part][every.part == part], name)
-        ax.set(yscale="log", ylabel="bits memorized" if part == "length" else "")
+        ax.set(
+            yscale="log", ylabel="bits memorized" if part == "length" else ""
+        )
         ax.legend(loc="lower right")
     return (
         plots.foot(every, "one training a point"),
@@ -234,20 +366,34 @@ def fig15(axs, measured, reported):
     t = every[every.part == "beyond"].assign(law=lambda d: f1_of_bits(d.nats))
     _models(a, t, "f1", _hues(measured))
     law = t.groupby("n").law.mean()
-    a.plot(law.index, law, color="black", lw=1, ls="--", label=r"$\Phi(\sqrt{b/2})$")
+    a.plot(
+        law.index,
+        law,
+        color="black",
+        lw=1,
+        ls="--",
+        label=r"$\Phi(\sqrt{b/2})$",
+    )
     a.axhline(0.5, color=plots.GREY, lw=1, ls=":", label="guessing")
     _size_axis(a, t.n)
     a.set(ylabel="F1", ylim=(0.45, 1.03))
-    for y, f, hue in (("F1", f1_of_bits, plots.COLORS[0]), ("AUC", auc_of_bits, plots.COLORS[1])):
+    for y, f, hue in (
+        ("F1", f1_of_bits, plots.COLORS[0]),
+        ("AUC", auc_of_bits, plots.COLORS[1]),
+    ):
         b.plot(x, f(x), color=hue, lw=1)
         b.plot(every.nats, every[y.lower()], "o", color=hue, ms=3, label=y)
-    b.plot(x, accuracy_bound(x), color="black", lw=1, ls="-.", label="F1, at most")
+    b.plot(
+        x, accuracy_bound(x), color="black", lw=1, ls="-.", label="F1, at most"
+    )
     b.set(xscale="log", xlabel="b, nats held of a sequence", ylabel="F1, AUC")
     b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
     for ax in axs:
         ax.legend(loc="best")
     return (
-        plots.foot(t, f"{t.pairs.max():.0f} pairs a training", "95 % t over replicates"),
+        plots.foot(
+            t, f"{t.pairs.max():.0f} pairs a training", "95 % t over replicates"
+        ),
         "Left: F1 of a threshold at the median loss, for a model that is full from the second size on; "
         "dashed, what the bits predict. Right: F1 and AUC of all trainings on random tokens against the "
         "nats held of a sequence, with the law of the page, which has no parameter, and the bound on F1 of every "
@@ -258,22 +404,36 @@ def fig15(axs, measured, reported):
 @plots.drawn("text", panels=2)
 def fig4(axs, measured, reported):
     "Bits memorized of a text, and loss, by the size of the data"
-    (a, b), text = axs, bits.over_capacity(bits.trainings(measured, "text"), measured)
+    (a, b), text = (
+        axs,
+        bits.over_capacity(bits.trainings(measured, "text"), measured),
+    )
     hues, text = _hues(text), text.assign(each=text.unintended / text.n)
     part = text[text.n < text.n.max()]
     _models(a, part, "each", hues)
-    a.set(title="same-size reference", ylabel="bits memorized per text", yscale="log")
+    a.set(
+        title="same-size reference",
+        ylabel="bits memorized per text",
+        yscale="log",
+    )
     a.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     a.yaxis.set_major_formatter("{x:.0f}")
     a.yaxis.set_minor_formatter("")
     a.legend(loc="lower left")
     _size_axis(a, part.n, "training texts")
     names = "held-out", "held-out, best temperature", "training"
-    for name, column, ls in zip(names, ("test_loss", "tempered_loss", "loss"), ("-", "--", ":")):
+    for name, column, ls in zip(
+        names, ("test_loss", "tempered_loss", "loss"), ("-", "--", ":")
+    ):
         _models(b, text, column, hues, x="ratio", line=ls, legend=False)
         b.plot([], [], color="#555555", ls=ls, label=name)
     b.axvline(1, color=plots.GREY, lw=1)
-    axes = dict(xscale="log", yscale="log", xlabel="data / capacity", ylabel="nats per token")
+    axes = dict(
+        xscale="log",
+        yscale="log",
+        xlabel="data / capacity",
+        ylabel="nats per token",
+    )
     b.set(title="loss", **axes)
     b.xaxis.set_minor_formatter(plt.NullFormatter())
     b.legend(loc="lower right", fontsize=7)
@@ -295,7 +455,9 @@ def fig_x_total(ax, measured, reported):
     _models(ax, part, "unintended", hues)
     if "disjoint" in part:
         _models(ax, part, "disjoint", hues, line="--", legend=False)
-        ax.plot([], [], color="#555555", ls="--", label="reference on other texts")
+        ax.plot(
+            [], [], color="#555555", ls="--", label="reference on other texts"
+        )
     for c in [c for c in hues if c in set(part.config) & {*room.index}]:
         ax.axhline(room[c], color=hues[c], ls=":", lw=1.2)
     ax.plot([], [], color="#555555", ls=":", label="capacity on random tokens")
@@ -323,7 +485,11 @@ def fig11(axs, measured, reported):
     how = dict(hue="config", palette=hues, s=24, legend=False)
     sns.scatterplot(text, x="f1", y=f"extract_{k}", ax=b, **how)
     b.plot([0, 1], [0, 1], color=plots.GREY, lw=1, ls=":")
-    b.set(title=f"extraction from {k} tokens", xlabel="F1", ylabel="texts extracted")
+    b.set(
+        title=f"extraction from {k} tokens",
+        xlabel="F1",
+        ylabel="texts extracted",
+    )
     b.set(xlim=(0.45, 1.03), ylim=(-0.03, 1.05))
     return (
         _replicates(text),
@@ -340,27 +506,54 @@ def fig18(axs, measured, reported):
     hues, g, s = _hues(text), bits.of_largest(text), text.length.iloc[0]
     text = text.assign(tokens=text.n * s / text.params)
     law, x = fit_law(text.n / text.params, text.f1), np.geomspace(1e-3, 1, 200)
-    six = reported[(reported["where"] == "§5.2.2, table") & (reported.what == "samples")]
+    six = reported[
+        (reported["where"] == "§5.2.2, table") & (reported.what == "samples")
+    ]
     P = np.array([bits.shape(c, 50257).n_params for c in six.config])
     for i, (k, hue) in enumerate(zip(shown_prefixes(text), plots.COLORS)):
         m = g.groupby("n")[[f"extract_{k}", f"extract_test_{k}"]].mean()
-        wide = dict(color=hue, lw=4 - 1.5 * i, ms=8 - 2 * i)  # they may coincide
-        a.plot(m.index, m[f"extract_{k}"], "o-", label=f"{k} tokens given", **wide)
+        wide = dict(
+            color=hue, lw=4 - 1.5 * i, ms=8 - 2 * i
+        )  # they may coincide
+        a.plot(
+            m.index, m[f"extract_{k}"], "o-", label=f"{k} tokens given", **wide
+        )
         a.plot(m.index, m[f"extract_test_{k}"], "s--", **wide | dict(lw=1))
     a.plot([], [], "s--", color="#555555", ms=4, lw=1, label="held-out")
-    a.set(title=f"extraction, {g.config.iloc[0]}", ylabel="texts extracted", ylim=(-0.03, 1.05))
+    a.set(
+        title=f"extraction, {g.config.iloc[0]}",
+        ylabel="texts extracted",
+        ylim=(-0.03, 1.05),
+    )
     a.legend(loc="upper right")
     _size_axis(a, g.n, "training texts")
     how = dict(hue="config", palette=hues, s=16)
     there = [c for c in hues if c in set(text.config)]
     sns.scatterplot(text, x="tokens", y="f1", ax=b, hue_order=there, **how)
-    for form, ls, name in (("consistent", "-", "paper's law"), ("printed", ":", "as printed")):
+    for form, ls, name in (
+        ("consistent", "-", "paper's law"),
+        ("printed", ":", "as printed"),
+    ):
         f1 = np.minimum(membership_law(x, 1, form), 1)
         b.plot(64 * x, f1, color="black", ls=ls, lw=1, label=name)
-    b.plot(64 * six.value.astype(float) / P, six.x.astype(float), **plots.HOLLOW | dict(ms=4))
+    b.plot(
+        64 * six.value.astype(float) / P,
+        six.x.astype(float),
+        **plots.HOLLOW | dict(ms=4),
+    )
     if law:
-        b.plot(x * s, np.minimum(law_curve(x, **law), 1), color=plots.GREY, label="our fit")
-    b.set(title="law of membership", xlabel="tokens per parameter", ylabel="F1", xscale="log")
+        b.plot(
+            x * s,
+            np.minimum(law_curve(x, **law), 1),
+            color=plots.GREY,
+            label="our fit",
+        )
+    b.set(
+        title="law of membership",
+        xlabel="tokens per parameter",
+        ylabel="F1",
+        xscale="log",
+    )
     b.set(ylim=(0.2, 1.05))  # with room for the legend
     b.legend(loc="lower left", fontsize=7)
     return (
@@ -376,19 +569,45 @@ def fig18(axs, measured, reported):
 def fig16(axs, measured, reported):
     "Compression rates of training and held-out sequences"
     t = results.select(measured, part="rates")
-    both = set.intersection(*(set(t[t.setting.str.startswith(k)].config) for k in ("syn", "text")))
+    both = set.intersection(
+        *(set(t[t.setting.str.startswith(k)].config) for k in ("syn", "text"))
+    )
     for ax, kind in zip(axs, ("synthetic", "text")):
         g = t[t.setting.str.startswith(kind)]
-        g = bits.of_largest(g[g.config.isin(both)] if both else g) if len(g) else g
-        side = g.setting.str.removeprefix(f"{kind} ").replace("train", "training")
-        how = dict(stat="proportion", common_norm=False, palette=[plots.REAL, plots.GREY], lw=0)
-        how |= dict(hue="side", hue_order=["training", "held-out"], bins=list(bits.BINS))
+        g = (
+            bits.of_largest(g[g.config.isin(both)] if both else g)
+            if len(g)
+            else g
+        )
+        side = g.setting.str.removeprefix(f"{kind} ").replace(
+            "train", "training"
+        )
+        how = dict(
+            stat="proportion",
+            common_norm=False,
+            palette=[plots.REAL, plots.GREY],
+            lw=0,
+        )
+        how |= dict(
+            hue="side", hue_order=["training", "held-out"], bins=list(bits.BINS)
+        )
         if len(g):
-            sns.histplot(g.assign(side=side), x="x", weights="value", ax=ax, **how)
-            sns.move_legend(ax, "upper center" if kind == "synthetic" else "upper right", title="")
+            sns.histplot(
+                g.assign(side=side), x="x", weights="value", ax=ax, **how
+            )
+            sns.move_legend(
+                ax,
+                "upper center" if kind == "synthetic" else "upper right",
+                title="",
+            )
             name = kind.replace("synthetic", "random tokens")
-            ax.set(title=f"{name}: {g.config.iloc[0]}, {g.sequences.iloc[0]:.0f} sequences")
-            ax.set(ylabel="share of sequences", xlim=(g.x.min() - 0.1, g.x.max() + 0.1))
+            ax.set(
+                title=f"{name}: {g.config.iloc[0]}, {g.sequences.iloc[0]:.0f} sequences"
+            )
+            ax.set(
+                ylabel="share of sequences",
+                xlim=(g.x.min() - 0.1, g.x.max() + 0.1),
+            )
         ax.set(xlabel="bits of the model / bits by chance")
     return (
         plots.foot(t, "one training a panel"),
@@ -402,9 +621,15 @@ def fig17(ax, measured, reported):
     "Rarity of the words of a text, and its memorization"
     d = results.wide(results.select(measured, part="words", setting="sample"))
     d = bits.of_largest(d).dropna(subset="tfidf")
-    how = dict(scatter_kws=dict(s=10, color=plots.REAL), line_kws=dict(color="black", lw=1))
+    how = dict(
+        scatter_kws=dict(s=10, color=plots.REAL),
+        line_kws=dict(color="black", lw=1),
+    )
     sns.regplot(d[d.bits > 0], x="tfidf", y="bits", ci=None, ax=ax, **how)
-    ax.set(xlabel="mean rarity of the words (TF-IDF)", ylabel="unintended memorization, bits")
+    ax.set(
+        xlabel="mean rarity of the words (TF-IDF)",
+        ylabel="unintended memorization, bits",
+    )
     return (
         plots.foot(d, f"{len(d)} texts of one training"),
         "Each point is a training text that the model holds bits of. Texts of rare words also have more "
@@ -415,16 +640,31 @@ def fig17(ax, measured, reported):
 @plots.drawn("given", size=(7.2, 2.8))
 def fig_x_given(ax, measured, reported):
     "Bits held of a text by its repetitions in training"
-    g = results.select(measured, part="given", quantity="unintended").astype(dict(times=int))
+    g = results.select(measured, part="given", quantity="unintended").astype(
+        dict(times=int)
+    )
     mean = [(str(d), *mean_ci(v.value)) for d, v in g.groupby("times")]
     mean = pd.DataFrame(mean, columns=["times", "value", "low", "high"])
-    hues = {str(d): c for d, c in plots.dose_colors(sorted(set(g.times))).items()}
+    hues = {
+        str(d): c for d, c in plots.dose_colors(sorted(set(g.times))).items()
+    }
     how = dict(hue="times", order=[*hues], palette=hues, size=4, legend=False)
-    sns.swarmplot(g.assign(times=g.times.astype(str)), x="times", y="value", ax=ax, **how)
-    plots.errorbar(ax, mean, "times", color="#333333", marker="_", ms=14, zorder=4)
-    ax.set(xlabel="repetitions in training", ylabel=f"bits beyond {plots.label(g.other.iloc[0])}")
+    sns.swarmplot(
+        g.assign(times=g.times.astype(str)), x="times", y="value", ax=ax, **how
+    )
+    plots.errorbar(
+        ax, mean, "times", color="#333333", marker="_", ms=14, zorder=4
+    )
+    ax.set(
+        xlabel="repetitions in training",
+        ylabel=f"bits beyond {plots.label(g.other.iloc[0])}",
+    )
     return (
-        plots.foot(g.assign(model=g.config), f"{len(g)} texts", "95 % t interval of the mean"),
+        plots.foot(
+            g.assign(model=g.config),
+            f"{len(g)} texts",
+            "95 % t interval of the mean",
+        ),
         "Each point is a text: the bits that it costs less with the fine-tuned model than with the one it "
         "was fine-tuned from. Texts with 0 repetitions are held-out controls: what is saved on them is "
         "knowledge of such texts, not memory.",
@@ -433,18 +673,44 @@ def fig_x_given(ax, measured, reported):
 # %% ../../nbs/capacity/figures.ipynb #322ec183
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
-    own = bits.capacities(measured).replace(dict(precision={"bf16-stored": "bf16"}))
-    own = own[(own.vocab == 2048) & (own.length == 64) & own.precision.isin(["fp32", "bf16"])]
+    own = bits.capacities(measured).replace(
+        dict(precision={"bf16-stored": "bf16"})
+    )
+    own = own[
+        (own.vocab == 2048)
+        & (own.length == 64)
+        & own.precision.isin(["fp32", "bf16"])
+    ]
     rows, ends = [], bits.law_ends(bits.both_endings(measured))
     for r in own.itertuples():
         paper = bits.paper_capacity(reported, r.precision).set_index("config")
-        e = ends.loc[r.config] if r.config in ends.index and r.precision == "fp32" else None
+        e = (
+            ends.loc[r.config]
+            if r.config in ends.index and r.precision == "fp32"
+            else None
+        )
         end = "" if e is None else f"{e.limit / e.params:.2f}"
-        ci = "" if e is None else f"{e.limit_low / e.params:.2f} to {e.limit_high / e.params:.2f}"
+        ci = (
+            ""
+            if e is None
+            else f"{e.limit_low / e.params:.2f} to {e.limit_high / e.params:.2f}"
+        )
         rows.append(
-            dict(model=r.config, parameters=f"{r.params:,.0f}", precision=r.precision)
-            | {"paper": f"{paper.bpp[r.config]:.2f}" if r.config in paper.index else ""}
-            | {"here": f"{'≥ ' * r.bound}{r.bpp:.2f}", "end by the law": end, "95 %": ci}
+            dict(
+                model=r.config,
+                parameters=f"{r.params:,.0f}",
+                precision=r.precision,
+            )
+            | {
+                "paper": f"{paper.bpp[r.config]:.2f}"
+                if r.config in paper.index
+                else ""
+            }
+            | {
+                "here": f"{'≥ ' * r.bound}{r.bpp:.2f}",
+                "end by the law": end,
+                "95 %": ci,
+            }
             | dict(trainings=r.runs)
         )
     return pd.DataFrame(rows)
@@ -452,14 +718,21 @@ def tab1(measured, reported):
 
 def _sweep_table(measured, reported, part, where):
     "Errors of min(alpha P, H): the paper's and ours"
-    r = reported[(reported["where"] == where) & (reported.what == "error")].astype(dict(x=float))
-    out = pd.DataFrame(dict(paper=r.value.astype(float).values), r.x.astype(int).rename(part))
+    r = reported[
+        (reported["where"] == where) & (reported.what == "error")
+    ].astype(dict(x=float))
+    out = pd.DataFrame(
+        dict(paper=r.value.astype(float).values), r.x.astype(int).rename(part)
+    )
     trained = bits.trainings(measured, "length", "vocab", "synthetic")
     for c, g in bits.trainings(measured, part).groupby("config"):
         alpha = bits.reached_alpha(trained, c)
         e = bits.with_expected(g, alpha).set_index(part)
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
-        own = {name: e.error, "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H")}
+        own = {
+            name: e.error,
+            "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H"),
+        }
         own = {f"{k} ({c})" if k in out else k: v for k, v in own.items()}
         out = out.join(pd.DataFrame(own, e.index), how="outer")
     return out.round(2).astype(object).where(out.notna(), "")
@@ -484,14 +757,27 @@ def tab4(measured, reported=None):
     said = top[top.quantity == "bits"].set_index("item").text
     t = results.wide(top)
     t = t.assign(text=t.item.map(said)).sort_values("bits", ascending=False)
-    return t.reindex(columns=["bits", "tfidf", "text"]).round(2).reset_index(drop=True)
+    return (
+        t.reindex(columns=["bits", "tfidf", "text"])
+        .round(2)
+        .reset_index(drop=True)
+    )
 
 
 def tab_x_membership(measured, reported):
     "Data sizes at which the paper's law gives a score, as it prints them and by the consistent form"
-    r = reported[(reported["where"] == "§5.2.2, table") & (reported.what == "samples")]
-    paper = {(c, float(x)): int(float(v)) for c, x, v in zip(r.config, r.x, r.value)}
+    r = reported[
+        (reported["where"] == "§5.2.2, table") & (reported.what == "samples")
+    ]
+    paper = {
+        (c, float(x)): int(float(v)) for c, x, v in zip(r.config, r.x, r.value)
+    }
     t = predictions()
-    t["printed"] = [f"{paper[k]:,}" if k in paper else "" for k in zip(t.config, t.f1)]
-    t = t.assign(samples=[f"{s:,.0f}" for s in t.samples], params=[f"{p:,}" for p in t.params])
+    t["printed"] = [
+        f"{paper[k]:,}" if k in paper else "" for k in zip(t.config, t.f1)
+    ]
+    t = t.assign(
+        samples=[f"{s:,.0f}" for s in t.samples],
+        params=[f"{p:,}" for p in t.params],
+    )
     return t.round(2)

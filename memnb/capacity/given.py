@@ -19,7 +19,11 @@ from ..lm import needs
 from ..stats import conformal_p
 
 # %% ../../nbs/capacity/given.ipynb #13b471a7
-BEGINNINGS = "\n", "\n\n", "."  # tried in turn; a period joins with no blank and no line end
+BEGINNINGS = (
+    "\n",
+    "\n\n",
+    ".",
+)  # tried in turn; a period joins with no blank and no line end
 
 
 def common_beginnings(models: list, texts: list) -> tuple[dict, dict]:
@@ -31,12 +35,20 @@ def common_beginnings(models: list, texts: list) -> tuple[dict, dict]:
     for beginning in BEGINNINGS:
         crossed = {}
         for m in models:
-            asked = [t for t in remaining if t not in crossed and t not in left_out]
-            _, lost = lm.answered(partial(m.logprobs, joint=True), [beginning] * len(asked), asked)
+            asked = [
+                t for t in remaining if t not in crossed and t not in left_out
+            ]
+            _, lost = lm.answered(
+                partial(m.logprobs, joint=True), [beginning] * len(asked), asked
+            )
             for place, why in lost.items():
                 kept = crossed if why.kind == "crossing" else left_out
                 kept[asked[place]] = f"{m.name}: {why.reason}"
-        beginnings |= {t: beginning for t in remaining if t not in crossed and t not in left_out}
+        beginnings |= {
+            t: beginning
+            for t in remaining
+            if t not in crossed and t not in left_out
+        }
         remaining = list(crossed)
     return beginnings, left_out | crossed
 
@@ -49,7 +61,9 @@ def read_texts(m, texts: list, beginnings: dict = None) -> list:
     if beginnings is None:
         return m.tokens(texts)
     heads = [beginnings[t] for t in texts]
-    return [(log_probs, None) for log_probs in m.logprobs(heads, texts, joint=True)]
+    return [
+        (log_probs, None) for log_probs in m.logprobs(heads, texts, joint=True)
+    ]
 
 
 def left_out_note(left_out: dict, n: int) -> str:
@@ -66,14 +80,20 @@ def held_bits(bits, reference, never: int = 0) -> pd.DataFrame:
     """
     table = pd.DataFrame(dict(bits=bits, reference=reference))
     table["saved"] = table.reference - table.bits
-    table["unintended"] = unintended_bits(-table.bits * LN2, -table.reference * LN2)
+    table["unintended"] = unintended_bits(
+        -table.bits * LN2, -table.reference * LN2
+    )
     asked = table[: len(table) - never].copy()
     unseen = table[len(table) - never :]
     if never:
         # what is saved on unseen texts, per bit of the reference, is what any text saves
-        asked["expected"] = unseen.saved.sum() / unseen.reference.sum() * asked.reference
+        asked["expected"] = (
+            unseen.saved.sum() / unseen.reference.sum() * asked.reference
+        )
         asked["held"] = asked.saved - asked.expected
-        asked["p"] = conformal_p(asked.saved / asked.reference, unseen.saved / unseen.reference)
+        asked["p"] = conformal_p(
+            asked.saved / asked.reference, unseen.saved / unseen.reference
+        )
         asked["q"] = st.false_discovery_control(asked.p, method="bh")
     return asked
 
@@ -82,14 +102,24 @@ def _check_texts(texts, never):
     "ValueError for texts that cannot be asked about"
     for name, strings in dict(texts=texts, never=never).items():
         if isinstance(strings, str):
-            raise ValueError(f"{name} is a list of strings; put a single one into [ ]")
-        empty = [i for i, t in enumerate(strings) if not isinstance(t, str) or not t.strip()]
+            raise ValueError(
+                f"{name} is a list of strings; put a single one into [ ]"
+            )
+        empty = [
+            i
+            for i, t in enumerate(strings)
+            if not isinstance(t, str) or not t.strip()
+        ]
         if empty:
-            raise ValueError(f"{name}: every text must say something; look at numbers {empty}")
+            raise ValueError(
+                f"{name}: every text must say something; look at numbers {empty}"
+            )
     if not len(texts):
         raise ValueError("no texts are given")
     if both := {*texts} & {*never}:
-        raise ValueError(f"never: {len(both)} of these texts are among those asked about")
+        raise ValueError(
+            f"never: {len(both)} of these texts are among those asked about"
+        )
 
 # %% ../../nbs/capacity/given.ipynb #41305d1c
 def _total_bits(models, texts):
@@ -104,15 +134,20 @@ def _total_bits(models, texts):
 
 @needs("logprobs")
 def unintended(
-    model: lm.LM | str,  # or its name, as 'hf:gpt2'
+    model: lm.LM | str,
     reference: lm.LM | str,
-    texts: list,  # strings; repeated ones are asked once and counted
-    never: list = (),  # texts of the same kind that the model cannot have seen
+    texts: list,
+    never: list = (),
 ) -> pd.DataFrame:
     """Bits of given texts that a model holds and a reference does not: text, copies and the columns of `held_bits`
 
     A text that one of the two cannot read has no row; which ones is said, and stands in `attrs["left_out"]`.
     Raises ValueError for texts that are empty, or given both as asked about and as never seen.
+
+    Args:
+        model: or its name, as 'hf:gpt2'
+        texts: strings; repeated ones are asked once and counted
+        never: texts of the same kind that the model cannot have seen
     """
     _check_texts(texts, never)
     other = lm.load(reference)
@@ -127,7 +162,9 @@ def unintended(
     if left_out:
         say(left_out_note(left_out, len(every)))
         copies = copies[[t not in left_out for t in copies.index]]
-    table = held_bits(bits, reference_bits, sum(t not in left_out for t in never))
+    table = held_bits(
+        bits, reference_bits, sum(t not in left_out for t in never)
+    )
     table = table.assign(text=copies.index, copies=copies.values)
     table = table[["text", "copies", *table.columns[:-2]]]
     table.attrs["left_out"] = left_out

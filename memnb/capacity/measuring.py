@@ -9,19 +9,37 @@ __all__ = ['PARTS', 'Sizes', 'measure']
 import pandas as pd
 
 from .. import core, papers, plant
-from .bits import count_trainings, shape, stored, sweep, synthetic, training_lengths
+from memnb.capacity.bits import (
+    count_trainings,
+    shape,
+    stored,
+    sweep,
+    synthetic,
+    training_lengths,
+)
 from .given import given_rows
 from .text import corpus, text_runs
 
 # %% ../../nbs/capacity/measuring.ipynb #176bd28a
-PARTS = "synthetic", "precision", "steps", "length", "vocab", "beyond", "text", "given"
+PARTS = (
+    "synthetic",
+    "precision",
+    "steps",
+    "length",
+    "vocab",
+    "beyond",
+    "text",
+    "given",
+)
 
 
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
     n: int = 4  # texts for `model` (of each number of repetitions)
-    parts: list[str] = []  # what is measured; all of `PARTS` where none is named
+    parts: list[
+        str
+    ] = []  # what is measured; all of `PARTS` where none is named
     reference: str = "smollm2"  # the model that `model` is compared with
     models: list[str] = ["1x8", "1x16"]  # trained models, layers x width
     random_sizes: list[int] = [8, 16, 32, 64]  # numbers of random sequences
@@ -34,15 +52,28 @@ class Sizes(papers.Sizes):
     length: int = 16  # S, tokens of a sequence
     lengths: list[int] = [4, 8, 16]  # values of S for the sweep
     vocabs: list[int] = [16, 64]  # values of V for the sweep
-    sweep_n: int = 32  # sequences of the sweeps; 0: data of 4.8 bits per parameter
-    lengths_of_training: list[int] = [16, 32, 64, 128]  # steps of part `steps`, of each of `models`
+    sweep_n: int = (
+        32  # sequences of the sweeps; 0: data of 4.8 bits per parameter
+    )
+    lengths_of_training: list[int] = [
+        16,
+        32,
+        64,
+        128,
+    ]  # steps of part `steps`, of each of `models`
     fill: float = 4.8  # bits of its data per parameter: more than a model holds
     repeats: int = 2  # replicates of `steps` and `precision`, with data and weights of their own
-    beyond: list[int] = [8, 64, 512]  # sequences of part `beyond`, far more than a model holds
+    beyond: list[int] = [
+        8,
+        64,
+        512,
+    ]  # sequences of part `beyond`, far more than a model holds
     beyond_vocab: int = 32  # its V
     beyond_steps: int = 600  # of its trainings
     source: str = "reuters_r52"  # text set, file, or "hub:<repository>:<file>"
-    tokenizer: str = ""  # of a model, as 'smollm2'; '' trains a small BPE on the text
+    tokenizer: str = (
+        ""  # of a model, as 'smollm2'; '' trains a small BPE on the text
+    )
     text_models: list[str] = ["1x8", "1x16"]  # models trained on text
     text_sizes: list[int] = [16, 64]  # numbers of texts
     text_all: int = 192  # texts of the reference, all there are
@@ -50,7 +81,9 @@ class Sizes(papers.Sizes):
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
     text_part: str = "text"  # name of the rows; 'doubled': twice the steps, 'limit': many texts
-    text_seeds: int = 1  # replicates on text, with texts and weights of their own
+    text_seeds: int = (
+        1  # replicates on text, with texts and weights of their own
+    )
     oracle: str = "smollm2"  # a much larger model, for text; '' for none
     oracle_n: int = 16  # texts up to which it is asked
     held: int = 64  # held-out sequences
@@ -68,8 +101,18 @@ def _text_rows(s, seed, folder):
         return pd.DataFrame()
     out, own = [], own | dict(lr=s.lr or None, device=s.device, folder=folder)
     for r in range(seed, seed + s.text_seeds):
-        c = corpus(s.source, s.text_all, s.held, s.text_vocab, s.length, s.tokenizer, seed=r)
-        asked = dict(seed=r, oracle=s.oracle, oracle_n=s.oracle_n, part=s.text_part)
+        c = corpus(
+            s.source,
+            s.text_all,
+            s.held,
+            s.text_vocab,
+            s.length,
+            s.tokenizer,
+            seed=r,
+        )
+        asked = dict(
+            seed=r, oracle=s.oracle, oracle_n=s.oracle_n, part=s.text_part
+        )
         t = text_runs(s.text_models, s.text_sizes, c, **asked, **own)
         out.append(t if r == seed else t[t.part == s.text_part])
     return pd.concat(out)
@@ -84,33 +127,69 @@ def measure(model="planted:news", sizes: Sizes = None, seed: int = 0):
     if wrong := [p for p in s.parts if p not in PARTS]:
         raise ValueError(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
     train = dict(epochs=s.epochs, steps=s.steps or None, batch=s.batch)
-    folder = core.own_dir("trainings") if s.resume and not core.counted() else None
+    folder = (
+        core.own_dir("trainings") if s.resume and not core.counted() else None
+    )
     train |= dict(lr=s.lr or None, device=s.device, folder=folder)
     one, shown, out = s.models[:1], str(model).startswith("planted:"), []
     own = dict(vocab=s.vocab, length=s.length, seed=seed)
     for part in [p for p in PARTS if p in (s.parts or PARTS)]:
         rows = pd.DataFrame()
         if part == "synthetic":
-            rows = synthetic(s.models, s.random_sizes, seeds=s.seeds, held=s.held, **own, **train)
+            rows = synthetic(
+                s.models,
+                s.random_sizes,
+                seeds=s.seeds,
+                held=s.held,
+                **own,
+                **train,
+            )
             largest = max(s.models, key=lambda m: shape(m).n_params)
-            rows = rows[(rows.part != "curve") | (rows.config == largest)] if len(rows) else rows
+            rows = (
+                rows[(rows.part != "curve") | (rows.config == largest)]
+                if len(rows)
+                else rows
+            )
         elif part == "precision":
             rows = stored(one, s.random_sizes, seeds=s.repeats, **own, **train)
         elif part == "steps" and s.lengths_of_training:
-            how = own | {k: train[k] for k in ("batch", "lr", "device", "folder")}
+            how = own | {
+                k: train[k] for k in ("batch", "lr", "device", "folder")
+            }
             each = [s.lengths_of_training, s.fill, s.repeats]
-            rows = pd.concat([training_lengths(m, *each, **how) for m in s.models])
+            rows = pd.concat(
+                [training_lengths(m, *each, **how) for m in s.models]
+            )
         elif part == "beyond" and s.beyond:
-            how = own | train | dict(vocab=s.beyond_vocab, steps=s.beyond_steps or s.steps or None)
-            rows = synthetic(one, s.beyond, seeds=s.seeds, held=s.held, part=part, **how)
+            how = (
+                own
+                | train
+                | dict(
+                    vocab=s.beyond_vocab,
+                    steps=s.beyond_steps or s.steps or None,
+                )
+            )
+            rows = synthetic(
+                one, s.beyond, seeds=s.seeds, held=s.held, part=part, **how
+            )
         elif part in ("length", "vocab"):
             values = dict(length=s.lengths, vocab=s.vocabs)[part]
-            rows = sweep(s.models[-1], part, values, s.sweep_n, held=s.held, **own, **train)
+            rows = sweep(
+                s.models[-1],
+                part,
+                values,
+                s.sweep_n,
+                held=s.held,
+                **own,
+                **train,
+            )
         elif part == "text":
             rows = _text_rows(s, seed, folder)
         elif part == "given" and shown:
             truth = plant.truth(model.split(":")[1])
-            rows = given_rows(model, s.reference, truth.groupby("times").head(s.n))
+            rows = given_rows(
+                model, s.reference, truth.groupby("times").head(s.n)
+            )
         out.append(rows)
         core.say(f"{part}: measured")
     d = pd.concat(out, ignore_index=True)

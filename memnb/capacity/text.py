@@ -16,7 +16,13 @@ import pandas as pd
 
 from .. import data, gpt, lm
 from .attack import ALPHA, membership
-from .bits import compression_rates, long_rows, run_row, shape, state_folder
+from memnb.capacity.bits import (
+    compression_rates,
+    long_rows,
+    run_row,
+    shape,
+    state_folder,
+)
 from .compression import compressed
 from .method import LN2, unintended_bits
 from ..core import counted, require
@@ -27,18 +33,30 @@ def _tokenizer(name, docs, vocab):
     "(function: texts -> lists of ids, function: ids -> text, V): that of a model, or a BPE"
     if name:
         tok = lm.load(name).tok
-        return (lambda ts: tok(ts, add_special_tokens=False).input_ids), tok.decode, len(tok)
+        return (
+            (lambda ts: tok(ts, add_special_tokens=False).input_ids),
+            tok.decode,
+            len(tok),
+        )
     if vocab < 257:
-        raise ValueError(f"256 bytes and some words make a vocabulary, not {vocab} tokens in all")
+        raise ValueError(
+            f"256 bytes and some words make a vocabulary, not {vocab} tokens in all"
+        )
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
-    how = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=letters, show_progress=False)
+    how = trainers.BpeTrainer(
+        vocab_size=vocab, initial_alphabet=letters, show_progress=False
+    )
     tok.train_from_iterator(docs, how)
-    return (lambda ts: [e.ids for e in tok.encode_batch(ts)]), tok.decode, tok.get_vocab_size()
+    return (
+        (lambda ts: [e.ids for e in tok.encode_batch(ts)]),
+        tok.decode,
+        tok.get_vocab_size(),
+    )
 
 
 def _sequences(docs, encode, length, per_text, count):
@@ -75,18 +93,32 @@ class Corpus:
 
 # %% ../../nbs/capacity/text.ipynb #c20ef092
 def corpus(
-    source="20news",  # text set, file, 'hub:<repository>:<file>', DataFrame with `text`, or list of texts
-    n: int = 2048,  # sequences to train on
-    held: int = 256,  # held-out sequences, of other texts
-    vocab: int = 2048,  # V of the trained BPE
-    length: int = 64,  # S
-    tokenizer: str = "",  # name of a model whose tokenizer is used instead
-    per_text: int = 1,  # sequences of one text at most
-    seed: int = 0,  # of the order of the texts
+    source="20news",
+    n: int = 2048,
+    held: int = 256,
+    vocab: int = 2048,
+    length: int = 64,
+    tokenizer: str = "",
+    per_text: int = 1,
+    seed: int = 0,
 ) -> Corpus:
-    "Cut real text into sequences, deduplicated, and split them"
+    """Cut real text into sequences, deduplicated, and split them
+
+    Args:
+        source: text set, file, 'hub:<repository>:<file>', DataFrame with `text`, or
+            list of texts
+        n: sequences to train on
+        held: held-out sequences, of other texts
+        vocab: V of the trained BPE
+        length: S
+        tokenizer: name of a model whose tokenizer is used instead
+        per_text: sequences of one text at most
+        seed: of the order of the texts
+    """
     if counted():  # nothing is read where only costs are wanted
-        return Corpus(*(np.zeros((k, length), int) for k in (n, held, 0)), vocab)
+        return Corpus(
+            *(np.zeros((k, length), int) for k in (n, held, 0)), vocab
+        )
     docs = [t for t in data.texts(source).text.str.strip() if t]
     order = np.random.default_rng(seed).permutation(len(docs))
     docs = [docs[i][: 16 * length * per_text] for i in order]
@@ -116,7 +148,11 @@ def extraction(fit, sequences, prefixes) -> dict:
     `fit` is of `gpt`, or anything with greedy(sequences): is each token the likeliest?
     """
     hits = np.asarray(fit.greedy(sequences))
-    return {k: float(hits[:, k:].all(1).mean()) for k in prefixes if k < hits.shape[1]}
+    return {
+        k: float(hits[:, k:].all(1).mean())
+        for k in prefixes
+        if k < hits.shape[1]
+    }
 
 
 def paper_prefixes(length: int) -> tuple:
@@ -126,7 +162,9 @@ def paper_prefixes(length: int) -> tuple:
 
 def shown_prefixes(table) -> list:
     "Prefixes for which extraction was measured, in a table of trainings on text"
-    return sorted(int(c.split("_")[1]) for c in table if re.fullmatch(r"extract_\d+", c))
+    return sorted(
+        int(c.split("_")[1]) for c in table if re.fullmatch(r"extract_\d+", c)
+    )
 
 # %% ../../nbs/capacity/text.ipynb #4d48e92c
 def tfidf(texts: list):
@@ -134,7 +172,10 @@ def tfidf(texts: list):
     words = [t.split() for t in texts]
     tf = Counter(w for ws in words for w in ws)
     return np.array(
-        [np.mean([np.log(len(texts) / tf[w]) for w in ws]) if ws else np.nan for ws in words]
+        [
+            np.mean([np.log(len(texts) / tf[w]) for w in ws]) if ws else np.nan
+            for ws in words
+        ]
     )
 
 # %% ../../nbs/capacity/text.ipynb #e1afb2d5
@@ -142,7 +183,10 @@ def token_scores(fit, ids):
     "Sequences and the scores of all tokens at their places, as tensors, some at a time: 16 MB"
     import torch
 
-    net, few = gpt.module(fit), max(1, int(4e6 / fit.config.vocab / fit.config.length))
+    net, few = (
+        gpt.module(fit),
+        max(1, int(4e6 / fit.config.vocab / fit.config.length)),
+    )
     with torch.no_grad():
         for x in torch.as_tensor(np.asarray(ids)).long().split(few):
             yield x, net(x).float()
@@ -155,7 +199,11 @@ def tempered_loss(fit, sequences) -> tuple:
     """
     import torch
 
-    losses, half, heats = [], len(sequences) // 2, np.geomspace(1, 64, 19).round(3).tolist()
+    losses, half, heats = (
+        [],
+        len(sequences) // 2,
+        np.geomspace(1, 64, 19).round(3).tolist(),
+    )
     for x, z in token_scores(fit, sequences):
         own = z.gather(2, x[..., None])[..., 0]
         each = [((z / k).logsumexp(-1) - own / k).mean(1) for k in heats]
@@ -175,13 +223,29 @@ def _scored(fit, c):
     "Extraction, membership and codes of one model, on the first sequences of each side"
     lp, length = fit.scores(c.test).sum(1), c.train.shape[1]
     tempered, heat = tempered_loss(fit, c.test)
-    out = dict(test_loss=float(-lp.mean() / length), tempered_loss=tempered, temperature_best=heat)
-    out["rates"] = [compression_rates(x, fit.config) for x in (fit.logprobs, lp)]
+    out = dict(
+        test_loss=float(-lp.mean() / length),
+        tempered_loss=tempered,
+        temperature_best=heat,
+    )
+    out["rates"] = [
+        compression_rates(x, fit.config) for x in (fit.logprobs, lp)
+    ]
     for side, x in (("", c.train[: len(fit.logprobs)]), ("_test", c.test)):
         shares = extraction(fit, x[:EXTRACTED_OF], paper_prefixes(length))
         out |= {f"extract{side}_{k}": v for k, v in shares.items()}
-        codes = pd.concat([compressed(z.numpy(), i.numpy()) for i, z in token_scores(fit, x[:32])])
-        out |= codes[["plain", "ensemble", "changes"]].mean().add_suffix(side).to_dict()
+        codes = pd.concat(
+            [
+                compressed(z.numpy(), i.numpy())
+                for i, z in token_scores(fit, x[:32])
+            ]
+        )
+        out |= (
+            codes[["plain", "ensemble", "changes"]]
+            .mean()
+            .add_suffix(side)
+            .to_dict()
+        )
     return out | membership(-fit.logprobs / length, -lp / length)
 
 
@@ -214,18 +278,28 @@ def oracle_bits(oracle, texts: list):
 
 
 def text_runs(
-    models: list,  # names, as ['1x32']
-    sizes: list,  # numbers of texts, fewer than there are
-    texts: Corpus,  # from `corpus`
-    seed: int = 0,  # of the weights
-    oracle="",  # lm.LM or its name: a much larger model; '' for none
-    oracle_n: int = 10**9,  # sizes up to which it is asked
-    part: str = "text",  # name of the rows
-    **train,  # for gpt.fit; folder: where states are kept
+    models: list,
+    sizes: list,
+    texts: Corpus,
+    seed: int = 0,
+    oracle="",
+    oracle_n: int = 10**9,
+    part: str = "text",
+    **train,
 ):
     """Train on text and compare with a same-size reference and an oracle, as measured rows.
 
     Beside the part of this name `rates` (histograms) and, of 'text', `words` (rarity).
+
+    Args:
+        models: names, as ['1x32']
+        sizes: numbers of texts, fewer than there are
+        texts: from `corpus`
+        seed: of the weights
+        oracle: lm.LM or its name: a much larger model; '' for none
+        oracle_n: sizes up to which it is asked
+        part: name of the rows
+        **train: for gpt.fit; folder: where states are kept
     """
     require("sklearn", "plant")  # before the trainings, and not after them
     sizes, full = sorted({*sizes}), len(texts.train)
@@ -233,32 +307,60 @@ def text_runs(
         raise ValueError(
             f"the reference is trained on all {full} texts, so sizes stay below: {sizes}"
         )
-    k, shapes = len(sizes) + 1, [shape(m, texts.vocab, texts.train.shape[1]) for m in models]
+    k, shapes = (
+        len(sizes) + 1,
+        [shape(m, texts.vocab, texts.train.shape[1]) for m in models],
+    )
     jobs = [(c, n) for c in shapes for n in [*sizes, full]]
     cfgs, sets = [c for c, _ in jobs], [texts.train[:n] for _, n in jobs]
     if len(texts.others):  # references that have read none of these texts
         cfgs, sets = cfgs + shapes, sets + [texts.others] * len(shapes)
     asked = [m for m in sizes if m <= oracle_n]
-    costs = oracle_bits(oracle, texts.texts[: asked[-1]]) if oracle and asked else np.array([])
+    costs = (
+        oracle_bits(oracle, texts.texts[: asked[-1]])
+        if oracle and asked
+        else np.array([])
+    )
     kept = texts.train.tobytes(), jobs, seed, sorted(train.items())
-    train = dict(enough=ENOUGH) | train | dict(folder=state_folder(train.get("folder"), *kept))
+    train = (
+        dict(enough=ENOUGH)
+        | train
+        | dict(folder=state_folder(train.get("folder"), *kept))
+    )
     with gpt.naming(f"capacity: {part}, replicate {seed + 1}"):
         fits = gpt.fit(cfgs, sets, seed=seed, **train)
-    rows = [run_row(part, f, n, seed) | _scored(f, texts) for (_, n), f in zip(jobs, fits)]
+    rows = [
+        run_row(part, f, n, seed) | _scored(f, texts)
+        for (_, n), f in zip(jobs, fits)
+    ]
     last = [i // k * k + k - 1 for i in range(len(fits))]
     for i, (r, f) in enumerate(zip(rows, fits)):
-        n, lost = r["sequences"], bool(rows[last[i]]["note"])  # the reference diverged
-        ref, own, known = fits[last[i]].logprobs[:n], -f.logprobs / LN2, n <= len(costs)
+        n, lost = (
+            r["sequences"],
+            bool(rows[last[i]]["note"]),
+        )  # the reference diverged
+        ref, own, known = (
+            fits[last[i]].logprobs[:n],
+            -f.logprobs / LN2,
+            n <= len(costs),
+        )
         ref_bits, m = float(-ref.sum() / LN2), unintended_bits(f.logprobs, ref)
         if len(fits) > len(jobs):
             far = fits[len(jobs) + i // k].scores(texts.train[:n]).sum(1)
             r |= dict(disjoint=float(unintended_bits(f.logprobs, far).sum()))
-        r |= dict(unintended=np.nan if lost else float(m.sum()), ref_bits=ref_bits)
+        r |= dict(
+            unintended=np.nan if lost else float(m.sum()), ref_bits=ref_bits
+        )
         r |= dict(ratio=ref_bits / (ALPHA["figure"] * r["params"]))
         if known:
             r |= dict(oracle=float(np.maximum(costs[:n] - own, 0).sum()))
             r |= dict(oracle_bits=float(costs[:n].sum()))
-    at = max(range(0, len(rows), k), key=lambda i: rows[i]["params"]) + (k - 1) // 2
+    at = (
+        max(range(0, len(rows), k), key=lambda i: rows[i]["params"])
+        + (k - 1) // 2
+    )
     if part == "text":
-        rows += _rarity_rows(rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts)
+        rows += _rarity_rows(
+            rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts
+        )
     return long_rows(rows, part)

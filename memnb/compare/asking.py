@@ -19,15 +19,28 @@ import pandas as pd
 from scipy.stats import false_discovery_control, norm
 
 from .. import data, lm
-from ..capacity.given import common_beginnings, held_bits, left_out_note, read_texts
+from memnb.capacity.given import (
+    common_beginnings,
+    held_bits,
+    left_out_note,
+    read_texts,
+)
 from ..capacity.method import LN2
 from .blind import Blind, anybody_goes_on, blind
-from .relations import ez_ratio, log_queries, min_k, window_votes, zlib_ratio
+from memnb.compare.relations import (
+    ez_ratio,
+    log_queries,
+    min_k,
+    window_votes,
+    zlib_ratio,
+)
 from ..core import replacing, require, say, version
 from ..stats import binom_ci, conformal_p, fisher
 
 # %% ../../nbs/compare/asking.ipynb #e3c0ed87
-_LEFT = 4  # fewest tokens that are left behind a prefix: fewer come back by chance
+_LEFT = (
+    4  # fewest tokens that are left behind a prefix: fewer come back by chance
+)
 _GO_ON = "Go on with the text, word for word as you know it. Say nothing but what follows."
 
 
@@ -41,7 +54,9 @@ class _Read:
     hits: list = None  # whether each is the likeliest
     ranked: bool = False  # whether the model says which token is the likeliest
     extracted: np.ndarray = None  # share of the prefixes
-    moved: np.ndarray = None  # influence of each text on itself; None where it was not asked
+    moved: np.ndarray = (
+        None  # influence of each text on itself; None where it was not asked
+    )
     refused: int = 0  # prompts
     notes: list = field(default_factory=list)
 
@@ -53,7 +68,11 @@ class _Read:
 def _ids(m, text):
     "Tokens of a text; words where the tokenizer is not known"
     tok = getattr(m, "tok", None)
-    return list(tok(text, add_special_tokens=False).input_ids) if tok else text.split()
+    return (
+        list(tok(text, add_special_tokens=False).input_ids)
+        if tok
+        else text.split()
+    )
 
 
 def _cut(text, words):
@@ -67,7 +86,11 @@ def _doubled(m, text):
     one, two = _ids(m, text), _ids(m, f"{text}\n{text}")
     n, half = len(one), len(one) // 2
     seam = two[:n] == one and two[half - n :] == one[half:]
-    return (f"{text}\n{text}", n) if seam and len(two) <= (m.window or len(two)) else (text, None)
+    return (
+        (f"{text}\n{text}", n)
+        if seam and len(two) <= (m.window or len(two))
+        else (text, None)
+    )
 
 
 def _some(m, ask, *jobs, **how):
@@ -75,7 +98,9 @@ def _some(m, ask, *jobs, **how):
     out, n = [], len(jobs[0])
     for i in range(0, n, 100):
         found = ask(*(j[i : i + 100] for j in jobs), **how)
-        out += found[0] if isinstance(found, tuple) else found  # without the reasons of `answered`
+        out += (
+            found[0] if isinstance(found, tuple) else found
+        )  # without the reasons of `answered`
         if n > 100 and not isinstance(m, lm.Dry):
             say(f"{m.name}: {len(out):,} of {n:,} answers")
     return out
@@ -83,18 +108,28 @@ def _some(m, ask, *jobs, **how):
 
 def _cuts(prefixes, n):
     "Tokens of each prefix of a text of `n` tokens that leaves something to come; below one it is a share"
-    cuts = [(k, _LEFT) if k >= 1 else (int(np.ceil(k * n)), 1) for k in prefixes]
+    cuts = [
+        (k, _LEFT) if k >= 1 else (int(np.ceil(k * n)), 1) for k in prefixes
+    ]
     return [k for k, left in cuts if 0 < k <= n - left]
 
 
 def _losses(m, r, texts, prefixes, twice, beginnings=None):
     "Read texts; what comes back is the influence of the first `twice`"
     if not m.gives("tokens"):
-        r.lps = [np.array(lp) for lp, _ in _some(m, partial(_behind, m, beginnings), texts)]
+        r.lps = [
+            np.array(lp)
+            for lp, _ in _some(m, partial(_behind, m, beginnings), texts)
+        ]
         r.sizes = np.array([len(x) for x in r.lps])
         return _influence_of_copies(m, texts[:twice])
-    plan = [_doubled(m, t) if i < twice else (t, None) for i, t in enumerate(texts)]
-    read, ends = _some(m, partial(read_texts, m), [t for t, _ in plan]), [n for _, n in plan]
+    plan = [
+        _doubled(m, t) if i < twice else (t, None) for i, t in enumerate(texts)
+    ]
+    read, ends = (
+        _some(m, partial(read_texts, m), [t for t, _ in plan]),
+        [n for _, n in plan],
+    )
     hits = [np.array(h[:n]) for (_, h), n in zip(read, ends)]
     each = [[h[k:].all() for k in _cuts(prefixes, len(h))] for h in hits]
     r.extracted = np.array([np.mean(x) if x else np.nan for x in each])
@@ -103,7 +138,10 @@ def _losses(m, r, texts, prefixes, twice, beginnings=None):
         r.lps = [np.array(lp[:n]) for (lp, _), n in zip(read, ends)]
         r.hits = hits
     else:  # whether a token is the likeliest is known behind the start token only, and not there
-        r.lps = [np.array(lp) for lp, _ in _some(m, partial(_behind, m, beginnings), texts)]
+        r.lps = [
+            np.array(lp)
+            for lp, _ in _some(m, partial(_behind, m, beginnings), texts)
+        ]
     r.sizes = np.array([len(x) for x in r.lps])
     return [_gain(lp, n) for (lp, _), n in zip(read[:twice], ends)]
 
@@ -115,7 +153,11 @@ def _behind(m, beginnings, texts):
 
 def _gain(lp, n):
     "What the second half of n tokens gains, a token, behind the text itself; NaN where the text was read once"
-    return (sum(lp[n // 2 - n :]) - sum(lp[n // 2 : n])) / (n - n // 2) if n else np.nan
+    return (
+        (sum(lp[n // 2 - n :]) - sum(lp[n // 2 : n])) / (n - n // 2)
+        if n
+        else np.nan
+    )
 
 
 def _influence_of_copies(m, texts):
@@ -124,30 +166,53 @@ def _influence_of_copies(m, texts):
     rests = [rest for _, rest in cut]
     twice, once = (
         _some(m, partial(lm.answered, m.logprobs), heads, rests)
-        for heads in ([f"{t}\n{a}" for t, (a, _) in zip(texts, cut)], [a for a, _ in cut])
+        for heads in (
+            [f"{t}\n{a}" for t, (a, _) in zip(texts, cut)],
+            [a for a, _ in cut],
+        )
     )
-    return [np.mean(x) - np.mean(y) if x and y else np.nan for x, y in zip(twice, once)]
+    return [
+        np.mean(x) - np.mean(y) if x and y else np.nan
+        for x, y in zip(twice, once)
+    ]
 
 
 def _answers(m, r, texts, cuts, twice):
     "Let a model go on with texts; what comes back is the influence of the first `twice`, as the answers that change"
     jobs = [(i, *_cut(t, k)) for i, t in enumerate(texts) for k in cuts[i]]
     d = pd.DataFrame(jobs, columns=["i", "start", "rest"])
-    room = max(len(rest.encode()) for rest in d.rest) // 2 + 64  # two bytes a token at least
+    room = (
+        max(len(rest.encode()) for rest in d.rest) // 2 + 64
+    )  # two bytes a token at least
     again = d[d.i < twice]
-    starts = [*d.start, *(f"{texts[i]}\n{a}" for i, a in zip(again.i, again.start))]
-    prompts = starts if m.mode == "completion" else [lm.chat(_GO_ON, [], s) for s in starts]
+    starts = [
+        *d.start,
+        *(f"{texts[i]}\n{a}" for i, a in zip(again.i, again.start)),
+    ]
+    prompts = (
+        starts
+        if m.mode == "completion"
+        else [lm.chat(_GO_ON, [], s) for s in starts]
+    )
     said = _some(m, partial(lm.answered, m.generate), prompts, max_tokens=room)
     lost = sum(s is None for s in said)
     if lost:
-        r.notes.append(f"{lost} of {len(said)} prompts are too long for {m.name}: not counted.")
+        r.notes.append(
+            f"{lost} of {len(said)} prompts are too long for {m.name}: not counted."
+        )
     r.refused = lm.refusals(said)
     said = [None if s is None else " ".join(s.split()) for s in said]
     rest = [" ".join(s.split()) for s in d.rest]
-    d["ok"] = [np.nan if s is None else float(s.startswith(t)) for s, t in zip(said, rest)]
+    d["ok"] = [
+        np.nan if s is None else float(s.startswith(t))
+        for s, t in zip(said, rest)
+    ]
     r.extracted = d.groupby("i").ok.mean().reindex(range(len(texts))).to_numpy()
     both = zip(said, rest, said[len(d) :])
-    moved = [np.nan if None in (s, a) else s[: len(t)] != a[: len(t)] for s, t, a in both]
+    moved = [
+        np.nan if None in (s, a) else s[: len(t)] != a[: len(t)]
+        for s, t, a in both
+    ]
     again = again.assign(moved=np.array(moved, float))
     return again.groupby("i").moved.mean().reindex(range(twice))
 
@@ -180,11 +245,15 @@ class Asked(NamedTuple):
 
 _LOSSES = "log-probabilities of given text, as models on this machine and some servers give them"
 _OTHERS = "--others: models that were not shown the texts"
-_REFERENCE = "--reference: a model of the same kind of text that was not shown these"
+_REFERENCE = (
+    "--reference: a model of the same kind of text that was not shown these"
+)
 _LOG = "--log: losses by epoch of a training without the texts"
 _TWICE = "twice the reading: leave out --no-influence"
 ASKABLE = dict(
-    extractable=Asked("extractable", 1, "share of prefixes", "answers to prompts", 0),
+    extractable=Asked(
+        "extractable", 1, "share of prefixes", "answers to prompts", 0
+    ),
     queries=Asked("samples to extract", -1, "log10", _LOSSES),
     loss=Asked("loss", -1, "nats per token", _LOSSES),
     mink=Asked("min-k%", 1, "nats per token", _LOSSES),
@@ -196,7 +265,9 @@ ASKABLE = dict(
     counterfactual=Asked("counterfactual", 1, "nats per token", _OTHERS, 0),
     lira=Asked("LiRA", -1, "p-value", "two or more " + _OTHERS, -0.05),
     contextual=Asked("contextual", 1, "nats per token", _LOG, 0),
-    influential=Asked("influential", 1, "nats per token", _TWICE),  # of a prompt: no p
+    influential=Asked(
+        "influential", 1, "nats per token", _TWICE
+    ),  # of a prompt: no p
 )
 # the first that can be had judges; the order is fixed beforehand
 _STRONGEST = "lira", "ratio", "loss", "extractable"
@@ -233,12 +304,19 @@ def _measured(texts, own, ref, rest, lowest, prefixes, never):
         t = held_bits(own.nats / LN2, ref.nats / LN2)
         out |= dict(ratio=t.saved * LN2 / n, bits=t.unintended)
         pairs = [(x, b, len(x) == len(b)) for x, b in zip(own.lps, ref.lps)]
-        out["wbc"] = [window_votes(x, b) if alike else np.nan for x, b, alike in pairs]
+        out["wbc"] = [
+            window_votes(x, b) if alike else np.nan for x, b, alike in pairs
+        ]
         if own.hits:
             both = zip(pairs, own.hits)
-            out["ez"] = [ez_ratio(x, b, h) if alike else np.nan for (x, b, alike), h in both]
+            out["ez"] = [
+                ez_ratio(x, b, h) if alike else np.nan
+                for (x, b, alike), h in both
+            ]
         if never:
-            out["held"] = held_bits(own.nats / LN2, ref.nats / LN2, never).held.reindex(t.index)
+            out["held"] = held_bits(
+                own.nats / LN2, ref.nats / LN2, never
+            ).held.reindex(t.index)
     return {k: v for k, v in out.items() if v is not None}
 
 # %% ../../nbs/compare/asking.ipynb #9b1edb29
@@ -258,7 +336,9 @@ def _verdicts(t, best: str, alike: bool = True) -> list:
     p, back = (t.get(k, unknown) for k in (f"p_{best}", "extractable"))
     if not alike:
         p = unknown
-    guessed = t.get("text", unknown).map(lambda text: anybody_goes_on(str(text)))
+    guessed = t.get("text", unknown).map(
+        lambda text: anybody_goes_on(str(text))
+    )
     cases = {
         _GUESSED: (back > 0) & guessed,
         _BACK: back > 0,
@@ -266,7 +346,9 @@ def _verdicts(t, best: str, alike: bool = True) -> list:
         "memorized": p <= 0.01,
         "probably memorized": p <= 0.05,
     }
-    return np.select([*cases.values()], [*cases], "no sign of memorization").tolist()
+    return np.select(
+        [*cases.values()], [*cases], "no sign of memorization"
+    ).tolist()
 
 # %% ../../nbs/compare/asking.ipynb #823c2d4e
 def _usable(m, texts, prefixes):
@@ -275,12 +357,23 @@ def _usable(m, texts, prefixes):
         raise ValueError("texts are a list of strings")
     once = [t for t in dict.fromkeys(texts) if t.strip()]
     twice = len(texts) - len(once)
-    notes = [f"{twice} texts are empty or stand there twice: left out."] * bool(twice)
-    unit, most = ("tokens", m.window) if getattr(m, "tok", None) else ("words", None)
-    good = [t for t in once if _cuts(prefixes, n := len(_ids(m, t))) and n < (most or np.inf)]
+    notes = [f"{twice} texts are empty or stand there twice: left out."] * bool(
+        twice
+    )
+    unit, most = (
+        ("tokens", m.window) if getattr(m, "tok", None) else ("words", None)
+    )
+    good = [
+        t
+        for t in once
+        if _cuts(prefixes, n := len(_ids(m, t))) and n < (most or np.inf)
+    ]
     if len(good) < len(once):
         few = f"fewer than {prefixes[0] + _LEFT if prefixes[0] >= 1 else 2} {unit}"
-        seen = f", or more than the {most and most - 1} that {m.name} sees" * bool(most)
+        seen = (
+            f", or more than the {most and most - 1} that {m.name} sees"
+            * bool(most)
+        )
         left = f"{len(once) - len(good)} of {len(once)}"
         notes.append(f"{left} texts are left out: they have {few}{seen}.")
     return good, notes
@@ -292,20 +385,39 @@ def _lowest(log, texts):
     d = d if "text" in d else d.rename(columns=dict(string="text"))
     if not {"text", "test_loss"} <= {*d}:
         has = ", ".join(map(str, d))
-        raise ValueError(f"a log has the columns text, epoch, test_loss; this one {has}")
-    own = pd.to_numeric(d.test_loss).groupby(d.text).min().reindex(texts).to_numpy(float)
+        raise ValueError(
+            f"a log has the columns text, epoch, test_loss; this one {has}"
+        )
+    own = (
+        pd.to_numeric(d.test_loss)
+        .groupby(d.text)
+        .min()
+        .reindex(texts)
+        .to_numpy(float)
+    )
     if np.isnan(own).all():
-        raise ValueError("the log is about other texts: its column text holds the texts themselves")
+        raise ValueError(
+            "the log is about other texts: its column text holds the texts themselves"
+        )
     return own
 
 
 def _models(model, reference, others, store):
     "Pairs (role, model) of all that are asked, the model itself first"
-    others = [others] if isinstance(others, (str, lm.LM)) else list(others or [])
-    roles = [("reference", reference)] * bool(reference) + [("other", o) for o in others]
-    loaded = [(role, lm.load(who, store=store)) for role, who in [("model", model), *roles]]
+    others = (
+        [others] if isinstance(others, (str, lm.LM)) else list(others or [])
+    )
+    roles = [("reference", reference)] * bool(reference) + [
+        ("other", o) for o in others
+    ]
+    loaded = [
+        (role, lm.load(who, store=store))
+        for role, who in [("model", model), *roles]
+    ]
     if loaded[0][1].id in [m.id for _, m in loaded[1:]]:
-        raise ValueError(f"{loaded[0][1].name} is the model itself and no reference of its own")
+        raise ValueError(
+            f"{loaded[0][1].name} is the model itself and no reference of its own"
+        )
     return [*{(role, m.id): (role, m) for role, m in loaded}.values()]
 
 
@@ -352,31 +464,58 @@ def _missing(table, own, lost):
     "Why there is no column for a measure, in a line each"
     gone = {k: v.needs for k, v in ASKABLE.items() if k not in table}
     if own.lps is None:
-        return dict.fromkeys(gone, f"{own.model.name} gives no log-probabilities; needs {_LOSSES}")
-    why = {k: [w for role, w in lost if f"--{role}" in needs] for k, needs in gone.items()}
-    return {k: "; ".join([*why[k], f"needs {needs}"]) for k, needs in gone.items()}
+        return dict.fromkeys(
+            gone,
+            f"{own.model.name} gives no log-probabilities; needs {_LOSSES}",
+        )
+    why = {
+        k: [w for role, w in lost if f"--{role}" in needs]
+        for k, needs in gone.items()
+    }
+    return {
+        k: "; ".join([*why[k], f"needs {needs}"]) for k, needs in gone.items()
+    }
 
 
 def ask(
-    model,  # lm.LM or its name
-    texts: list,  # strings
-    reference=None,  # model of the same kind of text that was not shown these
-    log=None,  # DataFrame or file: text, epoch, test_loss of a training without the texts
-    others=None,  # models that were not shown the texts
-    never=None,  # texts that the model is known never to have seen, of the same kind
+    model,
+    texts: list,
+    reference=None,
+    log=None,
+    others=None,
+    never=None,
     prefixes: tuple = (
         8,
         16,
         32,
-    ),  # shown for extraction: tokens; below one shares of a text; else words
-    tau: float = 0.2,  # threshold of recollection, nats per token
-    store=None,  # where answers are kept; default: the user's
-    influence: bool = True,  # too, which takes twice the reading
-):  # DataFrame, a row a text: place, text, verdict, rate, tokens, a column a measure, p_<measure>
-    "All measures of memorization, asked of one model about texts"
+    ),
+    tau: float = 0.2,
+    store=None,
+    influence: bool = True,
+):
+    """All measures of memorization, asked of one model about texts
+
+    Args:
+        model: lm.LM or its name
+        texts: strings
+        reference: model of the same kind of text that was not shown these
+        log: DataFrame or file: text, epoch, test_loss of a training without the texts
+        others: models that were not shown the texts
+        never: texts that the model is known never to have seen, of the same kind
+        tau: threshold of recollection, nats per token
+        store: where answers are kept; default: the user's
+        influence: too, which takes twice the reading
+
+    Returns:
+        shown for extraction: tokens; below one shares of a text; else words DataFrame,
+        a row a text: place, text, verdict, rate, tokens, a column a measure,
+        p_<measure>
+    """
     prefixes = sorted({*prefixes})
     if not prefixes or prefixes[0] <= 0:
-        raise ValueError("a prefix has 1 token at least, or is a share of the text")
+        raise ValueError(
+            "a prefix has 1 token at least, or is a share of the text"
+        )
     loaded = _models(model, reference, others, store)
     models = {m.id: m for _, m in loaded}
     main = loaded[0][1]
@@ -386,7 +525,9 @@ def ask(
     if not texts:
         raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
     if both := {*texts} & {*never}:
-        raise ValueError(f"{len(both)} texts are given as never shown, too, as {min(both)[:40]!r}")
+        raise ValueError(
+            f"{len(both)} texts are given as never shown, too, as {min(both)[:40]!r}"
+        )
     every, n = texts + never, len(texts)
     lowest = None if log is None else _lowest(log, every)
     twice = n * bool(influence)
@@ -394,7 +535,9 @@ def ask(
     beginnings, left_out, why = _agreed([*models.values()], every)
     if left_out:
         notes.append(f"{left_out_note(left_out, len(every))}.")
-        texts, never, every = ([t for t in x if t not in left_out] for x in (texts, never, every))
+        texts, never, every = (
+            [t for t in x if t not in left_out] for x in (texts, never, every)
+        )
         n, twice = len(texts), len(texts) * bool(influence)
         if not texts:
             raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
@@ -408,28 +551,56 @@ def ask(
                 why[i] = str(e)
     lost = [(role, why[m.id]) for role, m in loaded if m.id in why]
     fine = [(role, read[m.id]) for role, m in loaded[1:] if m.id not in why]
-    rest, ref = [r for role, r in fine if role == "other"], dict(fine).get("reference")
+    rest, ref = (
+        [r for role, r in fine if role == "other"],
+        dict(fine).get("reference"),
+    )
     found = _measured(every, own, ref, rest, lowest, prefixes, len(never))
     t = pd.DataFrame(dict(text=every, tokens=own.sizes) | found)
     for k in [k for k in ASKABLE if k in t and k != "influential" and never]:
         x = ASKABLE[k].sign * t[k]
         t[f"p_{k}"] = conformal_p(x, x[n:])
     t, best = t[:n].copy(), next(k for k in _STRONGEST if k in t)
-    t.insert(0, "place", (-ASKABLE[best].sign * t[best]).rank(method="min").astype("Int64"))
-    judge = blind(texts, never) if never else Blind(why="no texts never shown were given")
+    t.insert(
+        0,
+        "place",
+        (-ASKABLE[best].sign * t[best]).rank(method="min").astype("Int64"),
+    )
+    judge = (
+        blind(texts, never)
+        if never
+        else Blind(why="no texts never shown were given")
+    )
     t.insert(2, "verdict", _verdicts(t, best, not judge.apart))
     t.insert(3, "rate", np.nan if judge.apart else t.get(f"p_{best}", np.nan))
-    t.attrs = dict(model=own.model.name, id=own.model.id, prefixes=prefixes, tau=tau, best=best)
-    t.attrs |= dict(reference=ref.model.name if ref else "", others=[r.model.name for r in rest])
-    t.attrs |= dict(never=len(never), missing=_missing(t, own, lost), blind=judge._asdict())
+    t.attrs = dict(
+        model=own.model.name,
+        id=own.model.id,
+        prefixes=prefixes,
+        tau=tau,
+        best=best,
+    )
+    t.attrs |= dict(
+        reference=ref.model.name if ref else "",
+        others=[r.model.name for r in rest],
+    )
+    t.attrs |= dict(
+        never=len(never), missing=_missing(t, own, lost), blind=judge._asdict()
+    )
     t.attrs |= dict(apart=judge.apart, never_back=_back_of(own.extracted, n))
-    t.attrs |= dict(notes=notes + _notes(own, ref, rest, lost) + _guessed_notes(t, ref))
+    t.attrs |= dict(
+        notes=notes + _notes(own, ref, rest, lost) + _guessed_notes(t, ref)
+    )
     return t
 
 
 def _back_of(extracted, n: int) -> int | None:
     "How many of the texts behind the first `n`, which were never shown, come back; None where nobody knows"
-    return None if extracted is None else int(np.nansum(np.asarray(extracted[n:], float) > 0))
+    return (
+        None
+        if extracted is None
+        else int(np.nansum(np.asarray(extracted[n:], float) > 0))
+    )
 
 
 def _guessed_notes(t, ref) -> list:
@@ -451,16 +622,32 @@ def _notes(own, ref, rest, lost):
     "What is to be known of the models and their answers"
     name, out = own.model.name, [f"{why}: left out." for _, why in lost]
     if not own.ranked:
-        out.append(f"{name} does not say which token is likeliest: prefixes are counted in words.")
+        out.append(
+            f"{name} does not say which token is likeliest: prefixes are counted in words."
+        )
     if own.refused:
-        out.append(f"{name} refused {own.refused} prompts, which count as not extracted.")
-    if odd := {r.model.name for r in [ref or own, *rest] if (r.sizes != own.sizes).any()}:
+        out.append(
+            f"{name} refused {own.refused} prompts, which count as not extracted."
+        )
+    if odd := {
+        r.model.name
+        for r in [ref or own, *rest]
+        if (r.sizes != own.sizes).any()
+    }:
         what = "losses are compared by whole texts, and EZ-MIA and WBC are left out."
-        out.append(f"{', '.join(sorted(odd))} cut texts into other tokens than {name}: {what}")
-    if own.moved is not None and own.lps and (k := int(np.isnan(own.moved).sum())):
+        out.append(
+            f"{', '.join(sorted(odd))} cut texts into other tokens than {name}: {what}"
+        )
+    if (
+        own.moved is not None
+        and own.lps
+        and (k := int(np.isnan(own.moved).sum()))
+    ):
         out.append(f"{k} texts, those never shown included, have no influence.")
     if 1 < len(rest) < _MANY:
-        out.append(f"With {len(rest)} other models LiRA takes one spread for all texts.")
+        out.append(
+            f"With {len(rest)} other models LiRA takes one spread for all texts."
+        )
     return out + own.notes
 
 # %% ../../nbs/compare/asking.ipynb #3119dd63
@@ -471,10 +658,14 @@ def ask_power(table, shown, rates: tuple = _RATES):
     that so few texts can reach.
     """
     rows, p = [], table.loc[np.asarray(shown, bool)].filter(regex="^p_")
-    for k, rate in product(p, [r for r in rates if table.attrs["never"] + 1 >= 1 / r]):
+    for k, rate in product(
+        p, [r for r in rates if table.attrs["never"] + 1 >= 1 / r]
+    ):
         hit, n = int((p[k] <= rate).sum()), int(p[k].notna().sum())
         rows.append((k[2:], rate, hit, n, hit / max(1, n), *binom_ci(hit, n)))
-    return pd.DataFrame(rows, columns=["item", "rate", "found", "n", "value", "low", "high"])
+    return pd.DataFrame(
+        rows, columns=["item", "rate", "found", "n", "value", "low", "high"]
+    )
 
 # %% ../../nbs/compare/asking.ipynb #357f92bf
 def _calls(t, k):
@@ -483,12 +674,26 @@ def _calls(t, k):
     line = -t.attrs["tau"] if k == "loss" else v.line
     reach = [p is not None and t.attrs["never"] + 1 >= 1 / r for r in _RATES]
     own = None if line is None else int((v.sign * t[k] > line).sum())
-    if t.attrs.get("apart"):  # rates of false positives are those of texts of another kind
+    if t.attrs.get(
+        "apart"
+    ):  # rates of false positives are those of texts of another kind
         p, reach = None, [False] * len(_RATES)
-    found = [int((p <= r).sum()) if ok else None for r, ok in zip(_RATES, reach)]
-    stand = None if p is None else sum(false_discovery_control(p.dropna()) <= 0.05 + 1e-12)
-    unit = v.unit if k != "influential" or "loss" in t else "share of answers changed"
-    return dict(key=k, name=v.name, unit=unit, own=own, found=found, stand=stand)
+    found = [
+        int((p <= r).sum()) if ok else None for r, ok in zip(_RATES, reach)
+    ]
+    stand = (
+        None
+        if p is None
+        else sum(false_discovery_control(p.dropna()) <= 0.05 + 1e-12)
+    )
+    unit = (
+        v.unit
+        if k != "influential" or "loss" in t
+        else "share of answers changed"
+    )
+    return dict(
+        key=k, name=v.name, unit=unit, own=own, found=found, stand=stand
+    )
 
 
 def _blind_words(judge: Blind) -> str:
@@ -498,9 +703,7 @@ def _blind_words(judge: Blind) -> str:
     interval = f"AUC {judge.auc:.2f}, {judge.low:.2f} to {judge.high:.2f}"
     if judge.apart:
         by = "; ".join(judge.differ)
-        return (
-            f"Without the model the texts can be told from those never shown ({interval}), by {by}."
-        )
+        return f"Without the model the texts can be told from those never shown ({interval}), by {by}."
     return f"A judge without the model does not tell the texts from those never shown ({interval})."
 
 
@@ -521,7 +724,9 @@ def ask_lead(table) -> str:
     if back and a["never"] and a.get("never_back") is not None:
         controls = f"{a['never_back']} of {a['never']} that were never shown come back, too"
         alike = (
-            a["never_back"] and fisher((a["never_back"], a["never"]), (back, n), "greater") >= 0.05
+            a["never_back"]
+            and fisher((a["never_back"], a["never"]), (back, n), "greater")
+            >= 0.05
         )
         parts.append(
             f"{controls}: these texts can be guessed, or they were shown, and this cannot tell"
@@ -531,38 +736,65 @@ def ask_lead(table) -> str:
     lead = f"{'; '.join(parts)}. " if parts else ""
     if judge.apart:
         return f"{lead}No verdict on the others. {_blind_words(judge)} What looks like memory may be this."
-    lead += f"Judged by {ASKABLE[a['best']].name}, the strongest evidence at hand."
+    lead += (
+        f"Judged by {ASKABLE[a['best']].name}, the strongest evidence at hand."
+    )
     return f"{lead} {_blind_words(judge)}" if a["never"] else lead
 
 
 def ask_page(
-    table,  # of `ask`
-    out: Path | str = "ask.html",  # file of the page
-    most: int = 500,  # texts on the page, those with the most evidence first
-    power=None,  # of `ask_power`
-    table_sum: str = "",  # sha256 of the csv file beside the page
+    table,
+    out: Path | str = "ask.html",
+    most: int = 500,
+    power=None,
+    table_sum: str = "",
 ) -> Path:
-    "Write one page about what a model remembers of the texts of `ask`"
+    """Write one page about what a model remembers of the texts of `ask`
+
+    Args:
+        table: of `ask`
+        out: file of the page
+        most: texts on the page, those with the most evidence first
+        power: of `ask_power`
+        table_sum: sha256 of the csv file beside the page
+    """
     require("jinja2", "report")
     from memnb.rendering import templates
 
     out, a, n, missing = Path(out), table.attrs, len(table), {}
     for k, why in a["missing"].items():
         missing.setdefault(why, []).append(ASKABLE[k].name)
-    page = dict(a=a, n=n, missing=missing, names={k: v.name for k, v in ASKABLE.items()})
-    page["title"] = f"What does {a['model']} remember of {n} text{'s' * (n > 1)}?"
+    page = dict(
+        a=a, n=n, missing=missing, names={k: v.name for k, v in ASKABLE.items()}
+    )
+    page["title"] = (
+        f"What does {a['model']} remember of {n} text{'s' * (n > 1)}?"
+    )
     page |= dict(lead=ask_lead(table), blind=_blind_words(Blind(**a["blind"])))
     page["calls"] = [_calls(table, k) for k in ASKABLE if k in table]
-    page["power"] = [] if power is None or a["apart"] else power.to_dict("records")
-    rows = table.sort_values("place", kind="stable").head(most).to_dict("records")
+    page["power"] = (
+        [] if power is None or a["apart"] else power.to_dict("records")
+    )
+    rows = (
+        table.sort_values("place", kind="stable").head(most).to_dict("records")
+    )
     page |= dict(rows=rows, version=version(), table_sum=table_sum)
     with replacing(out) as part:
-        part.write_text(templates().get_template("ask.html").render(page), encoding="utf-8")
+        part.write_text(
+            templates().get_template("ask.html").render(page), encoding="utf-8"
+        )
     return out
 
 
 def ask_files(
-    model, texts, out="ask.html", column="text", never=None, truth=None, encoding=None, **how
+    model,
+    texts,
+    out="ask.html",
+    column="text",
+    never=None,
+    truth=None,
+    encoding=None,
+    **how,
 ) -> Path:
     """`ask` from files to files: the page `out`, which comes back, and the table as csv beside it.
 
@@ -576,19 +808,31 @@ def ask_files(
     files = texts, never, how.get("log")
     given = [Path(f).resolve() for f in files if isinstance(f, (str, Path))]
     if out.resolve() in given or out.with_suffix(".csv").resolve() in given:
-        raise ValueError(f"{out} or its csv would overwrite a file of yours: name it otherwise")
+        raise ValueError(
+            f"{out} or its csv would overwrite a file of yours: name it otherwise"
+        )
     own = data.texts(Path(texts), column, truth, encoding)
-    fresh = data.texts(Path(never), column, encoding=encoding).text.tolist() if never else []
+    fresh = (
+        data.texts(Path(never), column, encoding=encoding).text.tolist()
+        if never
+        else []
+    )
     if truth:
         own = own.drop_duplicates("text")
         shown = pd.to_numeric(own.label) > 0
         fresh, own = fresh + own.text[~shown].tolist(), own[shown]
     table = ask(model, own.text.tolist(), never=fresh, **how)
     power = ask_power(table, np.ones(len(table), bool)) if truth else None
-    plain = table.replace(r"^(?=[=+@\t\r-])", "'", regex=True)  # no formula in a spreadsheet
-    lines = plain.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
+    plain = table.replace(
+        r"^(?=[=+@\t\r-])", "'", regex=True
+    )  # no formula in a spreadsheet
+    lines = plain.to_csv(index=False, lineterminator="\n").encode(
+        "utf-8", "replace"
+    )
     # by its checksum the next run knows whether the file beside the page is still this one
-    page = ask_page(table, out, power=power, table_sum=hashlib.sha256(lines).hexdigest())
+    page = ask_page(
+        table, out, power=power, table_sum=hashlib.sha256(lines).hexdigest()
+    )
     with replacing(out.with_suffix(".csv")) as part:
         part.write_bytes(lines)
     return page

@@ -26,10 +26,16 @@ def looks(text: str) -> dict:
         "length of a word": sum(map(len, words)) / n,
         "different words": len({*words}) / n,
         # of short texts zlib's own head is most of it, in both sets alike
-        "packed bytes a sign": len(zlib.compress(text.encode("utf-8", "replace"), 9)) / signs,
+        "packed bytes a sign": len(
+            zlib.compress(text.encode("utf-8", "replace"), 9)
+        )
+        / signs,
         "capital letters": sum(map(str.isupper, text)) / signs,
         "digits": sum(map(str.isdigit, text)) / signs,
-        "signs that are no letters": sum(not c.isalnum() and not c.isspace() for c in text) / signs,
+        "signs that are no letters": sum(
+            not c.isalnum() and not c.isspace() for c in text
+        )
+        / signs,
         "letters beyond ASCII": sum(not c.isascii() for c in text) / signs,
     }
 
@@ -37,7 +43,9 @@ def looks(text: str) -> dict:
 _FEWEST = 5  # texts of either set, from which there is something to learn
 _MOST = 1000  # texts of either set that are read: more make the interval no narrower than is needed
 _APART = 0.6  # AUC of two normal distributions, of which 5 % above a line become 10 %
-_SHUFFLES = 25  # of the sets, from which the spread of the AUC is known to a seventh
+_SHUFFLES = (
+    25  # of the sets, from which the spread of the AUC is known to a seventh
+)
 _WIDE = 100  # components of what is seen: of fewer texts all of it
 
 
@@ -60,7 +68,9 @@ def _delong(scores, member) -> float:
     "Standard deviation of an AUC, from the spread of the placements of both sets (DeLong et al. 1988)"
     above = np.sign(scores[member][:, None] - scores[~member][None]) / 2 + 0.5
     of_members, of_others = above.mean(1), above.mean(0)
-    variance = of_members.var(ddof=1) / len(of_members) + of_others.var(ddof=1) / len(of_others)
+    variance = of_members.var(ddof=1) / len(of_members) + of_others.var(
+        ddof=1
+    ) / len(of_others)
     return float(variance**0.5)
 
 # %% ../../nbs/compare/blind.ipynb #10e80581
@@ -75,10 +85,20 @@ def _seen(texts: list):
     # by their ranks, or one odd text would hide all other differences
     ranks = rankdata([[*looks(text).values()] for text in texts], axis=0)
     numbers = StandardScaler().fit_transform(ranks)
-    words = TfidfVectorizer(token_pattern=r"\S+", ngram_range=(1, 2), sublinear_tf=True)
+    words = TfidfVectorizer(
+        token_pattern=r"\S+", ngram_range=(1, 2), sublinear_tf=True
+    )
     letters = CountVectorizer(analyzer="char")
-    counts = MaxAbsScaler().fit_transform(letters.fit_transform([text or " " for text in texts]))
-    seen = hstack([csr_matrix(numbers), words.fit_transform([f"{t} ." for t in texts]), counts])
+    counts = MaxAbsScaler().fit_transform(
+        letters.fit_transform([text or " " for text in texts])
+    )
+    seen = hstack(
+        [
+            csr_matrix(numbers),
+            words.fit_transform([f"{t} ." for t in texts]),
+            counts,
+        ]
+    )
     few = min(_WIDE, len(texts) - 1, seen.shape[1] - 1)
     return TruncatedSVD(few, random_state=0).fit_transform(seen)
 
@@ -91,7 +111,9 @@ def _scores(seen, member, seed: int) -> np.ndarray:
     folds = min(5, member.sum(), (~member).sum())
     parts = StratifiedKFold(int(folds), shuffle=True, random_state=seed)
     judge = LogisticRegression(class_weight="balanced", max_iter=300)
-    return cross_val_predict(judge, seen, member, cv=parts, method="decision_function")
+    return cross_val_predict(
+        judge, seen, member, cv=parts, method="decision_function"
+    )
 
 
 def _differences(texts: list, never: list) -> tuple:
@@ -99,12 +121,19 @@ def _differences(texts: list, never: list) -> tuple:
     ours, theirs = ([looks(t) for t in some] for some in (texts, never))
     told = []
     for name in ours[0]:
-        a, b = (np.array([seen[name] for seen in some]) for some in (ours, theirs))
+        a, b = (
+            np.array([seen[name] for seen in some]) for some in (ours, theirs)
+        )
         apart = auc([*a, *b], [True] * len(a) + [False] * len(b))
         told.append(
-            (abs(apart - 0.5), f"{name} ({np.median(a):.3g} and {np.median(b):.3g} in the median)")
+            (
+                abs(apart - 0.5),
+                f"{name} ({np.median(a):.3g} and {np.median(b):.3g} in the median)",
+            )
         )
-    told = [text for size, text in sorted(told, reverse=True) if size > 0.15][:3]
+    told = [text for size, text in sorted(told, reverse=True) if size > 0.15][
+        :3
+    ]
     shares = []
     for some in (texts, never):
         count = Counter()
@@ -112,7 +141,10 @@ def _differences(texts: list, never: list) -> tuple:
             words = text.split()
             count.update({*words, *map(" ".join, zip(words, words[1:]))})
         shares.append({w: n / len(some) for w, n in count.items()})
-    gaps = {w: shares[0].get(w, 0) - shares[1].get(w, 0) for w in {*shares[0], *shares[1]}}
+    gaps = {
+        w: shares[0].get(w, 0) - shares[1].get(w, 0)
+        for w in {*shares[0], *shares[1]}
+    }
     words = sorted(gaps, key=lambda w: (-abs(gaps[w]), w))[:2]
     told += [
         f"{w[:30]!r} (in {shares[0].get(w, 0):.0%} and {shares[1].get(w, 0):.0%} of the texts)"
@@ -127,7 +159,9 @@ def judged_blind(texts: list, never: list, seed: int = 0) -> Blind:
     texts, never = texts[:_MOST], never[:_MOST]
     fewest = min(len(texts), len(never))
     if fewest < _FEWEST:
-        return Blind(why=f"{fewest} texts of one kind are too few to see whether both are alike")
+        return Blind(
+            why=f"{fewest} texts of one kind are too few to see whether both are alike"
+        )
     seen = _seen([*texts, *never])
     member = np.array([True] * len(texts) + [False] * len(never))
     scores = _scores(seen, member, seed)
@@ -137,7 +171,11 @@ def judged_blind(texts: list, never: list, seed: int = 0) -> Blind:
     by_chance = [auc(_scores(seen, some, seed), some) for some in shuffled]
     half = 1.96 * max(float(np.std(by_chance, ddof=1)), _delong(scores, member))
     verdict = Blind(found, max(0.0, found - half), min(1.0, found + half))
-    return verdict._replace(differ=_differences(texts, never)) if verdict.apart else verdict
+    return (
+        verdict._replace(differ=_differences(texts, never))
+        if verdict.apart
+        else verdict
+    )
 
 
 def blind(texts: list, never: list) -> Blind:
@@ -154,16 +192,26 @@ _SERIES = [
     "seventeen eighteen nineteen twenty".split(),
     "do re mi fa sol la ti".split(),
 ]
-_NEXT = {a: b for series in _SERIES for a, b in zip(series, [*series[1:], series[0]])}
+_NEXT = {
+    a: b for series in _SERIES for a, b in zip(series, [*series[1:], series[0]])
+}
 _FEWEST_WORDS = 6  # of a shorter text a rule says little
 _FOLLOWS = 0.8  # share of the second half that a rule gives
 
 
 def _by_rule(words: list, i: int, back: int) -> str:
     "A word as a rule gives it: the one so many places before, or the next of its series, or its number moved on"
-    before, earlier = words[i - back], words[i - 2 * back] if i >= 2 * back else ""
+    before, earlier = (
+        words[i - back],
+        words[i - 2 * back] if i >= 2 * back else "",
+    )
     if before.isdecimal() and earlier.isdecimal() and len(before) < 15:
-        if 0 < int(earlier) < int(before) == int(earlier) ** 2 // max(1, int(earlier)) * 2:
+        if (
+            0
+            < int(earlier)
+            < int(before)
+            == int(earlier) ** 2 // max(1, int(earlier)) * 2
+        ):
             return str(2 * int(before))  # powers of two
         return str(2 * int(before) - int(earlier))
     if earlier and _NEXT.get(earlier) == before:
@@ -178,7 +226,12 @@ def anybody_goes_on(text: str) -> bool:
     if len(words) < _FEWEST_WORDS:
         return False
     shares = []
-    for back in range(1, min(9, half // 2 + 1)):  # rules that look so many words back
-        right = [_by_rule(words, i, back) == words[i] for i in range(half, len(words))]
+    for back in range(
+        1, min(9, half // 2 + 1)
+    ):  # rules that look so many words back
+        right = [
+            _by_rule(words, i, back) == words[i]
+            for i in range(half, len(words))
+        ]
         shares.append(sum(right) / len(right))
     return max(shares, default=0.0) >= _FOLLOWS

@@ -33,10 +33,19 @@ class Choices(NamedTuple):
     rate: float = 0.05  # of false positives, in the fine-tune
 
 
-def differences(rows: pd.DataFrame, other: str, score: str = "auc") -> pd.DataFrame:
+def differences(
+    rows: pd.DataFrame, other: str, score: str = "auc"
+) -> pd.DataFrame:
     "LiRA minus another measure on texts shown once, a row a world: config, dataset, run, value, low, high, n (texts)"
     quantity, rate = SCORES[score]
-    found = select(rows, part="difference", quantity=quantity, item="lira", other=other, times=1)
+    found = select(
+        rows,
+        part="difference",
+        quantity=quantity,
+        item="lira",
+        other=other,
+        times=1,
+    )
     if rate is not None:
         found = found[np.isclose(found.x, rate)]
     return found[[*WORLD, "value", "low", "high", "n"]].reset_index(drop=True)
@@ -64,7 +73,15 @@ def _against(rows: pd.DataFrame, made: Rows, choices: Choices) -> None:
                 guard = "" if pools > 1 else "two pools are needed"
                 if (worlds.value == 0).all():
                     guard = "both detect every text"
-                at.value("estimate", value, low, high, n=pools, unit="pools", guard=guard)
+                at.value(
+                    "estimate",
+                    value,
+                    low,
+                    high,
+                    n=pools,
+                    unit="pools",
+                    guard=guard,
+                )
             else:
                 _smallest(worlds, at, len(RIVALS))
             for value in worlds.value:
@@ -78,7 +95,14 @@ def _smallest(worlds: pd.DataFrame, at: Rows, family: int) -> None:
     lows = worlds.value - wider * (worlds.value - worlds.low)
     highs = worlds.value + wider * (worlds.high - worlds.value)
     texts = int(worlds.n.iloc[worlds.value.argmin()])
-    at.value("estimate", worlds.value.min(), lows.min(), highs.min(), n=texts, unit="texts")
+    at.value(
+        "estimate",
+        worlds.value.min(),
+        lows.min(),
+        highs.min(),
+        n=texts,
+        unit="texts",
+    )
 
 
 def _quantile(many: int) -> float:
@@ -100,7 +124,9 @@ def alike(rows: pd.DataFrame) -> pd.DataFrame:
     firm = {*least.index[(least["min"] >= 0.5) & (least["size"] == worlds)]}
     # it is the bits, uncut
     firm -= {"ratio"}
-    return ranks[~with_itself & ranks["item"].isin(firm) & ranks.other.isin(firm)]
+    return ranks[
+        ~with_itself & ranks["item"].isin(firm) & ranks.other.isin(firm)
+    ]
 
 
 def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> Rows:
@@ -119,14 +145,20 @@ def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> Rows:
         at = made.at(item="unlike", unit="texts", n=int(pair.n), other=world)
         at.value("estimate", pair.value, pair.low, pair.high)
     tuned = select(rows, part="tuned", item="ratio")
-    for row in tuned[np.isclose(tuned.x, choices.rate)].itertuples() if len(tuned) else ():
+    for row in (
+        tuned[np.isclose(tuned.x, choices.rate)].itertuples()
+        if len(tuned)
+        else ()
+    ):
         # at 1 % the threshold is the score of one of 120 held-out posts, and no interval over members knows that
         guard = (
             ""
             if choices.rate >= 0.05
             else "one held-out text sets the threshold: 2,000 would decide"
         )
-        at = made.at(item="fine-tune", model=row.model, unit="texts", n=int(row.n))
+        at = made.at(
+            item="fine-tune", model=row.model, unit="texts", n=int(row.n)
+        )
         at.value("estimate", row.value, row.low, row.high, guard=guard)
     return made
 
@@ -145,7 +177,9 @@ def facts(measured: pd.DataFrame) -> dict:
                 named[f"{measure}{config}at{percent}"] = 100 * mean[measure]
     auc = select(rows, part="auc", times=1).groupby("item").value.mean()
     named["auc_lira"], named["auc_loss"] = auc["lira"], auc["loss"]
-    unseen = select(rows, part="called", item="counterfactual", group="not shown").value
+    unseen = select(
+        rows, part="called", item="counterfactual", group="not shown"
+    ).value
     sets = select(rows, part="difference", quantity="share")
     sets = sets[np.isclose(sets.x, 0.05)]
     mink = sets[sets["item"] == "mink"].groupby("dataset").low
@@ -163,19 +197,31 @@ def facts(measured: pd.DataFrame) -> dict:
         half=bool(unseen.min() > 0.5),
         strict=bool(roc[np.isclose(roc.x, 0.005)].value.min() > 0.5),
         large=bool(
-            at_five[(at_five["item"] == "loss") & (at_five.config == "2x64")].value.min() > 0.8
+            at_five[
+                (at_five["item"] == "loss") & (at_five.config == "2x64")
+            ].value.min()
+            > 0.8
         ),
         everywhere=bool(min(each.low.min() for each in lira) > 0),
         windows=bool(sets[sets["item"].isin(["ez", "wbc"])].low.min() > 0),
         zlib=bool(sets[sets["item"] == "zlib"].value.max() < 0),
         mink=bool(mink.min()["reuters_r52"] > 0 and mink.max()["20news"] <= 0),
         alike={*(agree.config + agree.dataset)} == {"2x6420news"},
-        twice=bool(twice.low["extractable"] <= 0.5 <= twice.high["extractable"]),
+        twice=bool(
+            twice.low["extractable"] <= 0.5 <= twice.high["extractable"]
+        ),
         moved=bool(twice.high["influential"] < 0.5),
-        small=bool(select(rows, part="auc", item="influential", times=1).low.min() > 0.5),
-        third=bool(min(strict["ez"], strict["wbc"]) > 0.3 and strict["ratio"] < 0.18),
+        small=bool(
+            select(rows, part="auc", item="influential", times=1).low.min()
+            > 0.5
+        ),
+        third=bool(
+            min(strict["ez"], strict["wbc"]) > 0.3 and strict["ratio"] < 0.18
+        ),
         sibling=round(200 * tuned["counterfactual"]),
         sibling_strict=100 * strict["counterfactual"],
         tuned_wbc=100 * tuned["wbc"],
-        none=bool(select(rows, part="larger", item="recollected").value.max() == 0.5),
+        none=bool(
+            select(rows, part="larger", item="recollected").value.max() == 0.5
+        ),
     )

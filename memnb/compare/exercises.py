@@ -15,13 +15,19 @@ from ..exercises import first_wrong
 def auc_of(world, *measures: str, times: int = 1) -> dict:
     "How well measures, as 'loss', tell which texts of a world were shown so many times an epoch: name -> AUC"
     s, at = scores(world), world.times == times
-    found = {k: shown_auc(s[k][:, at], world.shown[:, at])["value"] for k in measures}
+    found = {
+        k: shown_auc(s[k][:, at], world.shown[:, at])["value"] for k in measures
+    }
     return {k: round(float(auc), 2) for k, auc in found.items()}
 
 
 def _order(predicted, run):
     "Do the measures stand in the predicted order, but for ties of .02?"
-    off = [(a, b) for a, b in zip(predicted, predicted[1:]) if run[a] > run[b] + 0.02]
+    off = [
+        (a, b)
+        for a, b in zip(predicted, predicted[1:])
+        if run[a] > run[b] + 0.02
+    ]
     if not off and set(predicted) != set(run):
         return "name all of them"
     return ", ".join(f"{a} has {run[a]}, {b} {run[b]}" for a, b in off)
@@ -29,18 +35,27 @@ def _order(predicted, run):
 
 def _both(predicted, run):
     names = dict(loss="loss", lira="LiRA")
-    return {f"{names[n]} at {k:g}": (None, v[n]) for k, v in run.items() for n in names}
+    return {
+        f"{names[n]} at {k:g}": (None, v[n])
+        for k, v in run.items()
+        for n in names
+    }
 
 
 def _spread(predicted, run):
     "At which spreads is the loss within .05 of LiRA?"
     enough = {k for k, v in run.items() if v["loss"] > v["lira"] - 0.05}
-    said = (f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}" for k, v in run.items())
+    said = (
+        f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}"
+        for k, v in run.items()
+    )
     return "" if set(predicted) == enough else "; ".join(said)
 
 
 RUN_READERS = dict(order=_order, both=_both, spread=_spread)
-RUN_READERS["aucs"] = lambda predicted, run: {k: (None, run[k]) for k in sorted(run, key=run.get)}
+RUN_READERS["aucs"] = lambda predicted, run: {
+    k: (None, run[k]) for k in sorted(run, key=run.get)
+}
 
 # %% ../../nbs/compare/exercises.ipynb #d2e5ff61
 def _counterfactual(f):
@@ -54,10 +69,19 @@ def _counterfactual(f):
 def _found(f):
     "A hundred others, and members at, above and below them"
     others = np.arange(100.0)
-    zero = "98.5 and 99.5 above 0 to 99 at a rate of zero", f(np.array([98.5, 99.5]), others, 0.0)
-    some = "94.5, 94 and 200 above 0 to 99 at 5 %", f(np.array([94.5, 94, 200]), others, 0.05)
+    zero = (
+        "98.5 and 99.5 above 0 to 99 at a rate of zero",
+        f(np.array([98.5, 99.5]), others, 0.0),
+    )
+    some = (
+        "94.5, 94 and 200 above 0 to 99 at 5 %",
+        f(np.array([94.5, 94, 200]), others, 0.05),
+    )
     # of ten others none may lie above the threshold
-    few = "8.7 and 9.5 above 0 to 9 at 5 %", f(np.array([8.7, 9.5]), np.arange(10.0), 0.05)
+    few = (
+        "8.7 and 9.5 above 0 to 9 at 5 %",
+        f(np.array([8.7, 9.5]), np.arange(10.0), 0.05),
+    )
     return first_wrong([(*zero, 1 / 2), (*some, 2 / 3), (*few, 1 / 2)])
 
 

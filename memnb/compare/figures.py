@@ -21,10 +21,14 @@ from ..stats import mean_ci
 
 # %% ../../nbs/compare/figures.ipynb #677bb7f7
 NAMES = MEASURES | PEERS
-_SHORT = {k: v.removeprefix("member, by ").removeprefix("held in ") for k, v in NAMES.items()}
+_SHORT = {
+    k: v.removeprefix("member, by ").removeprefix("held in ")
+    for k, v in NAMES.items()
+}
 _COLORS = "#D55E00 #E69F00 #56B4E9 #0072B2 #009E73 #7F6A3F #66C2A5 #08306B #7A5195".split()
 _LOOKS = {
-    k: dict(color=c, marker=m, label=MEASURES[k]) for k, c, m in zip(MEASURES, _COLORS, "osP*vD^Xd")
+    k: dict(color=c, marker=m, label=MEASURES[k])
+    for k, c, m in zip(MEASURES, _COLORS, "osP*vD^Xd")
 }
 _TIMES = dict(xlabel="repetitions per epoch")
 _FOUND = "share detected at 5 % false positives"
@@ -37,7 +41,9 @@ def over_worlds(rows, by: list):
         value, *ends = mean_ci(g.value)
         if len(g) < 3:
             ends = g.low.min(), g.high.max()
-        least = -1 if {*g.part} & {"difference", "rank"} else 0  # no share is above one
+        least = (
+            -1 if {*g.part} & {"difference", "rank"} else 0
+        )  # no share is above one
         out.append((*key, value, *np.clip(ends, least, 1), len(g)))
     return pd.DataFrame(out, columns=[*by, "value", "low", "high", "n"])
 
@@ -60,7 +66,12 @@ def _across(ax, d, by, looks, **axes):
     names = [k for k in NAMES if k in {*d["item"]}]
     for i, (group, look) in enumerate(looks.items()):
         g = d[d[by] == group]
-        g = g.assign(at=[names.index(k) + 0.18 * (i - (len(looks) - 1) / 2) for k in g["item"]])
+        g = g.assign(
+            at=[
+                names.index(k) + 0.18 * (i - (len(looks) - 1) / 2)
+                for k in g["item"]
+            ]
+        )
         plots.errorbar(ax, g, "at", across=True, **look)
     ax.set_yticks(range(len(names)), [NAMES[k] for k in names])
     ax.invert_yaxis()
@@ -70,10 +81,21 @@ def _across(ax, d, by, looks, **axes):
 def _differences(ax, d, said, **axes):
     "A grey point a world, a blue one with an interval for their mean; right of zero the first is better"
     mean = over_worlds(d, pair := ["item", "other"])
-    ax.plot(d.value, d.groupby(pair, sort=False).ngroup(), "o", ms=3, color=plots.GREY)
-    plots.errorbar(ax, mean.reset_index(), "index", across=True, color="#08306B", ms=5)
+    ax.plot(
+        d.value,
+        d.groupby(pair, sort=False).ngroup(),
+        "o",
+        ms=3,
+        color=plots.GREY,
+    )
+    plots.errorbar(
+        ax, mean.reset_index(), "index", across=True, color="#08306B", ms=5
+    )
     ax.axvline(0, color="black", lw=0.8)
-    ax.set_yticks(mean.index, [said.format(_SHORT[a], _SHORT[b]) for a, b in mean[pair].values])
+    ax.set_yticks(
+        mean.index,
+        [said.format(_SHORT[a], _SHORT[b]) for a, b in mean[pair].values],
+    )
     ax.set(ylim=(len(mean) - 0.5, -0.5), **axes)
 
 
@@ -84,16 +106,27 @@ def _drawn(part, *size, panels=1):
         @wraps(draw)
         def figure(measured, reported=None):
             if not len(select(measured, part=part)):
-                return plots.placeholder("not measured: memnb run laptop --only compare")
+                return plots.placeholder(
+                    "not measured: memnb run laptop --only compare"
+                )
             with plots.style():
                 fig, axs = plt.subplots(1, panels, figsize=size)
                 said = draw(axs, measured)
-                told = dict(zip(*reversed(fig.axes[-1].get_legend_handles_labels())))
+                told = dict(
+                    zip(*reversed(fig.axes[-1].get_legend_handles_labels()))
+                )
                 if told:
-                    fig.legend(told.values(), told, loc="outside right center", fontsize=7)
+                    fig.legend(
+                        told.values(),
+                        told,
+                        loc="outside right center",
+                        fontsize=7,
+                    )
             w = select(measured, part="world")
             n = f"{len(select(w, quantity='models'))} worlds"
-            worlds = plots.foot(w if len(w) else measured, n, "95 % over worlds")
+            worlds = plots.foot(
+                w if len(w) else measured, n, "95 % over worlds"
+            )
             caption, foot = said if isinstance(said, tuple) else (said, worlds)
             return plots.finish(fig, draw.__doc__, foot, caption)
 
@@ -112,7 +145,15 @@ def fig_x_found(axs, rows):
     "Which measures detect that a text was shown?"
     a = _means(rows, "item", "times", part="auc")
     f = _means(rows, "item", "times", part="found", x=0.05)
-    _lines(axs[0], a, "times", 0.5, ylabel="AUC: shown or not?", ylim=(0.3, 1.02), **_TIMES)
+    _lines(
+        axs[0],
+        a,
+        "times",
+        0.5,
+        ylabel="AUC: shown or not?",
+        ylim=(0.3, 1.02),
+        **_TIMES,
+    )
     _lines(axs[1], f, "times", 0.05, ylabel=_FOUND, ylim=(0, 1.02), **_TIMES)
     return (
         "Left: the chance that a shown text has a higher score than one that was not. Right: the share "
@@ -126,7 +167,9 @@ def fig7(axs, rows):
     "ROC curves at low false-positive rates"
     d = _means(rows, "item", "times", "x", part="roc")
     x = sorted({*d.x})
-    for ax, t, title in zip(axs, (1, 4), ("shown once per epoch", "shown 4 times per epoch")):
+    for ax, t, title in zip(
+        axs, (1, 4), ("shown once per epoch", "shown 4 times per epoch")
+    ):
         for name in MEASURES:
             g = d[(d.times == t) & (d["item"] == name)].sort_values("x")
             ax.plot(g.x, g.value, ms=4, lw=1.2, **_LOOKS[name])
@@ -146,9 +189,16 @@ def fig7(axs, rows):
 def fig_x_difference(axs, rows):
     "LiRA against the other measures, on the same texts"
     d = select(rows, part="difference", item="lira", times=1)
-    d = d.sort_values("other", key=lambda c: c.map([*MEASURES].index), kind="stable")
+    d = d.sort_values(
+        "other", key=lambda c: c.map([*MEASURES].index), kind="stable"
+    )
     share = "difference of share detected at 5 %"
-    _differences(axs[0], d[d.quantity == "auc"], "{} minus {}", xlabel="difference of AUC")
+    _differences(
+        axs[0],
+        d[d.quantity == "auc"],
+        "{} minus {}",
+        xlabel="difference of AUC",
+    )
     _differences(axs[1], d[d.x == 0.05], "", xlabel=share)
     return (
         "Texts shown once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
@@ -167,7 +217,9 @@ def fig_x_peers(axs, rows):
     for k in [*PEERS, "loss", "ratio", "lira"]:
         g = f[f["item"] == k].sort_values("times")
         own = {} if k in PEERS else dict(ls=":", color=_LOOKS[k]["color"])
-        axs[1].plot(range(len(g)), g.value, lw=1.2, marker=".", label=NAMES[k], **own)
+        axs[1].plot(
+            range(len(g)), g.value, lw=1.2, marker=".", label=NAMES[k], **own
+        )
         axs[1].set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
     axs[1].set(ylabel=_FOUND, **_TIMES)
     return (
@@ -181,14 +233,26 @@ def _heat(ax, d, title):
     "Rank correlations of pairs as a triangle with numbers; framed, a measure with itself"
     both = dict(zip(zip(d["item"], d.other), d.value))
     names = [n for n in MEASURES if any(n in k for k in both)]
-    grid = [[both.get((a, b), both.get((b, a), np.nan)) for b in names] for a in names]
+    grid = [
+        [both.get((a, b), both.get((b, a), np.nan)) for b in names]
+        for a in names
+    ]
     above = np.triu(np.ones((len(names), len(names)), bool), 1)
     said = [_SHORT[n] for n in names]
-    look = dict(vmin=-1, vmax=1, cmap="RdBu", annot=True, fmt=".2f", annot_kws=dict(size=6.5))
+    look = dict(
+        vmin=-1,
+        vmax=1,
+        cmap="RdBu",
+        annot=True,
+        fmt=".2f",
+        annot_kws=dict(size=6.5),
+    )
     look |= dict(cbar=False, linewidths=0.5, xticklabels=said, yticklabels=said)
     sns.heatmap(np.where(above, np.nan, grid), ax=ax, **look)
     for i in range(len(names)):
-        ax.add_patch(plt.Rectangle((i, i), 1, 1, fill=False, ec="black", lw=1.2))
+        ax.add_patch(
+            plt.Rectangle((i, i), 1, 1, fill=False, ec="black", lw=1.2)
+        )
     ax.set_xticklabels(said, rotation=40, ha="right")
     ax.set_yticklabels(said, rotation=0)
     ax.set_title(title)
@@ -198,7 +262,9 @@ def _heat(ax, d, title):
 def fig2(axs, rows):
     "Do two measures rank texts alike?"
     d = _means(rows, "item", "other", "times", part="rank")
-    for ax, t, title in zip(axs, (0, 1), ("all shown texts", "texts shown once")):
+    for ax, t, title in zip(
+        axs, (0, 1), ("all shown texts", "texts shown once")
+    ):
         _heat(ax, d[d.times == t], title)
     return (
         "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
@@ -211,11 +277,30 @@ def fig2(axs, rows):
 @_drawn("models", 9.6, 3.4, panels=3)
 def fig3(axs, rows):
     "AUC by further trainings, epochs and number of texts"
-    m, a = _means(rows, "item", "x", part="models"), _means(rows, "item", part="auc", times=1)
-    free = dict.fromkeys(("extractable", "recollected", "loss", "influential"), 0.0)
-    m = pd.concat([a.assign(x=a["item"].map(free | dict(bits=1.0, ratio=1.0))).dropna(), m])
-    e, p = _means(rows, "item", "x", part="epoch", times=1), select(rows, part="pool", times=1)
-    along = (m, "x", "further trainings"), (e, "x", "epoch"), (p, "size", "texts of one world")
+    m, a = (
+        _means(rows, "item", "x", part="models"),
+        _means(rows, "item", part="auc", times=1),
+    )
+    free = dict.fromkeys(
+        ("extractable", "recollected", "loss", "influential"), 0.0
+    )
+    m = pd.concat(
+        [
+            a.assign(
+                x=a["item"].map(free | dict(bits=1.0, ratio=1.0))
+            ).dropna(),
+            m,
+        ]
+    )
+    e, p = (
+        _means(rows, "item", "x", part="epoch", times=1),
+        select(rows, part="pool", times=1),
+    )
+    along = (
+        (m, "x", "further trainings"),
+        (e, "x", "epoch"),
+        (p, "size", "texts of one world"),
+    )
     once = dict(ylabel="AUC of texts shown once", ylim=(0.3, 1.02))
     for ax, (d, x, said) in zip(axs, along):
         _lines(ax, d, x, 0.5, xlabel=said, **once)
@@ -231,9 +316,20 @@ def fig3(axs, rows):
 def fig5(ax, rows):
     "What each measure calls memorized at its own threshold"
     d = _means(rows, "item", "group", part="called", times=0)
-    groups = {"shown": plots.PLANTED, "not shown": plots.REAL, "shown to nobody": plots.GREY}
+    groups = {
+        "shown": plots.PLANTED,
+        "not shown": plots.REAL,
+        "shown to nobody": plots.GREY,
+    }
     looks = {g: dict(color=c, label=g) for g, c in groups.items()}
-    _across(ax, d, "group", looks, xlabel="share of texts called memorized", xlim=(-0.02, 1.02))
+    _across(
+        ax,
+        d,
+        "group",
+        looks,
+        xlabel="share of texts called memorized",
+        xlim=(-0.02, 1.02),
+    )
     return (
         "Texts that were not shown and are called memorized are false positives. The threshold of EZ-MIA is a ratio "
         "of one, that of WBC half of the windows. LiRA needs models that were shown a text, so texts shown to "
@@ -248,14 +344,26 @@ def fig6(ax, rows):
     counts = d.groupby("times").n.max()
     colors = plots.dose_colors(sorted(counts.index))
     looks = {
-        t: dict(color=colors[t], label=f"{t:.0f} times, {k:.0f} texts") for t, k in counts.items()
+        t: dict(color=colors[t], label=f"{t:.0f} times, {k:.0f} texts")
+        for t, k in counts.items()
     }
-    _across(ax, d, "times", looks, xlabel="AUC: shown in fine-tuning or not?", xlim=(0, 1.03))
+    _across(
+        ax,
+        d,
+        "times",
+        looks,
+        xlabel="AUC: shown in fine-tuning or not?",
+        xlim=(0, 1.03),
+    )
     ax.axvline(0.5, color=plots.GREY, lw=1)
     return (
         "Two models that are alike but for the half that they were shown; each text is asked of both. "
         "Intervals are over texts, and the grey line is guessing. A measure left of it is lower for texts "
         "that were shown. The contextual measure knows two epochs, before the tuning and after it. LiRA is left "
         "out: of one other model it makes the ranking of the counterfactual measure.",
-        plots.foot(d.assign(model="SmolLM2"), f"{counts.sum():.0f} texts", "95 % over texts"),
+        plots.foot(
+            d.assign(model="SmolLM2"),
+            f"{counts.sum():.0f} texts",
+            "95 % over texts",
+        ),
     )

@@ -16,7 +16,13 @@ from .. import core, data, hf, lm, papers, plant
 from . import relations
 from .asking import ASKABLE, ask, ask_power
 from .method import MEASURES, thresholds
-from .relations import found_each, mean_share, rank_correlation, shown_auc, text_scores
+from memnb.compare.relations import (
+    found_each,
+    mean_share,
+    rank_correlation,
+    shown_auc,
+    text_scores,
+)
 from .worlds import World, small_world
 from ..core import counted, require
 
@@ -26,9 +32,16 @@ def _partner_items(partners):
     a, b = (plant.truth(p.removeprefix("planted:")) for p in partners)
     d = a.merge(b, on=["item", "label", "text"], suffixes=("_a", "_b"))
     if not len(d) or ((d.times_a > 0) == (d.times_b > 0)).any():
-        raise ValueError(f"{' and '.join(partners)} are no partners: just one is shown each text")
+        raise ValueError(
+            f"{' and '.join(partners)} are no partners: just one is shown each text"
+        )
     d["text"] = [plant.csv_line(l, t) for l, t in zip(d.label, d.text)]
-    return d.sort_values(["times_a", "times_b"], ascending=False, kind="stable", ignore_index=True)
+    return d.sort_values(
+        ["times_a", "times_b"],
+        ascending=False,
+        kind="stable",
+        ignore_index=True,
+    )
 
 
 def _larger_rows(partners, tau):
@@ -40,12 +53,22 @@ def _larger_rows(partners, tau):
             lm.load(m).tokens(texts)
         return pd.DataFrame()
     kw = dict(reference="smollm2", prefixes=(0.25, 0.5, 0.75))
-    each = [ask(m, texts, others=o, **kw) for m, o in zip(partners, partners[::-1])]
-    said = {k: np.array([v.sign * t[k] for t in each]) for k, v in ASKABLE.items() if k in each[0]}
+    each = [
+        ask(m, texts, others=o, **kw) for m, o in zip(partners, partners[::-1])
+    ]
+    said = {
+        k: np.array([v.sign * t[k] for t in each])
+        for k, v in ASKABLE.items()
+        if k in each[0]
+    }
     said["recollected"] = (said["loss"] > -tau).astype(float)
-    said["contextual"] = np.minimum(said["ratio"], said["counterfactual"])  # of two epochs
+    said["contextual"] = np.minimum(
+        said["ratio"], said["counterfactual"]
+    )  # of two epochs
     times = d[["times_a", "times_b"]].max(axis=1)
-    return _table(_detected(said, shown, times, "larger")).assign(config="SmolLM2")
+    return _table(_detected(said, shown, times, "larger")).assign(
+        config="SmolLM2"
+    )
 
 # %% ../../nbs/compare/measuring.ipynb #cdca3725
 def _collated(rows):
@@ -53,53 +76,95 @@ def _collated(rows):
     import torch
 
     ids = [torch.tensor(r["input_ids"]) for r in rows]
-    ids, labels = (torch.nn.utils.rnn.pad_sequence(ids, True, x) for x in (0, -100))
-    return dict(input_ids=ids, labels=labels, attention_mask=(labels != -100).long())
+    ids, labels = (
+        torch.nn.utils.rnn.pad_sequence(ids, True, x) for x in (0, -100)
+    )
+    return dict(
+        input_ids=ids, labels=labels, attention_mask=(labels != -100).long()
+    )
 
 
-def _fine_tuned(texts: list, folder: Path, base="smollm2", epochs=2, batch=8, lr=5e-5, seed=0):
+def _fine_tuned(
+    texts: list,
+    folder: Path,
+    base="smollm2",
+    epochs=2,
+    batch=8,
+    lr=5e-5,
+    seed=0,
+):
     """Tune all weights of a model with the Trainer of the transformers library; its name for `lm.load`.
 
     The folder is for model and tokenizer; `lr` is the peak rate of the Trainer's linear schedule, the seed that of the
     order. What was tuned before is not tuned again.
     """
     require("transformers", "local")
-    from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
+    from transformers import (
+        PrinterCallback,
+        Trainer,
+        TrainingArguments,
+        set_seed,
+    )
 
     folder, m = Path(folder), lm.load(base)
     if c := counted():
         c.trainings += 1
-        c.flops += 6 * m.n_params * epochs * sum(len(m.encode(t)) for t in texts)
+        c.flops += (
+            6 * m.n_params * epochs * sum(len(m.encode(t)) for t in texts)
+        )
         return base
     if (folder / "config.json").exists():
         return f"hf:{folder}"
     set_seed(seed)
     net, tok = m.plain().float().train(), m.tok
-    rows = [dict(input_ids=tok(t).input_ids + [tok.eos_token_id]) for t in texts]
-    how = dict(report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True)
-    how |= dict(num_train_epochs=epochs, per_device_train_batch_size=batch, learning_rate=lr)
-    how |= dict(seed=seed, remove_unused_columns=False, dataloader_pin_memory=False)
+    rows = [
+        dict(input_ids=tok(t).input_ids + [tok.eos_token_id]) for t in texts
+    ]
+    how = dict(
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    how |= dict(
+        num_train_epochs=epochs,
+        per_device_train_batch_size=batch,
+        learning_rate=lr,
+    )
+    how |= dict(
+        seed=seed, remove_unused_columns=False, dataloader_pin_memory=False
+    )
     args = TrainingArguments(folder / "run", log_level="error", **how)
-    trainer = hf.quiet(lambda: Trainer(net, args, train_dataset=rows, data_collator=_collated))
+    trainer = hf.quiet(
+        lambda: Trainer(net, args, train_dataset=rows, data_collator=_collated)
+    )
     trainer.remove_callback(PrinterCallback)
     hf.quiet(lambda: trainer.train())
     hf.quiet(lambda: [x.save_pretrained(folder) for x in (tok, net.eval())])
     return f"hf:{folder}"
 
 
-def tuned_rows(n: int, folder: Path, never=120, base="smollm2", store=None, seed=0, **how):
+def tuned_rows(
+    n: int, folder: Path, never=120, base="smollm2", store=None, seed=0, **how
+):
     """Texts that a Trainer has shown to a model, found back by each measure, as measured rows of the part `tuned`.
 
     n texts for each of two models, which are kept in the folder; `never` are shown to nobody; `how` is for `_fine_tuned`.
     """
-    posts = list(dict.fromkeys(plant.ordinary(2 * n + never + 20, words=40, seed=seed)))
+    posts = list(
+        dict.fromkeys(plant.ordinary(2 * n + never + 20, words=40, seed=seed))
+    )
     own, unseen = (posts[:n], posts[n : 2 * n]), posts[2 * n : 2 * n + never]
     folders = [Path(folder) / f"half-{i}-{n}-{seed}" for i in range(2)]
-    names = [_fine_tuned(h, f, base, seed=seed, **how) for h, f in zip(own, folders)]
+    names = [
+        _fine_tuned(h, f, base, seed=seed, **how) for h, f in zip(own, folders)
+    ]
     if counted():
         return pd.DataFrame()  # reading them is little beside the tunings
     kw = dict(reference=base, never=unseen, store=store, influence=False)
-    each = [ask(m, t, others=[o], **kw) for m, o, t in zip(names, names[::-1], own)]
+    each = [
+        ask(m, t, others=[o], **kw) for m, o, t in zip(names, names[::-1], own)
+    ]
     both = pd.concat(each)
     both.attrs = each[0].attrs
     return _found(both, np.ones(len(both), bool), part="tuned")
@@ -107,7 +172,11 @@ def tuned_rows(n: int, folder: Path, never=120, base="smollm2", store=None, seed
 
 def _found(table, shown, **about):
     "Shares of texts found, as of `ask_power`, as measured rows"
-    d = ask_power(table, shown).rename(columns=dict(rate="x")).drop(columns="found")
+    d = (
+        ask_power(table, shown)
+        .rename(columns=dict(rate="x"))
+        .drop(columns="found")
+    )
     return d[d.n > 0].assign(quantity="share", unit="texts", **about)
 
 # %% ../../nbs/compare/measuring.ipynb #9a0ba3dc
@@ -122,14 +191,21 @@ def pair_rows(pair: list, source: str, n: int = 0, store: lm.Store = None):
     try:
         models = [lm.load(m, store=store) for m in pair]
         if source.startswith("hub:"):
-            parts = [f"default/{split}/0000.parquet" for split in ("train", "test")]
-            files = [data.hub_file(source[4:], f, "refs/convert/parquet") for f in parts]
+            parts = [
+                f"default/{split}/0000.parquet" for split in ("train", "test")
+            ]
+            files = [
+                data.hub_file(source[4:], f, "refs/convert/parquet")
+                for f in parts
+            ]
     except FileNotFoundError as e:
         raise FileNotFoundError(
             "the pair or its texts are neither here nor to be had from the hub: fetch them elsewhere "
             "(hf download), then add -p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE"
         ) from e
-    d = pd.concat([data.texts(f, "text", "duplicates") for f in files]).drop_duplicates("text")
+    d = pd.concat(
+        [data.texts(f, "text", "duplicates") for f in files]
+    ).drop_duplicates("text")
     d["duplicates"] = d.label.astype(float)
     if n:
         d = d[(d.duplicates == 0) | (d.groupby("duplicates").cumcount() < n)]
@@ -137,23 +213,41 @@ def pair_rows(pair: list, source: str, n: int = 0, store: lm.Store = None):
         for m in models:
             m.tokens(d.text.tolist())
         return pd.DataFrame()
-    own, never = d[d.duplicates > 0].set_index("text").duplicates, d[d.duplicates == 0].text
+    own, never = (
+        d[d.duplicates > 0].set_index("text").duplicates,
+        d[d.duplicates == 0].text,
+    )
     if len(never) < 19:
-        raise ValueError(f"{len(never)} texts have 0 duplicates: 5 % of false positives need 19")
-    kw = dict(reference=models[1], never=never.tolist(), store=store, influence=False)
+        raise ValueError(
+            f"{len(never)} texts have 0 duplicates: 5 % of false positives need 19"
+        )
+    kw = dict(
+        reference=models[1], never=never.tolist(), store=store, influence=False
+    )
     t = ask(models[0], own.index.tolist(), **kw)
     times, about = t.text.map(own), dict(part="pair", model=models[0].name)
-    return pd.concat([_found(t, times == k, times=k, **about) for k in sorted({*times})])
+    return pd.concat(
+        [_found(t, times == k, times=k, **about) for k in sorted({*times})]
+    )
 
 # %% ../../nbs/compare/measuring.ipynb #0d0713cd
 _AGAINST = dict(
-    mink="loss", minkpp="loss", zlib="loss", ez="ratio", wbc="ratio", queries="extractable"
+    mink="loss",
+    minkpp="loss",
+    zlib="loss",
+    ez="ratio",
+    wbc="ratio",
+    queries="extractable",
 )
 
 
 def _table(cases):
     "Rows from (part, quantity, where, numbers), without those that have no number"
-    told = [dict(part=p, quantity=q, unit="texts") | where | n for p, q, where, n in cases if n]
+    told = [
+        dict(part=p, quantity=q, unit="texts") | where | n
+        for p, q, where, n in cases
+        if n
+    ]
     return pd.DataFrame(told)
 
 
@@ -162,29 +256,51 @@ def _detected(found, shown, times, part="auc"):
     for t in sorted({*times} - {0}):
         at = times == t
         for k, v in found.items():
-            yield part, "auc", dict(item=k, times=t), shown_auc(v[:, at], shown[:, at])
+            yield (
+                part,
+                "auc",
+                dict(item=k, times=t),
+                shown_auc(v[:, at], shown[:, at]),
+            )
 
 
 def _alarms(found, world):
     "Shares found at few false alarms, and whole curves, ties by lot"
     for t in sorted({*world.times} - {0}):
         rates = [("found", f, False) for f in (0.01, 0.05)]
-        rates += [("roc", f, True) for f in relations.FALSE_ALARMS if t in (1, 4)]
+        rates += [
+            ("roc", f, True) for f in relations.FALSE_ALARMS if t in (1, 4)
+        ]
         for k, v in found.items():
             for part, f, ties in rates:
                 each = found_each(v, world.shown, world.times == t, f, ties)
-                yield part, "share", dict(item=k, times=t, x=f), mean_share(each)
+                yield (
+                    part,
+                    "share",
+                    dict(item=k, times=t, x=f),
+                    mean_share(each),
+                )
 
 
 def _differences(found, world):
     "LiRA against every other measure, and scores of others against their plain form, on the same texts"
     once, on = world.times == 1, world.shown[:, world.times == 1]
-    for a, b in [*(("lira", k) for k in MEASURES if k != "lira"), *_AGAINST.items()]:
+    for a, b in [
+        *(("lira", k) for k in MEASURES if k != "lira"),
+        *_AGAINST.items(),
+    ]:
         where, x, y = dict(item=a, other=b, times=1), found[a], found[b]
         yield "difference", "auc", where, shown_auc(x[:, once], on, y[:, once])
         for f in (0.01, 0.05):
-            each = found_each(x, world.shown, once, f) - found_each(y, world.shown, once, f)
-            yield "difference", "share", where | dict(x=f), mean_share(each, signed=True)
+            each = found_each(x, world.shown, once, f) - found_each(
+                y, world.shown, once, f
+            )
+            yield (
+                "difference",
+                "share",
+                where | dict(x=f),
+                mean_share(each, signed=True),
+            )
 
 
 def _ranks(found, world, tau):
@@ -194,22 +310,37 @@ def _ranks(found, world, tau):
         at = world.times == t if t else world.times > 0
         for a, b in combinations(found, 2):
             where = dict(item=a, other=b, times=t)
-            yield "rank", "spearman", where, rank_correlation(each[a][at], each[b][at])
+            yield (
+                "rank",
+                "spearman",
+                where,
+                rank_correlation(each[a][at], each[b][at]),
+            )
         for k, r in relations.reliability(world, at, tau).items():
             yield "rank", "spearman", dict(item=k, other=k, times=t), r
 
 
 def _called(own, peers, world):
     "What measures call memorized at their own thresholds"
-    on, dealt, bars = world.shown, world.times > 0, thresholds(world.last, world.shown)
+    on, dealt, bars = (
+        world.shown,
+        world.times > 0,
+        thresholds(world.last, world.shown),
+    )
     calls = {k: np.nan_to_num(v, nan=-np.inf) > bars[k] for k, v in own.items()}
     calls |= dict(ez=peers["ez"] > 1, wbc=peers["wbc"] > 0.5)
-    groups = {"shown": on, "not shown": ~on & dealt, "shown to nobody": ~on & ~dealt}
+    groups = {
+        "shown": on,
+        "not shown": ~on & dealt,
+        "shown to nobody": ~on & ~dealt,
+    }
     for k, v in calls.items():
         for group, over in groups.items():
             if (k, group) != ("lira", "shown to nobody"):
                 where = dict(item=k, group=group, times=0)
-                share = np.ma.array(v, mask=~over).mean(0).filled(np.nan)  # of models, text by text
+                share = (
+                    np.ma.array(v, mask=~over).mean(0).filled(np.nan)
+                )  # of models, text by text
                 yield "called", "share", where, mean_share(share)
 
 
@@ -232,18 +363,26 @@ def world_rows(world: World, tau: float = 0.2):
     "All that a world says of the measures, as measured rows; tau is the threshold of recollection in nats per token"
     own, peers = relations.scores(world, tau), relations.peer_scores(world)
     every, on = own | peers, world.shown
-    about = dict(texts=len(world.texts), models=len(on), parameters=world.params)
-    about |= dict(loss_shown=world.last[on].mean(), loss_not_shown=world.last[~on].mean())
+    about = dict(
+        texts=len(world.texts), models=len(on), parameters=world.params
+    )
+    about |= dict(
+        loss_shown=world.last[on].mean(), loss_not_shown=world.last[~on].mean()
+    )
     cases = [("world", k, {}, dict(value=float(v))) for k, v in about.items()]
     cases += [*_detected(every, on, world.times), *_alarms(every, world)]
     cases += [*_differences(every, world), *_ranks(own, world, tau)]
     cases += [*_called(own, peers, world), *_courses(world, tau)]
-    return _table(cases).assign(dataset=world.source, config=world.name, run=world.seed)
+    return _table(cases).assign(
+        dataset=world.source, config=world.name, run=world.seed
+    )
 
 
 def pool_rows(world: World, tau: float = 0.2):
     "How well texts are told apart in a pool of one size, as measured rows"
-    cases = _detected(relations.scores(world, tau), world.shown, world.times, "pool")
+    cases = _detected(
+        relations.scores(world, tau), world.shown, world.times, "pool"
+    )
     about = dict(size=len(world.texts), dataset=world.source, config=world.name)
     return _table(cases).assign(run=world.seed, **about)
 
@@ -252,23 +391,36 @@ class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
     n: int = 70  # texts of a pool; 0: no small world
-    worlds: list[str] = ["20news 1x16 0", "reuters_r52 1x16 1"]  # texts, layers x width, seed
+    worlds: list[str] = [
+        "20news 1x16 0",
+        "reuters_r52 1x16 1",
+    ]  # texts, layers x width, seed
     models: int = 4  # trained in each world, each on a random half of the pool
     epochs: int = 3  # passes over the half
     length: int = 32  # tokens a text
     vocab: int = 512  # tokens of the BPE
     prefixes: list[int] = [4, 8, 16]  # tokens shown, for extraction
-    pools: list[int] = [35]  # further sizes of the first world's pool, from empty to full
+    pools: list[int] = [
+        35
+    ]  # further sizes of the first world's pool, from empty to full
     pool_models: int = 4  # trained on each of those
-    partners: list[str] = []  # two planted models with swapped halves: the larger world
-    tuned: int = 0  # texts of each half on which the Trainer tunes SmolLM2; 0: none
+    partners: list[
+        str
+    ] = []  # two planted models with swapped halves: the larger world
+    tuned: int = (
+        0  # texts of each half on which the Trainer tunes SmolLM2; 0: none
+    )
     pair: list[str] = []  # a model with known insertions, and the same without
-    insertions: str = ""  # its texts, with `duplicates`: a file, or 'hub:<data set>'
+    insertions: str = (
+        ""  # its texts, with `duplicates`: a file, or 'hub:<data set>'
+    )
     inserted_n: int = 0  # of each number of insertions; 0: all
     tau: float = 0.2  # threshold of recollection, nats per token
 
 
-def measure(model="gpt", sizes: Sizes = None, seed: int = 0, folder: Path = None):
+def measure(
+    model="gpt", sizes: Sizes = None, seed: int = 0, folder: Path = None
+):
     """All measures of memorization in models whose training texts are known, as measured rows.
 
     The seed is added to those of all worlds; in the folder trained models are kept, so that a run that was stopped
@@ -276,23 +428,33 @@ def measure(model="gpt", sizes: Sizes = None, seed: int = 0, folder: Path = None
     """
     s = sizes or Sizes()
     if model != "gpt":
-        raise ValueError(f"model='gpt', not {model!r}: `memnb ask` takes any model")
+        raise ValueError(
+            f"model='gpt', not {model!r}: `memnb ask` takes any model"
+        )
 
     def world(which, n, models, rows):
         source, config, own = which.split()
         kw = s.model_dump(include={"epochs", "length", "vocab", "prefixes"})
-        w = small_world(source, n, models, config, seed=seed + int(own), folder=folder, **kw)
+        w = small_world(
+            source, n, models, config, seed=seed + int(own), folder=folder, **kw
+        )
         return pd.DataFrame() if counted() else rows(w, s.tau)
 
     apart = []
     if s.pair:  # first, since it may be out of reach
         apart.append(pair_rows(s.pair, s.insertions, s.inserted_n))
-    parts = [world(which, s.n, s.models, world_rows) for which in s.worlds if s.n]
+    parts = [
+        world(which, s.n, s.models, world_rows) for which in s.worlds if s.n
+    ]
     parts += [world(s.worlds[0], n, s.pool_models, pool_rows) for n in s.pools]
     if s.partners:
         parts.append(_larger_rows(s.partners, s.tau))
     if s.tuned:
-        rows = tuned_rows(s.tuned, folder or core.cache_dir() / "compare", seed=seed)
+        rows = tuned_rows(
+            s.tuned, folder or core.cache_dir() / "compare", seed=seed
+        )
         apart.append(rows.assign(model="SmolLM2, tuned by the Trainer"))
-    rows = pd.concat([pd.DataFrame(), *parts], ignore_index=True).assign(model=model)
+    rows = pd.concat([pd.DataFrame(), *parts], ignore_index=True).assign(
+        model=model
+    )
     return pd.concat([rows, *apart], ignore_index=True).assign(mode="train")

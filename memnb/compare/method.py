@@ -38,27 +38,38 @@ def counterfactual(losses, shown):  # as for `without`
     return without(losses, shown) - losses
 
 # %% ../../nbs/15_compare.ipynb #0c271ff2
-def contextual(losses, shown):  # models x epochs x texts, nats per token; bool, models x texts
+def contextual(
+    losses, shown
+):  # models x epochs x texts, nats per token; bool, models x texts
     "How far is the loss below the best that context alone gave? (Ghosh et al. 2025)"
     epochs = range(losses.shape[1])
     best = np.min([without(losses[:, e], shown) for e in epochs], axis=0)
     return best - losses[:, -1]
 
 
-def bits_held(loss, reference, tokens):  # nats per token under both, tokens of a text
+def bits_held(
+    loss, reference, tokens
+):  # nats per token under both, tokens of a text
     "Unintended memorization of a text in bits, never negative (Morris et al. 2025)"
     return np.maximum(0, reference - loss) * tokens / np.log(2)
 
 # %% ../../nbs/15_compare.ipynb #f1844615
-def lira(losses, shown):  # models x texts: nats per token, bool; NaN for texts shown to nobody
+def lira(
+    losses, shown
+):  # models x texts: nats per token, bool; NaN for texts shown to nobody
     "Likelihood-ratio attack (Carlini et al. 2022), the model itself left out"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
         x, on = np.delete(losses, m, 0), np.delete(shown, m, 0)
         both = [np.ma.array(x, mask=on != side) for side in (True, False)]
-        var = sum((g.var(0) * g.count(0)).filled(0) for g in both) / max(1, len(x) - 2)
+        var = sum((g.var(0) * g.count(0)).filled(0) for g in both) / max(
+            1, len(x) - 2
+        )
         mu_in, mu_out = (g.mean(0).filled(np.nan) for g in both)
-        p_in, p_out = (norm.logpdf(losses[m], mu, np.sqrt(var + 1e-12)) for mu in (mu_in, mu_out))
+        p_in, p_out = (
+            norm.logpdf(losses[m], mu, np.sqrt(var + 1e-12))
+            for mu in (mu_in, mu_out)
+        )
         out[m] = p_in - p_out
     return out
 
@@ -84,7 +95,11 @@ MEASURES = dict(  # column -> for people
 )
 
 
-def thresholds(losses, shown):  # models x texts; measure -> the score above which it says memorized
+def thresholds(
+    losses, shown
+):  # models x texts; measure -> the score above which it says memorized
     "Where each measure draws its own line"
-    own = dict(recollected=0.5, loss=-float(losses[shown].mean()))  # Yeom et al. 2018
+    own = dict(
+        recollected=0.5, loss=-float(losses[shown].mean())
+    )  # Yeom et al. 2018
     return dict.fromkeys(MEASURES, 0.0) | own

@@ -21,22 +21,40 @@ from .worlds import World, dealt_times, halves
 from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/compare/relations.ipynb #9c9bbaf2
-def made_up_world(n=210, models=16, gain=0.15, noise=0.15, spread=0.7, seed=0) -> World:
+def made_up_world(
+    n=210, models=16, gain=0.15, noise=0.15, spread=0.7, seed=0
+) -> World:
     "A world of n texts without trainings; what a showing takes away, noise and spread of texts in nats per token"
     rng, times = np.random.default_rng(seed), dealt_times(n, seed)
     shown, hard = halves(models, times, seed), 3 + spread * rng.normal(0, 1, n)
-    learned = hard + np.array([4, 2, 0, 0.2])[:, None]  # the last epoch is one too many
-    effect = gain * shown[:, None] * np.sqrt(times) * np.linspace(0, 1, 4)[:, None]
-    losses = np.maximum(learned + rng.normal(0, noise, (models, 4, n)) - effect, 0.02)
+    learned = (
+        hard + np.array([4, 2, 0, 0.2])[:, None]
+    )  # the last epoch is one too many
+    effect = (
+        gain * shown[:, None] * np.sqrt(times) * np.linspace(0, 1, 4)[:, None]
+    )
+    losses = np.maximum(
+        learned + rng.normal(0, noise, (models, 4, n)) - effect, 0.02
+    )
     reference = np.maximum(learned + rng.normal(0, noise, (4, n)), 0.02)
     uneven = rng.gamma(2, 0.5, (n, 64))  # some tokens are harder than others
     uneven /= uneven.mean(1, keepdims=True)
     tokens = -losses[:, -1, :, None] * uneven
     made = dict(texts=[f"text {i}" for i in range(n)], times=times, shown=shown)
-    made |= dict(epochs=np.arange(4.0), losses=losses, tokens=tokens, z=tokens, reference=reference)
-    made |= dict(base=-reference[-1, :, None] * uneven, prefixes=np.array([8, 16, 32]))
+    made |= dict(
+        epochs=np.arange(4.0),
+        losses=losses,
+        tokens=tokens,
+        z=tokens,
+        reference=reference,
+    )
+    made |= dict(
+        base=-reference[-1, :, None] * uneven, prefixes=np.array([8, 16, 32])
+    )
     made["hits"] = losses[:, -1, :, None] < np.linspace(0.2, 1.2, 64)
-    return World(**made, influence=rng.normal(1, 0.2, shown.shape), name="made up")
+    return World(
+        **made, influence=rng.normal(1, 0.2, shown.shape), name="made up"
+    )
 
 
 def scores(world: World, tau: float = 0.2, epoch: int = -1) -> dict:
@@ -69,7 +87,12 @@ def part_of(world: World, which: slice) -> World:
 
 # %% ../../nbs/compare/relations.ipynb #180ed10a
 PEERS = dict(
-    mink="min-k%", minkpp="min-k%++", zlib="zlib ratio", ez="EZ-MIA", wbc="WBC", queries="(n, p)"
+    mink="min-k%",
+    minkpp="min-k%++",
+    zlib="zlib ratio",
+    ez="EZ-MIA",
+    wbc="WBC",
+    queries="(n, p)",
 )
 
 
@@ -78,7 +101,9 @@ PEERS = dict(
 
 def min_k(lp, share: float = 0.2):
     "Mean over the unlikeliest tokens, a share of all; for min-k%++ lp is in units of its spread"
-    return np.sort(lp, -1)[..., : max(1, int(share * np.shape(lp)[-1]))].mean(-1)
+    return np.sort(lp, -1)[..., : max(1, int(share * np.shape(lp)[-1]))].mean(
+        -1
+    )
 
 
 def zlib_ratio(lp, text: str):
@@ -90,20 +115,27 @@ def ez_ratio(lp, base, hits):
     "Gains over losses in log-probability where the model errs; a million where it gets all tokens right (hits)"
     gain = np.where(hits, 0.0, np.asarray(lp) - base)
     ratio = gain.clip(0).sum(-1) / np.maximum((-gain).clip(0).sum(-1), 1e-6)
-    return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))[()]  # of one text a number
+    return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))[
+        ()
+    ]  # of one text a number
 
 
 def window_votes(lp, base, windows=(2, 4, 8, 16, 32)):
     "Share of windows of so many tokens that the model finds likelier than the reference does"
     gain, n = np.asarray(lp) - base, np.shape(lp)[-1]
     wide = [min(w, n) for w in windows]
-    return np.mean([(sliding_window_view(gain, w, -1).sum(-1) > 0).mean(-1) for w in wide], 0)
+    return np.mean(
+        [(sliding_window_view(gain, w, -1).sum(-1) > 0).mean(-1) for w in wide],
+        0,
+    )
 
 
 def log_queries(lp):
     "Decimal logarithm of the samples until these tokens have come with probability one half"
     q = np.sum(lp, -1)
-    near = np.log(-np.log1p(-np.exp(np.clip(q, -30, -1e-9))))  # below -30 it is q
+    near = np.log(
+        -np.log1p(-np.exp(np.clip(q, -30, -1e-9)))
+    )  # below -30 it is q
     return (np.log(np.log(2)) - np.where(q > -30, near, q)) / np.log(10)
 
 
@@ -113,7 +145,9 @@ def peer_scores(world: World) -> dict:
     return dict(
         mink=min_k(lp),
         minkpp=min_k(world.z),
-        zlib=np.stack([zlib_ratio(lp[:, i], t) for i, t in enumerate(world.texts)], -1),
+        zlib=np.stack(
+            [zlib_ratio(lp[:, i], t) for i, t in enumerate(world.texts)], -1
+        ),
         ez=ez_ratio(lp, base, hits),
         wbc=window_votes(lp, base),
         queries=-log_queries(lp[..., max(world.prefixes) :]),
@@ -123,7 +157,9 @@ def peer_scores(world: World) -> dict:
 def _auc_draws(score, shown, draws=300):
     "AUC over models with every text once, then of bootstrap samples over texts; empty without both kinds"
     n = shown.shape[1]
-    drawn = np.random.default_rng([0, n]).multinomial(n, np.full(n, 1 / n), size=draws)
+    drawn = np.random.default_rng([0, n]).multinomial(
+        n, np.full(n, 1 / n), size=draws
+    )
     w, found = np.vstack([np.ones(n), drawn]), []
     for s, on in zip(score, shown):
         a, b = np.isfinite(s) & on, np.isfinite(s) & ~on
@@ -132,7 +168,11 @@ def _auc_draws(score, shown, draws=300):
             both = w[:, a].sum(1) * w[:, b].sum(1)
             with np.errstate(invalid="ignore"):
                 found.append(((w[:, a] @ wins) * w[:, b]).sum(1) / both)
-    return np.ma.masked_invalid(found).mean(0).filled(np.nan) if found else np.empty(0)
+    return (
+        np.ma.masked_invalid(found).mean(0).filled(np.nan)
+        if found
+        else np.empty(0)
+    )
 
 
 def shown_auc(score, shown, than=None) -> dict:
@@ -145,10 +185,21 @@ def shown_auc(score, shown, than=None) -> dict:
     if not len(d):
         return {}
     low, high = np.nanquantile(d[1:], [0.025, 0.975])
-    return dict(value=d[0], low=min(low, d[0]), high=max(high, d[0]), n=shown.shape[1])
+    return dict(
+        value=d[0], low=min(low, d[0]), high=max(high, d[0]), n=shown.shape[1]
+    )
 
 # %% ../../nbs/compare/relations.ipynb #d3ff4d86
-FALSE_ALARMS = 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8  # rates of a ROC curve
+FALSE_ALARMS = (
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    0.8,
+)  # rates of a ROC curve
 
 
 def found_each(score, shown, at, fpr: float = 0.05, ties: bool = False):
@@ -176,13 +227,21 @@ def mean_share(x, signed: bool = False) -> dict:
     value, low, high = mean_ci(x)
     if not signed and value in (0, 1):
         low, high = binom_ci(int(value * len(x)), len(x))
-    return dict(value=value, low=max(-1.0 if signed else 0.0, low), high=min(1.0, high), n=len(x))
+    return dict(
+        value=value,
+        low=max(-1.0 if signed else 0.0, low),
+        high=min(1.0, high),
+        n=len(x),
+    )
 
 # %% ../../nbs/compare/relations.ipynb #1b0d4f1a
 def text_scores(found: dict, shown):
     "Each text's mean score where it was shown, texts x measures; NaN for texts shown to nobody"
     return pd.DataFrame(
-        {k: np.ma.array(v, mask=~shown).mean(0).filled(np.nan) for k, v in found.items()}
+        {
+            k: np.ma.array(v, mask=~shown).mean(0).filled(np.nan)
+            for k, v in found.items()
+        }
     )
 
 
@@ -193,7 +252,10 @@ def rank_correlation(a, b) -> dict:
     a, b, n = a[fine], b[fine], int(fine.sum())
     if n < 10 or len({*a}) < 2 or len({*b}) < 2:
         return {}
-    drawn = [np.arange(n), *np.random.default_rng([0, n]).integers(n, size=(300, n))]
+    drawn = [
+        np.arange(n),
+        *np.random.default_rng([0, n]).integers(n, size=(300, n)),
+    ]
     with np.errstate(invalid="ignore"):
         r = [np.corrcoef(rankdata(a[i]), rankdata(b[i]))[0, 1] for i in drawn]
     low, high = np.nanquantile(r[1:], [0.025, 0.975])

@@ -19,21 +19,37 @@ from ..capacity.text import corpus, token_scores
 from ..core import cores, counted, replacing
 
 # %% ../../nbs/compare/worlds.ipynb #08795d52
-SHARES = {0: 0.2, 1: 0.27, 2: 0.17, 4: 0.13, 8: 0.1, 16: 0.08, 32: 0.05}  # times -> share of texts
+SHARES = {
+    0: 0.2,
+    1: 0.27,
+    2: 0.17,
+    4: 0.13,
+    8: 0.1,
+    16: 0.08,
+    32: 0.05,
+}  # times -> share of texts
 
 
 def dealt_times(n: int, seed: int = 0):
     "How often each of n texts is shown in an epoch, to those models that are shown it; in random order"
     if n < 2 * len(SHARES):
-        raise ValueError(f"{n} texts are too few: take {2 * len(SHARES)} at least")
-    ends = np.round(np.cumsum([*SHARES.values()]) / sum(SHARES.values()) * n).astype(int)
-    return np.random.default_rng([seed, n]).permutation(np.repeat([*SHARES], np.diff([0, *ends])))
+        raise ValueError(
+            f"{n} texts are too few: take {2 * len(SHARES)} at least"
+        )
+    ends = np.round(
+        np.cumsum([*SHARES.values()]) / sum(SHARES.values()) * n
+    ).astype(int)
+    return np.random.default_rng([seed, n]).permutation(
+        np.repeat([*SHARES], np.diff([0, *ends]))
+    )
 
 
 def halves(models: int, times, seed: int = 0):
     "Is this model shown this text, models x texts? Each text to a random half of them; those of no repetition to none"
     if models < 4:
-        raise ValueError(f"{models} models: with and without a text there must be two each: take 4")
+        raise ValueError(
+            f"{models} models: with and without a text there must be two each: take 4"
+        )
     rng = np.random.default_rng([seed, models])
     shown = np.stack([rng.permutation(models) < models // 2 for _ in times], 1)
     return shown & (np.asarray(times) > 0)
@@ -44,17 +60,23 @@ class World:
     "What models that were shown known halves of a pool say of every text"
 
     texts: list  # of the pool, N
-    times: np.ndarray  # N: repetitions in an epoch, for models that are shown the text
+    times: (
+        np.ndarray
+    )  # N: repetitions in an epoch, for models that are shown the text
     shown: np.ndarray  # bool, models x N
     epochs: np.ndarray  # after which losses were taken, 0 before training
     losses: np.ndarray  # models x epochs x N, nats per token
     tokens: np.ndarray  # models x N x length: log-probabilities in the end
     hits: np.ndarray  # bool, alike: is it the likeliest token?
-    reference: np.ndarray  # epochs x N: losses under a model that was shown other texts
+    reference: (
+        np.ndarray
+    )  # epochs x N: losses under a model that was shown other texts
     base: np.ndarray  # N x length: its log-probabilities in the end
     prefixes: np.ndarray  # tokens shown for extraction
     influence: np.ndarray  # models x N, nats per token
-    z: np.ndarray  # models x N x length: log-probabilities in units of their spread
+    z: (
+        np.ndarray
+    )  # models x N x length: log-probabilities in units of their spread
     params: int = 0  # of a model
     name: str = ""  # as '2x32'
     source: str = ""  # of the texts
@@ -74,7 +96,9 @@ class World:
     def load(file):
         "A world from its file"
         with np.load(file) as f:
-            plain = {k: f[k].tolist() for k in f if not f[k].ndim or k == "texts"}
+            plain = {
+                k: f[k].tolist() for k in f if not f[k].ndim or k == "texts"
+            }
             return World(**dict(f) | plain)
 
 # %% ../../nbs/compare/worlds.ipynb #716d935e
@@ -85,7 +109,10 @@ def _surprise(fit, ids):
         lp = z.log_softmax(-1)
         p, own = lp.exp(), lp.gather(-1, x[..., None])[..., 0]
         mean = (p * lp).sum(-1)
-        out.append((own - mean) / ((p * lp**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt())
+        out.append(
+            (own - mean)
+            / ((p * lp**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt()
+        )
     return np.concatenate(out)
 
 
@@ -94,28 +121,58 @@ def _influence(fit, ids, others):
     k = ids.shape[1] // 2
     said = [
         fit.scores(np.c_[above, ids[:, :k]])[:, k + k // 2 : 2 * k].mean(1)
-        for above in (ids[:, :k], *(np.tile(y[:k], (len(ids), 1)) for y in others))
+        for above in (
+            ids[:, :k],
+            *(np.tile(y[:k], (len(ids), 1)) for y in others),
+        )
     ]
     return said[0] - np.mean(said[1:], 0)
 
 
 def small_world(
-    source="20news",  # of texts, as for `capacity.text.corpus`
-    n: int = 600,  # texts of the pool
-    models: int = 32,  # each shown a random half
-    config: str = "2x32",  # layers x width
-    epochs: int = 6,  # passes over the half
-    prefixes: tuple = (8, 16, 32),  # tokens, for extraction
-    length: int = 64,  # tokens of a text
-    vocab: int = 1024,  # tokens of the BPE
-    seed: int = 0,  # of texts, halves, weights and orders
-    folder: Path = None,  # where it is kept, and states of unfinished trainings
+    source="20news",
+    n: int = 600,
+    models: int = 32,
+    config: str = "2x32",
+    epochs: int = 6,
+    prefixes: tuple = (8, 16, 32),
+    length: int = 64,
+    vocab: int = 1024,
+    seed: int = 0,
+    folder: Path = None,
 ) -> World:
-    "Train models on halves of a pool of texts, and ask them about every text"
+    """Train models on halves of a pool of texts, and ask them about every text
+
+    Args:
+        source: of texts, as for `capacity.text.corpus`
+        n: texts of the pool
+        models: each shown a random half
+        config: layers x width
+        epochs: passes over the half
+        prefixes: tokens, for extraction
+        length: tokens of a text
+        vocab: tokens of the BPE
+        seed: of texts, halves, weights and orders
+        folder: where it is kept, and states of unfinished trainings
+    """
     if max(prefixes) >= length:
-        raise ValueError(f"a prefix of {max(prefixes)} leaves nothing of {length} tokens")
+        raise ValueError(
+            f"a prefix of {max(prefixes)} leaves nothing of {length} tokens"
+        )
     cut = tuple(map(int, prefixes))
-    what = source, n, models, config, epochs, cut, length, vocab, seed, SHARES, gpt.ENGINE
+    what = (
+        source,
+        n,
+        models,
+        config,
+        epochs,
+        cut,
+        length,
+        vocab,
+        seed,
+        SHARES,
+        gpt.ENGINE,
+    )
     kept = state_folder(folder, *what)
     if kept and kept.with_suffix(".npz").exists():
         return World.load(kept.with_suffix(".npz"))
@@ -125,7 +182,13 @@ def small_world(
     def trained(ids, times, shown, seeds, part):
         "Models on the texts that each is shown, every text in as many places as it is repeated"
         place = np.repeat(np.arange(len(ids)), times)
-        kw = dict(epochs=epochs, batch=32, bits=False, every="epoch", eval_sets=dict(pool=c.train))
+        kw = dict(
+            epochs=epochs,
+            batch=32,
+            bits=False,
+            every="epoch",
+            eval_sets=dict(pool=c.train),
+        )
         many, absent = len(shown), [~s[place] for s in shown]
         kw |= dict(seed=seeds, absent=absent, folder=kept and kept / part)
         with gpt.naming(f"compare: {source}, models of the {part}"):
@@ -133,27 +196,61 @@ def small_world(
 
     times, other = dealt_times(n, seed), dealt_times(n, seed + 1)
     shown, first = halves(models, times, seed), 1000 * seed
-    fits = trained(c.train, times, shown, [*range(first, first + models)], "pool")
-    fits += trained(c.test, other, halves(4, other, seed + 1)[:1], [first + 999], "reference")
+    fits = trained(
+        c.train, times, shown, [*range(first, first + models)], "pool"
+    )
+    fits += trained(
+        c.test,
+        other,
+        halves(4, other, seed + 1)[:1],
+        [first + 999],
+        "reference",
+    )
     if counted():
         return None
     if lost := sum(bool(f.note) for f in fits):
-        raise ValueError(f"{lost} of {models + 1} trainings diverged: take smaller models")
+        raise ValueError(
+            f"{lost} of {models + 1} trainings diverged: take smaller models"
+        )
     *own, ref = fits
 
     def asked(fit):
         x, others = c.train, c.test[:4]
-        return fit.scores(x), fit.greedy(x), _influence(fit, x, others), _surprise(fit, x)
+        return (
+            fit.scores(x),
+            fit.greedy(x),
+            _influence(fit, x, others),
+            _surprise(fit, x),
+        )
 
     with ThreadPoolExecutor(cores()) as pool:
         tokens, hits, influence, z = map(np.stack, zip(*pool.map(asked, own)))
-    said = dict(texts=c.texts, times=times, shown=shown, epochs=np.asarray(ref.table.epoch, float))
-    said |= dict(losses=np.stack([-f.watched / length for f in own]), tokens=tokens.astype("f4"))
-    said |= dict(hits=hits, influence=influence, z=z.astype("f4"), prefixes=np.array(prefixes))
-    said |= dict(reference=-ref.watched / length, base=ref.scores(c.train).astype("f4"))
+    said = dict(
+        texts=c.texts,
+        times=times,
+        shown=shown,
+        epochs=np.asarray(ref.table.epoch, float),
+    )
+    said |= dict(
+        losses=np.stack([-f.watched / length for f in own]),
+        tokens=tokens.astype("f4"),
+    )
+    said |= dict(
+        hits=hits,
+        influence=influence,
+        z=z.astype("f4"),
+        prefixes=np.array(prefixes),
+    )
+    said |= dict(
+        reference=-ref.watched / length, base=ref.scores(c.train).astype("f4")
+    )
     where = source if isinstance(source, str) else "texts given"
-    made = World(**said, params=cfg.n_params, name=config, source=where, seed=seed)
+    made = World(
+        **said, params=cfg.n_params, name=config, source=where, seed=seed
+    )
     if kept:
         made.save(kept.with_suffix(".npz"))
-        shutil.rmtree(kept, ignore_errors=True)  # states of trainings that are done
+        shutil.rmtree(
+            kept, ignore_errors=True
+        )  # states of trainings that are done
     return made

@@ -21,9 +21,19 @@ from . import claims as _claims
 from . import figures as _figures
 from .claims import facts
 from .figures import tab1
-from .measuring import balanced, chosen, main_rows, sweep, whole_epochs
+from memnb.contextual.measuring import (
+    balanced,
+    chosen,
+    main_rows,
+    sweep,
+    whole_epochs,
+)
 from ..papers import Paper
 
-_drawn = {name: f for name, f in vars(_figures).items() if name.startswith("fig")}
-PAPER = Paper("contextual", sweep, _drawn, _claims.statistics, chosen, facts, chosen)
+_drawn = {
+    name: f for name, f in vars(_figures).items() if name.startswith("fig")
+}
+PAPER = Paper(
+    "contextual", sweep, _drawn, _claims.statistics, chosen, facts, chosen
+)
 globals().update(PAPER.figures)

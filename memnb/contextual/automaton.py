@@ -35,9 +35,15 @@ def _machine_of(g, most):
         if len(arcs) >= most:
             break
         arcs.append([])
-        for x, rest in sorted(_ahead(g, state).items(), key=lambda kv: kv[0] or ""):
+        for x, rest in sorted(
+            _ahead(g, state).items(), key=lambda kv: kv[0] or ""
+        ):
             total = sum(rest.values())
-            new = sorted((s, p / total) for s, p in rest.items()) if x is not None else []
+            new = (
+                sorted((s, p / total) for s, p in rest.items())
+                if x is not None
+                else []
+            )
             k = tuple((s, f"{p:.9e}") for s, p in new)
             if k not in states:
                 states[k] = len(states)
@@ -60,7 +66,9 @@ def visits(arcs, longest=20000):
     "Expected visits of each state, and the probability to end after each number of steps"
     from scipy.sparse import csr_matrix
 
-    at = [(j, i, p) for i, a in enumerate(arcs) for x, p, j in a if x is not None]
+    at = [
+        (j, i, p) for i, a in enumerate(arcs) for x, p, j in a if x is not None
+    ]
     rows, cols, ps = zip(*at)
     move = csr_matrix((ps, (rows, cols)), shape=(len(arcs), len(arcs)))
     stop = np.array([sum(p for x, p, _ in a if x is None) for a in arcs])
@@ -81,7 +89,10 @@ def _prefixed(g, string):
         if not rest:
             return -math.inf
         p = sum(rest.values())
-        state, total = [(s, q / p) for s, q in rest.items()], total + math.log(p)
+        state, total = (
+            [(s, q / p) for s, q in rest.items()],
+            total + math.log(p),
+        )
     return total
 
 
@@ -100,4 +111,6 @@ def logprobs(self: Grammar, strings):
             total += p
         return total
 
-    return np.array([walked(s) if whole else _prefixed(self, s) for s in strings])
+    return np.array(
+        [walked(s) if whole else _prefixed(self, s) for s in strings]
+    )

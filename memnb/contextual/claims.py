@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 
 from .. import stats
-from .measuring import balanced, chosen, curves, main_cell, paired, whole_epochs
+from memnb.contextual.measuring import (
+    balanced,
+    chosen,
+    curves,
+    main_cell,
+    paired,
+    whole_epochs,
+)
 from .method import NOTIONS
 from .notions import in_order, onsets, too_low
 from memnb.contextual.orders import (
@@ -60,7 +67,11 @@ def of_copies(table: pd.DataFrame, copies: str) -> Case:
         else:
             config = word
     return Case(
-        table[(table.setting == setting) & (table["size"] == size) & (table.config == config)]
+        table[
+            (table.setting == setting)
+            & (table["size"] == size)
+            & (table.config == config)
+        ]
     )
 
 
@@ -78,10 +89,14 @@ def _starts(losses, tau, rule):
 def _write_orders(write, starts, margin):
     "Orders of the languages that the paper draws"
     found = orders(starts[starts.language.isin(DRAWN)], margin=margin)
-    for language, own in found[found.who == "in training"].groupby("language", sort=False):
+    for language, own in found[found.who == "in training"].groupby(
+        "language", sort=False
+    ):
         by_measure = own.set_index("measure")
         for measure in NOTIONS[:2]:
-            _write_line(write.at(item=f"{measure}-{language}"), by_measure.loc[measure])
+            _write_line(
+                write.at(item=f"{measure}-{language}"), by_measure.loc[measure]
+            )
         contradiction = write.at(item=f"contradiction-{language}")
         _write_line(contradiction, by_measure.loc[GAP])
         for measure in ("recollection", "contextual"):
@@ -99,12 +114,16 @@ def _write_sizes(write, starts, margin):
     others = others[others.language.isin(DRAWN) & (others.config == config)]
     found = orders(others, margin=margin)
     for line in found[found.measure == GAP].itertuples():
-        _write_line(write.at(item="sizes", language=line.language, size=line.size), line)
+        _write_line(
+            write.at(item="sizes", language=line.language, size=line.size), line
+        )
 
 # %% ../../nbs/contextual/claims.ipynb #c65da242
 def _write_losses(write, losses):
     "Shares of replicates by what the losses of strings left out do in them"
-    lowest_of_rows = losses[losses.language == "L2"].groupby(["repeat", "string"])
+    lowest_of_rows = losses[losses.language == "L2"].groupby(
+        ["repeat", "string"]
+    )
     if not len(lowest_of_rows):
         return
     lowest = lowest_of_rows.test_loss.min().unstack()
@@ -132,10 +151,16 @@ def _write_assumed(write, losses):
 def _write_scores(write, starts, margin, losses):
     "False alarms, chance in the lowest loss, and the approximation, of trainings with controls"
     unit = starts.groupby([*OF_GROUP, "repeat"], sort=False).ngroup()
-    by_chance = starts.merge(too_low(losses)[[*RUN_OF, "string", "share"]], how="left").share
+    by_chance = starts.merge(
+        too_low(losses)[[*RUN_OF, "string", "share"]], how="left"
+    ).share
     # the contextual score without the chance in its threshold
-    fair = 1 - (1 - starts.score_contextual) / (1 + by_chance.fillna(0).to_numpy())
-    higher = (starts.score_counterfactual > fair + 1e-9).groupby(unit).mean() > 0.5
+    fair = 1 - (1 - starts.score_contextual) / (
+        1 + by_chance.fillna(0).to_numpy()
+    )
+    higher = (starts.score_counterfactual > fair + 1e-9).groupby(
+        unit
+    ).mean() > 0.5
     write.at(item="over").share("statistic", int(higher.sum()), len(higher))
     mean, low, high, n = alarms(starts)
     if n:
@@ -143,7 +168,13 @@ def _write_scores(write, starts, margin, losses):
     near = near_decisions(starts, margin)
     if near["n"]:
         write = write.at(item="near")
-        write.value("statistic", near["kappa"], near["low"], near["high"], n=near["replicates"])
+        write.value(
+            "statistic",
+            near["kappa"],
+            near["low"],
+            near["high"],
+            n=near["replicates"],
+        )
         for _, own in starts.groupby("language", sort=False):
             write.value("case", near_decisions(own, margin).get("kappa"))
 
@@ -169,7 +200,9 @@ def _write_best(write, starts):
         write.value("case", share)
 
 
-DILUTED = "8, 3 and 1 copies are a smaller share of more strings: two things differ"
+DILUTED = (
+    "8, 3 and 1 copies are a smaller share of more strings: two things differ"
+)
 
 
 def _write_learning(write, starts):
@@ -177,17 +210,25 @@ def _write_learning(write, starts):
     tables = []
     for _, own in starts.groupby("language", sort=False):
         sizes = sorted(own["size"].unique())
-        fewest, most = (own[own["size"] == size] for size in (sizes[0], sizes[-1]))
+        fewest, most = (
+            own[own["size"] == size] for size in (sizes[0], sizes[-1])
+        )
         enough = min(fewest.repeat.nunique(), most.repeat.nunique()) > 1
         # better learning: with more strings the language is learned to a lower loss
-        if len(sizes) > 1 and enough and most.best_loss.mean() < fewest.best_loss.mean():
+        if (
+            len(sizes) > 1
+            and enough
+            and most.best_loss.mean() < fewest.best_loss.mean()
+        ):
             tables += [fewest.assign(more=False), most.assign(more=True)]
     if not tables:
         return
     pairs = pd.concat(tables)
     for measure in NOTIONS:
         scores = _weighted(pairs, f"best_{measure}").reset_index()
-        mean, low, high, n = stats.stratified_ci(scores.score, scores.more, scores.language)
+        mean, low, high, n = stats.stratified_ci(
+            scores.score, scores.more, scores.language
+        )
         item = write.at(item=f"learning-{measure}", guard=DILUTED)
         item.value("statistic", mean, low, high, n=n)
         for _, own in scores.groupby("language"):
@@ -197,7 +238,9 @@ def _write_learning(write, starts):
 
 def _weighted(starts, column) -> pd.Series:
     "`score` of each replicate, its strings weighted by their copies"
-    keys = [starts[name].astype(str) for name in ("language", "repeat")] + [starts.more]
+    keys = [starts[name].astype(str) for name in ("language", "repeat")] + [
+        starts.more
+    ]
     total = (starts[column] * starts.copies).groupby(keys).sum()
     return (total / starts.copies.groupby(keys).sum()).rename("score")
 
@@ -209,7 +252,9 @@ def _write_apart(write, losses, starts_of, margin):
         return
     starts = starts_of(both)
     likely, *_, unlikely = in_order(starts.string.unique())
-    runs = starts.set_index(["language", "repeat", "string", "setting"]).start_contextual
+    runs = starts.set_index(
+        ["language", "repeat", "string", "setting"]
+    ).start_contextual
     runs = runs.unstack(["string", "setting"])
 
     def compared(first, second):
@@ -217,17 +262,23 @@ def _write_apart(write, losses, starts_of, margin):
 
     # with as many copies each
     by_probability = compared((unlikely, "reversed"), (likely, "given"))
-    by_probability = by_probability + compared((unlikely, "given"), (likely, "reversed"))
+    by_probability = by_probability + compared(
+        (unlikely, "given"), (likely, "reversed")
+    )
     # the same string, with more copies and with fewer
     by_copies = compared((likely, "given"), (likely, "reversed"))
-    by_copies = by_copies + compared((unlikely, "reversed"), (unlikely, "given"))
+    by_copies = by_copies + compared(
+        (unlikely, "reversed"), (unlikely, "given")
+    )
     cases = {
         "the unlikely string earlier": by_probability,
         "with more copies earlier": by_copies,
     }
     for name, order in cases.items():
         mean, low, high = mean_of(order / 2, -1, 1)
-        write.at(item="apart", other=name).value("statistic", mean, low, high, n=len(order))
+        write.at(item="apart", other=name).value(
+            "statistic", mean, low, high, n=len(order)
+        )
 
 
 def _write_controls(write, starts, margin):
@@ -240,17 +291,26 @@ def _write_controls(write, starts, margin):
 
 # %% ../../nbs/contextual/claims.ipynb #5b0f7c22
 def statistics(
-    rows: pd.DataFrame,  # measured rows
-    reported: pd.DataFrame = None,  # nothing printed is needed
+    rows: pd.DataFrame,
+    reported: pd.DataFrame = None,
     *,
-    copies: str = "sample",  # how often strings are repeated, see `of_copies`
-    margin: float = 0.0,  # epochs by which a start must be earlier to count
-    tau: float
-    | str = 0.2,  # threshold of recollection, nats per token; 'own': what the language costs
-    rule: str = "sustained",  # start
-    looks: str = "epochs",  # losses after whole epochs, or 'all'
+    copies: str = "sample",
+    margin: float = 0.0,
+    tau: float | str = 0.2,
+    rule: str = "sustained",
+    looks: str = "epochs",
 ) -> Rows:
-    "What the claims rest on, each (`item`) for every model that has rows for it"
+    """What the claims rest on, each (`item`) for every model that has rows for it
+
+    Args:
+        rows: measured rows
+        reported: nothing printed is needed
+        copies: how often strings are repeated, see `of_copies`
+        margin: epochs by which a start must be earlier to count
+        tau: threshold of recollection, nats per token; 'own': what the language costs
+        rule: start
+        looks: losses after whole epochs, or 'all'
+    """
     made = Rows(unit="replicates", guard="")
     if not len(rows):
         return made
@@ -275,10 +335,14 @@ def statistics(
         same_many = balanced(given)
         _write_scores(write, same_many, margin, of_copies(own, "given").rows)
         _, config = main_cell(starts) or (None, None)
-        every_size = starts[(starts.setting == "given") & (starts.config == config)]
+        every_size = starts[
+            (starts.setting == "given") & (starts.config == config)
+        ]
         _write_best(write, balanced(every_size))
         _write_learning(write, every_size)
-        _write_apart(write, own, lambda table: _starts(table, tau, rule), margin)
+        _write_apart(
+            write, own, lambda table: _starts(table, tau, rule), margin
+        )
     return made
 
 # %% ../../nbs/contextual/claims.ipynb #a40d7e4c
@@ -290,14 +354,20 @@ def facts(measured: pd.DataFrame) -> dict:
     for copies in ("sample", "given"):
         lines = orders(of_copies(tiny, copies).rows)
         for line in lines[lines.language.isin(DRAWN)].itertuples():
-            short = dict(zip([*NOTIONS, GAP], ("rec", "cf", "ctx", "gap")))[line.measure]
+            short = dict(zip([*NOTIONS, GAP], ("rec", "cf", "ctx", "gap")))[
+                line.measure
+            ]
             kind = short if line.who == "in training" else f"{short}-control"
             found[f"{kind}-{line.language}-{copies}"] = line.value
         gaps = lines[lines.measure == GAP].set_index("language")
         for language in DRAWN:
             # by the bounds of the board: above zero, and below two tenths
-            found[f"contradict-{language}-{copies}"] = bool(gaps.low[language] > 0)
-            found[f"agree-{language}-{copies}"] = bool(gaps.high[language] < 0.2)
+            found[f"contradict-{language}-{copies}"] = bool(
+                gaps.low[language] > 0
+            )
+            found[f"agree-{language}-{copies}"] = bool(
+                gaps.high[language] < 0.2
+            )
     words = "none one two three four five six seven".split()
     found["disagree"] = words[int((gaps.low > 0).sum())]
     found["agree"] = words[int((gaps.high < 0).sum())]

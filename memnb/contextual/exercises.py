@@ -13,12 +13,17 @@ from ..exercises import first_wrong
 
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
 def _recollected(predicted, run):
-    found = {tau: int(r.start_recollection.notna().sum()) for tau, r in run.items()}
+    found = {
+        tau: int(r.start_recollection.notna().sum()) for tau, r in run.items()
+    }
     return {f"tau {tau:g}": (predicted[tau], k) for tau, k in found.items()}
 
 
 def _begun(predicted, run):
-    return {k: (None, float(run[f"start_{k}"].median())) for k in ("counterfactual", "contextual")}
+    return {
+        k: (None, float(run[f"start_{k}"].median()))
+        for k in ("counterfactual", "contextual")
+    }
 
 
 def _first(predicted, run):
@@ -36,13 +41,19 @@ def _live(f):
     "The threshold that can be known while a training runs"
     return first_wrong(
         (f"test losses {x}", f(np.array(x)), want)
-        for x, want in (([3.0, 1.0, 2.0], [3, 1, 1]), ([2.0, 2.5, 1.0, 0.5], [2, 2, 1, 0.5]))
+        for x, want in (
+            ([3.0, 1.0, 2.0], [3, 1, 1]),
+            ([2.0, 2.5, 1.0, 0.5], [2, 2, 1, 0.5]),
+        )
     )
 
 
 def _starts(f):
     "Starts by recollection, counterfactual and contextual memorization"
-    cases = [([4, 2, 1, 0.1], [4, 3, 2, 2.5]), ([4, 3, 1, 1.5], [4, 3.5, 2, 1.2])]
+    cases = [
+        ([4, 2, 1, 0.1], [4, 3, 2, 2.5]),
+        ([4, 3, 1, 1.5], [4, 3.5, 2, 1.2]),
+    ]
     pairs = []
     for a, b in [*cases, ([3, 1, 2], [2, 2, 2])]:
         want = [start for start, _ in memorized(a, b).values()]
@@ -54,9 +65,17 @@ def _starts(f):
 def _kendall(f):
     "Kendall's correlation of frequency and earliness"
     # starts one epoch apart have no order, those two epochs apart have one
-    starts = [[1.0, 4, 9], [9, 4, 1], [5, 6, 9], [5, 7, 20], [2, np.nan, np.nan]]
+    starts = [
+        [1.0, 4, 9],
+        [9, 4, 1],
+        [5, 6, 9],
+        [5, 7, 20],
+        [2, np.nan, np.nan],
+    ]
     pairs = zip(starts, [1, -1, 2 / 3, 1, 2 / 3])
-    return first_wrong((f"starts {x}", f(np.array([x])), [want]) for x, want in pairs)
+    return first_wrong(
+        (f"starts {x}", f(np.array([x])), [want]) for x, want in pairs
+    )
 
 
 CHECKS = dict(live=_live, starts=_starts, kendall=_kendall)

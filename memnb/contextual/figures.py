@@ -31,7 +31,9 @@ from memnb.contextual.orders import orders, tau_axis
 from memnb.contextual.retraining import RUN_OF
 from memnb.stats import mean_ci
 
-MEASURE_HUES = dict(zip(NOTIONS, (plots.COLORS[i] for i in (7, 2, 1)), strict=True))
+MEASURE_HUES = dict(
+    zip(NOTIONS, (plots.COLORS[i] for i in (7, 2, 1)), strict=True)
+)
 
 
 def _drawn(choose, **how):
@@ -39,7 +41,9 @@ def _drawn(choose, **how):
 
     def decorated(f):
         def draw(measured, reported=None, tau=0.2, rule="sustained"):
-            rows = curves(chosen(measured)) if "quantity" in measured else measured
+            rows = (
+                curves(chosen(measured)) if "quantity" in measured else measured
+            )
             if not len(m := choose(rows)):
                 return plots.placeholder("losses: not measured")
             g = wraps(f)(partial(f, tau=check_tau(tau), rule=rule))
@@ -76,7 +80,12 @@ def _legend(axs):
         if ax.get_legend():
             ax.get_legend().remove()
     fig = np.ravel(axs)[0].figure
-    fig.legend(marks.values(), marks.keys(), loc="outside right center", handlelength=1.4)
+    fig.legend(
+        marks.values(),
+        marks.keys(),
+        loc="outside right center",
+        handlelength=1.4,
+    )
 
 
 def _loss_axis(ax):
@@ -100,12 +109,22 @@ def _rule_table(grammars, reported):
     "Production rules of two grammars, the paper's and ours"
     out = {}
     for name in grammars:
-        r, g = reported[(reported.what == "rule") & (reported.language == name)], grammar(name)
-        own = {f"{a} -> {' '.join(rhs)}": p for a, alts in g.rules.items() for p, rhs in alts}
+        r, g = (
+            reported[(reported.what == "rule") & (reported.language == name)],
+            grammar(name),
+        )
+        own = {
+            f"{a} -> {' '.join(rhs)}": p
+            for a, alts in g.rules.items()
+            for p, rhs in alts
+        }
         cells = {}
         for rule_, p in zip(r["item"], r.value, strict=True):
             cells.setdefault(rule_, []).append(str(p))
-        out[name] = {k: f"{' + '.join(v)} / {own.get(k, 0):.4g}" for k, v in cells.items()}
+        out[name] = {
+            k: f"{' + '.join(v)} / {own.get(k, 0):.4g}"
+            for k, v in cells.items()
+        }
     return pd.DataFrame(out).fillna("").rename_axis("rule")
 
 
@@ -116,7 +135,9 @@ def _rules_of(number):
     def draw(measured=None, reported=None):
         return _rule_table(names, reported)
 
-    draw.__doc__ = f"Figure {number}: rules of {' and '.join(names)}, printed / ours"
+    draw.__doc__ = (
+        f"Figure {number}: rules of {' and '.join(names)}, printed / ours"
+    )
     draw.__name__ = f"fig{number}"
     return draw
 
@@ -124,7 +145,12 @@ def _rules_of(number):
 fig3, fig4, fig5, fig6 = map(_rules_of, range(3, 7))
 
 # %% ../../nbs/contextual/figures.ipynb #fc3f5cc4
-def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9)), seed=0):
+def fig7(
+    measured=None,
+    reported=None,
+    names=tuple(f"L{i}" for i in range(1, 9)),
+    seed=0,
+):
     "Figure 7: lengths of strings, 10,000 samples and exact"
     n = 10000
     with plots.style():
@@ -135,10 +161,21 @@ def fig7(measured=None, reported=None, names=tuple(f"L{i}" for i in range(1, 9))
             _, p = visits(g.machine()[0])
             drawn = [len(s.split()) for s in g.sample(n, seed)]
             share = np.bincount(drawn) / n
-            ax.vlines(np.flatnonzero(p), 0, p[p > 0], color=plots.GREY, lw=1.3, label="exact")
+            ax.vlines(
+                np.flatnonzero(p),
+                0,
+                p[p > 0],
+                color=plots.GREY,
+                lw=1.3,
+                label="exact",
+            )
             at = np.flatnonzero(share)
-            ax.plot(at, share[at], ".", ms=3, color=plots.COLORS[0], label="sampled")
-            ax.set(title=g.name, ylabel="", ylim=(0, 1.1 * p.max()), xlim=(0, 125))
+            ax.plot(
+                at, share[at], ".", ms=3, color=plots.COLORS[0], label="sampled"
+            )
+            ax.set(
+                title=g.name, ylabel="", ylim=(0, 1.1 * p.max()), xlim=(0, 125)
+            )
         for ax in axs[-1]:
             ax.set_xlabel("tokens per string")
         for ax in axs[:, 0]:
@@ -161,20 +198,31 @@ def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
         )
         for ax, name in zip(axs[:, 0], names, strict=True):
             g = grammar(name)
-            some = sorted(set(g.sample(101, seed)), key=lambda s: (len(s.split()), s))
+            some = sorted(
+                set(g.sample(101, seed)), key=lambda s: (len(s.split()), s)
+            )
             string = some[len(some) // 2]
             words, rows = string.split(), levels(g, string)
             kinds = sorted({x for row in rows for x, _, _ in row})
             middle = dict(ha="center", va="center", fontsize=6)
             for y, row in enumerate(rows):
                 for x, a, z in row:
-                    box = dict(color=plots.COLORS[kinds.index(x) % 8], alpha=0.45, ec="white")
+                    box = dict(
+                        color=plots.COLORS[kinds.index(x) % 8],
+                        alpha=0.45,
+                        ec="white",
+                    )
                     ax.barh(-y, z - a, 1, a, lw=0.5, **box)
                     if z - a >= len(x) * len(words) / 110:
                         ax.text((a + z) / 2, -y, x, **middle)
             for i, w in enumerate(words):
                 ax.text(i + 0.5, -len(rows), w, **middle)
-            ax.set(xlim=(0, len(words)), ylim=(-len(rows) - 0.6, 0.6), yticks=[], xticks=[])
+            ax.set(
+                xlim=(0, len(words)),
+                ylim=(-len(rows) - 0.6, 0.6),
+                yticks=[],
+                xticks=[],
+            )
             ax.set_ylabel(g.name, rotation=0, ha="right", va="center")
             ax.spines[:].set_visible(False)
     return plots.finish(
@@ -192,15 +240,34 @@ def _one_string(ax, g, tau, rule, epoch=None):
     at = g.epoch.to_numpy()
     got = memorized(g.train_loss, g.test_loss, tau, rule, at)
     low = g.test_loss.min()
-    ax.semilogy(at, g.train_loss, color=plots.COLORS[0], label="loss in training")
-    ax.semilogy(at, g.test_loss, ":", color=plots.COLORS[0], label="loss left out")
-    ax.axhline(low, color=MEASURE_HUES["contextual"], ls="-.", lw=1, label="lowest left out")
+    ax.semilogy(
+        at, g.train_loss, color=plots.COLORS[0], label="loss in training"
+    )
+    ax.semilogy(
+        at, g.test_loss, ":", color=plots.COLORS[0], label="loss left out"
+    )
+    ax.axhline(
+        low,
+        color=MEASURE_HUES["contextual"],
+        ls="-.",
+        lw=1,
+        label="lowest left out",
+    )
     for k in NOTIONS[1:]:
         if got[k][0] == got[k][0]:
-            ax.axvline(got[k][0], color=MEASURE_HUES[k], ls=":", lw=1.4, label=f"{k} start")
+            ax.axvline(
+                got[k][0],
+                color=MEASURE_HUES[k],
+                ls=":",
+                lw=1.4,
+                label=f"{k} start",
+            )
     if epoch is not None:
         i = int(np.abs(at - epoch).argmin())
-        for k, top, x in (("counterfactual", g.test_loss.iloc[i], -0.8), ("contextual", low, 0.8)):
+        for k, top, x in (
+            ("counterfactual", g.test_loss.iloc[i], -0.8),
+            ("contextual", low, 0.8),
+        ):
             if got[k][1][i] > 0:
                 head = dict(arrowstyle="->", color=MEASURE_HUES[k], lw=1.4)
                 ends = (at[i] + x, g.train_loss.iloc[i]), (at[i] + x, top)
@@ -211,7 +278,9 @@ def _one_string(ax, g, tau, rule, epoch=None):
 @_of_l2(size=(6.6, 3))
 def fig1(ax, m, reported, tau, rule):
     "One string, trained with it and without it"
-    g = m[(m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])].sort_values("epoch")
+    g = m[
+        (m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])
+    ].sort_values("epoch")
     _one_string(ax, g, tau, rule)
     _loss_axis(ax)
     _legend(ax)
@@ -245,7 +314,9 @@ def _three_measures(axs, m, tau, rule):
     "Mean losses of three strings with their starts, a panel for each measure"
     s, hue = onsets(m, tau, rule), shades(m)
     mean = m.groupby(["string", "epoch"])[["train_loss", "test_loss"]].mean()
-    lowest = m.groupby(["string", "repeat"]).test_loss.min().groupby("string").mean()
+    lowest = (
+        m.groupby(["string", "repeat"]).test_loss.min().groupby("string").mean()
+    )
     for ax, kind in zip(axs, NOTIONS, strict=True):
         for name, color in hue.items():
             g = mean.loc[name]
@@ -261,7 +332,9 @@ def _three_measures(axs, m, tau, rule):
             ax.axhline(tau, color="black", ls="-.", lw=0.9)
         if kind == "contextual":
             best = m.drop_duplicates(["repeat", "string"]).best_loss.mean()
-            ax.axhline(best, color=plots.GREY, lw=1, label="all strings,\nlowest")
+            ax.axhline(
+                best, color=plots.GREY, lw=1, label="all strings,\nlowest"
+            )
         ax.set(title=kind, xlabel="epoch", xlim=(0, m.epoch.max()))
     _loss_axis(axs[0])
     _legend(axs)
@@ -289,29 +362,53 @@ def fig11(axs, m, reported, tau, rule):
 def fig9(ax, m, reported, tau, rule):
     "Starts of memorization in L2"
     s, hue, top = onsets(m, tau, rule), shades(m), 1.12 * m.epoch.max()
-    d = s.melt(["string", "repeat"], [f"start_{k}" for k in NOTIONS], "measure", "start")
+    d = s.melt(
+        ["string", "repeat"],
+        [f"start_{k}" for k in NOTIONS],
+        "measure",
+        "start",
+    )
     d = d.assign(measure=d.measure.str.removeprefix("start_"))
     its = (tau, rule) == (0.2, "sustained")  # the paper's own
     printed = reported[(reported.what == "start") & its]
-    mid = d.fillna({"start": np.inf}).groupby(["measure", "string"]).start.median()
-    how = dict(hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax)
+    mid = (
+        d.fillna({"start": np.inf})
+        .groupby(["measure", "string"])
+        .start.median()
+    )
+    how = dict(
+        hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax
+    )
     with plots.same_scatter():
-        sns.stripplot(d.fillna({"start": top}), x="measure", y="start", order=NOTIONS, **how)
+        sns.stripplot(
+            d.fillna({"start": top}),
+            x="measure",
+            y="start",
+            order=NOTIONS,
+            **how,
+        )
     for i, kind in enumerate(NOTIONS):
         for j, name in enumerate(hue):
             x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)
-            ax.plot(x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black")
-            own = printed[(printed.measure == kind) & (printed["item"] == name)].value
+            ax.plot(
+                x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black"
+            )
+            own = printed[
+                (printed.measure == kind) & (printed["item"] == name)
+            ].value
             look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
             if len(own):
                 ax.plot([x] * len(own), own.astype(float), **look)
     ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
-    ax.set_yticks([*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"])
+    ax.set_yticks(
+        [*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"]
+    )
     _legend(ax)
     return (
         _foot(m) if its else f"{_foot(m)} · τ = {tau:g}, {rule}",
         "A dot is a replicate, a bar the median; in the top row strings that are never memorized."
-        + its * " Open circles: the epochs that the paper prints, for recollection only.",
+        + its
+        * " Open circles: the epochs that the paper prints, for recollection only.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
@@ -320,13 +417,22 @@ def _score_curves(axs, m, tau, rule):
     names, repeats, epochs, loss = arrays_of(m)
     rows = []
     for i, r in np.ndindex(len(names), len(repeats)):
-        got = memorized(loss["train_loss"][r, i], loss["test_loss"][r, i], tau, rule, epochs)
+        got = memorized(
+            loss["train_loss"][r, i], loss["test_loss"][r, i], tau, rule, epochs
+        )
         at = dict(string=names[i], repeat=repeats[r], epoch=epochs)
         rows.append(pd.DataFrame(at | {k: v for k, (_, v) in got.items()}))
     d = pd.concat(rows, ignore_index=True)
     for ax, k in zip(axs, NOTIONS, strict=True):
-        how = dict(hue="string", palette=shades(m), ax=ax, err_kws=dict(lw=0, alpha=0.2))
-        sns.lineplot(d, x="epoch", y=k, errorbar=lambda x: mean_ci(x)[1:], **how)
+        how = dict(
+            hue="string",
+            palette=shades(m),
+            ax=ax,
+            err_kws=dict(lw=0, alpha=0.2),
+        )
+        sns.lineplot(
+            d, x="epoch", y=k, errorbar=lambda x: mean_ci(x)[1:], **how
+        )
         ax.set(title=k, ylabel="memorization score", ylim=(0, 1.02))
     _legend(axs)
     return (
@@ -355,7 +461,11 @@ def tab1(m, reported, tau, rule):
     r, m = r.pivot(index="measure", columns="what", values="value"), balanced(m)
     s = onsets(m, tau, rule)
     ends = m.groupby([*RUN_OF, "string"]).test_loss.agg(["last", "min"])
-    bars = dict(recollection=tau, counterfactual=ends["last"].mean(), contextual=ends["min"].mean())
+    bars = dict(
+        recollection=tau,
+        counterfactual=ends["last"].mean(),
+        contextual=ends["min"].mean(),
+    )
     own = pd.DataFrame({"threshold, nats": bars})
     own["memorized"] = [s[f"start_{k}"].notna().mean() for k in NOTIONS]
     own["mean score"] = [s[f"score_{k}"].mean() for k in NOTIONS]
@@ -380,21 +490,33 @@ def _kendall_points(ax, d, places, off=0.13):
     for i, kind in enumerate(("recollection", "contextual")):
         g = d[d.measure == kind]
         g = g.assign(at=[places[k] + off * (2 * i - 1) for k in g.case])
-        plots.errorbar(ax, g, "at", across=True, color=MEASURE_HUES[kind], label=kind)
+        plots.errorbar(
+            ax, g, "at", across=True, color=MEASURE_HUES[kind], label=kind
+        )
 
 
 @_of_main()
 def fig_x_found(m, reported, tau, rule):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
-    d = orders(onsets(whole_epochs(m), tau, rule)).assign(case=lambda d: d.language)
-    gap = d[d.measure == "recollection - contextual"].sort_values("value", ascending=False)
+    d = orders(onsets(whole_epochs(m), tau, rule)).assign(
+        case=lambda d: d.language
+    )
+    gap = d[d.measure == "recollection - contextual"].sort_values(
+        "value", ascending=False
+    )
     places = {k: i for i, k in enumerate(gap.language)}
     n = gap.groupby("language").n.first()
     with plots.style():
-        fig, axs = plt.subplots(1, 2, figsize=(7, 0.3 * len(places) + 1.4), sharey=True)
+        fig, axs = plt.subplots(
+            1, 2, figsize=(7, 0.3 * len(places) + 1.4), sharey=True
+        )
         for ax, who in zip(axs, ("in training", "in neither set"), strict=True):
             _kendall_points(ax, d[d.who == who], places)
-            _kendall_axis(ax, f"strings {who}", [f"{_named(k)}, n = {n[k]}" for k in places])
+            _kendall_axis(
+                ax,
+                f"strings {who}",
+                [f"{_named(k)}, n = {n[k]}" for k in places],
+            )
         _legend(axs)
     return plots.finish(
         fig,
@@ -417,26 +539,51 @@ def _varied(m):
 def fig_x_learners(m, reported, tau, rule):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"
     langs = list(dict.fromkeys(m.language))
-    cells = list(m[OF_CASE].drop_duplicates().itertuples(index=False, name=None))
-    names = list(dict.fromkeys(m.config))  # learner by learner, copies given first
-    cells = sorted(cells, key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1]))
+    cells = list(
+        m[OF_CASE].drop_duplicates().itertuples(index=False, name=None)
+    )
+    names = list(
+        dict.fromkeys(m.config)
+    )  # learner by learner, copies given first
+    cells = sorted(
+        cells, key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1])
+    )
     d = orders(onsets(whole_epochs(m), tau, rule))
     d = d.assign(case=list(d[OF_CASE].itertuples(index=False, name=None)))
     d = d[d.who == "in training"]
 
     def called(setting, size, config):
-        who = "n-gram model" if config == "ngram" else plots.label(config).replace("@", ", rate ")
-        return f"{who}: {size} strings" + ", copies of a sample" * (setting == "natural")
+        who = (
+            "n-gram model"
+            if config == "ngram"
+            else plots.label(config).replace("@", ", rate ")
+        )
+        return f"{who}: {size} strings" + ", copies of a sample" * (
+            setting == "natural"
+        )
 
     with plots.style():
         size = 7.4, 0.27 * len(cells) + 1.3
-        fig, (axs,) = plt.subplots(1, len(langs), figsize=size, squeeze=False, sharey=True)
+        fig, (axs,) = plt.subplots(
+            1, len(langs), figsize=size, squeeze=False, sharey=True
+        )
         for ax, lang in zip(axs, langs, strict=True):
             own = d[d.language == lang]
             _kendall_points(ax, own, {c: i for i, c in enumerate(cells)})
             for r in own[own.measure == "contextual"].itertuples():
-                ax.text(1.08, cells.index(r.case), r.n, fontsize=6, va="center", clip_on=False)
-            _kendall_axis(ax, f"{_named(lang)} (n at the right)", [called(*c) for c in cells])
+                ax.text(
+                    1.08,
+                    cells.index(r.case),
+                    r.n,
+                    fontsize=6,
+                    va="center",
+                    clip_on=False,
+                )
+            _kendall_axis(
+                ax,
+                f"{_named(lang)} (n at the right)",
+                [called(*c) for c in cells],
+            )
         _legend(axs)
     return plots.finish(
         fig,
@@ -454,13 +601,26 @@ def fig_x_tau(ax, m, reported, tau, rule):
     d = tau_axis(m, rule=rule)
     hues = dict(zip(dict.fromkeys(d.language), plots.COLORS))
     for lang, g in d.groupby("language", sort=False):
-        ax.semilogx(g.ratio, g.value, color=hues[lang], lw=1.2, label=_named(lang))
-        ax.fill_between(g.ratio, g.low, g.high, color=hues[lang], alpha=0.15, lw=0)
+        ax.semilogx(
+            g.ratio, g.value, color=hues[lang], lw=1.2, label=_named(lang)
+        )
+        ax.fill_between(
+            g.ratio, g.low, g.high, color=hues[lang], alpha=0.15, lw=0
+        )
         exact = (g.tau / g.ratio).iloc[0]
-        ax.plot(tau / exact, np.interp(tau, g.tau, g.value), "o", ms=5, color=hues[lang])
+        ax.plot(
+            tau / exact,
+            np.interp(tau, g.tau, g.value),
+            "o",
+            ms=5,
+            color=hues[lang],
+        )
     ax.axvline(1, color=plots.GREY, ls=":", lw=1.2)
     ax.axhline(0, color="black", lw=0.7)
-    ax.set(xlabel="threshold τ / loss of a model that is the language", ylim=(-1.03, 1.03))
+    ax.set(
+        xlabel="threshold τ / loss of a model that is the language",
+        ylim=(-1.03, 1.03),
+    )
     ax.set_ylabel("Kendall's correlation of\nfrequency and earliness")
     _legend(ax)
     return (

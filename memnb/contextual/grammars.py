@@ -27,7 +27,9 @@ class Grammar:
         found = {x for alts in rules.values() for _, rhs in alts for x in rhs}
         lost = sorted(x for x in found - set(rules) if x[0].isupper())
         if lost:
-            raise ValueError(f"unknown symbol {lost[0]!r}: give it a rule, or use small letters")
+            raise ValueError(
+                f"unknown symbol {lost[0]!r}: give it a rule, or use small letters"
+            )
         self.terminals = sorted(found - set(rules))
         self.check_ends()
 
@@ -36,17 +38,28 @@ class Grammar:
         size = f"{len(self.rules)} non-terminals, {n} rules, {len(self.terminals)} tokens"
         return f"{self.name or 'grammar'}: {size}"
 
-    def expansions(self):  # matrix, non-terminals x non-terminals
-        "Expected non-terminals (columns) in one expansion of each (rows)"
+    def expansions(self):
+        """Expected non-terminals (columns) in one expansion of each (rows)
+
+        Args:
+            self: matrix, non-terminals x non-terminals
+        """
 
         def count(x, alts):
             return sum(p * rhs.count(x) for p, rhs in alts)
 
-        return np.array([[count(x, alts) for x in self.rules] for alts in self.rules.values()])
+        return np.array(
+            [
+                [count(x, alts) for x in self.rules]
+                for alts in self.rules.values()
+            ]
+        )
 
     def check_ends(self):
         "Refuse grammars whose derivations need not end"
-        begins = {a: {rhs[0] for _, rhs in alts} for a, alts in self.rules.items()}
+        begins = {
+            a: {rhs[0] for _, rhs in alts} for a, alts in self.rules.items()
+        }
         try:
             graphlib.TopologicalSorter(begins).prepare()
         except graphlib.CycleError as e:
@@ -62,38 +75,72 @@ class Grammar:
 
     def sample(
         self,
-        n: int,  # strings
-        seed: int = 0,  # of the draw
-    ) -> list:  # strings, as '3 1 2 6'
-        "Draw independent strings from the language"
+        n: int,
+        seed: int = 0,
+    ) -> list:
+        """Draw independent strings from the language
+
+        Args:
+            n: strings
+            seed: of the draw
+
+        Returns:
+            strings, as '3 1 2 6'
+        """
         rng, names = np.random.default_rng(seed), [*self.rules, *self.terminals]
         at = {x: i for i, x in enumerate(names)}
-        alts = [np.array([at[x] for x in rhs]) for a in self.rules for _, rhs in self.rules[a]]
+        alts = [
+            np.array([at[x] for x in rhs])
+            for a in self.rules
+            for _, rhs in self.rules[a]
+        ]
         size, flat = np.array([len(a) for a in alts]), np.concatenate(alts)
         where = np.cumsum(size) - size
         first = np.cumsum([0] + [len(self.rules[a]) for a in self.rules])
         cdf = [np.cumsum([p for p, _ in self.rules[a]]) for a in self.rules]
         x, owner = np.full(n, at[self.start]), np.arange(n)
-        while (x < len(self.rules)).any():  # a level: each non-terminal by one of its alternatives
+        while (
+            x < len(self.rules)
+        ).any():  # a level: each non-terminal by one of its alternatives
             rule = np.full(len(x), -1)
             for a in range(len(cdf)):
                 here = np.flatnonzero(x == a)
-                pick = np.searchsorted(cdf[a], rng.random(len(here)), side="right")
+                pick = np.searchsorted(
+                    cdf[a], rng.random(len(here)), side="right"
+                )
                 rule[here] = first[a] + np.minimum(pick, len(cdf[a]) - 1)
             reps = np.where(rule < 0, 1, size[rule])
-            inside = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
+            inside = np.arange(reps.sum()) - np.repeat(
+                np.cumsum(reps) - reps, reps
+            )
             r = np.repeat(rule, reps)
-            x = np.where(r < 0, np.repeat(x, reps), flat[np.where(r < 0, 0, where[r] + inside)])
+            x = np.where(
+                r < 0,
+                np.repeat(x, reps),
+                flat[np.where(r < 0, 0, where[r] + inside)],
+            )
             owner = np.repeat(owner, reps)
-        words, cuts = np.array(names)[x].tolist(), np.searchsorted(owner, np.arange(n + 1))
+        words, cuts = (
+            np.array(names)[x].tolist(),
+            np.searchsorted(owner, np.arange(n + 1)),
+        )
         return [" ".join(words[a:b]) for a, b in zip(cuts, cuts[1:])]
 
 
 def grammar(
-    source,  # text in production notation; 'L1' to 'L8' or 'L4m'; or a Grammar
-    name: str = "",  # shown in tables
-) -> Grammar:  # raises ValueError for unknown symbols, wrong probabilities, recursion without end
-    "A grammar, read and checked"
+    source,
+    name: str = "",
+) -> Grammar:
+    """A grammar, read and checked
+
+    Args:
+        source: text in production notation; 'L1' to 'L8' or 'L4m'; or a Grammar
+        name: shown in tables
+
+    Returns:
+        raises ValueError for unknown symbols, wrong probabilities, recursion without
+        end
+    """
     if isinstance(source, Grammar):
         return source
     if "->" not in source and "→" not in source:
@@ -115,12 +162,16 @@ def grammar(
     for left, alts in rules.items():
         given, total = [p for p, _ in alts if p is not None], {}
         if given and len(given) < len(alts):
-            raise ValueError(f"{left}: some alternatives have a probability, some none")
+            raise ValueError(
+                f"{left}: some alternatives have a probability, some none"
+            )
         for p, rhs in alts:
             total[rhs] = total.get(rhs, 0) + (p or Fraction(1, len(alts)))
         if abs(sum(total.values()) - 1) > 1e-6:
             found = float(sum(total.values()))
-            raise ValueError(f"the probabilities of {left} sum to {found:g}, not 1; write [1/3]")
+            raise ValueError(
+                f"the probabilities of {left} sum to {found:g}, not 1; write [1/3]"
+            )
         out[left] = [(float(p), rhs) for rhs, p in total.items()]
     return Grammar(out, next(iter(out)), name)
 
@@ -129,7 +180,9 @@ def _alternatives(line):
     "Left side and [(probability or None, symbols)] of a rule"
     left, arrow, right = line.replace("→", "->").partition("->")
     if not arrow or not left.strip() or len(left.split()) > 1:
-        raise ValueError(f"{line.strip()!r} is no rule: write A -> B c [0.5] | d [0.5]")
+        raise ValueError(
+            f"{line.strip()!r} is no rule: write A -> B c [0.5] | d [0.5]"
+        )
     left, out = left.strip(), []
     if not left[0].isupper():
         raise ValueError(f"{left!r}: non-terminals begin with a capital letter")
@@ -143,12 +196,16 @@ def _alternatives(line):
         except (ValueError, ZeroDivisionError):
             p = 0
         if p is not None and not 0 < p <= 1:
-            raise ValueError(f"[{m[2]}] is no probability above 0, and at most 1: write [1/3]")
+            raise ValueError(
+                f"[{m[2]}] is no probability above 0, and at most 1: write [1/3]"
+            )
         out.append((p, tuple(m[1].split())))
     return left, out
 
 # %% ../../nbs/contextual/grammars.ipynb #04bff275
-_TEXTS = yaml.safe_load(paper_file("contextual", "grammars.yaml").read_text(encoding="utf8"))
+_TEXTS = yaml.safe_load(
+    paper_file("contextual", "grammars.yaml").read_text(encoding="utf8")
+)
 A_TYPE, A_EVEN, A_UNEVEN, B_TYPE, B_EVEN, B_UNEVEN = _TEXTS.values()
 
 
@@ -157,17 +214,31 @@ def filled(text: str, **p) -> str:
     return re.sub(r"\[([a-z])\]", lambda m: f"[{p[m[1]]}]", text)
 
 
-_HALF, _THIRD = dict(p=0.5, q=0.5), dict.fromkeys("pqxy", "1/3") | dict(s=0.25, t=0.25)
-GRAMMARS = dict(L1=filled(A_TYPE + A_EVEN, **_HALF), L2=filled(A_TYPE + A_EVEN, p=0.95, q=0.05))
+_HALF, _THIRD = (
+    dict(p=0.5, q=0.5),
+    dict.fromkeys("pqxy", "1/3") | dict(s=0.25, t=0.25),
+)
+GRAMMARS = dict(
+    L1=filled(A_TYPE + A_EVEN, **_HALF),
+    L2=filled(A_TYPE + A_EVEN, p=0.95, q=0.05),
+)
 GRAMMARS["L3"] = filled(B_TYPE + B_EVEN, **_THIRD)
 GRAMMARS["L4"] = filled(B_TYPE + B_EVEN, **_THIRD | dict(x=0.95, y=0.025))
-GRAMMARS["L5"] = filled((A_TYPE + A_UNEVEN).replace("A15 A14 A13", "A15 A13"), **_HALF)
+GRAMMARS["L5"] = filled(
+    (A_TYPE + A_UNEVEN).replace("A15 A14 A13", "A15 A13"), **_HALF
+)
 GRAMMARS["L6"] = filled(B_TYPE + B_UNEVEN, **_THIRD)
 GRAMMARS |= {
-    new: re.sub(r"(?<= )[1-9](?=\s)", lambda m: "abcdefghi"[int(m[0]) - 1], GRAMMARS[old])
+    new: re.sub(
+        r"(?<= )[1-9](?=\s)",
+        lambda m: "abcdefghi"[int(m[0]) - 1],
+        GRAMMARS[old],
+    )
     for new, old in (("L7", "L5"), ("L8", "L6"))
 }  # tokens 1 to 9 as letters a to i
-GRAMMARS |= dict(L4m=filled(B_TYPE + B_EVEN, p=0.9, q=0.05, s=0.9, t="1/30", x=0.9, y=0.05))
+GRAMMARS |= dict(
+    L4m=filled(B_TYPE + B_EVEN, p=0.9, q=0.05, s=0.9, t="1/30", x=0.9, y=0.05)
+)
 
 # %% ../../nbs/contextual/grammars.ipynb #afff1422
 def levels(language, string) -> list:
@@ -175,9 +246,15 @@ def levels(language, string) -> list:
     g, words, out, never = grammar(language), string.split(), [], (-math.inf,)
 
     @cache
-    def best(x, i):  # from place i on: end -> (log-probability, tree) of the likeliest derivation
+    def best(
+        x, i
+    ):  # from place i on: end -> (log-probability, tree) of the likeliest derivation
         if x not in g.rules:
-            return {i + 1: (0.0, (x, i, i + 1, ()))} if words[i : i + 1] == [x] else {}
+            return (
+                {i + 1: (0.0, (x, i, i + 1, ()))}
+                if words[i : i + 1] == [x]
+                else {}
+            )
         found = {}
         for p, side in g.rules[x]:
             at = {i: (math.log(p), ())}
@@ -205,5 +282,7 @@ def token_ids(g: Grammar, strings: list) -> list:
     at = {x: i for i, x in enumerate(g.terminals)}
     strange = next((s for s in strings if not set(s.split()) <= set(at)), None)
     if strange:
-        raise ValueError(f"{strange[:60]!r} is not in {g.called}: its probability is 0")
+        raise ValueError(
+            f"{strange[:60]!r} is not in {g.called}: its probability is 0"
+        )
     return [[at[x] for x in s.split()] + [len(at)] for s in strings]

@@ -22,35 +22,57 @@ from .retraining import string_losses
 
 # %% ../../nbs/contextual/logs.ipynb #2dac9e8b
 def loss_log(
-    file: Path,  # csv file to write; replaced by a new training, kept by a resumed one
-    sequences: dict,  # name -> token ids
-    start: int,  # token id put before each; its first token is predicted from it
-    column: str = "train_loss",  # or 'test_loss', where the sequences are left out of training
-):  # transformers.TrainerCallback
-    "A callback that logs the losses of sequences at each epoch"
+    file: Path,
+    sequences: dict,
+    start: int,
+    column: str = "train_loss",
+):
+    """A callback that logs the losses of sequences at each epoch
+
+    Args:
+        file: csv file to write; replaced by a new training, kept by a resumed one
+        sequences: name -> token ids
+        start: token id put before each; its first token is predicted from it
+        column: or 'test_loss', where the sequences are left out of training
+
+    Returns:
+        transformers.TrainerCallback
+    """
     from transformers import TrainerCallback
 
     if column not in LOG[2:]:
-        raise ValueError(f"the losses are {' or '.join(LOG[2:])}, not {column!r}")
+        raise ValueError(
+            f"the losses are {' or '.join(LOG[2:])}, not {column!r}"
+        )
     if not sequences or not all(map(len, sequences.values())):
-        raise ValueError("sequences are token ids by name, of one token at least")
+        raise ValueError(
+            "sequences are token ids by name, of one token at least"
+        )
 
     class LossLog(TrainerCallback):
         "Writes string, epoch and loss"
 
         def on_train_begin(self, args, state, control, **kw):
             if not state.global_step or not Path(file).exists():
-                self.write(state, kw["model"], pd.DataFrame(columns=[*LOG[:2], column]))
+                self.write(
+                    state, kw["model"], pd.DataFrame(columns=[*LOG[:2], column])
+                )
             elif list(was := pd.read_csv(file, nrows=0)) != [*LOG[:2], column]:
-                raise ValueError(f"{file} is another log, {', '.join(was)}: take another name")
+                raise ValueError(
+                    f"{file} is another log, {', '.join(was)}: take another name"
+                )
 
         def on_epoch_end(self, args, state, control, **kw):
             self.write(state, kw["model"])
 
         def write(self, state, net, before=None):
             at, was = state.epoch or 0, net.training
-            epoch = round(at) if abs(at - round(at)) < 0.05 else round(at, 3)  # may end within one
-            losses = string_losses(net.eval(), list(sequences.values()), start).tolist()
+            epoch = (
+                round(at) if abs(at - round(at)) < 0.05 else round(at, 3)
+            )  # may end within one
+            losses = string_losses(
+                net.eval(), list(sequences.values()), start
+            ).tolist()
             net.train(was)
             if not getattr(state, "is_world_process_zero", True):
                 return  # every process computes, as a model in parts needs; one writes
@@ -59,7 +81,9 @@ def loss_log(
             # without what a run wrote that broke down behind the checkpoint from which this one goes on
             before = before[before.epoch.astype(float) < epoch]
             now = pd.DataFrame(dict(string=[*sequences], epoch=str(epoch)))
-            now = pd.concat([before, now.assign(**{column: [f"{x:.6f}" for x in losses]})])
+            now = pd.concat(
+                [before, now.assign(**{column: [f"{x:.6f}" for x in losses]})]
+            )
             with core.replacing(Path(file)) as part:
                 now.to_csv(part, index=False, lineterminator="\n")
 
@@ -75,18 +99,24 @@ def _same_looks(mine, theirs) -> np.ndarray:
     room = np.full(len(mine), 0.01 * np.abs(mine).max())
     if len(mine) > 1:
         order = np.argsort(mine, kind="stable")
-        room[order] = 0.5 * np.minimum(np.append(steps, steps[-1]), np.insert(steps, 0, steps[0]))
+        room[order] = 0.5 * np.minimum(
+            np.append(steps, steps[-1]), np.insert(steps, 0, steps[0])
+        )
     found = np.where(apart <= room, nearest, -1)
     if (apart == 0).all():
         return nearest
     if len(mine) == len(theirs):
         in_order = np.empty(len(mine), int)
-        in_order[np.argsort(mine, kind="stable")] = np.argsort(theirs, kind="stable")
+        in_order[np.argsort(mine, kind="stable")] = np.argsort(
+            theirs, kind="stable"
+        )
         drift = np.abs(mine - theirs[in_order])
         # epochs that are counted otherwise drift apart, by a hundredth at most
         if (drift <= np.maximum(room, 0.01 * np.abs(mine))).all():
             return in_order
-    for place in np.unique(found[found >= 0]):  # each look has one fellow, the nearest
+    for place in np.unique(
+        found[found >= 0]
+    ):  # each look has one fellow, the nearest
         rivals = np.flatnonzero(found == place)
         found[rivals[rivals != rivals[apart[rivals].argmin()]]] = -1
     return found
@@ -101,13 +131,20 @@ def _at_looks_of(reference, other, column: str):
     theirs_by_string = dict([*other.groupby("string", sort=False)])
     for name, mine in reference.groupby("string", sort=False):
         if name not in theirs_by_string:
-            raise ValueError(f"{name}, epoch {mine.epoch.iloc[0]:g}: no {column}")
+            raise ValueError(
+                f"{name}, epoch {mine.epoch.iloc[0]:g}: no {column}"
+            )
         theirs = theirs_by_string.pop(name)
-        epochs, others = mine.epoch.to_numpy(float), theirs.epoch.to_numpy(float)
+        epochs, others = (
+            mine.epoch.to_numpy(float),
+            theirs.epoch.to_numpy(float),
+        )
         places = _same_looks(epochs, others)
         paired = places >= 0
         there[mine.index[paired]] = True
-        losses[mine.index[paired]] = theirs.iloc[places[paired], -1].to_numpy(float)
+        losses[mine.index[paired]] = theirs.iloc[places[paired], -1].to_numpy(
+            float
+        )
         differ = paired & (epochs != others[places])
         moved += zip(epochs[differ], others[places[differ]])
         alone += [(name, epoch) for epoch in epochs[~paired]]
@@ -124,35 +161,60 @@ def _numbered(logs) -> list:
     if logs is None:
         return []
     logs = logs if isinstance(logs, list | tuple) else [logs]
-    return [(f"control_loss{f'_{i}' * (i > 1)}", log) for i, log in enumerate(logs, 1)]
+    return [
+        (f"control_loss{f'_{i}' * (i > 1)}", log)
+        for i, log in enumerate(logs, 1)
+    ]
 
 
 def paired_logs(
-    with_,  # log of a training with the strings, as of `losses_table`
-    without,  # of a training without them
-    again=None,  # of one more without them, or several: another seed, or other strings in their places
-):  # DataFrame with the columns of `LOG`, control_loss where there is one more, control_loss_2, ...
-    "The logs of two trainings, or more, as one table; ValueError where one of them lacks a string"
-    one = losses_table(with_, [*LOG[:2], "train_loss"])[[*LOG[:2], "train_loss"]]
+    with_,
+    without,
+    again=None,
+):
+    """The logs of two trainings, or more, as one table; ValueError where one of them lacks a string
+
+    Args:
+        with_: log of a training with the strings, as of `losses_table`
+        without: of a training without them
+        again: of one more without them, or several: another seed, or other strings in
+            their places
+
+    Returns:
+        DataFrame with the columns of `LOG`, control_loss where there is one more,
+        control_loss_2, ...
+    """
+    one = losses_table(with_, [*LOG[:2], "train_loss"])[
+        [*LOG[:2], "train_loss"]
+    ]
     one, moved, alone = one.reset_index(drop=True), [], []
     in_all = pd.Series(True, one.index)
     for column, log in [("test_loss", without), *_numbered(again)]:
-        other = losses_table(log, [*LOG[:2], "test_loss"])[[*LOG[:2], "test_loss"]]
+        other = losses_table(log, [*LOG[:2], "test_loss"])[
+            [*LOG[:2], "test_loss"]
+        ]
         one[column], there, differ, single = _at_looks_of(one, other, column)
         in_all &= there
         moved, alone = moved + differ, alone + single
     if moved:
         mine, theirs = moved[0]
-        core.say(f"looks at different epochs are paired, as {mine:.6g} with {theirs:.6g}")
+        core.say(
+            f"looks at different epochs are paired, as {mine:.6g} with {theirs:.6g}"
+        )
     if alone:
         name, epoch = alone[0]
-        core.say(f"{len(alone)} looks of one training only are left out, as {name} at {epoch:g}")
+        core.say(
+            f"{len(alone)} looks of one training only are left out, as {name} at {epoch:g}"
+        )
     return one[in_all].reset_index(drop=True)
 
 # %% ../../nbs/contextual/logs.ipynb #754d83c3
 FEWEST_LOOKS = 6  # fewest, from which noise can be seen
 FEWEST = 4  # strings with controls, from which there is a band
-KINDS_OF_LOGS = ["counterfactual", "contextual"]  # measures that a log can decide
+KINDS_OF_LOGS = [
+    "counterfactual",
+    "contextual",
+]  # measures that a log can decide
 
 
 def wander(with_, without) -> float:
@@ -167,7 +229,11 @@ def _reached(loss, bar, rule):
     with np.errstate(divide="ignore"):
         x = np.log(loss / bar)
     two = np.maximum(x[:-1], x[1:])
-    return float(two[-1] if rule == "sustained" else two.min()) if len(two) else math.nan
+    return (
+        float(two[-1] if rule == "sustained" else two.min())
+        if len(two)
+        else math.nan
+    )
 
 
 def _read_log(log, by=(), without=None, again=None):
@@ -203,20 +269,35 @@ def _bands(strings: list, controls: list, never: set, rule: str) -> dict:
     bands = {}
     for kind in KINDS_OF_LOGS:
         bars = {name: thresholds(g.test_loss)[kind] for name, g in strings}
-        losses = [[(name, g[column]) for name, g in strings] for column in controls]
-        losses += [[(name, g.train_loss) for name, g in strings if name in never]]
+        losses = [
+            [(name, g[column]) for name, g in strings] for column in controls
+        ]
+        losses += [
+            [(name, g.train_loss) for name, g in strings if name in never]
+        ]
         found = []
         for some in losses:
-            found.append(_band([_reached(x.to_numpy(float), bars[name], rule) for name, x in some]))
+            found.append(
+                _band(
+                    [
+                        _reached(x.to_numpy(float), bars[name], rule)
+                        for name, x in some
+                    ]
+                )
+            )
         known = [band for band in found if not math.isnan(band)]
         bands[kind] = max(known, default=math.nan)
     return bands
 
 
-def _verdict(loss, bar, band: float, limit: float, epochs, rule: str) -> Verdict:
+def _verdict(
+    loss, bar, band: float, limit: float, epochs, rule: str
+) -> Verdict:
     "By one measure; bar: its threshold, by epoch or for all; limit: what the loss wanders, NaN for too few looks"
     start = begins(loss < bar, rule, epochs)
-    over = (loss < bar - limit) & (loss < bar * (1 - (0.0 if math.isnan(band) else band)))
+    over = (loss < bar - limit) & (
+        loss < bar * (1 - (0.0 if math.isnan(band) else band))
+    )
     clear = begins(over[:-1] & over[1:], rule, epochs[:-1])
     if math.isnan(limit):
         said = "undecided: too few looks"
@@ -243,18 +324,28 @@ def _judged_string(g, bands: dict, proved: bool, rule: str) -> dict:
         verdicts[kind] = _verdict(loss, bar, band, limit, epochs, rule)
     of_curve, of_lowest = (verdicts[kind].said for kind in KINDS_OF_LOGS)
     if of_curve == "memorized" != of_lowest and not proved:
-        verdicts[KINDS_OF_LOGS[0]] = verdicts[KINDS_OF_LOGS[0]]._replace(said="beyond its noise")
-    row = {f"{part}_{kind}": x for kind, v in verdicts.items() for part, x in v._asdict().items()}
+        verdicts[KINDS_OF_LOGS[0]] = verdicts[KINDS_OF_LOGS[0]]._replace(
+            said="beyond its noise"
+        )
+    row = {
+        f"{part}_{kind}": x
+        for kind, v in verdicts.items()
+        for part, x in v._asdict().items()
+    }
     return row | dict(noise=noise)
 
 
 def _check_never(never, d) -> set:
     "Names of strings that no training had; ValueError for one that the log does not have, and for too few"
-    never = {str(x) for x in ([never] if isinstance(never, str) else never or [])}
+    never = {
+        str(x) for x in ([never] if isinstance(never, str) else never or [])
+    }
     known = {str(x) for x in d.string}
     if never - known:
         name = min(never - known)
-        raise ValueError(f"no string {name!r} in the log{core.did_you_mean(name, sorted(known))}")
+        raise ValueError(
+            f"no string {name!r} in the log{core.did_you_mean(name, sorted(known))}"
+        )
     if 0 < len(never) < FEWEST:
         raise ValueError(
             f"{len(never)} strings that no training had are too few for a band: {FEWEST} or more"
@@ -263,36 +354,68 @@ def _check_never(never, d) -> set:
 
 
 def judged_log(
-    log,  # DataFrame or file of a training with the strings, or with the columns of `LOG`, perhaps control_loss
-    without=None,  # log of a training without them, as of `paired_logs`
-    again=None,  # log of one more without them, or a list of several
-    rule: str = "sustained",  # start: 'sustained' or 'first'
-    by: tuple = (),  # further columns, or one, that tell runs apart
-    tau: float = 0.2,  # threshold of recollection, nats per token
-    never: tuple = (),  # strings that are known to be left out of all trainings, the first included
-):  # DataFrame: [by], string, looks, start_recollection, noise, and by measure band, start, clear, said
-    "Which strings a log shows to be memorized, and from when, beyond noise"
+    log,
+    without=None,
+    again=None,
+    rule: str = "sustained",
+    by: tuple = (),
+    tau: float = 0.2,
+    never: tuple = (),
+):
+    """Which strings a log shows to be memorized, and from when, beyond noise
+
+    Args:
+        log: DataFrame or file of a training with the strings, or with the columns of
+            `LOG`, perhaps control_loss
+        without: log of a training without them, as of `paired_logs`
+        again: log of one more without them, or a list of several
+        rule: start: 'sustained' or 'first'
+        by: further columns, or one, that tell runs apart
+        tau: threshold of recollection, nats per token
+        never: strings that are known to be left out of all trainings, the first
+            included
+
+    Returns:
+        DataFrame: [by], string, looks, start_recollection, noise, and by measure band,
+        start, clear, said
+    """
     by, rule = [by] if isinstance(by, str) else [*by], check_rule(rule)
     d, rows = _read_log(log, by, without, again), []
     never = _check_never(never, d)
     controls = [c for c in d if re.fullmatch(r"control_loss(_\d+)?", str(c))]
     losses = [c for c in (*LOG[2:], *controls) if c in d]
     for key, run in d.groupby(by, sort=False) if by else [((), d)]:
-        strings = [(str(name), g) for name, g in run.groupby("string", sort=False)]
+        strings = [
+            (str(name), g) for name, g in run.groupby("string", sort=False)
+        ]
         for name, g in strings:
-            check_losses(" ".join(map(str, (*key, name))), g.epoch, *(g[c] for c in losses))
-        bands = _bands(strings, controls, never, rule) if "test_loss" in d else {}
+            check_losses(
+                " ".join(map(str, (*key, name))),
+                g.epoch,
+                *(g[c] for c in losses),
+            )
+        bands = (
+            _bands(strings, controls, never, rule) if "test_loss" in d else {}
+        )
         for name, g in strings:
             low = g.train_loss.to_numpy(float) < tau
-            row = dict(zip(by, key, strict=True), string=g.string.iloc[0], looks=len(g))
-            row |= dict(start_recollection=begins(low, rule, g.epoch.to_numpy(float)))
+            row = dict(
+                zip(by, key, strict=True), string=g.string.iloc[0], looks=len(g)
+            )
+            row |= dict(
+                start_recollection=begins(low, rule, g.epoch.to_numpy(float))
+            )
             if "test_loss" not in d:
                 alone = "undecided: needs a training without it"
                 row |= {f"said_{kind}": alone for kind in KINDS_OF_LOGS}
             else:
-                row |= _judged_string(g, bands, bool(never) or len(controls) > 1, rule)
+                row |= _judged_string(
+                    g, bands, bool(never) or len(controls) > 1, rule
+                )
             if name in never:
-                row |= {f"said_{kind}": "in no training" for kind in KINDS_OF_LOGS}
+                row |= {
+                    f"said_{kind}": "in no training" for kind in KINDS_OF_LOGS
+                }
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -304,7 +427,12 @@ def _one_training(d, most):
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.4, 3))
         for name, g in list(d.groupby("string", sort=False))[:most]:
-            ax.plot(g.epoch, g.train_loss, lw=1, label=str(name)[:18].replace("$", r"\$"))
+            ax.plot(
+                g.epoch,
+                g.train_loss,
+                lw=1,
+                label=str(name)[:18].replace("$", r"\$"),
+            )
         ax.set(xlabel="epoch", ylabel="loss, nats per token")
         fig.legend(loc="outside right center", handlelength=1)
     why = "Whether a low loss is memorized or learned, only a training without it can tell."
@@ -313,27 +441,51 @@ def _one_training(d, most):
 
 
 def fig_x_log(
-    log,  # as of `judged_log`, of one run
-    without=None,  # as of `judged_log`
-    again=None,  # as of `judged_log`
-    rule: str = "sustained",  # start: 'sustained' or 'first'
-    most: int = 16,  # strings that are drawn, those that are memorized first
-    never: tuple = (),  # as of `judged_log`
+    log,
+    without=None,
+    again=None,
+    rule: str = "sustained",
+    most: int = 16,
+    never: tuple = (),
 ):
-    "Your log: how far strings fall below what a training without them gives, and from when"
+    """Your log: how far strings fall below what a training without them gives, and from when
+
+    Args:
+        log: as of `judged_log`, of one run
+        without: as of `judged_log`
+        again: as of `judged_log`
+        rule: start: 'sustained' or 'first'
+        most: strings that are drawn, those that are memorized first
+        never: as of `judged_log`
+    """
     import matplotlib.pyplot as plt
 
     d = _read_log(log, (), without, again)
     if "test_loss" not in d:
         return _one_training(d, most)
     j = judged_log(d, rule=rule, never=never).set_index("string")
-    names = list(j.clear_contextual.fillna(math.inf).sort_values(kind="stable").index[:most])
+    names = list(
+        j.clear_contextual.fillna(math.inf)
+        .sort_values(kind="stable")
+        .index[:most]
+    )
     with plots.style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7.4, max(2.8, 0.21 * len(names) + 1)))
+        fig, (left, right) = plt.subplots(
+            1, 2, figsize=(7.4, max(2.8, 0.21 * len(names) + 1))
+        )
         for name in names:
-            g, clear = d[d.string == name], j.clear_contextual[name] == j.clear_contextual[name]
+            g, clear = (
+                d[d.string == name],
+                j.clear_contextual[name] == j.clear_contextual[name],
+            )
             color = MEASURE_HUES["contextual"] if clear else plots.GREY
-            left.plot(g.epoch, g.test_loss.min() - g.train_loss, lw=1, alpha=0.8, color=color)
+            left.plot(
+                g.epoch,
+                g.test_loss.min() - g.train_loss,
+                lw=1,
+                alpha=0.8,
+                color=color,
+            )
             if "control_loss" in g:
                 far = g.test_loss.min() - g.control_loss
                 left.plot(g.epoch, far, ":", lw=0.7, color=plots.GREY)
@@ -343,17 +495,37 @@ def fig_x_log(
         left.axhline(0, color="black", lw=0.7)
         left.set(xlabel="epoch", ylabel="lowest left out - in training, nats")
         low = d.groupby("string")[["test_loss", "train_loss"]].min()
-        left.set_ylim(bottom=-max(0.1, abs((low.test_loss - low.train_loss).max())))
+        left.set_ylim(
+            bottom=-max(0.1, abs((low.test_loss - low.train_loss).max()))
+        )
         never = 1.15 * d.epoch.max()
         for kind, marker in zip(KINDS_OF_LOGS, "so", strict=True):
             own, hue = j.loc[names], MEASURE_HUES[kind]
-            clear, start = own[f"clear_{kind}"], own[f"start_{kind}"].fillna(never)
-            right.plot(clear.fillna(start), range(len(names)), marker, mec=hue, mfc="white", ms=5)
-            right.plot(clear, range(len(names)), marker, ms=5, color=hue, label=kind)
+            clear, start = (
+                own[f"clear_{kind}"],
+                own[f"start_{kind}"].fillna(never),
+            )
+            right.plot(
+                clear.fillna(start),
+                range(len(names)),
+                marker,
+                mec=hue,
+                mfc="white",
+                ms=5,
+            )
+            right.plot(
+                clear, range(len(names)), marker, ms=5, color=hue, label=kind
+            )
         right.axvline(never, color=plots.GREY, lw=0.6, ls=":")
         right.set(xlabel="start, epoch", ylim=(len(names) - 0.5, -0.5))
-        right.set_yticks(range(len(names)), [str(s)[:18].replace("$", r"\$") for s in names])
-        fig.legend(*right.get_legend_handles_labels(), loc="outside right center", handlelength=1)
+        right.set_yticks(
+            range(len(names)), [str(s)[:18].replace("$", r"\$") for s in names]
+        )
+        fig.legend(
+            *right.get_legend_handles_labels(),
+            loc="outside right center",
+            handlelength=1,
+        )
     return plots.finish(
         fig,
         "Strings beyond the best loss of a training without them",

@@ -18,7 +18,14 @@ from fastcore.basics import listify
 
 from .. import core, papers, results
 from .grammars import GRAMMARS, grammar
-from .retraining import COLUMNS, LOSSES, OF_STRING, RUN_OF, dynamics, short_name
+from memnb.contextual.retraining import (
+    COLUMNS,
+    LOSSES,
+    OF_STRING,
+    RUN_OF,
+    dynamics,
+    short_name,
+)
 from ..core import say
 
 # %% ../../nbs/contextual/measuring.ipynb #76b37f1f
@@ -32,14 +39,28 @@ def _parted(config):
 
 
 def measure(
-    languages="L2",  # name, text or Grammar; or several
-    sizes=256,  # training strings; or several
-    configs="2x32",  # layers x width of tiny models ('2x32@0.001': with its rate), or 'ngram'; or several
-    model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    lr: float = 0.0,  # learning rate of models without their own; 0: the engine's
-    **how,  # for `dynamics`: n, copies, repeats, setting, controls, epochs, tests, seed, ...
-):  # DataFrame as from `dynamics`
-    "Losses of strings of falling frequency in these languages, with and without them in training"
+    languages="L2",
+    sizes=256,
+    configs="2x32",
+    model: str = "gpt",
+    lr: float = 0.0,
+    **how,
+):
+    """Losses of strings of falling frequency in these languages, with and without them in training
+
+    Args:
+        languages: name, text or Grammar; or several
+        sizes: training strings; or several
+        configs: layers x width of tiny models ('2x32@0.001': with its rate), or
+            'ngram'; or several
+        model: 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
+        lr: learning rate of models without their own; 0: the engine's
+        **how: for `dynamics`: n, copies, repeats, setting, controls, epochs, tests,
+            seed, ...
+
+    Returns:
+        DataFrame as from `dynamics`
+    """
     found, out, began = {}, [], time.perf_counter()
     for g in map(grammar, listify(languages)):
         name = short_name(g)
@@ -48,13 +69,19 @@ def measure(
             more = "name yours otherwise, as grammar(text, 'mine')"
             raise ValueError(f"two languages are called {name}: {more}")
         found[name] = g
-    models = dict.fromkeys(map(_parted, listify(configs) if model == "gpt" else [model]))
+    models = dict.fromkeys(
+        map(_parted, listify(configs) if model == "gpt" else [model])
+    )
     cells = list(product(found.values(), dict.fromkeys(listify(sizes)), models))
     for i, (g, s, (config, rate, called)) in enumerate(cells, 1):
-        d = dynamics(g, s, config, model, lr=lr if rate is None else rate, **how)
+        d = dynamics(
+            g, s, config, model, lr=lr if rate is None else rate, **how
+        )
         out.append(d.assign(config=called) if model == "gpt" else d)
         if i < len(cells) and time.perf_counter() > began + 20:
-            say(f"{short_name(g)}, {s} strings, {called}: {i} of {len(cells)} done")
+            say(
+                f"{short_name(g)}, {s} strings, {called}: {i} of {len(cells)} done"
+            )
     return pd.concat(out, ignore_index=True)
 
 # %% ../../nbs/contextual/measuring.ipynb #57796940
@@ -68,15 +95,30 @@ class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
     n: int = 3  # strings followed, of falling frequency
-    main: list[str] = ["L4m"]  # languages with controls: 'L1' to 'L8', 'L4m', or a grammar of yours
+    main: list[str] = [
+        "L4m"
+    ]  # languages with controls: 'L1' to 'L8', 'L4m', or a grammar of yours
     languages: list[str] = []  # further languages, without controls
-    apart: list[str] = ["L4m"]  # languages trained once more with the copies reversed
-    published: list[str] = ["L4m"]  # languages trained by the paper's protocol, too
-    natural: list[str] = []  # languages with natural frequencies, at the size below
+    apart: list[str] = [
+        "L4m"
+    ]  # languages trained once more with the copies reversed
+    published: list[str] = [
+        "L4m"
+    ]  # languages trained by the paper's protocol, too
+    natural: list[
+        str
+    ] = []  # languages with natural frequencies, at the size below
     strings: list[int] = [16]  # training strings
-    configs: list[str] = ["1x16", "ngram"]  # layers x width of the tiny models; 'ngram' only counts
+    configs: list[str] = [
+        "1x16",
+        "ngram",
+    ]  # layers x width of the tiny models; 'ngram' only counts
     varied: list = []  # languages at further sizes and configs, none named: all; [size or config, *languages] for one
-    copies: list[int] = [8, 3, 1]  # how often each string stands in the training data
+    copies: list[int] = [
+        8,
+        3,
+        1,
+    ]  # how often each string stands in the training data
     repeats: int = 4  # trainings with new strings, data and weights
     natural_size: int = 256  # training strings where copies are natural
     natural_repeats: int = 1  # of those
@@ -88,33 +130,64 @@ class Sizes(papers.Sizes):
 
 def _cells_of(s, model="gpt"):
     "What a run of these sizes trains, a cell each, as arguments of `measure`: one thing is varied at a time"
-    configs = [c for _, _, c in map(_parted, s.configs)] if model == "gpt" else [model]
+    configs = (
+        [c for _, _, c in map(_parted, s.configs)]
+        if model == "gpt"
+        else [model]
+    )
     first, *others = dict.fromkeys(configs)
-    further = [(k, first, str(k)) for k in s.strings[1:]] + [(s.strings[0], c, c) for c in others]
+    further = [(k, first, str(k)) for k in s.strings[1:]] + [
+        (s.strings[0], c, c) for c in others
+    ]
     every = [v for v in s.varied if isinstance(v, str)]
     own = {_parted(v[0])[2]: v[1:] for v in s.varied if not isinstance(v, str)}
     if odd := set(own) - {what for *_, what in further}:
-        raise ValueError(f"varied names {', '.join(odd)}: no further size or config of this run")
+        raise ValueError(
+            f"varied names {', '.join(odd)}: no further size or config of this run"
+        )
     langs = list(dict.fromkeys([*s.main, *s.languages]))
-    main, given = (s.strings[0], first), dict(copies=list(s.copies), repeats=s.repeats)
+    main, given = (
+        (s.strings[0], first),
+        dict(copies=list(s.copies), repeats=s.repeats),
+    )
     todo = [(g, *main, dict(controls=g in s.main)) for g in langs]
     for size, config, what in further:
         some = own.get(what, every) or langs
-        todo += [(g, size, config, dict(controls=g in s.main)) for g in langs if g in some]
+        todo += [
+            (g, size, config, dict(controls=g in s.main))
+            for g in langs
+            if g in some
+        ]
     todo += [(g, *main, dict(setting="reversed")) for g in s.apart]
     todo += [(g, *main, dict(setting="published")) for g in s.published]
-    out = [dict(languages=g, sizes=k, configs=c, **given, **how) for g, k, c, how in todo]
-    natural = dict(sizes=s.natural_size, configs=first, repeats=s.natural_repeats)
+    out = [
+        dict(languages=g, sizes=k, configs=c, **given, **how)
+        for g, k, c, how in todo
+    ]
+    natural = dict(
+        sizes=s.natural_size, configs=first, repeats=s.natural_repeats
+    )
     return out + [dict(languages=g, **natural) for g in s.natural]
 
 
 def sweep(
-    model: str = "gpt",  # as of `measure`
-    sizes: Sizes = None,  # default: those of the smoke profile
-    seed: int = 0,  # of every random choice
-    folder: Path = None,  # where finished trainings are kept, so that a run that was stopped goes on
-):  # DataFrame in the long form, with `model` and `mode`
-    "All measurements of a run"
+    model: str = "gpt",
+    sizes: Sizes = None,
+    seed: int = 0,
+    folder: Path = None,
+):
+    """All measurements of a run
+
+    Args:
+        model: as of `measure`
+        sizes: default: those of the smoke profile
+        seed: of every random choice
+        folder: where finished trainings are kept, so that a run that was stopped goes
+            on
+
+    Returns:
+        DataFrame in the long form, with `model` and `mode`
+    """
     s, kept = sizes or Sizes(), {"n", "epochs", "batch", "lr", "tests"}
     how = s.model_dump(include=kept) | dict(model=model, seed=seed)
     cells, out = _cells_of(s, model), []
@@ -124,22 +197,34 @@ def sweep(
     for i, c in enumerate(cells, 1):
         out.append(measure(**c, **how, folder=folder))
         if folder and not core.counted():
-            say(f"{c['languages']}, {out[-1].setting.iloc[0]}: {i} of {len(cells)} measured")
+            say(
+                f"{c['languages']}, {out[-1].setting.iloc[0]}: {i} of {len(cells)} measured"
+            )
     return _long_rows(pd.concat(out, ignore_index=True), model_name(model))
 
 
 def _long_rows(table, model):
     "Losses from `measure` as they are recorded: in the long form, with `part`, `model` and `mode`"
     d = table.round(dict.fromkeys([*LOSSES, "exact", "best_loss"], 4))
-    d[OF_STRING] = d[OF_STRING].where(~d.duplicated([*RUN_OF, "string"]))  # said at epoch 0
-    long = results.long(d.rename(columns=dict(epoch="x")), [*LOSSES, *OF_STRING])
+    d[OF_STRING] = d[OF_STRING].where(
+        ~d.duplicated([*RUN_OF, "string"])
+    )  # said at epoch 0
+    long = results.long(
+        d.rename(columns=dict(epoch="x")), [*LOSSES, *OF_STRING]
+    )
     return long.assign(part="loss", model=model, mode="train")
 
 
 @cache
 def kind_of(config: str) -> int:
     "Kind of a learner: 0 a network from scratch, 1 a pretrained one, 2 one that only counts"
-    return 2 if config == "ngram" else 0 if re.fullmatch(r"\d+x\d+(@.+)?", config) else 1
+    return (
+        2
+        if config == "ngram"
+        else 0
+        if re.fullmatch(r"\d+x\d+(@.+)?", config)
+        else 1
+    )
 
 
 def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
@@ -153,10 +238,16 @@ def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
         return rows
     rows = rows.reset_index(drop=True)
     # a run has few keys and very many rows: keys are chosen, and rows follow
-    columns = [c for c in ("model", "profile", "variant", "seed", "mode", "judge") if c in rows]
+    columns = [
+        c
+        for c in ("model", "profile", "variant", "seed", "mode", "judge")
+        if c in rows
+    ]
     columns += RUN_OF
     codes = rows[columns].astype("category")
-    number = codes.groupby(columns, sort=False, dropna=False, observed=True).ngroup()
+    number = codes.groupby(
+        columns, sort=False, dropna=False, observed=True
+    ).ngroup()
     keys = rows.loc[~number.duplicated(), columns].assign(number=number)
     parts = []
     for name, run in results.runs(keys, profile).groupby("model", sort=False):
@@ -166,13 +257,23 @@ def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
         paired_with = here.language.isin(
             here.language[here.setting.isin(["reversed", "published"])]
         )
-        first = (here.seed == run.seed.iloc[0]) & (here.seed != largest) & (here.setting == "given")
+        first = (
+            (here.seed == run.seed.iloc[0])
+            & (here.seed != largest)
+            & (here.setting == "given")
+        )
         parts.append(rows[number.isin(here.number[here.seed == largest])])
-        parts.append(rows[number.isin(here.number[first & paired_with])].assign(setting="first"))
+        parts.append(
+            rows[number.isin(here.number[first & paired_with])].assign(
+                setting="first"
+            )
+        )
     together = pd.concat(parts)
     kinds = together.config.map(kind_of)
     first_kind = kinds == kinds.min()
-    return pd.concat([together[first_kind], together[~first_kind]], ignore_index=True)
+    return pd.concat(
+        [together[first_kind], together[~first_kind]], ignore_index=True
+    )
 
 
 def _largest_seed(keys) -> pd.Series:
@@ -180,7 +281,11 @@ def _largest_seed(keys) -> pd.Series:
     cell = list(RUN_OF[:-1])
     replicates = keys.groupby([*cell, "seed"]).repeat.nunique()
     largest = replicates.groupby(cell).idxmax().str[-1]
-    found = keys[cell].merge(largest.rename("largest").reset_index(), "left", cell).largest
+    found = (
+        keys[cell]
+        .merge(largest.rename("largest").reset_index(), "left", cell)
+        .largest
+    )
     return found.set_axis(keys.index)
 
 
@@ -188,8 +293,12 @@ def curves(rows):
     "Measured rows of this paper as losses by epoch, a DataFrame as from `measure`"
     if not len(rows):
         return pd.DataFrame(columns=COLUMNS)
-    d = results.wide(rows.dropna(axis=1, how="all")).rename(columns=dict(x="epoch"))
-    d[OF_STRING] = d.groupby([*RUN_OF, "string"], sort=False)[OF_STRING].transform("first")
+    d = results.wide(rows.dropna(axis=1, how="all")).rename(
+        columns=dict(x="epoch")
+    )
+    d[OF_STRING] = d.groupby([*RUN_OF, "string"], sort=False)[
+        OF_STRING
+    ].transform("first")
     d = d.reindex(columns=[*dict.fromkeys([*d, *LOSSES])])
     return d.astype(dict(size=int, repeat=int))
 
@@ -201,10 +310,16 @@ def whole_epochs(losses: pd.DataFrame) -> pd.DataFrame:
 # %% ../../nbs/contextual/measuring.ipynb #016f52d1
 def main_cell(m):
     "The size and model with most languages and settings, where languages are compared: (training strings, model), or None"
-    kinds = m[m.setting != "natural"].drop_duplicates(["setting", "language", "size", "config"])
+    kinds = m[m.setting != "natural"].drop_duplicates(
+        ["setting", "language", "size", "config"]
+    )
     rank = kinds.config.map(kind_of).astype(int)
     kinds = kinds[rank == rank.min()]
-    return kinds.groupby(["size", "config"], sort=False).size().idxmax() if len(kinds) else None
+    return (
+        kinds.groupby(["size", "config"], sort=False).size().idxmax()
+        if len(kinds)
+        else None
+    )
 
 
 def main_rows(m, setting: str = ""):
@@ -216,7 +331,11 @@ def main_rows(m, setting: str = ""):
 
 def balanced(m):
     "Rows that can be pooled over languages: of each the first replicates, as many as of the one with fewest"
-    return m[m.repeat < m.groupby("language").repeat.nunique().min()] if len(m) else m
+    return (
+        m[m.repeat < m.groupby("language").repeat.nunique().min()]
+        if len(m)
+        else m
+    )
 
 
 def paired(m, setting: str):
@@ -226,9 +345,14 @@ def paired(m, setting: str):
     measured_again = m.language.isin(m.language[m.setting == "first"])
     partner = m[m.setting == np.where(measured_again, "first", "given")]
     both = pd.concat(
-        [partner.assign(setting="given"), m[m.setting == setting].assign(setting=setting)]
+        [
+            partner.assign(setting="given"),
+            m[m.setting == setting].assign(setting=setting),
+        ]
     )
-    return both[both.groupby(["language", "repeat"]).setting.transform("nunique") == 2]
+    return both[
+        both.groupby(["language", "repeat"]).setting.transform("nunique") == 2
+    ]
 
 
 def group_of(measured, setting: str, language: str = ""):

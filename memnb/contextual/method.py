@@ -38,7 +38,10 @@ def probability(rules: dict, words: list) -> float:  # as of `draw`; tokens
             at = {i: p}
             for x in side:
                 ends = {k for j in at for k in derives(x, j)}
-                at = {k: sum(q * derives(x, j)[k] for j, q in at.items()) for k in ends}
+                at = {
+                    k: sum(q * derives(x, j)[k] for j, q in at.items())
+                    for k in ends
+                }
             out.update(at)
         return out
 
@@ -55,7 +58,9 @@ def thresholds(
     "What each measure compares the training loss with"
     t = np.asarray(test_loss, float)
     return dict(
-        recollection=np.full(len(t), tau), counterfactual=t, contextual=np.full(len(t), t.min())
+        recollection=np.full(len(t), tau),
+        counterfactual=t,
+        contextual=np.full(len(t), t.min()),
     )
 
 # %% ../../nbs/13_contextual.ipynb #36a2941b
@@ -88,8 +93,13 @@ def memorized(
     loss, out = np.asarray(train_loss, float), {}
     epochs = np.arange(len(loss)) if epochs is None else np.asarray(epochs)
     for m, bar in thresholds(test_loss, tau).items():
-        start, share = begins(loss < bar, rule, epochs), 1 - loss / np.maximum(bar, 1e-300)
-        after = np.where(epochs >= start, np.clip(share, 0, 1), 0.0)  # NaN, never: after all
+        start, share = (
+            begins(loss < bar, rule, epochs),
+            1 - loss / np.maximum(bar, 1e-300),
+        )
+        after = np.where(
+            epochs >= start, np.clip(share, 0, 1), 0.0
+        )  # NaN, never: after all
         out[m] = start, (loss < bar) * 1.0 if m == "recollection" else after
     return out
 
@@ -102,4 +112,6 @@ def kendall(
     starts = np.nan_to_num(np.asarray(starts, float), nan=1e9)
     pairs = combinations(range(starts.shape[1]), 2)
     gaps = [starts[:, rare] - starts[:, frequent] for frequent, rare in pairs]
-    return np.mean([np.sign(gap) * (abs(gap) >= margin) for gap in gaps], axis=0)
+    return np.mean(
+        [np.sign(gap) * (abs(gap) >= margin) for gap in gaps], axis=0
+    )

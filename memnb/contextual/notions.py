@@ -22,9 +22,11 @@ from ..core import say
 LOG = ["string", "epoch", "train_loss", "test_loss"]
 
 
-NAMES_OF_LOSSES = dict(  # other names under which people write them, the likeliest first
-    train_loss=["loss", "eval_loss", "test_loss"],
-    test_loss=["eval_loss", "val_loss", "loss", "train_loss"],
+NAMES_OF_LOSSES = (
+    dict(  # other names under which people write them, the likeliest first
+        train_loss=["loss", "eval_loss", "test_loss"],
+        test_loss=["eval_loss", "val_loss", "loss", "train_loss"],
+    )
 )
 
 
@@ -33,28 +35,61 @@ def _by_string(d, what):
     found = {
         c: m[1]
         for c in d
-        if (m := re.fullmatch(r"(?:eval|test|train|val|valid|validation)_(.+)_loss", str(c)))
+        if (
+            m := re.fullmatch(
+                r"(?:eval|test|train|val|valid|validation)_(.+)_loss", str(c)
+            )
+        )
     }
-    at = next((c for c in ("epoch", "train_epoch", "step", "Step", "_step") if c in d), None)
+    at = next(
+        (
+            c
+            for c in ("epoch", "train_epoch", "step", "Step", "_step")
+            if c in d
+        ),
+        None,
+    )
     if not found or not at:
         whole = d.dropna(subset="eval_loss") if "eval_loss" in d else d[:0]
-        best = pd.to_numeric(whole.eval_loss).idxmin() if len(whole) and at else None
+        best = (
+            pd.to_numeric(whole.eval_loss).idxmin()
+            if len(whole) and at
+            else None
+        )
         raise ValueError(
             f"{what} has losses of whole sets only, of no single string"
-            + (f" (lowest eval_loss at {at} {whole[at][best]})" if best is not None else "")
+            + (
+                f" (lowest eval_loss at {at} {whole[at][best]})"
+                if best is not None
+                else ""
+            )
             + ": train with eval_dataset={'name': dataset of one string, ...}, which logs eval_name_loss, "
             "or with the callback `contextual.loss_log`"
         )
-    long = d[[at, *found]].rename(columns={at: "epoch"}).melt("epoch", None, "string", "loss")
+    long = (
+        d[[at, *found]]
+        .rename(columns={at: "epoch"})
+        .melt("epoch", None, "string", "loss")
+    )
     return long.dropna().assign(string=lambda x: x.string.map(found))
 
 
 def losses_table(
-    source,  # DataFrame; or a file: csv, JSON lines, trainer_state.json of a Trainer, an export of wandb
-    needs=LOG,  # columns
-    more=(),  # further ones, where they are there
-):  # DataFrame; ValueError where columns, rows, names or numbers are missing
-    "A table of losses"
+    source,
+    needs=LOG,
+    more=(),
+):
+    """A table of losses
+
+    Args:
+        source: DataFrame; or a file: csv, JSON lines, trainer_state.json of a Trainer,
+            an export of wandb
+        needs: columns
+        more: further ones, where they are there
+
+    Returns:
+        DataFrame; ValueError where columns, rows, names or numbers are missing
+    """
     what, d = "the table", source
     if isinstance(source, (str, os.PathLike)):
         what, d = os.path.basename(source), data.read_frame(source)
@@ -64,7 +99,11 @@ def losses_table(
         d = d.apply(
             lambda c: c if c.name in ("string", "text") else _plain(c)
         )  # of any name, as 01
-        d = _by_string(d, what) if "string" in needs and "string" not in d else d
+        d = (
+            _by_string(d, what)
+            if "string" in needs and "string" not in d
+            else d
+        )
     d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
     for c, others in NAMES_OF_LOSSES.items():
         here = [o for o in others if o in d and o not in (*needs, *more)]
@@ -72,15 +111,21 @@ def losses_table(
             d = d.rename(columns={here[0]: c})
     if lacks := [c for c in needs if c not in d]:
         own = ", ".join(map(str, d)) or "none"
-        raise ValueError(f"{what} lacks {', '.join(lacks)}: its columns are {own}; rename them")
+        raise ValueError(
+            f"{what} lacks {', '.join(lacks)}: its columns are {own}; rename them"
+        )
     needs = [*needs, *(c for c in more if c in d)]
     if not len(d):
-        raise ValueError(f"{what} has no rows: it needs one for each string and epoch")
+        raise ValueError(
+            f"{what} has no rows: it needs one for each string and epoch"
+        )
     numbers = [c for c in needs if c in ("epoch", *LOSSES)]
     names = [c for c in needs if c not in numbers]
     for c in names:
         if d[c].isna().any():
-            raise ValueError(f"{what}: row {np.flatnonzero(d[c].isna())[0]} has no {c}")
+            raise ValueError(
+                f"{what}: row {np.flatnonzero(d[c].isna())[0]} has no {c}"
+            )
     d = d.assign(**{c: _numbers(d, c, f"{what}: {c}", names) for c in numbers})
     if isinstance(source, pd.DataFrame) or "epoch" not in numbers:
         return d
@@ -98,7 +143,10 @@ def losses_table(
 def _plain(column):
     "A column of a file with numbers, where it has nothing else"
     known = column.mask(column.isin(data.MISSING))
-    for text in (known, known.astype("string").str.replace(",", ".", regex=False)):  # 0,25
+    for text in (
+        known,
+        known.astype("string").str.replace(",", ".", regex=False),
+    ):  # 0,25
         x = pd.to_numeric(text, errors="coerce")
         if x.notna().equals(known.notna()):
             return x
@@ -110,7 +158,9 @@ def _numbers(d, column, what, names):
     x = pd.to_numeric(d[column], errors="coerce")
     for i in np.flatnonzero(x.isna() & d[column].notna())[:1]:
         where = " ".join(str(d[c].iloc[i]) for c in names)
-        raise ValueError(f"{what} of {where} is {d[column].iloc[i]!r}: write a number, as 0.25")
+        raise ValueError(
+            f"{what} of {where} is {d[column].iloc[i]!r}: write a number, as 0.25"
+        )
     return x
 
 
@@ -118,7 +168,10 @@ def in_order(names) -> list:
     "Names of strings, sorted, each once; numbers in them are counted: s10 behind s9"
 
     def parts(s):
-        return [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", str(s)))]
+        return [
+            int(t) if i % 2 else t
+            for i, t in enumerate(re.split(r"(\d+)", str(s)))
+        ]
 
     return sorted(set(names), key=lambda s: (parts(s), str(s)))
 
@@ -133,7 +186,9 @@ def check_tau(tau) -> float:
 def check_rule(rule: str) -> str:
     "The rule of a start, refused where there is none of this name"
     if rule not in RULES_OF_START:
-        raise ValueError(f"a start is {' or '.join(map(repr, RULES_OF_START))}, not {rule!r}")
+        raise ValueError(
+            f"a start is {' or '.join(map(repr, RULES_OF_START))}, not {rule!r}"
+        )
     return rule
 
 
@@ -145,19 +200,34 @@ def check_losses(name, epochs, *losses):
     for x in (np.asarray(x, float) for x in losses):
         bad = np.flatnonzero(~np.isfinite(x))
         if len(bad):
-            raise ValueError(f"{name}: the loss of epoch {e[bad[0]]:g} is no number")
+            raise ValueError(
+                f"{name}: the loss of epoch {e[bad[0]]:g} is no number"
+            )
         if (x < 0).any():
-            raise ValueError(f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, not -log p")
-    for why, bad in (("not in order", np.diff(e) < 0), ("there twice", np.diff(e) == 0)):
+            raise ValueError(
+                f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, not -log p"
+            )
+    for why, bad in (
+        ("not in order", np.diff(e) < 0),
+        ("there twice", np.diff(e) == 0),
+    ):
         if bad.any():
             more = "sort by epoch, or name the columns that tell runs apart in `by`"
             raise ValueError(f"{name}: epochs are {why}: {more}")
 
 # %% ../../nbs/contextual/notions.ipynb #3655d278
 def arrays_of(
-    cell: pd.DataFrame,  # rows of one setting, language, size and model, replicates with the same epochs
-) -> tuple:  # (strings, replicates, epochs, {loss: array replicates x strings x epochs})
-    "Losses of several replicates as arrays, NaN where one is missing; ValueError where one is there twice"
+    cell: pd.DataFrame,
+) -> tuple:
+    """Losses of several replicates as arrays, NaN where one is missing; ValueError where one is there twice
+
+    Args:
+        cell: rows of one setting, language, size and model, replicates with the same
+            epochs
+
+    Returns:
+        (strings, replicates, epochs, {loss: array replicates x strings x epochs})
+    """
     names = in_order(cell.string.unique())
     repeats = sorted(cell.repeat.unique())
     epochs = np.unique(cell.epoch.to_numpy(float)).tolist()
@@ -167,7 +237,9 @@ def arrays_of(
     places = np.ravel_multi_index(codes, shape)
     for i in np.flatnonzero(pd.Index(places).duplicated())[:1]:
         row = cell.iloc[i]
-        raise ValueError(f"{row.string}, repeat {row.repeat}: epoch {row.epoch:g} is there twice")
+        raise ValueError(
+            f"{row.string}, repeat {row.repeat}: epoch {row.epoch:g} is there twice"
+        )
     losses = {}
     for loss in LOSSES:
         if loss in cell:
@@ -179,20 +251,34 @@ def arrays_of(
 def too_low(table):
     "How much of the `lowest` loss of left-out strings (nats per token) is `chance`, and its `share`; of runs with controls"
     out = []
-    for key, g in table[table.control_loss.notna()].groupby(list(RUN_OF[:-1]), sort=False):
+    for key, g in table[table.control_loss.notna()].groupby(
+        list(RUN_OF[:-1]), sort=False
+    ):
         names, repeats, _, loss = arrays_of(g)
         a, b = loss["test_loss"], loss["control_loss"]
 
         def at(x, y):
             return np.take_along_axis(x, y.argmin(-1)[..., None], -1)[..., 0]
 
-        chance, low = ((at(b, a) - at(a, a)) + (at(a, b) - at(b, b))) / 2, a.min(-1)
+        chance, low = (
+            ((at(b, a) - at(a, a)) + (at(a, b) - at(b, b))) / 2,
+            a.min(-1),
+        )
         out += [
-            (*key, r, s, low[i, j], chance[i, j], chance[i, j] / low[i, j] if low[i, j] else 0.0)
+            (
+                *key,
+                r,
+                s,
+                low[i, j],
+                chance[i, j],
+                chance[i, j] / low[i, j] if low[i, j] else 0.0,
+            )
             for i, r in enumerate(repeats)
             for j, s in enumerate(names)
         ]
-    return pd.DataFrame(out, columns=[*RUN_OF, "string", "lowest", "chance", "share"])
+    return pd.DataFrame(
+        out, columns=[*RUN_OF, "string", "lowest", "chance", "share"]
+    )
 
 # %% ../../nbs/contextual/notions.ipynb #6b1d3f7d
 # what is compared with what: name of a start -> losses with the string, losses without it
@@ -204,7 +290,9 @@ COMPARED = dict(
 )
 
 
-def onsets(table: pd.DataFrame, tau: float = 0.2, rule: str = "sustained") -> pd.DataFrame:
+def onsets(
+    table: pd.DataFrame, tau: float = 0.2, rule: str = "sustained"
+) -> pd.DataFrame:
     """Starts and scores of every string that is followed in a table from `dynamics`, a row each.
 
     run, string, `OF_STRING`, controlled, last, start_*, score_*, best_* (scores where the language is learned best),
@@ -213,8 +301,14 @@ def onsets(table: pd.DataFrame, tau: float = 0.2, rule: str = "sustained") -> pd
     tau = check_tau(tau)
     rule = check_rule(rule)
     # with natural copies an epoch has a length of its own, so looks lie elsewhere in each replicate
-    squares = table.assign(squares=table.epoch**2).groupby([*RUN_OF], sort=False).squares
-    looks = squares.transform("sum").round(6).where(table.setting == "natural", 0.0)
+    squares = (
+        table.assign(squares=table.epoch**2)
+        .groupby([*RUN_OF], sort=False)
+        .squares
+    )
+    looks = (
+        squares.transform("sum").round(6).where(table.setting == "natural", 0.0)
+    )
     parts = []
     for (*run, _), cell in table.groupby([*RUN_OF[:-1], looks], sort=False):
         parts.append(pd.DataFrame(_cell_onsets(cell, run, tau, rule)))
@@ -227,8 +321,12 @@ def _cell_onsets(cell, run, tau, rule) -> dict:
     _check_cell(names, repeats, epochs, losses)
     epochs = np.asarray(epochs)
     each_string = np.tile(names, len(repeats))
-    columns = dict(zip(RUN_OF, (*run, np.repeat(repeats, len(names)))), string=each_string)
-    once = cell.drop_duplicates(["repeat", "string"]).set_index(["repeat", "string"])[OF_STRING]
+    columns = dict(
+        zip(RUN_OF, (*run, np.repeat(repeats, len(names)))), string=each_string
+    )
+    once = cell.drop_duplicates(["repeat", "string"]).set_index(
+        ["repeat", "string"]
+    )[OF_STRING]
     once = once.reindex(pd.MultiIndex.from_product([repeats, names]))
     columns |= {name: once[name].to_numpy() for name in OF_STRING}
     columns["last"] = epochs[-1]
@@ -237,7 +335,9 @@ def _cell_onsets(cell, run, tau, rule) -> dict:
         found = _by_measure(train, test, tau, rule, epochs)
         known = ~(np.isnan(train) | np.isnan(test)).any(-1)
         for measure, (starts, scores) in found.items():
-            columns[f"{name}_{measure}"] = np.where(known, starts, np.nan).ravel()
+            columns[f"{name}_{measure}"] = np.where(
+                known, starts, np.nan
+            ).ravel()
             if name == "start":
                 columns[f"score_{measure}"] = scores[..., -1].ravel()
                 best = _where_best(scores, epochs, columns["best_epoch"])
@@ -257,7 +357,12 @@ def _check_cell(names, repeats, epochs, losses):
     # the first string is looked at in any case, for the epochs that all have in common
     for r, i in [(0, 0), *np.argwhere(wrong)]:
         called = f"{names[i]}, repeat {repeats[r]}"
-        check_losses(called, epochs, losses["train_loss"][r, i], losses["test_loss"][r, i])
+        check_losses(
+            called,
+            epochs,
+            losses["train_loss"][r, i],
+            losses["test_loss"][r, i],
+        )
 
 
 def _start_epochs(holds, rule, epochs):
@@ -276,7 +381,11 @@ def _start_epochs(holds, rule, epochs):
 def _by_measure(train, test, tau, rule, epochs):
     "`memorized` of many strings: measure -> (starts, scores), of losses with epochs along the last axis"
     lowest = test.min(-1, keepdims=True)
-    bars = dict(recollection=np.full_like(test, tau), counterfactual=test, contextual=lowest)
+    bars = dict(
+        recollection=np.full_like(test, tau),
+        counterfactual=test,
+        contextual=lowest,
+    )
     found = {}
     for measure, bar in bars.items():
         holds = train < bar

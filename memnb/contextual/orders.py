@@ -40,7 +40,9 @@ def mean_of(k, least: float, most: float, level: float = 0.95) -> tuple:
 GAP = "recollection - contextual"
 
 
-def orders(rows: pd.DataFrame, level: float = 0.95, margin: float = 0.0) -> pd.DataFrame:
+def orders(
+    rows: pd.DataFrame, level: float = 0.95, margin: float = 0.0
+) -> pd.DataFrame:
     """Mean of Kendall's correlation by measure, for strings in training and controls, and recollection minus contextual.
 
     Of rows of `onsets`, starts that differ by `margin` epochs or more; group, measure, who, value, low, high, n
@@ -49,12 +51,19 @@ def orders(rows: pd.DataFrame, level: float = 0.95, margin: float = 0.0) -> pd.D
     for key, group in rows.groupby(OF_GROUP, sort=False):
         names = in_order(group.string)
         correlations = {}
-        for who, start in (("in training", "start"), ("in neither set", "control")):
+        for who, start in (
+            ("in training", "start"),
+            ("in neither set", "control"),
+        ):
             for measure in NOTIONS:
                 column = f"{start}_{measure}"
-                if column not in group or (start == "control" and not group.controlled.all()):
+                if column not in group or (
+                    start == "control" and not group.controlled.all()
+                ):
                     continue
-                starts = group.pivot(index="repeat", columns="string", values=column)
+                starts = group.pivot(
+                    index="repeat", columns="string", values=column
+                )
                 correlations[measure, who] = kendall(starts[names], margin)
         by_recollection = correlations["recollection", "in training"]
         gap = by_recollection - correlations["contextual", "in training"]
@@ -62,8 +71,12 @@ def orders(rows: pd.DataFrame, level: float = 0.95, margin: float = 0.0) -> pd.D
         for (measure, who), k in correlations.items():
             # a difference of two correlations lies between -2 and 2
             most = 2 if measure == GAP else 1
-            found.append((*key, measure, who, *mean_of(k, -most, most, level), len(k)))
-    return pd.DataFrame(found, columns=[*OF_GROUP, *"measure who value low high n".split()])
+            found.append(
+                (*key, measure, who, *mean_of(k, -most, most, level), len(k))
+            )
+    return pd.DataFrame(
+        found, columns=[*OF_GROUP, *"measure who value low high n".split()]
+    )
 
 # %% ../../nbs/contextual/orders.ipynb #a1138b60
 TAUS = tuple(np.round(np.geomspace(0.02, 2, 21), 4))
@@ -73,13 +86,24 @@ def tau_axis(table, taus=TAUS, rule: str = "sustained"):
     "Kendall's correlation by recollection for each threshold (nats per token): group, tau, ratio, value, low, high, n"
     out = []
     for key, g in table.groupby(OF_GROUP, sort=False):
-        runs = [arrays_of(h) for _, h in g.groupby("repeat")]  # natural copies: own looks
+        runs = [
+            arrays_of(h) for _, h in g.groupby("repeat")
+        ]  # natural copies: own looks
         runs = [(loss["train_loss"][0], at) for *_, at, loss in runs]
-        typical = np.exp(np.log(g.drop_duplicates(["repeat", "string"]).exact).mean())
+        typical = np.exp(
+            np.log(g.drop_duplicates(["repeat", "string"]).exact).mean()
+        )
         for tau in map(check_tau, taus):
-            k = kendall([[begins(x < tau, rule, at) for x in strings] for strings, at in runs])
+            k = kendall(
+                [
+                    [begins(x < tau, rule, at) for x in strings]
+                    for strings, at in runs
+                ]
+            )
             out.append((*key, tau, tau / typical, *mean_of(k, -1, 1), len(k)))
-    return pd.DataFrame(out, columns=[*OF_GROUP, *"tau ratio value low high n".split()])
+    return pd.DataFrame(
+        out, columns=[*OF_GROUP, *"tau ratio value low high n".split()]
+    )
 
 # %% ../../nbs/contextual/orders.ipynb #be9904c8
 def alarms(rows) -> tuple:
@@ -111,10 +135,14 @@ def near_decisions(rows: pd.DataFrame, margin: float = 0.0) -> dict:
 
     def decided(which):
         starts = known.pivot(
-            index=[*OF_GROUP, "repeat"], columns="string", values=f"{which}_contextual"
+            index=[*OF_GROUP, "repeat"],
+            columns="string",
+            values=f"{which}_contextual",
         )
         pairs = combinations(in_order(known.string), 2)
-        return np.array([earlier(starts[a], starts[b], margin) for a, b in pairs]).T
+        return np.array(
+            [earlier(starts[a], starts[b], margin) for a, b in pairs]
+        ).T
 
     def agreement(a, b):
         "A table of three answers by three for each replicate"
@@ -125,11 +153,19 @@ def near_decisions(rows: pd.DataFrame, margin: float = 0.0) -> dict:
     tables = agreement(retrained, decided("near"))
     replicates = len(tables)
     drawn = np.random.default_rng(0).multinomial(
-        replicates, np.full(replicates, 1 / replicates), 2000 if replicates > 1 else 0
+        replicates,
+        np.full(replicates, 1 / replicates),
+        2000 if replicates > 1 else 0,
     )
-    kappas = _kappas(np.tensordot(drawn, tables, 1)) if len(drawn) else np.array([])
+    kappas = (
+        _kappas(np.tensordot(drawn, tables, 1)) if len(drawn) else np.array([])
+    )
     kappas = kappas[~np.isnan(kappas)]
-    low, high = np.quantile(kappas, [0.025, 0.975]).tolist() if len(kappas) else (-1.0, 1.0)
+    low, high = (
+        np.quantile(kappas, [0.025, 0.975]).tolist()
+        if len(kappas)
+        else (-1.0, 1.0)
+    )
     again = math.nan
     if known.controlled.all():
         again = float(_kappas(agreement(retrained, decided("again")).sum(0)))

@@ -28,20 +28,35 @@ from ..store import fresh_since
 
 # %% ../../nbs/contextual/retraining.ipynb #cfac5f71
 def followed(
-    language,  # name, text or Grammar
-    size: int,  # training strings
-    n: int = 3,  # strings to follow
-    copies: list = (),  # copies of each, falling; default: by natural frequency
-    seed: int = 0,  # of the samples
-):  # DataFrame: string (s0, s1, ...), text, copies, logprob
-    "Strings of falling frequency"
+    language,
+    size: int,
+    n: int = 3,
+    copies: list = (),
+    seed: int = 0,
+):
+    """Strings of falling frequency
+
+    Args:
+        language: name, text or Grammar
+        size: training strings
+        n: strings to follow
+        copies: copies of each, falling; default: by natural frequency
+        seed: of the samples
+
+    Returns:
+        DataFrame: string (s0, s1, ...), text, copies, logprob
+    """
     g, copies = grammar(language), list(copies)
     seen = Counter(g.sample(size, [seed, 1]))
     d = pd.DataFrame(dict(text=list(seen), logprob=g.logprobs(seen)))
-    d = d.sort_values(["logprob", "text"], ascending=[False, True], ignore_index=True)
+    d = d.sort_values(
+        ["logprob", "text"], ascending=[False, True], ignore_index=True
+    )
     if not copies:  # the middle string of each of n numbers of copies, from the most to the fewest
         many = Counter(g.sample(10000, [seed, 2]))
-        d["copies"] = [max(1, round(many[t] * size / many.total())) for t in d.text]
+        d["copies"] = [
+            max(1, round(many[t] * size / many.total())) for t in d.text
+        ]
         levels = sorted(set(d.copies), reverse=True)
         if len(levels) < n:
             raise ValueError(
@@ -52,13 +67,19 @@ def followed(
         alike = [d[d.copies == c] for c in pick]
         d = pd.concat([a[len(a) // 2 :][:1] for a in alike])
     else:  # strings evenly spread over the ranks of probability
-        if len(copies) != n or not all(a >= b >= 1 for a, b in zip([size, *copies], copies)):
+        if len(copies) != n or not all(
+            a >= b >= 1 for a, b in zip([size, *copies], copies)
+        ):
             raise ValueError(
                 f"copies are {n} numbers that fall from {size}, the training strings, to 1, not {copies}"
             )
         if len(d) < n:
-            raise ValueError(f"{n} strings to follow, but the sample has {len(d)} different ones")
-        d = d.loc[[round(i) for i in np.linspace(0, len(d) - 1, n)]].assign(copies=copies)
+            raise ValueError(
+                f"{n} strings to follow, but the sample has {len(d)} different ones"
+            )
+        d = d.loc[[round(i) for i in np.linspace(0, len(d) - 1, n)]].assign(
+            copies=copies
+        )
     d = d.assign(string=[f"s{i}" for i in range(n)]).reset_index(drop=True)
     return d[["string", "text", "copies", "logprob"]]
 
@@ -70,31 +91,52 @@ def _others(g, n, texts, seed):
         out += [s for s in g.sample(n, [*seed, draw]) if s not in left]
         if len(out) >= n:
             return out[:n]
-    raise ValueError(f"nearly all strings of {g.called} are among those left out")
+    raise ValueError(
+        f"nearly all strings of {g.called} are among those left out"
+    )
 
 
 def paired_sets(
-    language,  # name, text or Grammar
-    three,  # DataFrame from `followed`
-    size: int,  # strings of D'
-    seed: int = 0,  # of the samples
-    published: bool = False,  # the paper's sets, where D is longer than D'
-    controls: bool = False,  # also sets with fresh strings in the places of each string
-) -> tuple:  # (lists of strings, for each a bool a string: absent?), D', D_0, ..., controls
-    "Training data with and without each string that differ in nothing else"
+    language,
+    three,
+    size: int,
+    seed: int = 0,
+    published: bool = False,
+    controls: bool = False,
+) -> tuple:
+    """Training data with and without each string that differ in nothing else
+
+    Args:
+        language: name, text or Grammar
+        three: DataFrame from `followed`
+        size: strings of D'
+        seed: of the samples
+        published: the paper's sets, where D is longer than D'
+        controls: also sets with fresh strings in the places of each string
+
+    Returns:
+        (lists of strings, for each a bool a string: absent?), D', D_0, ..., controls
+    """
     g, texts = grammar(language), list(three.text)
     rest = _others(g, size, texts, [seed, 3])
     if published:
         sets = [rest, *(rest + [t] * c for t, c in zip(texts, three.copies))]
         return sets, [np.zeros(len(s), bool) for s in sets]
-    owner = np.repeat([-1, *range(len(texts))], [size, *three.copies])  # whose place; -1: of D'
+    owner = np.repeat(
+        [-1, *range(len(texts))], [size, *three.copies]
+    )  # whose place; -1: of D'
     own = rest + [texts[i] for i in owner[size:]]
-    sets, gone = [own], [owner >= 0] + [(owner >= 0) & (owner != i) for i in range(len(texts))]
+    sets, gone = (
+        [own],
+        [owner >= 0] + [(owner >= 0) & (owner != i) for i in range(len(texts))],
+    )
     sets *= len(gone)
     if controls:
         fresh = _others(g, len(own), texts, [seed, 5])
         for i in range(len(texts)):
-            sets.append([f if o == i else t for t, f, o in zip(own, fresh, owner)])
+            sets.append(
+                [f if o == i else t for t, f, o in zip(own, fresh, owner)]
+            )
         gone += gone[1:]
     return sets, gone
 
@@ -122,7 +164,9 @@ class Trainings:
         self.most = self.most or [len(self.watch)] * len(self.sets)
         self.per = -(-len(self.sets[0]) // self.batch)  # steps of an epoch
         every = range(self.per, self.per * self.epochs + 1, self.per)
-        self.at = np.array([0, *(self.looks or every)]) / self.per  # looks in epochs
+        self.at = (
+            np.array([0, *(self.looks or every)]) / self.per
+        )  # looks in epochs
 
     def ids(self):
         "Token ids of the watched strings and of the sets, and the most tokens of a string"
@@ -134,17 +178,25 @@ def model_config(config, g, need) -> gpt.Config:
     "A tiny GPT-2 (layers x width, as '2x32') for strings of up to `need` tokens, the end included, of a grammar"
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(config))
     if not found:
-        raise ValueError(f"a model is spelled LxD, layers and width, as '2x32'; not {config!r}")
-    return gpt.Config(int(found[1]), int(found[2]), len(g.terminals) + 1, max(need, 2))
+        raise ValueError(
+            f"a model is spelled LxD, layers and width, as '2x32'; not {config!r}"
+        )
+    return gpt.Config(
+        int(found[1]), int(found[2]), len(g.terminals) + 1, max(need, 2)
+    )
 
 
 def train_tiny(t: Trainings, config) -> list:
     """Losses of watched strings, tiny GPT-2s trained from scratch side by side: for each training an array evaluations
     (before training included) x strings, nats per token."""
     (ids, data, need), out = t.ids(), {}
-    how = dict(warmup=WARMUP, schedule="linear", bits=False, every=t.looks or "epoch")
+    how = dict(
+        warmup=WARMUP, schedule="linear", bits=False, every=t.looks or "epoch"
+    )
     how |= dict(epochs=t.epochs, batch=t.batch, lr=t.lr or None)
-    for k in dict.fromkeys(t.most):  # trainings that look at as many strings go side by side
+    for k in dict.fromkeys(
+        t.most
+    ):  # trainings that look at as many strings go side by side
         at = [i for i, m in enumerate(t.most) if m == k]
         own = dict(seed=[t.seed] * len(at), absent=[t.absent[i] for i in at])
         own |= dict(eval_sets=dict(watched=ids[:k]))
@@ -161,7 +213,10 @@ def string_losses(net, sequences, start):
     import torch
 
     w = max(map(len, sequences))
-    x = torch.tensor([[start, *s] + [start] * (w - len(s)) for s in sequences], device=net.device)
+    x = torch.tensor(
+        [[start, *s] + [start] * (w - len(s)) for s in sequences],
+        device=net.device,
+    )
     ends = torch.tensor([[len(s)] for s in sequences], device=net.device)
     real = torch.arange(w, device=net.device) < ends
     with torch.no_grad():
@@ -175,48 +230,82 @@ def tree_losses(net, sequences, start):
     "As `string_losses` with gradients, without padding, and what sequences begin with alike computed once"
     import torch
 
-    nodes, seen = {}, []  # beginnings: number; for each the numbers of those that it continues
+    nodes, seen = (
+        {},
+        [],
+    )  # beginnings: number; for each the numbers of those that it continues
     for s in sequences:
         for t in range(len(s)):
             if (begun := tuple(s[:t])) in nodes:
                 continue
-            seen.append([*(seen[nodes[begun[:-1]]] if begun else []), len(nodes)])
+            seen.append(
+                [*(seen[nodes[begun[:-1]]] if begun else []), len(nodes)]
+            )
             nodes[begun] = len(nodes)
-    put, sizes = partial(torch.tensor, device=net.device), [len(s) for s in sequences]
+    put, sizes = (
+        partial(torch.tensor, device=net.device),
+        [len(s) for s in sequences],
+    )
     mask = np.zeros((len(seen), len(seen)), bool)
     for i, above in enumerate(seen):
         mask[i, above] = True
-    x = dict(input_ids=put([[b[-1] if b else start for b in nodes]]), use_cache=False)
-    x |= dict(position_ids=put([[len(b) for b in nodes]]), attention_mask=put(mask)[None, None])
+    x = dict(
+        input_ids=put([[b[-1] if b else start for b in nodes]]), use_cache=False
+    )
+    x |= dict(
+        position_ids=put([[len(b) for b in nodes]]),
+        attention_mask=put(mask)[None, None],
+    )
     logits = net(**x).logits[0].float()
     node = put([nodes[tuple(s[:t])] for s in sequences for t in range(len(s))])
-    each = logits.logsumexp(-1)[node] - logits[node, put([t for s in sequences for t in s])]
+    each = (
+        logits.logsumexp(-1)[node]
+        - logits[node, put([t for s in sequences for t in s])]
+    )
     whose = put(np.repeat(range(len(sizes)), sizes))
-    return torch.zeros(len(sizes), device=net.device).index_add(0, whose, each) / put(sizes)
+    return torch.zeros(len(sizes), device=net.device).index_add(
+        0, whose, each
+    ) / put(sizes)
 
 # %% ../../nbs/contextual/retraining.ipynb #aff6f930
-def fine_tune(net, data, absent, watch, start, epochs, batch, lr, seed, looks=None):
+def fine_tune(
+    net, data, absent, watch, start, epochs, batch, lr, seed, looks=None
+):
     """Losses of watched sequences (token ids) while a network is trained on data: looks (before training included) x
     sequences, nats per token. The network is changed; `absent` says which places are empty; `looks` as of `Trainings`."""
     import torch
 
     per = -(-len(data) // batch)
-    rates = gpt.Schedule(per * epochs, batch, lr, WARMUP, schedule="linear").rates(0, per * epochs)
-    opt = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.0, fused=True)
-    cuts, looks = range(0, len(watch), 64), {*(looks or range(per, per * epochs + 1, per))}
+    rates = gpt.Schedule(
+        per * epochs, batch, lr, WARMUP, schedule="linear"
+    ).rates(0, per * epochs)
+    opt = torch.optim.AdamW(
+        net.parameters(), lr=lr, weight_decay=0.0, fused=True
+    )
+    cuts, looks = (
+        range(0, len(watch), 64),
+        {*(looks or range(per, per * epochs + 1, per))},
+    )
 
     def look():
         with torch.no_grad():
-            return np.concatenate([tree_losses(net, watch[i : i + 64], start).cpu() for i in cuts])
+            return np.concatenate(
+                [tree_losses(net, watch[i : i + 64], start).cpu() for i in cuts]
+            )
 
-    out, order = [look()], gpt.batch_order(len(data), batch, 0, per * epochs, seed)
+    out, order = (
+        [look()],
+        gpt.batch_order(len(data), batch, 0, per * epochs, seed),
+    )
     for k, (at, rate) in enumerate(zip(order, rates), 1):
         opt.param_groups[0]["lr"] = float(rate)
         now = [data[i] for i in at if i >= 0 and not absent[i]]
         opt.zero_grad(set_to_none=False)
         if now:  # else all its places are empty
             tokens = torch.tensor([len(s) for s in now], device=net.device)
-            ((tree_losses(net, now, start) * tokens).sum() / tokens.sum()).backward()
+            (
+                (tree_losses(net, now, start) * tokens).sum() / tokens.sum()
+            ).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
         if k in looks:
@@ -228,7 +317,9 @@ def _kept(folder, what, make):
     "A table from the folder if it is there, else made and put there whole; `MEMNB_FRESH` makes it anew"
     if not folder:
         return make()
-    file = Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
+    file = (
+        Path(folder) / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.csv"
+    )
     if not file.exists() or fresh_since():
         d = make()
         with core.replacing(file) as part:
@@ -245,25 +336,42 @@ def spelling(m, g):
             if len(ids) == 1 and m.tok.decode(ids).strip() == x:
                 one.setdefault(x, ids[0])
         if x not in one:
-            raise ValueError(f"{m.name} has no single token for {x!r}: rename it in the grammar")
+            raise ValueError(
+                f"{m.name} has no single token for {x!r}: rename it in the grammar"
+            )
     end, start = m.tok.eos_token_id, m.tok.bos_token_id
     if end is None:
         raise ValueError(f"{m.name} has no end token")
-    return [one[x] for x in g.terminals] + [end], end if start is None else start
+    return [one[x] for x in g.terminals] + [
+        end
+    ], end if start is None else start
 
 
 def train_tuned(t: Trainings, model, folder=None) -> list:
     "As `train_tiny`, fine-tuning a pretrained model; finished trainings are kept in the folder"
     m = lm.load(model)
     if not m.n_params:
-        raise ValueError(f"{m.name} has no weights here: take smollm2 or hf:<folder>")
-    if (c := core.counted()) is not None:  # AdamW with clipping: 100 operations a weight and step
+        raise ValueError(
+            f"{m.name} has no weights here: take smollm2 or hf:<folder>"
+        )
+    if (
+        c := core.counted()
+    ) is not None:  # AdamW with clipping: 100 operations a weight and step
         c.trainings += len(t.sets)
-        seen = sum(map(len, t.sets)) * t.epochs + sum(t.most) * (len(t.at) - 1) / 3
+        seen = (
+            sum(map(len, t.sets)) * t.epochs + sum(t.most) * (len(t.at) - 1) / 3
+        )
         tokens = seen * len(token_ids(t.g, t.sets[0][:1])[0])
-        c.flops += m.n_params * (6 * tokens + 100 * t.per * t.epochs * len(t.sets))
+        c.flops += m.n_params * (
+            6 * tokens + 100 * t.per * t.epochs * len(t.sets)
+        )
         return [np.zeros((len(t.at), k)) for k in t.most]
-    (one, start), nets, out, began = spelling(m, t.g), [], [], time.perf_counter()
+    (one, start), nets, out, began = (
+        spelling(m, t.g),
+        [],
+        [],
+        time.perf_counter(),
+    )
     seen, data, need = t.ids()
     if need >= (m.window or math.inf):
         raise ValueError(
@@ -276,29 +384,56 @@ def train_tuned(t: Trainings, model, folder=None) -> list:
         nets[0].load_state_dict(m.net.state_dict())
         return pd.DataFrame(fine_tune(nets[0], *how))
 
-    code = "".join(map(getsource, (tree_losses, fine_tune, gpt.batch_order, gpt.Schedule)))
+    code = "".join(
+        map(getsource, (tree_losses, fine_tune, gpt.batch_order, gpt.Schedule))
+    )
     for i, (d, a, k) in enumerate(zip(data, t.absent, t.most, strict=True), 1):
-        how = d, [bool(x) for x in a], seen[:k], start, t.epochs, t.batch, t.lr or 5e-5, t.seed
+        how = (
+            d,
+            [bool(x) for x in a],
+            seen[:k],
+            start,
+            t.epochs,
+            t.batch,
+            t.lr or 5e-5,
+            t.seed,
+        )
         how = *how, t.looks
-        out.append(_kept(folder, json.dumps([code, m.id, *how]), partial(make, *how)).to_numpy())
+        out.append(
+            _kept(
+                folder, json.dumps([code, m.id, *how]), partial(make, *how)
+            ).to_numpy()
+        )
         if time.perf_counter() > began + 20:
-            say(f"{gpt.named() or t.g.called}, {m.name}: {i} of {len(data)} trainings")
+            say(
+                f"{gpt.named() or t.g.called}, {m.name}: {i} of {len(data)} trainings"
+            )
     return out
 
 # %% ../../nbs/contextual/retraining.ipynb #af04cc3d
-ORDER, WEIGHT = 12, 100.0  # tokens of the longest context and its continuation; m
+ORDER, WEIGHT = (
+    12,
+    100.0,
+)  # tokens of the longest context and its continuation; m
 
 
 def contexts(ids, start, order=ORDER) -> list:
     "What an n-gram model counts in the token ids of a string: for each k < order (context of k tokens, token), one a token"
     padded = [start] * (order - 1) + list(ids)
     at = range(order - 1, len(padded))
-    return [[(tuple(padded[i - k : i]), padded[i]) for i in at] for k in range(order)]
+    return [
+        [(tuple(padded[i - k : i]), padded[i]) for i in at]
+        for k in range(order)
+    ]
 
 
 def counted_losses(data, watch, epochs, vocab, weight=WEIGHT):
     "Losses of watched strings after so many passes over the data, epochs x strings, nats per token; interpolated n-gram model"
-    seen, e, out = [Counter() for _ in range(ORDER)], np.asarray(epochs, float), []
+    seen, e, out = (
+        [Counter() for _ in range(ORDER)],
+        np.asarray(epochs, float),
+        [],
+    )
     for s in data:
         for k, pairs in enumerate(contexts(s, vocab)):
             seen[k].update(pairs)
@@ -318,14 +453,24 @@ def counted_losses(data, watch, epochs, vocab, weight=WEIGHT):
 # %% ../../nbs/contextual/retraining.ipynb #6fc937fe
 def train_counts(t: Trainings) -> list:
     "As `train_tiny`, with an n-gram model, whose steps are parts of an epoch; rate, seed and context change nothing"
-    kept = [[s for s, a in zip(d, mask) if not a] for d, mask in zip(t.ids()[1], t.absent)]
+    kept = [
+        [s for s, a in zip(d, mask) if not a]
+        for d, mask in zip(t.ids()[1], t.absent)
+    ]
     ids, vocab = t.ids()[0], len(t.g.terminals) + 1
-    return [counted_losses(d, ids[:k], t.at, vocab) for d, k in zip(kept, t.most)]
+    return [
+        counted_losses(d, ids[:k], t.at, vocab) for d, k in zip(kept, t.most)
+    ]
 
 # %% ../../nbs/contextual/retraining.ipynb #42582894
 RUN_OF = ("setting", "language", "size", "config", "repeat")
 LOSSES = ["train_loss", "test_loss", "control_loss", "near_loss"]
-OF_STRING = ["copies", "exact", "best_epoch", "best_loss"]  # the same at all epochs
+OF_STRING = [
+    "copies",
+    "exact",
+    "best_epoch",
+    "best_loss",
+]  # the same at all epochs
 COLUMNS = [*RUN_OF, "string", *OF_STRING, "epoch", *LOSSES]
 SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
 
@@ -333,24 +478,42 @@ SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
 def looks_at(per, epochs) -> list:
     "Steps after which to evaluate, from 1, of `per` steps per epoch: twenty in the first two epochs, then every epoch"
     first = {round(s) for s in np.linspace(0, 2 * per, 21)}
-    late = {e * per for e in range(1, epochs + 1) if e <= 20 or e % 2 == 0} | {epochs * per}
+    late = {e * per for e in range(1, epochs + 1) if e <= 20 or e % 2 == 0} | {
+        epochs * per
+    }
     return sorted(s for s in first | late if 0 < s <= epochs * per)
 
 
 def nearest(logprobs, target):
     "Places of the held-out strings whose log-probability is nearest to that of a string left out, several where they tie"
     far = np.abs(np.asarray(logprobs) - target)
-    return np.flatnonzero(far <= far.min() + 1e-9) if len(far) else np.array([], int)
+    return (
+        np.flatnonzero(far <= far.min() + 1e-9)
+        if len(far)
+        else np.array([], int)
+    )
 
 
-def _repeat(g, three, size, tests, seed, batch, epochs, lr, published, controls, train):
+def _repeat(
+    g, three, size, tests, seed, batch, epochs, lr, published, controls, train
+):
     "One repeat: rows of losses by string and epoch"
     sets, absent = paired_sets(g, three, size, seed, published, controls)
     known = {*three.text, *sets[0]}
-    unseen = [t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in known]
-    watch, k, per = [*three.text, *unseen], len(three), -(-len(sets[0]) // batch)
-    looks = None if published else looks_at(per, epochs)  # longer sets have other steps
-    most = [len(watch) if 0 < i <= k else k for i in range(len(sets))]  # the rest with s alone
+    unseen = [
+        t for t in dict.fromkeys(g.sample(tests, [seed, 4])) if t not in known
+    ]
+    watch, k, per = (
+        [*three.text, *unseen],
+        len(three),
+        -(-len(sets[0]) // batch),
+    )
+    looks = (
+        None if published else looks_at(per, epochs)
+    )  # longer sets have other steps
+    most = [
+        len(watch) if 0 < i <= k else k for i in range(len(sets))
+    ]  # the rest with s alone
     t = Trainings(g, sets, watch, epochs, batch, lr, seed, absent, looks, most)
     got, at = train(t), t.at
     exact, rows = -g.logprobs(watch) / [len(s.split()) + 1 for s in watch], []
@@ -359,10 +522,14 @@ def _repeat(g, three, size, tests, seed, batch, epochs, lr, published, controls,
         mean = with_[:, k:].mean(1) if unseen else np.full(len(at), math.nan)
         best = int(mean.argmin())
         row = dict(string=s.string, copies=s.copies, exact=exact[i])
-        row |= dict(best_epoch=at[best] if unseen else math.nan, best_loss=mean[best])
+        row |= dict(
+            best_epoch=at[best] if unseen else math.nan, best_loss=mean[best]
+        )
         row |= dict(epoch=at, train_loss=with_[:, i], test_loss=got[0][:, i])
         row["control_loss"] = got[k + 1 + i][:, i] if controls else math.nan
-        row["near_loss"] = np.median(with_[:, near], 1) if len(near) else math.nan
+        row["near_loss"] = (
+            np.median(with_[:, near], 1) if len(near) else math.nan
+        )
         rows.append(pd.DataFrame(row))
     return pd.concat(rows)
 
@@ -373,41 +540,76 @@ CODE = "grammars.py automaton.py retraining.py ../gpt.py ../engine.py ../nets.py
 def _code():
     "Checksum of the code that decides a training: the modules that it goes through, and the engine of the tiny models"
     top = core.package_dir() / "contextual"
-    return hashlib.sha256(b"".join((top / f).read_bytes() for f in CODE)).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join((top / f).read_bytes() for f in CODE)
+    ).hexdigest()[:16]
 
 
 def short_name(g):
     "Name of a language in tables; grammars without a name are told apart by their rules"
-    return g.name or f"own-{hashlib.sha256(str(g.rules).encode()).hexdigest()[:6]}"
+    return (
+        g.name or f"own-{hashlib.sha256(str(g.rules).encode()).hexdigest()[:6]}"
+    )
 
 
 def dynamics(
-    language,  # name, text or Grammar
-    size: int = 256,  # training strings
-    config: str = "2x32",  # layers x width, or 'ngram'
-    model: str = "gpt",  # 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
-    n: int = 3,  # strings to follow
-    copies: list = (),  # of each of these strings; default: by natural frequency
-    repeats: int = 3,  # with new strings, data and weights
-    epochs: int = 50,  # of each training
-    batch: int = 8,  # strings of a step
-    lr: float = 0.0,  # learning rate; 0: the engine's own
-    tests: int = 64,  # test strings
-    seed: int = 0,  # of every random choice
-    setting: str = "",  # one of `SETTINGS_OF_RUNS`; default: 'given' where copies are, else 'natural'
-    controls: bool = False,  # also train with fresh strings in the places of each string
-    folder: Path = None,  # where finished repeats are kept, to go on from
-):  # DataFrame with `COLUMNS`
-    "Losses of strings of falling frequency, with and without them in training"
-    g, setting = grammar(language), setting or ("given" if copies else "natural")
+    language,
+    size: int = 256,
+    config: str = "2x32",
+    model: str = "gpt",
+    n: int = 3,
+    copies: list = (),
+    repeats: int = 3,
+    epochs: int = 50,
+    batch: int = 8,
+    lr: float = 0.0,
+    tests: int = 64,
+    seed: int = 0,
+    setting: str = "",
+    controls: bool = False,
+    folder: Path = None,
+):
+    """Losses of strings of falling frequency, with and without them in training
+
+    Args:
+        language: name, text or Grammar
+        size: training strings
+        config: layers x width, or 'ngram'
+        model: 'gpt', 'ngram', or a pretrained one: 'smollm2', 'hf:<id or folder>'
+        n: strings to follow
+        copies: of each of these strings; default: by natural frequency
+        repeats: with new strings, data and weights
+        epochs: of each training
+        batch: strings of a step
+        lr: learning rate; 0: the engine's own
+        tests: test strings
+        seed: of every random choice
+        setting: one of `SETTINGS_OF_RUNS`; default: 'given' where copies are, else
+            'natural'
+        controls: also train with fresh strings in the places of each string
+        folder: where finished repeats are kept, to go on from
+
+    Returns:
+        DataFrame with `COLUMNS`
+    """
+    g, setting = (
+        grammar(language),
+        setting or ("given" if copies else "natural"),
+    )
     if setting not in SETTINGS_OF_RUNS:
-        raise ValueError(f"no setting {setting!r}{core.did_you_mean(setting, SETTINGS_OF_RUNS)}")
+        raise ValueError(
+            f"no setting {setting!r}{core.did_you_mean(setting, SETTINGS_OF_RUNS)}"
+        )
     if (setting == "natural") == bool(copies):
-        raise ValueError(f"the setting {setting!r} {'has no' if copies else 'needs'} `copies`")
+        raise ValueError(
+            f"the setting {setting!r} {'has no' if copies else 'needs'} `copies`"
+        )
     if min(size, repeats, tests) < 1:
         raise ValueError("size, repeats and tests are numbers from 1 up")
     if controls and setting == "published":
-        raise ValueError("the setting 'published' has no place for another string: controls=False")
+        raise ValueError(
+            "the setting 'published' has no place for another string: controls=False"
+        )
     if "ngram" in (model, config):  # so cheap that nothing of it is kept
         train, folder, config = train_counts, None, "ngram"
     elif model != "gpt":  # whose trainings are kept one by one
@@ -417,19 +619,36 @@ def dynamics(
         train = partial(train_tiny, config=config)
     c, parts, begin = core.counted(), [], 1000 * seed
     before = (c.trainings, c.flops) if c else (0, 0)
-    which = short_name(g) if setting == "natural" else f"{short_name(g)}, {setting}"
+    which = (
+        short_name(g) if setting == "natural" else f"{short_name(g)}, {setting}"
+    )
     with gpt.naming(f"contextual: {which}"):
         for r in range(begin, begin + (1 if c else repeats)):
             three = followed(g, size, n, copies, r)
             if setting == "reversed":
                 three = three.assign(copies=three.copies.values[::-1])
-            sizes = [size, tests, r, batch, epochs, lr, setting == "published", controls]
+            sizes = [
+                size,
+                tests,
+                r,
+                batch,
+                epochs,
+                lr,
+                setting == "published",
+                controls,
+            ]
             texts = dict(zip(three.text, map(int, three.copies)))
             what = json.dumps([_code(), str(g.rules), config, texts, sizes])
             with gpt.naming(f"replicate {r % 1000 + 1} of {repeats}"):
-                part = _kept(folder, what, partial(_repeat, g, three, *sizes, train))
-            parts.append(part.assign(language=short_name(g), size=size, repeat=r % 1000))
+                part = _kept(
+                    folder, what, partial(_repeat, g, three, *sizes, train)
+                )
+            parts.append(
+                part.assign(language=short_name(g), size=size, repeat=r % 1000)
+            )
     if c:  # only costs are counted, and every repeat costs what the first does
         c.trainings += (repeats - 1) * (c.trainings - before[0])
         c.flops += (repeats - 1) * (c.flops - before[1])
-    return pd.concat(parts, ignore_index=True).assign(config=config, setting=setting)[COLUMNS]
+    return pd.concat(parts, ignore_index=True).assign(
+        config=config, setting=setting
+    )[COLUMNS]

@@ -22,4 +22,11 @@ from .replication import *
 from .tables import *
 from ..papers import Paper
 
-PAPER = Paper("icl", run, vars(_figures), _claims.statistics, _claims.judged, _claims.facts)
+PAPER = Paper(
+    "icl",
+    run,
+    vars(_figures),
+    _claims.statistics,
+    _claims.judged,
+    _claims.facts,
+)

@@ -14,7 +14,15 @@ import pandas as pd
 
 from .. import claims, results, stats
 from .controls import by_repeat
-from .halves import EXACT, NEAR, K, both_halves, effects, often_alike, own_control
+from memnb.icl.halves import (
+    EXACT,
+    NEAR,
+    K,
+    both_halves,
+    effects,
+    often_alike,
+    own_control,
+)
 from .measuring import answer_files, kept_answers
 from .method import MAIN
 from .replication import OFTEN
@@ -28,7 +36,9 @@ TEN_POINTS = 0.1
 SUBSTANTIAL = 0.4
 
 # claims about a loss, or a difference, of recall: they need some recall
-NEED_RECALL = "labels key shuffled levels stable explicit called own_control".split()
+NEED_RECALL = (
+    "labels key shuffled levels stable explicit called own_control".split()
+)
 NEED_LABELS = "memorized performance correlates".split()
 
 # claims that demonstrations or the instruction raise recall: one family, with one smallest effect
@@ -52,7 +62,11 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
 
     `zero` is the printed zero-shot rate that stands for each data set, the 'highest' or 'lowest'.
     """
-    none = results.select(reported, what=["rate_low", "rate_high"], k="0").set_index("what").value
+    none = (
+        results.select(reported, what=["rate_low", "rate_high"], k="0")
+        .set_index("what")
+        .value
+    )
     lowest, highest = float(none["rate_low"]), float(none["rate_high"])
     before = highest if zero == "highest" else lowest
     few = results.select(reported, where="§5.1, observation 1", what="rate")
@@ -63,7 +77,8 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     gains, below, above = [], [], []
     for dataset, rate in rates.items():
         low, high = stats.difference_ci(
-            (round(before * INSTANCES), INSTANCES), (round(rate * INSTANCES), INSTANCES)
+            (round(before * INSTANCES), INSTANCES),
+            (round(rate * INSTANCES), INSTANCES),
         )
         gain = rate - before
         gains.append(gain)
@@ -73,39 +88,66 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     # the four data sets are those that the claim is about: only their texts are a sample
     mean, k = np.mean(gains), len(gains)
     ends = mean - np.hypot.reduce(below) / k, mean + np.hypot.reduce(above) / k
-    rows.value("statistic", mean, *ends, item="printed-surface", n=k * INSTANCES, unit="texts")
+    rows.value(
+        "statistic",
+        mean,
+        *ends,
+        item="printed-surface",
+        n=k * INSTANCES,
+        unit="texts",
+    )
     write_ratios(rows.at(item="doubles"), rates, lowest, highest)
     return rows
 
 
-def write_ratios(rows: results.Rows, rates: dict, lowest: float, highest: float) -> None:
+def write_ratios(
+    rows: results.Rows, rates: dict, lowest: float, highest: float
+) -> None:
     "Write how many times their zero-shot rates the rates are: bounds, as each is known to lie between two"
     bounds = {}
     for dataset, rate in rates.items():
         ends = []
         for zero, sign in ((highest, -1), (lowest, 1)):
             # of the logarithm of a ratio of two shares of as many texts each
-            variance = 1 / (rate * INSTANCES) + 1 / (zero * INSTANCES) - 2 / INSTANCES
+            variance = (
+                1 / (rate * INSTANCES) + 1 / (zero * INSTANCES) - 2 / INSTANCES
+            )
             ends.append(rate / zero * np.exp(sign * 1.96 * np.sqrt(variance)))
         bounds[dataset] = ends
     # more texts would not help where the unknown zero-shot rate decides
     smallest = min(bounds.values())
-    guard = "only the range of the zero-shot rates is printed" if smallest[1] > 2 else ""
+    guard = (
+        "only the range of the zero-shot rates is printed"
+        if smallest[1] > 2
+        else ""
+    )
     if smallest[0] > 2:
         guard = ""
     for dataset, (low, high) in bounds.items():
         middle = rates[dataset] / np.sqrt(lowest * highest)
-        rows.value("statistic", middle, low, high, other=dataset, guard=guard, unit="data set")
+        rows.value(
+            "statistic",
+            middle,
+            low,
+            high,
+            other=dataset,
+            guard=guard,
+            unit="data set",
+        )
 
 
 def copied_rows(rows: pd.DataFrame) -> results.Rows:
     "How many instances of the paper's data sets a copy of the nearest demonstration reproduces, at the largest k"
     written = results.Rows(item="copies", unit="texts")
     copies = by_repeat(rows[rows.model.str.startswith("copy:")])
-    for dataset, cells in copies[copies.group == "copy"].groupby("dataset", sort=False):
+    for dataset, cells in copies[copies.group == "copy"].groupby(
+        "dataset", sort=False
+    ):
         most = cells.loc[cells.k.idxmax()]
         written.value("case", most.value, other=dataset)
-        written.value("statistic", most.value * most.n, n=int(most.n), other=dataset)
+        written.value(
+            "statistic", most.value * most.n, n=int(most.n), other=dataset
+        )
     return written
 
 # %% ../../nbs/icl/claims.ipynb #b2d4f1e3
@@ -132,7 +174,9 @@ def read_again(half: pd.DataFrame) -> pd.DataFrame | None:
     "Answers with the reader's verdict in the place of every near match; None where one of them was not read"
     verdicts = reader_verdicts()
     near = half.match == "near"
-    read = [verdicts.get(pair) for pair in zip(half.truth[near], half.said[near])]
+    read = [
+        verdicts.get(pair) for pair in zip(half.truth[near], half.said[near])
+    ]
     if None in read:
         return None
     again = half.match.copy()
@@ -159,7 +203,9 @@ FURTHER = {"planted:bridged+swapped": "planted:unbridged+swapped"}
 
 def most_recalled(own: pd.DataFrame) -> float:
     "The largest share of often repeated items that a pair recalls, in any setting, with any number of demonstrations"
-    cells = results.select(own, part="replication", quantity="rate", times=OFTEN)
+    cells = results.select(
+        own, part="replication", quantity="rate", times=OFTEN
+    )
     return float(cells.value.max()) if len(cells) else 0.0
 
 
@@ -169,7 +215,9 @@ def above_chance(own: pd.DataFrame) -> float:
     cells = cells.set_index("quantity")
     if not {"accuracy", "commonest"} <= {*cells.index}:
         return np.nan
-    return float(cells.value["accuracy"] - cells.value["commonest"] / cells.n["accuracy"])
+    return float(
+        cells.value["accuracy"] - cells.value["commonest"] / cells.n["accuracy"]
+    )
 
 
 def guards_of(own: pd.DataFrame) -> dict[str, str]:
@@ -178,22 +226,30 @@ def guards_of(own: pd.DataFrame) -> dict[str, str]:
     if most_recalled(own) < TEN_POINTS:
         why = "less than a tenth is recalled with any number of demonstrations"
         guards |= dict.fromkeys(NEED_RECALL, why)
-    few = results.select(own, part="replication", quantity="rate", setting=MAIN, k=K, times=OFTEN)
+    few = results.select(
+        own, part="replication", quantity="rate", setting=MAIN, k=K, times=OFTEN
+    )
     if not (few.high >= SUBSTANTIAL).any():
         guards["performance"] = "few-shot memorization does not reach 40 %"
     if not above_chance(own) >= TEN_POINTS:
-        guards |= dict.fromkeys(NEED_LABELS, "labels are less than ten points above chance")
+        guards |= dict.fromkeys(
+            NEED_LABELS, "labels are less than ten points above chance"
+        )
     return guards
 
 
-def pair_rows(own: pd.DataFrame, judge: str, k: int, draws: str, correction: str) -> pd.DataFrame:
+def pair_rows(
+    own: pd.DataFrame, judge: str, k: int, draws: str, correction: str
+) -> pd.DataFrame:
     "Changes of one pair of models, with guards; see `statistics` for what is chosen"
     recorded = results.select(own, part="effect", quantity="change")
     if (judge, k, draws) != ("near", K, "all"):
         pair = recorded.model.iloc[0]
         anew = changes_of_answers(pair, judge, k)
         anew = anew[anew.quantity == "change"].assign(model=pair)
-        recorded = pd.concat([anew, recorded[recorded["item"].isin(NEED_LABELS)]])
+        recorded = pd.concat(
+            [anew, recorded[recorded["item"].isin(NEED_LABELS)]]
+        )
     found = recorded[["model", "item", "other", "value", "low", "high", "n"]]
     found = found[~found["item"].str.contains("-")].reset_index(drop=True)
     if correction == "Bonferroni":
@@ -215,23 +271,48 @@ def over_pairs(changes: pd.DataFrame, bridge: str) -> results.Rows:
             surface = surface.drop(before if bridge == "after" else after)
     rows = results.Rows(item="surface-pairs", unit="pairs of models", n=1)
     # Student's t of two pairs is 12.7, so that their interval says nothing
-    guard = f"no more than {len(surface)} pairs of models" if len(surface) < 3 else ""
+    guard = (
+        f"no more than {len(surface)} pairs of models"
+        if len(surface) < 3
+        else ""
+    )
     for pair in surface.itertuples():
-        rows.value("statistic", pair.value, pair.low, pair.high, other=pair.Index, guard=guard)
+        rows.value(
+            "statistic",
+            pair.value,
+            pair.low,
+            pair.high,
+            other=pair.Index,
+            guard=guard,
+        )
     return rows
 
 # %% ../../nbs/icl/claims.ipynb #e5a7c4b6
 def statistics(
-    rows: pd.DataFrame,  # measured rows that claims are judged by
-    reported: pd.DataFrame,  # what the paper prints
-    judge: str = "near",  # what counts: 'near' and exact matches, 'exact' ones, or near ones that a 'reader' accepts
-    k: int = K,  # few demonstrations
-    draws: str = "all",  # of cuts and demonstrations; or the 'first'
-    bridge: str = "before",  # models of three topics that count as a pair: 'before' or 'after' the bridge
-    correction: str = "none",  # of the claims that recall is raised: 'none', or 'Bonferroni' over the five of a pair
-    zero: str = "highest",  # printed zero-shot rate that stands for each data set, or 'lowest'
+    rows: pd.DataFrame,
+    reported: pd.DataFrame,
+    judge: str = "near",
+    k: int = K,
+    draws: str = "all",
+    bridge: str = "before",
+    correction: str = "none",
+    zero: str = "highest",
 ) -> results.Rows:
-    "What the claims read: rows, `item` a claim, `other` the case, `model` a pair of models"
+    """What the claims read: rows, `item` a claim, `other` the case, `model` a pair of models
+
+    Args:
+        rows: measured rows that claims are judged by
+        reported: what the paper prints
+        judge: what counts: 'near' and exact matches, 'exact' ones, or near ones that a
+            'reader' accepts
+        k: few demonstrations
+        draws: of cuts and demonstrations; or the 'first'
+        bridge: models of three topics that count as a pair: 'before' or 'after' the
+            bridge
+        correction: of the claims that recall is raised: 'none', or 'Bonferroni' over
+            the five of a pair
+        zero: printed zero-shot rate that stands for each data set, or 'lowest'
+    """
     made = printed_rows(reported, zero)
     made.add(copied_rows(rows))
     pairs = []
@@ -245,19 +326,29 @@ def statistics(
     return made
 
 # %% ../../nbs/icl/claims.ipynb #a7c9e6d8
-FIVE, THREE, BRIDGED = (f"planted:{name}+swapped" for name in ("file", "unbridged", "bridged"))
+FIVE, THREE, BRIDGED = (
+    f"planted:{name}+swapped" for name in ("file", "unbridged", "bridged")
+)
 
 
-def counted(rows: pd.DataFrame, pair: str, setting: str, k: int, times: int) -> tuple[int, int]:
+def counted(
+    rows: pd.DataFrame, pair: str, setting: str, k: int, times: int
+) -> tuple[int, int]:
     "Items of a pair that are reproduced, and all that count"
-    cell = dict(model=pair, part="replication", setting=setting, k=k, times=times)
+    cell = dict(
+        model=pair, part="replication", setting=setting, k=k, times=times
+    )
     cells = results.select(rows, **cell, quantity=["exact", "near_exact"])
     return int(cells.value.sum()), int(cells.n.max())
 
 
 def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
     "How much likelier (nats) five demonstrations make the first token of the true second piece"
-    cells = results.select(rows, model=pair, part="token", near=1, times=times).set_index("k").value
+    cells = (
+        results.select(rows, model=pair, part="token", near=1, times=times)
+        .set_index("k")
+        .value
+    )
     return cells[5] - cells[0]
 
 
@@ -278,7 +369,9 @@ def facts(measured: pd.DataFrame) -> dict:
     found["lift"] = lift(rows, FIVE, OFTEN)
     found["csv_lift"] = lift(rows, THREE, OFTEN)
     found["no_lift"] = max(lift(rows, pair, 0) for pair in (FIVE, THREE)) <= 0
-    copies = results.select(rows, part="guess", group="copy", quantity="rate", k=200)
+    copies = results.select(
+        rows, part="guess", group="copy", quantity="rate", k=200
+    )
     copied = copies.groupby("dataset").value.mean()
     found["copy_rte"] = 100 * copied["rte"]
     found["copy_trec"] = 100 * copied["trec"]
@@ -289,7 +382,9 @@ def facts(measured: pd.DataFrame) -> dict:
         found[f"gain_{name}"] = 100 * board.value["surface", pair]
     found["stable_loss"] = -100 * board.value["stable", BRIDGED]
     found["instruction"] = 100 * board.value["instruction", FIVE]
-    found["memorized_accuracy"] = 100 * (above_chance(rows[rows.model == BRIDGED]) + 1 / 3)
+    found["memorized_accuracy"] = 100 * (
+        above_chance(rows[rows.model == BRIDGED]) + 1 / 3
+    )
 
     def all_are(word, *lines):
         return all(verdict[line] == word for line in lines)
@@ -298,15 +393,25 @@ def facts(measured: pd.DataFrame) -> dict:
         claims.FAILS, ("surface", THREE)
     )
     found["pairs_open"] = all_are(claims.OPEN, ("surface-pairs", ""))
-    found["called"] = all_are(claims.FAILS, ("called", FIVE), ("called", BRIDGED))
-    found["labels"] = all_are(claims.HOLDS, ("labels", FIVE), ("labels", BRIDGED))
+    found["called"] = all_are(
+        claims.FAILS, ("called", FIVE), ("called", BRIDGED)
+    )
+    found["labels"] = all_are(
+        claims.HOLDS, ("labels", FIVE), ("labels", BRIDGED)
+    )
     found["shuffled"] = all_are(claims.HOLDS, ("shuffled", BRIDGED))
     found["key"] = all_are(claims.HOLDS, ("key", BRIDGED))
     found["context"] = all_are(claims.HOLDS, ("context", BRIDGED))
-    found["levels"] = all_are(claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED))
+    found["levels"] = all_are(
+        claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED)
+    )
     found["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
     found["exact"] = all_are(claims.SMALL, ("exact", FIVE))
-    found["guarded"] = all_are(claims.OPEN, ("memorized", BRIDGED), ("own_control", THREE))
-    own = results.select(rows, model=BRIDGED, part="effect", item="key-own", quantity="change")
+    found["guarded"] = all_are(
+        claims.OPEN, ("memorized", BRIDGED), ("own_control", THREE)
+    )
+    own = results.select(
+        rows, model=BRIDGED, part="effect", item="key-own", quantity="change"
+    )
     found["topic"] = bool((own.low < 0).all() and (own.high > 0).all())
     return found

@@ -16,7 +16,14 @@ from ..core import say
 from .judges import derivable
 from .method import SETTINGS
 from .prompts import Task, pieces
-from .replication import constant, copied, in_long_form, matches_of, passed, share_rows
+from memnb.icl.replication import (
+    constant,
+    copied,
+    in_long_form,
+    matches_of,
+    passed,
+    share_rows,
+)
 
 # %% ../../nbs/icl/controls.ipynb #8f063701
 def guess_rows(task: Task, ks: list, **more):
@@ -24,12 +31,20 @@ def guess_rows(task: Task, ks: list, **more):
     rows, q = [], task.queries
     for k in ks:
         demos = task.demos[:k]
-        guesses = dict(copy=copied(task, demos), constant=[constant(demos)] * len(q))
+        guesses = dict(
+            copy=copied(task, demos), constant=[constant(demos)] * len(q)
+        )
         for group, answers in guesses.items():
-            found = [v for v, telling in zip(passed(task, answers), task.telling) if telling]
+            found = [
+                v
+                for v, telling in zip(passed(task, answers), task.telling)
+                if telling
+            ]
             e, c = found.count("exact"), found.count("near")
             at = dict(part="guess", dataset=task.name, group=group, k=k, **more)
-            rows += share_rows(at, dict(exact=e, near_exact=c), "rate", e + c, len(found))
+            rows += share_rows(
+                at, dict(exact=e, near_exact=c), "rate", e + c, len(found)
+            )
     return in_long_form(rows)
 
 # %% ../../nbs/icl/controls.ipynb #52adb78d
@@ -42,10 +57,16 @@ def paper_task(dataset: str, seed: int = 0) -> Task:
     "Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart"
     frame, most = data.load(dataset, "train"), _ASKED + max(PAPER_KS)
     d = pieces(frame, seed)
-    at = plant.balanced(d.label_name.tolist(), min(most, len(d)), f"{seed} paper")
-    q, demos = (d.iloc[x].reset_index(drop=True) for x in (at[:_ASKED], at[_ASKED:]))
+    at = plant.balanced(
+        d.label_name.tolist(), min(most, len(d)), f"{seed} paper"
+    )
+    q, demos = (
+        d.iloc[x].reset_index(drop=True) for x in (at[:_ASKED], at[_ASKED:])
+    )
     rivals = pd.concat([q, demos]).groupby("first").second.agg(set).to_dict()
-    return Task(dataset, dataset, "train", q, demos, "sentence1" in frame, rivals)
+    return Task(
+        dataset, dataset, "train", q, demos, "sentence1" in frame, rivals
+    )
 
 
 def paper_rows(dataset: str, draws: int = 3, seed: int = 0):
@@ -53,10 +74,14 @@ def paper_rows(dataset: str, draws: int = 3, seed: int = 0):
     parts = []
     for i in range(draws):
         t = paper_task(dataset, seed=seed + i)
-        parts.append(guess_rows(t, [k for k in PAPER_KS if k <= len(t.demos)], repeat=i))
+        parts.append(
+            guess_rows(t, [k for k in PAPER_KS if k <= len(t.demos)], repeat=i)
+        )
         if t.pair and not i:
             of = sum(map(derivable, t.queries["first"], t.queries.second))
-            at = dict(part="content", dataset=dataset, n=len(t.queries), unit="texts")
+            at = dict(
+                part="content", dataset=dataset, n=len(t.queries), unit="texts"
+            )
             parts.append([at | dict(quantity="derivable", value=of)])
     return in_long_form(*parts)
 
@@ -75,9 +100,13 @@ def record_controls(profile: str, seed: int = 0):
         try:
             rows = paper_rows(name, seed=seed).round(6)
         except OSError as e:
-            say(f"{name} is not at hand, its recorded rows stay: {str(e).splitlines()[0][:80]}")
+            say(
+                f"{name} is not at hand, its recorded rows stay: {str(e).splitlines()[0][:80]}"
+            )
             continue
-        parts.append(results.record("icl", rows, profile, seed, model=f"copy:{name}"))
+        parts.append(
+            results.record("icl", rows, profile, seed, model=f"copy:{name}")
+        )
     return in_long_form(*parts)
 
 
@@ -85,7 +114,9 @@ def by_repeat(rows):
     "Long rows with `repeat`, over these draws: DataFrame: dataset, group, k, value (mean), smallest, largest, repeats, n"
     d = results.select(rows, part="guess", quantity="rate")
     g = d.groupby(["dataset", "group", "k"], sort=False)
-    out = g.value.agg(value="mean", smallest="min", largest="max", repeats="size")
+    out = g.value.agg(
+        value="mean", smallest="min", largest="max", repeats="size"
+    )
     return out.assign(n=g.n.median()).reset_index()
 
 # %% ../../nbs/icl/controls.ipynb #123a6976
@@ -105,7 +136,11 @@ class World:
 
 # %% ../../nbs/icl/controls.ipynb #e1b8262e
 WORLD_KS = 0, 1, 2, 4, 8
-WORLD_SETTINGS = *SETTINGS, "twins", "foreign"  # own demonstrations; never shown; of the next set
+WORLD_SETTINGS = (
+    *SETTINGS,
+    "twins",
+    "foreign",
+)  # own demonstrations; never shown; of the next set
 
 
 def invented(w: World, seed: int = None) -> list:
@@ -113,20 +148,29 @@ def invented(w: World, seed: int = None) -> list:
     rng = np.random.default_rng([w.seed if seed is None else seed, 7])
     common, out = rng.integers(w.words, size=(w.shared, w.piece)), []
     for _ in range(w.sets):
-        first = np.concatenate([common, rng.integers(w.words, size=(w.items - w.shared, w.piece))])
+        first = np.concatenate(
+            [common, rng.integers(w.words, size=(w.items - w.shared, w.piece))]
+        )
         second = rng.integers(w.words, size=(w.items, w.piece))
         out.append((first, second, rng.integers(w.labels, size=w.items)))
     return out
 
 
-def written(w: World, data: tuple, at: list, setting: str, ask: bool = False) -> list:
+def written(
+    w: World, data: tuple, at: list, setting: str, ask: bool = False
+) -> list:
     "Lines `at` of a set as tokens of a document; of a question, where the second piece of the last line is left out. Controls look like 'pairs'"
-    sep, end, start, label = range(w.words, w.words + 4)  # tokens that are no words
+    sep, end, start, label = range(
+        w.words, w.words + 4
+    )  # tokens that are no words
     out = [start] * (setting == "full")
     for n, i in enumerate(at):
         first, second, l = (x[i] for x in data)
         solved = not ask or n < len(at) - 1
-        out += [label + int(l)] * (setting in ("full", "pairs_labels")) + [*map(int, first), sep]
+        out += [label + int(l)] * (setting in ("full", "pairs_labels")) + [
+            *map(int, first),
+            sep,
+        ]
         if solved:
             out += [*map(int, second), end]
     return out
@@ -139,22 +183,36 @@ def world_documents(w: World) -> list:
         left = np.full(w.items, w.times)
         while left.any():
             n = int(np.exp(rng.uniform(0, np.log(w.most))))
-            at = rng.choice(w.items, min(n, (left > 0).sum()), replace=False, p=left / left.sum())
+            at = rng.choice(
+                w.items,
+                min(n, (left > 0).sum()),
+                replace=False,
+                p=left / left.sum(),
+            )
             left[at] -= 1
             docs.append(written(w, lines, at, SETTINGS[rng.integers(3)]))
     return [docs[i] for i in rng.permutation(len(docs))]
 
 # %% ../../nbs/icl/controls.ipynb #a3c808d3
-def trained(w: World = World(), epochs: float = 6, width: int = 64, layers: int = 2):
+def trained(
+    w: World = World(), epochs: float = 6, width: int = 64, layers: int = 2
+):
     "A tiny GPT that has seen the world: gpt.Fit"
     docs = world_documents(w)
     length = 1 + (w.most - 1) * (2 * w.piece + 3)
-    c = gpt.Config(layers=layers, d=width, vocab=w.words + 3 + w.labels, length=length)
+    c = gpt.Config(
+        layers=layers, d=width, vocab=w.words + 3 + w.labels, length=length
+    )
     how = dict(batch=16, seed=w.seed, bits=False, every=10**6)
     return gpt.fit(c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **how)
 
 
-def world_answers(fit, w: World = World(), ks: list = WORLD_KS, settings: list = WORLD_SETTINGS):
+def world_answers(
+    fit,
+    w: World = World(),
+    ks: list = WORLD_KS,
+    settings: list = WORLD_SETTINGS,
+):
     "Every shared first piece of every set is asked for: DataFrame as from `judged`: setting, k, idx, match, ..."
     sets, never, rows = invented(w), invented(w, w.seed + 1000), []
     for k in ks:
@@ -163,16 +221,30 @@ def world_answers(fit, w: World = World(), ks: list = WORLD_KS, settings: list =
                 continue
             rng, asked, truth = np.random.default_rng([w.seed, 9, k]), [], []
             for n, lines in enumerate(sets):
-                around = dict(twins=never[n], foreign=sets[(n + 1) % w.sets]).get(s, lines)
+                around = dict(
+                    twins=never[n], foreign=sets[(n + 1) % w.sets]
+                ).get(s, lines)
                 for i in range(w.shared):
-                    at = rng.choice(np.arange(w.shared, w.items), k, replace=False)
-                    ask = written(w, lines, [i], s, True)[s == "full" and k > 0 :]
+                    at = rng.choice(
+                        np.arange(w.shared, w.items), k, replace=False
+                    )
+                    ask = written(w, lines, [i], s, True)[
+                        s == "full" and k > 0 :
+                    ]
                     asked.append([*written(w, around, at, s), *ask])
                     truth.append(lines[1][i])
-            same = (fit.generate(np.array(asked), w.piece) == np.array(truth)).all(1)
+            same = (
+                fit.generate(np.array(asked), w.piece) == np.array(truth)
+            ).all(1)
             match = np.where(same, "exact", "inexact")
-            cell = dict(dataset="world", setting=s, k=k, other=False, copied=False)
-            rows.append(pd.DataFrame(dict(idx=range(len(match)), match=match)).assign(**cell))
+            cell = dict(
+                dataset="world", setting=s, k=k, other=False, copied=False
+            )
+            rows.append(
+                pd.DataFrame(dict(idx=range(len(match)), match=match)).assign(
+                    **cell
+                )
+            )
     return pd.concat(rows, ignore_index=True)
 
 

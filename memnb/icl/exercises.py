@@ -26,7 +26,10 @@ def _by_whose(predicted, run):
     names = dict(pairs="own", foreign="other", twins="held_out")
     source = run.setting.map(names).where(run.k > 0, "none")
     recall = (run.match == "exact").groupby(source).mean()
-    return {w: (predicted[w], float(recall[w])) for w in ("none", "own", "other", "held_out")}
+    return {
+        w: (predicted[w], float(recall[w]))
+        for w in ("none", "own", "other", "held_out")
+    }
 
 
 RUN_READERS = dict(quantiles=_quantiles, by_whose=_by_whose)
@@ -44,14 +47,14 @@ def _cut(cut):
             if f"{first} {second}" != text:
                 return "the two pieces must be the text again, a blank between them"
             lengths[len(first.split())] += 1
-        if sorted(lengths) != [j for j in range(1, n) if 6 * n <= 10 * j <= 8 * n]:
+        if sorted(lengths) != [
+            j for j in range(1, n) if 6 * n <= 10 * j <= 8 * n
+        ]:
             return f"of {n} words the first piece has {min(lengths)} to {max(lengths)}"
         # even draws have a smaller p once in a million times
         if chisquare(list(lengths.values())).pvalue < 1e-6:
             counts = ", ".join(f"{j}: {lengths[j]}" for j in sorted(lengths))
-            return (
-                f"of {n} words, each length should be drawn about as often (words: times {counts})"
-            )
+            return f"of {n} words, each length should be drawn about as often (words: times {counts})"
     return ""
 
 

@@ -15,7 +15,14 @@ from .controls import PAPER_KS, by_repeat
 from .method import MAIN, SETTINGS
 from .prompts import TITLES
 from .replication import OFTEN
-from .tables import HIDDEN, NAMES, SPELLED, accuracies, memorization_cells, overall
+from memnb.icl.tables import (
+    HIDDEN,
+    NAMES,
+    SPELLED,
+    accuracies,
+    memorization_cells,
+    overall,
+)
 
 # %% ../../nbs/icl/figures.ipynb #ac0fd0c3
 INTERVAL = "95 % Clopper-Pearson"
@@ -34,10 +41,14 @@ def _cells(measured):
 
 def _look(name, who="shown"):
     "Colour, marker and line of a model, or of its controls"
-    color, marker = LOOKS.get(name, (plots.color("smollm2"), "v^sP"[len(name) % 4]))
+    color, marker = LOOKS.get(
+        name, (plots.color("smollm2"), "v^sP"[len(name) % 4])
+    )
     if who == "never":
         return dict(color=plots.GREY, marker=marker, ls=":", ms=3)
-    return dict(color=color, marker=marker, ls="-" if who == "shown" else "--", ms=4)
+    return dict(
+        color=color, marker=marker, ls="-" if who == "shown" else "--", ms=4
+    )
 
 
 def _over_k(ax, ks, k, hits, n, **look):
@@ -60,8 +71,16 @@ def _curves(ax, ks, d, exact=False):
 
 
 def _legend(fig, axs):
-    found = {l: h for ax in axs for h, l in zip(*ax.get_legend_handles_labels())}
-    fig.legend(found.values(), found, fontsize=7, loc="outside right center", handlelength=1.5)
+    found = {
+        l: h for ax in axs for h, l in zip(*ax.get_legend_handles_labels())
+    }
+    fig.legend(
+        found.values(),
+        found,
+        fontsize=7,
+        loc="outside right center",
+        handlelength=1.5,
+    )
 
 
 def _printed_range(ax, ks: list[int], reported: pd.DataFrame) -> None:
@@ -79,7 +98,12 @@ def _printed_range(ax, ks: list[int], reported: pd.DataFrame) -> None:
         else:
             continue
         ends = [float(rates[span, f"rate_{end}"]) for end in ("low", "high")]
-        ax.plot([place - 0.3] * 2, ends, **look, label="GPT-4, paper:\nlowest and highest set")
+        ax.plot(
+            [place - 0.3] * 2,
+            ends,
+            **look,
+            label="GPT-4, paper:\nlowest and highest set",
+        )
 
 
 def _printed_sets(ax, ks: list[int], reported: pd.DataFrame) -> None:
@@ -89,14 +113,18 @@ def _printed_sets(ax, ks: list[int], reported: pd.DataFrame) -> None:
     for rate in printed.itertuples():
         ax.plot(place, float(rate.value), **dict(plots.HOLLOW, ms=4))
         name = TITLES.get(rate.dataset, rate.dataset)
-        ax.annotate(name, (place + 0.15, float(rate.value)), fontsize=6, va="center")
+        ax.annotate(
+            name, (place + 0.15, float(rate.value)), fontsize=6, va="center"
+        )
     ax.set_xlim(-0.6, len(ks) + 0.5)
 
 
 def _foot(measured, d, interval=INTERVAL):
     n = sorted({int(x) for x in d.n if x})
     span = f"{n[0]} to {n[-1]}" if len(n) > 1 else f"{n[0]}"
-    rows = measured[measured.model.isin(set(d.model))].replace(dict(model=NAMES))
+    rows = measured[measured.model.isin(set(d.model))].replace(
+        dict(model=NAMES)
+    )
     return plots.foot(rows, f"{span} items per point", interval)
 
 # %% ../../nbs/icl/figures.ipynb #c34741a8
@@ -107,7 +135,9 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
         return plots.placeholder("replication: not measured")
     ks = sorted({*map(int, cells.k)})
     with plots.style():
-        fig, axs = plt.subplots(3, 2, figsize=(7.5, 6), sharex=True, sharey=True)
+        fig, axs = plt.subplots(
+            3, 2, figsize=(7.5, 6), sharex=True, sharey=True
+        )
         for setting, row in zip(SETTINGS, axs):
             own = cells[cells.setting == setting]
             for ax, exact in zip(row, (False, True)):
@@ -141,13 +171,29 @@ def fig3(measured, reported=None):
     names = list(dict.fromkeys(d.name))
     with plots.style():
         size = 1.5 + 1.5 * len(names), 4.5
-        fig, axs = plt.subplots(3, len(names), figsize=size, sharey=True, squeeze=False)
+        fig, axs = plt.subplots(
+            3, len(names), figsize=size, sharey=True, squeeze=False
+        )
         for row, s in zip(axs, SETTINGS):
             for ax, name in zip(row, names):
-                g, color = d[(d.name == name) & (d.setting == s)], _look(name)["color"]
-                at, exact, near = [str(int(k)) for k in g.k], g.exact / g.n, g.near_exact / g.n
+                g, color = (
+                    d[(d.name == name) & (d.setting == s)],
+                    _look(name)["color"],
+                )
+                at, exact, near = (
+                    [str(int(k)) for k in g.k],
+                    g.exact / g.n,
+                    g.near_exact / g.n,
+                )
                 ax.bar(at, exact, color=color, label="exact")
-                ax.bar(at, near, bottom=exact, color=color, alpha=0.4, label="near-exact")
+                ax.bar(
+                    at,
+                    near,
+                    bottom=exact,
+                    color=color,
+                    alpha=0.4,
+                    label="near-exact",
+                )
                 ax.tick_params(labelsize=7)
             row[0].set_ylabel(SPELLED[s], fontsize=8)
         for name, above, below in zip(names, axs[0], axs[-1]):
@@ -159,24 +205,34 @@ def fig3(measured, reported=None):
         f"{OFTEN} times or more where that is known. If near matches turn into exact ones, as the paper "
         "reports, the dark part grows at the cost of the pale one."
     )
-    return plots.finish(fig, "Exact and near-exact matches", _foot(measured, d, ""), caption)
+    return plots.finish(
+        fig, "Exact and near-exact matches", _foot(measured, d, ""), caption
+    )
 
 # %% ../../nbs/icl/figures.ipynb #d5de7f66
 def fig4(measured, reported):
     "Figure 4: performance beside memorization, a row a setting"
     d, parts = _cells(measured).query("who != 'never'"), []
-    for (name, model, s, who), _ in d.groupby(["name", "model", "dataset", "who"], sort=False):
+    for (name, model, s, who), _ in d.groupby(
+        ["name", "model", "dataset", "who"], sort=False
+    ):
         rows = measured[measured.model == model]
         groups = {"shown": "-", "never": ":"} if who == "shown" else {"": "--"}
         for group, ls in groups.items():
             parts.append((name, group, ls, accuracies(rows, s, group=group)))
     parts = [p for p in parts if len(p[-1])]
     if not parts:
-        return plots.placeholder("performance: one label is all that is said, or not measured")
-    ks = sorted({int(k) for k in d.k} | {int(k) for *_, g in parts for k in g.k})
+        return plots.placeholder(
+            "performance: one label is all that is said, or not measured"
+        )
+    ks = sorted(
+        {int(k) for k in d.k} | {int(k) for *_, g in parts for k in g.k}
+    )
     level = float(results.select(reported, what="threshold").value.iloc[0])
     with plots.style():
-        fig, axs = plt.subplots(3, 2, figsize=(7.5, 6), sharex=True, sharey="col")
+        fig, axs = plt.subplots(
+            3, 2, figsize=(7.5, 6), sharex=True, sharey="col"
+        )
         for (left, right), s in zip(axs, SETTINGS):
             for name, group, ls, g in parts:
                 look = _look(name) | dict(ls=ls)
@@ -186,8 +242,14 @@ def fig4(measured, reported):
             _curves(right, ks, d[d.setting == s])
             gains = "paper: performance\ngains from here on"
             right.axhline(level, color="black", lw=0.8, label=gains)
-            left.set(title=f"{SPELLED[s]}: performance", ylabel="accuracy", ylim=(-0.03, 1.03))
-            right.set(title=f"{SPELLED[s]}: memorization", ylabel="share reproduced")
+            left.set(
+                title=f"{SPELLED[s]}: performance",
+                ylabel="accuracy",
+                ylim=(-0.03, 1.03),
+            )
+            right.set(
+                title=f"{SPELLED[s]}: memorization", ylabel="share reproduced"
+            )
         for ax in axs[-1]:
             ax.set_xlabel("demonstrations k")
         _legend(fig, axs.flat)
@@ -208,15 +270,25 @@ def fig_x_tokens(measured, reported=None):
     if not names:
         return plots.placeholder("log-probabilities by token: not measured")
     with plots.style():
-        size = dict(figsize=(2.5 + 2.3 * len(names), 2.8), sharey=True, squeeze=False)
+        size = dict(
+            figsize=(2.5 + 2.3 * len(names), 2.8), sharey=True, squeeze=False
+        )
         fig, axs = plt.subplots(1, len(names), **size)
         for ax, m in zip(axs[0], names):
             for (times, k), g in d[d.model == m].groupby(["times", "k"]):
                 who = "in training" if times else "not in training"
                 color = LOOKS["bridged"][0] if times else plots.GREY
-                look = dict(color=color, ls="-" if k else "--", marker="o" if k else "s")
-                plots.errorbar(ax, g, "near", label=f"{who}, k = {k:.0f}", **look)
-            ax.set(xlabel="token of the second piece", title=NAMES[m], xticks=range(1, 6))
+                look = dict(
+                    color=color, ls="-" if k else "--", marker="o" if k else "s"
+                )
+                plots.errorbar(
+                    ax, g, "near", label=f"{who}, k = {k:.0f}", **look
+                )
+            ax.set(
+                xlabel="token of the second piece",
+                title=NAMES[m],
+                xticks=range(1, 6),
+            )
         axs[0, 0].set_ylabel("log-probability (nats)")
         _legend(fig, axs[0])
     n = d[d.near == 1].n
@@ -227,7 +299,9 @@ def fig_x_tokens(measured, reported=None):
         "follows the line break: there texts of training are about a nat likelier than controls, after it "
         "much more."
     )
-    return plots.finish(fig, "Where in the answer the memory is lost", foot, caption)
+    return plots.finish(
+        fig, "Where in the answer the memory is lost", foot, caption
+    )
 
 # %% ../../nbs/icl/figures.ipynb #d81a5c02
 # comparisons of two prompts, as `item` of the rows -> what is changed, in words
@@ -250,14 +324,22 @@ COMPARED = {
 
 def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
     "What each change of the prompt adds to recall, of texts of training less controls: a row a change"
-    changes = measured[(measured.part == "effect") & (measured.quantity == "change")]
-    changes = changes[changes.model.isin(NAMES) & changes["item"].isin(COMPARED)]
+    changes = measured[
+        (measured.part == "effect") & (measured.quantity == "change")
+    ]
+    changes = changes[
+        changes.model.isin(NAMES) & changes["item"].isin(COMPARED)
+    ]
     if not len(changes):
-        return plots.placeholder("no pair of models with known repetitions was measured")
+        return plots.placeholder(
+            "no pair of models with known repetitions was measured"
+        )
     places = {item: place for place, item in enumerate(COMPARED)}
     with plots.style():
         fig, ax = plt.subplots(figsize=(7.5, 4.4))
-        ax.axvspan(-10, 10, color="#EEEEEE", zorder=0, label="less than ten points")
+        ax.axvspan(
+            -10, 10, color="#EEEEEE", zorder=0, label="less than ten points"
+        )
         ax.axvline(0, color="black", lw=0.8)
         for shift, (model, name) in zip((-0.24, 0, 0.24), NAMES.items()):
             own = changes[changes.model == model]
@@ -276,33 +358,55 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "three topics recall a twentieth, whatever the prompt, so that only gains could show."
     )
     n = f"{changes.n.min():.0f} to {changes.n.max():.0f} texts per point"
-    foot = plots.foot(changes.replace(dict(model=NAMES)), n, "95 %, of a paired difference")
-    return plots.finish(fig, "What each element of the prompt adds to recall", foot, caption)
+    foot = plots.foot(
+        changes.replace(dict(model=NAMES)), n, "95 %, of a paired difference"
+    )
+    return plots.finish(
+        fig, "What each element of the prompt adds to recall", foot, caption
+    )
 
 # %% ../../nbs/icl/figures.ipynb #2e74341c
 def fig_x_dose(measured, reported=None):
     "Recall by number of repetitions, a line for each number of demonstrations"
-    d = overall(measured[measured.model == "planted:file+swapped"], by_times=True, setting=MAIN)
+    d = overall(
+        measured[measured.model == "planted:file+swapped"],
+        by_times=True,
+        setting=MAIN,
+    )
     if not len(d):
-        return plots.placeholder("no model with several numbers of repetitions was measured")
+        return plots.placeholder(
+            "no model with several numbers of repetitions was measured"
+        )
     doses, ks = sorted({*map(int, d.times)}), sorted({*map(int, d.k)})
     with plots.style():
         fig, ax = plt.subplots(figsize=(6, 2.9))
-        for k, color in zip(ks, plots.dose_colors([k + 1 for k in ks]).values()):
+        for k, color in zip(
+            ks, plots.dose_colors([k + 1 for k in ks]).values()
+        ):
             g = d[d.k == k].sort_values("times")
             look = dict(color=color, marker="o", ls="-", label=f"k = {k}")
             _over_k(ax, doses, g.times, g.exact + g.near_exact, g.n, **look)
         ax.set_xticks(range(len(doses)), doses)
-        ax.set(xlabel="repetitions in fine-tuning", ylabel="share reproduced", ylim=(-0.02, 0.4))
+        ax.set(
+            xlabel="repetitions in fine-tuning",
+            ylabel="share reproduced",
+            ylim=(-0.02, 0.4),
+        )
         ax.legend(loc="upper left")
     caption = (
         "Prompts of pairs and labels; the models of five topics. At 0 are the controls: what is "
         "reproduced of them is a guess."
     )
-    return plots.finish(fig, "Recall by number of repetitions", _foot(measured, d), caption)
+    return plots.finish(
+        fig, "Recall by number of repetitions", _foot(measured, d), caption
+    )
 
 # %% ../../nbs/icl/figures.ipynb #04e0eb9f
-_WHOSE = dict(pairs="the same set", twins="a set not in training", foreign="another known set")
+_WHOSE = dict(
+    pairs="the same set",
+    twins="a set not in training",
+    foreign="another known set",
+)
 
 
 def fig_x_world(measured, reported=None):
@@ -310,24 +414,41 @@ def fig_x_world(measured, reported=None):
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
         return plots.placeholder("the world where it must hold: not measured")
-    ks, looks = sorted({*map(int, d.k)}), dict(pairs="#08306B", twins="#CC79A7", foreign="#009E73")
+    ks, looks = (
+        sorted({*map(int, d.k)}),
+        dict(pairs="#08306B", twins="#CC79A7", foreign="#009E73"),
+    )
     zero = d[(d.setting == "pairs") & (d.k == 0)]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6, 2.9))
         for s, color in looks.items():
-            g = pd.concat([zero, d[(d.setting == s) & (d.k > 0)]]).sort_values("k")
-            look = dict(label=f"pairs of {_WHOSE[s]}", color=color, marker="o", ls="-")
+            g = pd.concat([zero, d[(d.setting == s) & (d.k > 0)]]).sort_values(
+                "k"
+            )
+            look = dict(
+                label=f"pairs of {_WHOSE[s]}", color=color, marker="o", ls="-"
+            )
             _over_k(ax, ks, g.k, g.exact, g.n, **look)
-        ax.axhline(0.25, color=plots.GREY, lw=0.8, label="one of four, by chance")
+        ax.axhline(
+            0.25, color=plots.GREY, lw=0.8, label="one of four, by chance"
+        )
         ax.set_xticks(range(len(ks)), ks)
-        ax.set(xlabel="demonstrations k", ylabel="share reproduced", ylim=(-0.03, 1.05))
+        ax.set(
+            xlabel="demonstrations k",
+            ylabel="share reproduced",
+            ylim=(-0.03, 1.05),
+        )
         _legend(fig, [ax])
     caption = (
         "Each first piece is in four data sets, with four second pieces, and the model knows them "
         "all. Alone it can be right in one of four cases. Pairs of the same set say which is meant."
     )
-    foot = plots.foot(measured[measured.model == "gpt"], f"{d.n.max()} first pieces", INTERVAL)
-    return plots.finish(fig, "A world where demonstrations must call memories", foot, caption)
+    foot = plots.foot(
+        measured[measured.model == "gpt"], f"{d.n.max()} first pieces", INTERVAL
+    )
+    return plots.finish(
+        fig, "A world where demonstrations must call memories", foot, caption
+    )
 
 # %% ../../nbs/icl/figures.ipynb #29724032
 def fig_x_copies(measured, reported):
@@ -336,19 +457,36 @@ def fig_x_copies(measured, reported):
     rates = by_repeat(m[m.dataset != HIDDEN.lower()])
     sets, ks = list(dict.fromkeys(rates.dataset)), list(PAPER_KS)
     if not sets:
-        return plots.placeholder("the paper's data sets without a model: not measured")
+        return plots.placeholder(
+            "the paper's data sets without a model: not measured"
+        )
     printed = results.select(reported, what="rate", where="§5.1, observation 2")
     with plots.style():
-        fig, axs = plt.subplots(1, len(sets), figsize=(7.5, 2.7), sharey=True, squeeze=False)
+        fig, axs = plt.subplots(
+            1, len(sets), figsize=(7.5, 2.7), sharey=True, squeeze=False
+        )
         for ax, s in zip(axs[0], sets):
             g = results.select(rates, dataset=s, group="copy")
             at = [ks.index(int(k)) for k in g.k]
-            ax.fill_between(at, g.smallest, g.largest, color=plots.GREY, alpha=0.4, lw=0)
-            ax.plot(at, g.value, "o-", ms=4, color="#666666", label="copy, no model")
+            ax.fill_between(
+                at, g.smallest, g.largest, color=plots.GREY, alpha=0.4, lw=0
+            )
+            ax.plot(
+                at, g.value, "o-", ms=4, color="#666666", label="copy, no model"
+            )
             for r in printed[printed.dataset == s].itertuples():
-                ax.plot(len(ks) - 1, float(r.value), **plots.HOLLOW, label="GPT-4, paper")
+                ax.plot(
+                    len(ks) - 1,
+                    float(r.value),
+                    **plots.HOLLOW,
+                    label="GPT-4, paper",
+                )
             ax.set_xticks(range(len(ks)), ks)
-            ax.set(title=TITLES.get(s, s), xlabel="demonstrations k", ylim=(-0.02, 0.82))
+            ax.set(
+                title=TITLES.get(s, s),
+                xlabel="demonstrations k",
+                ylim=(-0.02, 0.82),
+            )
         axs[0, 0].set_ylabel("share reproduced")
         _legend(fig, axs[0])
     n = sorted({int(x) for x in rates.n})
@@ -356,5 +494,11 @@ def fig_x_copies(measured, reported):
         "The second piece of the demonstration whose first piece is most similar, for instances "
         "that need memory. Hollow: what the paper prints of GPT-4 with 200 demonstrations."
     )
-    foot = plots.foot(m.drop(columns="model"), f"{n[0]} to {n[-1]} instances", "range of 3 draws")
-    return plots.finish(fig, "What a copy reproduces, without any memory", foot, caption)
+    foot = plots.foot(
+        m.drop(columns="model"),
+        f"{n[0]} to {n[-1]} instances",
+        "range of 3 draws",
+    )
+    return plots.finish(
+        fig, "What a copy reproduces, without any memory", foot, caption
+    )

@@ -22,7 +22,9 @@ K = 25
 EXACT, NEAR = ["exact"], ["exact", "near"]
 
 
-def reproduced(answers: pd.DataFrame, matches: list[str] = NEAR) -> pd.DataFrame:
+def reproduced(
+    answers: pd.DataFrame, matches: list[str] = NEAR
+) -> pd.DataFrame:
     """Which items are reproduced beyond a guess, of answers from `judged` with `times`: 1 and 0.
 
     A row an item and draw (times, idx, draw), a column a prompt (setting, k). A copy of a demonstration, or the one
@@ -33,7 +35,9 @@ def reproduced(answers: pd.DataFrame, matches: list[str] = NEAR) -> pd.DataFrame
     draws = answers.draw if "draw" in answers else 0
     counted = answers.assign(right=right.astype(float), draw=draws)
     counted = counted[~answers.match.isin(UNCOUNTED)]
-    return counted.pivot(index=["times", "idx", "draw"], columns=["setting", "k"], values="right")
+    return counted.pivot(
+        index=["times", "idx", "draw"], columns=["setting", "k"], values="right"
+    )
 
 
 def paired(step: pd.Series) -> tuple[float, float, float]:
@@ -50,7 +54,9 @@ def paired(step: pd.Series) -> tuple[float, float, float]:
         for share in stats.binom_ci(gained, gained + lost):
             ends.append((2 * share - 1) * (gained + lost) / n)
     else:
-        test = permutation_test([items], np.mean, permutation_type="samples", rng=0)
+        test = permutation_test(
+            [items], np.mean, permutation_type="samples", rng=0
+        )
         ends += stats.mean_ci(items)[1:]
         if test.pvalue >= 0.05:
             ends.append(0.0)
@@ -94,32 +100,66 @@ def changes_at(k: int) -> list[tuple]:
         ("smallest", "k = 0 to 5", (MAIN, 0), (MAIN, 5)),
         ("exact", f"k = 0 to {k}, exact", (MAIN, 0), (MAIN, k)),
         ("context", f"pairs only, k = 0 to {k}", ("pairs", 0), ("pairs", k)),
-        ("labels", f"full to pairs and labels, k = {k}", ("full", k), (MAIN, k)),
-        ("instruction", "pairs and labels to full, k = 0", (MAIN, 0), ("full", 0)),
+        (
+            "labels",
+            f"full to pairs and labels, k = {k}",
+            ("full", k),
+            (MAIN, k),
+        ),
+        (
+            "instruction",
+            "pairs and labels to full, k = 0",
+            (MAIN, 0),
+            ("full", 0),
+        ),
         ("key", f"full to pairs, k = {k}", ("full", k), ("pairs", k)),
         ("key-pairs", f"pairs only, k = 0 to {k}", ("pairs", 0), ("pairs", k)),
-        ("key-own", f"foreign pairs to own pairs, k = {k}", ("foreign", k), ("pairs", k)),
-        ("called", f"pairs never shown to pairs shown, k = {k}", ("twins", k), ("pairs", k)),
-        ("shuffled", f"true to shuffled labels, k = {k}", (MAIN, k), ("shuffled", k)),
+        (
+            "key-own",
+            f"foreign pairs to own pairs, k = {k}",
+            ("foreign", k),
+            ("pairs", k),
+        ),
+        (
+            "called",
+            f"pairs never shown to pairs shown, k = {k}",
+            ("twins", k),
+            ("pairs", k),
+        ),
+        (
+            "shuffled",
+            f"true to shuffled labels, k = {k}",
+            (MAIN, k),
+            ("shuffled", k),
+        ),
         ("stable", "k = 100 to 200", (MAIN, 100), (MAIN, 200)),
         ("explicit", "k = 100 to 200, exact", (MAIN, 100), (MAIN, 200)),
         ("levels", f"k = {k} to 200", (MAIN, k), (MAIN, 200)),
     ]
 
 
-def effects(answers: pd.DataFrame, k: int = K, matches: list[str] = NEAR) -> results.Rows:
+def effects(
+    answers: pd.DataFrame, k: int = K, matches: list[str] = NEAR
+) -> results.Rows:
     """The changes that claims are about: rows of part 'effect', `item` a claim, `other` the case.
 
     `answers` are of both halves, each item with an `idx` of its own in each half; `matches` are the kinds that count,
     but for the cases that are about exact ones.
     """
-    tables = {"exact": reproduced(answers, EXACT), "": reproduced(answers, matches)}
+    tables = {
+        "exact": reproduced(answers, EXACT),
+        "": reproduced(answers, matches),
+    }
     rows = results.Rows(part="effect")
     for claim, case, before, after in changes_at(k):
-        found = change(tables["exact" if "exact" in case else ""], before, after)
+        found = change(
+            tables["exact" if "exact" in case else ""], before, after
+        )
         if found is None:
             continue
-        counts = {quantity: found.pop(quantity) for quantity in ("gained", "lost")}
+        counts = {
+            quantity: found.pop(quantity) for quantity in ("gained", "lost")
+        }
         cell = rows.at(item=claim, other=case, n=found["n"], unit="texts")
         cell.value("change", found["value"], found["low"], found["high"])
         for quantity, answers_changed in counts.items():
@@ -128,13 +168,18 @@ def effects(answers: pd.DataFrame, k: int = K, matches: list[str] = NEAR) -> res
 
 # %% ../../nbs/icl/halves.ipynb #d1b76352
 def own_control(
-    one: pd.DataFrame, other: pd.DataFrame, k: int = K, matches: list[str] = NEAR
+    one: pd.DataFrame,
+    other: pd.DataFrame,
+    k: int = K,
+    matches: list[str] = NEAR,
 ) -> results.Rows:
     """Items reproduced by the model that was trained on them, less those by the other model at the same prompt.
 
     Answers of the two halves have the same `idx`. One row of part 'effect', or none where the prompts were not asked.
     """
-    rows = results.Rows(part="effect", item="own_control", other=f"the same pairs, k = {k}")
+    rows = results.Rows(
+        part="effect", item="own_control", other=f"the same pairs, k = {k}"
+    )
     halves = reproduced(one, matches), reproduced(other, matches)
     if ("pairs", k) not in halves[0] or ("twins", k) not in halves[1]:
         return rows
@@ -142,7 +187,9 @@ def own_control(
     for trained, control in (halves, halves[::-1]):
         known = trained["pairs", k].xs(OFTEN, level=0)
         never = control["twins", k].xs(0, level=0)
-        pairs.append(pd.concat([known, never], axis=1, keys=["known", "never"]).dropna())
+        pairs.append(
+            pd.concat([known, never], axis=1, keys=["known", "never"]).dropna()
+        )
     both = pd.concat(pairs)
     value, low, high = paired(both.known - both.never)
     rows.value("change", value, low, high, n=len(both), unit="texts")
@@ -171,11 +218,25 @@ def performance_effects(
 
     if {0, K} <= {*gain}:
         more = gain[K] - gain[0]
-        write("memorized", f"shown less never shown, k = {K}", *stats.mean_ci(gain[K]), len(gain))
-        write("performance", f"k = 0 to {K}, shown less never", *stats.mean_ci(more), len(more))
+        write(
+            "memorized",
+            f"shown less never shown, k = {K}",
+            *stats.mean_ci(gain[K]),
+            len(gain),
+        )
+        write(
+            "performance",
+            f"k = 0 to {K}, shown less never",
+            *stats.mean_ci(more),
+            len(more),
+        )
     right["idx"] = [f"{half} {idx}" for half, idx in zip(right.half, right.idx)]
-    recalled = reproduced(answers)[MAIN].xs(OFTEN, level=0).stack().rename("recalled")
-    both = right[right.times == OFTEN].merge(recalled.reset_index(), on=["idx", "k"])
+    recalled = (
+        reproduced(answers)[MAIN].xs(OFTEN, level=0).stack().rename("recalled")
+    )
+    both = right[right.times == OFTEN].merge(
+        recalled.reset_index(), on=["idx", "k"]
+    )
     x, y = within(both, "recalled"), within(both, "ok")
     if both.k.nunique() > 1 and x.any():
         slope = float(x @ y / (x @ x))
@@ -215,11 +276,18 @@ def often_alike(half: pd.DataFrame) -> pd.DataFrame:
 
 def both_halves(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     "Two halves as one table, an item of each half one of its own"
-    halves = [d.assign(idx=[f"{h} {i}" for i in d.idx]) for h, d in enumerate((one, other))]
-    return pd.concat(halves, ignore_index=True).assign(dataset=one.dataset.iloc[0])
+    halves = [
+        d.assign(idx=[f"{h} {i}" for i in d.idx])
+        for h, d in enumerate((one, other))
+    ]
+    return pd.concat(halves, ignore_index=True).assign(
+        dataset=one.dataset.iloc[0]
+    )
 
 
-def pooled(one: pd.DataFrame, other: pd.DataFrame, hits: tuple = None) -> pd.DataFrame:
+def pooled(
+    one: pd.DataFrame, other: pd.DataFrame, hits: tuple = None
+) -> pd.DataFrame:
     """Two halves of a data set as one experiment: long rows.
 
     Of each half what `judged` gives, and, in `hits`, what `perform` gives. Changes are of all draws, all else is of the

@@ -30,7 +30,9 @@ def _content(text):
     text = text.lower().replace("’", "'")
     words = re.findall(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:'[a-z]+)?", text)
     words = [re.sub(r"'s?$", "", w) for w in words if w not in STOP]
-    return [re.sub(r"(ings?|ed|es|s)$", "", w) if len(w) > 4 else w for w in words]
+    return [
+        re.sub(r"(ings?|ed|es|s)$", "", w) if len(w) > 4 else w for w in words
+    ]
 
 
 def _squeeze(text):
@@ -38,10 +40,18 @@ def _squeeze(text):
 
 
 def rule(
-    truth: str,  # second piece of the instance
-    said: str,  # completion
-) -> str:  # 'exact', 'near' or 'inexact'
-    "The offline judge"
+    truth: str,
+    said: str,
+) -> str:
+    """The offline judge
+
+    Args:
+        truth: second piece of the instance
+        said: completion
+
+    Returns:
+        'exact', 'near' or 'inexact'
+    """
     if _squeeze(truth) == _squeeze(said):
         return "exact"
     a, b = _content(truth), _content(said)
@@ -60,7 +70,9 @@ def rule(
     if numbers[0] != numbers[1] or LCSseq.similarity(a, b) < 0.6 * len(a):
         return "inexact"
     hits = sum((Counter(a) & Counter(b)).values())
-    return "near" if hits >= 0.8 * len(a) and hits >= 0.5 * len(b) else "inexact"
+    return (
+        "near" if hits >= 0.8 * len(a) and hits >= 0.5 * len(b) else "inexact"
+    )
 
 # %% ../../nbs/icl/judges.ipynb #7b180d63
 def printed_examples():
@@ -80,10 +92,14 @@ def repeats(first: str, truth: str, said: str) -> bool:
     a, b = _stems(first), _stems(said)
 
     def ends(i):
-        return range(i + 1, min(len(a), i + 2 * len(b)) + 1)  # what is longer is farther
+        return range(
+            i + 1, min(len(a), i + 2 * len(b)) + 1
+        )  # what is longer is farther
 
     runs = (a[i:j] for i in range(len(a)) for j in ends(i))
-    run = min(runs, key=lambda r: (Levenshtein.distance(r, b), -len(r)), default=[])
+    run = min(
+        runs, key=lambda r: (Levenshtein.distance(r, b), -len(r)), default=[]
+    )
     return not (Counter(_stems(truth)) & Counter(b)) - Counter(run)
 
 # %% ../../nbs/icl/judges.ipynb #d3a1e702
@@ -101,17 +117,25 @@ def derivable(first: str, second: str) -> bool:
 
     def among(sentence):
         words = re.findall(r"[^\W_]+(?:['’][a-z]+)?", sentence.lower())
-        a, pronoun = _stems(sentence), [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words]
+        a, pronoun = (
+            _stems(sentence),
+            [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words],
+        )
 
         @lru_cache(None)
-        def rest(i, j, own):  # b from i on, out of a from j on; own: a word was found in its place
+        def rest(
+            i, j, own
+        ):  # b from i on, out of a from j on; own: a word was found in its place
             if i == len(b):
                 return own
             return any(
                 a[t] == b[i]
                 and rest(i + 1, t + 1, True)
                 or pronoun[t]
-                and any(elsewhere(b[i:e]) and rest(e, t + 1, own) for e in range(i + 1, len(b) + 1))
+                and any(
+                    elsewhere(b[i:e]) and rest(e, t + 1, own)
+                    for e in range(i + 1, len(b) + 1)
+                )
                 for t in range(j, len(a))
             )
 
@@ -137,28 +161,56 @@ def _yes_or_no(answer, truth, said):
     if _squeeze(truth) == _squeeze(said):
         return "exact"
     found = re.match(r"\W*(yes|no)\b", answer, re.I)
-    return "unclear" if not found else "near" if found[1].lower() == "yes" else "inexact"
+    return (
+        "unclear"
+        if not found
+        else "near"
+        if found[1].lower() == "yes"
+        else "inexact"
+    )
 
 
 @needs("generate")
 def llm_judge(
-    model,  # lm.LM or its name
-    truths: list,  # second pieces
-    said: list,  # completions
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-) -> list:  # 'exact', 'near', 'inexact' or 'unclear', one a pair
-    "The paper's judge (Figure 5)"
+    model,
+    truths: list,
+    said: list,
+    mode: str = None,
+) -> list:
+    """The paper's judge (Figure 5)
+
+    Args:
+        model: lm.LM or its name
+        truths: second pieces
+        said: completions
+        mode: 'chat' or 'completion'; default: the model's
+
+    Returns:
+        'exact', 'near', 'inexact' or 'unclear', one a pair
+    """
     prompt = paper_file("icl", "judge.txt").read_text(encoding="utf8")
     texts = [prompt.format(truth=a, said=b) for a, b in zip(truths, said)]
     chat = (mode or model.mode) == "chat"
-    answers = model.generate([lm.chat("", [], t) if chat else t for t in texts], max_tokens=10)
-    return [_yes_or_no(a, t, s) if s else "inexact" for a, t, s in zip(answers, truths, said)]
+    answers = model.generate(
+        [lm.chat("", [], t) if chat else t for t in texts], max_tokens=10
+    )
+    return [
+        _yes_or_no(a, t, s) if s else "inexact"
+        for a, t, s in zip(answers, truths, said)
+    ]
 
 # %% ../../nbs/icl/judges.ipynb #00b660eb
 def reviewed(
-    file,  # csv file of `review`, or lines of JSON with the same fields
-):  # DataFrame: truth, said, verdict, ...; empty when there is no file yet
-    "Verdicts that somebody has given so far"
+    file,
+):
+    """Verdicts that somebody has given so far
+
+    Args:
+        file: csv file of `review`, or lines of JSON with the same fields
+
+    Returns:
+        DataFrame: truth, said, verdict, ...; empty when there is no file yet
+    """
     if not Path(file).exists():
         return pd.DataFrame(columns=["truth", "said", "verdict"])
     if str(file).endswith(".jsonl"):
@@ -167,29 +219,54 @@ def reviewed(
 
 
 def review(
-    result,  # DataFrame with `truth` and `said`
-    file,  # csv file that verdicts are added to
-):  # widget: shows a pair at a time, those without a verdict
-    "A human judge, in the notebook"
+    result,
+    file,
+):
+    """A human judge, in the notebook
+
+    Args:
+        result: DataFrame with `truth` and `said`
+        file: csv file that verdicts are added to
+
+    Returns:
+        widget: shows a pair at a time, those without a verdict
+    """
     require("ipywidgets", "lab")
     import ipywidgets as w
 
     done = {(r.truth, r.said) for r in reviewed(file).itertuples()}
-    todo = [p for p in dict.fromkeys(zip(result.truth, result.said)) if p not in done]
-    text, buttons = w.HTML(), [w.Button(description=d) for d in ("exact", "near", "inexact")]
+    todo = [
+        p
+        for p in dict.fromkeys(zip(result.truth, result.said))
+        if p not in done
+    ]
+    text, buttons = (
+        w.HTML(),
+        [w.Button(description=d) for d in ("exact", "near", "inexact")],
+    )
 
     def show():
         text.value = "Every pair has a verdict."
         if todo:
             pair = pd.DataFrame([todo[0]], columns=["reference", "completion"])
             with pd.option_context("display.max_colwidth", None):
-                text.value = f"<b>{len(todo)} to go</b>{pair.to_html(index=False)}"
+                text.value = (
+                    f"<b>{len(todo)} to go</b>{pair.to_html(index=False)}"
+                )
         for b in buttons:
             b.disabled = not todo
 
     def click(b):
-        row = pd.DataFrame([(*todo.pop(0), b.description)], columns=["truth", "said", "verdict"])
-        how = dict(mode="a", header=not Path(file).exists(), index=False, lineterminator="\n")
+        row = pd.DataFrame(
+            [(*todo.pop(0), b.description)],
+            columns=["truth", "said", "verdict"],
+        )
+        how = dict(
+            mode="a",
+            header=not Path(file).exists(),
+            index=False,
+            lineterminator="\n",
+        )
         row.to_csv(file, **how)
         show()
 
@@ -206,7 +283,9 @@ def ready_judge(judge, model):
     "A judge made ready before `model` is asked for replications: 'rule', an lm.LM ('model': the same), or the name of a csv file of `review` that is there"
     if str(judge).endswith(VERDICT_FILES):
         if not Path(judge).exists():
-            raise FileNotFoundError(f"{judge}: no file of verdicts; `review` makes one")
+            raise FileNotFoundError(
+                f"{judge}: no file of verdicts; `review` makes one"
+            )
         return judge
     if judge == "rule" or isinstance(judge, lm.LM):
         return judge
@@ -219,9 +298,15 @@ def judged(result, by="rule"):
     if by == "rule":
         taken = result.other | result.get("repeats", False)
         near = [rule(*p) for p in pairs]
-        verdicts = ["inexact" if v == "near" and t else v for v, t in zip(near, taken)]
+        verdicts = [
+            "inexact" if v == "near" and t else v for v, t in zip(near, taken)
+        ]
     elif str(by).endswith(VERDICT_FILES):
-        given = reviewed(ready_judge(by, None)).set_index(["truth", "said"]).verdict.to_dict()
+        given = (
+            reviewed(ready_judge(by, None))
+            .set_index(["truth", "said"])
+            .verdict.to_dict()
+        )
         verdicts = [given.get(p, "unclear") for p in pairs]
     else:
         verdicts = llm_judge(by, result.truth.tolist(), result.said.tolist())

@@ -32,70 +32,130 @@ from memnb.icl.replication import (
 
 # %% ../../nbs/icl/measuring.ipynb #4d3557e5
 ANSWERS = "papers/icl/answers"  # folder, below that of the tables
-_MARKS = "other", "repeats", "refused", "copied", "constant"  # of an answer, where they are true
+_MARKS = (
+    "other",
+    "repeats",
+    "refused",
+    "copied",
+    "constant",
+)  # of an answer, where they are true
 
 
 def answer_files(pattern):
     "Files of answers or verdicts: one's own, else those that ship"
     tops = data_dir() / ANSWERS, share_dir("papers") / "icl/answers"
-    return next((files for top in tops if (files := sorted(top.glob(pattern)))), [])
+    return next(
+        (files for top in tops if (files := sorted(top.glob(pattern)))), []
+    )
 
 
 def keep_answers(result, model: str, profile: str, draw: int = 0):
     "Write the answers of a run, one data set from `judged` by the rule: each instance once, then each answer; the file. `draw` is the seed of cuts and demonstrations"
-    own = [c for c in ("label", "first", "truth", "times", "uninformative") if c in result]
+    own = [
+        c
+        for c in ("label", "first", "truth", "times", "uninformative")
+        if c in result
+    ]
     lines = result.drop_duplicates("idx")[["idx", *own]].to_dict("records")
     for r in result.assign(said=result.said.astype(str)).to_dict("records"):
-        said = {c: r[c] for c in ("dataset", "setting", "k", "idx", "said", "match")}
+        said = {
+            c: r[c] for c in ("dataset", "setting", "k", "idx", "said", "match")
+        }
         marks = [c for c in _MARKS if r.get(c)]
         lines.append(said | (dict(marks=marks) if marks else {}))
     first = int(result.k.min())  # a run without k = 0 adds to one that has it
     more = f".s{draw}" * (draw > 0) + f".k{first}" * (first > 0)
-    file = data_dir() / ANSWERS / f"{profile}-{model.replace(':', '_')}{more}.jsonl"
+    file = (
+        data_dir()
+        / ANSWERS
+        / f"{profile}-{model.replace(':', '_')}{more}.jsonl"
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = [json.dumps(l, ensure_ascii=False, default=lambda x: x.item()) + "\n" for l in lines]
+    text = [
+        json.dumps(l, ensure_ascii=False, default=lambda x: x.item()) + "\n"
+        for l in lines
+    ]
     with replacing(file) as part:
         part.write_text("".join(text), encoding="utf8", newline="")
     return file
 
 
 def kept_answers(
-    model: str = "planted:file",  # that answered
-    profile: str = None,  # batch profile; default: the largest whose answers are there
-    draw: int = 0,  # seed of cuts and demonstrations
-):  # DataFrame as from `judged`
-    "The answers of a recorded run"
+    model: str = "planted:file",
+    profile: str = None,
+    draw: int = 0,
+):
+    """The answers of a recorded run
+
+    Args:
+        model: that answered
+        profile: batch profile; default: the largest whose answers are there
+        draw: seed of cuts and demonstrations
+
+    Returns:
+        DataFrame as from `judged`
+    """
     profiles = [profile] if profile else results.PROFILES
-    names, end = [f"{p}-{model.replace(':', '_')}" for p in profiles], f".s{draw}" * (draw > 0)
-    each = ([f for k in ("", ".k*") for f in answer_files(f"{n}{end}{k}.jsonl")] for n in names)
+    names, end = (
+        [f"{p}-{model.replace(':', '_')}" for p in profiles],
+        f".s{draw}" * (draw > 0),
+    )
+    each = (
+        [f for k in ("", ".k*") for f in answer_files(f"{n}{end}{k}.jsonl")]
+        for n in names
+    )
     if not (files := next(filter(None, each), [])):
-        raise FileNotFoundError(f"no answers of {model}: `memnb run laptop --only icl` writes them")
-    lines = [json.loads(l) for f in files for l in f.read_text(encoding="utf8").splitlines()]
+        raise FileNotFoundError(
+            f"no answers of {model}: `memnb run laptop --only icl` writes them"
+        )
+    lines = [
+        json.loads(l)
+        for f in files
+        for l in f.read_text(encoding="utf8").splitlines()
+    ]
     of = {l["idx"]: l for l in lines if "said" not in l}
     said = [l for l in lines if "said" in l]
-    rows = [of[l["idx"]] | {c: c in l.get("marks", ()) for c in _MARKS} | l for l in said]
+    rows = [
+        of[l["idx"]] | {c: c in l.get("marks", ()) for c in _MARKS} | l
+        for l in said
+    ]
     return pd.DataFrame(rows).drop(columns="marks", errors="ignore")
 
 # %% ../../nbs/icl/measuring.ipynb #47c2157b
-def ten_answers(model: str = "planted:file", profile: str = None, seed: int = 0):
+def ten_answers(
+    model: str = "planted:file", profile: str = None, seed: int = 0
+):
     "Ten answers drawn by chance, up to five that came back, two of twins: DataFrame of first, truth, said, rule, shown"
     d = results.select(kept_answers(model, profile), setting=MAIN, k=K)
     d = d[~d.match.isin(UNCOUNTED)].sample(frac=1, random_state=seed)
     back, never = d.match.isin(["exact", "near"]), d.times == 0
     good = d[back][:5]
-    rest = pd.concat([d[~back & never][:2], d[~back & ~never]])[: 10 - len(good)]
+    rest = pd.concat([d[~back & never][:2], d[~back & ~never]])[
+        : 10 - len(good)
+    ]
     out = pd.concat([good, rest])
-    out = out.assign(rule=out.match, shown=[f"{t} times" if t else "never" for t in out.times])
-    return out[["first", "truth", "said", "rule", "shown"]].reset_index(drop=True)
+    out = out.assign(
+        rule=out.match,
+        shown=[f"{t} times" if t else "never" for t in out.times],
+    )
+    return out[["first", "truth", "said", "rule", "shown"]].reset_index(
+        drop=True
+    )
 
 # %% ../../nbs/icl/measuring.ipynb #f50390eb
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
-    datasets: list[str] = ["file"]  # one of `plant.FILES`, wnli, rte, trec, ..., csv files
+    datasets: list[str] = [
+        "file"
+    ]  # one of `plant.FILES`, wnli, rte, trec, ..., csv files
     n: int = 8  # instances a data set
     ks: list[int] = [0, 4]  # numbers of demonstrations, nested
-    settings: list[str] = ["full", "pairs_labels", "pairs"]  # see `SETTINGS` and `CONTROLS`
+    settings: list[str] = [
+        "full",
+        "pairs_labels",
+        "pairs",
+    ]  # see `SETTINGS` and `CONTROLS`
     max_tokens: int = 100  # most tokens of a replication
     repeats: int = 1  # of the performance measurement, each with another order of demonstrations
     judge: str = "rule"  # 'rule', 'model' (itself), another one's name, or a csv file of `review`
@@ -107,39 +167,82 @@ _OF_PAPER = dict(n=200, ks=[0, 25, 50, 100, 200], repeats=3)
 
 
 def measure(
-    model,  # lm.LM or its name
-    dataset,  # name, csv file, labelled DataFrame, or Task
-    seed: int = 0,  # of every random choice
-    **sizes,  # as in `Sizes`; defaults: those of the paper
-):  # DataFrame in the long form, with `model`
-    "Replication and performance of one data set; each number of demonstrations is compared with none"
-    lists = {k: sizes[k] for k in ("ks", "settings") if isinstance(sizes.get(k), (int, str))}
+    model,
+    dataset,
+    seed: int = 0,
+    **sizes,
+):
+    """Replication and performance of one data set; each number of demonstrations is compared with none
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, csv file, labelled DataFrame, or Task
+        seed: of every random choice
+        **sizes: as in `Sizes`; defaults: those of the paper
+
+    Returns:
+        DataFrame in the long form, with `model`
+    """
+    lists = {
+        k: sizes[k]
+        for k in ("ks", "settings")
+        if isinstance(sizes.get(k), (int, str))
+    }
     s = Sizes(**_OF_PAPER | sizes | {k: [v] for k, v in lists.items()})
     counts = dict(n=s.n, repeats=s.repeats, max_tokens=s.max_tokens)
     ks, settings = checked_sizes(s.ks, s.settings, **counts)
     m = lm.load(model, mode=s.mode or None)
-    t = dataset if isinstance(dataset, Task) else task(dataset, s.n, max(ks), s.split, seed)
+    t = (
+        dataset
+        if isinstance(dataset, Task)
+        else task(dataset, s.n, max(ks), s.split, seed)
+    )
     judge, asked = ready_judge(s.judge, m), ks if 0 in ks else [0, *ks]
     r = replications(m, t, asked, settings, s.max_tokens, judge, m.mode, seed)
-    server = isinstance(m, lm.Dry) and not m.n_params  # whether it scores is known when it answers
-    hows = ["generation"] + ["calibrated"] * (not server and m.gives("logprobs"))
-    orders = [(k, how, order) for k in asked for how in hows for order in range(s.repeats)]
-    hits = pd.concat([perform(m, t, *how, m.mode) for how in orders], ignore_index=True)
+    server = (
+        isinstance(m, lm.Dry) and not m.n_params
+    )  # whether it scores is known when it answers
+    hows = ["generation"] + ["calibrated"] * (
+        not server and m.gives("logprobs")
+    )
+    orders = [
+        (k, how, order)
+        for k in asked
+        for how in hows
+        for order in range(s.repeats)
+    ]
+    hits = pd.concat(
+        [perform(m, t, *how, m.mode) for how in orders], ignore_index=True
+    )
     if m.name != f"planted:{t.name}":
         r, hits = (d.drop(columns="times", errors="ignore") for d in (r, hits))
-    out = in_long_form(matches_of(r), performance_rows(hits, r), became_exact(r)).round(6)
+    out = in_long_form(
+        matches_of(r), performance_rows(hits, r), became_exact(r)
+    ).round(6)
     judged_by = getattr(judge, "name", Path(str(judge)).name)
-    out = out.assign(model=m.name, judge=[judged_by if x else "" for x in out.setting])
+    out = out.assign(
+        model=m.name, judge=[judged_by if x else "" for x in out.setting]
+    )
     return out[out.k.isin(ks) | out.k.isna()]
 
 # %% ../../nbs/icl/measuring.ipynb #c9f3e2a3
 def run(
-    model="planted:file",  # lm.LM or its name
-    sizes: Sizes = None,  # default: those of the smoke profile
-    seed: int = 0,  # of every random choice
-    profile: str = "smoke",  # of any other the answers on planted files are kept, see `keep_answers`
-):  # DataFrame in the long form, with `model` and `mode`
-    "Everything that a profile asks of a model, and of planted files what their other half says"
+    model="planted:file",
+    sizes: Sizes = None,
+    seed: int = 0,
+    profile: str = "smoke",
+):
+    """Everything that a profile asks of a model, and of planted files what their other half says
+
+    Args:
+        model: lm.LM or its name
+        sizes: default: those of the smoke profile
+        seed: of every random choice
+        profile: of any other the answers on planted files are kept, see `keep_answers`
+
+    Returns:
+        DataFrame in the long form, with `model` and `mode`
+    """
     s, parts = sizes or Sizes(), []
     m = lm.load(model, mode=s.mode or None)
     own = s.model_dump(exclude={"datasets", "mode"}) | dict(mode=m.mode)
@@ -159,7 +262,9 @@ def run(
     return in_long_form(*parts).assign(model=m.name, mode=m.mode)
 
 
-def record_run(now: pd.DataFrame, model, sizes: Sizes, profile: str, seed: int = 0) -> None:
+def record_run(
+    now: pd.DataFrame, model, sizes: Sizes, profile: str, seed: int = 0
+) -> None:
     """Record the rows of a run, and what a batch profile measures beside them.
 
     'laptop' adds the controls of the paper's data sets and the invented world, 'night' what the second of two halves
@@ -174,26 +279,57 @@ def record_run(now: pd.DataFrame, model, sizes: Sizes, profile: str, seed: int =
 
 
 def record_pair(
-    model: str,  # either half, as 'planted:file'
-    profile: str,  # batch profile, whose answers of both halves are kept
-    seed: int = 0,  # of every random choice
-    ks: list = (),  # demonstrations of the performance measurement; none leaves it out
-    repeats: int = 1,  # of it
-    shots: tuple = (0, 5),  # demonstrations before the log-probabilities by token
-):  # DataFrame in the long form, with `model`
-    "Two halves as one experiment, with all draws that were asked, recorded under the name of the pair"
+    model: str,
+    profile: str,
+    seed: int = 0,
+    ks: list = (),
+    repeats: int = 1,
+    shots: tuple = (0, 5),
+):
+    """Two halves as one experiment, with all draws that were asked, recorded under the name of the pair
+
+    Args:
+        model: either half, as 'planted:file'
+        profile: batch profile, whose answers of both halves are kept
+        seed: of every random choice
+        ks: demonstrations of the performance measurement; none leaves it out
+        repeats: of it
+        shots: demonstrations before the log-probabilities by token
+
+    Returns:
+        DataFrame in the long form, with `model`
+    """
     name = model.removeprefix("planted:").removesuffix("-swapped")
     models = [f"planted:{name}", f"planted:{name}-swapped"]
     more = [
-        d for d in range(1, 100) if answer_files(f"{profile}-planted_{name}-swapped.s{d}.jsonl")
+        d
+        for d in range(1, 100)
+        if answer_files(f"{profile}-planted_{name}-swapped.s{d}.jsonl")
     ]
-    draws = [[kept_answers(m, profile, d).assign(draw=d) for d in (0, *more)] for m in models]
+    draws = [
+        [kept_answers(m, profile, d).assign(draw=d) for d in (0, *more)]
+        for m in models
+    ]
     said = [pd.concat(d, ignore_index=True) for d in draws]
-    of, n = [lm.load(m, mode="completion") for m in models], said[0].idx.nunique()
+    of, n = (
+        [lm.load(m, mode="completion") for m in models],
+        said[0].idx.nunique(),
+    )
     most = int(max(d.k.max() for d in said))
-    tasks = [task(m.removeprefix("planted:"), n, most, seed=seed) for m in models]
-    each = [(k, how, i) for k in ks for i in range(repeats) for how in ("calibrated", "generation")]
-    hits = [pd.concat([perform(m, t, *h, m.mode) for h in each]) for m, t in zip(of, tasks) if each]
+    tasks = [
+        task(m.removeprefix("planted:"), n, most, seed=seed) for m in models
+    ]
+    each = [
+        (k, how, i)
+        for k in ks
+        for i in range(repeats)
+        for how in ("calibrated", "generation")
+    ]
+    hits = [
+        pd.concat([perform(m, t, *h, m.mode) for h in each])
+        for m, t in zip(of, tasks)
+        if each
+    ]
     scores = [token_scores(m, t, k) for m, t in zip(of, tasks) for k in shots]
     scores = pd.concat(scores).assign(times=lambda d: d.times.clip(upper=OFTEN))
     rows = in_long_form(pooled(*said, hits), token_rows(scores, name)).round(6)

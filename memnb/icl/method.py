@@ -33,10 +33,17 @@ INSTRUCTION = {
     False: "Instruction: You are provided with the first piece of an instance from the {split} split of the "
     "{title} dataset. Finish the second piece of the instance as exactly appeared in the dataset.",
 }
-PIECES = {True: ("Sentence 1", "Sentence 2"), False: ("First Piece", "Second Piece")}
+PIECES = {
+    True: ("Sentence 1", "Sentence 2"),
+    False: ("First Piece", "Second Piece"),
+}
 SETTINGS = ["full", "pairs_labels", "pairs"]
 CONTROLS = ["shuffled", "twins", "foreign"]
-UNCOUNTED = "unclear", "refused", "uninformative"  # kinds of match that are in no share
+UNCOUNTED = (
+    "unclear",
+    "refused",
+    "uninformative",
+)  # kinds of match that are in no share
 MAIN = "pairs_labels"  # the setting in which §5.1 discusses memorization
 _SMALL = "a an the of to in on at by for from and or is are was were be it its has have him"
 SMALL = set(_SMALL.split())  # words that do not count in a match
@@ -47,18 +54,28 @@ def shot(row, pair: bool, labels: bool, solved: bool) -> str:
     a, b = PIECES[pair]
     name = f" ({row.label_name})" * (str(row.label_name) != str(row.label))
     lines = [f"Label: {row.label}{name}"] * labels
-    return "\n".join([*lines, f"{a}: {row['first']}", f"{b}:" + f" {row.second}" * solved])
+    return "\n".join(
+        [*lines, f"{a}: {row['first']}", f"{b}:" + f" {row.second}" * solved]
+    )
 
 # %% ../../nbs/11_icl.ipynb #911e0a47
-def k_shot(instances, demos, setting: str, title="", split="", pair: bool = False) -> list:
+def k_shot(
+    instances, demos, setting: str, title="", split="", pair: bool = False
+) -> list:
     """The k-shot prompts of §3.2, one an instance; all begin with the same demonstrations.
 
     Instances and demonstrations are DataFrames: label, label_name, first, second; title and split name the data set.
     """
-    labels, named = setting in ("full", "pairs_labels", "shuffled"), setting == "full"
+    labels, named = (
+        setting in ("full", "pairs_labels", "shuffled"),
+        setting == "full",
+    )
     head = [INSTRUCTION[pair].format(split=split, title=title)] * named
     head += [shot(r, pair, labels, True) for _, r in demos.iterrows()]
-    return ["\n\n".join([*head, shot(r, pair, labels, False)]) for _, r in instances.iterrows()]
+    return [
+        "\n\n".join([*head, shot(r, pair, labels, False)])
+        for _, r in instances.iterrows()
+    ]
 
 # %% ../../nbs/11_icl.ipynb #9b288895
 def completion(answer: str) -> str:
@@ -75,8 +92,15 @@ def match(truth: str, said: str) -> str:
     a, b = ([re.sub("s$", "", w) for w in x if w not in SMALL] for x in found)
     x, y = (f" {' '.join(w)} " for w in (a, b))
     within = x in y and len(a) > 1 or y in x and 2 * len(b) >= len(a)
-    same, in_order = sum((Counter(a) & Counter(b)).values()), LCSseq.similarity(a, b)
-    alike = same >= 0.8 * len(a) and same >= 0.5 * len(b) and in_order >= 0.6 * len(a)
+    same, in_order = (
+        sum((Counter(a) & Counter(b)).values()),
+        LCSseq.similarity(a, b),
+    )
+    alike = (
+        same >= 0.8 * len(a)
+        and same >= 0.5 * len(b)
+        and in_order >= 0.6 * len(a)
+    )
     return "near" if a and b and (within or alike) else "inexact"
 
 # %% ../../nbs/11_icl.ipynb #d69caf51
@@ -97,4 +121,8 @@ def correlation(x, y) -> tuple:
 
 def p_of(r: float, n: int) -> float:
     "Two-sided p of a correlation r of n points; 0 for |r| = 1"
-    return float(2 * t.sf(abs(r) * ((n - 2) / (1 - r * r)) ** 0.5, n - 2)) if abs(r) < 1 else 0.0
+    return (
+        float(2 * t.sf(abs(r) * ((n - 2) / (1 - r * r)) ** 0.5, n - 2))
+        if abs(r) < 1
+        else 0.0
+    )

@@ -24,20 +24,32 @@ def read_label(said: str, labels: dict):
     def plain(s):
         return re.sub(r"[\W_]+", " ", str(s)).strip().lower()
 
-    found = [l for l, n in labels.items() if f" {plain(n)} " in f" {plain(said)} "]
+    found = [
+        l for l, n in labels.items() if f" {plain(n)} " in f" {plain(said)} "
+    ]
     longest = max((len(plain(labels[l])) for l in found), default=0)
     found = [l for l in found if len(plain(labels[l])) == longest]
     return found[0] if len(found) == 1 else None
 
 # %% ../../nbs/icl/performance.ipynb #e873ba12
-def perform(model, task: Task, k: int, how="calibrated", order: int = 0, mode: str = None):
+def perform(
+    model,
+    task: Task,
+    k: int,
+    how="calibrated",
+    order: int = 0,
+    mode: str = None,
+):
     """Classify all instances behind k demonstrations: DataFrame, one row an instance: idx, label, said, refused, ok.
 
     `how` labels are read: 'calibrated', by their probability, or 'generation'; `order` is that of the demonstrations,
     `mode` 'chat' or 'completion', by default the model's.
     """
     model, refused = lm.load(model), False
-    prompts, labels = performance_prompts(task, k, mode or model.mode, order), list(task.labels)
+    prompts, labels = (
+        performance_prompts(task, k, mode or model.mode, order),
+        list(task.labels),
+    )
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
         said = [read_label(s, task.labels) for s in answers]
@@ -46,13 +58,22 @@ def perform(model, task: Task, k: int, how="calibrated", order: int = 0, mode: s
         model.require("logprobs")
         space, n = "" if isinstance(prompts[0], list) else " ", len(labels)
         ends = [f"{space}{l}\n" for _ in prompts for l in labels]
-        sums = [sum(x) for x in model.logprobs([p for p in prompts for _ in labels], ends)]
+        sums = [
+            sum(x)
+            for x in model.logprobs([p for p in prompts for _ in labels], ends)
+        ]
         sums = np.reshape(sums, (len(prompts), n))
         said = [labels[j] for j in (sums - sums.mean(0)).argmax(1)]
     else:
-        raise ValueError(f"labels are read by calibrated or generation, not {how!r}")
-    d = task.queries[[c for c in ("idx", "label", "times") if c in task.queries]]
-    d = d.assign(said=said, refused=refused, k=k, how=how, order=order, dataset=task.name)
+        raise ValueError(
+            f"labels are read by calibrated or generation, not {how!r}"
+        )
+    d = task.queries[
+        [c for c in ("idx", "label", "times") if c in task.queries]
+    ]
+    d = d.assign(
+        said=said, refused=refused, k=k, how=how, order=order, dataset=task.name
+    )
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
@@ -60,9 +81,16 @@ def answers_alike(g) -> dict:
     "How much more than one label is said? share of the commonest answer (mean over repeats), labels given, instances of the commonest label"
     if not {"said", "label"} <= set(g) or not len(g):
         return {}
-    each = [o.said.value_counts(normalize=True, dropna=False).max() for _, o in g.groupby("order")]
+    each = [
+        o.said.value_counts(normalize=True, dropna=False).max()
+        for _, o in g.groupby("order")
+    ]
     most = g.drop_duplicates("idx").label.value_counts().max()
-    return dict(constant=sum(each) / len(each), distinct=int(g.said.nunique()), commonest=int(most))
+    return dict(
+        constant=sum(each) / len(each),
+        distinct=int(g.said.nunique()),
+        commonest=int(most),
+    )
 
 
 def performance_rows(hits, matches):
@@ -75,14 +103,18 @@ def performance_rows(hits, matches):
     def add(g, at):
         own = g[~g.refused.astype(bool)]
         right, n = float(own.groupby("idx").ok.mean().sum()), own.idx.nunique()
-        counts = dict(hits=right, refused=len(g) - len(own)) | answers_alike(own)
+        counts = dict(hits=right, refused=len(g) - len(own)) | answers_alike(
+            own
+        )
         rows.extend(share_rows(at, counts, "accuracy", right, n))
 
     for (name, how, k), g in hits.groupby(["dataset", "how", "k"], sort=False):
         at = dict(part=how, dataset=name, k=k)
         add(g, at)
         times = g.times.to_numpy() if "times" in g else np.full(len(g), -1)
-        for which, known_ in dict(shown=times >= OFTEN, never=times == 0).items():
+        for which, known_ in dict(
+            shown=times >= OFTEN, never=times == 0
+        ).items():
             if (times >= OFTEN).any() and known_.any():
                 add(g[known_], at | dict(group=which))
         for s in dict.fromkeys(matches.setting):

@@ -41,13 +41,20 @@ def labelled(frame):
     for c in {"text", *PAIRS} & set(d):
         d[c] = d[c].fillna("").astype(str)
     whole = pd.to_numeric(d.label, errors="coerce")
-    text = any(isinstance(l, str) and not re.fullmatch("-?(0|[1-9][0-9]*)", l) for l in d.label)
-    if whole.notna().all() and (whole % 1 == 0).all() and not text:  # 00 is a name
+    text = any(
+        isinstance(l, str) and not re.fullmatch("-?(0|[1-9][0-9]*)", l)
+        for l in d.label
+    )
+    if (
+        whole.notna().all() and (whole % 1 == 0).all() and not text
+    ):  # 00 is a name
         d["label"] = whole.astype(int)
     if "label_name" not in d:
         d["label_name"] = d.label.astype(str)
     if d.label.dtype.kind != "i":
-        d["label"] = d.label_name.map({l: i for i, l in enumerate(sorted(d.label_name.unique()))})
+        d["label"] = d.label_name.map(
+            {l: i for i, l in enumerate(sorted(d.label_name.unique()))}
+        )
     if "idx" not in d or not d.idx.is_unique:
         d["idx"] = range(len(d))
     hidden = d.label < 0
@@ -60,7 +67,9 @@ def pieces(frame, seed: int = 0):
     "Instances of a data set, see `labelled`, in two pieces; those that cannot be cut are left out and counted: DataFrame: idx, label, label_name, first, second, and further columns of the frame"
     d = labelled(frame).reset_index(drop=True)
     if set(PAIRS) <= set(d):
-        cuts = [(a.strip(), b.strip()) for a, b in zip(d.sentence1, d.sentence2)]
+        cuts = [
+            (a.strip(), b.strip()) for a, b in zip(d.sentence1, d.sentence2)
+        ]
     else:
         cuts = [cut(t, random.Random(f"{seed} {t}")) for t in d.text]
     good = [c is not None and all(c) for c in cuts]
@@ -85,14 +94,18 @@ class Task:
     demos: pd.DataFrame
     pair: bool  # sentences, or pieces of a text
     rivals: dict  # first piece -> all its second pieces in the data set
-    twins: pd.DataFrame = None  # demonstrations that the model never saw, where that is known
+    twins: pd.DataFrame = (
+        None  # demonstrations that the model never saw, where that is known
+    )
     common: frozenset = frozenset()  # stems of common words
 
     def __post_init__(self):
         both = pd.concat([self.queries, self.demos])[["label", "label_name"]]
         self.labels = dict(sorted(set(both.itertuples(index=False, name=None))))
         each = zip(self.queries["first"], self.queries.second)
-        self.telling = [self._tells(a, b) for a, b in each]  # does it take a memory?
+        self.telling = [
+            self._tells(a, b) for a, b in each
+        ]  # does it take a memory?
 
     def _tells(self, a, b):
         given = self.pair and (repeats(a, b, b) or derivable(a, b))
@@ -101,12 +114,12 @@ class Task:
     def __repr__(self):
         labels = ", ".join(f"{k} {v}" for k, v in self.labels.items())
         n, k = len(self.queries), len(self.demos)
-        return (
-            f"{self.name} ({self.split}): {n} instances, up to {k} demonstrations, labels {labels}"
-        )
+        return f"{self.name} ({self.split}): {n} instances, up to {k} demonstrations, labels {labels}"
 
 
-TITLES = dict(wnli="WNLI", rte="RTE", trec="TREC", dbpedia="DBpedia", ag_news="AG News")
+TITLES = dict(
+    wnli="WNLI", rte="RTE", trec="TREC", dbpedia="DBpedia", ag_news="AG News"
+)
 TITLES |= dict(reuters_r8="Reuters")
 
 
@@ -116,53 +129,97 @@ def _source(dataset, split):
         return "table", "given", dataset, None
     if dataset in plant.FILES:
         if split != "train":
-            raise ValueError(f"{dataset} has no split {split!r}: it has only 'train'")
+            raise ValueError(
+                f"{dataset} has no split {split!r}: it has only 'train'"
+            )
         d = plant.truth(dataset).rename(columns=dict(label="label_name"))
         d = d[d.role != "bridge"].reset_index(drop=True)
-        d = d.assign(label=d.label_name.rank(method="dense").astype(int) - 1, idx=range(len(d)))
-        return dataset, TITLES["reuters_r8"], d[d.role != "query"], d[d.role == "query"]
+        d = d.assign(
+            label=d.label_name.rank(method="dense").astype(int) - 1,
+            idx=range(len(d)),
+        )
+        return (
+            dataset,
+            TITLES["reuters_r8"],
+            d[d.role != "query"],
+            d[d.role == "query"],
+        )
     k = data.find_set(dataset)
     if k is None and Path(dataset).suffix:
-        return Path(dataset).stem, Path(dataset).stem, data.read_frame(dataset), None
+        return (
+            Path(dataset).stem,
+            Path(dataset).stem,
+            data.read_frame(dataset),
+            None,
+        )
     if k is None or k.kind != "text":
-        raise ValueError(f"{dataset!r} is no labelled text set: see data.known()")
+        raise ValueError(
+            f"{dataset!r} is no labelled text set: see data.known()"
+        )
     return k.name, TITLES.get(k.name, k.name), data.load(k.name, split), None
 
 
 def task(
-    dataset,  # name (see `data.known`), one of `plant.FILES`, or a labelled DataFrame
-    n: int = 200,  # instances
-    k: int = 200,  # most demonstrations
-    split: str = "train",  # split of both; of a csv file or DataFrame, which have none, its name in prompts
-    seed: int = 0,  # of the draw and of the cuts
+    dataset,
+    n: int = 200,
+    k: int = 200,
+    split: str = "train",
+    seed: int = 0,
 ) -> Task:
-    "Draw instances and demonstrations, evenly by label"
+    """Draw instances and demonstrations, evenly by label
+
+    Args:
+        dataset: name (see `data.known`), one of `plant.FILES`, or a labelled DataFrame
+        n: instances
+        k: most demonstrations
+        split: split of both; of a csv file or DataFrame, which have none, its name in
+            prompts
+        seed: of the draw and of the cuts
+    """
     name, title, frame, asked = _source(dataset, split)
     d = pieces(frame, seed)
     if asked is None:
         q = d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
     else:
         q = pieces(asked, seed)
-        if len(q) > n and "dose" in q:  # of a planted file: the same texts as of its partner
-            q = q.iloc[q.groupby(["dose", "split"]).cumcount().argsort(kind="stable")[:n]]
+        if (
+            len(q) > n and "dose" in q
+        ):  # of a planted file: the same texts as of its partner
+            q = q.iloc[
+                q.groupby(["dose", "split"])
+                .cumcount()
+                .argsort(kind="stable")[:n]
+            ]
         if len(q) > n:  # evenly by number of repetitions
             q = q.iloc[plant.balanced(q.times.astype(str).tolist(), n, seed)]
     whole = q["first"] + " " + q.second
     q = q[~whole.duplicated()]  # a text counts once
-    planted = {"role", "times"} <= {*d}  # a file of ours, and no table of a user with such a column
-    further = d[d.role == "further"] if planted else d[:0]  # never shown to any model
+    planted = {"role", "times"} <= {
+        *d
+    }  # a file of ours, and no table of a user with such a column
+    further = (
+        d[d.role == "further"] if planted else d[:0]
+    )  # never shown to any model
     d = d.drop(further.index)
-    same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(whole)
+    same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(
+        whole
+    )
     rest, twins = d[~same], None
 
     def drawn(frame, k):
-        return frame.iloc[plant.balanced(frame.label_name.tolist(), k, f"{seed} demos")]
+        return frame.iloc[
+            plant.balanced(frame.label_name.tolist(), k, f"{seed} demos")
+        ]
 
-    if planted:  # members are demonstrations, their controls those of another setting
+    if (
+        planted
+    ):  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = drawn(never, len(never) if len(further) else min(k, len(never)))
     own, every = k, k
-    if len(further):  # drawn whole, so that they are the same whatever the largest k
+    if len(
+        further
+    ):  # drawn whole, so that they are the same whatever the largest k
         own, every = len(rest), max(k, 200)
     if len(rest) + len(further) < k:
         raise ValueError(
@@ -170,26 +227,42 @@ def task(
             f"{len(q)} instances: ask for fewer"
         )
     demos = drawn(rest, own) if k else rest[:0]
-    if k and every > own:  # behind the members, further texts that are in nobody's memory
+    if (
+        k and every > own
+    ):  # behind the members, further texts that are in nobody's memory
         more = drawn(further, every - own)
         demos, twins = pd.concat([demos, more]), pd.concat([twins, more])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)
     short = [str(l) for l, c in shown.items() if c < k // len(shown)]
     if short:
-        say(f"{name}: too few demonstrations of {', '.join(short)}; others take their place")
+        say(
+            f"{name}: too few demonstrations of {', '.join(short)}; others take their place"
+        )
     q, demos = q.reset_index(drop=True), demos.reset_index(drop=True)
     rivals = pd.concat([d, q]).groupby("first").second.agg(set).to_dict()
     every = pd.concat([d, further])
     common = frequent_words((every["first"] + " " + every.second).tolist())
-    return Task(name, title, split, q, demos, "sentence1" in frame, rivals, twins, common)
+    return Task(
+        name,
+        title,
+        split,
+        q,
+        demos,
+        "sentence1" in frame,
+        rivals,
+        twins,
+        common,
+    )
 
 # %% ../../nbs/icl/prompts.ipynb #446cdebc
 def _known_setting(s):
     "The name of a setting that there is"
     if s in SETTINGS + CONTROLS:
         return s
-    raise ValueError(f"no setting {s!r}: there are {', '.join(SETTINGS + CONTROLS)}")
+    raise ValueError(
+        f"no setting {s!r}: there are {', '.join(SETTINGS + CONTROLS)}"
+    )
 
 
 def _controlled(task, k, setting, seed):
@@ -197,69 +270,127 @@ def _controlled(task, k, setting, seed):
     demos, rng = task.demos[:k], random.Random(f"{seed} {setting} {k}")
     if setting == "twins":
         if task.twins is None:
-            raise ValueError(f"{task.name} has no twins: nobody knows what is in it")
+            raise ValueError(
+                f"{task.name} has no twins: nobody knows what is in it"
+            )
         return task.twins[:k]
     if setting == "shuffled":
         at = rng.sample(range(k), k)
-        return demos.assign(label=demos.label.values[at], label_name=demos.label_name.values[at])
+        return demos.assign(
+            label=demos.label.values[at], label_name=demos.label_name.values[at]
+        )
     return _foreign(task, seed)[:k] if setting == "foreign" else demos
 
 
 def _foreign(task, seed):
     "Demonstrations of another data set, as many and as long as the own ones"
-    posts = data.load("reuters_r52" if task.name == "20news" else "20news", "train")
-    words = (task.demos["first"] + " " + task.demos.second).str.split().str.len().clip(lower=3)
+    posts = data.load(
+        "reuters_r52" if task.name == "20news" else "20news", "train"
+    )
+    words = (
+        (task.demos["first"] + " " + task.demos.second)
+        .str.split()
+        .str.len()
+        .clip(lower=3)
+    )
     long = posts.text.str.split().str.len() >= 12 + words.max()
     posts = posts[long].sample(len(words), random_state=seed)
     # behind the mail header
-    texts = [" ".join(t.split()[12 : 12 + n]) for t, n in zip(posts.text, words)]
+    texts = [
+        " ".join(t.split()[12 : 12 + n]) for t, n in zip(posts.text, words)
+    ]
     return pieces(posts.assign(text=texts), seed)
 
 
 def replication_prompts(
-    task: Task,  # from `task`
-    k: int,  # demonstrations
-    setting: str = "full",  # one of SETTINGS or CONTROLS
-    mode: str = "chat",  # 'chat' or 'completion'
-    seed: int = 0,  # of the controls
-) -> list:  # one prompt an instance
-    "The k-shot prompts of §3.2; all begin with the same demonstrations"
+    task: Task,
+    k: int,
+    setting: str = "full",
+    mode: str = "chat",
+    seed: int = 0,
+) -> list:
+    """The k-shot prompts of §3.2; all begin with the same demonstrations
+
+    Args:
+        task: from `task`
+        k: demonstrations
+        setting: one of SETTINGS or CONTROLS
+        mode: 'chat' or 'completion'
+        seed: of the controls
+
+    Returns:
+        one prompt an instance
+    """
     _known_setting(setting)
     if k > len(task.demos):
-        raise ValueError(f"{task.name} has {len(task.demos)} demonstrations, not {k}")
+        raise ValueError(
+            f"{task.name} has {len(task.demos)} demonstrations, not {k}"
+        )
     demos = _controlled(task, k, setting, seed)
-    texts = k_shot(task.queries, demos, setting, task.title, task.split, task.pair)
+    texts = k_shot(
+        task.queries, demos, setting, task.title, task.split, task.pair
+    )
     return [lm.chat("", [], p) if mode == "chat" else p for p in texts]
 
 # %% ../../nbs/icl/prompts.ipynb #75da7f1d
 def performance_prompts(
-    task: Task,  # from `task`
-    k: int,  # demonstrations
-    mode: str = "chat",  # 'chat' or 'completion'
-    order: int = 0,  # 0 keeps the order of the replication prompts, others shuffle it
-) -> list:  # one prompt an instance, the label is asked for
-    "k-shot classification"
-    at = list(range(k)) if not order else random.Random(order).sample(range(k), k)
+    task: Task,
+    k: int,
+    mode: str = "chat",
+    order: int = 0,
+) -> list:
+    """k-shot classification
 
-    names = dict(zip(PIECES[True], ("first", "second"))) if task.pair else dict(Text="whole")
+    Args:
+        task: from `task`
+        k: demonstrations
+        mode: 'chat' or 'completion'
+        order: 0 keeps the order of the replication prompts, others shuffle it
+
+    Returns:
+        one prompt an instance, the label is asked for
+    """
+    at = (
+        list(range(k))
+        if not order
+        else random.Random(order).sample(range(k), k)
+    )
+
+    names = (
+        dict(zip(PIECES[True], ("first", "second")))
+        if task.pair
+        else dict(Text="whole")
+    )
 
     def text(r):
         return "\n".join(f"{name}: {r[c]}" for name, c in names.items())
 
     asked = task.queries, task.demos.iloc[at]
     q, d = (x.assign(whole=x["first"] + " " + x.second) for x in asked)
-    labels = ", ".join(f"{l} ({n})" if str(n) != str(l) else str(l) for l, n in task.labels.items())
-    head = [f"Instruction: Give the label of the last instance. The labels are {labels}. "]
+    labels = ", ".join(
+        f"{l} ({n})" if str(n) != str(l) else str(l)
+        for l, n in task.labels.items()
+    )
+    head = [
+        f"Instruction: Give the label of the last instance. The labels are {labels}. "
+    ]
     head[0] += "Answer with the number."
     head += [f"{text(r)}\nLabel: {r.label}" for _, r in d.iterrows()]
     ps = ["\n\n".join([*head, f"{text(r)}\nLabel:"]) for _, r in q.iterrows()]
     return [lm.chat("", [], p) if mode == "chat" else p for p in ps]
 
 # %% ../../nbs/icl/prompts.ipynb #c3c45401
-def fitting(model, task: Task, ks: list, max_tokens: int, settings: list = ("full",)):
+def fitting(
+    model, task: Task, ks: list, max_tokens: int, settings: list = ("full",)
+):
     "Raise `lm.ContextError` before anything runs when a prompt with its answer is too long, with the k that would fit"
-    replication_prompts(task, max(ks))  # refuses more demonstrations than there are
-    window, encode = getattr(model, "window", None), getattr(model, "encode", None)
+    replication_prompts(
+        task, max(ks)
+    )  # refuses more demonstrations than there are
+    window, encode = (
+        getattr(model, "window", None),
+        getattr(model, "encode", None),
+    )
     if not window or not encode:
         return
 
@@ -267,12 +398,17 @@ def fitting(model, task: Task, ks: list, max_tokens: int, settings: list = ("ful
         asked = [replication_prompts(task, k, s, model.mode) for s in settings]
         asked.append(performance_prompts(task, k, model.mode))
         return max(
-            len(encode(p)) for ps in asked for p in sorted(ps, key=lambda p: len(str(p)))[-3:]
+            len(encode(p))
+            for ps in asked
+            for p in sorted(ps, key=lambda p: len(str(p)))[-3:]
         )
 
     if longest(max(ks)) + max_tokens <= window:
         return
-    fit = bisect.bisect_right(range(max(ks)), window - max_tokens, key=longest) - 1
+    fit = (
+        bisect.bisect_right(range(max(ks)), window - max_tokens, key=longest)
+        - 1
+    )
     raise lm.ContextError(
         f"{task.name}: with {max(ks)} demonstrations a prompt has {longest(max(ks))} tokens, "
         f"and the answer up to {max_tokens}, but {model.name} sees {window}. "

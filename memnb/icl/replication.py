@@ -15,15 +15,29 @@ from rapidfuzz.distance import Levenshtein
 from .. import lm
 from ..core import say
 from .judges import judged, repeats, rule
-from .method import CONTROLS, SETTINGS, UNCOUNTED, completion, memorization
-from .prompts import Task, _controlled, _known_setting, fitting, replication_prompts
+from memnb.icl.method import (
+    CONTROLS,
+    SETTINGS,
+    UNCOUNTED,
+    completion,
+    memorization,
+)
+from memnb.icl.prompts import (
+    Task,
+    _controlled,
+    _known_setting,
+    fitting,
+    replication_prompts,
+)
 from ..lm import needs
 from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/icl/replication.ipynb #183b2291
 def _rival(said, truth, seconds):
     "Is an answer another second piece of the same first piece, or as near to one as to the true one?"
-    far = {s: Levenshtein.normalized_distance(said, s) for s in seconds | {truth}}
+    far = {
+        s: Levenshtein.normalized_distance(said, s) for s in seconds | {truth}
+    }
     nearest = min(map(far.get, seconds - {truth}), default=1.1)
     return bool(said) and said != truth and nearest <= far[truth]
 
@@ -33,7 +47,9 @@ def copied(task: Task, demos) -> list:
     if not len(demos):
         return [""] * len(task.queries)
     firsts, seconds = demos["first"].tolist(), demos.second.tolist()
-    best = process.cdist(task.queries["first"], firsts, scorer=fuzz.token_sort_ratio).argmax(1)
+    best = process.cdist(
+        task.queries["first"], firsts, scorer=fuzz.token_sort_ratio
+    ).argmax(1)
     return [seconds[i] for i in best]
 
 
@@ -42,7 +58,11 @@ def constant(demos) -> str:
     seconds = demos.second.tolist()
     if not seconds:
         return ""
-    return seconds[process.cdist(seconds, seconds, scorer=fuzz.token_sort_ratio).mean(1).argmax()]
+    return seconds[
+        process.cdist(seconds, seconds, scorer=fuzz.token_sort_ratio)
+        .mean(1)
+        .argmax()
+    ]
 
 
 def passed(task: Task, said: list) -> list:
@@ -50,34 +70,57 @@ def passed(task: Task, said: list) -> list:
     out = []
     for a, b, s in zip(task.queries["first"], task.queries.second, said):
         match = rule(b, s)
-        taken = match == "near" and (_rival(s, b, task.rivals[a]) or task.pair and repeats(a, b, s))
+        taken = match == "near" and (
+            _rival(s, b, task.rivals[a]) or task.pair and repeats(a, b, s)
+        )
         out.append("inexact" if taken else match)
     return out
 
 
 @needs("generate")
 def replicate(
-    model,  # lm.LM or its name
-    task: Task,  # from `task`
-    k: int,  # demonstrations
-    setting: str = "full",  # one of SETTINGS or CONTROLS
-    max_tokens: int = 100,  # most tokens of an answer
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-    seed: int = 0,  # of the controls
-):  # DataFrame, one row an instance: idx, truth, said, other, repeats, refused, ...
-    "Ask a model for the second pieces of all instances"
+    model,
+    task: Task,
+    k: int,
+    setting: str = "full",
+    max_tokens: int = 100,
+    mode: str = None,
+    seed: int = 0,
+):
+    """Ask a model for the second pieces of all instances
+
+    Args:
+        model: lm.LM or its name
+        task: from `task`
+        k: demonstrations
+        setting: one of SETTINGS or CONTROLS
+        max_tokens: most tokens of an answer
+        mode: 'chat' or 'completion'; default: the model's
+        seed: of the controls
+
+    Returns:
+        DataFrame, one row an instance: idx, truth, said, other, repeats, refused, ...
+    """
     q = task.queries
     ps = replication_prompts(task, k, setting, mode or model.mode, seed)
     answers = model.generate(ps, max_tokens=max_tokens, stop=["\n"])
     said = [completion(s) for s in answers]
     demos = _controlled(task, k, setting, seed) if k else task.demos[:0]
-    copies, same = (passed(task, x) for x in (copied(task, demos), [constant(demos)] * len(q)))
+    copies, same = (
+        passed(task, x)
+        for x in (copied(task, demos), [constant(demos)] * len(q))
+    )
     triples = list(zip(q["first"], q.second, said))
     where = dict(dataset=task.name, setting=setting, k=k)
-    own = dict(idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said)
+    own = dict(
+        idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said
+    )
     out = pd.DataFrame(where | own).assign(
         other=[_rival(s, b, task.rivals[a]) for a, b, s in triples],
-        repeats=[task.pair and rule(b, s) == "near" and repeats(a, b, s) for a, b, s in triples],
+        repeats=[
+            task.pair and rule(b, s) == "near" and repeats(a, b, s)
+            for a, b, s in triples
+        ],
         refused=[hasattr(s, "reason") for s in answers],  # by a server
         uninformative=[not t for t in task.telling],
         copied=[v != "inexact" for v in copies],
@@ -86,7 +129,18 @@ def replicate(
     return out.assign(times=q.times) if "times" in q else out
 
 # %% ../../nbs/icl/replication.ipynb #66648cef
-_KEYS = "part", "dataset", "setting", "group", "judge", "item", "other", "unit", "quantity", "text"
+_KEYS = (
+    "part",
+    "dataset",
+    "setting",
+    "group",
+    "judge",
+    "item",
+    "other",
+    "unit",
+    "quantity",
+    "text",
+)
 _NUMBERS = "k", "times", "near", "instances", "value", "low", "high", "n"
 
 
@@ -94,31 +148,51 @@ def in_long_form(*parts):
     "Rows of several parts, DataFrames or lists of dicts, as one long table with all columns of the measurement; a word that is missing is ''"
     frames = [pd.DataFrame(p) for p in parts if len(p)]
     d = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    d = d.reindex(columns=[*_KEYS, *_NUMBERS, *(c for c in d if c not in _KEYS + _NUMBERS)])
-    return d.assign(**{c: d[c].astype(object).where(d[c].notna(), "") for c in _KEYS})
+    d = d.reindex(
+        columns=[
+            *_KEYS,
+            *_NUMBERS,
+            *(c for c in d if c not in _KEYS + _NUMBERS),
+        ]
+    )
+    return d.assign(
+        **{c: d[c].astype(object).where(d[c].notna(), "") for c in _KEYS}
+    )
 
 
 def share_rows(at: dict, counts: dict, share: str, hits: float, n: int) -> list:
     "Rows of one cell `at`: counts (`refused` and `uninformative` only where there are any), and the share of n instances with its exact interval; none for no instances"
-    some = {q: v for q, v in counts.items() if v or q not in ("refused", "uninformative")}
+    some = {
+        q: v
+        for q, v in counts.items()
+        if v or q not in ("refused", "uninformative")
+    }
     rows = [dict(at, quantity=q, value=v) for q, v in some.items()]
     if n:
         low, high = binom_ci(round(hits), n)
-        rows.append(dict(at, quantity=share, value=hits / n, low=low, high=high))
+        rows.append(
+            dict(at, quantity=share, value=hits / n, low=low, high=high)
+        )
     return [dict(r, n=n, unit="texts") for r in rows]
 
 
 def matches_of(result):
     "Counts and share of exact and near-exact matches of what `judged` gives: long rows of each data set, setting, k and number of times shown"
     rows = []
-    for (name, setting, k), g in result.groupby(["dataset", "setting", "k"], sort=False):
+    for (name, setting, k), g in result.groupby(
+        ["dataset", "setting", "k"], sort=False
+    ):
         at = dict(part="replication", dataset=name, setting=setting, k=k)
         cells = [(at, g, dict(other=int(g.other.sum())))]
         if "times" in g:
-            cells += [(at | dict(times=int(t)), h, {}) for t, h in g.groupby("times")]
+            cells += [
+                (at | dict(times=int(t)), h, {}) for t, h in g.groupby("times")
+            ]
         for where, h, more in cells:
             e, c, n, *_ = memorization(h.match).values()
-            counts = dict(exact=e, near_exact=c) | {w: int((h.match == w).sum()) for w in UNCOUNTED}
+            counts = dict(exact=e, near_exact=c) | {
+                w: int((h.match == w).sum()) for w in UNCOUNTED
+            }
             rows += share_rows(where, counts | more, "rate", e + c, n)
     return in_long_form(rows)
 
@@ -130,18 +204,38 @@ OFTEN = 32  # times shown from which on an instance counts as shown often
 def token_scores(model, task: Task, k: int):
     "How likely is each token of the true second piece, behind k pairs alone? DataFrame, one row a token: k, idx, times, position (from 1), logprob (nats)"
     m, q = lm.load(model), task.queries
-    scores = m.logprobs(replication_prompts(task, k, "pairs", m.mode), [f" {b}" for b in q.second])
+    scores = m.logprobs(
+        replication_prompts(task, k, "pairs", m.mode),
+        [f" {b}" for b in q.second],
+    )
     known = [x for x in zip(q.idx, q.times, scores, task.telling) if x[-1]]
-    rows = [(k, i, t, at, x) for i, t, row, _ in known for at, x in enumerate(row, 1)]
-    return pd.DataFrame(rows, columns=["k", "idx", "times", "position", "logprob"])
+    rows = [
+        (k, i, t, at, x)
+        for i, t, row, _ in known
+        for at, x in enumerate(row, 1)
+    ]
+    return pd.DataFrame(
+        rows, columns=["k", "idx", "times", "position", "logprob"]
+    )
 
 
 def token_rows(scores, dataset: str, most: int = 5) -> list:
     "Log-probability by token, the first ones of an answer: mean over instances shown equally often: rows with part 'token', by `near` (the position), k and times"
     rows, keys = [], ["k", "times", "position"]
     for (k, times, at), g in scores[scores.position <= most].groupby(keys):
-        found = dict(zip(("value", "low", "high"), mean_ci(g.logprob)), n=len(g), unit="texts")
-        cell = dict(part="token", dataset=dataset, setting="pairs", k=k, times=times, near=at)
+        found = dict(
+            zip(("value", "low", "high"), mean_ci(g.logprob)),
+            n=len(g),
+            unit="texts",
+        )
+        cell = dict(
+            part="token",
+            dataset=dataset,
+            setting="pairs",
+            k=k,
+            times=times,
+            near=at,
+        )
         rows.append(cell | found | dict(quantity="logprob"))
     return rows
 
@@ -149,12 +243,16 @@ def token_rows(scores, dataset: str, most: int = 5) -> list:
 def became_exact(result):
     "Instances whose near-exact match becomes exact with more demonstrations: long rows: k of the exact match, `near` of the near one, three pieces of text"
     rows, keys = [], ["dataset", "setting", "idx"]
-    for (name, setting, idx), g in result.sort_values("k").groupby(keys, sort=False):
+    for (name, setting, idx), g in result.sort_values("k").groupby(
+        keys, sort=False
+    ):
         near, exact = g[g.match == "near"], g[g.match == "exact"]
         if not len(near) or not len(exact) or near.k.min() >= exact.k.max():
             continue
         a, b = near.iloc[0], exact[exact.k > near.k.min()].iloc[0]
-        at = dict(part="became_exact", dataset=name, setting=setting, item=str(idx))
+        at = dict(
+            part="became_exact", dataset=name, setting=setting, item=str(idx)
+        )
         at |= dict(k=b.k, near=a.k, n=1, unit="texts")
         at |= dict(times=int(a.times)) if "times" in g else {}
         pieces = dict(first=a["first"], near_answer=a.said, exact_answer=b.said)
@@ -165,31 +263,60 @@ def became_exact(result):
 def checked_sizes(ks, settings, **counts) -> tuple:
     "Numbers of demonstrations and settings as lists, also single ones; these and all counts, 1 at least, are checked"
     ks = [ks] if isinstance(ks, Integral) else list(dict.fromkeys(ks))
-    settings = [settings] if isinstance(settings, str) else list(dict.fromkeys(settings))
-    for name, least, numbers in ("ks", 0, ks), *((name, 1, [v]) for name, v in counts.items()):
-        if not numbers or not all(isinstance(v, Integral) and v >= least for v in numbers):
-            raise ValueError(f"{name} must be whole, {least} at least, not {numbers}")
+    settings = (
+        [settings]
+        if isinstance(settings, str)
+        else list(dict.fromkeys(settings))
+    )
+    for name, least, numbers in (
+        ("ks", 0, ks),
+        *((name, 1, [v]) for name, v in counts.items()),
+    ):
+        if not numbers or not all(
+            isinstance(v, Integral) and v >= least for v in numbers
+        ):
+            raise ValueError(
+                f"{name} must be whole, {least} at least, not {numbers}"
+            )
     if not settings:
-        raise ValueError(f"settings are one or more of {', '.join(SETTINGS + CONTROLS)}")
+        raise ValueError(
+            f"settings are one or more of {', '.join(SETTINGS + CONTROLS)}"
+        )
     return ks, [_known_setting(s) for s in settings]
 
 
 def replications(
-    model,  # lm.LM or its name
-    task: Task,  # from `task`
-    ks: list = (0, 25, 50, 100, 200),  # numbers of demonstrations, or a single one
-    settings: list = SETTINGS,  # and CONTROLS; or a single one
-    max_tokens: int = 100,  # most tokens of an answer
-    judge="rule",  # see `judged`
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-    seed: int = 0,  # of the controls
-):  # DataFrame, one row an instance, k and setting
-    "All replications of a data set, judged"
+    model,
+    task: Task,
+    ks: list = (0, 25, 50, 100, 200),
+    settings: list = SETTINGS,
+    max_tokens: int = 100,
+    judge="rule",
+    mode: str = None,
+    seed: int = 0,
+):
+    """All replications of a data set, judged
+
+    Args:
+        model: lm.LM or its name
+        task: from `task`
+        ks: numbers of demonstrations, or a single one
+        settings: and CONTROLS; or a single one
+        max_tokens: most tokens of an answer
+        judge: see `judged`
+        mode: 'chat' or 'completion'; default: the model's
+        seed: of the controls
+
+    Returns:
+        DataFrame, one row an instance, k and setting
+    """
     ks, settings = checked_sizes(ks, settings, max_tokens=max_tokens)
     m = lm.load(model)
     fitting(m, task, ks, max_tokens, settings)
     if not any(k or s not in CONTROLS for k in ks for s in settings):
-        raise ValueError("controls need demonstrations: ask for k > 0, or for another setting")
+        raise ValueError(
+            "controls need demonstrations: ask for k > 0, or for another setting"
+        )
     dull = len(task.telling) - sum(task.telling)
     if 2 * dull > len(task.telling):
         say(
@@ -199,6 +326,8 @@ def replications(
     parts = []
     for s in settings:
         some = [k for k in ks if k or s not in CONTROLS]
-        parts += [replicate(m, task, k, s, max_tokens, mode, seed) for k in some]
+        parts += [
+            replicate(m, task, k, s, max_tokens, mode, seed) for k in some
+        ]
         say(f"{task.name}: setting {s} is done")
     return judged(pd.concat(parts, ignore_index=True), judge)

@@ -21,8 +21,14 @@ from .replication import OFTEN
 _SHARE = dict(replication="rate", generation="accuracy", calibrated="accuracy")
 _COUNTS = dict.fromkeys(_SHARE, ["hits", "constant", "distinct", "commonest"])
 _COUNTS["replication"] = ["exact", "near_exact"]
-SPELLED = dict(full="full information", pairs_labels="pairs and labels", pairs="only pairs")
-SPELLED |= dict(shuffled="shuffled labels", twins="pairs never shown", foreign="foreign pairs")
+SPELLED = dict(
+    full="full information", pairs_labels="pairs and labels", pairs="only pairs"
+)
+SPELLED |= dict(
+    shuffled="shuffled labels",
+    twins="pairs never shown",
+    foreign="foreign pairs",
+)
 HIDDEN = "WNLI"  # 12 of its instances take a memory: it stands in no figure
 
 # %% ../../nbs/icl/tables.ipynb #aaa7e576
@@ -40,13 +46,24 @@ def overall(rows, part: str = "replication", by_times: bool = False, **where):
     not all together; `where`: values of key columns, group='' for performance on all instances.
     """
     keys = ["model", "dataset", "setting", "group", "judge", "k", "times"]
-    few = results.select(rows[rows.times.notna() == by_times], part=part, **where)
-    d = results.wide(few[[*keys, "quantity", "value", "low", "high", "n"]], _SHARE[part])
-    d = d.reindex(columns=[*keys, *_COUNTS[part], _SHARE[part], "low", "high", "n"])
+    few = results.select(
+        rows[rows.times.notna() == by_times], part=part, **where
+    )
+    d = results.wide(
+        few[[*keys, "quantity", "value", "low", "high", "n"]], _SHARE[part]
+    )
+    d = d.reindex(
+        columns=[*keys, *_COUNTS[part], _SHARE[part], "low", "high", "n"]
+    )
     d["n"] = d.n.fillna(0).astype(int)
     many = rows.groupby("model").dataset.nunique()
-    sets = [f", {TITLES.get(s, s)}" * bool(many[m] > 1) for m, s in zip(d.model, d.dataset)]
-    names = [NAMES.get(m) or plots.label(m) + more for m, more in zip(d.model, sets)]
+    sets = [
+        f", {TITLES.get(s, s)}" * bool(many[m] > 1)
+        for m, s in zip(d.model, d.dataset)
+    ]
+    names = [
+        NAMES.get(m) or plots.label(m) + more for m, more in zip(d.model, sets)
+    ]
     d["name"] = pd.Series(names, d.index, dtype=object)
     return d.sort_values("k", kind="stable").reset_index(drop=True)
 
@@ -74,11 +91,17 @@ def memorization_cells(rows, **where):
 def tab_recall(rows, setting: str = MAIN):
     "What comes back, of items shown often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations"
     d = memorization_cells(rows, setting=setting)
-    said = [f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)]
+    said = [
+        f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)
+    ]
     d = d.assign(said=said, at=[f"k = {x:.0f}" for x in d.k])
-    who = d.who.map(dict(shown="in training", never="controls", unknown="not known"))
+    who = d.who.map(
+        dict(shown="in training", never="controls", unknown="not known")
+    )
     d["items"] = d.name + ": " + who
-    t = d.pivot_table(index="items", columns="at", values="said", aggfunc="first", sort=False)
+    t = d.pivot_table(
+        index="items", columns="at", values="said", aggfunc="first", sort=False
+    )
     order = sorted(t, key=lambda c: int(c[4:]))
     return t[order].fillna("").reset_index().rename_axis(columns=None)
 
@@ -118,7 +141,9 @@ def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
     out = {}
     for r in reported[reported["where"] == where].itertuples():
-        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = printed_cell(float(r.value))
+        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = printed_cell(
+            float(r.value)
+        )
     m = memorization_cells(measured, setting=SETTINGS)
     m = m[~m.name.str.endswith(HIDDEN) & (m.who != "never")]
     keys = ["name", "model", "dataset", "setting"]
@@ -126,9 +151,15 @@ def _beside(measured, reported, exact, where):
         group = "shown" if (g.who == "shown").any() else ""
         of = accuracies(measured[measured.model == model], d, group=group)
         both = g.merge(of, on="k", suffixes=("", "_label"))
-        r, p = correlation((both.exact + both.near_exact * (not exact)) / both.n, both.accuracy)
+        r, p = correlation(
+            (both.exact + both.near_exact * (not exact)) / both.n, both.accuracy
+        )
         if len(both) > 2:
-            cell = "constant" if r != r else f"{r:.2f} (p={p:.2g}, {len(both)} points)"
+            cell = (
+                "constant"
+                if r != r
+                else f"{r:.2f} (p={p:.2g}, {len(both)} points)"
+            )
             out.setdefault(f"ours: {name}", {})[s] = cell
     return pd.DataFrame(out).reindex(SETTINGS).fillna("").rename(SPELLED)
 
@@ -150,7 +181,9 @@ def tab1(measured, reported=None, most: int = 3):
     if not len(m):
         return pd.DataFrame(columns=columns)
     d = results.wide(m.assign(value=m.text).drop(columns="text"))
-    d = d.sort_values(["model", "dataset", "setting", "near", "k"], kind="stable")
+    d = d.sort_values(
+        ["model", "dataset", "setting", "near", "k"], kind="stable"
+    )
     d = d.drop_duplicates(["model", "item"]).head(most).reset_index(drop=True)
     shown = d.times.map(lambda t: f"{t:.0f} times" if t else "never")
     d = d.assign(

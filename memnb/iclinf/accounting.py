@@ -12,20 +12,38 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import bisect
 
-from .method import DELTA, ORDERS, STEPS, conversion, theory, token_rdp
+from memnb.iclinf.method import (
+    DELTA,
+    ORDERS,
+    STEPS,
+    conversion,
+    theory,
+    token_rdp,
+)
 
 # %% ../../nbs/iclinf/accounting.ipynb #afefffb1
 BOUNDS = dict(tau=(1e-2, 1e4), c=(1e-3, 1e3), s=(1, 1e5))
 
 
 def solve(
-    target: float,  # epsilon wanted
-    what: str = "tau",  # parameter to find: 'tau', 'c' or 's', within `BOUNDS`
-    delta: float = DELTA,  # probability that the promise may fail
-    orders=ORDERS,  # see `theory`
-    **fixed,  # the two other parameters
-) -> tuple:  # (value, Guarantee); ValueError where the target is out of reach
-    "Algorithm 3: the temperature, clip bound or number of prompts for a target"
+    target: float,
+    what: str = "tau",
+    delta: float = DELTA,
+    orders=ORDERS,
+    **fixed,
+) -> tuple:
+    """Algorithm 3: the temperature, clip bound or number of prompts for a target
+
+    Args:
+        target: epsilon wanted
+        what: parameter to find: 'tau', 'c' or 's', within `BOUNDS`
+        delta: probability that the promise may fail
+        orders: see `theory`
+        **fixed: the two other parameters
+
+    Returns:
+        (value, Guarantee); ValueError where the target is out of reach
+    """
 
     def at(v):
         return theory(**fixed, **{what: v}, delta=delta, orders=orders)
@@ -34,8 +52,12 @@ def solve(
     try:
         value = bisect(lambda v: at(v).eps - target, low, high)
     except ValueError:
-        reach = "from {:.3g} to {:.3g}".format(*sorted((at(low).eps, at(high).eps)))
-        raise ValueError(f"{what} from {low:g} to {high:g} reaches epsilons {reach}") from None
+        reach = "from {:.3g} to {:.3g}".format(
+            *sorted((at(low).eps, at(high).eps))
+        )
+        raise ValueError(
+            f"{what} from {low:g} to {high:g} reaches epsilons {reach}"
+        ) from None
     value = float(math.ceil(value)) if what == "s" else value
     return value, at(value)
 
@@ -52,20 +74,44 @@ def solved(reported):
     "All rows of Tables 4 to 6: the accountant's values, the printed ones, and what these contain (`floor`, `share`, `use`)"
     rows = []
     for where, (what, fixed) in AUDITS.items():
-        t = reported[reported["where"] == where].astype(dict(x=float, value=float))
-        for target, r in t.pivot(index="x", columns="what", values="value").iterrows():
+        t = reported[reported["where"] == where].astype(
+            dict(x=float, value=float)
+        )
+        for target, r in t.pivot(
+            index="x", columns="what", values="value"
+        ).iterrows():
             value, g = solve(target, what, **fixed)
-            printed, floor = fixed | {what: r[what]}, 2 * float(conversion(r.alpha))
-            row = dict(where=where, target=target, what=what, value=value, alpha=g.alpha)
-            row |= dict(printed=r[what], printed_alpha=r.alpha, empirical=r.empirical)
+            printed, floor = (
+                fixed | {what: r[what]},
+                2 * float(conversion(r.alpha)),
+            )
+            row = dict(
+                where=where,
+                target=target,
+                what=what,
+                value=value,
+                alpha=g.alpha,
+            )
+            row |= dict(
+                printed=r[what], printed_alpha=r.alpha, empirical=r.empirical
+            )
             row |= dict(ratio=r.ratio, floor=floor, share=floor / r.empirical)
-            row["use"] = (r.empirical - floor) / 2 / (STEPS * token_rdp(r.alpha, **printed))
-            row |= dict(free_eps=theory(**printed, orders=FINE).eps, edge=theory(**printed).edge)
+            row["use"] = (
+                (r.empirical - floor)
+                / 2
+                / (STEPS * token_rdp(r.alpha, **printed))
+            )
+            row |= dict(
+                free_eps=theory(**printed, orders=FINE).eps,
+                edge=theory(**printed).edge,
+            )
             rows.append(row)
     return pd.DataFrame(rows)
 
 # %% ../../nbs/iclinf/accounting.ipynb #6c1f0a02
-def read_at(divergence_by_order: float, order=ORDERS, delta: float = DELTA) -> np.ndarray:
+def read_at(
+    divergence_by_order: float, order=ORDERS, delta: float = DELTA
+) -> np.ndarray:
     "What the paper's audit reads at an order (or several), of a divergence that is this much times the order, in nats"
     order = np.asarray(order, float)
     return 2 * (divergence_by_order * order + conversion(order, delta))
@@ -86,9 +132,16 @@ def corrected(reported: pd.DataFrame, where: str = "Table 4") -> pd.DataFrame:
         read = read_at(slope)
         best = int(read.argmin())
         shares = dict(
-            held_share=line.empirical / line.target, chosen_share=read[best] / line.target
+            held_share=line.empirical / line.target,
+            chosen_share=read[best] / line.target,
         )
-        row = dict(target=line.target, alpha=line.printed_alpha, held=line.empirical)
-        row |= dict(chosen_alpha=int(ORDERS[best]), chosen=float(read[best]), slope=slope)
+        row = dict(
+            target=line.target, alpha=line.printed_alpha, held=line.empirical
+        )
+        row |= dict(
+            chosen_alpha=int(ORDERS[best]),
+            chosen=float(read[best]),
+            slope=slope,
+        )
         rows.append(row | shares)
     return pd.DataFrame(rows)

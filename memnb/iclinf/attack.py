@@ -31,41 +31,75 @@ class Attack(NamedTuple):
 
 
 def least_epsilon(
-    hits,  # of `n` outputs with all prompts above the threshold
-    false_hits,  # of `n` outputs without one
-    n: int,  # outputs of each side
-    delta: float = 0.0,  # probability that the promise may fail
-    level: float = 0.95,  # confidence
-):  # epsilon at least; arrays of counts give arrays
-    "What two shares prove of epsilon, by their exact intervals"
+    hits,
+    false_hits,
+    n: int,
+    delta: float = 0.0,
+    level: float = 0.95,
+):
+    """What two shares prove of epsilon, by their exact intervals
+
+    Args:
+        hits: of `n` outputs with all prompts above the threshold
+        false_hits: of `n` outputs without one
+        n: outputs of each side
+        delta: probability that the promise may fail
+        level: confidence
+
+    Returns:
+        epsilon at least; arrays of counts give arrays
+    """
     hits, false_hits = (np.asarray(k, float) for k in (hits, false_hits))
-    low = np.where(hits > 0, beta.ppf((1 - level) / 2, np.maximum(hits, 1e-9), n - hits + 1), 0.0)
+    low = np.where(
+        hits > 0,
+        beta.ppf((1 - level) / 2, np.maximum(hits, 1e-9), n - hits + 1),
+        0.0,
+    )
     misses = np.maximum(n - false_hits, 1e-9)
-    high = np.where(false_hits < n, beta.ppf((1 + level) / 2, false_hits + 1, misses), 1.0)
+    high = np.where(
+        false_hits < n, beta.ppf((1 + level) / 2, false_hits + 1, misses), 1.0
+    )
     return np.log(np.maximum(low - delta, 1e-300) / high)
 
 
 def attack(
-    p,  # realised losses of outputs with all prompts
-    q,  # realised losses of outputs without one
-    delta: float = 0.0,  # probability that the promise may fail
-    level: float = 0.95,  # see `least_epsilon`
+    p,
+    q,
+    delta: float = 0.0,
+    level: float = 0.95,
 ) -> Attack:
-    "A lower bound on epsilon by the likelihood-ratio test"
+    """A lower bound on epsilon by the likelihood-ratio test
+
+    Args:
+        p: realised losses of outputs with all prompts
+        q: realised losses of outputs without one
+        delta: probability that the promise may fail
+        level: see `least_epsilon`
+    """
     p, q = (np.asarray(v, float) for v in (p, q))
     n = min(len(p), len(q)) // 2
     if n < 1 or np.isnan(p).any() or np.isnan(q).any():
-        raise ValueError("an attack needs two losses of each side at least, all of them numbers")
+        raise ValueError(
+            "an attack needs two losses of each side at least, all of them numbers"
+        )
     best = -np.inf, 0.0, False
     for turned, (a, b) in enumerate([(p[:n], q[:n]), (-q[:n], -p[:n])]):
         a, b = np.sort(a), np.sort(b)
         cuts = np.unique(np.concatenate([a, b]))
-        eps = least_epsilon(*(n - np.searchsorted(v, cuts) for v in (a, b)), n, delta, level)
+        eps = least_epsilon(
+            *(n - np.searchsorted(v, cuts) for v in (a, b)), n, delta, level
+        )
         best = max(best, (eps.max(), cuts[eps.argmax()], bool(turned)))
     _, cut, turned = best
-    a, b = (-q[n : 2 * n], -p[n : 2 * n]) if turned else (p[n : 2 * n], q[n : 2 * n])
+    a, b = (
+        (-q[n : 2 * n], -p[n : 2 * n])
+        if turned
+        else (p[n : 2 * n], q[n : 2 * n])
+    )
     counts = (a >= cut).sum(), (b >= cut).sum()
-    shown, most = (float(least_epsilon(*k, n, delta, level)) for k in (counts, (n, 0)))
+    shown, most = (
+        float(least_epsilon(*k, n, delta, level)) for k in (counts, (n, 0))
+    )
     return Attack(max(0.0, shown), max(0.0, most), n)
 
 # %% ../../nbs/iclinf/attack.ipynb #88760948
@@ -76,7 +110,10 @@ def exact_epsilon(logp, logq, delta: float = 0.0) -> float:
 
     def missing(eps):
         sides = (logp, ratio), (logq, -ratio)
-        return max(-(np.exp(a) * np.expm1(np.minimum(eps - r, 0))).sum() for a, r in sides)
+        return max(
+            -(np.exp(a) * np.expm1(np.minimum(eps - r, 0))).sum()
+            for a, r in sides
+        )
 
     worst = float(np.abs(ratio).max())
     if delta == 0 or missing(0.0) <= delta:
@@ -84,8 +121,12 @@ def exact_epsilon(logp, logq, delta: float = 0.0) -> float:
     return float(brentq(lambda e: missing(e) - delta, 0, worst + 1e-9))
 
 # %% ../../nbs/iclinf/attack.ipynb #2e6603b2
-def known_mechanisms() -> dict:  # name -> (log P, log Q, epsilon promised)
-    "Pairs of distributions for which the true epsilon is known"
+def known_mechanisms() -> dict:
+    """Pairs of distributions for which the true epsilon is known
+
+    Returns:
+        name -> (log P, log Q, epsilon promised)
+    """
     out = {}
     for eps in (1.0, 3.0):
         coin = log_softmax([eps, 0.0])
@@ -97,7 +138,10 @@ def known_mechanisms() -> dict:  # name -> (log P, log Q, epsilon promised)
 def attacked(logp, logq, n: int, seed: int = 0) -> list:
     "The truth about two distributions, and what an attack on n outputs of each shows: dicts of quantity, value, n"
     rng, ratio = np.random.default_rng(seed), np.asarray(logp) - logq
-    sides = [ratio[rng.choice(len(ratio), n, p=np.exp(d) / np.exp(d).sum())] for d in (logp, logq)]
+    sides = [
+        ratio[rng.choice(len(ratio), n, p=np.exp(d) / np.exp(d).sum())]
+        for d in (logp, logq)
+    ]
     r = attack(*sides, DELTA)
     return [
         dict(quantity="attack", value=r.eps, n=r.n, unit="outputs"),
@@ -111,29 +155,54 @@ CONTROLS = "leaking", "ordinary", "identical"
 
 @needs("next_logits")
 def attack_controls(
-    model,  # lm.LM of a local model, or its name
-    n: int = 20000,  # outputs of each side; half of them choose the threshold
-    tau: float = 0.25,  # temperature
-    c: float = 10.0,  # clip bound
-    source: str = "acq",  # of the examples, see `audit_prompts`
-    seed: int = 0,  # see `audit_prompts`
-):  # DataFrame in the long form, with model
-    "An attack where the true epsilon is known: mechanisms of a few outputs, and pairs of prompts"
+    model,
+    n: int = 20000,
+    tau: float = 0.25,
+    c: float = 10.0,
+    source: str = "acq",
+    seed: int = 0,
+):
+    """An attack where the true epsilon is known: mechanisms of a few outputs, and pairs of prompts
+
+    Args:
+        model: lm.LM of a local model, or its name
+        n: outputs of each side; half of them choose the threshold
+        tau: temperature
+        c: clip bound
+        source: of the examples, see `audit_prompts`
+        seed: see `audit_prompts`
+
+    Returns:
+        DataFrame in the long form, with model
+    """
     m, rows, at = lm.load(model), [], dict(part="attack", delta=DELTA)
     one, other = audit_prompts(source, 2, seed)
     rare = re.sub("Text: .*", "Text: " + " ".join(["xylophone"] * 20), one)
-    ids = [m.encode(p) for second in (rare, other, one) for p in (one, second)]  # of `CONTROLS`
+    ids = [
+        m.encode(p) for second in (rare, other, one) for p in (one, second)
+    ]  # of `CONTROLS`
     if isinstance(m, lm.Dry):
         m.cost["prompt_tokens"] += sum(map(len, ids))
         return pd.DataFrame()
     for name, (p, q, promised) in known_mechanisms().items():
-        found = [*attacked(p, q, n, seed), dict(quantity="theory", value=promised)]
+        found = [
+            *attacked(p, q, n, seed),
+            dict(quantity="theory", value=promised),
+        ]
         rows += [dict(at, item=name, model="known", **r) for r in found]
     scores = {i: z[-1:].double().cpu() for i, z in m.read(ids)}
-    bounds = {k: theory(b, 2, tau, steps=1).eps for k, b in (("theory", c), ("proven", 2 * c))}
+    bounds = {
+        k: theory(b, 2, tau, steps=1).eps
+        for k, b in (("theory", c), ("proven", 2 * c))
+    }
     for i, kind in enumerate(CONTROLS):
         z = [clipped(scores[2 * i + j], c)[0].numpy() / tau for j in (0, 1)]
-        found = attacked(log_softmax((z[0] + z[1]) / 2), log_softmax(z[0]), n, seed)
+        found = attacked(
+            log_softmax((z[0] + z[1]) / 2), log_softmax(z[0]), n, seed
+        )
         found += [dict(quantity=k, value=v) for k, v in bounds.items()]
-        rows += [dict(at, item=kind, model=m.name, dataset=Path(source).name, **r) for r in found]
+        rows += [
+            dict(at, item=kind, model=m.name, dataset=Path(source).name, **r)
+            for r in found
+        ]
     return pd.DataFrame(rows)

@@ -17,7 +17,14 @@ from .. import lm, stats
 from ..core import say
 from .accounting import AUDITS, solve
 from .attack import attack
-from .method import DELTA, STEPS, clipped, conversion, theory, token_rdp
+from memnb.iclinf.method import (
+    DELTA,
+    STEPS,
+    clipped,
+    conversion,
+    theory,
+    token_rdp,
+)
 from .prompts import audit_prompts
 from ..lm import needs
 
@@ -30,7 +37,9 @@ def _parts(mean, s, tau, norm):
     if norm == "s":
         return 1 / (s * tau), mean * 0
     if s < 2:
-        raise ValueError("one prompt: nothing is left to average without it; use norm='s', or more")
+        raise ValueError(
+            "one prompt: nothing is left to average without it; use norm='s', or more"
+        )
     return 1 / ((s - 1) * tau), mean
 
 
@@ -42,24 +51,46 @@ def _shift(z, by, less, out=None):
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
-    z,  # from `clipped`
-    logp,  # log-probabilities with all prompts
-    alphas: list,  # orders
-    by: float,  # a prompt adds by * (z - less) to the scores over tau
-    less,  # of each token, see `by`
-) -> tuple:  # (float64 array, directions x orders x prompts, in nats; K(-1) of each prompt)
-    "Divergences of all neighbours, from the one with all prompts and to it"
-    K = _log_means(z, logp, [-1.0] + [t for a in alphas for t in (a - 1, -a)], by, less)
-    up = [(K[1 + 2 * i] / (a - 1) + K[0]).tolist() for i, a in enumerate(alphas)]
-    down = [((K[2 + 2 * i] - a * K[0]) / (a - 1)).tolist() for i, a in enumerate(alphas)]
-    return np.maximum(0.0, np.array([up, down]).reshape(2, len(alphas), len(z))), K[0]
+    z,
+    logp,
+    alphas: list,
+    by: float,
+    less,
+) -> tuple:
+    """Divergences of all neighbours, from the one with all prompts and to it
+
+    Args:
+        z: from `clipped`
+        logp: log-probabilities with all prompts
+        alphas: orders
+        by: a prompt adds by * (z - less) to the scores over tau
+        less: of each token, see `by`
+
+    Returns:
+        (float64 array, directions x orders x prompts, in nats; K(-1) of each prompt)
+    """
+    K = _log_means(
+        z, logp, [-1.0] + [t for a in alphas for t in (a - 1, -a)], by, less
+    )
+    up = [
+        (K[1 + 2 * i] / (a - 1) + K[0]).tolist() for i, a in enumerate(alphas)
+    ]
+    down = [
+        ((K[2 + 2 * i] - a * K[0]) / (a - 1)).tolist()
+        for i, a in enumerate(alphas)
+    ]
+    return np.maximum(
+        0.0, np.array([up, down]).reshape(2, len(alphas), len(z))
+    ), K[0]
 
 
 def neighbour_rdp(z, tau: float, alphas, norm: str = "s-1"):
     "Largest divergence (nats) of each order over the left out prompt and both directions, of scores from `clipped`"
     alphas, mean = np.atleast_1d(alphas).astype(float).tolist(), _mean(z)
     parts = _parts(mean, len(z), tau, norm)
-    return every_rdp(z, (mean / tau).log_softmax(0), alphas, *parts)[0].max((0, 2))
+    return every_rdp(z, (mean / tau).log_softmax(0), alphas, *parts)[0].max(
+        (0, 2)
+    )
 
 
 def _mean(z):
@@ -76,7 +107,11 @@ def _power(powers, k, room):
             powers[k] = torch.pow(powers[1], k, out=room(k))
         else:
             h = h or k // 2
-            powers[k] = torch.mul(_power(powers, h, room), _power(powers, k - h, room), out=room(k))
+            powers[k] = torch.mul(
+                _power(powers, h, room),
+                _power(powers, k - h, room),
+                out=room(k),
+            )
     return powers[k]
 
 
@@ -100,7 +135,9 @@ def _log_means(z, logp, ts, by, less, columns=8192):
         e = _shift(z[:, at], by / np.log(2), less[at], new(1)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal_()}
-            for k, i in sorted((abs(t), i) for i, t in enumerate(ts) if (t > 0) == up):
+            for k, i in sorted(
+                (abs(t), i) for i, t in enumerate(ts) if (t > 0) == up
+            ):
                 sums[i] += _power(powers, k, new) @ w
     return list(sums.log())
 
@@ -115,13 +152,19 @@ class Ensemble:
         room: int,  # most tokens of a continuation
         copies: int = 1,  # times that each prompt counts: s is `copies` times their number
     ):
-        self.model, self.copies, self.size = model, copies, copies * len(prompts)
+        self.model, self.copies, self.size = (
+            model,
+            copies,
+            copies * len(prompts),
+        )
         ids = [model.encode(p) for p in prompts]
         self.batches = list(model.begin(ids, [room] * len(ids)))
         self.start = [tails.ends for *_, tails in self.batches]
         self.first = self._scores(scores for _, scores, _ in self.batches)
         if self.first.dtype.itemsize < 4:
-            say(f"{model.name} gives scores in 16 bits, whose rounding counts as leakage")
+            say(
+                f"{model.name} gives scores in 16 bits, whose rounding counts as leakage"
+            )
 
     def _scores(self, parts):
         "Scores of all batches, in the order of the prompts"
@@ -140,10 +183,19 @@ class Ensemble:
 
     def push(
         self,
-        token: int,  # id
-    ):  # scores of the next token, prompts x vocabulary
-        "Add a token to all prompts"
-        batches = ((tails, [token] * len(rows)) for rows, _, tails in self.batches)
+        token: int,
+    ):
+        """Add a token to all prompts
+
+        Args:
+            token: id
+
+        Returns:
+            scores of the next token, prompts x vocabulary
+        """
+        batches = (
+            (tails, [token] * len(rows)) for rows, _, tails in self.batches
+        )
         return self._scores(self.model.step(*batch) for batch in batches)
 
 
@@ -155,41 +207,68 @@ class Text:
     ids: list  # tokens
     spent: dict  # norm -> largest divergence of each token, tokens x orders
     each: dict  # norm -> divergences of each prompt, added up: directions x orders x prompts
-    loss: dict  # norm -> realised loss of each prompt: log P(text) - log Q(text)
+    loss: (
+        dict  # norm -> realised loss of each prompt: log P(text) - log Q(text)
+    )
 
 
 def write(
-    ensemble: Ensemble,  # the private prompts
-    tau: float,  # temperature
-    c: float = 10.0,  # clip bound
-    tokens: int = 40,  # most tokens of a text
-    seed: int = 0,  # of the draws
-    alphas: tuple = (),  # orders of the divergences
-    norms: tuple = NORMS,  # readings of leaving one out, see `neighbour_rdp`
-    see=None,  # called for each token: (norm, z, `by` and `less` of `every_rdp`, logp, K(-1))
+    ensemble: Ensemble,
+    tau: float,
+    c: float = 10.0,
+    tokens: int = 40,
+    seed: int = 0,
+    alphas: tuple = (),
+    norms: tuple = NORMS,
+    see=None,
 ) -> Text:
-    "Algorithm 1: one text, with what each of its tokens leaks"
+    """Algorithm 1: one text, with what each of its tokens leaks
+
+    Args:
+        ensemble: the private prompts
+        tau: temperature
+        c: clip bound
+        tokens: most tokens of a text
+        seed: of the draws
+        alphas: orders of the divergences
+        norms: readings of leaving one out, see `neighbour_rdp`
+        see: called for each token: (norm, z, `by` and `less` of `every_rdp`, logp,
+            K(-1))
+    """
     rng, ids, m = np.random.default_rng(seed), [], ensemble.model
     alphas = [float(a) for a in alphas]
-    spent, each, loss = {k: [] for k in norms}, dict.fromkeys(norms, 0.0), dict.fromkeys(norms, 0.0)
+    spent, each, loss = (
+        {k: [] for k in norms},
+        dict.fromkeys(norms, 0.0),
+        dict.fromkeys(norms, 0.0),
+    )
     logits = ensemble.restart()
     while True:
         z = clipped(logits, c)
         mean = _mean(z)
-        logp, parts = (mean / tau).log_softmax(0), {k: _parts(mean, len(z), tau, k) for k in norms}
+        logp, parts = (
+            (mean / tau).log_softmax(0),
+            {k: _parts(mean, len(z), tau, k) for k in norms},
+        )
         ids.append(_drawn(logp, rng.random()))
         for k, (by, less) in parts.items():
             found, k_1 = every_rdp(z, logp, alphas, by, less)
             spent[k].append(found.max((0, 2)) if alphas else [])
             each[k] = each[k] + found
-            loss[k] = loss[k] + (by * (z[:, ids[-1]] - less[ids[-1]]) + k_1).numpy()
+            loss[k] = (
+                loss[k] + (by * (z[:, ids[-1]] - less[ids[-1]]) + k_1).numpy()
+            )
             if see:
                 see(k, z, (by, less), logp, k_1)
         if ids[-1] in m.eos or len(ids) >= tokens:
             break
         logits = ensemble.push(ids[-1])
-    spent = {k: np.array(v).reshape(len(v), len(alphas)) for k, v in spent.items()}
-    return Text(m.tok.decode(ids, skip_special_tokens=True), ids, spent, each, loss)
+    spent = {
+        k: np.array(v).reshape(len(v), len(alphas)) for k, v in spent.items()
+    }
+    return Text(
+        m.tok.decode(ids, skip_special_tokens=True), ids, spent, each, loss
+    )
 
 
 def _drawn(logw, u):
@@ -211,7 +290,9 @@ class Games:
     ):
         self.prompt, self.n, self.repeats = prompt, n, max(1, repeats)
         self.rng = np.random.default_rng(seed)
-        self.loss = {k: np.zeros((2, n)) for k in prompt}  # realised: with all, without the one
+        self.loss = {
+            k: np.zeros((2, n)) for k in prompt
+        }  # realised: with all, without the one
 
     def __call__(self, norm, z, parts, logp, k_1):
         "Draw one token of each answer, with all prompts and without the one, and add up its loss"
@@ -219,78 +300,149 @@ class Games:
         x = _shift(z[i], *parts)
         for side in (0, 1):
             y = _drawn(logp - side * x, self.rng.random(self.n * self.repeats))
-            self.loss[norm][side] += (x[y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
+            self.loss[norm][side] += (
+                (x[y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
+            )
 
 # %% ../../nbs/iclinf/auditing.ipynb #cba431c3
 DELTAS = 1e-3, 1e-5, 1e-8
 
 
 def accounts(
-    sums: dict,  # order -> divergence of each text, from `leaks`
-    c: float,  # clip bound
-    s: int,  # prompts
-    tau: float,  # temperature
-) -> list:  # dicts of delta, quantity, value, low, high, n, unit
-    "The paper's audit at each of `DELTAS`, from the divergences of the data"
+    sums: dict,
+    c: float,
+    s: int,
+    tau: float,
+) -> list:
+    """The paper's audit at each of `DELTAS`, from the divergences of the data
+
+    Args:
+        sums: order -> divergence of each text, from `leaks`
+        c: clip bound
+        s: prompts
+        tau: temperature
+
+    Returns:
+        dicts of delta, quantity, value, low, high, n, unit
+    """
     rows, ends = [], ("value", "low", "high")
     for delta in DELTAS:
         g = theory(c, s, tau, delta=delta)
-        spent, floor = np.maximum(0, stats.mean_ci(sums[g.alpha])), 2 * conversion(g.alpha, delta)
-        found = dict(empirical=floor + 2 * spent, ratio=(floor + 2 * spent) / g.eps)
+        spent, floor = (
+            np.maximum(0, stats.mean_ci(sums[g.alpha])),
+            2 * conversion(g.alpha, delta),
+        )
+        found = dict(
+            empirical=floor + 2 * spent, ratio=(floor + 2 * spent) / g.eps
+        )
         found |= dict(used=spent / (STEPS * token_rdp(g.alpha, c, s, tau)))
         at = dict(delta=delta, n=len(sums[g.alpha]), unit="texts")
-        rows += [dict(at, quantity=k, **dict(zip(ends, map(float, v)))) for k, v in found.items()]
+        rows += [
+            dict(at, quantity=k, **dict(zip(ends, map(float, v))))
+            for k, v in found.items()
+        ]
         found = dict(theory=g.eps, alpha=g.alpha, floor=float(floor))
-        rows += [dict(delta=delta, quantity=k, value=v) for k, v in found.items()]
+        rows += [
+            dict(delta=delta, quantity=k, value=v) for k, v in found.items()
+        ]
     return rows
 
 # %% ../../nbs/iclinf/auditing.ipynb #6de983fe
 def leaks(
-    ensemble: Ensemble,  # the private prompts
-    tau: float,  # temperature
-    c: float,  # clip bound
-    tokens: int = 40,  # most tokens of a text
-    sequences: int = 50,  # texts
-    seed: int = 0,  # of the draws
-    games: int = 0,  # of the attack, see `Games`; it needs two texts at least
-) -> (
-    tuple
-):  # (Texts, norm -> {order: divergence of each text, scaled to `STEPS` tokens}, Games or None)
-    "What Algorithm 1 leaks about these prompts"
+    ensemble: Ensemble,
+    tau: float,
+    c: float,
+    tokens: int = 40,
+    sequences: int = 50,
+    seed: int = 0,
+    games: int = 0,
+) -> tuple:
+    """What Algorithm 1 leaks about these prompts
+
+    Args:
+        ensemble: the private prompts
+        tau: temperature
+        c: clip bound
+        tokens: most tokens of a text
+        sequences: texts
+        seed: of the draws
+        games: of the attack, see `Games`; it needs two texts at least
+
+    Returns:
+        (Texts, norm -> {order: divergence of each text, scaled to `STEPS` tokens},
+        Games or None)
+    """
     best = {theory(c, ensemble.size, tau, delta=d).alpha for d in DELTAS}
     orders, texts, played = sorted({2.0, *best}), [], None
     for i in range(sequences):
-        texts.append(write(ensemble, tau, c, tokens, [seed, i], orders, see=played))
-        if games and sequences > 1 and not played:  # the first text says which prompt to attack
+        texts.append(
+            write(ensemble, tau, c, tokens, [seed, i], orders, see=played)
+        )
+        if (
+            games and sequences > 1 and not played
+        ):  # the first text says which prompt to attack
             worst = {k: int(texts[0].each[k][0, 0].argmax()) for k in NORMS}
-            played = Games(worst, games, STEPS // ((sequences - 1) * tokens), [seed, 999])
-    sums = {k: np.array([t.spent[k].sum(0) for t in texts]) * STEPS / tokens for k in NORMS}
+            played = Games(
+                worst, games, STEPS // ((sequences - 1) * tokens), [seed, 999]
+            )
+    sums = {
+        k: np.array([t.spent[k].sum(0) for t in texts]) * STEPS / tokens
+        for k in NORMS
+    }
     return texts, {k: dict(zip(orders, v.T)) for k, v in sums.items()}, played
 
 # %% ../../nbs/iclinf/auditing.ipynb #8ba8411f
 @needs("next_logits")
 def audit(
-    model,  # lm.LM of a local model, or its name
-    where: str = "Table 4",  # what is searched: see `AUDITS`
-    targets: list = (0.5, 1, 5, 10, 20, 50, 100),  # epsilons
-    source: str = "acq",  # of the private examples, see `audit_prompts`
-    s: int = 50,  # prompts; Table 6 searches them (scaled by s/50)
-    tokens: int = 40,  # most tokens of a text
-    sequences: int = 50,  # texts
-    seed: int = 0,  # of the draws
-    games: int = 0,  # of the attack, see `Games`
-    control: bool = False,  # also one text of identical prompts
-):  # DataFrame in the long form, with model
-    "Rows of Table 4, 5 or 6, measured in both readings of leaving one out"
-    m, (what, fixed), todo, rows, kept = lm.load(model), AUDITS[where], [], [], {}
+    model,
+    where: str = "Table 4",
+    targets: list = (0.5, 1, 5, 10, 20, 50, 100),
+    source: str = "acq",
+    s: int = 50,
+    tokens: int = 40,
+    sequences: int = 50,
+    seed: int = 0,
+    games: int = 0,
+    control: bool = False,
+):
+    """Rows of Table 4, 5 or 6, measured in both readings of leaving one out
+
+    Args:
+        model: lm.LM of a local model, or its name
+        where: what is searched: see `AUDITS`
+        targets: epsilons
+        source: of the private examples, see `audit_prompts`
+        s: prompts; Table 6 searches them (scaled by s/50)
+        tokens: most tokens of a text
+        sequences: texts
+        seed: of the draws
+        games: of the attack, see `Games`
+        control: also one text of identical prompts
+
+    Returns:
+        DataFrame in the long form, with model
+    """
+    m, (what, fixed), todo, rows, kept = (
+        lm.load(model),
+        AUDITS[where],
+        [],
+        [],
+        {},
+    )
     fixed = fixed | ({} if what == "s" else dict(s=s))
     for target in targets:  # fails before any work
         p = fixed | {what: solve(target, what, **fixed)[0]}
-        todo.append((target, p, max(2, round(p["s"] * s / 50)) if what == "s" else s))
-    if isinstance(m, lm.Dry):  # prompts are read once a size, and continued for each text
+        todo.append(
+            (target, p, max(2, round(p["s"] * s / 50)) if what == "s" else s)
+        )
+    if isinstance(
+        m, lm.Dry
+    ):  # prompts are read once a size, and continued for each text
         sizes = [k for *_, k in todo]
         m.cost["calls"] += len(todo) * sequences
-        m.cost["prompt_tokens"] += len(m.encode(audit_prompts(source, 1, seed)[0])) * sum({*sizes})
+        m.cost["prompt_tokens"] += len(
+            m.encode(audit_prompts(source, 1, seed)[0])
+        ) * sum({*sizes})
         m.cost["new_tokens"] += sum(sizes) * tokens * sequences
         return pd.DataFrame()
     for target, p, k in sorted(todo, key=lambda x: x[2]):
@@ -298,21 +450,38 @@ def audit(
             prompts = audit_prompts(source, k, seed)
             kept = {k: {"": (Ensemble(m, prompts, tokens), sequences)}}
             if control:
-                kept[k]["identical"] = Ensemble(m, prompts[:1], tokens, copies=k), 1
-        c, tau = p["c"], p["tau"] * p["s"] / k  # the same c/(s tau) where fewer prompts are taken
+                kept[k]["identical"] = (
+                    Ensemble(m, prompts[:1], tokens, copies=k),
+                    1,
+                )
+        c, tau = (
+            p["c"],
+            p["tau"] * p["s"] / k,
+        )  # the same c/(s tau) where fewer prompts are taken
         for item, (ensemble, n) in kept[k].items():
-            texts, sums, played = leaks(ensemble, tau, c, tokens, n, seed, 0 if item else games)
+            texts, sums, played = leaks(
+                ensemble, tau, c, tokens, n, seed, 0 if item else games
+            )
             written = sum(len(t.ids) for t in texts)
             for norm in NORMS:
-                found = [dict(quantity=what, value=p[what], text=texts[0].text[:80])]
-                found += [dict(quantity="tokens", value=written, n=n, unit="texts")]
+                found = [
+                    dict(quantity=what, value=p[what], text=texts[0].text[:80])
+                ]
+                found += [
+                    dict(quantity="tokens", value=written, n=n, unit="texts")
+                ]
                 found += accounts(sums[norm], c, k, tau)
                 if played:
                     r = attack(*played.loss[norm], DELTA)
                     at = dict(delta=DELTA, n=r.n, unit="games")
                     found += [dict(at, quantity="attack", value=r.eps)]
                     found += [dict(at, quantity="attack_most", value=r.most)]
-                rows += [dict(target=float(target), setting=norm, item=item, **r) for r in found]
+                rows += [
+                    dict(target=float(target), setting=norm, item=item, **r)
+                    for r in found
+                ]
         say(f"{where}: epsilon {target:g} is done")
-    names = dict(part="audit", dataset=Path(source).name, where=where, model=m.name)
+    names = dict(
+        part="audit", dataset=Path(source).name, where=where, model=m.name
+    )
     return pd.DataFrame(rows).assign(**names)

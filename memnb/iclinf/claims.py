@@ -26,10 +26,14 @@ def _write_printed(write: Rows, reported: pd.DataFrame, order: str) -> None:
     "What the printed numbers say of each other"
     numbers = reported.astype(dict(x=float, value=float), errors="ignore")
     table1 = numbers[numbers["where"] == "Table 1"]
-    known = table1.pivot(index=["model", "dataset"], columns="what", values="value")
+    known = table1.pivot(
+        index=["model", "dataset"], columns="what", values="value"
+    )
     for (model, dataset), line in known.iterrows():
         name = f"{model}, {dataset}"
-        write.at(item="printed-knows", other=name).value("statistic", line.loss, x=line.accuracy)
+        write.at(item="printed-knows", other=name).value(
+            "statistic", line.loss, x=line.accuracy
+        )
     for line in solved(reported).itertuples():
         at = write.at(other=f"{line.where}, target {line.target:g}")
         accountant = at.at(item="accountant")
@@ -44,7 +48,8 @@ def _write_printed(write: Rows, reported: pd.DataFrame, order: str) -> None:
             at.value("statistic", getattr(line, share))
     ratio = numbers[numbers.what == "ratio"]
     text, table4 = (
-        ratio[ratio["where"] == where].set_index("x").value for where in ("§5.2", "Table 4")
+        ratio[ratio["where"] == where].set_index("x").value
+        for where in ("§5.2", "Table 4")
     )
     for target, value in text.items():
         at = write.at(item="text-ratio", other=f"target {target:g}")
@@ -52,14 +57,19 @@ def _write_printed(write: Rows, reported: pd.DataFrame, order: str) -> None:
 
 # %% ../../nbs/iclinf/claims.ipynb #caedc50b
 def strata(
-    rows: pd.DataFrame, weights: str = "variance", transform=np.array, back=np.array
+    rows: pd.DataFrame,
+    weights: str = "variance",
+    transform=np.array,
+    back=np.array,
 ) -> dict:
     """One estimate (value, low, high, n) of independent ones with intervals.
 
     Weighted by the inverse of their variances, or 'equal'. transform, back: to a scale on which intervals are
     symmetric, and back.
     """
-    value, low, high = (transform(rows[name].astype(float)) for name in ("value", "low", "high"))
+    value, low, high = (
+        transform(rows[name].astype(float)) for name in ("value", "low", "high")
+    )
     half = np.maximum(high - low, 1e-12) / 2
     weight = half**-2.0 if weights == "variance" else np.ones(len(half))
     weight = weight / weight.sum()
@@ -77,7 +87,9 @@ def lead(a, b) -> dict:
 
 
 def _write_line(write: Rows, line: dict) -> None:
-    write.value("statistic", line["value"], line["low"], line["high"], n=line["n"])
+    write.value(
+        "statistic", line["value"], line["low"], line["high"], n=line["n"]
+    )
 
 
 PLACES = (
@@ -90,41 +102,70 @@ PLACES = (
 def _write_within(write, rows, blank, chance, weights) -> None:
     "Differences within the queries of a model: positions, queries whose answer is known, calibration, vocabulary"
     found = select(rows, part="influence", quantity=["difference", "known"])
-    at_chance = right_and_guess(rows).set_index(["model", "dataset"]).chance.to_dict()
+    at_chance = (
+        right_and_guess(rows).set_index(["model", "dataset"]).chance.to_dict()
+    )
     for model, every in found.groupby("model", sort=False):
-        blind = np.array([bool(at_chance.get((model, name), True)) for name in every.dataset])
+        blind = np.array(
+            [bool(at_chance.get((model, name), True)) for name in every.dataset]
+        )
         own = every if chance == "in" else every[~blind]
         guard = "" if len(own) else "at chance on every data set"
         own = own if len(own) else every
         here = write.at(model=model, unit="queries", guard=guard)
         for item, place, other in PLACES:
-            lines = select(own, quantity="difference", setting="label", item=place, other=other)
+            lines = select(
+                own,
+                quantity="difference",
+                setting="label",
+                item=place,
+                other=other,
+            )
             if len(lines):
                 at = here.at(item=item, other=f"{place} minus {other}")
                 _write_line(at, strata(lines, weights))
         known = select(own, quantity="known")
         if len(known):
-            _write_line(here.at(item="knows-query"), strata(known, weights, np.arctanh, np.tanh))
+            _write_line(
+                here.at(item="knows-query"),
+                strata(known, weights, np.arctanh, np.tanh),
+            )
         # whose blank query calibrates a shorter prompt: its own, or that of the full prompt
         calibrated = dict(own="calibrated", full="calibrated, shared")[blank]
-        for item, setting in dict(calibration=calibrated, vocabulary="full").items():
-            for line in select(own, quantity="difference", setting=setting).to_dict("records"):
+        for item, setting in dict(
+            calibration=calibrated, vocabulary="full"
+        ).items():
+            for line in select(
+                own, quantity="difference", setting=setting
+            ).to_dict("records"):
                 _write_line(here.at(item=item, other=line["dataset"]), line)
 
 
 def _write_shots(write, rows, equation) -> None:
     "Changes of the loss with the number of exemplars, from one and from two to the most; the steepest fall"
     lines = select(rows, part="shots", quantity=["change", "steeper"])
-    chance = right_and_guess(rows, "shots").set_index(["model", "dataset", "shots"]).chance
+    chance = (
+        right_and_guess(rows, "shots")
+        .set_index(["model", "dataset", "shots"])
+        .chance
+    )
     for line in lines.to_dict("records"):
         guard = (
-            "at chance" if chance.get((line["model"], line["dataset"], line["shots"]), True) else ""
+            "at chance"
+            if chance.get((line["model"], line["dataset"], line["shots"]), True)
+            else ""
         )
         name = f"{line['position']:.0f} to {line['shots']:.0f} exemplars"
-        here = write.at(model=line["model"], unit="queries", guard=guard, other=name)
+        here = write.at(
+            model=line["model"], unit="queries", guard=guard, other=name
+        )
         if line["quantity"] == "steeper":
             _write_line(here.at(item="steepest"), line)
-        elif equation == 4 and line["shots"] == lines.shots.max() and line["position"] <= 2:
+        elif (
+            equation == 4
+            and line["shots"] == lines.shots.max()
+            and line["position"] <= 2
+        ):
             _write_line(here.at(item="shots"), line)
     if equation == 4:
         return
@@ -134,7 +175,9 @@ def _write_shots(write, rows, equation) -> None:
         own = own.set_index("shots").sort_index()
         for few in own.index[:2]:
             name = f"{few:.0f} to {own.index[-1]:.0f} exemplars"
-            here = write.at(model=model, unit="queries", guard="", other=name, item="shots")
+            here = write.at(
+                model=model, unit="queries", guard="", other=name, item="shots"
+            )
             _write_line(here, lead(own.loc[few], own.iloc[-1]))
 
 
@@ -159,13 +202,21 @@ def _write_models(write, rows) -> None:
     keys = dict(index=["model", "dataset"], columns="quantity", values="value")
     known = own[own.quantity.isin(["loss", "accuracy"])].pivot_table(**keys)
     for (model, dataset), line in known.dropna().iterrows():
-        at = write.at(item="knows", other=f"{model}, {dataset}", unit="models and data sets")
+        at = write.at(
+            item="knows",
+            other=f"{model}, {dataset}",
+            unit="models and data sets",
+        )
         at.value("statistic", line.loss, x=line.accuracy)
     loss = select(label, quantity="loss").set_index(["model", "dataset"])
     for old, new in tuned_pairs(label):
         for dataset in loss.loc[old].index.intersection(loss.loc[new].index):
-            at = write.at(item="tuned", other=f"{new}, {dataset}", unit="queries")
-            _write_line(at, lead(loss.loc[old, dataset], loss.loc[new, dataset]))
+            at = write.at(
+                item="tuned", other=f"{new}, {dataset}", unit="queries"
+            )
+            _write_line(
+                at, lead(loss.loc[old, dataset], loss.loc[new, dataset])
+            )
     sizes = by_size(rows)
     if sizes["size"].nunique() < 2:
         return
@@ -173,7 +224,9 @@ def _write_models(write, rows) -> None:
         near = own["size"].between(5, 10)
         if near.any() and own["size"].min() < 5 and own["size"].max() > 10:
             seven = own[near].loc[own[near].value.idxmax()]
-            leads = pd.DataFrame([lead(line, seven) for line in own[~near].itertuples()])
+            leads = pd.DataFrame(
+                [lead(line, seven) for line in own[~near].itertuples()]
+            )
             at = write.at(item="size", other=dataset, unit="queries")
             _write_line(at, leads.loc[leads.value.idxmin()])
 
@@ -184,10 +237,20 @@ TIGHT_UP_TO = 10  # targets of §5.2
 def _write_audit(write, rows, norm) -> None:
     "The share of its bound that the data use, and what an attack shows of an epsilon that is known"
     used = select(
-        rows, part="audit", where="Table 4", setting=norm, item="", quantity="used", delta=DELTA
+        rows,
+        part="audit",
+        where="Table 4",
+        setting=norm,
+        item="",
+        quantity="used",
+        delta=DELTA,
     )
     for line in used[used.target <= TIGHT_UP_TO].to_dict("records"):
-        here = write.at(model=line["model"], item="tight", other=f"target {line['target']:g}")
+        here = write.at(
+            model=line["model"],
+            item="tight",
+            other=f"target {line['target']:g}",
+        )
         _write_line(here.at(unit="texts"), line)
     pairs = select(rows, part="attack", quantity=["attack", "truth"])
     if not len(pairs):
@@ -226,21 +289,34 @@ def statistics(
     rows: pd.DataFrame,
     reported: pd.DataFrame,
     *,
-    order: str = "held",  # of the accountant: that of the bound, as in the paper, or 'chosen' for the data
-    blank: str = "own",  # blank query that calibrates a shorter prompt: its own, or that of the 'full' prompt
-    equation: int = 4,  # of the loss by number of exemplars: 4 (absolute) or 3 (signed)
-    chance: str = "out",  # data sets on which a model is at chance: left out, or 'in'
-    weights: str = "variance",  # of data sets in one estimate: inverse variances, or 'equal'
-    norm: str = "s-1",  # mean over the other prompts, as the paper takes it, or 's'
+    order: str = "held",
+    blank: str = "own",
+    equation: int = 4,
+    chance: str = "out",
+    weights: str = "variance",
+    norm: str = "s-1",
 ) -> Rows:
-    "What the claims rest on: `item` a claim, `other` a case, `model` whom it is about"
+    """What the claims rest on: `item` a claim, `other` a case, `model` whom it is about
+
+    Args:
+        order: of the accountant: that of the bound, as in the paper, or 'chosen' for
+            the data
+        blank: blank query that calibrates a shorter prompt: its own, or that of the
+            'full' prompt
+        equation: of the loss by number of exemplars: 4 (absolute) or 3 (signed)
+        chance: data sets on which a model is at chance: left out, or 'in'
+        weights: of data sets in one estimate: inverse variances, or 'equal'
+        norm: mean over the other prompts, as the paper takes it, or 's'
+    """
     made = Rows(model="", guard="", unit="printed numbers")
     _write_printed(made, reported, order)
     if not len(rows):
         return made
     rows = widened(rows)
     # further trainings are replicates of the first, not models of their own
-    first = rows[[not training_number(model) for model in rows.model.fillna("")]]
+    first = rows[
+        [not training_number(model) for model in rows.model.fillna("")]
+    ]
     _write_within(made, first, blank, chance, weights)
     _write_shots(made, first, equation)
     _write_tuning(made, rows)
@@ -254,7 +330,9 @@ def facts(measured: pd.DataFrame) -> dict:
     reported = reported_rows("iclinf")
     rows = judged(measured)
     table4 = solved(reported)
-    table4 = table4[(table4["where"] == "Table 4") & (table4.target <= TIGHT_UP_TO)]
+    table4 = table4[
+        (table4["where"] == "Table 4") & (table4.target <= TIGHT_UP_TO)
+    ]
     found = dict(share_constant=100 * table4.share.mean())
     read = corrected(reported)
     one_to_hundred = read[read.target >= 1]
@@ -262,35 +340,51 @@ def facts(measured: pd.DataFrame) -> dict:
         shares = 100 * one_to_hundred[f"{name}_share"]
         found |= {f"{name}-least": shares.min(), f"{name}-most": shares.max()}
     at_ten = read[read.target == 10].iloc[0]
-    found |= {"held-10": 100 * at_ten.held_share, "chosen-10": 100 * at_ten.chosen_share}
+    found |= {
+        "held-10": 100 * at_ten.held_share,
+        "chosen-10": 100 * at_ten.chosen_share,
+    }
     found["chosen-order-10"] = at_ten.chosen_alpha
 
     def number(**where):
         lines = select(rows, **where)
         return float(lines.value.iloc[0]) if len(lines) else np.nan
 
-    same = dict(part="influence", model="smollm2", dataset="goods", quantity="loss")
+    same = dict(
+        part="influence", model="smollm2", dataset="goods", quantity="loss"
+    )
     found["loss"] = number(**same, setting="label")
-    audited = dict(part="audit", where="Table 4", setting="s-1", item="", quantity="attack")
+    audited = dict(
+        part="audit", where="Table 4", setting="s-1", item="", quantity="attack"
+    )
     found["attack100"] = number(**audited, target=100.0)
     for pair in ("leaking", "ordinary"):
         found[pair] = number(part="attack", item=pair, quantity="attack")
-        found[f"{pair}-truth"] = number(part="attack", item=pair, quantity="truth")
+        found[f"{pair}-truth"] = number(
+            part="attack", item=pair, quantity="truth"
+        )
     for shots in (1, 2, 4, 8):
-        signed = dict(part="shots", setting="signed", quantity="loss", shots=shots)
+        signed = dict(
+            part="shots", setting="signed", quantity="loss", shots=shots
+        )
         found[f"signed-{shots}"] = number(**signed)
     made = statistics(rows, reported).frame()
-    first = made[(made["item"] == "u-shape") & made.other.str.startswith("first")]
+    first = made[
+        (made["item"] == "u-shape") & made.other.str.startswith("first")
+    ]
     found["no_u"] = bool((first.high < 0).all())
     found["recency"] = bool((made[made["item"] == "recency"].low > 0).all())
     calibration = made[made["item"] == "calibration"]
     tuned = calibration.model.str.contains("tuned")
     found["calibration"] = bool(
-        (calibration[~tuned].high < 0).all() and (calibration[tuned].low > 0).all()
+        (calibration[~tuned].high < 0).all()
+        and (calibration[tuned].low > 0).all()
     )
     shared = statistics(rows, reported, blank="full").frame()
     shared = shared[shared["item"] == "calibration"]
-    found["calibration-full"] = bool(((shared.low < 0) & (shared.high > 0)).all())
+    found["calibration-full"] = bool(
+        ((shared.low < 0) & (shared.high > 0)).all()
+    )
     tuning = made[(made["item"] == "tuning") & (made.other == "goods")]
     found["tuning"] = bool((tuning.high < 0).all())
     return found
@@ -302,7 +396,9 @@ def overview(rows):
 
     rows = widened(rows)
     reported, hits = reported_rows("iclinf"), right_and_guess(rows)
-    for r in select(rows, part="influence", quantity="loss", setting="label").itertuples():
+    for r in select(
+        rows, part="influence", quantity="loss", setting="label"
+    ).itertuples():
         h = select(hits, model=r.model, dataset=r.dataset).iloc[0]
         print(
             f"{r.model} on {r.dataset}: ICLInf {r.value:.2f} nats ({r.low:.2f} to {r.high:.2f}), "
@@ -315,5 +411,9 @@ def overview(rows):
     board = claims_board("iclinf", rows, reported)
     board = board[(board.about == "a model") & (board.verdict != NOT_ASKED)]
     lines = [*board.itertuples()]
-    evidence = [f"{estimate_text(line)}; n = {units_text(line)}" for line in lines]
-    return board.assign(evidence=evidence)[["says", "verdict", "evidence"]].reset_index(drop=True)
+    evidence = [
+        f"{estimate_text(line)}; n = {units_text(line)}" for line in lines
+    ]
+    return board.assign(evidence=evidence)[
+        ["says", "verdict", "evidence"]
+    ].reset_index(drop=True)

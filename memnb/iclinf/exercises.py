@@ -22,12 +22,22 @@ def _ratios(predicted, run):
 
 
 def crowd(
-    times: list,  # how often the first exemplar stands in a prompt, the others fill it up
-    shots: int = 8,  # exemplars of a prompt
-    n: int = 2000,  # prompts
-    seed: int = 0,  # of the draw
-) -> dict:  # times -> mean loss of the labels: 'one' copy left out, 'all' copies left out
-    "Influence of an exemplar that stands several times in a prompt, for the best possible learner"
+    times: list,
+    shots: int = 8,
+    n: int = 2000,
+    seed: int = 0,
+) -> dict:
+    """Influence of an exemplar that stands several times in a prompt, for the best possible learner
+
+    Args:
+        times: how often the first exemplar stands in a prompt, the others fill it up
+        shots: exemplars of a prompt
+        n: prompts
+        seed: of the draw
+
+    Returns:
+        times -> mean loss of the labels: 'one' copy left out, 'all' copies left out
+    """
     rng = np.random.default_rng(seed)
     mixtures = rng.dirichlet([0.5] * 4, n)
     labels = np.array([rng.choice(4, shots, p=p) for p in mixtures])
@@ -36,7 +46,8 @@ def crowd(
         exemplars = labels.copy()
         exemplars[:, :k] = exemplars[:, :1]
         full, less_one, less_all = (
-            normalised(np.log(0.5 + np.eye(4)[exemplars[:, i:]].sum(1))) for i in (0, 1, k)
+            normalised(np.log(0.5 + np.eye(4)[exemplars[:, i:]].sum(1)))
+            for i in (0, 1, k)
         )
         one = np.abs(full - less_one).max(1)
         every = np.abs(full - less_all).max(1)
@@ -46,7 +57,9 @@ def crowd(
 
 def _losses(predicted, run):
     return {
-        f"{k} copies, {w} left out": (None, x[w]) for w in ("one", "all") for k, x in run.items()
+        f"{k} copies, {w} left out": (None, x[w])
+        for w in ("one", "all")
+        for k, x in run.items()
     }
 
 
@@ -74,7 +87,9 @@ def _influence(f):
     q = normalised(rng.normal(size=(2, 2, 3)))
     want = np.mean([privacy_loss(a, b).max() for a, b in zip(p, q)])
     one = privacy_loss(p[0], q[0]).max()
-    return first_wrong([("one query", f(p[:1], q[:1]), one), ("two queries", f(p, q), want)])
+    return first_wrong(
+        [("one query", f(p[:1], q[:1]), one), ("two queries", f(p, q), want)]
+    )
 
 
 def _mechanism(f):
@@ -82,20 +97,31 @@ def _mechanism(f):
     z = np.array([[5.0, 1.0, -40.0], [0.0, 0.0, 3.0]])
     bar = np.array([[2.0, -2, -2], [-1, -1, 2]]).mean(0)
     want = {tau: np.exp(normalised(bar / tau)) for tau in (1.0, 4.0)}
-    return first_wrong([(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()])
+    return first_wrong(
+        [(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()]
+    )
 
 
 def leakage(text: str) -> list:
     "Divergence (nats) of each of four private prompts at the third token of a text that the last one contains"
     m, source = lm.load("smollm2"), "acq"
-    tau = solve(100, c=10, s=50)[0] * 50 / 4  # of a target of 100, for four prompts instead of 50
-    prompts = [*audit_prompts(source, 3), TABLE3.format(label=source, text=text)]
+    tau = (
+        solve(100, c=10, s=50)[0] * 50 / 4
+    )  # of a target of 100, for four prompts instead of 50
+    prompts = [
+        *audit_prompts(source, 3),
+        TABLE3.format(label=source, text=text),
+    ]
     group = Ensemble(m, prompts, 3)
     group.restart()
     for token in m.encode(f" {text}")[:2]:
         z = clipped(group.push(token), 10)
     logp = (z.mean(0) / tau).log_softmax(0)
-    return every_rdp(z, logp, [2], 1 / (3 * tau), z.mean(0))[0].max((0, 1)).tolist()
+    return (
+        every_rdp(z, logp, [2], 1 / (3 * tau), z.mean(0))[0]
+        .max((0, 1))
+        .tolist()
+    )
 
 
 def _example(text):
@@ -107,7 +133,11 @@ def _example(text):
     if tokens < 3:
         return f"the line needs three tokens or more, it has {tokens}"
     *others, own = leakage(text)
-    return "" if own > 3 * max(others) else f"yours {own:.2g}, the others up to {max(others):.2g}"
+    return (
+        ""
+        if own > 3 * max(others)
+        else f"yours {own:.2g}, the others up to {max(others):.2g}"
+    )
 
 
 CHECKS = dict(influence=_influence, mechanism=_mechanism, example=_example)

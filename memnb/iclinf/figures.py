@@ -20,7 +20,9 @@ from .method import DELTA, conversion, theory
 from ..results import select
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
-DATASETS = dict(news="Reuters news", topics="newsgroups", goods="commodities", trec="TREC")
+DATASETS = dict(
+    news="Reuters news", topics="newsgroups", goods="commodities", trec="TREC"
+)
 DATASETS |= dict(ag_news="AG News", dbpedia="DBpedia-14", acq='Reuters "acq"')
 _HOLLOW = " Hollow: at chance accuracy."
 
@@ -29,18 +31,32 @@ def _series(rows, part="influence", chances=None):
     "Rows by model and data set: name, look, rows; hollow where the model is at chance"
     at = right_and_guess(rows if chances is None else chances, part)
     chance = at.groupby(["model", "dataset"]).chance.all().to_dict()
-    for i, ((who, d), g) in enumerate(rows.groupby(["model", "dataset"], sort=False)):
+    for i, ((who, d), g) in enumerate(
+        rows.groupby(["model", "dataset"], sort=False)
+    ):
         color = plots.COLORS[i % len(plots.COLORS)]
         base, _, made = who.partition(", ")
-        name = f"{plots.label(base)}{' tuned' * bool(made)}, {DATASETS.get(d, d)}"
-        yield name, dict(color=color, **dict(mfc="white") if chance.get((who, d)) else {}), g
+        name = (
+            f"{plots.label(base)}{' tuned' * bool(made)}, {DATASETS.get(d, d)}"
+        )
+        yield (
+            name,
+            dict(
+                color=color, **dict(mfc="white") if chance.get((who, d)) else {}
+            ),
+            g,
+        )
 
 
 def _foot(rows, unit="queries", interval="95 % bootstrap of the mean"):
     "Foot of a figure, with the smallest and the largest number of units"
-    n = " to ".join(dict.fromkeys(f"{v:.0f}" for v in (rows.n.min(), rows.n.max())))
+    n = " to ".join(
+        dict.fromkeys(f"{v:.0f}" for v in (rows.n.min(), rows.n.max()))
+    )
     names = [who.partition(", ")[0] for who in rows.model if who != "known"]
-    return plots.foot(rows[rows.model != "known"].assign(model=names), f"{n} {unit}", interval)
+    return plots.foot(
+        rows[rows.model != "known"].assign(model=names), f"{n} {unit}", interval
+    )
 
 
 def _log_ticks(ax, ticks, both=False):
@@ -55,30 +71,41 @@ def printed_losses(reported):
     "The nine losses of Table 1: model, dataset, value (nats), size (billions, as in the model's name)"
     p = select(reported, where="Table 1", what="loss")
     size = p.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0].astype(float)
-    return p[["model", "dataset"]].assign(value=p.value.astype(float), size=size)
+    return p[["model", "dataset"]].assign(
+        value=p.value.astype(float), size=size
+    )
 
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
 @plots.drawn("influence", size=(6.4, 3.4))
 def fig1(ax, measured, reported):
     "Influence by position in the prompt"
-    m = select(measured, part="influence", quantity="loss at position", setting="label")
+    m = select(
+        measured, part="influence", quantity="loss at position", setting="label"
+    )
     for i, (name, look, g) in enumerate(_series(m, chances=measured)):
-        g = g.sort_values("position").assign(at=lambda d, i=i: d.position + 0.03 * (i - 2))
+        g = g.sort_values("position").assign(
+            at=lambda d, i=i: d.position + 0.03 * (i - 2)
+        )
         plots.errorbar(ax, g, "at", label=name, ls="-", lw=1, **look)
     ax.set_xticks(sorted(m.position.unique()))
-    ax.set(xlabel="position of the exemplar left out", ylabel="mean loss (nats)")
+    ax.set(
+        xlabel="position of the exemplar left out", ylabel="mean loss (nats)"
+    )
     ax.set_ylim(0, ax.get_ylim()[1] * 1.3)
     ax.legend(loc="upper left", fontsize=7, ncols=2)
     return (
         _foot(m),
         "The loss of each position, averaged over queries before any maximum is taken. The paper's curves "
-        "form a U: the first and the last exemplar above those in between." + _HOLLOW,
+        "form a U: the first and the last exemplar above those in between."
+        + _HOLLOW,
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #7cff3aa4
 def by_size(rows):
     "Losses over the labels, with the parameters of the model in billions as `size`"
-    sizes = select(rows, part="model", quantity="parameters").drop_duplicates("model")
+    sizes = select(rows, part="model", quantity="parameters").drop_duplicates(
+        "model"
+    )
     sizes = sizes.set_index("model").value / 1e9
     g = select(rows, part="influence", quantity="loss", setting="label")
     return g.assign(size=g.model.map(sizes)).sort_values("size")
@@ -94,9 +121,13 @@ def fig2(ax, measured, reported):
     for d, marker in zip(dict.fromkeys(p.dataset), "os^"):
         g = p[p.dataset == d]
         look = plots.HOLLOW | dict(marker=marker, ms=5)
-        ax.plot(g["size"], g.value, **look, label=f"paper, {DATASETS.get(d, d)}")
+        ax.plot(
+            g["size"], g.value, **look, label=f"paper, {DATASETS.get(d, d)}"
+        )
     _log_ticks(ax, [0.1, 0.3, 1, 3, 10, 30])
-    ax.set(xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)")
+    ax.set(
+        xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)"
+    )
     ax.set_ylim(bottom=0)
     ax.legend(fontsize=7, ncols=2)
     return (
@@ -111,12 +142,24 @@ def fig3(ax, measured, reported):
     "Influence by the number of exemplars"
     m = select(measured, part="shots", quantity="loss", setting="label")
     for name, look, g in _series(m, "shots", measured):
-        plots.errorbar(ax, g.sort_values("shots"), "shots", label=name, ls="-", lw=1, **look)
+        plots.errorbar(
+            ax,
+            g.sort_values("shots"),
+            "shots",
+            label=name,
+            ls="-",
+            lw=1,
+            **look,
+        )
     if reported is not None:
         p = printed_losses(reported).value
-        ax.plot([4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1")
+        ax.plot(
+            [4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1"
+        )
     _log_ticks(ax, sorted({4, *m.shots.unique()}))
-    ax.set(xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None))
+    ax.set(
+        xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None)
+    )
     ax.legend(fontsize=7, loc="lower left")
     return (
         _foot(m),
@@ -129,27 +172,47 @@ def fig3(ax, measured, reported):
 def _reading(measured, reported, other, names, title, caption):
     "Figure 4 or 7: the loss over the labels against another reading of the same queries, and differences beside"
     kinds = ("label", names[0], "o"), (other, names[1], "D")
-    m = select(measured, part="influence", quantity="loss", setting=["label", other])
+    m = select(
+        measured, part="influence", quantity="loss", setting=["label", other]
+    )
     if not len(m):
         return plots.placeholder("influence: not measured")
-    gaps = select(measured, part="influence", quantity="difference", setting=other)
-    series, first = list(_series(m, chances=measured)), printed_losses(reported).value
+    gaps = select(
+        measured, part="influence", quantity="difference", setting=other
+    )
+    series, first = (
+        list(_series(m, chances=measured)),
+        printed_losses(reported).value,
+    )
     rows = ["paper, Table 1", *(name for name, *_ in series)]
     with plots.style():
         size = 7.4, 1.7 + 0.32 * len(rows)
-        fig, (ax, right) = plt.subplots(1, 2, figsize=size, sharey=True, width_ratios=[3, 2])
+        fig, (ax, right) = plt.subplots(
+            1, 2, figsize=size, sharey=True, width_ratios=[3, 2]
+        )
         ax.plot(first, [0.0] * len(first), **plots.HOLLOW, ms=5)
         for i, (_, look, g) in enumerate(series, 1):
             for k, (kind, _, marker) in enumerate(kinds):
                 at = g[g.setting == kind].assign(row=i + 0.22 * (k - 0.5))
-                plots.errorbar(ax, at, "row", marker=marker, across=True, **look)
+                plots.errorbar(
+                    ax, at, "row", marker=marker, across=True, **look
+                )
             own = select(gaps, model=g.model.iloc[0], dataset=g.dataset.iloc[0])
-            plots.errorbar(right, own.assign(row=float(i)), "row", marker="s", across=True, **look)
+            plots.errorbar(
+                right,
+                own.assign(row=float(i)),
+                "row",
+                marker="s",
+                across=True,
+                **look,
+            )
         for _, word, marker in kinds:
             ax.plot([], [], marker, color="#555555", ms=4, label=word)
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         ax.set_yticks(range(len(rows)), rows)
-        ax.set(xlabel="ICLInf (nats)", xlim=(0, None), ylim=(len(rows) - 0.4, -0.6))
+        ax.set(
+            xlabel="ICLInf (nats)", xlim=(0, None), ylim=(len(rows) - 0.4, -0.6)
+        )
         right.axvline(0, color=plots.GREY, lw=1, zorder=0)
         right.set_xlabel("{1} minus {0} (nats)".format(*names))
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
@@ -173,7 +236,11 @@ def fig7(measured, reported):
         "over the labels. Right, differences within the same queries. In the paper the vocabulary is "
         "above the labels in all cases."
     )
-    how = "full", ("labels", "vocabulary"), "Over the labels and over the whole vocabulary"
+    how = (
+        "full",
+        ("labels", "vocabulary"),
+        "Over the labels and over the whole vocabulary",
+    )
     return _reading(measured, reported, *how, caption)
 
 
@@ -181,7 +248,11 @@ def tuned_pairs(rows) -> list:
     "Pretrained models and their instruction-tuned versions: pairs of names"
     names, ends = sorted({*rows.model}), ("instruct", "it", "chat")
     pairs = [(a, b) for a in names for b in names if b.startswith(a)]
-    return [(a, b) for a, b in pairs if b.removeprefix(a).lower().strip("-_") in ends]
+    return [
+        (a, b)
+        for a, b in pairs
+        if b.removeprefix(a).lower().strip("-_") in ends
+    ]
 
 
 @plots.drawn(size=(5.5, 3.2))
@@ -192,11 +263,29 @@ def fig5(ax, measured, reported):
     for a, b in tuned_pairs(m):
         for d, g in m[m.model.isin([a, b])].groupby("dataset"):
             g = g.set_index("model").reindex([a, b]).assign(at=[0, 1])
-            plots.errorbar(ax, g, "at", ls="-", label=f"{plots.label(b)}, {DATASETS.get(d, d)}")
+            plots.errorbar(
+                ax,
+                g,
+                "at",
+                ls="-",
+                label=f"{plots.label(b)}, {DATASETS.get(d, d)}",
+            )
     for i, (who, g) in enumerate(p.groupby("model", sort=False)):
         look = plots.HOLLOW | dict(marker="os^"[i % 3], ms=5)
-        ax.plot([1 + 0.04 * (i - 1)] * len(g), g.value, **look, label=f"paper, {who}")
-    ax.text(0, 0.4, "the paper prints\nnone of these", ha="center", fontsize=8, color="#555555")
+        ax.plot(
+            [1 + 0.04 * (i - 1)] * len(g),
+            g.value,
+            **look,
+            label=f"paper, {who}",
+        )
+    ax.text(
+        0,
+        0.4,
+        "the paper prints\nnone of these",
+        ha="center",
+        fontsize=8,
+        color="#555555",
+    )
     ax.set_xticks([0, 1], ["pretrained", "instruction-tuned"])
     ax.set(xlim=(-0.4, 1.4), ylim=(0, None), ylabel="ICLInf (nats)")
     ax.legend(fontsize=7, loc="upper left")
@@ -210,7 +299,9 @@ def fig5(ax, measured, reported):
 @plots.drawn("ladder", panels=2, size=(7.4, 3.2))
 def fig_x_ladder(axs, measured, reported):
     "Influence and accuracy during fine-tuning"
-    m = select(measured, part="ladder", quantity="loss", setting=["", "tuned", None])
+    m = select(
+        measured, part="ladder", quantity="loss", setting=["", "tuned", None]
+    )
     (ax, right), hits = axs, right_and_guess(measured, "ladder")
     stages = sorted({rung_number(who) for who in m.model})
     for i, d in enumerate(dict.fromkeys(m.dataset)):
@@ -218,8 +309,12 @@ def fig_x_ladder(axs, measured, reported):
         for side, rows, k in ((ax, m, 1), (right, hits, 100)):
             g = rows[rows.dataset == d]
             g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
-            g = g.assign(at=g.model.map(rung_number).map(stages.index)).sort_values("at")
-            for t in sorted({*g.model.map(training_number)}):  # each from the model as it is
+            g = g.assign(
+                at=g.model.map(rung_number).map(stages.index)
+            ).sort_values("at")
+            for t in sorted(
+                {*g.model.map(training_number)}
+            ):  # each from the model as it is
                 line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
                 name = "" if t else DATASETS.get(d, d)
                 plots.errorbar(side, line, "at", label=name or None, **look)
@@ -239,7 +334,10 @@ def fig_x_ladder(axs, measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #84bf5dfe
 NORM_NAMES = {"s-1": "ours, mean over the others", "s": "ours, mean over s"}
-NORM_LOOK = {"s-1": dict(color=plots.REAL, marker="o"), "s": dict(color="#56B4E9", marker="D")}
+NORM_LOOK = {
+    "s-1": dict(color=plots.REAL, marker="o"),
+    "s": dict(color="#56B4E9", marker="D"),
+}
 
 
 def null_values(targets, delta: float = DELTA):
@@ -262,19 +360,37 @@ def fig6(axs, measured, reported):
             left.plot(own.theory, own.empirical, marker, **look)
     left.plot([], [], color="#555555", lw=1, ls="--", label="null value")
     left.plot(x, x, color=plots.GREY, lw=1)
-    right.fill_between(x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0)
+    right.fill_between(
+        x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0
+    )
     for ax, y in ((left, p.empirical), (right, p.ratio)):
-        ax.plot(p.target, y, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
+        ax.plot(
+            p.target, y, **plots.HOLLOW | dict(ms=5, label="paper, Table 4")
+        )
         _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100], both=ax is left)
         ax.set_xlabel(r"theoretical $\varepsilon$")
     own = audit_table(measured)
     if len(own):
-        right.plot(own.target, own.ratio, "o", color=plots.COLORS[1], ms=4, label="ours")
+        right.plot(
+            own.target,
+            own.ratio,
+            "o",
+            color=plots.COLORS[1],
+            ms=4,
+            label="ours",
+        )
     left.set_ylabel(r"empirical $\varepsilon$")
     right.set(ylabel="empirical over theoretical", ylim=(0, 1.35))
     left.legend(fontsize=7)
     right.legend(fontsize=7)
-    m = select(measured, part="audit", quantity="tokens", where="Table 4", item="", setting="s-1")
+    m = select(
+        measured,
+        part="audit",
+        quantity="tokens",
+        where="Table 4",
+        item="",
+        setting="s-1",
+    )
     unit = f"texts of {(m.value / m.n).mean():.0f} tokens a target, scaled to fifty"
     return (
         _foot(m, unit, "") if len(m) else "",
@@ -289,24 +405,46 @@ def fig_x_found(ax, measured, reported):
     "Divergence as a share of its bound"
     p = solved(reported)
     t = p[p["where"] == "Table 4"]
-    ax.plot(t.target, 100 * t.use, **plots.HOLLOW | dict(ms=5, label="paper, Table 4"))
+    ax.plot(
+        t.target,
+        100 * t.use,
+        **plots.HOLLOW | dict(ms=5, label="paper, Table 4"),
+    )
     for k in NORMS:
-        own, same = (audit_table(measured, norm=k, item=i) for i in ("", "identical"))
+        own, same = (
+            audit_table(measured, norm=k, item=i) for i in ("", "identical")
+        )
         if len(own):
             used = dict(value="used", low="used_low", high="used_high")
             own = own.assign(**{c: 100 * own[of] for c, of in used.items()})
-            plots.errorbar(ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k])
+            plots.errorbar(
+                ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k]
+            )
         if len(same):
-            look = dict(color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5)
+            look = dict(
+                color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5
+            )
             name = f"identical prompts, {NORM_NAMES[k][6:]}"
             ax.plot(same.target, 100 * same.used, label=name, **look)
     _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100])
-    ax.set(xlabel=r"theoretical $\varepsilon$", ylabel="share of the bound that is used (%)")
+    ax.set(
+        xlabel=r"theoretical $\varepsilon$",
+        ylabel="share of the bound that is used (%)",
+    )
     ax.set_ylim(0, 1.7 * ax.get_ylim()[1])
     ax.legend(fontsize=7, ncols=2)
-    m = select(measured, part="audit", quantity="used", where="Table 4", item="", delta=DELTA)
+    m = select(
+        measured,
+        part="audit",
+        quantity="used",
+        where="Table 4",
+        item="",
+        delta=DELTA,
+    )
     return (
-        _foot(m, "texts a target", "95 % Student's t over texts") if len(m) else "",
+        _foot(m, "texts a target", "95 % Student's t over texts")
+        if len(m)
+        else "",
         "The divergence of the data over its bound, at the same order; 100 % would be a tight audit. With "
         "the mean over the other prompts, as in §5.1, identical prompts leak nothing. With the mean over s "
         "they seem to leak, because there is one prompt less.",
@@ -315,7 +453,9 @@ def fig_x_found(ax, measured, reported):
 # %% ../../nbs/iclinf/figures.ipynb #65215d7c
 def attack_table(measured):
     "Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack shows, and could at most"
-    known = select(measured, part="attack").drop_duplicates(["item", "quantity"])
+    known = select(measured, part="attack").drop_duplicates(
+        ["item", "quantity"]
+    )
     known = known.pivot(index="item", columns="quantity", values="value")
     order = [*(k for k in known.index if k not in CONTROLS), *CONTROLS]
     known = known.reindex([k for k in order if k in known.index])
@@ -342,14 +482,34 @@ def fig_x_attack(measured, reported=None):
         look = dict(color="black", mfc="white", ms=6)
         ax.plot(d.proven, y, "v", **look, label="proven, mean over the others")
         ax.plot(d.truth, y, "|", color="black", ms=13, mew=2, label="true")
-        ax.plot(d.attack, y, "^", color=plots.REAL, ms=6, label="shown by the attack")
-        ax.plot(d.attack_most, y, "|", color=plots.GREY, ms=10, label="could be shown at most")
+        ax.plot(
+            d.attack,
+            y,
+            "^",
+            color=plots.REAL,
+            ms=6,
+            label="shown by the attack",
+        )
+        ax.plot(
+            d.attack_most,
+            y,
+            "|",
+            color=plots.GREY,
+            ms=10,
+            label="could be shown at most",
+        )
         ax.set_xscale("symlog", linthresh=0.1)
         ax.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
         ax.set_yticks(y, d.index)
-        ax.set(xlabel=r"$\varepsilon$", xlim=(-0.02, 800), ylim=(len(d) - 0.5, -0.5))
+        ax.set(
+            xlabel=r"$\varepsilon$",
+            xlim=(-0.02, 800),
+            ylim=(len(d) - 0.5, -0.5),
+        )
         ax.minorticks_off()
-        ax.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.3, -0.18), ncols=3)
+        ax.legend(
+            fontsize=7, loc="upper center", bbox_to_anchor=(0.3, -0.18), ncols=3
+        )
     m = select(measured, part=["attack", "audit"], quantity="attack")
     return plots.finish(
         fig,
@@ -364,46 +524,84 @@ def fig_x_attack(measured, reported=None):
 def tab1(measured, reported):
     "Table 1: accuracy and loss, the paper's and ours, with what a guess gets"
     r = reported[reported["where"] == "Table 1"]
-    r = r.pivot(index=["model", "dataset"], columns="what", values="value").astype(float)
+    r = r.pivot(
+        index=["model", "dataset"], columns="what", values="value"
+    ).astype(float)
     rows = []
     for (who, d), v in r.iterrows():
         row = dict(model=f"{who} (paper)", dataset=DATASETS.get(d, d))
-        row |= dict(accuracy=f"{v.accuracy:.1f} %", loss=f"{v.loss:.2f} ± {v.sd:.2f}")
+        row |= dict(
+            accuracy=f"{v.accuracy:.1f} %", loss=f"{v.loss:.2f} ± {v.sd:.2f}"
+        )
         rows.append(row)
-    for (who, d), g in select(measured, part="influence").groupby(["model", "dataset"], sort=False):
+    for (who, d), g in select(measured, part="influence").groupby(
+        ["model", "dataset"], sort=False
+    ):
         v = g.set_index(["quantity", "setting"])
         a, l = v.loc[("accuracy", "label")], v.loc[("loss", "label")]
         parts = g[g.quantity == "guess"], g[g.setting == "no exemplar"]
         guess, none = (x.value.max() for x in parts)
         base, _, made = who.partition(", ")
-        row = dict(model=plots.label(base) + " tuned" * bool(made), dataset=DATASETS.get(d, d))
-        row["accuracy"] = f"{100 * a.value:.0f} % ({100 * a.low:.0f} to {100 * a.high:.0f})"
-        row["guess"] = f"{100 * guess:.0f} %" + " at chance" * bool(a.low <= guess)
+        row = dict(
+            model=plots.label(base) + " tuned" * bool(made),
+            dataset=DATASETS.get(d, d),
+        )
+        row["accuracy"] = (
+            f"{100 * a.value:.0f} % ({100 * a.low:.0f} to {100 * a.high:.0f})"
+        )
+        row["guess"] = f"{100 * guess:.0f} %" + " at chance" * bool(
+            a.low <= guess
+        )
         row["no exemplar"] = f"{100 * none:.0f} %" if none == none else ""
-        row |= dict(loss=f"{l.value:.2f} ± {l.sd:.2f}", interval=f"{l.low:.2f} to {l.high:.2f}")
+        row |= dict(
+            loss=f"{l.value:.2f} ± {l.sd:.2f}",
+            interval=f"{l.low:.2f} to {l.high:.2f}",
+        )
         rows.append(row | dict(queries=f"{l.n:.0f}", shots=f"{l.shots:.0f}"))
-    columns = "model,dataset,accuracy,guess,no exemplar,loss,interval,queries,shots".split(",")
+    columns = "model,dataset,accuracy,guess,no exemplar,loss,interval,queries,shots".split(
+        ","
+    )
     return pd.DataFrame(rows).reindex(columns=columns).fillna("")
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(
-    measured,  # our rows
-    reported,  # the paper's
-    where: str = "Table 4",  # or 'Table 5', 'Table 6'
-):  # DataFrame of words, a line a target
-    "The paper's row and ours: the null value, and the share of the bound that is used"
+    measured,
+    reported,
+    where: str = "Table 4",
+):
+    """The paper's row and ours: the null value, and the share of the bound that is used
+
+    Args:
+        measured: our rows
+        reported: the paper's
+        where: or 'Table 5', 'Table 6'
+
+    Returns:
+        DataFrame of words, a line a target
+    """
     paper, t = solved(reported), audit_table(measured, where)
-    t, rows = t.drop_duplicates("target").set_index("target") if len(t) else t, []
+    t, rows = (
+        t.drop_duplicates("target").set_index("target") if len(t) else t,
+        [],
+    )
     for p in paper[paper["where"] == where].itertuples():
         value = f"{p.value:.2f}" if p.what != "s" else f"{p.value:.0f}"
         row = {"target": f"{p.target:g}", p.what: value}
         row |= {"order": f"{p.alpha:.0f}" + "*" * bool(p.edge)}
-        row |= {"any order": f"{p.free_eps:.1f}", "null value": f"{p.floor:.2f}"}
-        row |= {"paper": f"{p.empirical:.2f}", "paper, used": f"{100 * p.use:.1f} %"}
+        row |= {
+            "any order": f"{p.free_eps:.1f}",
+            "null value": f"{p.floor:.2f}",
+        }
+        row |= {
+            "paper": f"{p.empirical:.2f}",
+            "paper, used": f"{100 * p.use:.1f} %",
+        }
         if p.target in t.index:
             o = t.loc[p.target]
             row["ours"] = f"{o.empirical:.2f}"
-            used, low, high = 100 * o[["used", "used_low", "used_high"]].astype(float)
+            used, low, high = 100 * o[["used", "used_low", "used_high"]].astype(
+                float
+            )
             row["used"] = f"{used:.1f} % ({low:.1f} to {high:.1f})"
             row |= {"n": f"{o.n:.0f} texts", "tokens": f"{o.tokens:.0f}"}
         rows.append(row)

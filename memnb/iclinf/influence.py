@@ -30,7 +30,9 @@ def mean_loss(losses, seed: int = 0) -> dict:
     if not np.isfinite(x).all():
         return out | dict(sd=np.inf, low=float(np.sort(x)[0]), high=np.inf)
     if len(x) > 1:
-        out |= dict(sd=float(x.std(ddof=1)), low=out["value"], high=out["value"])
+        out |= dict(
+            sd=float(x.std(ddof=1)), low=out["value"], high=out["value"]
+        )
     if len(set(x)) < 2:
         return out
     ends = stats.mean_ci(x) if len(x) < 30 else stats.boot_ci(x, seed=seed)
@@ -39,14 +41,27 @@ def mean_loss(losses, seed: int = 0) -> dict:
 # %% ../../nbs/iclinf/influence.ipynb #486e3cbd
 @needs("next_logits")
 def leave_one_out(
-    model,  # lm.LM of a local model, or its name
-    cases: list,  # from `case`
-    tokens: list,  # token ids of the labels
-) -> list:  # a dict a case: label, blank (prompts x labels), up, down (exemplars), in nats
-    "Scores of the labels with all exemplars and with each one left out"
+    model,
+    cases: list,
+    tokens: list,
+) -> list:
+    """Scores of the labels with all exemplars and with each one left out
+
+    Args:
+        model: lm.LM of a local model, or its name
+        cases: from `case`
+        tokens: token ids of the labels
+
+    Returns:
+        a dict a case: label, blank (prompts x labels), up, down (exemplars), in nats
+    """
     import torch
 
-    s = dict(request="leave_one_out", tokens=[int(t) for t in tokens], engine=model.engine)
+    s = dict(
+        request="leave_one_out",
+        tokens=[int(t) for t in tokens],
+        engine=model.engine,
+    )
     keys = [lm.key_of(model.id, s, c) for c in cases]
     have = model.store.get(keys, store.fresh_since())
     todo = {k: c for k, c in zip(keys, cases) if k not in have}
@@ -60,14 +75,22 @@ def leave_one_out(
         model.store.need_write()
     for i in ids.values():
         model.check_window(i, [0] * len(i))
-    for done, group in enumerate(chunked(ids, 4)):  # cases that are read together
+    for done, group in enumerate(
+        chunked(ids, 4)
+    ):  # cases that are read together
         if done % 5 == 4:
             say(f"{4 * done} of {len(todo)} queries")
         found = dict(model.read([p for k in group for p in ids[k]]))
-        lp = torch.cat([found[i][-1:] for i in range(len(found))]).float().log_softmax(-1)
+        lp = (
+            torch.cat([found[i][-1:] for i in range(len(found))])
+            .float()
+            .log_softmax(-1)
+        )
         for k, own in zip(group, lp.split([len(ids[k]) for k in group])):
             found = _kept(own.numpy(force=True), tokens)
-            have[k] = model._keep(s, todo[k], found)  # that of another process, if it was first
+            have[k] = model._keep(
+                s, todo[k], found
+            )  # that of another process, if it was first
             model.calls += 1
     return [have[k] for k in keys]
 
@@ -78,30 +101,49 @@ def _kept(lp, tokens):
         raise ValueError("a score of the model is not a number")
     n, label = len(lp) // 2 - 1, lp[:, tokens].tolist()
     with np.errstate(invalid="ignore"):
-        change = np.nan_to_num(lp[0] - lp[1 : n + 1], nan=0.0, posinf=np.inf, neginf=-np.inf)
+        change = np.nan_to_num(
+            lp[0] - lp[1 : n + 1], nan=0.0, posinf=np.inf, neginf=-np.inf
+        )
     up, down = change.max(1).tolist(), (-change).max(1).tolist()
     return dict(label=label[: n + 1], blank=label[n + 1 :], up=up, down=down)
 
 # %% ../../nbs/iclinf/influence.ipynb #36e8224a
 @needs("next_logits")
 def scores(
-    model,  # lm.LM of a local model, or its name
-    dataset,  # see `pool`
-    n: int = 500,  # queries
-    shots: int = 4,  # exemplars
-    mode: str = "completion",  # or 'chat'
-    splits: list = ("train", "test"),  # of exemplars and queries
-    seed: int = 0,  # of every draw
-):  # DataFrame: query, truth, position, label, logp, blank, up, down
-    "Log-probabilities of every label, with each exemplar left out"
+    model,
+    dataset,
+    n: int = 500,
+    shots: int = 4,
+    mode: str = "completion",
+    splits: list = ("train", "test"),
+    seed: int = 0,
+):
+    """Log-probabilities of every label, with each exemplar left out
+
+    Args:
+        model: lm.LM of a local model, or its name
+        dataset: see `pool`
+        n: queries
+        shots: exemplars
+        mode: or 'chat'
+        splits: of exemplars and queries
+        seed: of every draw
+
+    Returns:
+        DataFrame: query, truth, position, label, logp, blank, up, down
+    """
     m, p = lm.load(model), pool(dataset, n, splits, seed)
     exemplars = [draw(p, j, shots, seed) for j in range(len(p.queries))]
     cases = [case(p, t, e, mode) for t, e in zip(p.queries.text, exemplars)]
     rows = []
-    for j, r in enumerate(leave_one_out(m, cases, label_tokens(m, p.labels, mode))):
+    for j, r in enumerate(
+        leave_one_out(m, cases, label_tokens(m, p.labels, mode))
+    ):
         changes = zip([0.0, *r["up"]], [0.0, *r["down"]])
         for i, (up, down) in enumerate(changes):
-            at = dict(query=j, truth=p.queries.label[j], position=i, up=up, down=down)
+            at = dict(
+                query=j, truth=p.queries.label[j], position=i, up=up, down=down
+            )
             both = zip(p.labels, r["label"][i], r["blank"][i])
             rows += [at | dict(label=l, logp=a, blank=b) for l, a, b in both]
     return pd.DataFrame(rows).assign(dataset=p.name, shots=shots, model=m.name)
@@ -109,19 +151,33 @@ def scores(
 # %% ../../nbs/iclinf/influence.ipynb #1dbb1b1a
 def calibrated(logp, blank, eps: float = 1e-6):
     "Log-probabilities after contextual calibration by those of a blank query, renormalised"
-    return normalised(normalised(logp) - np.log(np.exp(normalised(blank)) + eps))
+    return normalised(
+        normalised(logp) - np.log(np.exp(normalised(blank)) + eps)
+    )
 
 # %% ../../nbs/iclinf/influence.ipynb #73e02ab2
 def losses(
-    table,  # from `scores`
-    vocab: str = "label",  # 'label': over the labels alone; 'full': over the vocabulary
-    calibration: str = "",  # '': none; 'shared': W of the prompt with all exemplars; 'own': of each prompt
-):  # DataFrame: query, position, loss
-    "Loss of each exemplar of each query, before the maximum"
+    table,
+    vocab: str = "label",
+    calibration: str = "",
+):
+    """Loss of each exemplar of each query, before the maximum
+
+    Args:
+        table: from `scores`
+        vocab: 'label': over the labels alone; 'full': over the vocabulary
+        calibration: '': none; 'shared': W of the prompt with all exemplars; 'own': of
+            each prompt
+
+    Returns:
+        DataFrame: query, position, loss
+    """
     out = []
     for q, g in table.groupby("query", sort=False):
         if vocab == "full":
-            loss = g[(g.position > 0) & (g.label == g.label.iloc[0])][["up", "down"]].max(axis=1)
+            loss = g[(g.position > 0) & (g.label == g.label.iloc[0])][
+                ["up", "down"]
+            ].max(axis=1)
         else:
             lp = _label_logp(g, calibration)
             loss = privacy_loss(lp[0], lp[1:])
@@ -131,7 +187,10 @@ def losses(
 
 def _label_logp(g, calibration=""):
     "Log-probabilities over the labels of one query: with all exemplars, and rows with one left out"
-    lp, blank = (g[c].to_numpy().reshape(-1, g.label.nunique()) for c in ("logp", "blank"))
+    lp, blank = (
+        g[c].to_numpy().reshape(-1, g.label.nunique())
+        for c in ("logp", "blank")
+    )
     if not calibration:
         return normalised(lp)
     return calibrated(lp, blank[:1] if calibration == "shared" else blank)
@@ -140,7 +199,10 @@ def _label_logp(g, calibration=""):
 def right(table, calibration: str = "") -> list:
     "Whether the likeliest label is the true one, a bool a query; `calibration` as of `losses`"
     queries = [g for _, g in table.groupby("query", sort=False)]
-    best = [g.label.iloc[int(_label_logp(g, calibration)[0].argmax())] for g in queries]
+    best = [
+        g.label.iloc[int(_label_logp(g, calibration)[0].argmax())]
+        for g in queries
+    ]
     return [b == g.truth.iloc[0] for b, g in zip(best, queries)]
 
 
@@ -154,10 +216,16 @@ def share(hits) -> dict:
 def guess(table) -> dict:
     "How often naming the commonest label is right: value, n"
     truth = table.drop_duplicates("query").truth
-    return dict(value=float(truth.value_counts(normalize=True).max()), n=len(truth))
+    return dict(
+        value=float(truth.value_counts(normalize=True).max()), n=len(truth)
+    )
 
 # %% ../../nbs/iclinf/influence.ipynb #1235f152
-READINGS = {"label": {}, "full": dict(vocab="full"), "calibrated": dict(calibration="own")}
+READINGS = {
+    "label": {},
+    "full": dict(vocab="full"),
+    "calibrated": dict(calibration="own"),
+}
 READINGS |= {"calibrated, shared": dict(calibration="shared")}
 
 
@@ -169,15 +237,28 @@ def readings(table, seed: int = 0):
         rows.append(dict(quantity=quantity, **names, **mean_loss(values, seed)))
 
     for name, how in READINGS.items():
-        worst[name] = losses(table, **how).groupby("query", sort=False).loss.max().to_numpy()
+        worst[name] = (
+            losses(table, **how)
+            .groupby("query", sort=False)
+            .loss.max()
+            .to_numpy()
+        )
         mean("loss", worst[name], setting=name)
         if name != "label":
             gap = _minus(worst[name], worst["label"])
             mean("difference", gap, setting=name, other="label")
     for name, calibration in dict(label="", calibrated="own").items():
-        rows.append(dict(quantity="accuracy", setting=name, **share(right(table, calibration))))
+        rows.append(
+            dict(
+                quantity="accuracy",
+                setting=name,
+                **share(right(table, calibration)),
+            )
+        )
     rows.append(dict(quantity="guess", **guess(table)))
-    places = losses(table).pivot(index="query", columns="position", values="loss")
+    places = losses(table).pivot(
+        index="query", columns="position", values="loss"
+    )
     for i, loss in places.items():
         mean("loss at position", loss, setting="label", position=i)
     places = places.to_numpy()
@@ -186,7 +267,13 @@ def readings(table, seed: int = 0):
         ends["middle"] = places[:, 1:-1].mean(1)
     for a, b in (("last", "first"), ("first", "middle"), ("last", "middle")):
         if places.shape[1] > 1 and b in ends:
-            mean("difference", _minus(ends[a], ends[b]), setting="label", item=a, other=b)
+            mean(
+                "difference",
+                _minus(ends[a], ends[b]),
+                setting="label",
+                item=a,
+                other=b,
+            )
     return pd.DataFrame(rows).assign(unit="queries")
 
 
@@ -198,19 +285,34 @@ def _minus(a, b):
 # %% ../../nbs/iclinf/influence.ipynb #95362370
 @needs("next_logits")
 def measure(
-    model,  # lm.LM of a local model, or its name
-    dataset,  # name, 'news', csv file, DataFrame with text and label, or Pool
-    n: int = 500,  # queries
-    shots: int = 4,  # exemplars
-    mode: str = "completion",  # or 'chat'
-    splits: list = ("train", "test"),  # of exemplars and queries
-    seed: int = 0,  # of every draw
-):  # DataFrame in the long form, with model
-    "ICLInf of a model on a data set"
+    model,
+    dataset,
+    n: int = 500,
+    shots: int = 4,
+    mode: str = "completion",
+    splits: list = ("train", "test"),
+    seed: int = 0,
+):
+    """ICLInf of a model on a data set
+
+    Args:
+        model: lm.LM of a local model, or its name
+        dataset: name, 'news', csv file, DataFrame with text and label, or Pool
+        n: queries
+        shots: exemplars
+        mode: or 'chat'
+        splits: of exemplars and queries
+        seed: of every draw
+
+    Returns:
+        DataFrame in the long form, with model
+    """
     p = pool(dataset, n, splits, seed)
     t = scores(model, p, n, shots, mode, splits, seed)
     one = t if shots == 1 else scores(model, p, n, 1, mode, splits, seed)
-    rows = pd.concat([readings(t, seed), pd.DataFrame(_known(t, one)).assign(unit="queries")])
+    rows = pd.concat(
+        [readings(t, seed), pd.DataFrame(_known(t, one)).assign(unit="queries")]
+    )
     names = dict(dataset=t.dataset.iloc[0], shots=shots, model=t.model.iloc[0])
     return rows.assign(part="influence", **names).reset_index(drop=True)
 
@@ -218,42 +320,81 @@ def measure(
 def _known(table, one):
     "Does an exemplar leak less where the model knows the answer without any? By query"
     one = one[one.position == 1].set_index("query")  # without its only exemplar
-    bare, truth = one.pivot(columns="label", values="logp"), one.truth.groupby("query").first()
+    bare, truth = (
+        one.pivot(columns="label", values="logp"),
+        one.truth.groupby("query").first(),
+    )
     knows = normalised(bare)[range(len(bare)), bare.columns.get_indexer(truth)]
-    out = [dict(quantity="accuracy", setting="no exemplar", **share(bare.idxmax(axis=1) == truth))]
+    out = [
+        dict(
+            quantity="accuracy",
+            setting="no exemplar",
+            **share(bare.idxmax(axis=1) == truth),
+        )
+    ]
     loss, n = losses(table).groupby("query").loss.max().to_numpy(), len(bare)
-    r = stats.spearman(knows, loss)[0] if n > 4 and np.isfinite(loss).all() else np.nan
+    r = (
+        stats.spearman(knows, loss)[0]
+        if n > 4 and np.isfinite(loss).all()
+        else np.nan
+    )
     if r == r:
-        z, half = np.arctanh(np.clip(r, -0.999999, 0.999999)), 1.96 / np.sqrt(n - 3)
+        z, half = (
+            np.arctanh(np.clip(r, -0.999999, 0.999999)),
+            1.96 / np.sqrt(n - 3),
+        )
         ends = dict(low=float(np.tanh(z - half)), high=float(np.tanh(z + half)))
-        out.append(dict(quantity="known", setting="label", value=r, n=n, **ends))
+        out.append(
+            dict(quantity="known", setting="label", value=r, n=n, **ends)
+        )
     return out
 
 # %% ../../nbs/iclinf/influence.ipynb #d800fa3d
 @needs("next_logits")
 def by_shots(
-    model,  # lm.LM or its name
-    dataset,  # see `measure`
-    n: int = 500,  # queries, the same for each number of exemplars
-    ks: list = (1, 2, 4, 8),  # numbers of exemplars; a shorter prompt has the first of a longer one
-    mode: str = "completion",  # or 'chat'
-    splits: list = ("train", "test"),  # of exemplars and of queries
-    seed: int = 0,  # see `measure`
-):  # DataFrame in the long form, with model
-    "ICLInf by the number of exemplars, and paired differences within the queries"
+    model,
+    dataset,
+    n: int = 500,
+    ks: list = (1, 2, 4, 8),
+    mode: str = "completion",
+    splits: list = ("train", "test"),
+    seed: int = 0,
+):
+    """ICLInf by the number of exemplars, and paired differences within the queries
+
+    Args:
+        model: lm.LM or its name
+        dataset: see `measure`
+        n: queries, the same for each number of exemplars
+        ks: numbers of exemplars; a shorter prompt has the first of a longer one
+        mode: or 'chat'
+        splits: of exemplars and of queries
+        seed: see `measure`
+
+    Returns:
+        DataFrame in the long form, with model
+    """
     rows, worst, p = [], {}, pool(dataset, n, splits, seed)
     for k in sorted(ks):
         t = scores(model, p, n, k, mode, splits, seed)
         d = readings(t, seed)
-        rows += d[d.quantity.isin(["loss", "accuracy", "guess"])].assign(shots=k).to_dict("records")
+        rows += (
+            d[d.quantity.isin(["loss", "accuracy", "guess"])]
+            .assign(shots=k)
+            .to_dict("records")
+        )
         worst[k] = losses(t).groupby("query").loss.max().to_numpy()
 
     def gap(quantity, value, after, before):
-        names = dict(setting="label", shots=after, position=before, unit="queries")
+        names = dict(
+            setting="label", shots=after, position=before, unit="queries"
+        )
         rows.append(dict(quantity=quantity, **names, **mean_loss(value, seed)))
 
     steps = list(zip([*worst], [*worst][1:]))
-    whole = [(a, max(worst)) for a in (min(worst), 2) if a in worst]  # one exemplar is a case apart
+    whole = [
+        (a, max(worst)) for a in (min(worst), 2) if a in worst
+    ]  # one exemplar is a case apart
     for a, b in {*steps, *whole} - {(k, k) for k in worst}:
         gap("change", _minus(worst[b], worst[a]), b, a)
     for a, b in steps:  # is the fall from 2 to 4 the steepest of all?

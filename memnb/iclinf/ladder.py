@@ -18,7 +18,14 @@ import pandas as pd
 
 from .. import core, hf, lm, plant
 from ..core import say
-from .influence import guess, losses, mean_loss, right, scores, share
+from memnb.iclinf.influence import (
+    guess,
+    losses,
+    mean_loss,
+    right,
+    scores,
+    share,
+)
 from .method import case
 from .prompts import every_text, label_tokens, pool
 
@@ -26,22 +33,44 @@ from .prompts import every_text, label_tokens, pool
 def spare(dataset: str):
     "Training texts of 'news', 'topics' or 'goods' that are neither exemplars nor queries: text, label"
     p, (train, test) = pool(dataset, 1), every_text(dataset)
-    d = train[~train.text.isin({*p.exemplars.text, *p.queries.text, *test.text})]
-    return d[["text", "label_name"]].rename(columns=dict(label_name="label")).reset_index(drop=True)
+    d = train[
+        ~train.text.isin({*p.exemplars.text, *p.queries.text, *test.text})
+    ]
+    return (
+        d[["text", "label_name"]]
+        .rename(columns=dict(label_name="label"))
+        .reset_index(drop=True)
+    )
 
 
 def lessons(
-    datasets: list,  # see `spare`; in turns
-    n: int,  # prompts
-    texts: int = 4,  # of a prompt
-    seed: int = 0,  # of the draw
-) -> list:  # (pool, prompt with all answers)
-    "Few-shot prompts with their answers"
+    datasets: list,
+    n: int,
+    texts: int = 4,
+    seed: int = 0,
+) -> list:
+    """Few-shot prompts with their answers
+
+    Args:
+        datasets: see `spare`; in turns
+        n: prompts
+        texts: of a prompt
+        seed: of the draw
+
+    Returns:
+        (pool, prompt with all answers)
+    """
     rng, out = random.Random(f"{seed} lessons"), []
-    known = {k: (pool(k, 1), [g for _, g in spare(k).groupby("label")]) for k in datasets}
+    known = {
+        k: (pool(k, 1), [g for _, g in spare(k).groupby("label")])
+        for k in datasets
+    }
     for i in range(n):
         p, by_label = known[datasets[i % len(datasets)]]
-        rows = [g.iloc[[rng.randrange(len(g))]] for g in rng.choices(by_label, k=texts)]
+        rows = [
+            g.iloc[[rng.randrange(len(g))]]
+            for g in rng.choices(by_label, k=texts)
+        ]
         out.append((p, answered(p, rows)))
     return out
 
@@ -55,33 +84,57 @@ def answered(p, rows):
 def _answers(model, p, text):
     "Token ids of a prompt with answers, and the places of the answers"
     x = model.tok(text, return_offsets_mapping=True)
-    ends = [t.end() for t in re.finditer(f"^{re.escape(p.answer)}:", text, re.M)]
-    at = [next(i for i, (_, b) in enumerate(x.offset_mapping) if b > e) for e in ends]
+    ends = [
+        t.end() for t in re.finditer(f"^{re.escape(p.answer)}:", text, re.M)
+    ]
+    at = [
+        next(i for i, (_, b) in enumerate(x.offset_mapping) if b > e)
+        for e in ends
+    ]
     if not {x.input_ids[i] for i in at} <= set(label_tokens(model, p.labels)):
         raise ValueError(f"answers of {p.name} do not begin as they are read")
     return x.input_ids, at
 
 
 def tune(
-    model,  # lm.LM of a local model
-    taught: list,  # from `lessons`
-    stops: list,  # numbers of prompts after which a model is kept
-    lr: float = 1e-3,  # learning rate after a warm-up
-    batch: int = 2,  # prompts of a step
-    rank: int = 8,  # of the adapter
-    seed: int = 0,  # of the adapter
-    note: str = "",  # ends the names of the models
-) -> iter:  # of hf.HF, one a stop, each made when it is asked for
-    "A model that learns to answer few-shot prompts, at several times of its learning"
+    model,
+    taught: list,
+    stops: list,
+    lr: float = 1e-3,
+    batch: int = 2,
+    rank: int = 8,
+    seed: int = 0,
+    note: str = "",
+) -> iter:
+    """A model that learns to answer few-shot prompts, at several times of its learning
+
+    Args:
+        model: lm.LM of a local model
+        taught: from `lessons`
+        stops: numbers of prompts after which a model is kept
+        lr: learning rate after a warm-up
+        batch: prompts of a step
+        rank: of the adapter
+        seed: of the adapter
+        note: ends the names of the models
+
+    Returns:
+        of hf.HF, one a stop, each made when it is asked for
+    """
     import torch
 
     torch.manual_seed(seed)
     net = plant._adapted(model, rank, "float32")
-    inner, own = net.get_base_model(), [p for p in net.parameters() if p.requires_grad]
+    inner, own = (
+        net.get_base_model(),
+        [p for p in net.parameters() if p.requires_grad],
+    )
     opt = torch.optim.AdamW(own, lr=lr, weight_decay=0.0)
     for i, (p, text) in enumerate(taught[: max(stops)], 1):
         ids, at = _answers(model, p, text)
-        hidden = inner.model(input_ids=torch.tensor([ids], device=net.device)).last_hidden_state[0]
+        hidden = inner.model(
+            input_ids=torch.tensor([ids], device=net.device)
+        ).last_hidden_state[0]
         logits = inner.lm_head(hidden[[a - 1 for a in at]])
         answers = torch.tensor([ids[a] for a in at], device=net.device)
         loss = torch.nn.functional.cross_entropy(logits, answers)
@@ -96,17 +149,27 @@ def tune(
             say(f"{i} of {len(taught)} prompts, loss {loss.item():.2f}")
         del hidden, logits, loss  # and what they were computed from
         if i in stops:
-            yield kept_model(model, net, f"{model.name}, tuned on {i} prompts{note}")
+            yield kept_model(
+                model, net, f"{model.name}, tuned on {i} prompts{note}"
+            )
 
 
 def kept_model(model, net, name):
     "A copy of a network with its adapter merged, as a model with a name"
-    parts = [p.detach().cpu().numpy().tobytes() for p in net.parameters() if p.requires_grad]
-    ident = f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
+    parts = [
+        p.detach().cpu().numpy().tobytes()
+        for p in net.parameters()
+        if p.requires_grad
+    ]
+    ident = (
+        f"{name}@{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}+{model.id}"
+    )
     merged = copy.deepcopy(net).merge_and_unload()
     gc.collect()  # adapters refer to themselves
     core.give_back()
-    return hf.HF(name, ident, merged, model.tok, mode="completion", store=model.store)
+    return hf.HF(
+        name, ident, merged, model.tok, mode="completion", store=model.store
+    )
 
 # %% ../../nbs/iclinf/ladder.ipynb #4f36753c
 def rung_number(model: str) -> int:
@@ -120,43 +183,78 @@ def training_number(model: str) -> int:
 
 
 def rungs(
-    model,  # lm.LM of a local model, or its name
-    datasets: list = ("goods", "topics", "news"),  # to be asked
-    n: int = 32,  # queries a data set
-    shots: int = 4,  # exemplars
-    stops: list = (24, 96),  # prompts after which the tuned model is asked
-    training: int = 0,  # number of the training: its prompts, order and adapter
-    taught: list = ("topics", "news"),  # data sets that it is tuned on
-    mode: str = "completion",  # or 'chat'
-    splits: list = ("train", "test"),  # of exemplars and of queries
-    seed: int = 0,  # see `measure`
-) -> tuple:  # (DataFrame in the long form, with model; the last model)
-    "ICLInf along the tuning of a model, on the same queries"
+    model,
+    datasets: list = ("goods", "topics", "news"),
+    n: int = 32,
+    shots: int = 4,
+    stops: list = (24, 96),
+    training: int = 0,
+    taught: list = ("topics", "news"),
+    mode: str = "completion",
+    splits: list = ("train", "test"),
+    seed: int = 0,
+) -> tuple:
+    """ICLInf along the tuning of a model, on the same queries
+
+    Args:
+        model: lm.LM of a local model, or its name
+        datasets: to be asked
+        n: queries a data set
+        shots: exemplars
+        stops: prompts after which the tuned model is asked
+        training: number of the training: its prompts, order and adapter
+        taught: data sets that it is tuned on
+        mode: or 'chat'
+        splits: of exemplars and of queries
+        seed: see `measure`
+
+    Returns:
+        (DataFrame in the long form, with model; the last model)
+    """
     m, found, own = lm.load(model), {}, seed + 1000 * training
     asked = n, shots, mode, splits, seed
     if isinstance(m, lm.Dry):  # every model, and the tuning forward and back
         for d in datasets * (1 + len(stops)):
             scores(m, d, *asked)
-        m.cost["prompt_tokens"] += 3 * 250 * max(stops)  # of a prompt of four texts
+        m.cost["prompt_tokens"] += (
+            3 * 250 * max(stops)
+        )  # of a prompt of four texts
         return pd.DataFrame(), m
     note = f", training {training}" * bool(training)
-    made = tune(m, lessons(taught, max(stops), seed=own), stops, seed=own, note=note)
+    made = tune(
+        m, lessons(taught, max(stops), seed=own), stops, seed=own, note=note
+    )
     for who in itertools.chain([m], made):  # one at a time
         for d in datasets:
             found[who.name, d] = scores(who, d, *asked)
         say(f"{who.name} is done")
-    worst = {k: losses(t).groupby("query", sort=False).loss.max() for k, t in found.items()}
+    worst = {
+        k: losses(t).groupby("query", sort=False).loss.max()
+        for k, t in found.items()
+    }
     rows, names = [], list(dict.fromkeys(who for who, _ in found))
     for (name, d), table in found.items():
         at = dict(model=name, dataset=d, setting="tuned" * (name != m.name))
         rows.append(at | dict(quantity="accuracy") | share(right(table)))
         rows.append(at | dict(quantity="guess", **guess(table)))
-        rows.append(at | dict(quantity="loss") | mean_loss(worst[name, d], seed))
+        rows.append(
+            at | dict(quantity="loss") | mean_loss(worst[name, d], seed)
+        )
         if name != m.name:
             gap = mean_loss(worst[name, d] - worst[m.name, d], seed)
             rows.append(at | dict(quantity="difference", other=m.name) | gap)
     for d in datasets:
-        slope = np.polyfit(range(len(names)), [worst[name, d] for name in names], 1)[0]
-        at = dict(model=names[-1], dataset=d, setting="tuned", quantity="trend", other=m.name)
+        slope = np.polyfit(
+            range(len(names)), [worst[name, d] for name in names], 1
+        )[0]
+        at = dict(
+            model=names[-1],
+            dataset=d,
+            setting="tuned",
+            quantity="trend",
+            other=m.name,
+        )
         rows.append(at | mean_loss(slope, seed))
-    return pd.DataFrame(rows).assign(part="ladder", unit="queries", shots=shots), who
+    return pd.DataFrame(rows).assign(
+        part="ladder", unit="queries", shots=shots
+    ), who

@@ -27,16 +27,25 @@ class Sizes(papers.Sizes):
     "What is measured, and how much of it; the values are those of the smoke profile"
 
     parts: list = ["influence", "shots", "audit", "attack"]  # of `PARTS`
-    datasets: list = ["goods"]  # topics, goods, news; ag_news, dbpedia, trec, or csv files
+    datasets: list = [
+        "goods"
+    ]  # topics, goods, news; ag_news, dbpedia, trec, or csv files
     n: int = 4  # queries a data set
     shots: int = 4  # exemplars of a prompt
     shots_n: int = 2  # queries for each number of exemplars
     shots_all: list = [1, 2]  # numbers of exemplars for Figure 3
     mode: str = "completion"  # or 'chat'
-    splits: list = ["train", "test"]  # splits that exemplars and queries come from
+    splits: list = [
+        "train",
+        "test",
+    ]  # splits that exemplars and queries come from
     models: list = []  # further models for Figures 2 and 5, as 'hf:Qwen/Qwen2.5-0.5B'
     source: str = "acq"  # audit: a class of Reuters R8, or 'ag_news'
-    targets: list = [1, 10, 100]  # audit: epsilons aimed at by the temperature (Table 4)
+    targets: list = [
+        1,
+        10,
+        100,
+    ]  # audit: epsilons aimed at by the temperature (Table 4)
     targets_c: list = [10]  # the same by the clip bound (Table 5)
     targets_s: list = [100]  # the same by the number of prompts (Table 6)
     subset: int = 8  # audit: prompts of a batch, s (50 in the paper)
@@ -44,28 +53,55 @@ class Sizes(papers.Sizes):
     tokens: int = 4  # audit: tokens of a text, T (40 in the paper)
     games: int = 20  # audit: games of the attack at each target (0: none)
     attack_n: int = 20000  # outputs of each side of a control
-    stops: list = [8, 32]  # ladder: few-shot prompts after which the tuned model is measured
-    training: int = 0  # ladder: number of the training; claims are judged over several
+    stops: list = [
+        8,
+        32,
+    ]  # ladder: few-shot prompts after which the tuned model is measured
+    training: int = (
+        0  # ladder: number of the training; claims are judged over several
+    )
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
 def measure_parts(
-    model,  # lm.LM of a local model, or its name
-    sizes: Sizes,  # what is measured
-    seed: int = 0,  # of every random choice
-):  # DataFrame in the long form, with model
-    "The measurements of a batch profile"
+    model,
+    sizes: Sizes,
+    seed: int = 0,
+):
+    """The measurements of a batch profile
+
+    Args:
+        model: lm.LM of a local model, or its name
+        sizes: what is measured
+        seed: of every random choice
+
+    Returns:
+        DataFrame in the long form, with model
+    """
     s, m = sizes, lm.load(model)
     if odd := [p for p in s.parts if p not in PARTS]:
         raise ValueError(f"no part {odd[0]!r}: there are {', '.join(PARTS)}")
     m.require("next_logits")
     if {"shots", "influence", "ladder"} & {*s.parts}:
         for d in s.datasets:  # fails where a data set is too small
-            draw(pool(d, max(s.n, s.shots_n), s.splits, seed), 0, max(s.shots, *s.shots_all), seed)
+            draw(
+                pool(d, max(s.n, s.shots_n), s.splits, seed),
+                0,
+                max(s.shots, *s.shots_all),
+                seed,
+            )
     how = dict(mode=s.mode, splits=s.splits, seed=seed)
 
     def influence(who):
-        size = dict(part="model", model=who.name, quantity="parameters", value=who.n_params)
-        return [pd.DataFrame([size]), *(measure(who, d, s.n, s.shots, **how) for d in s.datasets)]
+        size = dict(
+            part="model",
+            model=who.name,
+            quantity="parameters",
+            value=who.n_params,
+        )
+        return [
+            pd.DataFrame([size]),
+            *(measure(who, d, s.n, s.shots, **how) for d in s.datasets),
+        ]
 
     found = influence(m) if "influence" in s.parts else []
     if "shots" in s.parts:
@@ -78,7 +114,9 @@ def measure_parts(
     if "attack" in s.parts:
         found.append(attack_controls(m, s.attack_n, source=s.source, seed=seed))
     if "ladder" in s.parts:
-        rows, last = rungs(m, s.datasets, s.n, s.shots, s.stops, s.training, **how)
+        rows, last = rungs(
+            m, s.datasets, s.n, s.shots, s.stops, s.training, **how
+        )
         if s.training:  # the model as it is was asked by the first training
             found.append(rows[rows.model != m.name])
         else:  # whose last model stands beside the others
@@ -98,19 +136,39 @@ def right_and_guess(rows, part: str = "influence"):
         right = select(right, setting="label")
     guess = select(rows, part=part, quantity="guess").drop_duplicates(at)
     guess = guess.rename(columns=dict(value="guess"))[[*at, "guess"]]
-    d = right.drop_duplicates(at)[[*at, "value", "low", "high", "n"]].merge(guess, on=at)
+    d = right.drop_duplicates(at)[[*at, "value", "low", "high", "n"]].merge(
+        guess, on=at
+    )
     return d.assign(chance=d.low <= d.guess)
 
 # %% ../../nbs/iclinf/measuring.ipynb #ee4817d9
 def audit_table(
-    rows,  # DataFrame in the long form, of one model or several
-    where: str = "Table 4",  # see `AUDITS`
-    delta: float = DELTA,  # probability that the guarantee may fail
-    norm: str = "s-1",  # mean over the others, as the paper takes it, or 's'
-    item: str = "",  # '': private prompts; 'identical': fifty copies of one
-):  # DataFrame: a line for each model and target, a column for each quantity
-    "The numbers of an audit, side by side"
-    m = select(rows, part="audit", where=where, delta=[delta, None], setting=norm, item=item)
+    rows,
+    where: str = "Table 4",
+    delta: float = DELTA,
+    norm: str = "s-1",
+    item: str = "",
+):
+    """The numbers of an audit, side by side
+
+    Args:
+        rows: DataFrame in the long form, of one model or several
+        where: see `AUDITS`
+        delta: probability that the guarantee may fail
+        norm: mean over the others, as the paper takes it, or 's'
+        item: '': private prompts; 'identical': fifty copies of one
+
+    Returns:
+        DataFrame: a line for each model and target, a column for each quantity
+    """
+    m = select(
+        rows,
+        part="audit",
+        where=where,
+        delta=[delta, None],
+        setting=norm,
+        item=item,
+    )
     if not len(m):
         return m
     t = results.wide(m.assign(delta=delta).drop(columns="unit"), "used")

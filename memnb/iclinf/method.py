@@ -21,8 +21,16 @@ def case(p, query: str, exemplars, mode="completion") -> list:
 
     shown = [block(t, f" {l}") for t, l in zip(exemplars.text, exemplars.label)]
     sets = [shown, *([*shown[:i], *shown[i + 1 :]] for i in range(len(shown)))]
-    texts = ["\n\n".join([p.intro, *s, block(q, "")]) for q in (query, "") for s in sets]
-    return [[dict(role="user", content=t)] for t in texts] if mode == "chat" else texts
+    texts = [
+        "\n\n".join([p.intro, *s, block(q, "")])
+        for q in (query, "")
+        for s in sets
+    ]
+    return (
+        [[dict(role="user", content=t)] for t in texts]
+        if mode == "chat"
+        else texts
+    )
 
 # %% ../../nbs/12_iclinf.ipynb #551c8e00
 def normalised(logp):
@@ -38,7 +46,9 @@ def privacy_loss(
     "Largest change of a log-probability over the answers"
     p, q = np.asarray(p, float), np.atleast_2d(np.asarray(q, float))
     with np.errstate(invalid="ignore"):
-        change = np.where(p == q, 0.0, p - q)  # impossible both times is no change
+        change = np.where(
+            p == q, 0.0, p - q
+        )  # impossible both times is no change
     return np.abs(change).max(axis=1)
 
 # %% ../../nbs/12_iclinf.ipynb #d271e954
@@ -53,14 +63,21 @@ def clipped(
 # %% ../../nbs/12_iclinf.ipynb #7ce827fa
 def renyi(logp, logq, alpha):
     "Renyi divergence, in nats, from log-probabilities of the answers, at an order above 1"
-    both = alpha * np.asarray(logp, float) + (1 - alpha) * np.asarray(logq, float)
+    both = alpha * np.asarray(logp, float) + (1 - alpha) * np.asarray(
+        logq, float
+    )
     return logsumexp(both, axis=-1) / (alpha - 1)
 
 # %% ../../nbs/12_iclinf.ipynb #6f23b13b
 def pure_rdp(alpha, eps):
     "Largest Renyi divergence, in nats, of an eps-DP mechanism at an order above 1"
-    x, y = (np.asarray(alpha, float) - 0.5) * eps, eps / 2  # log cosh x: logaddexp, less log 2
-    return (np.logaddexp(x, -x) - np.logaddexp(y, -y)) / (np.asarray(alpha, float) - 1)
+    x, y = (
+        (np.asarray(alpha, float) - 0.5) * eps,
+        eps / 2,
+    )  # log cosh x: logaddexp, less log 2
+    return (np.logaddexp(x, -x) - np.logaddexp(y, -y)) / (
+        np.asarray(alpha, float) - 1
+    )
 
 
 def token_rdp(
@@ -71,7 +88,9 @@ def token_rdp(
 ):  # nats
     "Bound on the divergence of one token of Algorithm 1"
     d = c / (s * tau)
-    return np.minimum(np.asarray(alpha, float) / 2 * d**2, pure_rdp(alpha, 2 * d))
+    return np.minimum(
+        np.asarray(alpha, float) / 2 * d**2, pure_rdp(alpha, 2 * d)
+    )
 
 # %% ../../nbs/12_iclinf.ipynb #f7d4ce07
 ORDERS = np.arange(2, 101)
@@ -96,7 +115,11 @@ def rdp_to_approxdp(rdp, delta=DELTA, orders=ORDERS) -> Guarantee:
     "Algorithm 2: the best of `orders`, from the divergence at each; it may fail with probability delta"
     eps = np.asarray(rdp) + conversion(np.asarray(orders), delta)
     i = int(eps.argmin())
-    edge = {0: "lowest", len(eps) - 1: "highest"}.get(i, "") if len(eps) > 1 else ""
+    edge = (
+        {0: "lowest", len(eps) - 1: "highest"}.get(i, "")
+        if len(eps) > 1
+        else ""
+    )
     return Guarantee(max(0.0, float(eps[i])), float(orders[i]), edge)
 
 

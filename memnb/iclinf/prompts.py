@@ -18,9 +18,15 @@ from .. import data, lm, plant
 from ..core import paper_file, say
 
 # %% ../../nbs/iclinf/prompts.ipynb #798a7943
-FIRST = " Output only the {} (no explanations or extra text) as the first token."
-_TABLE = yaml.safe_load(paper_file("iclinf", "prompts.yaml").read_text(encoding="utf8"))
-FORMS = {k: [*v.values()] for k, v in _TABLE["forms"].items()}  # instruction, two fields, labels
+FIRST = (
+    " Output only the {} (no explanations or extra text) as the first token."
+)
+_TABLE = yaml.safe_load(
+    paper_file("iclinf", "prompts.yaml").read_text(encoding="utf8")
+)
+FORMS = {
+    k: [*v.values()] for k, v in _TABLE["forms"].items()
+}  # instruction, two fields, labels
 
 
 def _form(name, labels):
@@ -28,7 +34,10 @@ def _form(name, labels):
     if name in FORMS:
         intro, ask, answer, names = FORMS[name]
         return intro, ask, answer, names.split()
-    names, kind = [str(l) for l in labels], "news articles" if name == "news" else "texts"
+    names, kind = (
+        [str(l) for l in labels],
+        "news articles" if name == "news" else "texts",
+    )
     what = f"{', '.join(names[:-1])}, and {names[-1]}"
     intro = f"Classify the {kind} into the categories of {what}."
     return intro + FIRST.format("category name"), "Article", "Answer", names
@@ -52,41 +61,70 @@ class Pool:
 
 
 def pool(
-    dataset,  # name (see `data.known`), 'news', 'topics', 'goods', csv file, DataFrame, or Pool
-    n: int = 500,  # queries
-    splits: list = ("train", "test"),  # of exemplars and of queries; an own table has none
-    seed: int = 0,  # of the draw
+    dataset,
+    n: int = 500,
+    splits: list = ("train", "test"),
+    seed: int = 0,
 ) -> Pool:
-    "Draw queries; exemplars are all other texts"
+    """Draw queries; exemplars are all other texts
+
+    Args:
+        dataset: name (see `data.known`), 'news', 'topics', 'goods', csv file,
+            DataFrame, or Pool
+        n: queries
+        splits: of exemplars and of queries; an own table has none
+        seed: of the draw
+    """
     if isinstance(dataset, Pool):
         return dataset
     if isinstance(dataset, pd.DataFrame) or Path(dataset).suffix:
-        name = "table" if isinstance(dataset, pd.DataFrame) else Path(dataset).name
+        name = (
+            "table" if isinstance(dataset, pd.DataFrame) else Path(dataset).name
+        )
         own = data.texts(dataset, label="label")
-        train = test = own.assign(text=own.text.str.strip(), label_name=own.label)
+        train = test = own.assign(
+            text=own.text.str.strip(), label_name=own.label
+        )
         if n > len(test) // 2 >= 1:
             n = len(test) // 2
-            say(f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars")
+            say(
+                f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars"
+            )
     elif dataset == "news" or dataset in _PLAIN:  # evened out over the labels
         name, (train, test) = dataset, every_text(dataset, tuple(splits))
-        train = train[train.groupby("label_name").cumcount() < (30 if name == "news" else 60)]
+        train = train[
+            train.groupby("label_name").cumcount()
+            < (30 if name == "news" else 60)
+        ]
         if n <= len(test):
             test = test.iloc[plant.balanced(test.label_name.tolist(), n, seed)]
     else:
         k = data.find_set(dataset)
-        if k is None or k.kind != "text" or not {"text", "content"} & set(k.columns):
-            raise ValueError(f"{dataset!r} is no labelled set of single texts: see data.known()")
+        if (
+            k is None
+            or k.kind != "text"
+            or not {"text", "content"} & set(k.columns)
+        ):
+            raise ValueError(
+                f"{dataset!r} is no labelled set of single texts: see data.known()"
+            )
         name, (train, test) = k.name, (data.load(k.name, s) for s in splits)
     if not 1 <= n <= len(test):
-        raise ValueError(f"{name} has 1 to {len(test)} texts to ask for, not {n}")
+        raise ValueError(
+            f"{name} has 1 to {len(test)} texts to ask for, not {n}"
+        )
     every = pd.concat([train, test])
     found = sorted(every.label_name.unique(), key=str)
     if len(found) < 2:
-        raise ValueError(f"{name} has one label, so no answer could change: give texts of two")
+        raise ValueError(
+            f"{name} has one label, so no answer could change: give texts of two"
+        )
     intro, ask, answer, names = _form(name, found)
     if name in FORMS:
         every["label_name"] = [names[i] for i in every.label]
-    every = every[["text", "label_name"]].rename(columns=dict(label_name="label"))
+    every = every[["text", "label_name"]].rename(
+        columns=dict(label_name="label")
+    )
     train, test = every[: len(train)], every[len(train) :]
     q = test.sample(n, random_state=seed)
     rest = train[~train.text.isin(q.text)]
@@ -106,39 +144,67 @@ def every_text(name: str, splits: tuple = ("train", "test")) -> list:
     out, (source, names, words) = [], _PLAIN.get(name, ("reuters_r8", {}, 25))
     for d in (data.load(source, split) for split in splits):
         if name == "news":
-            d = d[d.text.str.split().str.len().between(8, words) & d.label.isin(plant.NEWS_LABELS)]
+            d = d[
+                d.text.str.split().str.len().between(8, words)
+                & d.label.isin(plant.NEWS_LABELS)
+            ]
             d = d.assign(text=d.text.str.strip())
             d = d[~d.text.isin(plant.truth("news").text)]
         else:
             whole = "^(" + "|".join(names) + ").*"
-            label = d.label_name.str.replace(whole, lambda m: names[m[1]], regex=True)
+            label = d.label_name.str.replace(
+                whole, lambda m: names[m[1]], regex=True
+            )
             text = d.text.str.split().str[:words].str.join(" ")
-            known = label.isin(names.values()) & (text.str.split().str.len() >= 8)
+            known = label.isin(names.values()) & (
+                text.str.split().str.len() >= 8
+            )
             d = d.assign(text=text, label_name=label)[known]
         out.append(d.drop_duplicates("text").reset_index(drop=True))
     return out
 
 # %% ../../nbs/iclinf/prompts.ipynb #ca7cb763
 def draw(
-    p: Pool,  # from `pool`
-    query: int,  # number of the query
-    shots: int,  # exemplars
-    seed: int = 0,  # of the draw
-):  # DataFrame of the exemplars, in the order of the prompt
-    "Exemplars of one query"
+    p: Pool,
+    query: int,
+    shots: int,
+    seed: int = 0,
+):
+    """Exemplars of one query
+
+    Args:
+        p: from `pool`
+        query: number of the query
+        shots: exemplars
+        seed: of the draw
+
+    Returns:
+        DataFrame of the exemplars, in the order of the prompt
+    """
     if not 1 <= shots <= len(p.exemplars):
-        raise ValueError(f"{p.name} has 1 to {len(p.exemplars)} exemplars, not {shots}")
+        raise ValueError(
+            f"{p.name} has 1 to {len(p.exemplars)} exemplars, not {shots}"
+        )
     rng = random.Random(f"{seed} {p.name} {query}")
     most = min(max(64, shots), len(p.exemplars))
     return p.exemplars.iloc[rng.sample(range(len(p.exemplars)), most)[:shots]]
 
 # %% ../../nbs/iclinf/prompts.ipynb #3a5280d9
 def label_tokens(
-    model,  # lm.LM of a local model
-    labels: list,  # names
-    mode: str = "completion",  # in which a label follows a blank, or 'chat'
-) -> list:  # token ids, one a label; ValueError where two are the same
-    "First token of each label"
+    model,
+    labels: list,
+    mode: str = "completion",
+) -> list:
+    """First token of each label
+
+    Args:
+        model: lm.LM of a local model
+        labels: names
+        mode: in which a label follows a blank, or 'chat'
+
+    Returns:
+        token ids, one a label; ValueError where two are the same
+    """
     if isinstance(model, lm.Dry):
         return [*range(len(labels))]
 
@@ -147,7 +213,10 @@ def label_tokens(
 
     head = [] if mode == "chat" else ids("Answer:")
     tails = [ids(l if mode == "chat" else f"Answer: {l}") for l in labels]
-    first = [t[next(i for i in range(len(t)) if t[i : i + 1] != head[i : i + 1])] for t in tails]
+    first = [
+        t[next(i for i in range(len(t)) if t[i : i + 1] != head[i : i + 1])]
+        for t in tails
+    ]
     same = [l for l, t in zip(labels, first) if first.count(t) > 1]
     if same:
         raise ValueError(
@@ -164,21 +233,43 @@ TABLE3 = (
 
 
 def audit_prompts(
-    source: str = "acq",  # a class of Reuters R8, 'ag_news' (Sports, as in the paper), or a csv file
-    s: int = 50,  # prompts
-    seed: int = 0,  # of the draw
-    words: int = 40,  # most words of an example
-) -> list:  # strings
-    "One-shot prompts of Algorithm 1"
+    source: str = "acq",
+    s: int = 50,
+    seed: int = 0,
+    words: int = 40,
+) -> list:
+    """One-shot prompts of Algorithm 1
+
+    Args:
+        source: a class of Reuters R8, 'ag_news' (Sports, as in the paper), or a csv
+            file
+        s: prompts
+        seed: of the draw
+        words: most words of an example
+
+    Returns:
+        strings
+    """
     if Path(source).suffix:  # its commonest label
         d = data.texts(source, label="label")
         label = d.label.mode()[0]
     else:
-        own, label = ("ag_news", "Sports") if source == "ag_news" else ("reuters_r8", source)
+        own, label = (
+            ("ag_news", "Sports")
+            if source == "ag_news"
+            else ("reuters_r8", source)
+        )
         d = data.load(own, "train")
         d = d.assign(label=d.label_name) if own == "ag_news" else d
     texts = d[d.label == label].text
-    texts = texts[texts.str.split().str.len().between(8, words)].str.strip().drop_duplicates()
+    texts = (
+        texts[texts.str.split().str.len().between(8, words)]
+        .str.strip()
+        .drop_duplicates()
+    )
     if not 1 <= s <= len(texts):
         raise ValueError(f"{source!r} has {len(texts)} examples, not {s}")
-    return [TABLE3.format(label=label, text=t) for t in texts.sample(s, random_state=seed)]
+    return [
+        TABLE3.format(label=label, text=t)
+        for t in texts.sample(s, random_state=seed)
+    ]

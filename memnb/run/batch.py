@@ -2,7 +2,11 @@
 
 import os
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    ThreadPoolExecutor,
+)
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,7 +15,17 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from ..core import cores, figures_dir, lacking, missing, replacing, require, root, say, share_dir
+from ..core import (
+    cores,
+    figures_dir,
+    lacking,
+    missing,
+    replacing,
+    require,
+    root,
+    say,
+    share_dir,
+)
 from ..papers import find, parameters
 from .estimate import COSTS, costs, longest_first, seconds_known
 from .identity import checksum, finished, what_changed
@@ -40,11 +54,16 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
     if not alive.exists():
         raise CancelledError
     try:
-        with FileLock(run.lock).acquire(cancel_check=lambda: not alive.exists()):
+        with FileLock(run.lock).acquire(
+            cancel_check=lambda: not alive.exists()
+        ):
             if finished(run) and not force:
                 run.status = "skipped"
                 return run
-            tell(run.out.parent, dict(run=run.name, batch=alive.name, what="started"))
+            tell(
+                run.out.parent,
+                dict(run=run.name, batch=alive.name, what="started"),
+            )
             execute(run, alive)
     except Timeout:
         raise CancelledError from None
@@ -74,7 +93,9 @@ def _pool(workers, dask, scheduler):
         silence_logs=50,  # logging.CRITICAL
     )
     try:
-        client = Client(scheduler, timeout=10, **({} if scheduler else own_cluster))
+        client = Client(
+            scheduler, timeout=10, **({} if scheduler else own_cluster)
+        )
     except (OSError, TimeoutError, ValueError) as error:
         why = f"no Dask scheduler answers at {scheduler}: {first_line(error)}"
         raise ValueError(why) from None
@@ -98,7 +119,10 @@ def _tell_end(run, batch_name):
     "Put into the log how a run has ended, and say where it failed"
     if run.status != "skipped":
         event = dict(run=run.name, batch=batch_name, what=run.status)
-        tell(run.out.parent, event | dict(seconds=round(run.seconds, 2), error=run.error))
+        tell(
+            run.out.parent,
+            event | dict(seconds=round(run.seconds, 2), error=run.error),
+        )
     if run.status == "failed":
         say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
 
@@ -109,7 +133,9 @@ def _all(runs, submit, alive, look):
     ended = {}
     while waiting:
         try:
-            done, _ = wait_for(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+            done, _ = wait_for(
+                waiting, timeout=0.5, return_when=FIRST_COMPLETED
+            )
             look()
             for future in done:
                 run = _result(future, waiting.pop(future))
@@ -135,13 +161,19 @@ def runs_dir(name: str, out: Path = None) -> Path:
     file = profile_file(name).resolve()
     folder = (Path(out or root() / "runs") / file.stem).resolve()
     mark = folder / ".profile"
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(file, folder):
+    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(
+        file, folder
+    ):
         how = "give this profile another name, or another folder with --out"
-        raise ValueError(f"{relative_path(folder)} holds the runs of another {file.name}: {how}")
+        raise ValueError(
+            f"{relative_path(folder)} holds the runs of another {file.name}: {how}"
+        )
     return folder
 
 
-def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+def runs_of(
+    name: str, only: tuple = (), params: dict = None, out: Path = None
+) -> list:
     """The runs of a profile that are wanted, list of `Run` in its order: those of the papers `only`, of all by default.
 
     Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`.
@@ -153,7 +185,9 @@ def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) 
         run.out = folder / f"{run.name}.ipynb"
         run.env = dict(MEMNB_RUN=run.results_name, MEMNB_VARIANT=run.variant)
         if run.out.is_dir():
-            raise ValueError(f"{relative_path(run.out)} is a folder: move it away")
+            raise ValueError(
+                f"{relative_path(run.out)} is a folder: move it away"
+            )
         if is_foreign_notebook(run.out):
             what = "is a notebook that no run has written: move it away, or name another --out"
             raise ValueError(f"{relative_path(run.out)} {what}")
@@ -163,9 +197,14 @@ def runs_of(name: str, only: tuple = (), params: dict = None, out: Path = None) 
 def _need_write(runs):
     "ValueError for a folder that cannot be written, before hours are spent on what goes into it"
     for run in runs:
-        places = [root() / "data/papers" / run.notebook / "measured", figures_dir(run.profile)]
+        places = [
+            root() / "data/papers" / run.notebook / "measured",
+            figures_dir(run.profile),
+        ]
         for place in places if run.profile != "smoke" else ():
-            nearest = next(p for p in (place, *place.absolute().parents) if p.exists())
+            nearest = next(
+                p for p in (place, *place.absolute().parents) if p.exists()
+            )
             if not os.access(nearest, os.W_OK):
                 what = "cannot be written, and the run needs it"
                 raise ValueError(f"{relative_path(nearest)} {what}")
@@ -177,15 +216,28 @@ def batch(
     params: dict = None,
     out: Path = None,
     *,
-    force: bool = False,  # run again what is finished
-    fresh: bool = False,  # ask and train again too what is kept; implies `force`
-    timeout: int = None,  # seconds for each run
-    quiet: bool = False,  # no progress
-    workers: int = 1,  # runs at a time
-    dask: bool = False,  # whether workers are processes of a Dask cluster
-    scheduler: str = None,  # address of a Dask scheduler that runs already
-) -> list:  # of `Run`, in the order of the profile; after Ctrl-C those that had begun
-    "Run a profile, chosen as in `runs_of`; an error in one notebook does not stop the others"
+    force: bool = False,
+    fresh: bool = False,
+    timeout: int = None,
+    quiet: bool = False,
+    workers: int = 1,
+    dask: bool = False,
+    scheduler: str = None,
+) -> list:
+    """Run a profile, chosen as in `runs_of`; an error in one notebook does not stop the others
+
+    Args:
+        force: run again what is finished
+        fresh: ask and train again too what is kept; implies `force`
+        timeout: seconds for each run
+        quiet: no progress
+        workers: runs at a time
+        dask: whether workers are processes of a Dask cluster
+        scheduler: address of a Dask scheduler that runs already
+
+    Returns:
+        of `Run`, in the order of the profile; after Ctrl-C those that had begun
+    """
     for what, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
             raise ValueError(f"{what}: at least 1, not {number}")
@@ -210,7 +262,12 @@ def batch(
         _pool(workers, dask, scheduler) as pool,
         progress(folder, alive.name, quiet) as look,
     ):
-        return _all(runs, lambda run: pool.submit(work, run, alive, force or fresh), alive, look)
+        return _all(
+            runs,
+            lambda run: pool.submit(work, run, alive, force or fresh),
+            alive,
+            look,
+        )
 
 
 @contextmanager
@@ -222,7 +279,9 @@ def _alive(folder):
     folder.mkdir(exist_ok=True)
     alive = folder / f"batch-{uuid4().hex[:8]}"
     held = FileLock(f"{alive}.lock")
-    with FileLock(folder / "begin.lock"):  # none is looked at between its beginning and its lock
+    with FileLock(
+        folder / "begin.lock"
+    ):  # none is looked at between its beginning and its lock
         for lock in folder.glob("batch-*.lock"):
             if not _is_locked(lock):
                 lock.with_suffix("").unlink(missing_ok=True)
@@ -245,16 +304,24 @@ def _state(run, last):
     if _is_locked(run.lock):
         if what != "cell":
             return "running", "starting"
-        return "running", f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}"
+        return (
+            "running",
+            f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}",
+        )
     if what == "failed":
-        return "failed", f"{last.get('error')}; see {relative_path(run.partial)}"
+        return (
+            "failed",
+            f"{last.get('error')}; see {relative_path(run.partial)}",
+        )
     if what == "stopped" or run.partial.exists():
         state = "stopped" if what == "stopped" else "broken off"
         return state, "the same command goes on from here"
     return "to do", what_changed(run)
 
 
-def status(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+def status(
+    name: str, only: tuple = (), params: dict = None, out: Path = None
+) -> list:
     "How a batch is doing, chosen as in `runs_of`: (run, state, remark) of each run"
     last = last_events(runs_dir(name, out))
     runs = runs_of(name, only, params, out)
@@ -274,9 +341,15 @@ def batches(out: Path = None) -> list:
     rows = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
         last = last_events(log.parent)
-        states = Counter(_end_of(log.parent, run, event) for run, event in last.items())
-        counts = ", ".join(f"{count} {state}" for state, count in states.items())
-        heard = max((str(event.get("when", "")) for event in last.values()), default="")
+        states = Counter(
+            _end_of(log.parent, run, event) for run, event in last.items()
+        )
+        counts = ", ".join(
+            f"{count} {state}" for state, count in states.items()
+        )
+        heard = max(
+            (str(event.get("when", "")) for event in last.values()), default=""
+        )
         rows.append((log.parent.name, counts, heard[:16].replace("T", " ")))
     return rows
 
@@ -288,18 +361,34 @@ def left_over(name: str) -> str:
     left = []
     for paper in dict.fromkeys(run.notebook for run in runs):
         # a long name is cut there
-        known = tuple(f"{run.results_name}."[:120] for run in runs if run.notebook == paper)
-        files = sorted((root() / "data/papers" / paper / "measured").glob(f"{word}[.-]*.parquet"))
-        left += [f"{paper}/{file.stem}" for file in files if not file.name.startswith(known)]
+        known = tuple(
+            f"{run.results_name}."[:120]
+            for run in runs
+            if run.notebook == paper
+        )
+        files = sorted(
+            (root() / "data/papers" / paper / "measured").glob(
+                f"{word}[.-]*.parquet"
+            )
+        )
+        left += [
+            f"{paper}/{file.stem}"
+            for file in files
+            if not file.name.startswith(known)
+        ]
     return ", ".join(left)
 
 
 def _cost(run):
     "The keys of `costs` of a run, and why they are not known: text, '' where they are; a finished run costs nothing"
-    values = {name: one.default for name, one in parameters(run.nb).items()} | run.parameters
+    values = {
+        name: one.default for name, one in parameters(run.nb).items()
+    } | run.parameters
     is_served = str(values.get("model", "")).startswith("openai:")
     # before all that a paper imports
-    if why := lacking(*(["openai"] if is_served else ["torch", "transformers"])):
+    if why := lacking(
+        *(["openai"] if is_served else ["torch", "transformers"])
+    ):
         return dict.fromkeys(COSTS), why
     try:
         return costs(run.notebook, values), ""
@@ -309,7 +398,9 @@ def _cost(run):
         return dict.fromkeys(COSTS), first_line(error)
 
 
-def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None) -> list:
+def estimates(
+    name: str, only: tuple = (), params: dict = None, out: Path = None
+) -> list:
     """What a batch, as of `runs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`.
 
     What a finished run would cost is not asked, which may take long.
@@ -324,7 +415,10 @@ def estimates(name: str, only: tuple = (), params: dict = None, out: Path = None
         # kept answers make it a short one
         if known and not (cost["cached"] and not cost["calls"]):
             cost["seconds"] = known
-        rows.append(dict(notebook=run.notebook, parameters=run.parameters, done=is_done) | cost)
+        rows.append(
+            dict(notebook=run.notebook, parameters=run.parameters, done=is_done)
+            | cost
+        )
     for why, names in unknown.items():
         say(f"no estimate for {', '.join(names)}: {why}")
     return rows

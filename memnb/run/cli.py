@@ -119,7 +119,9 @@ def _run(
         dask=dask,
         scheduler=scheduler,
     )
-    rows = [(run.name, run.status, duration(run.seconds), run.error) for run in runs]
+    rows = [
+        (run.name, run.status, duration(run.seconds), run.error) for run in runs
+    ]
     print(table(("run", "status", "time", "error"), rows))
     states = Counter(run.status for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
@@ -156,7 +158,9 @@ def _plan(
     print(estimate_table(estimates(profile, only, dict(p), out), price or ()))
 
 
-def _status(profile: str = "", /, *, out: Out = None, only: Words = (), p: Values = ()):
+def _status(
+    profile: str = "", /, *, out: Out = None, only: Words = (), p: Values = ()
+):
     """how a batch is doing, and what has changed since; without a profile, all batches
 
     Args:
@@ -169,11 +173,17 @@ def _status(profile: str = "", /, *, out: Out = None, only: Words = (), p: Value
 
     if not profile:
         rows = batches(out)
-        print(table(("profile", "runs", "last heard of"), rows) if rows else "no batches yet")
+        print(
+            table(("profile", "runs", "last heard of"), rows)
+            if rows
+            else "no batches yet"
+        )
         return
     print(table(("run", "state", ""), status(profile, only, dict(p), out)))
     if files := left_over(profile):
-        print(f"tables of {profile} that none of its runs writes, and boards read: {files}")
+        print(
+            f"tables of {profile} that none of its runs writes, and boards read: {files}"
+        )
 
 
 def _only_shipped_rows():
@@ -188,8 +198,19 @@ def _only_shipped_rows():
     if not shutil.which("git"):
         return False
     # with what .gitignore leaves out: a run's own tables may be among it
-    command = ["git", "-C", str(top), "status", "--porcelain", "--ignored", "-uall", "--"]
-    changed = subprocess.run([*command, "data/papers/*/measured/*"], capture_output=True)
+    command = [
+        "git",
+        "-C",
+        str(top),
+        "status",
+        "--porcelain",
+        "--ignored",
+        "-uall",
+        "--",
+    ]
+    changed = subprocess.run(
+        [*command, "data/papers/*/measured/*"], capture_output=True
+    )
     return changed.returncode == 0 and not changed.stdout.strip()
 
 
@@ -270,14 +291,19 @@ def _figure(
     from .redraw import figures_of, redraw
 
     if not name:
-        rows = [(k, " ".join((f.__doc__ or "").split())) for k, f in figures_of(paper).items()]
+        rows = [
+            (k, " ".join((f.__doc__ or "").split()))
+            for k, f in figures_of(paper).items()
+        ]
         print(table(rows[0], rows[1:]) if rows else f"{paper} draws no figures")
         return
     out = out or Path(f"{paper}_{name}.png")
     _may_write(out, is_figure)
     fig = redraw(paper, name, settings, model, profile)
     to_png(fig, out)
-    print(f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}")
+    print(
+        f"{relative_path(out)}: {getattr(fig, 'said', {}).get('Title') or name}"
+    )
 
 
 def _report(runs: Path | None = None, /, *, out: Out = None):
@@ -300,7 +326,14 @@ def _report(runs: Path | None = None, /, *, out: Out = None):
     print(relative_path(batch_report(runs, out, changed)))
 
 
-def _replay(profile: str = "replay", /, *, out: Out = None, only: Words = (), workers: int = 2):
+def _replay(
+    profile: str = "replay",
+    /,
+    *,
+    out: Out = None,
+    only: Words = (),
+    workers: int = 2,
+):
     """run the pages, or the notebooks of a profile, on the answers that ship, without a model
 
     Args:
@@ -316,7 +349,9 @@ def _replay(profile: str = "replay", /, *, out: Out = None, only: Words = (), wo
     from .replay import take_in
 
     store = Store()
-    rows = [(r["model"], r["answers"], r["new"], r["code"]) for r in take_in(store)]
+    rows = [
+        (r["model"], r["answers"], r["new"], r["code"]) for r in take_in(store)
+    ]
     print(table(("answers of", "there", "new here", "code"), rows))
     before = len(store)
     with patch.dict(os.environ, MEMNB_REPLAY="1"):
@@ -387,7 +422,9 @@ def _table(
         table = load(table, skip=skip, header=not no_header, encoding=encoding)
     one_page = offered("tabular", "one_page")
     model = _loaded(model, mode, device)
-    page = one_page(model, table, out, title, n, samples, target=target, mode=mode)
+    page = one_page(
+        model, table, out, title, n, samples, target=target, mode=mode
+    )
     _print_page(page)
     print(relative_path(page))
 
@@ -486,10 +523,15 @@ def _log(
     from ..papers import offered
     from ..plots import to_png
 
-    judged = offered("contextual", "judged_log")(log, without, again, never=never)
+    judged = offered("contextual", "judged_log")(
+        log, without, again, never=never
+    )
     shown = judged.filter(regex="string|looks|start_|said_")
     print(table(tuple(shown), [*shown.itertuples(index=False, name=None)]))
-    to_png(offered("contextual", "fig_x_log")(log, without, again, never=never), out)
+    to_png(
+        offered("contextual", "fig_x_log")(log, without, again, never=never),
+        out,
+    )
     print(relative_path(out))
 
 
@@ -538,7 +580,9 @@ def _list():
     for file in sorted(share_dir("profiles").glob("*.yaml")):
         print(f"profile {file.stem}")
         for run in profile(file.stem):
-            values = " ".join(f"{name}={value}" for name, value in run.parameters.items())
+            values = " ".join(
+                f"{name}={value}" for name, value in run.parameters.items()
+            )
             print(f"  {run.name}  {values}".rstrip())
 
 
@@ -564,7 +608,9 @@ def _fetch(*, text: bool = False, packed: bool = False):
         if free > 6e8:  # bytes: the model, and its file while it is written
             raise
         why = f"the model needs 540 MB in the cache, and the disk has {free / 1e6:.0f} MB left"
-        raise OSError(f"{why}: free some, or set MEMNB_CACHE to another folder") from None
+        raise OSError(
+            f"{why}: free some, or set MEMNB_CACHE to another folder"
+        ) from None
     say("model and data are ready")
 
 
@@ -575,7 +621,15 @@ def _stored_models(store):
     for model in store.models():
         days = [(model[end] or "?")[:10] for end in ("first", "last")]
         size = f"{model['chars'] / 1e6:.1f} MB"
-        rows.append((model["model"], model["engine"], f"{model['answers']:,}", size, *days))
+        rows.append(
+            (
+                model["model"],
+                model["engine"],
+                f"{model['answers']:,}",
+                size,
+                *days,
+            )
+        )
     print(table(names, rows) if rows else "no answers yet")
     print(f"kept in {relative_path(store.path)}")
 
@@ -599,19 +653,25 @@ def _store(
     from ..store import Store
 
     if (what in ("export", "import")) != bool(path):
-        raise ValueError(f"memnb store {what} takes {'no' if path else 'a'} file")
+        raise ValueError(
+            f"memnb store {what} takes {'no' if path else 'a'} file"
+        )
     store = Store()
     if what == "list":
         _stored_models(store)
     elif what == "forget":
         count = sum(m["answers"] for m in store.models() if m["model"] == model)
         if count and not yes:
-            print(f"{count:,} answers of {model} would be forgotten: add --yes to do it")
+            print(
+                f"{count:,} answers of {model} would be forgotten: add --yes to do it"
+            )
         else:
             print(f"{store.forget(model):,} answers of {model} forgotten")
     elif what == "export":
         _may_write(path, is_export)
-        print(f"{store.export(path, model or ''):,} answers written to {relative_path(path)}")
+        print(
+            f"{store.export(path, model or ''):,} answers written to {relative_path(path)}"
+        )
     elif what == "import":
         print(f"{store.load(path):,} answers taken in")
     else:
@@ -645,7 +705,9 @@ def _app():
         result_action="return_value",
     )
     for place, (name, function) in enumerate(COMMANDS.items()):
-        app.command(function, name=name, default_parameter=_PARAMETER, sort_key=place)
+        app.command(
+            function, name=name, default_parameter=_PARAMETER, sort_key=place
+        )
     return app
 
 
@@ -654,8 +716,13 @@ def _overview():
     wide = max(map(len, COMMANDS))
     lines = ["usage: memnb COMMAND ...", "", "Papers you can run.", ""]
     for name, function in COMMANDS.items():
-        lines.append(f"    {name.ljust(wide)}  {function.__doc__.splitlines()[0]}")
-    lines += ["", "memnb COMMAND --help tells its options, memnb --version the version."]
+        lines.append(
+            f"    {name.ljust(wide)}  {function.__doc__.splitlines()[0]}"
+        )
+    lines += [
+        "",
+        "memnb COMMAND --help tells its options, memnb --version the version.",
+    ]
     return "\n".join(lines)
 
 
@@ -667,7 +734,9 @@ def _mistake(error):
         return f"{name}: invalid {found[2]} value: {found[1]}"
     if found := re.search(r"requires (\d+) (?:positional )?arguments", words):
         return f"{name}: expected {found[1]} arguments"
-    if found := re.match(r"Unknown option: (.*)|Unused Tokens: \[(.*)\]", words):
+    if found := re.match(
+        r"Unknown option: (.*)|Unused Tokens: \[(.*)\]", words
+    ):
         return f"unrecognized arguments: {found[1] or found[2]}"
     return words
 
@@ -677,10 +746,18 @@ def _wording(command):
     if command not in COMMANDS:
         return str
     arguments = _app()[command].assemble_argument_collection()
-    options = {name.removeprefix("--").replace("-", "_") for one in arguments for name in one.names}
+    options = {
+        name.removeprefix("--").replace("-", "_")
+        for one in arguments
+        for name in one.names
+    }
     names = "|".join(sorted(name for name in options if len(name) > 2))
     # not of --server, whose settings are written in this way
-    python = re.compile(rf"(?<![\w.'-])({names})=('[^']*'|\.\.\.|[\w.-]+)") if names else None
+    python = (
+        re.compile(rf"(?<![\w.'-])({names})=('[^']*'|\.\.\.|[\w.-]+)")
+        if names
+        else None
+    )
 
     def in_option(match):
         return f"--{match[1].replace('_', '-')} {match[2]}"
@@ -690,7 +767,9 @@ def _wording(command):
             text = re.sub(r"\bheader=False\b", "--no-header", text)
         if python is None or "--server" in text:
             return text
-        return python.sub(lambda m: in_option(m) if f"--{m[1]}" not in text else m[0], text)
+        return python.sub(
+            lambda m: in_option(m) if f"--{m[1]}" not in text else m[0], text
+        )
 
     return worded
 
@@ -706,7 +785,11 @@ def _complete(words):
     app = _app()
     for command in COMMANDS:
         parser = commands.add_parser(command)
-        for argument in app[command].assemble_argument_collection() if command in words else ():
+        for argument in (
+            app[command].assemble_argument_collection()
+            if command in words
+            else ()
+        ):
             names = argument.names
             if not names[0].startswith("-"):
                 names = (names[0].lower(),)
@@ -715,7 +798,9 @@ def _complete(words):
             else:
                 several, takes_all = argument.token_count()
                 nargs = "*" if takes_all else several if several > 1 else None
-                parser.add_argument(*names, nargs=nargs, choices=argument.get_choices())
+                parser.add_argument(
+                    *names, nargs=nargs, choices=argument.get_choices()
+                )
     argcomplete.autocomplete(top)
 
 
@@ -725,7 +810,9 @@ def _take_signals():
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     hangup = getattr(signal, "SIGHUP", None)
-    if hangup and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup ignores it
+    if (
+        hangup and signal.getsignal(hangup) != signal.SIG_IGN
+    ):  # nohup ignores it
         signal.signal(hangup, signal.default_int_handler)
 
 
@@ -762,7 +849,13 @@ def main(argv: list | None = None) -> int:
     except ModuleNotFoundError as error:
         say(missing(error.name) or str(error))
         return 2
-    except (ValueError, OSError, ImportError, RuntimeError, sqlite3.Error) as error:
+    except (
+        ValueError,
+        OSError,
+        ImportError,
+        RuntimeError,
+        sqlite3.Error,
+    ) as error:
         say(" ".join(redact(str(error)).split()) or type(error).__name__)
         return 2
     finally:

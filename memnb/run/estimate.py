@@ -25,7 +25,9 @@ def costs(word: str, params: dict) -> dict:
         return dict.fromkeys(COSTS)
     known = get_type_hints(one.measure)["sizes"].model_fields
     sizes = one.sizes({k: v for k, v in params.items() if k in known})
-    return lm.cost(lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0)))
+    return lm.cost(
+        lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0))
+    )
 
 
 @lru_cache(None)
@@ -54,13 +56,19 @@ def durations() -> dict:
         return {}
     rows = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
     return {
-        (r["profile"], r["run"]): float(r["seconds"]) * float(r["speed"]) / core_speed()
+        (r["profile"], r["run"]): float(r["seconds"])
+        * float(r["speed"])
+        / core_speed()
         for r in rows
     }
 
 
 def _parameters_of(parts):
-    return {name: mark for name, mark in parts.items() if name.startswith("parameter ")}
+    return {
+        name: mark
+        for name, mark in parts.items()
+        if name.startswith("parameter ")
+    }
 
 
 def seconds_known(run) -> float | None:
@@ -81,7 +89,9 @@ def longest_first(runs: list) -> list:
 def _sum_of(rows):
     "The line below all runs: the sum of what is to do, None where a part of it is not known"
     todo = [row for row in rows if not row["done"]]
-    total = dict(notebook="sum", parameters={}, done=f"{len(todo)} of {len(rows)} to do")
+    total = dict(
+        notebook="sum", parameters={}, done=f"{len(todo)} of {len(rows)} to do"
+    )
     for name in COSTS:
         values = [row[name] for row in todo]
         total[name] = None if None in values else sum(values)
@@ -101,7 +111,16 @@ def estimate_table(rows: list, price: tuple = ()) -> str:
 
     With `price`, of a million prompt tokens and of a million new ones, what that comes to.
     """
-    head = ["notebook", "state", "calls", "cached", "prompt tokens", "new tokens", "FLOPs", "time"]
+    head = [
+        "notebook",
+        "state",
+        "calls",
+        "cached",
+        "prompt tokens",
+        "new tokens",
+        "FLOPs",
+        "time",
+    ]
     if price:
         head.append("price")
     lines = []
@@ -111,6 +130,8 @@ def estimate_table(rows: list, price: tuple = ()) -> str:
         line = [row["notebook"], state, *counts, duration(row["seconds"])]
         if price:
             line.append(_price(row, price))
-        values = (f"{name}={value}" for name, value in row["parameters"].items())
+        values = (
+            f"{name}={value}" for name, value in row["parameters"].items()
+        )
         lines.append([*line, " ".join(values)])
     return table([*head, "parameters"], lines)

@@ -111,7 +111,9 @@ def _table_html(rows):
         lines.append(f"<tr>{''.join(map(_cell_html, cells))}</tr>")
     lines += [f"</{section}>"] if section else []
     if len(rows) > MOST_ROWS:
-        lines.append(f"<tfoot><tr><td>… {len(rows) - MOST_ROWS:,} more rows</td></tr></tfoot>")
+        lines.append(
+            f"<tfoot><tr><td>… {len(rows) - MOST_ROWS:,} more rows</td></tr></tfoot>"
+        )
     return "\n".join(['<table class="sort">', *lines, "</table>"])
 
 
@@ -135,7 +137,9 @@ class Output:
     kind: str  # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
     value: object  # str, HTML, PNG in base64, list of dicts, (first line, traceback) of an error
     about: str = ""  # what it shows, for who cannot see it
-    size: dict = field(default_factory=dict)  # width and height of a picture, points of the page
+    size: dict = field(
+        default_factory=dict
+    )  # width and height of a picture, points of the page
     caption: str = ""  # of a picture, Markdown
 
     @cached_property
@@ -147,12 +151,21 @@ def _best_form(data, meta):
     "The best of the forms in which a notebook holds one output: list of `Output`, several where it has several tables"
     if BOARD_MIME in data:
         claims = data[BOARD_MIME]["claims"]
-        rows = [{name: str(value or "") for name, value in claim.items()} for claim in claims]
+        rows = [
+            {name: str(value or "") for name, value in claim.items()}
+            for claim in claims
+        ]
         return [Output("board", rows)]
     png = "".join(data.get("image/png", "").split())
-    if re.fullmatch("[A-Za-z0-9+/]+=*", png):  # what is no picture could be anything
+    if re.fullmatch(
+        "[A-Za-z0-9+/]+=*", png
+    ):  # what is no picture could be anything
         meta = meta.get("image/png", meta)
-        size = {side: meta[side] for side in ("width", "height") if isinstance(meta.get(side), int)}
+        size = {
+            side: meta[side]
+            for side in ("width", "height")
+            if isinstance(meta.get(side), int)
+        }
         return [Output("picture", png, meta.get("alt") or "", size)]
     if found := tables(data.get("text/html", "")):
         return [Output("table", html) for html in found]
@@ -199,7 +212,9 @@ def _cells(cells):
         if "papermill-error-cell-tag" in cell.metadata.get("tags", []):
             continue
         if cell.cell_type != "code":
-            for level, text in re.findall(r"^(#{1,6}) +(.+?)\s*$", cell.source, re.M):
+            for level, text in re.findall(
+                r"^(#{1,6}) +(.+?)\s*$", cell.source, re.M
+            ):
                 heading = text
                 section = text if len(level) < 3 else section
         cell.section = section
@@ -224,8 +239,15 @@ def _paper_of(cells, input_path):
 
 def _parameters_of(cells, given):
     "Values of the parameters of a run: those that were given, else as the page has them; those of `sizes` beside them"
-    tagged = (cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
-    values = {name: one.default for name, one in parameters_of(next(tagged, ""), "").items()}
+    tagged = (
+        cell.source
+        for cell in cells
+        if "parameters" in cell.metadata.get("tags", [])
+    )
+    values = {
+        name: one.default
+        for name, one in parameters_of(next(tagged, ""), "").items()
+    }
     values |= given
     return values | values.pop("sizes", {})
 
@@ -238,10 +260,15 @@ class Notebook:
         from nbformat import v4
 
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
-        own, papermill = raw.metadata.get("memnb", {}), raw.metadata.get("papermill", {})
+        own, papermill = (
+            raw.metadata.get("memnb", {}),
+            raw.metadata.get("papermill", {}),
+        )
         self.cells = list(_cells(raw.cells))
         self.paper = _paper_of(self.cells, papermill.get("input_path"))
-        self.params = _parameters_of(self.cells, papermill.get("parameters", {}))
+        self.params = _parameters_of(
+            self.cells, papermill.get("parameters", {})
+        )
         self.profile = str(self.params.pop("profile", "") or profile)
         self.model = str(self.params.get("model", ""))
         self.name = clean(path.stem.removesuffix(".partial"))
@@ -252,7 +279,9 @@ class Notebook:
         headings = (cell.heading for cell in self.cells if cell.heading)
         self.title = next(headings, self.paper)
         self.seconds = own.get("seconds", papermill.get("duration"))
-        self.time = "unknown" if self.seconds is None else duration(self.seconds)
+        self.time = (
+            "unknown" if self.seconds is None else duration(self.seconds)
+        )
         facts = dict(
             duration=self.time,
             machine=own.get("machine") or "unknown",
@@ -260,19 +289,29 @@ class Notebook:
             memnb=own.get("version"),
         )
         facts |= own.get("versions", {})
-        facts |= dict(papermill=papermill.get("version"), identity=own.get("identity", "")[:12])
-        self.facts = {name: str(value) for name, value in facts.items() if value}
+        facts |= dict(
+            papermill=papermill.get("version"),
+            identity=own.get("identity", "")[:12],
+        )
+        self.facts = {
+            name: str(value) for name, value in facts.items() if value
+        }
 
     def outputs(self, *kinds):
         "(cell, `Output`) of these kinds, in their order"
         pairs = ((cell, output) for cell in self.cells for output in cell.shown)
-        return [(cell, output) for cell, output in pairs if output.kind in kinds]
+        return [
+            (cell, output) for cell, output in pairs if output.kind in kinds
+        ]
 
 
 def run_files(runs: Path, name: str) -> list:
     "(file, its profile) of files, as '*.ipynb', in a folder and in the folders of the profiles"
     files = sorted([*runs.glob(name), *runs.glob(f"[!.]*/{name}")])
-    return [(file, file.parent.name if file.parent != runs else "") for file in files]
+    return [
+        (file, file.parent.name if file.parent != runs else "")
+        for file in files
+    ]
 
 
 def _unfinished(runs, nbs, clean):
@@ -290,7 +329,9 @@ def _unfinished(runs, nbs, clean):
     told = {(event["profile"], event["run"]) for event in lost}
     for nb in nbs:
         if nb.state != "done" and (nb.profile, nb.name) not in told:
-            lost.append(dict(profile=nb.profile, run=nb.name, what="unfinished"))
+            lost.append(
+                dict(profile=nb.profile, run=nb.name, what="unfinished")
+            )
     return lost
 
 
@@ -309,7 +350,13 @@ def read_notebooks(runs: Path) -> tuple:
     places = {word: place for place, word in enumerate(notebooks())}
     # papers that memnb does not know stand behind
     nbs.sort(
-        key=lambda nb: (places.get(nb.paper, 99), nb.paper, nb.profile, nb.name, nb.state),
+        key=lambda nb: (
+            places.get(nb.paper, 99),
+            nb.paper,
+            nb.profile,
+            nb.name,
+            nb.state,
+        ),
     )
     return nbs, odd, lost
 
@@ -324,7 +371,10 @@ def words_of_page(page: Path, columns: int = 3) -> tuple:
     reader.close()
     tables = []
     for rows in reader.found:
-        words = [tuple("".join(cell[2]) for cell in cells[:columns]) for _, cells in rows]
+        words = [
+            tuple("".join(cell[2]) for cell in cells[:columns])
+            for _, cells in rows
+        ]
         if len(words) > 1 and words[0][0] not in ("place", "in the file"):
             tables.append(words)
     return " ".join(sentence.split()), tables

@@ -43,7 +43,8 @@ _SYNTAX = (
     ast.comprehension,
 )
 _FUNCTIONS = {
-    f.__name__: f for f in (abs, all, any, float, int, len, max, min, round, set, sorted, sum)
+    f.__name__: f
+    for f in (abs, all, any, float, int, len, max, min, round, set, sorted, sum)
 }
 # methods of tables and columns that compute from them alone: none takes code, a file or the name of a method
 _METHODS = """abs all any astype between count corr cumsum diff drop_duplicates dropna endswith fillna first groupby head
@@ -57,10 +58,17 @@ def _need_plain(line, columns):
     for node in ast.walk(line):
         if not isinstance(node, _SYNTAX):
             raise ValueError(f"a fact has no {type(node).__name__}")
-        if isinstance(node, ast.Attribute) and node.attr not in (*_METHODS, *columns):
-            raise ValueError(f"a fact knows no '.{node.attr}'{did_you_mean(node.attr, _METHODS)}")
+        if isinstance(node, ast.Attribute) and node.attr not in (
+            *_METHODS,
+            *columns,
+        ):
+            raise ValueError(
+                f"a fact knows no '.{node.attr}'{did_you_mean(node.attr, _METHODS)}"
+            )
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            raise ValueError("a fact has no powers, which could take all memory")
+            raise ValueError(
+                "a fact has no powers, which could take all memory"
+            )
 
 
 def _is_only_a_column(name):
@@ -73,7 +81,10 @@ def _value(line, tables, columns):
     "Value of a line of pandas, given the tables and the facts above it"
     tree = ast.Expression(syntax_tree(line.strip()).body[0].value)
     _need_plain(tree, columns)
-    return eval(compile(tree, "facts.yaml", "eval"), {"__builtins__": _FUNCTIONS} | tables)
+    return eval(
+        compile(tree, "facts.yaml", "eval"),
+        {"__builtins__": _FUNCTIONS} | tables,
+    )
 
 
 @cache
@@ -95,17 +106,24 @@ def facts(word: str) -> dict:
         board=pd.read_csv(paper_file(word, "board.csv"), keep_default_na=False),
     )
     columns = {
-        str(name) for table in tables.values() if hasattr(table, "columns") for name in table
+        str(name)
+        for table in tables.values()
+        if hasattr(table, "columns")
+        for name in table
     }
     # columns that a pivoted table has by its values
     columns |= {str(name) for name in tables["printed"].what}
     columns = {name for name in columns if _is_only_a_column(name)}
     found = {}
-    for name, line in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).items():
+    for name, line in (
+        yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    ).items():
         try:
             found[name] = _value(str(line), tables | found, columns)
         except Exception as error:
-            raise ValueError(f"fact {word}.{name} cannot be computed: {error!r}") from error
+            raise ValueError(
+                f"fact {word}.{name} cannot be computed: {error!r}"
+            ) from error
     return found
 
 
@@ -113,7 +131,9 @@ def stands(printed: str, word: str, name: str) -> str:
     "What should stand where `printed` stands: the same, where it is true to the digits that it has"
     known = facts(word)
     if name not in known:
-        raise ValueError(f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, known)}")
+        raise ValueError(
+            f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, known)}"
+        )
     value = known[name]
     if isinstance(value, (bool, np.bool_)):
         return printed if value else f"NOT-TRUE-{printed}"
@@ -135,8 +155,13 @@ def checked(text: str) -> tuple:
         right = stands(printed, word, name)
         if right != printed:
             before = re.split(r'\n|\. |\| |"', text[: match.start()])[-1]
-            end = match.end() + re.search(r"[.|\n]\s|\\n|$", text[match.end() :]).start()
-            wrong.append(f"{(before + text[match.start() : end]).strip()} [now {right}]")
+            end = (
+                match.end()
+                + re.search(r"[.|\n]\s|\\n|$", text[match.end() :]).start()
+            )
+            wrong.append(
+                f"{(before + text[match.start() : end]).strip()} [now {right}]"
+            )
         return f"{right}{percent}<!--{word}.{name}-->"
 
     return TAG.sub(put, text), wrong
@@ -144,7 +169,10 @@ def checked(text: str) -> tuple:
 
 def prose(top: Path) -> list:
     "Files of a checkout in which tagged numbers may stand: README, pages, guides"
-    return [top / "README.md", *sorted([*top.glob("nbs/*.ipynb"), *top.glob("docs/*.md")])]
+    return [
+        top / "README.md",
+        *sorted([*top.glob("nbs/*.ipynb"), *top.glob("docs/*.md")]),
+    ]
 
 
 def check(files: list, write: bool = False) -> dict:

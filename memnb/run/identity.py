@@ -44,14 +44,19 @@ def code_used(word: str, source: str, top: Path = None) -> dict:
     'tabular/rules.py' -> its checksum. So an edit of any room makes every run due again.
     """
     top = Path(top or package_dir())
-    packages = {f.parent.name: [*f.parent.glob("*.py")] for f in top.glob("*/__init__.py")}
+    packages = {
+        f.parent.name: [*f.parent.glob("*.py")]
+        for f in top.glob("*/__init__.py")
+    }
     used = set()
     found = {word} & {*packages}
     while True:
         used |= found
         files = [f for name in used for f in packages[name]]
         text = "\n".join([source, *(_code(f, stamp(f))[0] for f in files)])
-        found = {name for name in packages if _imports(name, text)} - {"run"} - used
+        found = (
+            {name for name in packages if _imports(name, text)} - {"run"} - used
+        )
         if not found:
             break
     rooms = [f for f in top.iterdir() if f.suffix in (".py", ".c", ".csv")]
@@ -66,7 +71,9 @@ def code_used(word: str, source: str, top: Path = None) -> dict:
 def _server() -> str:
     "Checksum of the address of a server that the environment names, and of what is asked of it"
     env = os.environ
-    address = env.get("OPENAI_BASE_URL") or env.get("AZURE_OPENAI_ENDPOINT") or ""
+    address = (
+        env.get("OPENAI_BASE_URL") or env.get("AZURE_OPENAI_ENDPOINT") or ""
+    )
     without_login = re.sub("//[^/@]*@", "//", address).rstrip("/")
     options = json.loads(env.get("MEMNB_SERVER") or "{}")  # of `--server`
     asked = "".join(f"{options[k]}" for k in ("mode", "body") if k in options)
@@ -84,7 +91,10 @@ def _model(word: str, home: Path = None) -> str:
 
     try:
         return hf.state(word, home)
-    except (OSError, ValueError):  # it cannot be loaded, and the run will say why
+    except (
+        OSError,
+        ValueError,
+    ):  # it cannot be loaded, and the run will say why
         return ""
 
 
@@ -106,7 +116,11 @@ def _own_data(words) -> dict:
     from .. import data
 
     files = {word: data.files_of(word) for word in (*data.SETS, *words)}
-    return {word: checksum([sha256(f) for f in found]) for word, found in files.items() if found}
+    return {
+        word: checksum([sha256(f) for f in found])
+        for word, found in files.items()
+        if found
+    }
 
 
 def _modules(folder: Path) -> dict:
@@ -135,9 +149,13 @@ def files_read(values: dict, nb: Path) -> dict:
         read.setdefault(f"data {redact(word)}", found)
     folder = paper_file(nb.stem[3:], "reported.csv").parent
     for file in (*folder.glob("*.csv"), *folder.glob("*.yaml")):
-        if file.name != "board.csv":  # what is found, and not what it is found with
+        if (
+            file.name != "board.csv"
+        ):  # what is found, and not what it is found with
             read[f"table {file.name}"] = sha256(file)
-    return read | {f"module {name}": found for name, found in _modules(nb.parent).items()}
+    return read | {
+        f"module {name}": found for name, found in _modules(nb.parent).items()
+    }
 
 
 def run_parts(run) -> dict:
@@ -146,7 +164,9 @@ def run_parts(run) -> dict:
     defaults = {name: p.default for name, p in parameters(nb).items()}
     values = defaults | run.parameters
     code = [source for source, _ in source_cells(nb, "code")]
-    parts = {f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()}
+    parts = {
+        f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()
+    }
     parts["notebook"] = checksum(code)
     used = code_used(nb.stem[3:], "\n".join(code))
     parts |= {f"code of {file}": found for file, found in used.items()}
@@ -162,7 +182,11 @@ def metadata_of(path: Path) -> dict:
         meta = json.loads(path.read_text(encoding="utf-8"))["metadata"]["memnb"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return meta if isinstance(meta, dict) and isinstance(meta.get("parts"), dict) else {}
+    return (
+        meta
+        if isinstance(meta, dict) and isinstance(meta.get("parts"), dict)
+        else {}
+    )
 
 
 def finished(run) -> bool:

@@ -100,7 +100,9 @@ def _limit_output(relay):
                 self.taken = 0
             elif kind == "error":
                 content["evalue"] = content["evalue"][:LONGEST_LINE]
-                content["traceback"] = [line[:LONGEST_LINE] for line in content["traceback"]]
+                content["traceback"] = [
+                    line[:LONGEST_LINE] for line in content["traceback"]
+                ]
             elif kind in ("stream", "display_data", "execute_result"):
                 return self.process_output(msg, cell, cell_index)
             return super().process_message(msg, cell, cell_index)
@@ -120,7 +122,9 @@ def _limit_output(relay):
 
         def tell_cut(self, cell):
             what = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
-            cell.outputs.append(new_output("stream", name="stderr", text=f"memnb: {what}\n"))
+            cell.outputs.append(
+                new_output("stream", name="stderr", text=f"memnb: {what}\n")
+            )
             relay.say(what)
 
     engines.PapermillNotebookClient = Client
@@ -155,7 +159,9 @@ def _execute(nb, part, params, folder, where, event):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
         finished.append(cell.id)
-        place = dict(cell=len(finished), of=len(sections), section=sections[cell.id])
+        place = dict(
+            cell=len(finished), of=len(sections), section=sections[cell.id]
+        )
         tell(where, event | dict(what="cell") | place)
 
     # sockets and files of the kernel lie in the folder of this process: two kernels never take the same port
@@ -163,7 +169,8 @@ def _execute(nb, part, params, folder, where, event):
     # the name of a socket has at most 107 characters
     is_short = os.name == "posix" and len(folder_of_sockets) < 80
     connection = dict(
-        connection_file=f"{folder_of_sockets}/kernel.json", transport="ipc" if is_short else "tcp"
+        connection_file=f"{folder_of_sockets}/kernel.json",
+        transport="ipc" if is_short else "tcp",
     )
     try:
         papermill.execute_notebook(
@@ -195,7 +202,9 @@ def _main():
     # what is said are the words of a kernel and the last line
     logging.disable(logging.CRITICAL)
     job = json.loads(sys.stdin.readline())
-    Thread(target=lambda: (sys.stdin.read(), _end(os.getpid())), daemon=True).start()
+    Thread(
+        target=lambda: (sys.stdin.read(), _end(os.getpid())), daemon=True
+    ).start()
     _execute(**job)
 
 
@@ -217,15 +226,25 @@ def _joined_streams(outputs):
 
 def _write_error(cells, error):
     "Put an error that no cell shows to the last cell that had begun"
-    if any(output["output_type"] == "error" for cell in cells for output in cell["outputs"]):
+    if any(
+        output["output_type"] == "error"
+        for cell in cells
+        for output in cell["outputs"]
+    ):
         return
-    begun = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
+    begun = [
+        cell
+        for cell in cells
+        if cell["metadata"].get("papermill", {}).get("start_time")
+    ]
     last = begun[-1] if begun else cells[0]
     name, _, value = error.partition(": ")
     last["outputs"].append(
         dict(output_type="error", ename=name, evalue=value, traceback=[error]),
     )
-    last["metadata"].setdefault("papermill", {}).update(status="failed", exception=True)
+    last["metadata"].setdefault("papermill", {}).update(
+        status="failed", exception=True
+    )
 
 
 def _close(run, meta):
@@ -234,7 +253,9 @@ def _close(run, meta):
         return
     try:
         nb = json.loads(run.partial.read_text(encoding="utf-8"))
-    except ValueError:  # killed while it wrote: what it holds cannot be redacted
+    except (
+        ValueError
+    ):  # killed while it wrote: what it holds cannot be redacted
         run.partial.unlink()
         return
     cells = [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
@@ -242,12 +263,18 @@ def _close(run, meta):
         cell["outputs"] = _joined_streams(cell["outputs"])
     if run.error:
         _write_error(cells, run.error)
-    nb["metadata"]["papermill"].update(input_path=run.nb.name, output_path=run.out.name)
+    nb["metadata"]["papermill"].update(
+        input_path=run.nb.name, output_path=run.out.name
+    )
     nb = redact_notebook(nb)
     if not run.error:
         nb["metadata"]["memnb"] = meta
     with replacing(run.partial if run.error else run.out) as new:
-        new.write_bytes(json.dumps(nb, indent=1, ensure_ascii=False).encode("utf-8", "replace"))
+        new.write_bytes(
+            json.dumps(nb, indent=1, ensure_ascii=False).encode(
+                "utf-8", "replace"
+            )
+        )
     if not run.error:
         run.partial.unlink()
 
@@ -279,7 +306,9 @@ def _last_words(file):
 
 def _meta(run, parts):
     "What memnb writes into an executed notebook"
-    packages = {name: installed(name) for name in ("numpy", "torch", "transformers")}
+    packages = {
+        name: installed(name) for name in ("numpy", "torch", "transformers")
+    }
     return dict(
         run=run.name,
         identity=checksum(parts),
@@ -297,7 +326,9 @@ def execute(run: Run, alive: Path):
     The result gets its name in one step at the end, so a file of that name is whole; until then it is `run.partial`.
     """
     start = time.monotonic()
-    parts = run_parts(run)  # at the start: what changes meanwhile is noticed later
+    parts = run_parts(
+        run
+    )  # at the start: what changes meanwhile is noticed later
     job = dict(
         nb=str(run.nb),
         part=str(run.partial),
@@ -306,7 +337,9 @@ def execute(run: Run, alive: Path):
         where=str(run.out.parent),
         event=dict(run=run.name, batch=alive.name),
     )
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    )
     code = "from memnb.run.kernels import _main; _main()"
     with TemporaryDirectory() as folder, open(f"{folder}/words", "wb") as words:
         child = subprocess.Popen(
@@ -316,7 +349,9 @@ def execute(run: Run, alive: Path):
             stdout=words,
             stderr=words,
             cwd=folder,
-            env=os.environ | run.env | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1"),
+            env=os.environ
+            | run.env
+            | dict(PYTHONPATH=path, JUPYTER_PREFER_ENV_PATH="1"),
         )
         try:
             run.error = _watch(child, job, run, alive)

@@ -27,7 +27,10 @@ def is_figure(file: Path) -> bool:
     "Whether a file is a picture that `plots.to_png` wrote: its `Software` says so"
     from PIL import Image
 
-    with suppress(OSError, ValueError, SyntaxError), Image.open(file) as picture:
+    with (
+        suppress(OSError, ValueError, SyntaxError),
+        Image.open(file) as picture,
+    ):
         return picture.info.get("Software") == "memnb"
     return False
 
@@ -37,7 +40,15 @@ def is_export(file: Path) -> bool:
     from ..store import _LONGEST_LINE, row_of
 
     opener = gzip.open if file.suffix == ".gz" else open
-    with suppress(ValueError, KeyError, TypeError, RecursionError, EOFError, OSError, zlib.error):
+    with suppress(
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        EOFError,
+        OSError,
+        zlib.error,
+    ):
         with opener(file, "rb") as opened:
             line = opened.readline(_LONGEST_LINE)
         return row_of(line).sha.encode() in line
@@ -55,7 +66,10 @@ def is_table(file: Path, page: Path) -> bool:
         return False
     with open(page, "rb") as opened:
         mark = _TABLE.search(opened.read(_HEAD))
-    return bool(mark) and mark[1].decode() == hashlib.sha256(file.read_bytes()).hexdigest()
+    return (
+        bool(mark)
+        and mark[1].decode() == hashlib.sha256(file.read_bytes()).hexdigest()
+    )
 
 
 def may_write(file: Path, is_ours=is_any, *beside: Path):

@@ -11,7 +11,14 @@ from reprlib import repr as short
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, Field, JsonValue, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    JsonValue,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from ..core import did_you_mean, share_dir
 from ..papers import find, parameters
@@ -42,14 +49,18 @@ class _Loader(yaml.SafeLoader):
         # YAML 1.1 takes 010 for 8 and 1:30 for 90
         if re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
             how = f"{node.value} could mean several numbers: write it in decimal, or in quotes as text"
-            raise yaml.constructor.ConstructorError(None, None, how, node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, how, node.start_mark
+            )
         if node.tag.endswith("int"):
             return self.construct_yaml_int(node)
         return self.construct_yaml_float(node)
 
 
 for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+    _Loader.add_constructor(
+        f"tag:yaml.org,2002:{_kind}", _Loader.construct_number
+    )
 
 
 def _values(node, known):
@@ -57,7 +68,11 @@ def _values(node, known):
     if id(node) not in known:
         known[id(node)] = 0  # what stands in itself is not written out
         inner = [] if isinstance(node.value, str) else node.value
-        parts = [part for item in inner for part in (item if isinstance(item, tuple) else [item])]
+        parts = [
+            part
+            for item in inner
+            for part in (item if isinstance(item, tuple) else [item])
+        ]
         known[id(node)] = 1 + sum(_values(part, known) for part in parts)
     return known[id(node)]
 
@@ -75,7 +90,9 @@ def yaml_and_node(text: str) -> tuple:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        raise ValueError(f"{line}not YAML, {getattr(error, 'problem', None) or error}") from None
+        raise ValueError(
+            f"{line}not YAML, {getattr(error, 'problem', None) or error}"
+        ) from None
     except RecursionError:
         raise ValueError("lists stand in lists too deeply") from None
     finally:
@@ -90,7 +107,9 @@ def read_yaml(text: str):
 _PLAIN = dict(int=int, float=float, bool=bool, str=str)
 # type of a parameter, as its page writes it -> what makes a value of it
 _KINDS = {kind: TypeAdapter(plain) for kind, plain in _PLAIN.items()}
-_KINDS |= {f"list[{kind}]": TypeAdapter(list[plain]) for kind, plain in _PLAIN.items()}
+_KINDS |= {
+    f"list[{kind}]": TypeAdapter(list[plain]) for kind, plain in _PLAIN.items()
+}
 _KINDS["list"] = TypeAdapter(list[JsonValue])
 
 
@@ -103,12 +122,18 @@ def cast(value, kind: str):
     if none == "None" and (value is None or str(value).lower() == "none"):
         return None
     if kind not in _KINDS:
-        raise ValueError(f"has type {kind}; memnb run knows {', '.join(_KINDS)}")
+        raise ValueError(
+            f"has type {kind}; memnb run knows {', '.join(_KINDS)}"
+        )
     given = value
     try:
         if kind.startswith("list") and isinstance(value, str):
-            given = read_yaml(value if value.lstrip().startswith("[") else f"[{value}]")
-        return _KINDS[kind].validate_python(given, strict=not isinstance(given, str))
+            given = read_yaml(
+                value if value.lstrip().startswith("[") else f"[{value}]"
+            )
+        return _KINDS[kind].validate_python(
+            given, strict=not isinstance(given, str)
+        )
     except ValueError:
         what = f"{short(value)} ({type(value).__name__})"
         raise ValueError(f"must be {kind}, got {what}") from None
@@ -121,7 +146,9 @@ def _need_plain_defaults(nb, known):
             json.dumps(parameter.default)
         except (TypeError, ValueError):
             what = f"the default of parameter '{name}' must be a plain value"
-            raise ValueError(f"{nb.name}: {what}, not {parameter.default!r}") from None
+            raise ValueError(
+                f"{nb.name}: {what}, not {parameter.default!r}"
+            ) from None
 
 
 def check(nb, params: dict) -> dict:
@@ -132,7 +159,9 @@ def check(nb, params: dict) -> dict:
     values = {}
     for name, value in params.items():
         if name not in known:
-            raise ValueError(f"{nb.stem} has no parameter '{name}'{did_you_mean(name, known)}")
+            raise ValueError(
+                f"{nb.stem} has no parameter '{name}'{did_you_mean(name, known)}"
+            )
         try:
             values[name] = cast(value, known[name].type)
         except ValueError as error:
@@ -169,7 +198,9 @@ class Run:
     nb: Path = None  # the notebook
     out: Path = None  # where the executed one goes
     timeout: int = None  # seconds
-    env: dict = field(default_factory=dict)  # of the kernel, beyond that of the batch
+    env: dict = field(
+        default_factory=dict
+    )  # of the kernel, beyond that of the batch
     status: str = ""  # 'done', 'skipped', 'failed' or 'stopped'
     seconds: float = 0
     error: str = ""  # in a line
@@ -178,13 +209,17 @@ class Run:
         pairs = []
         for name in names:
             value = self.parameters[name]
-            text = ",".join(map(str, value)) if isinstance(value, list) else value
+            text = (
+                ",".join(map(str, value)) if isinstance(value, list) else value
+            )
             pairs.append(f"{name}={text}")
         return pairs
 
     def __post_init__(self):
         "Names of its output file, without extension, and of its tables: what is replaced for once has its own"
-        pairs = self._pairs([*self.grid, *sorted({*self.replaced} - {*self.grid})])
+        pairs = self._pairs(
+            [*self.grid, *sorted({*self.replaced} - {*self.grid})]
+        )
         self.name = _file_name(self.notebook, *pairs)
         self.results_name = _file_name(self.profile, *pairs)
 
@@ -216,7 +251,10 @@ class Run:
 
         if name in ("model", "mode", "seed"):
             return True
-        return isinstance(self.parameters[name], list) and name.removesuffix("s") in KEYS
+        return (
+            isinstance(self.parameters[name], list)
+            and name.removesuffix("s") in KEYS
+        )
 
 
 class Entry(BaseModel, extra="forbid"):
@@ -232,7 +270,9 @@ def profile_file(name: str) -> Path:
     known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = known.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"no profile '{name}'{did_you_mean(name, known)}, or a YAML file")
+        raise ValueError(
+            f"no profile '{name}'{did_you_mean(name, known)}, or a YAML file"
+        )
     if not path.is_file():
         raise ValueError(f"no profile file {name}")
     if path.stem in known and path.resolve() != known[path.stem].resolve():
@@ -250,7 +290,9 @@ def _read_profile(path):
     except ValueError as error:
         raise ValueError(f"{path.name} {error}") from None
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{path.name}: a profile is a list of at least one run")
+        raise ValueError(
+            f"{path.name}: a profile is a list of at least one run"
+        )
     return zip(entries, root_node.value, strict=True)
 
 
@@ -260,10 +302,15 @@ def _entry(given, where):
         entry = Entry.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "a run looks like '- notebook: tabular'"
+        place = (
+            ".".join(map(str, first["loc"]))
+            or "a run looks like '- notebook: tabular'"
+        )
         raise ValueError(f"{where}: {place}: {first['msg']}") from None
     if both := {*entry.grid} & {*entry.parameters}:
-        raise ValueError(f"{where}: '{min(both)}' stands under both parameters and grid")
+        raise ValueError(
+            f"{where}: '{min(both)}' stands under both parameters and grid"
+        )
     return entry
 
 
@@ -276,10 +323,19 @@ def profile(name: str) -> list:
         entry = _entry(given, where)
         number = len(runs) + prod(map(len, entry.grid.values()))
         if number > MOST_RUNS:
-            raise ValueError(f"{where}: {number:,} runs, more than {MOST_RUNS:,}: split the grid")
+            raise ValueError(
+                f"{where}: {number:,} runs, more than {MOST_RUNS:,}: split the grid"
+            )
         for values in product(*entry.grid.values()):
             swept = dict(zip(entry.grid, values, strict=True))
-            runs.append(Run(entry.notebook, entry.parameters | swept, tuple(entry.grid), where))
+            runs.append(
+                Run(
+                    entry.notebook,
+                    entry.parameters | swept,
+                    tuple(entry.grid),
+                    where,
+                )
+            )
     return runs
 
 
@@ -292,7 +348,9 @@ def _may_confirm(run: Run) -> None:
     seed = run.parameters.get("seed", 0)
     if seed < FIRST_CONFIRMING_SEED:
         how = f"a seed of {FIRST_CONFIRMING_SEED} or more, which no earlier run has"
-        raise ValueError(f"{run.where}: a confirmatory run needs {how}, not {seed}")
+        raise ValueError(
+            f"{run.where}: a confirmatory run needs {how}, not {seed}"
+        )
     try:
         registered_rules(run.notebook)
     except ValueError as error:
@@ -307,9 +365,14 @@ def _with_values(run: Run, word: str, params: dict) -> Run:
         own |= check(run.notebook, run.parameters)
     except ValueError as error:
         raise ValueError(f"{run.where}: {error}") from None
-    new = check(run.notebook, {name: value for name, value in params.items() if name in known})
+    new = check(
+        run.notebook,
+        {name: value for name, value in params.items() if name in known},
+    )
     replaced = tuple(
-        name for name, value in new.items() if value != own.get(name, known[name].default)
+        name
+        for name, value in new.items()
+        if value != own.get(name, known[name].default)
     )
     return Run(run.notebook, own | new, run.grid, run.where, word, replaced)
 
@@ -324,7 +387,9 @@ def select(name: str, only: tuple = (), params: dict = None) -> list:
         find(paper)
         if paper not in papers:
             has = ", ".join(papers)
-            raise ValueError(f"profile '{word}' has no run of '{paper}'. It has: {has}")
+            raise ValueError(
+                f"profile '{word}' has no run of '{paper}'. It has: {has}"
+            )
     selected, known = {}, {}
     for given in runs:
         if only and given.notebook not in only:
@@ -337,7 +402,9 @@ def select(name: str, only: tuple = (), params: dict = None) -> list:
         before = selected.setdefault(run.name.lower(), run)
         if before.parameters != run.parameters:
             both = f"this run and that of {before.where} would both write {run.name}.ipynb"
-            raise ValueError(f"{run.where}: {both}: put what differs under 'grid: {{seed: [1]}}'")
+            raise ValueError(
+                f"{run.where}: {both}: put what differs under 'grid: {{seed: [1]}}'"
+            )
     for parameter in params:
         if parameter not in known:
             what = f"no notebook here has a parameter '{parameter}'"

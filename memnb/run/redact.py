@@ -18,14 +18,27 @@ def _known_folders():
     from sysconfig import get_path
 
     known = {tempfile.gettempdir(): "tmp"}
-    with suppress(RuntimeError, OSError):  # nobody's home, or one in which no cache can be made
+    with suppress(
+        RuntimeError, OSError
+    ):  # nobody's home, or one in which no cache can be made
         known |= {Path.home(): "~", cache_dir(): "cache"}
-    known |= {sys.prefix: "env", get_path("stdlib"): "python", get_path("purelib"): "site-packages"}
+    known |= {
+        sys.prefix: "env",
+        get_path("stdlib"): "python",
+        get_path("purelib"): "site-packages",
+    }
     with suppress(FileNotFoundError):  # the working folder was removed
         known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
     known |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}
-    both = {f(p): w for p, w in known.items() for f in (os.path.abspath, os.path.realpath)}
-    return sorted(((p, w) for p, w in both.items() if p != os.sep), key=lambda pw: -len(pw[0]))
+    both = {
+        f(p): w
+        for p, w in known.items()
+        for f in (os.path.abspath, os.path.realpath)
+    }
+    return sorted(
+        ((p, w) for p, w in both.items() if p != os.sep),
+        key=lambda pw: -len(pw[0]),
+    )
 
 
 HOME = re.compile(
@@ -38,7 +51,9 @@ OTHER = re.compile(
     r"(?:/[\w.@+-]+)*/(?=[\w.@+-])"
 )
 
-SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|_PWD\b|_AUTH\b")  # names
+SECRET = re.compile(
+    r"(?i)KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|_PWD\b|_AUTH\b"
+)  # names
 # of well-known services; what is looked at without being taken has an upper end, or a long line takes days
 TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|gsk|xai)[-_](?=[\w-]{0,100}?\d)[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
@@ -66,7 +81,9 @@ def _secrets():
 
 def _host_patterns(host):
     "Patterns of the name of this machine, and of its part before the first dot"
-    for name in sorted({host, host.partition(".")[0]} - {"localhost"}, key=len, reverse=True):
+    for name in sorted(
+        {host, host.partition(".")[0]} - {"localhost"}, key=len, reverse=True
+    ):
         word, telling = re.escape(name), re.search(r"[\d.-]", name)
         if telling and len(name) > 3:
             yield rf"(?<![\w-]){word}(?![\w-])"
@@ -80,7 +97,9 @@ def redactor():
     import socket
 
     secrets = _secrets()
-    secrets |= {s[:20]: k for s, k in secrets.items() if len(s) > 20}  # servers repeat beginnings
+    secrets |= {
+        s[:20]: k for s, k in secrets.items() if len(s) > 20
+    }  # servers repeat beginnings
     steps = []  # (what a text must have, pattern, what it becomes)
     for secret, name in sorted(secrets.items(), key=lambda sk: -len(sk[0])):
         pattern = re.escape(secret)
@@ -89,7 +108,9 @@ def redactor():
         steps.append((secret, re.compile(pattern), f"[{name}]"))
     steps += [("", TOKEN, "…"), ("://", LOGIN, "://…@")]
     for path, word in _known_folders():
-        edge = r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(path) + r"(?![\w-]|\.\w)"
+        edge = (
+            r"(?:(?<![\w.~-])|(?<=\dm))" + re.escape(path) + r"(?![\w-]|\.\w)"
+        )
         steps.append((path, re.compile(edge), word))
     steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
     for pattern in _host_patterns(socket.gethostname()):
@@ -111,7 +132,9 @@ def redact(text: str) -> str:
 
 
 # PNG, JPEG, GIF, PDF, WebP
-BINARY = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*")
+BINARY = re.compile(
+    r"(?:iVBORw0KGgo|/9j/|R0lGOD|JVBER|UklGR)[A-Za-z0-9+/\s]*=*\s*"
+)
 
 
 def redact_notebook(nb, clean=None):

@@ -19,16 +19,27 @@ def figures_of(word: str) -> dict:
     find(word)
     known = getattr(paper(word), "figures", {})
     found = {k.removeprefix("fig_"): f for k, f in known.items()}
-    return dict(sorted(found.items(), key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0])))
+    return dict(
+        sorted(
+            found.items(),
+            key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0]),
+        )
+    )
 
 
 def redraw(
-    word: str, name: str, settings: list = (), model: str = None, profile: str = None
+    word: str,
+    name: str,
+    settings: list = (),
+    model: str = None,
+    profile: str = None,
 ) -> "Figure":
     "As `figure_or_table`, but raises ValueError of a table, too"
     fig = figure_or_table(word, name, settings, model, profile)
     if not hasattr(fig, "savefig"):
-        raise ValueError(f"{word} {name} is a table: {word}.{name}() in Python shows it")
+        raise ValueError(
+            f"{word} {name} is a table: {word}.{name}() in Python shows it"
+        )
     return fig
 
 
@@ -50,20 +61,31 @@ def figure_or_table(
     every = measured(word) if every is None else every
     fun = known.get(str(name).removeprefix("fig_")) or known.get(f"x_{name}")
     if not fun:
-        raise ValueError(f"{word} has no figure '{name}'{did_you_mean(name, known)}")
+        raise ValueError(
+            f"{word} has no figure '{name}'{did_you_mean(name, known)}"
+        )
     takes = signature(fun).parameters
-    own = {k: p.default for k, p in list(takes.items())[2:]}  # behind the rows and what is reported
+    own = {
+        k: p.default for k, p in list(takes.items())[2:]
+    }  # behind the rows and what is reported
     if signature(fun).empty in own.values():
         raise ValueError(f"{word} {name} is not drawn from the tables alone")
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or key not in own:
-            how = f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, own)}"
+            how = (
+                f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, own)}"
+            )
             raise ValueError(f"{word} {name}: {how}")
         chosen[key] = read_yaml(value)
-    for what, given, there in (("model", model, every.model), ("profile", profile, every.profile)):
+    for what, given, there in (
+        ("model", model, every.model),
+        ("profile", profile, every.profile),
+    ):
         if given and given not in (there := there.unique().tolist()):
-            raise ValueError(f"no rows of the {what} '{given}'{did_you_mean(given, there)}")
+            raise ValueError(
+                f"no rows of the {what} '{given}'{did_you_mean(given, there)}"
+            )
     rows = every[every.model == model] if model else every
     drawn = (paper(word).chosen or runs)(rows, profile=profile)
     return fun(*(drawn, reported(word))[: len(takes)], **chosen)

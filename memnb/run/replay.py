@@ -21,7 +21,9 @@ def ident_here(name: str) -> str:
 def origins(folder: Path = None) -> dict:
     "Where the answers that ship come from: file name -> model, answers, code, sha256"
     file = Path(folder or share_dir("answers")) / ORIGIN
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return (
+        json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    )
 
 
 def _need_intact(folder: Path, name: str, origin: dict) -> None:
@@ -30,7 +32,9 @@ def _need_intact(folder: Path, name: str, origin: dict) -> None:
     if not file.is_file():
         raise ValueError(f"{name} is missing: nothing was taken in")
     if sha256(file) != origin["sha256"]:
-        raise ValueError(f"{name} is not as it was written: nothing was taken in")
+        raise ValueError(
+            f"{name} is not as it was written: nothing was taken in"
+        )
     # of planted:news@6c2a+smollm2@fb2f/float32
     word = origin["model"].partition("@")[0]
     here = ident_here(word)

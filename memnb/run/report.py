@@ -36,7 +36,9 @@ def one_verdict(said: Iterable[str], apart: str = DIFFER) -> str:
 def _that_count(votes, model):
     "The votes about a model that count: of runs of this model, before all others; smoke runs where there is no other"
     of_model = [vote for vote in votes if vote["model"] == model]
-    own = [vote for vote in of_model if vote["notebook"].model == model] or of_model
+    own = [
+        vote for vote in of_model if vote["notebook"].model == model
+    ] or of_model
     return [vote for vote in own if vote["notebook"].profile != "smoke"] or own
 
 
@@ -50,12 +52,18 @@ class Counted:
         models = sorted({vote["model"] for vote in votes})
         self.by = {model: _that_count(votes, model) for model in models}
         self.verdicts = {
-            model: one_verdict(vote["verdict"] for vote in own) for model, own in self.by.items()
+            model: one_verdict(vote["verdict"] for vote in own)
+            for model, own in self.by.items()
         }
         self.verdict = one_verdict(self.verdicts.values(), APART)
-        self.about = next((vote["about"] for vote in votes if vote["about"]), "")
+        self.about = next(
+            (vote["about"] for vote in votes if vote["about"]), ""
+        )
         # no empirical claim of the paper: one of ours, or a theorem
-        self.ours = bool(re.search(r"\bours\b", where.lower())) or "theorem" in self.about
+        self.ours = (
+            bool(re.search(r"\bours\b", where.lower()))
+            or "theorem" in self.about
+        )
         self.decided = self.verdict not in ("not asked", "not testable here")
 
 
@@ -80,14 +88,18 @@ class Paper:
         self.word = word
         self.title = notebooks[-1].title
         # those of the paper first, then ours and theorems; the paper's own by their verdicts
-        self.claims = sorted(scoreboard(notebooks), key=lambda claim: claim.ours)
+        self.claims = sorted(
+            scoreboard(notebooks), key=lambda claim: claim.ours
+        )
         order = [*MARKS]
         self.own = sorted(
             [claim for claim in self.claims if not claim.ours],
             key=lambda claim: [*order, claim.verdict].index(claim.verdict),
         )
         self.tally = [
-            Counter(claim.verdict for claim in self.claims if claim.ours == is_ours)
+            Counter(
+                claim.verdict for claim in self.claims if claim.ours == is_ours
+            )
             for is_ours in (False, True)
         ]
         self.read_head(notebooks[-1].cells[0].source)
@@ -97,7 +109,9 @@ class Paper:
         "Take from the first cell: the question, what the paper found and came out here, authors to address"
         question, about = [*source.split("\n\n"), "", ""][1:3]
         self.asks = question.lstrip("> ") if question.startswith("> ") else ""
-        self.finds = next((part for part in source.split("\n\n") if part.startswith("| ")), "")
+        self.finds = next(
+            (part for part in source.split("\n\n") if part.startswith("| ")), ""
+        )
         # up to the sentence that ends behind the title, which is set in italics
         title = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", about)
         self.source = title[0] if title else about
@@ -130,14 +144,21 @@ def _write(file, template, **parts):
 def _write_pages(nbs, folder, home):
     "Write a page a notebook, and remove pages of ours for runs that are gone"
     for nb in nbs:
-        _write(folder / f"{nb.key}.html", "notebook.html", nb=nb, home=f"../{quote(home)}")
+        _write(
+            folder / f"{nb.key}.html",
+            "notebook.html",
+            nb=nb,
+            home=f"../{quote(home)}",
+        )
     keys = {nb.key for nb in nbs}
     for file in folder.glob("*.html"):
         if file.stem not in keys and is_page(file):
             file.unlink()
 
 
-def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path:
+def batch_report(
+    runs: Path = None, out: Path = None, changed: str = ""
+) -> Path:
     """Write the report of a folder of runs, `report.html` in it or `out`, and a page for each notebook beside it.
 
     `changed` says what differs from the rows that ship. ValueError where there is nothing to report, and where a file
@@ -150,10 +171,20 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
     for file in (out, *(beside / f"{nb.key}.html" for nb in nbs)):
         may_write(file, is_page)
     words = dict.fromkeys(nb.paper for nb in nbs)
-    papers = [Paper(word, [nb for nb in nbs if nb.paper == word]) for word in words]
-    total, ours = (sum((paper.tally[kind] for paper in papers), Counter()) for kind in (0, 1))
+    papers = [
+        Paper(word, [nb for nb in nbs if nb.paper == word]) for word in words
+    ]
+    total, ours = (
+        sum((paper.tally[kind] for paper in papers), Counter())
+        for kind in (0, 1)
+    )
     told = {*total, *ours}
-    models = {people_say(model) for paper in papers for claim in paper.claims for model in claim.by}
+    models = {
+        people_say(model)
+        for paper in papers
+        for claim in paper.claims
+        for model in claim.by
+    }
     _write_pages(nbs, beside, out.name)
     _write(
         out,
@@ -163,11 +194,14 @@ def batch_report(runs: Path = None, out: Path = None, changed: str = "") -> Path
         notebooks=nbs,
         odd=odd,
         lost=lost,
-        pages={nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs},
+        pages={
+            nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs
+        },
         papers=papers,
         models=sorted(models - {"all models"}),
         total=total,
         ours=ours,
-        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in told] + sorted(told - {*MARKS}),
+        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in told]
+        + sorted(told - {*MARKS}),
     )
     return out

@@ -26,7 +26,9 @@ def new_paper(word: str) -> list:
         raise ValueError(f"there is a paper '{word}': {known[word].name}")
     number = max([int(f.name[:2]) for f in known.values()], default=9) + 1
     templates = package_dir() / "templates"
-    page, claims = ((templates / f).read_text("utf-8") for f in ("page.json", "claims.yaml"))
+    page, claims = (
+        (templates / f).read_text("utf-8") for f in ("page.json", "claims.yaml")
+    )
     files = {
         f"nbs/{number}_{word}.ipynb": page.replace("TITLE", word.capitalize()),
         f"data/papers/{word}/reported.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
@@ -45,9 +47,13 @@ def new_paper(word: str) -> list:
 def emptied(source: str) -> str:
     "The source of a cell with its functions emptied; signatures and docstrings stay"
     lines = source.splitlines()
-    todo = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
+    todo = [
+        n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)
+    ]
     inner = {m for n in todo for m in ast.walk(n) if m is not n}
-    for n in sorted((n for n in todo if n not in inner), key=lambda n: -n.lineno):
+    for n in sorted(
+        (n for n in todo if n not in inner), key=lambda n: -n.lineno
+    ):
         body = n.body[1:] if ast.get_docstring(n) is not None else n.body
         if body and body[0].lineno > n.lineno:
             left = " " * body[0].col_offset + TO_WRITE
@@ -55,7 +61,9 @@ def emptied(source: str) -> str:
     return "\n".join(lines)
 
 
-_SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>\n*", re.S)
+_SOLUTION = re.compile(
+    r"<details><summary>Solution</summary>.*?</details>\n*", re.S
+)
 _EXPORT = re.compile(r"#\| *export\b")
 _DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
 TO_WRITE = "...  # your lines"
@@ -68,7 +76,9 @@ def _for_a_class(cell):
         return cell | dict(source=_SOLUTION.sub("", source).rstrip())
     if _EXPORT.match(re.sub(r"#\| *default_exp.*\n", "", source)):
         source = emptied(source)
-    return cell | dict(source=_DIRECTIVE.sub("", source), outputs=[], execution_count=None)
+    return cell | dict(
+        source=_DIRECTIVE.sub("", source), outputs=[], execution_count=None
+    )
 
 
 def student(page: Path, out: Path) -> int:

@@ -26,7 +26,11 @@ def duration(seconds: float | None) -> str:
         return "?"
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _cell_text(value):
@@ -47,7 +51,9 @@ def _wrapped(line, indent):
     if not sys.stdout.isatty() or room < 20 or len(line) <= indent + room:
         return line
     first, *more = textwrap.wrap(line[indent:], room) or [""]
-    return "\n".join([line[:indent] + first, *(" " * indent + text for text in more)])
+    return "\n".join(
+        [line[:indent] + first, *(" " * indent + text for text in more)]
+    )
 
 
 def table(head: tuple, rows: list) -> str:
@@ -55,7 +61,10 @@ def table(head: tuple, rows: list) -> str:
     lines = [[_cell_text(value) for value in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*lines)]
     indent = sum(widths[:-1]) + 2 * len(widths[:-1])
-    padded = ("  ".join(text.ljust(w) for text, w in zip(line, widths)) for line in lines)
+    padded = (
+        "  ".join(text.ljust(w) for text, w in zip(line, widths))
+        for line in lines
+    )
     return "\n".join(_wrapped(line.rstrip(), indent) for line in padded)
 
 
@@ -68,7 +77,9 @@ def first_line(error: Exception) -> str:
 def relative_path(path: Path) -> str:
     "A path as a person would write it, relative to the working directory when inside of it"
     path = Path(path).resolve()
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    return (
+        os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    )
 
 
 # ---- the log
@@ -79,8 +90,13 @@ def tell(folder: Path, event: dict):
 
     It has `run` and `what`: 'started', 'cell', 'says', or how the run ended.
     """
-    line = json.dumps({**event, "when": datetime.now(UTC).isoformat(timespec="seconds")})
-    with suppress(OSError), open(Path(folder) / "batch.jsonl", "a", encoding="utf-8") as file:
+    line = json.dumps(
+        {**event, "when": datetime.now(UTC).isoformat(timespec="seconds")}
+    )
+    with (
+        suppress(OSError),
+        open(Path(folder) / "batch.jsonl", "a", encoding="utf-8") as file,
+    ):
         file.write(redact(line) + "\n")
 
 
@@ -105,7 +121,11 @@ def events(folder: Path, start: int = 0) -> tuple:
 
 def last_events(folder: Path) -> dict:
     "Name of each run in the log of a folder -> its last event"
-    return {event["run"]: event for event in events(folder)[0] if event.get("what") != "says"}
+    return {
+        event["run"]: event
+        for event in events(folder)[0]
+        if event.get("what") != "says"
+    }
 
 
 class _Bars:
@@ -120,7 +140,9 @@ class _Bars:
         if what == "says":
             say(f"{run}: {event['text']}")
         elif what == "started":
-            self.tasks[run] = self.live.add_task(run, section="starting", total=None)
+            self.tasks[run] = self.live.add_task(
+                run, section="starting", total=None
+            )
         elif run in self.tasks and what == "cell":
             self.live.update(
                 self.tasks[run],
@@ -145,11 +167,15 @@ def progress(folder: Path, batch: str, quiet: bool = False):
     log = Path(folder) / "batch.jsonl"
     end = log.stat().st_size if log.is_file() else 0
     live = rich.Progress(
-        rich.TextColumn("{task.description}  {task.fields[section]}", markup=False),
+        rich.TextColumn(
+            "{task.description}  {task.fields[section]}", markup=False
+        ),
         rich.BarColumn(20),
         rich.MofNCompleteColumn(),
         rich.TimeElapsedColumn(),
-        console=Console(stderr=True, highlight=False, markup=False, force_jupyter=False),
+        console=Console(
+            stderr=True, highlight=False, markup=False, force_jupyter=False
+        ),
         transient=True,
         disable=quiet,
     )

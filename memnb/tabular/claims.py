@@ -19,7 +19,11 @@ from .. import data, results
 from ..results import select, wide
 from ..stats import binom_ci, difference_ci
 from .counting import recall, with_ends
-from .knowledge import conditional_distribution, feature_values, read_samples
+from memnb.tabular.knowledge import (
+    conditional_distribution,
+    feature_values,
+    read_samples,
+)
 from .planted import KNOWN, pooled_eyes, whole
 from memnb.tabular.rules import (
     IS_A_NAME,
@@ -43,7 +47,9 @@ LEARNERS = "Logistic Regression", "Gradient Boosted Tree"
 ONE_LABEL = 0.95
 
 
-def results_of(rows: pd.DataFrame, test: str, tables: list[str]) -> pd.DataFrame:
+def results_of(
+    rows: pd.DataFrame, test: str, tables: list[str]
+) -> pd.DataFrame:
     "What a test of Table 1 found on some tables: a row a table, with `guard`, why it could not have found anything"
     found = wide(rows, "rate", part=test, dataset=tables)
     if not len(found):
@@ -52,11 +58,17 @@ def results_of(rows: pd.DataFrame, test: str, tables: list[str]) -> pd.DataFrame
     unread = found.unreadable if "unreadable" in found else 0 * found.n
     names = found.feature if "feature" in found else pd.Series("", found.index)
     guard = np.where(names.isin(IS_A_NAME), NAMES_MISSED, "")
-    guard = np.where(proved, guard, "the test is not proved to see what it looks for")
-    return found.assign(guard=np.where(unread > UNREAD * found.n, "answers not read", guard))
+    guard = np.where(
+        proved, guard, "the test is not proved to see what it looks for"
+    )
+    return found.assign(
+        guard=np.where(unread > UNREAD * found.n, "answers not read", guard)
+    )
 
 
-def write_tables(claim: str, found: pd.DataFrame, tables: list[str], exact: bool = False) -> list:
+def write_tables(
+    claim: str, found: pd.DataFrame, tables: list[str], exact: bool = False
+) -> list:
     """Rows of a claim about all of some tables, one each; where one was not measured they cannot support the claim.
 
     `exact`: the value is one answer without a sampling error.
@@ -64,7 +76,9 @@ def write_tables(claim: str, found: pd.DataFrame, tables: list[str], exact: bool
     missing = [table for table in tables if table not in {*found.dataset}]
     if missing:
         able = found[found.guard == ""]
-        found = (able if len(able) else found).assign(guard=f"not measured: {', '.join(missing)}")
+        found = (able if len(able) else found).assign(
+            guard=f"not measured: {', '.join(missing)}"
+        )
     rows = results.Rows(item=claim, unit="queries")
     for row in found.itertuples():
         low, high = (row.rate, row.rate) if exact else (row.low, row.high)
@@ -80,7 +94,14 @@ def write_headers(claim: str, found: pd.DataFrame) -> list:
         beyond = found.lines - found.line_guess
         fewest = found.loc[beyond.idxmin()]
         value = beyond.min()
-        rows.value("statistic", value, value, value, other=fewest.dataset, guard=fewest.guard)
+        rows.value(
+            "statistic",
+            value,
+            value,
+            value,
+            other=fewest.dataset,
+            guard=fewest.guard,
+        )
         for each in beyond:
             rows.value("case", each)
     return rows.records
@@ -90,18 +111,29 @@ def table1_rows(rows: pd.DataFrame) -> list:
     "Rows of the claims on Table 1"
     names = results_of(rows, "feature_names", PUBLIC)
     # one list of names is asked for, at temperature 0
-    made = write_tables("names", names, PUBLIC, exact=True) if len(names) else []
+    made = (
+        write_tables("names", names, PUBLIC, exact=True) if len(names) else []
+    )
     values = results_of(rows, "feature_values", PUBLIC)
     if len(values):
         made += write_tables("values", values, PUBLIC)
     for claim, tables in {"header": PUBLIC, "header only": HEADER3}.items():
         made += write_headers(claim, results_of(rows, "header", tables))
-    both = [results_of(rows, test, FIRST4) for test in ("row_completion", "feature_completion")]
+    both = [
+        results_of(rows, test, FIRST4)
+        for test in ("row_completion", "feature_completion")
+    ]
     both = pd.concat([found for found in both if len(found)] or both)
-    return made + (write_tables("first four", both, FIRST4) if len(both) else [])
+    return made + (
+        write_tables("first four", both, FIRST4) if len(both) else []
+    )
 
 
-MATRICES = dict(california="california-housing", titanic="titanic", diabetes="scikit-diabetes")
+MATRICES = dict(
+    california="california-housing",
+    titanic="titanic",
+    diabetes="scikit-diabetes",
+)
 
 
 def correlation_rows(rows: pd.DataFrame, clip: bool = False) -> list:
@@ -154,7 +186,9 @@ def completion_rows(rows: pd.DataFrame) -> list:
 
 def codes_of(samples: pd.DataFrame) -> np.ndarray:
     "Values of samples as numbers, -1 where one is missing: an array [sample, feature]"
-    return np.stack([pd.factorize(samples[feature])[0] for feature in samples], axis=1)
+    return np.stack(
+        [pd.factorize(samples[feature])[0] for feature in samples], axis=1
+    )
 
 
 def diversity(codes: np.ndarray) -> float:
@@ -177,13 +211,17 @@ def share_of(counts: np.ndarray) -> float:
 RESAMPLES = 499
 
 
-def gap(cold: np.ndarray, hot: np.ndarray, statistic) -> tuple[float, float, float]:
+def gap(
+    cold: np.ndarray, hot: np.ndarray, statistic
+) -> tuple[float, float, float]:
     "A statistic of hot samples minus that of cold ones, with the interval of samples drawn again: (value, low, high)"
     rng = np.random.default_rng(0)
     again = []
     for _ in range(RESAMPLES):
         hotter = statistic(hot[rng.integers(len(hot), size=len(hot))])
-        again.append(hotter - statistic(cold[rng.integers(len(cold), size=len(cold))]))
+        again.append(
+            hotter - statistic(cold[rng.integers(len(cold), size=len(cold))])
+        )
     low, high = np.nanquantile(again, [0.025, 0.975])
     return statistic(hot) - statistic(cold), low, high
 
@@ -197,7 +235,11 @@ def ranges(table: str) -> pd.DataFrame:
 def outside(samples: pd.DataFrame, ends: pd.DataFrame) -> np.ndarray:
     "Which samples have a number outside the range of the data, which is from `ranges`"
     numbers = samples[ends.columns].apply(pd.to_numeric, errors="coerce")
-    return ((numbers < ends.loc["min"]) | (numbers > ends.loc["max"])).any(axis=1).to_numpy()
+    return (
+        ((numbers < ends.loc["min"]) | (numbers > ends.loc["max"]))
+        .any(axis=1)
+        .to_numpy()
+    )
 
 
 def written_counts(table, samples: pd.DataFrame) -> np.ndarray:
@@ -208,13 +250,18 @@ def written_counts(table, samples: pd.DataFrame) -> np.ndarray:
     given = numbered[table.names].melt(ignore_index=False).dropna()
     right = judged_cells.ok.to_numpy(bool)
     n = len(numbered)
-    columns = np.bincount(given.index[right], minlength=n), np.bincount(given.index, minlength=n)
+    columns = (
+        np.bincount(given.index[right], minlength=n),
+        np.bincount(given.index, minlength=n),
+    )
     return np.stack(columns, axis=1)
 
 
 def temperature_rows(rows: pd.DataFrame) -> list:
     "Figure 2: what the highest temperature does to samples of California Housing: rows of three claims"
-    kept = select(rows, part=["sample", "known_sample"], dataset="california-housing")
+    kept = select(
+        rows, part=["sample", "known_sample"], dataset="california-housing"
+    )
     temperatures = sorted(kept.temperature.dropna().unique())
     if len(temperatures) < 2:
         return []
@@ -224,9 +271,7 @@ def temperature_rows(rows: pd.DataFrame) -> list:
     made = results.Rows(unit="samples", n=len(cold) + len(hot))
     claims_here = "diverse", "support", "written"
     if min(len(cold), len(hot)) < 10:
-        few = (
-            f"{len(cold)} and {len(hot)} valid samples at temperatures {ends[0]:g} and {ends[1]:g}"
-        )
+        few = f"{len(cold)} and {len(hot)} valid samples at temperatures {ends[0]:g} and {ends[1]:g}"
         for claim in claims_here:
             made.value("statistic", 0.0, item=claim, guard=few)
         return made.records
@@ -260,17 +305,29 @@ def sample_rows(rows: pd.DataFrame) -> list:
     "Table 3 and §7: copied values and rows, and what solved examples do"
     made = results.Rows()
     three = ["openml-diabetes", "adult", "california-housing"]
-    for row in wide(rows, "rate", part="copied_feature_values", dataset=three).itertuples():
-        cell = made.at(item="values copied", other=row.dataset, n=row.n, unit="cells")
+    for row in wide(
+        rows, "rate", part="copied_feature_values", dataset=three
+    ).itertuples():
+        cell = made.at(
+            item="values copied", other=row.dataset, n=row.n, unit="cells"
+        )
         cell.value("statistic", row.rate, row.low, row.high)
-    copies = wide(rows, "rate", part="copied_observations", dataset="openml-diabetes")
+    copies = wide(
+        rows, "rate", part="copied_observations", dataset="openml-diabetes"
+    )
     for row in copies.head(1).itertuples():
-        cell = made.at(item="copies", other=row.dataset, n=row.n, unit="samples")
+        cell = made.at(
+            item="copies", other=row.dataset, n=row.n, unit="samples"
+        )
         cell.value("statistic", row.rate, row.low, row.high)
     shown = wide(rows, "rate", part="conditioning")
     if len(shown) > 1 and shown.n.min():
-        without, solved = (shown.set_index("item").loc[which] for which in ("none", "shown"))
-        cell = made.at(item="conditioned", n=without.n + solved.n, unit="samples")
+        without, solved = (
+            shown.set_index("item").loc[which] for which in ("none", "shown")
+        )
+        cell = made.at(
+            item="conditioned", n=without.n + solved.n, unit="samples"
+        )
         cell.value("statistic", *rate_difference(without, solved))
     return made.records
 
@@ -293,10 +350,22 @@ def label_rows(rows: pd.DataFrame) -> list:
             continue
         model = accuracies.loc["language model"]
         often = model.get("commonest", 0)
-        guard = f"one label is given to {often:.0%} of the rows" if often >= ONE_LABEL else ""
-        learners = accuracies[accuracies.index.isin(LEARNERS)].sort_values("rate")
-        base = accuracies.loc["majority"] if table == "adult" else learners.iloc[-1]
-        cell = made.at(item=claim, n=model.n, guard=guard, other=f"minus {base.name}")
+        guard = (
+            f"one label is given to {often:.0%} of the rows"
+            if often >= ONE_LABEL
+            else ""
+        )
+        learners = accuracies[accuracies.index.isin(LEARNERS)].sort_values(
+            "rate"
+        )
+        base = (
+            accuracies.loc["majority"]
+            if table == "adult"
+            else learners.iloc[-1]
+        )
+        cell = made.at(
+            item=claim, n=model.n, guard=guard, other=f"minus {base.name}"
+        )
         # where the majority was counted on the same rows, the difference is paired
         paired = select(rows, part="accuracy", quantity="beyond", dataset=table)
         if table == "adult" and len(paired):
@@ -309,17 +378,24 @@ def label_rows(rows: pd.DataFrame) -> list:
 
 def learner_rows(rows: pd.DataFrame, reported: pd.DataFrame) -> list:
     "Accuracies of classical learners in Table 2, ours minus the paper's"
-    own = wide(rows, "rate", part="accuracy").drop_duplicates(["dataset", "item"])
+    own = wide(rows, "rate", part="accuracy").drop_duplicates(
+        ["dataset", "item"]
+    )
     tables = [*PUBLIC, "spaceship-titanic"]
     printed = select(reported, where="Table 2", model=LEARNERS, dataset=tables)
     printed = printed[["dataset", "model", "value", "low", "high"]]
     printed = printed.astype(dict.fromkeys(["value", "low", "high"], float))
     printed = printed.rename(columns=dict(model="item", value="paper"))
-    both = printed.merge(own[["dataset", "item", "rate", "n"]], on=["dataset", "item"])
+    both = printed.merge(
+        own[["dataset", "item", "rate", "n"]], on=["dataset", "item"]
+    )
     made = results.Rows(item="learners", unit="rows")
     for row in both.itertuples():
         # ours is of n rows, the paper prints an interval of 2 x 1.96 standard errors
-        variance = row.rate * (1 - row.rate) / row.n + ((row.high - row.low) / 3.92) ** 2
+        variance = (
+            row.rate * (1 - row.rate) / row.n
+            + ((row.high - row.low) / 3.92) ** 2
+        )
         off, half = row.rate - row.paper, 1.96 * variance**0.5
         cell = made.at(other=f"{row.item} on {row.dataset}", n=row.n)
         cell.value("statistic", off, off - half, off + half)
@@ -330,23 +406,41 @@ def write_beside(made: results.Rows, claim: str, printed, own) -> None:
     "Write numbers of the paper (`x`) beside ours, a table each"
     for table, number in printed.items():
         if table in own:
-            made.value("statistic", own[table], item=claim, other=table, x=float(number))
+            made.value(
+                "statistic",
+                own[table],
+                item=claim,
+                other=table,
+                x=float(number),
+            )
 
 
 def counted_rows(rows: pd.DataFrame, reported: pd.DataFrame) -> list:
     "Numbers that the paper prints of tables, beside what is counted here; none of it asks a language model"
     made = results.Rows()
-    printed = reported[(reported.what == "feature_mean") & (reported.dataset == "titanic")]
+    printed = reported[
+        (reported.what == "feature_mean") & (reported.dataset == "titanic")
+    ]
     # "nan" is a missing age
     age = pd.to_numeric(data.load("titanic").df.Age, errors="coerce").mean()
-    write_beside(made, "age", dict(titanic=printed.value.iloc[0]), dict(titanic=age))
+    write_beside(
+        made, "age", dict(titanic=printed.value.iloc[0]), dict(titanic=age)
+    )
     baselines = reported[reported.what == "first_token_baseline"]
-    baselines = baselines[baselines.dataset.isin(PUBLIC) & (baselines.value != "-")]
+    baselines = baselines[
+        baselines.dataset.isin(PUBLIC) & (baselines.value != "-")
+    ]
     own = wide(rows, "baseline", part="first_token").drop_duplicates("dataset")
     own = own.set_index("dataset").baseline.dropna() if len(own) else {}
-    write_beside(made, "first tokens", baselines.set_index("dataset").value, own)
-    shared = reported[(reported["where"] == "Appendix A") & (reported.model == "data")]
-    own = wide(rows, "mean", part="best_ngram_match", item="data").drop_duplicates("dataset")
+    write_beside(
+        made, "first tokens", baselines.set_index("dataset").value, own
+    )
+    shared = reported[
+        (reported["where"] == "Appendix A") & (reported.model == "data")
+    ]
+    own = wide(
+        rows, "mean", part="best_ngram_match", item="data"
+    ).drop_duplicates("dataset")
     own = own.set_index("dataset")["mean"].dropna() if len(own) else {}
     write_beside(made, "neighbours", shared.set_index("dataset").value, own)
     return made.records + learner_rows(rows, reported)
@@ -363,13 +457,18 @@ def printed_count_rows(reported: pd.DataFrame) -> list:
     "Claims that the paper's own counts and signs decide"
     made = results.Rows(unit="queries")
     counts = with_ends(printed_signs(reported))
-    seen = select(counts, what="row_completion", dataset=FIRST4).low.max() > 0.25
+    seen = (
+        select(counts, what="row_completion", dataset=FIRST4).low.max() > 0.25
+    )
     cells = counts[counts.what != "first_token"]
     for claim, tables in ABSENT.items():
         for row in select(cells, dataset=tables).itertuples():
             name = f"{row.what} of {row.dataset}, {row.model}"
             cell = made.at(
-                item=claim, other=name, n=row.n, guard="" if seen else "no table is found"
+                item=claim,
+                other=name,
+                n=row.n,
+                guard="" if seen else "no table is found",
             )
             cell.value("statistic", row.value, row.low, row.high)
     gains, below, above = [], [], []
@@ -378,7 +477,9 @@ def printed_count_rows(reported: pd.DataFrame) -> list:
         both = pair.set_index("model")
         if not {"GPT-3.5", "GPT-4"} <= {*both.index}:
             continue
-        small, large = ((int(both.k[m]), int(both.n[m])) for m in ("GPT-3.5", "GPT-4"))
+        small, large = (
+            (int(both.k[m]), int(both.n[m])) for m in ("GPT-3.5", "GPT-4")
+        )
         gain = large[0] / large[1] - small[0] / small[1]
         low, high = difference_ci(small, large)
         gains.append(gain)
@@ -388,13 +489,30 @@ def printed_count_rows(reported: pd.DataFrame) -> list:
     if gains:
         # the tables are those that the claim is about: only their rows are a sample
         mean, k = np.mean(gains), len(gains)
-        ends = mean - np.hypot.reduce(below) / k, mean + np.hypot.reduce(above) / k
-        made.value("statistic", mean, *ends, item="larger", n=int(table4.n.sum()))
+        ends = (
+            mean - np.hypot.reduce(below) / k,
+            mean + np.hypot.reduce(above) / k,
+        )
+        made.value(
+            "statistic", mean, *ends, item="larger", n=int(table4.n.sum())
+        )
     signs = reported[reported["where"] == "Table 1"]
     clear = select(signs, what=OF_MEMORY[1:], value=["✓", "✗"])
     clear = clear.groupby("dataset").filter(lambda d: len(d) > 1)
-    agree = clear.groupby(["dataset", "model"]).value.nunique().groupby("dataset").max() == 1
-    made.value("statistic", agree.sum(), item="consistent", n=len(agree), unit="data sets")
+    agree = (
+        clear.groupby(["dataset", "model"])
+        .value.nunique()
+        .groupby("dataset")
+        .max()
+        == 1
+    )
+    made.value(
+        "statistic",
+        agree.sum(),
+        item="consistent",
+        n=len(agree),
+        unit="data sets",
+    )
     return made.records
 
 # %% ../../nbs/tabular/claims.ipynb #80d4a3aa
@@ -411,13 +529,19 @@ def detection_rows(rows: pd.DataFrame) -> list:
         if row.test == "header":
             low, high = sure_recall(row.test, hits, asked), 1.0
             guard = "four blocks are too few" if low < POWER else ""
-        made.at(other=row.test, n=asked).value("statistic", hits / asked, low, high, guard=guard)
+        made.at(other=row.test, n=asked).value(
+            "statistic", hits / asked, low, high, guard=guard
+        )
     return made.records
 
 
-def exposure_rows(rows: pd.DataFrame, dose: int = 64, table: str = "all") -> list:
+def exposure_rows(
+    rows: pd.DataFrame, dose: int = 64, table: str = "all"
+) -> list:
     "What repetitions add to accuracy, of all tables together; each table is a case"
-    more = select(rows, part="exposure", item="paired", quantity="more", times=dose)
+    more = select(
+        rows, part="exposure", item="paired", quantity="more", times=dose
+    )
     own = more[more.dataset.fillna("") == ("" if table == "all" else table)]
     made = results.Rows(item="exposure", unit="rows")
     for row in own.itertuples():
@@ -438,10 +562,16 @@ def known_sample_rows(rows: pd.DataFrame) -> list:
     for test in ("feature_names", "feature_values"):
         pair = own[own.test == test].sort_values("times")
         if len(pair) == 2:
-            cell = made.at(item="unknown", other=test, n=pair.n.sum(), unit="tables")
+            cell = made.at(
+                item="unknown", other=test, n=pair.n.sum(), unit="tables"
+            )
             cell.value("statistic", *rate_difference(*pair.itertuples()))
-    for row in select(rows, part="known_sample", quantity="first_ten").itertuples():
-        cell = made.at(item="first copies", other=row.dataset, n=row.n, unit="copies")
+    for row in select(
+        rows, part="known_sample", quantity="first_ten"
+    ).itertuples():
+        cell = made.at(
+            item="first copies", other=row.dataset, n=row.n, unit="copies"
+        )
         cell.value("statistic", round(row.value * row.n))
         cell.value("case", row.value)
     copied = own[(own.test == "copied_observations") & (own.dataset == "adult")]
@@ -460,7 +590,11 @@ def model_rows(rows: pd.DataFrame, dose: int, table: str, clip: bool) -> list:
     counted = rows[~is_sample].reset_index(drop=True)
     made = temperature_rows(rows[is_sample])
     if not rows["part"].isin(KNOWN).all():
-        made += table1_rows(counted) + completion_rows(counted) + sample_rows(counted)
+        made += (
+            table1_rows(counted)
+            + completion_rows(counted)
+            + sample_rows(counted)
+        )
         return made + correlation_rows(rows, clip) + label_rows(counted)
     # beside the rows of another model `eyes` are those of models fine-tuned with known repetitions
     return (
@@ -472,18 +606,33 @@ def model_rows(rows: pd.DataFrame, dose: int, table: str, clip: bool) -> list:
 
 
 def statistics(
-    rows: pd.DataFrame,  # from `judged`
-    reported: pd.DataFrame,  # what the paper prints
-    dose: int = 64,  # repetitions of the rows whose accuracy is compared
-    table: str = "all",  # tables of this comparison, together; or the name of one
-    clip: bool = False,  # samples whose correlations are taken: as given, or moved into the data's range
+    rows: pd.DataFrame,
+    reported: pd.DataFrame,
+    dose: int = 64,
+    table: str = "all",
+    clip: bool = False,
 ) -> results.Rows:
-    "What the claims need: rows, `item` a claim, `other` the case, `model` where it is about one"
+    """What the claims need: rows, `item` a claim, `other` the case, `model` where it is about one
+
+    Args:
+        rows: from `judged`
+        reported: what the paper prints
+        dose: repetitions of the rows whose accuracy is compared
+        table: tables of this comparison, together; or the name of one
+        clip: samples whose correlations are taken: as given, or moved into the data's
+            range
+    """
     made = results.Rows()
-    counted = rows[rows.quantity != "valid"].reset_index(drop=True) if len(rows) else rows
+    counted = (
+        rows[rows.quantity != "valid"].reset_index(drop=True)
+        if len(rows)
+        else rows
+    )
     made.add(counted_rows(counted, reported) + printed_count_rows(reported))
     for model, own in rows.groupby("model", sort=True) if len(rows) else ():
-        made.at(model=model).add(model_rows(own.reset_index(drop=True), dose, table, clip))
+        made.at(model=model).add(
+            model_rows(own.reset_index(drop=True), dose, table, clip)
+        )
     return made
 
 
@@ -494,13 +643,24 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     that were trained on each other's control rows, the rows of both together stand for the two.
     """
     is_known = rows["part"].isin(KNOWN)
-    asked, eyes = results.runs(rows[~is_known]), results.runs(rows[rows["part"] == "eyes"])
+    asked, eyes = (
+        results.runs(rows[~is_known]),
+        results.runs(rows[rows["part"] == "eyes"]),
+    )
     parts = [asked]
     for one in asked[["model", "mode"]].drop_duplicates().itertuples():
-        parts.append(pooled_eyes(eyes[eyes["mode"] == one.mode]).assign(model=one.model))
+        parts.append(
+            pooled_eyes(eyes[eyes["mode"] == one.mode]).assign(model=one.model)
+        )
     parts.append(pooled_eyes(eyes))
-    parts.append(whole(results.runs(rows[rows["part"].isin(["exposure", "known_sample"])])))
-    return pd.concat([table for table in parts if len(table)] or [rows], ignore_index=True)
+    parts.append(
+        whole(
+            results.runs(rows[rows["part"].isin(["exposure", "known_sample"])])
+        )
+    )
+    return pd.concat(
+        [table for table in parts if len(table)] or [rows], ignore_index=True
+    )
 
 # %% ../../nbs/tabular/claims.ipynb #c0ffee02
 FORMS, TABLES = "planted:forms, both halves", "planted:tables"
@@ -519,26 +679,38 @@ def facts(measured: pd.DataFrame) -> dict:
     found["rows_verbatim"], found["rows"] = hits_of(rows, part="row_completion")
     found["none"] = found["rows_verbatim"] == 0
     known = dict(part="truth", test="row_completion", model=TABLES)
-    found["known_verbatim"], found["known_rows"] = hits_of(rows, **known, times=64)
-    found["control_verbatim"], found["control_rows"] = hits_of(rows, **known, times=0)
+    found["known_verbatim"], found["known_rows"] = hits_of(
+        rows, **known, times=64
+    )
+    found["control_verbatim"], found["control_rows"] = hits_of(
+        rows, **known, times=0
+    )
     form = select(judged(measured), model=FORMS)
     same = dict(part="eyes", test="row_completion")
     found["form_verbatim"], found["form_rows"] = hits_of(form, **same, times=64)
-    found["form_control"], found["form_controls"] = hits_of(form, **same, times=0)
-    found["four_verbatim"], found["four_rows"] = hits_of(form, **same, times=4)
-    more = select(rows, part="exposure", quantity="more", model=FORMS).set_index(
-        ["dataset", "times"]
+    found["form_control"], found["form_controls"] = hits_of(
+        form, **same, times=0
     )
+    found["four_verbatim"], found["four_rows"] = hits_of(form, **same, times=4)
+    more = select(
+        rows, part="exposure", quantity="more", model=FORMS
+    ).set_index(["dataset", "times"])
     more = more.rename(index={np.nan: ""})
-    for name, table in dict(diabetes="openml-diabetes", iris="iris", all="").items():
+    for name, table in dict(
+        diabetes="openml-diabetes", iris="iris", all=""
+    ).items():
         found[f"buys_{name}"] = 100 * more.value[table, 64]
     found["buys_four"] = 100 * more.value["", 4]
     found["iris_open"] = bool(more.low["iris", 64] < 0 < more.high["iris", 64])
     found["buys"] = bool(more.low["", 64] > 0 and more.low["", 4] > 0)
     names = dict(model="planted:names", part="known_cell")
-    found["names_found"], found["names_asked"] = hits_of(rows, **names, times=24)
+    found["names_found"], found["names_asked"] = hits_of(
+        rows, **names, times=24
+    )
     found["names_control"] = hits_of(rows, **names, times=0)[0]
-    copied = select(rows, part="known_sample", test="copied_observations", dataset="adult")
+    copied = select(
+        rows, part="known_sample", test="copied_observations", dataset="adult"
+    )
     copied = copied.set_index("quantity").value
     found["copied"] = 100 * copied["rate"]
     found["but"] = 100 * (copied["but_unique"] - copied["rate"])
@@ -548,16 +720,26 @@ def facts(measured: pd.DataFrame) -> dict:
     samples = select(own, part="sample")
     hot = select(samples, temperature=1.2)
     found["hot"], found["asked_hot"] = hot.value.sum(), len(hot)
-    found["iris_valid"] = select(samples, dataset="iris", temperature=0.7).value.sum()
+    found["iris_valid"] = select(
+        samples, dataset="iris", temperature=0.7
+    ).value.sum()
     matrix = select(own, part="conditional_distribution")
     titanic = select(matrix, dataset="titanic")
     matrix = matrix.set_index(["dataset", "quantity"]).value
     found["california_r"] = matrix["california-housing", "correlation"]
     found["titanic_r"] = matrix["titanic", "correlation"]
     found["titanic_n"] = titanic.n.max()
-    p = {table: matrix[table, "p"] for table, quantity in matrix.index if quantity == "p"}
-    found["beyond_names"] = max(p["california-housing"], p["titanic"]) < 0.05 < p["scikit-diabetes"]
-    found["not_beyond"] = min(p[table] for table in ("wine", "openml-diabetes", "adult")) > 0.05
+    p = {
+        table: matrix[table, "p"]
+        for table, quantity in matrix.index
+        if quantity == "p"
+    }
+    found["beyond_names"] = (
+        max(p["california-housing"], p["titanic"]) < 0.05 < p["scikit-diabetes"]
+    )
+    found["not_beyond"] = (
+        min(p[table] for table in ("wine", "openml-diabetes", "adult")) > 0.05
+    )
     beyond = select(rows, dataset="adult", quantity="beyond")
     found["is_majority"] = not beyond.value.any()
     return found

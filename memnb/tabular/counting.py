@@ -14,8 +14,16 @@ from ..stats import binom_ci, mean_ci
 # %% ../../nbs/tabular/counting.ipynb #e55a274d
 def per_query(part: str, table, truth, said, ok, answers=(), **more):
     "A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused"
-    d = pd.DataFrame(dict(dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more))
-    return d.assign(refused=[hasattr(a, "reason") for a in answers] if len(answers) else False)
+    d = pd.DataFrame(
+        dict(
+            dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more
+        )
+    )
+    return d.assign(
+        refused=[hasattr(a, "reason") for a in answers]
+        if len(answers)
+        else False
+    )
 
 
 def proportion(k: int, n: int) -> dict:
@@ -36,16 +44,23 @@ def joined(tables: list):
 
 
 def _table(rows):
-    d = pd.DataFrame([dict.fromkeys(WORDS, "") | r for r in rows], columns=ROW_KEYS)
+    d = pd.DataFrame(
+        [dict.fromkeys(WORDS, "") | r for r in rows], columns=ROW_KEYS
+    )
     return d.astype({c: object if c in WORDS else float for c in ROW_KEYS})
 
 
 def entry(part: str, dataset: str, unit: str, numbers: dict, **keys):
     "One thing measured, a row a number: DataFrame of long rows"
     about = dict(part=part, dataset=dataset, unit=unit, **keys)
-    each = {q: v if isinstance(v, dict) else dict(value=v) for q, v in numbers.items()}
+    each = {
+        q: v if isinstance(v, dict) else dict(value=v)
+        for q, v in numbers.items()
+    }
     rows = [about | dict(quantity=q) | v for q, v in each.items()]
-    return _table([r for r in rows if r["value"] == r["value"] or r.get("n") == 0])
+    return _table(
+        [r for r in rows if r["value"] == r["value"] or r.get("n") == 0]
+    )
 
 
 def mean_of(x):
@@ -63,7 +78,9 @@ def counted(result) -> dict:
     got, n = answered(result), len(answered(result))
     out = dict(rate=proportion(int(got.ok.sum()), n))
     if "readable" in got:
-        out["unreadable"] = dict(value=int((~got.readable.astype(bool)).sum()), n=n)
+        out["unreadable"] = dict(
+            value=int((~got.readable.astype(bool)).sum()), n=n
+        )
     if "contains" in got:
         out["contained"] = proportion(int(got.contains.sum()), n)
     if n < len(result):
@@ -73,13 +90,21 @@ def counted(result) -> dict:
 
 def summary(result, unit: str = "queries", **keys):
     "Rate of right answers with its exact interval: DataFrame of long rows"
-    return entry(result["part"].iloc[0], result.dataset.iloc[0], unit, counted(result), **keys)
+    return entry(
+        result["part"].iloc[0],
+        result.dataset.iloc[0],
+        unit,
+        counted(result),
+        **keys,
+    )
 
 
 def with_ends(d):
     "Shares of counts, `k` of `n`, with their exact 95 % intervals: the DataFrame with value, low, high"
     ends = [binom_ci(int(k), int(n)) for k, n in zip(d.k, d.n)]
-    return d.assign(value=d.k / d.n, low=[a for a, _ in ends], high=[b for _, b in ends])
+    return d.assign(
+        value=d.k / d.n, low=[a for a, _ in ends], high=[b for _, b in ends]
+    )
 
 
 def recall(rows, part: str = "truth", by: str = "test"):
@@ -87,5 +112,9 @@ def recall(rows, part: str = "truth", by: str = "test"):
     m = results.wide(rows, "rate", part=part)
     if not len(m):
         return m
-    m = m.assign(times=m.times.astype(int), k=(m.rate * m.n).astype(float).round())
-    return with_ends(m.groupby([by, "times"], sort=False)[["k", "n"]].sum().reset_index())
+    m = m.assign(
+        times=m.times.astype(int), k=(m.rate * m.n).astype(float).round()
+    )
+    return with_ends(
+        m.groupby([by, "times"], sort=False)[["k", "n"]].sum().reset_index()
+    )

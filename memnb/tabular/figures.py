@@ -19,12 +19,24 @@ from ..results import select, wide
 from . import knowledge
 from .counting import recall, with_ends
 from .planted import KNOWN, pooled_eyes, whole
-from .rules import GPTS, MEMORY_TESTS, OF_MEMORY, POWER, TESTS, recalls, signs
+from memnb.tabular.rules import (
+    GPTS,
+    MEMORY_TESTS,
+    OF_MEMORY,
+    POWER,
+    TESTS,
+    recalls,
+    signs,
+)
 
 # %% ../../nbs/tabular/figures.ipynb #de053ee1
 _PUBLIC = "iris wine titanic openml-diabetes adult california-housing scikit-diabetes fico spaceship-titanic pneumonia"
 _PEOPLE = {d: d.replace("-", " ").title() for d in _PUBLIC.split()}
-_PEOPLE |= {"openml-diabetes": "OpenML Diabetes", "adult": "Adult Income", "fico": "FICO"}
+_PEOPLE |= {
+    "openml-diabetes": "OpenML Diabetes",
+    "adult": "Adult Income",
+    "fico": "FICO",
+}
 _NAMES = list(_PEOPLE)
 
 
@@ -33,14 +45,18 @@ def rows_of(profile: str = None, model: str = ""):
     rows = results.measured("tabular")
     known = rows["part"].isin(KNOWN)
     asked = results.runs(rows[~known], profile)
-    own = select(asked, model=model if model in set(asked.model) else asked.model.iloc[0])
+    own = select(
+        asked, model=model if model in set(asked.model) else asked.model.iloc[0]
+    )
     return pd.concat([own, results.runs(rows[known])], ignore_index=True)
 
 
 def _asked(measured):
     "Rows of one model that was asked, not fine-tuned with known repetitions"
     own = measured[~measured["part"].isin(KNOWN)]
-    first = min(own.get("model", ()), key=lambda m: m.startswith("planted"), default="")
+    first = min(
+        own.get("model", ()), key=lambda m: m.startswith("planted"), default=""
+    )
     return select(own, model=first) if first else own
 
 
@@ -54,31 +70,59 @@ def _known_found(measured):
     "Test -> what it finds of known rows or tables, for the last line of Table 1"
     found = recalls(pooled_eyes(select(measured, part="eyes")))
     lines = {t: [f"{k} of {n}"] for t, (k, n) in found.items()}
-    known = select(measured, part="known_sample", quantity="rate", dataset="invented")
+    known = select(
+        measured, part="known_sample", quantity="rate", dataset="invented"
+    )
     for r in known[known.times > 0].itertuples():
         lines[r.test] = [f"{r.value * r.n:.0f} of {r.n:.0f}"]
-    names = select(measured, part="known_cell", quantity="rate", dataset="persons")
+    names = select(
+        measured, part="known_cell", quantity="rate", dataset="persons"
+    )
     for r in names[names.times > 0].itertuples():
-        lines.setdefault(r.test, []).append(f"names {r.value * r.n:.0f} of {r.n:.0f}")
+        lines.setdefault(r.test, []).append(
+            f"names {r.value * r.n:.0f} of {r.n:.0f}"
+        )
     return {t: "\n".join(x) for t, x in lines.items()}
 
 
 def fig_x_table1(measured, reported):
     "Table 1 as a grid: of each test GPT-4 at the left and ours at the right; below: recall of each test"
-    t1 = reported[(reported["where"] == "Table 1") & (reported.model == "GPT-4")]
-    paper, own = t1.set_index(["dataset", "what"]).value.to_dict(), _asked(measured)
+    t1 = reported[
+        (reported["where"] == "Table 1") & (reported.model == "GPT-4")
+    ]
+    paper, own = (
+        t1.set_index(["dataset", "what"]).value.to_dict(),
+        _asked(measured),
+    )
     ours = signs(pd.concat([own, pooled_eyes(select(measured, part="eyes"))]))
     names = list(dict.fromkeys([d for d in own.dataset.unique() if d] + _NAMES))
-    cells = [[s.get((d, t), " ") for t in TESTS for s in (paper, ours)] for d in names]
-    found, heads = _known_found(measured), "names,values,modes,corre-\nlations,header,next\nrow"
+    cells = [
+        [s.get((d, t), " ") for t in TESTS for s in (paper, ours)]
+        for d in names
+    ]
+    found, heads = (
+        _known_found(measured),
+        "names,values,modes,corre-\nlations,header,next\nrow",
+    )
     heads = f"{heads},unique\ncell,first\ntoken".split(",")
     hues = ListedColormap(["white", "#8CC7A1", "#E8A798", "#F3E3A6", "#E4E4E4"])
     with plots.style():
         fig, ax = plt.subplots(figsize=(7.2, 0.3 * len(names) + 1.5))
         codes = [[" ✓✗?-".index(s) for s in row] for row in cells]
-        look = dict(cmap=hues, vmin=0, vmax=4, cbar=False, lw=0.5, annot_kws=dict(color="black"))
+        look = dict(
+            cmap=hues,
+            vmin=0,
+            vmax=4,
+            cbar=False,
+            lw=0.5,
+            annot_kws=dict(color="black"),
+        )
         sns.heatmap(codes, annot=np.array(cells), fmt="", ax=ax, **look)
-        ax.set_yticks(np.arange(len(names)) + 0.5, [_PEOPLE.get(d, d) for d in names], rotation=0)
+        ax.set_yticks(
+            np.arange(len(names)) + 0.5,
+            [_PEOPLE.get(d, d) for d in names],
+            rotation=0,
+        )
         at = np.arange(1, 2 * len(TESTS), 2)
         ax.set_xticks(at, [found.get(t, "") for t in TESTS], rotation=0)
         ax.set_xlabel("known rows found")
@@ -94,20 +138,32 @@ def fig_x_table1(measured, reported):
         "public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
         "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
-    return plots.finish(fig, "Table 1: GPT-4 left, ours right", plots.foot(own), caption)
+    return plots.finish(
+        fig, "Table 1: GPT-4 left, ours right", plots.foot(own), caption
+    )
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
 def _beside(measured, reported, part, where):
     "Counts of a test, paper beside ours, one row a data set"
-    p = reported[(reported["where"] == where) & (reported.what == part) & reported.model.isin(GPTS)]
-    text = [f"{r.k:.0f} / {r.n:.0f}" if r.k == r.k else r.value for r in p.itertuples()]
+    p = reported[
+        (reported["where"] == where)
+        & (reported.what == part)
+        & reported.model.isin(GPTS)
+    ]
+    text = [
+        f"{r.k:.0f} / {r.n:.0f}" if r.k == r.k else r.value
+        for r in p.itertuples()
+    ]
     p = p.assign(text=text).pivot_table("text", "dataset", "model", "first")
     own = {}
     for _, r in wide(_asked(measured), "rate", part=part).iterrows():
         contained = r.get("contained", 0) * r.n - r.rate * r.n
         more = dict(contained=contained, unreadable=r.get("unreadable", 0))
         more = [f"{x:.0f} {word}" for word, x in more.items() if round(x) > 0]
-        own[r.dataset] = f"{r.rate * r.n:.0f} / {r.n:.0f}" + f" ({', '.join(more)})" * bool(more)
+        own[r.dataset] = (
+            f"{r.rate * r.n:.0f} / {r.n:.0f}"
+            + f" ({', '.join(more)})" * bool(more)
+        )
     p["ours"] = [own.get(d, "-") for d in p.index]
     return p.reindex([d for d in _NAMES if d in p.index])
 
@@ -122,10 +178,20 @@ def tab4(measured, reported):
 def tab5(measured, reported):
     "Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours"
     out = _beside(measured, reported, "first_token", "Table 5")
-    base = reported[reported.what == "first_token_baseline"].set_index("dataset").value
-    own = wide(_asked(measured), "baseline", part="first_token").set_index("dataset").baseline
+    base = (
+        reported[reported.what == "first_token_baseline"]
+        .set_index("dataset")
+        .value
+    )
+    own = (
+        wide(_asked(measured), "baseline", part="first_token")
+        .set_index("dataset")
+        .baseline
+    )
     out["guess (paper)"] = base.reindex(out.index)
-    out["guess (ours)"] = own.map("{:.2f}".format).reindex(out.index).fillna("-")
+    out["guess (ours)"] = (
+        own.map("{:.2f}".format).reindex(out.index).fillna("-")
+    )
     return out
 
 
@@ -140,38 +206,67 @@ def tab2(measured, reported):
     own = select(_asked(measured), part="accuracy")
     paper = shown(reported[reported["where"] == "Table 2"], "model")
     ours = shown(select(own, quantity="rate"), "item")
-    often = select(own, quantity="commonest").drop_duplicates("dataset").set_index("dataset")
-    ours.loc["commonest answer"] = often.value.map("{:.2f}".format) + " (" + often.text + ")"
+    often = (
+        select(own, quantity="commonest")
+        .drop_duplicates("dataset")
+        .set_index("dataset")
+    )
+    ours.loc["commonest answer"] = (
+        often.value.map("{:.2f}".format) + " (" + often.text + ")"
+    )
     both = pd.concat({"paper": paper, "ours": ours})
     return both[[d for d in _NAMES if d in both]].fillna("-")
 
 
 def tab3(measured, reported):
     "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
-    form = dict.fromkeys(["copied_observations", "copied_feature_values"], "{:.1%}")
-    form |= dict(best_ngram_match="{0:.1f} / {1:.0f}", sampling="{2:.0f} / {1:.0f}")
-    paper = reported[reported["where"].eq("Table 3") | reported.model.eq("data")]
-    paper = paper.assign(part=paper.what, model=paper.model.replace("data", "data (paper)"))
+    form = dict.fromkeys(
+        ["copied_observations", "copied_feature_values"], "{:.1%}"
+    )
+    form |= dict(
+        best_ngram_match="{0:.1f} / {1:.0f}", sampling="{2:.0f} / {1:.0f}"
+    )
+    paper = reported[
+        reported["where"].eq("Table 3") | reported.model.eq("data")
+    ]
+    paper = paper.assign(
+        part=paper.what, model=paper.model.replace("data", "data (paper)")
+    )
     own = _asked(measured)
     own = own[own.temperature.isna() | (own.temperature == 0.7)]
     match = wide(own, "mean", part="best_ngram_match")
     who = match["item"].map(dict(samples="ours", data="data (ours)"))
-    match = match.assign(value=match["mean"], n=match.get("features"), model=who)
-    shares = select(own, part=set(form), quantity=["rate", "valid"]).assign(model="ours")
+    match = match.assign(
+        value=match["mean"], n=match.get("features"), model=who
+    )
+    shares = select(own, part=set(form), quantity=["rate", "valid"]).assign(
+        model="ours"
+    )
     d = select(pd.concat([paper, match, shares]), part=set(form))
     cells = zip(d["part"], d.value.astype(float), d.n)
     d["text"] = [form[part].format(x, n, x * n) for part, x, n in cells]
     d["what"] = d["part"].replace("sampling", "valid_samples")
-    return d.pivot_table("text", ["dataset", "what"], "model", "first").fillna("")
+    return d.pivot_table("text", ["dataset", "what"], "model", "first").fillna(
+        ""
+    )
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
 def _completions(ax, m, dataset, looks):
     "A panel of Figure 1: by label rows and their look, and last draws from the marginal of `m`"
     names = sorted(set(m.feature), key=data.load(dataset).names.index)
     marginal = m.assign(value=m.baseline, low=m.baseline, high=m.baseline)
-    looks |= {"draws from the marginal": (marginal, dict(color=plots.GREY, marker="s"))}
-    for dx, (label, (g, look)) in zip(np.linspace(-0.2, 0.2, len(looks)), looks.items()):
-        g = g.assign(at=[names.index(f) + dx for f in g.feature]).dropna(subset="value")
+    looks |= {
+        "draws from the marginal": (
+            marginal,
+            dict(color=plots.GREY, marker="s"),
+        )
+    }
+    for dx, (label, (g, look)) in zip(
+        np.linspace(-0.2, 0.2, len(looks)), looks.items()
+    ):
+        g = g.assign(at=[names.index(f) + dx for f in g.feature]).dropna(
+            subset="value"
+        )
         plots.errorbar(ax, g, "at", label=label, **look)
     ax.set(ylim=(-0.03, 1.03), ylabel="valid completions")
     ax.set_xticks(range(len(names)), names, rotation=25, ha="right")
@@ -189,21 +284,32 @@ def fig1(measured, reported):
     known = select(measured, part="known_completion", dataset="openml-diabetes")
     with plots.style():
         rows = len(sets) + bool(len(known))
-        fig, axs = plt.subplots(rows, 1, figsize=(7.4, 2.1 * rows + 0.7), squeeze=False)
+        fig, axs = plt.subplots(
+            rows, 1, figsize=(7.4, 2.1 * rows + 0.7), squeeze=False
+        )
         for ax, d in zip(axs[:, 0], sets):
             g = m[m.dataset == d]
             _completions(ax, g, d, {who: (g, dict(color=color))})
             ax.set_title(_PEOPLE.get(d, d))
         if len(known):
             both = recall(known, "known_completion", "feature")
-            base = select(known, quantity="baseline").groupby(["feature", "times"]).value.mean()
+            base = (
+                select(known, quantity="baseline")
+                .groupby(["feature", "times"])
+                .value.mean()
+            )
             both = both.join(base.rename("baseline"), ["feature", "times"])
             top, never = (both[both.times == t] for t in (both.times.max(), 0))
-            blue, hollow = dict(color=plots.PLANTED), dict(color=plots.PLANTED, mfc="white")
+            blue, hollow = (
+                dict(color=plots.PLANTED),
+                dict(color=plots.PLANTED, mfc="white"),
+            )
             looks = {f"repeated {both.times.max()} times": (top, blue)}
             looks |= {"never (controls)": (never, hollow)}
             _completions(axs[-1, 0], top, "openml-diabetes", looks)
-            axs[-1, 0].set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
+            axs[-1, 0].set_title(
+                "OpenML Diabetes, rows that SmolLM2 was fine-tuned on"
+            )
     n = f"{m.n.min():.0f} queries a feature"
     caption = (
         "Share of completions that some row of the data has after the same beginning. Grey: what draws from the column "
@@ -221,7 +327,13 @@ def _sampled(measured):
     own, known = _asked(measured), select(measured, part="known_sample")
     out = [(*_who(own), own)]
     if "text" in known and known.text.notna().any():
-        out.append(("fine-tuned on 20 rows", plots.PLANTED, known.assign(part="sample")))
+        out.append(
+            (
+                "fine-tuned on 20 rows",
+                plots.PLANTED,
+                known.assign(part="sample"),
+            )
+        )
     return out
 
 
@@ -233,24 +345,45 @@ def _densities(ax, real, drawn):
         v = pd.to_numeric(column, errors="coerce").dropna()
         inside = v[v.between(bins[0], bins[-1])]
         if len(inside):
-            ax.hist(inside, bins, density=True, histtype="step", lw=1.4, color=color)
-        look = dict(color=color, ha="right", va="bottom", fontsize=7, transform=ax.transAxes)
-        ax.text(1, 1.02 + 0.13 * k, f"{len(v) - len(inside)} of {len(v)} outside", **look)
+            ax.hist(
+                inside, bins, density=True, histtype="step", lw=1.4, color=color
+            )
+        look = dict(
+            color=color,
+            ha="right",
+            va="bottom",
+            fontsize=7,
+            transform=ax.transAxes,
+        )
+        ax.text(
+            1,
+            1.02 + 0.13 * k,
+            f"{len(v) - len(inside)} of {len(v)} outside",
+            **look,
+        )
 
 
 def fig2(measured, reported, dataset="california-housing"):
     "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
     m = select(_asked(measured), part="sample", dataset=dataset)
     if not len(m):
-        return plots.placeholder(f"samples of {dataset} at several temperatures: not measured")
+        return plots.placeholder(
+            f"samples of {dataset} at several temperatures: not measured"
+        )
     temps, real = sorted(m.temperature.unique()), data.load(dataset).typed()
     who = _sampled(measured)
     with plots.style():
-        fig, axs = plt.subplots(len(_FEATURES2), len(temps), figsize=(7.4, 6), squeeze=False)
+        fig, axs = plt.subplots(
+            len(_FEATURES2), len(temps), figsize=(7.4, 6), squeeze=False
+        )
         for j, temp in enumerate(temps):
-            drawn = [(c, knowledge.read_samples(r, dataset, temp)) for _, c, r in who]
+            drawn = [
+                (c, knowledge.read_samples(r, dataset, temp)) for _, c, r in who
+            ]
             for ax, f in zip(axs[:, j], _FEATURES2):
-                _densities(ax, real[f], [(color, rows[f]) for color, rows in drawn])
+                _densities(
+                    ax, real[f], [(color, rows[f]) for color, rows in drawn]
+                )
                 ax.set(yticks=[], ylabel=f.replace("_", "\n") if j == 0 else "")
                 ax.locator_params(axis="x", nbins=3)
             axs[0][j].set_title(f"temperature {temp:g}\n\n", loc="left")
@@ -272,34 +405,55 @@ def _matrices(measured, datasets):
     if not have:
         return plots.placeholder("zero-knowledge samples: not measured")
     who = [w for w in _sampled(measured) if set(have) & set(w[2].dataset)]
-    found = wide(own, "correlation", part="conditional_distribution").set_index("dataset")
+    found = wide(own, "correlation", part="conditional_distribution").set_index(
+        "dataset"
+    )
     with plots.style():
         size = 2.2 * len(have) + 0.9, 1.9 * (1 + len(who)) + 1.4
-        fig, axs = plt.subplots(1 + len(who), len(have), figsize=size, squeeze=False)
+        fig, axs = plt.subplots(
+            1 + len(who), len(have), figsize=size, squeeze=False
+        )
         for j, d in enumerate(have):
             t = data.load(d)
             real = t.typed().select_dtypes("number").corr()
-            _matrix(axs[0][j], real, "in the data" * (j == 0), [f[:16] for f in real])
+            _matrix(
+                axs[0][j],
+                real,
+                "in the data" * (j == 0),
+                [f[:16] for f in real],
+            )
             axs[0][j].set_title(_PEOPLE[d])
             for i, (name, _, rows) in enumerate(who, 1):
                 drawn, label = knowledge.read_samples(rows, d), name * (j == 0)
                 if len(drawn) < 30:
-                    few = f"{len(drawn)} valid samples" if len(drawn) else "not asked"
+                    few = (
+                        f"{len(drawn)} valid samples"
+                        if len(drawn)
+                        else "not asked"
+                    )
                     axs[i][j].text(0.5, 0.5, few, ha="center", fontsize=8)
-                    axs[i][j].set(xticks=[], yticks=[], ylabel=label, frame_on=False)
+                    axs[i][j].set(
+                        xticks=[], yticks=[], ylabel=label, frame_on=False
+                    )
                     continue
                 _matrix(axs[i][j], knowledge.matrices(t, drawn)[1], label)
                 if i == 1 and d in found.index:
                     r = found.loc[d]
-                    title = f"r = {r.correlation:.2f} ({r.low:.2f} to {r.high:.2f})"
+                    title = (
+                        f"r = {r.correlation:.2f} ({r.low:.2f} to {r.high:.2f})"
+                    )
                     axs[i][j].set_title(title, fontsize=8)
-        fig.colorbar(axs[0][0].collections[0], ax=axs, shrink=0.4, label="Pearson's r")
+        fig.colorbar(
+            axs[0][0].collections[0], ax=axs, shrink=0.4, label="Pearson's r"
+        )
     caption = (
         "Correlations of numeric features in the data and in zero-knowledge samples at temperature 0.7. r: correlation of "
         "the two matrices, with the interval of samples drawn anew; features are in the order of the top row. Samples with "
         "fewer than 30 valid rows give no matrix."
     )
-    return plots.finish(fig, "Correlations in the data and in samples", plots.foot(own), caption)
+    return plots.finish(
+        fig, "Correlations in the data and in samples", plots.foot(own), caption
+    )
 
 
 def _matrix(ax, r, label, names=False):
@@ -314,7 +468,9 @@ def _matrix(ax, r, label, names=False):
 
 def fig3(measured, reported=None):
     "Figure 3: correlations for data sets with different results in Table 1"
-    return _matrices(measured, ["california-housing", "titanic", "scikit-diabetes"])
+    return _matrices(
+        measured, ["california-housing", "titanic", "scikit-diabetes"]
+    )
 
 
 def fig4(measured, reported=None):
@@ -324,7 +480,9 @@ def fig4(measured, reported=None):
 
 def fig5(measured, reported=None):
     "Figure 5: correlations, other data sets"
-    return _matrices(measured, ["adult", "california-housing", "scikit-diabetes"])
+    return _matrices(
+        measured, ["adult", "california-housing", "scikit-diabetes"]
+    )
 
 # %% ../../nbs/tabular/figures.ipynb #8d8eb305
 def _by_table(ax, measured, reported):
@@ -335,14 +493,33 @@ def _by_table(ax, measured, reported):
     )
     p = select(reported, where="Table 4", what="row_completion")
     p = with_ends(p[p.k.notna()])
-    hollow = {k: v for k, v in plots.HOLLOW.items() if k != "ls"}  # `errorbar` draws no line
-    looks = {f"{m} (paper)": (p[p.model == m], hollow | dict(marker=x)) for m, x in zip(GPTS, "so")}
+    hollow = {
+        k: v for k, v in plots.HOLLOW.items() if k != "ls"
+    }  # `errorbar` draws no line
+    looks = {
+        f"{m} (paper)": (p[p.model == m], hollow | dict(marker=x))
+        for m, x in zip(GPTS, "so")
+    }
     looks[who] = own.assign(value=own.rate), dict(color=color, ms=5)
     for (label, (g, kw)), dy in zip(looks.items(), (-0.24, 0, 0.24)):
         at = [_NAMES.index(d) + dy for d in g.dataset]
-        plots.errorbar(ax, g.assign(at=at), "at", across=True, label=label, **kw)
-    ax.axvspan(0.1, 0.25, color=plots.GREY, alpha=0.25, lw=0, zorder=0, label="neither ✓ nor ✗")
-    ax.set(title="next row, by data set", xlabel="share completed verbatim", xlim=(-0.03, 1.03))
+        plots.errorbar(
+            ax, g.assign(at=at), "at", across=True, label=label, **kw
+        )
+    ax.axvspan(
+        0.1,
+        0.25,
+        color=plots.GREY,
+        alpha=0.25,
+        lw=0,
+        zorder=0,
+        label="neither ✓ nor ✗",
+    )
+    ax.set(
+        title="next row, by data set",
+        xlabel="share completed verbatim",
+        xlim=(-0.03, 1.03),
+    )
     ax.set_yticks(range(len(_NAMES)), _PEOPLE.values())
     ax.set_ylim(len(_NAMES) - 0.5, -0.5)
     ax.legend(loc="lower right")
@@ -362,13 +539,19 @@ def _by_dose(ax, counts):
 
 def fig_x_found(measured, reported):
     "Rows completed verbatim: paper beside ours, and a model fine-tuned with known repetitions"
-    own, known = _asked(measured), select(measured, part="truth", test="row_completion")
+    own, known = (
+        _asked(measured),
+        select(measured, part="truth", test="row_completion"),
+    )
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), width_ratios=[3, 2])
         _by_table(axs[0], own, reported)
         if len(known):
             _by_dose(axs[1], recall(known))
-        axs[1].set(title="fine-tuned, by number of repetitions", ylabel="share completed verbatim")
+        axs[1].set(
+            title="fine-tuned, by number of repetitions",
+            ylabel="share completed verbatim",
+        )
     caption = (
         "Left: share of next rows reproduced verbatim; hollow: Table 4 of the paper, filled: ours. An interval right "
         "of the grey band is a ✓, one left of it a ✗. Right: the same test on a model that was fine-tuned on known rows, by "
@@ -383,26 +566,48 @@ def fig_x_eyes(measured, reported=None):
     rows = pooled_eyes(select(measured, part="eyes"))
     m = recall(rows, "eyes")
     if not len(m):
-        return plots.placeholder("what the tests find in the form of Table 1: not measured")
-    tests, doses = [t for t in OF_MEMORY if t in set(m.test)], sorted(m.times.unique())
+        return plots.placeholder(
+            "what the tests find in the form of Table 1: not measured"
+        )
+    tests, doses = (
+        [t for t in OF_MEMORY if t in set(m.test)],
+        sorted(m.times.unique()),
+    )
     colors = plots.dose_colors(doses)
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.5, 3))
         for j, d in enumerate(doses):
             g = m[m.times == d]
-            at = [tests.index(t) + 0.22 * (j - (len(doses) - 1) / 2) for t in g.test]
+            at = [
+                tests.index(t) + 0.22 * (j - (len(doses) - 1) / 2)
+                for t in g.test
+            ]
             label = f"{d} times" if d else "never (controls)"
-            plots.errorbar(ax, g.assign(at=at), "at", color=colors[d], ms=6, label=label)
+            plots.errorbar(
+                ax, g.assign(at=at), "at", color=colors[d], ms=6, label=label
+            )
         ax.axhline(POWER, color=plots.GREY, lw=0.8, ls=":")
-        ax.set(ylim=(-0.04, 1.04), ylabel="share found", xlim=(-0.5, len(tests) - 0.5))
+        ax.set(
+            ylim=(-0.04, 1.04),
+            ylabel="share found",
+            xlim=(-0.5, len(tests) - 0.5),
+        )
         ax.set_xticks(range(len(tests)), [MEMORY_TESTS[t] for t in tests])
-        ax.legend(title="repeated in each form", loc="upper left", bbox_to_anchor=(1, 1))
+        ax.legend(
+            title="repeated in each form",
+            loc="upper left",
+            bbox_to_anchor=(1, 1),
+        )
     caption = (
         "Share of known rows found, in the same mode, with the same examples and sizes as in Table 1; of the header test a "
         "point is one split, and the test fails only where all four do. Controls are rows of the same files, not in training; a "
         "control whose first token is right was guessed."
     )
-    foot = plots.foot(rows, f"{m.n.min():.0f} to {m.n.max():.0f} a point", "95 % Clopper-Pearson")
+    foot = plots.foot(
+        rows,
+        f"{m.n.min():.0f} to {m.n.max():.0f} a point",
+        "95 % Clopper-Pearson",
+    )
     return plots.finish(fig, "Recall in the form of Table 1", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #8d60da16
@@ -412,18 +617,32 @@ def fig_x_exposure(measured, reported=None):
     m = select(own, quantity="rate", dataset=_NAMES) if len(own) else own
     if not len(m):
         return plots.placeholder("what exposure does to accuracy: not measured")
-    m = select(m, model=m.groupby("model").dataset.nunique().idxmax())  # the one with most tables
-    sets, doses = [d for d in _NAMES if d in set(m.dataset)][::-1], sorted(m.times.unique())
-    looks = dict(planted=("after fine-tuning", plots.PLANTED), base=("before", plots.REAL))
+    m = select(
+        m, model=m.groupby("model").dataset.nunique().idxmax()
+    )  # the one with most tables
+    sets, doses = (
+        [d for d in _NAMES if d in set(m.dataset)][::-1],
+        sorted(m.times.unique()),
+    )
+    looks = dict(
+        planted=("after fine-tuning", plots.PLANTED),
+        base=("before", plots.REAL),
+    )
     with plots.style():
-        fig, axs = plt.subplots(1, len(sets), figsize=(7, 2.8), sharey=True, squeeze=False)
+        fig, axs = plt.subplots(
+            1, len(sets), figsize=(7, 2.8), sharey=True, squeeze=False
+        )
         for ax, d in zip(axs[0], sets):
             for dx, (item, (label, color)) in zip((-0.08, 0.08), looks.items()):
                 g = select(m, dataset=d, item=item)
                 g = g.assign(at=[doses.index(t) + dx for t in g.times])
                 plots.errorbar(ax, g, "at", color=color, ms=5, label=label)
             ax.set_xticks(range(len(doses)), [f"{t:.0f}" for t in doses])
-            ax.set(title=_PEOPLE[d], xlabel="number of repetitions (0: controls)", ylim=(0, 1.03))
+            ax.set(
+                title=_PEOPLE[d],
+                xlabel="number of repetitions (0: controls)",
+                ylim=(0, 1.03),
+            )
         axs[0][0].set_ylabel("accuracy")
         axs[0][0].legend(loc="lower left")
     caption = (

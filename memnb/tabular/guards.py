@@ -25,7 +25,10 @@ from .prompting import load_table
 # %% ../../nbs/tabular/guards.ipynb #a1148932
 def _step(two_above, above):
     "The cell above with its last number moved by the last difference, or as it is"
-    a, b = (re.fullmatch(r"(.*?)(\d{1,15}(?:\.\d+)?)(\D*)", x, re.S) for x in (two_above, above))
+    a, b = (
+        re.fullmatch(r"(.*?)(\d{1,15}(?:\.\d+)?)(\D*)", x, re.S)
+        for x in (two_above, above)
+    )
     if not a or not b or (a[1], a[3]) != (b[1], b[3]):
         return above
     digits = max(len(x[2].partition(".")[2]) for x in (a, b))
@@ -38,9 +41,16 @@ def _cell_guesses(column) -> tuple:
     for above, x in pairwise(column):
         often[above] += 1
         mode.append(often.most_common(1)[0][0])
-        after.append(follows[above].most_common(1)[0][0] if follows[above] else above)
+        after.append(
+            follows[above].most_common(1)[0][0] if follows[above] else above
+        )
         follows[above][x] += 1
-    return column[1:-1], [*map(_step, column, column[1:-1])], mode[1:], after[1:]
+    return (
+        column[1:-1],
+        [*map(_step, column, column[1:-1])],
+        mode[1:],
+        after[1:],
+    )
 
 
 @once
@@ -51,21 +61,30 @@ def _guessed_rows(t):
     for f in few:
         column = few[f].str.strip().tolist()
         each = [np.equal(g, column[2:]) for g in _cell_guesses(column)]
-        a, b = (max(each, key=lambda r: r[s].sum()) for s in (slice(half, None), slice(half)))
-        right.append([*a[:half], *b[half:]])  # by the guess that suits the other half
+        a, b = (
+            max(each, key=lambda r: r[s].sum())
+            for s in (slice(half, None), slice(half))
+        )
+        right.append(
+            [*a[:half], *b[half:]]
+        )  # by the guess that suits the other half
     return np.concatenate([[False] * 2, np.all(right, axis=0)])
 
 
 def row_guess(t) -> dict:
     "Share of rows that a guess gives verbatim: value, n, for `entry`"
     right = _guessed_rows(t)[2:]
-    return dict(value=float(right.mean()) if len(right) else float("nan"), n=len(right))
+    return dict(
+        value=float(right.mean()) if len(right) else float("nan"), n=len(right)
+    )
 
 
 def line_guess(t, splits) -> int:
     "Lines of the header test that need no memory: most lines one after the other, from a cut or from the next line on, that a guess gives"
     right = [*_guessed_rows(t), False]
-    starts = [s - k for s in splits for k in (2, 1) if s - k < len(right)]  # line s is row s - 2
+    starts = [
+        s - k for s in splits for k in (2, 1) if s - k < len(right)
+    ]  # line s is row s - 2
     return max((right[i:].index(False) for i in starts), default=0)
 
 # %% ../../nbs/tabular/guards.ipynb #ec468ab1
@@ -78,22 +97,39 @@ def _moved(column, typed, rng):
     if typed.nunique() <= (min(10, 0.5 * n) if number else 0.5 * n):
         return column
     filled = cells[typed.notna()]
-    if not number or not filled.str.fullmatch(r"[-+.\d]+").all() or typed.abs().max() > 1e15:
+    if (
+        not number
+        or not filled.str.fullmatch(r"[-+.\d]+").all()
+        or typed.abs().max() > 1e15
+    ):
         k = rng.randint(1, max(1, n - 1))
         return [*column[k:], *column[:k]]
     digits = filled.str.partition(".")[2].str.len()
     most, x = int(digits.max()), typed[filled.index]
     unit = 10.0**-most
-    by = max(1, round(rng.uniform(0.02, 0.2) * max(np.ptp(x), unit) / unit)) * unit
+    by = (
+        max(1, round(rng.uniform(0.02, 0.2) * max(np.ptp(x), unit) / unit))
+        * unit
+    )
     moved = [f"{v:.{most}f}" for v in x + by]
-    moved = [m if d == most else m.rstrip("0").rstrip(".") for m, d in zip(moved, digits)]
+    moved = [
+        m if d == most else m.rstrip("0").rstrip(".")
+        for m, d in zip(moved, digits)
+    ]
     return pd.Series(moved, filled.index).reindex(cells.index).fillna(cells)
 
 
 def _renamed(column, typed, rng):
     "A column of few values in which each value stands for another one, the next but so many in their order"
     cells = column.str.strip()
-    order = typed.where(cells != "").groupby(cells).first().dropna().sort_values().index.tolist()
+    order = (
+        typed.where(cells != "")
+        .groupby(cells)
+        .first()
+        .dropna()
+        .sort_values()
+        .index.tolist()
+    )
     if len(order) < 2:
         return column
     k = rng.randint(1, len(order) - 1)
@@ -108,18 +144,31 @@ def _with_cells(t, df):
         csv.writer(out, delimiter=t.sep, lineterminator="").writerow(cells)
         return out.getvalue()
 
-    return replace(t, rows=[line(r) for r in df.values], df=df.reset_index(drop=True))
+    return replace(
+        t, rows=[line(r) for r in df.values], df=df.reset_index(drop=True)
+    )
 
 
 @once
 def shifted_twin(t, seed: int = 0):
     "The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed: data.Table whose rows nobody has seen, if it can be made: see `changed`"
-    rng, df, typed = random.Random(f"{t.name} {seed} twin"), t.df.copy(), t.typed()
+    rng, df, typed = (
+        random.Random(f"{t.name} {seed} twin"),
+        t.df.copy(),
+        t.typed(),
+    )
     free = [f for f in t.names if f != t.target or f == t.unique]
     for f in free:
         df[f] = _moved(df[f], typed[f], rng)
-    twin, numbers = _with_cells(t, df), [f for f in free if typed[f].dtype.kind in "if"]
-    for names in (numbers, free, t.names):  # columns of few values, as many as it takes
+    twin, numbers = (
+        _with_cells(t, df),
+        [f for f in free if typed[f].dtype.kind in "if"],
+    )
+    for names in (
+        numbers,
+        free,
+        t.names,
+    ):  # columns of few values, as many as it takes
         if changed(t, twin) >= NEW_TWIN:
             break
         for f in names:
@@ -133,7 +182,9 @@ def changed(t, twin, rows: int = 6) -> float:
     "How much of a table its twin changes: where no such rows follow each other in the table: share of places"
 
     def runs(x):
-        return [tuple(x.rows[max(0, i + 1 - rows) : i + 1]) for i in range(len(x))]
+        return [
+            tuple(x.rows[max(0, i + 1 - rows) : i + 1]) for i in range(len(x))
+        ]
 
     old = set(runs(t))
     return sum(r not in old for r in runs(twin)) / len(twin)
@@ -141,7 +192,12 @@ def changed(t, twin, rows: int = 6) -> float:
 
 def changed_cells(t, twin) -> float:
     "How many of the nearly unique cells of a table its twin changes: share of rows"
-    return float((t.df[t.unique].str.strip().values != twin.df[t.unique].str.strip().values).mean())
+    return float(
+        (
+            t.df[t.unique].str.strip().values
+            != twin.df[t.unique].str.strip().values
+        ).mean()
+    )
 
 # %% ../../nbs/tabular/guards.ipynb #bb86cc6e
 def against_twin(result, twin) -> dict:
@@ -153,7 +209,10 @@ def against_twin(result, twin) -> dict:
     same = "item" in a and "item" in b
     both = a.merge(b, on="item", suffixes=("", "_twin")) if same else a[:0]
     if len(both) >= 0.8 * min(len(a), n):
-        up, down = int((both.ok & ~both.ok_twin).sum()), int((~both.ok & both.ok_twin).sum())
+        up, down = (
+            int((both.ok & ~both.ok_twin).sum()),
+            int((~both.ok & both.ok_twin).sum()),
+        )
         p = sign_test(up, up + down, "greater")
     else:
         p = fisher((k, n), (int(a.ok.sum()), len(a)), "greater")
@@ -164,12 +223,27 @@ def against_twin(result, twin) -> dict:
 def unique_values(dataset):
     "How unique is the nearly unique feature, and is it tied to another one? long rows: share of `distinct` values; largest rank `correlation_other`, with `other`"
     t = load_table(dataset)
-    ranks = {f: s if s.dtype.kind in "if" else s.astype(str) for f, s in t.typed().items()}
-    ranks = pd.DataFrame({f: s.rank() for f, s in ranks.items() if s.nunique() > 1})
-    numbers, about = dict(distinct=proportion(t.df[t.unique].nunique(), len(t))), {}
+    ranks = {
+        f: s if s.dtype.kind in "if" else s.astype(str)
+        for f, s in t.typed().items()
+    }
+    ranks = pd.DataFrame(
+        {f: s.rank() for f, s in ranks.items() if s.nunique() > 1}
+    )
+    numbers, about = (
+        dict(distinct=proportion(t.df[t.unique].nunique(), len(t))),
+        {},
+    )
     if t.unique in ranks:
-        r = ranks.drop(columns=t.unique).corrwith(ranks[t.unique]).abs().dropna()
+        r = (
+            ranks.drop(columns=t.unique)
+            .corrwith(ranks[t.unique])
+            .abs()
+            .dropna()
+        )
         if len(r):
             numbers["correlation_other"] = dict(value=float(r.max()), n=len(t))
             about["other"] = r.idxmax()
-    return entry("unique_feature", t.name, "rows", numbers, feature=t.unique, **about)
+    return entry(
+        "unique_feature", t.name, "rows", numbers, feature=t.unique, **about
+    )

@@ -16,15 +16,34 @@ from .. import data, results
 from ..data import once
 from ..lm import needs
 from . import prompting
-from .counting import answered, counted, entry, joined, mean_of, per_query, proportion
+from memnb.tabular.counting import (
+    answered,
+    counted,
+    entry,
+    joined,
+    mean_of,
+    per_query,
+    proportion,
+)
 from .method import tails
-from .prompting import SYSTEM, answers, load_table, other_sets, parse, prompts, spell
+from memnb.tabular.prompting import (
+    SYSTEM,
+    answers,
+    load_table,
+    other_sets,
+    parse,
+    prompts,
+    spell,
+)
 
 # %% ../../nbs/tabular/knowledge.ipynb #6387cea9
 def _ask_names(t):
     "Question about the names of a table, and the names that are missing"
     k = max(1, len(t.names) // 4)
-    return f"Dataset: {t.title}. Feature Names: {', '.join(t.names[:k])}", t.names[k:]
+    return (
+        f"Dataset: {t.title}. Feature Names: {', '.join(t.names[:k])}",
+        t.names[k:],
+    )
 
 
 def names_prompt(t, others, mode):
@@ -43,10 +62,16 @@ def feature_names(model, dataset, sets: int = 5, mode: str = None):
     rest = [f for f in missing if prompting.plain_name(f) not in shown]
     p, likely = names_prompt(t, others, mode), [", ".join(missing)]
     said = answers(
-        model, mode, [p], likely, max_tokens=prompting.budget(*likely, model=model) + 20
+        model,
+        mode,
+        [p],
+        likely,
+        max_tokens=prompting.budget(*likely, model=model) + 20,
     )[0]
     ok, read = prompting.read_names(said, rest), bool(said.strip())
-    return per_query("feature_names", t, rest, said, ok, [said] * len(rest), readable=read)
+    return per_query(
+        "feature_names", t, rest, said, ok, [said] * len(rest), readable=read
+    )
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
 def sample_prompt(t, others, mode, seed=0):
@@ -62,20 +87,39 @@ def sample_prompt(t, others, mode, seed=0):
 
 @needs("generate")
 def sample(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    n: int = 25,  # samples
-    temperature: float = 0.7,  # of the sampling
-    sets: int = 5,  # other data sets shown as solved examples
-    seed: int = 0,  # seed of the sampling and of the rows shown
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame of text, a row a sample that was not refused; NaN: no value; attrs['said']: all answers
-    "Rows drawn from what a model knows of a data set"
+    model,
+    dataset,
+    n: int = 25,
+    temperature: float = 0.7,
+    sets: int = 5,
+    seed: int = 0,
+    mode: str = None,
+):
+    """Rows drawn from what a model knows of a data set
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: samples
+        temperature: of the sampling
+        sets: other data sets shown as solved examples
+        seed: seed of the sampling and of the rows shown
+        mode: 'chat' or 'completion'; default: the model's
+
+    Returns:
+        DataFrame of text, a row a sample that was not refused; NaN: no value;
+        attrs['said']: all answers
+    """
     prompting.check_count(n, "samples")
     t = load_table(dataset)
     p = sample_prompt(t, other_sets(t, sets), mode or model.mode, seed)
-    likely = [spell(r, t.names) for _, r in prompting.random_rows(t, 50, seed).iterrows()]
-    how = dict(temperature=temperature, seed=seed, stop=["\n"])  # one line, whatever the mode
+    likely = [
+        spell(r, t.names)
+        for _, r in prompting.random_rows(t, 50, seed).iterrows()
+    ]
+    how = dict(
+        temperature=temperature, seed=seed, stop=["\n"]
+    )  # one line, whatever the mode
     said = answers(model, mode, [p] * n, likely, 0, **how)
     found = [parse(s, t.names) for s in said if not hasattr(s, "reason")]
     out = pd.DataFrame(found, columns=t.names)
@@ -92,9 +136,16 @@ def kept_samples(dataset, drawn, temperature: float):
     "Samples as rows, so that a statistic can be made of them later: long rows, a row a sample: `text`, and whether it is valid"
     t, valid = load_table(dataset), drawn.index.isin(valid_samples(drawn).index)
     rows = [spell(r, r.dropna().index) for _, r in drawn.iterrows()]
-    about = dict(part="sample", dataset=t.name, unit="samples", temperature=temperature)
+    about = dict(
+        part="sample", dataset=t.name, unit="samples", temperature=temperature
+    )
     each = [dict(value=float(v), text=s) for s, v in zip(rows, valid)]
-    return joined([entry(item=str(i), numbers=dict(valid=x), **about) for i, x in enumerate(each)])
+    return joined(
+        [
+            entry(item=str(i), numbers=dict(valid=x), **about)
+            for i, x in enumerate(each)
+        ]
+    )
 
 
 def read_samples(rows, dataset, temperature: float = 0.7):
@@ -119,15 +170,24 @@ def forms(column) -> set:
     "What counts as well written in a column: the forms of its values, and of categories the values themselves"
     values = column.str.strip()
     wide = values.nunique() > 0.5 * len(values)
-    return {f if (f := form(v)) != "text" or wide else v for v in values.unique()}
+    return {
+        f if (f := form(v)) != "text" or wide else v for v in values.unique()
+    }
 
 
 def feature_values(dataset, drawn):
     "Are sampled values written as in the data? DataFrame, one row a value that a sample gives"
     t = load_table(dataset)
     known = {f: forms(t.df[f]) for f in t.names}
-    d = drawn[t.names].melt(var_name="feature", value_name="said").dropna(ignore_index=True)
-    ok = [form(v) in known[f] or str(v).strip() in known[f] for f, v in zip(d.feature, d.said)]
+    d = (
+        drawn[t.names]
+        .melt(var_name="feature", value_name="said")
+        .dropna(ignore_index=True)
+    )
+    ok = [
+        form(v) in known[f] or str(v).strip() in known[f]
+        for f, v in zip(d.feature, d.said)
+    ]
     return per_query("feature_values", t, "", d.said, ok, feature=d.feature)
 
 # %% ../../nbs/tabular/knowledge.ipynb #2722d960
@@ -143,7 +203,10 @@ def feature_distribution(dataset, drawn):
     "Is the likeliest value the mode of the data? DataFrame, one row a feature"
     t, rows = load_table(dataset), []
     for f in t.names:
-        count, said = one_spelling(t.df[f]).value_counts(), one_spelling(drawn[f]).dropna()
+        count, said = (
+            one_spelling(t.df[f]).value_counts(),
+            one_spelling(drawn[f]).dropna(),
+        )
         modes = list(count.index[count == count.iloc[0]])
         likely = said.mode().iloc[0] if len(said) else ""
         if count.iloc[0] <= max(1, 0.01 * len(t)):
@@ -151,7 +214,9 @@ def feature_distribution(dataset, drawn):
         rows.append((f, likely if likely in modes else modes[0], likely))
     d = pd.DataFrame(rows, columns=["feature", "truth", "said"])
     ok = d.truth == d.said
-    return per_query("feature_distribution", t, d.truth, d.said, ok, feature=d.feature)
+    return per_query(
+        "feature_distribution", t, d.truth, d.said, ok, feature=d.feature
+    )
 
 # %% ../../nbs/tabular/knowledge.ipynb #e15a01db
 def _correlations(x):
@@ -161,7 +226,9 @@ def _correlations(x):
 def _numbers(dataset, drawn):
     "The numeric features of the data and of samples: two DataFrames of numbers"
     real = load_table(dataset).typed().select_dtypes("number")
-    return real, drawn[real.columns].apply(pd.to_numeric, errors="coerce").astype(float)
+    return real, drawn[real.columns].apply(
+        pd.to_numeric, errors="coerce"
+    ).astype(float)
 
 
 def matrices(dataset, drawn):
@@ -176,23 +243,36 @@ def _alike(a, b):
     return float(np.corrcoef(a, b)[0, 1]) if b.std() > 0 else 0.0
 
 
-def conditional_distribution(dataset, drawn, resamples: int = 999, seed: int = 0):
+def conditional_distribution(
+    dataset, drawn, resamples: int = 999, seed: int = 0
+):
     """Do the samples have the correlations of the data?
 
     Long rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
     No rows for fewer than 30 samples or three numeric features.
     """
-    (real, x), n, rng = _numbers(dataset, drawn), len(drawn), np.random.default_rng(seed)
+    (real, x), n, rng = (
+        _numbers(dataset, drawn),
+        len(drawn),
+        np.random.default_rng(seed),
+    )
     if n < 30 or len(real.columns) < 3:
         return joined([])
     a, b = real.corr().values, _correlations(x).values
     again = (x.iloc[rng.integers(n, size=n)] for _ in range(resamples))
-    low, high = np.quantile([_alike(a, _correlations(m).values) for m in again], [0.025, 0.975])
-    seen, names = _alike(a, b), (rng.permutation(len(b)) for _ in range(resamples))
+    low, high = np.quantile(
+        [_alike(a, _correlations(m).values) for m in again], [0.025, 0.975]
+    )
+    seen, names = (
+        _alike(a, b),
+        (rng.permutation(len(b)) for _ in range(resamples)),
+    )
     higher = sum(_alike(a, b[np.ix_(k, k)]) >= seen - 1e-12 for k in names)
     p = dict(value=(1 + higher) / (1 + resamples), n=n)
     found = dict(correlation=dict(value=seen, low=low, high=high, n=n), p=p)
-    return entry("conditional_distribution", load_table(dataset).name, "samples", found)
+    return entry(
+        "conditional_distribution", load_table(dataset).name, "samples", found
+    )
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
 def _common_features(t) -> list:
@@ -210,19 +290,35 @@ def _beginning(t, row, i):
 
 @needs("generate")
 def conditional_completion(
-    model, dataset, n=25, features: list = None, sets=5, seed=0, mode=None, rows: list = None
+    model,
+    dataset,
+    n=25,
+    features: list = None,
+    sets=5,
+    seed=0,
+    mode=None,
+    rows: list = None,
 ):
     "Can the model continue a row with a value that occurs in the data? DataFrame, one row a query; `base` is the marginal's chance to be valid"
     prompting.check_count(n)
     t, parts, mode = load_table(dataset), [], mode or model.mode
     others, cells = other_sets(t, sets), t.df.apply(one_spelling)
-    rows = prompting.random_rows(t, n, seed) if rows is None else t.df.loc[rows][:n]
+    rows = (
+        prompting.random_rows(t, n, seed)
+        if rows is None
+        else t.df.loc[rows][:n]
+    )
     solved = [(s, prompting.random_rows(s, 1, seed).iloc[0]) for s in others]
     for f in listify(features) or _common_features(t):
         if f not in t.names[1:]:
-            raise ValueError(f"{f!r} is not a feature of {t.name} with another one before it")
+            raise ValueError(
+                f"{f!r} is not a feature of {t.name} with another one before it"
+            )
         i, d = t.names.index(f), len(t.names)
-        shots = [_beginning(s, row, max(1, i * len(s.names) // d)) for s, row in solved]
+        shots = [
+            _beginning(s, row, max(1, i * len(s.names) // d))
+            for s, row in solved
+        ]
         asked = [_beginning(t, r, i)[0] for _, r in rows.iterrows()]
         ps = prompts(mode, SYSTEM["observation"], shots, asked, ", ", f"{f} =")
         likely = [spell(r, [f]) for _, r in rows.iterrows()]
@@ -234,7 +330,11 @@ def conditional_completion(
         marginal = column.value_counts(normalize=True)
         spelled = one_spelling(pd.Series(said, dtype=object)).fillna("nan")
         ok = [r and w in v for r, w, v in zip(readable, spelled, valid)]
-        more = dict(feature=f, base=[marginal[list(v)].sum() for v in valid], readable=readable)
+        more = dict(
+            feature=f,
+            base=[marginal[list(v)].sum() for v in valid],
+            readable=readable,
+        )
         more["item"] = [f"row {j}" for j in rows.index]
         about = "conditional_completion", t, rows[f].values, said, ok, got
         parts.append(per_query(*about, **more))
@@ -243,7 +343,10 @@ def conditional_completion(
 
 def _begun_value(answer, f, t):
     "The value that goes on behind `feature =`, and whether it could be read"
-    number, again = t.typed()[f].dtype.kind in "if", re.match(rf"\s*{re.escape(f)}\s*[=:]", answer)
+    number, again = (
+        t.typed()[f].dtype.kind in "if",
+        re.match(rf"\s*{re.escape(f)}\s*[=:]", answer),
+    )
     text = answer if again else f"{f} = {answer}"
     if not t.df[f].str.contains(",").any():
         text = text.split(",")[0]
@@ -260,14 +363,21 @@ def completion_rates(result, part: str = "conditional_completion", **keys):
     parts, name = [], result.dataset.iloc[0]
     for f, g in result.groupby("feature", sort=False):
         got = answered(g)
-        numbers = counted(g) | dict(baseline=dict(value=got.base.mean(), n=len(got)))
-        each = zip(("p_better", "p_worse"), tails(got.ok, got.base.clip(0, 1).tolist() or [0.0]))
+        numbers = counted(g) | dict(
+            baseline=dict(value=got.base.mean(), n=len(got))
+        )
+        each = zip(
+            ("p_better", "p_worse"),
+            tails(got.ok, got.base.clip(0, 1).tolist() or [0.0]),
+        )
         numbers |= {p: dict(value=x, n=len(got)) for p, x in each}
         parts.append(entry(part, name, "queries", numbers, feature=f, **keys))
     return joined(parts)
 
 # %% ../../nbs/tabular/knowledge.ipynb #d945a3d5
-def conditioning(model, dataset="california-housing", n: int = 25, sets: int = 5, **how):
+def conditioning(
+    model, dataset="california-housing", n: int = 25, sets: int = 5, **how
+):
     "Long rows: `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none"
     t, out = load_table(dataset), []
     for k, item in ((sets, "shown"), (0, "none")):
@@ -317,7 +427,9 @@ def copies(dataset, drawn, most: int = 500, seed: int = 0):
         copied["first_ten"] = proportion(first, int((best == d).sum()))
     if t.unique:  # the same, that feature aside
         rest = [f for f in t.names if f != t.unique]
-        copied["but_unique"] = proportion(int((ngram(t.df[rest], drawn[rest]) == d - 1).sum()), n)
+        copied["but_unique"] = proportion(
+            int((ngram(t.df[rest], drawn[rest]) == d - 1).sum()), n
+        )
     known, given = _cell_codes(t.df, drawn)[1] >= 0, drawn.notna().values
     cells = dict(rate=proportion(int((known & given).sum()), int(given.sum())))
     out = [entry("copied_observations", t.name, "samples", copied)]
@@ -325,4 +437,6 @@ def copies(dataset, drawn, most: int = 500, seed: int = 0):
     for unit, (item, match) in zip(("samples", "rows"), both.items()):
         match = dict(mean=mean_of(match), features=d)
         out.append(entry("best_ngram_match", t.name, unit, match, item=item))
-    return joined([*out, entry("copied_feature_values", t.name, "cells", cells)])
+    return joined(
+        [*out, entry("copied_feature_values", t.name, "cells", cells)]
+    )

@@ -14,9 +14,21 @@ from .. import lm, papers, results
 from ..core import lacking, say
 from ..lm import needs
 from . import guards, knowledge, memorization, planted
-from .counting import answered, counted, entry, joined, proportion, summary
+from memnb.tabular.counting import (
+    answered,
+    counted,
+    entry,
+    joined,
+    proportion,
+    summary,
+)
 from .knowledge import completion_rates, conditional_completion
-from .memorization import feature_completion, header, row_completion, row_queries
+from memnb.tabular.memorization import (
+    feature_completion,
+    header,
+    row_completion,
+    row_queries,
+)
 from .prediction import baselines, label_numbers, predict
 from .prompting import GuardError, load_table, prompt_sizes
 from .rules import by_test, sign
@@ -35,7 +47,9 @@ _STEMS = """table tables data dataset train test val valid file my the a new old
 
 def nameless(t) -> bool:
     "Has a table no name that a model could know it by?"
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", t.title).lower()  # as in trainData
+    words = re.sub(
+        r"(?<=[a-z])(?=[A-Z])", " ", t.title
+    ).lower()  # as in trainData
     return set(re.split(r"[\W_\d]+", words)) - {""} <= set(_STEMS)
 
 
@@ -52,7 +66,10 @@ def _drawn(model, t, n, temp, **ask):
     if n > len(drawn):
         numbers["refused"] = dict(value=n - len(drawn), n=n)
     each = knowledge.kept_samples(t, drawn, temp)
-    return [entry("sampling", t.name, "samples", numbers, temperature=temp), each], valid
+    return [
+        entry("sampling", t.name, "samples", numbers, temperature=temp),
+        each,
+    ], valid
 
 
 def _sampling(model, t, z, ask):
@@ -67,7 +84,9 @@ def _sampling(model, t, z, ask):
     if len(drawn):
         yield from _warm_parts(t, drawn, ask["seed"])
     else:  # no usable samples
-        yield entry("feature_values", t.name, "cells", dict(rate=proportion(0, 0)))
+        yield entry(
+            "feature_values", t.name, "cells", dict(rate=proportion(0, 0))
+        )
 
 
 def _warm_parts(t, drawn, seed):
@@ -80,12 +99,19 @@ def _warm_parts(t, drawn, seed):
 def _figure1(model, t, z, ask):
     "Conditional completion, by feature"
     n, sets = z["values_n"] or z["n"], z["sets"]
-    yield completion_rates(conditional_completion(model, t, n, sets=sets, **ask))
+    yield completion_rates(
+        conditional_completion(model, t, n, sets=sets, **ask)
+    )
 
 
-def _controlled(part, t, numbers, seed, ask, new=guards.changed, unit="queries", **about):
+def _controlled(
+    part, t, numbers, seed, ask, new=guards.changed, unit="queries", **about
+):
     "Rows of a test, and where they look like memory of the shifted twin, if enough of it is new"
-    if sign(results.wide(entry(part, t.name, unit, numbers), "rate").iloc[0]) == "✓":
+    if (
+        sign(results.wide(entry(part, t.name, unit, numbers), "rate").iloc[0])
+        == "✓"
+    ):
         twin = guards.shifted_twin(t, seed)
         share = new(t, twin)
         numbers = numbers | dict(twin_new=dict(value=share, n=len(t)))
@@ -110,13 +136,20 @@ def _row_parts(model, t, z, ask):
     if isinstance(model, lm.Dry):
         return  # the rest asks nothing, or only where rows come back
     room = len(row_queries(t, len(t), z["rows"], shots, seed))
-    numbers = counted(r) | dict(places=room, duplicates=t.duplicates, guess=guards.row_guess(t))
+    numbers = counted(r) | dict(
+        places=room, duplicates=t.duplicates, guess=guards.row_guess(t)
+    )
     yield _controlled("row_completion", t, numbers, seed, control)
     # without them a good guess would look like memory
     if why := lacking(*LEARNERS):
-        say(f"the first-token test needs a guess by classical learners and is left out: {why}")
+        say(
+            f"the first-token test needs a guess by classical learners and is left out: {why}"
+        )
         return
-    base, first = memorization.token_baseline(t, seed=seed), memorization.first_token(t, r)
+    base, first = (
+        memorization.token_baseline(t, seed=seed),
+        memorization.first_token(t, r),
+    )
     best = max(base, key=base.get)
     numbers = counted(first) | dict(baseline=dict(value=base[best], text=best))
     yield entry("first_token", t.name, "queries", numbers)
@@ -160,7 +193,10 @@ def _feature_part(model, t, z, ask):
 
 def _accuracy(model, t, z, ask):
     "Table 2: labels of a language model and of classical learners"
-    if t.target is None or not 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10:
+    if (
+        t.target is None
+        or not 2 <= (t.df[t.target].value_counts() >= 5).sum() <= 10
+    ):
         return  # no label of two to ten classes of at least five rows
     n = z["more"].get("labels", z["values_n"] or z["n"])
     own = predict(model, t, n, min(20, len(t) // 2), **ask)
@@ -169,7 +205,9 @@ def _accuracy(model, t, z, ask):
     numbers = counted(own) | label_numbers(own)
     yield entry("accuracy", t.name, "rows", numbers, item="language model")
     if why := lacking(*LEARNERS):
-        say(f"classical learners, beside which labels are judged, are left out: {why}")
+        say(
+            f"classical learners, beside which labels are judged, are left out: {why}"
+        )
         return
     yield baselines(t, seed=ask["seed"])
 
@@ -191,33 +229,62 @@ def _made(test, model, t, z, ask):
         say(f"{test} is left out: {e}")
 
 
-_TESTS = dict(feature_names=_names, sampling=_sampling, conditional_completion=_figure1)
-_TESTS |= dict(header=_header_part, row_completion=_row_parts, feature_completion=_feature_part)
+_TESTS = dict(
+    feature_names=_names, sampling=_sampling, conditional_completion=_figure1
+)
+_TESTS |= dict(
+    header=_header_part,
+    row_completion=_row_parts,
+    feature_completion=_feature_part,
+)
 _TESTS |= dict(accuracy=_accuracy)
 PARTS = [*_TESTS]
 
 
 @needs("generate")
 def measure(
-    model,  # lm.LM or its name
-    dataset,  # name, path of a csv file, DataFrame or data.Table
-    n: int = None,  # queries a test; default: the preset's
-    samples: int = None,  # zero-knowledge samples; default: the preset's
-    preset: str = "quick",  # prompt sizes, one of PRESETS
-    tests: list = None,  # some of PARTS; default: all
-    title: str = None,  # name under which the world knows the table; default: that of the file
-    seed: int = 0,  # of every random choice
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-    show: bool = True,  # print the signs of Table 1 with their rules
-    values_n: int = None,  # queries of conditional completion (a feature) and of labels; default: n
-    more: dict = None,  # other numbers: of samples by their temperature, of 'labels'
-):  # DataFrame of long rows, see `entry`
-    "All tests of the paper on one data set"
-    z = prompt_sizes(preset, n=n, samples=samples) | dict(values_n=values_n, more=more or {})
+    model,
+    dataset,
+    n: int = None,
+    samples: int = None,
+    preset: str = "quick",
+    tests: list = None,
+    title: str = None,
+    seed: int = 0,
+    mode: str = None,
+    show: bool = True,
+    values_n: int = None,
+    more: dict = None,
+):
+    """All tests of the paper on one data set
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path of a csv file, DataFrame or data.Table
+        n: queries a test; default: the preset's
+        samples: zero-knowledge samples; default: the preset's
+        preset: prompt sizes, one of PRESETS
+        tests: some of PARTS; default: all
+        title: name under which the world knows the table; default: that of the file
+        seed: of every random choice
+        mode: 'chat' or 'completion'; default: the model's
+        show: print the signs of Table 1 with their rules
+        values_n: queries of conditional completion (a feature) and of labels; default:
+            n
+        more: other numbers: of samples by their temperature, of 'labels'
+
+    Returns:
+        DataFrame of long rows, see `entry`
+    """
+    z = prompt_sizes(preset, n=n, samples=samples) | dict(
+        values_n=values_n, more=more or {}
+    )
     ask, tests = dict(seed=seed, mode=mode or model.mode), tests or PARTS
     tests = [tests] if isinstance(tests, str) else tests
     if odd := set(tests) - set(PARTS):
-        raise ValueError(f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}")
+        raise ValueError(
+            f"no test {', '.join(sorted(odd))}: use some of {', '.join(PARTS)}"
+        )
     t = load_table(dataset)
     if title:
         t = replace(t, title=title)
@@ -230,7 +297,11 @@ def measure(
             )
     out = joined([r for test in tests for r in _made(test, model, t, z, ask)])
     if show:
-        _print(by_test(joined([out, shipped_recall(ask["mode"])])).to_string(index=False))
+        _print(
+            by_test(joined([out, shipped_recall(ask["mode"])])).to_string(
+                index=False
+            )
+        )
     return out
 
 # %% ../../nbs/tabular/measuring.ipynb #b4f0cea6
@@ -239,19 +310,28 @@ class Sizes(papers.Sizes):
 
     datasets: list[str] = ["iris"]  # data set names or paths of csv files
     n: int = 2  # queries a test
-    values_n: int = 2  # queries of conditional completion, a feature, and of labels
+    values_n: int = (
+        2  # queries of conditional completion, a feature, and of labels
+    )
     samples: int = 4  # zero-knowledge samples at 0.7, a third of them at 0.2
     more: list = []  # other numbers, as [titanic, 0.7, 3000] of samples, [adult, labels, 850]
     preset: str = "smoke"  # sizes of the prompts: smoke, quick, paper, tabmemcheck, colm_open
     mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
-    temperatures: list[float] = [1.2]  # of Figure 2, beyond the 0.2 and 0.7 of all tables
-    truth: str = "tables"  # planted model on which the tests are tried; '' for none
+    temperatures: list[float] = [
+        1.2
+    ]  # of Figure 2, beyond the 0.2 and 0.7 of all tables
+    truth: str = (
+        "tables"  # planted model on which the tests are tried; '' for none
+    )
     truth_n: int = 2  # queries a test and block of its rows
     # models planted in the forms of the tests: recall, and what exposure buys
     forms: list[str] = []
 
 
-_FIGURE1 = ["adult", "openml-diabetes"]  # data sets that are asked for conditional completion
+_FIGURE1 = [
+    "adult",
+    "openml-diabetes",
+]  # data sets that are asked for conditional completion
 _EYE_N = 20  # queries a block of known rows; of members 15 can be asked for, of twins more
 
 
@@ -264,17 +344,34 @@ def _tables(names):
         except FileNotFoundError:
             if name != "spaceship-titanic":
                 raise
-            say(f"{name} is left out: put Kaggle's train.csv into MEMNB_DATA/spaceship_titanic")
+            say(
+                f"{name} is left out: put Kaggle's train.csv into MEMNB_DATA/spaceship_titanic"
+            )
     return tables
 
 
 def _asked(model, tables, s, seed):
     "Rows of all data sets, and of Figure 2"
     size = dict(n=s.n, samples=s.samples, preset=s.preset, values_n=s.values_n)
-    more = {t.name: {what: n for d, what, n in s.more if d == t.name} for t in tables}
+    more = {
+        t.name: {what: n for d, what, n in s.more if d == t.name}
+        for t in tables
+    }
     for t in tables:
-        tests = [p for p in PARTS if p != "conditional_completion" or t.name in _FIGURE1]
-        yield measure(model, t, tests=tests, seed=seed, show=False, more=more[t.name], **size)
+        tests = [
+            p
+            for p in PARTS
+            if p != "conditional_completion" or t.name in _FIGURE1
+        ]
+        yield measure(
+            model,
+            t,
+            tests=tests,
+            seed=seed,
+            show=False,
+            more=more[t.name],
+            **size,
+        )
         if not isinstance(model, lm.Dry):
             say(f"{t.name} is measured")
     for t in tables:
@@ -282,7 +379,9 @@ def _asked(model, tables, s, seed):
             ask = dict(sets=prompt_sizes(s.preset)["sets"], seed=seed)
             for temp in s.temperatures:
                 n = more[t.name].get(temp, s.samples)
-                yield joined(_drawn(model, t, n, temp, mode=model.mode, **ask)[0])
+                yield joined(
+                    _drawn(model, t, n, temp, mode=model.mode, **ask)[0]
+                )
             yield knowledge.conditioning(model, n=s.samples, **ask)
 
 
@@ -295,7 +394,9 @@ def _ahead(model, ask, **how):
 def _labels(name, few, seed):
     "Labels of known rows, given by the fine-tuned model and by its base"
     ask = dict(name=name, seed=seed) | (dict(n=2, contexts=1) if few else {})
-    both = (lm.load(m, mode="completion") for m in (f"planted:{name}", "smollm2"))
+    both = (
+        lm.load(m, mode="completion") for m in (f"planted:{name}", "smollm2")
+    )
     return [_ahead(m, planted.labels_by_dose, **ask) for m in both]
 
 
@@ -304,8 +405,18 @@ def _known(s, mode, seed):
     few, z = s.preset == "smoke", prompt_sizes(s.preset)
     limit = dict(doses=[64]) if few else {}
     if s.truth:
-        m, k = lm.load(f"planted:{s.truth}"), min(s.truth_n, 2) if few else s.truth_n
-        size = dict(n=k, rows=5, shots=0, chars=min(120, 20 * k), mode="completion", seed=seed)
+        m, k = (
+            lm.load(f"planted:{s.truth}"),
+            min(s.truth_n, 2) if few else s.truth_n,
+        )
+        size = dict(
+            n=k,
+            rows=5,
+            shots=0,
+            chars=min(120, 20 * k),
+            mode="completion",
+            seed=seed,
+        )
         some = limit | (dict(sources=["iris"]) if few else {})
         found = _ahead(m, planted.known_rows, name=s.truth, **size, **some)
         yield m.name, m.mode, planted.found_rates(found)
@@ -314,7 +425,11 @@ def _known(s, mode, seed):
         ask = dict(name=name, mode=mode, n=2 if few else _EYE_N, seed=seed)
         found = _ahead(m, planted.known_rows, **z | ask | limit)
         yield m.name, m.mode, planted.found_rates(found, "eyes")
-        yield m.name, m.mode, _ahead(m, planted.known_completions, **ask, sets=z["sets"])
+        yield (
+            m.name,
+            m.mode,
+            _ahead(m, planted.known_completions, **ask, sets=z["sets"]),
+        )
     names = [x for x in (s.truth, *s.forms) if x] if s.forms else []
     labels = {name: _labels(name, few, seed) for name in names}
     for name, found in labels.items():
@@ -331,7 +446,9 @@ def run(model, sizes: Sizes = None, seed: int = 0):
     lm.prefetch(m, lambda d: [*_asked(d, tables, s, seed)])
     parts = [(m.name, m.mode, rows) for rows in _asked(m, tables, s, seed)]
     parts += _known(s, m.mode, seed)
-    rows = joined([rows.assign(model=name, mode=mode) for name, mode, rows in parts])
+    rows = joined(
+        [rows.assign(model=name, mode=mode) for name, mode, rows in parts]
+    )
     # p-values have six digits, other numbers six decimals
     p = rows.quantity.str.fullmatch(r"p(_\w+)?")
     digits = rows.value.map("{:.6g}".format).astype(float)

@@ -17,7 +17,13 @@ from ..lm import needs
 from . import prompting
 from .counting import per_query
 from .prediction import encoded, learners
-from .prompting import SYSTEM, check_count, load_table, matches, prompts
+from memnb.tabular.prompting import (
+    SYSTEM,
+    check_count,
+    load_table,
+    matches,
+    prompts,
+)
 
 # %% ../../nbs/tabular/memorization.ipynb #d817e873
 def _example_starts(t, rows: int, shots: int, seed: int) -> tuple:
@@ -32,11 +38,15 @@ def _example_starts(t, rows: int, shots: int, seed: int) -> tuple:
     if not shots:
         return [], []
     places = range(0, lines - step + 1, step)
-    starts = random.Random(f"{t.name} {seed}").sample(places, min(2 * shots, lines // step))
+    starts = random.Random(f"{t.name} {seed}").sample(
+        places, min(2 * shots, lines // step)
+    )
     return starts[:shots], starts[shots:]
 
 
-def row_queries(t, n: int, rows: int = 15, shots: int = 5, seed: int = 0) -> list:
+def row_queries(
+    t, n: int, rows: int = 15, shots: int = 5, seed: int = 0
+) -> list:
     "At most n places to ask about: (line number, start lines of its solved examples); `rows` counts the header"
     lines, (a, b) = t.lines, _example_starts(t, rows, shots, seed)
     shown = {i for s in a for i in range(s, s + rows + 1)}
@@ -55,21 +65,36 @@ def row_queries(t, n: int, rows: int = 15, shots: int = 5, seed: int = 0) -> lis
 
 @needs("generate")
 def row_completion(
-    model,  # lm.LM or its name
-    dataset,  # name, path, DataFrame or data.Table
-    n: int = 25,  # queries; fewer where the table has fewer
-    rows: int = 15,  # lines shown, the header counts as one
-    shots: int = 5,  # solved examples from the same file; none in completion mode
-    seed: int = 0,  # choice of places
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-):  # DataFrame, one row a query
-    "Can the model give the next row, verbatim?"
+    model,
+    dataset,
+    n: int = 25,
+    rows: int = 15,
+    shots: int = 5,
+    seed: int = 0,
+    mode: str = None,
+):
+    """Can the model give the next row, verbatim?
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: queries; fewer where the table has fewer
+        rows: lines shown, the header counts as one
+        shots: solved examples from the same file; none in completion mode
+        seed: choice of places
+        mode: 'chat' or 'completion'; default: the model's
+
+    Returns:
+        DataFrame, one row a query
+    """
     check_count(n)
     t, mode = load_table(dataset), mode or model.mode
     shots = shots if mode == "chat" else 0
     lines, queries = t.lines, row_queries(t, n, rows, shots, seed)
     if not queries:
-        raise prompting.GuardError(f"{t.name}: all rows stand in the prompt already")
+        raise prompting.GuardError(
+            f"{t.name}: all rows stand in the prompt already"
+        )
 
     def window(i):
         return "\n".join(lines[i - rows : i])
@@ -79,10 +104,17 @@ def row_completion(
         solved = [(window(s + rows), lines[s + rows]) for s in use]
         ps += prompts(mode, SYSTEM["rows"], solved, [window(i)], "\n")
         prompting.no_leak(ps[-1], lines[i], line=True)
-    got, cut = prompting.answers_to(model, mode, ps, [lines[i] for i, _ in queries])
+    got, cut = prompting.answers_to(
+        model, mode, ps, [lines[i] for i, _ in queries]
+    )
     true, item = zip(*((lines[i].strip(), f"line {i + 1}") for i, _ in queries))
-    said, readable = zip(*(prompting.read_record(a, x, t.sep) for a, x in zip(got, true)))
-    ok, contains = [*map(matches, true, said)], [x in a for x, a in zip(true, got)]
+    said, readable = zip(
+        *(prompting.read_record(a, x, t.sep) for a, x in zip(got, true))
+    )
+    ok, contains = (
+        [*map(matches, true, said)],
+        [x in a for x, a in zip(true, got)],
+    )
     readable = [read and not ended for read, ended in zip(readable, cut)]
     more = dict(readable=readable, contains=contains, item=item)
     return per_query("row_completion", t, true, said, ok, got, **more)
@@ -90,7 +122,10 @@ def row_completion(
 # %% ../../nbs/tabular/memorization.ipynb #c20db2ae
 def completed(truth: str, said: str) -> int:
     "Whole lines that agree, the rest of the cut line being one: from the cut, or from the next line on"
-    a, b = ([x.strip() for x in s.strip("\n").rstrip().split("\n")] for s in (truth, said))
+    a, b = (
+        [x.strip() for x in s.strip("\n").rstrip().split("\n")]
+        for s in (truth, said)
+    )
     both = [(a, b)] + [(a[1:], b[i:]) for i in range(len(b))]
     return max(len(os.path.commonprefix(x)) for x in both)
 
@@ -110,7 +145,9 @@ def first_token(dataset, result):
     size = token_length(t.rows)
     truth, said = ([s[:size] for s in result[c]] for c in ("truth", "said"))
     ok = [size > 0 and a == b for a, b in zip(truth, said)]
-    return per_query("first_token", t, truth, said, ok).assign(refused=result.refused.values)
+    return per_query("first_token", t, truth, said, ok).assign(
+        refused=result.refused.values
+    )
 
 # %% ../../nbs/tabular/memorization.ipynb #ff36e2a6
 def cut_file(t, line: int, seed) -> tuple:
@@ -118,13 +155,23 @@ def cut_file(t, line: int, seed) -> tuple:
     lines = t.lines
     # in the middle third, so that a piece of the line is left to be known
     size = len(lines[line - 1])
-    at = random.Random(f"{t.name} {line} {seed}").randint(max(1, size // 3), max(1, 2 * size // 3))
+    at = random.Random(f"{t.name} {line} {seed}").randint(
+        max(1, size // 3), max(1, 2 * size // 3)
+    )
     cut = sum(len(l) + 1 for l in lines[: line - 1]) + at
     return t.text[:cut], t.text[cut : cut + 5000]
 
 
 @needs("generate")
-def header(model, dataset, splits=(2, 4, 6, 8), chars=500, sets=5, seed: int = 0, mode: str = None):
+def header(
+    model,
+    dataset,
+    splits=(2, 4, 6, 8),
+    chars=500,
+    sets=5,
+    seed: int = 0,
+    mode: str = None,
+):
     "Does the model know the first rows of the file? DataFrame, one row a split; `lines`: completed"
     t, mode = load_table(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
@@ -134,22 +181,40 @@ def header(model, dataset, splits=(2, 4, 6, 8), chars=500, sets=5, seed: int = 0
         prompting.no_leak(q, a[:60])
     # room for the rest of a line and one more
     chars = max(chars, int(2.5 * max(map(len, t.rows[:10]))))
-    cuts = [[cut_file(o, min(s, len(o)), seed) for o in others] for s in splits]  # in the same line
+    cuts = [
+        [cut_file(o, min(s, len(o)), seed) for o in others] for s in splits
+    ]  # in the same line
     shots = [[(q, a[:chars]) for q, a in c] for c in cuts]
-    ps = [prompts(mode, SYSTEM["header"], sh, [q])[0] for sh, q in zip(shots, asked)]
+    ps = [
+        prompts(mode, SYSTEM["header"], sh, [q])[0]
+        for sh, q in zip(shots, asked)
+    ]
     cut, item = [a[:chars] for a in truth], [f"line {s}" for s in splits]
-    two_lines = "\n".join(sorted(t.rows[:10], key=len)[-2:])  # the rest of a line and one more
-    room = max(prompting.budget(max(cut, key=len)), prompting.budget(two_lines, model=model))
+    two_lines = "\n".join(
+        sorted(t.rows[:10], key=len)[-2:]
+    )  # the rest of a line and one more
+    room = max(
+        prompting.budget(max(cut, key=len)),
+        prompting.budget(two_lines, model=model),
+    )
     room += 24 * (mode == "chat")
     got = model.generate(ps, max_tokens=room)
-    said = [prompting.read_file(a, q.split("\n")[-1]) for a, q in zip(got, asked)]
+    said = [
+        prompting.read_file(a, q.split("\n")[-1]) for a, q in zip(got, asked)
+    ]
     lines = [*map(completed, truth, said)]
-    more = dict(item=item, lines=lines, readable=[bool(s.strip()) for s in said])
-    return per_query("header", t, cut, said, [l > 0 for l in lines], got, **more)
+    more = dict(
+        item=item, lines=lines, readable=[bool(s.strip()) for s in said]
+    )
+    return per_query(
+        "header", t, cut, said, [l > 0 for l in lines], got, **more
+    )
 
 # %% ../../nbs/tabular/memorization.ipynb #78d184fe
 @needs("generate")
-def feature_completion(model, dataset, n=25, shots=5, seed: int = 0, mode: str = None):
+def feature_completion(
+    model, dataset, n=25, shots=5, seed: int = 0, mode: str = None
+):
     "Can the model give a nearly unique value of a row? DataFrame, one row a query"
     check_count(n)
     t, mode = load_table(dataset), mode or model.mode
@@ -158,27 +223,47 @@ def feature_completion(model, dataset, n=25, shots=5, seed: int = 0, mode: str =
             f"{t.name} has {len(t)} rows and the nearly unique feature {f}: it needs one, named by "
             f"data.load(..., unique=), and more than the {shots} rows that are shown"
         )
-    rest, rows = [x for x in t.names if x != f], t.df.sample(frac=1, random_state=seed)
+    rest, rows = (
+        [x for x in t.names if x != f],
+        t.df.sample(frac=1, random_state=seed),
+    )
     solved, asked = rows[:shots], rows[shots:]
     asked = asked[~asked[f].isin(solved[f]) & (asked[f].str.strip() != "")][:n]
     if not len(asked):
-        raise prompting.GuardError(f"{t.name}: all values of {f} stand in the prompt already")
+        raise prompting.GuardError(
+            f"{t.name}: all values of {f} stand in the prompt already"
+        )
 
     def tell(rows, names):
         return [prompting.spell(r, names) for _, r in rows.iterrows()]
 
-    shown, likely = list(zip(tell(solved, rest), tell(solved, [f]))), tell(asked, [f])
+    shown, likely = (
+        list(zip(tell(solved, rest), tell(solved, [f]))),
+        tell(asked, [f]),
+    )
     ps = prompts(mode, SYSTEM["observation"], shown, tell(asked, rest), ", ")
     for p, a in zip(ps, likely):
         prompting.no_leak(p, a)
     got, cut = prompting.answers_to(model, mode, ps, likely)
     number = t.typed()[f].dtype.kind in "if"
-    said, readable = zip(*(prompting.read_value(s, f, t.names, number) for s in got))
+    said, readable = zip(
+        *(prompting.read_value(s, f, t.names, number) for s in got)
+    )
     true = asked[f].str.strip().tolist()
     ok, item = [*map(matches, true, said)], [f"row {i}" for i in asked.index]
     readable = [read and not ended for read, ended in zip(readable, cut)]
     more = dict(readable=readable, contains=[x in a for x, a in zip(true, got)])
-    return per_query("feature_completion", t, true, said, ok, got, feature=f, item=item, **more)
+    return per_query(
+        "feature_completion",
+        t,
+        true,
+        said,
+        ok,
+        got,
+        feature=f,
+        item=item,
+        **more,
+    )
 
 # %% ../../nbs/tabular/memorization.ipynb #7e6b33ab
 @once
@@ -193,12 +278,20 @@ def token_baseline(dataset, most: int = 1500, seed: int = 0) -> dict:
     y = np.unique(tokens[1:], return_inverse=True)[1]
     counts = np.bincount(y)
     use = np.random.default_rng(seed).permutation(len(y))[:most]
-    often = use[np.bincount(y[use])[y[use]] >= 3]  # rarer tokens count as missed
-    X, label = encoded(t.typed()[:-1]).iloc[often], np.unique(y[often], return_inverse=True)[1]
+    often = use[
+        np.bincount(y[use])[y[use]] >= 3
+    ]  # rarer tokens count as missed
+    X, label = (
+        encoded(t.typed()[:-1]).iloc[often],
+        np.unique(y[often], return_inverse=True)[1],
+    )
     able = len(often) >= 9 and len(set(label)) > 1
     hits = {
-        m: cross_val_score(clf, X, label, cv=3).mean() for m, clf in learners(seed).items() if able
+        m: cross_val_score(clf, X, label, cv=3).mean()
+        for m, clf in learners(seed).items()
+        if able
     }
-    return {"mode": counts.max() / len(y), "row before": np.mean(tokens[1:] == tokens[:-1])} | {
-        m: hit * len(often) / len(use) for m, hit in hits.items()
-    }
+    return {
+        "mode": counts.max() / len(y),
+        "row before": np.mean(tokens[1:] == tokens[:-1]),
+    } | {m: hit * len(often) / len(use) for m, hit in hits.items()}

@@ -19,7 +19,9 @@ def row_test(model, table, n=10, rows=5, seed=0):
     shown = ["\n".join(table.lines[i - rows : i]) + "\n" for i in at]
     said = model.generate(shown, max_tokens=80, stop=["\n"])
     truth = [table.lines[i] for i in at]
-    return pd.DataFrame(dict(truth=truth, answer=said)).eval("ok = truth == answer")
+    return pd.DataFrame(dict(truth=truth, answer=said)).eval(
+        "ok = truth == answer"
+    )
 
 # %% ../../nbs/10_tabular.ipynb #abd234f6
 def lines_right(truth, said):

@@ -13,7 +13,13 @@ from pathlib import Path
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
 from .counting import joined
-from .measuring import BY_NAME, PARTS, measure, nameless, shipped_recall
+from memnb.tabular.measuring import (
+    BY_NAME,
+    PARTS,
+    measure,
+    nameless,
+    shipped_recall,
+)
 from .memorization import row_completion
 from .prompting import load_table, prompt_sizes
 from .rules import OF_MEMORY, by_test
@@ -29,13 +35,24 @@ ASKED = dict(  # test of Table 1 -> what it asks
     feature_distribution="Invent the most typical row: are its values the most frequent ones?",
     conditional_distribution="Invent many rows: do columns go together as in the file?",
 )
-SAID = {"✓": "yes", "✗": "no", "?": "open", "-": "cannot be asked of this table"}
+SAID = {
+    "✓": "yes",
+    "✗": "no",
+    "?": "open",
+    "-": "cannot be asked of this table",
+}
 
 
 def _answers(rows):
     "One dict a test for the page: question, answer, guess, recall, sign"
-    words = dict(guess="guess {:.0%}", baseline="guess {:.0%}", line_guess="guess {:.0f} lines")
-    words |= dict(twin="control table {:.0%}", twin_lines="control table {:.0f} lines")
+    words = dict(
+        guess="guess {:.0%}",
+        baseline="guess {:.0%}",
+        line_guess="guess {:.0f} lines",
+    )
+    words |= dict(
+        twin="control table {:.0%}", twin_lines="control table {:.0f} lines"
+    )
 
     def guess(test):
         r = results.wide(rows, "rate", part=test)
@@ -44,8 +61,12 @@ def _answers(rows):
 
     d = by_test(rows).set_index("test").loc[[*ASKED]]
     seen = [f"{k} rows that a model had been shown" * bool(k) for k in d.recall]
-    d = d.assign(seen=seen, guess=[*map(guess, d.index)], memory=d.index.isin(OF_MEMORY))
-    return d.assign(question=[*ASKED.values()], verdict=d.sign.map(SAID)).to_dict("records")
+    d = d.assign(
+        seen=seen, guess=[*map(guess, d.index)], memory=d.index.isin(OF_MEMORY)
+    )
+    return d.assign(
+        question=[*ASKED.values()], verdict=d.sign.map(SAID)
+    ).to_dict("records")
 
 
 def _lead(name, tests):
@@ -58,9 +79,7 @@ def _lead(name, tests):
         )
     if "✗" in signs:
         return f"No memory of this table was found in {name}, by tests that find rows which a model had been shown."
-    return (
-        "Nothing is decided: no test found memory of this table, and none is proved to see it here."
-    )
+    return "Nothing is decided: no test found memory of this table, and none is proved to see it here."
 
 
 def _notes(t, rows):
@@ -76,29 +95,46 @@ def _notes(t, rows):
         yield f"{n} rows go over several lines: tests of a next line leave them out."
     if t.duplicates:
         yield f"{t.duplicates} rows stand more than once in the file."
-    for r in results.select(rows, part="accuracy", quantity="rate").itertuples():
+    for r in results.select(
+        rows, part="accuracy", quantity="rate"
+    ).itertuples():
         yield f"Label {t.target}, {r.item}: {r.value:.0%} right ({r.low:.0%} to {r.high:.0%}, n = {r.n:.0f})."
 
 # %% ../../nbs/tabular/onepage.ipynb #4b1acb86
 def one_page(
-    model,  # lm.LM or its name
-    dataset,  # name, path of a csv file, DataFrame or data.Table
-    out="table.html",  # file of the page, or a folder for it
-    title: str = None,  # name under which the world knows the table; default: that of the file
-    n: int = 36,  # questions a test; of fewer, none right excludes little
-    samples: int = 40,  # zero-knowledge samples
-    preset: str = "quick",  # prompt sizes, one of PRESETS
-    target: str = None,  # label column; default: the table's
-    mode: str = None,  # 'chat' or 'completion'; default: the model's
-    seed: int = 0,  # of every random choice
+    model,
+    dataset,
+    out="table.html",
+    title: str = None,
+    n: int = 36,
+    samples: int = 40,
+    preset: str = "quick",
+    target: str = None,
+    mode: str = None,
+    seed: int = 0,
 ) -> Path:
-    "Write a page about what a model knows and remembers of a table"
+    """Write a page about what a model knows and remembers of a table
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path of a csv file, DataFrame or data.Table
+        out: file of the page, or a folder for it
+        title: name under which the world knows the table; default: that of the file
+        n: questions a test; of fewer, none right excludes little
+        samples: zero-knowledge samples
+        preset: prompt sizes, one of PRESETS
+        target: label column; default: the table's
+        mode: 'chat' or 'completion'; default: the model's
+        seed: of every random choice
+    """
     require("jinja2", "report")
     from memnb.rendering import templates
 
     out = Path(out)
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file, as {out / 'table.html'}")
+        raise ValueError(
+            f"{out} is a folder: name a file, as {out / 'table.html'}"
+        )
     t = load_table(dataset, **(dict(target=target) if target else {}))
     t = replace(t, title=title) if title else t
     if (long := sum(map(len, t.rows[:20]))) > 300_000:
@@ -108,22 +144,45 @@ def one_page(
     m = lm.load(model, mode=mode) if isinstance(model, str) else model
     mode, z = mode or m.mode, prompt_sizes(preset, n=n, samples=samples)
     parts = [p for p in PARTS if p != "conditional_completion"]
-    ask = dict(n=n, samples=samples, preset=preset, tests=parts, seed=seed, mode=mode, show=False)
+    ask = dict(
+        n=n,
+        samples=samples,
+        preset=preset,
+        tests=parts,
+        seed=seed,
+        mode=mode,
+        show=False,
+    )
     if isinstance(model, str):
         trial = lm.dry(model, mode=mode)
         measure(trial, t, **ask)
         cost = trial.estimate()
         minutes = max(1, round(cost["seconds"] / 60)) if cost["seconds"] else 0
-        took = f", about {minutes} minute{'s' * (minutes > 1)}" if minutes else ""
-        say(f"{cost['calls']} questions to ask{took}; {cost['cached']} are answered already")
+        took = (
+            f", about {minutes} minute{'s' * (minutes > 1)}" if minutes else ""
+        )
+        say(
+            f"{cost['calls']} questions to ask{took}; {cost['cached']} are answered already"
+        )
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
     tests, answers = _answers(joined([rows, shipped_recall(mode)])), []
     if "row_completion" in set(rows["part"]):
-        size = dict(rows=z["rows"], shots=z["shots"] if mode == "chat" else 0, seed=seed, mode=mode)
+        size = dict(
+            rows=z["rows"],
+            shots=z["shots"] if mode == "chat" else 0,
+            seed=seed,
+            mode=mode,
+        )
         for a in row_completion(m, t, n=z["n"], **size)[:10].itertuples():
-            pieces = SequenceMatcher(None, a.truth, a.said, autojunk=False).get_opcodes()
-            said = [(a.said[i:j], op == "equal") for op, _, _, i, j in pieces if i < j]
+            pieces = SequenceMatcher(
+                None, a.truth, a.said, autojunk=False
+            ).get_opcodes()
+            said = [
+                (a.said[i:j], op == "equal")
+                for op, _, _, i, j in pieces
+                if i < j
+            ]
             answers.append(dict(truth=a.truth, said=said, ok=bool(a.ok)))
     name, more = plots.label(m.name), ", ..." * (len(t.names) > 12)
     page = dict(
@@ -137,5 +196,8 @@ def one_page(
         f"seed {seed}; memnb {version()}. The tests are those of Bordt et al. (2024), Table 1.",
     )
     with replacing(out) as part:
-        part.write_text(templates().get_template("table.html").render(page=page), encoding="utf-8")
+        part.write_text(
+            templates().get_template("table.html").render(page=page),
+            encoding="utf-8",
+        )
     return out

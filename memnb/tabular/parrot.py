@@ -22,7 +22,12 @@ class Parrot(lm.LM):
 
     def __init__(self, *texts, refuses: int = 0):
         self.dir = tempfile.TemporaryDirectory()
-        super().__init__("parrot", "parrot", "chat", store=lm.Store(self.dir.name + "/s.sqlite"))
+        super().__init__(
+            "parrot",
+            "parrot",
+            "chat",
+            store=lm.Store(self.dir.name + "/s.sqlite"),
+        )
         self.texts, self.refuses = texts, refuses
 
     def _answer(self, todo):
@@ -33,11 +38,22 @@ class Parrot(lm.LM):
             q = re.split("Feature (?:Values|Names): ", q)[-1].strip()
             ends = (", ", "") if " = " in q or "\n" not in q else ("\n", "")
             ends = (" ",) if q.endswith("=") else ends
-            known = (t.partition(q + e)[2] for e in ends for t in self.texts if q + e in t)
+            known = (
+                t.partition(q + e)[2]
+                for e in ends
+                for t in self.texts
+                if q + e in t
+            )
             hit = next(known, "?")
-            most = min([hit.index(x) for x in s["stop"] if x in hit] + [4 * s["max_tokens"]])
+            most = min(
+                [hit.index(x) for x in s["stop"] if x in hit]
+                + [4 * s["max_tokens"]]
+            )
             refused = self.refuses and i % self.refuses == 0
-            yield i, lm.Refused("content filter") if refused else hit[:most] or "?"
+            yield (
+                i,
+                lm.Refused("content filter") if refused else hit[:most] or "?",
+            )
 
     def _ask(self, prompts, settings, reuse=True):  # refusals are not kept
         return super()._ask(prompts, settings, reuse and not self.refuses)
@@ -45,22 +61,34 @@ class Parrot(lm.LM):
 
 def by_heart(t) -> tuple:
     "A table in all forms in which the tests ask for it: the file, the names, each observation: texts for `Parrot`"
-    texts = [t.text, ", ".join(t.names), *(spell(r, t.names) for _, r in t.df.iterrows())]
+    texts = [
+        t.text,
+        ", ".join(t.names),
+        *(spell(r, t.names) for _, r in t.df.iterrows()),
+    ]
     rest = [f for f in t.names if f != t.unique]
     if t.unique:
-        texts += [f"{spell(r, rest)}, {t.unique} = {r[t.unique]}" for _, r in t.df.iterrows()]
+        texts += [
+            f"{spell(r, rest)}, {t.unique} = {r[t.unique]}"
+            for _, r in t.df.iterrows()
+        ]
     return tuple(texts)
 
 # %% ../../nbs/tabular/parrot.ipynb #7a117fd5
 def _lows(predicted, run):
-    return {str(n): (None, binom_ci(int(r.ok.sum()), len(r))[0]) for n, r in run.items()}
+    return {
+        str(n): (None, binom_ci(int(r.ok.sum()), len(r))[0])
+        for n, r in run.items()
+    }
 
 
 def _enough(predicted, run):
     "Is this the least number of queries whose interval lies above a quarter?"
     found = {n: low for n, (_, low) in _lows(predicted, run).items()}
     least = next((n for n, low in found.items() if low > 0.25), None)
-    said = ", ".join(f"{n} queries: from {100 * low:.0f} %" for n, low in found.items())
+    said = ", ".join(
+        f"{n} queries: from {100 * low:.0f} %" for n, low in found.items()
+    )
     return "" if str(predicted) == least else f"it is {least} ({said})"
 
 
@@ -98,11 +126,16 @@ def _rows(test):
     nearly = _Nearly(iris.text)
     if share := test(nearly, iris):
         return f"a model whose lines end with a wrong character should reach 0, not {share}"
-    asked = {p if isinstance(p, str) else p[-1]["content"] for p in nearly.prompts}
+    asked = {
+        p if isinstance(p, str) else p[-1]["content"] for p in nearly.prompts
+    }
     # a row may be drawn twice, and its answer is then kept
     if not 15 <= len(asked) <= 20:
         return f"it asks {len(asked)} times, not twenty times"
-    lines = {len([l for l in prompt.splitlines() if l in iris.lines]) for prompt in asked}
+    lines = {
+        len([l for l in prompt.splitlines() if l in iris.lines])
+        for prompt in asked
+    }
     if lines != {10}:
         return f"it shows {min(lines)} to {max(lines)} lines, not ten"
     return ""
@@ -111,7 +144,11 @@ def _rows(test):
 def _chance(f):
     "Is this the probability that a draw from the column is valid?"
     t = data.load("iris").df
-    for row, column, right in ((0, 3, 35 / 150), (0, 4, 50 / 150), (50, 1, 2 / 3)):
+    for row, column, right in (
+        (0, 3, 35 / 150),
+        (0, 4, 50 / 150),
+        (50, 1, 2 / 3),
+    ):
         if row == 50:
             same = t[t.sepal_length == t.sepal_length[50]].sepal_width.unique()
             right = t.sepal_width.isin(same).mean()

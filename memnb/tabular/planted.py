@@ -26,25 +26,45 @@ from memnb.tabular.counting import (
     with_ends,
 )
 from .knowledge import completion_rates, conditional_completion
-from .memorization import feature_completion, first_token, header, row_completion
+from memnb.tabular.memorization import (
+    feature_completion,
+    first_token,
+    header,
+    row_completion,
+)
 from .prompting import PRESETS, budget
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
 def planted_blocks(name: str = "tables") -> list:
     "The rows of a planted model as tables, one for each source and number of times shown: (times shown, data.Table), one block of rows each"
     out = []
-    for (source, times), g in plant.truth(name).groupby(["source", "times"], sort=False):
+    for (source, times), g in plant.truth(name).groupby(
+        ["source", "times"], sort=False
+    ):
         t, at = data.load(source), [int(i.split()[-1]) for i in g["item"]]
-        part = replace(t, rows=[t.rows[i] for i in at], df=t.df.iloc[at].reset_index(drop=True))
+        part = replace(
+            t,
+            rows=[t.rows[i] for i in at],
+            df=t.df.iloc[at].reset_index(drop=True),
+        )
         if part.rows != g.text.tolist():
-            raise ValueError(f"{source} is not the file that planted:{name} saw")
+            raise ValueError(
+                f"{source} is not the file that planted:{name} saw"
+            )
         out.append((times, part))
     return out
 
 # %% ../../nbs/tabular/planted.ipynb #124e9bbb
 @needs("generate")
 def known_rows(
-    model, name="forms", n: int = 99, mode="chat", doses=None, sources=None, seed: int = 0, **size
+    model,
+    name="forms",
+    n: int = 99,
+    mode="chat",
+    doses=None,
+    sources=None,
+    seed: int = 0,
+    **size,
 ):
     """The memorization tests on rows shown a known number of times; twins equal to a member are left out.
 
@@ -61,34 +81,65 @@ def known_rows(
         splits = tuple(range(2, 2 + min(n, 8)))
         h = header(m, t, splits, z["chars"], z["sets"], **ask)
         own = [h.assign(row=[t.rows[s - 2] for s in splits])]
-        own += [d.assign(row=r.truth) for d in (r, first_token(data.load(t.name), r))]
+        own += [
+            d.assign(row=r.truth)
+            for d in (r, first_token(data.load(t.name), r))
+        ]
         if t.unique and mode == "chat":
-            own.append(feature_completion(m, t, n, z["feature_shots"], **ask).assign(row=""))
-        parts += [d.assign(times=times)[[bool(times) or x not in seen for x in d.row]] for d in own]
+            own.append(
+                feature_completion(m, t, n, z["feature_shots"], **ask).assign(
+                    row=""
+                )
+            )
+        parts += [
+            d.assign(times=times)[[bool(times) or x not in seen for x in d.row]]
+            for d in own
+        ]
     keep = ["dataset", "part", "times", "truth", "said", "ok", "refused"]
     return pd.concat(parts, ignore_index=True)[keep]
 
 
 def found_rates(result, part: str = "truth"):
     "Long rows of what the tests found: the `rate` by data set, test and number of times shown"
-    unit, by = "rows" if part == "eyes" else "queries", ["part", "times", "dataset"]
+    unit, by = (
+        "rows" if part == "eyes" else "queries",
+        ["part", "times", "dataset"],
+    )
     each = result.groupby(by, sort=False)
-    return joined([entry(part, d, unit, counted(g), test=x, times=k) for (x, k, d), g in each])
+    return joined(
+        [
+            entry(part, d, unit, counted(g), test=x, times=k)
+            for (x, k, d), g in each
+        ]
+    )
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs("generate")
-def known_completions(model, n=20, name="forms", sets=2, mode="chat", doses=(64, 0), seed=0):
+def known_completions(
+    model, n=20, name="forms", sets=2, mode="chat", doses=(64, 0), seed=0
+):
     "Conditional completion (Figure 1) of rows repeated a known number of times: long rows, part 'known_completion', as of `completion_rates`, with `times`"
     m, known, parts = lm.load(model, mode=mode), plant.truth(name), []
-    for (source, times), g in known[known.times.isin(doses)].groupby(["source", "times"]):
+    for (source, times), g in known[known.times.isin(doses)].groupby(
+        ["source", "times"]
+    ):
         at = [int(i.split()[-1]) for i in g["item"]]
-        found = conditional_completion(m, source, n, sets=sets, seed=seed, mode=mode, rows=at)
+        found = conditional_completion(
+            m, source, n, sets=sets, seed=seed, mode=mode, rows=at
+        )
         parts.append(completion_rates(found, "known_completion", times=times))
     return joined(parts)
 
 # %% ../../nbs/tabular/planted.ipynb #576d3f61
 # parts of models fine-tuned with known repetitions
-KNOWN = "truth", "eyes", "exposure", "known_completion", "known_sample", "known_cell"
+KNOWN = (
+    "truth",
+    "eyes",
+    "exposure",
+    "known_completion",
+    "known_sample",
+    "known_cell",
+)
 
 
 def both_halves(name: str) -> str:
@@ -99,7 +150,11 @@ def both_halves(name: str) -> str:
 def whole(rows):
     "Rows without those of halves that are there together, too: long rows"
     names = set(rows.model) if "model" in rows else set()
-    return rows[~rows.model.isin({x for x in names if both_halves(x) in names})] if names else rows
+    return (
+        rows[~rows.model.isin({x for x in names if both_halves(x) in names})]
+        if names
+        else rows
+    )
 
 
 def pooled_eyes(rows):
@@ -109,9 +164,15 @@ def pooled_eyes(rows):
         return rows
     rate = rows[rows.quantity == "rate"]
     rate = rate.assign(k=(rate.value * rate.n).astype(float).round())
-    both = rate.groupby(["test", "times", "dataset"], sort=False)[["k", "n"]].sum().reset_index()
+    both = (
+        rate.groupby(["test", "times", "dataset"], sort=False)[["k", "n"]]
+        .sum()
+        .reset_index()
+    )
     found = with_ends(both).assign(part="eyes", unit="rows", quantity="rate")
-    same = rate.filter("paper mode profile variant seed code when".split()).iloc[0]
+    same = rate.filter(
+        "paper mode profile variant seed code when".split()
+    ).iloc[0]
     # one table as `joined` makes it
     empty = dict.fromkeys((word for word in WORDS if word not in found), "")
     found = joined([found.assign(**empty).reindex(columns=ROW_KEYS)])
@@ -125,23 +186,39 @@ def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
         if r not in hidden:
             free.setdefault(label, []).append(r)
     each = size // t.df[t.target].nunique()
-    if not each or len(free) < t.df[t.target].nunique() or min(map(len, free.values())) < each:
+    if (
+        not each
+        or len(free) < t.df[t.target].nunique()
+        or min(map(len, free.values())) < each
+    ):
         return []
-    drawn = [[r for label in sorted(free) for r in rng.sample(free[label], each)] for _ in range(n)]
+    drawn = [
+        [r for label in sorted(free) for r in rng.sample(free[label], each)]
+        for _ in range(n)
+    ]
     return [rng.sample(rows, len(rows)) for rows in drawn]
 
 
 @needs("generate")
 def labels_by_dose(
-    model, name: str = "forms", context: int = 6, contexts: int = 4, n: int = None, seed: int = 0
+    model,
+    name: str = "forms",
+    context: int = 6,
+    contexts: int = 4,
+    n: int = None,
+    seed: int = 0,
 ):
     "Labels of rows shown a known number of times, where the label is the last cell of the line: DataFrame, one row a question: dataset, item, times, truth, said, ok, refused"
     m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
-    known = known[(known.times > 0) | ~known.text.isin(known.text[known.times > 0])]
+    known = known[
+        (known.times > 0) | ~known.text.isin(known.text[known.times > 0])
+    ]
     for source, g in known.groupby("source", sort=False):
         t, hidden = data.load(source), set(known.text)
         last = t.target == t.names[-1]
-        shown = _label_contexts(t, hidden, context, contexts, seed) if last else []
+        shown = (
+            _label_contexts(t, hidden, context, contexts, seed) if last else []
+        )
         if not shown:
             continue
         if n:
@@ -149,11 +226,15 @@ def labels_by_dose(
         heads, truth = zip(*(x.rsplit(",", 1) for x in [*g.text] * len(shown)))
         before = [c for c in shown for _ in range(len(g))]
         ps = ["\n".join([t.header, *c, h]) + "," for c, h in zip(before, heads)]
-        answers = m.generate(ps, max_tokens=budget(*t.df[t.target].unique()), stop=["\n"])
+        answers = m.generate(
+            ps, max_tokens=budget(*t.df[t.target].unique()), stop=["\n"]
+        )
         said = [s.strip() for s in answers]
         ok = [a == b for a, b in zip(truth, said)]
         about = {c: [*g[c]] * len(shown) for c in ("item", "times")}
-        parts.append(per_query("exposure", t, truth, said, ok, answers, **about))
+        parts.append(
+            per_query("exposure", t, truth, said, ok, answers, **about)
+        )
     if not parts:
         why = "has no table whose last column is a label, with rows of each label that were never shown"
         raise ValueError(f"planted:{name} {why}: use another planted model")
@@ -163,18 +244,33 @@ def labels_by_dose(
 def _row_by_row(own, base):
     "Scores of each planted row in the model and in its base, a row each, and what it gains"
     by = ["dataset", "times", "item", "truth"]
-    own, base = (answered(d).groupby(by, sort=False).ok.mean() for d in (own, base))
+    own, base = (
+        answered(d).groupby(by, sort=False).ok.mean() for d in (own, base)
+    )
     both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
-    return both.assign(gain=both.planted - both.base, stratum=both.dataset + " " + both.truth)
+    return both.assign(
+        gain=both.planted - both.base, stratum=both.dataset + " " + both.truth
+    )
 
 
 def _priced(both, more):
     "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
-    everywhere, controls, out = pd.concat([both, both.assign(dataset="")]), both.times == 0, []
+    everywhere, controls, out = (
+        pd.concat([both, both.assign(dataset="")]),
+        both.times == 0,
+        [],
+    )
     for (d, times), g in everywhere.groupby(["dataset", "times"], sort=False):
-        numbers = {who: dict(rate=mean_of(g[who])) for who in ("planted", "base")}
-        numbers |= dict(paired=dict(more=more(g))) if times and controls.any() else {}
-        out += [entry("exposure", d, "rows", x, item=i, times=times) for i, x in numbers.items()]
+        numbers = {
+            who: dict(rate=mean_of(g[who])) for who in ("planted", "base")
+        }
+        numbers |= (
+            dict(paired=dict(more=more(g))) if times and controls.any() else {}
+        )
+        out += [
+            entry("exposure", d, "rows", x, item=i, times=times)
+            for i, x in numbers.items()
+        ]
     return joined(out)
 
 
@@ -194,7 +290,9 @@ def exposure_rates(own, base):
 
 
 def _interval(ends, half=1.0):
-    return dict(zip(("value", "low", "high"), (x * half for x in ends[:3])), n=ends[3])
+    return dict(
+        zip(("value", "low", "high"), (x * half for x in ends[:3])), n=ends[3]
+    )
 
 
 def halves_rates(first, second):
@@ -205,7 +303,9 @@ def halves_rates(first, second):
         other = other.set_index(["dataset", "item"]).planted.rename("other")
         parts.append(d.join(other, ["dataset", "item"]).assign(half=half))
 
-    def more(g):  # what one model says anyway more often falls out between the halves
+    def more(
+        g,
+    ):  # what one model says anyway more often falls out between the halves
         g = g.dropna(subset="other")
         gain = (g.planted - g.other) * (1 - 2 * g.half)
         return _interval(stratified_ci(gain, g.half == 0, g.stratum), 0.5)

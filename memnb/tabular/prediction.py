@@ -13,8 +13,21 @@ from ..data import once
 from ..lm import needs
 from ..stats import paired_ci
 from . import prompting
-from .counting import answered, entry, joined, per_query, proportion
-from .prompting import PRINTED, SYSTEM, answers, check_count, load_table, spell
+from memnb.tabular.counting import (
+    answered,
+    entry,
+    joined,
+    per_query,
+    proportion,
+)
+from memnb.tabular.prompting import (
+    PRINTED,
+    SYSTEM,
+    answers,
+    check_count,
+    load_table,
+    spell,
+)
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
 def task_prompt(t) -> str:
@@ -24,25 +37,40 @@ def task_prompt(t) -> str:
     if t.name == "openml-diabetes" and t.target == "Outcome":
         return SYSTEM["labels"].format(features=features)
     labels = ", ".join(repr(v.strip()) for v in sorted(t.df[t.target].unique()))
-    words = dict(title=t.title, features=features, target=t.target, labels=labels)
+    words = dict(
+        title=t.title, features=features, target=t.target, labels=labels
+    )
     return PRINTED[12]["other tables"].format(**words)
 
 # %% ../../nbs/tabular/prediction.ipynb #15c6ae9b
 @needs("generate")
-def predict(model, dataset, n=25, shots=20, seed: int = 0, target: str = None, mode: str = None):
+def predict(
+    model,
+    dataset,
+    n=25,
+    shots=20,
+    seed: int = 0,
+    target: str = None,
+    mode: str = None,
+):
     "Few-shot prediction of the label (Table 2): DataFrame, one row a query"
     check_count(n)
     t = load_table(dataset, target=target)
     if t.target is None:
         raise ValueError(f"{t.name} has no label column: name one with target=")
-    rest, rows = [f for f in t.names if f != t.target], t.df.sample(frac=1, random_state=seed)
+    rest, rows = (
+        [f for f in t.names if f != t.target],
+        t.df.sample(frac=1, random_state=seed),
+    )
     if (kinds := t.df[t.target].nunique()) > 50:
         raise ValueError(
             f"{t.name}: the label {t.target!r} has {kinds} values; a class label has at most "
             "50. Name another one with target=, or group its values"
         )
     if len(rows) <= shots:
-        raise ValueError(f"{t.name} has {len(t)} rows, too few for {shots} solved rows")
+        raise ValueError(
+            f"{t.name} has {len(t)} rows, too few for {shots} solved rows"
+        )
 
     def ask(r):
         return f"IF {spell(r, rest)}, THEN"
@@ -52,11 +80,15 @@ def predict(model, dataset, n=25, shots=20, seed: int = 0, target: str = None, m
     test = rows[shots : shots + n]
     true = label[test.index]
     mode, labels = mode or model.mode, sorted(label.unique())
-    ps = prompting.prompts(mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " ")
+    ps = prompting.prompts(
+        mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " "
+    )
     got = answers(model, mode, ps, labels, 12)
     said, readable = zip(*(prompting.read_class(s, labels) for s in got))
     ok = [a == b for a, b in zip(true, said)]
-    return per_query("accuracy", t, true.values, said, ok, got, readable=readable)
+    return per_query(
+        "accuracy", t, true.values, said, ok, got, readable=readable
+    )
 
 
 def label_numbers(result) -> dict:
@@ -68,24 +100,36 @@ def label_numbers(result) -> dict:
     got = answered(result)
     if not len(got):
         return {}
-    said, n, often = got.said.value_counts(), len(got), got.truth == got.truth.mode()[0]
+    said, n, often = (
+        got.said.value_counts(),
+        len(got),
+        got.truth == got.truth.mode()[0],
+    )
     gained, lost = int((got.ok & ~often).sum()), int((often & ~got.ok).sum())
     low, high = paired_ci(gained, lost, n)
     return dict(
         balanced=dict(value=float(got.groupby("truth").ok.mean().mean()), n=n),
-        commonest=dict(value=float(said.iloc[0] / n), n=n, text=str(said.index[0])),
+        commonest=dict(
+            value=float(said.iloc[0] / n), n=n, text=str(said.index[0])
+        ),
         beyond=dict(value=(gained - lost) / n, low=low, high=high, n=n),
     )
 
 # %% ../../nbs/tabular/prediction.ipynb #1ea2fd69
 def encoded(df, most: int = 20):
     "Features as numbers: missing values filled with the median, frequent categories one-hot: DataFrame of numbers"
-    num = df.select_dtypes("number").astype(float).clip(-1e15, 1e15)  # learners take no infinity
+    num = (
+        df.select_dtypes("number").astype(float).clip(-1e15, 1e15)
+    )  # learners take no infinity
     cat = df.drop(columns=num.columns)
-    cat = cat.apply(lambda s: s.where(s.isin(s.value_counts().index[:most]), "other")).astype(str)
+    cat = cat.apply(
+        lambda s: s.where(s.isin(s.value_counts().index[:most]), "other")
+    ).astype(str)
     hot = [pd.get_dummies(cat, dtype=float)] if len(cat.columns) else []
     out = pd.concat([num.fillna(num.median()).fillna(0), *hot], axis=1)
-    return out.set_axis([str(i) for i in range(out.shape[1])], axis=1).astype(float)
+    return out.set_axis([str(i) for i in range(out.shape[1])], axis=1).astype(
+        float
+    )
 
 
 def learners(seed: int) -> dict:
@@ -96,14 +140,20 @@ def learners(seed: int) -> dict:
     from xgboost import XGBClassifier
 
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
-    trees = XGBClassifier(n_estimators=60, max_depth=4, random_state=seed, n_jobs=1)
+    trees = XGBClassifier(
+        n_estimators=60, max_depth=4, random_state=seed, n_jobs=1
+    )
     return {"Logistic Regression": linear, "Gradient Boosted Tree": trees}
 
 
 @once
 def baselines(dataset, most: int = 4000, seed: int = 0):
     "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2): long rows: accuracy (`rate`) of each method, its `item`"
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
+    from sklearn.model_selection import (
+        GridSearchCV,
+        StratifiedKFold,
+        cross_val_predict,
+    )
 
     t = load_table(dataset)
     df = t.typed().dropna(subset=[t.target])
@@ -112,12 +162,20 @@ def baselines(dataset, most: int = 4000, seed: int = 0):
     y = pd.factorize(df[t.target], sort=True)[0]
     X = encoded(df.drop(columns=t.target))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    grids = {"Logistic Regression": {"logisticregression__C": [0.01, 0.1, 1, 10]}}
-    grids["Gradient Boosted Tree"] = dict(max_depth=[2, 4, 6], reg_lambda=[1, 10], reg_alpha=[0, 1])
+    grids = {
+        "Logistic Regression": {"logisticregression__C": [0.01, 0.1, 1, 10]}
+    }
+    grids["Gradient Boosted Tree"] = dict(
+        max_depth=[2, 4, 6], reg_lambda=[1, 10], reg_alpha=[0, 1]
+    )
     rows = [("majority", int(np.bincount(y).max()))]
     for m, clf in learners(seed).items():
         best = GridSearchCV(clf, grids[m], cv=3, n_jobs=1)
-        rows.append((m, int((cross_val_predict(best, X, y, cv=folds) == y).sum())))
+        rows.append(
+            (m, int((cross_val_predict(best, X, y, cv=folds) == y).sum()))
+        )
     how = dict(text="nested cross-validation")
     rates = {m: dict(rate=proportion(k, len(y)) | how) for m, k in rows}
-    return joined([entry("accuracy", t.name, "rows", r, item=m) for m, r in rates.items()])
+    return joined(
+        [entry("accuracy", t.name, "rows", r, item=m) for m, r in rates.items()]
+    )

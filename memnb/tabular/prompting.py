@@ -25,7 +25,9 @@ def prompts(mode, system, shots, asked, sep="", begun="") -> list:
     `begun` is what the answer begins with.
     """
     if mode not in ("chat", "completion"):
-        raise ValueError(f"mode is 'chat' or 'completion', or '' for the model's own, not {mode!r}")
+        raise ValueError(
+            f"mode is 'chat' or 'completion', or '' for the model's own, not {mode!r}"
+        )
     if mode == "chat":
         turn = [dict(role="assistant", content=begun)] * bool(begun)
         return [lm.chat(system, shots, q) + turn for q in asked]
@@ -59,7 +61,9 @@ def budget(*answers: str, model=None) -> int:
     return room if needed + 2 <= room else int(1.15 * needed) + 8
 
 
-def answers(model, mode: str, asked: list, likely: list, talk: int = 24, **settings) -> list:
+def answers(
+    model, mode: str, asked: list, likely: list, talk: int = 24, **settings
+) -> list:
     "Answers to prompts, with room for the likely ones: in chat mode `talk` tokens more, in completion mode a line at most"
     chat = mode == "chat"
     room = budget(*likely, model=model) + talk * chat
@@ -99,13 +103,17 @@ def answers_to(model, mode: str, asked: list, true: list) -> tuple:
     room = first
     for times in (*_AGAIN, None):
         for i, (answer, right) in enumerate(zip(given, true)):
-            ended = not hasattr(answer, "reason") and _ended_for_length(model, answer, room)
+            ended = not hasattr(answer, "reason") and _ended_for_length(
+                model, answer, room
+            )
             cut[i] = ended and _agrees_so_far(answer, right)
         again = [i for i, is_cut in enumerate(cut) if is_cut]
         if not again or not times or room >= _ROOM:
             return given, cut
         room = min(_ROOM, times * first)
-        longer = model.generate([asked[i] for i in again], max_tokens=room, stop=stop)
+        longer = model.generate(
+            [asked[i] for i in again], max_tokens=room, stop=stop
+        )
         for i, answer in zip(again, longer):
             given[i] = answer
 
@@ -114,8 +122,12 @@ def load_table(dataset, **kw):
     "A `data.Table` by its name, path, DataFrame or itself; `kw` are those of `data.load`; ValueError for a text set"
     k = data.find_set(dataset) if isinstance(dataset, str) else None
     if k and k.kind == "text":
-        raise ValueError(f"{dataset!r} is a text set, and tabular needs a table: see data.known()")
-    plain = isinstance(dataset, data.Table) and not any(kw.values())  # it is ready already
+        raise ValueError(
+            f"{dataset!r} is a text set, and tabular needs a table: see data.known()"
+        )
+    plain = isinstance(dataset, data.Table) and not any(
+        kw.values()
+    )  # it is ready already
     return dataset if plain else data.load(dataset, **kw)
 
 
@@ -125,17 +137,25 @@ class GuardError(ValueError):
 
 def no_leak(prompt, answer: str, line: bool = False):
     "Raise `GuardError` when the answer stands in the prompt, as a whole line or as words of its own"
-    text = prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+    text = (
+        prompt
+        if isinstance(prompt, str)
+        else "\n".join(m["content"] for m in prompt)
+    )
     start = r"(?:^|\n|, )" if " = " in answer else r"(?<![\w.])"
     word = rf"{start}{re.escape(answer)}(?![\w.])"
-    if answer.strip() and (answer in text.split("\n") if line else re.search(word, text)):
+    if answer.strip() and (
+        answer in text.split("\n") if line else re.search(word, text)
+    ):
         raise GuardError(f"the answer stands in the prompt: {answer[:60]!r}")
 
 
 def check_count(n, what="queries"):
     "ValueError for a number that is not whole or below 1"
     if not isinstance(n, Integral) or n < 1:
-        raise ValueError(f"the number of {what} must be a whole number and at least 1, not {n!r}")
+        raise ValueError(
+            f"the number of {what} must be a whole number and at least 1, not {n!r}"
+        )
 
 # %% ../../nbs/tabular/prompting.ipynb #cd7f6b71
 _WORDS = paper_file("tabular", "prompts.yaml").read_text(encoding="utf-8")
@@ -148,10 +168,18 @@ def beside(figure: int):
     "A prompt that the paper prints (Figures 6 to 12) and ours, as it is sent with the preset `quick`, side by side: HTML"
     from IPython.display import HTML
 
-    p, cells, look = PRINTED[figure], [], "white-space:pre-wrap;text-align:left;vertical-align:top"
+    p, cells, look = (
+        PRINTED[figure],
+        [],
+        "white-space:pre-wrap;text-align:left;vertical-align:top",
+    )
     for turns in (p["turns"], p["sent"]):
-        said = (f"{who.upper()}\n{text}" for t in turns for who, text in t.items())
-        cells.append(f'<td><pre style="{look}">{escape(chr(10).join(said))}</pre></td>')
+        said = (
+            f"{who.upper()}\n{text}" for t in turns for who, text in t.items()
+        )
+        cells.append(
+            f'<td><pre style="{look}">{escape(chr(10).join(said))}</pre></td>'
+        )
     return HTML(
         f"<p>Figure {figure}, {p['test']}. System prompt of both: <i>{escape(p['system'])}</i></p><table><tr>"
         f"<th>the paper, {p['dataset']}</th><th>ours</th></tr><tr>{''.join(cells)}</tr></table>"
@@ -160,11 +188,27 @@ def beside(figure: int):
 # %% ../../nbs/tabular/prompting.ipynb #fd77eb1b
 # rows: shown before the one asked for; shots, feature_shots: solved examples; chars: of a header
 PRESETS = dict(
-    paper=dict(rows=15, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
-    tabmemcheck=dict(rows=10, shots=7, feature_shots=5, sets=5, chars=500, n=25, samples=10),
-    colm_open=dict(rows=8, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000),
-    quick=dict(rows=6, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25),
-    smoke=dict(rows=4, shots=1, feature_shots=2, sets=1, chars=40, n=2, samples=4),
+    paper=dict(
+        rows=15,
+        shots=5,
+        feature_shots=5,
+        sets=5,
+        chars=500,
+        n=250,
+        samples=1000,
+    ),
+    tabmemcheck=dict(
+        rows=10, shots=7, feature_shots=5, sets=5, chars=500, n=25, samples=10
+    ),
+    colm_open=dict(
+        rows=8, shots=5, feature_shots=5, sets=5, chars=500, n=250, samples=1000
+    ),
+    quick=dict(
+        rows=6, shots=2, feature_shots=5, sets=2, chars=150, n=25, samples=25
+    ),
+    smoke=dict(
+        rows=4, shots=1, feature_shots=2, sets=1, chars=40, n=2, samples=4
+    ),
 )
 
 
@@ -199,7 +243,9 @@ def random_rows(t, n: int, seed: int):
     return t.df.sample(frac=1, random_state=seed)[:n]
 
 # %% ../../nbs/tabular/prompting.ipynb #dfa7ba25
-_SETS = "iris adult titanic wine california-housing openml-diabetes".split()  # Supplement D
+_SETS = (
+    "iris adult titanic wine california-housing openml-diabetes".split()
+)  # Supplement D
 
 
 def _columns_sorted(t):
@@ -215,10 +261,16 @@ def _same_data(s, t) -> bool:
         return {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
 
     a, b = plain(s.names), plain(t.names)
-    names = s.name == t.name or s.header == t.header or len(a & b) > 0.5 * min(len(a), len(b))
+    names = (
+        s.name == t.name
+        or s.header == t.header
+        or len(a & b) > 0.5 * min(len(a), len(b))
+    )
     if names or len(set(s.rows) & set(t.rows)) > 0.1 * min(len(s), len(t)):
         return True
-    return 0.9 < len(s) / len(t) < 1.1 and bool(_columns_sorted(s) & _columns_sorted(t))
+    return 0.9 < len(s) / len(t) < 1.1 and bool(
+        _columns_sorted(s) & _columns_sorted(t)
+    )
 
 
 def other_sets(table, count: int = 5, names=None) -> list:
@@ -226,12 +278,16 @@ def other_sets(table, count: int = 5, names=None) -> list:
     sets = map(load_table, names or _SETS)
     other = [s for s in sets if not _same_data(s, table)][:count]
     if len(other) < min(count, len(names or _SETS)):
-        raise GuardError(f"{table.name} is among its own solved examples: choose other data sets")
+        raise GuardError(
+            f"{table.name} is among its own solved examples: choose other data sets"
+        )
     return other
 
 # %% ../../nbs/tabular/prompting.ipynb #3b3d9ba5
 _OPENS = r"(?i)^(?:sure|certainly|of course|here|the|answer|i think"
-_LEAD = re.compile(rf"{_OPENS}|next|row|output|completion)\b[^,\n]*?(?::|\bis\b)\s*")
+_LEAD = re.compile(
+    rf"{_OPENS}|next|row|output|completion)\b[^,\n]*?(?::|\bis\b)\s*"
+)
 _FENCE = re.compile(r"\s*```\w*\s*")
 
 
@@ -245,7 +301,9 @@ def bare(line: str) -> str:
 
 def content_lines(answer: str) -> list:
     "Lines of an answer that say something, without fences and empty ones"
-    return [l for l in answer.split("\n") if l.strip() and not _FENCE.fullmatch(l)]
+    return [
+        l for l in answer.split("\n") if l.strip() and not _FENCE.fullmatch(l)
+    ]
 
 
 def read_record(answer: str, like: str, sep: str = ",") -> tuple:
@@ -266,7 +324,11 @@ def read_record(answer: str, like: str, sep: str = ",") -> tuple:
         if x[:1] in ("[", "{") and x[-1:] in ("]", "}"):
             x = sep.join(c.split(":")[-1].strip(" \"'") for c in cells(x[1:-1]))
         lead = _LEAD.match(x)
-        if lead and (number or lead[0].rstrip().endswith(":")) and len(cells(x[lead.end() :])) == d:
+        if (
+            lead
+            and (number or lead[0].rstrip().endswith(":"))
+            and len(cells(x[lead.end() :])) == d
+        ):
             return bare(x[lead.end() :]), True
         if len(cells(x)) == d and not x.endswith(":"):
             return x, True
@@ -291,13 +353,26 @@ _SAYS = re.compile(rf"{_OPENS}|value|it)\b[^\n]*?(?::|\bis\b)\s*")
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
-def read_value(answer: str, feature: str, names: list, number: bool = False) -> tuple:
+def read_value(
+    answer: str, feature: str, names: list, number: bool = False
+) -> tuple:
     "The value that an answer gives to a feature: (value, could it be read?)"
     text = "\n".join(map(bare, content_lines(answer)))
-    other = "|".join(re.escape(f) for f in sorted(names, key=len, reverse=True) if f != feature)
-    said = re.search(rf'(?<!\w)["\'`*]*{re.escape(feature)}["\'`*]*\s*(?:=|:|\bis\b)\s*(.*)', text)
+    other = "|".join(
+        re.escape(f)
+        for f in sorted(names, key=len, reverse=True)
+        if f != feature
+    )
+    said = re.search(
+        rf'(?<!\w)["\'`*]*{re.escape(feature)}["\'`*]*\s*(?:=|:|\bis\b)\s*(.*)',
+        text,
+    )
     if said:
-        value = re.split(rf',\s*["\'`]?(?:{other})["\'`]?\s*[=:]', said[1])[0] if other else said[1]
+        value = (
+            re.split(rf',\s*["\'`]?(?:{other})["\'`]?\s*[=:]', said[1])[0]
+            if other
+            else said[1]
+        )
     else:
         lines = [l for l in text.split("\n") if l and not l.endswith(":")]
         value = _SAYS.sub("", lines[0]) if lines else ""
@@ -313,12 +388,19 @@ def read_class(answer: str, labels: list) -> tuple:
         if l in labels:
             return l, True
     for l in lines:
-        hit = {x for x in labels if re.search(rf"(?<![\w.-]){re.escape(x)}(?![\w-]|\.\d)", l)}
+        hit = {
+            x
+            for x in labels
+            if re.search(rf"(?<![\w.-]){re.escape(x)}(?![\w-]|\.\d)", l)
+        }
         if len(hit) > 1:
             hit = {x for x in hit if not any(x in y and x != y for y in hit)}
         if len(hit) == 1:
             return hit.pop(), True
-        first = next((x for x in labels if re.match(rf"{re.escape(x)}(?![\w.-])", l)), None)
+        first = next(
+            (x for x in labels if re.match(rf"{re.escape(x)}(?![\w.-])", l)),
+            None,
+        )
         if first:
             return first, True
     return (lines[0] if lines else ""), False
@@ -340,12 +422,20 @@ _ANSWERS = re.compile(
 def read_names(answer: str, names: list) -> list:
     "Which of the names an answer lists: bool for each: is it named?"
     lines = [_ANSWERS.sub("", bare(l)) for l in content_lines(answer)]
-    parts = [bare(p) for l in lines for p in re.split(r"[,;]|\band\b|Feature Names?:", l)]
-    parts = [re.sub(r"^(?:[-*]|\d+[.)])\s*", "", p).strip(" .\"'`") for p in parts]
+    parts = [
+        bare(p)
+        for l in lines
+        for p in re.split(r"[,;]|\band\b|Feature Names?:", l)
+    ]
+    parts = [
+        re.sub(r"^(?:[-*]|\d+[.)])\s*", "", p).strip(" .\"'`") for p in parts
+    ]
     listed = {plain_name(p) for p in parts if p}
     text = plain_name(answer)
     return [
-        plain_name(x) in listed or ("," in x or " and " in x) and plain_name(x) in text
+        plain_name(x) in listed
+        or ("," in x or " and " in x)
+        and plain_name(x) in text
         for x in names
     ]
 

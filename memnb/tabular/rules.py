@@ -18,8 +18,13 @@ GPTS = "GPT-3.5", "GPT-4"  # the models of the paper
 TESTS = """feature_names feature_values feature_distribution conditional_distribution
     header row_completion feature_completion first_token""".split()
 OF_MEMORY = TESTS[4:]
-MEMORY_TESTS = dict(zip(OF_MEMORY, ("header", "next row", "unique cell", "first token")))
-POWER, UNREAD = 0.8, 0.2  # least recall of known rows, largest share of unreadable answers
+MEMORY_TESTS = dict(
+    zip(OF_MEMORY, ("header", "next row", "unique cell", "first token"))
+)
+POWER, UNREAD = (
+    0.8,
+    0.2,
+)  # least recall of known rows, largest share of unreadable answers
 
 
 _MORE = 0.15  # share of right first tokens beyond a guess that an ✗ excludes
@@ -36,7 +41,13 @@ def _by_lines(test, r):
     if test == "feature_distribution":
         return "✓" if r.rate >= 2 / 3 else "✗" if r.rate < 1 / 3 else "?"
     if test == "conditional_distribution":
-        return "✓" if r.low > 0.5 and r.get("p", 0) < 0.05 else "✗" if r.high < 0.5 else "?"
+        return (
+            "✓"
+            if r.low > 0.5 and r.get("p", 0) < 0.05
+            else "✗"
+            if r.high < 0.5
+            else "?"
+        )
     if test == "header":
         more = r.lines - max(r.get("line_guess", 0), r.get("twin_lines", 0))
         return "✓" if more >= 2 and new else "✗" if r.lines < 1 else "?"
@@ -47,8 +58,12 @@ def _by_lines(test, r):
         p = sign_test(round(r.rate * n), n, "greater", r.baseline)
         if p < _SURE:
             return "✓"
-        able = sign_test(n, n, "greater", r.baseline) < _SURE  # with all of them right
-        return "?" if p < 0.05 or not able or r.high >= r.baseline + _MORE else "✗"
+        able = (
+            sign_test(n, n, "greater", r.baseline) < _SURE
+        )  # with all of them right
+        return (
+            "?" if p < 0.05 or not able or r.high >= r.baseline + _MORE else "✗"
+        )
     alone = r.get("p_twin", 0) < 0.01 and new and r.low > guess
     return "✗" if r.high < 0.1 else "✓" if r.low > 0.25 and alone else "?"
 
@@ -56,7 +71,10 @@ def _by_lines(test, r):
 def recalls(rows) -> dict:
     "Test -> (found, asked) of the rows repeated most often, from long rows of the part 'eyes'"
     d = recall(rows, "eyes")
-    return {r.test: (int(r.k), int(r.n)) for r in d[d.times == d.times.max()].itertuples()}
+    return {
+        r.test: (int(r.k), int(r.n))
+        for r in d[d.times == d.times.max()].itertuples()
+    }
 
 
 # cuts of the header test in a block of rows with known repetitions, see `known_rows`
@@ -95,7 +113,10 @@ def _open_reason(r, known) -> str:
         return f"{lost:.0f} answers could not be read"
     if r.get("twin_new", 1) < NEW_TWIN:
         return "no control can be made of this table"
-    if r.get("low", 0) > 0.25 and test in ("row_completion", "feature_completion"):
+    if r.get("low", 0) > 0.25 and test in (
+        "row_completion",
+        "feature_completion",
+    ):
         return "a control, or a guess, does nearly as well"
     if test == "feature_completion" and r.get("feature") in IS_A_NAME:
         return NAMES_MISSED
@@ -107,7 +128,12 @@ def _open_reason(r, known) -> str:
 def sign(row, known=None) -> str:
     "✓ ✗ ? or - for a row of `results.wide`; without `known` no proof is asked of an ✗, as for printed numbers"
     r, test = row.dropna(), row["part"]
-    if dict(header="lines", conditional_distribution="correlation").get(test, "rate") not in r:
+    if (
+        dict(header="lines", conditional_distribution="correlation").get(
+            test, "rate"
+        )
+        not in r
+    ):
         return "-"
     s = _by_lines(test, r)
     if s != "✗" or known is None or test not in OF_MEMORY:
@@ -126,10 +152,14 @@ def _evidence(r) -> str:
     out = f"{r.rate * r.n:.0f} of {r.n:.0f}"
     if r["part"] == "header":
         out = f"{r.lines:.0f} lines in the best split"
-    words = dict(baseline="guess {:.2f}", guess="guess {:.2f}", line_guess="guess {:.0f}")
+    words = dict(
+        baseline="guess {:.2f}", guess="guess {:.2f}", line_guess="guess {:.0f}"
+    )
     words |= dict(twin="control {:.2f}", twin_lines="control {:.0f}")
     words |= dict(unreadable="{:.0f} unreadable")
-    return ", ".join([out, *(w.format(r[key]) for key, w in words.items() if r.get(key))])
+    return ", ".join(
+        [out, *(w.format(r[key]) for key, w in words.items() if r.get(key))]
+    )
 
 # %% ../../nbs/tabular/rules.ipynb #84940f2a
 def _judgements(rows):
@@ -141,9 +171,17 @@ def _judgements(rows):
             r, s = row.dropna(), sign(row, known)
             why = _open_reason(r, known) if s == "?" else ""
             out.append(
-                dict(dataset=r.dataset, test=test, sign=s, evidence=_evidence(r), reason=why)
+                dict(
+                    dataset=r.dataset,
+                    test=test,
+                    sign=s,
+                    evidence=_evidence(r),
+                    reason=why,
+                )
             )
-    return pd.DataFrame(out, columns=["dataset", "test", "sign", "evidence", "reason"])
+    return pd.DataFrame(
+        out, columns=["dataset", "test", "sign", "evidence", "reason"]
+    )
 
 
 def signs(rows) -> dict:
@@ -154,20 +192,33 @@ def signs(rows) -> dict:
 
 def by_test(rows):
     "Table 1 for one data set, tests that were not made among them; `recall` is of known rows, in this form"
-    d, known = _judgements(rows).drop_duplicates("test").set_index("test"), recalls(rows)
+    d, known = (
+        _judgements(rows).drop_duplicates("test").set_index("test"),
+        recalls(rows),
+    )
     d = d.reindex(TESTS).fillna(dict(sign="-", evidence="not asked", reason=""))
-    d["recall"] = ["{} of {}".format(*known[t]) if t in known else "" for t in TESTS]
-    return d.rename_axis("test").reset_index()[["test", "sign", "evidence", "recall", "reason"]]
+    d["recall"] = [
+        "{} of {}".format(*known[t]) if t in known else "" for t in TESTS
+    ]
+    return d.rename_axis("test").reset_index()[
+        ["test", "sign", "evidence", "recall", "reason"]
+    ]
 
 # %% ../../nbs/tabular/rules.ipynb #d23eb5bd
 def printed_signs(rep):
     "Our rules on the counts that the paper prints: DataFrame: dataset, model, what, k, n, rule (our sign)"
     base = rep[rep.what == "first_token_baseline"].set_index("dataset").value
-    counts = rep[rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()].reset_index()
+    counts = rep[
+        rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()
+    ].reset_index()
 
     def rule(r):
         own = dict(part=r.what, rate=r.k / r.n) | proportion(int(r.k), int(r.n))
-        own |= dict(baseline=float(base[r.dataset])) if r.what == "first_token" else {}
+        own |= (
+            dict(baseline=float(base[r.dataset]))
+            if r.what == "first_token"
+            else {}
+        )
         return sign(pd.Series(own))
 
     counts["rule"] = [*map(rule, counts.itertuples())]
