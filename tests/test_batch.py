@@ -615,7 +615,7 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
 @pytest.mark.parametrize(
     "typed, offered",
     [
-        ("memnb r", {"run", "replay", "report"}),
+        ("memnb r", {"run", "register", "replay", "report"}),
         ("memnb run laptop --f", {"--force", "--fresh"}),
         ("memnb run ow", {"own.yaml"}),
         ("memnb store ", {"list", "forget", "check"}),
