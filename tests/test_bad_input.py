@@ -480,7 +480,9 @@ def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
 
     def one_page(model, table, *rest, **kw):
         got.append(table)
-        return tmp_path / "t.html"
+        page = tmp_path / "t.html"
+        page.write_text("<!doctype html><p>a page</p>")
+        return page
 
     monkeypatch.setattr("memnb.papers.offered", lambda *names: one_page)
     out = str(tmp_path / "t.html")

@@ -652,7 +652,9 @@ def test_blocks_at_every_width(tmp_path, monkeypatch):
                 assert (y - want).abs().max() <= 1e-6 * (
                     x.abs() @ w.abs().T
                 ).max()
-                if name != "x86-64-v2" or "fma" not in features():
+                # the library in use has other optimizations, which may fuse other sums; builds for less fuse none
+                alike = name != "as it is used"
+                if alike and (name != "x86-64-v2" or "fma" not in features()):
                     found[name] = y.numpy().tobytes()
             assert len(set(found.values())) == 1, (bits, n)
 
