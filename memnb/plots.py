@@ -269,8 +269,8 @@ def picture(fig: "Figure", dpi: int = 128) -> Picture:
 def to_png(fig: "Figure", file: Path) -> None:
     "Write a figure, `fig`, best through `finish`, with title, foot and caption in the file, whole or not at all"
     said = getattr(fig, "said", {})
-    # without the version of matplotlib the same figure is the same file
-    metadata = {"Software": None} | {
+    # the mark of our own files; without the version of matplotlib the same figure is the same file
+    metadata = {"Software": "memnb"} | {
         part: text for part, text in said.items() if text
     }
     with style(), replacing(file) as part:

@@ -203,11 +203,13 @@ def test_recollection_of_texts_depends_on_tau():
     ]
 
 
-def test_kendall_has_a_margin_of_two_epochs():
+def test_kendall_counts_a_start_from_the_margin_on():
     from memnb.contextual import kendall
 
     starts = [[5, 7, 20], [5, 6, 20], [20, 7, 5], [3, NAN, NAN]]
-    assert kendall(starts) == pytest.approx([1, 2 / 3, -1, 2 / 3])
+    # an epoch earlier is earlier, as in the paper
+    assert kendall(starts) == pytest.approx([1, 1, -1, 2 / 3])
+    assert kendall(starts, margin=2) == pytest.approx([1, 2 / 3, -1, 2 / 3])
 
 
 def test_lira_and_the_counterfactual_measure_are_larger_for_members():
