@@ -17,6 +17,7 @@ import queue
 import random
 import re
 import string
+import sys
 import threading
 import time
 import unicodedata
@@ -24,7 +25,6 @@ from collections import Counter
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from importlib import import_module
 from itertools import count
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -274,7 +274,8 @@ async def _whole(reply):
 
 def _timed_out(request, seconds: float):
     "The time-out of the HTTP library that made a request; the client of openai repeats after it"
-    library = import_module(type(request).__module__.split(".")[0])
+    # whichever client the openai package brought, it is loaded by now
+    library = sys.modules[type(request).__module__.split(".")[0]]
     return library.ReadTimeout(
         f"no whole reply within {seconds:g} s", request=request
     )

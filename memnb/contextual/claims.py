@@ -51,7 +51,7 @@ class Case(NamedTuple):
 def of_copies(table: pd.DataFrame, copies: str) -> Case:
     """Rows of a table of losses or starts, of one model, by how often its strings were repeated.
 
-    'sample': as in a random sample, where the model has such rows; 'given': 8, 3 and 1 times; 'given 16': so, with
+    `copies` is one of: 'sample', as in a random sample, where the model has such rows; 'given': 8, 3 and 1 times; 'given 16': so, with
     another number of strings; 'given 2x64': so, with another network; 'published': by the paper's sets, of 64 strings.
     """
     setting, *varied = copies.split()
