@@ -314,7 +314,8 @@ def n_to_decide(
 
     The effect is the estimate minus the bound, which is taken to stay, half is the half-width of its interval, n the units that it rests on.
     """
-    if not (n > 0 and 0 < half < math.inf and effect):
+    known = n > 0 and 0 < half < math.inf and math.isfinite(effect)
+    if not known or effect == 0:
         return 0
     # the formula above; Cohen (1988), section 2.4, for a normal estimate
     quantiles = _Z + st.norm.isf(1 - power)
