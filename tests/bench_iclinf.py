@@ -78,7 +78,7 @@ def score():
 
     m, net = ready()
     p = iclinf.pool("news", 4)
-    at = iclinf.label_tokens(m, p.labels)
+    at = iclinf.label_tokens(m, p.labels).first
     for shots, wanted, turns in ((4, 2.5, 5), (16, 3, 3)):
         prompts = iclinf.case(p, p.queries.text[0], iclinf.draw(p, 0, shots))[
             : shots + 1

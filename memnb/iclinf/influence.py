@@ -44,6 +44,7 @@ def leave_one_out(
     model,
     cases: list,
     tokens: list,
+    lead: list = (),
 ) -> list:
     """Scores of the labels with all exemplars and with each one left out
 
@@ -51,6 +52,7 @@ def leave_one_out(
         model: lm.LM of a local model, or its name
         cases: from `case`
         tokens: token ids of the labels
+        lead: token ids that stand before each of them, behind every prompt
 
     Returns:
         a dict a case: label, blank (prompts x labels), up, down (exemplars), in nats
@@ -62,10 +64,12 @@ def leave_one_out(
         tokens=[int(t) for t in tokens],
         engine=model.engine,
     )
+    if len(lead):
+        s["lead"] = [int(t) for t in lead]
     keys = [lm.key_of(model.id, s, c) for c in cases]
     have = model.store.get(keys, store.fresh_since())
     todo = {k: c for k, c in zip(keys, cases) if k not in have}
-    ids = {k: [model.encode(p) for p in c] for k, c in todo.items()}
+    ids = {k: [[*model.encode(p), *lead] for p in c] for k, c in todo.items()}
     if isinstance(model, lm.Dry):
         model.cost["calls"] += len(todo)
         model.cost["prompt_tokens"] += sum(map(own_tokens, ids.values()))
@@ -137,7 +141,7 @@ def scores(
     cases = [case(p, t, e, mode) for t, e in zip(p.queries.text, exemplars)]
     rows = []
     for j, r in enumerate(
-        leave_one_out(m, cases, label_tokens(m, p.labels, mode))
+        leave_one_out(m, cases, *label_tokens(m, p.labels, mode))
     ):
         changes = zip([0.0, *r["up"]], [0.0, *r["down"]])
         for i, (up, down) in enumerate(changes):
