@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from . import plots
 from .core import did_you_mean, paper_file
-from .papers import find, offered
+from .papers import Exercises, find
+from .papers import paper as paper_of
 
 # %% ../nbs/rooms/exercises.ipynb #8c3eac85
 class Near(BaseModel, extra="forbid"):
@@ -30,12 +31,12 @@ class Near(BaseModel, extra="forbid"):
 
     def parted(self, shown: dict, run: object) -> str:
         "Where prediction and run part, as of `shown`"
-        off = [
-            self.says.format(at=at, found=found, guess=guess).replace("%", " %")
-            for at, (guess, found) in shown.items()
-            if guess is not None and abs(guess - found) > self.within
+        wrong = [
+            self.says.format(at=label, found=outcome, guess=guess)
+            for label, (guess, outcome) in shown.items()
+            if guess is not None and abs(guess - outcome) > self.within
         ]
-        return ", ".join(off)
+        return ", ".join(text.replace("%", " %") for text in wrong)
 
 
 class Experiment(BaseModel, extra="forbid"):
@@ -59,7 +60,8 @@ class Experiment(BaseModel, extra="forbid"):
     line: float | None = None  # one to compare them with
     follows: str  # what to see in the end
 
-    def __repr__(self):  # hints stay out of sight
+    # hints stay out of sight
+    def __repr__(self):
         head = f"**{self.title}** ({self.minutes} minutes, {self.level})"
         return (
             f"{head}\n\n{self.question}\n\n```python\n{self.code.strip()}\n```"
@@ -76,21 +78,25 @@ class Graded(str):
     def _repr_html_(self):
         if not self.draw:
             return None
-        src = b64encode(plots.picture(self.draw(), dpi=96).png).decode()
-        return f'<p>{escape(self)}</p><img alt="{escape(self)}" src="data:image/png;base64,{src}">'
+        png = plots.picture(self.draw(), dpi=96).png
+        source = f"data:image/png;base64,{b64encode(png).decode()}"
+        words = escape(self)
+        return f'<p>{words}</p><img alt="{words}" src="{source}">'
 
 
 def _drawn(e: Experiment, shown: dict):
     "Bars of what came out, circles of what was predicted"
     import matplotlib.pyplot as plt
 
-    guesses, found = zip(*shown.values(), strict=True)
+    guesses, outcomes = zip(*shown.values(), strict=True)
     circles = [(x, g) for x, g in enumerate(guesses) if g is not None]
+    # room for a label below each bar, and never wider than a page
+    width = min(7.4, 2.2 + 0.7 * len(shown))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(min(7.4, 2.2 + 0.7 * len(shown)), 2.4))
+        fig, ax = plt.subplots(figsize=(width, 2.4))
         ax.bar(
-            range(len(found)),
-            found,
+            range(len(outcomes)),
+            outcomes,
             width=0.6,
             color=plots.PLANTED,
             label="came out",
@@ -108,66 +114,109 @@ def _drawn(e: Experiment, shown: dict):
             ax.axhline(
                 e.line, color=plots.GREY, lw=1, ls=":", label=f"{e.line:g}"
             )
-        ax.set_xticks(range(len(shown)), [k.replace(" ", "\n") for k in shown])
+        labels = [label.replace(" ", "\n") for label in shown]
+        ax.set_xticks(range(len(shown)), labels)
         ax.set_ylabel(e.axis)
         fig.legend(loc="outside right center", handlelength=1)
     return plots.finish(fig, e.title)
 
 
 def exercise(paper: str, number: int) -> Experiment:
-    "What to predict and to run in an experiment of a paper, by its number, the first of which is 1"
+    """What to predict and to run in an experiment of a paper.
+
+    Raises ValueError for a number that no experiment has.
+
+    Args:
+        paper: its word
+        number: of the experiment, the first of which is 1
+    """
     find(paper)
     file = paper_file(paper, "experiments.yaml")
-    known = (
-        yaml.safe_load(file.read_text(encoding="utf-8"))
-        if file.exists()
-        else []
-    )
-    if number not in range(1, len(known) + 1):
+    entries = []
+    if file.exists():
+        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if number not in range(1, len(entries) + 1):
         raise ValueError(
-            f"{paper} has {len(known)} experiments, and no experiment {number}"
+            f"{paper} has {len(entries)} experiments, and no experiment {number}"
         )
-    return Experiment.model_validate(known[number - 1])
+    return Experiment.model_validate(entries[number - 1])
 
 
 def hint(paper: str, number: int, which: int = 1) -> str:
-    "A hint on the experiment of a paper with this number, `which` is 1 for the first, and how many more there are"
+    """A hint on an experiment of a paper, and how many more there are.
+
+    Raises ValueError for an experiment or a hint that there is not.
+
+    Args:
+        paper: its word
+        number: of the experiment
+        which: of its hints, 1 for the first
+    """
     hints = exercise(paper, number).hints
     if which not in range(1, len(hints) + 1):
         raise ValueError(f"there are {len(hints)} hints")
-    return f"{hints[which - 1]} ({len(hints) - which} more)"
+    more = len(hints) - which
+    return f"{hints[which - 1]} ({more} more)"
+
+
+def _for_class(paper: str) -> Exercises:
+    "Readers and checks of a paper, both empty where it has none"
+    described = paper_of(paper)
+    if described is None or described.exercises is None:
+        return Exercises({}, {})
+    return described.exercises()
+
+
+def _parts(predicted: object, form: str) -> list:
+    "Numbers or words that a prediction of this form consists of"
+    if form == "dict":
+        return [*dict(predicted).values()]
+    if form == "list":
+        return [*predicted]
+    return [predicted]
+
+
+def _refuse(part: object, offers: list):
+    "ValueError for a part of a prediction that is not among the offers, or is no number where any number will do"
+    if offers and part not in offers:
+        raise ValueError(f"{part!r} is not offered{did_you_mean(part, offers)}")
+    if not offers and not isfinite(part):
+        raise ValueError(f"{part!r} is no number")
 
 
 def grade(paper: str, number: int, predicted: object, run: object) -> Graded:
     """Compare what was predicted with a run, in the experiment of a paper with this number.
 
-    'right' comes back, or where the two part; a notebook draws it. Raises ValueError for what is no prediction or run.
+    'right' is returned, or where the two part; a notebook draws it. Raises ValueError for what is no prediction or run.
+
+    Args:
+        paper: its word
+        number: of the experiment
+        predicted: a number, a word, or several in a list or dict, as the experiment says
+        run: what its code gives
     """
-    e, readers = exercise(paper, number), offered(paper, "RUN_READERS")
+    experiment = exercise(paper, number)
+    readers = _for_class(paper).readers
     if predicted is None or run is None:
         return Graded("write your prediction down first, then run")
-    judge = readers[e.judge] if isinstance(e.judge, str) else e.judge.parted
+    judge = experiment.judge
     try:
-        parts = dict(
-            one=lambda p: [p], list=list, dict=lambda p: dict(p).values()
-        )[e.form]
-        for x in parts(predicted):
-            if e.offers and x not in e.offers:
-                raise ValueError(
-                    f"{x!r} is not offered{did_you_mean(x, e.offers)}"
-                )
-            if not e.offers and not isfinite(x):
-                raise ValueError(f"{x!r} is no number")
-        shown = readers[e.shown](predicted, run)
-        if not (shown and all(isfinite(found) for _, found in shown.values())):
+        for part in _parts(predicted, experiment.form):
+            _refuse(part, experiment.offers)
+        shown = readers[experiment.shown](predicted, run)
+        outcomes = [outcome for _, outcome in shown.values()]
+        if not (outcomes and all(isfinite(x) for x in outcomes)):
             raise ValueError("a run without numbers")
-        parted = judge(shown if isinstance(e.judge, Near) else predicted, run)
+        if isinstance(judge, Near):
+            parted = judge.parted(shown, run)
+        else:
+            parted = readers[judge](predicted, run)
     except (AttributeError, KeyError, TypeError, IndexError, ValueError) as why:
         please = "hand in the prediction and the run as the exercise says"
-        raise ValueError(f"{e.title}: {why}: {please}") from None
-    out = Graded(f"{parted or 'right'}. {e.follows}")
-    out.draw = partial(_drawn, e, shown)
-    return out
+        raise ValueError(f"{experiment.title}: {why}: {please}") from None
+    graded = Graded(f"{parted or 'right'}. {experiment.follows}")
+    graded.draw = partial(_drawn, experiment, shown)
+    return graded
 
 # %% ../nbs/rooms/exercises.ipynb #80330bd6
 UNFILLED = "nothing is filled in yet"
@@ -181,29 +230,35 @@ def first_wrong(pairs: Iterable[tuple], within: float = 1e-3) -> str:
     for what, answer, right in pairs:
         if answer is None:
             return UNFILLED
-        same = np.shape(answer) == np.shape(right)
-        if not same or not np.allclose(
+        same = np.shape(answer) == np.shape(right) and np.allclose(
             answer, right, rtol=within, atol=1e-6, equal_nan=True
-        ):
-            return f"{what}: {np.round(answer, 3)}, but it should be {np.round(right, 3)}"
+        )
+        if not same:
+            answer, right = np.round(answer, 3), np.round(right, 3)
+            return f"{what}: {answer}, but it should be {right}"
     return ""
 
 
 def mark(paper: str, name: str, answer: object) -> str:
-    """Is what was filled in on a page under a name right? 'right', or what to look at; None is not filled in.
+    """Is what was filled in on a page right? 'right', or what to look at.
 
     Raises ValueError for a name that the paper does not have, and for an answer of the wrong kind.
+
+    Args:
+        paper: its word
+        name: of the exercise
+        answer: what was filled in; None is not filled in
     """
     find(paper)
-    known = offered(paper, "CHECKS") or {}
-    if name not in known:
+    checks = _for_class(paper).checks
+    if name not in checks:
         raise ValueError(
-            f"{paper} has no exercise '{name}'{did_you_mean(name, known)}"
+            f"{paper} has no exercise '{name}'{did_you_mean(name, checks)}"
         )
     if answer is None:
         return UNFILLED
     try:
-        return known[name](answer) or "right"
+        return checks[name](answer) or "right"
     except (AttributeError, KeyError, TypeError, IndexError) as why:
         raise ValueError(
             f"{name}: hand in what the exercise asks for ({why})"

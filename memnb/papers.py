@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['notebooks', 'find', 'Param', 'source_cells', 'syntax_tree', 'parameters_of', 'stamp', 'Sizes', 'parameters',
-           'injected', 'title', 'Paper', 'paper', 'offered']
+           'injected', 'title', 'Exercises', 'Paper', 'paper']
 
 # %% ../nbs/rooms/papers.ipynb #ff5aeac1
 import ast
@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from threading import Lock
-from typing import get_type_hints
+from types import ModuleType
+from typing import NamedTuple, get_type_hints
 
 import pydantic
 
@@ -181,6 +182,15 @@ def title(nb) -> str:
     return next(heads, nb.stem).lstrip("# ")
 
 # %% ../nbs/rooms/papers.ipynb #fa3932c8
+class Exercises(NamedTuple):
+    "What a class needs of a paper beside its page"
+
+    # reader of a run, by its name in `experiments.yaml`: function of (predicted, run)
+    readers: dict[str, Callable]
+    # check of an exercise of the page: answer -> '' where it is right, else what to look at
+    checks: dict[str, Callable]
+
+
 @dataclass
 class Paper:
     "What the rest of memnb knows of a paper: `PAPER` of its package"
@@ -196,6 +206,10 @@ class Paper:
         None  # rows -> dict: the numbers that the page's prose names
     )
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
+    exercises: Callable = None  # () -> `Exercises`, imported when it is called
+    commands: dict = field(
+        default_factory=dict
+    )  # what commands of the command line call: name -> function
 
     def __post_init__(self):
         self.figures = {
@@ -225,24 +239,16 @@ class Paper:
             ) from None
 
 
+def _module(name: str) -> ModuleType | None:
+    return import_module(name) if find_spec(name) else None
+
+
 def paper(word: str) -> Paper | None:
-    "A paper by its word; None where the package of this word offers none"
-    return offered(word, "PAPER")
-
-
-def offered(word: str, name: str):
-    "What the package of a paper, else its method or exercises, have under a name, as 'PAPER'; else None"
-    if find_spec(f"memnb.{word}") is None:
-        return None
-    package = hasattr(
-        import_module(f"memnb.{word}"), "__path__"
-    )  # or a module, as 'core'
-    ends = ("", ".method", ".exercises") if package else ("",)
-    for place in (f"memnb.{word}{end}" for end in ends):
-        found = (
-            getattr(import_module(place), name, None)
-            if find_spec(place)
-            else None
-        )
-        if found is not None:
-            return found
+    "A paper by its word: `PAPER` of its package, else of its method; None where neither has it"
+    package = _module(f"memnb.{word}")
+    offered = getattr(package, "PAPER", None)
+    # a page without reference notebooks exports its method alone; a module, as `core`, has no path
+    if offered is None and hasattr(package, "__path__"):
+        method = _module(f"memnb.{word}.method")
+        offered = getattr(method, "PAPER", None)
+    return offered

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memnb import core, data, icl, lm, tabular
+from memnb import core, data, icl, lm, papers, tabular
 from memnb.run import cli
 
 
@@ -484,7 +484,8 @@ def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
         page.write_text("<!doctype html><p>a page</p>")
         return page
 
-    monkeypatch.setattr("memnb.papers.offered", lambda *names: one_page)
+    offers = papers.Paper("tabular", print, commands=dict(table=one_page))
+    monkeypatch.setattr("memnb.papers.paper", dict(tabular=offers).get)
     out = str(tmp_path / "t.html")
     asked = [
         "table",

@@ -230,11 +230,8 @@ FOR_PAPERS = {
     *["prefix", "plant", "rendering", "exercises"],
 }
 ABOVE_PAPERS, ABOVE_ALL = "compare", "run"
-BY_NAME = {
-    "papers",
-    "claims",
-    "lm",
-}  # they import papers and back ends, whose names are read
+# they import packages of papers and back ends, whose names are read
+BY_NAME = {"papers", "lm"}
 
 
 def may_import(name):

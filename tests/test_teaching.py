@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_repo import PAPER_NOTEBOOKS
+from test_repo import PAPER_NOTEBOOKS, PAPERS
 
 TOP = Path(__file__).resolve().parents[1]
 
@@ -129,11 +129,46 @@ def test_every_experiment_has_its_outcome():
     assert listed == {*OUTCOMES}
 
 
+@pytest.mark.parametrize("word", PAPERS)
+def test_a_paper_names_what_experiments_and_page_ask_for(word):
+    "Readers of `experiments.yaml`, and the checks that the page calls: no more and no fewer"
+    from memnb.core import paper_file
+    from memnb.papers import find, paper
+
+    described = paper(word)
+    assert described.word == word
+    readers, checks = described.exercises()
+    text = paper_file(word, "experiments.yaml").read_text(encoding="utf8")
+    named = {
+        entry[field]
+        for entry in yaml.safe_load(text)
+        for field in ("shown", "judge")
+        if isinstance(entry[field], str)
+    }
+    assert {*readers} == named
+    page = "".join(
+        "".join(cell["source"])
+        for cell in json.loads(find(word).read_text(encoding="utf8"))["cells"]
+        if cell["cell_type"] == "code"
+    )
+    assert {*checks} == {*re.findall(rf'mark\("{word}", "(\w+)"', page)}
+
+
+def test_exercises_are_imported_when_somebody_asks(tmp_path):
+    code = (
+        "import sys\nfrom memnb.papers import paper\n"
+        "one = paper('contextual')\nplace = 'memnb.contextual.exercises'\n"
+        "assert place not in sys.modules\none.exercises()\n"
+        "assert place in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
 @pytest.mark.parametrize("word, number", OUTCOMES, ids=lambda part: str(part))
 def test_experiment_runs_and_is_graded(word, number, tmp_path, monkeypatch):
     "The code as it stands runs; the right prediction is right, a wrong one is answered with what came out"
     from memnb.exercises import exercise, grade
-    from memnb.papers import offered
+    from memnb.papers import paper
 
     monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "store.sqlite"))
     experiment = exercise(word, number)
@@ -146,7 +181,7 @@ def test_experiment_runs_and_is_graded(word, number, tmp_path, monkeypatch):
     run = names["run"]
     right, wrong = OUTCOMES[word, number]
     if right is None:
-        shown = offered(word, "RUN_READERS")[experiment.shown](wrong, run)
+        shown = paper(word).exercises().readers[experiment.shown](wrong, run)
         numbers = [
             value for guess, value in shown.values() if guess is not None
         ]

@@ -17,14 +17,22 @@ from .given import *
 from .measuring import *
 from .method import *
 from .text import *
-from ..papers import Paper
+from ..papers import Exercises, Paper
+
+
+def _exercises() -> Exercises:
+    from memnb.capacity.exercises import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
 
 PAPER = Paper(
     "capacity",
     measure,  # noqa: F405
-    vars(_figures),
-    _claims.statistics,
-    judged,
-    facts,
+    figures=vars(_figures),
+    statistics=_claims.statistics,
+    judged=judged,
+    facts=facts,
     chosen=judged,
+    exercises=_exercises,
 )

@@ -14,12 +14,21 @@ from .measuring import *
 from .method import *
 from .relations import *
 from .worlds import *
-from ..papers import Paper
+from ..papers import Exercises, Paper
+
+
+def _exercises() -> Exercises:
+    from memnb.compare.exercises import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
 
 PAPER = Paper(
     "compare",
     measure,  # noqa: F405
-    vars(_figures),
-    _claims.statistics,
+    figures=vars(_figures),
+    statistics=_claims.statistics,
     facts=_claims.facts,
+    exercises=_exercises,
+    commands=dict(ask=ask_files),  # noqa: F405
 )

@@ -21,6 +21,7 @@ from . import claims as _claims
 from . import figures as _figures
 from .claims import facts
 from .figures import tab1
+from .logs import fig_x_log, judged_log
 from memnb.contextual.measuring import (
     balanced,
     chosen,
@@ -28,12 +29,28 @@ from memnb.contextual.measuring import (
     sweep,
     whole_epochs,
 )
-from ..papers import Paper
+from ..papers import Exercises, Paper
 
 _drawn = {
     name: f for name, f in vars(_figures).items() if name.startswith("fig")
 }
+
+
+def _exercises() -> Exercises:
+    from memnb.contextual.exercises import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
+
 PAPER = Paper(
-    "contextual", sweep, _drawn, _claims.statistics, chosen, facts, chosen
+    "contextual",
+    sweep,
+    figures=_drawn,
+    statistics=_claims.statistics,
+    judged=chosen,
+    facts=facts,
+    chosen=chosen,
+    exercises=_exercises,
+    commands=dict(log=judged_log, draw_log=fig_x_log),
 )
 globals().update(PAPER.figures)

@@ -20,13 +20,21 @@ from .performance import *
 from .prompts import *
 from .replication import *
 from .tables import *
-from ..papers import Paper
+from ..papers import Exercises, Paper
+
+
+def _exercises() -> Exercises:
+    from memnb.icl.exercises import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
 
 PAPER = Paper(
     "icl",
     run,
-    vars(_figures),
-    _claims.statistics,
-    _claims.judged,
-    _claims.facts,
+    figures=vars(_figures),
+    statistics=_claims.statistics,
+    judged=_claims.judged,
+    facts=_claims.facts,
+    exercises=_exercises,
 )

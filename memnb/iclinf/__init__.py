@@ -21,16 +21,24 @@ from .measuring import *
 from .measuring import RUN_BY, measure_parts
 from .method import *
 from .prompts import *
-from ..papers import Paper
+from ..papers import Exercises, Paper
 from ..results import runs
+
+
+def _exercises() -> Exercises:
+    from memnb.iclinf.exercises import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
 
 PAPER = Paper(
     "iclinf",
     measure_parts,
-    vars(_figures),
-    _claims.statistics,
-    _claims.judged,
-    _claims.facts,
+    figures=vars(_figures),
+    statistics=_claims.statistics,
+    judged=_claims.judged,
+    facts=_claims.facts,
     chosen=partial(runs, by=RUN_BY),
+    exercises=_exercises,
 )
 globals().update(PAPER.figures)

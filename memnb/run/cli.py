@@ -414,13 +414,13 @@ def _table(
     """
     _served(server)
     _may_write(out, is_page)
-    from ..papers import offered
+    from ..papers import paper
 
     if skip or no_header or encoding:
         from ..data import load
 
         table = load(table, skip=skip, header=not no_header, encoding=encoding)
-    one_page = offered("tabular", "one_page")
+    one_page = paper("tabular").commands["table"]
     model = _loaded(model, mode, device)
     page = one_page(
         model, table, out, title, n, samples, target=target, mode=mode
@@ -470,7 +470,7 @@ def _ask(
     _served(server)
     _may_write(out, is_page)
     _may_write(out.with_suffix(".csv"), is_table, out)
-    from ..papers import offered
+    from ..papers import paper
 
     if mode or device:
         from ..lm import load
@@ -479,7 +479,8 @@ def _ask(
         model = load(model, mode=mode, **place)
         reference = load(reference, **place) if reference else None
         others = [load(other, **place) for other in others]
-    page = offered("compare", "ask_files")(
+    ask_files = paper("compare").commands["ask"]
+    page = ask_files(
         model,
         texts,
         out,
@@ -520,18 +521,14 @@ def _log(
         if file and not file.exists():
             raise ValueError(f"no file {file}")
     _may_write(out, is_figure)
-    from ..papers import offered
+    from ..papers import paper
     from ..plots import to_png
 
-    judged = offered("contextual", "judged_log")(
-        log, without, again, never=never
-    )
+    commands = paper("contextual").commands
+    judged = commands["log"](log, without, again, never=never)
     shown = judged.filter(regex="string|looks|start_|said_")
     print(table(tuple(shown), [*shown.itertuples(index=False, name=None)]))
-    to_png(
-        offered("contextual", "fig_x_log")(log, without, again, never=never),
-        out,
-    )
+    to_png(commands["draw_log"](log, without, again, never=never), out)
     print(relative_path(out))
 
 

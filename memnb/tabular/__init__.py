@@ -6,7 +6,7 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/tabular/index.ipynb #897b788b
-from ..papers import Paper
+from ..papers import Exercises, Paper
 from . import claims as _claims
 from . import figures as _figures
 from .claims import *
@@ -23,11 +23,20 @@ from .prediction import *
 from .prompting import *
 from .rules import *
 
+
+def _exercises() -> Exercises:
+    from memnb.tabular.parrot import CHECKS, RUN_READERS
+
+    return Exercises(RUN_READERS, CHECKS)
+
+
 PAPER = Paper(
     "tabular",
     run,  # noqa: F405
-    vars(_figures),
-    _claims.statistics,
-    _claims.judged,
-    _claims.facts,
+    figures=vars(_figures),
+    statistics=_claims.statistics,
+    judged=_claims.judged,
+    facts=_claims.facts,
+    exercises=_exercises,
+    commands=dict(table=one_page),  # noqa: F405
 )
