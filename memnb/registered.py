@@ -75,6 +75,8 @@ def functions_below(function: Callable) -> list[Callable]:
             continue
         if not inspect.isfunction(thing) or not _is_ours(thing):
             continue
+        if thing.__code__.co_filename == "<string>":
+            continue  # made by `dataclass`, which leaves no source
         name = f"{thing.__module__}.{thing.__qualname__}"
         if name not in found:
             found[name] = thing

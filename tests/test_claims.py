@@ -259,3 +259,16 @@ def test_confirmatory_rows_are_no_part_of_a_board(dice, tmp_path):
     assert set(fresh.profile) == {
         "confirm"
     } and fresh.rule.str.len().tolist() == [12]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["tabular", "icl", "iclinf", "contextual", "capacity", "compare"],
+)
+def test_every_claim_can_be_registered(word):
+    "Also where classes that `dataclass` writes are among what its estimate needs"
+    from memnb import registered
+
+    found = claims.read(word)
+    rules = {c.id: registered.rule_of(word, c) for c in found}
+    assert found and len({*rules.values()}) == len(found)

@@ -90,15 +90,17 @@ def texts(words, n=60):
     return "\n".join(rows) + "\n"
 
 
-def losses(falls):
+def losses(falls, strings=0):
+    "A log of the Trainer: the loss of the first string falls; they are a and b, or s1, s2, ..."
+    names = [f"s{i}" for i in range(1, strings + 1)] or ["a", "b"]
     history = [
         {
             "epoch": epoch,
             "step": epoch,
-            f"eval_{name}_loss": 4 - falls * 0.2 * epoch * (name == "a"),
+            f"eval_{name}_loss": 4 - falls * 0.2 * epoch * (name == names[0]),
         }
         for epoch in range(1, 16)
-        for name in ("a", "b")
+        for name in names
     ]
     return json.dumps(dict(log_history=history))
 
@@ -129,6 +131,9 @@ def place(tmp_path, networks, monkeypatch):
     ]
     for name in ("losses.csv", "my_losses.csv"):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
+    for name, falls in (("with", True), ("without", False), ("again", False)):
+        (tmp_path / f"{name}.json").write_text(losses(falls, strings=8))
+    shutil.copy(tmp_path / "texts.csv", tmp_path / "t.csv")
     (tmp_path / "mine.yaml").write_text("- notebook: capacity\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
@@ -176,8 +181,17 @@ def without_kernel(run, alive):
     run.seconds = 1.0
 
 
-def typed(line):
-    "Run a line of a shell"
+# what a guide takes as done already when it names a command in a sentence
+BEFORE = {
+    "memnb report": ["memnb run mine.yaml"],
+    "memnb run confirm": ["memnb register contextual capacity"],
+    "memnb register mypaper": ["memnb new mypaper"],
+}
+
+
+def typed(line, server):
+    "Run a line of a shell; the servers that a guide names are the one of this test"
+    line = re.sub(r"http://(HOST|localhost):\d+/v1", f"{server.url}/v1", line)
     words = shlex.split(line, comments=True)
     if words[0] == "make":
         subprocess.run(
@@ -193,6 +207,11 @@ def typed(line):
         done = subprocess.run(["git", *asked], cwd=TOP, capture_output=True)
         # -h ends with 129
         assert done.returncode in (0, 129), line
+    elif words[0] == "export":
+        # the fixture has set these, and takes them back
+        given = dict(word.split("=", 1) for word in words[1:])
+        assert {*given} <= {*os.environ}, line
+        assert given.get("OPENAI_BASE_URL") == os.environ["OPENAI_BASE_URL"]
     elif words[0] == "memnb":
         assert cli.main(words[1:]) == 0, line
     else:
@@ -210,14 +229,14 @@ def quick(monkeypatch):
 def test_lines_of_a_shell(code, place, server, small, quick):
     for line in code.strip().splitlines():
         if line.strip() and not line.startswith("#"):
-            typed(line)
+            typed(line, server)
 
 
 @pytest.mark.parametrize("line", inline())
 def test_commands_in_prose(line, place, server, small, quick):
-    if line.split()[1] == "report":
-        typed("memnb run mine.yaml")
-    typed(line)
+    for first in BEFORE.get(line, ()):
+        typed(first, server)
+    typed(line, server)
 
 
 def settled(code):
