@@ -720,13 +720,14 @@ def test_one_thread_counts_while_another_measures(folder):
     assert core.counted() is None
 
 
-def test_a_training_in_several_threads_is_counted():
+def test_a_training_in_several_threads_is_counted(monkeypatch):
     from memnb import core, gpt
 
     c, data = (
         gpt.Config(1, 8, 20, 8),
         [gpt.random_data(8, 8, 20) for _ in range(6)],
     )
+    monkeypatch.setattr(gpt, "cores", lambda: 3)  # three trainings at a time
     with core.counting() as counts:
-        gpt.fit([c] * 6, data, epochs=2, batch=4, threads=3)
+        gpt.fit([c] * 6, data, epochs=2, batch=4)
     assert counts.trainings == 6 and counts.flops > 0
