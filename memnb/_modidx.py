@@ -1320,6 +1320,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                             'memnb.nets.Torch.score': ('rooms/nets.html#torch.score', 'memnb/nets.py'),
                             'memnb.nets.Torch.step': ('rooms/nets.html#torch.step', 'memnb/nets.py'),
                             'memnb.nets.Torch.train': ('rooms/nets.html#torch.train', 'memnb/nets.py'),
+                            'memnb.nets._Trained': ('rooms/nets.html#_trained', 'memnb/nets.py'),
                             'memnb.nets._agree': ('rooms/nets.html#_agree', 'memnb/nets.py'),
                             'memnb.nets._bfloat16': ('rooms/nets.html#_bfloat16', 'memnb/nets.py'),
                             'memnb.nets._logprobs': ('rooms/nets.html#_logprobs', 'memnb/nets.py'),
