@@ -4,22 +4,24 @@
 
 # %% auto #0
 __all__ = ['REAL', 'PLANTED', 'GREY', 'COLORS', 'HOLLOW', 'label', 'color', 'dose_colors', 'style', 'same_scatter', 'errorbar',
-           'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'slide', 'drawn', 'placeholder', 'to_html']
+           'foot', 'finish', 'Picture', 'picture', 'to_png', 'savefig', 'Slide', 'slide', 'drawn', 'placeholder',
+           'to_html']
 
 # %% ../nbs/rooms/plots.ipynb #0a93a9ec
+import hashlib
 import io
-import os
+import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from .core import figures_dir, replacing
+from .core import figures_dir, package_dir, replacing
 
 if TYPE_CHECKING:
     # imported where it is needed: it takes a second
@@ -289,34 +291,56 @@ def savefig(
     return picture(fig, dpi)
 
 # %% ../nbs/rooms/plots.ipynb #e6ca56d9
-def slide(
-    draw: Callable, stops: list, name: str, start: int = 0
-) -> Picture | None:
-    """A figure with a slider of this name in Jupyter; where nobody can move one, as in a batch, its picture.
+class Slide(Picture):
+    """A picture with a slider below its caption, which turns it through frames that are all in the page.
+
+    It moves without a kernel, where scripts of a page run: in Jupyter, on the site, in exported HTML. Elsewhere, as
+    on GitHub, the first picture stands there.
+    """
+
+    def __init__(
+        self, frames: list[Picture], stops: list, name: str, start: int
+    ):
+        first = frames[start]
+        super().__init__(first.png, first.dpi, first.said)
+        self.frames = frames
+        self.stops = [str(stop) for stop in stops]
+        self.name = name
+        self.start = start
+
+    def script(self) -> str:
+        "The HTML of the slider: an empty element, which its script fills"
+        urls = [
+            f"data:image/png;base64,{b64encode(frame.png).decode()}"
+            for frame in self.frames
+        ]
+        mark = hashlib.sha256("".join(urls).encode()).hexdigest()[:12]
+        given = json.dumps([urls, self.stops, self.name, self.start])[1:-1]
+        turn = (package_dir() / "slide.js").read_text(encoding="utf8")
+        return (
+            f'<div class="memnb-slide" data-slide="{mark}"></div>\n<script>\n'
+            f"for (const box of document.querySelectorAll('[data-slide=\"{mark}\"]'))\n"
+            f"{turn.strip()}(box, {given});\n</script>"
+        )
+
+    def _ipython_display_(self):
+        from IPython.display import HTML, display
+
+        super()._ipython_display_()
+        display(HTML(self.script()))
+
+
+def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Slide:
+    """A figure with a slider of this name.
 
     `draw` gives the matplotlib figure at one of the stops, `start` is the number of the first.
     """
-
-    def at(stop: object) -> Picture:
+    frames = []
+    for stop in stops:
         with style():
             fig = draw(stop)
-        return picture(fig)
-
-    in_jupyter = os.environ.get("JPY_SESSION_NAME")
-    if not (in_jupyter and find_spec("ipywidgets")):
-        return at(stops[start])
-    from IPython.display import display
-    from ipywidgets import SelectionSlider, interact
-
-    slider = SelectionSlider(
-        options=stops,
-        value=stops[start],
-        description=name,
-        continuous_update=False,
-        style=dict(description_width="initial"),
-        layout=dict(width="32em"),
-    )
-    interact(lambda stop: display(at(stop)), stop=slider)
+        frames.append(picture(fig))
+    return Slide(frames, stops, name, start)
 
 
 def drawn(
