@@ -863,6 +863,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                            'memnb.gpt._Run.mark': ('rooms/gpt.html#_run.mark', 'memnb/gpt.py'),
                            'memnb.gpt._Run.order': ('rooms/gpt.html#_run.order', 'memnb/gpt.py'),
                            'memnb.gpt._Run.resume': ('rooms/gpt.html#_run.resume', 'memnb/gpt.py'),
+                           'memnb.gpt._Run.row': ('rooms/gpt.html#_run.row', 'memnb/gpt.py'),
                            'memnb.gpt._Run.save': ('rooms/gpt.html#_run.save', 'memnb/gpt.py'),
                            'memnb.gpt._Run.score': ('rooms/gpt.html#_run.score', 'memnb/gpt.py'),
                            'memnb.gpt._Run.steps_to_take': ('rooms/gpt.html#_run.steps_to_take', 'memnb/gpt.py'),

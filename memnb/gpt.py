@@ -60,39 +60,56 @@ class Fit:
     @property
     def flops(self) -> float:
         "Operations of a training"
-        return float(self.table.tokens.iloc[-1]) * self.config.flops
+        tokens = self.table.tokens.iloc[-1]
+        return float(tokens) * self.config.flops
 
     def _score(self, sequences):
+        "Log-probability of each token, and whether it is the likeliest"
         engine = _engine(self.config, self.schedule, device=self.device)
-        return engine.score([self.params], *pad(self.config, sequences))
+        ids, lens = pad(self.config, sequences)
+        return engine.score([self.params], ids, lens)
 
     def scores(self, sequences: list) -> np.ndarray:
-        "Natural log-probabilities, a float64 array of sequences x tokens"
+        """Natural log-probabilities, a float64 array of sequences x tokens
+
+        Args:
+            sequences: as of `pad`
+        """
         logprobs, _ = self._score(sequences)
         return logprobs.astype(float)
 
     def greedy(self, sequences: list) -> np.ndarray:
-        "Whether each token is the likeliest, a bool array of sequences x tokens"
+        """Whether each token is the likeliest, a bool array of sequences x tokens
+
+        Args:
+            sequences: as of `pad`
+        """
         _, likeliest = self._score(sequences)
         return likeliest
 
     def generate(self, prefixes: np.ndarray, n: int) -> np.ndarray:
-        """The likeliest n tokens behind N x k token ids, an int array, N x n
+        """The likeliest tokens behind prefixes, an int array, N x n
 
         Raises ValueError where k + n is more than the model sees.
+
+        Args:
+            prefixes: token ids, N x k
+            n: tokens that are wanted
         """
         net = module(self)
         ids = np.asarray(prefixes)
+        length = ids.shape[1]
         most = self.config.length
-        if not 0 < n <= most - ids.shape[1]:
+        if not 0 < n <= most - length:
             raise ValueError(
-                f"{n} tokens after {ids.shape[1]}: the model sees {most}"
+                f"{n} tokens after {length}: the model sees {most}"
             )
         for _ in range(n):
             # the scores at a place are for its own token, which is not read
             open_end = np.pad(ids, ((0, 0), (0, 1)))
             scores = net(net.weights.new_tensor(open_end).long())
-            ids = np.c_[ids, scores[:, -1].argmax(-1)]
+            likeliest = scores[:, -1].argmax(-1)
+            ids = np.c_[ids, likeliest]
         return ids[:, -n:]
 
 # %% ../nbs/rooms/gpt.ipynb #1166bfe0
@@ -102,45 +119,62 @@ def pad(c: Config, sequences: list) -> tuple:
     Raises ValueError for sequences that are empty or too long, and for what are no tokens.
     """
     rows = [np.asarray(s).ravel() for s in sequences]
-    if not rows or not all(map(len, rows)):
+    lens = np.array([len(row) for row in rows], "int32")
+    if not len(lens) or not lens.all():
         raise ValueError(
             "no sequence may be empty, and there must be one at least"
         )
-    lens = np.array([len(r) for r in rows], "int32")
-    if lens.max() > c.length:
+    longest = lens.max()
+    if longest > c.length:
         cure = f"the model sees {c.length}: cut it, or give the model a larger length"
         raise ValueError(
-            f"sequence {lens.argmax()} has {lens.max()} tokens, {cure}"
+            f"sequence {lens.argmax()} has {longest} tokens, {cure}"
         )
     tokens = np.concatenate(rows)
     if (tokens % 1).any() or tokens.min() < 0 or tokens.max() >= c.vocab:
         raise ValueError(f"tokens are whole numbers from 0 to {c.vocab - 1}")
     ids = np.zeros((len(rows), c.length), "int32")
-    ids[np.arange(c.length) < lens[:, None]] = tokens
+    places = np.arange(c.length)
+    ids[places < lens[:, None]] = tokens
     return ids, lens
 
 
 def random_data(
     n: int, length: int = 64, vocab: int = 2048, seed: int = 0
 ) -> np.ndarray:
-    "Sequences of uniform random tokens, an int32 array, n x length"
+    """Sequences of uniform random tokens, an int32 array, n x length
+
+    Args:
+        n: sequences; another number gives others
+        length: tokens of each
+        vocab: number of tokens to draw from
+        seed: of the random numbers
+    """
     rng = np.random.default_rng([seed, n])
     return rng.integers(vocab, size=(n, length)).astype("int32")
 
 # %% ../nbs/rooms/gpt.ipynb #f555d453
-_FULL = 0.999  # share of them from which nothing is left to memorize
+# share of them from which nothing is left to memorize
+_FULL = 0.999
 
 
 def _most_bits(c: Config, data) -> float:
     "The most bits that a model of any size can memorize of sequences"
     ids, lens = data if isinstance(data, tuple) else pad(c, data)
+    # log2 V for each token of each sequence, as far as N sequences of one length have an order; of
+    # that nothing is memorized, so sum(count log2(count / N)) is taken off, N log2 N if all differ
     bits = float(lens.sum() * np.log2(c.vocab))
     if lens.min() < lens.max():
         return bits
     _, counts = np.unique(ids, axis=0, return_counts=True)
-    return bits + float((counts * np.log2(counts / len(ids))).sum())
+    order = counts * np.log2(counts / len(ids))
+    return bits + float(order.sum())
 
 # %% ../nbs/rooms/gpt.ipynb #ae606dcd
+# what reading a file can raise that was not written to its end, or by somebody else
+_DAMAGED = OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile
+
+
 class _Run:
     "A model in training"
 
@@ -152,13 +186,16 @@ class _Run:
         self.eval_sets = eval_sets
         self.engine = engine
         self.state = c.state(schedule.seed)
+        # rows of the table, and log-probabilities of watched sequences, one an evaluation
         self.rows = []
         self.each = []
         self.note = ""
+        # steps taken, and seconds that they took
         self.done = 0
         self.spent = 0.0
         self.most = _most_bits(c, data)
-        self.pace = {}  # threads -> seconds a step
+        # threads -> seconds a step
+        self.pace = {}
         self.file = folder and Path(folder) / f"{number}-{self.mark()}.npz"
         if folder and self.file.exists():
             self.resume()
@@ -168,10 +205,13 @@ class _Run:
     def mark(self):
         "Checksum of all that decides a training"
         sets = [self.data, *self.eval_sets.values()]
+        # what the numbers depend on: the arithmetic, the model, the training, the tokens
         dots = getattr(self.engine, "dots", False)
-        how = ENGINE, dots, asdict(self.c), asdict(self.how)
-        names = [*self.eval_sets], [len(lens) for _, lens in sets]
-        digest = hashlib.sha256(json.dumps([how, names]).encode())
+        training = ENGINE, dots, asdict(self.c), asdict(self.how)
+        names = [*self.eval_sets]
+        sizes = [len(lens) for _, lens in sets]
+        settings = json.dumps([training, (names, sizes)])
+        digest = hashlib.sha256(settings.encode())
         for ids, lens in sets:
             digest.update(ids.tobytes() + lens.tobytes())
         return digest.hexdigest()[:16]
@@ -179,8 +219,9 @@ class _Run:
     def save(self):
         "Write the state, so that it is there whole or not at all"
         rest = json.dumps([self.rows, self.done, self.spent, self.note])
+        each = np.array(self.each)
         with replacing(self.file) as part, open(part, "wb") as f:
-            np.savez(f, *self.state, each=np.array(self.each), rest=rest)
+            np.savez(f, *self.state, each=each, rest=rest)
 
     def resume(self):
         "Go on from the state in the file"
@@ -188,16 +229,9 @@ class _Run:
             with np.load(self.file) as f:
                 self.state = [f[f"arr_{i}"] for i in range(3)]
                 self.each = list(f["each"])
-                self.rows, self.done, self.spent, self.note = json.loads(
-                    str(f["rest"])
-                )
-        except (
-            OSError,
-            EOFError,
-            KeyError,
-            ValueError,
-            zipfile.BadZipFile,
-        ) as e:
+                rest = json.loads(str(f["rest"]))
+            self.rows, self.done, self.spent, self.note = rest
+        except _DAMAGED as e:
             why = f"is a damaged state of a training ({e}): delete it, and the training begins anew"
             raise ValueError(f"{self.file.name} {why}") from e
 
@@ -214,44 +248,52 @@ class _Run:
 
     def evaluate(self, loss=None):
         "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
-        bits = self.how.bits
-        self.score(bits)
-        numbers = (
-            self.seen,
-            self.state[0],
-            loss or 0,
-        )  # finite weights can give scores that are not
+        self.score(self.how.bits)
+        weights = self.state[0]
+        # finite weights can give scores that are not
+        numbers = self.seen, weights, loss or 0
         if not all(np.isfinite(x).all() for x in numbers):
-            self.note = f"diverged between steps {self.before[0]} and {self.done}: try a smaller lr"
-            self.state = self.before[1]
-            return self.score(bits)
+            step, state = self.before
+            self.note = f"diverged between steps {step} and {self.done}: try a smaller lr"
+            self.state = state
+            return self.score(self.how.bits)
+        self.rows.append(self.row(loss))
+
+    def row(self, loss):
+        "Losses and bits of what was scored last; those of watched sequences are also kept one by one"
         ids, lens = self.data
         tokens = int(lens.sum())
-        at = len(ids) if bits else 0
-        epoch = self.done / -(-len(ids) // self.how.batch)
-        total = self.seen[:at].sum() if bits else np.nan
+        steps_of_epoch = -(-len(ids) // self.how.batch)
+        epoch = self.done / steps_of_epoch
+        # scores of the training sequences come first, where they are wanted
+        end = len(ids) if self.how.bits else 0
+        total = self.seen[:end].sum() if self.how.bits else np.nan
+        # bits that the model saves: log2 V a token at random, less its code length -log2 p
+        at_random = tokens * np.log2(self.c.vocab)
         row = dict(
             step=self.done,
             epoch=epoch,
             tokens=round(epoch * tokens),
             loss=-total / tokens if loss is None else loss,
-            bits=tokens * np.log2(self.c.vocab) + total / np.log(2),
+            bits=at_random + total / np.log(2),
             seconds=self.spent,
         )
-        self.each.append(self.seen[at:])
+        self.each.append(self.seen[end:])
         for name, (_, lens) in self.eval_sets.items():
-            own = self.seen[at : at + len(lens)]
-            row[name] = -own.sum() / int(lens.sum())
-            at += len(lens)
-        self.rows.append(row)
+            begin = end
+            end = begin + len(lens)
+            total = self.seen[begin:end].sum()
+            row[name] = -total / int(lens.sum())
+        return row
 
     def ended(self):
         "Whether all steps are taken, or the model has diverged or knows all"
         if self.note or self.done >= self.how.steps:
             return True
         last = self.rows[-1]
-        known = self.how.bits and last["bits"] > _FULL * self.most
-        return known or self.done > 0 and last["loss"] < self.how.enough
+        if self.how.bits and last["bits"] > _FULL * self.most:
+            return True
+        return self.done > 0 and last["loss"] < self.how.enough
 
     # --- steps
 
@@ -259,15 +301,17 @@ class _Run:
         "Steps to the next evaluation"
         every = self.how.every
         stops = every if isinstance(every, list) else [self.done + every]
-        later = [s for s in stops if s > self.done]
-        return min([*later, self.how.steps]) - self.done
+        later = [step for step in stops if step > self.done]
+        stop = min([*later, self.how.steps])
+        return stop - self.done
 
     def order(self, steps):
         "Which sequences the next steps see; those absent keep their places"
-        ids, lens = self.data
+        _, lens = self.data
         order = batch_order(
-            len(ids), self.how.batch, self.done, steps, self.how.seed
+            len(lens), self.how.batch, self.done, steps, seed=self.how.seed
         )
+        # -1: nothing in this place
         return np.where(lens[order] > 0, order, -1)
 
     def begin(self):
@@ -281,15 +325,19 @@ class _Run:
         "Count and evaluate steps that were taken; a loss is no number where a step has none"
         self.done += steps
         self.spent += seconds
-        self.pace[getattr(self.engine, "threads", 1)] = seconds / steps
-        self.evaluate(float(losses.mean()) if len(losses) == steps else np.nan)
+        threads = getattr(self.engine, "threads", 1)
+        self.pace[threads] = seconds / steps
+        complete = len(losses) == steps
+        self.evaluate(float(losses.mean()) if complete else np.nan)
         if self.file:
             self.save()
 
     def threads(self, most):
         "Threads for the next steps: so many, or fewer if these took steps faster"
-        tried = [t for t in self.pace if t <= most]
-        return min(tried, key=self.pace.get) if most in tried else most
+        if most not in self.pace:
+            return most
+        tried = [threads for threads in self.pace if threads <= most]
+        return min(tried, key=self.pace.get)
 
     def fit(self):
         "The trained model"
@@ -307,8 +355,10 @@ class _Run:
         )
 
 # %% ../nbs/rooms/gpt.ipynb #6b1d0c02
-_SILENT = 20  # seconds: who waits no longer needs no word
-_FEW = 0.02  # share of trainings whose speed says nothing of the others
+# seconds: who waits no longer needs no word
+_SILENT = 20
+# share of trainings whose speed says nothing of the others
+_FEW = 0.02
 
 
 class _Clock:
@@ -340,10 +390,11 @@ _NAMED = ContextVar("what is being trained", default=None)
 def naming(words: str):
     "Lines of progress of all trainings in this block begin with these words, behind those of a block around it"
     outer = _NAMED.get()
-    clock = outer.clock if outer else _Clock()
-    token = _NAMED.set(
-        _Named(f"{outer.words}, {words}" if outer else words, clock)
-    )
+    if outer:
+        inner = _Named(f"{outer.words}, {words}", outer.clock)
+    else:
+        inner = _Named(words, _Clock())
+    token = _NAMED.set(inner)
     try:
         yield
     finally:
@@ -365,13 +416,14 @@ class _Progress:
     "How much of some trainings is done, in operations"
 
     def __init__(self, jobs):
-        self.named = _NAMED.get()
         self.lock = Lock()
+        self.named = _NAMED.get()
         if self.named is None:
+            # outside of `naming`: the sizes have to do
             shapes = dict.fromkeys(f"{job.c.layers}x{job.c.d}" for job in jobs)
-            self.named = _Named(
-                f"{len(jobs)} trainings of {', '.join(shapes)}", _Clock()
-            )
+            words = f"{len(jobs)} trainings of {', '.join(shapes)}"
+            self.named = _Named(words, _Clock())
+        # operations that each run may still take, and those that all took since now
         self.left = {job.number: _cost(job.c, job.schedule) for job in jobs}
         self.taken = 0.0
         self.began = time.perf_counter()
@@ -379,26 +431,28 @@ class _Progress:
     def reached(self, run, taken=0):
         "Note how far a run is, of whose steps some were taken just now, and say how far all are, if it is time"
         whole = _cost(run.c, run.how)
+        steps = run.how.steps
+        still = 0.0 if run.ended() else whole * (1 - run.done / steps)
         with self.lock:
-            self.left[run.number] = whole * (1 - run.done / run.how.steps)
-            if run.ended():
-                self.left[run.number] = 0.0
-            self.taken += whole * taken / run.how.steps
+            self.left[run.number] = still
+            self.taken += whole * taken / steps
             left = sum(self.left.values())
-            share = self.taken
-        if not (left and share and self.named.clock.due()):
+            ours = self.taken
+        if not (left and ours and self.named.clock.due()):
             return
-        line = ""
-        done = share / (share + left)
+        rest = ""
+        done = ours / (ours + left)
         if done > _FEW:
             spent = time.perf_counter() - self.began
-            line = f", {_duration(spent * left / share)} more at most"
-        say(f"{self.named.words}: {done:.0%} trained{line}")
+            more = spent * left / ours
+            rest = f", {_duration(more)} more at most"
+        say(f"{self.named.words}: {done:.0%} trained{rest}")
 
 
 def _cost(c, schedule):
-    "Operations of a whole training"
-    return float(c.flops * c.length * schedule.steps * schedule.batch)
+    "Operations of a whole training, of sequences of full length"
+    tokens = c.length * schedule.steps * schedule.batch
+    return float(c.flops * tokens)
 
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3
 def fit(
@@ -442,14 +496,15 @@ def fit(
         raise ValueError(
             "sequences can be absent only where no bits are counted: bits=False"
         )
-    configs, sets = (config, data) if several else ([config], [data])
+    configs = config if several else [config]
+    sets = data if several else [data]
     jobs = [*_jobs(configs, sets, how, absent)]
-    side = (
-        min(cores(), len(jobs)) if device == "cpu" else 1
-    )  # the memory of a GPU is for one
+    # the memory of a GPU is for one
+    side = min(cores(), len(jobs)) if device == "cpu" else 1
 
     def begun(job):
-        engine = _engine(job.c, job.schedule, job.data, device, cores() // side)
+        threads = cores() // side
+        engine = _engine(job.c, job.schedule, job.data, device, threads)
         watched = {name: pad(job.c, s) for name, s in eval_sets.items()}
         return _Run(
             job.number, job.c, job.schedule, job.data, watched, engine, folder
@@ -475,10 +530,9 @@ class _Job(NamedTuple):
 
 def _jobs(configs, sets, how, absent):
     "The trainings that are asked for, of as many configs, sets, seeds and masks"
-    first = how.seed
-    seeds = (
-        first if isinstance(first, list) else range(first, first + len(sets))
-    )
+    seeds = how.seed
+    if not isinstance(seeds, list):
+        seeds = range(how.seed, how.seed + len(sets))
     masks = [None] * len(sets) if absent is None else absent
     rows = zip(configs, sets, seeds, masks, strict=True)
     for number, (c, sequences, seed, mask) in enumerate(rows):
@@ -516,20 +570,22 @@ def _advance(runs, threads):
     first = runs[0]
     began = time.perf_counter()
     steps = first.steps_to_take()
-    rates = first.how.rates(first.done, steps)
-    orders = [r.order(steps) for r in runs]
-    states = [r.state for r in runs]
+    done = first.done
+    rates = first.how.rates(done, steps)
+    orders = [run.order(steps) for run in runs]
     for run in runs:
-        run.before = run.done, [s.copy() for s in run.state]
+        # what a run that diverges goes back to
+        run.before = done, [s.copy() for s in run.state]
         run.engine.threads = run.threads(threads)
     if len(runs) == 1:
-        losses = [first.engine.train(first.state, first.done, orders[0], rates)]
+        (order,) = orders
+        losses = [first.engine.train(first.state, done, order, rates)]
     else:
         from memnb.nets import Together
 
-        losses = Together([r.engine for r in runs]).train(
-            states, first.done, orders, rates
-        )
+        together = Together([run.engine for run in runs])
+        states = [run.state for run in runs]
+        losses = together.train(states, done, orders, rates)
     seconds = (time.perf_counter() - began) / len(runs)
     for run, of_steps in zip(runs, losses):
         run.took(steps, of_steps, seconds)
@@ -549,13 +605,13 @@ def _side_by_side(jobs, side, begun, tell):
 
     jobs = sorted(jobs, key=lambda job: -_cost(job.c, job.schedule))
     contexts = [copy_context() for _ in jobs]
+
+    def train_within(context, job):
+        context.run(train, job)
+
     with ThreadPoolExecutor(side) as pool:
         # threads have no context of their own: what is counted, or named, here is so there
-        list(
-            pool.map(
-                lambda context, job: context.run(train, job), contexts, jobs
-            )
-        )
+        list(pool.map(train_within, contexts, jobs))
     return [fits[number] for number in range(len(jobs))]
 
 
@@ -572,9 +628,8 @@ def _in_groups(jobs, begun, tell):
             runs = [begun(group.pop(0))]
             most = getattr(runs[0].engine, "few", 1)
             runs += [begun(group.pop(0)) for _ in group[: most - 1]]
-            for run, one in zip(
-                runs, _trained(runs, lambda: 1, progress, tell)
-            ):
+            trained = _trained(runs, lambda: 1, progress, tell)
+            for run, one in zip(runs, trained):
                 fits[run.number] = one
     return [fits[number] for number in range(len(jobs))]
 
@@ -588,19 +643,26 @@ class _Counts:
         counted().add(trainings=len(lens) > 0)
 
     def train(self, state, done, order, rates):
-        tokens = float(self.lens[order][order >= 0].sum())
+        "Counts steps"
+        present = order >= 0
+        tokens = float(self.lens[order][present].sum())
         counted().add(flops=tokens * self.c.flops)
         return np.zeros(len(rates))
 
     def score(self, state, ids, lens):
-        real = np.arange(ids.shape[1]) < lens[:, None]
+        "Counts a pass without a gradient"
+        places = np.arange(ids.shape[1])
+        real = places < lens[:, None]
+        tokens = float(real.sum())
         # forward alone is a third of a step
-        counted().add(flops=float(real.sum()) * self.c.flops / 3)
+        counted().add(flops=tokens * self.c.flops / 3)
         chance = np.where(real, -np.log(self.c.vocab), 0.0)
-        return chance.astype("float32"), real & False
+        likeliest = np.zeros_like(real)
+        return chance.astype("float32"), likeliest
 
 
-_LONG = 2e11  # operations of a training: some seconds, in which a trial of both engines pays
+# operations of a training: some seconds, in which a trial of both engines pays
+_LONG = 2e11
 
 
 def _engine(c, schedule, data=None, device="cpu", threads=1):
@@ -615,7 +677,8 @@ def _engine(c, schedule, data=None, device="cpu", threads=1):
 
     need_device(device)
     # vectors of eight numbers, of which a head has one at least
-    fits = c.d % 8 == 0 and (c.d // c.heads) % 8 == 0
+    width = c.d // c.heads
+    fits = c.d % 8 == 0 and width % 8 == 0
     native = device == "cpu" and fits and nets.c_engine()
     if native and data and _cost(c, schedule) > _LONG:
         native = not nets.torch_is_faster(c, schedule, threads)
@@ -629,7 +692,9 @@ def _engine(c, schedule, data=None, device="cpu", threads=1):
 def module(model: Fit | Config, seed: int = 0):
     """A model as a plain torch.nn.Module: token ids, N x T, to scores, N x T x V; those at t are for token t
 
-    A `Fit` has its weights; a `Config` those that a training begins with, by `seed`.
+    Args:
+        model: a `Fit` has its weights; a `Config` those that a training begins with
+        seed: of these
     """
     require("torch", "local")
     from memnb.nets import GPT
