@@ -5,6 +5,8 @@ by git. Formulas become MathML, which browsers draw without a script, and the se
 site opens from disk and asks for nothing from the network.
 """
 
+import ast
+import inspect
 import json
 import re
 import shutil
@@ -14,16 +16,27 @@ from posixpath import join, normpath, relpath
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
+import memnb
+
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
+PACKAGE = Path(memnb.__file__).parent
 _cfg = ConfigParser()
 _cfg.read(TOP / "settings.ini", encoding="utf8")
 _cfg = _cfg["DEFAULT"]
 
 project, author, release = _cfg["lib_name"], _cfg["author"], _cfg["version"]
 copyright = _cfg["copyright"]
-extensions = ["myst_nb"]
-source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+source_suffix = {
+    ".md": "myst-nb",
+    ".ipynb": "myst-nb",
+    ".rst": "restructuredtext",  # the reference
+}
 exclude_patterns = ["_extra", "_build"]
 html_static_path = ["_static"]
 suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
@@ -50,6 +63,13 @@ html_show_search_summary = False  # excerpts would need a web server
 html_last_updated_fmt = None
 html_css_files = ["memnb.css"]
 html_extra_path = ["_extra"]
+
+autodoc_member_order = "bysource"
+autosummary_ignore_module_all = (
+    True  # a paper's page exports its method's names
+)
+maximum_signature_line_length = 60
+napoleon_use_rtype = False
 
 # --- notebooks as pages ---
 
@@ -318,6 +338,96 @@ def cards():
     return "\n\n".join(out)
 
 
+# --- the reference ---
+
+
+def public_modules():
+    "Names of the rooms, and of the modules of each paper by its word; what stands above them is behind the command"
+    parts = {p for p in PACKAGE.rglob("*.py") if not p.name.startswith("_")}
+    groups = {"": sorted(p.stem for p in parts if p.parent == PACKAGE)}
+    for page in sorted((TOP / "nbs").glob("[1-9][0-9]_*.ipynb")):
+        word = page.stem[3:]
+        of_paper = (p for p in parts if p.parent == PACKAGE / word)
+        groups[word] = sorted(f"{word}.{p.stem}" for p in of_paper)
+    return {word: names for word, names in groups.items() if names}
+
+
+def headed(title, line, *body):
+    "Lines of a page or a section in reStructuredText"
+    return [title, line * len(title), "", *body, ""]
+
+
+def reference():
+    "A page for each public module, and one that lists them with what each is about"
+    pages = {}
+    about = "What every public function takes and gives, from its docstring and the comments beside its parameters."
+    listed = headed("Reference", "=", about)
+    for word, names in public_modules().items():
+        listed += headed(
+            f"The paper {word}" if word else "What papers share", "-"
+        )
+        for name in names:
+            code = (PACKAGE / f"{name.replace('.', '/')}.py").read_text("utf8")
+            doc = " ".join(ast.get_docstring(ast.parse(code)).split())
+            listed += [f":doc:`{name} <api/{name}>`", f"    {rst(doc)}", ""]
+            body = [
+                f".. automodule:: memnb.{name}",
+                "   :members:",
+                "   :ignore-module-all:",
+            ]
+            pages[f"{name}.rst"] = headed(name, "=", *body)
+        listed += [".. toctree::", "   :hidden:", ""]
+        listed += [f"   {name} <api/{name}>" for name in names] + [""]
+    write(HERE / "api.rst", "\n".join(listed))
+    for file, lines in pages.items():
+        write(HERE / "api" / file, "\n".join(lines))
+    for file in (HERE / "api").glob("*.rst"):
+        if file.name not in pages:
+            file.unlink()
+
+
+def escaped(words):
+    "Words without the letters that are markup in reStructuredText: emphasis, substitutions, and links (`name_`)"
+    return re.sub(r"[\\*|]|(?<=\w)_(?!\w)", r"\\\g<0>", words)
+
+
+def rst(doc):
+    "A docstring as reStructuredText: words, code in backticks, and Google's sections, which napoleon reads"
+    parts = re.split(r"`([^`\n]+)`", doc)
+    parts[::2] = map(escaped, parts[::2])
+    parts[1::2] = [f"``{code}``" for code in parts[1::2]]
+    return "".join(parts)
+
+
+def described(app, what, name, obj, options, lines):
+    "The docstring of an object, with the comments beside its parameters where it does not say what they are"
+    lines[:] = rst("\n".join(lines)).split("\n")
+    if what in ("function", "class", "method") and "Args:" not in lines:
+        lines += comments(obj)
+
+
+def comments(obj):
+    "The comments beside the parameters of a function or the fields of a class, as a section of its docstring"
+    from fastcore.docments import docments
+
+    found = {k: escaped(text) for k, text in docments(obj).items() if text}
+    result = found.pop("return", None)
+    lines = [f"    {k}: {' '.join(text.split())}" for k, text in found.items()]
+    section = ["", "Args:", *lines] if lines else []
+    return section + (["", "Returns:", f"    {result}"] if result else [])
+
+
+def left_out(app, what, name, obj, skip, options):
+    "What other packages give, and the fields of a tuple, which have no docstring of their own"
+    module = getattr(inspect.unwrap(obj), "__module__", None) or "memnb"
+    doc = getattr(obj, "__doc__", None) or ""
+    foreign = callable(obj) and not module.startswith("memnb")
+    if foreign or doc.startswith(
+        ("Alias for field", "Configuration for the model")
+    ):
+        return True
+
+
 def report():
     "The report: of the runs in this checkout, else of the pages as they stand"
     from memnb.papers import notebooks
@@ -391,6 +501,8 @@ def formula(display):
 def setup(app):
     "Register the renderer of formulas and the lists of notebooks"
     app.connect("source-read", listed_notebooks)
+    app.connect("autodoc-process-docstring", described, priority=400)
+    app.connect("autodoc-skip-member", left_out)
     app.connect(
         "env-get-outdated", lambda *args: ["index"]
     )  # a folder may be new
@@ -402,4 +514,5 @@ def setup(app):
 
 collect()
 rows()
+reference()
 report()

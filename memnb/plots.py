@@ -369,6 +369,7 @@ def drawn(
             return finish(fig, draw.__doc__, foot, caption)
 
         # functools.wraps would also hand on the signature, which is not that of the figure
+        figure.__module__ = draw.__module__
         figure.__name__ = draw.__name__
         figure.__doc__ = draw.__doc__
         return figure

@@ -1,5 +1,6 @@
 "The site: built without a warning, complete, and quiet towards the network."
 
+import ast
 import base64
 import io
 import json
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 from test_lab import chromium, cut_on_paper, wait
-from test_repo import NOTEBOOKS, TOP
+from test_repo import MODULES, NOTEBOOKS, PAPERS, TOP, tree
 
 pytestmark = [
     pytest.mark.slow,
@@ -169,6 +170,39 @@ def test_site_has_every_notebook_and_the_report(site):
     assert all(p in front for p in pages)
 
 
+def test_reference_has_every_public_function(site):
+    "A page a module, linked from the first page; docstrings of Google's kind and comments beside parameters alike"
+    front = (site / "index.html").read_text(encoding="utf8")
+    listed = (site / "api.html").read_text(encoding="utf8")
+    assert 'href="api.html"' in front
+    lost = []
+    for name, path in MODULES.items():
+        folder, _, part = name.rpartition(".")
+        if name in PAPERS or "run" in (folder, part):
+            continue
+        assert f'href="api/{name}.html"' in listed, name
+        page = (site / f"api/{name}.html").read_text(encoding="utf8")
+        public = (
+            f.name
+            for f in tree(path).body
+            if isinstance(f, ast.FunctionDef | ast.ClassDef)
+            and not f.name.startswith("_")
+            and ast.get_docstring(f)
+            and not any("patch" in ast.unparse(d) for d in f.decorator_list)
+        )
+        lost += [x for x in public if f'id="memnb.{name}.{x}"' not in page]
+    assert not lost, lost
+
+    def described(name, function, parameter):
+        page = (site / f"api/{name}.html").read_text(encoding="utf8")
+        section = page[page.index(f'id="memnb.{name}.{function}"') :]
+        section = section[: section.index("</dd></dl>")]
+        return f"<strong>{parameter}</strong>" in section
+
+    assert described("plant", "tune", "rates")  # in its docstring
+    assert described("contextual.retraining", "Trainings", "watch")  # beside it
+
+
 def test_a_sixth_paper_appears_by_itself(site):
     "Pages, the reference notebooks of each paper in the order of the pages, extra, rooms; and its claims in the report"
     front = (site / "index.html").read_text(encoding="utf8")
@@ -215,6 +249,8 @@ def test_a_sixth_paper_appears_by_itself(site):
 def test_captions_stand_below_their_pictures(site):
     "Pictures of cells, and files of figures/, with alternative text, width and caption"
     page = (site / "nbs/16_toy.html").read_text(encoding="utf8")
+    # the list of pages beside it has words of all titles, as "behind" in "Models behind a server"
+    page = page[page.index("<article") : page.index("</article>")]
     found = re.findall(r"<figure\b.*?</figure>", page, re.S)
     assert len(found) == 3, found
 
