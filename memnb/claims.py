@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['WORDS', 'HOLDS', 'SMALL', 'OPEN', 'FAILS', 'NOT_ASKED', 'ABOUT', 'PRINTED', 'MODEL', 'MODELS', 'TRUTH', 'ESTIMATES',
            'NUMBERS', 'BOARD', 'SHIPPED', 'BOARD_MIME', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
-           'Estimate', 'estimate', 'judge', 'board', 'by_model', 'rounded', 'shipped', 'beside', 'estimate_text',
-           'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
+           'Estimate', 'estimate', 'judge', 'board', 'by_model', 'rounded', 'shipped', 'beside', 'contents',
+           'estimate_text', 'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #e63face8
 import math
@@ -109,6 +109,9 @@ class Rules(BaseModel, extra="forbid"):
         str, Reading
     ] = {}  # name of a keyword of `statistics` -> its choices
     claims: list[Claim] = []
+    sections: dict[
+        int, list[str]
+    ] = {}  # section of the page -> claims that it looks at
 
     @model_validator(mode="after")
     def _names_are_known(self):
@@ -121,6 +124,10 @@ class Rules(BaseModel, extra="forbid"):
                 raise ValueError(
                     f"reading {name!r} is of claims that there are not: {strange}"
                 )
+        placed = [i for there in self.sections.values() for i in there]
+        if self.sections and sorted(placed) != sorted(ids):
+            odd = sorted({*placed} ^ {*ids}) or "one that stands there twice"
+            raise ValueError(f"`sections` has each claim once, but for {odd}")
         return self
 
 
@@ -495,6 +502,60 @@ def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     return board.assign(
         **pd.DataFrame(notes, columns=columns, index=board.index)
     )
+
+# %% ../nbs/rooms/claims.ipynb #c0417e01
+def _verdicts_of(lines: list[dict]) -> str:
+    "Verdicts of the lines of one claim, each with its number of models where there are several"
+    words = [line["verdict"] for line in lines]
+    counts = {word: words.count(word) for word in sorted({*words})}
+    if len(words) == 1:
+        return words[0]
+    if len(counts) == 1:
+        return f"{words[0]} (all {len(words)} models)"
+    return ", ".join(f"{word} ({n})" for word, n in counts.items())
+
+
+def contents(paper: str) -> pd.DataFrame:
+    """The claims of a paper in the order of its page, by the board that ships.
+
+    A row a claim: the section of the page, the claim, where the paper has it, the verdict, of how many models where
+    there are several, and how many readings agree, of the line in which fewest do. Claims that nothing was measured
+    for are *not asked*. Empty for a paper without `sections`.
+    """
+    known = {claim.id: claim for claim in read(paper)}
+    board_lines = {}
+    file = paper_file(paper, "board.csv")
+    if file.exists():
+        table = pd.read_csv(file, keep_default_na=False)
+        for line in table.to_dict("records"):
+            board_lines.setdefault(line["id"], []).append(line)
+    rows = []
+    for section, ids in sorted(rules(paper).sections.items()):
+        for i in ids:
+            lines = board_lines.get(i, [dict(verdict=NOT_ASKED, readings="")])
+            agreements = [
+                line["readings"] for line in lines if line["readings"]
+            ]
+            rows.append(
+                dict(
+                    section=section,
+                    claim=known[i].says,
+                    paper=known[i].where,
+                    verdict=_verdicts_of(lines),
+                    readings=min(
+                        agreements, key=_share_that_agrees, default=""
+                    ),
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=["section", "claim", "paper", "verdict", "readings"]
+    )
+
+
+def _share_that_agrees(agreement: str) -> float:
+    "Of an agreement such as '2 of 3' the share"
+    agreeing, asked = agreement.split(" of ")
+    return int(agreeing) / int(asked)
 
 # %% ../nbs/rooms/claims.ipynb #a2e824f7
 def _told(x: float) -> str:
