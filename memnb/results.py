@@ -296,9 +296,13 @@ class Rows:
         for record in frame_of(table).to_dict("records"):
             self.records.append({**self.same, **record})
 
-    def frame(self) -> pd.DataFrame:
-        "The rows as a long table, in the order in which they were written"
-        return pd.DataFrame(self.records)
+    def frame(self, columns: list[str] = ()) -> pd.DataFrame:
+        """The rows as a long table, in the order in which they were written.
+
+        `columns`: with just these, names of `COLUMNS`, as of `completed`; by default with those that were written.
+        """
+        table = pd.DataFrame(self.records)
+        return completed(table, [*columns]) if len(columns) else table
 
     def __len__(self):
         return len(self.records)

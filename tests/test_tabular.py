@@ -4,16 +4,16 @@ import pandas as pd
 import pytest
 
 from memnb import claims, results
+from memnb.results import Rows
 from memnb.tabular.claims import codes_of, diversity, statistics
-from memnb.tabular.counting import entry, joined, proportion
+from memnb.tabular.counting import ROW_KEYS
 from memnb.tabular.rules import sign, sure_recall
 
 
 def of(rows, model="toy"):
-    "Rows of claims that `statistics` makes of long rows of one model: claim -> its rows"
-    made = statistics(
-        joined(rows).assign(model=model), results.reported("tabular")
-    )
+    "Rows of claims that `statistics` makes of rows of one model: claim -> its rows"
+    measured = rows.frame(ROW_KEYS).assign(model=model)
+    made = statistics(measured, results.reported("tabular"))
     table = results.frame_of(made)
     own = table[table.model == model]
     return {
@@ -30,16 +30,13 @@ def verdict(claim, rows):
 
 def accuracy(table, right, often):
     "A language model that labels so many of 200 rows rightly, and gives one label to a share of them"
-    model = dict(rate=proportion(right, 200), commonest=often)
-    parts = [
-        ("language model", model),
-        ("majority", dict(rate=proportion(120, 200))),
-    ]
-    parts.append(("Logistic Regression", dict(rate=proportion(160, 200))))
-    return [
-        entry("accuracy", table, "rows", numbers, item=who)
-        for who, numbers in parts
-    ]
+    rows = Rows(part="accuracy", dataset=table, unit="rows")
+    model = rows.at(item="language model")
+    model.share("rate", right, 200)
+    model.value("commonest", often)
+    rows.at(item="majority").share("rate", 120, 200)
+    rows.at(item="Logistic Regression").share("rate", 160, 200)
+    return rows
 
 
 TABLES = {
@@ -60,11 +57,11 @@ def test_one_label_for_all_rows_predicts_nothing_on_any_table(claim):
 
 def copied(rate, but_unique):
     "100 samples of Adult, of which so many are rows, and rows but maybe for fnlwgt"
-    numbers = dict(
-        rate=proportion(rate, 100), but_unique=proportion(but_unique, 100)
-    )
-    at = dict(test="copied_observations", times=64)
-    return [entry("known_sample", "adult", "samples", numbers, **at)]
+    rows = Rows(part="known_sample", dataset="adult", unit="samples")
+    cell = rows.at(test="copied_observations", times=64)
+    cell.share("rate", rate, 100)
+    cell.share("but_unique", but_unique, 100)
+    return rows
 
 
 def test_a_unique_number_is_the_cause_where_it_is_wrong_in_most():
@@ -75,17 +72,11 @@ def test_a_unique_number_is_the_cause_where_it_is_wrong_in_most():
     assert verdict("cause", of(copied(10, 52))["cause"]) == "holds"
 
 
-def gain(table, value, low, high, times=64):
-    more = dict(more=dict(value=value, low=low, high=high, n=40))
-    return entry("exposure", table, "rows", more, item="paired", times=times)
-
-
 def test_exposure_is_of_all_tables_and_each_is_a_case():
-    rows = [
-        gain("", 0.13, 0.06, 0.21),
-        gain("iris", 0.08, -0.03, 0.2),
-        gain("wine", 0.2, 0.1, 0.3),
-    ]
+    rows = Rows(part="exposure", unit="rows", item="paired", times=64, n=40)
+    rows.value("more", 0.13, 0.06, 0.21, dataset="")
+    rows.value("more", 0.08, -0.03, 0.2, dataset="iris")
+    rows.value("more", 0.2, 0.1, 0.3, dataset="wine")
     found = of(rows)["exposure"]
     assert found.quantity.tolist() == ["statistic", "case", "case"]
     assert verdict("exposure", found) == "holds"
@@ -96,19 +87,14 @@ def test_exposure_is_of_all_tables_and_each_is_a_case():
 
 
 def header(found, asked):
-    rows = [
-        entry(
-            "header",
-            "adult",
-            "splits",
-            dict(rate=proportion(0, 4), lines=0, line_guess=0),
-        )
-    ]
-    at = dict(test="header", times=64)
-    eyes = entry(
-        "eyes", "iris", "rows", dict(rate=proportion(found, asked)), **at
-    )
-    return of([*rows, eyes])["header only"]
+    rows = Rows()
+    cell = rows.at(part="header", dataset="adult", unit="splits")
+    cell.share("rate", 0, 4)
+    cell.value("lines", 0)
+    cell.value("line_guess", 0)
+    known = rows.at(part="eyes", dataset="iris", unit="rows")
+    known.at(test="header", times=64).share("rate", found, asked)
+    return of(rows)["header only"]
 
 
 def test_cuts_of_one_block_are_no_independent_units():

@@ -17,35 +17,35 @@ from .judges import derivable
 from .method import SETTINGS
 from .prompts import Task, pieces
 from memnb.icl.replication import (
+    ROW_KEYS,
     constant,
     copied,
-    in_long_form,
     matches_of,
     passed,
-    share_rows,
+    write_share,
 )
+from ..results import Rows
 
 # %% ../../nbs/icl/controls.ipynb #8f063701
-def guess_rows(task: Task, ks: list, **more):
-    "What comes back without a model: long rows, matches of each guess by k; `more`: further key columns"
-    rows, q = [], task.queries
+def guess_rows(task: Task, ks: list[int]) -> Rows:
+    "What is reproduced without a model: matches of each guess, a copy or the one constant answer, by k"
+    rows = Rows(part="guess", dataset=task.name, unit="texts")
     for k in ks:
         demos = task.demos[:k]
         guesses = dict(
-            copy=copied(task, demos), constant=[constant(demos)] * len(q)
+            copy=copied(task, demos),
+            constant=[constant(demos)] * len(task.queries),
         )
-        for group, answers in guesses.items():
-            found = [
-                v
-                for v, telling in zip(passed(task, answers), task.telling)
-                if telling
-            ]
-            e, c = found.count("exact"), found.count("near")
-            at = dict(part="guess", dataset=task.name, group=group, k=k, **more)
-            rows += share_rows(
-                at, dict(exact=e, near_exact=c), "rate", e + c, len(found)
-            )
-    return in_long_form(rows)
+        for guess, answers in guesses.items():
+            judged = zip(passed(task, answers), task.telling)
+            matches = [match for match, telling in judged if telling]
+            n, exact = len(matches), matches.count("exact")
+            near = matches.count("near")
+            cell = rows.at(group=guess, k=k, n=n)
+            cell.value("exact", exact)
+            cell.value("near_exact", near)
+            write_share(cell, "rate", exact + near, n)
+    return rows
 
 # %% ../../nbs/icl/controls.ipynb #52adb78d
 PAPER_SETS = "wnli", "rte", "trec"
@@ -55,35 +55,32 @@ _ASKED = 200  # instances
 
 def paper_task(dataset: str, seed: int = 0) -> Task:
     "Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart"
-    frame, most = data.load(dataset, "train"), _ASKED + max(PAPER_KS)
-    d = pieces(frame, seed)
-    at = plant.balanced(
-        d.label_name.tolist(), min(most, len(d)), f"{seed} paper"
-    )
-    q, demos = (
-        d.iloc[x].reset_index(drop=True) for x in (at[:_ASKED], at[_ASKED:])
-    )
-    rivals = pd.concat([q, demos]).groupby("first").second.agg(set).to_dict()
-    return Task(
-        dataset, dataset, "train", q, demos, "sentence1" in frame, rivals
-    )
+    frame = data.load(dataset, "train")
+    texts = pieces(frame, seed)
+    most = min(_ASKED + max(PAPER_KS), len(texts))
+    labels = texts.label_name.tolist()
+    places = plant.balanced(labels, most, f"{seed} paper")
+    drawn = texts.iloc[places]
+    queries = drawn[:_ASKED].reset_index(drop=True)
+    demos = drawn[_ASKED:].reset_index(drop=True)
+    rivals = drawn.groupby("first").second.agg(set).to_dict()
+    is_pair = "sentence1" in frame
+    return Task(dataset, dataset, "train", queries, demos, is_pair, rivals)
 
 
-def paper_rows(dataset: str, draws: int = 3, seed: int = 0):
-    "Copies, and second sentences that can be had from the first, of one of PAPER_SETS: long rows, by `repeat` (the draw)"
-    parts = []
-    for i in range(draws):
-        t = paper_task(dataset, seed=seed + i)
-        parts.append(
-            guess_rows(t, [k for k in PAPER_KS if k <= len(t.demos)], repeat=i)
-        )
-        if t.pair and not i:
-            of = sum(map(derivable, t.queries["first"], t.queries.second))
-            at = dict(
-                part="content", dataset=dataset, n=len(t.queries), unit="texts"
-            )
-            parts.append([at | dict(quantity="derivable", value=of)])
-    return in_long_form(*parts)
+def paper_rows(dataset: str, draws: int = 3, seed: int = 0) -> Rows:
+    "Copies, and second sentences that can be had from the first, of one of PAPER_SETS, by `repeat` (the draw)"
+    rows = Rows()
+    for draw in range(draws):
+        task = paper_task(dataset, seed=seed + draw)
+        ks = [k for k in PAPER_KS if k <= len(task.demos)]
+        rows.at(repeat=draw).add(guess_rows(task, ks))
+        if task.pair and not draw:
+            queries = task.queries
+            found = sum(map(derivable, queries["first"], queries.second))
+            cell = rows.at(part="content", dataset=dataset, unit="texts")
+            cell.value("derivable", found, n=len(queries))
+    return rows
 
 # %% ../../nbs/icl/controls.ipynb #57360a67
 def rising_null(points: int = 5, draws: int = 20000, seed: int = 0):
@@ -93,31 +90,30 @@ def rising_null(points: int = 5, draws: int = 20000, seed: int = 0):
     return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
 
 # %% ../../nbs/icl/controls.ipynb #e57061a6
-def record_controls(profile: str, seed: int = 0):
+def record_controls(profile: str, seed: int = 0) -> pd.DataFrame:
     "Controls of the paper's own data sets, where these are at hand: long rows, with `model`"
-    parts = []
+    recorded = Rows()
+    keys = [*ROW_KEYS, "repeat"]
     for name in PAPER_SETS:
         try:
-            rows = paper_rows(name, seed=seed).round(6)
-        except OSError as e:
-            say(
-                f"{name} is not at hand, its recorded rows stay: {str(e).splitlines()[0][:80]}"
-            )
+            rows = paper_rows(name, seed=seed).frame(keys).round(6)
+        except OSError as error:
+            reason = str(error).splitlines()[0][:80]
+            say(f"{name} is not at hand, its recorded rows stay: {reason}")
             continue
-        parts.append(
-            results.record("icl", rows, profile, seed, model=f"copy:{name}")
-        )
-    return in_long_form(*parts)
+        model = f"copy:{name}"
+        recorded.add(results.record("icl", rows, profile, seed, model=model))
+    return recorded.frame([*keys, "model", "mode"])
 
 
-def by_repeat(rows):
-    "Long rows with `repeat`, over these draws: DataFrame: dataset, group, k, value (mean), smallest, largest, repeats, n"
-    d = results.select(rows, part="guess", quantity="rate")
-    g = d.groupby(["dataset", "group", "k"], sort=False)
-    out = g.value.agg(
+def by_repeat(rows: pd.DataFrame) -> pd.DataFrame:
+    "Long rows with `repeat`, over these draws: dataset, group, k, value (mean), smallest, largest, repeats, n"
+    rates = results.select(rows, part="guess", quantity="rate")
+    cells = rates.groupby(["dataset", "group", "k"], sort=False)
+    over_draws = cells.value.agg(
         value="mean", smallest="min", largest="max", repeats="size"
     )
-    return out.assign(n=g.n.median()).reset_index()
+    return over_draws.assign(n=cells.n.median()).reset_index()
 
 # %% ../../nbs/icl/controls.ipynb #123a6976
 @dataclass(frozen=True)
@@ -248,10 +244,12 @@ def world_answers(
     return pd.concat(rows, ignore_index=True)
 
 
-def record_world(profile: str, seed: int = 0):
+def record_world(profile: str, seed: int = 0) -> pd.DataFrame:
     "Train the world, ask, and record: long rows, with `model` and `judge`; 'smoke' trains less and writes nothing"
-    w, smoke = World(seed=seed), profile == "smoke"
-    fit = trained(w, 0.2 if smoke else 6)
-    r = world_answers(fit, w, WORLD_KS[:2] if smoke else WORLD_KS)
-    rows = matches_of(r).round(6).assign(judge="exact")
+    is_smoke = profile == "smoke"
+    world = World(seed=seed)
+    fit = trained(world, 0.2 if is_smoke else 6)
+    ks = WORLD_KS[:2] if is_smoke else WORLD_KS
+    matches = matches_of(world_answers(fit, world, ks))
+    rows = matches.frame(ROW_KEYS).round(6).assign(judge="exact")
     return results.record("icl", rows, profile, seed, model="gpt", mode="train")

@@ -13,7 +13,7 @@ from scipy.stats import permutation_test
 from memnb import results, stats
 from memnb.icl.method import MAIN, UNCOUNTED
 from memnb.icl.performance import performance_rows
-from memnb.icl.replication import OFTEN, became_exact, in_long_form, matches_of
+from memnb.icl.replication import OFTEN, ROW_KEYS, became_exact, matches_of
 
 # %% ../../nbs/icl/halves.ipynb #cf650f99
 # demonstrations at which the claims are judged: the paper's "few" (§5.1, observation 2)
@@ -295,11 +295,14 @@ def pooled(
     """
     one, other = often_alike(one), often_alike(other)
     every = both_halves(one, other)
-    first, one, other = (d[d.draw == 0] for d in (every, one, other))
-    parts = [matches_of(first), became_exact(first)]
-    parts += [effects(every).frame(), own_control(one, other).frame()]
+    first = every[every.draw == 0]
+    rows = results.Rows()
+    rows.add(matches_of(first))
+    rows.add(became_exact(first))
+    rows.add(effects(every))
+    rows.add(own_control(one[one.draw == 0], other[other.draw == 0]))
     if hits:
-        hits = [often_alike(d) for d in hits]
-        parts.append(performance_effects(*hits, first).frame())
-        parts.append(performance_rows(both_halves(*hits), first))
-    return in_long_form(*parts).round(6).assign(judge="rule")
+        hits = [often_alike(half) for half in hits]
+        rows.add(performance_effects(*hits, first))
+        rows.add(performance_rows(both_halves(*hits), first))
+    return rows.frame(ROW_KEYS).round(6).assign(judge="rule")

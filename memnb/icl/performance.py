@@ -9,10 +9,12 @@ __all__ = []
 import re
 
 import numpy as np
+import pandas as pd
 
 from .. import lm
 from .prompts import Task, performance_prompts
-from .replication import OFTEN, in_long_form, share_rows
+from .replication import OFTEN, write_share
+from ..results import Rows
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
 def read_label(said: str, labels: dict):
@@ -77,49 +79,62 @@ def perform(
     return d.assign(ok=[a == b for a, b in zip(d.label, said)])
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
-def answers_alike(g) -> dict:
-    "How much more than one label is said? share of the commonest answer (mean over repeats), labels given, instances of the commonest label"
-    if not {"said", "label"} <= set(g) or not len(g):
+def answers_alike(answers: pd.DataFrame) -> dict:
+    """How much more than one label is given?
+
+    Share of the commonest answer (mean over repeats), labels given, instances of the commonest label; empty where
+    nobody kept what was said.
+    """
+    if not {"said", "label"} <= {*answers} or not len(answers):
         return {}
-    each = [
-        o.said.value_counts(normalize=True, dropna=False).max()
-        for _, o in g.groupby("order")
-    ]
-    most = g.drop_duplicates("idx").label.value_counts().max()
+    commonest = []
+    for _, repeat in answers.groupby("order"):
+        shares = repeat.said.value_counts(normalize=True, dropna=False)
+        commonest.append(shares.max())
+    labels = answers.drop_duplicates("idx").label
     return dict(
-        constant=sum(each) / len(each),
-        distinct=int(g.said.nunique()),
-        commonest=int(most),
+        constant=sum(commonest) / len(commonest),
+        distinct=int(answers.said.nunique()),
+        commonest=int(labels.value_counts().max()),
     )
 
 
-def performance_rows(hits, matches):
-    "Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`: long rows"
-    kind = dict(exact="memorized", near="memorized", inexact="not memorized")
+def write_accuracy(at: Rows, hits: pd.DataFrame) -> None:
+    "Write how often labels are right, of the instances of one cell of `perform`, each a mean over repeats"
+    answers = hits[~hits.refused.astype(bool)]
+    n = answers.idx.nunique()
+    right = float(answers.groupby("idx").ok.mean().sum())
+    cell = at.at(n=n, unit="texts")
+    cell.value("hits", right)
+    if len(answers) < len(hits):
+        cell.value("refused", len(hits) - len(answers))
+    for quantity, count in answers_alike(answers).items():
+        cell.value(quantity, count)
+    write_share(cell, "accuracy", right, n)
+
+
+# of a match, in which group of instances it counts
+_GROUPS = dict(exact="memorized", near="memorized", inexact="not memorized")
+
+
+def performance_rows(hits: pd.DataFrame, matches: pd.DataFrame) -> Rows:
+    "Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`"
     keys = zip(matches.setting, matches.k, matches.idx)
-    known = {key: kind.get(v) for key, v in zip(keys, matches.match)}
-    rows = []
-
-    def add(g, at):
-        own = g[~g.refused.astype(bool)]
-        right, n = float(own.groupby("idx").ok.mean().sum()), own.idx.nunique()
-        counts = dict(hits=right, refused=len(g) - len(own)) | answers_alike(
-            own
-        )
-        rows.extend(share_rows(at, counts, "accuracy", right, n))
-
-    for (name, how, k), g in hits.groupby(["dataset", "how", "k"], sort=False):
-        at = dict(part=how, dataset=name, k=k)
-        add(g, at)
-        times = g.times.to_numpy() if "times" in g else np.full(len(g), -1)
-        for which, known_ in dict(
-            shown=times >= OFTEN, never=times == 0
-        ).items():
-            if (times >= OFTEN).any() and known_.any():
-                add(g[known_], at | dict(group=which))
-        for s in dict.fromkeys(matches.setting):
-            group = g.assign(group=[known.get((s, k, i)) or "" for i in g.idx])
-            for which, h in group.groupby("group"):
-                if which:
-                    add(h, at | dict(setting=s, group=which))
-    return in_long_form(rows)
+    group_of = dict(zip(keys, matches.match.map(_GROUPS)))
+    rows = Rows()
+    cells = hits.groupby(["dataset", "how", "k"], sort=False)
+    for (dataset, how, k), cell in cells:
+        at = rows.at(part=how, dataset=dataset, k=k)
+        write_accuracy(at, cell)
+        times = cell.times if "times" in cell else pd.Series(-1, cell.index)
+        known = dict(shown=times >= OFTEN, never=times == 0)
+        for group, some in known.items():
+            if known["shown"].any() and some.any():
+                write_accuracy(at.at(group=group), cell[some])
+        for setting in dict.fromkeys(matches.setting):
+            groups = [group_of.get((setting, k, idx)) for idx in cell.idx]
+            # without a verdict, or with one that counts in no share, in neither group
+            for group, some in cell.groupby(pd.Series(groups, cell.index)):
+                where = at.at(setting=setting, group=group)
+                write_accuracy(where, some)
+    return rows

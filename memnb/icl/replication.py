@@ -30,7 +30,8 @@ from memnb.icl.prompts import (
     replication_prompts,
 )
 from ..lm import needs
-from ..stats import binom_ci, mean_ci
+from ..results import COLUMNS, Rows
+from ..stats import binom_ci
 
 # %% ../../nbs/icl/replication.ipynb #183b2291
 def _rival(said, truth, seconds):
@@ -129,72 +130,44 @@ def replicate(
     return out.assign(times=q.times) if "times" in q else out
 
 # %% ../../nbs/icl/replication.ipynb #66648cef
-_KEYS = (
-    "part",
-    "dataset",
-    "setting",
-    "group",
-    "judge",
-    "item",
-    "other",
-    "unit",
-    "quantity",
-    "text",
-)
-_NUMBERS = "k", "times", "near", "instances", "value", "low", "high", "n"
+# columns of the long rows of the paper
+_WORDS = "part dataset setting group judge item other unit quantity text"
+_NUMBERS = "k times near instances value low high n"
+ROW_KEYS = [c for c in COLUMNS if c in f"{_WORDS} {_NUMBERS}".split()]
 
 
-def in_long_form(*parts):
-    "Rows of several parts, DataFrames or lists of dicts, as one long table with all columns of the measurement; a word that is missing is ''"
-    frames = [pd.DataFrame(p) for p in parts if len(p)]
-    d = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    d = d.reindex(
-        columns=[
-            *_KEYS,
-            *_NUMBERS,
-            *(c for c in d if c not in _KEYS + _NUMBERS),
-        ]
-    )
-    return d.assign(
-        **{c: d[c].astype(object).where(d[c].notna(), "") for c in _KEYS}
-    )
-
-
-def share_rows(at: dict, counts: dict, share: str, hits: float, n: int) -> list:
-    "Rows of one cell `at`: counts (`refused` and `uninformative` only where there are any), and the share of n instances with its exact interval; none for no instances"
-    some = {
-        q: v
-        for q, v in counts.items()
-        if v or q not in ("refused", "uninformative")
-    }
-    rows = [dict(at, quantity=q, value=v) for q, v in some.items()]
+def write_share(at: Rows, quantity: str, hits: float, n: int) -> None:
+    "Write the share of n instances that are hits, maybe a mean over repeats, with its exact interval; none of none has no row"
     if n:
-        low, high = binom_ci(round(hits), n)
-        rows.append(
-            dict(at, quantity=share, value=hits / n, low=low, high=high)
-        )
-    return [dict(r, n=n, unit="texts") for r in rows]
+        at.value(quantity, hits / n, *binom_ci(round(hits), n))
 
 
-def matches_of(result):
-    "Counts and share of exact and near-exact matches of what `judged` gives: long rows of each data set, setting, k and number of times shown"
-    rows = []
-    for (name, setting, k), g in result.groupby(
-        ["dataset", "setting", "k"], sort=False
-    ):
-        at = dict(part="replication", dataset=name, setting=setting, k=k)
-        cells = [(at, g, dict(other=int(g.other.sum())))]
-        if "times" in g:
-            cells += [
-                (at | dict(times=int(t)), h, {}) for t, h in g.groupby("times")
-            ]
-        for where, h, more in cells:
-            e, c, n, *_ = memorization(h.match).values()
-            counts = dict(exact=e, near_exact=c) | {
-                w: int((h.match == w).sum()) for w in UNCOUNTED
-            }
-            rows += share_rows(where, counts | more, "rate", e + c, n)
-    return in_long_form(rows)
+def write_matches(at: Rows, matches: pd.Series, other: int = None) -> None:
+    "Write counts and share of exact and near-exact matches of the instances of one cell; `other`: answers that fit another instance"
+    counts = memorization(matches)
+    cell = at.at(n=counts["n"], unit="texts")
+    cell.value("exact", counts["exact"])
+    cell.value("near_exact", counts["near_exact"])
+    for kind in UNCOUNTED:
+        uncounted = (matches == kind).sum()
+        if uncounted or kind == "unclear":
+            cell.value(kind, uncounted)
+    cell.value("other", other)
+    hits = counts["exact"] + counts["near_exact"]
+    write_share(cell, "rate", hits, counts["n"])
+
+
+def matches_of(result: pd.DataFrame) -> Rows:
+    "Counts and share of exact and near-exact matches of what `judged` gives, of each data set, setting, k and number of repetitions"
+    rows = Rows(part="replication")
+    cells = result.groupby(["dataset", "setting", "k"], sort=False)
+    for (dataset, setting, k), answers in cells:
+        cell = rows.at(dataset=dataset, setting=setting, k=k)
+        write_matches(cell, answers.match, other=int(answers.other.sum()))
+        if "times" in answers:
+            for times, some in answers.groupby("times"):
+                write_matches(cell.at(times=int(times)), some.match)
+    return rows
 
 # %% ../../nbs/icl/replication.ipynb #75fd75c6
 OFTEN = 32  # times shown from which on an instance counts as shown often
@@ -219,45 +192,46 @@ def token_scores(model, task: Task, k: int):
     )
 
 
-def token_rows(scores, dataset: str, most: int = 5) -> list:
-    "Log-probability by token, the first ones of an answer: mean over instances shown equally often: rows with part 'token', by `near` (the position), k and times"
-    rows, keys = [], ["k", "times", "position"]
-    for (k, times, at), g in scores[scores.position <= most].groupby(keys):
-        found = dict(
-            zip(("value", "low", "high"), mean_ci(g.logprob)),
-            n=len(g),
-            unit="texts",
-        )
-        cell = dict(
-            part="token",
-            dataset=dataset,
-            setting="pairs",
-            k=k,
-            times=times,
-            near=at,
-        )
-        rows.append(cell | found | dict(quantity="logprob"))
+def token_rows(scores: pd.DataFrame, dataset: str, most: int = 5) -> Rows:
+    """Log-probability by token, mean over instances with as many repetitions, of the first tokens of an answer.
+
+    Rows of the part 'token', by `near` (the position), k and times.
+    """
+    rows = Rows(part="token", dataset=dataset, setting="pairs", unit="texts")
+    first = scores[scores.position <= most]
+    for (k, times, position), cell in first.groupby(["k", "times", "position"]):
+        at = rows.at(k=k, times=times, near=position)
+        at.mean("logprob", cell.logprob)
     return rows
 
 # %% ../../nbs/icl/replication.ipynb #62883902
-def became_exact(result):
-    "Instances whose near-exact match becomes exact with more demonstrations: long rows: k of the exact match, `near` of the near one, three pieces of text"
-    rows, keys = [], ["dataset", "setting", "idx"]
-    for (name, setting, idx), g in result.sort_values("k").groupby(
-        keys, sort=False
-    ):
-        near, exact = g[g.match == "near"], g[g.match == "exact"]
+def became_exact(result: pd.DataFrame) -> Rows:
+    """Instances whose near-exact match becomes exact with more demonstrations.
+
+    k of the exact match, `near` that of the near one, and three pieces of text, which have no value.
+    """
+    rows = Rows(part="became_exact", n=1, unit="texts")
+    instances = result.sort_values("k").groupby(
+        ["dataset", "setting", "idx"], sort=False
+    )
+    for (dataset, setting, idx), answers in instances:
+        near = answers[answers.match == "near"]
+        exact = answers[answers.match == "exact"]
         if not len(near) or not len(exact) or near.k.min() >= exact.k.max():
             continue
-        a, b = near.iloc[0], exact[exact.k > near.k.min()].iloc[0]
-        at = dict(
-            part="became_exact", dataset=name, setting=setting, item=str(idx)
+        before = near.iloc[0]
+        after = exact[exact.k > near.k.min()].iloc[0]
+        cell = rows.at(dataset=dataset, setting=setting, item=str(idx))
+        cell = cell.at(k=after.k, near=before.k)
+        if "times" in answers:
+            cell = cell.at(times=int(before.times))
+        pieces = dict(
+            first=before["first"],
+            near_answer=before.said,
+            exact_answer=after.said,
         )
-        at |= dict(k=b.k, near=a.k, n=1, unit="texts")
-        at |= dict(times=int(a.times)) if "times" in g else {}
-        pieces = dict(first=a["first"], near_answer=a.said, exact_answer=b.said)
-        rows += [dict(at, quantity=q, text=text) for q, text in pieces.items()]
-    return in_long_form(rows)
+        cell.add([dict(quantity=q, text=piece) for q, piece in pieces.items()])
+    return rows
 
 # %% ../../nbs/icl/replication.ipynb #1df51aaa
 def checked_sizes(ks, settings, **counts) -> tuple:

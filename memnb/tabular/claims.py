@@ -144,6 +144,7 @@ def correlation_rows(rows: pd.DataFrame, clip: bool = False) -> list:
         found = select(rows, part="conditional_distribution", dataset=table)
         if clip and len(kept):
             found = conditional_distribution(table, clipped(rows, table))
+            found = found.frame()
         found = select(found, quantity="correlation") if len(found) else found
         cell = made.at(item=claim, other=table)
         for row in found.head(1).itertuples():

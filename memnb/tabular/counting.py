@@ -6,115 +6,118 @@
 __all__ = []
 
 # %% ../../nbs/tabular/counting.ipynb #068bafad
+import numpy as np
 import pandas as pd
 
 from .. import results
+from ..results import Rows
 from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/tabular/counting.ipynb #e55a274d
 def per_query(part: str, table, truth, said, ok, answers=(), **more):
     "A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused"
-    d = pd.DataFrame(
-        dict(
-            dataset=table.name, part=part, truth=truth, said=said, ok=ok, **more
-        )
-    )
-    return d.assign(
-        refused=[hasattr(a, "reason") for a in answers]
-        if len(answers)
-        else False
-    )
+    refused = False
+    if len(answers):
+        refused = [hasattr(answer, "reason") for answer in answers]
+    queries = dict(truth=truth, said=said, ok=ok, **more)
+    queries = pd.DataFrame(dict(dataset=table.name, part=part) | queries)
+    return queries.assign(refused=refused)
 
 
 def proportion(k: int, n: int) -> dict:
-    "A rate with its exact 95 % interval, for `entry`: value, low, high, n"
+    "A rate with its exact 95 % interval, as a judged row has it: value, low, high, n"
     low, high = binom_ci(k, n)
     return dict(value=k / n if n else float("nan"), low=low, high=high, n=n)
 
 # %% ../../nbs/tabular/counting.ipynb #ed774e67
-WORDS = "part dataset feature other test item unit quantity text".split()
-_NUMBERS = "temperature times value low high n".split()
-ROW_KEYS = [c for c in results.COLUMNS if c in WORDS + _NUMBERS]
+# columns of the long rows of the paper
+ROW_KEYS = """part dataset feature other test item temperature times
+    quantity value low high n unit text""".split()
 
 
-def joined(tables: list):
-    "Long rows of several measurements: DataFrame with the columns ROW_KEYS, words missing are ''"
-    tables = [t for t in tables if len(t)] or [_table([])]
-    return pd.concat(tables, ignore_index=True)
+def write_value(
+    at: Rows,
+    quantity: str,
+    value: float,
+    low: float = None,
+    high: float = None,
+    n: int = None,
+    text: str = "",
+) -> None:
+    "Write a number; one of no units (n = 0) has a row without a value, which says that nothing was answered"
+    units = {} if n is None else dict(n=n)
+    if n == 0 and np.isnan(value):
+        ends = {} if low is None else dict(low=low, high=high)
+        record = dict(quantity=quantity, value=value, text=text)
+        at.add([record | ends | units])
+    else:
+        at.value(quantity, value, low, high, text=text, **units)
 
 
-def _table(rows):
-    d = pd.DataFrame(
-        [dict.fromkeys(WORDS, "") | r for r in rows], columns=ROW_KEYS
-    )
-    return d.astype({c: object if c in WORDS else float for c in ROW_KEYS})
+def write_share(
+    at: Rows, quantity: str, hits: int, n: int, text: str = ""
+) -> None:
+    "Write the share of n units that are hits, with its exact 95 % interval; of none of none as `write_value`"
+    share = hits / n if n else np.nan
+    write_value(at, quantity, share, *binom_ci(hits, n), n=n, text=text)
 
 
-def entry(part: str, dataset: str, unit: str, numbers: dict, **keys):
-    "One thing measured, a row a number: DataFrame of long rows"
-    about = dict(part=part, dataset=dataset, unit=unit, **keys)
-    each = {
-        q: v if isinstance(v, dict) else dict(value=v)
-        for q, v in numbers.items()
-    }
-    rows = [about | dict(quantity=q) | v for q, v in each.items()]
-    return _table(
-        [r for r in rows if r["value"] == r["value"] or r.get("n") == 0]
-    )
-
-
-def mean_of(x):
-    "A mean with its 95 % interval, for `entry`: dict: value, low, high, n"
-    return dict(zip(("value", "low", "high"), mean_ci(x)), n=len(x))
+def write_mean(at: Rows, quantity: str, values) -> None:
+    "Write the mean over units, with its 95 % interval by Student's t; one unit has none"
+    mean, low, high = mean_ci(values)
+    write_value(at, quantity, mean, low, high, n=len(values))
 
 # %% ../../nbs/tabular/counting.ipynb #3e23c549
-def answered(result):
+def answered(result: pd.DataFrame) -> pd.DataFrame:
     "What was answered: the rows whose question was not refused"
     return result[~result.refused.astype(bool)]
 
 
-def counted(result) -> dict:
-    "Numbers of a test: the rate of right answers, how many could not be read, how many were refused: rate; unreadable, contained where the test looks; refused if any were; for `entry`"
-    got, n = answered(result), len(answered(result))
-    out = dict(rate=proportion(int(got.ok.sum()), n))
-    if "readable" in got:
-        out["unreadable"] = dict(
-            value=int((~got.readable.astype(bool)).sum()), n=n
-        )
-    if "contains" in got:
-        out["contained"] = proportion(int(got.contains.sum()), n)
+def write_answers(at: Rows, result: pd.DataFrame) -> None:
+    """Write the numbers of a test, from its queries: the `rate` of right answers, and how many were `refused`, if any.
+
+    Where the test looks, too: how many were `unreadable`, and the share of those in which the truth is `contained`.
+    """
+    answers = answered(result)
+    n = len(answers)
+    write_share(at, "rate", int(answers.ok.sum()), n)
+    if "readable" in answers:
+        unreadable = (~answers.readable.astype(bool)).sum()
+        at.value("unreadable", unreadable, n=n)
+    if "contains" in answers:
+        write_share(at, "contained", int(answers.contains.sum()), n)
     if n < len(result):
-        out["refused"] = dict(value=len(result) - n, n=len(result))
-    return out
+        at.value("refused", len(result) - n, n=len(result))
 
 
-def summary(result, unit: str = "queries", **keys):
-    "Rate of right answers with its exact interval: DataFrame of long rows"
-    return entry(
-        result["part"].iloc[0],
-        result.dataset.iloc[0],
-        unit,
-        counted(result),
-        **keys,
-    )
+def summary(result: pd.DataFrame, unit: str = "queries", **keys) -> Rows:
+    "Rate of right answers with its exact interval, from the queries of a test; `keys` are further columns"
+    part, dataset = result[["part", "dataset"]].iloc[0]
+    rows = Rows(part=part, dataset=dataset, unit=unit, **keys)
+    write_answers(rows, result)
+    return rows
 
 
-def with_ends(d):
-    "Shares of counts, `k` of `n`, with their exact 95 % intervals: the DataFrame with value, low, high"
-    ends = [binom_ci(int(k), int(n)) for k, n in zip(d.k, d.n)]
-    return d.assign(
-        value=d.k / d.n, low=[a for a, _ in ends], high=[b for _, b in ends]
-    )
+def with_ends(counts: pd.DataFrame) -> pd.DataFrame:
+    "Shares of counts, `k` of `n`, with their exact 95 % intervals: the counts with value, low, high"
+    ends = [binom_ci(int(k), int(n)) for k, n in zip(counts.k, counts.n)]
+    low = [low for low, _ in ends]
+    high = [high for _, high in ends]
+    return counts.assign(value=counts.k / counts.n, low=low, high=high)
 
 
-def recall(rows, part: str = "truth", by: str = "test"):
-    "What each test finds by number of showings, all data sets together: DataFrame: test (or `by`), times, k, n, value, low, high; empty where none was measured"
-    m = results.wide(rows, "rate", part=part)
-    if not len(m):
-        return m
-    m = m.assign(
-        times=m.times.astype(int), k=(m.rate * m.n).astype(float).round()
-    )
-    return with_ends(
-        m.groupby([by, "times"], sort=False)[["k", "n"]].sum().reset_index()
-    )
+def recall(
+    rows: pd.DataFrame, part: str = "truth", by: str = "test"
+) -> pd.DataFrame:
+    """What each test finds by number of repetitions, all data sets together: test (or `by`), times, k, n, value, low, high.
+
+    Empty where none was measured.
+    """
+    rates = results.wide(rows, "rate", part=part)
+    if not len(rates):
+        return rates
+    # counts come out of stored rates
+    hits = (rates.rate * rates.n).astype(float).round()
+    rates = rates.assign(times=rates.times.astype(int), k=hits)
+    counts = rates.groupby([by, "times"], sort=False)[["k", "n"]].sum()
+    return with_ends(counts.reset_index())

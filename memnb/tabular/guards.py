@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from ..data import once
+from ..results import Rows
 from ..stats import fisher, sign_test
-from .counting import answered, entry, proportion
+from .counting import ROW_KEYS, answered, write_share
 from .prompting import load_table
 
 # %% ../../nbs/tabular/guards.ipynb #a1148932
@@ -72,7 +73,7 @@ def _guessed_rows(t):
 
 
 def row_guess(t) -> dict:
-    "Share of rows that a guess gives verbatim: value, n, for `entry`"
+    "Share of rows that a guess gives verbatim: value, n"
     right = _guessed_rows(t)[2:]
     return dict(
         value=float(right.mean()) if len(right) else float("nan"), n=len(right)
@@ -200,50 +201,57 @@ def changed_cells(t, twin) -> float:
     )
 
 # %% ../../nbs/tabular/guards.ipynb #bb86cc6e
-def against_twin(result, twin) -> dict:
-    "Is a test better on the table than on its twin? Sign test of the places asked in both, else Fisher's: `twin`, the rate there, and `p_twin` of the one-sided test, for `entry`"
-    a, b = answered(result), answered(twin)
-    if not len(a) or not len(b):
-        return {}
-    k, n = int(b.ok.sum()), len(b)
-    same = "item" in a and "item" in b
-    both = a.merge(b, on="item", suffixes=("", "_twin")) if same else a[:0]
-    if len(both) >= 0.8 * min(len(a), n):
-        up, down = (
-            int((both.ok & ~both.ok_twin).sum()),
-            int((~both.ok & both.ok_twin).sum()),
-        )
-        p = sign_test(up, up + down, "greater")
+def write_against_twin(
+    at: Rows, result: pd.DataFrame, twin: pd.DataFrame
+) -> None:
+    """Is a test better on the table than on its twin? Write `twin`, the rate there, and `p_twin` of a one-sided test.
+
+    A sign test of the places asked in both, else Fisher's.
+    """
+    ours = answered(result)
+    theirs = answered(twin)
+    if not len(ours) or not len(theirs):
+        return
+    hits, n = int(theirs.ok.sum()), len(theirs)
+    both = ours[:0]
+    if "item" in ours and "item" in theirs:
+        both = ours.merge(theirs, on="item", suffixes=("", "_twin"))
+    if len(both) >= 0.8 * min(len(ours), n):
+        ups = int((both.ok & ~both.ok_twin).sum())
+        downs = int((~both.ok & both.ok_twin).sum())
+        p = sign_test(ups, ups + downs, "greater")
     else:
-        p = fisher((k, n), (int(a.ok.sum()), len(a)), "greater")
-    return dict(twin=proportion(k, n), p_twin=dict(value=p, n=n))
+        p = fisher((hits, n), (int(ours.ok.sum()), len(ours)), "greater")
+    write_share(at, "twin", hits, n)
+    at.value("p_twin", p, n=n)
 
 # %% ../../nbs/tabular/guards.ipynb #c1f2a302
 @once
-def unique_values(dataset):
-    "How unique is the nearly unique feature, and is it tied to another one? long rows: share of `distinct` values; largest rank `correlation_other`, with `other`"
-    t = load_table(dataset)
-    ranks = {
-        f: s if s.dtype.kind in "if" else s.astype(str)
-        for f, s in t.typed().items()
-    }
-    ranks = pd.DataFrame(
-        {f: s.rank() for f, s in ranks.items() if s.nunique() > 1}
+def unique_values(dataset) -> pd.DataFrame:
+    """How unique is the nearly unique feature, and is it tied to another one?
+
+    Long rows: share of `distinct` values; largest rank `correlation_other`, with `other`.
+    """
+    table = load_table(dataset)
+    ranks = {}
+    for feature, values in table.typed().items():
+        is_number = values.dtype.kind in "if"
+        cells = values if is_number else values.astype(str)
+        if cells.nunique() > 1:
+            ranks[feature] = cells.rank()
+    ranks = pd.DataFrame(ranks)
+    ties = pd.Series(dtype=float)
+    if table.unique in ranks:
+        others = ranks.drop(columns=table.unique)
+        ties = others.corrwith(ranks[table.unique]).abs().dropna()
+    rows = Rows(
+        part="unique_feature",
+        dataset=table.name,
+        unit="rows",
+        feature=table.unique,
+        other=ties.idxmax() if len(ties) else "",
     )
-    numbers, about = (
-        dict(distinct=proportion(t.df[t.unique].nunique(), len(t))),
-        {},
-    )
-    if t.unique in ranks:
-        r = (
-            ranks.drop(columns=t.unique)
-            .corrwith(ranks[t.unique])
-            .abs()
-            .dropna()
-        )
-        if len(r):
-            numbers["correlation_other"] = dict(value=float(r.max()), n=len(t))
-            about["other"] = r.idxmax()
-    return entry(
-        "unique_feature", t.name, "rows", numbers, feature=t.unique, **about
-    )
+    write_share(rows, "distinct", table.df[table.unique].nunique(), len(table))
+    if len(ties):
+        rows.value("correlation_other", ties.max(), n=len(table))
+    return rows.frame(ROW_KEYS)

@@ -15,15 +15,15 @@ from fastcore.basics import listify
 from .. import data, results
 from ..data import once
 from ..lm import needs
+from ..results import Rows
 from . import prompting
 from memnb.tabular.counting import (
     answered,
-    counted,
-    entry,
-    joined,
-    mean_of,
     per_query,
-    proportion,
+    write_answers,
+    write_mean,
+    write_share,
+    write_value,
 )
 from .method import tails
 from memnb.tabular.prompting import (
@@ -127,34 +127,38 @@ def sample(
     return out
 
 # %% ../../nbs/tabular/knowledge.ipynb #70f818a4
-def valid_samples(drawn):
+def valid_samples(drawn: pd.DataFrame) -> pd.DataFrame:
     "What can be called a row: those with a value for more than half of the features"
     return drawn[drawn.notna().mean(axis=1) > 0.5]
 
 
-def kept_samples(dataset, drawn, temperature: float):
-    "Samples as rows, so that a statistic can be made of them later: long rows, a row a sample: `text`, and whether it is valid"
-    t, valid = load_table(dataset), drawn.index.isin(valid_samples(drawn).index)
-    rows = [spell(r, r.dropna().index) for _, r in drawn.iterrows()]
-    about = dict(
-        part="sample", dataset=t.name, unit="samples", temperature=temperature
+def kept_samples(dataset, drawn: pd.DataFrame, temperature: float) -> Rows:
+    "Samples as rows, so that a statistic can be made of them later: a row a sample: `text`, and whether it is valid"
+    table = load_table(dataset)
+    valid = drawn.index.isin(valid_samples(drawn).index)
+    rows = Rows(
+        part="sample",
+        dataset=table.name,
+        unit="samples",
+        temperature=temperature,
     )
-    each = [dict(value=float(v), text=s) for s, v in zip(rows, valid)]
-    return joined(
-        [
-            entry(item=str(i), numbers=dict(valid=x), **about)
-            for i, x in enumerate(each)
-        ]
-    )
+    for i, (_, cells) in enumerate(drawn.iterrows()):
+        text = spell(cells, cells.dropna().index)
+        rows.value("valid", valid[i], item=str(i), text=text)
+    return rows
 
 
-def read_samples(rows, dataset, temperature: float = 0.7):
-    "The valid samples that were kept of a table: DataFrame of text, a row a valid sample, as of `sample`"
-    t = load_table(dataset)
-    kept = results.select(rows, part=["sample", "known_sample"], dataset=t.name)
-    own = results.select(kept, temperature=temperature)
-    own = own[own.value == 1] if len(own) else own
-    return pd.DataFrame([parse(s, t.names) for s in own.text], columns=t.names)
+def read_samples(
+    rows: pd.DataFrame, dataset, temperature: float = 0.7
+) -> pd.DataFrame:
+    "The valid samples that were kept of a table: text, a row a valid sample, as of `sample`"
+    table = load_table(dataset)
+    is_sample = rows["part"].isin(["sample", "known_sample"])
+    kept = results.select(rows[is_sample], dataset=table.name)
+    kept = results.select(kept, temperature=temperature)
+    texts = kept.text[kept.value == 1] if len(kept) else []
+    samples = [parse(text, table.names) for text in texts]
+    return pd.DataFrame(samples, columns=table.names)
 
 # %% ../../nbs/tabular/knowledge.ipynb #6e4e64b4
 def form(value: str) -> str:
@@ -244,35 +248,40 @@ def _alike(a, b):
 
 
 def conditional_distribution(
-    dataset, drawn, resamples: int = 999, seed: int = 0
-):
+    dataset, drawn: pd.DataFrame, resamples: int = 999, seed: int = 0
+) -> Rows:
     """Do the samples have the correlations of the data?
 
-    Long rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
+    Rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
     No rows for fewer than 30 samples or three numeric features.
     """
-    (real, x), n, rng = (
-        _numbers(dataset, drawn),
-        len(drawn),
-        np.random.default_rng(seed),
+    rows = Rows(
+        part="conditional_distribution",
+        dataset=load_table(dataset).name,
+        unit="samples",
+        n=len(drawn),
     )
+    real, numbers = _numbers(dataset, drawn)
+    n = len(drawn)
     if n < 30 or len(real.columns) < 3:
-        return joined([])
-    a, b = real.corr().values, _correlations(x).values
-    again = (x.iloc[rng.integers(n, size=n)] for _ in range(resamples))
-    low, high = np.quantile(
-        [_alike(a, _correlations(m).values) for m in again], [0.025, 0.975]
-    )
-    seen, names = (
-        _alike(a, b),
-        (rng.permutation(len(b)) for _ in range(resamples)),
-    )
-    higher = sum(_alike(a, b[np.ix_(k, k)]) >= seen - 1e-12 for k in names)
-    p = dict(value=(1 + higher) / (1 + resamples), n=n)
-    found = dict(correlation=dict(value=seen, low=low, high=high, n=n), p=p)
-    return entry(
-        "conditional_distribution", load_table(dataset).name, "samples", found
-    )
+        return rows
+    ours, theirs = real.corr().values, _correlations(numbers).values
+    correlation = _alike(ours, theirs)
+    rng = np.random.default_rng(seed)
+    replicates = []
+    for _ in range(resamples):
+        drawn_again = numbers.iloc[rng.integers(n, size=n)]
+        replicates.append(_alike(ours, _correlations(drawn_again).values))
+    low, high = np.quantile(replicates, [0.025, 0.975])
+    rows.value("correlation", correlation, low, high)
+    as_alike = 0
+    for _ in range(resamples):
+        names = rng.permutation(len(theirs))
+        permuted = _alike(ours, theirs[np.ix_(names, names)])
+        as_alike += permuted >= correlation - 1e-12
+    # of a permutation test, the order that was seen is one of the orders
+    rows.value("p", (1 + as_alike) / (1 + resamples))
+    return rows
 
 # %% ../../nbs/tabular/knowledge.ipynb #ccd96db2
 def _common_features(t) -> list:
@@ -354,37 +363,45 @@ def _begun_value(answer, f, t):
     return value, bool(readable) and " = " not in value
 
 # %% ../../nbs/tabular/knowledge.ipynb #4d5b1e28
-def completion_rates(result, part: str = "conditional_completion", **keys):
-    """Figure 1 as a table: long rows a feature: `rate`, `unreadable`, `baseline` of the marginal, `p_better`, `p_worse`.
+def completion_rates(
+    result: pd.DataFrame, part: str = "conditional_completion", **keys
+) -> Rows:
+    """Figure 1 as rows, of each feature: `rate`, `unreadable`, `baseline` of the marginal, `p_better`, `p_worse`.
 
     Draws from the marginal are right in query i with a known probability, so the number of right ones has a
     Poisson-binomial distribution: both p-values are its exact tails.
     """
-    parts, name = [], result.dataset.iloc[0]
-    for f, g in result.groupby("feature", sort=False):
-        got = answered(g)
-        numbers = counted(g) | dict(
-            baseline=dict(value=got.base.mean(), n=len(got))
-        )
-        each = zip(
-            ("p_better", "p_worse"),
-            tails(got.ok, got.base.clip(0, 1).tolist() or [0.0]),
-        )
-        numbers |= {p: dict(value=x, n=len(got)) for p, x in each}
-        parts.append(entry(part, name, "queries", numbers, feature=f, **keys))
-    return joined(parts)
+    dataset = result.dataset.iloc[0]
+    rows = Rows(part=part, dataset=dataset, unit="queries", **keys)
+    for feature, queries in result.groupby("feature", sort=False):
+        cell = rows.at(feature=feature)
+        write_answers(cell, queries)
+        answers = answered(queries)
+        n = len(answers)
+        chances = answers.base.clip(0, 1).tolist()
+        write_value(cell, "baseline", answers.base.mean(), n=n)
+        p_better, p_worse = tails(answers.ok, chances or [0.0])
+        cell.value("p_better", p_better, n=n)
+        cell.value("p_worse", p_worse, n=n)
+    return rows
 
 # %% ../../nbs/tabular/knowledge.ipynb #d945a3d5
 def conditioning(
-    model, dataset="california-housing", n: int = 25, sets: int = 5, **how
-):
-    "Long rows: `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none"
-    t, out = load_table(dataset), []
-    for k, item in ((sets, "shown"), (0, "none")):
-        drawn = sample(model, t, n, sets=k, **how)
-        rate = dict(rate=proportion(len(valid_samples(drawn)), len(drawn)))
-        out.append(entry("conditioning", t.name, "samples", rate, item=item))
-    return joined(out)
+    model,
+    dataset="california-housing",
+    n: int = 25,
+    sets: int = 5,
+    seed: int = 0,
+    mode: str = None,
+) -> Rows:
+    "The `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none ('none')"
+    table = load_table(dataset)
+    rows = Rows(part="conditioning", dataset=table.name, unit="samples")
+    for item, solved in dict(shown=sets, none=0).items():
+        drawn = sample(model, table, n, sets=solved, seed=seed, mode=mode)
+        valid = len(valid_samples(drawn))
+        write_share(rows.at(item=item), "rate", valid, len(drawn))
+    return rows
 
 # %% ../../nbs/tabular/knowledge.ipynb #26852d8f
 def _cell_codes(real, drawn) -> tuple:
@@ -417,26 +434,35 @@ def neighbours(dataset, most: int = 500, seed: int = 0):
     return ngram(t.df, t.df.iloc[own], own)
 
 
-def copies(dataset, drawn, most: int = 500, seed: int = 0):
-    "Are samples copies? (Table 3): long rows: the three measures of Table 3; item 'data': real rows"
-    t = load_table(dataset)
-    best, d, n = ngram(t.df, drawn), len(t.names), len(drawn)
-    copied = dict(rate=proportion(int((best == d).sum()), n))
-    if (best == d).any():
-        first = int((ngram(t.df[:10], drawn)[best == d] == d).sum())
-        copied["first_ten"] = proportion(first, int((best == d).sum()))
-    if t.unique:  # the same, that feature aside
-        rest = [f for f in t.names if f != t.unique]
-        copied["but_unique"] = proportion(
-            int((ngram(t.df[rest], drawn[rest]) == d - 1).sum()), n
-        )
-    known, given = _cell_codes(t.df, drawn)[1] >= 0, drawn.notna().values
-    cells = dict(rate=proportion(int((known & given).sum()), int(given.sum())))
-    out = [entry("copied_observations", t.name, "samples", copied)]
-    both = dict(samples=best, data=neighbours(t, most, seed))
-    for unit, (item, match) in zip(("samples", "rows"), both.items()):
-        match = dict(mean=mean_of(match), features=d)
-        out.append(entry("best_ngram_match", t.name, unit, match, item=item))
-    return joined(
-        [*out, entry("copied_feature_values", t.name, "cells", cells)]
-    )
+def copies(
+    dataset, drawn: pd.DataFrame, most: int = 500, seed: int = 0
+) -> Rows:
+    "Are samples copies? The three measures of Table 3; of item 'data' are real rows"
+    table = load_table(dataset)
+    rows = Rows(dataset=table.name)
+    features = len(table.names)
+    shared = ngram(table.df, drawn)
+    is_copy = shared == features
+    copied = rows.at(part="copied_observations", unit="samples")
+    write_share(copied, "rate", int(is_copy.sum()), len(drawn))
+    if is_copy.any():
+        first_rows = ngram(table.df[:10], drawn)[is_copy]
+        first_ten = int((first_rows == features).sum())
+        write_share(copied, "first_ten", first_ten, int(is_copy.sum()))
+    if table.unique:  # the same, that feature aside
+        rest = [f for f in table.names if f != table.unique]
+        alike = ngram(table.df[rest], drawn[rest]) == features - 1
+        write_share(copied, "but_unique", int(alike.sum()), len(drawn))
+    for item, unit, matches in (
+        ("samples", "samples", shared),
+        ("data", "rows", neighbours(table, most, seed)),
+    ):
+        cell = rows.at(part="best_ngram_match", unit=unit, item=item)
+        write_mean(cell, "mean", matches)
+        cell.value("features", features)
+    # values that the data do not have are codes below zero
+    known = _cell_codes(table.df, drawn)[1] >= 0
+    given = drawn.notna().values
+    cells = rows.at(part="copied_feature_values", unit="cells")
+    write_share(cells, "rate", int((known & given).sum()), int(given.sum()))
+    return rows

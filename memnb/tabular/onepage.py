@@ -12,13 +12,12 @@ from pathlib import Path
 
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
-from .counting import joined
 from memnb.tabular.measuring import (
     BY_NAME,
     PARTS,
+    beside_recall,
     measure,
     nameless,
-    shipped_recall,
 )
 from .memorization import row_completion
 from .prompting import load_table, prompt_sizes
@@ -166,7 +165,7 @@ def one_page(
         )
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
-    tests, answers = _answers(joined([rows, shipped_recall(mode)])), []
+    tests, answers = _answers(beside_recall(rows, mode)), []
     if "row_completion" in set(rows["part"]):
         size = dict(
             rows=z["rows"],

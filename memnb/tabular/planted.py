@@ -13,17 +13,16 @@ import pandas as pd
 
 from .. import data, lm, plant, results
 from ..lm import needs
-from ..stats import stratified_ci
+from ..results import Rows
+from ..stats import Stratified, stratified_ci
 from memnb.tabular.counting import (
     ROW_KEYS,
-    WORDS,
     answered,
-    counted,
-    entry,
-    joined,
-    mean_of,
     per_query,
     with_ends,
+    write_answers,
+    write_mean,
+    write_value,
 )
 from .knowledge import completion_rates, conditional_completion
 from memnb.tabular.memorization import (
@@ -99,36 +98,49 @@ def known_rows(
     return pd.concat(parts, ignore_index=True)[keep]
 
 
-def found_rates(result, part: str = "truth"):
-    "Long rows of what the tests found: the `rate` by data set, test and number of times shown"
-    unit, by = (
-        "rows" if part == "eyes" else "queries",
-        ["part", "times", "dataset"],
-    )
-    each = result.groupby(by, sort=False)
-    return joined(
-        [
-            entry(part, d, unit, counted(g), test=x, times=k)
-            for (x, k, d), g in each
-        ]
-    )
+def found_rates(result: pd.DataFrame, part: str = "truth") -> Rows:
+    "What the tests found: the `rate` by data set, test and number of repetitions"
+    rows = Rows(part=part, unit="rows" if part == "eyes" else "queries")
+    each = result.groupby(["part", "times", "dataset"], sort=False)
+    for (test, times, dataset), queries in each:
+        cell = rows.at(dataset=dataset, test=test, times=times)
+        write_answers(cell, queries)
+    return rows
 
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs("generate")
 def known_completions(
-    model, n=20, name="forms", sets=2, mode="chat", doses=(64, 0), seed=0
-):
-    "Conditional completion (Figure 1) of rows repeated a known number of times: long rows, part 'known_completion', as of `completion_rates`, with `times`"
-    m, known, parts = lm.load(model, mode=mode), plant.truth(name), []
-    for (source, times), g in known[known.times.isin(doses)].groupby(
-        ["source", "times"]
-    ):
-        at = [int(i.split()[-1]) for i in g["item"]]
+    model,
+    n: int = 20,
+    name: str = "forms",
+    sets: int = 2,
+    mode: str = "chat",
+    doses: tuple[int, ...] = (64, 0),
+    seed: int = 0,
+) -> Rows:
+    """Conditional completion (Figure 1) of rows with known repetitions: rows as of `completion_rates`, with `times`.
+
+    Args:
+        model: lm.LM or its name
+        n: queries of a feature
+        name: of the planted model whose rows are asked for
+        sets: other data sets shown as solved examples
+        mode: 'chat' or 'completion'
+        doses: repetitions of the rows that are asked for
+        seed: of every random choice
+    """
+    asked = lm.load(model, mode=mode)
+    known = plant.truth(name)
+    known = known[known.times.isin(doses)]
+    rows = Rows()
+    for (source, times), block in known.groupby(["source", "times"]):
+        # an item is the name of its file and the number of its row
+        numbers = [int(item.split()[-1]) for item in block["item"]]
         found = conditional_completion(
-            m, source, n, sets=sets, seed=seed, mode=mode, rows=at
+            asked, source, n, sets=sets, seed=seed, mode=mode, rows=numbers
         )
-        parts.append(completion_rates(found, "known_completion", times=times))
-    return joined(parts)
+        rows.add(completion_rates(found, "known_completion", times=times))
+    return rows
 
 # %% ../../nbs/tabular/planted.ipynb #576d3f61
 # parts of models fine-tuned with known repetitions
@@ -162,21 +174,17 @@ def pooled_eyes(rows):
     rows = results.runs(rows) if "model" in rows else rows
     if "model" not in rows or rows.model.nunique() < 2:
         return rows
-    rate = rows[rows.quantity == "rate"]
-    rate = rate.assign(k=(rate.value * rate.n).astype(float).round())
-    both = (
-        rate.groupby(["test", "times", "dataset"], sort=False)[["k", "n"]]
-        .sum()
-        .reset_index()
+    rates = rows[rows.quantity == "rate"]
+    hits = (rates.value * rates.n).astype(float).round()
+    cells = rates.assign(k=hits).groupby(
+        ["test", "times", "dataset"], sort=False
     )
-    found = with_ends(both).assign(part="eyes", unit="rows", quantity="rate")
-    same = rate.filter(
-        "paper mode profile variant seed code when".split()
-    ).iloc[0]
-    # one table as `joined` makes it
-    empty = dict.fromkeys((word for word in WORDS if word not in found), "")
-    found = joined([found.assign(**empty).reindex(columns=ROW_KEYS)])
-    return found.assign(**same, model=both_halves(rate.model.min()))
+    both = with_ends(cells[["k", "n"]].sum().reset_index())
+    both = both.assign(part="eyes", unit="rows", quantity="rate")
+    run = "paper mode profile variant seed code when".split()
+    same = rates.filter(run).iloc[0]
+    both = results.completed(both, ROW_KEYS)
+    return both.assign(**same, model=both_halves(rates.model.min()))
 
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
 def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
@@ -241,73 +249,69 @@ def labels_by_dose(
     return pd.concat(parts, ignore_index=True)
 
 
-def _row_by_row(own, base):
-    "Scores of each planted row in the model and in its base, a row each, and what it gains"
+def _row_by_row(own: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
+    "Scores of each row in a fine-tuned model and in its base, a row each, and what it gains"
     by = ["dataset", "times", "item", "truth"]
-    own, base = (
-        answered(d).groupby(by, sort=False).ok.mean() for d in (own, base)
-    )
-    both = pd.DataFrame(dict(planted=own, base=base)).dropna().reset_index()
+    scores = {}
+    for which, result in dict(planted=own, base=base).items():
+        scores[which] = answered(result).groupby(by, sort=False).ok.mean()
+    both = pd.DataFrame(scores).dropna().reset_index()
     return both.assign(
         gain=both.planted - both.base, stratum=both.dataset + " " + both.truth
     )
 
 
-def _priced(both, more):
-    "Long rows from those of `_row_by_row`; `more`: rows shown -> what they gain beyond never having been"
-    everywhere, controls, out = (
-        pd.concat([both, both.assign(dataset="")]),
-        both.times == 0,
-        [],
-    )
-    for (d, times), g in everywhere.groupby(["dataset", "times"], sort=False):
-        numbers = {
-            who: dict(rate=mean_of(g[who])) for who in ("planted", "base")
-        }
-        numbers |= (
-            dict(paired=dict(more=more(g))) if times and controls.any() else {}
-        )
-        out += [
-            entry("exposure", d, "rows", x, item=i, times=times)
-            for i, x in numbers.items()
-        ]
-    return joined(out)
+def _priced(both: pd.DataFrame, gain_of) -> Rows:
+    "Rows of what exposure buys, from those of `_row_by_row`; `gain_of`: repeated rows -> their `Stratified` gain"
+    # without a name, of all tables together
+    everywhere = pd.concat([both, both.assign(dataset="")])
+    has_controls = (both.times == 0).any()
+    rows = Rows(part="exposure", unit="rows")
+    blocks = everywhere.groupby(["dataset", "times"], sort=False)
+    for (dataset, times), block in blocks:
+        cell = rows.at(dataset=dataset, times=times)
+        for which in ("planted", "base"):
+            write_mean(cell.at(item=which), "rate", block[which])
+        if times and has_controls:
+            write_value(cell.at(item="paired"), "more", *gain_of(block))
+    return rows
 
 
-def exposure_rates(own, base):
+def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
     """How many points of accuracy does exposure buy?
 
-    `own` and `base` are from `labels_by_dose`, of the fine-tuned model and of its base on the same rows. Long rows of
+    `own` and `base` are from `labels_by_dose`, of the fine-tuned model and of its base on the same rows. Rows of
     the part 'exposure', by table and all together: the rates of both, and how much `more` rows gain than controls.
     """
     both = _row_by_row(own, base)
+    controls = both[both.times == 0]
 
-    def more(g):
-        d = pd.concat([g, both[both.times == 0]])
-        return _interval(stratified_ci(d.gain, d.times > 0, d.stratum))
+    def gain_of(block):
+        scores = pd.concat([block, controls])
+        is_repeated = scores.times > 0
+        return stratified_ci(scores.gain, is_repeated, scores.stratum)
 
-    return _priced(both, more)
-
-
-def _interval(ends, half=1.0):
-    return dict(
-        zip(("value", "low", "high"), (x * half for x in ends[:3])), n=ends[3]
-    )
+    return _priced(both, gain_of)
 
 
-def halves_rates(first, second):
-    "The same of two models that were shown each other's controls, so that each row is its own; pairs (own, base)"
-    a, b = (_row_by_row(*x) for x in (first, second))
+def halves_rates(first: tuple, second: tuple) -> Rows:
+    "The same of two models that were trained on each other's controls, so that each row is its own; pairs (own, base)"
+    halves = [_row_by_row(*pair) for pair in (first, second)]
     parts = []
-    for half, (d, other) in enumerate(((a, b), (b, a))):
-        other = other.set_index(["dataset", "item"]).planted.rename("other")
-        parts.append(d.join(other, ["dataset", "item"]).assign(half=half))
+    for half, (ours, theirs) in enumerate((halves, halves[::-1])):
+        other = theirs.set_index(["dataset", "item"]).planted.rename("other")
+        joint = ours.join(other, ["dataset", "item"])
+        parts.append(joint.assign(half=half))
 
-    def more(
-        g,
-    ):  # what one model says anyway more often falls out between the halves
-        g = g.dropna(subset="other")
-        gain = (g.planted - g.other) * (1 - 2 * g.half)
-        return _interval(stratified_ci(gain, g.half == 0, g.stratum), 0.5)
+    def gain_of(block):
+        # what one model says anyway more often falls out between the halves
+        known = block.dropna(subset="other")
+        is_first = known.half == 0
+        gain = (known.planted - known.other).where(
+            is_first, known.other - known.planted
+        )
+        value, low, high, n = stratified_ci(gain, is_first, known.stratum)
+        # the difference of the halves is twice the gain
+        return Stratified(value * 0.5, low * 0.5, high * 0.5, n)
 
-    return _priced(pd.concat(parts), more)
+    return _priced(pd.concat(parts), gain_of)
