@@ -20,6 +20,7 @@ from .. import lm
 from .method import DELTA, clipped, theory
 from .prompts import audit_prompts
 from ..lm import needs
+from ..results import Rows
 
 # %% ../../nbs/iclinf/attack.ipynb #a50e46a7
 class Attack(NamedTuple):
@@ -135,19 +136,27 @@ def known_mechanisms() -> dict:
     return out | {"exponential mechanism, 4": (u, u[::-1], 4.0)}
 
 
-def attacked(logp, logq, n: int, seed: int = 0) -> list:
-    "The truth about two distributions, and what an attack on n outputs of each shows: dicts of quantity, value, n"
-    rng, ratio = np.random.default_rng(seed), np.asarray(logp) - logq
-    sides = [
-        ratio[rng.choice(len(ratio), n, p=np.exp(d) / np.exp(d).sum())]
-        for d in (logp, logq)
-    ]
-    r = attack(*sides, DELTA)
-    return [
-        dict(quantity="attack", value=r.eps, n=r.n, unit="outputs"),
-        dict(quantity="attack_most", value=r.most, n=r.n, unit="outputs"),
-        dict(quantity="truth", value=exact_epsilon(logp, logq, DELTA)),
-    ]
+def attacked(
+    logp: np.ndarray, logq: np.ndarray, n: int, seed: int = 0
+) -> Attack:
+    "What an attack on n outputs of each of two distributions shows, given by log-probabilities"
+    rng = np.random.default_rng(seed)
+    ratio = np.asarray(logp) - logq
+    losses = []
+    for log_probs in (logp, logq):
+        chances = np.exp(log_probs)
+        outputs = rng.choice(len(ratio), n, p=chances / chances.sum())
+        losses.append(ratio[outputs])
+    return attack(*losses, DELTA)
+
+
+def write_attack(at: Rows, logp, logq, n: int, seed: int = 0) -> None:
+    "Write the truth about two distributions, and what an attack on n outputs of each shows"
+    shown = attacked(logp, logq, n, seed)
+    outputs = at.at(n=shown.n, unit="outputs")
+    outputs.value("attack", shown.eps)
+    outputs.value("attack_most", shown.most)
+    at.value("truth", exact_epsilon(logp, logq, DELTA))
 
 # %% ../../nbs/iclinf/attack.ipynb #c076064b
 CONTROLS = "leaking", "ordinary", "identical"
@@ -175,34 +184,33 @@ def attack_controls(
     Returns:
         DataFrame in the long form, with model
     """
-    m, rows, at = lm.load(model), [], dict(part="attack", delta=DELTA)
+    m = lm.load(model)
     one, other = audit_prompts(source, 2, seed)
     rare = re.sub("Text: .*", "Text: " + " ".join(["xylophone"] * 20), one)
-    ids = [
-        m.encode(p) for second in (rare, other, one) for p in (one, second)
-    ]  # of `CONTROLS`
+    # a pair of prompts each: the second that leaks, another one, the same again; and the first
+    pairs = dict(zip(CONTROLS, (rare, other, one)))
+    ids = []
+    for second in pairs.values():
+        ids += [m.encode(one), m.encode(second)]
     if isinstance(m, lm.Dry):
         m.cost["prompt_tokens"] += sum(map(len, ids))
         return pd.DataFrame()
+    rows = Rows(part="attack", delta=DELTA)
     for name, (p, q, promised) in known_mechanisms().items():
-        found = [
-            *attacked(p, q, n, seed),
-            dict(quantity="theory", value=promised),
-        ]
-        rows += [dict(at, item=name, model="known", **r) for r in found]
-    scores = {i: z[-1:].double().cpu() for i, z in m.read(ids)}
-    bounds = {
-        k: theory(b, 2, tau, steps=1).eps
-        for k, b in (("theory", c), ("proven", 2 * c))
-    }
-    for i, kind in enumerate(CONTROLS):
-        z = [clipped(scores[2 * i + j], c)[0].numpy() / tau for j in (0, 1)]
-        found = attacked(
-            log_softmax((z[0] + z[1]) / 2), log_softmax(z[0]), n, seed
-        )
-        found += [dict(quantity=k, value=v) for k, v in bounds.items()]
-        rows += [
-            dict(at, item=kind, model=m.name, dataset=Path(source).name, **r)
-            for r in found
-        ]
-    return pd.DataFrame(rows)
+        cell = rows.at(item=name, model="known")
+        write_attack(cell, p, q, n, seed)
+        cell.value("theory", promised)
+    scores = {}
+    for place, logits in m.read(ids):
+        scores[place] = logits[-1:].double().cpu()
+    for number, kind in enumerate(CONTROLS):
+        z = []
+        for place in (2 * number, 2 * number + 1):
+            z.append(clipped(scores[place], c)[0].numpy() / tau)
+        both, alone = log_softmax((z[0] + z[1]) / 2), log_softmax(z[0])
+        cell = rows.at(item=kind, model=m.name, dataset=Path(source).name)
+        write_attack(cell, both, alone, n, seed)
+        # the paper's bound; and what is proven, for scores that differ by 2c
+        for quantity, bound in dict(theory=c, proven=2 * c).items():
+            cell.value(quantity, theory(bound, 2, tau, steps=1).eps)
+    return rows.frame()

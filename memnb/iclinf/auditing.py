@@ -27,6 +27,7 @@ from memnb.iclinf.method import (
 )
 from .prompts import audit_prompts
 from ..lm import needs
+from ..results import Rows
 
 # %% ../../nbs/iclinf/auditing.ipynb #d2a6a6d6
 NORMS = "s-1", "s"
@@ -308,12 +309,7 @@ class Games:
 DELTAS = 1e-3, 1e-5, 1e-8
 
 
-def accounts(
-    sums: dict,
-    c: float,
-    s: int,
-    tau: float,
-) -> list:
+def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
     """The paper's audit at each of `DELTAS`, from the divergences of the data
 
     Args:
@@ -321,30 +317,24 @@ def accounts(
         c: clip bound
         s: prompts
         tau: temperature
-
-    Returns:
-        dicts of delta, quantity, value, low, high, n, unit
     """
-    rows, ends = [], ("value", "low", "high")
+    rows = Rows()
     for delta in DELTAS:
-        g = theory(c, s, tau, delta=delta)
-        spent, floor = (
-            np.maximum(0, stats.mean_ci(sums[g.alpha])),
-            2 * conversion(g.alpha, delta),
-        )
-        found = dict(
-            empirical=floor + 2 * spent, ratio=(floor + 2 * spent) / g.eps
-        )
-        found |= dict(used=spent / (STEPS * token_rdp(g.alpha, c, s, tau)))
-        at = dict(delta=delta, n=len(sums[g.alpha]), unit="texts")
-        rows += [
-            dict(at, quantity=k, **dict(zip(ends, map(float, v))))
-            for k, v in found.items()
-        ]
-        found = dict(theory=g.eps, alpha=g.alpha, floor=float(floor))
-        rows += [
-            dict(delta=delta, quantity=k, value=v) for k, v in found.items()
-        ]
+        promised = theory(c, s, tau, delta=delta)
+        alpha = promised.alpha
+        # mean over texts with its interval; a divergence is no less than 0
+        spent = np.maximum(0, stats.mean_ci(sums[alpha]))
+        floor = 2 * conversion(alpha, delta)
+        empirical = floor + 2 * spent
+        at = rows.at(delta=delta)
+        texts = at.at(n=len(sums[alpha]), unit="texts")
+        texts.value("empirical", *empirical)
+        texts.value("ratio", *empirical / promised.eps)
+        bound = STEPS * token_rdp(alpha, c, s, tau)
+        texts.value("used", *spent / bound)
+        at.value("theory", promised.eps)
+        at.value("alpha", alpha)
+        at.value("floor", floor)
     return rows
 
 # %% ../../nbs/iclinf/auditing.ipynb #6de983fe
@@ -422,66 +412,58 @@ def audit(
     Returns:
         DataFrame in the long form, with model
     """
-    m, (what, fixed), todo, rows, kept = (
-        lm.load(model),
-        AUDITS[where],
-        [],
-        [],
-        {},
-    )
-    fixed = fixed | ({} if what == "s" else dict(s=s))
+    m = lm.load(model)
+    what, fixed = AUDITS[where]
+    if what != "s":
+        fixed = fixed | dict(s=s)
+    todo = []
     for target in targets:  # fails before any work
-        p = fixed | {what: solve(target, what, **fixed)[0]}
-        todo.append(
-            (target, p, max(2, round(p["s"] * s / 50)) if what == "s" else s)
-        )
-    if isinstance(
-        m, lm.Dry
-    ):  # prompts are read once a size, and continued for each text
-        sizes = [k for *_, k in todo]
+        solved = fixed | {what: solve(target, what, **fixed)[0]}
+        size = max(2, round(solved["s"] * s / 50)) if what == "s" else s
+        todo.append((target, solved, size))
+    if isinstance(m, lm.Dry):
+        # prompts are read once a size, and continued for each text
+        sizes = [size for *_, size in todo]
+        length = len(m.encode(audit_prompts(source, 1, seed)[0]))
         m.cost["calls"] += len(todo) * sequences
-        m.cost["prompt_tokens"] += len(
-            m.encode(audit_prompts(source, 1, seed)[0])
-        ) * sum({*sizes})
+        m.cost["prompt_tokens"] += length * sum({*sizes})
         m.cost["new_tokens"] += sum(sizes) * tokens * sequences
         return pd.DataFrame()
-    for target, p, k in sorted(todo, key=lambda x: x[2]):
-        if k not in kept:
-            prompts = audit_prompts(source, k, seed)
-            kept = {k: {"": (Ensemble(m, prompts, tokens), sequences)}}
+    rows = Rows(part="audit", dataset=Path(source).name, where=where)
+    rows = rows.at(model=m.name)
+    made_of = None  # prompts of the ensembles that are kept
+    for target, solved, size in sorted(todo, key=lambda line: line[2]):
+        if size != made_of:
+            prompts = audit_prompts(source, size, seed)
+            made_of = size
+            ensembles = {"": (Ensemble(m, prompts, tokens), sequences)}
             if control:
-                kept[k]["identical"] = (
-                    Ensemble(m, prompts[:1], tokens, copies=k),
-                    1,
-                )
-        c, tau = (
-            p["c"],
-            p["tau"] * p["s"] / k,
-        )  # the same c/(s tau) where fewer prompts are taken
-        for item, (ensemble, n) in kept[k].items():
-            texts, sums, played = leaks(
+                same = Ensemble(m, prompts[:1], tokens, copies=size)
+                ensembles["identical"] = same, 1
+        # the same c/(s tau) where fewer prompts are taken
+        c, tau = solved["c"], solved["tau"] * solved["s"] / size
+        for item, (ensemble, n) in ensembles.items():
+            leaked = leaks(
                 ensemble, tau, c, tokens, n, seed, 0 if item else games
             )
-            written = sum(len(t.ids) for t in texts)
             for norm in NORMS:
-                found = [
-                    dict(quantity=what, value=p[what], text=texts[0].text[:80])
-                ]
-                found += [
-                    dict(quantity="tokens", value=written, n=n, unit="texts")
-                ]
-                found += accounts(sums[norm], c, k, tau)
-                if played:
-                    r = attack(*played.loss[norm], DELTA)
-                    at = dict(delta=DELTA, n=r.n, unit="games")
-                    found += [dict(at, quantity="attack", value=r.eps)]
-                    found += [dict(at, quantity="attack_most", value=r.most)]
-                rows += [
-                    dict(target=float(target), setting=norm, item=item, **r)
-                    for r in found
-                ]
+                cell = rows.at(target=float(target), setting=norm, item=item)
+                text = leaked[0][0].text[:80]
+                cell.value(what, solved[what], text=text)
+                _write_leaks(cell, norm, *leaked, c, size, tau)
         say(f"{where}: epsilon {target:g} is done")
-    names = dict(
-        part="audit", dataset=Path(source).name, where=where, model=m.name
-    )
-    return pd.DataFrame(rows).assign(**names)
+    return rows.frame()
+
+
+def _write_leaks(
+    at: Rows, norm: str, texts, sums, played, c: float, s: int, tau: float
+) -> None:
+    "Write what `leaks` gives: tokens, the account, and what the attack shows"
+    written = sum(len(text.ids) for text in texts)
+    at.value("tokens", written, n=len(texts), unit="texts")
+    at.add(accounts(sums[norm], c, s, tau))
+    if played:
+        shown = attack(*played.loss[norm], DELTA)
+        games = at.at(delta=DELTA, n=shown.n, unit="games")
+        games.value("attack", shown.eps)
+        games.value("attack_most", shown.most)

@@ -19,15 +19,16 @@ import pandas as pd
 from .. import core, hf, lm, plant
 from ..core import say
 from memnb.iclinf.influence import (
-    guess,
-    losses,
     mean_loss,
     right,
     scores,
-    share,
+    worst_losses,
+    write_accuracy,
+    write_guess,
 )
 from .method import case
 from .prompts import every_text, label_tokens, pool
+from ..results import Rows
 
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
 def spare(dataset: str):
@@ -207,52 +208,44 @@ def rungs(
         seed: see `measure`
 
     Returns:
-        (DataFrame in the long form, with model; the last model)
+        (rows, with model; the last model)
     """
-    m, found, own = lm.load(model), {}, seed + 1000 * training
+    m = lm.load(model)
+    own_seed = seed + 1000 * training
     asked = n, shots, mode, splits, seed
-    if isinstance(m, lm.Dry):  # every model, and the tuning forward and back
-        for d in datasets * (1 + len(stops)):
-            scores(m, d, *asked)
-        m.cost["prompt_tokens"] += (
-            3 * 250 * max(stops)
-        )  # of a prompt of four texts
-        return pd.DataFrame(), m
-    note = f", training {training}" * bool(training)
-    made = tune(
-        m, lessons(taught, max(stops), seed=own), stops, seed=own, note=note
-    )
-    for who in itertools.chain([m], made):  # one at a time
-        for d in datasets:
-            found[who.name, d] = scores(who, d, *asked)
-        say(f"{who.name} is done")
-    worst = {
-        k: losses(t).groupby("query", sort=False).loss.max()
-        for k, t in found.items()
-    }
-    rows, names = [], list(dict.fromkeys(who for who, _ in found))
-    for (name, d), table in found.items():
-        at = dict(model=name, dataset=d, setting="tuned" * (name != m.name))
-        rows.append(at | dict(quantity="accuracy") | share(right(table)))
-        rows.append(at | dict(quantity="guess", **guess(table)))
-        rows.append(
-            at | dict(quantity="loss") | mean_loss(worst[name, d], seed)
-        )
-        if name != m.name:
-            gap = mean_loss(worst[name, d] - worst[m.name, d], seed)
-            rows.append(at | dict(quantity="difference", other=m.name) | gap)
-    for d in datasets:
-        slope = np.polyfit(
-            range(len(names)), [worst[name, d] for name in names], 1
-        )[0]
-        at = dict(
-            model=names[-1],
-            dataset=d,
-            setting="tuned",
-            quantity="trend",
-            other=m.name,
-        )
-        rows.append(at | mean_loss(slope, seed))
-    return pd.DataFrame(rows).assign(
-        part="ladder", unit="queries", shots=shots
-    ), who
+    if isinstance(m, lm.Dry):
+        # every model, and the tuning forward and back, of prompts of four texts
+        for dataset in datasets * (1 + len(stops)):
+            scores(m, dataset, *asked)
+        m.cost["prompt_tokens"] += 3 * 250 * max(stops)
+        return Rows(), m
+    note = f", training {training}" if training else ""
+    prompts = lessons(taught, max(stops), seed=own_seed)
+    tuned = tune(m, prompts, stops, seed=own_seed, note=note)
+    tables, worst, names = {}, {}, []
+    for rung in itertools.chain([m], tuned):  # one at a time
+        names.append(rung.name)
+        for dataset in datasets:
+            table = scores(rung, dataset, *asked)
+            tables[rung.name, dataset] = table
+            worst[rung.name, dataset] = worst_losses(table)
+        say(f"{rung.name} is done")
+    rows = Rows(part="ladder", unit="queries", shots=shots)
+    for (name, dataset), table in tables.items():
+        is_tuned = name != m.name
+        cell = rows.at(model=name, dataset=dataset)
+        cell = cell.at(setting="tuned" if is_tuned else "")
+        write_accuracy(cell, right(table))
+        write_guess(cell, table)
+        loss = worst[name, dataset]
+        cell.value("loss", **mean_loss(loss, seed))
+        if is_tuned:
+            gap = mean_loss(loss - worst[m.name, dataset], seed)
+            cell.value("difference", other=m.name, **gap)
+    for dataset in datasets:
+        # of each query, the slope of its loss over the rungs
+        over_rungs = [worst[name, dataset] for name in names]
+        slope = np.polyfit(range(len(names)), over_rungs, 1)[0]
+        cell = rows.at(model=names[-1], dataset=dataset, setting="tuned")
+        cell.value("trend", other=m.name, **mean_loss(slope, seed))
+    return rows, rung

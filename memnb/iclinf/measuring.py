@@ -15,7 +15,7 @@ from .influence import by_shots, measure
 from .ladder import rungs
 from .method import DELTA
 from .prompts import draw, pool
-from ..results import select
+from ..results import Rows, select
 
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
 # of each the largest run that has it, so that a larger profile need not repeat a smaller one
@@ -66,7 +66,7 @@ def measure_parts(
     model,
     sizes: Sizes,
     seed: int = 0,
-):
+) -> pd.DataFrame:
     """The measurements of a batch profile
 
     Args:
@@ -78,54 +78,77 @@ def measure_parts(
         DataFrame in the long form, with model
     """
     s, m = sizes, lm.load(model)
-    if odd := [p for p in s.parts if p not in PARTS]:
-        raise ValueError(f"no part {odd[0]!r}: there are {', '.join(PARTS)}")
+    if unknown := [part for part in s.parts if part not in PARTS]:
+        raise ValueError(
+            f"no part {unknown[0]!r}: there are {', '.join(PARTS)}"
+        )
     m.require("next_logits")
     if {"shots", "influence", "ladder"} & {*s.parts}:
-        for d in s.datasets:  # fails where a data set is too small
-            draw(
-                pool(d, max(s.n, s.shots_n), s.splits, seed),
-                0,
-                max(s.shots, *s.shots_all),
-                seed,
-            )
+        for dataset in s.datasets:  # fails where a data set is too small
+            queries = max(s.n, s.shots_n)
+            most = max(s.shots, *s.shots_all)
+            draw(pool(dataset, queries, s.splits, seed), 0, most, seed)
     how = dict(mode=s.mode, splits=s.splits, seed=seed)
-
-    def influence(who):
-        size = dict(
-            part="model",
-            model=who.name,
-            quantity="parameters",
-            value=who.n_params,
-        )
-        return [
-            pd.DataFrame([size]),
-            *(measure(who, d, s.n, s.shots, **how) for d in s.datasets),
-        ]
-
-    found = influence(m) if "influence" in s.parts else []
+    rows = Rows()
+    if "influence" in s.parts:
+        _write_influence(rows, m, s, seed)
     if "shots" in s.parts:
-        found.append(by_shots(m, s.datasets[0], s.shots_n, s.shots_all, **how))
+        dataset = s.datasets[0]
+        rows.add(by_shots(m, dataset, s.shots_n, s.shots_all, **how))
     if "audit" in s.parts:
         amount = s.source, s.subset, s.tokens, s.sequences, seed, s.games
-        found.append(audit(m, "Table 4", s.targets, *amount, control=True))
-        found.append(audit(m, "Table 5", s.targets_c, *amount))
-        found.append(audit(m, "Table 6", s.targets_s, *amount))
+        rows.add(audit(m, "Table 4", s.targets, *amount, control=True))
+        rows.add(audit(m, "Table 5", s.targets_c, *amount))
+        rows.add(audit(m, "Table 6", s.targets_s, *amount))
     if "attack" in s.parts:
-        found.append(attack_controls(m, s.attack_n, source=s.source, seed=seed))
+        rows.add(attack_controls(m, s.attack_n, source=s.source, seed=seed))
     if "ladder" in s.parts:
-        rows, last = rungs(
-            m, s.datasets, s.n, s.shots, s.stops, s.training, **how
-        )
-        if s.training:  # the model as it is was asked by the first training
-            found.append(rows[rows.model != m.name])
-        else:  # whose last model stands beside the others
-            found += [rows, *influence(last)]
+        _write_ladder(rows, m, s, seed)
     for other in map(lm.load, s.models):
-        found += influence(other)
-    rows = pd.concat([d for d in found if len(d)], ignore_index=True)
-    rows = rows.round(dict.fromkeys(["value", "low", "high", "sd"], 6))
-    return rows.drop_duplicates(results.key_columns(rows), ignore_index=True)
+        _write_influence(rows, other, s, seed)
+    decimals = dict.fromkeys(["value", "low", "high", "sd"], 6)
+    table = rows.frame().round(decimals)
+    return table.drop_duplicates(results.key_columns(table), ignore_index=True)
+
+
+def _write_influence(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
+    "Write the size of a model, and ICLInf on all data sets"
+    size = rows.at(part="model", model=model.name)
+    size.value("parameters", model.n_params)
+    for dataset in s.datasets:
+        rows.add(
+            measure(
+                model,
+                dataset,
+                s.n,
+                s.shots,
+                mode=s.mode,
+                splits=s.splits,
+                seed=seed,
+            )
+        )
+
+
+def _write_ladder(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
+    "Write ICLInf along the tuning of a model, and beside other models that of the last one"
+    made, last = rungs(
+        model,
+        s.datasets,
+        s.n,
+        s.shots,
+        s.stops,
+        s.training,
+        mode=s.mode,
+        splits=s.splits,
+        seed=seed,
+    )
+    table = made.frame()
+    if not s.training:
+        rows.add(table)
+        _write_influence(rows, last, s, seed)
+    elif len(table):
+        # the model as it is was asked by the first training
+        rows.add(table[table.model != model.name])
 
 # %% ../../nbs/iclinf/measuring.ipynb #393512bf
 def right_and_guess(rows, part: str = "influence"):
