@@ -244,6 +244,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.claims.board': ('rooms/claims.html#board', 'memnb/claims.py'),
                               'memnb.claims.by_model': ('rooms/claims.html#by_model', 'memnb/claims.py'),
                               'memnb.claims.contents': ('rooms/claims.html#contents', 'memnb/claims.py'),
+                              'memnb.claims.contents_of_page': ('rooms/claims.html#contents_of_page', 'memnb/claims.py'),
                               'memnb.claims.curve': ('rooms/claims.html#curve', 'memnb/claims.py'),
                               'memnb.claims.estimate': ('rooms/claims.html#estimate', 'memnb/claims.py'),
                               'memnb.claims.estimate_text': ('rooms/claims.html#estimate_text', 'memnb/claims.py'),

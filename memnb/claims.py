@@ -6,12 +6,13 @@
 __all__ = ['WORDS', 'HOLDS', 'SMALL', 'OPEN', 'FAILS', 'NOT_ASKED', 'ABOUT', 'PRINTED', 'MODEL', 'MODELS', 'TRUTH', 'ESTIMATES',
            'NUMBERS', 'BOARD', 'SHIPPED', 'BOARD_MIME', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
            'Estimate', 'estimate', 'judge', 'board', 'by_model', 'rounded', 'shipped', 'beside', 'contents',
-           'estimate_text', 'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
+           'contents_of_page', 'estimate_text', 'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings',
+           'curve', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #e63face8
 import math
 from textwrap import fill
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,10 @@ from . import results, stats
 from .core import paper_file
 from .papers import paper as paper_of
 from .plots import label, to_html
+
+if TYPE_CHECKING:
+    # imported where it is needed: it takes a second
+    from IPython.display import Markdown
 
 # %% ../nbs/rooms/claims.ipynb #01e55ce0
 WORDS = "holds", "too small to matter", "open", "does not hold", "not asked"
@@ -550,6 +555,23 @@ def contents(paper: str) -> pd.DataFrame:
     return pd.DataFrame(
         rows, columns=["section", "claim", "paper", "verdict", "readings"]
     )
+
+
+def contents_of_page(paper: str) -> "Markdown":
+    "What `contents` gives as a table of a page, with each section named once"
+    from IPython.display import Markdown
+
+    lines = [
+        "| section | claim | in the paper | verdict | readings |",
+        "|:---|:---|:---|:---|:---|",
+    ]
+    before = None
+    for row in contents(paper).itertuples(index=False):
+        section = "" if row.section == before else row.section
+        before = row.section
+        cells = [section, row.claim, row.paper, row.verdict, row.readings]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return Markdown("\n".join(lines))
 
 
 def _share_that_agrees(agreement: str) -> float:

@@ -7,7 +7,6 @@ import pytest
 from test_repo import PAPER_NOTEBOOKS
 
 from memnb import claims
-from memnb.plots import to_html
 
 
 @pytest.mark.parametrize("page", PAPER_NOTEBOOKS, ids=lambda p: p.stem)
@@ -25,6 +24,8 @@ def test_claims_stand_at_the_beginning_of_their_page(page):
     table = claims.contents(word)
     assert {*table.section} <= sections
     assert len(table) == len(claims.read(word))
-    (cell,) = [c for c in cells if "claims.contents(" in "".join(c["source"])]
-    stored = "".join(cell["outputs"][0]["data"]["text/html"])
-    assert stored == to_html(table, index=False).data
+    (cell,) = [
+        c for c in cells if "claims.contents_of_page(" in "".join(c["source"])
+    ]
+    stored = "".join(cell["outputs"][0]["data"]["text/markdown"])
+    assert stored == claims.contents_of_page(word).data
