@@ -1,11 +1,14 @@
 """Executed notebooks as plain data: cells with their outputs, how each run ended, and where it comes from."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import escape, unescape
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from ..claims import BOARD_MIME
 from ..core import printable
@@ -17,8 +20,12 @@ from .terminal import duration, first_line, last_events
 
 def cleaner():
     "A `redactor` that also drops what a terminal acts on and a page cannot show"
-    clean = redactor()
-    return lambda text: clean(printable(text))
+    redacted = redactor()
+
+    def clean(text):
+        return redacted(printable(text))
+
+    return clean
 
 
 # a page with more rows of one table than this is read by nobody, and slows every browser
@@ -27,21 +34,40 @@ _SPAN = re.compile(r"\d{1,3}")
 _NUMBER = re.compile(r"\s*[-+−]?[\d.,]+\s*%?|NaN")
 
 
+class _Cell(NamedTuple):
+    "A cell of a table in HTML"
+
+    tag: str  # 'td' or 'th'
+    spans: list  # (attribute, number) of those that say over how much it goes
+    words: list
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+
+class _Row(NamedTuple):
+    "A row of a table in HTML"
+
+    is_head: bool
+    cells: list
+
+
 class _Tables(HTMLParser):
     "Reads the tables of HTML in one pass, whatever its length: the words of their cells, and nothing that acts"
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.found = []  # of each table its rows, a list of cells each, those of its head marked
+        self.tables = []  # of each its rows
         self.depth = 0  # of tables within tables
-        self.cell = None  # tag, attributes and words of the cell that is open
+        self.cell = None  # that is open
         self.is_head = False
 
     def handle_starttag(self, tag, attributes):
         if tag == "table":
             self.depth += 1
             if self.depth == 1:
-                self.found.append([])
+                self.tables.append([])
                 self.is_head = False
         if not self.depth:
             return
@@ -52,9 +78,9 @@ class _Tables(HTMLParser):
             self.begin_row()
         elif tag in ("td", "th"):
             self.close_cell()
-            if not self.found[-1]:
+            if not self.tables[-1]:
                 self.begin_row()
-            self.cell = (tag, self.spans(attributes), [])
+            self.cell = _Cell(tag, self.spans(attributes), [])
 
     def handle_endtag(self, tag):
         if tag == "table" and self.depth:
@@ -66,7 +92,7 @@ class _Tables(HTMLParser):
 
     def handle_data(self, text):
         if self.cell and self.cdata_elem is None:  # not of a script or a style
-            self.cell[2].append(text)
+            self.cell.words.append(text)
 
     def close(self):
         super().close()
@@ -74,11 +100,11 @@ class _Tables(HTMLParser):
 
     def begin_row(self):
         self.close_cell()
-        self.found[-1].append((self.is_head, []))
+        self.tables[-1].append(_Row(self.is_head, []))
 
     def close_cell(self):
         if self.cell:
-            self.found[-1][-1][1].append(self.cell)
+            self.tables[-1][-1].cells.append(self.cell)
         self.cell = None
 
     def spans(self, attributes):
@@ -90,31 +116,37 @@ class _Tables(HTMLParser):
         ]
 
 
+def _read_tables(html: str) -> list:
+    "The tables of HTML, each a list of `_Row`"
+    reader = _Tables()
+    reader.feed(html)
+    reader.close()
+    return reader.tables
+
+
 def _cell_html(cell):
-    tag, spans, words = cell
-    text = "".join(words)
-    if tag == "td" and _NUMBER.fullmatch(text):
-        spans = [*spans, ("class", "n")]
-    attributes = "".join(f' {name}="{value}"' for name, value in spans)
-    return f"<{tag}{attributes}>{escape(text)}</{tag}>"
+    attributes = [*cell.spans]
+    if cell.tag == "td" and _NUMBER.fullmatch(cell.text):
+        attributes.append(("class", "n"))
+    written = "".join(f' {name}="{value}"' for name, value in attributes)
+    return f"<{cell.tag}{written}>{escape(cell.text)}</{cell.tag}>"
 
 
 def _table_html(rows):
     "A table as HTML, its first rows where it has many"
-    lines, section = [], None
-    for is_head, cells in rows[:MOST_ROWS]:
-        wanted = "thead" if is_head else "tbody"
-        if section != wanted:
-            lines += [f"</{section}>"] if section else []
-            lines.append(f"<{wanted}>")
-            section = wanted
-        lines.append(f"<tr>{''.join(map(_cell_html, cells))}</tr>")
-    lines += [f"</{section}>"] if section else []
+    lines = ['<table class="sort">']
+    sections = groupby(rows[:MOST_ROWS], key=lambda row: row.is_head)
+    for is_head, of_section in sections:
+        section = "thead" if is_head else "tbody"
+        lines.append(f"<{section}>")
+        for row in of_section:
+            cells = "".join(map(_cell_html, row.cells))
+            lines.append(f"<tr>{cells}</tr>")
+        lines.append(f"</{section}>")
     if len(rows) > MOST_ROWS:
-        lines.append(
-            f"<tfoot><tr><td>… {len(rows) - MOST_ROWS:,} more rows</td></tr></tfoot>"
-        )
-    return "\n".join(['<table class="sort">', *lines, "</table>"])
+        left_out = f"… {len(rows) - MOST_ROWS:,} more rows"
+        lines.append(f"<tfoot><tr><td>{left_out}</td></tr></tfoot>")
+    return "\n".join([*lines, "</table>"])
 
 
 @lru_cache(2**12)
@@ -124,23 +156,24 @@ def tables(html: str) -> tuple:
 
     # a last tag that does not end would be looked at from each of its characters
     unfinished = html.find("<", html.rfind(">") + 1)
-    reader = _Tables()
-    reader.feed(html if unfinished < 0 else html[:unfinished])
-    reader.close()
-    return tuple(Markup(_table_html(rows)) for rows in reader.found if rows)
+    whole = _read_tables(html if unfinished < 0 else html[:unfinished])
+    return tuple(Markup(_table_html(rows)) for rows in whole if rows)
 
 
 @dataclass
 class Output:
     "An output of a cell"
 
-    kind: str  # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
-    value: object  # str, HTML, PNG in base64, list of dicts, (first line, traceback) of an error
-    about: str = ""  # what it shows, for who cannot see it
-    size: dict = field(
-        default_factory=dict
-    )  # width and height of a picture, points of the page
-    caption: str = ""  # of a picture, Markdown
+    # 'text', 'markdown', 'table', 'board', 'picture' or 'error'
+    kind: str
+    # str, HTML, PNG in base64, list of dicts, (first line, traceback) of an error
+    value: object
+    # what it shows, for who cannot see it
+    about: str = ""
+    # width and height of a picture, points of the page
+    size: dict = field(default_factory=dict)
+    # of a picture, Markdown
+    caption: str = ""
 
     @cached_property
     def html(self):
@@ -150,25 +183,20 @@ class Output:
 def _best_form(data, meta):
     "The best of the forms in which a notebook holds one output: list of `Output`, several where it has several tables"
     if BOARD_MIME in data:
-        claims = data[BOARD_MIME]["claims"]
-        rows = [
-            {name: str(value or "") for name, value in claim.items()}
-            for claim in claims
-        ]
+        rows = []
+        for claim in data[BOARD_MIME]["claims"]:
+            row = {name: str(value or "") for name, value in claim.items()}
+            rows.append(row)
         return [Output("board", rows)]
     png = "".join(data.get("image/png", "").split())
-    if re.fullmatch(
-        "[A-Za-z0-9+/]+=*", png
-    ):  # what is no picture could be anything
+    # what is no picture could be anything
+    if re.fullmatch("[A-Za-z0-9+/]+=*", png):
         meta = meta.get("image/png", meta)
-        size = {
-            side: meta[side]
-            for side in ("width", "height")
-            if isinstance(meta.get(side), int)
-        }
+        sides = {side: meta.get(side) for side in ("width", "height")}
+        size = {k: n for k, n in sides.items() if isinstance(n, int)}
         return [Output("picture", png, meta.get("alt") or "", size)]
-    if found := tables(data.get("text/html", "")):
-        return [Output("table", html) for html in found]
+    if of_html := tables(data.get("text/html", "")):
+        return [Output("table", html) for html in of_html]
     for form, kind in (("text/markdown", "markdown"), ("text/plain", "text")):
         if form in data:
             return [Output(kind, data[form])]
@@ -186,8 +214,10 @@ def _outputs_of_one(output):
         return _best_form(output["data"], output.get("metadata", {}))
     if output["output_type"] == "stream":
         return [Output("text", output["text"])]
-    first_line = f"{output['ename']}: {output['evalue']}".partition("\n")[0]
-    return [Output("error", (first_line, "\n".join(output["traceback"])))]
+    message = f"{output['ename']}: {output['evalue']}"
+    head, *_ = message.partition("\n")
+    traceback = "\n".join(output["traceback"])
+    return [Output("error", (head, traceback))]
 
 
 def outputs_of(cell: dict) -> list:
@@ -212,29 +242,30 @@ def _cells(cells):
         if "papermill-error-cell-tag" in cell.metadata.get("tags", []):
             continue
         if cell.cell_type != "code":
-            for level, text in re.findall(
-                r"^(#{1,6}) +(.+?)\s*$", cell.source, re.M
-            ):
-                heading = text
-                section = text if len(level) < 3 else section
+            headings = re.findall(r"^(#{1,6}) +(.+?)\s*$", cell.source, re.M)
+            for level, heading in headings:
+                if len(level) < 3:
+                    section = heading
         cell.section = section
         cell.heading = heading
         cell.shown = outputs_of(cell)
         for output in cell.shown:
             output.about = output.about or heading or "output"
-        hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
-        cell.folded = bool(hidden or re.match(r"#\|\s*hide\b", cell.source))
+        jupyter = cell.metadata.get("jupyter", {})
+        is_hidden = re.match(r"#\|\s*hide\b", cell.source)
+        cell.folded = bool(jupyter.get("source_hidden") or is_hidden)
         yield cell
 
 
 def _paper_of(cells, input_path):
     "Word of the paper of a notebook, by what its code says or its name was; ValueError for a notebook of others"
     code = "\n".join(cell.source for cell in cells)
-    found = re.search(r"(?m)^#\| *default_exp (\w+)", code)
-    found = found or re.fullmatch(r"\d\d_(\w+)\.ipynb", str(input_path))
-    if not found or not cells:
+    exported = re.search(r"(?m)^#\| *default_exp (\w+)", code)
+    named = re.fullmatch(r"\d\d_(\w+)\.ipynb", str(input_path))
+    word = exported or named
+    if not word or not cells:
         raise ValueError("no notebook of memnb")
-    return found[1]
+    return word[1]
 
 
 def _parameters_of(cells, given):
@@ -244,31 +275,32 @@ def _parameters_of(cells, given):
         for cell in cells
         if "parameters" in cell.metadata.get("tags", [])
     )
-    values = {
-        name: one.default
-        for name, one in parameters_of(next(tagged, ""), "").items()
-    }
-    values |= given
+    defaults = parameters_of(next(tagged, ""), "")
+    values = {name: one.default for name, one in defaults.items()} | given
     return values | values.pop("sizes", {})
 
 
 class Notebook:
-    "An executed notebook: its cells, as `_cells` gives them, and where it comes from"
+    """An executed notebook: its cells, as `_cells` gives them, and where it comes from
 
-    def __init__(self, path: Path, profile: str, clean):
-        "`profile` is that of a notebook that names none, `clean` a `cleaner`; any error for what is no run of memnb"
+    Args:
+        path: file
+        profile: of a notebook that names none
+        clean: a `cleaner`
+
+    Raises any error for what is no run of memnb.
+    """
+
+    def __init__(self, path: Path, profile: str, clean: Callable):
         from nbformat import v4
 
         raw = redact_notebook(v4.reads(path.read_text(encoding="utf-8")), clean)
-        own, papermill = (
-            raw.metadata.get("memnb", {}),
-            raw.metadata.get("papermill", {}),
-        )
+        ours = raw.metadata.get("memnb", {})
+        papermill = raw.metadata.get("papermill", {})
         self.cells = list(_cells(raw.cells))
         self.paper = _paper_of(self.cells, papermill.get("input_path"))
-        self.params = _parameters_of(
-            self.cells, papermill.get("parameters", {})
-        )
+        given = papermill.get("parameters", {})
+        self.params = _parameters_of(self.cells, given)
         self.profile = str(self.params.pop("profile", "") or profile)
         self.model = str(self.params.get("model", ""))
         self.name = clean(path.stem.removesuffix(".partial"))
@@ -278,40 +310,46 @@ class Notebook:
         self.key = re.sub(r"[^\w.,=+-]", "_", key)
         headings = (cell.heading for cell in self.cells if cell.heading)
         self.title = next(headings, self.paper)
-        self.seconds = own.get("seconds", papermill.get("duration"))
-        self.time = (
-            "unknown" if self.seconds is None else duration(self.seconds)
-        )
-        facts = dict(
-            duration=self.time,
-            machine=own.get("machine") or "unknown",
-            finished=str(papermill.get("end_time") or "")[:10],
-            memnb=own.get("version"),
-        )
-        facts |= own.get("versions", {})
-        facts |= dict(
-            papermill=papermill.get("version"),
-            identity=own.get("identity", "")[:12],
-        )
-        self.facts = {
-            name: str(value) for name, value in facts.items() if value
+        self.seconds = ours.get("seconds", papermill.get("duration"))
+        if self.seconds is None:
+            self.time = "unknown"
+        else:
+            self.time = duration(self.seconds)
+        facts = {
+            "duration": self.time,
+            "machine": ours.get("machine") or "unknown",
+            "finished": str(papermill.get("end_time") or "")[:10],
+            "memnb": ours.get("version"),
+            **ours.get("versions", {}),
+            "papermill": papermill.get("version"),
+            "identity": ours.get("identity", "")[:12],
         }
+        self.facts = {name: str(fact) for name, fact in facts.items() if fact}
 
     def outputs(self, *kinds):
         "(cell, `Output`) of these kinds, in their order"
-        pairs = ((cell, output) for cell in self.cells for output in cell.shown)
         return [
-            (cell, output) for cell, output in pairs if output.kind in kinds
+            (cell, output)
+            for cell in self.cells
+            for output in cell.shown
+            if output.kind in kinds
         ]
 
 
 def run_files(runs: Path, name: str) -> list:
-    "(file, its profile) of files, as '*.ipynb', in a folder and in the folders of the profiles"
-    files = sorted([*runs.glob(name), *runs.glob(f"[!.]*/{name}")])
-    return [
-        (file, file.parent.name if file.parent != runs else "")
-        for file in files
+    """Files of runs, with their profiles
+
+    Args:
+        runs: folder, which has a folder for each profile
+        name: of the files, as '*.ipynb'
+
+    Returns:
+        (file, profile) of each, '' for a file of no profile
+    """
+    of_profiles = [
+        (file, file.parent.name) for file in runs.glob(f"[!.]*/{name}")
     ]
+    return sorted([*((file, "") for file in runs.glob(name)), *of_profiles])
 
 
 def _unfinished(runs, nbs, clean):
@@ -322,25 +360,33 @@ def _unfinished(runs, nbs, clean):
         for event in redact_notebook(last_events(log.parent), clean).values():
             event = dict(profile=clean(profile)) | event
             # a failure is told also of a run that was done again; its other events are late
-            has_ended = event.get("what") in ("failed", "stopped")
+            what = event.get("what")
+            has_ended = what in ("failed", "stopped")
             is_done = (event["profile"], event["run"]) in done
-            if event.get("what") != "done" and (has_ended or not is_done):
+            if what != "done" and (has_ended or not is_done):
                 lost.append(event)
-    told = {(event["profile"], event["run"]) for event in lost}
+    logged = {(event["profile"], event["run"]) for event in lost}
     for nb in nbs:
-        if nb.state != "done" and (nb.profile, nb.name) not in told:
-            lost.append(
-                dict(profile=nb.profile, run=nb.name, what="unfinished")
-            )
+        if nb.state == "done" or (nb.profile, nb.name) in logged:
+            continue
+        lost.append(dict(profile=nb.profile, run=nb.name, what="unfinished"))
     return lost
 
 
 def read_notebooks(runs: Path) -> tuple:
-    """Read all runs of a folder: `Notebook`s, (file name, why it could not be read), last events of what did not finish.
+    """Read all runs of a folder
 
-    Papers stand in the order of the notebooks, then profile and run.
+    Args:
+        runs: folder
+
+    Returns:
+        (`Notebook`s, of papers in the order of their pages, then by profile and run;
+        for each file that could not be read its name and why;
+        last events of what did not finish)
     """
-    nbs, odd, clean = [], [], cleaner()
+    nbs = []
+    odd = []
+    clean = cleaner()
     for path, profile in run_files(runs, "*.ipynb"):
         try:
             nbs.append(Notebook(path, clean(profile), clean))
@@ -349,32 +395,33 @@ def read_notebooks(runs: Path) -> tuple:
     lost = _unfinished(runs, nbs, clean)
     places = {word: place for place, word in enumerate(notebooks())}
     # papers that memnb does not know stand behind
-    nbs.sort(
-        key=lambda nb: (
-            places.get(nb.paper, 99),
-            nb.paper,
-            nb.profile,
-            nb.name,
-            nb.state,
-        ),
-    )
-    return nbs, odd, lost
+    last = len(places)
+
+    def place(nb):
+        rank = places.get(nb.paper, last)
+        return rank, nb.paper, nb.profile, nb.name, nb.state
+
+    return sorted(nbs, key=place), odd, lost
 
 
 def words_of_page(page: Path, columns: int = 3) -> tuple:
-    "The first sentence of a page of memnb, and its tables but for those of single texts: lists of tuples, the head first"
+    """The first sentence of a page of memnb, and its tables but for those of single texts
+
+    Args:
+        page: file
+        columns: of a table, the first ones
+
+    Returns:
+        (sentence, tables: lists of tuples, the head first)
+    """
     html = page.read_text(encoding="utf-8")
     lead = re.search(r'(?s)<p class="lead">(.*?)</p>', html)
     sentence = unescape(re.sub("<[^>]+>", "", lead[1])) if lead else ""
-    reader = _Tables()
-    reader.feed(html)
-    reader.close()
-    tables = []
-    for rows in reader.found:
+    wanted = []
+    for rows in _read_tables(html):
         words = [
-            tuple("".join(cell[2]) for cell in cells[:columns])
-            for _, cells in rows
+            tuple(cell.text for cell in row.cells[:columns]) for row in rows
         ]
         if len(words) > 1 and words[0][0] not in ("place", "in the file"):
-            tables.append(words)
-    return " ".join(sentence.split()), tables
+            wanted.append(words)
+    return " ".join(sentence.split()), wanted

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core import package_dir, paper_file, sha256
 from ..papers import parameters, source_cells, stamp, syntax_tree
@@ -15,20 +16,32 @@ from .redact import redact
 
 
 def checksum(x) -> str:
-    "Sixteen hexadecimal digits for text or a plain value"
+    """Sixteen hexadecimal digits for text or a plain value
+
+    Args:
+        x: text, or what JSON can write, whatever the order of its keys
+    """
     text = x if isinstance(x, str) else json.dumps(x, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    digits = hashlib.sha256(text.encode()).hexdigest()
+    return digits[:16]
 
 
 # ---- code
 
 
+class Code(NamedTuple):
+    "A file of code"
+
+    text: str
+    sha: str  # checksum
+
+
 @lru_cache(512)
 def _code(file, stamp):
-    "(text of a file of code, checksum of it as it is parsed, without its comments)"
+    "Text of a file of code, and the checksum of it as it is parsed, without its comments"
     text = file.read_text(encoding="utf-8")
     parsed = ast.dump(syntax_tree(text)) if file.suffix == ".py" else text
-    return text, checksum(parsed)
+    return Code(text, checksum(parsed))
 
 
 def _imports(package: str, text: str) -> bool:
@@ -37,32 +50,49 @@ def _imports(package: str, text: str) -> bool:
     return re.search(line % package, text) is not None
 
 
-def code_used(word: str, source: str, top: Path = None) -> dict:
-    """Code of memnb that a page may reach: all rooms, the package of its paper, and the packages that are imported.
+def _files_reached(word: str, source: str, packages: dict) -> list:
+    "Files of the packages, name -> files, that a page reaches: its paper's, those it imports, and what these import"
+    reached = set()
+    new = {word} & {*packages}
+    while True:
+        reached |= new
+        files = [file for name in reached for file in packages[name]]
+        texts = [_code(file, stamp(file)).text for file in files]
+        text = "\n".join([source, *texts])
+        imported = {name for name in packages if _imports(name, text)}
+        new = imported - {"run"} - reached
+        if not new:
+            return files
 
-    word: of the paper, as 'tabular'; source: the code of the page; top: folder of the package. File, as
-    'tabular/rules.py' -> its checksum. So an edit of any room makes every run due again.
+
+def code_used(word: str, source: str, top: Path = None) -> dict:
+    """Code of memnb that a page may reach: all rooms, the package of its paper, and the packages that are imported
+
+    So an edit of any room makes every run due again.
+
+    Args:
+        word: of the paper, as 'tabular'
+        source: the code of the page
+        top: folder of the package
+
+    Returns:
+        file, as 'tabular/rules.py' -> its checksum
     """
     top = Path(top or package_dir())
     packages = {
-        f.parent.name: [*f.parent.glob("*.py")]
-        for f in top.glob("*/__init__.py")
+        file.parent.name: [*file.parent.glob("*.py")]
+        for file in top.glob("*/__init__.py")
     }
-    used = set()
-    found = {word} & {*packages}
-    while True:
-        used |= found
-        files = [f for name in used for f in packages[name]]
-        text = "\n".join([source, *(_code(f, stamp(f))[0] for f in files)])
-        found = (
-            {name for name in packages if _imports(name, text)} - {"run"} - used
-        )
-        if not found:
-            break
-    rooms = [f for f in top.iterdir() if f.suffix in (".py", ".c", ".csv")]
-    rooms = [f for f in rooms if f.name != "_modidx.py"]
-    files = rooms + [f for name in used for f in packages[name]]
-    return {f.relative_to(top).as_posix(): _code(f, stamp(f))[1] for f in files}
+    rooms = [
+        file
+        for file in top.iterdir()
+        if file.suffix in (".py", ".c", ".csv") and file.name != "_modidx.py"
+    ]
+    sums = {}
+    for file in rooms + _files_reached(word, source, packages):
+        name = file.relative_to(top).as_posix()
+        sums[name] = _code(file, stamp(file)).sha
+    return sums
 
 
 # ---- models and files
@@ -70,14 +100,13 @@ def code_used(word: str, source: str, top: Path = None) -> dict:
 
 def _server() -> str:
     "Checksum of the address of a server that the environment names, and of what is asked of it"
-    env = os.environ
-    address = (
-        env.get("OPENAI_BASE_URL") or env.get("AZURE_OPENAI_ENDPOINT") or ""
-    )
+    names = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
+    addresses = filter(None, map(os.environ.get, names))
+    address = next(addresses, "")
     without_login = re.sub("//[^/@]*@", "//", address).rstrip("/")
-    options = json.loads(env.get("MEMNB_SERVER") or "{}")  # of `--server`
-    asked = "".join(f"{options[k]}" for k in ("mode", "body") if k in options)
-    return checksum(without_login + asked)
+    options = json.loads(os.environ.get("MEMNB_SERVER") or "{}")  # `--server`
+    asked = [str(options[k]) for k in ("mode", "body") if k in options]
+    return checksum("".join([without_login, *asked]))
 
 
 def _model(word: str, home: Path = None) -> str:
@@ -91,11 +120,8 @@ def _model(word: str, home: Path = None) -> str:
 
     try:
         return hf.state(word, home)
-    except (
-        OSError,
-        ValueError,
-    ):  # it cannot be loaded, and the run will say why
-        return ""
+    except (OSError, ValueError):
+        return ""  # it cannot be loaded, and the run will say why
 
 
 def _words(value) -> Iterator[str]:
@@ -115,12 +141,11 @@ def _own_data(words) -> dict:
         return {}
     from .. import data
 
-    files = {word: data.files_of(word) for word in (*data.SETS, *words)}
-    return {
-        word: checksum([sha256(f) for f in found])
-        for word, found in files.items()
-        if found
-    }
+    sums = {}
+    for word in (*data.SETS, *words):
+        if files := data.files_of(word):
+            sums[word] = checksum([sha256(file) for file in files])
+    return sums
 
 
 def _modules(folder: Path) -> dict:
@@ -132,45 +157,59 @@ def _modules(folder: Path) -> dict:
 
 
 def files_read(values: dict, nb: Path) -> dict:
-    """What a run reads beside code, as 'model x', 'data x', 'module x', 'table x' -> checksum.
+    """What a run reads beside code: whatever its parameters name, and what its page finds by itself
 
-    Whatever its parameters (`values`) name, and what its page `nb` finds by itself: models by their files, commit or
-    server; files by their path, from the folder of the page, else the working folder; the reader's own files of data
-    sets by any of their names; modules beside the page; tables and claims of the paper.
+    These are models by their files, commit or server; files by their path, from the folder of the page, else the
+    working folder; the reader's own files of data sets by any of their names; modules beside the page; tables and
+    claims of the paper.
+
+    Args:
+        values: of the parameters
+        nb: the page
+
+    Returns:
+        'model x', 'data x', 'module x', 'table x' -> checksum
     """
-    read, words = {}, dict.fromkeys(_words([*values.values()]))
+    read = {}
+    words = dict.fromkeys(_words([*values.values()]))
     for word in words:
-        if ":" in word and (found := _model(word, nb.parent)):
-            read[f"model {redact(word)}"] = found
+        if ":" in word and (sha := _model(word, nb.parent)):
+            read[f"model {redact(word)}"] = sha
         paths = [os.path.join(nb.parent, word), word]
         if path := next(filter(os.path.isfile, paths), None):
             read[f"data {redact(word)}"] = sha256(path)
-    for word, found in _own_data(words).items():
-        read.setdefault(f"data {redact(word)}", found)
+    for word, sha in _own_data(words).items():
+        read.setdefault(f"data {redact(word)}", sha)
     folder = paper_file(nb.stem[3:], "reported.csv").parent
     for file in (*folder.glob("*.csv"), *folder.glob("*.yaml")):
-        if (
-            file.name != "board.csv"
-        ):  # what is found, and not what it is found with
+        # the board is what is found, and not what it is found with
+        if file.name != "board.csv":
             read[f"table {file.name}"] = sha256(file)
-    return read | {
-        f"module {name}": found for name, found in _modules(nb.parent).items()
-    }
+    for name, sha in _modules(nb.parent).items():
+        read[f"module {name}"] = sha
+    return read
 
 
 def run_parts(run) -> dict:
-    "What a run depends on, name -> checksum: notebook, parameters, code, and all that it reads"
+    """What a run depends on
+
+    Args:
+        run: with `nb`, its notebook, and `parameters`, the values of some
+
+    Returns:
+        name of a part -> checksum: notebook, parameters, code, and all that it reads
+    """
     nb = run.nb
     defaults = {name: p.default for name, p in parameters(nb).items()}
     values = defaults | run.parameters
     code = [source for source, _ in source_cells(nb, "code")]
-    parts = {
-        f"parameter {k}": checksum(json.dumps(v)) for k, v in values.items()
-    }
-    parts["notebook"] = checksum(code)
-    used = code_used(nb.stem[3:], "\n".join(code))
-    parts |= {f"code of {file}": found for file, found in used.items()}
-    return dict(sorted((parts | files_read(values, nb)).items()))
+    parts = {"notebook": checksum(code)}
+    for name, value in values.items():
+        parts[f"parameter {name}"] = checksum(json.dumps(value))
+    for file, sha in code_used(nb.stem[3:], "\n".join(code)).items():
+        parts[f"code of {file}"] = sha
+    parts |= files_read(values, nb)
+    return dict(sorted(parts.items()))
 
 
 # ---- runs that are done
@@ -179,14 +218,13 @@ def run_parts(run) -> dict:
 def metadata_of(path: Path) -> dict:
     "What memnb wrote into an executed notebook (identity, parts, seconds, ...); {} for whatever is none"
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))["metadata"]["memnb"]
+        nb = json.loads(path.read_text(encoding="utf-8"))
+        meta = nb["metadata"]["memnb"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return (
-        meta
-        if isinstance(meta, dict) and isinstance(meta.get("parts"), dict)
-        else {}
-    )
+    if not isinstance(meta, dict) or not isinstance(meta.get("parts"), dict):
+        return {}
+    return meta
 
 
 def finished(run) -> bool:
@@ -196,11 +234,15 @@ def finished(run) -> bool:
 
 def what_changed(run) -> str:
     "Why a run is to be done again, as 'code of lm, parameter n changed since'; '' where nothing is known"
-    old, now = metadata_of(run.out).get("parts"), run_parts(run)
-    if not old:
+    before = metadata_of(run.out).get("parts")
+    if not before:
         return ""
-    names = sorted(k for k in {*old, *now} if old.get(k) != now.get(k))
-    if not names:
+    now = run_parts(run)
+    either = sorted({*before, *now})
+    changed = [k for k in either if before.get(k) != now.get(k)]
+    if not changed:
         return ""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more} changed since"
+    named = ", ".join(changed[:3])
+    if len(changed) > 3:
+        named += f" and {len(changed) - 3} more"
+    return f"{named} changed since"

@@ -13,62 +13,81 @@ from .executed import Output, read_notebooks, run_files
 from .ours import is_page, may_write
 
 APART = "models differ"
+# the verdicts of a claim that is not open
 DECIDED = "holds", "does not hold", "too small to matter", APART
 
 
 def people_say(model: str) -> str:
     "Name of a model for people; what was done to it stands behind a comma"
-    name, comma, rest = model.partition(", ")
-    return label(name) + comma + rest
+    name, comma, treatment = model.partition(", ")
+    return label(name) + comma + treatment
 
 
 def one_verdict(said: Iterable[str], apart: str = DIFFER) -> str:
-    "One verdict out of several: those that decide outweigh those that do not; `apart` where two differ"
-    said = [*said]
-    decided = {verdict for verdict in said if verdict in (*DECIDED, DIFFER)}
+    """One verdict out of several: those that decide outweigh those that do not
+
+    Args:
+        said: verdicts
+        apart: what to say where two that decide differ
+    """
+    verdicts = {*said}
+    decided = verdicts & {*DECIDED, DIFFER}
     if len(decided) > 1:
         return DIFFER if DIFFER in decided else apart
-    unknown_words = sorted({*said} - {*MARKS})
+    unknown_words = sorted(verdicts - {*MARKS})
     order = [*decided, "open", *unknown_words, "not testable here"]
-    return next((verdict for verdict in order if verdict in said), "not asked")
+    for verdict in order:
+        if verdict in verdicts:
+            return verdict
+    return "not asked"
 
 
 def _that_count(votes, model):
     "The votes about a model that count: of runs of this model, before all others; smoke runs where there is no other"
-    of_model = [vote for vote in votes if vote["model"] == model]
-    own = [
-        vote for vote in of_model if vote["notebook"].model == model
-    ] or of_model
-    return [vote for vote in own if vote["notebook"].profile != "smoke"] or own
+    counting = [vote for vote in votes if vote["model"] == model]
+    tests = (
+        lambda run: run.model == model,
+        lambda run: run.profile != "smoke",
+    )
+    for test in tests:
+        preferred = [vote for vote in counting if test(vote["notebook"])]
+        counting = preferred or counting
+    return counting
 
 
 class Counted:
-    "A claim with one verdict, whatever the number of models and runs, or that models differ"
+    """A claim with one verdict, whatever the number of models and runs, or that models differ
+
+    Args:
+        where: place of the claim in the paper
+        says: the claim
+        votes: what each run says, dicts: notebook, model, verdict, evidence, about, told
+    """
 
     def __init__(self, where: str, says: str, votes: list):
-        "`votes` are dicts: notebook, model, verdict, evidence, about, told"
         self.where = where
         self.says = says
         models = sorted({vote["model"] for vote in votes})
         self.by = {model: _that_count(votes, model) for model in models}
         self.verdicts = {
-            model: one_verdict(vote["verdict"] for vote in own)
-            for model, own in self.by.items()
+            model: one_verdict(vote["verdict"] for vote in counting)
+            for model, counting in self.by.items()
         }
         self.verdict = one_verdict(self.verdicts.values(), APART)
-        self.about = next(
-            (vote["about"] for vote in votes if vote["about"]), ""
-        )
+        abouts = (vote["about"] for vote in votes if vote["about"])
+        self.about = next(abouts, "")
         # no empirical claim of the paper: one of ours, or a theorem
-        self.ours = (
-            bool(re.search(r"\bours\b", where.lower()))
-            or "theorem" in self.about
-        )
+        is_ours = re.search(r"\bours\b", where.lower()) is not None
+        self.ours = is_ours or "theorem" in self.about
         self.decided = self.verdict not in ("not asked", "not testable here")
 
 
 def scoreboard(nbs: list) -> list:
-    "What the runs of a paper, each a `Notebook`, say about its claims: list of `Counted`"
+    """What the runs of a paper say about its claims: list of `Counted`
+
+    Args:
+        nbs: of `executed.Notebook`
+    """
     votes = {}
     for nb in nbs:
         for _, board in nb.outputs("board"):
@@ -77,41 +96,46 @@ def scoreboard(nbs: list) -> list:
                 vote["notebook"] = nb
                 vote["model"] = row.get("model", nb.model) or "all models"
                 vote["told"] = vote["verdict"], vote["evidence"]
-                votes.setdefault((row["where"], row["says"]), []).append(vote)
-    return [Counted(*claim, own) for claim, own in votes.items()]
+                claim = row["where"], row["says"]
+                votes.setdefault(claim, []).append(vote)
+    return [
+        Counted(where, says, of_claim)
+        for (where, says), of_claim in votes.items()
+    ]
 
 
 class Paper:
-    "What all runs of one paper say"
+    """What all runs of one paper say
+
+    Args:
+        word: of the paper
+        notebooks: its runs, each a `Notebook`; the last one has its title
+    """
 
     def __init__(self, word: str, notebooks: list):
         self.word = word
         self.title = notebooks[-1].title
         # those of the paper first, then ours and theorems; the paper's own by their verdicts
-        self.claims = sorted(
-            scoreboard(notebooks), key=lambda claim: claim.ours
-        )
-        order = [*MARKS]
+        claims = scoreboard(notebooks)
+        self.claims = sorted(claims, key=lambda claim: claim.ours)
         self.own = sorted(
-            [claim for claim in self.claims if not claim.ours],
-            key=lambda claim: [*order, claim.verdict].index(claim.verdict),
+            (claim for claim in claims if not claim.ours),
+            key=lambda claim: [*MARKS, claim.verdict].index(claim.verdict),
         )
-        self.tally = [
-            Counter(
-                claim.verdict for claim in self.claims if claim.ours == is_ours
-            )
-            for is_ours in (False, True)
-        ]
+        # of the paper's claims, and of ours
+        self.tally = [Counter(), Counter()]
+        for claim in self.claims:
+            self.tally[claim.ours][claim.verdict] += 1
         self.read_head(notebooks[-1].cells[0].source)
         self.lead = self.lead_picture(notebooks)
 
     def read_head(self, source: str):
         "Take from the first cell: the question, what the paper found and came out here, authors to address"
-        question, about = [*source.split("\n\n"), "", ""][1:3]
+        parts = source.split("\n\n")
+        question, about = [*parts, "", ""][1:3]
         self.asks = question.lstrip("> ") if question.startswith("> ") else ""
-        self.finds = next(
-            (part for part in source.split("\n\n") if part.startswith("| ")), ""
-        )
+        tables = (part for part in parts if part.startswith("| "))
+        self.finds = next(tables, "")
         # up to the sentence that ends behind the title, which is set in italics
         title = re.match(r"(?s).*?\*[^*]+\*.*?\.(?=\s|$)", about)
         self.source = title[0] if title else about
@@ -143,13 +167,10 @@ def _write(file, template, **parts):
 
 def _write_pages(nbs, folder, home):
     "Write a page a notebook, and remove pages of ours for runs that are gone"
+    home = f"../{quote(home)}"
     for nb in nbs:
-        _write(
-            folder / f"{nb.key}.html",
-            "notebook.html",
-            nb=nb,
-            home=f"../{quote(home)}",
-        )
+        file = folder / f"{nb.key}.html"
+        _write(file, "notebook.html", nb=nb, home=home)
     keys = {nb.key for nb in nbs}
     for file in folder.glob("*.html"):
         if file.stem not in keys and is_page(file):
@@ -159,10 +180,17 @@ def _write_pages(nbs, folder, home):
 def batch_report(
     runs: Path = None, out: Path = None, changed: str = ""
 ) -> Path:
-    """Write the report of a folder of runs, `report.html` in it or `out`, and a page for each notebook beside it.
+    """Write the report of a folder of runs, and a page for each notebook beside it
 
-    `changed` says what differs from the rows that ship. ValueError where there is nothing to report, and where a file
-    of somebody else would be written over.
+    Args:
+        runs: folder of the runs; default: where memnb writes them
+        out: file of the report; default: `report.html` in that folder
+        changed: what differs from the rows that ship, in words
+
+    Returns:
+        the file
+
+    Raises ValueError where there is nothing to report, and where a file of somebody else would be written over.
     """
     runs = runs_found(runs)
     out = Path(out or runs / "report.html")
@@ -170,21 +198,20 @@ def batch_report(
     nbs, odd, lost = read_notebooks(runs)
     for file in (out, *(beside / f"{nb.key}.html" for nb in nbs)):
         may_write(file, is_page)
-    words = dict.fromkeys(nb.paper for nb in nbs)
-    papers = [
-        Paper(word, [nb for nb in nbs if nb.paper == word]) for word in words
-    ]
-    total, ours = (
-        sum((paper.tally[kind] for paper in papers), Counter())
-        for kind in (0, 1)
-    )
-    told = {*total, *ours}
+    by_paper = {}
+    for nb in nbs:
+        by_paper.setdefault(nb.paper, []).append(nb)
+    papers = [Paper(word, of_paper) for word, of_paper in by_paper.items()]
+    total = sum((paper.tally[False] for paper in papers), Counter())
+    ours = sum((paper.tally[True] for paper in papers), Counter())
+    verdicts = {*total, *ours}
     models = {
         people_say(model)
         for paper in papers
         for claim in paper.claims
         for model in claim.by
     }
+    address = quote(beside.name)
     _write_pages(nbs, beside, out.name)
     _write(
         out,
@@ -194,14 +221,14 @@ def batch_report(
         notebooks=nbs,
         odd=odd,
         lost=lost,
-        pages={
-            nb.key: f"{quote(beside.name)}/{quote(nb.key)}.html" for nb in nbs
-        },
+        pages={nb.key: f"{address}/{quote(nb.key)}.html" for nb in nbs},
         papers=papers,
         models=sorted(models - {"all models"}),
         total=total,
         ours=ours,
-        verdicts=[v for v in MARKS if v in DECIDED[:2] or v in told]
-        + sorted(told - {*MARKS}),
+        verdicts=[
+            *(v for v in MARKS if v in DECIDED[:2] or v in verdicts),
+            *sorted(verdicts - {*MARKS}),
+        ],
     )
     return out

@@ -10,54 +10,98 @@ from ..core import package_dir, replacing, root
 from ..papers import notebooks
 
 
-def new_paper(word: str) -> list:
-    """Start a page for a paper of one's own, where memnb writes; it runs as it stands.
+# the first rows of what a paper prints, and a profile, in which WORD is the word of the paper
+REPORTED = """\
+where,what,value
+Figure 1,repeats,0.1667
+"""
+PROFILE = """\
+# sizes of a run: memnb run WORD.yaml
+- notebook: WORD
+  parameters: {n: 600}
+"""
 
-    It is about a die that remembers its last throw, and has the headings of the other pages. The files that were made
-    come back: the page, what the paper prints, its claims, a profile.
-    """
+
+def _check_word(word: str) -> None:
+    "ValueError for what cannot be the word of a new paper"
     if not re.fullmatch("[a-z][a-z0-9]{1,30}", str(word)):
         take = "take small letters and digits, as in icl"
         raise ValueError(f"'{word}' is no word for a paper: {take}")
     if find_spec(f"memnb.{word}"):
         raise ValueError(f"memnb has a part named '{word}': take another word")
-    top, known = root(), notebooks()
-    if word in known:
-        raise ValueError(f"there is a paper '{word}': {known[word].name}")
-    number = max([int(f.name[:2]) for f in known.values()], default=9) + 1
+    pages = notebooks()
+    if word in pages:
+        raise ValueError(f"there is a paper '{word}': {pages[word].name}")
+
+
+def new_paper(word: str) -> list:
+    """Start a page for a paper of one's own, where memnb writes; it runs as it stands.
+
+    It is about a die that remembers its last throw, and has the headings of the other pages.
+
+    Args:
+        word: of the paper, small letters and digits
+
+    Returns:
+        files that were made: the page, what the paper prints, its claims, a profile
+
+    Raises ValueError for a word that is no word or taken, and where a file is there already.
+    """
+    _check_word(word)
+    numbers = [int(page.name[:2]) for page in notebooks().values()]
+    number = max(numbers, default=9) + 1
     templates = package_dir() / "templates"
-    page, claims = (
-        (templates / f).read_text("utf-8") for f in ("page.json", "claims.yaml")
-    )
+    page = (templates / "page.json").read_text("utf-8")
+    claims = (templates / "claims.yaml").read_text("utf-8")
     files = {
         f"nbs/{number}_{word}.ipynb": page.replace("TITLE", word.capitalize()),
-        f"data/papers/{word}/reported.csv": "where,what,value\nFigure 1,repeats,0.1667\n",
+        f"data/papers/{word}/reported.csv": REPORTED,
         f"data/papers/{word}/claims.yaml": claims,
-        f"{word}.yaml": "# sizes of a run: memnb run WORD.yaml\n- notebook: WORD\n"
-        "  parameters: {n: 600}\n",
+        f"{word}.yaml": PROFILE,
     }
-    if there := [name for name in files if (top / name).exists()]:
-        raise ValueError(f"{there[0]} is there already: nothing was written")
+    top = root()
+    for name in files:
+        if (top / name).exists():
+            raise ValueError(f"{name} is there already: nothing was written")
     for name, text in files.items():
         with replacing(top / name) as part:
             part.write_text(text.replace("WORD", word), encoding="utf-8")
     return [top / name for name in files]
 
 
+TO_WRITE = "...  # your lines"
+
+
+def _outer_functions(source: str) -> list:
+    "The functions of a source that stand in no other function, the last one first"
+    functions = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    inner = {
+        node
+        for function in functions
+        for node in ast.walk(function)
+        if node is not function
+    }
+    outer = [function for function in functions if function not in inner]
+    return sorted(outer, key=lambda function: -function.lineno)
+
+
 def emptied(source: str) -> str:
     "The source of a cell with its functions emptied; signatures and docstrings stay"
     lines = source.splitlines()
-    todo = [
-        n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)
-    ]
-    inner = {m for n in todo for m in ast.walk(n) if m is not n}
-    for n in sorted(
-        (n for n in todo if n not in inner), key=lambda n: -n.lineno
-    ):
-        body = n.body[1:] if ast.get_docstring(n) is not None else n.body
-        if body and body[0].lineno > n.lineno:
-            left = " " * body[0].col_offset + TO_WRITE
-            lines[body[0].lineno - 1 : n.end_lineno] = [left]
+    # from the last one upwards: the numbers of the lines above stay as they are
+    for function in _outer_functions(source):
+        body = function.body
+        if ast.get_docstring(function) is not None:
+            body = body[1:]
+        if not body or body[0].lineno == function.lineno:
+            continue
+        first = body[0]
+        indent = " " * first.col_offset
+        lines[first.lineno - 1 : function.end_lineno] = [indent + TO_WRITE]
     return "\n".join(lines)
 
 
@@ -66,7 +110,6 @@ _SOLUTION = re.compile(
 )
 _EXPORT = re.compile(r"#\| *export\b")
 _DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
-TO_WRITE = "...  # your lines"
 
 
 def _for_a_class(cell):
@@ -82,14 +125,21 @@ def _for_a_class(cell):
 
 
 def student(page: Path, out: Path) -> int:
-    """Write the notebook for a class that belongs to a page, as nbs/14_capacity.ipynb.
+    """Write the notebook for a class that belongs to a page
 
-    A file that is there is not written over. The number of functions to write comes back.
+    Args:
+        page: as nbs/14_capacity.ipynb
+        out: file to write
+
+    Returns:
+        number of functions to write
+
+    Raises ValueError where the file is there already.
     """
     if out.exists():
         raise ValueError(f"{out} is there already: name another --out")
     nb = json.loads(page.read_text(encoding="utf-8"))
-    cells = [_for_a_class(cell) for cell in nb["cells"]]
+    cells = map(_for_a_class, nb["cells"])
     nb["cells"] = [cell for cell in cells if cell["source"].strip()]
     with open(out, "x", encoding="utf-8") as file:
         json.dump(nb, file, indent=1, ensure_ascii=False)
