@@ -211,23 +211,31 @@ def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
 
     The quantity `main` has a column in any case, as have its `low`, `high`, `sd` and `n`.
     """
-    rows = select(rows, **where)
+    if where:
+        rows = select(rows, **where)
     keys = [c for c in key_columns(rows) if c != "quantity"]
     beside = [c for c in ("low", "high", "sd", "n") if c in rows and main]
     if not len(rows):
         return pd.DataFrame(columns=[*keys, *([main] if main else []), *beside])
-    things = rows.groupby(keys, sort=False, dropna=False).ngroup()
-    numbered = rows.assign(_thing=things)
-    first = numbered.drop_duplicates("_thing").set_index("_thing")[keys]
-    values = numbered.pivot(index="_thing", columns="quantity", values="value")
-    quantities = dict.fromkeys(rows.quantity)
-    if main:
-        quantities[main] = None
-    ends = numbered[numbered.quantity == main].set_index("_thing")[beside]
-    table = pd.concat(
-        [first, values.reindex(columns=[*quantities]), ends], axis=1
+    # things are numbered in the order in which they come
+    things = rows.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
+    _, first = np.unique(things, return_index=True)
+    table = rows[keys].iloc[first].reset_index(drop=True)
+    numbers, quantities = pd.factorize(rows.quantity)
+    cells = np.ravel_multi_index(
+        (things, numbers), (len(first), len(quantities))
     )
-    return table.reset_index(drop=True)
+    if pd.Index(cells).has_duplicates:
+        raise ValueError("two measured rows of one quantity of one thing")
+    values = np.full((len(first), len(quantities)), np.nan)
+    values.flat[cells] = rows.value
+    for number, quantity in enumerate(quantities):
+        table[quantity] = values[:, number]
+    if main and main not in table:
+        table[main] = np.nan
+    of_main = (rows.quantity == main).to_numpy()
+    ends = rows.loc[of_main, beside].set_index(things[of_main])
+    return table.join(ends)
 
 # %% ../nbs/rooms/results.ipynb #d322a7f4
 class Rows:
@@ -419,7 +427,9 @@ def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
         "when", kind="stable"
     )
     older = twice.index[twice.duplicated(keys, keep="last")]
-    if files and len(older):
+    if not len(older):
+        return rows
+    if files:
         values = twice.groupby(keys, dropna=False).value.transform("nunique")
         _say_contradictions(tables, files, twice.index[values > 1])
     return rows.drop(older).reset_index(drop=True)

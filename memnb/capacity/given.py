@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats as st
 
-from .. import lm, results
+from .. import lm
 from .method import LN2, unintended_bits
 from ..core import say
 from ..lm import needs
+from ..results import Rows
 from ..stats import conformal_p
 
 # %% ../../nbs/capacity/given.ipynb #13b471a7
@@ -171,13 +172,19 @@ def unintended(
     return table
 
 # %% ../../nbs/capacity/given.ipynb #cb35e034
-def given_rows(model: lm.LM | str, reference: lm.LM | str, texts: pd.DataFrame):
+def given_rows(
+    model: lm.LM | str, reference: lm.LM | str, texts: pd.DataFrame
+) -> Rows:
     "Unintended memorization of texts with known `times` in training, as measured rows of the part `given`"
-    m, other = lm.load(model), lm.load(reference)
-    numbers = ["unintended", "bits", "saved"]
-    once = texts.drop_duplicates("text").set_index("text").times
-    found = unintended(m, other, once.index.tolist())
-    where = dict(part="given", config=m.name, other=other.name)
-    where["item"] = [str(once.index.get_loc(t)) for t in found.text]
-    where["times"] = once[found.text].values
-    return results.long(found[numbers].assign(**where), numbers)
+    asked = lm.load(model)
+    other = lm.load(reference)
+    times = texts.drop_duplicates("text").set_index("text").times
+    rows = Rows(part="given", config=asked.name, other=other.name)
+    table = unintended(asked, other, times.index.tolist())
+    for line in table.itertuples():
+        place = times.index.get_loc(line.text)
+        of_text = rows.at(item=str(place), times=times[line.text])
+        of_text.value("unintended", line.unintended)
+        of_text.value("bits", line.bits)
+        of_text.value("saved", line.saved)
+    return rows

@@ -6,7 +6,7 @@
 __all__ = ['PARTS', 'Sizes', 'measure']
 
 # %% ../../nbs/capacity/measuring.ipynb #075908bb
-import pandas as pd
+import numpy as np
 
 from .. import core, papers, plant
 from memnb.capacity.bits import (
@@ -19,6 +19,7 @@ from memnb.capacity.bits import (
 )
 from .given import given_rows
 from .text import corpus, text_runs
+from ..results import Rows
 
 # %% ../../nbs/capacity/measuring.ipynb #176bd28a
 PARTS = (
@@ -91,106 +92,209 @@ class Sizes(papers.Sizes):
     resume: bool = False  # whether states of trainings are kept in the cache, to go on after a stop
 
 
-def _text_rows(s, seed, folder):
-    "The measurements on text; histograms and words are those of the first replicate"
-    own = dict(epochs=s.text_epochs, steps=s.text_steps or None, batch=s.batch)
-    if core.counted():
-        every = [*s.text_sizes, s.text_all, s.text_all] * s.text_seeds
-        shapes = [shape(m, s.text_vocab, s.length) for m in s.text_models]
-        count_trainings([(c, n) for c in shapes for n in every], **own)
-        return pd.DataFrame()
-    out, own = [], own | dict(lr=s.lr or None, device=s.device, folder=folder)
-    for r in range(seed, seed + s.text_seeds):
-        c = corpus(
-            s.source,
-            s.text_all,
-            s.held,
-            s.text_vocab,
-            s.length,
-            s.tokenizer,
-            seed=r,
-        )
-        asked = dict(
-            seed=r, oracle=s.oracle, oracle_n=s.oracle_n, part=s.text_part
-        )
-        t = text_runs(s.text_models, s.text_sizes, c, **asked, **own)
-        out.append(t if r == seed else t[t.part == s.text_part])
-    return pd.concat(out)
-
-
-def measure(model="planted:news", sizes: Sizes = None, seed: int = 0):
-    """All that the page measures, as measured rows: trainings on random tokens and on text, and bits of given texts.
-
-    The model is asked for these where it was fine-tuned with known repetitions; the seed is that of data and weights.
-    """
-    s = sizes or Sizes()
-    if wrong := [p for p in s.parts if p not in PARTS]:
-        raise ValueError(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
-    train = dict(epochs=s.epochs, steps=s.steps or None, batch=s.batch)
-    folder = (
-        core.own_dir("trainings") if s.resume and not core.counted() else None
+def _training_options(sizes: Sizes) -> dict:
+    "Keywords of gpt.fit for trainings on random tokens"
+    folder = None
+    if sizes.resume and not core.counted():
+        folder = core.own_dir("trainings")
+    return dict(
+        epochs=sizes.epochs,
+        steps=sizes.steps or None,
+        batch=sizes.batch,
+        lr=sizes.lr or None,
+        device=sizes.device,
+        folder=folder,
     )
-    train |= dict(lr=s.lr or None, device=s.device, folder=folder)
-    one, shown, out = s.models[:1], str(model).startswith("planted:"), []
-    own = dict(vocab=s.vocab, length=s.length, seed=seed)
-    for part in [p for p in PARTS if p in (s.parts or PARTS)]:
-        rows = pd.DataFrame()
-        if part == "synthetic":
-            rows = synthetic(
-                s.models,
-                s.random_sizes,
-                seeds=s.seeds,
-                held=s.held,
-                **own,
-                **train,
+
+
+def _write_synthetic(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+    "Random tokens, by the size of the data; of the curves those of the largest model"
+    largest = max(sizes.models, key=lambda name: shape(name).n_params)
+    rows.add(
+        synthetic(
+            sizes.models,
+            sizes.random_sizes,
+            seeds=sizes.seeds,
+            held=sizes.held,
+            curves=[largest],
+            **tokens,
+            **_training_options(sizes),
+        )
+    )
+
+
+def _write_precision(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+    "The first model in several number formats"
+    rows.add(
+        stored(
+            sizes.models[:1],
+            sizes.random_sizes,
+            seeds=sizes.repeats,
+            **tokens,
+            **_training_options(sizes),
+        )
+    )
+
+
+def _write_steps(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+    "Trainings of several lengths"
+    options = _training_options(sizes)
+    del options["epochs"], options["steps"]
+    for name in sizes.models if sizes.lengths_of_training else ():
+        rows.add(
+            training_lengths(
+                name,
+                sizes.lengths_of_training,
+                sizes.fill,
+                sizes.repeats,
+                **tokens,
+                **options,
             )
-            largest = max(s.models, key=lambda m: shape(m).n_params)
-            rows = (
-                rows[(rows.part != "curve") | (rows.config == largest)]
-                if len(rows)
-                else rows
+        )
+
+
+def _write_beyond(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+    "Data that are far more than a model holds"
+    if not sizes.beyond:
+        return
+    options = _training_options(sizes)
+    options["steps"] = sizes.beyond_steps or sizes.steps or None
+    rows.add(
+        synthetic(
+            sizes.models[:1],
+            sizes.beyond,
+            seeds=sizes.seeds,
+            held=sizes.held,
+            part="beyond",
+            **tokens | dict(vocab=sizes.beyond_vocab),
+            **options,
+        )
+    )
+
+
+def _write_sweep(
+    rows: Rows, sizes: Sizes, tokens: dict, varied: str, values: list
+) -> None:
+    "The last model while the length of the sequences or the vocabulary varies"
+    rows.add(
+        sweep(
+            sizes.models[-1],
+            varied,
+            values,
+            sizes.sweep_n,
+            held=sizes.held,
+            **tokens,
+            **_training_options(sizes),
+        )
+    )
+
+
+def _count_text(sizes: Sizes) -> None:
+    "Count what the trainings on text would cost"
+    # a reference that has read all texts, and one that has read others
+    per_model = [*sizes.text_sizes, sizes.text_all, sizes.text_all]
+    shapes = [
+        shape(name, sizes.text_vocab, sizes.length)
+        for name in sizes.text_models
+    ]
+    count_trainings(
+        [(c, n) for c in shapes for n in per_model * sizes.text_seeds],
+        epochs=sizes.text_epochs,
+        steps=sizes.text_steps or None,
+        batch=sizes.batch,
+    )
+
+
+def _write_text(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+    "The measurements on text; histograms and words are those of the first replicate"
+    if core.counted():
+        _count_text(sizes)
+        return
+    options = _training_options(sizes)
+    options["epochs"] = sizes.text_epochs
+    options["steps"] = sizes.text_steps or None
+    first = tokens["seed"]
+    for seed in range(first, first + sizes.text_seeds):
+        texts = corpus(
+            sizes.source,
+            sizes.text_all,
+            sizes.held,
+            sizes.text_vocab,
+            sizes.length,
+            sizes.tokenizer,
+            seed=seed,
+        )
+        rows.add(
+            text_runs(
+                sizes.text_models,
+                sizes.text_sizes,
+                texts,
+                seed=seed,
+                oracle=sizes.oracle,
+                oracle_n=sizes.oracle_n,
+                part=sizes.text_part,
+                singles=seed == first,
+                **options,
             )
-        elif part == "precision":
-            rows = stored(one, s.random_sizes, seeds=s.repeats, **own, **train)
-        elif part == "steps" and s.lengths_of_training:
-            how = own | {
-                k: train[k] for k in ("batch", "lr", "device", "folder")
-            }
-            each = [s.lengths_of_training, s.fill, s.repeats]
-            rows = pd.concat(
-                [training_lengths(m, *each, **how) for m in s.models]
-            )
-        elif part == "beyond" and s.beyond:
-            how = (
-                own
-                | train
-                | dict(
-                    vocab=s.beyond_vocab,
-                    steps=s.beyond_steps or s.steps or None,
-                )
-            )
-            rows = synthetic(
-                one, s.beyond, seeds=s.seeds, held=s.held, part=part, **how
-            )
-        elif part in ("length", "vocab"):
-            values = dict(length=s.lengths, vocab=s.vocabs)[part]
-            rows = sweep(
-                s.models[-1],
-                part,
-                values,
-                s.sweep_n,
-                held=s.held,
-                **own,
-                **train,
-            )
-        elif part == "text":
-            rows = _text_rows(s, seed, folder)
-        elif part == "given" and shown:
-            truth = plant.truth(model.split(":")[1])
-            rows = given_rows(
-                model, s.reference, truth.groupby("times").head(s.n)
-            )
-        out.append(rows)
-        core.say(f"{part}: measured")
-    d = pd.concat(out, ignore_index=True)
-    return d.assign(value=d.value.round(6)) if len(d) else d
+        )
+
+
+def _write_given(rows: Rows, sizes: Sizes, model: str) -> None:
+    "Bits of texts that a model was shown a known number of times"
+    _, _, name = model.partition(":")
+    texts = plant.truth(name).groupby("times").head(sizes.n)
+    rows.add(given_rows(model, sizes.reference, texts))
+
+
+def _write_part(
+    rows: Rows, part: str, model: str, sizes: Sizes, tokens: dict
+) -> None:
+    "The rows of one of `PARTS`"
+    if part == "length":
+        _write_sweep(rows, sizes, tokens, part, sizes.lengths)
+    elif part == "vocab":
+        _write_sweep(rows, sizes, tokens, part, sizes.vocabs)
+    elif part == "given":
+        if model.startswith("planted:"):
+            _write_given(rows, sizes, model)
+    else:
+        writers = dict(
+            synthetic=_write_synthetic,
+            precision=_write_precision,
+            steps=_write_steps,
+            beyond=_write_beyond,
+            text=_write_text,
+        )
+        writers[part](rows, sizes, tokens)
+
+
+def measure(
+    model: str = "planted:news", sizes: Sizes = None, seed: int = 0
+) -> Rows:
+    """All that the page measures, as measured rows: trainings on random tokens and on text, and bits of given texts
+
+    Raises ValueError for a part that there is not.
+
+    Args:
+        model: asked for bits of given texts where it was fine-tuned with known
+            repetitions
+        sizes: default: those of the smoke profile
+        seed: of data and weights
+    """
+    sizes = sizes or Sizes()
+    strange = [part for part in sizes.parts if part not in PARTS]
+    if strange:
+        raise ValueError(
+            f"no part {strange[0]!r}: there are {', '.join(PARTS)}"
+        )
+    rows = Rows()
+    tokens = dict(vocab=sizes.vocab, length=sizes.length, seed=seed)
+    for part in PARTS:
+        if part in (sizes.parts or PARTS):
+            _write_part(rows, part, str(model), sizes, tokens)
+            core.say(f"{part}: measured")
+    for record in rows.records:
+        # notes have no number
+        if "value" in record:
+            record["value"] = float(np.round(record["value"], 6))
+    return rows

@@ -9,7 +9,10 @@ __all__ = ['EXTRACTED_OF', 'ENOUGH', 'Corpus', 'corpus', 'extraction', 'paper_pr
 # %% ../../nbs/capacity/text.ipynb #1d3bb103
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,24 +20,34 @@ import pandas as pd
 from .. import data, gpt, lm
 from .attack import ALPHA, membership
 from memnb.capacity.bits import (
+    Rated,
     compression_rates,
-    long_rows,
-    run_row,
+    of_training,
     shape,
     state_folder,
+    write_histograms,
+    write_training,
 )
 from .compression import compressed
 from .method import LN2, unintended_bits
 from ..core import counted, require
-from ..results import COLUMNS
+from ..results import Rows
 
 # %% ../../nbs/capacity/text.ipynb #4b1b1dbc
-def _tokenizer(name, docs, vocab):
-    "(function: texts -> lists of ids, function: ids -> text, V): that of a model, or a BPE"
+class _Tokenizer(NamedTuple):
+    "How text becomes tokens"
+
+    encode: Callable  # texts -> lists of ids
+    decode: Callable  # ids -> text
+    vocab: int
+
+
+def _tokenizer(name: str, docs: list, vocab: int) -> _Tokenizer:
+    "The tokenizer of a model, or a BPE that is trained on texts"
     if name:
         tok = lm.load(name).tok
-        return (
-            (lambda ts: tok(ts, add_special_tokens=False).input_ids),
+        return _Tokenizer(
+            lambda texts: tok(texts, add_special_tokens=False).input_ids,
             tok.decode,
             len(tok),
         )
@@ -47,31 +60,35 @@ def _tokenizer(name, docs, vocab):
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    how = trainers.BpeTrainer(
-        vocab_size=vocab, initial_alphabet=letters, show_progress=False
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
-    tok.train_from_iterator(docs, how)
-    return (
-        (lambda ts: [e.ids for e in tok.encode_batch(ts)]),
+    tok.train_from_iterator(docs, trainer)
+    return _Tokenizer(
+        lambda texts: [encoded.ids for encoded in tok.encode_batch(texts)],
         tok.decode,
         tok.get_vocab_size(),
     )
 
 
-def _sequences(docs, encode, length, per_text, count):
+def _sequences(
+    docs: list, encode: Callable, length: int, per_text: int, count: dict
+) -> Iterator[tuple]:
     "Yield (text, sequence) for sequences not seen before; counts what is left out"
     seen = set()
-    for at in range(0, len(docs), 512):
-        for i, ids in enumerate(encode(docs[at : at + 512]), at):
+    for first in range(0, len(docs), 512):
+        encoded = encode(docs[first : first + 512])
+        for number, ids in enumerate(encoded, first):
             count["short"] += len(ids) < length
-            for j in range(min(len(ids) // length, per_text)):
-                s = tuple(ids[j * length : (j + 1) * length])
-                if s in seen:
+            for place in range(min(len(ids) // length, per_text)):
+                sequence = tuple(ids[place * length : (place + 1) * length])
+                if sequence in seen:
                     count["duplicates"] += 1
                 else:
-                    yield i, s
-                seen.add(s)
+                    yield number, sequence
+                seen.add(sequence)
 
 # %% ../../nbs/capacity/text.ipynb #14965dcf
 @dataclass(repr=False)
@@ -93,7 +110,7 @@ class Corpus:
 
 # %% ../../nbs/capacity/text.ipynb #c20ef092
 def corpus(
-    source="20news",
+    source: str | Path | pd.DataFrame | list = "20news",
     n: int = 2048,
     held: int = 256,
     vocab: int = 2048,
@@ -103,6 +120,8 @@ def corpus(
     seed: int = 0,
 ) -> Corpus:
     """Cut real text into sequences, deduplicated, and split them
+
+    Raises ValueError where the texts give too few sequences.
 
     Args:
         source: text set, file, 'hub:<repository>:<file>', DataFrame with `text`, or
@@ -116,165 +135,242 @@ def corpus(
         seed: of the order of the texts
     """
     if counted():  # nothing is read where only costs are wanted
-        return Corpus(
-            *(np.zeros((k, length), int) for k in (n, held, 0)), vocab
-        )
-    docs = [t for t in data.texts(source).text.str.strip() if t]
+        empty = [np.zeros((size, length), int) for size in (n, held, 0)]
+        return Corpus(*empty, vocab)
+    stripped = data.texts(source).text.str.strip()
+    docs = [text for text in stripped if text]
     order = np.random.default_rng(seed).permutation(len(docs))
+    # the beginning of a text is enough: 16 characters a token
     docs = [docs[i][: 16 * length * per_text] for i in order]
-    encode, decode, size = _tokenizer(tokenizer, docs[: 4 * (n + held)], vocab)
-    count, found, last = dict(short=0, duplicates=0), [], None
-    for i, s in _sequences(docs, encode, length, per_text, count):
-        if len(found) < held:
-            last = i
-        elif i == last:
+    made = _tokenizer(tokenizer, docs[: 4 * (n + held)], vocab)
+    count = dict(short=0, duplicates=0)
+    sequences = []
+    last_held_out = None
+    for number, sequence in _sequences(
+        docs, made.encode, length, per_text, count
+    ):
+        if len(sequences) < held:
+            last_held_out = number
+        elif number == last_held_out:
             continue  # the text that ends the held-out part
-        found.append(s)
-        if len(found) == 2 * n + held:
+        sequences.append(sequence)
+        if len(sequences) == 2 * n + held:
             break
-    if len(found) < n + held:
+    if len(sequences) < n + held:
         raise ValueError(
-            f"{len(docs)} texts give {len(found)} different sequences of "
+            f"{len(docs)} texts give {len(sequences)} different sequences of "
             f"{length} tokens, but {n} to train on and {held} held out are asked for: take fewer, shorter ones, "
             "more text, or more sequences of each text (per_text)"
         )
-    test, own, others = np.split(np.array(found), [held, held + n])
-    return Corpus(own, test, others, size, decode, **count)
+    test, train, others = np.split(np.array(sequences), [held, held + n])
+    return Corpus(train, test, others, made.vocab, made.decode, **count)
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
-def extraction(fit, sequences, prefixes) -> dict:
+def extraction(fit, sequences: np.ndarray, prefixes: list) -> dict:
     """Share of the sequences that are extracted exactly, by the tokens shown; prefixes not shorter than S are left out.
 
     `fit` is of `gpt`, or anything with greedy(sequences): is each token the likeliest?
     """
     hits = np.asarray(fit.greedy(sequences))
     return {
-        k: float(hits[:, k:].all(1).mean())
-        for k in prefixes
-        if k < hits.shape[1]
+        shown: float(hits[:, shown:].all(1).mean())
+        for shown in prefixes
+        if shown < hits.shape[1]
     }
 
 
 def paper_prefixes(length: int) -> tuple:
     "The paper's prefixes in tokens: an eighth, a quarter and a half of a sequence"
-    return tuple(sorted({max(1, length // k) for k in (8, 4, 2)}))
+    return tuple(sorted({max(1, length // part) for part in (8, 4, 2)}))
 
 
-def shown_prefixes(table) -> list:
+def shown_prefixes(table: pd.DataFrame) -> list:
     "Prefixes for which extraction was measured, in a table of trainings on text"
-    return sorted(
-        int(c.split("_")[1]) for c in table if re.fullmatch(r"extract_\d+", c)
-    )
+    spelled = (re.fullmatch(r"extract_(\d+)", column) for column in table)
+    return sorted(int(match[1]) for match in spelled if match)
 
 # %% ../../nbs/capacity/text.ipynb #4d48e92c
-def tfidf(texts: list):
+def tfidf(texts: list) -> np.ndarray:
     "Mean rarity of the words of each text; NaN of one without words"
-    words = [t.split() for t in texts]
-    tf = Counter(w for ws in words for w in ws)
-    return np.array(
-        [
-            np.mean([np.log(len(texts) / tf[w]) for w in ws]) if ws else np.nan
-            for ws in words
-        ]
-    )
+    split = [text.split() for text in texts]
+    frequency = Counter(word for words in split for word in words)
+    rarity = {
+        word: np.log(len(texts) / times) for word, times in frequency.items()
+    }
+    means = [
+        np.mean([rarity[word] for word in words]) if words else np.nan
+        for words in split
+    ]
+    return np.array(means)
 
 # %% ../../nbs/capacity/text.ipynb #e1afb2d5
-def token_scores(fit, ids):
+def token_scores(fit: gpt.Fit, ids: np.ndarray) -> Iterator[tuple]:
     "Sequences and the scores of all tokens at their places, as tensors, some at a time: 16 MB"
     import torch
 
-    net, few = (
-        gpt.module(fit),
-        max(1, int(4e6 / fit.config.vocab / fit.config.length)),
-    )
+    net = gpt.module(fit)
+    few = max(1, int(4e6 / fit.config.vocab / fit.config.length))
     with torch.no_grad():
-        for x in torch.as_tensor(np.asarray(ids)).long().split(few):
-            yield x, net(x).float()
+        for some in torch.as_tensor(np.asarray(ids)).long().split(few):
+            yield some, net(some).float()
 
 
-def tempered_loss(fit, sequences) -> tuple:
+def tempered_loss(fit: gpt.Fit, sequences: np.ndarray) -> tuple:
     """Held-out loss at its best temperature, chosen on one half of the sequences and measured on the other.
 
     (nats per token, temperature), each a mean of both halves.
     """
     import torch
 
-    losses, half, heats = (
-        [],
-        len(sequences) // 2,
-        np.geomspace(1, 64, 19).round(3).tolist(),
-    )
-    for x, z in token_scores(fit, sequences):
-        own = z.gather(2, x[..., None])[..., 0]
-        each = [((z / k).logsumexp(-1) - own / k).mean(1) for k in heats]
-        losses.append(torch.stack(each, 1))
-    losses = torch.cat(losses).numpy()
+    temperatures = np.geomspace(1, 64, 19).round(3).tolist()
+    parts = []
+    for ids, scores in token_scores(fit, sequences):
+        of_tokens = scores.gather(2, ids[..., None])[..., 0]
+        by_temperature = [
+            ((scores / t).logsumexp(-1) - of_tokens / t).mean(1)
+            for t in temperatures
+        ]
+        parts.append(torch.stack(by_temperature, 1))
+    losses = torch.cat(parts).numpy()
+    half = len(sequences) // 2
     # each half is measured at the other's
-    at = [losses[s].mean(0).argmin() for s in (slice(half, None), slice(half))]
-    loss = np.r_[losses[:half, at[0]], losses[half:, at[1]]].mean()
-    return float(loss), float(np.mean([heats[i] for i in at]))
+    best_of_second = losses[half:].mean(0).argmin()
+    best_of_first = losses[:half].mean(0).argmin()
+    measured = np.r_[
+        losses[:half, best_of_second], losses[half:, best_of_first]
+    ]
+    chosen = [temperatures[best_of_second], temperatures[best_of_first]]
+    return float(measured.mean()), float(np.mean(chosen))
 
 
 # sequences of each side whose extraction is tried: one more forward pass each
 EXTRACTED_OF = 256
+# and whose codes are worked out
+_CODED = 32
 
 
-def _scored(fit, c):
-    "Extraction, membership and codes of one model, on the first sequences of each side"
-    lp, length = fit.scores(c.test).sum(1), c.train.shape[1]
-    tempered, heat = tempered_loss(fit, c.test)
-    out = dict(
-        test_loss=float(-lp.mean() / length),
+def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
+    """Extraction, membership and codes of one model, on the first sequences of each side: quantity -> number.
+
+    Beside them the log-probabilities of the held-out sequences.
+    """
+    held_out = fit.scores(texts.test).sum(1)
+    length = texts.train.shape[1]
+    tempered, temperature = tempered_loss(fit, texts.test)
+    numbers = dict(
+        test_loss=float(-held_out.mean() / length),
         tempered_loss=tempered,
-        temperature_best=heat,
+        temperature_best=temperature,
     )
-    out["rates"] = [
-        compression_rates(x, fit.config) for x in (fit.logprobs, lp)
-    ]
-    for side, x in (("", c.train[: len(fit.logprobs)]), ("_test", c.test)):
-        shares = extraction(fit, x[:EXTRACTED_OF], paper_prefixes(length))
-        out |= {f"extract{side}_{k}": v for k, v in shares.items()}
+    sides = {"": texts.train[: len(fit.logprobs)], "_test": texts.test}
+    for side, sequences in sides.items():
+        shares = extraction(
+            fit, sequences[:EXTRACTED_OF], paper_prefixes(length)
+        )
+        for shown, share in shares.items():
+            numbers[f"extract{side}_{shown}"] = share
         codes = pd.concat(
-            [
-                compressed(z.numpy(), i.numpy())
-                for i, z in token_scores(fit, x[:32])
-            ]
+            compressed(scores.numpy(), ids.numpy())
+            for ids, scores in token_scores(fit, sequences[:_CODED])
         )
-        out |= (
-            codes[["plain", "ensemble", "changes"]]
-            .mean()
-            .add_suffix(side)
-            .to_dict()
-        )
-    return out | membership(-fit.logprobs / length, -lp / length)
+        for code in ("plain", "ensemble", "changes"):
+            numbers[f"{code}{side}"] = codes[code].mean()
+    found = membership(-fit.logprobs / length, -held_out / length)
+    return numbers | found, held_out
 
 
-def _rarity_rows(row, logprobs, ref, texts):
+def _write_rarity(
+    rows: Rows, fit: gpt.Fit, reference: gpt.Fit, texts: Corpus
+) -> None:
     "Rarity of words beside memorization: rows of the first 200 samples, and of the ten most memorized"
-    n = len(logprobs)
-    m, said = unintended_bits(logprobs, ref[:n]), texts.texts[:n]
-    r, kinds = tfidf(said), dict(sample=range(min(n, 200)))
-    kinds["top"] = [i for i in np.argsort(-m, kind="stable")[:10] if m[i] > 0]
-    same = {k: v for k, v in row.items() if k in COLUMNS} | dict(part="words")
+    n = len(fit.logprobs)
+    of_reference = reference.logprobs
+    memorized = unintended_bits(fit.logprobs, of_reference[:n])
+    strings = texts.texts[:n]
+    rarity = tfidf(strings)
+    most = np.argsort(-memorized, kind="stable")[:10]
+    kinds = dict(
+        sample=range(min(n, 200)), top=[i for i in most if memorized[i] > 0]
+    )
     for kind, numbers in kinds.items():
-        for j, i in enumerate(numbers):
-            at = same | dict(setting=kind, item=str(j))
-            said_i = dict(text=said[i][:160]) if kind == "top" else {}
-            yield at | dict(quantity="bits", value=float(m[i])) | said_i
-            yield at | dict(quantity="reference", value=float(-ref[i] / LN2))
-            if np.isfinite(r[i]):
-                yield at | dict(quantity="tfidf", value=float(r[i]))
+        for place, i in enumerate(numbers):
+            line = rows.at(part="words", setting=kind, item=str(place))
+            text = dict(text=strings[i][:160]) if kind == "top" else {}
+            line.value("bits", memorized[i], **text)
+            line.value("reference", -of_reference[i] / LN2)
+            if np.isfinite(rarity[i]):
+                line.value("tfidf", rarity[i])
 
 
 ENOUGH = 0.05  # nats per token: a model that has come so far knows its texts, and would only grow over-confident
 
 
-def oracle_bits(oracle, texts: list):
+def oracle_bits(oracle: lm.LM | str, texts: list) -> np.ndarray:
     "What texts cost under a large language model: in bits, which do not depend on a tokenizer"
-    m = lm.load(oracle)
-    m.require("logprobs")
-    head = getattr(getattr(m, "tok", None), "bos_token", None) or "\n"
-    return np.array([-sum(x) / LN2 for x in m.logprobs(head, list(texts))])
+    model = lm.load(oracle)
+    model.require("logprobs")
+    tok = getattr(model, "tok", None)
+    beginning = getattr(tok, "bos_token", None) or "\n"
+    log_probs = model.logprobs(beginning, list(texts))
+    return np.array([-sum(of_text) / LN2 for of_text in log_probs])
+
+
+def _fits_on_text(
+    jobs: list, texts: Corpus, seed: int, part: str, train: dict
+) -> tuple[list, dict]:
+    "Trainings of (gpt.Config, sequences), and of each model a reference that has read none of these texts, if there are others"
+    configs = [c for c, _ in jobs]
+    sets = [texts.train[:n] for _, n in jobs]
+    shapes = list(dict.fromkeys(configs)) if len(texts.others) else []
+    identity = texts.train.tobytes(), jobs, seed, sorted(train.items())
+    folder = state_folder(train.get("folder"), *identity)
+    options = dict(enough=ENOUGH) | train | dict(folder=folder)
+    with gpt.naming(f"capacity: {part}, replicate {seed + 1}"):
+        fits = gpt.fit(
+            configs + shapes,
+            sets + [texts.others] * len(shapes),
+            seed=seed,
+            **options,
+        )
+    return fits[: len(jobs)], dict(zip(shapes, fits[len(jobs) :]))
+
+
+def _against_references(
+    fit: gpt.Fit,
+    reference: gpt.Fit,
+    other: gpt.Fit | None,
+    costs: np.ndarray,
+    texts: Corpus,
+) -> dict:
+    """What a model saves against others: quantity -> number
+
+    Args:
+        fit: the model
+        reference: of the same size, trained on all texts
+        other: of the same size, trained on other texts
+        costs: bits of each text under the oracle, as far as it was asked
+        texts: of which the first ones trained the model
+    """
+    n = len(fit.logprobs)
+    of_reference = reference.logprobs[:n]
+    saved = unintended_bits(fit.logprobs, of_reference)
+    reference_bits = float(-of_reference.sum() / LN2)
+    capacity = ALPHA["figure"] * fit.config.n_params
+    numbers = {}
+    if other is not None:
+        of_other = other.scores(texts.train[:n]).sum(1)
+        numbers["disjoint"] = float(
+            unintended_bits(fit.logprobs, of_other).sum()
+        )
+    # against a reference that diverged nothing is known
+    numbers["unintended"] = np.nan if reference.note else float(saved.sum())
+    numbers["ref_bits"] = reference_bits
+    numbers["ratio"] = reference_bits / capacity
+    if n <= len(costs):
+        gains = np.maximum(costs[:n] + fit.logprobs / LN2, 0)
+        numbers["oracle"] = float(gains.sum())
+        numbers["oracle_bits"] = float(costs[:n].sum())
+    return numbers
 
 
 def text_runs(
@@ -282,14 +378,16 @@ def text_runs(
     sizes: list,
     texts: Corpus,
     seed: int = 0,
-    oracle="",
+    oracle: lm.LM | str = "",
     oracle_n: int = 10**9,
     part: str = "text",
+    singles: bool = True,
     **train,
-):
+) -> Rows:
     """Train on text and compare with a same-size reference and an oracle, as measured rows.
 
-    Beside the part of this name `rates` (histograms) and, of 'text', `words` (rarity).
+    Beside the part of this name `rates` (histograms) and, of 'text', `words` (rarity). Raises ValueError where a size
+    is as large as the texts.
 
     Args:
         models: names, as ['1x32']
@@ -299,68 +397,46 @@ def text_runs(
         oracle: lm.LM or its name: a much larger model; '' for none
         oracle_n: sizes up to which it is asked
         part: name of the rows
+        singles: write the parts about single texts, `rates` and `words`, too
         **train: for gpt.fit; folder: where states are kept
     """
     require("sklearn", "plant")  # before the trainings, and not after them
-    sizes, full = sorted({*sizes}), len(texts.train)
+    sizes = sorted({*sizes})
+    full = len(texts.train)
     if sizes[-1] >= full:
         raise ValueError(
             f"the reference is trained on all {full} texts, so sizes stay below: {sizes}"
         )
-    k, shapes = (
-        len(sizes) + 1,
-        [shape(m, texts.vocab, texts.train.shape[1]) for m in models],
-    )
+    length = texts.train.shape[1]
+    shapes = [shape(name, texts.vocab, length) for name in models]
     jobs = [(c, n) for c in shapes for n in [*sizes, full]]
-    cfgs, sets = [c for c, _ in jobs], [texts.train[:n] for _, n in jobs]
-    if len(texts.others):  # references that have read none of these texts
-        cfgs, sets = cfgs + shapes, sets + [texts.others] * len(shapes)
-    asked = [m for m in sizes if m <= oracle_n]
-    costs = (
-        oracle_bits(oracle, texts.texts[: asked[-1]])
-        if oracle and asked
-        else np.array([])
-    )
-    kept = texts.train.tobytes(), jobs, seed, sorted(train.items())
-    train = (
-        dict(enough=ENOUGH)
-        | train
-        | dict(folder=state_folder(train.get("folder"), *kept))
-    )
-    with gpt.naming(f"capacity: {part}, replicate {seed + 1}"):
-        fits = gpt.fit(cfgs, sets, seed=seed, **train)
-    rows = [
-        run_row(part, f, n, seed) | _scored(f, texts)
-        for (_, n), f in zip(jobs, fits)
-    ]
-    last = [i // k * k + k - 1 for i in range(len(fits))]
-    for i, (r, f) in enumerate(zip(rows, fits)):
-        n, lost = (
-            r["sequences"],
-            bool(rows[last[i]]["note"]),
-        )  # the reference diverged
-        ref, own, known = (
-            fits[last[i]].logprobs[:n],
-            -f.logprobs / LN2,
-            n <= len(costs),
+    asked = [n for n in sizes if n <= oracle_n]
+    costs = np.array([])
+    if oracle and asked:
+        costs = oracle_bits(oracle, texts.texts[: asked[-1]])
+    fits, others = _fits_on_text(jobs, texts, seed, part, train)
+    references = {c: fit for (c, n), fit in zip(jobs, fits) if n == full}
+    rows = Rows()
+    rated = []
+    for (c, n), fit in zip(jobs, fits):
+        training = of_training(rows, part, c, n, seed)
+        numbers, held_out = _scores_on_text(fit, texts)
+        numbers |= _against_references(
+            fit, references[c], others.get(c), costs, texts
         )
-        ref_bits, m = float(-ref.sum() / LN2), unintended_bits(f.logprobs, ref)
-        if len(fits) > len(jobs):
-            far = fits[len(jobs) + i // k].scores(texts.train[:n]).sum(1)
-            r |= dict(disjoint=float(unintended_bits(f.logprobs, far).sum()))
-        r |= dict(
-            unintended=np.nan if lost else float(m.sum()), ref_bits=ref_bits
-        )
-        r |= dict(ratio=ref_bits / (ALPHA["figure"] * r["params"]))
-        if known:
-            r |= dict(oracle=float(np.maximum(costs[:n] - own, 0).sum()))
-            r |= dict(oracle_bits=float(costs[:n].sum()))
-    at = (
-        max(range(0, len(rows), k), key=lambda i: rows[i]["params"])
-        + (k - 1) // 2
-    )
-    if part == "text":
-        rows += _rarity_rows(
-            rows[at], fits[at].logprobs, fits[last[at]].logprobs, texts
-        )
-    return long_rows(rows, part)
+        write_training(training, fit, numbers)
+        if not fit.note:
+            members = compression_rates(fit.logprobs, c)
+            fresh = compression_rates(held_out, c)
+            beyond = numbers["ratio"] > 1
+            rated.append(Rated(training, beyond, members, fresh))
+    if singles:
+        write_histograms(rated, part)
+    if singles and part == "text":
+        largest = max(shapes, key=lambda c: c.n_params)
+        # of its sizes the middle one
+        n = [*sizes, full][len(sizes) // 2]
+        fit = fits[jobs.index((largest, n))]
+        training = of_training(rows, part, largest, n, seed)
+        _write_rarity(training, fit, references[largest], texts)
+    return rows
