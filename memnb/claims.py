@@ -21,6 +21,7 @@ from pydantic import BaseModel, model_validator
 
 from . import results, stats
 from .core import paper_file
+from .papers import Paper
 from .papers import paper as paper_of
 from .plots import label, to_html
 
@@ -388,6 +389,48 @@ def _askers(claim: Claim, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return dict(list(rows.fillna({"model": ""}).groupby("model", sort=True)))
 
 
+class _Basis(NamedTuple):
+    "What the claims of a paper are judged from, the same under all readings"
+
+    rows: pd.DataFrame  # measured ones that are judged
+    source: object  # what statistics are made from: these rows, or the paper's tables of them
+    reported: pd.DataFrame
+
+
+def _basis(
+    own: Paper | None, paper: str, measured: pd.DataFrame, reported
+) -> _Basis:
+    "The rows of a paper that count, see `board`"
+    if measured is None:
+        measured = results.measured(paper)
+    if reported is None:
+        reported = results.reported(paper)
+    judged = (own and own.judged) or results.runs
+    rows = judged(results.frame_of(measured))
+    source = own.tables(rows) if own and own.tables else rows
+    return _Basis(rows, source, reported)
+
+
+def _lines(
+    own: Paper | None, basis: _Basis, claims: list[Claim], reading: dict
+) -> pd.DataFrame:
+    "Verdicts of some claims under a reading"
+    made = pd.DataFrame(columns=["item", "value"])
+    if own and own.statistics:
+        made = results.frame_of(
+            own.statistics(basis.source, basis.reported, **reading)
+        )
+    lines = []
+    for claim in claims:
+        head = dict(
+            id=claim.id, about=claim.about, where=claim.where, says=claim.says
+        )
+        rows_of_claim = _rows_of(claim, basis.rows, made)
+        for model, rows in _askers(claim, rows_of_claim).items():
+            lines.append(head | dict(model=model) | judge(claim, rows))
+    return pd.DataFrame(lines, columns=BOARD)
+
+
 def board(
     paper: str,
     measured: pd.DataFrame = None,
@@ -405,28 +448,9 @@ def board(
         reported: what the paper prints
         **reading: choices that differ from the first ones of the readings, by name
     """
-    measured = (
-        results.measured(paper)
-        if measured is None
-        else results.frame_of(measured)
-    )
-    reported = results.reported(paper) if reported is None else reported
     own = paper_of(paper)
-    judged = (own and own.judged) or results.runs
-    measured = judged(measured)
-    made = pd.DataFrame(columns=["item", "value"])
-    if own and own.statistics:
-        made = results.frame_of(own.statistics(measured, reported, **reading))
-    lines = []
-    for claim in read(paper):
-        head = dict(
-            id=claim.id, about=claim.about, where=claim.where, says=claim.says
-        )
-        for model, rows in _askers(
-            claim, _rows_of(claim, measured, made)
-        ).items():
-            lines.append(head | dict(model=model) | judge(claim, rows))
-    return pd.DataFrame(lines, columns=BOARD)
+    basis = _basis(own, paper, measured, reported)
+    return _lines(own, basis, read(paper), reading)
 
 # %% ../nbs/rooms/claims.ipynb #d14f5bae
 def by_model(make, models=None):
@@ -694,15 +718,17 @@ def readings(
         measured: as of `board`
         reported: as of `board`
     """
-    # files are read once for all readings
-    measured = results.measured(paper) if measured is None else measured
-    first = board(paper, measured, reported)
+    own = paper_of(paper)
+    # rows are read and chosen once for all readings
+    basis = _basis(own, paper, measured, reported)
+    known = read(paper)
+    first = _lines(own, basis, known, {})
     parts = [first.assign(reading="", choice="")]
     for name, reading in rules(paper).readings.items():
+        concerned = [claim for claim in known if claim.id in reading.claims]
         for choice in reading.values[1:]:
-            other = board(paper, measured, reported, **{name: choice})
-            other = other[other.id.isin(reading.claims)]
-            parts.append(other.assign(reading=name, choice=str(choice)))
+            lines = _lines(own, basis, concerned, {name: choice})
+            parts.append(lines.assign(reading=name, choice=str(choice)))
     return pd.concat(parts, ignore_index=True)
 
 

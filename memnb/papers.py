@@ -202,6 +202,7 @@ class Paper:
     )  # 'fig2': function of (rows, reported), and others
     statistics: Callable = None  # (rows, reported, **reading) -> `results.Rows`, `item` a claim: what claims rest on
     judged: Callable = None  # rows -> the rows that claims are judged by; default: `results.runs`
+    tables: Callable = None  # judged rows -> what `statistics` take in their place, made once for all readings
     facts: Callable = (
         None  # rows -> dict: the numbers that the page's prose names
     )

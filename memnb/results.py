@@ -301,8 +301,11 @@ class Rows:
 
     def add(self, table) -> None:
         "Rows of a table, or of other `Rows`, below these"
-        for record in frame_of(table).to_dict("records"):
-            self.records.append({**self.same, **record})
+        if isinstance(table, Rows):
+            records = table.records
+        else:
+            records = frame_of(table).to_dict("records")
+        self.records += [{**self.same, **record} for record in records]
 
     def frame(self, columns: list[str] = ()) -> pd.DataFrame:
         """The rows as a long table, in the order in which they were written.

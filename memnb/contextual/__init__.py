@@ -48,6 +48,7 @@ PAPER = Paper(
     figures=_drawn,
     statistics=_claims.statistics,
     judged=chosen,
+    tables=_claims.Tables,
     facts=facts,
     chosen=chosen,
     exercises=_exercises,
