@@ -116,6 +116,11 @@ class Tables:
     "What several readings have alike, each table made once"
 
     def __init__(self, rows: pd.DataFrame):
+        """Losses of all models
+
+        Args:
+            rows: measured rows that count, see `chosen`
+        """
         losses = curves(rows)[["model", *COLUMNS_OF_RUNS]]
         self.models = sorted({*losses.model})
         # names as categories: of 10^5 rows a cell is found ten times faster
