@@ -32,6 +32,7 @@ PAPER = Paper(
     figures=vars(_figures),
     statistics=_claims.statistics,
     judged=judged,
+    tables=_claims.Tables,
     facts=facts,
     chosen=judged,
     exercises=_exercises,
